@@ -1,1 +1,329 @@
-// kernels follow
+// The backward pass of attention, without atomic sums: one kernel has a block of threads per block of queries and sums over
+// its keys, the other one per tile of keys and sums over the blocks of queries of one head after the other. Both compute
+// the probabilities again.
+
+#include "attention.cuh"
+
+using namespace attention;
+
+constexpr u32 CHANNEL_GROUPS = CHUNK / 4;
+constexpr u32 KEY_GROUPS = KEYS / 4;
+
+template <typename Element>
+struct Backward {
+    Matrix<const Element> q;
+    Matrix<const Element> k;
+    Matrix<const Element> v;
+    Matrix<const Element> out;
+    Matrix<const f32> log_sum_exp;
+    Matrix<const Element> dout;
+    Matrix<Element> dq;
+    Matrix<Element> dk;
+    Matrix<Element> dv;
+};
+
+// What the gradients of a query's scores need, of one query; zeros of one that is missing.
+template <typename Element>
+__device__ QueryGradient query_gradient(const Problem& problem, const Backward<Element>& tensors, u32 sequence,
+                                        u32 position, u32 head) {
+    if (position >= problem.sequence_length) {
+        return {0.0f, 0.0f};
+    }
+    const u64 token = (u64)sequence * problem.sequence_length + position;
+    const u32 column = head * problem.head_dim;
+    return {*tensors.log_sum_exp.row(token, head),
+            dot(tensors.dout.row(token, column), tensors.out.row(token, column), problem.head_dim)};
+}
+
+namespace of_queries {
+
+constexpr u32 THREADS = 128;
+
+static_assert(THREADS == KEY_GROUPS * (QUERIES / 4) && THREADS == CHANNEL_GROUPS * (QUERIES / 4), "four by four each");
+
+struct Shared {
+    union {
+        Staged columns;
+        f32 keys[KEYS * CHUNK];
+    } staged;
+    // `[key][query]`: gradients of scores.
+    f32 gradients[KEYS * QUERY_STRIDE];
+    QueryGradient queries[QUERIES];
+};
+
+// The gradients of a tile's scores, into `gradients`.
+template <typename Element>
+__device__ void score_gradients(Shared& shared, const Problem& problem, const QueryBlock& block, const Tile& tile,
+                                u32 head, f32 slope, Rows<Element> keys, Rows<Element> values, Rows<Element> queries,
+                                Rows<Element> douts) {
+    const u32 key = threadIdx.x % KEY_GROUPS * 4;
+    const u32 query = threadIdx.x / KEY_GROUPS * 4;
+    f32 sums[4][4];
+    f32 gradients[4][4];
+    scores<THREADS>(sums, shared.staged.columns, keys, queries, problem.scale, problem.head_dim);
+    scores<THREADS>(gradients, shared.staged.columns, values, douts, 1.0f, problem.head_dim);
+    softmax_backward(sums, gradients, problem, block, shared.queries, head, slope, tile.first + key, query);
+#pragma unroll
+    for (u32 row = 0; row < 4; row++) {
+        const float4 four = {gradients[row][0], gradients[row][1], gradients[row][2], gradients[row][3]};
+        *reinterpret_cast<float4*>(shared.gradients + (key + row) * QUERY_STRIDE + query) = four;
+    }
+}
+
+template <typename Element, u32 CHUNKS>
+__device__ void backward(const Problem& problem, const Backward<Element>& tensors) {
+    __shared__ Shared shared;
+    const u32 head_dim = problem.head_dim;
+    const u32 ranges = (head_dim + CHUNKS * CHUNK - 1) / (CHUNKS * CHUNK);
+    const u32 head = blockIdx.y / ranges;
+    const u32 first_channel = blockIdx.y % ranges * (CHUNKS * CHUNK);
+    const u32 sequence = blockIdx.z;
+    // The last queries, which see most under a causal mask, begin first.
+    const u32 position = (gridDim.x - 1 - blockIdx.x) * QUERIES;
+    const QueryBlock block = query_block(problem, sequence, position);
+    const u32 column = head * head_dim;
+    const u32 kv_column = head / (problem.heads / problem.kv_heads) * head_dim;
+    const f32 bias_slope = problem.alibi_heads == 0 ? 0.0f : slope(problem, head);
+    const Rows<Element> queries = {tensors.q.row(block.token, column), tensors.q.stride, block.queries};
+    const Rows<Element> douts = {tensors.dout.row(block.token, column), tensors.dout.stride, block.queries};
+    if (threadIdx.x < QUERIES) {
+        shared.queries[threadIdx.x] = query_gradient(problem, tensors, sequence, position + threadIdx.x, head);
+    }
+
+    const u32 query = threadIdx.x / CHANNEL_GROUPS * 4;
+    const u32 channel = threadIdx.x % CHANNEL_GROUPS * 4;
+    f32 outputs[CHUNKS][4][4];
+#pragma unroll
+    for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+        clear(outputs[chunk]);
+    }
+    bool is_first = true;
+    for (u32 number = block.seen_first / KEYS; number * KEYS < block.seen_last; number++) {
+        const Tile tile = tile_of(block, number);
+        if (tile.count == 0) {
+            continue;
+        }
+        const u64 key_row = (u64)sequence * problem.keys + tile.first;
+        const Rows<Element> keys = {tensors.k.row(key_row, kv_column), tensors.k.stride, tile.count};
+        const Rows<Element> values = {tensors.v.row(key_row, kv_column), tensors.v.stride, tile.count};
+        score_gradients(shared, problem, block, tile, head, bias_slope, keys, values, queries, douts);
+#pragma unroll
+        for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+            const u32 first = first_channel + chunk * CHUNK;
+            const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;
+            __syncthreads();
+            stage_rows<THREADS, KEYS>(shared.staged.keys, keys.start + first, keys.stride, keys.count, channels);
+            __syncthreads();
+            f32 sums[4][4];
+            clear(sums);
+            multiply<QUERY_STRIDE, CHUNK>(sums, shared.gradients + query, shared.staged.keys + channel, tile.count);
+#pragma unroll
+            for (u32 row = 0; row < 4; row++) {
+#pragma unroll
+                for (u32 place = 0; place < 4; place++) {
+                    const f32 earlier = outputs[chunk][row][place];
+                    outputs[chunk][row][place] = is_first ? sums[row][place] : earlier + sums[row][place];
+                }
+            }
+        }
+        is_first = false;
+    }
+
+#pragma unroll
+    for (u32 row = 0; row < 4; row++) {
+        if (query + row >= block.queries) {
+            break;
+        }
+        Element* out = tensors.dq.row(block.token + query + row, column);
+#pragma unroll
+        for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+#pragma unroll
+            for (u32 index = 0; index < 4; index++) {
+                const u32 place = first_channel + chunk * CHUNK + channel + index;
+                if (place < head_dim) {
+                    out[place] = narrow<Element>(outputs[chunk][row][index]);
+                }
+            }
+        }
+    }
+}
+
+}  // namespace of_queries
+
+namespace of_keys {
+
+constexpr u32 THREADS = 256;
+// Queries per thread where scores are computed.
+constexpr u32 COLUMNS = 2;
+// Blocks of queries whose rows are prepared at once, by a warp each.
+constexpr u32 PREPARED = THREADS / QUERIES;
+
+static_assert(THREADS == KEY_GROUPS * (QUERIES / COLUMNS), "four keys and two queries each");
+static_assert(THREADS == KEY_GROUPS * CHANNEL_GROUPS, "four keys and four channels each");
+
+struct Shared {
+    union {
+        Staged columns;
+        // `[query][channel]`: a chunk of output gradients, and of queries.
+        struct {
+            f32 douts[QUERIES * CHUNK];
+            f32 queries[QUERIES * CHUNK];
+        } rows;
+    } staged;
+    // `[query][key]`
+    f32 probabilities[QUERIES * KEY_STRIDE];
+    f32 gradients[QUERIES * KEY_STRIDE];
+    QueryGradient queries[PREPARED][QUERIES];
+};
+
+// The probabilities of a block and a tile after dropout and the gradients of their scores, into shared memory.
+template <typename Element>
+__device__ void score_gradients(Shared& shared, const QueryGradient* of_block, const Problem& problem,
+                                const QueryBlock& block, u32 first_key, u32 head, f32 slope, Rows<Element> keys,
+                                Rows<Element> values, Rows<Element> queries, Rows<Element> douts) {
+    const u32 key = threadIdx.x % KEY_GROUPS * 4;
+    const u32 query = threadIdx.x / KEY_GROUPS * COLUMNS;
+    f32 sums[4][COLUMNS];
+    f32 gradients[4][COLUMNS];
+    scores<THREADS>(sums, shared.staged.columns, keys, queries, problem.scale, problem.head_dim);
+    scores<THREADS>(gradients, shared.staged.columns, values, douts, 1.0f, problem.head_dim);
+    softmax_backward(sums, gradients, problem, block, of_block, head, slope, first_key + key, query);
+#pragma unroll
+    for (u32 column = 0; column < COLUMNS; column++) {
+        const u32 place = (query + column) * KEY_STRIDE + key;
+        *reinterpret_cast<float4*>(shared.probabilities + place) = {sums[0][column], sums[1][column], sums[2][column],
+                                                                    sums[3][column]};
+        *reinterpret_cast<float4*>(shared.gradients + place) = {gradients[0][column], gradients[1][column],
+                                                                gradients[2][column], gradients[3][column]};
+    }
+}
+
+// Adds the product of a block's probabilities and output gradients, or gradients of scores and queries, to the sums of the
+// keys that lie in the tile.
+__device__ inline void add_product(f32 (&totals)[4][4], const f32* left, const f32* right, u32 queries, u32 first_key,
+                                   const Tile& tile) {
+    f32 sums[4][4];
+    clear(sums);
+    multiply<KEY_STRIDE, CHUNK>(sums, left, right, queries);
+#pragma unroll
+    for (u32 row = 0; row < 4; row++) {
+        const bool is_in = first_key + row >= tile.first && first_key + row < tile.first + tile.count;
+#pragma unroll
+        for (u32 column = 0; column < 4; column++) {
+            totals[row][column] = is_in ? totals[row][column] + sums[row][column] : totals[row][column];
+        }
+    }
+}
+
+template <typename Element>
+__device__ void store(const Matrix<Element>& matrix, const f32 (&totals)[4][4], u64 row, u32 rows, u32 column,
+                      u32 channel, u32 head_dim) {
+#pragma unroll
+    for (u32 index = 0; index < 4; index++) {
+        if (index >= rows) {
+            break;
+        }
+        Element* out = matrix.row(row + index, column);
+#pragma unroll
+        for (u32 place = 0; place < 4; place++) {
+            if (channel + place < head_dim) {
+                out[channel + place] = narrow<Element>(totals[index][place]);
+            }
+        }
+    }
+}
+
+template <typename Element, u32 CHUNKS>
+__device__ void backward(const Problem& problem, const Backward<Element>& tensors) {
+    __shared__ Shared shared;
+    const u32 head_dim = problem.head_dim;
+    const u32 length = problem.sequence_length;
+    const u32 ranges = (head_dim + CHUNKS * CHUNK - 1) / (CHUNKS * CHUNK);
+    const u32 kv_head = blockIdx.y / ranges;
+    const u32 first_channel = blockIdx.y % ranges * (CHUNKS * CHUNK);
+    const u32 sequence = blockIdx.z;
+    const u32 group = problem.heads / problem.kv_heads;
+    const u32 first_key = blockIdx.x * KEYS;
+    const u64 key_row = (u64)sequence * length + first_key;
+    const u32 count = min(KEYS, length - first_key);
+    const u32 kv_column = kv_head * head_dim;
+    const Rows<Element> keys = {tensors.k.row(key_row, kv_column), tensors.k.stride, count};
+    const Rows<Element> values = {tensors.v.row(key_row, kv_column), tensors.v.stride, count};
+
+    // Of the products over queries: four keys and four channels of a thread.
+    const u32 key = threadIdx.x / CHANNEL_GROUPS * 4;
+    const u32 channel = threadIdx.x % CHANNEL_GROUPS * 4;
+    f32 dk[CHUNKS][4][4];
+    f32 dv[CHUNKS][4][4];
+#pragma unroll
+    for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+        clear(dk[chunk]);
+        clear(dv[chunk]);
+    }
+    for (u32 head = kv_head * group; head < (kv_head + 1) * group; head++) {
+        const u32 column = head * head_dim;
+        const f32 bias_slope = problem.alibi_heads == 0 ? 0.0f : slope(problem, head);
+        for (u32 number = 0; number * QUERIES < length; number++) {
+            const u32 prepared = number % PREPARED;
+            if (prepared == 0) {
+                // What was prepared before has been read before the last barrier.
+                const u32 position = number * QUERIES + threadIdx.x;
+                shared.queries[threadIdx.x / QUERIES][threadIdx.x % QUERIES] =
+                    query_gradient(problem, tensors, sequence, position, head);
+            }
+            const QueryBlock block = query_block(problem, sequence, number * QUERIES);
+            const Tile tile = tile_of(block, blockIdx.x);
+            if (tile.count == 0) {
+                continue;
+            }
+            const Rows<Element> queries = {tensors.q.row(block.token, column), tensors.q.stride, block.queries};
+            const Rows<Element> douts = {tensors.dout.row(block.token, column), tensors.dout.stride, block.queries};
+            score_gradients(shared, shared.queries[prepared], problem, block, first_key, head, bias_slope, keys, values,
+                            queries, douts);
+#pragma unroll
+            for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+                const u32 first = first_channel + chunk * CHUNK;
+                const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;
+                __syncthreads();
+                stage_rows<THREADS, QUERIES>(shared.staged.rows.douts, douts.start + first, douts.stride, douts.count,
+                                             channels);
+                stage_rows<THREADS, QUERIES>(shared.staged.rows.queries, queries.start + first, queries.stride,
+                                             queries.count, channels);
+                __syncthreads();
+                add_product(dv[chunk], shared.probabilities + key, shared.staged.rows.douts + channel, block.queries,
+                            first_key + key, tile);
+                add_product(dk[chunk], shared.gradients + key, shared.staged.rows.queries + channel, block.queries,
+                            first_key + key, tile);
+            }
+        }
+    }
+    const u32 rows = key < count ? count - key : 0;
+#pragma unroll
+    for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+        const u32 place = first_channel + chunk * CHUNK + channel;
+        store(tensors.dk, dk[chunk], key_row + key, rows, kv_column, place, head_dim);
+        store(tensors.dv, dv[chunk], key_row + key, rows, kv_column, place, head_dim);
+    }
+}
+
+}  // namespace of_keys
+
+extern "C" __global__ void __launch_bounds__(of_queries::THREADS)
+attention_backward_queries_64(Problem problem, Backward<f32> tensors) {
+    of_queries::backward<f32, 1>(problem, tensors);
+}
+
+extern "C" __global__ void __launch_bounds__(of_queries::THREADS)
+attention_backward_queries_128(Problem problem, Backward<f32> tensors) {
+    of_queries::backward<f32, 2>(problem, tensors);
+}
+
+extern "C" __global__ void __launch_bounds__(of_keys::THREADS)
+attention_backward_keys_64(Problem problem, Backward<f32> tensors) {
+    of_keys::backward<f32, 1>(problem, tensors);
+}
+
+extern "C" __global__ void __launch_bounds__(of_keys::THREADS)
+attention_backward_keys_128(Problem problem, Backward<f32> tensors) {
+    of_keys::backward<f32, 2>(problem, tensors);
+}

@@ -1,1 +1,143 @@
-// kernels follow
+// Layer norm and RMS norm: `cpu::norm` has the formulas and the order of sums.
+//
+// A row of the norm has `width` elements; a row of the matrix has `heads` rows of the norm.
+#include "groups.cuh"
+#include "row_sum.cuh"
+
+// A row of the norm for each team, until all are done. `body(index, row, col, is_last_turn_inside)`: rows behind the last are the last once
+// more, for teams of a warp sum together, and are not stored.
+template <typename Body>
+__device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body body) {
+    const u64 teams = grid_threads() / TEAM;
+    const u64 team_of_warp = threadIdx.x / TEAM % 2;
+    const u64 count = rows * heads;
+    for (u64 first = global_team() - team_of_warp; first < count; first += teams) {
+        const bool is_stored = first + team_of_warp < count;
+        const u64 index = is_stored ? first + team_of_warp : count - 1;
+        body(index, index / heads, index % heads * width, is_stored);
+    }
+}
+
+// `y = norm(x) * weight + bias`; `stats` = mean, reciprocal standard deviation.
+template <bool LAYER>
+__device__ inline void norm_forward(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> bias, Matrix<f32> y,
+                                    Matrix<f32> stats, f32 epsilon) {
+    const u64 width = weight.cols;
+    const f64 count = (f64)width;
+    for_each_norm_row(x.rows, x.cols / width, width, [&](u64 index, u64 row, u64 col, bool is_stored) {
+        const f32 *from = x.row(row) + col;
+        f32 mean = 0.0f;
+        if (LAYER) {
+            mean = (f32)(row_sum(width, [&](u64 i) { return from[i]; }) / count);
+        }
+        const f64 squares = row_sum(width, [&](u64 i) {
+            const f32 centred = from[i] - mean;
+            return centred * centred;
+        });
+        const f32 rstd = (f32)(1.0 / sqrt(squares / count + (f64)epsilon));
+        if (!is_stored) {
+            return;
+        }
+        if (team_lane() == 0) {
+            stats.start[2 * index] = mean;
+            stats.start[2 * index + 1] = rstd;
+        }
+        f32 *to = y.row(row) + col;
+        for (u64 i = team_lane(); i < width; i += TEAM) {
+            const f32 normed = (from[i] - mean) * rstd;
+            to[i] = bias.is_there() ? fmaf(normed, weight.start[i], bias.start[i]) : normed * weight.start[i];
+        }
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    norm_layer(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> bias, Matrix<f32> y, Matrix<f32> stats,
+               f32 epsilon) {
+    norm_forward<true>(x, weight, bias, y, stats, epsilon);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    norm_rms(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> bias, Matrix<f32> y, Matrix<f32> stats,
+             f32 epsilon) {
+    norm_forward<false>(x, weight, bias, y, stats, epsilon);
+}
+
+// `dx = rstd * (g - mean(g) - xhat * mean(g * xhat))` with `g = dy * weight`, assigned or accumulated.
+template <bool LAYER>
+__device__ inline void norm_backward_input(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats,
+                                           Matrix<const f32> dy, Matrix<f32> dx, u32 is_accumulated) {
+    const u64 width = weight.cols;
+    const f64 count = (f64)width;
+    for_each_norm_row(x.rows, x.cols / width, width, [&](u64 index, u64 row, u64 col, bool is_stored) {
+        const f32 *input = x.row(row) + col;
+        const f32 *gradient = dy.row(row) + col;
+        const f32 mean = stats.start[2 * index];
+        const f32 rstd = stats.start[2 * index + 1];
+        const auto normed = [&](u64 i) { return (input[i] - mean) * rstd; };
+        const auto weighted = [&](u64 i) { return gradient[i] * weight.start[i]; };
+        const f64 along_sum = row_sum(width, [&](u64 i) { return normed(i) * weighted(i); });
+        const f64 level_sum = LAYER ? row_sum(width, weighted) : 0.0;
+        const f32 along = (f32)(along_sum / count);
+        const f32 level = (f32)(level_sum / count);
+        if (!is_stored) {
+            return;
+        }
+        f32 *to = dx.row(row) + col;
+        for (u64 i = team_lane(); i < width; i += TEAM) {
+            const f32 result = fmaf(-normed(i), along, weighted(i) - level) * rstd;
+            to[i] = is_accumulated != 0 ? to[i] + result : result;
+        }
+    });
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    norm_backward_input_layer(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats, Matrix<const f32> dy,
+                              Matrix<f32> dx, u32 is_accumulated) {
+    norm_backward_input<true>(x, weight, stats, dy, dx, is_accumulated);
+}
+
+extern "C" __global__ void __launch_bounds__(128)
+    norm_backward_input_rms(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats, Matrix<const f32> dy,
+                            Matrix<f32> dx, u32 is_accumulated) {
+    norm_backward_input<false>(x, weight, stats, dy, dx, is_accumulated);
+}
+
+// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)` over all rows of the norm.
+extern "C" __global__ void __launch_bounds__(1024, 1)
+    norm_backward_weight(Matrix<const f32> x, Matrix<const f32> stats, Matrix<const f32> dy, Matrix<f32> dweight,
+                         Matrix<f32> dbias) {
+    __shared__ GroupSums weight_groups;
+    __shared__ GroupSums bias_groups;
+    const u64 width = dweight.cols;
+    const u64 heads = x.cols / width;
+    const u64 col = (u64)blockIdx.x * GROUP_COLS + threadIdx.x;
+    const bool is_inside = col < width;
+    const u64 count = (x.rows + GROUP_ROWS - 1) / GROUP_ROWS;
+    for (u64 first = 0; first < count; first += blockDim.y) {
+        const u64 row = (first + threadIdx.y) * GROUP_ROWS;
+        const u64 end = row + GROUP_ROWS < x.rows ? row + GROUP_ROWS : x.rows;
+        f32 weight_sum = 0.0f;
+        f32 bias_sum = 0.0f;
+        if (is_inside) {
+            for (u64 r = row; r < end; r++) {
+                for (u64 head = 0; head < heads; head++) {
+                    const f32 mean = stats.start[2 * (r * heads + head)];
+                    const f32 rstd = stats.start[2 * (r * heads + head) + 1];
+                    const f32 gradient = dy.row(r)[head * width + col];
+                    weight_sum = fmaf((x.row(r)[head * width + col] - mean) * rstd, gradient, weight_sum);
+                    bias_sum = bias_sum + gradient;
+                }
+            }
+        }
+        weight_groups.sums[threadIdx.y][threadIdx.x] = weight_sum;
+        bias_groups.sums[threadIdx.y][threadIdx.x] = bias_sum;
+        __syncthreads();
+        if (threadIdx.y == 0 && is_inside) {
+            add_groups(weight_groups, groups_of_turn(first, count), dweight.start + col);
+            if (dbias.is_there()) {
+                add_groups(bias_groups, groups_of_turn(first, count), dbias.start + col);
+            }
+        }
+        __syncthreads();
+    }
+}

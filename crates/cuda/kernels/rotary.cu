@@ -1,1 +1,77 @@
-// kernels follow
+// Rotary positions: `cpu::rotary`.
+#include "math.cuh"
+#include "tensor.cuh"
+
+// `config::RotaryScaling`; `launch::rotary` writes the same numbers.
+constexpr u32 SCALING_OFF = 0;
+constexpr u32 SCALING_LINEAR = 1;
+
+constexpr f64 TAU = 6.28318530717958647692528676655900577;
+
+__device__ inline f64 scaled(f64 frequency, u32 kind, f32 factor, f32 low_turns, f32 high_turns, f64 original_context) {
+    if (kind == SCALING_OFF) {
+        return frequency;
+    }
+    if (kind == SCALING_LINEAR) {
+        return frequency / (f64)factor;
+    }
+    const f64 turns = original_context * frequency / TAU;
+    const f64 share = (turns - (f64)low_turns) / ((f64)high_turns - (f64)low_turns);
+    const f64 kept = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+    return frequency * (kept + (1.0 - kept) / (f64)factor);
+}
+
+// `cos[P, R/2]`, `sin[P, R/2]`: pairs along x, positions along y.
+extern "C" __global__ void __launch_bounds__(128)
+    rotary_table(Matrix<f32> cos, Matrix<f32> sin, f32 base, u32 kind, f32 factor, f32 low_turns, f32 high_turns,
+                 f64 original_context) {
+    const f64 log_base = math::log_f64((f64)base);
+    for (u64 pair = global_thread(); pair < cos.cols; pair += grid_threads()) {
+        const f64 exponent = -(f64)pair / (f64)cos.cols * log_base;
+        const f64 frequency = scaled(math::exp_f64(exponent), kind, factor, low_turns, high_turns, original_context);
+        for (u64 position = (u64)blockIdx.y * blockDim.y + threadIdx.y; position < cos.rows;
+             position += (u64)gridDim.y * blockDim.y) {
+            const math::DoubleSinCos angle = math::sin_cos_f64((f64)position * frequency);
+            cos.row(position)[pair] = (f32)angle.cos;
+            sin.row(position)[pair] = (f32)angle.sin;
+        }
+    }
+}
+
+// Turns `x[T, heads * head_dim]` in place by `positions[T]`: pairs of all heads along x, tokens along y.
+template <bool INTERLEAVED>
+__device__ inline void rotary(Matrix<f32> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos,
+                              Matrix<const f32> sin, f32 sign) {
+    const u64 pairs = cos.cols;
+    const u64 heads = x.cols / head_dim;
+    for (u64 row = (u64)blockIdx.y * blockDim.y + threadIdx.y; row < x.rows; row += (u64)gridDim.y * blockDim.y) {
+        const i32 position = positions.start[row];
+        if (position < 0 || (u64)position >= cos.rows || (u64)position >= sin.rows) {
+            __trap();
+        }
+        for (u64 index = global_thread(); index < heads * pairs; index += grid_threads()) {
+            const u64 pair = index % pairs;
+            f32 *head = x.row(row) + index / pairs * head_dim;
+            f32 *first = INTERLEAVED ? head + 2 * pair : head + pair;
+            f32 *second = INTERLEAVED ? first + 1 : first + pairs;
+            const f32 a = *first;
+            const f32 b = *second;
+            const f32 cosine = cos.row(position)[pair];
+            const f32 sine = sin.row(position)[pair] * sign;
+            *first = fmaf(a, cosine, -(b * sine));
+            *second = fmaf(b, cosine, a * sine);
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    rotary_half(Matrix<f32> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos, Matrix<const f32> sin,
+                f32 sign) {
+    rotary<false>(x, head_dim, positions, cos, sin, sign);
+}
+
+extern "C" __global__ void __launch_bounds__(256)
+    rotary_interleaved(Matrix<f32> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos,
+                       Matrix<const f32> sin, f32 sign) {
+    rotary<true>(x, head_dim, positions, cos, sin, sign);
+}

@@ -169,6 +169,11 @@ impl CudaDevice {
         self.memory.stream(stream)
     }
 
+    /// Counts work that somebody else has submitted to the driver's stream of `stream`: points that are recorded later include it.
+    pub fn count_work(&self, stream: Stream) {
+        lock(&self.submissions).events.count(stream);
+    }
+
     /// A reader of the rank's memory for another thread.
     ///
     /// # Errors

@@ -24,18 +24,18 @@ macro_rules! source {
 
 /// All files of kernels; a file is compiled at a time.
 pub const SOURCES: &[Source] = &[
-    source!("mat_mul":),
-    source!("column_sum":),
-    source!("norm":),
-    source!("rotary":),
+    source!("mat_mul": "mat_mul_nt_128", "mat_mul_nt_64", "mat_mul_nn_128", "mat_mul_nn_64", "mat_mul_tn_128", "mat_mul_tn_64"),
+    source!("column_sum": "column_sum"),
+    source!("norm": "norm_layer", "norm_rms", "norm_backward_input_layer", "norm_backward_input_rms", "norm_backward_weight"),
+    source!("rotary": "rotary_table", "rotary_half", "rotary_interleaved"),
     source!("attention":),
     source!("attention_backward":),
-    source!("activation":),
-    source!("dropout":),
-    source!("embedding":),
+    source!("activation": "gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu", "gelu_tanh_backward", "gelu_erf_backward", "gelu_sigmoid_backward", "relu_backward", "swiglu_backward", "geglu_backward"),
+    source!("dropout": "add_residual", "dropout_add", "dropout_backward"),
+    source!("embedding": "embedding_lookup", "embedding_backward"),
     source!("cross_entropy":),
     source!("rounded_sum":),
-    source!("element_wise":),
+    source!("element_wise": "accumulate_f32", "accumulate_i64", "fill_f32", "fill_bf16", "fill_f16", "fill_i64", "copy_f32_f32", "copy_f32_bf16", "copy_f32_f16", "copy_bf16_f32", "copy_bf16_bf16", "copy_bf16_f16", "copy_f16_f32", "copy_f16_bf16", "copy_f16_f16", "copy_i64"),
     source!("initialize":),
     source!("fixed_point":),
     source!("adamw":),
@@ -52,6 +52,8 @@ macro_rules! header {
 const HEADERS: &[(&str, &str)] = &[
     header!("types.cuh"),
     header!("tensor.cuh"),
+    header!("elements.cuh"),
+    header!("groups.cuh"),
     header!("element.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),
@@ -94,6 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_kernel_has_bounds_and_a_name_as_it_is_written() {
+        for source in SOURCES {
+            let kernels = source.text.matches("__global__").count();
+            assert_eq!(source.text.matches("extern \"C\" __global__ void __launch_bounds__(").count(), kernels);
+        }
+    }
+
+    #[test]
     fn each_header_is_included_once_and_none_is_left() {
         for source in SOURCES {
             let whole = source.whole();
@@ -105,18 +115,17 @@ mod tests {
         }
     }
 
+    /// The name behind the bounds of a launch.
+    fn name(text: &str) -> &str {
+        let (_, text) = text.split_once(')').expect("bounds");
+        text.split_once('(').expect("parameters").0.trim()
+    }
+
     #[test]
     fn the_list_names_exactly_the_kernels_of_the_files() {
         let mut all = vec![];
         for source in SOURCES {
-            let after = source.text.split("extern \"C\" __global__").skip(1);
-            let names: Vec<&str> = after
-                .map(|rest| {
-                    rest.split('(')
-                        .find_map(|part| part.split_whitespace().last().filter(|n| *n != "__launch_bounds__"))
-                })
-                .map(|name| name.expect("a name"))
-                .collect();
+            let names: Vec<&str> = source.text.split("__global__ void __launch_bounds__(").skip(1).map(name).collect();
             assert_eq!(names, source.entries, "{}", source.name);
             all.extend(names);
         }

@@ -12,6 +12,6 @@ mod launch;
 mod pinned;
 mod reader;
 
-pub use code::{Code, CodeFolder, CompiledSource, Compiler};
+pub use code::CompiledSource;
 pub use device::{CudaDevice, accepts};
 pub use reader::CudaReader;

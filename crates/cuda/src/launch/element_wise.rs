@@ -1,20 +1,87 @@
-//! Copies.
+//! Sums, fills and copies of elements: kernels/element_wise.cu.
 
-use device::{DeviceError, Tensor};
+use device::{DeviceError, Dtype, Tensor};
 
-use super::{Launch, Site};
+use super::{Launch, Parameters, Place, Site, matrix_shape, require};
 
-/// `accumulate`
-pub(super) fn accumulate(_site: &Site, x: Tensor, _into: Tensor) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("accumulate", &x))
+const THREADS: u32 = 256;
+
+/// `Op::Accumulate`
+pub(super) fn accumulate(site: &Site, x: Tensor, into: Tensor) -> Result<Vec<Launch>, DeviceError> {
+    let op = "accumulate";
+    if into.dtype == Dtype::I64 {
+        require(x.len() == into.len(), op, || format!("{x:?} has not as many terms as {into:?} has sums"))?;
+        let places = [site.dense(x, Dtype::I64)?.as_vector(), site.dense(into, Dtype::I64)?.as_vector()];
+        return Ok(launch_of_pair(site, "accumulate_i64", places));
+    }
+    require_shape(op, x, into)?;
+    let places = [site.matrix(x, Dtype::F32)?, site.matrix(into, Dtype::F32)?];
+    Ok(launch_of_pair(site, "accumulate_f32", flattened([x, into], places)))
 }
 
-/// `fill`
-pub(super) fn fill(_site: &Site, out: Tensor, _value: f32) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("fill", &out))
+/// `Op::Fill`
+pub(super) fn fill(site: &Site, out: Tensor, value: f32) -> Result<Vec<Launch>, DeviceError> {
+    let real = Parameters::new();
+    let (entry, place, parameters) = match out.dtype {
+        Dtype::I64 => {
+            let place = site.dense(out, Dtype::I64)?.as_vector();
+            let parameters = real.place(place).i64(value as i64);
+            ("fill_i64", place, parameters)
+        }
+        Dtype::F32 | Dtype::Bf16 | Dtype::F16 => {
+            let [place] = flattened([out], [site.matrix(out, out.dtype)?]);
+            (["fill_f32", "fill_bf16", "fill_f16"][number_of_type(out)?], place, real.place(place).f32(value))
+        }
+        Dtype::I32 => return Err(out.not_real()),
+    };
+    if place.is_empty() {
+        return Ok(vec![]);
+    }
+    Ok(vec![Launch::new(entry, matrix_shape(site, place.rows, place.cols, THREADS), parameters)])
 }
 
-/// `copy`
-pub(super) fn copy(_site: &Site, from: Tensor, _to: Tensor) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("copy", &from))
+/// `Op::Copy`
+pub(super) fn copy(site: &Site, from: Tensor, to: Tensor) -> Result<Vec<Launch>, DeviceError> {
+    /// By the type that is read, then by the type that is written.
+    const ENTRIES: [[&str; 3]; 3] = [
+        ["copy_f32_f32", "copy_f32_bf16", "copy_f32_f16"],
+        ["copy_bf16_f32", "copy_bf16_bf16", "copy_bf16_f16"],
+        ["copy_f16_f32", "copy_f16_bf16", "copy_f16_f16"],
+    ];
+    if from.dtype == Dtype::I64 {
+        let places = [site.dense(from, Dtype::I64)?.as_vector(), site.dense(to, Dtype::I64)?.as_vector()];
+        require(from.len() == to.len(), "copy", || format!("{from:?} has not as many elements as {to:?}"))?;
+        return Ok(launch_of_pair(site, "copy_i64", places));
+    }
+    let entry = ENTRIES[number_of_type(from)?][number_of_type(to)?];
+    require_shape("copy", from, to)?;
+    let places = [site.matrix(from, from.dtype)?, site.matrix(to, to.dtype)?];
+    Ok(launch_of_pair(site, entry, flattened([from, to], places)))
+}
+
+/// The number of a type of real numbers in lists of kernels: F32, Bf16, F16.
+fn number_of_type(tensor: Tensor) -> Result<usize, DeviceError> {
+    match tensor.dtype {
+        Dtype::F32 => Ok(0),
+        Dtype::Bf16 => Ok(1),
+        Dtype::F16 => Ok(2),
+        Dtype::I32 | Dtype::I64 => Err(tensor.not_real()),
+    }
+}
+
+fn require_shape(op: &'static str, x: Tensor, out: Tensor) -> Result<(), DeviceError> {
+    require((x.rows, x.cols) == (out.rows, out.cols), op, || format!("{x:?} is not of the shape of {out:?}"))
+}
+
+/// Matrices without gaps as vectors: one long row fills blocks better than many short ones.
+fn flattened<const N: usize>(tensors: [Tensor; N], places: [Place; N]) -> [Place; N] {
+    if tensors.iter().all(Tensor::is_dense) { places.map(|place| place.as_vector()) } else { places }
+}
+
+fn launch_of_pair(site: &Site, entry: &'static str, [from, to]: [Place; 2]) -> Vec<Launch> {
+    if to.is_empty() {
+        return vec![];
+    }
+    let shape = matrix_shape(site, to.rows, to.cols, THREADS);
+    vec![Launch::new(entry, shape, Parameters::new().place(from).place(to))]
 }

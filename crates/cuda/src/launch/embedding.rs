@@ -1,28 +1,64 @@
-//! Embeddings.
+//! Embeddings: kernels/embedding.cu.
 
-use device::{DeviceError, Tensor, Write};
+use device::{DeviceError, Dtype, Tensor, Write};
+use gpu::LaunchShape;
 
-use super::{Launch, Site};
+use super::{Launch, Parameters, Site, matrix_shape, require};
 
-/// `embedding_lookup`
+/// Threads of a block of the backward pass, and tokens that it looks at together.
+const WINDOW: usize = 256;
+
+/// `Op::EmbeddingLookup`
 pub(super) fn lookup(
-    _site: &Site,
+    site: &Site,
     tokens: Tensor,
-    _table: (Tensor, usize),
-    _out: Tensor,
-    _write: Write,
+    (table, first_row): (Tensor, usize),
+    out: Tensor,
+    write: Write,
 ) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("embedding_lookup", &tokens))
+    let op = "embedding_lookup";
+    require(tokens.len() == out.rows, op, || format!("{tokens:?} has not one token for each row of {out:?}"))?;
+    require(table.cols == out.cols, op, || format!("rows of {table:?} are not as wide as those of {out:?}"))?;
+    let parameters = Parameters::new()
+        .place(site.dense(tokens, Dtype::I32)?)
+        .place(site.matrix(table, Dtype::F32)?)
+        .u64(first_row as u64)
+        .place(site.matrix(out, Dtype::F32)?)
+        .flag(write == Write::Accumulate);
+    if out.is_empty() {
+        return Ok(vec![]);
+    }
+    Ok(vec![Launch::new("embedding_lookup", matrix_shape(site, out.rows, out.cols, 256), parameters)])
 }
 
-/// `embedding_backward`
+/// `Op::EmbeddingBackward`
 pub(super) fn backward(
-    _site: &Site,
+    site: &Site,
     tokens: Tensor,
-    _dy: (Tensor, f32),
-    _first_row: usize,
-    _untrained: Option<usize>,
-    _dtable: Tensor,
+    (dy, scale): (Tensor, f32),
+    first_row: usize,
+    untrained: Option<usize>,
+    dtable: Tensor,
 ) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("embedding_backward", &tokens))
+    let op = "embedding_backward";
+    require(tokens.len() == dy.rows, op, || format!("{tokens:?} has not one token for each row of {dy:?}"))?;
+    require(dtable.cols == dy.cols, op, || format!("rows of {dtable:?} are not as wide as those of {dy:?}"))?;
+    require(u32::try_from(dtable.rows).is_ok(), op, || format!("{dtable:?} has more rows than tokens can name"))?;
+    // No token is negative.
+    let untrained = untrained.and_then(|row| i32::try_from(row).ok()).unwrap_or(-1);
+    let parameters = Parameters::new()
+        .place(site.dense(tokens, Dtype::I32)?)
+        .place(site.matrix(dy, Dtype::F32)?)
+        .f32(scale)
+        .u64(first_row as u64)
+        .i32(untrained)
+        .place(site.matrix(dtable, Dtype::F32)?);
+    if dy.is_empty() || dtable.is_empty() {
+        return Ok(vec![]);
+    }
+    let columns = dtable.cols.div_ceil(WINDOW);
+    // Every block reads all tokens: no more blocks than fill the GPU twice.
+    let rows = (2 * site.multiprocessors as usize).div_ceil(columns).clamp(1, dtable.rows);
+    let shape = LaunchShape { grid: [columns as u32, rows as u32, 1], block: [WINDOW as u32, 1, 1], shared_bytes: 0 };
+    Ok(vec![Launch::new("embedding_backward", shape, parameters)])
 }

@@ -1,17 +1,57 @@
-//! Products of matrices.
+//! Products of matrices: kernels/mat_mul.cu.
 
-use device::{DeviceError, Orientation, Tensor, Write};
+use device::{DeviceError, Dtype, Orientation, Tensor, Write};
+use gpu::LaunchShape;
 
-use super::{Launch, Site};
+use super::{Launch, Parameters, Site, require};
 
-/// `mat_mul`
+/// Threads of a block.
+const THREADS: u32 = 256;
+
+/// The kernels of an orientation, which differ in the side of the tile that a block computes.
+struct Tiles {
+    of_128: &'static str,
+    of_64: &'static str,
+}
+
+/// `Op::MatMul`
 pub(super) fn mat_mul(
-    _site: &Site,
-    _orientation: Orientation,
-    factors: [Tensor; 2],
-    _bias: Option<Tensor>,
-    _out: Tensor,
-    _write: Write,
+    site: &Site,
+    orientation: Orientation,
+    [a, b]: [Tensor; 2],
+    bias: Option<Tensor>,
+    out: Tensor,
+    write: Write,
 ) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("mat_mul", &factors))
+    let (m, n, k, k_of_b) = match orientation {
+        Orientation::Nt => (a.rows, b.rows, a.cols, b.cols),
+        Orientation::Nn => (a.rows, b.cols, a.cols, b.rows),
+        Orientation::Tn => (a.cols, b.cols, a.rows, b.rows),
+    };
+    require(k == k_of_b, "mat_mul", || format!("{orientation:?} of {a:?} and {b:?}: K is {k} in a and {k_of_b} in b"))?;
+    require((out.rows, out.cols) == (m, n), "mat_mul", || format!("{out:?} is not the [{m}, {n}] of {a:?} and {b:?}"))?;
+    require(bias.is_none_or(|bias| bias.len() == n), "mat_mul", || format!("{bias:?} is not a bias of {n} columns"))?;
+    let parameters = Parameters::new()
+        .place(site.matrix(a, Dtype::F32)?)
+        .place(site.matrix(b, Dtype::F32)?)
+        .place(site.optional_dense(bias, Dtype::F32)?)
+        .place(site.matrix(out, Dtype::F32)?)
+        .flag(write == Write::Accumulate);
+    if out.is_empty() {
+        return Ok(vec![]);
+    }
+    let tiles = match orientation {
+        Orientation::Nt => Tiles { of_128: "mat_mul_nt_128", of_64: "mat_mul_nt_64" },
+        Orientation::Nn => Tiles { of_128: "mat_mul_nn_128", of_64: "mat_mul_nn_64" },
+        Orientation::Tn => Tiles { of_128: "mat_mul_tn_128", of_64: "mat_mul_tn_64" },
+    };
+    let blocks = |side: usize| [m.div_ceil(side), n.div_ceil(side)];
+    // Large tiles read less; small ones fill the GPU where there are few.
+    let large = blocks(128);
+    let (entry, [rows, cols]) = match large[0] * large[1] >= site.multiprocessors as usize {
+        true => (tiles.of_128, large),
+        false => (tiles.of_64, blocks(64)),
+    };
+    let shape = LaunchShape { grid: [rows as u32, cols as u32, 1], block: [THREADS, 1, 1], shared_bytes: 0 };
+    Ok(vec![Launch::new(entry, shape, parameters)])
 }

@@ -102,8 +102,23 @@ pub(crate) fn require(holds: bool, op: &'static str, what: impl FnOnce() -> Stri
 
 /// Blocks of `threads` threads for `count` independent elements, at most those that fill the GPU: threads go on where a grid ends.
 pub(crate) fn elements_shape(site: &Site, count: usize, threads: u32) -> LaunchShape {
-    let blocks = count.div_ceil(threads as usize).min(site.multiprocessors as usize * 16).max(1);
+    let blocks = count.div_ceil(threads as usize).min(most_blocks(site)).max(1);
     LaunchShape::linear(blocks as u32, threads)
+}
+
+/// Blocks of `threads` threads, a power of two, for the independent elements of a matrix: columns along x, rows along y. At most those that
+/// fill the GPU, as in [`elements_shape`].
+pub(crate) fn matrix_shape(site: &Site, rows: usize, cols: usize, threads: u32) -> LaunchShape {
+    let wide = u32::try_from(cols.next_power_of_two()).unwrap_or(threads).min(threads);
+    let block = [wide, threads / wide, 1];
+    let grid_x = cols.div_ceil(wide as usize).clamp(1, most_blocks(site));
+    let grid_y = rows.div_ceil(block[1] as usize).clamp(1, most_blocks(site).div_ceil(grid_x));
+    LaunchShape { grid: [grid_x as u32, grid_y as u32, 1], block, shared_bytes: 0 }
+}
+
+/// Blocks of up to 256 threads that fill the GPU twice.
+fn most_blocks(site: &Site) -> usize {
+    site.multiprocessors as usize * 16
 }
 
 /// For operations whose kernels the next commits bring.

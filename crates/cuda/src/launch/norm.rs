@@ -1,33 +1,100 @@
-//! Norms.
+//! Layer norm and RMS norm: kernels/norm.cu.
 
-use device::{DeviceError, NormBackward, Tensor, Write};
+use config::{Norm, NormKind};
+use device::{DeviceError, Dtype, NormBackward, Tensor, Write};
 
-use super::{Launch, Site};
+use super::column_sum::groups_shape;
+use super::{Launch, Parameters, Site, elements_shape, require};
 
-/// `norm`
+/// Threads of a block, and those of a row of the norm.
+const THREADS: u32 = 128;
+const TEAM: usize = 16;
+
+/// `Op::Norm`
 pub(super) fn forward(
-    _site: &Site,
-    _norm: config::Norm,
+    site: &Site,
+    norm: Norm,
     x: Tensor,
-    _affine: (Tensor, Option<Tensor>),
-    _y: Tensor,
-    _stats: Tensor,
+    (weight, bias): (Tensor, Option<Tensor>),
+    y: Tensor,
+    stats: Tensor,
 ) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("norm", &x))
+    let rows = rows_of_norm("norm", [x, y], weight.len(), stats)?;
+    require(bias.is_none_or(|bias| bias.len() == weight.len()), "norm", || {
+        format!("{bias:?} is not a bias for {weight:?}")
+    })?;
+    let parameters = Parameters::new()
+        .place(site.matrix(x, Dtype::F32)?)
+        .place(site.dense(weight, Dtype::F32)?.as_vector())
+        .place(site.optional_dense(bias, Dtype::F32)?)
+        .place(site.matrix(y, Dtype::F32)?)
+        .place(site.dense(stats, Dtype::F32)?)
+        .f32(norm.epsilon);
+    let entry = match norm.kind {
+        NormKind::Layer => "norm_layer",
+        NormKind::Rms => "norm_rms",
+    };
+    Ok(launch_of_rows(site, entry, rows, parameters))
 }
 
-/// `norm_backward_input`
-pub(super) fn backward_input(_site: &Site, tensors: NormBackward, _write: Write) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("norm_backward_input", &tensors))
+/// `Op::NormBackwardInput`
+pub(super) fn backward_input(site: &Site, t: NormBackward, write: Write) -> Result<Vec<Launch>, DeviceError> {
+    let op = "norm_backward_input";
+    let rows = rows_of_norm(op, [t.x, t.dy], t.weight.len(), t.stats)?;
+    require((t.x.rows, t.x.cols) == (t.dx.rows, t.dx.cols), op, || {
+        format!("{:?} is not of the shape of {:?}", t.dx, t.x)
+    })?;
+    let parameters = Parameters::new()
+        .place(site.matrix(t.x, Dtype::F32)?)
+        .place(site.dense(t.weight, Dtype::F32)?.as_vector())
+        .place(site.dense(t.stats, Dtype::F32)?)
+        .place(site.matrix(t.dy, Dtype::F32)?)
+        .place(site.matrix(t.dx, Dtype::F32)?)
+        .flag(write == Write::Accumulate);
+    let entry = match t.norm.kind {
+        NormKind::Layer => "norm_backward_input_layer",
+        NormKind::Rms => "norm_backward_input_rms",
+    };
+    Ok(launch_of_rows(site, entry, rows, parameters))
 }
 
-/// `norm_backward_weight`
+/// `Op::NormBackwardWeight`
 pub(super) fn backward_weight(
-    _site: &Site,
+    site: &Site,
     x: Tensor,
-    _stats: Tensor,
-    _dy: Tensor,
-    _sums: (Tensor, Option<Tensor>),
+    stats: Tensor,
+    dy: Tensor,
+    (dweight, dbias): (Tensor, Option<Tensor>),
 ) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("norm_backward_weight", &x))
+    let op = "norm_backward_weight";
+    let rows = rows_of_norm(op, [x, dy], dweight.len(), stats)?;
+    require(dbias.is_none_or(|dbias| dbias.len() == dweight.len()), op, || {
+        format!("{dbias:?} is not of the length of {dweight:?}")
+    })?;
+    let parameters = Parameters::new()
+        .place(site.matrix(x, Dtype::F32)?)
+        .place(site.dense(stats, Dtype::F32)?)
+        .place(site.matrix(dy, Dtype::F32)?)
+        .place(site.dense(dweight, Dtype::F32)?.as_vector())
+        .place(site.optional_dense(dbias, Dtype::F32)?);
+    if rows == 0 {
+        return Ok(vec![]);
+    }
+    Ok(vec![Launch::new("norm_backward_weight", groups_shape(x.rows, dweight.len()), parameters)])
+}
+
+/// The number of rows of `width` elements in matrices of one shape, which `stats` has two numbers for each of.
+fn rows_of_norm(op: &'static str, [x, y]: [Tensor; 2], width: usize, stats: Tensor) -> Result<usize, DeviceError> {
+    require((x.rows, x.cols) == (y.rows, y.cols), op, || format!("{y:?} is not of the shape of {x:?}"))?;
+    require(width > 0 && x.cols.is_multiple_of(width), op, || format!("rows of {x:?} are no heads of {width}"))?;
+    let rows = x.rows * (x.cols / width);
+    require(stats.len() == 2 * rows, op, || format!("{stats:?} has not two numbers for each of {rows} rows"))?;
+    Ok(rows)
+}
+
+fn launch_of_rows(site: &Site, entry: &'static str, rows: usize, parameters: Parameters) -> Vec<Launch> {
+    if rows == 0 {
+        return vec![];
+    }
+    vec![Launch::new(entry, elements_shape(site, rows * TEAM, THREADS), parameters)]
 }

@@ -23,12 +23,25 @@ pub(crate) const SCRATCH_BYTES: usize = 1 << 20;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     start: u64,
-    rows: usize,
-    cols: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Columns.
+    pub cols: usize,
     row_stride: usize,
 }
 
 impl Place {
+    /// The same elements without gaps as one row.
+    pub fn as_vector(self) -> Place {
+        let len = self.rows * self.cols;
+        Place { rows: 1, cols: len, row_stride: len, ..self }
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.rows * self.cols == 0
+    }
+
     /// In place of a tensor that the operation does not have.
     const NONE: Place = Place { start: 0, rows: 0, cols: 0, row_stride: 0 };
 }
@@ -82,11 +95,8 @@ impl Parameters {
         self.with(&words.map(u64::to_le_bytes).concat())
     }
 
-    /// `DropoutMask`; a threshold of 0 and a factor of 1 without one.
-    pub fn dropout(self, key: Option<DropoutKey>) -> Parameters {
-        let Some(key) = key else {
-            return self.with(&[0, 0, 0, 0, 0, 0, 0, 1f32.to_bits()].map(u32::to_le_bytes).concat());
-        };
+    /// `DropoutMask`
+    pub fn dropout(self, key: DropoutKey) -> Parameters {
         let [key0, key1] = philox::key_of_seed(key.seed);
         let kept = 1.0 / (1.0 - key.probability);
         let words = [
@@ -115,6 +125,16 @@ impl Parameters {
     /// `i32`
     pub fn i32(self, value: i32) -> Parameters {
         self.with(&value.to_le_bytes())
+    }
+
+    /// `i64`
+    pub fn i64(self, value: i64) -> Parameters {
+        self.with(&value.to_le_bytes())
+    }
+
+    /// `u32`, 1 where it holds.
+    pub fn flag(self, holds: bool) -> Parameters {
+        self.u32(u32::from(holds))
     }
 
     /// `u64`

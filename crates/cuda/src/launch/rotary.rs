@@ -1,28 +1,71 @@
-//! Rotary positions.
+//! Rotary positions: kernels/rotary.cu.
 
-use device::{DeviceError, Direction, Tensor};
+use config::{Pairing, RotaryScaling};
+use device::{DeviceError, Direction, Dtype, Tensor};
 
-use super::{Launch, Site};
+use super::{Launch, Parameters, Site, matrix_shape, require};
 
-/// `rotary_table`
+/// `Op::RotaryTable`
 pub(super) fn table(
-    _site: &Site,
+    site: &Site,
     cos: Tensor,
-    _sin: Tensor,
-    _base: f32,
-    _scaling: config::RotaryScaling,
+    sin: Tensor,
+    base: f32,
+    scaling: RotaryScaling,
 ) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("rotary_table", &cos))
+    require((cos.rows, cos.cols) == (sin.rows, sin.cols), "rotary_table", || {
+        format!("{sin:?} is not of the shape of {cos:?}")
+    })?;
+    let parameters =
+        Parameters::new().place(site.matrix(cos, Dtype::F32)?).place(site.matrix(sin, Dtype::F32)?).f32(base);
+    // The kinds are those of kernels/rotary.cu.
+    let parameters = match scaling {
+        RotaryScaling::Off => parameters.u32(0).f32(1.0).f32(0.0).f32(0.0).f64(0.0),
+        RotaryScaling::Linear { factor } => parameters.u32(1).f32(factor).f32(0.0).f32(0.0).f64(0.0),
+        RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context } => {
+            parameters.u32(2).f32(factor).f32(low_turns).f32(high_turns).f64(original_context as f64)
+        }
+    };
+    if cos.is_empty() {
+        return Ok(vec![]);
+    }
+    Ok(vec![Launch::new("rotary_table", matrix_shape(site, cos.rows, cos.cols, 128), parameters)])
 }
 
-/// `rotary`
+/// `Op::Rotary`
 pub(super) fn turn(
-    _site: &Site,
-    x: (Tensor, usize),
-    _positions: Tensor,
-    _table: (Tensor, Tensor),
-    _pairing: config::Pairing,
-    _direction: Direction,
+    site: &Site,
+    (x, head_dim): (Tensor, usize),
+    positions: Tensor,
+    (cos, sin): (Tensor, Tensor),
+    pairing: Pairing,
+    direction: Direction,
 ) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("rotary", &x))
+    require(positions.len() == x.rows, "rotary", || {
+        format!("{positions:?} has not one position for each row of {x:?}")
+    })?;
+    require(cos.cols == sin.cols, "rotary", || format!("{cos:?} and {sin:?} are not of one width"))?;
+    require(head_dim > 0 && 2 * cos.cols <= head_dim, "rotary", || {
+        format!("{} rotary channels in heads of {head_dim}", 2 * cos.cols)
+    })?;
+    let sign = match direction {
+        Direction::Forward => 1.0,
+        Direction::Backward => -1.0,
+    };
+    let parameters = Parameters::new()
+        .place(site.matrix(x, Dtype::F32)?)
+        .u64(head_dim as u64)
+        .place(site.dense(positions, Dtype::I32)?)
+        .place(site.matrix(cos, Dtype::F32)?)
+        .place(site.matrix(sin, Dtype::F32)?)
+        .f32(sign);
+    let entry = match pairing {
+        Pairing::Half => "rotary_half",
+        Pairing::Interleaved => "rotary_interleaved",
+    };
+    let pairs = x.cols / head_dim * cos.cols;
+    if x.rows == 0 || pairs == 0 {
+        return Ok(vec![]);
+    }
+    Ok(vec![Launch::new(entry, matrix_shape(site, x.rows, pairs, 256), parameters)])
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use comm::{ChannelId, GroupChannels, HostCommunicator, HostMap, StreamTransports, ThreadTransport, Timeouts, Transport};
-use cuda::{Code, CompiledSource, CudaDevice};
+use cuda::{CompiledSource, CudaDevice};
 use device::{Arena, Communicator, Device, Dtype, OnFailure, Reduction, Stream, StreamQueues, SumTree, Tensor};
 use gpu::Gpu;
 use gpu_rank::{
@@ -17,6 +17,7 @@ use gpu_rank::{
     Staging,
 };
 use late_gpu::LateGpu;
+use nvidia::nvrtc::Code;
 use mesh::{Axis, AxisSet, AxisSizes, Group, Mesh, Rank};
 
 /// One call on every rank.

@@ -1,0 +1,306 @@
+// What the kernels of attention share: `cpu::attention` with chained products, whose order of operations they keep.
+//
+// Blocks of 32 queries meet tiles of 64 keys; both are part of the numerics. A block of threads holds one block of queries
+// (or one tile of keys) of one head in up to 128 channels, its range; wider heads have several ranges, and the scores are
+// computed for each. Products are chains of fused multiply-adds in ascending order, whatever thread computes them.
+#pragma once
+
+#include "element.cuh"
+#include "math.cuh"
+#include "philox.cuh"
+
+namespace attention {
+
+constexpr u32 ALL_LANES = 0xffffffffu;
+// Queries of a block.
+constexpr u32 QUERIES = 32;
+// Keys of a tile.
+constexpr u32 KEYS = 64;
+// Channels that are staged in shared memory at once.
+constexpr u32 CHUNK = 64;
+// Rows of staged matrices lie so many numbers apart: whole vectors of four, in other banks than their neighbours.
+constexpr u32 QUERY_STRIDE = QUERIES + 4;
+constexpr u32 KEY_STRIDE = KEYS + 4;
+
+// Which probabilities dropout keeps: `cpu::attention::dropout`. Without dropout the threshold is 0 and the scale 1.
+struct Dropout {
+    u32 seed_low;
+    u32 seed_high;
+    u32 step;
+    u32 site;
+    u32 first_token;
+    u32 first_head;
+    u32 threshold;
+    f32 scale;
+};
+
+// What both passes need beside their matrices.
+struct Problem {
+    // `[tokens][2]`: the interval of keys that a query sees.
+    const i32* visible;
+    u32 sequence_length;
+    // Per sequence.
+    u32 keys;
+    u32 heads;
+    u32 kv_heads;
+    u32 head_dim;
+    f32 scale;
+    // Of ALiBi; no heads mean no bias.
+    u32 alibi_first_head;
+    u32 alibi_heads;
+    Dropout dropout;
+};
+
+// A matrix whose rows start `stride` elements apart.
+template <typename Element>
+struct Matrix {
+    Element* start;
+    u64 stride;
+
+    __device__ Element* row(u64 row, u64 column) const {
+        return start + row * stride + column;
+    }
+};
+
+// The slope of a head's bias: `device::Alibi::slope`, whose power of two is rounded from f64 once.
+__device__ inline f32 slope(const Problem& problem, u32 local_head) {
+    const u32 head = problem.alibi_first_head + local_head;
+    const u32 power_of_two = 1u << (31 - __clz(problem.alibi_heads));
+    const bool regular = head < power_of_two;
+    const u32 number = regular ? head + 1 : 2 * (head - power_of_two) + 1;
+    const u32 series = regular ? power_of_two : 2 * power_of_two;
+    return (f32)math::exp_f64(-8.0 * (f64)number / (f64)series * 0.693147180559945309417232121458176568);
+}
+
+// A block of queries of one sequence. Each lane of a warp has the interval of its query; missing queries see nothing.
+struct QueryBlock {
+    // Token of the first query in the call.
+    u32 token;
+    u32 queries;
+    i32 first;
+    i32 last;
+    // From the first key that any query sees to one past the last.
+    i32 seen_first;
+    i32 seen_last;
+};
+
+__device__ inline QueryBlock query_block(const Problem& problem, u32 sequence, u32 position) {
+    const u32 lane = threadIdx.x % QUERIES;
+    QueryBlock block;
+    block.token = sequence * problem.sequence_length + position;
+    block.queries = min(QUERIES, problem.sequence_length - position);
+    block.first = 0;
+    block.last = 0;
+    if (lane < block.queries) {
+        const i32* interval = problem.visible + 2 * (u64)(block.token + lane);
+        block.last = min(max(interval[1], 0), (i32)problem.keys);
+        block.first = min(max(interval[0], 0), block.last);
+    }
+    const bool empty = block.first == block.last;
+    i32 seen_first = empty ? 0x7fffffff : block.first;
+    i32 seen_last = empty ? 0 : block.last;
+#pragma unroll
+    for (u32 width = QUERIES / 2; width > 0; width /= 2) {
+        seen_first = min(seen_first, __shfl_xor_sync(ALL_LANES, seen_first, width));
+        seen_last = max(seen_last, __shfl_xor_sync(ALL_LANES, seen_last, width));
+    }
+    block.seen_first = seen_last == 0 ? 0 : seen_first;
+    block.seen_last = seen_last;
+    return block;
+}
+
+// Keys `first..first + count` of a sequence; none where no query of the block sees any of the tile.
+struct Tile {
+    u32 first;
+    u32 count;
+};
+
+// The tile of this number as a block sees it: it starts at a smaller multiple of four if nothing before that is visible.
+__device__ inline Tile tile_of(const QueryBlock& block, u32 number) {
+    const i32 first = max((i32)(number * KEYS), block.seen_first / 4 * 4);
+    const i32 end = min(block.seen_last, (i32)((number + 1) * KEYS));
+    const bool sees = min(block.last, end) > max(block.first, first);
+    const bool visible = __any_sync(ALL_LANES, sees);
+    return {(u32)first, visible ? (u32)(end - first) : 0};
+}
+
+// Stages rows of a matrix times `factor` as columns: `target[channel][row]`. What is missing of `ROWS` rows and of a chunk
+// becomes zero.
+template <u32 THREADS, u32 ROWS, u32 STRIDE, typename Element>
+__device__ void stage_columns(f32* target, const Element* rows, u64 row_stride, u32 count, u32 channels, f32 factor) {
+#pragma unroll 4
+    for (u32 index = threadIdx.x; index < ROWS * CHUNK; index += THREADS) {
+        const u32 row = index / CHUNK;
+        const u32 channel = index % CHUNK;
+        const bool exists = row < count && channel < channels;
+        target[channel * STRIDE + row] = exists ? widen(rows[row * row_stride + channel]) * factor : 0.0f;
+    }
+}
+
+// Stages rows as they are: `target[row][channel]`.
+template <u32 THREADS, u32 ROWS, typename Element>
+__device__ void stage_rows(f32* target, const Element* rows, u64 row_stride, u32 count, u32 channels) {
+#pragma unroll 4
+    for (u32 index = threadIdx.x; index < ROWS * CHUNK; index += THREADS) {
+        const u32 row = index / CHUNK;
+        const u32 channel = index % CHUNK;
+        const bool exists = row < count && channel < channels;
+        target[row * CHUNK + channel] = exists ? widen(rows[row * row_stride + channel]) : 0.0f;
+    }
+}
+
+template <u32 COUNT>
+struct Vector;
+
+template <>
+struct Vector<4> {
+    __device__ static void load(f32 (&values)[4], const f32* from) {
+        const float4 four = *reinterpret_cast<const float4*>(from);
+        values[0] = four.x;
+        values[1] = four.y;
+        values[2] = four.z;
+        values[3] = four.w;
+    }
+};
+
+template <>
+struct Vector<2> {
+    __device__ static void load(f32 (&values)[2], const f32* from) {
+        const float2 two = *reinterpret_cast<const float2*>(from);
+        values[0] = two.x;
+        values[1] = two.y;
+    }
+};
+
+// `sums[row][column] += left[step][row] * right[step][column]` over ascending steps, fused.
+template <u32 LEFT_STRIDE, u32 RIGHT_STRIDE, u32 COLUMNS>
+__device__ void multiply(f32 (&sums)[4][COLUMNS], const f32* left, const f32* right, u32 steps) {
+#pragma unroll 4
+    for (u32 step = 0; step < steps; step++) {
+        f32 rows[4];
+        f32 columns[COLUMNS];
+        Vector<4>::load(rows, left + step * LEFT_STRIDE);
+        Vector<COLUMNS>::load(columns, right + step * RIGHT_STRIDE);
+#pragma unroll
+        for (u32 row = 0; row < 4; row++) {
+#pragma unroll
+            for (u32 column = 0; column < COLUMNS; column++) {
+                sums[row][column] = fmaf(rows[row], columns[column], sums[row][column]);
+            }
+        }
+    }
+}
+
+template <u32 COLUMNS>
+__device__ void clear(f32 (&sums)[4][COLUMNS]) {
+#pragma unroll
+    for (u32 row = 0; row < 4; row++) {
+#pragma unroll
+        for (u32 column = 0; column < COLUMNS; column++) {
+            sums[row][column] = 0.0f;
+        }
+    }
+}
+
+// Where chunks of the two factors of scores are staged.
+struct Staged {
+    // `[channel][key]`
+    f32 keys[CHUNK * KEY_STRIDE];
+    // `[channel][query]`
+    f32 queries[CHUNK * QUERY_STRIDE];
+};
+
+// Rows of one head: where they start, how far apart they lie, and how many there are.
+template <typename Element>
+struct Rows {
+    const Element* start;
+    u64 stride;
+    u32 count;
+};
+
+// `sums[key][query] = keys . (factor * queries)` over the channels, of the thread's four keys and `COLUMNS` queries. All
+// threads must call it; it begins and ends with a barrier's worth of distance from other uses of `staged`.
+template <u32 THREADS, u32 COLUMNS, typename Element>
+__device__ void scores(f32 (&sums)[4][COLUMNS], Staged& staged, Rows<Element> keys, Rows<Element> queries, f32 factor,
+                       u32 head_dim) {
+    const u32 key = threadIdx.x % (KEYS / 4) * 4;
+    const u32 query = threadIdx.x / (KEYS / 4) * COLUMNS;
+    clear(sums);
+    for (u32 first = 0; first < head_dim; first += CHUNK) {
+        const u32 channels = min(CHUNK, head_dim - first);
+        __syncthreads();
+        stage_columns<THREADS, KEYS, KEY_STRIDE>(staged.keys, keys.start + first, keys.stride, keys.count, channels, 1.0f);
+        stage_columns<THREADS, QUERIES, QUERY_STRIDE>(staged.queries, queries.start + first, queries.stride, queries.count,
+                                                      channels, factor);
+        __syncthreads();
+        multiply<KEY_STRIDE, QUERY_STRIDE>(sums, staged.keys + key, staged.queries + query, channels);
+    }
+}
+
+// The random words of four keys from `key` on, a multiple of four, for a query.
+__device__ inline philox::Words random_words(const Dropout& dropout, u32 head, u32 token, u32 key) {
+    const u32 place = key / 4 | (dropout.first_head + head) << 16;
+    return philox::block({place, dropout.first_token + token, dropout.step, dropout.site},
+                         {dropout.seed_low, dropout.seed_high});
+}
+
+// The bias of a score, which is 0 at the last key that the query sees.
+__device__ inline f32 biased(f32 score, u32 key, i32 last, f32 slope) {
+    return fmaf((f32)(key + 1) - (f32)last, slope, score);
+}
+
+__device__ inline bool is_visible(u32 key, i32 first, i32 last) {
+    return (i32)key >= first && (i32)key < last;
+}
+
+// The log-sum-exp of a query, and `dout . out`.
+struct QueryGradient {
+    f32 log_sum_exp;
+    f32 delta;
+};
+
+template <typename Element>
+__device__ f32 dot(const Element* a, const Element* b, u32 head_dim) {
+    f32 sum = 0.0f;
+#pragma unroll 4
+    for (u32 channel = 0; channel < head_dim; channel++) {
+        sum = fmaf(widen(a[channel]), widen(b[channel]), sum);
+    }
+    return sum;
+}
+
+// Turns scores into probabilities after dropout, and gradients of these into `scale` times the gradients of the scores, of
+// four keys from `first_key` on and `COLUMNS` queries from `query` of the block on.
+template <u32 COLUMNS>
+__device__ void softmax_backward(f32 (&scores)[4][COLUMNS], f32 (&gradients)[4][COLUMNS], const Problem& problem,
+                                 const QueryBlock& block, const QueryGradient* queries, u32 head, f32 slope,
+                                 u32 first_key, u32 query) {
+    const Dropout& dropout = problem.dropout;
+#pragma unroll
+    for (u32 column = 0; column < COLUMNS; column++) {
+        const i32 first = __shfl_sync(ALL_LANES, block.first, query + column);
+        const i32 last = __shfl_sync(ALL_LANES, block.last, query + column);
+        const QueryGradient of_query = queries[query + column];
+        f32 factors[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+        if (dropout.threshold != 0) {
+            const philox::Words words = random_words(dropout, head, block.token + query + column, first_key);
+#pragma unroll
+            for (u32 row = 0; row < 4; row++) {
+                factors[row] = words.word[row] >= dropout.threshold ? dropout.scale : 0.0f;
+            }
+        }
+#pragma unroll
+        for (u32 row = 0; row < 4; row++) {
+            const u32 key = first_key + row;
+            f32 score = scores[row][column];
+            score = problem.alibi_heads == 0 ? score : biased(score, key, last, slope);
+            f32 probability = math::exp(score - of_query.log_sum_exp);
+            probability = is_visible(key, first, last) ? probability : 0.0f;
+            const f32 gradient = gradients[row][column] * factors[row];
+            scores[row][column] = probability * factors[row];
+            gradients[row][column] = probability * (gradient - of_query.delta) * problem.scale;
+        }
+    }
+}
+
+}  // namespace attention

@@ -1,0 +1,14 @@
+//! NVIDIA's libraries, opened at run time: no header, no compiler, nothing linked.
+//!
+//! - [`nvrtc`] compiles CUDA C++ to PTX and CUBIN.
+//! - [`headers`] has all declarations as C++, which a test compiles against NVIDIA's own headers.
+//! - [`Search`] finds a library: given files and folders first, the system's loader last.
+
+pub mod headers;
+mod library;
+pub mod nvrtc;
+mod search;
+mod table;
+
+pub use library::LibraryError;
+pub use search::{Found, Search};
