@@ -72,10 +72,12 @@ impl<'a> OncePerRun<'a> {
         let screen = screen(arguments, start.steps(), steps);
         let tells_more = screen.tells_more();
         if tells_more {
-            let products = products::line(config.train.precision, &describe_engine(config.run.threads_per_rank));
+            let engine = describe_engine(config.run.device, config.run.threads_per_rank);
+            let products = products::line(config.train.precision, &engine);
             let memory = memory_line(verdict) + &host::line(&session.company.memory(config, &verdict.setup)?);
+            let device = session.company.device_lines(config, &verdict.setup)?;
             let mpi = session.company.mpi_line();
-            tell(&format!("{}{products}{memory}{mpi}{}\n", describe(config), text.description()));
+            tell(&format!("{}{products}{memory}{device}{mpi}{}\n", describe(config), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
         let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));

@@ -41,6 +41,10 @@ struct State {
     dropped: Option<(u64, usize)>,
     /// Advances whenever it can.
     preferred: Option<u64>,
+    /// Advances when nothing else can: that of the event whose wait was left out.
+    avoided: Option<u64>,
+    /// The stream on which an event was recorded last.
+    recorded_on: HashMap<u64, u64>,
     has_faulted: bool,
     /// What work outside of allocations reads and writes.
     nowhere: Vec<u8>,
@@ -139,7 +143,9 @@ impl State {
                 return Err("nothing can go on");
             }
             let preferred = self.preferred.filter(|stream| ready.contains(stream));
-            let stream = preferred.unwrap_or_else(|| ready[self.below(ready.len())]);
+            let others: Vec<u64> = ready.iter().copied().filter(|stream| self.avoided != Some(*stream)).collect();
+            let choice = if others.is_empty() { ready } else { others };
+            let stream = preferred.unwrap_or_else(|| choice[self.below(choice.len())]);
             let work = self.streams.get_mut(&stream).expect("a stream").pop_front().expect("work");
             self.run(work);
         }
@@ -324,7 +330,9 @@ impl Gpu for LateGpu {
         let time = self.with(|state| {
             let (recorded, _) = state.events.get_mut(&event.0).ok_or("a handle that does not exist")?;
             *recorded += 1;
-            Ok(*recorded)
+            let time = *recorded;
+            state.recorded_on.insert(event.0, stream.0);
+            Ok(time)
         })?;
         self.submit(stream, Work::Reach { event: event.0, time })
     }
@@ -334,7 +342,11 @@ impl Gpu for LateGpu {
             let (time, _) = *state.events.get(&event.0).ok_or("a handle that does not exist")?;
             let waits = state.waits.entry(stream.0).or_default();
             *waits += 1;
-            Ok((time, state.dropped == Some((stream.0, *waits - 1))))
+            let is_left_out = state.dropped == Some((stream.0, *waits - 1));
+            if is_left_out {
+                state.avoided = state.recorded_on.get(&event.0).copied();
+            }
+            Ok((time, is_left_out))
         })?;
         if is_left_out {
             return Ok(());

@@ -270,6 +270,7 @@ fn without_a_wait_between_ranks_some_order_gives_other_bits() {
     };
     let (is_right, waits) = run(None);
     assert!(is_right, "nothing is left out");
-    let missed: Vec<usize> = (0..waits).filter(|wait| run(Some(*wait)).0).collect();
+    // Behind the last meeting nothing is overwritten any more.
+    let missed: Vec<usize> = (0..waits - 3 * (members - 1)).filter(|wait| run(Some(*wait)).0).collect();
     assert!(missed.is_empty(), "of {waits} waits {missed:?} were not needed");
 }

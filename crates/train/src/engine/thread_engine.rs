@@ -32,6 +32,15 @@ pub struct ProcessSeat {
     pub cores: Vec<usize>,
 }
 
+impl ProcessSeat {
+    /// All ranks on the host of this process, by process, then by rank.
+    pub(super) fn ranks_of_host(&self) -> Vec<Rank> {
+        let all = self.process_map.processes();
+        let own = all.get(self.process).map(|process| &process.host);
+        all.iter().filter(|process| Some(&process.host) == own).flat_map(|process| process.ranks.clone()).collect()
+    }
+}
+
 /// Opens CPU ranks that share this process's memory.
 pub struct ThreadEngine {
     mesh: Mesh,
