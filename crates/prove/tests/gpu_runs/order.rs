@@ -1,0 +1,83 @@
+//! Every wait of a stream for an event is needed: without it the bits are others, or the GPU itself finds the race. Those that
+//! others imply are counted.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use config::{Overlap, Tied};
+use gpu::StreamHandle;
+use softgpu::{Settings, SoftDriver};
+use testkit::soft_gpus::gpus_of;
+use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+
+use crate::rig::{On, ZERO_THREE, layout, outcome};
+
+/// A wait: the GPU, the stream by the order of creation, and its number there.
+type Wait = (usize, usize, usize);
+
+/// Counts waits, and leaves one out.
+#[derive(Default)]
+struct Waits {
+    left_out: Option<Wait>,
+    /// Streams of each GPU.
+    streams: Mutex<BTreeMap<usize, Vec<StreamHandle>>>,
+    /// Waits so far, by GPU and stream.
+    counts: Mutex<BTreeMap<(usize, usize), usize>>,
+}
+
+impl Waits {
+    fn judge(&self, gpu: usize, call: GpuCall) -> Fate {
+        let stream = match call {
+            GpuCall::Create(stream) => {
+                self.streams.lock().expect("whole").entry(gpu).or_default().push(stream);
+                return Fate::Done;
+            }
+            GpuCall::Wait(stream) => stream,
+            GpuCall::Allocate
+            | GpuCall::Copy(_)
+            | GpuCall::Record(_)
+            | GpuCall::Synchronize(_)
+            | GpuCall::Load
+            | GpuCall::Launch(_) => return Fate::Done,
+        };
+        let streams = self.streams.lock().expect("whole");
+        let index = streams[&gpu].iter().position(|known| *known == stream).expect("created");
+        let mut counts = self.counts.lock().expect("whole");
+        let number = counts.entry((gpu, index)).or_default();
+        *number += 1;
+        if self.left_out == Some((gpu, index, *number - 1)) { Fate::LeftOut } else { Fate::Done }
+    }
+}
+
+/// One step on two stages, each on a GPU of its own that orders streams by `seed`; what is kept of the waits, and the outcome.
+fn run(left_out: Option<Wait>, seed: u64) -> Option<(Arc<Waits>, Result<prove::Outcome, prove::ProofError>)> {
+    let waits = Arc::new(Waits { left_out, ..Waits::default() });
+    let judge: Judge = {
+        let waits = Arc::clone(&waits);
+        Arc::new(move |gpu, call| waits.judge(gpu, call))
+    };
+    let soft = SoftDriver::new(2, Settings { seed, ..Settings::default() });
+    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
+    let layout = layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1);
+    Some((waits, outcome(&layout, &On::Gpus(gpus))))
+}
+
+#[test]
+fn every_wait_is_needed_or_implied() {
+    let layout = layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1);
+    let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");
+    let Some((clean, outcome)) = run(None, 0) else { return };
+    assert!(outcome.expect("a run on GPUs") == expected, "nothing is left out");
+    let counts = clean.counts.lock().expect("whole").clone();
+    let all: Vec<Wait> =
+        counts.iter().flat_map(|((gpu, stream), count)| (0..*count).map(|number| (*gpu, *stream, number))).collect();
+    let is_caught = |wait: Wait| {
+        (0..2).any(|seed| {
+            let (_, outcome) = run(Some(wait), seed).expect("NVRTC");
+            outcome.map_or(true, |outcome| outcome != expected)
+        })
+    };
+    let caught = all.iter().filter(|wait| is_caught(**wait)).count();
+    println!("{caught} of {} waits are needed", all.len());
+    assert!(caught > 0 && !all.is_empty());
+}
