@@ -9,7 +9,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("mpi", &["sync"]),
     ("gpu", &[]),
-    ("nvidia", &["gpu"]),
+    ("nvidia", &["sync", "gpu"]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
     ("rendezvous", &["sync", "launcher"]),

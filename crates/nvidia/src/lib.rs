@@ -1,9 +1,11 @@
 //! NVIDIA's libraries, opened at run time: no header, no compiler, nothing linked.
 //!
+//! - [`driver`] is the driver of the GPUs, as the traits of crate `gpu`.
 //! - [`nvrtc`] compiles CUDA C++ to PTX and CUBIN.
 //! - [`headers`] has all declarations as C++, which a test compiles against NVIDIA's own headers.
 //! - [`Search`] finds a library: given files and folders first, the system's loader last.
 
+pub mod driver;
 pub mod headers;
 mod library;
 pub mod nvrtc;

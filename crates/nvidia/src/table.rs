@@ -1,6 +1,6 @@
 //! Tables of C functions: one declaration gives the pointer's type, its binding by name and its prototype in C++.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
 /// A type with the spelling that NVIDIA's headers give it.
 pub(crate) trait CType {
@@ -22,6 +22,7 @@ c_types!(
     c_char = "char",
     c_int = "int",
     c_uint = "unsigned int",
+    c_uchar = "unsigned char",
     u64 = "unsigned long long",
     usize = "size_t",
     f32 = "float",
@@ -40,6 +41,16 @@ impl<T: CType> CType for *const T {
     }
 }
 
+/// A function's name for a loader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Name {
+    /// The exported symbol.
+    pub(crate) symbol: &'static str,
+    /// For a function of the driver: the version of CUDA in which its declaration took this form. The driver gives the
+    /// same function for the symbol without its suffix and this version.
+    pub(crate) since: Option<u32>,
+}
+
 /// The address of a function that a loader has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Symbol(pub(crate) std::ptr::NonNull<c_void>);
@@ -51,6 +62,10 @@ pub struct Declaration {
     pub symbol: &'static str,
     /// The type of the function in C++, with `(*)` where its name would be.
     pub pointer: String,
+    /// The version of CUDA in which a function of the driver took this form: 3020 for 3.2.
+    pub since: Option<u32>,
+    /// The types of the result and of the arguments, with the size that they have here.
+    pub types: Vec<(String, usize)>,
 }
 
 /// Declares a type of a header: a number, or an address without a meaning here.
@@ -67,14 +82,29 @@ macro_rules! named {
                     $c.into()
                 }
             }
+
+            // SAFETY: a number, or an address that this process reads nothing from; NVIDIA's libraries accept it from any
+            // thread.
+            unsafe impl Send for $name {}
+            // SAFETY: as above.
+            unsafe impl Sync for $name {}
         )*
     };
 }
 
-/// Declares a table of functions: `field = "symbol": (arguments) -> result;`.
+macro_rules! since {
+    () => {
+        None
+    };
+    ($version:literal) => {
+        Some($version)
+    };
+}
+
+/// Declares a table of functions: `field = "symbol": (arguments) -> result;`, with `since N` before the colon for the driver.
 macro_rules! functions {
     ($(#[$attribute:meta])* $table:ident {
-        $($(#[$doc:meta])* $field:ident = $symbol:literal: ($($argument:ty),*) -> $result:ty;)*
+        $($(#[$doc:meta])* $field:ident = $symbol:literal $(since $version:literal)?: ($($argument:ty),*) -> $result:ty;)*
     }) => {
         $(#[$attribute])*
         #[derive(Clone, Copy)]
@@ -85,7 +115,7 @@ macro_rules! functions {
         impl $table {
             /// Binds every function, or returns the first error of `resolve`.
             pub(crate) fn bind<E>(
-                mut resolve: impl FnMut(&'static str) -> Result<$crate::table::Symbol, E>,
+                mut resolve: impl FnMut($crate::table::Name) -> Result<$crate::table::Symbol, E>,
             ) -> Result<$table, E> {
                 Ok($table {
                     // SAFETY: the address is that of the function with this symbol, and a test compares the type with
@@ -93,7 +123,10 @@ macro_rules! functions {
                     $($field: unsafe { std::mem::transmute::<
                         std::ptr::NonNull<std::ffi::c_void>,
                         unsafe extern "C" fn($($argument),*) -> $result,
-                    >(resolve($symbol)?.0) },)*
+                    >(resolve($crate::table::Name {
+                        symbol: $symbol,
+                        since: $crate::table::since!($($version)?),
+                    })?.0) },)*
                 })
             }
 
@@ -103,11 +136,13 @@ macro_rules! functions {
                 vec![$({
                     let arguments: Vec<String> = vec![$(<$argument>::c()),*];
                     let pointer = format!("{} (*)({})", <$result>::c(), arguments.join(", "));
-                    $crate::table::Declaration { symbol: $symbol, pointer }
+                    let since = $crate::table::since!($($version)?);
+                    let types = vec![(<$result>::c(), size_of::<$result>()), $((<$argument>::c(), size_of::<$argument>())),*];
+                    $crate::table::Declaration { symbol: $symbol, pointer, since, types }
                 }),*]
             }
         }
     };
 }
 
-pub(crate) use {functions, named};
+pub(crate) use {functions, named, since};

@@ -1,5 +1,7 @@
 //! NVRTC itself, where PLEACH_CUDA names the folder of its wheel. Without it, these tests print that they skip.
 
+mod toolkit;
+
 use std::path::PathBuf;
 
 use nvidia::nvrtc::{Cache, CompileError, Compiler, Source, Target};
@@ -15,13 +17,9 @@ fn scale() -> Source {
     Source::new("scale.cu", SCALE).header("factor.h", "#define FACTOR 2.5f\n")
 }
 
-/// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
 fn compiler() -> Option<Compiler> {
-    let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
-        eprintln!("skipped: PLEACH_CUDA is not set (tools/install-cuda.sh)");
-        return None;
-    };
-    Some(Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA"))
+    let folder = toolkit::folder()?;
+    Some(Compiler::open(&Search::only([folder])).expect("NVRTC in PLEACH_CUDA"))
 }
 
 fn target(text: &str) -> Target {

@@ -133,7 +133,7 @@ impl Compiler {
     /// A library that is missing or too old.
     pub fn open(search: &Search) -> Result<Compiler, LibraryError> {
         let opened = Opened::find(NVRTC, search)?;
-        let functions = Functions::bind(|symbol| opened.symbol(symbol))?;
+        let functions = Functions::bind(|name| opened.symbol(name.symbol))?;
         let (major, minor) = functions.versions().map_err(|failure| opened.too_old(functions.text(failure.status)))?;
         let version = (u32::try_from(major).unwrap_or(0), u32::try_from(minor).unwrap_or(0));
         if version < OLDEST {

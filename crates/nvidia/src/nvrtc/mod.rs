@@ -26,12 +26,13 @@ pub use target::{Target, TargetError};
 
 pub(crate) fn header() -> crate::headers::Header {
     crate::headers::Header {
-        include: "nvrtc.h",
+        includes: &["nvrtc.h"],
         functions: functions::Functions::declarations(),
         constants: vec![
             ("NVRTC_SUCCESS", i64::from(functions::SUCCESS.0)),
             ("NVRTC_ERROR_COMPILATION", i64::from(functions::COMPILATION.0)),
             ("NVRTC_ERROR_INVALID_OPTION", i64::from(functions::INVALID_OPTION.0)),
         ],
+        layouts: vec![],
     }
 }

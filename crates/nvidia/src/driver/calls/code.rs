@@ -1,0 +1,166 @@
+//! Code, launches and graphs.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::null_mut;
+
+use gpu::{Arguments, DriverError, FunctionFacts, LaunchShape};
+
+use super::super::constants::{
+    ERROR_LOG, ERROR_LOG_BYTES, LOCAL_BYTES, MAX_DYNAMIC_SHARED, MAX_THREADS, REGISTERS, RELAXED, SHARED_BYTES,
+};
+use super::super::cubin::Cubin;
+use super::super::functions::{ExecutableGraph, Function, FunctionAttribute, Graph, Module, Status, Stream};
+use super::super::status::SUCCESS;
+use super::entry::Api;
+
+/// Room for the log of the compiler of PTX.
+const LOG_BYTES: usize = 16 << 10;
+/// `CUDA_ERROR_INVALID_VALUE`, after a kernel's last parameter.
+const INVALID_VALUE: Status = Status(1);
+/// The most bytes of parameters of a kernel are 32,764.
+const MAX_PARAMETERS: usize = 32_764;
+
+impl Api {
+    /// Compiles PTX and loads the result.
+    pub(in crate::driver) fn load_ptx(&self, text: &CStr) -> Result<Module, DriverError> {
+        self.load(text.as_ptr().cast())
+    }
+
+    /// Loads a CUBIN.
+    pub(in crate::driver) fn load_cubin(&self, cubin: Cubin<'_>) -> Result<Module, DriverError> {
+        self.load(cubin.bytes().as_ptr().cast())
+    }
+
+    /// `image` ends with a zero, or is an ELF file whose parts are within it.
+    fn load(&self, image: *const c_void) -> Result<Module, DriverError> {
+        let mut module = Module(null_mut());
+        let mut log = vec![0u8; LOG_BYTES];
+        let mut options = [ERROR_LOG, ERROR_LOG_BYTES];
+        // The size is a value in the place of an address.
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES - 1)];
+        // SAFETY: the driver reads the image to its end, two options and their values, and writes the log within its size,
+        // whose last byte stays zero.
+        let status = unsafe { (self.code.load)(&mut module, image, 2, options.as_mut_ptr(), values.as_mut_ptr()) };
+        self.checked("cuModuleLoadDataEx", status).map_err(|mut error| {
+            let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
+            if !log.trim().is_empty() {
+                error.text = format!("{}:\n{}", error.text, log.trim());
+            }
+            error
+        })?;
+        Ok(module)
+    }
+
+    pub(in crate::driver) fn unload(&self, module: Module) -> Result<(), DriverError> {
+        // SAFETY: see the module; its functions are used no more.
+        self.checked("cuModuleUnload", unsafe { (self.code.unload)(module) })
+    }
+
+    pub(in crate::driver) fn function(&self, module: Module, name: &CStr) -> Result<Function, DriverError> {
+        let mut function = Function(null_mut());
+        // SAFETY: see the module; the name lives during the call, which writes one address.
+        let status = unsafe { (self.code.function)(&mut function, module, name.as_ptr()) };
+        self.checked("cuModuleGetFunction", status)?;
+        Ok(function)
+    }
+
+    /// Sizes of a kernel's parameters, in their order.
+    pub(in crate::driver) fn parameters(&self, function: Function) -> Result<Vec<usize>, DriverError> {
+        let mut sizes = vec![];
+        while sizes.len() <= MAX_PARAMETERS {
+            let (mut offset, mut size) = (0, 0);
+            // SAFETY: see the module; the call writes two sizes.
+            match unsafe { (self.code.parameter)(function, sizes.len(), &mut offset, &mut size) } {
+                SUCCESS => sizes.push(size),
+                INVALID_VALUE => break,
+                failed => self.checked("cuFuncGetParamInfo", failed)?,
+            }
+        }
+        Ok(sizes)
+    }
+
+    pub(in crate::driver) fn function_facts(&self, function: Function) -> Result<FunctionFacts, DriverError> {
+        Ok(FunctionFacts {
+            registers: self.function_attribute(function, REGISTERS)?,
+            shared_bytes: self.function_attribute(function, SHARED_BYTES)?,
+            local_bytes: self.function_attribute(function, LOCAL_BYTES)?,
+            max_threads_per_block: self.function_attribute(function, MAX_THREADS)?,
+        })
+    }
+
+    fn function_attribute(&self, function: Function, attribute: FunctionAttribute) -> Result<u32, DriverError> {
+        let mut value = 0;
+        // SAFETY: see the module; the call writes one int.
+        let status = unsafe { (self.code.attribute)(&mut value, attribute, function) };
+        self.checked("cuFuncGetAttribute", status)?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    pub(in crate::driver) fn allow_shared(&self, function: Function, bytes: u32) -> Result<(), DriverError> {
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        // SAFETY: see the module.
+        let status = unsafe { (self.code.set_attribute)(function, MAX_DYNAMIC_SHARED, bytes) };
+        self.checked("cuFuncSetAttribute", status)
+    }
+
+    /// Launches a kernel whose parameters have the arguments' sizes.
+    pub(in crate::driver) fn launch(
+        &self,
+        stream: Stream,
+        function: Function,
+        LaunchShape { grid, block, shared_bytes }: LaunchShape,
+        arguments: &Arguments,
+    ) -> Result<(), DriverError> {
+        let mut places: Vec<*mut c_void> =
+            arguments.values().iter().map(|value| value.as_ptr().cast_mut().cast()).collect();
+        let ([x, y, z], [block_x, block_y, block_z]) = (grid, block);
+        // SAFETY: see the module; the driver copies each argument by its parameter's size during the call and writes none.
+        let status = unsafe {
+            (self.code.launch)(
+                function,
+                x,
+                y,
+                z,
+                block_x,
+                block_y,
+                block_z,
+                shared_bytes,
+                stream,
+                places.as_mut_ptr(),
+                null_mut(),
+            )
+        };
+        self.checked("cuLaunchKernel", status)
+    }
+
+    pub(in crate::driver) fn begin_capture(&self, stream: Stream) -> Result<(), DriverError> {
+        // SAFETY: see the module.
+        self.checked("cuStreamBeginCapture", unsafe { (self.code.begin_capture)(stream, RELAXED) })
+    }
+
+    /// Ends a capture. The captured graph itself is destroyed at once.
+    pub(in crate::driver) fn end_capture(&self, stream: Stream) -> Result<ExecutableGraph, DriverError> {
+        let mut graph = Graph(null_mut());
+        // SAFETY: see the module; the call writes one address, which is null where it fails.
+        self.checked("cuStreamEndCapture", unsafe { (self.code.end_capture)(stream, &mut graph) })?;
+        let mut executable = ExecutableGraph(null_mut());
+        // SAFETY: the graph was made above; the call writes one address.
+        let status = unsafe { (self.code.instantiate)(&mut executable, graph, 0) };
+        let instantiated = self.checked("cuGraphInstantiateWithFlags", status);
+        // SAFETY: the graph was made above and is used no more.
+        let destroyed = unsafe { (self.code.destroy_graph)(graph) };
+        instantiated?;
+        self.checked("cuGraphDestroy", destroyed)?;
+        Ok(executable)
+    }
+
+    pub(in crate::driver) fn launch_graph(&self, stream: Stream, graph: ExecutableGraph) -> Result<(), DriverError> {
+        // SAFETY: see the module.
+        self.checked("cuGraphLaunch", unsafe { (self.code.launch_graph)(graph, stream) })
+    }
+
+    pub(in crate::driver) fn destroy_graph(&self, graph: ExecutableGraph) -> Result<(), DriverError> {
+        // SAFETY: see the module; it is used no more.
+        self.checked("cuGraphExecDestroy", unsafe { (self.code.destroy_executable)(graph) })
+    }
+}

@@ -1,0 +1,59 @@
+//! Constants of the driver.
+
+use super::functions::{CaptureMode, DeviceAttribute, FunctionAttribute, GranularityFlag, JitOption};
+use super::status::{KINDS, NO_DEVICE, SUCCESS};
+
+pub(super) const MULTIPROCESSORS: DeviceAttribute = DeviceAttribute(16);
+pub(super) const MAJOR: DeviceAttribute = DeviceAttribute(75);
+pub(super) const MINOR: DeviceAttribute = DeviceAttribute(76);
+pub(super) const MAX_SHARED: DeviceAttribute = DeviceAttribute(97);
+pub(super) const VIRTUAL_MEMORY: DeviceAttribute = DeviceAttribute(102);
+
+pub(super) const MAX_THREADS: FunctionAttribute = FunctionAttribute(0);
+pub(super) const SHARED_BYTES: FunctionAttribute = FunctionAttribute(1);
+pub(super) const LOCAL_BYTES: FunctionAttribute = FunctionAttribute(3);
+pub(super) const REGISTERS: FunctionAttribute = FunctionAttribute(4);
+pub(super) const MAX_DYNAMIC_SHARED: FunctionAttribute = FunctionAttribute(8);
+
+pub(super) const ERROR_LOG: JitOption = JitOption(5);
+pub(super) const ERROR_LOG_BYTES: JitOption = JitOption(6);
+
+/// Any thread may end the capture, and calls of other threads do not disturb it.
+pub(super) const RELAXED: CaptureMode = CaptureMode(2);
+pub(super) const MINIMUM: GranularityFlag = GranularityFlag(0);
+pub(super) const PINNED: u32 = 1;
+pub(super) const ON_DEVICE: u32 = 1;
+pub(super) const READ_WRITE: u32 = 3;
+/// The stream does not wait for the default stream.
+pub(super) const NON_BLOCKING: u32 = 1;
+/// Pinned for all contexts of the process.
+pub(super) const PORTABLE: u32 = 1;
+
+/// All of them by their names in the header.
+pub(super) fn all() -> Vec<(&'static str, i64)> {
+    let mut all = vec![
+        ("CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT", MULTIPROCESSORS.0),
+        ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR", MAJOR.0),
+        ("CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR", MINOR.0),
+        ("CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", MAX_SHARED.0),
+        ("CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED", VIRTUAL_MEMORY.0),
+        ("CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK", MAX_THREADS.0),
+        ("CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES", SHARED_BYTES.0),
+        ("CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES", LOCAL_BYTES.0),
+        ("CU_FUNC_ATTRIBUTE_NUM_REGS", REGISTERS.0),
+        ("CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES", MAX_DYNAMIC_SHARED.0),
+        ("CU_JIT_ERROR_LOG_BUFFER", ERROR_LOG.0),
+        ("CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES", ERROR_LOG_BYTES.0),
+        ("CU_STREAM_CAPTURE_MODE_RELAXED", RELAXED.0),
+        ("CU_MEM_ALLOC_GRANULARITY_MINIMUM", MINIMUM.0),
+        ("CU_MEM_ALLOCATION_TYPE_PINNED", PINNED),
+        ("CU_MEM_LOCATION_TYPE_DEVICE", ON_DEVICE),
+        ("CU_MEM_ACCESS_FLAGS_PROT_READWRITE", READ_WRITE),
+        ("CU_STREAM_NON_BLOCKING", NON_BLOCKING),
+        ("CU_MEMHOSTALLOC_PORTABLE", PORTABLE),
+        ("CUDA_SUCCESS", SUCCESS.0),
+        ("CUDA_ERROR_NO_DEVICE", NO_DEVICE.0),
+    ];
+    all.extend(KINDS.iter().map(|(name, code, _)| (*name, *code)));
+    all.into_iter().map(|(name, value)| (name, i64::from(value))).collect()
+}
