@@ -499,7 +499,7 @@ fn data_and_run(values: &Values) -> bool {
 
 /// GPUs compute in single precision with chained products, without threads of their own.
 fn gpus(values: &Values) -> bool {
-    match text(values, "run.device", "cpu").as_str() {
+    match text(values, "run.device", "cpu") {
         "cpu" => !values.contains_key("run.gpus"),
         _ => {
             (1..=1024).contains(&int(values, "run.gpus", 1))
