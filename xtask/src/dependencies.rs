@@ -10,6 +10,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("mpi", &["sync"]),
     ("gpu", &[]),
     ("nvidia", &["sync", "gpu"]),
+    ("softgpu", &["sync", "gpu"]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
     ("rendezvous", &["sync", "launcher"]),

@@ -34,6 +34,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/nvidia/src/nccl/calls.rs",
     "crates/cpu/",
     "crates/data/src/memory_map.rs",
+    "crates/softgpu/src/execute/instruction_sets.rs",
     "crates/prove/tests/allocations.rs",
 ];
 /// Names that say nothing about what is inside.

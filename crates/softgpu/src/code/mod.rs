@@ -1,0 +1,24 @@
+//! PTX in the form that is executed: numbered registers, one value per instruction, blocks in an order.
+
+mod arithmetic;
+mod bits;
+mod comparisons;
+mod decoder;
+mod flow;
+mod kernel;
+mod layout;
+mod modifiers;
+mod moves;
+mod operations;
+mod order;
+mod transfers;
+mod warps;
+
+pub use decoder::decode;
+pub use kernel::{Block, Constant, Kernel, Terminator};
+pub use layout::{Place, Symbols, aligned};
+pub use operations::{
+    Address, Arithmetic, Atomic, AtomicOp, Comparison, ComparisonKind, Conversion, Instruction, Integer, IntegerFormat,
+    Logic, MultiplyWide, Number, NumberFormat, NumberOp, Op, PredicateSource, Rounding, Row, Shuffle, ShuffleMode,
+    Slot, Test, Transfer, Vote, VoteMode,
+};

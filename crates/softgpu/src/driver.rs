@@ -1,0 +1,42 @@
+//! The driver of GPUs in software.
+
+use std::sync::Arc;
+
+use gpu::{DeviceFacts, Driver, DriverError, Gpu};
+
+use crate::settings::Settings;
+use crate::soft_gpu::SoftGpu;
+use crate::state::invalid;
+
+/// CUDA 13.0, as the driver counts.
+const VERSION: u32 = 13000;
+
+/// The driver of GPUs in software, each with settings of its own.
+#[derive(Clone, Debug)]
+pub struct SoftDriver {
+    devices: Vec<Settings>,
+}
+
+impl SoftDriver {
+    /// So many GPUs that are alike.
+    pub fn new(count: usize, settings: Settings) -> SoftDriver {
+        SoftDriver { devices: vec![settings; count] }
+    }
+}
+
+impl Driver for SoftDriver {
+    fn version(&self) -> Result<u32, DriverError> {
+        Ok(VERSION)
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceFacts>, DriverError> {
+        Ok(self.devices.iter().enumerate().map(|(ordinal, settings)| settings.facts(ordinal)).collect())
+    }
+
+    fn open(&self, ordinal: usize) -> Result<Arc<dyn Gpu>, DriverError> {
+        let Some(settings) = self.devices.get(ordinal) else {
+            return Err(invalid("open", format!("GPU {ordinal} does not exist; there are {}", self.devices.len())));
+        };
+        Ok(Arc::new(SoftGpu::new(ordinal, settings.clone())))
+    }
+}

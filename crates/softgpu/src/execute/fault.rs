@@ -1,0 +1,49 @@
+//! What stops a kernel.
+
+/// A kernel that was stopped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The kind.
+    pub kind: FaultKind,
+    /// What happened.
+    pub text: String,
+    /// The lane, where it was one.
+    pub lane: Option<usize>,
+    /// The instruction's number among the sources, once it is known.
+    pub source: Option<u32>,
+}
+
+/// Kinds of faults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FaultKind {
+    /// An access without memory, or to memory that may not be written.
+    Access,
+    /// An address that is no multiple of the size.
+    Misaligned,
+    /// An access outside of the ranges that the launch may use.
+    Undeclared,
+    /// A read of bytes that nothing has written.
+    Unwritten,
+    /// Two accesses of the same bytes without an order.
+    Race,
+    /// Lanes or warps that wait for others that do not come.
+    Barrier,
+    /// More instructions than a launch may run.
+    Endless,
+    /// A trap.
+    Trap,
+    /// Anything else that the code may not do.
+    Invalid,
+}
+
+impl Fault {
+    /// A fault of the instruction as a whole.
+    pub fn new(kind: FaultKind, text: impl Into<String>) -> Fault {
+        Fault { kind, text: text.into(), lane: None, source: None }
+    }
+
+    /// A fault of one lane.
+    pub fn of_lane(kind: FaultKind, lane: usize, text: impl Into<String>) -> Fault {
+        Fault { kind, text: text.into(), lane: Some(lane), source: None }
+    }
+}

@@ -1,0 +1,79 @@
+//! The same lanes with the vector instructions of the processor.
+
+use super::arithmetic::arithmetic;
+use super::registers::{Lanes, Registers};
+use crate::code::{Instruction, Op};
+
+/// A set of vector instructions that the processor has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InstructionSet(Set);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Set {
+    /// The set of the compiler's target.
+    Portable,
+    /// AVX2, fused multiply-add and bit counts.
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+}
+
+impl InstructionSet {
+    /// The set that every processor has.
+    pub fn portable() -> InstructionSet {
+        InstructionSet(Set::Portable)
+    }
+
+    /// The widest set of this processor.
+    pub fn widest() -> InstructionSet {
+        #[cfg(target_arch = "x86_64")]
+        if ["avx2", "fma", "bmi1", "bmi2", "lzcnt", "popcnt"].iter().all(|feature| has(feature)) {
+            return InstructionSet(Set::Avx2);
+        }
+        InstructionSet::portable()
+    }
+
+    /// Runs the leading instructions of `instructions` that need no other lane and no memory; returns their number.
+    pub fn run(self, registers: &mut Registers, lanes: Lanes, instructions: &[Instruction]) -> usize {
+        match self.0 {
+            Set::Portable => run_lanes(registers, lanes, instructions),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `widest` makes this set only where the processor has all features of `run_avx2`.
+            Set::Avx2 => unsafe { run_avx2(registers, lanes, instructions) },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn has(feature: &str) -> bool {
+    match feature {
+        "avx2" => std::arch::is_x86_feature_detected!("avx2"),
+        "fma" => std::arch::is_x86_feature_detected!("fma"),
+        "bmi1" => std::arch::is_x86_feature_detected!("bmi1"),
+        "bmi2" => std::arch::is_x86_feature_detected!("bmi2"),
+        "lzcnt" => std::arch::is_x86_feature_detected!("lzcnt"),
+        "popcnt" => std::arch::is_x86_feature_detected!("popcnt"),
+        _ => false,
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+fn run_avx2(registers: &mut Registers, lanes: Lanes, instructions: &[Instruction]) -> usize {
+    run_lanes(registers, lanes, instructions)
+}
+
+#[inline(always)]
+fn run_lanes(registers: &mut Registers, lanes: Lanes, instructions: &[Instruction]) -> usize {
+    for (index, instruction) in instructions.iter().enumerate() {
+        let lanes = match instruction.guard {
+            Some(guard) => lanes & registers.lanes_of(guard),
+            None => lanes,
+        };
+        match &instruction.op {
+            Op::Arithmetic(op) => arithmetic(registers, lanes, op),
+            Op::Nothing => {}
+            _ => return index,
+        }
+    }
+    instructions.len()
+}

@@ -1,0 +1,97 @@
+//! Loads and stores of a warp.
+
+use super::block::Memory;
+use super::fault::{Fault, FaultKind};
+use super::registers::{LANES, Lanes, Registers, Wide, lanes_in};
+use crate::code::{Address, Kernel, Transfer};
+use crate::memory::windows::resolved;
+use crate::ptx::Space;
+
+/// The most elements of a load or store.
+const MAX_ELEMENTS: usize = 8;
+
+/// The addresses of an instruction, in all lanes.
+pub fn addresses(registers: &Registers, address: Address) -> Wide {
+    registers.values(address.base).map(|base| base.wrapping_add_signed(address.offset))
+}
+
+/// The space and address there of an access.
+pub fn place(space: Space, address: u64) -> (Space, u64) {
+    match space {
+        Space::Generic => resolved(address),
+        Space::Const => (Space::Global, address),
+        Space::Global | Space::Shared | Space::Local | Space::Param => (space, address),
+    }
+}
+
+/// Stops where an address is no multiple of the size.
+pub fn check_alignment(address: u64, bytes: usize, lane: usize) -> Result<(), Fault> {
+    if address % bytes as u64 == 0 {
+        return Ok(());
+    }
+    let text = format!("address {address:#x} is no multiple of the {bytes} bytes that are accessed");
+    Err(Fault::of_lane(FaultKind::Misaligned, lane, text))
+}
+
+/// Loads.
+pub fn load(
+    registers: &mut Registers,
+    memory: &mut Memory<'_>,
+    kernel: &Kernel,
+    lanes: Lanes,
+    transfer: &Transfer,
+) -> Result<(), Fault> {
+    let addresses = addresses(registers, transfer.address);
+    let (bytes, count) = (usize::from(transfer.bytes), usize::from(transfer.count));
+    let mut values = [[0; LANES]; MAX_ELEMENTS];
+    for lane in lanes_in(lanes) {
+        let from = memory.read(transfer.address.space, addresses[lane], bytes * count, lane)?;
+        for (element, value) in from.chunks_exact(bytes).zip(&mut values) {
+            value[lane] = read_element(element, transfer.is_signed);
+        }
+    }
+    let first = transfer.slots as usize;
+    for (slot, values) in kernel.slots[first..first + count].iter().zip(&values) {
+        registers.write(*slot, lanes, values);
+    }
+    Ok(())
+}
+
+/// Stores.
+pub fn store(
+    registers: &Registers,
+    memory: &mut Memory<'_>,
+    kernel: &Kernel,
+    lanes: Lanes,
+    transfer: &Transfer,
+) -> Result<(), Fault> {
+    let addresses = addresses(registers, transfer.address);
+    let (bytes, count) = (usize::from(transfer.bytes), usize::from(transfer.count));
+    let mut values = [[0; LANES]; MAX_ELEMENTS];
+    let first = transfer.slots as usize;
+    for (slot, values) in kernel.slots[first..first + count].iter().zip(&mut values) {
+        *values = registers.values(*slot);
+    }
+    for lane in lanes_in(lanes) {
+        let to = memory.write(transfer.address.space, addresses[lane], bytes * count, lane)?;
+        for (element, value) in to.chunks_exact_mut(bytes).zip(&values) {
+            element.copy_from_slice(&value[lane].to_le_bytes()[..bytes]);
+        }
+    }
+    Ok(())
+}
+
+/// A value of 1, 2, 4 or 8 bytes, extended to 64 bits.
+#[inline(always)]
+fn read_element(bytes: &[u8], is_signed: bool) -> u64 {
+    match (bytes, is_signed) {
+        ([a, b, c, d], false) => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
+        ([a, b, c, d], true) => i64::from(i32::from_le_bytes([*a, *b, *c, *d])) as u64,
+        ([a, b], false) => u64::from(u16::from_le_bytes([*a, *b])),
+        ([a, b], true) => i64::from(i16::from_le_bytes([*a, *b])) as u64,
+        ([a], false) => u64::from(*a),
+        ([a], true) => i64::from(*a as i8) as u64,
+        ([a, b, c, d, e, f, g, h], _) => u64::from_le_bytes([*a, *b, *c, *d, *e, *f, *g, *h]),
+        _ => 0,
+    }
+}

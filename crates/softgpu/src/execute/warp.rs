@@ -1,0 +1,370 @@
+//! A warp: lanes that run the same instruction, apart where they have gone different ways.
+
+use super::barriers::Wait;
+use super::block::{BlockState, Memory};
+use super::fault::{Fault, FaultKind};
+use super::instruction_sets::InstructionSet;
+use super::launch::Launch;
+use super::registers::{Lanes, Registers, lanes_in};
+use super::{atomics, shuffle, transfer};
+use crate::code::{Instruction, Kernel, Op, Row, Terminator};
+use crate::memory::global::Global;
+
+/// A warp.
+#[derive(Debug)]
+pub struct Warp {
+    registers: Registers,
+    local: Vec<u8>,
+    local_bytes: usize,
+    /// Lanes that have not ended.
+    live: Lanes,
+    /// Groups of lanes, each at a place of its own.
+    groups: Vec<Group>,
+}
+
+/// Lanes at one place.
+#[derive(Clone, Copy, Debug)]
+struct Group {
+    lanes: Lanes,
+    block: usize,
+    /// The next instruction.
+    at: usize,
+    waits: Waiting,
+}
+
+/// What lanes wait for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Waiting {
+    /// Nothing.
+    Ready,
+    /// Other lanes of the warp, to run the next instruction together.
+    Lanes(Lanes),
+    /// A barrier of the block.
+    Barrier(Wait),
+}
+
+/// How far a warp has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// All lanes have ended.
+    Ended,
+    /// It waits for other warps.
+    AtBarrier(Wait),
+    /// Its turn is over.
+    Paused,
+}
+
+/// What follows an instruction.
+enum Step {
+    Next,
+    Waits,
+}
+
+impl Warp {
+    /// A warp in front of the first instruction.
+    pub fn new(registers: Registers, live: Lanes, local_bytes: usize) -> Warp {
+        let group = Group { lanes: live, block: 0, at: 0, waits: Waiting::Ready };
+        Warp { registers, local: vec![0; local_bytes * 32], local_bytes, live, groups: vec![group] }
+    }
+
+    /// Lets the warp go on behind the barrier at which it waits.
+    pub fn release(&mut self) {
+        for group in &mut self.groups {
+            group.waits = Waiting::Ready;
+            group.at += 1;
+        }
+    }
+
+    /// Runs up to about `turn` instructions.
+    pub fn run(
+        &mut self,
+        launch: &Launch<'_>,
+        global: &mut Global,
+        state: &mut BlockState,
+        set: InstructionSet,
+        turn: u64,
+        left: &mut u64,
+    ) -> Result<Progress, Fault> {
+        let mut turn_left = turn;
+        while turn_left > 0 {
+            let Some(group) = self.next_group(launch.kernel) else { return self.stalled(launch.kernel) };
+            self.run_group(launch, global, state, set, group, &mut turn_left, left)?;
+        }
+        Ok(Progress::Paused)
+    }
+
+    /// Takes the group that is run next, joined by all that are at its place.
+    fn next_group(&mut self, kernel: &Kernel) -> Option<Group> {
+        let is_ready = |group: &Group| group.waits == Waiting::Ready;
+        let key = |group: &Group| (kernel.blocks[group.block].order, group.at);
+        let ready = |groups: &[Group]| groups.iter().filter(|group| is_ready(group)).copied().min_by_key(key);
+        let mut next = match ready(&self.groups) {
+            Some(next) => next,
+            None => {
+                // Lanes that have ended are waited for no longer.
+                let live = self.live;
+                let satisfied = self.groups.iter_mut().find(|group| match group.waits {
+                    Waiting::Lanes(members) => members & live & !group.lanes == 0,
+                    Waiting::Ready | Waiting::Barrier(_) => false,
+                })?;
+                satisfied.waits = Waiting::Ready;
+                *satisfied
+            }
+        };
+        next.lanes = 0;
+        self.groups.retain(|group| {
+            let joins = group.at == next.at && group.block == next.block && is_ready(group);
+            next.lanes |= if joins { group.lanes } else { 0 };
+            !joins
+        });
+        Some(next)
+    }
+
+    /// No group is ready.
+    fn stalled(&mut self, kernel: &Kernel) -> Result<Progress, Fault> {
+        let Some(first) = self.groups.first().copied() else { return Ok(Progress::Ended) };
+        let source = kernel.instructions[first.at].source;
+        let is_at_one_place = self.groups.iter().all(|group| group.at == first.at);
+        if let (Waiting::Barrier(wait), true) = (first.waits, is_at_one_place) {
+            self.groups = vec![Group { lanes: self.live, ..first }];
+            return Ok(Progress::AtBarrier(wait));
+        }
+        let mut text = String::from("lanes wait for others that do not come:");
+        for group in &self.groups {
+            let line = kernel.sources[kernel.instructions[group.at].source as usize].line;
+            text += &format!(" lanes {:#010x} at PTX line {line}", group.lanes);
+            if let Waiting::Lanes(members) = group.waits {
+                text += &format!(" for lanes {:#010x}", members & self.live & !group.lanes);
+            }
+            text += ";";
+        }
+        let lane = first.lanes.trailing_zeros() as usize;
+        let text = text.trim_end_matches(';').to_string();
+        Err(Fault { kind: FaultKind::Barrier, text, lane: Some(lane), source: Some(source) })
+    }
+
+    /// Runs one group until it ends, waits, parts, or others are to be run first.
+    #[allow(clippy::too_many_arguments)]
+    fn run_group(
+        &mut self,
+        launch: &Launch<'_>,
+        global: &mut Global,
+        state: &mut BlockState,
+        set: InstructionSet,
+        mut group: Group,
+        turn_left: &mut u64,
+        left: &mut u64,
+    ) -> Result<(), Fault> {
+        let kernel = launch.kernel;
+        loop {
+            let block = &kernel.blocks[group.block];
+            while group.at < block.end {
+                let instructions = &kernel.instructions[group.at..block.end];
+                let ran = set.run(&mut self.registers, group.lanes, instructions);
+                group.at += ran;
+                let Some(instruction) = instructions.get(ran) else { break };
+                let step = self.step(launch, global, state, instruction, &mut group);
+                match step.map_err(|fault| Fault { source: fault.source.or(Some(instruction.source)), ..fault })? {
+                    Step::Next => group.at += 1,
+                    Step::Waits => {
+                        self.groups.push(group);
+                        return Ok(());
+                    }
+                }
+            }
+            let ran = (block.end - block.first) as u64 + 1;
+            *turn_left = turn_left.saturating_sub(ran);
+            *left = left.checked_sub(ran).ok_or_else(|| endless(block.source, launch))?;
+            let Some(next) = self.follow(kernel, &group) else { return Ok(()) };
+            group.block = next;
+            group.at = kernel.blocks[next].first;
+            let order = kernel.blocks[next].order;
+            let must_yield = |other: &Group| other.waits == Waiting::Ready && kernel.blocks[other.block].order <= order;
+            if *turn_left == 0 || self.groups.iter().any(must_yield) {
+                self.groups.push(group);
+                return Ok(());
+            }
+        }
+    }
+
+    /// The block behind the group's; `None` where its lanes have ended or parted.
+    fn follow(&mut self, kernel: &Kernel, group: &Group) -> Option<usize> {
+        let ready =
+            |lanes: Lanes, block: usize| Group { lanes, block, at: kernel.blocks[block].first, waits: Waiting::Ready };
+        match &kernel.blocks[group.block].terminator {
+            Terminator::Next(next) => Some(*next),
+            Terminator::Branch { predicate, taken, next } => {
+                let jumping = self.registers.lanes_of(*predicate) & group.lanes;
+                if jumping == 0 {
+                    return Some(*next);
+                }
+                if jumping == group.lanes {
+                    return Some(*taken);
+                }
+                self.groups.push(ready(jumping, *taken));
+                self.groups.push(ready(group.lanes & !jumping, *next));
+                None
+            }
+            Terminator::Switch { index, targets } => {
+                let index = &self.registers.small[usize::from(*index)];
+                for (number, target) in targets.iter().enumerate() {
+                    let jumping = lanes_in(group.lanes)
+                        .filter(|lane| index[*lane] as usize == number)
+                        .fold(0, |all, lane| all | 1 << lane);
+                    if jumping != 0 {
+                        self.groups.push(ready(jumping, *target));
+                    }
+                }
+                None
+            }
+            Terminator::Exit { unless: None } => {
+                self.live &= !group.lanes;
+                None
+            }
+            Terminator::Exit { unless: Some((predicate, next)) } => {
+                let ending = self.registers.lanes_of(*predicate) & group.lanes;
+                self.live &= !ending;
+                if ending != group.lanes {
+                    self.groups.push(ready(group.lanes & !ending, *next));
+                }
+                None
+            }
+        }
+    }
+
+    /// Runs an instruction that is more than arithmetic.
+    fn step(
+        &mut self,
+        launch: &Launch<'_>,
+        global: &mut Global,
+        state: &mut BlockState,
+        instruction: &Instruction,
+        group: &mut Group,
+    ) -> Result<Step, Fault> {
+        let lanes = match instruction.guard {
+            Some(guard) => group.lanes & self.registers.lanes_of(guard),
+            None => group.lanes,
+        };
+        if lanes == 0 {
+            return Ok(Step::Next);
+        }
+        let registers = &mut self.registers;
+        let mut memory = Memory {
+            global,
+            last: 0,
+            parameters: &launch.parameters,
+            shared: &mut state.shared,
+            local: &mut self.local,
+            local_bytes: self.local_bytes,
+        };
+        match &instruction.op {
+            Op::Load(op) => transfer::load(registers, &mut memory, launch.kernel, lanes, op)?,
+            Op::Store(op) => transfer::store(registers, &mut memory, launch.kernel, lanes, op)?,
+            Op::Atomic(op) => atomics::atomic(registers, &mut memory, lanes, op)?,
+            Op::ActiveMask(to) => registers.small_of(lanes, *to, [*to; 4], |_, _, _, _| lanes),
+            Op::Trap => return Err(Fault::of_lane(FaultKind::Trap, lanes.trailing_zeros() as usize, "trap")),
+            Op::Fence(_) | Op::Nothing | Op::Arithmetic(_) => {}
+            Op::Barrier { id, threads, is_arrival, is_aligned } => {
+                return self.barrier(state, instruction, group, lanes, [Some(*id), *threads], *is_arrival, *is_aligned);
+            }
+            Op::Shuffle(_)
+            | Op::Vote(_)
+            | Op::Reduce { .. }
+            | Op::Match { .. }
+            | Op::Elect { .. }
+            | Op::WarpBarrier(_) => {
+                return self.together(instruction, group);
+            }
+        }
+        Ok(Step::Next)
+    }
+
+    /// Runs an instruction that lanes run together, or waits for them.
+    fn together(&mut self, instruction: &Instruction, group: &mut Group) -> Result<Step, Fault> {
+        // Lanes that wait here already come along.
+        self.groups.retain(|other| {
+            let joins = other.at == group.at && matches!(other.waits, Waiting::Lanes(_));
+            group.lanes |= if joins { other.lanes } else { 0 };
+            !joins
+        });
+        let lanes = match instruction.guard {
+            Some(guard) => group.lanes & self.registers.lanes_of(guard),
+            None => group.lanes,
+        };
+        let members = self.members(&instruction.op, lanes)?;
+        if members & self.live & !lanes != 0 {
+            group.waits = Waiting::Lanes(members);
+            return Ok(Step::Waits);
+        }
+        let registers = &mut self.registers;
+        match &instruction.op {
+            Op::Shuffle(op) => shuffle::shuffle(registers, lanes, op),
+            Op::Vote(op) => shuffle::vote(registers, lanes, op),
+            Op::Reduce { op, is_signed, to, from, .. } => {
+                atomics::reduce(registers, lanes, *op, *is_signed, *to, *from)
+            }
+            Op::Match { is_all, to, found, from, .. } => {
+                shuffle::matching(registers, lanes, *is_all, *to, *found, *from);
+            }
+            Op::Elect { to, is_elected, .. } => shuffle::elect(registers, lanes, *to, *is_elected),
+            _ => {}
+        }
+        Ok(Step::Next)
+    }
+
+    /// The lanes that an instruction names, which must be the same in all lanes and hold those that run it.
+    fn members(&self, op: &Op, lanes: Lanes) -> Result<Lanes, Fault> {
+        let row: Row = match op {
+            Op::Shuffle(op) => op.members,
+            Op::Vote(op) => op.members,
+            Op::Reduce { members, .. } | Op::Match { members, .. } | Op::Elect { members, .. } => *members,
+            Op::WarpBarrier(members) => *members,
+            _ => return Ok(lanes),
+        };
+        let row = &self.registers.small[usize::from(row)];
+        let first = lanes.trailing_zeros() as usize;
+        let members = row[first % 32];
+        for lane in lanes_in(lanes) {
+            if row[lane] != members {
+                let text = format!("lane {first} names lanes {members:#010x}, lane {lane} {:#010x}", row[lane]);
+                return Err(Fault::of_lane(FaultKind::Invalid, lane, text));
+            }
+            if members >> lane & 1 == 0 {
+                let text = format!("lane {lane} is not among the lanes {members:#010x} that the instruction names");
+                return Err(Fault::of_lane(FaultKind::Invalid, lane, text));
+            }
+        }
+        Ok(members)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn barrier(
+        &mut self,
+        state: &mut BlockState,
+        instruction: &Instruction,
+        group: &mut Group,
+        lanes: Lanes,
+        operands: [Option<Row>; 2],
+        is_arrival: bool,
+        is_aligned: bool,
+    ) -> Result<Step, Fault> {
+        let first = lanes.trailing_zeros() as usize % 32;
+        let [id, threads] = operands.map(|row| row.map(|row| self.registers.small[usize::from(row)][first]));
+        let wait = Wait::new(id.unwrap_or(0), threads, instruction.source, is_aligned)?;
+        if is_arrival {
+            state.arrivals[wait.id] += 32;
+            return Ok(Step::Next);
+        }
+        if lanes != group.lanes {
+            let text = format!("only lanes {lanes:#010x} of {:#010x} run the barrier", group.lanes);
+            return Err(Fault::of_lane(FaultKind::Barrier, first, text));
+        }
+        group.waits = Waiting::Barrier(wait);
+        Ok(Step::Waits)
+    }
+}
+
+fn endless(source: u32, launch: &Launch<'_>) -> Fault {
+    let text = format!("more than {} instructions of warps", launch.limits.warp_instructions);
+    Fault { source: Some(source), ..Fault::new(FaultKind::Endless, text) }
+}

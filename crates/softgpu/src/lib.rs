@@ -1,0 +1,16 @@
+//! A GPU in software. It runs the PTX that NVIDIA's compiler makes, lane by lane, and checks what hardware does not.
+
+mod code;
+mod driver;
+mod execute;
+mod memory;
+mod modules;
+mod ptx;
+mod settings;
+mod soft_gpu;
+mod state;
+mod streams;
+
+pub use driver::SoftDriver;
+pub use settings::Settings;
+pub use soft_gpu::SoftGpu;

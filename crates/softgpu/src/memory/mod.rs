@@ -1,0 +1,4 @@
+//! The memory of the GPU.
+
+pub mod global;
+pub mod windows;

@@ -1,0 +1,107 @@
+//! Work that is captured instead of run, with what it comes behind.
+
+use std::collections::{HashMap, HashSet};
+
+use gpu::{EventHandle, StreamHandle};
+
+use super::work::Work;
+
+/// Captured work.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    nodes: Vec<Node>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    work: Work,
+    behind: Vec<usize>,
+}
+
+impl Graph {
+    /// A graph's nodes that can be run, if those of `has_ended` have ended.
+    pub fn ready(&self, has_ended: &[bool]) -> Vec<usize> {
+        let is_ready =
+            |node: &usize| !has_ended[*node] && self.nodes[*node].behind.iter().all(|before| has_ended[*before]);
+        (0..self.nodes.len()).filter(is_ready).collect()
+    }
+
+    /// The work of a node.
+    pub fn work(&self, node: usize) -> Work {
+        self.nodes[node].work.clone()
+    }
+
+    /// How many nodes there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+}
+
+/// A capture that has not ended.
+#[derive(Clone, Debug)]
+pub struct Capture {
+    graph: Graph,
+    /// The stream on which it began.
+    origin: StreamHandle,
+    /// Nodes that the next work of each stream comes behind.
+    fronts: HashMap<StreamHandle, Vec<usize>>,
+    /// The same for events.
+    events: HashMap<EventHandle, Vec<usize>>,
+}
+
+impl Capture {
+    /// A capture that begins on `origin`.
+    pub fn new(origin: StreamHandle) -> Capture {
+        Capture { graph: Graph::default(), origin, fronts: HashMap::from([(origin, vec![])]), events: HashMap::new() }
+    }
+
+    /// Whether the work of a stream is captured.
+    pub fn has_stream(&self, stream: StreamHandle) -> bool {
+        self.fronts.contains_key(&stream)
+    }
+
+    /// The stream on which it began.
+    pub fn origin(&self) -> StreamHandle {
+        self.origin
+    }
+
+    /// Whether an event was recorded in it.
+    pub fn has_event(&self, event: EventHandle) -> bool {
+        self.events.contains_key(&event)
+    }
+
+    /// Adds work of a stream.
+    pub fn add(&mut self, stream: StreamHandle, work: Work) {
+        let node = self.graph.nodes.len();
+        let behind = self.fronts.insert(stream, vec![node]).unwrap_or_default();
+        self.graph.nodes.push(Node { work, behind });
+    }
+
+    /// An event stands for what a stream has done so far.
+    pub fn record(&mut self, event: EventHandle, stream: StreamHandle) {
+        let front = self.fronts.get(&stream).cloned().unwrap_or_default();
+        self.events.insert(event, front);
+    }
+
+    /// The next work of a stream comes behind an event, too.
+    pub fn wait(&mut self, stream: StreamHandle, event: EventHandle) {
+        let behind = self.events.get(&event).cloned().unwrap_or_default();
+        let front = self.fronts.entry(stream).or_default();
+        front.extend(behind);
+        front.sort_unstable();
+        front.dedup();
+    }
+
+    /// The graph; an error with the number of nodes that the origin does not wait for.
+    pub fn end(self) -> Result<Graph, usize> {
+        let mut seen = HashSet::new();
+        let mut open = self.fronts.get(&self.origin).cloned().unwrap_or_default();
+        while let Some(node) = open.pop() {
+            if seen.insert(node) {
+                open.extend(&self.graph.nodes[node].behind);
+            }
+        }
+        let missing = self.graph.nodes.len() - seen.len();
+        if missing > 0 { Err(missing) } else { Ok(self.graph) }
+    }
+}

@@ -1,0 +1,83 @@
+//! The work of one stream, in its order.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::capture::Graph;
+use super::points::Points;
+use super::random::Random;
+use super::work::Work;
+
+/// The work of one stream, in its order.
+#[derive(Debug, Default)]
+pub struct Queue {
+    items: VecDeque<Item>,
+}
+
+/// Work that begins when what is in front of it has ended.
+#[derive(Debug)]
+pub enum Item {
+    /// One piece.
+    Work(Work),
+    /// A graph, and which of its nodes have ended.
+    Graph(Arc<Graph>, Vec<bool>),
+}
+
+/// The next piece of a stream.
+#[derive(Debug)]
+pub enum Ready {
+    /// It can be run.
+    Work(Work),
+    /// A point of another stream comes first.
+    Waits,
+    /// There is none.
+    Empty,
+}
+
+impl Queue {
+    /// Adds work at the end.
+    pub fn push(&mut self, item: Item) {
+        self.items.push_back(item);
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// Whether all work has ended.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    /// Whether [`Queue::take`] returns work.
+    pub fn is_ready(&self, points: &Points) -> bool {
+        match self.items.front() {
+            None => false,
+            Some(Item::Work(Work::Wait(point))) => points.reached(*point).is_some(),
+            Some(Item::Work(_) | Item::Graph(..)) => true,
+        }
+    }
+
+    /// Takes the next piece of work.
+    pub fn take(&mut self, points: &Points, random: &mut Random) -> Ready {
+        match self.items.front_mut() {
+            None => Ready::Empty,
+            Some(Item::Work(Work::Wait(point))) if points.reached(*point).is_none() => Ready::Waits,
+            Some(Item::Work(_)) => match self.items.pop_front() {
+                Some(Item::Work(work)) => Ready::Work(work),
+                Some(Item::Graph(..)) | None => Ready::Empty,
+            },
+            Some(Item::Graph(graph, has_ended)) => {
+                let ready = graph.ready(has_ended);
+                if let Some(node) = ready.get(random.below(ready.len())) {
+                    has_ended[*node] = true;
+                    let work = graph.work(*node);
+                    return Ready::Work(work);
+                }
+                self.items.pop_front();
+                self.take(points, random)
+            }
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What streams do.
+
+use std::sync::Arc;
+
+use gpu::{DevicePointer, LaunchShape, PinnedHandle};
+
+use super::points::Point;
+use crate::code::Kernel;
+
+/// One piece of work.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// Copies pinned memory to the GPU.
+    Upload {
+        /// To.
+        to: DevicePointer,
+        /// From.
+        pinned: PinnedHandle,
+        /// From this byte on.
+        offset_bytes: usize,
+        /// How much.
+        bytes: usize,
+    },
+    /// Copies to pinned memory.
+    Download {
+        /// To.
+        pinned: PinnedHandle,
+        /// From this byte on.
+        offset_bytes: usize,
+        /// From.
+        from: DevicePointer,
+        /// How much.
+        bytes: usize,
+    },
+    /// Copies within the GPU.
+    Copy {
+        /// To.
+        to: DevicePointer,
+        /// From.
+        from: DevicePointer,
+        /// How much.
+        bytes: usize,
+    },
+    /// Sets bytes.
+    Fill {
+        /// Where.
+        to: DevicePointer,
+        /// To what.
+        value: u8,
+        /// How much.
+        bytes: usize,
+    },
+    /// Runs a kernel.
+    Launch(Arc<LaunchWork>),
+    /// Marks a point as reached.
+    Record(Point),
+    /// Begins what follows only behind a point.
+    Wait(Point),
+}
+
+/// A kernel with its arguments.
+#[derive(Clone, Debug)]
+pub struct LaunchWork {
+    /// The kernel.
+    pub kernel: Arc<Kernel>,
+    /// Blocks and threads.
+    pub shape: LaunchShape,
+    /// The arguments, each at its place.
+    pub parameters: Vec<u8>,
+}
