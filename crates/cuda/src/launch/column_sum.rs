@@ -13,8 +13,8 @@ const GROUP_ROWS: usize = 32;
 
 /// `Op::ColumnSum`
 pub(super) fn column_sum(site: &Site, x: Tensor, out: Tensor) -> Result<Vec<Launch>, DeviceError> {
-    require(x.cols == out.len(), "column_sum", || format!("{out:?} has not one sum for each column of {x:?}"))?;
     let parameters = Parameters::new().place(site.matrix(x, Dtype::F32)?).place(site.dense(out, Dtype::F32)?);
+    require(x.cols == out.len(), "column_sum", || format!("{out:?} has not one sum for each column of {x:?}"))?;
     if x.is_empty() {
         return Ok(vec![]);
     }

@@ -10,27 +10,26 @@ const THREADS: u32 = 256;
 pub(super) fn accumulate(site: &Site, x: Tensor, into: Tensor) -> Result<Vec<Launch>, DeviceError> {
     let op = "accumulate";
     if into.dtype == Dtype::I64 {
-        require(x.len() == into.len(), op, || format!("{x:?} has not as many terms as {into:?} has sums"))?;
         let places = [site.dense(x, Dtype::I64)?.as_vector(), site.dense(into, Dtype::I64)?.as_vector()];
+        require(x.len() == into.len(), op, || format!("{x:?} has not as many terms as {into:?} has sums"))?;
         return Ok(launch_of_pair(site, "accumulate_i64", places));
     }
-    require_shape(op, x, into)?;
     let places = [site.matrix(x, Dtype::F32)?, site.matrix(into, Dtype::F32)?];
+    require_shape(op, x, into)?;
     Ok(launch_of_pair(site, "accumulate_f32", flattened([x, into], places)))
 }
 
 /// `Op::Fill`
 pub(super) fn fill(site: &Site, out: Tensor, value: f32) -> Result<Vec<Launch>, DeviceError> {
-    let real = Parameters::new();
     let (entry, place, parameters) = match out.dtype {
         Dtype::I64 => {
             let place = site.dense(out, Dtype::I64)?.as_vector();
-            let parameters = real.place(place).i64(value as i64);
-            ("fill_i64", place, parameters)
+            ("fill_i64", place, Parameters::new().place(place).i64(value as i64))
         }
         Dtype::F32 | Dtype::Bf16 | Dtype::F16 => {
             let [place] = flattened([out], [site.matrix(out, out.dtype)?]);
-            (["fill_f32", "fill_bf16", "fill_f16"][number_of_type(out)?], place, real.place(place).f32(value))
+            let entry = ["fill_f32", "fill_bf16", "fill_f16"][number_of_type(out)?];
+            (entry, place, Parameters::new().place(place).f32(value))
         }
         Dtype::I32 => return Err(out.not_real()),
     };
@@ -54,8 +53,8 @@ pub(super) fn copy(site: &Site, from: Tensor, to: Tensor) -> Result<Vec<Launch>,
         return Ok(launch_of_pair(site, "copy_i64", places));
     }
     let entry = ENTRIES[number_of_type(from)?][number_of_type(to)?];
-    require_shape("copy", from, to)?;
     let places = [site.matrix(from, from.dtype)?, site.matrix(to, to.dtype)?];
+    require_shape("copy", from, to)?;
     Ok(launch_of_pair(site, entry, flattened([from, to], places)))
 }
 

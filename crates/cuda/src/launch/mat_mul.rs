@@ -28,15 +28,15 @@ pub(super) fn mat_mul(
         Orientation::Nn => (a.rows, b.cols, a.cols, b.rows),
         Orientation::Tn => (a.cols, b.cols, a.rows, b.rows),
     };
-    require(k == k_of_b, "mat_mul", || format!("{orientation:?} of {a:?} and {b:?}: K is {k} in a and {k_of_b} in b"))?;
-    require((out.rows, out.cols) == (m, n), "mat_mul", || format!("{out:?} is not the [{m}, {n}] of {a:?} and {b:?}"))?;
-    require(bias.is_none_or(|bias| bias.len() == n), "mat_mul", || format!("{bias:?} is not a bias of {n} columns"))?;
     let parameters = Parameters::new()
         .place(site.matrix(a, Dtype::F32)?)
         .place(site.matrix(b, Dtype::F32)?)
         .place(site.optional_dense(bias, Dtype::F32)?)
         .place(site.matrix(out, Dtype::F32)?)
         .flag(write == Write::Accumulate);
+    require(k == k_of_b, "mat_mul", || format!("{orientation:?} of {a:?} and {b:?}: K is {k} in a and {k_of_b} in b"))?;
+    require((out.rows, out.cols) == (m, n), "mat_mul", || format!("{out:?} is not the [{m}, {n}] of {a:?} and {b:?}"))?;
+    require(bias.is_none_or(|bias| bias.len() == n), "mat_mul", || format!("{bias:?} is not a bias of {n} columns"))?;
     if out.is_empty() {
         return Ok(vec![]);
     }

@@ -1,0 +1,157 @@
+//! Every kernel compiles for every GPU that is named, within its registers and without spills, and keeps to the dialect.
+//! Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use cuda::code::OPTIONS;
+use cuda::kernels::SOURCES;
+use nvidia::Search;
+use nvidia::nvrtc::{Compiler, Source, Target};
+
+/// GPUs: A100, H100 and H200, B200, RTX 50.
+const ARCHITECTURES: [&str; 4] = ["80", "90a", "100a", "120a"];
+
+/// The most registers of a thread, where it is not [`USUAL_REGISTERS`]: the products have a tile of sums in them.
+const REGISTERS: &[(&str, u32)] = &[
+    ("mat_mul_nt_128", 255),
+    ("mat_mul_nn_128", 255),
+    ("mat_mul_tn_128", 255),
+    ("mat_mul_nt_64", 96),
+    ("mat_mul_nn_64", 96),
+    ("mat_mul_tn_64", 96),
+];
+/// At 64 registers an SM has room for 1024 threads.
+const USUAL_REGISTERS: u32 = 64;
+
+/// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
+fn compiler() -> Option<Compiler> {
+    let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
+        eprintln!("skipped: PLEACH_CUDA is not set");
+        return None;
+    };
+    Some(Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA"))
+}
+
+/// What `ptxas -v` prints of a kernel.
+#[derive(Debug, Default)]
+struct Resources {
+    registers: u32,
+    spilled_bytes: u32,
+    stack_bytes: u32,
+}
+
+/// Resources by kernel, from the log of a compilation.
+fn resources(log: &str) -> BTreeMap<String, Resources> {
+    let mut all: BTreeMap<String, Resources> = BTreeMap::new();
+    let mut name = String::new();
+    for line in log.lines() {
+        let number_before = |word: &str| {
+            let (before, _) = line.split_once(word)?;
+            before.split(|c: char| !c.is_ascii_digit()).rfind(|part| !part.is_empty())?.parse::<u32>().ok()
+        };
+        if let Some((_, after)) = line.split_once("Function properties for ") {
+            name = after.trim().into();
+        } else if let Some((_, after)) = line.split_once("Compiling entry function '") {
+            name = after.split('\'').next().unwrap_or_default().into();
+        } else if line.contains("bytes spill stores") {
+            let kernel = all.entry(name.clone()).or_default();
+            kernel.stack_bytes = number_before(" bytes stack frame").unwrap_or(u32::MAX);
+            kernel.spilled_bytes = number_before(" bytes spill stores").unwrap_or(u32::MAX);
+        } else if let Some(registers) = line.contains("Used ").then(|| number_before(" registers")).flatten() {
+            all.entry(name.clone()).or_default().registers = registers;
+        }
+    }
+    all
+}
+
+#[test]
+fn kernels_fit_their_registers_on_every_gpu_and_spill_nothing() {
+    let Some(compiler) = compiler() else { return };
+    let options: Vec<&str> = OPTIONS.iter().copied().chain(["--ptxas-options=-v"]).collect();
+    let mut wrong = vec![];
+    for source in SOURCES {
+        for architecture in ARCHITECTURES {
+            let text = Source::new(format!("{}.cu", source.name), source.whole());
+            let target = Target::Cubin(architecture.into());
+            let compiled = compiler.compile(&text, &target, &options).expect("a CUBIN");
+            let all = resources(&compiled.log);
+            for entry in source.entries {
+                let most = REGISTERS.iter().find(|(name, _)| name == entry).map_or(USUAL_REGISTERS, |(_, most)| *most);
+                let kernel = all.get(*entry).unwrap_or_else(|| panic!("{entry} is not in the log:\n{}", compiled.log));
+                if kernel.registers > most || kernel.registers == 0 || kernel.spilled_bytes + kernel.stack_bytes > 0 {
+                    wrong.push(format!("{entry} for {target}: {kernel:?}, at most {most} registers"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Why an instruction is outside of the dialect.
+fn violation(instruction: &str) -> Option<&'static str> {
+    let opcode = instruction.split_whitespace().next().unwrap_or_default().trim_end_matches(';');
+    let mut parts = opcode.split('.');
+    let base = parts.next().unwrap_or_default();
+    let modifiers: Vec<&str> = parts.collect();
+    let is_real = modifiers.iter().any(|part| ["f32", "f64", "f16", "bf16", "f16x2", "bf16x2"].contains(part));
+    let has = |modifier: &str| modifiers.contains(&modifier);
+    if has("approx") || has("full") || ["ex2", "lg2", "sin", "cos", "tanh"].contains(&base) {
+        return Some("an approximate instruction");
+    }
+    if has("ftz") || has("sat") {
+        return Some("subnormal or other numbers are cut");
+    }
+    if is_real && ["atom", "red"].contains(&base) {
+        return Some("an atomic operation on real numbers");
+    }
+    let rounds = ["add", "sub", "mul", "fma", "mad", "div", "sqrt", "rcp"].contains(&base);
+    if is_real && rounds && !has("rn") {
+        return Some("not rounded to nearest");
+    }
+    if is_real && base == "cvt" && ["rz", "rm", "rp"].iter().any(|mode| has(mode)) {
+        return Some("not rounded to nearest");
+    }
+    None
+}
+
+#[test]
+fn every_instruction_on_real_numbers_is_exact_or_rounded_to_nearest() {
+    let Some(compiler) = compiler() else { return };
+    let mut found = 0;
+    for source in SOURCES {
+        for architecture in ARCHITECTURES {
+            let text = Source::new(format!("{}.cu", source.name), source.whole());
+            let compiled = compiler.compile(&text, &Target::Ptx(architecture.into()), OPTIONS).expect("PTX");
+            let ptx = compiled.code.ptx().expect("PTX");
+            for line in ptx.lines().map(str::trim) {
+                // A guard stands before its instruction.
+                let instruction =
+                    line.strip_prefix('@').and_then(|rest| rest.split_once(' ')).map_or(line, |(_, rest)| rest);
+                assert_eq!(violation(instruction), None, "{} for {architecture}: {line}", source.name);
+                found += usize::from(instruction.starts_with("fma.rn.f32"));
+            }
+        }
+    }
+    assert!(found > 1000, "{found} fused multiply-adds");
+}
+
+#[test]
+fn instructions_outside_of_the_dialect_are_found() {
+    for (instruction, expected) in [
+        ("ex2.approx.f32 %f1, %f2;", Some("an approximate instruction")),
+        ("div.full.f32 %f1, %f2, %f3;", Some("an approximate instruction")),
+        ("mul.rn.ftz.f32 %f1, %f2, %f3;", Some("subnormal or other numbers are cut")),
+        ("atom.global.add.f32 %f1, [%rd1], %f2;", Some("an atomic operation on real numbers")),
+        ("red.global.add.f64 [%rd1], %fd2;", Some("an atomic operation on real numbers")),
+        ("atom.global.add.u64 %rd2, [%rd1], %rd3;", None),
+        ("add.f32 %f1, %f2, %f3;", Some("not rounded to nearest")),
+        ("fma.rz.f32 %f1, %f2, %f3, %f4;", Some("not rounded to nearest")),
+        ("cvt.rz.f32.s32 %f1, %r1;", Some("not rounded to nearest")),
+        ("cvt.rzi.s32.f32 %r1, %f1;", None),
+        ("fma.rn.f32 %f1, %f2, %f3, %f4;", None),
+        ("add.s32 %r1, %r2, %r3;", None),
+    ] {
+        assert_eq!(violation(instruction), expected, "{instruction}");
+    }
+}

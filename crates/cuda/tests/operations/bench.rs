@@ -1,0 +1,170 @@
+//! Two devices beside each other: the CPU, and a GPU in software that runs what NVRTC makes of the kernels. An operation is submitted to
+//! both on the same bytes, and afterwards all bytes of both arenas must be equal.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cpu::CpuDevice;
+use cuda::CudaDevice;
+use cuda::code::{CompiledSource, compile};
+use cuda::kernels::{SOURCES, Source};
+use device::{Arena, Device, Dtype, Op, Stream, Tensor};
+use gpu::Driver;
+use nvidia::Search;
+use nvidia::nvrtc::{Cache, Compiler, Target};
+use softgpu::{Settings, SoftDriver};
+
+use crate::case::Case;
+
+/// Bytes of both arenas.
+pub const ARENA_BYTES: usize = 4 << 20;
+
+/// The GPU's code is made for the oldest GPU that is named: newer ones run it too.
+pub const TARGET: &str = "compute_80";
+
+/// Two devices. After the first difference nothing is compared any more.
+pub struct Bench {
+    cpu: CpuDevice,
+    cuda: CudaDevice,
+    first: RefCell<Option<String>>,
+}
+
+/// Cases that a bench compares.
+pub type Cases = fn(&Bench);
+
+/// Compares all cases with the kernels of the named sources. Without NVRTC nothing is compared, which is printed.
+pub fn assert_same(sources: &[&str], cases: Cases) {
+    let Some(bench) = Bench::of(sources) else { return };
+    cases(&bench);
+    if let Some(difference) = bench.first_difference() {
+        panic!("{difference}");
+    }
+}
+
+/// NVRTC of the folder in PLEACH_CUDA, with its cache. With the variable, its absence is a failure.
+pub fn compiler() -> Option<(Compiler, Cache)> {
+    let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
+        eprintln!("skipped: PLEACH_CUDA is not set");
+        return None;
+    };
+    let compiler = Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA");
+    Some((compiler, Cache::in_folder(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"))))
+}
+
+/// The code of the named sources.
+pub fn code(names: &[&str]) -> Option<Vec<CompiledSource>> {
+    let (compiler, cache) = compiler()?;
+    let target: Target = TARGET.parse().expect("a target");
+    let named = |name: &&str| *SOURCES.iter().find(|source| source.name == *name).expect("a source");
+    let compiled = names.iter().map(named).map(|source: Source| compile(&compiler, &cache, &source, &target));
+    Some(compiled.collect::<Result<_, _>>().expect("compiled"))
+}
+
+impl Bench {
+    /// Devices with the kernels of the named sources. None without NVRTC.
+    pub fn of(names: &[&str]) -> Option<Bench> {
+        Some(Bench::with_code(&code(names)?, Settings::default()))
+    }
+
+    /// Devices with these kernels, on a GPU with these settings.
+    pub fn with_code(code: &[CompiledSource], settings: Settings) -> Bench {
+        let gpu = SoftDriver::new(1, settings).open(0).expect("a GPU");
+        let cuda = CudaDevice::open(gpu, code, ARENA_BYTES).expect("a device");
+        let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory")));
+        Bench { cpu, cuda, first: RefCell::new(None) }
+    }
+
+    /// Runs `op` on both devices on the bytes of `case`, and keeps the first difference of all.
+    pub fn compare(&self, case: &Case, op: &Op) {
+        let mut first = self.first.borrow_mut();
+        if first.is_none() {
+            *first = self.difference(case, op).map(|difference| format!("{op:?}: {difference}"));
+        }
+    }
+
+    /// The first difference of all.
+    pub fn first_difference(&self) -> Option<String> {
+        self.first.borrow().clone()
+    }
+
+    /// Runs `op` on both devices on the bytes of `case`; the first difference, if there is one.
+    pub fn difference(&self, case: &Case, op: &Op) -> Option<String> {
+        let [expected, got] = [&self.cpu as &dyn Device, &self.cuda].map(|device| run(device, case, op));
+        let (expected, got) = match (expected, got) {
+            (Ok(expected), Ok(got)) => (expected, got),
+            (Err(expected), Err(got)) if expected == got => return None,
+            (expected, got) => {
+                let text = |result: Result<Vec<u8>, String>| result.map_or_else(|error| error, |_| "ran".into());
+                return Some(format!("the CPU: {}; the GPU: {}", text(expected), text(got)));
+            }
+        };
+        first_difference(op, &expected, &got)
+    }
+
+    /// What the GPU says of an operation that fails.
+    pub fn failure(&self, case: &Case, op: &Op) -> String {
+        match run(&self.cuda, case, op) {
+            Ok(_) => "ran".into(),
+            Err(error) => error,
+        }
+    }
+}
+
+/// All bytes after the operation, or what the device said.
+fn run(device: &dyn Device, case: &Case, op: &Op) -> Result<Vec<u8>, String> {
+    let all = Tensor::new(0, 1, case.bytes().len() / 4, Dtype::I32);
+    device.write(all, case.bytes()).map_err(|error| error.to_string())?;
+    device.submit(Stream::Compute, op).map_err(|error| error.to_string())?;
+    device.synchronize().map_err(|error| error.to_string())?;
+    let mut bytes = vec![0; case.bytes().len()];
+    device.read(all, &mut bytes).expect("read");
+    Ok(bytes)
+}
+
+/// The first place where the bytes differ. Of a NaN in a written tensor of real numbers the payload is left to the device: it depends on
+/// the instruction set on CPUs, too.
+fn first_difference(op: &Op, expected: &[u8], got: &[u8]) -> Option<String> {
+    let written: Vec<Tensor> = op.operands().writes().collect();
+    let at = |bytes: &[u8], place: usize, size: usize| -> u64 {
+        bytes[place..place + size].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
+    };
+    let mut place = 0;
+    while place < expected.len() {
+        if expected[place..].iter().zip(&got[place..]).take(64).all(|(a, b)| a == b) {
+            place += 64;
+            continue;
+        }
+        let tensor = written.iter().find(|tensor| holds(tensor, place));
+        let (dtype, size) = tensor.map_or((Dtype::I32, 2), |tensor| (tensor.dtype, tensor.dtype.size_bytes()));
+        let words = [expected, got].map(|bytes| at(bytes, place, size));
+        if words[0] != words[1] && !words.iter().all(|word| is_nan(dtype, *word)) {
+            let name = tensor.map_or("bytes that the operation does not write".into(), |t| element(t, place));
+            return Some(format!("{name} at byte {place}: the CPU has {:#x}, the GPU {:#x}", words[0], words[1]));
+        }
+        place += size;
+    }
+    None
+}
+
+/// Whether an element of the tensor begins or lies at this place.
+fn holds(tensor: &Tensor, place: usize) -> bool {
+    let Some(behind) = place.checked_sub(tensor.offset_bytes) else { return false };
+    let element = behind / tensor.dtype.size_bytes();
+    tensor.bytes().contains(&place) && element % tensor.row_stride.max(1) < tensor.cols
+}
+
+fn element(tensor: &Tensor, place: usize) -> String {
+    let element = (place - tensor.offset_bytes) / tensor.dtype.size_bytes();
+    let stride = tensor.row_stride.max(1);
+    format!("row {}, column {} of {tensor:?}", element / stride, element % stride)
+}
+
+fn is_nan(dtype: Dtype, word: u64) -> bool {
+    match dtype {
+        Dtype::F32 => f32::from_bits(word as u32).is_nan(),
+        Dtype::Bf16 => f32::from_bits((word as u32) << 16).is_nan(),
+        Dtype::F16 => word & 0x7fff > 0x7c00,
+        Dtype::I32 | Dtype::I64 => false,
+    }
+}

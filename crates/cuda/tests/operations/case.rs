@@ -1,0 +1,126 @@
+//! The bytes of an arena with tensors of chosen shapes, strides and values.
+
+use device::{Dtype, Tensor};
+
+/// Values of real numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// Of both signs, magnitudes from 1/16 to 16.
+    Plain,
+    /// One in four is a zero, an infinity, a NaN, subnormal, huge or tiny.
+    Wild,
+}
+
+/// Random words, the same for a seed.
+pub struct Words {
+    state: u64,
+}
+
+impl Words {
+    pub fn new(seed: u64) -> Words {
+        Words { state: seed }
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.state;
+        word = (word ^ word >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ word >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        word ^ word >> 31
+    }
+
+    /// Below `end`.
+    pub fn below(&mut self, end: usize) -> usize {
+        (self.next() % end as u64) as usize
+    }
+
+    pub fn real(&mut self, values: Values) -> f32 {
+        const WILD: [f32; 14] = [
+            0.0,
+            -0.0,
+            f32::INFINITY,
+            f32::NEG_INFINITY,
+            f32::NAN,
+            1e-45,
+            -1e-40,
+            1.1e-38,
+            f32::MAX,
+            -1e38,
+            1e-30,
+            -3e-20,
+            88.0,
+            -87.0,
+        ];
+        let word = self.next();
+        let kind = (word >> 8) as usize;
+        if values == Values::Wild && kind % 4 == 0 {
+            return WILD[kind / 4 % WILD.len()];
+        }
+        let magnitude = ((word >> 40) as f32 / (1u64 << 24) as f32 + 1.0) * 2f32.powi((word % 8) as i32 - 4);
+        if word & 0x80 == 0 { magnitude } else { -magnitude }
+    }
+}
+
+/// The bytes of an arena. Tensors are laid out one behind the other; all other bytes are random.
+pub struct Case {
+    bytes: Vec<u8>,
+    used: usize,
+    pub words: Words,
+}
+
+impl Case {
+    pub fn new(seed: u64) -> Case {
+        Case { bytes: vec![], used: 0, words: Words::new(seed) }
+    }
+
+    /// All bytes; a multiple of 64.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// A place for `[rows, cols]`, rows `gap` elements apart, with random bytes in it.
+    pub fn place(&mut self, rows: usize, cols: usize, gap: usize, dtype: Dtype) -> Tensor {
+        let tensor = Tensor { row_stride: cols + gap, ..Tensor::new(self.used, rows, cols, dtype) };
+        let end = self.used + rows.max(1) * tensor.row_stride * dtype.size_bytes();
+        // Random bytes behind every tensor, so that an access beyond its end shows.
+        self.used = end.next_multiple_of(64) + 64;
+        while self.bytes.len() < self.used {
+            let word = self.words.next();
+            self.bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        tensor
+    }
+
+    /// Real numbers.
+    pub fn reals(&mut self, rows: usize, cols: usize, gap: usize, values: Values) -> Tensor {
+        let tensor = self.place(rows, cols, gap, Dtype::F32);
+        for row in 0..rows {
+            for col in 0..cols {
+                let value = self.words.real(values);
+                self.put(tensor, row, col, &value.to_le_bytes());
+            }
+        }
+        tensor
+    }
+
+    /// A dense vector of real numbers.
+    pub fn vector(&mut self, len: usize, values: Values) -> Tensor {
+        self.reals(1, len, 0, values)
+    }
+
+    /// A dense vector of these integers. More of them lie behind it, so that who reads too many takes them for its own.
+    pub fn ints(&mut self, values: &[i32]) -> Tensor {
+        const BEHIND: usize = 16;
+        let tensor = self.place(1, values.len() + BEHIND, 0, Dtype::I32);
+        for (col, value) in values.iter().cycle().take(tensor.cols).enumerate() {
+            self.put(tensor, 0, col, &value.to_le_bytes());
+        }
+        Tensor { cols: values.len(), row_stride: values.len(), ..tensor }
+    }
+
+    /// Overwrites an element.
+    pub fn put(&mut self, tensor: Tensor, row: usize, col: usize, value: &[u8]) {
+        let place = tensor.offset_bytes + (row * tensor.row_stride + col) * tensor.dtype.size_bytes();
+        self.bytes[place..place + value.len()].copy_from_slice(value);
+    }
+}

@@ -1,0 +1,40 @@
+use device::{Op, Write};
+
+use crate::bench::{Bench, assert_same};
+use crate::case::{Case, Values};
+
+/// Ids of which some are on other ranks, some are none, and most are few.
+fn ids(case: &mut Case, count: usize, first_row: usize, rows: usize) -> Vec<i32> {
+    let mut id = |_| match case.words.below(8) {
+        0 => -100,
+        1 => case.words.below(2 * rows + first_row) as i32,
+        2 | 3 => (first_row + case.words.below(rows)) as i32,
+        _ => (first_row + case.words.below(rows.min(3))) as i32,
+    };
+    (0..count).map(&mut id).collect()
+}
+
+#[test]
+fn embeddings_and_their_gradients_have_the_bits_of_the_cpu() {
+    assert_same(&["embedding"], embeddings);
+}
+
+pub fn embeddings(bench: &Bench) {
+    let shapes = [[1, 1, 1], [17, 5, 40], [256, 20, 3], [257, 3, 300], [700, 50, 33]];
+    for (index, [tokens, rows, cols]) in shapes.into_iter().enumerate() {
+        for (first_row, values) in [(0, Values::Plain), (11, Values::Wild)] {
+            let mut case = Case::new(index as u64);
+            let list = ids(&mut case, tokens, first_row, rows);
+            let tokens = case.ints(&list);
+            let table = case.reals(rows, cols, index % 3, values);
+            let out = case.reals(list.len(), cols, index % 4, values);
+            for write in [Write::Assign, Write::Accumulate] {
+                bench.compare(&case, &Op::EmbeddingLookup { tokens, table, first_row, out, write });
+            }
+            for (scale, untrained) in [(1.0, None), (0.37, Some(first_row))] {
+                let (dy, dtable) = (out, table);
+                bench.compare(&case, &Op::EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable });
+            }
+        }
+    }
+}

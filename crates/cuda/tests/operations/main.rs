@@ -1,0 +1,16 @@
+//! Every operation has the bits of the CPU: shapes, strides and values at random, on the GPU in software.
+//! Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
+
+mod activation;
+mod bench;
+mod case;
+mod dropout;
+mod element_wise;
+mod embedding;
+mod mat_mul;
+mod mutants;
+mod mutations;
+mod norm;
+mod refusals;
+mod rotary;
+mod sums;

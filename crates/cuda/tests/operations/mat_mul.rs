@@ -1,0 +1,99 @@
+use device::{Op, Orientation, Write};
+use proptest::prelude::*;
+
+use crate::bench::{Bench, assert_same};
+use crate::case::{Case, Values};
+
+#[derive(Clone, Copy, Debug)]
+struct Product {
+    orientation: Orientation,
+    sizes: [usize; 3],
+    gaps: [usize; 3],
+    has_bias: bool,
+    write: Write,
+    values: Values,
+}
+
+impl Product {
+    fn compare(self, bench: &Bench, seed: u64) {
+        let Product { orientation, sizes: [m, n, k], gaps, has_bias, write, values } = self;
+        let mut case = Case::new(seed);
+        let (a, b) = match orientation {
+            Orientation::Nt => ([m, k], [n, k]),
+            Orientation::Nn => ([m, k], [k, n]),
+            Orientation::Tn => ([k, m], [k, n]),
+        };
+        let a = case.reals(a[0], a[1], gaps[0], values);
+        let b = case.reals(b[0], b[1], gaps[1], values);
+        let bias = has_bias.then(|| case.vector(n, values));
+        let out = case.reals(m, n, gaps[2], values);
+        bench.compare(&case, &Op::MatMul { orientation, a, b, bias, out, write });
+    }
+}
+
+pub fn orientations() -> impl Strategy<Value = Orientation> {
+    prop_oneof![Just(Orientation::Nt), Just(Orientation::Nn), Just(Orientation::Tn)]
+}
+
+pub fn writes() -> impl Strategy<Value = Write> {
+    prop_oneof![Just(Write::Assign), Just(Write::Accumulate)]
+}
+
+pub fn values() -> impl Strategy<Value = Values> {
+    prop_oneof![Just(Values::Plain), Just(Values::Wild)]
+}
+
+#[test]
+fn products_of_any_shape_have_the_bits_of_the_cpu() {
+    assert_same(&["mat_mul"], products);
+}
+
+pub fn products(bench: &Bench) {
+    let sizes = [1usize..70, 1..70, 0..70].map(|size| size);
+    let strategy = (orientations(), sizes, [0usize..5, 0..5, 0..5], any::<bool>(), writes(), values(), any::<u64>());
+    proptest!(ProptestConfig::with_cases(48), |((orientation, sizes, gaps, has_bias, write, values, seed) in strategy)| {
+        Product { orientation, sizes, gaps, has_bias, write, values }.compare(bench, seed);
+    });
+}
+
+/// Blocks of K, stages, tiles of both kinds and their edges.
+#[test]
+fn products_at_the_edges_of_blocks_and_tiles_have_the_bits_of_the_cpu() {
+    assert_same(&["mat_mul"], edges);
+}
+
+pub fn edges(bench: &Bench) {
+    let orientations = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
+    let ks = [0, 1, 15, 16, 17, 255, 256, 257, 272, 512, 513, 700];
+    for (index, (k, orientation)) in ks.into_iter().flat_map(|k| orientations.map(|o| (k, o))).enumerate() {
+        let sizes = [[64, 64, k], [65, 3, k], [1, 130, k]][index % 3];
+        let write = [Write::Assign, Write::Accumulate][index / 3 % 2];
+        let product =
+            Product { orientation, sizes, gaps: [0, 1, 3], has_bias: index % 2 == 0, write, values: Values::Plain };
+        product.compare(bench, index as u64);
+    }
+    for (index, orientation) in orientations.into_iter().enumerate() {
+        for sizes in [[129, 130, 40], [200, 257, 260], [256, 256, 16]] {
+            let write = [Write::Accumulate, Write::Assign][index % 2];
+            let product = Product { orientation, sizes, gaps: [2, 0, 1], has_bias: true, write, values: Values::Wild };
+            product.compare(bench, index as u64);
+        }
+    }
+}
+
+#[test]
+fn sums_that_are_minus_zero_stay_so_behind_the_last_step() {
+    assert_same(&["mat_mul"], minus_zero);
+}
+
+pub fn minus_zero(bench: &Bench) {
+    // The product of two tiny numbers of different signs rounds to -0, and so does the sum.
+    let mut case = Case::new(0);
+    let (a, b, out) = (case.vector(3, Values::Plain), case.vector(3, Values::Plain), case.vector(1, Values::Plain));
+    for col in 0..3 {
+        case.put(a, 0, col, &1e-30f32.to_le_bytes());
+        case.put(b, 0, col, &(-1e-30f32).to_le_bytes());
+    }
+    let op = Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out, write: Write::Assign };
+    bench.compare(&case, &op);
+}

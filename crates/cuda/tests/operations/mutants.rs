@@ -1,0 +1,101 @@
+//! Kernels with one fault each, made from the text: a barrier that is missing, an index or a bound that is off by one.
+
+/// A changed text.
+pub struct Mutant {
+    /// Where and how, for people and for the list of those that change nothing.
+    pub name: String,
+    pub text: String,
+}
+
+/// Headers of plain arithmetic: what they compute is compared in all kernels, and they have neither indices nor barriers.
+const LEFT_ALONE: &[&str] = &["math.cuh", "types.cuh", "philox.cuh", "element.cuh", "tensor.cuh"];
+
+/// All mutants of a text in which marks of lines name the files.
+pub fn mutants(whole: &str) -> Vec<Mutant> {
+    let lines: Vec<&str> = whole.lines().collect();
+    let mut all = vec![];
+    let mut file = "";
+    for (index, line) in lines.iter().enumerate() {
+        if let Some(name) = line.strip_prefix("#line ").and_then(|rest| rest.split('"').nth(1)) {
+            file = name;
+            continue;
+        }
+        if LEFT_ALONE.contains(&file) {
+            continue;
+        }
+        for (changed, how) in changes(line) {
+            let mut text = lines.clone();
+            text[index] = &changed;
+            all.push(Mutant { name: format!("{file}: {}: {how}", line.trim()), text: text.join("\n") + "\n" });
+        }
+    }
+    all
+}
+
+/// The line with one fault, and what the fault is.
+fn changes(line: &str) -> Vec<(String, String)> {
+    let code = line.split("//").next().unwrap_or_default();
+    let mut all = vec![];
+    if code.trim() == "__syncthreads();" {
+        return vec![(String::new(), "no barrier".into())];
+    }
+    for (place, _) in code.match_indices(" < ") {
+        all.push((
+            format!("{} <= {}", &line[..place], &line[place + 3..]),
+            format!("<= for < {}", ordinal(code, place)),
+        ));
+    }
+    for (start, end) in subscripts(code) {
+        let inside = &code[start + 1..end];
+        let changed = format!("{}[({inside}) + 1]{}", &line[..start], &line[end + 1..]);
+        all.push((changed, format!("[{inside}] + 1 {}", ordinal(code, start))));
+    }
+    all
+}
+
+/// Which of the places of a line this is.
+fn ordinal(code: &str, place: usize) -> String {
+    format!("at column {}", place - (code.len() - code.trim_start().len()))
+}
+
+/// Brackets that read or write an element: not those of captures, of declarations and of parameters.
+fn subscripts(code: &str) -> Vec<(usize, usize)> {
+    let trimmed = code.trim_start();
+    let declares =
+        ["__shared__", "f32 ", "u32 ", "constexpr", "__device__"].iter().any(|word| trimmed.starts_with(word));
+    let mut open = vec![];
+    let mut found = vec![];
+    for (place, byte) in code.bytes().enumerate() {
+        match byte {
+            b'[' => open.push(place),
+            b']' => {
+                let Some(start) = open.pop() else { continue };
+                let before = code[..start].bytes().next_back().unwrap_or(b' ');
+                let is_element = before.is_ascii_alphanumeric() || matches!(before, b')' | b']' | b'_');
+                // A declaration has its brackets behind its name, before any `=`.
+                let is_declared = declares && !code[..start].contains('=');
+                if is_element && !is_declared {
+                    found.push((start, place));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[test]
+fn barriers_bounds_and_indices_are_changed_one_at_a_time() {
+    let text = "#line 1 \"types.cuh\"\na[1];\n#line 1 \"a.cu\"\n    __shared__ f32 a[32];\n    __syncthreads();\n    \
+                for (u32 i = 0; i < n; i++) {\n    into[i] = x[y[i]] + 1; // a[1]\n    each([&](u32 i) {\n";
+    let names: Vec<String> = mutants(text).into_iter().map(|mutant| mutant.name).collect();
+    let expected = [
+        "a.cu: __syncthreads();: no barrier",
+        "a.cu: for (u32 i = 0; i < n; i++) {: <= for < at column 17",
+        "a.cu: into[i] = x[y[i]] + 1; // a[1]: [i] + 1 at column 4",
+        "a.cu: into[i] = x[y[i]] + 1; // a[1]: [i] + 1 at column 13",
+        "a.cu: into[i] = x[y[i]] + 1; // a[1]: [y[i]] + 1 at column 11",
+    ];
+    assert_eq!(names, expected);
+    assert_eq!(mutants(text)[3].text.lines().nth(6), Some("    into[i] = x[y[(i) + 1]] + 1; // a[1]"));
+}
