@@ -5,7 +5,7 @@
 mod late_gpu;
 
 use std::num::NonZeroUsize;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use comm::{ChannelId, GroupChannels, HostCommunicator, HostMap, StreamTransports, ThreadTransport, Timeouts, Transport};
@@ -185,6 +185,7 @@ fn on_gpu(devices: &[Arc<CudaDevice>], kind: Kind, stream: Stream, queued: &[Str
     let gpu = devices[0].gpu();
     let kernels = CompiledSource { source: COLLECTIVES, code: Code::Ptx(String::new()) };
     let kernels = Arc::new(PeerKernels::load(&**gpu, &kernels).expect("loaded"));
+    let submitted = Barrier::new(devices.len());
     on_ranks(devices.len(), queued, |seat| {
         let device = Arc::clone(&devices[seat.group.rank().0]);
         let order = if queued.is_empty() { QueueOrder::One } else { QueueOrder::PerStream };
@@ -230,6 +231,8 @@ fn on_gpu(devices: &[Arc<CudaDevice>], kind: Kind, stream: Stream, queued: &[Str
             results.push(to);
         }
         overwrite();
+        // Whoever reads runs what has been submitted: all of it, on every rank.
+        submitted.wait();
         let read = |x: Tensor| {
             let mut bytes = vec![0; x.size_bytes()];
             rank.read(x, &mut bytes).expect("read");
@@ -278,12 +281,8 @@ fn without_a_wait_between_ranks_some_order_gives_other_bits() {
     };
     let (is_right, waits) = run(None);
     assert!(is_right, "nothing is left out");
-    // Behind the last call nothing is overwritten any more.
+    // Those of the last meeting of all order nothing that is overwritten.
     let waits = waits - 3 * (members - 1);
     let missed: Vec<usize> = (0..waits).filter(|wait| run(Some(*wait)).0).collect();
-    assert_eq!(missed, BEHIND_A_RING, "of {waits} waits");
+    assert_eq!(missed, [0; 0], "of {waits} waits");
 }
-
-/// The waits of rank 1 for the ends of reading of the two collectives before a message from rank 0: it waits for that message, which rank
-/// 0 sends after its own wait for the others' reading.
-const BEHIND_A_RING: [usize; 4] = [14, 15, 35, 36];
