@@ -1,6 +1,6 @@
 //! AdamW in one pass over parameters, gradients and moments.
 
-use device::AdamWUpdate;
+use device::{AdamWFactors, AdamWUpdate};
 
 use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 
@@ -9,7 +9,7 @@ use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 /// `g = grad * coefficient`, `p *= 1 - lr * decay`, `m = beta1 m + (1 - beta1) g`, `v = beta2 v + (1 - beta2) g^2`,
 /// `p -= lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon)`.
 ///
-/// The scalars are computed in f64 and rounded once. `grad` is not changed.
+/// The scalars are those of [`AdamWUpdate::factors`]. `grad` is not changed.
 pub struct AdamW<'a, E = f32> {
     /// Parameters, updated.
     pub param: &'a mut [f32],
@@ -27,19 +27,6 @@ pub struct AdamW<'a, E = f32> {
     pub update: AdamWUpdate,
 }
 
-/// `base^exponent` by squaring: the same bits everywhere, unlike the library's.
-fn power(base: f64, exponent: u32) -> f64 {
-    let (mut result, mut square, mut rest) = (1.0, base, exponent);
-    while rest > 0 {
-        if rest & 1 == 1 {
-            result *= square;
-        }
-        square *= square;
-        rest >>= 1;
-    }
-    result
-}
-
 impl<E: Stored> Kernel for AdamW<'_, E> {
     type Output = ();
     #[inline(always)]
@@ -47,16 +34,12 @@ impl<E: Stored> Kernel for AdamW<'_, E> {
         let lengths = [self.grad.len(), self.first_moment.len(), self.second_moment.len()];
         assert_eq!(lengths, [self.param.len(); 3], "slices of one length");
         assert!(self.copy.as_ref().is_none_or(|copy| copy.len() == self.param.len()), "a copy of the same length");
-        let AdamWUpdate { learning_rate, weight_decay, beta1, beta2, epsilon, update } = self.update;
-        assert!(update > 0, "updates are counted from 1");
-        let [rate, decay, beta1, beta2] = [learning_rate, weight_decay, beta1, beta2].map(f64::from);
-        let scalar = |value: f64| L::splat(value as f32);
-        let keep = scalar(1.0 - rate * decay);
-        let (beta1_kept, beta1_new) = (scalar(beta1), scalar(1.0 - beta1));
-        let (beta2_kept, beta2_new) = (scalar(beta2), scalar(1.0 - beta2));
-        let step = scalar(-rate / (1.0 - power(beta1, update)));
-        let root_correction = scalar(1.0 / (1.0 - power(beta2, update)).sqrt());
-        let (coefficient, epsilon) = (L::splat(self.coefficient), L::splat(epsilon));
+        let AdamWFactors { keep, beta1_kept, beta1_new, beta2_kept, beta2_new, step, root_correction, epsilon } =
+            self.update.factors();
+        let [keep, step, root_correction, epsilon] = [keep, step, root_correction, epsilon].map(L::splat);
+        let [beta1_kept, beta1_new, beta2_kept, beta2_new] =
+            [beta1_kept, beta1_new, beta2_kept, beta2_new].map(L::splat);
+        let coefficient = L::splat(self.coefficient);
         for_each_block(
             self.param.len(),
             #[inline(always)]

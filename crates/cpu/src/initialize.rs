@@ -9,8 +9,6 @@ use crate::lanes::{Kernel, LANES, Lanes, Stored};
 use crate::math::{log, sin_cos_of_turn};
 use crate::view::MatMut;
 
-/// Separates initial weights from dropout masks of the same seed.
-const PURPOSE: u64 = 0x696e_6974_7761_6974;
 /// Elements of one call of the wide generator.
 const WINDOW: usize = 4 * LANES;
 
@@ -38,7 +36,7 @@ impl<E: Stored> Kernel for InitializeNormal<'_, E> {
     fn run<L: Lanes>(mut self) {
         let cols = self.out.cols();
         assert!(self.first_col + cols <= self.global_cols, "part of a row of {}", self.global_cols);
-        let key = philox::key_of_seed(self.seed ^ PURPOSE);
+        let key = philox::key_of_initial_weights(self.seed);
         for row in 0..self.out.rows() {
             let first = ((self.first_row + row) * self.global_cols + self.first_col) as u64;
             let out = self.out.row_mut(row);

@@ -5,9 +5,10 @@
 // computed for each. Products are chains of fused multiply-adds in ascending order, whatever thread computes them.
 #pragma once
 
+#include "dropout_mask.cuh"
 #include "element.cuh"
 #include "math.cuh"
-#include "philox.cuh"
+#include "tensor.cuh"
 
 namespace attention {
 
@@ -22,22 +23,8 @@ constexpr u32 CHUNK = 64;
 constexpr u32 QUERY_STRIDE = QUERIES + 4;
 constexpr u32 KEY_STRIDE = KEYS + 4;
 
-// Which probabilities dropout keeps: `cpu::attention::dropout`. Without dropout the threshold is 0 and the scale 1.
-struct Dropout {
-    u32 seed_low;
-    u32 seed_high;
-    u32 step;
-    u32 site;
-    u32 first_token;
-    u32 first_head;
-    u32 threshold;
-    f32 scale;
-};
-
-// What both passes need beside their matrices.
-struct Problem {
-    // `[tokens][2]`: the interval of keys that a query sees.
-    const i32* visible;
+// Sizes and scalars: `launch::attention` writes the same words.
+struct Sizes {
     u32 sequence_length;
     // Per sequence.
     u32 keys;
@@ -48,18 +35,22 @@ struct Problem {
     // Of ALiBi; no heads mean no bias.
     u32 alibi_first_head;
     u32 alibi_heads;
-    Dropout dropout;
+
+    // Query heads that share one key and value head.
+    __device__ u32 group() const {
+        return heads / kv_heads;
+    }
 };
 
-// A matrix whose rows start `stride` elements apart.
-template <typename Element>
-struct Matrix {
-    Element* start;
-    u64 stride;
+// What both passes need beside their matrices.
+struct Problem : Sizes {
+    // `[tokens][2]`: the interval of keys that a query sees.
+    const i32* visible;
+    // Channel 0 is head 0. Without dropout the threshold is 0 and the factor of what is kept is 1.
+    DropoutMask dropout;
 
-    __device__ Element* row(u64 row, u64 column) const {
-        return start + row * stride + column;
-    }
+    __device__ Problem(const Sizes& sizes, const Matrix<const i32>& visible, const DropoutMask& dropout)
+        : Sizes(sizes), visible(visible.start), dropout(dropout) {}
 };
 
 // The slope of a head's bias: `device::Alibi::slope`, whose power of two is rounded from f64 once.
@@ -238,10 +229,8 @@ __device__ void scores(f32 (&sums)[4][COLUMNS], Staged& staged, Rows<Element> ke
 }
 
 // The random words of four keys from `key` on, a multiple of four, for a query.
-__device__ inline philox::Words random_words(const Dropout& dropout, u32 head, u32 token, u32 key) {
-    const u32 place = key / 4 | (dropout.first_head + head) << 16;
-    return philox::block({place, dropout.first_token + token, dropout.step, dropout.site},
-                         {dropout.seed_low, dropout.seed_high});
+__device__ inline philox::Words random_words(const DropoutMask& dropout, u32 head, u32 token, u32 key) {
+    return dropout.words(dropout.first_token + token, key / 4 | (dropout.first_channel + head) << 16);
 }
 
 // The bias of a score, which is 0 at the last key that the query sees.
@@ -275,7 +264,7 @@ template <u32 COLUMNS>
 __device__ void softmax_backward(f32 (&scores)[4][COLUMNS], f32 (&gradients)[4][COLUMNS], const Problem& problem,
                                  const QueryBlock& block, const QueryGradient* queries, u32 head, f32 slope,
                                  u32 first_key, u32 query) {
-    const Dropout& dropout = problem.dropout;
+    const DropoutMask& dropout = problem.dropout;
 #pragma unroll
     for (u32 column = 0; column < COLUMNS; column++) {
         const i32 first = __shfl_sync(ALL_LANES, block.first, query + column);
@@ -286,7 +275,7 @@ __device__ void softmax_backward(f32 (&scores)[4][COLUMNS], f32 (&gradients)[4][
             const philox::Words words = random_words(dropout, head, block.token + query + column, first_key);
 #pragma unroll
             for (u32 row = 0; row < 4; row++) {
-                factors[row] = words.word[row] >= dropout.threshold ? dropout.scale : 0.0f;
+                factors[row] = dropout.factor(words.word[row]);
             }
         }
 #pragma unroll

@@ -17,9 +17,6 @@ struct Backward {
     Matrix<const Element> out;
     Matrix<const f32> log_sum_exp;
     Matrix<const Element> dout;
-    Matrix<Element> dq;
-    Matrix<Element> dk;
-    Matrix<Element> dv;
 };
 
 // What the gradients of a query's scores need, of one query; zeros of one that is missing.
@@ -31,8 +28,8 @@ __device__ QueryGradient query_gradient(const Problem& problem, const Backward<E
     }
     const u64 token = (u64)sequence * problem.sequence_length + position;
     const u32 column = head * problem.head_dim;
-    return {*tensors.log_sum_exp.row(token, head),
-            dot(tensors.dout.row(token, column), tensors.out.row(token, column), problem.head_dim)};
+    return {tensors.log_sum_exp.row(token)[head],
+            dot(tensors.dout.row(token) + column, tensors.out.row(token) + column, problem.head_dim)};
 }
 
 namespace of_queries {
@@ -71,7 +68,7 @@ __device__ void score_gradients(Shared& shared, const Problem& problem, const Qu
 }
 
 template <typename Element, u32 CHUNKS>
-__device__ void backward(const Problem& problem, const Backward<Element>& tensors) {
+__device__ void backward(const Problem& problem, const Backward<Element>& tensors, const Matrix<Element>& dq) {
     __shared__ Shared shared;
     const u32 head_dim = problem.head_dim;
     const u32 ranges = (head_dim + CHUNKS * CHUNK - 1) / (CHUNKS * CHUNK);
@@ -82,10 +79,10 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 position = (gridDim.x - 1 - blockIdx.x) * QUERIES;
     const QueryBlock block = query_block(problem, sequence, position);
     const u32 column = head * head_dim;
-    const u32 kv_column = head / (problem.heads / problem.kv_heads) * head_dim;
+    const u32 kv_column = head / problem.group() * head_dim;
     const f32 bias_slope = problem.alibi_heads == 0 ? 0.0f : slope(problem, head);
-    const Rows<Element> queries = {tensors.q.row(block.token, column), tensors.q.stride, block.queries};
-    const Rows<Element> douts = {tensors.dout.row(block.token, column), tensors.dout.stride, block.queries};
+    const Rows<Element> queries = {tensors.q.row(block.token) + column, tensors.q.stride, block.queries};
+    const Rows<Element> douts = {tensors.dout.row(block.token) + column, tensors.dout.stride, block.queries};
     if (threadIdx.x < QUERIES) {
         shared.queries[threadIdx.x] = query_gradient(problem, tensors, sequence, position + threadIdx.x, head);
     }
@@ -104,8 +101,8 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
             continue;
         }
         const u64 key_row = (u64)sequence * problem.keys + tile.first;
-        const Rows<Element> keys = {tensors.k.row(key_row, kv_column), tensors.k.stride, tile.count};
-        const Rows<Element> values = {tensors.v.row(key_row, kv_column), tensors.v.stride, tile.count};
+        const Rows<Element> keys = {tensors.k.row(key_row) + kv_column, tensors.k.stride, tile.count};
+        const Rows<Element> values = {tensors.v.row(key_row) + kv_column, tensors.v.stride, tile.count};
         score_gradients(shared, problem, block, tile, head, bias_slope, keys, values, queries, douts);
 #pragma unroll
         for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
@@ -134,7 +131,7 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
         if (query + row >= block.queries) {
             break;
         }
-        Element* out = tensors.dq.row(block.token + query + row, column);
+        Element* out = dq.row(block.token + query + row) + column;
 #pragma unroll
         for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
 #pragma unroll
@@ -223,7 +220,7 @@ __device__ void store(const Matrix<Element>& matrix, const f32 (&totals)[4][4], 
         if (index >= rows) {
             break;
         }
-        Element* out = matrix.row(row + index, column);
+        Element* out = matrix.row(row + index) + column;
 #pragma unroll
         for (u32 place = 0; place < 4; place++) {
             if (channel + place < head_dim) {
@@ -234,7 +231,8 @@ __device__ void store(const Matrix<Element>& matrix, const f32 (&totals)[4][4], 
 }
 
 template <typename Element, u32 CHUNKS>
-__device__ void backward(const Problem& problem, const Backward<Element>& tensors) {
+__device__ void backward(const Problem& problem, const Backward<Element>& tensors, const Matrix<Element>& dk,
+                         const Matrix<Element>& dv) {
     __shared__ Shared shared;
     const u32 head_dim = problem.head_dim;
     const u32 length = problem.sequence_length;
@@ -242,23 +240,23 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 kv_head = blockIdx.y / ranges;
     const u32 first_channel = blockIdx.y % ranges * (CHUNKS * CHUNK);
     const u32 sequence = blockIdx.z;
-    const u32 group = problem.heads / problem.kv_heads;
+    const u32 group = problem.group();
     const u32 first_key = blockIdx.x * KEYS;
     const u64 key_row = (u64)sequence * length + first_key;
     const u32 count = min(KEYS, length - first_key);
     const u32 kv_column = kv_head * head_dim;
-    const Rows<Element> keys = {tensors.k.row(key_row, kv_column), tensors.k.stride, count};
-    const Rows<Element> values = {tensors.v.row(key_row, kv_column), tensors.v.stride, count};
+    const Rows<Element> keys = {tensors.k.row(key_row) + kv_column, tensors.k.stride, count};
+    const Rows<Element> values = {tensors.v.row(key_row) + kv_column, tensors.v.stride, count};
 
     // Of the products over queries: four keys and four channels of a thread.
     const u32 key = threadIdx.x / CHANNEL_GROUPS * 4;
     const u32 channel = threadIdx.x % CHANNEL_GROUPS * 4;
-    f32 dk[CHUNKS][4][4];
-    f32 dv[CHUNKS][4][4];
+    f32 dk_sums[CHUNKS][4][4];
+    f32 dv_sums[CHUNKS][4][4];
 #pragma unroll
     for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
-        clear(dk[chunk]);
-        clear(dv[chunk]);
+        clear(dk_sums[chunk]);
+        clear(dv_sums[chunk]);
     }
     for (u32 head = kv_head * group; head < (kv_head + 1) * group; head++) {
         const u32 column = head * head_dim;
@@ -276,8 +274,8 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
             if (tile.count == 0) {
                 continue;
             }
-            const Rows<Element> queries = {tensors.q.row(block.token, column), tensors.q.stride, block.queries};
-            const Rows<Element> douts = {tensors.dout.row(block.token, column), tensors.dout.stride, block.queries};
+            const Rows<Element> queries = {tensors.q.row(block.token) + column, tensors.q.stride, block.queries};
+            const Rows<Element> douts = {tensors.dout.row(block.token) + column, tensors.dout.stride, block.queries};
             score_gradients(shared, shared.queries[prepared], problem, block, first_key, head, bias_slope, keys, values,
                             queries, douts);
 #pragma unroll
@@ -290,9 +288,9 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
                 stage_rows<THREADS, QUERIES>(shared.staged.rows.queries, queries.start + first, queries.stride,
                                              queries.count, channels);
                 __syncthreads();
-                add_product(dv[chunk], shared.probabilities + key, shared.staged.rows.douts + channel, block.queries,
+                add_product(dv_sums[chunk], shared.probabilities + key, shared.staged.rows.douts + channel, block.queries,
                             first_key + key, tile);
-                add_product(dk[chunk], shared.gradients + key, shared.staged.rows.queries + channel, block.queries,
+                add_product(dk_sums[chunk], shared.gradients + key, shared.staged.rows.queries + channel, block.queries,
                             first_key + key, tile);
             }
         }
@@ -301,29 +299,37 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
 #pragma unroll
     for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
         const u32 place = first_channel + chunk * CHUNK + channel;
-        store(tensors.dk, dk[chunk], key_row + key, rows, kv_column, place, head_dim);
-        store(tensors.dv, dv[chunk], key_row + key, rows, kv_column, place, head_dim);
+        store(dk, dk_sums[chunk], key_row + key, rows, kv_column, place, head_dim);
+        store(dv, dv_sums[chunk], key_row + key, rows, kv_column, place, head_dim);
     }
 }
 
 }  // namespace of_keys
 
 extern "C" __global__ void __launch_bounds__(of_queries::THREADS)
-attention_backward_queries_64(Problem problem, Backward<f32> tensors) {
-    of_queries::backward<f32, 1>(problem, tensors);
+attention_backward_queries_64(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
+                              Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
+                              Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dq) {
+    of_queries::backward<f32, 1>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dq);
 }
 
 extern "C" __global__ void __launch_bounds__(of_queries::THREADS)
-attention_backward_queries_128(Problem problem, Backward<f32> tensors) {
-    of_queries::backward<f32, 2>(problem, tensors);
+attention_backward_queries_128(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
+                               Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
+                               Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dq) {
+    of_queries::backward<f32, 2>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dq);
 }
 
 extern "C" __global__ void __launch_bounds__(of_keys::THREADS)
-attention_backward_keys_64(Problem problem, Backward<f32> tensors) {
-    of_keys::backward<f32, 1>(problem, tensors);
+attention_backward_keys_64(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
+                           Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
+                           Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dk, Matrix<f32> dv) {
+    of_keys::backward<f32, 1>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dk, dv);
 }
 
 extern "C" __global__ void __launch_bounds__(of_keys::THREADS)
-attention_backward_keys_128(Problem problem, Backward<f32> tensors) {
-    of_keys::backward<f32, 2>(problem, tensors);
+attention_backward_keys_128(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
+                            Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
+                            Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dk, Matrix<f32> dv) {
+    of_keys::backward<f32, 2>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dk, dv);
 }

@@ -20,6 +20,11 @@ struct Matrix {
         return start + index * stride;
     }
 
+    // Elements.
+    __device__ u64 len() const {
+        return rows * cols;
+    }
+
     __device__ bool is_there() const {
         return start != nullptr;
     }

@@ -3,6 +3,7 @@
 //! An operation is a value ([`Op`]); what it reads, writes and costs is matched once, here. A [`Device`] executes
 //! operations on tensors that are places in one [`Arena`] per rank; [`MetaDevice`] computes nothing and records.
 
+mod adamw;
 mod arena;
 mod attention;
 mod communicator;
@@ -21,6 +22,7 @@ mod tensor;
 
 mod device;
 
+pub use adamw::{AdamWFactors, AdamWUpdate};
 pub use arena::Arena;
 pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape};
 pub use communicator::{Communicator, Reduction};
@@ -33,8 +35,7 @@ pub use mapping::Mapping;
 pub use meta::{MetaDevice, Record};
 pub use numerics::{DeviceKind, Numerics, NumericsChoice};
 pub use op::{
-    AdamWUpdate, COUNT_WORD, Direction, DropoutKey, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding,
-    SUM_WORDS, Write,
+    COUNT_WORD, Direction, DropoutKey, NOT_FINITE_WORD, NormBackward, Op, Orientation, Rounding, SUM_WORDS, Write,
 };
 pub use queue::{Job, OnFailure, StreamEvent, StreamQueue, StreamQueues};
 pub use sum_tree::SumTree;

@@ -12,6 +12,7 @@
 use config::{Activation, Norm, Pairing, RotaryScaling};
 
 use crate::Tensor;
+use crate::adamw::AdamWUpdate;
 use crate::attention::{AttentionGradients, AttentionOperands};
 
 /// Whether a result replaces what was there or is added to it.
@@ -211,23 +212,6 @@ pub enum Direction {
     Forward,
     /// By minus the angle: the transposed map.
     Backward,
-}
-
-/// Scalars of an AdamW update at one step.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct AdamWUpdate {
-    /// Learning rate of this step.
-    pub learning_rate: f32,
-    /// Decoupled decay: `p *= 1 - learning_rate * weight_decay`.
-    pub weight_decay: f32,
-    /// Decay of the first moment.
-    pub beta1: f32,
-    /// Decay of the second moment.
-    pub beta2: f32,
-    /// Added to the denominator.
-    pub epsilon: f32,
-    /// Update number, counted from 1, for the bias corrections.
-    pub update: u32,
 }
 
 /// I64 words of a fixed-point sum: limbs of 32 bits that ranks add without carries, and a count of values that were not finite.

@@ -12,6 +12,11 @@ pub const fn key_of_seed(seed: u64) -> [u32; 2] {
     [seed as u32, (seed >> 32) as u32]
 }
 
+/// The key of initial weights: separated from dropout masks of the same seed.
+pub const fn key_of_initial_weights(seed: u64) -> [u32; 2] {
+    key_of_seed(seed ^ 0x696e_6974_7761_6974)
+}
+
 /// High and low word of a 32 x 32 bit product.
 #[inline(always)]
 const fn multiply(a: u32, b: u32) -> (u32, u32) {

@@ -12,6 +12,6 @@ mod block;
 mod permutation;
 mod uniform;
 
-pub use block::{key_of_seed, philox4x32_10, philox4x32_10_x16};
+pub use block::{key_of_initial_weights, key_of_seed, philox4x32_10, philox4x32_10_x16};
 pub use permutation::Permutation;
 pub use uniform::{half_open_f32, half_open_f64, open_closed_f32, probability_threshold};

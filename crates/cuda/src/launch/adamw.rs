@@ -1,10 +1,47 @@
-//! The optimizer.
+//! The optimizer: a thread per element.
 
-use device::{DeviceError, Op};
+use device::{AdamWFactors, DeviceError, Dtype, Op};
+use gpu::LaunchShape;
 
-use super::{Launch, Site};
+use super::{Launch, Parameters, Site, require};
+
+const THREADS: u32 = 256;
 
 /// `Op::AdamW`
-pub(super) fn adamw(_site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("adamw", op))
+pub(super) fn adamw(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
+    let Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update } = *op else {
+        return Err(super::not_here("adamw", op));
+    };
+    for tensor in [grad, first_moment, second_moment].into_iter().chain(copy) {
+        require(tensor.len() == param.len(), "adamw", || format!("{tensor:?} is not as long as {param:?}"))?;
+    }
+    require(!coefficient.is_empty(), "adamw", || format!("{coefficient:?} has no coefficient"))?;
+    require(update.update > 0, "adamw", || "updates are counted from 1".into())?;
+    let AdamWFactors { keep, beta1_kept, beta1_new, beta2_kept, beta2_new, step, root_correction, epsilon } =
+        update.factors();
+    let factors = [keep, beta1_kept, beta1_new, beta2_kept, beta2_new, step, root_correction, epsilon];
+    let parameters = Parameters::new()
+        .place(site.dense(param, Dtype::F32)?)
+        .place(site.dense(grad, Dtype::F32)?)
+        .place(site.dense(first_moment, Dtype::F32)?)
+        .place(site.dense(second_moment, Dtype::F32)?)
+        .place(site.dense(coefficient, Dtype::F32)?)
+        .words(&factors.map(f32::to_bits));
+    let (entry, parameters) = match copy {
+        None => ("adamw", parameters),
+        Some(copy) => {
+            let entry = match copy.dtype {
+                Dtype::F32 => "adamw_copy_f32",
+                Dtype::Bf16 => "adamw_copy_bf16",
+                Dtype::F16 => "adamw_copy_f16",
+                Dtype::I32 | Dtype::I64 => return Err(copy.not_real()),
+            };
+            (entry, parameters.place(site.dense(copy, copy.dtype)?))
+        }
+    };
+    if param.is_empty() {
+        return Ok(vec![]);
+    }
+    let shape = LaunchShape::linear(param.len().div_ceil(THREADS as usize) as u32, THREADS);
+    Ok(vec![Launch::new(entry, shape, parameters)])
 }

@@ -1,19 +1,140 @@
-//! Attention.
+//! Attention: a block of threads per block of queries or tile of keys, head, range of channels and sequence.
 
-use device::{AttentionGradients, AttentionOperands, DeviceError};
+use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM};
+use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Tensor};
+use gpu::LaunchShape;
 
-use super::{Launch, Site};
+use super::{Launch, Parameters, Site, require};
+
+/// Queries of a block, as `kernels/attention.cuh` says.
+const QUERIES: usize = 32;
+/// Keys of a tile.
+const KEYS: usize = 64;
+/// The mask that keeps everything: a threshold of 0, and a factor of 1.
+const NO_DROPOUT: [u32; 8] = [0, 0, 0, 0, 0, 0, 0, 1f32.to_bits()];
+/// Most blocks of a launch along y and z.
+const MAX_BLOCKS: usize = 65_535;
 
 /// `Op::Attention`
-pub(super) fn forward(_site: &Site, operands: &AttentionOperands) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("attention", operands))
+pub(super) fn forward(site: &Site, o: &AttentionOperands) -> Result<Vec<Launch>, DeviceError> {
+    let pass = Pass::new("attention", site, o)?;
+    if pass.tokens == 0 {
+        return Ok(vec![]);
+    }
+    let (entry, ranges) = pass.kernel(["attention_64", "attention_128"]);
+    let parameters =
+        pass.inputs()?.place(site.matrix(o.out, Dtype::F32)?).place(site.matrix(o.log_sum_exp, Dtype::F32)?);
+    let shape = pass.shape(o.shape.sequence_length.div_ceil(QUERIES), o.shape.heads * ranges, 128)?;
+    Ok(vec![Launch::new(entry, shape, parameters)])
 }
 
-/// `Op::AttentionBackward`
-pub(super) fn backward(
-    _site: &Site,
-    operands: &AttentionOperands,
-    _gradients: &AttentionGradients,
-) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("attention_backward", operands))
+/// `Op::AttentionBackward`. The gradients are summed in registers, so `key_sums` is not written.
+pub(super) fn backward(site: &Site, o: &AttentionOperands, g: &AttentionGradients) -> Result<Vec<Launch>, DeviceError> {
+    let pass = Pass::new("attention_backward", site, o)?;
+    let AttentionShape { sequence_length: length, heads, kv_heads, .. } = o.shape;
+    pass.is("keys", o.k, pass.tokens, kv_heads)?;
+    for (name, tensor, heads) in
+        [("dout", g.dout, heads), ("dq", g.dq, heads), ("dk", g.dk, kv_heads), ("dv", g.dv, kv_heads)]
+    {
+        pass.is(name, tensor, pass.tokens, heads)?;
+    }
+    if pass.tokens == 0 {
+        return Ok(vec![]);
+    }
+    let inputs = || -> Result<Parameters, DeviceError> {
+        Ok(pass
+            .inputs()?
+            .place(site.matrix(o.out, Dtype::F32)?)
+            .place(site.matrix(o.log_sum_exp, Dtype::F32)?)
+            .place(site.matrix(g.dout, Dtype::F32)?))
+    };
+    let (entry, ranges) = pass.kernel(["attention_backward_queries_64", "attention_backward_queries_128"]);
+    let shape = pass.shape(length.div_ceil(QUERIES), heads * ranges, 128)?;
+    let of_queries = Launch::new(entry, shape, inputs()?.place(site.matrix(g.dq, Dtype::F32)?));
+    let (entry, ranges) = pass.kernel(["attention_backward_keys_64", "attention_backward_keys_128"]);
+    let shape = pass.shape(length.div_ceil(KEYS), kv_heads * ranges, 256)?;
+    let of_keys = inputs()?.place(site.matrix(g.dk, Dtype::F32)?).place(site.matrix(g.dv, Dtype::F32)?);
+    Ok(vec![of_queries, Launch::new(entry, shape, of_keys)])
+}
+
+/// What both passes have in common.
+struct Pass<'a> {
+    op: &'static str,
+    site: &'a Site,
+    operands: &'a AttentionOperands,
+    tokens: usize,
+    /// Per sequence.
+    keys: usize,
+}
+
+impl<'a> Pass<'a> {
+    /// Refuses sizes that contradict each other or exceed what the kernels can say.
+    fn new(op: &'static str, site: &'a Site, o: &'a AttentionOperands) -> Result<Pass<'a>, DeviceError> {
+        let AttentionShape { sequences, sequence_length: length, heads, kv_heads, head_dim } = o.shape;
+        let tokens = sequences * length;
+        let keys = o.k.rows / sequences.max(1);
+        let pass = Pass { op, site, operands: o, tokens, keys };
+        require(kv_heads > 0 && heads.is_multiple_of(kv_heads), op, || {
+            format!("{kv_heads} kv heads do not divide {heads} heads")
+        })?;
+        require((1..=MAX_HEAD_DIM).contains(&head_dim), op, || {
+            format!("heads of {head_dim} channels; use at most {MAX_HEAD_DIM}")
+        })?;
+        require(keys >= length, op, || format!("{keys} keys per sequence for {length} queries"))?;
+        require(keys < 1 << 24, op, || format!("positions of {keys} keys are not exact in f32"))?;
+        pass.is("q", o.q, tokens, heads)?;
+        pass.is("k", o.k, sequences * keys, kv_heads)?;
+        pass.is("v", o.v, sequences * keys, kv_heads)?;
+        pass.is("out", o.out, tokens, heads)?;
+        require((o.log_sum_exp.rows, o.log_sum_exp.cols) == (tokens, heads), op, || {
+            format!("log_sum_exp {:?} is not [{tokens}, {heads}]", o.log_sum_exp)
+        })?;
+        require(o.visible.len() == 2 * tokens, op, || format!("{:?} is not {tokens} intervals", o.visible))?;
+        if let Some(dropout) = &o.dropout {
+            let heads = dropout.first_channel as usize + heads;
+            require(length <= MAX_DROPOUT_KEYS, op, || format!("dropout does not tell {length} keys apart"))?;
+            require(heads <= MAX_DROPOUT_HEADS, op, || format!("dropout does not tell {heads} heads apart"))?;
+        }
+        Ok(pass)
+    }
+
+    /// Refuses a tensor that is not `[rows, heads * head_dim]`.
+    fn is(&self, name: &str, tensor: Tensor, rows: usize, heads: usize) -> Result<(), DeviceError> {
+        let cols = heads * self.operands.shape.head_dim;
+        require((tensor.rows, tensor.cols) == (rows, cols), self.op, || {
+            format!("{name} {tensor:?} is not [{rows}, {cols}]")
+        })
+    }
+
+    /// The kernel for heads of up to 64 channels or the one for ranges of 128, and the number of ranges of a head.
+    fn kernel(&self, entries: [&'static str; 2]) -> (&'static str, usize) {
+        let head_dim = self.operands.shape.head_dim;
+        if head_dim <= 64 { (entries[0], 1) } else { (entries[1], head_dim.div_ceil(128)) }
+    }
+
+    /// What all kernels are given first: `Sizes`, the intervals, the mask, queries, keys and values.
+    fn inputs(&self) -> Result<Parameters, DeviceError> {
+        let (site, o) = (self.site, self.operands);
+        let AttentionShape { sequence_length, heads, kv_heads, head_dim, .. } = o.shape;
+        let (first_head, alibi_heads) = o.alibi.map_or((0, 0), |alibi| (alibi.first_head, alibi.num_heads));
+        let sizes = [sequence_length, self.keys, heads, kv_heads, head_dim].map(|size| size as u32);
+        let sizes = [&sizes[..], &[o.scale.to_bits(), first_head as u32, alibi_heads as u32]].concat();
+        let parameters = Parameters::new().words(&sizes).place(site.dense(o.visible, Dtype::I32)?);
+        let masked = match o.dropout {
+            Some(key) => parameters.dropout(key),
+            None => parameters.words(&NO_DROPOUT),
+        };
+        Ok(masked
+            .place(site.matrix(o.q, Dtype::F32)?)
+            .place(site.matrix(o.k, Dtype::F32)?)
+            .place(site.matrix(o.v, Dtype::F32)?))
+    }
+
+    fn shape(&self, x: usize, y: usize, threads: u32) -> Result<LaunchShape, DeviceError> {
+        let z = self.operands.shape.sequences;
+        require(y <= MAX_BLOCKS && z <= MAX_BLOCKS, self.op, || {
+            format!("{y} heads (or ranges of them) and {z} sequences; a GPU launches {MAX_BLOCKS} of each at most")
+        })?;
+        Ok(LaunchShape { grid: [x as u32, y as u32, z as u32], block: [threads, 1, 1], shared_bytes: 0 })
+    }
 }

@@ -1,25 +1,87 @@
-//! The loss of each row, and its gradient.
+//! The loss of each row, and its gradient: a block of threads per row of logits.
 
-use device::{DeviceError, Op, Tensor};
+use device::{DeviceError, Dtype, Op, Tensor};
+use gpu::LaunchShape;
 
-use super::{Launch, Site};
+use super::{Launch, Parameters, Site, require};
+
+const THREADS: u32 = 256;
 
 /// `Op::RowMax`
 pub(super) fn row_max(
-    _site: &Site,
+    site: &Site,
     logits: Tensor,
-    _valid_columns: usize,
-    _out: Tensor,
+    valid_columns: usize,
+    out: Tensor,
 ) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("row_max", &logits))
+    has_rows("row_max", logits, valid_columns, [(out, 1)])?;
+    let parameters = Parameters::new()
+        .place(site.matrix(logits, Dtype::F32)?)
+        .u32(valid_columns as u32)
+        .place(site.dense(out, Dtype::F32)?);
+    Ok(of_rows("row_max", logits.rows, parameters))
 }
 
 /// `Op::SumExp`
-pub(super) fn sum_exp(_site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("sum_exp", op))
+pub(super) fn sum_exp(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
+    let Op::SumExp { logits, valid_columns, max, labels, first_row, sums } = *op else {
+        return Err(super::not_here("sum_exp", op));
+    };
+    has_rows("sum_exp", logits, valid_columns, [(max, 1), (labels, 1), (sums, 2)])?;
+    let parameters = Parameters::new()
+        .place(site.matrix(logits, Dtype::F32)?)
+        .u32(valid_columns as u32)
+        .place(site.dense(max, Dtype::F32)?)
+        .place(site.dense(labels, Dtype::I32)?)
+        .u64(first_row as u64)
+        .place(site.dense(sums, Dtype::F32)?);
+    Ok(of_rows("sum_exp", logits.rows, parameters))
 }
 
 /// `Op::CrossEntropy`
-pub(super) fn cross_entropy(_site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("cross_entropy", op))
+pub(super) fn cross_entropy(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
+    let Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } = *op else {
+        return Err(super::not_here("cross_entropy", op));
+    };
+    has_rows("cross_entropy", logits, valid_columns, [(max, 1), (sums, 2), (labels, 1), (loss, 1)])?;
+    let [max, sums, loss] = [max, sums, loss].map(|tensor| site.dense(tensor, Dtype::F32));
+    let (logits_place, labels) = (site.matrix(logits, Dtype::F32)?, site.dense(labels, Dtype::I32)?);
+    let Some(scale) = gradient_scale else {
+        let parameters = Parameters::new().place(sums?).place(labels).place(loss?);
+        return Ok(of_rows("cross_entropy", logits.rows.div_ceil(THREADS as usize), parameters));
+    };
+    let parameters = Parameters::new()
+        .place(logits_place)
+        .u32(valid_columns as u32)
+        .place(max?)
+        .place(sums?)
+        .place(labels)
+        .u64(first_row as u64)
+        .f32(scale)
+        .place(loss?);
+    Ok(of_rows("cross_entropy_gradient", logits.rows, parameters))
+}
+
+/// Refuses padding that is no part of the columns, and tensors of other sizes than so many numbers per row.
+fn has_rows<const N: usize>(
+    op: &'static str,
+    logits: Tensor,
+    valid_columns: usize,
+    tensors: [(Tensor, usize); N],
+) -> Result<(), DeviceError> {
+    require(valid_columns <= logits.cols && logits.cols < 1 << 31, op, || {
+        format!("{valid_columns} valid columns of {logits:?}")
+    })?;
+    tensors.into_iter().try_for_each(|(tensor, per_row)| {
+        require(tensor.len() == per_row * logits.rows, op, || {
+            format!("{tensor:?} is not {per_row} for each row of {logits:?}")
+        })
+    })
+}
+
+fn of_rows(entry: &'static str, blocks: usize, parameters: Parameters) -> Vec<Launch> {
+    if blocks == 0 {
+        return vec![];
+    }
+    vec![Launch::new(entry, LaunchShape::linear(blocks as u32, THREADS), parameters)]
 }

@@ -1,10 +1,42 @@
-//! Initial weights.
+//! Initial weights: a thread per random block of four numbers.
 
-use device::{DeviceError, Op};
+use device::{DeviceError, Dtype, Op};
+use gpu::LaunchShape;
 
-use super::{Launch, Site};
+use super::{Launch, Parameters, Site, require};
+
+const THREADS: usize = 256;
+/// Rows that are filled at once.
+const MAX_ROWS: usize = 65_535;
 
 /// `Op::InitializeNormal`
-pub(super) fn normal(_site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
-    Err(super::not_here("initialize_normal", op))
+pub(super) fn normal(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
+    let Op::InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols } = *op else {
+        return Err(super::not_here("initialize_normal", op));
+    };
+    require(first_col + out.cols <= global_cols, "initialize_normal", || {
+        format!("{out:?} from column {first_col} on is no part of rows of {global_cols}")
+    })?;
+    let entry = match out.dtype {
+        Dtype::F32 => "initialize_normal_f32",
+        Dtype::Bf16 => "initialize_normal_bf16",
+        Dtype::F16 => "initialize_normal_f16",
+        Dtype::I32 | Dtype::I64 => return Err(out.not_real()),
+    };
+    let first = (first_row * global_cols + first_col) as u64;
+    let parameters = Parameters::new()
+        .place(site.matrix(out, out.dtype)?)
+        .u64(first)
+        .u64(global_cols as u64)
+        .words(&philox::key_of_initial_weights(seed))
+        .u64(parameter)
+        .f32(std);
+    if out.is_empty() {
+        return Ok(vec![]);
+    }
+    // A row can begin and end inside of a random block.
+    let blocks = out.cols.div_ceil(4) + 1;
+    let grid = [blocks.div_ceil(THREADS) as u32, out.rows.min(MAX_ROWS) as u32, 1];
+    let shape = LaunchShape { grid, block: [THREADS as u32, 1, 1], shared_bytes: 0 };
+    Ok(vec![Launch::new(entry, shape, parameters)])
 }

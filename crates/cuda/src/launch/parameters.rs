@@ -112,6 +112,11 @@ impl Parameters {
         self.with(&words.map(u32::to_le_bytes).concat())
     }
 
+    /// A struct of numbers of 32 bits, given by their bits.
+    pub fn words(self, words: &[u32]) -> Parameters {
+        self.with(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())
+    }
+
     /// An address.
     pub fn pointer(self, pointer: DevicePointer) -> Parameters {
         self.u64(pointer.0)

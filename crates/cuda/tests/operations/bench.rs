@@ -83,6 +83,13 @@ impl Bench {
         }
     }
 
+    /// Panics with the first difference.
+    pub fn assert_same(&self, case: &Case, op: &Op) {
+        if let Some(difference) = self.difference(case, op) {
+            panic!("{op:?}: {difference}");
+        }
+    }
+
     /// The first difference of all.
     pub fn first_difference(&self) -> Option<String> {
         self.first.borrow().clone()

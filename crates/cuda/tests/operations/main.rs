@@ -2,15 +2,20 @@
 //! Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
 
 mod activation;
+mod attention;
 mod bench;
 mod case;
+mod cross_entropy;
 mod dropout;
 mod element_wise;
 mod embedding;
+mod fixed_point;
 mod mat_mul;
 mod mutants;
 mod mutations;
 mod norm;
+mod optimizer;
 mod refusals;
 mod rotary;
+mod rounded_sum;
 mod sums;

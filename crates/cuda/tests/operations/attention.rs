@@ -1,0 +1,241 @@
+use cpu::math::exp_f64;
+use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Tensor};
+use proptest::prelude::*;
+
+use crate::bench::Bench;
+use crate::case::{Case, Values};
+
+/// Which keys queries see.
+#[derive(Clone, Copy, Debug)]
+pub enum Visible {
+    Causal,
+    Documents,
+    Prefix,
+    SlidingWindow,
+    SomeNothing,
+    Everything,
+    /// Any two numbers, some outside of the sequence or in the wrong order.
+    Anything,
+}
+
+const ALL_VISIBLE: [Visible; 7] = [
+    Visible::Causal,
+    Visible::Documents,
+    Visible::Prefix,
+    Visible::SlidingWindow,
+    Visible::SomeNothing,
+    Visible::Everything,
+    Visible::Anything,
+];
+
+/// An attention with its tensors still to be placed.
+#[derive(Clone, Copy, Debug)]
+pub struct Attend {
+    pub shape: AttentionShape,
+    /// Keys per sequence before the first query.
+    pub earlier: usize,
+    pub visible: Visible,
+    /// Between rows of queries, keys and the other tensors.
+    pub gaps: [usize; 3],
+    /// Heads of the model behind the operation's, where scores are biased.
+    pub alibi: Option<usize>,
+    pub dropout: Option<DropoutKey>,
+}
+
+impl Attend {
+    pub const fn of(shape: AttentionShape, visible: Visible) -> Attend {
+        Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], alibi: None, dropout: None }
+    }
+
+    fn interval(&self, case: &mut Case, query: usize) -> [i32; 2] {
+        let keys = (self.shape.sequence_length + self.earlier) as i32;
+        let position = (query + self.earlier) as i32;
+        match self.visible {
+            Visible::Causal => [0, position + 1],
+            Visible::Documents => [position / 23 * 23, position + 1],
+            Visible::Prefix => [0, (position + 1).max(keys / 3)],
+            Visible::SlidingWindow => [(position - 9).max(0), position + 1],
+            Visible::SomeNothing if query % 3 == 0 || query > 40 => [position, position],
+            Visible::SomeNothing => [position / 2, position + 1],
+            Visible::Everything => [0, keys],
+            Visible::Anything => [(); 2].map(|()| case.words.below(keys as usize + 8) as i32 - 4),
+        }
+    }
+
+    /// The tensors and their values: scores are of size 1.
+    pub fn operands(&self, case: &mut Case) -> AttentionOperands {
+        let AttentionShape { sequences, sequence_length: length, heads, kv_heads, head_dim } = self.shape;
+        let (tokens, keys) = (sequences * length, sequences * (length + self.earlier));
+        let [q, k] = [(tokens, heads, self.gaps[0]), (keys, kv_heads, self.gaps[1])]
+            .map(|(rows, heads, gap)| case.reals(rows, heads * head_dim, gap, Values::Plain));
+        let v = case.reals(keys, kv_heads * head_dim, self.gaps[1], Values::Plain);
+        let intervals: Vec<[i32; 2]> = (0..tokens).map(|token| self.interval(case, token % length)).collect();
+        let visible = case.ints(intervals.as_flattened()).reshaped(tokens, 2);
+        let out = case.reals(tokens, heads * head_dim, self.gaps[2], Values::Plain);
+        let log_sum_exp = case.reals(tokens, heads, self.gaps[2], Values::Plain);
+        AttentionOperands {
+            shape: self.shape,
+            q,
+            k,
+            v,
+            visible,
+            scale: 0.05 / (head_dim as f32).sqrt(),
+            alibi: self.alibi.map(|behind| Alibi { first_head: 3, num_heads: 3 + heads + behind }),
+            dropout: self.dropout,
+            out,
+            log_sum_exp,
+        }
+    }
+
+    /// The forward pass, and the backward pass on what it leaves where there are no earlier keys.
+    pub fn passes(&self, case: &mut Case) -> Vec<Op> {
+        let operands = self.operands(case);
+        let mut ops = vec![Op::Attention { operands }];
+        if self.earlier == 0 {
+            let AttentionShape { sequences, sequence_length, heads, kv_heads, head_dim } = self.shape;
+            let tokens = sequences * sequence_length;
+            let mut gradient = |heads: usize| case.reals(tokens, heads * head_dim, self.gaps[2], Values::Plain);
+            let [dout, dq, dk, dv] = [heads, heads, kv_heads, kv_heads].map(&mut gradient);
+            let key_sums = case.reals(2 * tokens * kv_heads, head_dim, 0, Values::Plain);
+            let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
+            ops.push(Op::AttentionBackward { operands, gradients });
+            if sequence_length > 512 {
+                // The CPU sums there what the GPU sums in registers: no result.
+                ops.push(Op::Fill { out: key_sums, value: 0.0 });
+            }
+        }
+        ops
+    }
+
+    fn assert_same(&self, bench: &Bench, seed: u64) {
+        let mut case = Case::new(seed);
+        let ops = self.passes(&mut case);
+        if let Some(difference) = bench.difference_of(&case, &ops) {
+            panic!("{self:?}: {difference}");
+        }
+    }
+}
+
+pub fn dropout(probability: f32) -> DropoutKey {
+    let first_token = (1 << 32) - 20;
+    DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token, first_channel: 5, probability }
+}
+
+pub fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
+    AttentionShape { sequences, sequence_length, heads: heads[0], kv_heads: heads[1], head_dim }
+}
+
+pub const SOURCES: [&str; 3] = ["attention", "attention_backward", "element_wise"];
+
+#[test]
+fn attention_of_any_shape_has_the_bits_of_the_cpu() {
+    let Some(bench) = Bench::of(&SOURCES) else { return };
+    let sizes = (1usize..3, 1usize..140, 1usize..3, 1usize..3, prop_oneof![1usize..40, 60usize..70, 126usize..140]);
+    let masks = (prop::sample::select(ALL_VISIBLE.to_vec()), prop_oneof![Just(0usize), 1usize..70]);
+    let gaps = [0usize..4, 0..4, 0..4];
+    let scores = (prop::option::of(0usize..4), prop::option::of(prop::sample::select(vec![0.0f32, 0.1, 0.7])));
+    let config = ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(32) };
+    proptest!(config, |(
+        (sequences, length, kv_heads, group, head_dim) in sizes, (visible, earlier) in masks, gaps in gaps,
+        (alibi, probability) in scores, seed in any::<u64>(),
+    )| {
+        let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
+        Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout) }.assert_same(&bench, seed);
+    });
+}
+
+/// Around blocks of 32 queries, tiles of 64 keys, chunks of 64 channels and ranges of 128.
+#[test]
+fn attention_at_the_edges_of_blocks_tiles_and_ranges_has_the_bits_of_the_cpu() {
+    let Some(bench) = Bench::of(&SOURCES) else { return };
+    let lengths = [1, 4, 31, 32, 33, 63, 64, 65, 96, 128, 129];
+    let head_dims = [1, 2, 16, 63, 64, 65, 127, 128, 129, 192, 256, 257];
+    for (index, length) in lengths.into_iter().enumerate() {
+        for step in 0..2 {
+            let head_dim = head_dims[(5 * index + 7 * step) % head_dims.len()];
+            let visible = ALL_VISIBLE[(index + step) % ALL_VISIBLE.len()];
+            let mut attend = Attend::of(shape(1, length, [2, 1], head_dim), visible);
+            attend.alibi = (index % 2 == 0).then_some(index % 3);
+            attend.dropout = (index % 3 == step).then(|| dropout(0.2));
+            attend.assert_same(&bench, index as u64);
+        }
+    }
+}
+
+/// Here the CPU sums the gradients of keys beside their place.
+#[test]
+fn attention_of_long_sequences_has_the_bits_of_the_cpu() {
+    let Some(bench) = Bench::of(&SOURCES) else { return };
+    for (index, visible) in [Visible::Causal, Visible::SlidingWindow, Visible::Documents].into_iter().enumerate() {
+        let attend = Attend { dropout: Some(dropout(0.1)), ..Attend::of(shape(1, 530, [2, 1], 5), visible) };
+        attend.assert_same(&bench, index as u64);
+    }
+}
+
+/// Products so small that they round to zeros of either sign.
+#[test]
+fn sums_that_are_minus_zero_have_the_bits_of_the_cpu() {
+    let Some(bench) = Bench::of(&SOURCES) else { return };
+    let attend = Attend::of(shape(1, 70, [1, 1], 3), Visible::SlidingWindow);
+    let mut case = Case::new(0);
+    let ops = attend.passes(&mut case);
+    let tensors: Vec<Tensor> = ops.iter().flat_map(|op| op.operands().reads().collect::<Vec<_>>()).collect();
+    for tensor in tensors.into_iter().filter(|tensor| tensor.dtype == Dtype::F32) {
+        for row in 0..tensor.rows {
+            for col in 0..tensor.cols {
+                let value = [-1e-30f32, 1e-25, -0.0, -1e-38][case.words.below(4)];
+                case.put(tensor, row, col, &value.to_le_bytes());
+            }
+        }
+    }
+    assert_eq!(bench.difference_of(&case, &ops), None);
+}
+
+/// Kernels compute slopes with the exponential of `cpu::math` in f64, the host with that of its library: rounded to f32 they are equal.
+#[test]
+fn slopes_of_kernels_are_those_of_the_host() {
+    for num_heads in 1usize..=300 {
+        let power_of_two = 1 << num_heads.ilog2();
+        for head in 0..num_heads {
+            let (number, series) = if head < power_of_two {
+                (head + 1, power_of_two)
+            } else {
+                (2 * (head - power_of_two) + 1, 2 * power_of_two)
+            };
+            let slope = exp_f64(-8.0 * number as f64 / series as f64 * std::f64::consts::LN_2) as f32;
+            let expected = Alibi { first_head: 0, num_heads }.slope(head);
+            assert_eq!(slope.to_bits(), expected.to_bits(), "head {head} of {num_heads}");
+        }
+    }
+}
+
+/// The CPU asserts these.
+#[test]
+fn attention_that_does_not_fit_is_refused_with_the_tensors() {
+    let Some(bench) = Bench::of(&SOURCES) else { return };
+    let mut case = Case::new(0);
+    let operands = Attend::of(shape(1, 8, [2, 1], 4), Visible::Causal).operands(&mut case);
+    let o = operands;
+    let with = |alter: &dyn Fn(&mut AttentionOperands)| {
+        let mut operands = operands;
+        alter(&mut operands);
+        Op::Attention { operands }
+    };
+    let gradients = AttentionGradients { dout: o.q, dq: o.q, dk: o.q, dv: o.v, key_sums: o.q };
+    let many_heads = DropoutKey { first_channel: 65_535, ..dropout(0.5) };
+    for (op, expected) in [
+        (with(&|o| o.shape.kv_heads = 3), "attention: 3 kv heads do not divide 2 heads"),
+        (with(&|o| o.shape.head_dim = 513), "attention: heads of 513 channels; use at most 512"),
+        (with(&|o| o.k.rows = 7), "attention: 7 keys per sequence for 8 queries"),
+        (with(&|o| o.q.cols = 7), "attention: q F32[8, 7] stride 8 @0 is not [8, 8]"),
+        (with(&|o| o.v.rows = 7), "is not [8, 4]"),
+        (with(&|o| o.log_sum_exp.cols = 1), "is not [8, 2]"),
+        (with(&|o| o.visible.rows = 7), "is not 8 intervals"),
+        (with(&|o| o.dropout = Some(many_heads)), "attention: dropout does not tell 65537 heads apart"),
+        (with(&|o| o.q.dtype = Dtype::Bf16), "is not F32"),
+        (Op::AttentionBackward { operands, gradients }, "attention_backward: dk F32[8, 8] @0 is not [8, 4]"),
+    ] {
+        let error = bench.failure(&case, &op);
+        assert!(error.contains(expected), "{error}");
+    }
+}

@@ -1,0 +1,131 @@
+use device::{Op, Tensor};
+use proptest::prelude::*;
+
+use crate::bench::Bench;
+use crate::case::{Case, Values};
+
+/// Columns that are on this rank, that are no padding, and the global number of the first.
+#[derive(Clone, Copy, Debug)]
+struct Vocabulary {
+    columns: usize,
+    valid: usize,
+    first: usize,
+}
+
+/// Labels on this rank, on others, in the padding, and ignored.
+fn labels(case: &mut Case, rows: usize, vocabulary: Vocabulary) -> Tensor {
+    let labels: Vec<i32> = (0..rows)
+        .map(|_| match case.words.below(6) {
+            0 => -100,
+            1 => case.words.below(2 * (vocabulary.first + vocabulary.columns)) as i32,
+            _ => (vocabulary.first + case.words.below(vocabulary.columns)) as i32,
+        })
+        .collect();
+    case.ints(&labels)
+}
+
+/// All three steps: each reads what the one before leaves.
+fn assert_same(bench: &Bench, seed: u64, [rows, gap]: [usize; 2], vocabulary: Vocabulary, scale: Option<f32>) {
+    let Vocabulary { columns, valid, first } = vocabulary;
+    let mut case = Case::new(seed);
+    let logits = case.reals(rows, columns, gap, Values::Plain);
+    let [max, loss] = [(); 2].map(|()| case.vector(rows, Values::Plain));
+    let sums = case.reals(rows, 2, 0, Values::Plain);
+    let labels = labels(&mut case, rows, vocabulary);
+    let ops = [
+        Op::RowMax { logits, valid_columns: valid, out: max },
+        Op::SumExp { logits, valid_columns: valid, max, labels, first_row: first, sums },
+        Op::CrossEntropy {
+            logits,
+            valid_columns: valid,
+            max,
+            sums,
+            labels,
+            first_row: first,
+            gradient_scale: scale,
+            loss,
+        },
+    ];
+    if let Some(difference) = bench.difference_of(&case, &ops) {
+        panic!("{rows} rows of {vocabulary:?}, scale {scale:?}: {difference}");
+    }
+}
+
+#[test]
+fn losses_and_gradients_of_any_shape_have_the_bits_of_the_cpu() {
+    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+    let sizes = (1usize..6, 0usize..3, 1usize..400, 0usize..400, prop_oneof![Just(0usize), 1usize..1000]);
+    let strategy = (sizes, prop::option::of(prop::sample::select(vec![1.0f32, 0.37, 1e-6])), any::<u64>());
+    proptest!(ProptestConfig::with_cases(32), |(((rows, gap, columns, padding, first), scale, seed) in strategy)| {
+        let vocabulary = Vocabulary { columns, valid: columns.saturating_sub(padding), first };
+        assert_same(&bench, seed, [rows, gap], vocabulary, scale);
+    });
+}
+
+/// Around lanes, chunks of 1,024 and the 16 chunks that a block of threads takes at once.
+#[test]
+fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
+    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+    for (index, columns) in
+        [15, 16, 17, 255, 256, 257, 1023, 1024, 1025, 4096, 16_384, 16_385, 20_000].into_iter().enumerate()
+    {
+        let vocabulary = Vocabulary { columns, valid: columns - index % 2, first: 7 * index };
+        assert_same(&bench, index as u64, [2, index % 3], vocabulary, Some(0.25));
+    }
+}
+
+/// What comes after a NaN starts anew, and of zeros the last one counts: the order decides.
+#[test]
+fn maxima_of_any_numbers_have_the_bits_of_the_cpu() {
+    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+    for (index, columns) in [1, 2, 16, 17, 40, 256, 300, 1000, 5000].into_iter().enumerate() {
+        let mut case = Case::new(index as u64);
+        let logits = case.reals(4, columns, index % 3, Values::Wild);
+        for row in 0..4 {
+            for col in 0..columns {
+                let zeros = [0.0f32, -0.0, f32::NEG_INFINITY, -1.0, f32::NAN];
+                let values = [&zeros[..2], &zeros[..4], &zeros[..], &[]][row];
+                if !values.is_empty() {
+                    let value = values[case.words.below(values.len())];
+                    case.put(logits, row, col, &value.to_le_bytes());
+                }
+            }
+        }
+        let out = case.vector(4, Values::Plain);
+        for valid_columns in [0, columns / 2, columns] {
+            bench.assert_same(&case, &Op::RowMax { logits, valid_columns, out });
+        }
+    }
+}
+
+/// Sums of other ranks: any that come.
+#[test]
+fn losses_of_any_sums_have_the_bits_of_the_cpu() {
+    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+    for (seed, gradient_scale) in [(0, None), (1, Some(0.5)), (2, Some(1e-3))] {
+        let mut case = Case::new(seed);
+        let rows = 300;
+        let logits = case.reals(rows, 5, 0, Values::Wild);
+        let max = case.vector(rows, Values::Plain);
+        let sums = case.reals(rows, 2, 0, Values::Wild);
+        let labels = labels(&mut case, rows, Vocabulary { columns: 5, valid: 4, first: 2 });
+        let loss = case.vector(rows, Values::Plain);
+        let op = Op::CrossEntropy { logits, valid_columns: 4, max, sums, labels, first_row: 2, gradient_scale, loss };
+        bench.assert_same(&case, &op);
+    }
+}
+
+/// The CPU asserts these.
+#[test]
+fn rows_that_do_not_fit_are_refused_with_the_tensors() {
+    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+    let mut case = Case::new(0);
+    let logits = case.reals(3, 4, 0, Values::Plain);
+    let out = case.vector(2, Values::Plain);
+    for (op, expected) in [
+        (Op::RowMax { logits, valid_columns: 5, out }, "row_max: 5 valid columns of F32[3, 4] @0"),
+        (Op::RowMax { logits, valid_columns: 4, out }, "row_max: F32[1, 2] @128 is not 1 for each row of F32[3, 4] @0"),
+    ] {
+        assert_eq!(bench.failure(&case, &op), expected);
+    }
+}
