@@ -2,12 +2,15 @@
 //!
 //! - [`driver`] is the driver of the GPUs, as the traits of crate `gpu`.
 //! - [`nvrtc`] compiles CUDA C++ to PTX and CUBIN.
+//! - [`cublaslt`] multiplies matrices, [`nccl`] moves and adds them between GPUs.
 //! - [`headers`] has all declarations as C++, which a test compiles against NVIDIA's own headers.
 //! - [`Search`] finds a library: given files and folders first, the system's loader last.
 
+pub mod cublaslt;
 pub mod driver;
 pub mod headers;
 mod library;
+pub mod nccl;
 pub mod nvrtc;
 mod search;
 mod table;

@@ -31,7 +31,8 @@ fn every_declaration_is_that_of_the_header() {
     let Some(root) = toolkit::folder() else { return };
     let mut functions = 0;
     for header in all() {
-        assert_eq!(errors(&root, &header), [""; 0], "{:?}", header.includes);
+        let errors = errors(&root, &header);
+        assert!(errors.is_empty(), "{:?}:\n{}", header.includes, errors.join("\n"));
         functions += header.functions.len();
     }
     assert!(functions >= 90, "{functions} functions");
@@ -61,8 +62,10 @@ fn every_changed_declaration_is_found() {
             expected.push(format!("static assertion failed: {name}"));
         }
         for layout in &mut header.layouts {
-            layout.size += 1;
-            expected.push(format!("static assertion failed: size of {}", layout.name));
+            if let Some(size) = &mut layout.size {
+                *size += 1;
+                expected.push(format!("static assertion failed: size of {}", layout.name));
+            }
             for (field, offset) in &mut layout.fields {
                 *offset += 1;
                 expected.push(format!("static assertion failed: {}.{field}", layout.name));
@@ -79,7 +82,8 @@ fn every_changed_declaration_is_found() {
 #[test]
 fn one_slip_is_found_and_named() {
     let Some(root) = toolkit::folder() else { return };
-    let slips: [(&str, fn(&mut Header)); 4] = [
+    type Slip = fn(&mut Header);
+    let slips: [(&str, Slip); 4] = [
         ("cuMemCreate", |header| slip(header, "cuMemCreate", "size_t", "unsigned int")),
         ("cuStreamQuery", |header| slip(header, "cuStreamQuery", "CUresult (", "int (")),
         ("cuMemcpyHtoDAsync_v2", |header| slip(header, "cuMemcpyHtoDAsync_v2", "void const*", "void*")),
@@ -94,7 +98,10 @@ fn one_slip_is_found_and_named() {
         let errors = errors(&root, &driver);
         let asserted = errors.iter().filter(|error| error.contains("static assertion"));
         let are_all_of_it = asserted.into_iter().all(|error| error.contains(expected));
-        assert!(errors.first().is_some_and(|error| error.contains(expected)) && are_all_of_it, "{expected}: {errors:?}");
+        assert!(
+            errors.first().is_some_and(|error| error.contains(expected)) && are_all_of_it,
+            "{expected}: {errors:?}"
+        );
     }
 }
 

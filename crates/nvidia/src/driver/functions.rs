@@ -10,9 +10,9 @@ named! {
     Status(c_uint) = "CUresult";
     /// A GPU by number.
     Device(c_int) = "CUdevice";
-    /// What is asked about a GPU.
+    /// A question about a GPU.
     DeviceAttribute(c_uint) = "CUdevice_attribute";
-    /// What is asked about a kernel, and set.
+    /// A property of a kernel.
     FunctionAttribute(c_uint) = "CUfunction_attribute";
     /// A context.
     Context(*mut c_void) = "CUcontext";
@@ -41,7 +41,7 @@ named! {
 }
 
 functions! {
-    /// What is called before the driver's version is known. These symbols never had another form.
+    /// Functions for a driver whose version is not known yet. These symbols never had another form.
     Entry {
         init = "cuInit" since 2000: (c_uint) -> Status;
         version = "cuDriverGetVersion" since 2020: (*mut c_int) -> Status;

@@ -1,4 +1,4 @@
-//! What a GPU holds, by handle: each is destroyed after its last use, by whichever thread that is.
+//! Streams, events, code and memory by handle: each is destroyed after its last use, by whichever thread that is.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -66,12 +66,12 @@ pub(super) fn layouts() -> Vec<Layout> {
     vec![
         Layout {
             name: "CUmemLocation",
-            size: size_of::<Location>(),
+            size: Some(size_of::<Location>()),
             fields: vec![("type", offset_of!(Location, kind)), ("id", offset_of!(Location, id))],
         },
         Layout {
             name: "CUmemAllocationProp",
-            size: size_of::<AllocationProperties>(),
+            size: Some(size_of::<AllocationProperties>()),
             fields: vec![
                 ("type", offset_of!(AllocationProperties, kind)),
                 ("requestedHandleTypes", offset_of!(AllocationProperties, handle_types)),
@@ -85,12 +85,12 @@ pub(super) fn layouts() -> Vec<Layout> {
         },
         Layout {
             name: "CUmemAccessDesc",
-            size: size_of::<AccessDescription>(),
+            size: Some(size_of::<AccessDescription>()),
             fields: vec![
                 ("location", offset_of!(AccessDescription, location)),
                 ("flags", offset_of!(AccessDescription, flags)),
             ],
         },
-        Layout { name: "CUuuid", size: size_of::<Uuid>(), fields: vec![("bytes", offset_of!(Uuid, bytes))] },
+        Layout { name: "CUuuid", size: Some(size_of::<Uuid>()), fields: vec![("bytes", offset_of!(Uuid, bytes))] },
     ]
 }

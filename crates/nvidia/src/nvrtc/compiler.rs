@@ -95,7 +95,7 @@ pub enum CompileError {
     Source {
         /// The source's name.
         name: String,
-        /// What it was compiled for.
+        /// Its target.
         target: Target,
         /// The options.
         options: Vec<String>,
@@ -105,7 +105,7 @@ pub enum CompileError {
     /// A zero byte in a text, which C cannot have.
     #[error("{0} has a zero byte; remove it")]
     ZeroByte(String),
-    /// The library failed.
+    /// A failure of the library.
     #[error("{call} failed on {name}: {text}; look at the log of the compiler: {log:?}")]
     Library {
         /// The source's name.

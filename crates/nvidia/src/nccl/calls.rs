@@ -1,0 +1,335 @@
+//! The calls of NCCL with values and errors.
+//!
+//! Communicators and windows are made by these calls alone, and their owner in [`super::communicator`] ends them, so a handle
+//! that a call is given is valid. Buffers are addresses of the GPU, which the host does not read.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr::{null, null_mut};
+
+use gpu::{DevicePointer, StreamHandle};
+
+use super::communicator::{CollectiveError, Element, Progress};
+use super::functions::{
+    BF16, BYTES, CONFIG_VERSION, Config, DataType, F32, Functions, I64, IN_PROGRESS, MAGIC, NO_COPY_BLOCKS,
+    RawCommunicator, RawId, RawWindow, SHRINK_ABORT, SUCCESS, SUM, SYMMETRIC, Status, Stream, UNDEFINED,
+};
+
+/// No call waits for other ranks; collectives of one domain move by copy engines where they can.
+fn config() -> Config {
+    Config {
+        size: size_of::<Config>(),
+        magic: MAGIC,
+        version: CONFIG_VERSION,
+        blocking: 0,
+        cluster: UNDEFINED,
+        fewest_blocks: UNDEFINED,
+        most_blocks: UNDEFINED,
+        network: null(),
+        split_share: UNDEFINED,
+        traffic_class: UNDEFINED,
+        name: null(),
+        collective_network: UNDEFINED,
+        block_policy: NO_COPY_BLOCKS,
+        shrink_share: UNDEFINED,
+        multicast_blocks: UNDEFINED,
+    }
+}
+
+fn data_type(element: Element) -> DataType {
+    match element {
+        Element::Bytes => BYTES,
+        Element::I64 => I64,
+        Element::F32 => F32,
+        Element::Bf16 => BF16,
+    }
+}
+
+fn address(pointer: DevicePointer) -> *mut c_void {
+    pointer.0 as *mut c_void
+}
+
+fn queue(stream: StreamHandle) -> Stream {
+    Stream(stream.0 as *mut c_void)
+}
+
+fn int(number: usize) -> c_int {
+    c_int::try_from(number).unwrap_or(c_int::MAX)
+}
+
+/// A collective's buffers, its number of elements and their type.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Buffers {
+    pub(super) from: DevicePointer,
+    pub(super) to: DevicePointer,
+    pub(super) count: usize,
+    pub(super) element: Element,
+}
+
+impl Functions {
+    /// The library's version: 22807 for 2.28.7.
+    pub(super) fn number(&self) -> Result<u32, CollectiveError> {
+        let mut version = 0;
+        // SAFETY: the call writes one int.
+        self.checked("ncclGetVersion", None, unsafe { (self.version)(&mut version) })?;
+        Ok(u32::try_from(version).unwrap_or(0))
+    }
+
+    /// Whether a call is done, or continues in the background.
+    fn progress(
+        &self,
+        call: &'static str,
+        of: Option<RawCommunicator>,
+        status: Status,
+    ) -> Result<Progress, CollectiveError> {
+        match status {
+            SUCCESS => Ok(Progress::Done),
+            IN_PROGRESS => Ok(Progress::Continues),
+            failed => {
+                // SAFETY: the call accepts any number and returns a constant text.
+                let text = text(unsafe { (self.error_text)(failed) });
+                let of = of.unwrap_or(RawCommunicator(null_mut()));
+                // SAFETY: the communicator is valid or null, and the text lives until the next call.
+                let detail = text_of_last_error(text, unsafe { (self.last_error)(of) });
+                Err(CollectiveError { call, text: detail })
+            }
+        }
+    }
+
+    fn checked(&self, call: &'static str, of: Option<RawCommunicator>, status: Status) -> Result<(), CollectiveError> {
+        self.progress(call, of, status).map(|_| ())
+    }
+
+    /// A name for a group that will meet.
+    pub(super) fn new_id(&self) -> Result<RawId, CollectiveError> {
+        let mut id = RawId { internal: [0; 128] };
+        // SAFETY: the call writes 128 bytes.
+        self.checked("ncclGetUniqueId", None, unsafe { (self.unique_id)(&mut id) })?;
+        Ok(id)
+    }
+
+    /// Begins to meet the other ranks, through one or several names.
+    pub(super) fn begin(
+        &self,
+        ids: &mut [RawId],
+        ranks: usize,
+        rank: usize,
+    ) -> Result<RawCommunicator, CollectiveError> {
+        let (mut communicator, mut config) = (RawCommunicator(null_mut()), config());
+        let (ranks, rank) = (int(ranks), int(rank));
+        let status = match ids {
+            // SAFETY: the call writes one address and reads the settings, during the call.
+            [id] => unsafe { (self.init)(&mut communicator, ranks, *id, rank, &mut config) },
+            // SAFETY: as above; the call reads as many names as there are.
+            ids => unsafe {
+                (self.init_scalable)(&mut communicator, ranks, rank, int(ids.len()), ids.as_mut_ptr(), &mut config)
+            },
+        };
+        self.checked("ncclCommInitRankConfig", None, status)?;
+        Ok(communicator)
+    }
+
+    /// Begins a communicator without some ranks, after a failure.
+    pub(super) fn begin_without(
+        &self,
+        communicator: RawCommunicator,
+        excluded: &[usize],
+    ) -> Result<RawCommunicator, CollectiveError> {
+        let (mut new, mut config) = (RawCommunicator(null_mut()), config());
+        let mut list: Vec<c_int> = excluded.iter().copied().map(int).collect();
+        // SAFETY: the list has as many entries as its length; the call writes one address and reads the settings.
+        let status = unsafe {
+            (self.shrink)(communicator, list.as_mut_ptr(), int(list.len()), &mut new, &mut config, SHRINK_ABORT)
+        };
+        self.checked("ncclCommShrink", Some(communicator), status)?;
+        Ok(new)
+    }
+
+    /// The state of the work in the background.
+    pub(super) fn poll(&self, communicator: RawCommunicator) -> Result<Progress, CollectiveError> {
+        let mut state = SUCCESS;
+        // SAFETY: the call writes one number.
+        let status = unsafe { (self.async_error)(communicator, &mut state) };
+        self.checked("ncclCommGetAsyncError", Some(communicator), status)?;
+        self.progress("ncclCommGetAsyncError", Some(communicator), state)
+    }
+
+    /// Begins to end a communicator in order, together with the other ranks.
+    pub(super) fn finish(&self, communicator: RawCommunicator) -> Result<Progress, CollectiveError> {
+        // SAFETY: it is finished once.
+        let status = unsafe { (self.finalize)(communicator) };
+        self.progress("ncclCommFinalize", Some(communicator), status)
+    }
+
+    /// Frees a communicator that is finished.
+    pub(super) fn free(&self, communicator: RawCommunicator) -> Result<(), CollectiveError> {
+        // SAFETY: its owner gives it up.
+        self.checked("ncclCommDestroy", None, unsafe { (self.destroy)(communicator) })
+    }
+
+    /// Cancels the work under way, and keeps the communicator for a smaller one.
+    pub(super) fn cancel(&self, communicator: RawCommunicator) -> Result<Progress, CollectiveError> {
+        // SAFETY: flags must be 0.
+        let status = unsafe { (self.revoke)(communicator, 0) };
+        self.progress("ncclCommRevoke", Some(communicator), status)
+    }
+
+    /// Cancels the work under way, and frees the communicator.
+    pub(super) fn stop(&self, communicator: RawCommunicator) -> Result<(), CollectiveError> {
+        // SAFETY: its owner gives it up.
+        self.checked("ncclCommAbort", None, unsafe { (self.abort)(communicator) })
+    }
+
+    /// Memory of the current GPU that windows may be of.
+    pub(super) fn allocate_memory(&self, bytes: usize) -> Result<DevicePointer, CollectiveError> {
+        let mut place = null_mut();
+        // SAFETY: the call writes one address.
+        self.checked("ncclMemAlloc", None, unsafe { (self.allocate)(&mut place, bytes) })?;
+        Ok(DevicePointer(place as u64))
+    }
+
+    pub(super) fn free_memory(&self, memory: DevicePointer) -> Result<(), CollectiveError> {
+        // SAFETY: it was allocated by this library, and its owner gives it up.
+        self.checked("ncclMemFree", None, unsafe { (self.free)(address(memory)) })
+    }
+
+    /// Registers memory at the same place of all ranks.
+    pub(super) fn open_window(
+        &self,
+        communicator: RawCommunicator,
+        memory: DevicePointer,
+        bytes: usize,
+    ) -> Result<RawWindow, CollectiveError> {
+        let mut window = RawWindow(null_mut());
+        // SAFETY: the call writes one address.
+        let status = unsafe { (self.register_window)(communicator, address(memory), bytes, &mut window, SYMMETRIC) };
+        self.checked("ncclCommWindowRegister", Some(communicator), status)?;
+        Ok(window)
+    }
+
+    pub(super) fn close_window(&self, communicator: RawCommunicator, window: RawWindow) -> Result<(), CollectiveError> {
+        // SAFETY: the window is of this communicator, and its owner gives it up.
+        let status = unsafe { (self.deregister_window)(communicator, window) };
+        self.checked("ncclCommWindowDeregister", Some(communicator), status)
+    }
+
+    /// Calls from here on are submitted together by [`Functions::end_group`], by this thread.
+    pub(super) fn start_group(&self) -> Result<(), CollectiveError> {
+        // SAFETY: the call has no arguments.
+        self.checked("ncclGroupStart", None, unsafe { (self.group_start)() })
+    }
+
+    pub(super) fn end_group(&self) -> Result<Progress, CollectiveError> {
+        // SAFETY: the call has no arguments.
+        self.progress("ncclGroupEnd", None, unsafe { (self.group_end)() })
+    }
+
+    pub(super) fn sum_to_all(
+        &self,
+        communicator: RawCommunicator,
+        buffers: Buffers,
+        stream: StreamHandle,
+    ) -> Result<Progress, CollectiveError> {
+        let Buffers { from, to, count, element } = buffers;
+        let kind = data_type(element);
+        // SAFETY: see the module.
+        let status =
+            unsafe { (self.all_reduce)(address(from), address(to), count, kind, SUM, communicator, queue(stream)) };
+        self.progress("ncclAllReduce", Some(communicator), status)
+    }
+
+    pub(super) fn sum_to_shards(
+        &self,
+        communicator: RawCommunicator,
+        buffers: Buffers,
+        stream: StreamHandle,
+    ) -> Result<Progress, CollectiveError> {
+        let Buffers { from, to, count, element } = buffers;
+        let kind = data_type(element);
+        // SAFETY: see the module.
+        let status =
+            unsafe { (self.reduce_scatter)(address(from), address(to), count, kind, SUM, communicator, queue(stream)) };
+        self.progress("ncclReduceScatter", Some(communicator), status)
+    }
+
+    pub(super) fn gather(
+        &self,
+        communicator: RawCommunicator,
+        buffers: Buffers,
+        stream: StreamHandle,
+    ) -> Result<Progress, CollectiveError> {
+        let Buffers { from, to, count, element } = buffers;
+        let kind = data_type(element);
+        // SAFETY: see the module.
+        let status = unsafe { (self.all_gather)(address(from), address(to), count, kind, communicator, queue(stream)) };
+        self.progress("ncclAllGather", Some(communicator), status)
+    }
+
+    pub(super) fn exchange(
+        &self,
+        communicator: RawCommunicator,
+        buffers: Buffers,
+        stream: StreamHandle,
+    ) -> Result<Progress, CollectiveError> {
+        let Buffers { from, to, count, element } = buffers;
+        let kind = data_type(element);
+        // SAFETY: see the module.
+        let status = unsafe { (self.all_to_all)(address(from), address(to), count, kind, communicator, queue(stream)) };
+        self.progress("ncclAlltoAll", Some(communicator), status)
+    }
+
+    pub(super) fn spread(
+        &self,
+        communicator: RawCommunicator,
+        buffers: Buffers,
+        root: usize,
+        stream: StreamHandle,
+    ) -> Result<Progress, CollectiveError> {
+        let Buffers { from, to, count, element } = buffers;
+        let kind = data_type(element);
+        // SAFETY: see the module.
+        let status = unsafe {
+            (self.broadcast)(address(from), address(to), count, kind, int(root), communicator, queue(stream))
+        };
+        self.progress("ncclBroadcast", Some(communicator), status)
+    }
+
+    pub(super) fn send_to(
+        &self,
+        communicator: RawCommunicator,
+        (from, count, element): (DevicePointer, usize, Element),
+        peer: usize,
+        stream: StreamHandle,
+    ) -> Result<Progress, CollectiveError> {
+        let kind = data_type(element);
+        // SAFETY: see the module.
+        let status = unsafe { (self.send)(address(from), count, kind, int(peer), communicator, queue(stream)) };
+        self.progress("ncclSend", Some(communicator), status)
+    }
+
+    pub(super) fn receive_from(
+        &self,
+        communicator: RawCommunicator,
+        (to, count, element): (DevicePointer, usize, Element),
+        peer: usize,
+        stream: StreamHandle,
+    ) -> Result<Progress, CollectiveError> {
+        let kind = data_type(element);
+        // SAFETY: see the module.
+        let status = unsafe { (self.receive)(address(to), count, kind, int(peer), communicator, queue(stream)) };
+        self.progress("ncclRecv", Some(communicator), status)
+    }
+}
+
+/// A text of the library, empty where there is none.
+fn text(text: *const std::ffi::c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: the library's texts end with a zero and live until its next call on this thread.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
+}
+
+fn text_of_last_error(reason: String, last: *const std::ffi::c_char) -> String {
+    let last = text(last);
+    if last.is_empty() { reason } else { format!("{reason}: {last}") }
+}
