@@ -109,7 +109,8 @@ pub fn assignment(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<
     for (host, ranks) in hosts_of(mesh, hosts) {
         for gpu in 0..gpus.min(ranks.len()) {
             let own: Vec<String> = ranks.iter().skip(gpu).step_by(gpus).map(|rank| rank.0.to_string()).collect();
-            text += &format!("  {host}  GPU {gpu}: {} {}\n", if own.len() == 1 { "rank" } else { "ranks" }, own.join(", "));
+            text +=
+                &format!("  {host}  GPU {gpu}: {} {}\n", if own.len() == 1 { "rank" } else { "ranks" }, own.join(", "));
         }
     }
     text + "\n"

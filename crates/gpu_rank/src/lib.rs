@@ -8,6 +8,7 @@
 //! Both communicators give the bits of [`comm::HostCommunicator`]. No kernel waits for another rank: a rank meets the others on
 //! the host, and its stream then waits for events that they have recorded.
 
+mod event_keeper;
 mod failure;
 mod peer;
 mod peer_kernels;
@@ -16,6 +17,7 @@ mod rank_streams;
 mod staged;
 mod staging;
 
+pub use event_keeper::EventKeeper;
 pub use failure::{named, remedy};
 pub use peer::{PeerCommunicator, PeerLanes};
 pub use peer_kernels::{COLLECTIVES, MAX_MEMBERS, PeerKernels};

@@ -11,12 +11,15 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use bytemuck::{Pod, Zeroable};
-use comm::{Channel, ChannelId, CommError, GroupChannels, GroupCommunicator, HostMap, Operation, StreamTransports, Tag};
+use comm::{
+    Channel, ChannelId, CommError, GroupChannels, GroupCommunicator, HostMap, Operation, StreamTransports, Tag,
+};
 use device::{Communicator, DeviceError, Reduction, Stream, StreamQueues, SumTree, Tensor};
 use gpu::{DevicePointer, EventHandle, Gpu};
 use mesh::{Group, Rank, even_split};
 use sync::lock;
 
+use crate::event_keeper::EventKeeper;
 use crate::peer_kernels::PeerKernels;
 use crate::rank_streams::{RankStreams, driver_error};
 
@@ -53,6 +56,8 @@ pub struct PeerLanes<'a> {
     pub streams: RankStreams,
     /// The kernels, loaded on its GPU.
     pub kernels: Arc<PeerKernels>,
+    /// Creates its events.
+    pub events: Arc<EventKeeper>,
 }
 
 /// The ranks of a group, all in this process and on this rank's GPU.
@@ -70,6 +75,7 @@ struct PeerEnd {
     channels: GroupChannels,
     streams: RankStreams,
     kernels: Arc<PeerKernels>,
+    keeper: Arc<EventKeeper>,
     events: Mutex<Events>,
 }
 
@@ -82,7 +88,7 @@ struct Events {
 impl PeerCommunicator {
     /// The communicator of `group`, seen from the rank of `lanes`.
     pub fn new(group: Group, lanes: PeerLanes<'_>) -> PeerCommunicator {
-        let PeerLanes { transports, channels, queues, streams, kernels } = lanes;
+        let PeerLanes { transports, channels, queues, streams, kernels, events: keeper } = lanes;
         let mut opened: Vec<(usize, Arc<PeerEnd>)> = vec![];
         let ends = Stream::ALL.map(|stream| {
             let transport = &transports[stream.index()];
@@ -97,6 +103,7 @@ impl PeerCommunicator {
                 channels,
                 streams: streams.clone(),
                 kernels: Arc::clone(&kernels),
+                keeper: Arc::clone(&keeper),
                 events: Mutex::default(),
             });
             opened.push((stream.index(), Arc::clone(&end)));
@@ -138,7 +145,7 @@ impl PeerEnd {
         let number = events.meetings;
         events.meetings += 1;
         if events.recorded.len() < EVENTS {
-            let event = self.gpu().create_event().map_err(driver_error("create an event"))?;
+            let event = self.keeper.create().map_err(driver_error("create an event"))?;
             events.recorded.push(event);
         }
         Ok((events.recorded[number % EVENTS], number))
@@ -148,7 +155,9 @@ impl PeerEnd {
     fn meet(&self, stream: Stream, operation: Operation, x: Tensor) -> Result<Vec<DevicePointer>, DeviceError> {
         let handle = self.streams.handle(stream);
         let (event, number) = self.next_event()?;
-        self.gpu().record(event, handle).map_err(driver_error(format!("record an event before {operation} of {x:?}")))?;
+        self.gpu()
+            .record(event, handle)
+            .map_err(driver_error(format!("record an event before {operation} of {x:?}")))?;
         let mut all = vec![Announcement::zeroed(); self.members()];
         all[self.position()] = announcement(event, self.address(x), x, operation);
         self.meetings.all_gather(&mut all).map_err(failed)?;
@@ -278,23 +287,17 @@ impl PeerEnd {
         let [message] = message;
         self.check(self.channels.sends, tag, from, (Operation::PointToPoint, x), &message)?;
         let (handle, event) = (self.streams.handle(stream), EventHandle(message.event));
-        let copied = self
-            .gpu()
-            .wait(handle, event)
-            .and_then(|()| self.gpu().destroy_event(event))
-            .and_then(|()| self.gpu().copy(handle, self.address(x), DevicePointer(message.address), x.size_bytes()));
+        let copied =
+            self.gpu().wait(handle, event).and_then(|()| self.gpu().destroy_event(event)).and_then(|()| {
+                self.gpu().copy(handle, self.address(x), DevicePointer(message.address), x.size_bytes())
+            });
         copied.map_err(driver_error(format!("receive {x:?}")))
     }
 }
 
 fn announcement(event: EventHandle, address: DevicePointer, x: Tensor, operation: Operation) -> Announcement {
     let operation = OPERATIONS.iter().position(|known| *known == operation).unwrap_or(OPERATIONS.len());
-    Announcement {
-        event: event.0,
-        address: address.0,
-        bytes: x.size_bytes() as u64,
-        operation: operation as u64,
-    }
+    Announcement { event: event.0, address: address.0, bytes: x.size_bytes() as u64, operation: operation as u64 }
 }
 
 fn failed(error: CommError) -> DeviceError {
@@ -337,14 +340,5 @@ impl Communicator for PeerCommunicator {
 
     fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.on(stream, move |end| end.receive(stream, from, tag, x))
-    }
-}
-
-impl Drop for PeerEnd {
-    fn drop(&mut self) {
-        for event in lock(&self.events).recorded.drain(..) {
-            // The rank ends; there is nobody to tell of an error.
-            let _ = self.gpu().destroy_event(event);
-        }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use config::DeviceChoice;
 use launcher::Environment;
 use serde::Serialize;
-use config::DeviceChoice;
 use train::describe_engine;
 use train::processor::{self, InstructionSet};
 

@@ -35,7 +35,8 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     print(&match rank {
         None => {
             let hosts = hosts.map_or(String::new(), |hosts| format!("{}\n", hosts.drawn()));
-            let (mesh, gpus) = (mesh_text::mesh(&setup), gpu::assignment(&config, &setup.mesh, ranks_of_hosts.as_deref()));
+            let (mesh, gpus) =
+                (mesh_text::mesh(&setup), gpu::assignment(&config, &setup.mesh, ranks_of_hosts.as_deref()));
             format!("{}\n{mesh}\n{hosts}{gpus}{}\n{}", describe(&config), stages(&setup), pipeline(&setup))
         }
         Some(rank) if arguments.step => program_text::every_instruction(&setup, rank),

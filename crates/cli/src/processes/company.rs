@@ -187,9 +187,9 @@ impl Company {
             (Company::Several(several), EngineChoice::Auto | EngineChoice::Processes) => {
                 let all = several.control.directory().processes.iter();
                 let here: Vec<_> = all.filter(|entry| entry.host == several.place.host).collect();
-                let ranks = here.iter().map(|entry| {
-                    several.place.ranks_of_process(entry.process, &setup.mesh, config.run.placement)
-                });
+                let ranks = here
+                    .iter()
+                    .map(|entry| several.place.ranks_of_process(entry.process, &setup.mesh, config.run.placement));
                 Ok((ranks.collect::<Result<Vec<_>, Failure>>()?.concat(), here.len()))
             }
         }

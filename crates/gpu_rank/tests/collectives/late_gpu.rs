@@ -90,7 +90,8 @@ impl LateGpu {
 
     fn with<T>(&self, call: impl FnOnce(&mut State) -> Result<T, &'static str>) -> Result<T, DriverError> {
         let mut state = sync::lock(&self.state);
-        let refused = |text: &str| DriverError { call: "late", kind: DriverErrorKind::InvalidArgument, text: text.into() };
+        let refused =
+            |text: &str| DriverError { call: "late", kind: DriverErrorKind::InvalidArgument, text: text.into() };
         call(&mut state).map_err(refused)
     }
 
@@ -134,7 +135,9 @@ impl State {
                 .iter()
                 .filter(|(_, work)| match work.front() {
                     None => false,
-                    Some(Work::WaitFor { event, time }) => self.events.get(event).is_none_or(|(_, reached)| reached >= time),
+                    Some(Work::WaitFor { event, time }) => {
+                        self.events.get(event).is_none_or(|(_, reached)| reached >= time)
+                    }
                     Some(_) => true,
                 })
                 .map(|(stream, _)| *stream)
@@ -160,7 +163,8 @@ impl State {
             }
             Work::Download { pinned, offset_bytes, from, bytes } => {
                 let from = self.memory(from, bytes).to_vec();
-                self.pinned.get_mut(&pinned).expect("pinned")[offset_bytes..offset_bytes + bytes].copy_from_slice(&from);
+                self.pinned.get_mut(&pinned).expect("pinned")[offset_bytes..offset_bytes + bytes]
+                    .copy_from_slice(&from);
             }
             Work::Copy { to, from, bytes } => {
                 let from = self.memory(from, bytes).to_vec();
@@ -184,7 +188,13 @@ impl State {
         assert_eq!(arguments[0].len(), 528, "the struct of the kernel");
         let out = word(&arguments[1], 0);
         let starts: Vec<u64> = (0..members).map(|member| word(&arguments[0], 8 * member)).collect();
-        let width = if name.ends_with("i64") { 8 } else if name.ends_with("f32") { 4 } else { 2 };
+        let width = if name.ends_with("i64") {
+            8
+        } else if name.ends_with("f32") {
+            4
+        } else {
+            2
+        };
         for index in 0..len {
             let place = (index * width) as u64;
             let terms: Vec<Vec<u8>> = starts.iter().map(|start| self.memory(start + place, width).to_vec()).collect();
@@ -284,7 +294,13 @@ impl Gpu for LateGpu {
         self.submit(stream, Work::Download { pinned: pinned.0, offset_bytes, from: from.0, bytes })
     }
 
-    fn copy(&self, stream: StreamHandle, to: DevicePointer, from: DevicePointer, bytes: usize) -> Result<(), DriverError> {
+    fn copy(
+        &self,
+        stream: StreamHandle,
+        to: DevicePointer,
+        from: DevicePointer,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
         self.submit(stream, Work::Copy { to: to.0, from: from.0, bytes })
     }
 
@@ -355,8 +371,10 @@ impl Gpu for LateGpu {
     }
 
     fn is_reached(&self, event: EventHandle) -> Result<bool, DriverError> {
-        self.with(|state| state.run_until(|state| state.events.get(&event.0).is_none_or(|(last, reached)| reached == last)))
-            .map(|()| true)
+        self.with(|state| {
+            state.run_until(|state| state.events.get(&event.0).is_none_or(|(last, reached)| reached == last))
+        })
+        .map(|()| true)
     }
 
     fn elapsed_ms(&self, _: EventHandle, _: EventHandle) -> Result<f32, DriverError> {
@@ -394,23 +412,24 @@ impl Gpu for LateGpu {
         _: LaunchShape,
         arguments: &Arguments,
     ) -> Result<(), DriverError> {
-        let name = self.with(|state| state.functions.get(&function.0).cloned().ok_or("a handle that does not exist"))?;
+        let name =
+            self.with(|state| state.functions.get(&function.0).cloned().ok_or("a handle that does not exist"))?;
         self.submit(stream, Work::Kernel { name, arguments: arguments.values().to_vec() })
     }
 
     fn begin_capture(&self, _: StreamHandle) -> Result<(), DriverError> {
-        unimplemented!("nothing here captures")
+        self.with(|_| Err("nothing here captures"))
     }
 
     fn end_capture(&self, _: StreamHandle) -> Result<GraphHandle, DriverError> {
-        unimplemented!("nothing here captures")
+        self.with(|_| Err("nothing here captures"))
     }
 
     fn launch_graph(&self, _: StreamHandle, _: GraphHandle) -> Result<(), DriverError> {
-        unimplemented!("nothing here captures")
+        self.with(|_| Err("nothing here captures"))
     }
 
     fn destroy_graph(&self, _: GraphHandle) -> Result<(), DriverError> {
-        unimplemented!("nothing here captures")
+        self.with(|_| Err("nothing here captures"))
     }
 }

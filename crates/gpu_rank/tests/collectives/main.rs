@@ -8,17 +8,20 @@ use std::num::NonZeroUsize;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
-use comm::{ChannelId, GroupChannels, HostCommunicator, HostMap, StreamTransports, ThreadTransport, Timeouts, Transport};
+use comm::{
+    ChannelId, GroupChannels, HostCommunicator, HostMap, StreamTransports, ThreadTransport, Timeouts, Transport,
+};
+use cpu::CpuDevice;
 use cuda::{CompiledSource, CudaDevice};
 use device::{Arena, Communicator, Device, Dtype, OnFailure, Reduction, Stream, StreamQueues, SumTree, Tensor};
 use gpu::Gpu;
 use gpu_rank::{
-    COLLECTIVES, PeerCommunicator, PeerKernels, PeerLanes, QueueOrder, RankDevice, RankStreams, StagedCommunicator,
-    Staging,
+    COLLECTIVES, EventKeeper, PeerCommunicator, PeerKernels, PeerLanes, QueueOrder, RankDevice, RankStreams,
+    StagedCommunicator, Staging,
 };
 use late_gpu::LateGpu;
-use nvidia::nvrtc::Code;
 use mesh::{Axis, AxisSet, AxisSizes, Group, Mesh, Rank};
+use nvidia::nvrtc::Code;
 
 /// One call on every rank.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +81,12 @@ fn values(rank: usize, number: usize, dtype: Dtype, len: usize) -> Vec<u8> {
     match dtype {
         Dtype::F32 => (0..len).flat_map(|index| value(index).to_le_bytes()).collect(),
         Dtype::I64 => (0..len).flat_map(|index| ((value(index) * 1e6) as i64).to_le_bytes()).collect(),
-        Dtype::Bf16 => (0..len).flat_map(|index| <device::Bf16 as device::Element>::narrow(value(index)).0.to_le_bytes()).collect(),
-        Dtype::F16 => (0..len).flat_map(|index| <device::F16 as device::Element>::narrow(value(index)).0.to_le_bytes()).collect(),
+        Dtype::Bf16 => {
+            (0..len).flat_map(|index| <device::Bf16 as device::Element>::narrow(value(index)).0.to_le_bytes()).collect()
+        }
+        Dtype::F16 => {
+            (0..len).flat_map(|index| <device::F16 as device::Element>::narrow(value(index)).0.to_le_bytes()).collect()
+        }
         Dtype::I32 => panic!("nobody joins tokens"),
     }
 }
@@ -120,8 +127,7 @@ fn on_ranks<T: Send>(members: usize, queued: &[Stream], rank: impl Fn(&Seat) -> 
     };
     let rank = &rank;
     std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..members).map(seat).map(|seat| scope.spawn(move || rank(&seat))).collect();
+        let threads: Vec<_> = (0..members).map(seat).map(|seat| scope.spawn(move || rank(&seat))).collect();
         threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
     })
 }
@@ -151,18 +157,14 @@ fn expected(members: usize) -> Vec<Vec<Vec<u8>>> {
     on_ranks(members, &[], |seat| {
         let arena = Arc::new(Arena::new(BYTES).expect("an arena"));
         let group = seat.host(&arena, Arc::clone(&seat.queues));
+        let device = CpuDevice::new(arena);
         let results = calls().into_iter().enumerate().map(|(number, (call, dtype, len))| {
             let places = place(number, call, dtype, len);
-            // SAFETY: nobody else touches this rank's arena between calls.
-            unsafe { arena.bytes_mut(places[0]) }.expect("inside").copy_from_slice(&values(
-                seat.group.rank().0,
-                number,
-                dtype,
-                len,
-            ));
+            device.write(places[0], &values(seat.group.rank().0, number, dtype, len)).expect("written");
             let result = issue(&group, Stream::Compute, call, places);
-            // SAFETY: as above.
-            unsafe { arena.bytes(result) }.expect("inside").to_vec()
+            let mut bytes = vec![0; result.size_bytes()];
+            device.read(result, &mut bytes).expect("read");
+            bytes
         });
         results.collect()
     })
@@ -186,6 +188,7 @@ fn on_gpu(devices: &[Arc<CudaDevice>], kind: Kind, stream: Stream, queued: &[Str
     let kernels = CompiledSource { source: COLLECTIVES, code: Code::Ptx(String::new()) };
     let kernels = Arc::new(PeerKernels::load(&**gpu, &kernels).expect("loaded"));
     let submitted = Barrier::new(devices.len());
+    let events: Vec<_> = devices.iter().map(|_| Arc::new(EventKeeper::new(Arc::clone(gpu)))).collect();
     on_ranks(devices.len(), queued, |seat| {
         let device = Arc::clone(&devices[seat.group.rank().0]);
         let order = if queued.is_empty() { QueueOrder::One } else { QueueOrder::PerStream };
@@ -204,6 +207,7 @@ fn on_gpu(devices: &[Arc<CudaDevice>], kind: Kind, stream: Stream, queued: &[Str
                     queues: Arc::clone(&seat.queues),
                     streams: streams.clone(),
                     kernels: Arc::clone(&kernels),
+                    events: Arc::clone(&events[seat.group.rank().0]),
                 },
             )),
         };
@@ -240,7 +244,9 @@ fn on_gpu(devices: &[Arc<CudaDevice>], kind: Kind, stream: Stream, queued: &[Str
         };
         let results = results.into_iter().map(read).collect();
         // The others may still read this rank's memory.
-        group.all_reduce(Stream::Compute, Tensor::new(0, 1, 8, Dtype::I64), Reduction::Sum(SumTree::RANK_ORDER)).expect("met");
+        group
+            .all_reduce(Stream::Compute, Tensor::new(0, 1, 8, Dtype::I64), Reduction::Sum(SumTree::RANK_ORDER))
+            .expect("met");
         rank.synchronize().expect("ended");
         results
     })

@@ -13,7 +13,11 @@ fn a_checkpoint_moves_to_gpus_and_back_with_the_same_bits() {
     let gathered = layout(Tied::Yes, [2, 1, 2], ZERO_THREE, Overlap::On, 6);
     let whole = outcome(&sharded, &On::Cpus).expect("a run on CPUs");
     let folder = Folder::new();
-    let parts = [leg(&sharded, &On::Cpus, 2, &folder.0), leg(&sharded, &gpus, 4, &folder.0), leg(&sharded, &On::Cpus, 6, &folder.0)];
+    let parts = [
+        leg(&sharded, &On::Cpus, 2, &folder.0),
+        leg(&sharded, &gpus, 4, &folder.0),
+        leg(&sharded, &On::Cpus, 6, &folder.0),
+    ];
     let moved = parts.into_iter().reduce(|whole, part| whole.followed_by(part)).expect("parts");
     assert!(moved == whole, "{:?} {:?}", moved.losses, whole.losses);
     // Saved on GPUs from shards of parameters, and read there.

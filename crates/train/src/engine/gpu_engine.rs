@@ -9,7 +9,8 @@ use config::{Overlap, Products};
 use cuda::CudaDevice;
 use device::{Communicator, DeviceError, Numerics};
 use gpu_rank::{
-    MAX_MEMBERS, PeerCommunicator, PeerLanes, QueueOrder, RankDevice, RankStreams, StagedCommunicator, Staging,
+    EventKeeper, MAX_MEMBERS, PeerCommunicator, PeerLanes, QueueOrder, RankDevice, RankStreams, StagedCommunicator,
+    Staging,
 };
 use mesh::{Group, Rank};
 use sync::lock;
@@ -26,8 +27,8 @@ pub struct GpuEngine {
     /// The GPU of each rank of this process, as an index of [`Gpus::facts`].
     gpu_of: BTreeMap<usize, usize>,
     order: QueueOrder,
-    /// Devices of ranks live as long as the engine: others read their memory.
-    devices: Mutex<Vec<Arc<CudaDevice>>>,
+    /// Memory and events of ranks, which others use: they exist as long as the engine.
+    opened: Mutex<Vec<(Arc<CudaDevice>, Arc<EventKeeper>)>>,
 }
 
 impl GpuEngine {
@@ -41,7 +42,7 @@ impl GpuEngine {
             Overlap::Off => QueueOrder::One,
             Overlap::On => QueueOrder::PerStream,
         };
-        GpuEngine { threads, gpus, gpu_of, order, devices: Mutex::default() }
+        GpuEngine { threads, gpus, gpu_of, order, opened: Mutex::default() }
     }
 
     /// The GPU of a rank of this process.
@@ -66,7 +67,8 @@ impl Engine for GpuEngine {
         let index = self.gpu_of(rank)?;
         let open = self.gpus.open(index)?;
         let device = Arc::new(CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, arena_bytes)?);
-        lock(&self.devices).push(Arc::clone(&device));
+        let events = Arc::new(EventKeeper::new(Arc::clone(&open.gpu)));
+        lock(&self.opened).push((Arc::clone(&device), Arc::clone(&events)));
         let queues = self.threads.queues(rank)?;
         let streams = RankStreams { device: Arc::clone(&device), order: self.order };
         // Only where some group needs it.
@@ -82,12 +84,12 @@ impl Engine for GpuEngine {
             let GroupSeat { transports, hosts, channels } = seat;
             let opened: Box<dyn Communicator> = if self.share_gpu(&group, index) {
                 let (queues, kernels) = (Arc::clone(&queues), Arc::clone(&open.collectives));
-                let lanes = PeerLanes { transports, channels, queues, streams: streams.clone(), kernels };
+                let (streams, events) = (streams.clone(), Arc::clone(&events));
+                let lanes = PeerLanes { transports, channels, queues, streams, kernels, events };
                 Box::new(PeerCommunicator::new(group, lanes))
             } else {
                 let staging = staging()?;
-                let host =
-                    HostCommunicator::new(transports, group, hosts, channels, staging.mirror(), Arc::default());
+                let host = HostCommunicator::new(transports, group, hosts, channels, staging.mirror(), Arc::default());
                 Box::new(StagedCommunicator::new(host, staging, Arc::clone(&queues)))
             };
             Ok(opened)
