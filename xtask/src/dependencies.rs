@@ -71,7 +71,21 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ),
     (
         "surveys",
-        &["philox", "sync", "mesh", "config", "device", "comm", "cpu", "checkpoint", "train", "prove", "testkit"],
+        &[
+            "philox",
+            "sync",
+            "mesh",
+            "config",
+            "device",
+            "gpu",
+            "nvidia",
+            "comm",
+            "cpu",
+            "checkpoint",
+            "train",
+            "prove",
+            "testkit",
+        ],
     ),
     ("plan", &["sync", "mesh", "config", "cluster", "device", "comm", "program", "cpu", "record", "sim", "train"]),
     (

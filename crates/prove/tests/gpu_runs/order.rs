@@ -10,7 +10,16 @@ use softgpu::{Settings, SoftDriver};
 use testkit::soft_gpus::gpus_of;
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
+use testkit::layout::Layout;
+
 use crate::rig::{On, ZERO_THREE, layout, outcome};
+
+/// One step of two layers on two stages, of two microbatches: few waits, of every kind.
+fn small() -> Layout {
+    let mut layout = layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1);
+    (layout.model.num_layers, layout.train.global_batch, layout.train.warmup_steps) = (2, 4, 0);
+    layout
+}
 
 /// A wait: the GPU, the stream by the order of creation, and its number there.
 type Wait = (usize, usize, usize);
@@ -58,14 +67,12 @@ fn run(left_out: Option<Wait>, seed: u64) -> Option<(Arc<Waits>, Result<prove::O
     };
     let soft = SoftDriver::new(2, Settings { seed, ..Settings::default() });
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
-    let layout = layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1);
-    Some((waits, outcome(&layout, &On::Gpus(gpus))))
+    Some((waits, outcome(&small(), &On::Gpus(gpus))))
 }
 
 #[test]
 fn every_wait_is_needed_or_implied() {
-    let layout = layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1);
-    let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");
+    let expected = outcome(&small(), &On::Cpus).expect("a run on CPUs");
     let Some((clean, outcome)) = run(None, 0) else { return };
     assert!(outcome.expect("a run on GPUs") == expected, "nothing is left out");
     let counts = clean.counts.lock().expect("whole").clone();
@@ -77,7 +84,7 @@ fn every_wait_is_needed_or_implied() {
             outcome.map_or(true, |outcome| outcome != expected)
         })
     };
-    let caught = all.iter().filter(|wait| is_caught(**wait)).count();
-    println!("{caught} of {} waits are needed", all.len());
-    assert!(caught > 0 && !all.is_empty());
+    let missed: Vec<Wait> = all.iter().copied().filter(|wait| !is_caught(*wait)).collect();
+    println!("of {} waits {} were not missed: {missed:?}", all.len(), missed.len());
+    assert!(2 * missed.len() < all.len(), "of {} waits {missed:?} were not missed", all.len());
 }
