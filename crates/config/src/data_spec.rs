@@ -180,7 +180,7 @@ pub enum TransportChoice {
     Mpi,
 }
 
-/// What ranks compute on: the key `run.device`.
+/// The device of ranks: the key `run.device`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DeviceChoice {
     /// Cores of this machine.
@@ -201,7 +201,7 @@ pub struct RunSpec {
     pub ranks: usize,
     /// Threads that compute for each rank: its own and those of its pool.
     pub threads_per_rank: usize,
-    /// What its ranks compute on.
+    /// The device of its ranks.
     pub device: DeviceChoice,
     /// GPUs of each host that its ranks share, the first ones; `None` for all that there are.
     pub gpus: Option<usize>,

@@ -1,4 +1,4 @@
-//! How a failure of a GPU is told: which GPU, what was asked of it, the driver's reason, and a remedy.
+//! The report of a GPU's failure: which GPU, what was asked of it, the driver's reason, and a remedy.
 
 use device::DeviceError;
 use gpu::{DeviceFacts, DriverError, DriverErrorKind};
@@ -11,7 +11,7 @@ struct DriverFailure {
     cause: DriverError,
 }
 
-/// What to do about a failure of the driver.
+/// The remedy of a failure of the driver.
 pub fn remedy(kind: DriverErrorKind) -> &'static str {
     match kind {
         DriverErrorKind::Unavailable => "install a driver of NVIDIA that is at least of version 580",
@@ -51,7 +51,7 @@ pub(crate) fn on_gpu(facts: &DeviceFacts, error: DeviceError) -> DeviceError {
             what: format!("{}: {what}", named(facts)),
             cause: Box::new(DriverFailure { cause: *cause }),
         },
-        // Told already.
+        // It names the GPU already.
         Err(cause) => DeviceError::Accelerator { what, cause },
     }
 }
@@ -75,9 +75,9 @@ mod tests {
         };
         let cause = DriverError { call: "cuLaunchKernel", kind: DriverErrorKind::Lost, text: "code 719".into() };
         let error = DeviceError::Accelerator { what: "fill of F32[1, 2] @0".into(), cause: Box::new(cause) };
-        let told = on_gpu(&facts, on_gpu(&facts, error)).to_string();
+        let said = on_gpu(&facts, on_gpu(&facts, error)).to_string();
         assert_eq!(
-            told,
+            said,
             "GPU 3 (NVIDIA H100): fill of F32[1, 2] @0: cuLaunchKernel: the GPU is lost: code 719; the system's log names the \
              reason (Xid); reset or leave out the GPU. The newest checkpoint resumes the run"
         );

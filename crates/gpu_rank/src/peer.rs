@@ -1,10 +1,10 @@
-//! Collectives of ranks of one process whose arenas lie on one GPU.
+//! Collectives of ranks of one process whose arenas are on one GPU.
 //!
 //! The members meet on the host: each records an event on its stream, tells the others the event and the address of its tensor,
 //! and lets its stream wait for the events of the others. Kernels and copies then read the others' memory in place. A second
-//! meeting orders what a member writes next behind what the others have read. No kernel ever waits for another rank.
+//! meeting orders what a member writes next after what the others have read. No kernel ever waits for another rank.
 //!
-//! Meetings are small messages over the transport of the world, so deadlines, failures and programs that differ are told as
+//! Meetings are small messages over the transport of the world, so deadlines, failures and programs that differ are reported as
 //! everywhere. Sums are added in rank order or in that of a tree, element by element: the bits of [`comm::HostCommunicator`].
 
 use std::ops::Range;
@@ -23,28 +23,28 @@ use crate::event_keeper::EventKeeper;
 use crate::peer_kernels::PeerKernels;
 use crate::rank_streams::{RankStreams, driver_error};
 
-/// Events of a member in turn. One is recorded again three meetings later, when every other member has long been told to wait for it.
+/// Events of a member in turn. One is recorded again three meetings later, when every other member waits for it already.
 const EVENTS: usize = 4;
 
 /// A member at a meeting, or the sender of a message.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
 struct Announcement {
-    /// The event behind which its tensor may be read.
+    /// The event after which its tensor may be read.
     event: u64,
     /// Where the tensor is.
     address: u64,
     /// Its size.
     bytes: u64,
-    /// What it does: a place in [`OPERATIONS`].
+    /// The number of its operation: a place in [`OPERATIONS`].
     operation: u64,
 }
 
-/// What members do together, by the number that they tell each other.
+/// Operations of groups, by the number that members send each other.
 const OPERATIONS: [Operation; 4] =
     [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::PointToPoint];
 
-/// What a group needs of its rank.
+/// Everything that a group needs of its rank.
 pub struct PeerLanes<'a> {
     /// The rank's ends of the transport, by stream.
     pub transports: &'a StreamTransports,
@@ -151,7 +151,7 @@ impl PeerEnd {
         Ok((events.recorded[number % EVENTS], number))
     }
 
-    /// Lets `stream` go on when the streams of all members have come to this meeting; the addresses of their tensors, by position.
+    /// Lets `stream` continue when the streams of all members have come to this meeting; the addresses of their tensors, by position.
     fn meet(&self, stream: Stream, operation: Operation, x: Tensor) -> Result<Vec<DevicePointer>, DeviceError> {
         let handle = self.streams.handle(stream);
         let (event, number) = self.next_event()?;
@@ -270,7 +270,7 @@ impl PeerEnd {
         self.meet(stream, operation, x).map(|_| ())
     }
 
-    /// Tells the receiver where `x` is, and the event behind which it is there. The receiver destroys the event.
+    /// Tells the receiver where `x` is, and the event after which it is there. The receiver destroys the event.
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         let handle = self.streams.handle(stream);
         let recorded = self.gpu().create_event().and_then(|event| self.gpu().record(event, handle).map(|()| event));
@@ -279,7 +279,7 @@ impl PeerEnd {
         self.messages.post_send(to, tag, &[message]).map_err(failed)
     }
 
-    /// Copies what the sender has lent. It is written again only behind an event that is behind this copy: the plan reuses its
+    /// Copies what the sender has lent. It is written again only after an event that is after this copy: the plan reuses its
     /// place after an instruction of the sender that waits, over other ranks, for this receive.
     fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         let mut message = [Announcement::zeroed()];

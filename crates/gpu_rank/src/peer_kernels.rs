@@ -12,7 +12,7 @@ pub const MAX_MEMBERS: usize = 64;
 
 /// Threads of a block.
 const THREADS: u32 = 256;
-/// Blocks at most: each thread takes every so many elements.
+/// Blocks at most: each thread takes every N-th element.
 const MAX_BLOCKS: u32 = 1024;
 
 /// The source of the kernels, in the order of [`Kernel::ALL`].

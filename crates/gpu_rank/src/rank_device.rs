@@ -53,7 +53,7 @@ impl RankDevice {
 impl Device for RankDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         if !self.is_queued(stream) {
-            return self.streams.told(self.device().submit(self.streams.order.stream(stream), op));
+            return self.streams.named(self.device().submit(self.streams.order.stream(stream), op));
         }
         let (device, op) = (Arc::clone(&self.streams.device), *op);
         self.streams.on(&self.queues, stream, move || device.submit(stream, &op))
@@ -61,7 +61,7 @@ impl Device for RankDevice {
 
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         if !self.is_queued(stream) {
-            return self.streams.told(self.device().upload(self.streams.order.stream(stream), to, from));
+            return self.streams.named(self.device().upload(self.streams.order.stream(stream), to, from));
         }
         let (device, bytes) = (Arc::clone(&self.streams.device), from.to_vec());
         self.streams.on(&self.queues, stream, move || device.upload(stream, to, &bytes))
@@ -69,12 +69,12 @@ impl Device for RankDevice {
 
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.queues.synchronize()?;
-        self.streams.told(self.device().write(to, from))
+        self.streams.named(self.device().write(to, from))
     }
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.queues.synchronize()?;
-        self.streams.told(self.device().read(from, to))
+        self.streams.named(self.device().read(from, to))
     }
 
     fn record(&self, stream: Stream) -> StreamEvent {
@@ -120,6 +120,6 @@ impl Device for RankDevice {
 
     fn synchronize(&self) -> Result<(), DeviceError> {
         self.queues.synchronize()?;
-        self.streams.told(self.device().synchronize())
+        self.streams.named(self.device().synchronize())
     }
 }

@@ -52,7 +52,7 @@ impl RankStreams {
         job: impl FnOnce() -> Result<(), DeviceError> + Send + 'static,
     ) -> Result<(), DeviceError> {
         match queues.of(stream) {
-            None => self.told(job()),
+            None => self.named(job()),
             Some(queue) => {
                 let facts = self.device.gpu().facts().clone();
                 queue.submit(Box::new(move || job().map_err(|error| on_gpu(&facts, error))));
@@ -62,7 +62,7 @@ impl RankStreams {
     }
 
     /// A result whose failure names the GPU.
-    pub(crate) fn told<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+    pub(crate) fn named<T>(&self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
         result.map_err(|error| on_gpu(self.device.gpu().facts(), error))
     }
 }

@@ -9,7 +9,7 @@ use device::{Communicator, DeviceError, Reduction, Stream, StreamQueues, SumTree
 
 use crate::staging::Staging;
 
-/// A group of ranks of any processes and hosts, whose tensors lie on GPUs.
+/// A group of ranks of any processes and hosts, whose tensors are on GPUs.
 ///
 /// A call on a stream without a thread waits for the GPU and for the other members. On the others it is handed to the thread.
 pub struct StagedCommunicator {
@@ -33,7 +33,7 @@ impl StagedCommunicator {
         self.staging.streams().on(&self.queues, stream, move || call(&host, &staging))
     }
 
-    /// The slices of `x` before and behind that of this member.
+    /// The slices of `x` before and after that of this member.
     fn other_slices(&self, x: Tensor) -> [Tensor; 2] {
         let own = self.own_slice(x);
         [x.elements(0..own.start), x.elements(own.end..x.len())]

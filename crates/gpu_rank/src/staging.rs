@@ -41,7 +41,7 @@ impl Staging {
         &self.streams
     }
 
-    /// Copies `x` from the GPU to the mirror, behind all earlier work of `stream`, and waits for it.
+    /// Copies `x` from the GPU to the mirror, after all earlier work of `stream`, and waits for it.
     ///
     /// # Errors
     /// The driver's, those of earlier work too; a tensor outside of the arena.

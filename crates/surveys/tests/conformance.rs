@@ -55,7 +55,7 @@ fn an_archive_is_compared_in_parts_and_a_difference_is_named() {
     let (ended, results) = part(&expected, 3600);
     assert_eq!(ended, Ended::Equal, "{results:?}");
     assert_eq!(results.cases.len(), cases.len());
-    // What is done is not done again; a case without its end has failed.
+    // A case that is done is not done again; a case without its end has failed.
     let mut begun = results.clone();
     begun.cases.get_mut("operations llama").expect("a case").verdict = Verdict::Begun;
     std::fs::write(&path, serde_json::to_string(&begun).expect("JSON")).expect("written");

@@ -15,7 +15,7 @@ use crate::layout::thread_engine;
 /// Names the folder of NVRTC.
 const FOLDER: &str = "PLEACH_CUDA";
 
-/// So many GPUs in software; `None`, with a line that says so, where no NVRTC is named.
+/// `count` GPUs in software; `None`, with a line that says so, where no NVRTC is named.
 ///
 /// # Panics
 /// A folder is named and has no NVRTC.

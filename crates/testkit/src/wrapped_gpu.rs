@@ -29,7 +29,7 @@ pub enum GpuCall {
     Launch(StreamHandle),
 }
 
-/// What becomes of a call.
+/// The result of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It is done.

@@ -80,7 +80,7 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
             let memory = memory_line(verdict) + &host::line(&of_hosts);
             let device = match (&arguments.cluster, &arguments.hosts) {
                 (None, None) => gpu::checked_lines(&verdict.config, setup)?,
-                // What other machines have is not asked here.
+                // GPUs of other machines are not asked for here.
                 (Some(_), _) | (None, Some(_)) => String::new(),
             };
             let run = format!("{}{products}{memory}{device}", describe(&verdict.config));

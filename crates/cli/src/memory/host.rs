@@ -99,7 +99,7 @@ impl HostMemory {
 }
 
 /// The memory that all ranks of `config` share: none where a launcher started several processes, whose hosts are checked
-/// when they have met, and none where arenas lie on GPUs, which are checked before they are allocated.
+/// when they have met, and none where arenas are on GPUs, which are checked before they are allocated.
 pub fn shared_limit(config: &RunConfig) -> Option<MemoryLimit> {
     match config.run.device {
         DeviceChoice::Cuda => return None,

@@ -46,7 +46,7 @@ struct State {
     /// The stream on which an event was recorded last.
     recorded_on: HashMap<u64, u64>,
     has_faulted: bool,
-    /// What work outside of allocations reads and writes.
+    /// Memory for work outside of allocations.
     nowhere: Vec<u8>,
 }
 
@@ -143,7 +143,7 @@ impl State {
                 .map(|(stream, _)| *stream)
                 .collect();
             if ready.is_empty() {
-                return Err("nothing can go on");
+                return Err("nothing can continue");
             }
             let preferred = self.preferred.filter(|stream| ready.contains(stream));
             let others: Vec<u64> = ready.iter().copied().filter(|stream| self.avoided != Some(*stream)).collect();

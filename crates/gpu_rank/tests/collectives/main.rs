@@ -71,7 +71,7 @@ fn place(number: usize, call: Call, dtype: Dtype, len: usize) -> [Tensor; 2] {
     [Tensor::new(own, 1, len, dtype), Tensor::new((20 + number) * KEPT_BYTES, 1, len, dtype)]
 }
 
-/// What `rank` puts into the tensor of call `number`.
+/// The values that `rank` puts into the tensor of call `number`.
 fn values(rank: usize, number: usize, dtype: Dtype, len: usize) -> Vec<u8> {
     let value = |index: usize| {
         let seed = (rank * 7919 + number * 104_729 + index * 1_299_709) as u32;

@@ -50,11 +50,11 @@ fn a_failing_gpu_is_named_with_rank_step_instruction_and_remedy() {
         (DriverErrorKind::KernelFault, "a fault in a kernel", "report"),
     ];
     for (number, (kind, reason, remedy)) in kinds.into_iter().enumerate() {
-        // Behind the drawing of weights, in some step.
-        let Some(told) = failure(kind, 400 + 97 * number, is_launch) else { return };
-        assert!(told.starts_with("rank 1 failed in step "), "{told}");
+        // After the drawing of weights, in some step.
+        let Some(said) = failure(kind, 400 + 97 * number, is_launch) else { return };
+        assert!(said.starts_with("rank 1 failed in step "), "{said}");
         for part in ["at \"", "GPU 1 (soft GPU", reason, remedy, "-->"] {
-            assert!(told.contains(part), "{part}: {told}");
+            assert!(said.contains(part), "{part}: {said}");
         }
     }
 }
@@ -62,14 +62,14 @@ fn a_failing_gpu_is_named_with_rank_step_instruction_and_remedy() {
 #[test]
 fn a_gpu_that_is_lost_at_any_call_ends_the_run() {
     for first in [0, 3, 17, 120, 333, 1200, 2500] {
-        let Some(told) = failure(DriverErrorKind::Lost, first, is_any) else { return };
-        assert!(told.contains("rank 1 failed") && told.contains("the GPU is lost"), "{first}: {told}");
+        let Some(said) = failure(DriverErrorKind::Lost, first, is_any) else { return };
+        assert!(said.contains("rank 1 failed") && said.contains("the GPU is lost"), "{first}: {said}");
     }
 }
 
 #[test]
 fn a_gpu_without_memory_names_what_needs_less() {
-    let Some(told) = failure(DriverErrorKind::OutOfMemory, 0, |call| call == GpuCall::Allocate) else { return };
-    assert!(told.contains("rank 1 failed before the first step: cannot allocate an arena of "), "{told}");
-    assert!(told.contains("a smaller microbatch, more ranks or a higher ZeRO stage need less"), "{told}");
+    let Some(said) = failure(DriverErrorKind::OutOfMemory, 0, |call| call == GpuCall::Allocate) else { return };
+    assert!(said.contains("rank 1 failed before the first step: cannot allocate an arena of "), "{said}");
+    assert!(said.contains("a smaller microbatch, more ranks or a higher ZeRO stage need less"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! A run that moves from CPUs to GPUs and back goes on as if it had not moved.
+//! A run that moves from CPUs to GPUs and back has the bits of one that has not moved.
 
 use config::{Overlap, Tied, ZeroStage};
 use testkit::soft_gpus::soft_gpus;

@@ -17,7 +17,7 @@ use testkit::resumed::{newest, resumed_spec};
 use testkit::soft_gpus::gpu_engine;
 use train::{Engine, Gpus, Saving, Setup, Start};
 
-/// What ranks compute on.
+/// Devices of ranks.
 #[derive(Clone)]
 pub enum On {
     Cpus,

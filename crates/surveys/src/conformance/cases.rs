@@ -8,7 +8,7 @@ use testkit::layout::Layout;
 use testkit::models::plain_layout;
 use testkit::numbers::{Numbers, model, training};
 
-/// What is compared.
+/// The values that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
     /// Everything that each operation writes, on one rank.
@@ -33,7 +33,7 @@ pub struct Case {
     pub name: String,
     /// Its size.
     pub size: Size,
-    /// What is compared.
+    /// The values that are compared.
     pub compared: Compared,
     /// The run.
     pub layout: Layout,

@@ -10,7 +10,7 @@ use train::{Engine, Setup};
 use crate::conformance::cases::Case;
 use crate::conformance::expected::{Expected, difference, result};
 
-/// What is known of a case.
+/// The state of a case.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {

@@ -23,7 +23,7 @@ impl HashedEngine {
         HashedEngine { inner, hashes: Arc::default() }
     }
 
-    /// What was hashed.
+    /// All hashes so far.
     pub fn hashes(&self) -> Hashes {
         lock(&self.hashes).clone()
     }
@@ -76,7 +76,7 @@ impl HashedDevice {
     }
 }
 
-/// What an operation defines. Of sums that become single only the first half of their place is used.
+/// The tensors that an operation defines. Of sums that become single only the first half of their place is used.
 fn defined(op: &Op) -> Vec<Tensor> {
     match op {
         Op::RoundedToSingle { sums, .. } => vec![Tensor::new(sums.offset_bytes, 1, sums.len(), Dtype::F32)],

@@ -27,7 +27,7 @@ pub trait KernelCode: Send + Sync {
     fn code(&self, capability: Capability) -> Result<GpuCode, DeviceError>;
 }
 
-/// What the GPU loads.
+/// The form of code that the GPU loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CodeForm {
     /// Code of its architecture.

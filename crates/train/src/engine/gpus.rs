@@ -22,7 +22,7 @@ const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 /// Memory of a GPU that a process takes for its context and for loaded libraries, where it has not opened the GPU yet: an estimate.
 pub const CONTEXT_BYTES: u64 = 600 << 20;
 
-/// Memory of a GPU that a rank takes beside its arena: its kernels, their scratch, and what allocations are rounded up to.
+/// Memory of a GPU that a rank takes in addition to its arena: its kernels, their scratch, and what allocations are rounded up to.
 pub const RANK_MARGIN_BYTES: u64 = (64 << 20) + CudaDevice::SCRATCH_BYTES as u64;
 
 /// Why ranks cannot have GPUs. Nothing has been started.
@@ -36,7 +36,7 @@ pub enum GpuError {
     /// The driver does not answer.
     #[error("run.device = \"cuda\": {cause}; {}", remedy(.cause.kind))]
     Driver {
-        /// What it says.
+        /// Its reason.
         cause: DriverError,
     },
     /// The driver is older than the kernels.
@@ -64,7 +64,7 @@ pub enum GpuError {
     OldGpu {
         /// Its name.
         gpu: String,
-        /// What it has.
+        /// The capability.
         capability: Capability,
     },
     /// There is no compiler.
@@ -95,7 +95,7 @@ pub struct GpuMemory {
     pub ranks: usize,
     /// Their arenas.
     pub arena_bytes: u64,
-    /// What processes and ranks take beside arenas.
+    /// Memory of processes and ranks in addition to arenas.
     pub margin_bytes: u64,
     /// Free now.
     pub free_bytes: u64,
@@ -116,7 +116,7 @@ impl fmt::Display for GpuMemory {
         let ranks = if self.ranks == 1 { "1 rank".into() } else { format!("{} ranks", self.ranks) };
         write!(
             f,
-            "{}: {ranks} with {} of arenas and {} beside them, of {} free ({} in all)",
+            "{}: {ranks} with {} of arenas and {} more, of {} free ({} in all)",
             self.gpu,
             gigabytes(self.arena_bytes),
             gigabytes(self.margin_bytes),
@@ -234,7 +234,7 @@ impl Gpus {
         Ok(open)
     }
 
-    /// What the ranks of a host need on each GPU: `arena_bytes` are those of the host's ranks, in order, and `processes` the
+    /// The need of a host's ranks on each GPU: `arena_bytes` are those of the host's ranks, in order, and `processes` the
     /// processes that have them.
     ///
     /// # Errors

@@ -13,7 +13,7 @@ use softgpu::{Settings, SoftDriver};
 use crate::engine::gpu_code::{CodeForm, CompiledKernels};
 use crate::engine::gpus::{GpuError, Gpus, usable_gpus};
 
-/// What the ranks of a run compute on, ready for engines.
+/// The devices of a run's ranks, ready for engines.
 #[derive(Clone)]
 pub enum RunDevice {
     /// Cores of this machine.
@@ -38,7 +38,7 @@ impl GpuPlaces {
 }
 
 impl RunDevice {
-    /// What `choice` names: of GPUs the first `wanted`, or all; of GPUs in software one where no number is given.
+    /// Opens what `choice` names: of GPUs the first `wanted`, or all; of GPUs in software one where no number is given.
     ///
     /// # Errors
     /// A driver, a GPU or a compiler that is missing or too old.
@@ -48,7 +48,7 @@ impl RunDevice {
             DeviceChoice::Cpu | DeviceChoice::Cuda => (DeviceKind::CUDA, CodeForm::Cubin),
             DeviceChoice::SoftGpu => (DeviceKind::SOFT_GPU, CodeForm::Ptx),
         };
-        // What the driver lists is judged first: without a GPU nobody needs a compiler.
+        // The driver's list is judged first: without a GPU nobody needs a compiler.
         usable_gpus(&*driver, wanted)?;
         let compiler = Compiler::open(&places.search());
         let compiler = compiler.map_err(|error| GpuError::NoCompiler(kind, error.to_string()))?;

@@ -179,7 +179,7 @@ impl ThreadEngine {
     }
 }
 
-/// What a group of a rank communicates over.
+/// Everything that a group of a rank communicates over.
 pub(super) struct GroupSeat<'a> {
     /// The rank's ends of the transport, by stream.
     pub transports: &'a StreamTransports,
