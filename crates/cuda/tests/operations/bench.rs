@@ -77,9 +77,14 @@ impl Bench {
 
     /// Runs `op` on both devices on the bytes of `case`, and keeps the first difference of all.
     pub fn compare(&self, case: &Case, op: &Op) {
+        self.compare_all(case, &[*op]);
+    }
+
+    /// As [`Bench::compare`], for operations one after the other.
+    pub fn compare_all(&self, case: &Case, ops: &[Op]) {
         let mut first = self.first.borrow_mut();
         if first.is_none() {
-            *first = self.difference(case, op).map(|difference| format!("{op:?}: {difference}"));
+            *first = self.difference_of(case, ops).map(|difference| format!("{ops:?}: {difference}"));
         }
     }
 
@@ -97,7 +102,12 @@ impl Bench {
 
     /// Runs `op` on both devices on the bytes of `case`; the first difference, if there is one.
     pub fn difference(&self, case: &Case, op: &Op) -> Option<String> {
-        let [expected, got] = [&self.cpu as &dyn Device, &self.cuda].map(|device| run(device, case, op));
+        self.difference_of(case, &[*op])
+    }
+
+    /// As [`Bench::difference`], for operations one after the other.
+    pub fn difference_of(&self, case: &Case, ops: &[Op]) -> Option<String> {
+        let [expected, got] = [&self.cpu as &dyn Device, &self.cuda].map(|device| run(device, case, ops));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),
             (Err(expected), Err(got)) if expected == got => return None,
@@ -106,23 +116,25 @@ impl Bench {
                 return Some(format!("the CPU: {}; the GPU: {}", text(expected), text(got)));
             }
         };
-        first_difference(op, &expected, &got)
+        first_difference(ops, &expected, &got)
     }
 
     /// What the GPU says of an operation that fails.
     pub fn failure(&self, case: &Case, op: &Op) -> String {
-        match run(&self.cuda, case, op) {
+        match run(&self.cuda, case, &[*op]) {
             Ok(_) => "ran".into(),
             Err(error) => error,
         }
     }
 }
 
-/// All bytes after the operation, or what the device said.
-fn run(device: &dyn Device, case: &Case, op: &Op) -> Result<Vec<u8>, String> {
+/// All bytes after the operations, or what the device said.
+fn run(device: &dyn Device, case: &Case, ops: &[Op]) -> Result<Vec<u8>, String> {
     let all = Tensor::new(0, 1, case.bytes().len() / 4, Dtype::I32);
     device.write(all, case.bytes()).map_err(|error| error.to_string())?;
-    device.submit(Stream::Compute, op).map_err(|error| error.to_string())?;
+    for op in ops {
+        device.submit(Stream::Compute, op).map_err(|error| error.to_string())?;
+    }
     device.synchronize().map_err(|error| error.to_string())?;
     let mut bytes = vec![0; case.bytes().len()];
     device.read(all, &mut bytes).expect("read");
@@ -131,8 +143,8 @@ fn run(device: &dyn Device, case: &Case, op: &Op) -> Result<Vec<u8>, String> {
 
 /// The first place where the bytes differ. Of a NaN in a written tensor of real numbers the payload is left to the device: it depends on
 /// the instruction set on CPUs, too.
-fn first_difference(op: &Op, expected: &[u8], got: &[u8]) -> Option<String> {
-    let written: Vec<Tensor> = op.operands().writes().collect();
+fn first_difference(ops: &[Op], expected: &[u8], got: &[u8]) -> Option<String> {
+    let written: Vec<Tensor> = ops.iter().flat_map(|op| op.operands().writes().collect::<Vec<_>>()).collect();
     let at = |bytes: &[u8], place: usize, size: usize| -> u64 {
         bytes[place..place + size].iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte))
     };
