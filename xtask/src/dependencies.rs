@@ -7,6 +7,7 @@
 pub const ALLOWED: &[(&str, &[&str])] = &[
     ("philox", &[]),
     ("sync", &[]),
+    ("files", &[]),
     ("mpi", &["sync"]),
     ("gpu", &[]),
     ("softgpu", &["sync", "gpu"]),
@@ -25,9 +26,9 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &["config", "device"]),
     ("record", &["mesh", "config", "device", "comm", "program", "model"]),
     ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),
-    ("data", &["philox", "config"]),
-    ("checkpoint", &["sync", "mesh", "config", "device"]),
-    ("interchange", &["mesh", "config", "checkpoint"]),
+    ("data", &["philox", "files", "config"]),
+    ("checkpoint", &["sync", "files", "mesh", "config", "device"]),
+    ("interchange", &["files", "mesh", "config", "checkpoint"]),
     (
         "train",
         &[
@@ -92,6 +93,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         "cli",
         &[
             "sync",
+            "files",
             "mpi",
             "mesh",
             "config",

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use files::{InputError, InputKind};
 use mesh::{CopyRun, Region};
 use sync::lock;
 
@@ -38,7 +39,8 @@ impl Checkpoint {
     /// A manifest that is damaged or of a later format, files that are missing or of another length.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
         let file = path.join(MANIFEST);
-        let bytes = fs::read(&file).map_err(|reason| CheckpointError::Read { path: file.clone(), reason })?;
+        let unreadable = |error: InputError| CheckpointError::Read { path: file.clone(), reason: error.into() };
+        let bytes = files::read(&file, InputKind::Manifest).map_err(unreadable)?;
         let manifest = Manifest::parse(&bytes).map_err(|error| match error {
             ManifestError::Malformed(reason) => CheckpointError::Manifest { path: file.clone(), reason },
             ManifestError::Newer(found) => CheckpointError::Newer { path: file.clone(), found, known: FORMAT },

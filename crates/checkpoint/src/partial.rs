@@ -4,6 +4,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use files::check_replaceable;
+
 use crate::disk::{reserve, sync_folder_of};
 use crate::error::FileError;
 use crate::lock::{Lock, try_lock};
@@ -27,9 +29,7 @@ impl Partial {
     /// A folder that cannot be written, a disk without room, another process that writes the same file.
     pub(crate) fn create(path: &Path, len_bytes: u64) -> Result<Partial, FileError> {
         let failed = |reason| FileError::Write { path: path.to_path_buf(), reason };
-        if path.is_dir() {
-            return Err(failed(io::ErrorKind::IsADirectory.into()));
-        }
+        check_replaceable(path).map_err(|error| failed(error.into()))?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let temporary = path.with_file_name(format!(".{name}.partial"));
         // What another process is writing is not cut off: the lock comes first.

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use config::Format;
+use files::InputKind;
 use mesh::{CopyRun, Region, copy_runs};
 use safetensors::tensor::Metadata;
 use sync::lock;
@@ -46,7 +47,7 @@ impl TensorReader {
     pub fn open(path: &Path) -> Result<TensorReader, FileError> {
         let unreadable = |reason| FileError::Read { path: path.to_path_buf(), reason };
         let malformed = |reason: String| FileError::Format { path: path.to_path_buf(), reason };
-        let mut file = File::open(path).map_err(unreadable)?;
+        let mut file = files::open(path, InputKind::Data).map_err(|error| unreadable(error.into()))?;
         let len_bytes = file.metadata().map_err(unreadable)?.len();
         let mut prefix = [0; 8];
         file.read_exact(&mut prefix).map_err(|_| malformed(format!("it has {len_bytes} bytes")))?;

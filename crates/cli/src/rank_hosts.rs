@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use cluster::Cluster;
+use files::{InputKind, read_text};
 use launcher::{Host, RankPlacement, launch, parse_host_list};
 use mesh::{Axis, AxisSet, Mesh, PlacementOrder, Rank};
 use train::Setup;
@@ -41,8 +42,7 @@ enum Arenas {
 /// A file that cannot be read or does not list hosts.
 pub fn read_hosts(path: &Path, default_processes: usize) -> Result<Vec<Host>, Failure> {
     let shown = path.display();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| Failure::Input(format!("--hosts {shown} cannot be read: {error}")))?;
+    let text = read_text(path, InputKind::Hosts).map_err(|error| Failure::Input(format!("--hosts {shown} {error}")))?;
     parse_host_list(&text, default_processes).map_err(|error| Failure::Input(format!("--hosts {shown}: {error}")))
 }
 

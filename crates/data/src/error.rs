@@ -34,6 +34,14 @@ pub enum DataError {
         /// First byte that is not.
         offset: usize,
     },
+    /// A file in another format than text.
+    #[error("{} is {format}; decompress or convert it first, or leave it out", .path.display())]
+    OtherFormat {
+        /// The file.
+        path: PathBuf,
+        /// The format.
+        format: &'static str,
+    },
     /// A line of JSON lines is no object with a text.
     #[error("{}:{line} (byte {offset}) {problem}; each line is an object such as {example}", .path.display())]
     NotJsonLine {

@@ -1,7 +1,6 @@
 //! A file as a slice of bytes, read by the system as it is touched.
 #![allow(unsafe_code)]
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 
@@ -18,11 +17,8 @@ impl MemoryMap {
     /// # Errors
     /// What the system says, also of what is no ordinary file.
     pub fn open(path: &Path) -> io::Result<MemoryMap> {
-        let file = File::open(path)?;
+        let file = files::open(path, files::InputKind::Data)?;
         let metadata = file.metadata()?;
-        if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not an ordinary file"));
-        }
         if metadata.len() == 0 {
             return Ok(MemoryMap { map: None });
         }

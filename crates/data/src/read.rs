@@ -3,6 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use files::{InputError, InputKind};
+
 use crate::corpus::Document;
 use crate::error::DataError;
 use crate::json_lines;
@@ -41,9 +43,12 @@ pub fn read(path: &Path) -> Result<Vec<Document>, DataError> {
 /// # Errors
 /// A file that cannot be read, or is not UTF-8.
 pub(crate) fn text_file(path: &Path) -> Result<String, DataError> {
-    let bytes = fs::read(path).map_err(|reason| DataError::Unreadable { path: path.to_path_buf(), reason })?;
-    String::from_utf8(bytes)
-        .map_err(|error| DataError::NotUtf8 { path: path.to_path_buf(), offset: error.utf8_error().valid_up_to() })
+    let unreadable = |error: InputError| DataError::Unreadable { path: path.to_path_buf(), reason: error.into() };
+    let bytes = files::read(path, InputKind::Text).map_err(unreadable)?;
+    String::from_utf8(bytes).map_err(|error| match files::format_of(error.as_bytes()) {
+        Some(format) => DataError::OtherFormat { path: path.to_path_buf(), format },
+        None => DataError::NotUtf8 { path: path.to_path_buf(), offset: error.utf8_error().valid_up_to() },
+    })
 }
 
 fn ends_with_one_of(file: &Path, endings: &[&str]) -> bool {

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use config::TokenizerSpec;
+use files::{InputError, InputKind, read_text};
 use serde::Deserialize;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
@@ -85,8 +86,8 @@ impl Tokenizer {
     /// # Errors
     /// A file that cannot be read or is no tokenizer.
     pub fn open(path: &Path) -> Result<Tokenizer, DataError> {
-        let text =
-            fs::read_to_string(path).map_err(|reason| DataError::Unreadable { path: path.to_path_buf(), reason })?;
+        let unreadable = |error: InputError| DataError::Unreadable { path: path.to_path_buf(), reason: error.into() };
+        let text = read_text(path, InputKind::Tokenizer).map_err(unreadable)?;
         Tokenizer::from_description(&text, path.display().to_string())
     }
 
@@ -119,10 +120,8 @@ impl Tokenizer {
     /// # Errors
     /// A file that cannot be written.
     pub fn save_as(&self, path: &Path) -> Result<(), DataError> {
-        // What had the name before is there until this is whole.
-        let partial = path.with_extension("partial");
-        let written = fs::write(&partial, self.description()?).and_then(|()| fs::rename(&partial, path));
-        written.map_err(|reason| DataError::Unwritable { path: path.to_path_buf(), reason })
+        files::replace(path, self.description()?)
+            .map_err(|reason| DataError::Unwritable { path: path.to_path_buf(), reason })
     }
 
     /// The tokenizer of which `description` is what [`Tokenizer::description`] said.

@@ -103,7 +103,7 @@ pub trait Gpu: Send + Sync {
     /// An address that was not returned.
     fn free(&self, pointer: DevicePointer) -> Result<(), DriverError>;
 
-    /// Allocates memory of the host that copies to and from this GPU run beside other work.
+    /// Allocates memory of the host from which copies to and from this GPU overlap with other work.
     ///
     /// # Errors
     /// [`crate::DriverErrorKind::OutOfMemory`].
@@ -157,8 +157,13 @@ pub trait Gpu: Send + Sync {
     ///
     /// # Errors
     /// A range that is not allocated.
-    fn copy(&self, stream: StreamHandle, to: DevicePointer, from: DevicePointer, bytes: usize)
-    -> Result<(), DriverError>;
+    fn copy(
+        &self,
+        stream: StreamHandle,
+        to: DevicePointer,
+        from: DevicePointer,
+        bytes: usize,
+    ) -> Result<(), DriverError>;
 
     /// Sets `bytes` to `value`, as work of `stream`.
     ///

@@ -32,6 +32,6 @@ pub struct FunctionHandle(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GraphHandle(pub u64);
 
-/// Memory of the host that a GPU reads and writes while the host goes on.
+/// Memory of the host that a GPU reads and writes while the host continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PinnedHandle(pub u64);

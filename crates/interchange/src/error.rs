@@ -54,6 +54,9 @@ pub enum InterchangeError {
         /// The file.
         file: String,
     },
+    /// An index that names a file outside of its folder.
+    #[error("{INDEX}: {0}", INDEX = crate::folder::INDEX)]
+    Outside(#[from] files::PathError),
     /// The folder lacks a tensor.
     #[error("{}: there is no tensor {tensor}, which {parameter} is read from", .folder.display())]
     Missing {

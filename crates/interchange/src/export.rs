@@ -89,7 +89,7 @@ pub fn export<E: From<InterchangeError>>(
     map.extend(config_json::write(family, model));
     map.insert("torch_dtype".into(), config_json::dtype(stored).into());
     let text = format!("{:#}\n", Value::Object(map));
-    std::fs::write(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })?;
+    files::replace(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })?;
     Ok(family)
 }
 

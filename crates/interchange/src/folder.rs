@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use checkpoint::TensorReader;
 use config::{ModelSpec, ParamSpec, Unit, all_params, params};
+use files::{InputError, InputKind, read_text};
 use mesh::{CopyRun, Region, copy_runs};
 use serde_json::{Map, Value};
 
@@ -26,7 +27,7 @@ fn shard_file(shard: usize) -> String {
 }
 
 /// The file of each tensor, where there are several.
-const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
 /// What older folders have in place of [`TENSORS`] and [`INDEX`].
 const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
@@ -62,7 +63,7 @@ impl HuggingFaceFolder {
         for names in files_of_shards(path)? {
             let mut tensors = BTreeMap::new();
             for name in names {
-                let file = TensorReader::open(&path.join(name))?;
+                let file = TensorReader::open(&files::within(path, &name)?)?;
                 let entry = |name: &str| (family.short_name(name).to_string(), (files.len(), name.to_string()));
                 tensors.extend(file.names().map(entry));
                 files.push(file);
@@ -261,8 +262,8 @@ fn files_of(path: &Path) -> Result<BTreeSet<String>, InterchangeError> {
 }
 
 pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, InterchangeError> {
-    let text =
-        std::fs::read_to_string(path).map_err(|reason| InterchangeError::Read { path: path.to_path_buf(), reason })?;
+    let unreadable = |error: InputError| InterchangeError::Read { path: path.to_path_buf(), reason: error.into() };
+    let text = read_text(path, InputKind::ModelDescription).map_err(unreadable)?;
     serde_json::from_str(&text)
         .map_err(|error| InterchangeError::Json { path: path.to_path_buf(), reason: error.to_string() })
 }

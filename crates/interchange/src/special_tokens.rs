@@ -37,5 +37,5 @@ pub fn keep(from: &Path, to: &Path) -> Result<(), InterchangeError> {
         return Ok(());
     }
     let text = format!("{:#}\n", Value::Object(tokens));
-    std::fs::write(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })
+    files::replace(&file, text).map_err(|reason| InterchangeError::Write { path: file, reason })
 }

@@ -1,6 +1,8 @@
 //! A GPU in software. It runs the PTX that NVIDIA's compiler makes, lane by lane, and checks what hardware does not.
 
+mod checks;
 mod code;
+mod counters;
 mod driver;
 mod execute;
 mod memory;
@@ -11,6 +13,8 @@ mod soft_gpu;
 mod state;
 mod streams;
 
+pub use checks::{AccessRanges, Check, Checks};
+pub use counters::Counters;
 pub use driver::SoftDriver;
 pub use settings::Settings;
 pub use soft_gpu::SoftGpu;

@@ -34,7 +34,7 @@ pub fn load(text: &str, global: &mut Global) -> Result<LoadedModule, PtxError> {
     }
     let mut allocations = Vec::new();
     for variable in global_variables(&module) {
-        let start = global.allocate(variable.bytes, variable.space == Space::Const);
+        let start = global.allocate_variable(variable.bytes, variable.space);
         symbols.insert(&variable.name, Place { space: variable.space, address: start });
         allocations.push(start);
     }

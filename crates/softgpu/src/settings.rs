@@ -2,6 +2,8 @@
 
 use gpu::{Capability, DeviceFacts};
 
+use crate::checks::Checks;
+
 /// The card that the GPU pretends to be, and what it checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -19,6 +21,8 @@ pub struct Settings {
     pub max_warp_instructions: u64,
     /// Work that may wait before some is run.
     pub max_backlog: usize,
+    /// What launches are checked for.
+    pub checks: Checks,
 }
 
 impl Default for Settings {
@@ -31,6 +35,7 @@ impl Default for Settings {
             seed: 0,
             max_warp_instructions: 10_000_000_000,
             max_backlog: 4096,
+            checks: Checks::default(),
         }
     }
 }

@@ -7,6 +7,8 @@ use gpu::{
     FunctionHandle, Gpu, GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
 };
 
+use crate::checks::AccessRanges;
+use crate::counters::Counters;
 use crate::modules::{load, parameters};
 use crate::settings::Settings;
 use crate::state::{Function, State, invalid};
@@ -32,6 +34,16 @@ impl SoftGpu {
     pub fn new(ordinal: usize, settings: Settings) -> SoftGpu {
         let state = Mutex::new(State::new(&settings));
         SoftGpu { facts: settings.facts(ordinal), settings, state }
+    }
+
+    /// Declares the memory that the next launch on `stream` may read and write; an access elsewhere is a fault.
+    pub fn expect_access(&self, stream: StreamHandle, ranges: AccessRanges) {
+        sync::lock(&self.state).expected.insert(stream, ranges);
+    }
+
+    /// The instructions that have run so far.
+    pub fn counters(&self) -> Counters {
+        sync::lock(&self.state).counters.clone()
     }
 
     fn submit(&self, call: &'static str, stream: StreamHandle, work: Work) -> Result<(), DriverError> {
@@ -123,7 +135,7 @@ impl Gpu for SoftGpu {
             let text = format!("{bytes} bytes; {free} of {} are free", self.settings.memory_bytes);
             return Err(DriverError { call: "allocate", kind: DriverErrorKind::OutOfMemory, text });
         }
-        Ok(DevicePointer(state.global.allocate(bytes, false)))
+        Ok(DevicePointer(state.global.allocate(bytes)))
     }
 
     fn free(&self, pointer: DevicePointer) -> Result<(), DriverError> {
@@ -246,6 +258,7 @@ impl Gpu for SoftGpu {
                 return Err(invalid("synchronize", format!("stream {} is being captured", stream.0)));
             }
             if state.queue("synchronize", stream)?.is_empty() || state.failure.is_some() {
+                state.host_saw_stream(stream);
                 return state.check("synchronize");
             }
             if !state.run_any() {
@@ -261,7 +274,11 @@ impl Gpu for SoftGpu {
             state.run_any();
         }
         state.check("has_ended")?;
-        Ok(state.queue("has_ended", stream)?.is_empty())
+        let has_ended = state.queue("has_ended", stream)?.is_empty();
+        if has_ended {
+            state.host_saw_stream(stream);
+        }
+        Ok(has_ended)
     }
 
     fn create_event(&self) -> Result<EventHandle, DriverError> {
@@ -318,8 +335,13 @@ impl Gpu for SoftGpu {
             state.run_any();
         }
         state.check("is_reached")?;
-        match state.events.get(&event) {
-            Some(point) => Ok(point.is_none_or(|point| state.points.reached(point).is_some())),
+        match state.events.get(&event).copied() {
+            Some(None) => Ok(true),
+            Some(Some(point)) => {
+                let is_reached = state.points.reached(point).is_some();
+                state.host_saw_point(point);
+                Ok(is_reached)
+            }
             None => Err(invalid("is_reached", format!("event {} does not exist", event.0))),
         }
     }
@@ -423,7 +445,8 @@ impl Gpu for SoftGpu {
         let function = function.ok_or_else(|| invalid("launch", "the kernel does not exist"))?;
         self.check_shape(&function, shape)?;
         let parameters = parameters(&function.kernel, arguments.values()).map_err(|text| invalid("launch", text))?;
-        let work = LaunchWork { kernel: function.kernel, shape, parameters };
+        let ranges = sync::lock(&self.state).expected.remove(&stream);
+        let work = LaunchWork { kernel: function.kernel, shape, parameters, ranges };
         self.submit("launch", stream, Work::Launch(Arc::new(work)))
     }
 
@@ -457,7 +480,7 @@ impl Gpu for SoftGpu {
             return Err(invalid("launch_graph", format!("graph {} does not exist", graph.0)));
         };
         let has_ended = vec![false; graph.len()];
-        state.queue("launch_graph", stream)?.push(Item::Graph(graph, has_ended));
+        state.push("launch_graph", stream, Item::Graph(graph, has_ended))?;
         self.hold_backlog(&mut state);
         Ok(())
     }

@@ -4,15 +4,20 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use gpu::{
-    DriverError, DriverErrorKind, EventHandle, FunctionHandle, GraphHandle, ModuleHandle, PinnedHandle, StreamHandle,
+    DevicePointer, DriverError, DriverErrorKind, EventHandle, FunctionHandle, GraphHandle, ModuleHandle, PinnedHandle,
+    StreamHandle,
 };
 
+use crate::checks::{AccessRanges, Check, Checks};
 use crate::code::Kernel;
-use crate::execute::{Fault, FaultKind, Launch, Limits, run};
+use crate::counters::Counters;
+use crate::execute::{Fault, FaultKind, Launch, Limits, Rule, run, touch_range};
 use crate::memory::global::Global;
 use crate::modules::LoadedModule;
 use crate::settings::Settings;
-use crate::streams::{Capture, Graph, Item, Point, Points, Queue, Random, Ready, Work};
+use crate::streams::{
+    Capture, Clocks, Entry, Graph, Item, LaunchWork, Point, Points, Queue, Random, Ready, Work, WorkOrder,
+};
 
 /// All that a GPU holds.
 #[derive(Debug)]
@@ -33,10 +38,18 @@ pub struct State {
     pub points: Points,
     /// Graphs.
     pub graphs: HashMap<GraphHandle, Arc<Graph>>,
+    /// The memory that the next launch of a stream may use.
+    pub expected: HashMap<StreamHandle, AccessRanges>,
     /// Captures.
     pub captures: Vec<Capture>,
     /// The first failure, which every later call returns.
     pub failure: Option<DriverError>,
+    /// Which work comes before which.
+    clocks: Clocks,
+    /// Instructions that have run.
+    pub counters: Counters,
+    checks: Checks,
+    rule: Rule,
     random: Random,
     limits: Limits,
     next_handle: u64,
@@ -65,8 +78,13 @@ impl State {
             events: HashMap::new(),
             points: Points::default(),
             graphs: HashMap::new(),
+            expected: HashMap::new(),
             captures: vec![],
             failure: None,
+            clocks: Clocks::default(),
+            counters: Counters::default(),
+            checks: settings.checks.clone(),
+            rule: Rule::of(settings.capability.major),
             random: Random::new(settings.seed),
             limits: Limits { warp_instructions: settings.max_warp_instructions },
             next_handle: 1,
@@ -94,17 +112,32 @@ impl State {
             self.streams.iter().filter(|(_, queue)| queue.is_ready(points)).map(|(stream, _)| *stream).collect();
         let Some(stream) = ready.get(self.random.below(ready.len())) else { return false };
         let Some(queue) = self.streams.get_mut(stream) else { return false };
+        let stream = *stream;
         match queue.take(&self.points, &mut self.random) {
-            Ready::Work(work) => {
+            Ready::Work(work, host) => {
+                self.clocks.wait(stream, &host);
                 // After a failure nothing runs any more, but streams become empty.
                 if self.failure.is_none() || matches!(work, Work::Record(_)) {
-                    if let Err(failure) = self.run_work(work) {
+                    if let Err(failure) = self.run_work(stream, work) {
                         self.failure.get_or_insert(failure);
                     }
                 }
                 true
             }
             Ready::Waits | Ready::Empty => true,
+        }
+    }
+
+    /// The host has seen that all work of a stream has ended.
+    pub fn host_saw_stream(&mut self, stream: StreamHandle) {
+        let clock = self.clocks.of(stream);
+        self.clocks.host_waits(&clock);
+    }
+
+    /// The host has seen that a point is reached.
+    pub fn host_saw_point(&mut self, point: Point) {
+        if let Some(clock) = self.points.clock(point) {
+            self.clocks.host_waits(clock);
         }
     }
 
@@ -120,7 +153,13 @@ impl State {
             capture.add(stream, work);
             return Ok(());
         }
-        self.queue(call, stream)?.push(Item::Work(work));
+        self.push(call, stream, Item::Work(work))
+    }
+
+    /// Adds an item to the queue of a stream.
+    pub fn push(&mut self, call: &'static str, stream: StreamHandle, item: Item) -> Result<(), DriverError> {
+        let host = self.clocks.host();
+        self.queue(call, stream)?.push(Entry { item, host });
         Ok(())
     }
 
@@ -129,46 +168,81 @@ impl State {
         self.streams.get_mut(&stream).ok_or_else(|| invalid(call, format!("stream {} does not exist", stream.0)))
     }
 
-    fn run_work(&mut self, work: Work) -> Result<(), DriverError> {
+    fn run_work(&mut self, stream: StreamHandle, work: Work) -> Result<(), DriverError> {
         match work {
             Work::Record(point) => {
-                self.points.reach(point);
-                Ok(())
+                self.points.reach(point, self.clocks.of(stream));
+                return Ok(());
             }
-            Work::Wait(_) => Ok(()),
-            Work::Launch(launch) => {
-                let launch = Launch {
-                    kernel: &launch.kernel,
-                    shape: launch.shape,
-                    parameters: launch.parameters.clone(),
-                    limits: self.limits,
-                };
-                run(&launch, &mut self.global).map_err(|fault| failed(&fault))
+            Work::Wait(point) => {
+                if let Some(clock) = self.points.clock(point) {
+                    self.clocks.wait(stream, clock);
+                }
+                return Ok(());
             }
+            Work::Launch(_) | Work::Upload { .. } | Work::Download { .. } | Work::Copy { .. } | Work::Fill { .. } => {}
+        }
+        let order = self.clocks.begin(stream);
+        match work {
+            Work::Launch(launch) => self.run_launch(&launch, &order),
             Work::Upload { to, pinned, offset_bytes, bytes } => {
+                self.touch("upload", to, bytes, &order, true)?;
                 let from = self.pinned.get(&pinned).and_then(|pinned| pinned.get(offset_bytes..offset_bytes + bytes));
-                let to = self.global.range_mut(to.0, bytes);
-                copy_range("upload", from, to)
+                copy_range("upload", from, self.global.range_mut(to.0, bytes))
             }
             Work::Download { pinned, offset_bytes, from, bytes } => {
-                let from = self.global.range(from.0, bytes);
-                let to =
-                    self.pinned.get_mut(&pinned).and_then(|pinned| pinned.get_mut(offset_bytes..offset_bytes + bytes));
-                copy_range("download", from, to)
+                self.touch("download", from, bytes, &order, false)?;
+                let to = self.pinned.get_mut(&pinned).and_then(|to| to.get_mut(offset_bytes..offset_bytes + bytes));
+                copy_range("download", self.global.range(from.0, bytes), to)
             }
             Work::Copy { to, from, bytes } => {
+                self.touch("copy", from, bytes, &order, false)?;
+                self.touch("copy", to, bytes, &order, true)?;
                 let from = self.global.range(from.0, bytes).map(<[u8]>::to_vec);
-                let to = self.global.range_mut(to.0, bytes);
-                copy_range("copy", from.as_deref(), to)
+                copy_range("copy", from.as_deref(), self.global.range_mut(to.0, bytes))
             }
-            Work::Fill { to, value, bytes } => match self.global.range_mut(to.0, bytes) {
-                Some(range) => {
-                    range.fill(value);
-                    Ok(())
-                }
-                None => Err(invalid("fill", "memory was freed before its work had ended")),
-            },
+            Work::Fill { to, value, bytes } => {
+                self.touch("fill", to, bytes, &order, true)?;
+                copy_range("fill", Some(&vec![value; bytes]), self.global.range_mut(to.0, bytes))
+            }
+            Work::Record(_) | Work::Wait(_) => Ok(()),
         }
+    }
+
+    fn run_launch(&mut self, work: &LaunchWork, order: &WorkOrder) -> Result<(), DriverError> {
+        let launch = Launch {
+            kernel: &work.kernel,
+            shape: work.shape,
+            parameters: work.parameters.clone(),
+            limits: self.limits,
+            checks: &self.checks,
+            ranges: work.ranges.as_ref(),
+            order,
+            rule: self.rule,
+        };
+        let counts = run(&launch, &mut self.global).map_err(|fault| failed(&fault))?;
+        self.counters.add(&work.kernel, &counts);
+        Ok(())
+    }
+
+    /// Checks that copies and fills have an order with other streams.
+    fn touch(
+        &mut self,
+        call: &'static str,
+        pointer: DevicePointer,
+        bytes: usize,
+        order: &WorkOrder,
+        is_write: bool,
+    ) -> Result<(), DriverError> {
+        if self.checks.global == Check::Off {
+            return Ok(());
+        }
+        touch_range(&mut self.global, pointer.0, bytes, order, is_write).map_err(|other| {
+            let verb = if is_write { "written" } else { "read" };
+            let other = other.map_or("another stream".into(), |other| format!("stream {other}"));
+            let text = format!("{bytes} bytes at {:#x} are {verb} without an order with work of {other}", pointer.0);
+            DriverError { call, kind: DriverErrorKind::KernelFault, text }
+        })
     }
 }
 

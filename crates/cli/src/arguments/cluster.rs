@@ -18,6 +18,13 @@ pub struct RunClusterArguments {
     pub software: Option<String>,
 }
 
+impl RunClusterArguments {
+    /// Files that the arguments name, which an output must not replace. Built-in names are not files.
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        self.cluster.iter().chain(&self.software).map(PathBuf::from).collect()
+    }
+}
+
 /// Which cluster is meant.
 #[derive(Debug, Args)]
 pub struct ClusterArguments {

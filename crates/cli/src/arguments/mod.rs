@@ -130,6 +130,13 @@ pub struct RunArguments {
     pub data: Option<PathBuf>,
 }
 
+impl RunArguments {
+    /// Files that the arguments name, which an output must not replace.
+    pub fn inputs(&self) -> Vec<PathBuf> {
+        self.file.iter().chain(&self.data).cloned().collect()
+    }
+}
+
 /// Arguments of `train`.
 #[derive(Debug, Args)]
 pub struct TrainArguments {

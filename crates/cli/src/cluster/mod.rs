@@ -3,7 +3,7 @@
 pub mod profile;
 pub mod validate;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cluster::{Cluster, Constant};
 use plan::machine::measure;
@@ -30,7 +30,7 @@ pub fn run(command: &ClusterCommand) -> Result<(), Failure> {
 
 /// Measures, writes the profile and says what it says.
 fn measure_machine(arguments: &MeasureArguments) -> Result<(), Failure> {
-    let out = OutputFile::promised("--out", &arguments.out)?;
+    let out = OutputFile::promised("--out", &arguments.out, &[])?;
     let mut measured = measure().map_err(|error| Failure::Work(error.to_string()))?;
     if let Some(limit) = memory_limit() {
         measured.accelerator.memory_gb = limit.bytes as f64 / measured.node.accelerators as f64 * 1e-9;
@@ -59,7 +59,10 @@ fn measure_machine(arguments: &MeasureArguments) -> Result<(), Failure> {
 
 /// Fits constants and writes the profile.
 fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
-    let out = OutputFile::promised("--out", &arguments.out)?;
+    let trainer = arguments.software.iter().map(PathBuf::from);
+    let inputs: Vec<PathBuf> =
+        [arguments.table.clone(), arguments.base.clone().into()].into_iter().chain(trainer).collect();
+    let out = OutputFile::promised("--out", &arguments.out, &inputs)?;
     let base = profile(&arguments.base)?;
     let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;

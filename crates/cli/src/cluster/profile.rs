@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use cluster::{Cluster, Software, named, names};
+use files::{InputKind, read_text};
 
 use crate::arguments::RunArguments;
 use crate::arguments::cluster::RunClusterArguments;
@@ -34,8 +35,8 @@ pub fn of_run(run: &RunArguments, arguments: &RunClusterArguments) -> Result<(Cl
 pub fn profile(name: &str) -> Result<Cluster, Failure> {
     let text = match named(name) {
         Some(text) => text.to_string(),
-        None if Path::new(name).exists() => std::fs::read_to_string(name)
-            .map_err(|error| Failure::Input(format!("--cluster {name} cannot be read: {error}")))?,
+        None if Path::new(name).exists() => read_text(Path::new(name), InputKind::Profile)
+            .map_err(|error| Failure::Input(format!("--cluster {name} {error}")))?,
         None => {
             let known: Vec<&str> = names().collect();
             return Err(Failure::Input(format!(
@@ -67,7 +68,7 @@ pub fn software(asked: Option<&str>, name: &str, cluster: &Cluster) -> Result<Op
         Some(trainer) => match Software::named(trainer) {
             Some(text) => text.to_string(),
             None if Path::new(trainer).exists() => {
-                std::fs::read_to_string(trainer).map_err(|error| refused(format!("cannot be read: {error}")))?
+                read_text(Path::new(trainer), InputKind::Profile).map_err(|error| refused(error.to_string()))?
             }
             None => {
                 let known = Software::names().collect::<Vec<_>>().join(", ");

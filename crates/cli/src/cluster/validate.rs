@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use cluster::Software;
+use files::{InputKind, read_text};
 use plan::{Errors, Filter, Fits, MeasuredRun, PreparedRun, Ranking, Report, Scored, Table, TableError};
 use serde::Serialize;
 
@@ -21,7 +22,8 @@ use crate::screen::output_file::OutputFile;
 /// # Errors
 /// A table or profile that cannot be used.
 pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
-    let file = OutputFile::promised_if("--predictions", arguments.predictions.as_deref())?;
+    let inputs = [arguments.table.clone(), arguments.cluster.cluster.clone().into()];
+    let file = OutputFile::promised_if("--predictions", arguments.predictions.as_deref(), &inputs)?;
     let cluster = profile(&arguments.cluster.cluster)?;
     let asked = arguments.cluster.software.as_deref();
     let software = software(asked, &arguments.cluster.cluster, &cluster)?;
@@ -57,8 +59,7 @@ impl Runs {
     /// A table that cannot be read, a choice of rows that is none, a cell that cannot be used, and no row that can be planned.
     pub fn read(path: &Path, rows: &RowsArguments, software: Option<&Software>) -> Result<Runs, Failure> {
         let name = path.display().to_string();
-        let text =
-            std::fs::read_to_string(path).map_err(|error| Failure::Input(format!("{name} cannot be read: {error}")))?;
+        let text = read_text(path, InputKind::Table).map_err(|error| Failure::Input(format!("{name} {error}")))?;
         let table = Table::read(&name, &text).map_err(|error| Failure::Input(error.to_string()))?;
         table.check_measured(&name).map_err(|error| Failure::Input(error.to_string()))?;
         let filter = filter(rows, &name, &table)?;

@@ -10,7 +10,7 @@ use data::{Corpus, DataError, Dataset, TokenFile, TokenFileWriter, Tokenizer};
 use crate::failure::Failure;
 use crate::screen::figures::counted;
 use crate::screen::output::print;
-use crate::screen::output_file::OutputFile;
+use crate::screen::output_file::data_file;
 
 /// What to do with text.
 #[derive(Debug, Subcommand)]
@@ -21,7 +21,7 @@ pub enum DataCommand {
 }
 
 /// Arguments of `tokenize`.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub struct TokenizeArguments {
     /// UTF-8 text files, JSON lines with a field "text", folders of them, token files, or *.idx of Megatron-LM
     #[arg(required = true, value_name = "IN")]
@@ -63,7 +63,11 @@ fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
         }
     };
     // Training a tokenizer may take minutes.
-    OutputFile::promised("--out", &arguments.out)?;
+    let tokenizer = arguments.tokenizer.iter().map(PathBuf::from);
+    let inputs: Vec<PathBuf> = arguments.inputs.iter().cloned().chain(tokenizer).collect();
+    // Written in parts, under another name first.
+    let out = data_file("--out", &arguments.out, &inputs)?;
+    let arguments = &TokenizeArguments { out, ..arguments.clone() };
     let dataset = Dataset::open(&data_spec(arguments)?).map_err(failure)?;
     let written = match format {
         Format::TokenFile => write_token_file(arguments, &dataset),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use config::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::TOKENIZER_FILE;
+use files::same_file;
 use interchange::{InterchangeError, export, special_tokens};
 use mesh::Region;
 use train::{TensorSink, TensorSource};
@@ -67,6 +68,7 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
         return Err(Failure::Input(reason));
     }
     let source = RunSource::open(from, &[], &[])?;
+    refuse_own_folder(&source.files(), from, &arguments.out)?;
     let mut config = source.config.clone();
     config.run.folder = arguments.out.clone();
     let folder = RunFolder::open(&config.run, WayOut::OtherFolder)?;
@@ -90,6 +92,7 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
 /// A run that cannot be read, a model that no class of the library has, or a folder that cannot be written.
 pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     let (source, out) = (RunSource::open(&arguments.from, &[], &[])?, &arguments.out);
+    refuse_own_folder(&source.files(), &arguments.from, out)?;
     let created = std::fs::create_dir_all(out);
     created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;
     let (model, tokens) = (&source.config.model, special_tokens::read(&source.folder)?);
@@ -98,6 +101,20 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     })?;
     copy_tokenizer(&source.folder, out)?;
     tell(&format!("written {}: {} in config.json and model.safetensors\n", out.display(), family.class()));
+    Ok(())
+}
+
+/// An output must not replace what is read.
+fn refuse_own_folder(files: &[PathBuf], from: &Path, out: &Path) -> Result<(), Failure> {
+    let is_read = |folder: &Path| files.iter().filter_map(|file| file.parent()).any(|parent| same_file(parent, folder));
+    if same_file(from, out) || is_read(out) {
+        let reason = format!(
+            "--out {} is the folder of {}, which this command reads; name another folder",
+            out.display(),
+            from.display()
+        );
+        return Err(Failure::Input(reason));
+    }
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! `pleach forward`: logits, loss and gradients of given sequences, for other programs to compare with.
 
+use std::path::Path;
+
 use checkpoint::{TensorEntry, TensorWriter};
 use config::{ModelSpec, ParamSpec, RunConfig, Unit, params};
 use mesh::Region;
@@ -17,6 +19,7 @@ use crate::run::interrupt;
 use crate::run::other_process::Silent;
 use crate::run::process_ranks::ProcessRanks;
 use crate::screen::output::tell;
+use crate::screen::output_file::data_file;
 
 /// Computes and writes.
 ///
@@ -29,13 +32,15 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     let model = &source.config.model;
     let fits = sequences.check(model);
     fits.map_err(|reason| Failure::Input(format!("{}: {reason}", arguments.tokens.display())))?;
+    let inputs = [vec![arguments.tokens.clone()], source.files()].concat();
+    let out = data_file("--out", &arguments.out, &inputs)?;
     let programs = Programs::new(&source.config, arguments)?;
     let command = format!("forward{}", if arguments.grads { " with gradients" } else { "" });
     let mut meeting = Meeting { programs: programs.fingerprints(), ..source.meeting(command)? };
     meeting.inputs.insert(format!("file {}", arguments.tokens.display()), file_hash(&arguments.tokens)?);
     let written = together(&meeting, |company| {
         let computing = Computing { source: &source, sequences: &sequences, programs: &programs, company };
-        match company.once("the file of results", || Results::create(arguments, model, &sequences))? {
+        match company.once("the file of results", || Results::create(&out, arguments, model, &sequences))? {
             Part::First(results) => {
                 let to = Destinations { logits: Some(&results), gradients: Some(&results), ..Destinations::default() };
                 let loss = receive_while(company, model, to, || computing.compute(&results, &results))?;
@@ -147,7 +152,12 @@ struct Results {
 }
 
 impl Results {
-    fn create(arguments: &ForwardArguments, model: &ModelSpec, sequences: &Sequences) -> Result<Results, Failure> {
+    fn create(
+        out: &Path,
+        arguments: &ForwardArguments,
+        model: &ModelSpec,
+        sequences: &Sequences,
+    ) -> Result<Results, Failure> {
         let entry = |name: String, shape: Vec<usize>| TensorEntry { name, shape };
         let sizes = [sequences.len(), sequences.sequence_length(), model.vocabulary];
         let mut entries = vec![entry("logits".into(), sizes.to_vec()), entry("loss".into(), vec![1])];
@@ -156,8 +166,7 @@ impl Results {
             let all = units.flat_map(|unit| params(model, unit));
             entries.extend(all.map(|param| entry(gradient_name(&param), param.shape)));
         }
-        let writer =
-            TensorWriter::create(&arguments.out, &entries).map_err(|error| Failure::Input(error.to_string()))?;
+        let writer = TensorWriter::create(out, &entries).map_err(|error| Failure::Input(error.to_string()))?;
         Ok(Results { writer, vocabulary: model.vocabulary })
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use config::{DataSpec, Files, GivenWeights, Location, RunConfig};
+use files::{InputKind, read_text};
 
 use crate::arguments::RunArguments;
 use crate::check::verdict::{self, Planned, Verdict};
@@ -82,9 +83,9 @@ fn written(file: Option<&Path>) -> Result<(String, String), Failure> {
     if path.is_dir() {
         return Err(Failure::Input(format!("{name} is a folder; use {name}/run.toml if it is the folder of a run")));
     }
-    match std::fs::read_to_string(path) {
+    match read_text(path, InputKind::RunFile) {
         Ok(text) => Ok((name, text)),
-        Err(error) => Err(Failure::Input(format!("{name} cannot be read: {error}"))),
+        Err(error) => Err(Failure::Input(format!("{name} {error}"))),
     }
 }
 
@@ -106,6 +107,7 @@ impl Files for Disk {
     }
 
     fn text(&self, path: &Path) -> Result<String, String> {
-        std::fs::read_to_string(path).map_err(|error| error.to_string())
+        // The caller says that it cannot be read.
+        read_text(path, InputKind::Schedule).map_err(|error| std::io::Error::from(error).to_string())
     }
 }

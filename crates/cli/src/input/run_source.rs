@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader};
 use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
+use files::{InputKind, read_text};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
 use rendezvous::TextHash;
@@ -144,6 +145,23 @@ impl RunSource {
         }
     }
 
+    /// All files that a command reads of it, which an output must not replace.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let named = ["run.toml", TOKENIZER_FILE, BYTES_FILE].map(|name| self.folder.join(name));
+        let weights: Vec<PathBuf> = match &self.weights {
+            Weights::File(file) => vec![file.path().to_path_buf()],
+            Weights::Checkpoint(checkpoint) => {
+                let pieces = checkpoint.manifest().files.iter().map(|file| checkpoint.path().join(&file.name));
+                pieces.chain([checkpoint.path().join(MANIFEST)]).collect()
+            }
+            Weights::HuggingFace(folder) => {
+                let described = self.folder.join(interchange::folder::CONFIG);
+                folder.weight_files().map(Path::to_path_buf).chain([described]).collect()
+            }
+        };
+        weights.into_iter().chain(named).collect()
+    }
+
     /// How the run's text became tokens.
     ///
     /// # Errors
@@ -194,9 +212,9 @@ fn run_file(folder: &Path) -> Result<(String, String), Failure> {
         return Ok((format!("the run of {}", folder.display()), hugging_face::run_file(&model, folder)));
     }
     let name = folder.join("run.toml").display().to_string();
-    let text = std::fs::read_to_string(&name).map_err(|error| {
+    let text = read_text(Path::new(&name), InputKind::RunFile).map_err(|error| {
         let hint = "this has to be the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors";
-        Failure::Input(format!("{name} cannot be read: {error}; {hint}"))
+        Failure::Input(format!("{name} {error}; {hint}"))
     })?;
     Ok((name, text))
 }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use config::{IGNORED_LABEL, ModelSpec};
+use files::{InputKind, read_text};
 use serde::Deserialize;
 use train::{SequenceBuffers, TokenSource};
 
@@ -45,7 +46,7 @@ impl Sequences {
     /// A file that cannot be read, and the first thing in it that does not fit, with its place.
     pub fn read(path: &Path) -> Result<Sequences, String> {
         let name = path.display();
-        let text = std::fs::read_to_string(path).map_err(|error| format!("{name} cannot be read: {error}"))?;
+        let text = read_text(path, InputKind::Sequences).map_err(|error| format!("{name} {error}"))?;
         Sequences::parse(&text).map_err(|reason| format!("{name}: {reason}"))
     }
 

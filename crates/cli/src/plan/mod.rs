@@ -22,7 +22,8 @@ use crate::screen::output_file::OutputFile;
 /// # Errors
 /// A run or a profile that cannot be used, and a run that fits nowhere; as JSON it is printed as well.
 pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
-    let file = OutputFile::promised_if("--write", arguments.write.as_deref())?;
+    let inputs = [arguments.run.inputs(), arguments.cluster.inputs()].concat();
+    let file = OutputFile::promised_if("--write", arguments.write.as_deref(), &inputs)?;
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
     let memory_gb = arguments.max_memory.unwrap_or(cluster.accelerator.memory_gb);

@@ -8,6 +8,7 @@ use train::{Engine, EngineOptions, Setup, open_engine};
 
 use crate::failure::Failure;
 use crate::gpu::run_device;
+use crate::screen::figures::{counted, grouped};
 
 /// Fresh ranks for `setup`, all in this process, with the threads and the deadlines that `config` gives them.
 ///
@@ -20,15 +21,36 @@ pub fn engine(config: &RunConfig, setup: &Setup) -> Result<Box<dyn Engine>, Fail
 
 /// Resources of the ranks of a run, of which `ranks` are on this host.
 pub fn options(config: &RunConfig, setup: &Setup, ranks: usize) -> EngineOptions {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let cores = available_cores();
     let overlap = setup.parallelism.overlap_on_cpus();
     let timeouts = timeouts_on(config, ranks, cores);
     EngineOptions { timeouts, overlap, threads_per_rank: config.run.threads_per_rank }
 }
 
+/// Cores that this process may use.
+pub fn available_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
 /// Threads that compute, of all ranks.
 pub fn threads(config: &RunConfig) -> usize {
     config.parallelism.world_size().saturating_mul(config.run.threads_per_rank)
+}
+
+/// A warning where the threads of `ranks` ranks on this host take turns on `cores` cores because each rank has several; empty elsewhere.
+pub fn crowded(config: &RunConfig, ranks: usize, cores: usize) -> String {
+    let each = config.run.threads_per_rank;
+    let threads = ranks.saturating_mul(each);
+    if each == 1 || threads <= cores {
+        return String::new();
+    }
+    let best = (cores / ranks.max(1)).max(1);
+    format!(
+        "threads {} of {} take turns on {}; use run.threads_per_rank = {best}\n",
+        grouped(threads as u64),
+        counted(ranks as u64, "rank"),
+        counted(cores as u64, "core"),
+    )
 }
 
 /// `run.timeout_seconds` as the waits of a run: where threads take turns on cores, each may take that many times longer.
@@ -40,6 +62,23 @@ fn timeouts_on(config: &RunConfig, ranks: usize, cores: usize) -> Timeouts {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn more_threads_than_cores_are_named_before_the_first_step() {
+        let mut config = RunConfig::quick_start();
+        assert_eq!(crowded(&config, 8, 2), "", "one thread each: the layout needs them");
+        config.run.threads_per_rank = 1024;
+        assert_eq!(
+            crowded(&config, 8, 2),
+            "threads 8,192 of 8 ranks take turns on 2 cores; use run.threads_per_rank = 1\n"
+        );
+        config.run.threads_per_rank = 4;
+        assert_eq!(
+            crowded(&config, 2, 4),
+            "threads 8 of 2 ranks take turns on 4 cores; use run.threads_per_rank = 2\n"
+        );
+        assert_eq!(crowded(&config, 1, 4), "");
+    }
 
     #[test]
     fn threads_that_take_turns_are_waited_for_longer() {

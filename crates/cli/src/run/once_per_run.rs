@@ -14,7 +14,7 @@ use crate::infer::generate;
 use crate::input::text::Text;
 use crate::memory::{host, taken};
 use crate::processes::company::Company;
-use crate::run::engine::threads;
+use crate::run::engine::{available_cores, crowded, threads};
 use crate::run::grace::Grace;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
@@ -54,7 +54,7 @@ impl<'a> OncePerRun<'a> {
     ) -> Result<OncePerRun<'a>, Failure> {
         let Session { verdict, text, .. } = session;
         let config = &verdict.config;
-        let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
+        let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &arguments.run.inputs())?;
         let weights = folder.weights(&config.model)?;
         text.save_tokenizer(folder.path())?;
         let metrics = folder.metrics(start.steps())?;
@@ -77,7 +77,8 @@ impl<'a> OncePerRun<'a> {
             let memory = memory_line(verdict) + &host::line(&session.company.memory(config, &verdict.setup)?);
             let device = session.company.device_lines(config, &verdict.setup)?;
             let mpi = session.company.mpi_line();
-            tell(&format!("{}{products}{memory}{device}{mpi}{}\n", describe(config), text.description()));
+            let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());
+            tell(&format!("{}{products}{memory}{device}{mpi}{crowded}{}\n", describe(config), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
         let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));

@@ -163,9 +163,8 @@ impl RunFolder {
 
     /// Gives the file `name` another content, at once.
     fn replace(&self, name: &str, text: &str) -> Result<(), Failure> {
-        let (file, partial) = (self.path.join(name), self.path.join(format!(".{name}.partial")));
-        let written = fs::write(&partial, text).and_then(|()| fs::rename(&partial, &file));
-        written.map_err(|error| self.cannot_write(&file, error))
+        let file = self.path.join(name);
+        files::replace(&file, text).map_err(|error| self.cannot_write(&file, error))
     }
 }
 

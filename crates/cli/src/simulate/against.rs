@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use files::InputKind;
 use serde::{Deserialize, Serialize};
 use sim::Trace;
 
@@ -70,7 +71,7 @@ fn count(before: &mut Counts, of: usize, name: &str) -> usize {
 impl TraceFile {
     fn read(path: &Path) -> Result<TraceFile, Failure> {
         let refused = |reason: String| Failure::Input(format!("--against {}: {reason}", path.display()));
-        let text = std::fs::read_to_string(path).map_err(|error| refused(format!("cannot be read: {error}")))?;
+        let text = files::read_text(path, InputKind::Trace).map_err(|error| refused(error.to_string()))?;
         let rule = "is not a trace; `pleach train --trace FILE` writes one";
         serde_json::from_str(&text).map_err(|error| refused(format!("{rule} ({error})")))
     }

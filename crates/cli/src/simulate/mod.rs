@@ -42,8 +42,10 @@ const CONVENTION: &str = "matrix products and causal attention, forward and back
 /// # Errors
 /// A run or a profile that cannot be used, or a file that cannot be written.
 pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
-    let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref())?;
-    let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref())?;
+    let against = arguments.against.iter().cloned().collect();
+    let inputs = [arguments.run.inputs(), arguments.cluster.inputs(), against].concat();
+    let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref(), &inputs)?;
+    let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &inputs)?;
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
     let RunConfig { model, parallelism, train, run, .. } = &config;

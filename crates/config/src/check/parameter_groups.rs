@@ -9,12 +9,18 @@ use crate::run_file::{RunConfig, nearest};
 use crate::unit::Unit;
 
 const KEY: &str = "train.groups";
+/// Every parameter is compared with every group.
+const MOST_GROUPS: usize = 1000;
 
 /// Only asked once the model has a size that can be counted.
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let groups = &config.train.groups;
     if groups.is_empty() {
         return;
+    }
+    if groups.len() > MOST_GROUPS {
+        let rule = format!("has {} groups and must have at most {MOST_GROUPS}", groups.len());
+        return rules.report(Problem::of_key(KEY, rule, "name several parameters in one group, or use *"));
     }
     let names = names(&config.model);
     for group in groups {

@@ -9,6 +9,8 @@ use crate::problem::{Location, Problem};
 
 /// Largest count that a run file may name: every product of two counts then fits 64 bits.
 const MAX_COUNT: i128 = i32::MAX as i128;
+/// Unknown keys that are reported one by one.
+const MOST_UNKNOWN: usize = 100;
 
 /// The names that a key takes, with what each means.
 pub type Choices<T> = [(&'static str, T)];
@@ -154,12 +156,19 @@ impl Reader {
         self.problems.push(problem.at(location));
     }
 
-    /// Reports every key that was never asked for, with the key that may have been meant.
+    /// Reports keys that were never asked for, each with the key that may have been meant: the first [`MOST_UNKNOWN`], and the
+    /// number of the others.
     pub fn report_unknown_keys(&mut self) {
-        let unknown = self.entries.iter().filter(|(key, _)| !self.asked.contains(*key));
+        let mut unknown = self.entries.iter().filter(|(key, _)| !self.asked.contains(*key));
+        let first = unknown.by_ref().take(MOST_UNKNOWN);
         let problems: Vec<Problem> =
-            unknown.map(|(key, entry)| unknown_key(key, &self.asked).at(Some(entry.location.clone()))).collect();
+            first.map(|(key, entry)| unknown_key(key, &self.asked).at(Some(entry.location.clone()))).collect();
         self.problems.extend(problems);
+        if let Some((key, entry)) = unknown.next() {
+            let others = format!("and {} more are not keys", unknown.count() + 1);
+            let remedy = "use `pleach check` on a run file that this version wrote to see all keys";
+            self.problems.push(Problem::of_key(&format!("`{key}`"), others, remedy).at(Some(entry.location.clone())));
+        }
     }
 }
 

@@ -106,7 +106,8 @@ pub type Entries = BTreeMap<String, Entry>;
 /// Every syntax error, or every section that is not one.
 pub fn parse(name: &str, text: &str) -> (Entries, Vec<Problem>) {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let at = |span: Range<usize>| location(name, text, span.start);
+    let lines = Lines::of(text);
+    let at = |span: Range<usize>| lines.location(name, span.start);
     let mut entries = Entries::new();
     let mut problems: Vec<Problem> = errors
         .iter()
@@ -173,11 +174,25 @@ fn convert(value: &DeValue<'_>) -> Value {
     }
 }
 
-fn location(name: &str, text: &str, offset: usize) -> Location {
-    let before = text.get(..offset).unwrap_or(text);
-    let line = before.matches('\n').count() + 1;
-    let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
-    Location::File { name: name.into(), line, column }
+/// The lines of a text, found once for all places in it.
+struct Lines<'a> {
+    text: &'a str,
+    /// Where each line begins.
+    starts: Vec<usize>,
+}
+
+impl<'a> Lines<'a> {
+    fn of(text: &'a str) -> Lines<'a> {
+        let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
+        Lines { text, starts }
+    }
+
+    fn location(&self, name: &str, offset: usize) -> Location {
+        let line = self.starts.partition_point(|start| *start <= offset);
+        let start = line.checked_sub(1).map_or(0, |index| self.starts[index]);
+        let column = self.text.get(start..offset).unwrap_or_default().chars().count() + 1;
+        Location::File { name: name.into(), line, column }
+    }
 }
 
 /// Reads `section.key=value` overrides into `entries`; later ones win. A value that is not TOML is taken as a string, so that

@@ -125,6 +125,7 @@ impl Decoder {
             "atom" | "red" => self.atomic(m, statement)?,
             "prefetch" | "prefetchu" | "applypriority" | "discard" if m.base() != "discard" => return Ok(Op::Nothing),
             "nanosleep" | "griddepcontrol" | "setmaxnreg" => return Ok(Op::Nothing),
+            "mma" | "ldmatrix" | "stmatrix" | "cp" => self.matrix(m, statement)?,
             _ => self.across_lanes(m, statement)?,
         };
         modifiers.finish()?;

@@ -7,6 +7,7 @@ mod decoder;
 mod flow;
 mod kernel;
 mod layout;
+mod matrices;
 mod modifiers;
 mod moves;
 mod operations;
@@ -15,10 +16,10 @@ mod transfers;
 mod warps;
 
 pub use decoder::decode;
-pub use kernel::{Block, Constant, Kernel, Terminator};
+pub use kernel::{Constant, Kernel, Terminator};
 pub use layout::{Place, Symbols, aligned};
 pub use operations::{
-    Address, Arithmetic, Atomic, AtomicOp, Comparison, ComparisonKind, Conversion, Instruction, Integer, IntegerFormat,
-    Logic, MultiplyWide, Number, NumberFormat, NumberOp, Op, PredicateSource, Rounding, Row, Shuffle, ShuffleMode,
-    Slot, Test, Transfer, Vote, VoteMode,
+    Address, Arithmetic, AsyncCopy, Atomic, AtomicOp, Comparison, ComparisonKind, Conversion, CopyGroup,
+    FragmentTransfer, Instruction, Integer, IntegerFormat, Logic, MatrixProduct, MultiplyWide, Number, NumberFormat,
+    NumberOp, Op, PredicateSource, Reach, Rounding, Row, Shuffle, ShuffleMode, Slot, Test, Transfer, Vote, VoteMode,
 };

@@ -101,6 +101,16 @@ pub enum Op {
         /// Whether all lanes must run this very instruction.
         is_aligned: bool,
     },
+    /// A product of matrices by all lanes of a warp.
+    MatrixProduct(MatrixProduct),
+    /// Loads 8 x 8 matrices, each lane a part.
+    LoadFragments(FragmentTransfer),
+    /// Stores 8 x 8 matrices, each lane a part.
+    StoreFragments(FragmentTransfer),
+    /// Starts a copy to shared memory.
+    AsyncCopy(AsyncCopy),
+    /// Groups copies, or waits for groups.
+    CopyGroup(CopyGroup),
     /// Orders memory accesses of a thread.
     Fence(Reach),
     /// Does nothing that can be seen.
@@ -523,4 +533,58 @@ pub enum VoteMode {
     Any,
     Uniform,
     Ballot,
+}
+
+/// `d[16,8] = a[16,depth] b[depth,8] + c[16,8]`, each lane holding a part of every matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixProduct {
+    /// The format of a and b; c and d have single precision.
+    pub format: NumberFormat,
+    /// 8 or 16.
+    pub depth: u8,
+    /// Registers of a; the first 2 at depth 8.
+    pub a: [Row; 4],
+    /// Registers of b; the first at depth 8.
+    pub b: [Row; 2],
+    /// Registers of c.
+    pub c: [Row; 4],
+    /// Registers of d.
+    pub d: [Row; 4],
+}
+
+/// 8 x 8 matrices of 16-bit elements in shared memory, and their registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FragmentTransfer {
+    /// The address of a row; lanes 8 i to 8 i + 7 name the rows of matrix i.
+    pub address: Address,
+    /// The number of matrices.
+    pub count: u8,
+    /// Whether a register holds parts of a column instead of a row.
+    pub is_transposed: bool,
+    /// The registers.
+    pub rows: [Row; 4],
+}
+
+/// A copy from global to shared memory that ends when it is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AsyncCopy {
+    /// The destination.
+    pub to: Address,
+    /// The source.
+    pub from: Address,
+    /// Bytes that are written.
+    pub bytes: u8,
+    /// Bytes that are read, where fewer; zeros follow.
+    pub read_bytes: Option<Row>,
+}
+
+/// Groups of copies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyGroup {
+    /// Ends a group.
+    Commit,
+    /// Waits until at most N groups have not ended.
+    Wait(u32),
+    /// Waits for all copies.
+    WaitAll,
 }

@@ -1,7 +1,7 @@
 //! Atomics, and reductions over the lanes of a warp.
 
-use super::block::Memory;
 use super::fault::Fault;
+use super::memory::Memory;
 use super::registers::{LANES, Lanes, Registers, lanes_in};
 use super::transfer::addresses;
 use crate::code::{Atomic, AtomicOp, Row};

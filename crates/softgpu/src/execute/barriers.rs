@@ -1,6 +1,7 @@
 //! Barriers of a block.
 
 use super::fault::{Fault, FaultKind};
+use super::shared::Knowledge;
 
 /// Barriers of a block.
 pub const BARRIERS: usize = 16;
@@ -35,5 +36,5 @@ impl Wait {
     }
 }
 
-/// Threads that have arrived without waiting, by barrier.
-pub type Arrivals = [u32; BARRIERS];
+/// Warps that have arrived without waiting, by barrier: what each knew.
+pub type Arrivals = [Vec<Knowledge>; BARRIERS];

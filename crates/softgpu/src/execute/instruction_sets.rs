@@ -1,8 +1,10 @@
 //! The same lanes with the vector instructions of the processor.
 
 use super::arithmetic::arithmetic;
+use super::matrix::product;
 use super::registers::{Lanes, Registers};
-use crate::code::{Instruction, Op};
+use super::tensor_core::Rule;
+use crate::code::{Instruction, MatrixProduct, Op};
 
 /// A set of vector instructions that the processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +43,24 @@ impl InstructionSet {
             Set::Avx2 => unsafe { run_avx2(registers, lanes, instructions) },
         }
     }
+}
+
+impl InstructionSet {
+    /// Runs a product of matrices.
+    pub fn multiply(self, registers: &mut Registers, op: &MatrixProduct, rule: Rule) {
+        match self.0 {
+            Set::Portable => product(registers, op, rule),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `widest` makes this set only where the processor has all features of `multiply_avx2`.
+            Set::Avx2 => unsafe { multiply_avx2(registers, op, rule) },
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+fn multiply_avx2(registers: &mut Registers, op: &MatrixProduct, rule: Rule) {
+    product(registers, op, rule);
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -4,8 +4,13 @@ use gpu::LaunchShape;
 
 use super::block::run_block;
 use super::fault::Fault;
+use super::instruction_sets::InstructionSet;
+use super::memory::BlockOrder;
+use super::tensor_core::Rule;
+use crate::checks::{AccessRanges, Checks};
 use crate::code::Kernel;
 use crate::memory::global::Global;
+use crate::streams::WorkOrder;
 
 /// How much a launch may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,25 +30,58 @@ pub struct Launch<'a> {
     pub parameters: Vec<u8>,
     /// How much it may do.
     pub limits: Limits,
+    /// What is checked.
+    pub checks: &'a Checks,
+    /// The ranges of memory that it may use; all where there are none.
+    pub ranges: Option<&'a AccessRanges>,
+    /// Its place among all work.
+    pub order: &'a WorkOrder,
+    /// The rule of matrix products.
+    pub rule: Rule,
 }
 
-/// Runs all blocks, one after the other.
+/// A launch that is running.
+#[derive(Debug)]
+pub struct Run<'a> {
+    /// The launch.
+    pub launch: &'a Launch<'a>,
+    /// The memory of the GPU.
+    pub global: &'a mut Global,
+    /// Instructions of warps that are left to it.
+    pub left: u64,
+    /// The order between its blocks.
+    pub blocks: BlockOrder,
+    /// How often each basic block was run by a warp.
+    pub counts: Vec<u64>,
+    /// The vector instructions that it uses.
+    pub set: InstructionSet,
+}
+
+/// Runs all blocks, one after the other; returns how often each basic block was run by a warp.
 ///
 /// # Errors
 /// The first fault, with the kernel, the line and the thread in its text.
-pub fn run(launch: &Launch<'_>, global: &mut Global) -> Result<(), Fault> {
+pub fn run(launch: &Launch<'_>, global: &mut Global) -> Result<Vec<u64>, Fault> {
     let [x, y, z] = launch.shape.grid;
-    let mut left = launch.limits.warp_instructions;
+    let mut run = Run {
+        launch,
+        global,
+        left: launch.limits.warp_instructions,
+        blocks: BlockOrder::default(),
+        counts: vec![0; launch.kernel.blocks.len()],
+        set: InstructionSet::widest(),
+    };
+    let mut number = 0;
     for block_z in 0..z {
         for block_y in 0..y {
             for block_x in 0..x {
                 let block = [block_x, block_y, block_z];
-                run_block(launch, global, &mut left, block)
-                    .map_err(|(warp, fault)| located(launch, block, warp, fault))?;
+                number += 1;
+                run_block(&mut run, block, number).map_err(|(warp, fault)| located(launch, block, warp, fault))?;
             }
         }
     }
-    Ok(())
+    Ok(run.counts)
 }
 
 /// The fault with the kernel, the line, the block and the thread in its text.

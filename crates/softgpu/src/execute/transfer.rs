@@ -1,7 +1,7 @@
 //! Loads and stores of a warp.
 
-use super::block::Memory;
 use super::fault::{Fault, FaultKind};
+use super::memory::Memory;
 use super::registers::{LANES, Lanes, Registers, Wide, lanes_in};
 use crate::code::{Address, Kernel, Transfer};
 use crate::memory::windows::resolved;
@@ -9,6 +9,8 @@ use crate::ptx::Space;
 
 /// The most elements of a load or store.
 const MAX_ELEMENTS: usize = 8;
+/// The most bytes of a load or store of one lane.
+const MAX_BYTES: usize = 64;
 
 /// The addresses of an instruction, in all lanes.
 pub fn addresses(registers: &Registers, address: Address) -> Wide {
@@ -72,11 +74,12 @@ pub fn store(
     for (slot, values) in kernel.slots[first..first + count].iter().zip(&mut values) {
         *values = registers.values(*slot);
     }
+    let mut buffer = [0; MAX_BYTES];
     for lane in lanes_in(lanes) {
-        let to = memory.write(transfer.address.space, addresses[lane], bytes * count, lane)?;
-        for (element, value) in to.chunks_exact_mut(bytes).zip(&values) {
+        for (element, value) in buffer.chunks_exact_mut(bytes).zip(&values[..count]) {
             element.copy_from_slice(&value[lane].to_le_bytes()[..bytes]);
         }
+        memory.write(transfer.address.space, addresses[lane], &buffer[..bytes * count], lane)?;
     }
     Ok(())
 }

@@ -1,21 +1,22 @@
 //! A warp: lanes that run the same instruction, apart where they have gone different ways.
 
+use super::async_copies::AsyncCopies;
 use super::barriers::Wait;
-use super::block::{BlockState, Memory};
+use super::block::BlockState;
 use super::fault::{Fault, FaultKind};
-use super::instruction_sets::InstructionSet;
-use super::launch::Launch;
-use super::registers::{Lanes, Registers, lanes_in};
-use super::{atomics, shuffle, transfer};
-use crate::code::{Instruction, Kernel, Op, Row, Terminator};
-use crate::memory::global::Global;
+use super::launch::{Launch, Run};
+use super::memory::{Local, Memory};
+use super::registers::{LANES, Lanes, Registers, lanes_in};
+use super::{atomics, matrix, shuffle, transfer};
+use crate::code::{Instruction, Kernel, Op, Reach, Row, Terminator};
 
 /// A warp.
 #[derive(Debug)]
 pub struct Warp {
+    number: usize,
     registers: Registers,
-    local: Vec<u8>,
-    local_bytes: usize,
+    local: Local,
+    copies: AsyncCopies,
     /// Lanes that have not ended.
     live: Lanes,
     /// Groups of lanes, each at a place of its own.
@@ -62,9 +63,10 @@ enum Step {
 
 impl Warp {
     /// A warp in front of the first instruction.
-    pub fn new(registers: Registers, live: Lanes, local_bytes: usize) -> Warp {
+    pub fn new(number: usize, registers: Registers, live: Lanes, local_bytes: usize) -> Warp {
         let group = Group { lanes: live, block: 0, at: 0, waits: Waiting::Ready };
-        Warp { registers, local: vec![0; local_bytes * 32], local_bytes, live, groups: vec![group] }
+        let (local, copies) = (Local::new(local_bytes), AsyncCopies::default());
+        Warp { number, registers, local, copies, live, groups: vec![group] }
     }
 
     /// Lets the warp go on behind the barrier at which it waits.
@@ -76,19 +78,12 @@ impl Warp {
     }
 
     /// Runs up to about `turn` instructions.
-    pub fn run(
-        &mut self,
-        launch: &Launch<'_>,
-        global: &mut Global,
-        state: &mut BlockState,
-        set: InstructionSet,
-        turn: u64,
-        left: &mut u64,
-    ) -> Result<Progress, Fault> {
+    pub fn run(&mut self, run: &mut Run<'_>, state: &mut BlockState, turn: u64) -> Result<Progress, Fault> {
+        let kernel = run.launch.kernel;
         let mut turn_left = turn;
         while turn_left > 0 {
-            let Some(group) = self.next_group(launch.kernel) else { return self.stalled(launch.kernel) };
-            self.run_group(launch, global, state, set, group, &mut turn_left, left)?;
+            let Some(group) = self.next_group(kernel) else { return self.stalled(kernel) };
+            self.run_group(run, state, group, &mut turn_left)?;
         }
         Ok(Progress::Paused)
     }
@@ -144,26 +139,22 @@ impl Warp {
     }
 
     /// Runs one group until it ends, waits, parts, or others are to be run first.
-    #[allow(clippy::too_many_arguments)]
     fn run_group(
         &mut self,
-        launch: &Launch<'_>,
-        global: &mut Global,
+        run: &mut Run<'_>,
         state: &mut BlockState,
-        set: InstructionSet,
         mut group: Group,
         turn_left: &mut u64,
-        left: &mut u64,
     ) -> Result<(), Fault> {
-        let kernel = launch.kernel;
+        let kernel = run.launch.kernel;
         loop {
             let block = &kernel.blocks[group.block];
             while group.at < block.end {
                 let instructions = &kernel.instructions[group.at..block.end];
-                let ran = set.run(&mut self.registers, group.lanes, instructions);
+                let ran = run.set.run(&mut self.registers, group.lanes, instructions);
                 group.at += ran;
                 let Some(instruction) = instructions.get(ran) else { break };
-                let step = self.step(launch, global, state, instruction, &mut group);
+                let step = self.step(run, state, instruction, &mut group);
                 match step.map_err(|fault| Fault { source: fault.source.or(Some(instruction.source)), ..fault })? {
                     Step::Next => group.at += 1,
                     Step::Waits => {
@@ -174,7 +165,8 @@ impl Warp {
             }
             let ran = (block.end - block.first) as u64 + 1;
             *turn_left = turn_left.saturating_sub(ran);
-            *left = left.checked_sub(ran).ok_or_else(|| endless(block.source, launch))?;
+            run.counts[group.block] += 1;
+            run.left = run.left.checked_sub(ran).ok_or_else(|| endless(block.source, run.launch))?;
             let Some(next) = self.follow(kernel, &group) else { return Ok(()) };
             group.block = next;
             group.at = kernel.blocks[next].first;
@@ -235,8 +227,7 @@ impl Warp {
     /// Runs an instruction that is more than arithmetic.
     fn step(
         &mut self,
-        launch: &Launch<'_>,
-        global: &mut Global,
+        run: &mut Run<'_>,
         state: &mut BlockState,
         instruction: &Instruction,
         group: &mut Group,
@@ -248,39 +239,77 @@ impl Warp {
         if lanes == 0 {
             return Ok(Step::Next);
         }
-        let registers = &mut self.registers;
-        let mut memory = Memory {
-            global,
-            last: 0,
-            parameters: &launch.parameters,
-            shared: &mut state.shared,
-            local: &mut self.local,
-            local_bytes: self.local_bytes,
-        };
         match &instruction.op {
-            Op::Load(op) => transfer::load(registers, &mut memory, launch.kernel, lanes, op)?,
-            Op::Store(op) => transfer::store(registers, &mut memory, launch.kernel, lanes, op)?,
-            Op::Atomic(op) => atomics::atomic(registers, &mut memory, lanes, op)?,
-            Op::ActiveMask(to) => registers.small_of(lanes, *to, [*to; 4], |_, _, _, _| lanes),
+            Op::ActiveMask(to) => self.registers.small_of(lanes, *to, [*to; 4], |_, _, _, _| lanes),
             Op::Trap => return Err(Fault::of_lane(FaultKind::Trap, lanes.trailing_zeros() as usize, "trap")),
-            Op::Fence(_) | Op::Nothing | Op::Arithmetic(_) => {}
-            Op::Barrier { id, threads, is_arrival, is_aligned } => {
-                return self.barrier(state, instruction, group, lanes, [Some(*id), *threads], *is_arrival, *is_aligned);
-            }
+            Op::Fence(Reach::Gpu) => run.blocks.fence(),
+            Op::Fence(Reach::Block) | Op::Nothing | Op::Arithmetic(_) => {}
+            Op::Barrier { .. } => return self.barrier(state, instruction, group, lanes),
             Op::Shuffle(_)
             | Op::Vote(_)
             | Op::Reduce { .. }
             | Op::Match { .. }
             | Op::Elect { .. }
             | Op::WarpBarrier(_) => {
-                return self.together(instruction, group);
+                return self.together(state, instruction, group);
             }
+            Op::MatrixProduct(product) => {
+                matrix::check_all(lanes)?;
+                run.set.multiply(&mut self.registers, product, run.launch.rule);
+            }
+            Op::Load(_)
+            | Op::Store(_)
+            | Op::Atomic(_)
+            | Op::LoadFragments(_)
+            | Op::StoreFragments(_)
+            | Op::AsyncCopy(_)
+            | Op::CopyGroup(_) => self.access(run, state, &instruction.op, lanes)?,
         }
         Ok(Step::Next)
     }
 
+    /// Runs an instruction that uses memory.
+    fn access(&mut self, run: &mut Run<'_>, state: &mut BlockState, op: &Op, lanes: Lanes) -> Result<(), Fault> {
+        let registers = &mut self.registers;
+        let kernel = run.launch.kernel;
+        let mut memory = Memory {
+            global: run.global,
+            last: 0,
+            parameters: &run.launch.parameters,
+            shared: &mut state.shared,
+            local: &mut self.local,
+            checks: run.launch.checks,
+            ranges: run.launch.ranges,
+            order: run.launch.order,
+            blocks: &mut run.blocks,
+            block: state.number,
+            warp: self.number,
+        };
+        match op {
+            Op::Load(op) => transfer::load(registers, &mut memory, kernel, lanes, op),
+            Op::Store(op) => transfer::store(registers, &mut memory, kernel, lanes, op),
+            Op::Atomic(op) => atomics::atomic(registers, &mut memory, lanes, op),
+            Op::LoadFragments(op) => {
+                matrix::check_all(lanes)?;
+                matrix::load_fragments(registers, &mut memory, op)
+            }
+            Op::StoreFragments(op) => {
+                matrix::check_all(lanes)?;
+                matrix::store_fragments(registers, &mut memory, op)
+            }
+            Op::AsyncCopy(op) => self.copies.start(registers, &mut memory, lanes, op),
+            Op::CopyGroup(op) => self.copies.group(&mut memory, lanes, *op),
+            _ => Ok(()),
+        }
+    }
+
     /// Runs an instruction that lanes run together, or waits for them.
-    fn together(&mut self, instruction: &Instruction, group: &mut Group) -> Result<Step, Fault> {
+    fn together(
+        &mut self,
+        state: &mut BlockState,
+        instruction: &Instruction,
+        group: &mut Group,
+    ) -> Result<Step, Fault> {
         // Lanes that wait here already come along.
         self.groups.retain(|other| {
             let joins = other.at == group.at && matches!(other.waits, Waiting::Lanes(_));
@@ -307,6 +336,7 @@ impl Warp {
                 shuffle::matching(registers, lanes, *is_all, *to, *found, *from);
             }
             Op::Elect { to, is_elected, .. } => shuffle::elect(registers, lanes, *to, *is_elected),
+            Op::WarpBarrier(_) => state.shared.synchronize(&[self.number], &[]),
             _ => {}
         }
         Ok(Step::Next)
@@ -337,22 +367,19 @@ impl Warp {
         Ok(members)
     }
 
-    #[allow(clippy::too_many_arguments)]
     fn barrier(
         &mut self,
         state: &mut BlockState,
         instruction: &Instruction,
         group: &mut Group,
         lanes: Lanes,
-        operands: [Option<Row>; 2],
-        is_arrival: bool,
-        is_aligned: bool,
     ) -> Result<Step, Fault> {
-        let first = lanes.trailing_zeros() as usize % 32;
-        let [id, threads] = operands.map(|row| row.map(|row| self.registers.small[usize::from(row)][first]));
-        let wait = Wait::new(id.unwrap_or(0), threads, instruction.source, is_aligned)?;
+        let Op::Barrier { id, threads, is_arrival, is_aligned } = instruction.op else { return Ok(Step::Next) };
+        let first = lanes.trailing_zeros() as usize % LANES;
+        let value = |row: Row| self.registers.small[usize::from(row)][first];
+        let wait = Wait::new(value(id), threads.map(value), instruction.source, is_aligned)?;
         if is_arrival {
-            state.arrivals[wait.id] += 32;
+            state.arrivals[wait.id].push(state.shared.depart(self.number));
             return Ok(Step::Next);
         }
         if lanes != group.lanes {

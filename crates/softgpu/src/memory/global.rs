@@ -1,5 +1,8 @@
 //! Allocations, each with bounds of its own.
 
+use super::shadow::Shadow;
+use crate::ptx::Space;
+
 /// The first address, and the multiple at which allocations begin.
 const FIRST: u64 = 0x7_0000_0000;
 const STEP: u64 = 2 << 20;
@@ -22,6 +25,10 @@ pub struct Allocation {
     pub bytes: Vec<u8>,
     /// Whether kernels may only read it.
     pub is_constant: bool,
+    /// Whether it is a variable of a module.
+    pub is_module: bool,
+    /// The last accesses.
+    pub shadow: Shadow,
 }
 
 impl Allocation {
@@ -39,12 +46,28 @@ impl Global {
     }
 
     /// Makes an allocation of zeros, far from the others.
-    pub fn allocate(&mut self, bytes: usize, is_constant: bool) -> u64 {
+    pub fn allocate(&mut self, bytes: usize) -> u64 {
         let start = FIRST + self.next;
         // At least one step without memory lies behind each.
         self.next += (bytes as u64).div_ceil(STEP).max(1) * STEP + STEP;
         self.used += bytes as u64;
-        self.allocations.push(Allocation { start, bytes: vec![0; bytes], is_constant });
+        self.allocations.push(Allocation {
+            start,
+            bytes: vec![0; bytes],
+            is_constant: false,
+            is_module: false,
+            shadow: Shadow::default(),
+        });
+        start
+    }
+
+    /// Makes the allocation of a module's variable.
+    pub fn allocate_variable(&mut self, bytes: usize, space: Space) -> u64 {
+        let start = self.allocate(bytes);
+        if let Some(allocation) = self.allocations.last_mut() {
+            allocation.is_module = true;
+            allocation.is_constant = space == Space::Const;
+        }
         start
     }
 

@@ -1,4 +1,5 @@
 //! The memory of the GPU.
 
 pub mod global;
+pub mod shadow;
 pub mod windows;

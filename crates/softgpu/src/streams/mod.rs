@@ -1,13 +1,15 @@
 //! Work in order within a stream, and in any order between streams that no event orders.
 
 mod capture;
+mod clocks;
 mod points;
 mod queue;
 mod random;
 mod work;
 
 pub use capture::{Capture, Graph};
+pub use clocks::{Clocks, WorkOrder};
 pub use points::{Point, Points};
-pub use queue::{Item, Queue, Ready};
+pub use queue::{Entry, Item, Queue, Ready};
 pub use random::Random;
 pub use work::{LaunchWork, Work};

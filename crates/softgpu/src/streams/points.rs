@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
+use super::clocks::Clock;
+
 /// A point in the work of a stream. An event that is recorded again names another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point(u64);
@@ -11,7 +13,7 @@ pub struct Point(u64);
 #[derive(Debug, Default)]
 pub struct Points {
     next: u64,
-    reached: HashMap<Point, Instant>,
+    reached: HashMap<Point, (Instant, Clock)>,
 }
 
 impl Points {
@@ -21,13 +23,18 @@ impl Points {
         Point(self.next)
     }
 
-    /// Marks a point as reached, now.
-    pub fn reach(&mut self, point: Point) {
-        self.reached.insert(point, Instant::now());
+    /// Marks a point as reached, now, by a stream with `clock`.
+    pub fn reach(&mut self, point: Point, clock: Clock) {
+        self.reached.insert(point, (Instant::now(), clock));
+    }
+
+    /// What comes before a point that is reached.
+    pub fn clock(&self, point: Point) -> Option<&Clock> {
+        self.reached.get(&point).map(|(_, clock)| clock)
     }
 
     /// When a point was reached.
     pub fn reached(&self, point: Point) -> Option<Instant> {
-        self.reached.get(&point).copied()
+        self.reached.get(&point).map(|(time, _)| *time)
     }
 }

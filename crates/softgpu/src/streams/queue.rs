@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::capture::Graph;
+use super::clocks::Clock;
 use super::points::Points;
 use super::random::Random;
 use super::work::Work;
@@ -11,7 +12,16 @@ use super::work::Work;
 /// The work of one stream, in its order.
 #[derive(Debug, Default)]
 pub struct Queue {
-    items: VecDeque<Item>,
+    items: VecDeque<Entry>,
+}
+
+/// Work, and all that the host had waited for when it submitted it.
+#[derive(Debug)]
+pub struct Entry {
+    /// The work.
+    pub item: Item,
+    /// What comes before it.
+    pub host: Clock,
 }
 
 /// Work that begins when what is in front of it has ended.
@@ -27,7 +37,7 @@ pub enum Item {
 #[derive(Debug)]
 pub enum Ready {
     /// It can be run.
-    Work(Work),
+    Work(Work, Clock),
     /// A point of another stream comes first.
     Waits,
     /// There is none.
@@ -36,8 +46,8 @@ pub enum Ready {
 
 impl Queue {
     /// Adds work at the end.
-    pub fn push(&mut self, item: Item) {
-        self.items.push_back(item);
+    pub fn push(&mut self, entry: Entry) {
+        self.items.push_back(entry);
     }
 
     /// How many items there are.
@@ -52,7 +62,7 @@ impl Queue {
 
     /// Whether [`Queue::take`] returns work.
     pub fn is_ready(&self, points: &Points) -> bool {
-        match self.items.front() {
+        match self.items.front().map(|entry| &entry.item) {
             None => false,
             Some(Item::Work(Work::Wait(point))) => points.reached(*point).is_some(),
             Some(Item::Work(_) | Item::Graph(..)) => true,
@@ -61,19 +71,18 @@ impl Queue {
 
     /// Takes the next piece of work.
     pub fn take(&mut self, points: &Points, random: &mut Random) -> Ready {
-        match self.items.front_mut() {
-            None => Ready::Empty,
-            Some(Item::Work(Work::Wait(point))) if points.reached(*point).is_none() => Ready::Waits,
-            Some(Item::Work(_)) => match self.items.pop_front() {
-                Some(Item::Work(work)) => Ready::Work(work),
-                Some(Item::Graph(..)) | None => Ready::Empty,
+        let Some(Entry { item, host }) = self.items.front_mut() else { return Ready::Empty };
+        match item {
+            Item::Work(Work::Wait(point)) if points.reached(*point).is_none() => Ready::Waits,
+            Item::Work(_) => match self.items.pop_front() {
+                Some(Entry { item: Item::Work(work), host }) => Ready::Work(work, host),
+                _ => Ready::Empty,
             },
-            Some(Item::Graph(graph, has_ended)) => {
+            Item::Graph(graph, has_ended) => {
                 let ready = graph.ready(has_ended);
                 if let Some(node) = ready.get(random.below(ready.len())) {
                     has_ended[*node] = true;
-                    let work = graph.work(*node);
-                    return Ready::Work(work);
+                    return Ready::Work(graph.work(*node), host.clone());
                 }
                 self.items.pop_front();
                 self.take(points, random)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use gpu::{DevicePointer, LaunchShape, PinnedHandle};
 
 use super::points::Point;
+use crate::checks::AccessRanges;
 use crate::code::Kernel;
 
 /// One piece of work.
@@ -67,4 +68,6 @@ pub struct LaunchWork {
     pub shape: LaunchShape,
     /// The arguments, each at its place.
     pub parameters: Vec<u8>,
+    /// The ranges of memory that it may use; all where there are none.
+    pub ranges: Option<AccessRanges>,
 }

@@ -1,0 +1,111 @@
+//! The files that commands read, and the most that one of each kind may hold.
+
+use std::time::Duration;
+
+const KIB: u64 = 1 << 10;
+const MIB: u64 = KIB << 10;
+const GIB: u64 = MIB << 10;
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum InputKind {
+    /// A run file.
+    RunFile,
+    /// A schedule file.
+    Schedule,
+    /// Sequences of tokens as JSON.
+    Sequences,
+    /// A profile of a cluster or of a trainer.
+    Profile,
+    /// A table of measured runs.
+    Table,
+    /// A trace of a step.
+    Trace,
+    /// A list of hosts.
+    Hosts,
+    /// A tokenizer.
+    Tokenizer,
+    /// JSON next to published weights: a model's configuration, or an index of files.
+    ModelDescription,
+    /// The manifest of a checkpoint.
+    Manifest,
+    /// Text to train or to measure on.
+    Text,
+    /// Tensors, tokens and other data that are read in parts.
+    Data,
+}
+
+impl InputKind {
+    /// All kinds.
+    pub const ALL: [InputKind; 12] = [
+        InputKind::RunFile,
+        InputKind::Schedule,
+        InputKind::Sequences,
+        InputKind::Profile,
+        InputKind::Table,
+        InputKind::Trace,
+        InputKind::Hosts,
+        InputKind::Tokenizer,
+        InputKind::ModelDescription,
+        InputKind::Manifest,
+        InputKind::Text,
+        InputKind::Data,
+    ];
+
+    /// How long a pipe may stay silent before its first byte.
+    pub const FIRST_BYTE: Duration = Duration::from_secs(10);
+
+    /// The kind with its article, for messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            InputKind::RunFile => "a run file",
+            InputKind::Schedule => "a schedule file",
+            InputKind::Sequences => "a file of sequences",
+            InputKind::Profile => "a profile",
+            InputKind::Table => "a table of runs",
+            InputKind::Trace => "a trace",
+            InputKind::Hosts => "a list of hosts",
+            InputKind::Tokenizer => "a tokenizer",
+            InputKind::ModelDescription => "a description of a model",
+            InputKind::Manifest => "a manifest",
+            InputKind::Text => "a text",
+            InputKind::Data => "a file of data",
+        }
+    }
+
+    /// The most bytes of a file of this kind; `None` where it is read in parts.
+    pub fn limit_bytes(self) -> Option<u64> {
+        match self {
+            InputKind::RunFile | InputKind::Profile | InputKind::Hosts => Some(4 * MIB),
+            InputKind::Schedule | InputKind::Table | InputKind::ModelDescription => Some(64 * MIB),
+            InputKind::Sequences | InputKind::Tokenizer => Some(256 * MIB),
+            InputKind::Trace | InputKind::Manifest => Some(GIB),
+            InputKind::Text => Some(16 * GIB),
+            InputKind::Data => None,
+        }
+    }
+
+    /// The most bytes that are taken from a pipe, which does not say how many will come; `None` where a pipe is refused.
+    pub fn pipe_limit_bytes(self) -> Option<u64> {
+        let limit = self.limit_bytes()?;
+        Some(limit.min(512 * MIB))
+    }
+
+    /// The remedy for a file that is too large.
+    pub(crate) fn remedy(self) -> &'static str {
+        match self {
+            InputKind::Text => "use `pleach data tokenize` on parts of it, and train on the token files",
+            InputKind::Sequences => "use several files",
+            InputKind::RunFile
+            | InputKind::Schedule
+            | InputKind::Profile
+            | InputKind::Table
+            | InputKind::Trace
+            | InputKind::Hosts
+            | InputKind::Tokenizer
+            | InputKind::ModelDescription
+            | InputKind::Manifest
+            | InputKind::Data => "use a smaller file",
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! The one reader and the one writer of files that a user names.
+//!
+//! A reader knows what it expects ([`InputKind`]): the kinds of files, and a size. A device that never ends is refused, a pipe is
+//! read up to the limit and must begin to speak in time. A writer ([`Output`]) replaces regular files at once and whole, follows
+//! links, writes into pipes and devices without replacing them, and refuses a file that is one of the inputs.
+
+mod identity;
+mod input;
+mod input_kind;
+mod output;
+mod path;
+
+pub use identity::same_file;
+pub use input::{InputError, format_of, open, read, read_text};
+pub use input_kind::InputKind;
+pub use output::{Content, Output, OutputError, check_replaceable, replace};
+pub use path::{PathError, within};
