@@ -43,8 +43,11 @@ pub fn named(facts: &DeviceFacts) -> String {
     format!("GPU {} ({})", facts.ordinal, facts.name)
 }
 
-/// `error` with the GPU on which it happened. Other errors than the driver's stay as they are.
-pub(crate) fn on_gpu(facts: &DeviceFacts, error: DeviceError) -> DeviceError {
+/// `error` with the GPU on which it happened. Errors that are not the GPU's stay as they are.
+pub fn on_gpu(facts: &DeviceFacts, error: DeviceError) -> DeviceError {
+    if matches!(error, DeviceError::OutOfMemory { .. }) {
+        return DeviceError::Accelerator { what: named(facts), cause: Box::new(error) };
+    }
     let DeviceError::Accelerator { what, cause } = error else { return error };
     match cause.downcast::<DriverError>() {
         Ok(cause) => DeviceError::Accelerator {

@@ -18,7 +18,7 @@ mod staged;
 mod staging;
 
 pub use event_keeper::EventKeeper;
-pub use failure::{named, remedy};
+pub use failure::{named, on_gpu, remedy};
 pub use peer::{PeerCommunicator, PeerLanes};
 pub use peer_kernels::{COLLECTIVES, MAX_MEMBERS, PeerKernels};
 pub use rank_device::RankDevice;

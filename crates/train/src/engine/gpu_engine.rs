@@ -10,7 +10,7 @@ use cuda::CudaDevice;
 use device::{Communicator, DeviceError, Numerics};
 use gpu_rank::{
     EventKeeper, MAX_MEMBERS, PeerCommunicator, PeerLanes, QueueOrder, RankDevice, RankStreams, StagedCommunicator,
-    Staging,
+    Staging, on_gpu,
 };
 use mesh::{Group, Rank};
 use sync::lock;
@@ -66,7 +66,8 @@ impl Engine for GpuEngine {
         numerics.accepted_by(self.gpus.kind(), cuda::accepts)?;
         let index = self.gpu_of(rank)?;
         let open = self.gpus.open(index)?;
-        let device = Arc::new(CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, arena_bytes)?);
+        let device = CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, arena_bytes);
+        let device = Arc::new(device.map_err(|error| on_gpu(open.gpu.facts(), error))?);
         let events = Arc::new(EventKeeper::new(Arc::clone(&open.gpu)));
         lock(&self.opened).push((Arc::clone(&device), Arc::clone(&events)));
         let queues = self.threads.queues(rank)?;
