@@ -70,6 +70,9 @@ fn a_gpu_that_is_lost_at_any_call_ends_the_run() {
 #[test]
 fn a_gpu_without_memory_names_what_needs_less() {
     let Some(said) = failure(DriverErrorKind::OutOfMemory, 0, |call| call == GpuCall::Allocate) else { return };
-    assert!(said.contains("rank 1 failed before the first step: GPU 1 (soft GPU (sm_90a)): cannot allocate an arena of "), "{said}");
+    assert!(
+        said.contains("rank 1 failed before the first step: GPU 1 (soft GPU (sm_90a)): cannot allocate an arena of "),
+        "{said}"
+    );
     assert!(said.contains("a smaller microbatch, more ranks or a higher ZeRO stage need less"), "{said}");
 }

@@ -1,5 +1,5 @@
 //! Every wait of a stream for an event is needed: without it the bits are others, or the GPU itself finds the race. Those that
-//! others imply are counted.
+//! the host's own reading implies are listed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -23,6 +23,10 @@ fn small() -> Layout {
 
 /// A wait: the GPU, the stream by the order of creation, and its number there.
 type Wait = (usize, usize, usize);
+
+/// The last waits of the streams that compute: optimizer steps wait for the norm on the stream of reductions, whose outcome the host has
+/// read before, after the end of all streams.
+const IMPLIED: [Wait; 3] = [(0, 0, 6), (0, 0, 7), (1, 0, 7)];
 
 /// Counts waits, and leaves one out.
 #[derive(Default)]
@@ -85,6 +89,5 @@ fn every_wait_is_needed_or_implied() {
         })
     };
     let missed: Vec<Wait> = all.iter().copied().filter(|wait| !is_caught(*wait)).collect();
-    println!("of {} waits {} were not missed: {missed:?}", all.len(), missed.len());
-    assert!(2 * missed.len() < all.len(), "of {} waits {missed:?} were not missed", all.len());
+    assert_eq!(missed, IMPLIED, "of {} waits", all.len());
 }
