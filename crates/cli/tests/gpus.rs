@@ -14,6 +14,9 @@ const RUN: &str = "[model]\nnum_layers = 2\nhidden = 16\nnum_heads = 2\ncontext 
                    [train]\nsteps = 4\nwarmup_steps = 1\nglobal_batch = 4\n\
                    [data]\ntokenizer = \"bytes\"\n";
 
+/// Paragraphs of the text: as many as an evaluation on a GPU in software measures in seconds.
+const PARAGRAPHS: usize = 60;
+
 struct Folder(PathBuf);
 
 impl Folder {
@@ -25,9 +28,12 @@ impl Folder {
 
     /// A run file with more keys of `[run]`.
     fn run(&self, name: &str, keys: &str) -> String {
-        let path = self.0.join(format!("{name}.toml"));
-        let folder = self.0.join(name);
-        std::fs::write(&path, format!("{RUN}[run]\nfolder = {folder:?}\n{keys}")).expect("a file");
+        let [path, text, folder] =
+            [format!("{name}.toml"), "text.txt".into(), name.into()].map(|name| self.0.join(name));
+        let paragraph = |number: usize| format!("Paragraph {number} has the number {} twice.\n\n", number * number);
+        std::fs::write(&text, (0..PARAGRAPHS).map(paragraph).collect::<String>()).expect("a text");
+        let run = format!("{RUN}path = {text:?}\n[run]\nfolder = {folder:?}\n{keys}");
+        std::fs::write(&path, run).expect("a file");
         path.display().to_string()
     }
 
