@@ -4,10 +4,10 @@
 //! Hosts are network namespaces, so it needs root, `ip` and `tc`. Eight processes, two on each host, share the cores of
 //! this machine; compute times are measured while eight ranks are busy. A rate in Mbit/s may be given: `-- 100`.
 
-#[path = "../tests/network/cluster.rs"]
+#[path = "../tests/processes/network/cluster.rs"]
 #[allow(dead_code, reason = "tests use the rest")]
 mod cluster;
-#[path = "../tests/network/namespaces.rs"]
+#[path = "../tests/processes/network/namespaces.rs"]
 #[allow(dead_code, reason = "tests use the rest")]
 mod namespaces;
 

@@ -92,7 +92,14 @@ fn is_shown(environment: Environment<'_>, launcher: Launcher) -> bool {
             // Scripts set these two from the variables of another launcher, too. Without one the address is missing.
             let others = ["SLURM_STEP_ID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", variable::PROCESS];
             let has_address = is_set("MASTER_ADDR") && is_set("MASTER_PORT");
-            is_set("TORCHELASTIC_RUN_ID") || is_ranked && (has_address || !others.into_iter().any(is_set))
+            let is_alone = !others.into_iter().any(is_set);
+            // A count without a number would let each process train everything.
+            let counts_others = environment("WORLD_SIZE").is_some_and(|count| count.trim() != "1")
+                && is_alone
+                && !["JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", variable::PROCESSES]
+                    .into_iter()
+                    .any(is_set);
+            is_set("TORCHELASTIC_RUN_ID") || is_ranked && (has_address || is_alone) || counts_others
         }
         Launcher::OpenMpi => is_set("OMPI_COMM_WORLD_SIZE") || is_set("OMPI_COMM_WORLD_RANK"),
         Launcher::Mpich => is_set("PMI_RANK") || is_set("PMI_SIZE"),

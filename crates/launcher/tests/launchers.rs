@@ -64,7 +64,7 @@ fn each_launcher_has_a_command_for_messages() {
 
 #[test]
 fn each_launcher_is_known_by_its_variables() {
-    let cases: [(&str, &str); 14] = [
+    let cases: [(&str, &str); 16] = [
         ("", "none"),
         ("PATH=/bin RANK=1", "none"),
         ("RANK=0 WORLD_SIZE=1", "torchrun: process 0 of 1"),
@@ -72,6 +72,12 @@ fn each_launcher_is_known_by_its_variables() {
             "RANK=1 WORLD_SIZE=2",
             "torchrun started this process as 1 of 2, but no address is known where process 0 listens; set \
              PLEACH_RENDEZVOUS=HOST:PORT, or MASTER_ADDR and MASTER_PORT, for all processes",
+        ),
+        ("WORLD_SIZE=1", "none"),
+        (
+            "WORLD_SIZE=2",
+            "torchrun started this process, but RANK is missing; start all processes with the launcher itself, and do not \
+             unset its variables",
         ),
         (TORCHRUN, "torchrun: process 3 of 4, local 1, at node0:29501"),
         ("RANK=1 WORLD_SIZE=2 MASTER_ADDR=job-0 MASTER_PORT=23456", "torchrun: process 1 of 2, at job-0:23456"),

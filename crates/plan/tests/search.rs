@@ -1,4 +1,10 @@
 //! The search finds what simulating everything finds, and its bounds hold.
+//!
+//! A sample of random clusters is searched by default; more are searched by
+//!
+//! ```text
+//! PLEACH_SEARCHES=1000 cargo test -p plan --test search the_best_three
+//! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use std::collections::BTreeMap;
@@ -21,8 +27,9 @@ impl Numbers {
     }
 }
 
-/// How many random clusters are searched.
-const CASES: u64 = 1000;
+/// Sets the number of random clusters that are searched.
+const CASES: &str = "PLEACH_SEARCHES";
+const SAMPLE: u64 = 250;
 /// How many keys of a random layout are kept: of one that is left over, all combinations are simulated.
 const KEPT: usize = 8;
 
@@ -187,10 +194,11 @@ fn each_microbatch_is_judged_by_itself() {
 
 #[test]
 fn the_best_three_are_those_of_simulating_everything() {
+    let cases = std::env::var(CASES).map_or(SAMPLE, |cases| cases.parse().expect("a number of clusters"));
     std::thread::scope(|scope| {
         for part in 0..2 {
             scope.spawn(move || {
-                for number in (part..CASES).step_by(2) {
+                for number in (part..cases).step_by(2) {
                     Case::new(number).best_three_are_the_best_of_all(number);
                 }
             });

@@ -1,11 +1,15 @@
 //! `pleach forward`: logits, loss and gradients of given sequences, for other programs to compare with.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use checkpoint::{TensorEntry, TensorWriter};
 use config::{ModelSpec, ParamSpec, RunConfig, Unit, params};
 use mesh::Region;
-use train::{ForwardingSink, LogitsSink, Ports, Setup, SetupError, Start, TensorSink};
+use train::{
+    ForwardingSink, LogitsSink, LossScalingReport, Observer, Ports, Setup, SetupError, Start, StepFate, StepReport,
+    TensorSink, Wish,
+};
 
 use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
@@ -16,7 +20,6 @@ use crate::processes::company::{Company, Part, together};
 use crate::processes::delivery::{Deliverer, Destinations, receive_while};
 use crate::processes::meeting::Meeting;
 use crate::run::interrupt;
-use crate::run::other_process::Silent;
 use crate::run::process_ranks::ProcessRanks;
 use crate::screen::output::tell;
 use crate::screen::output_file::data_file;
@@ -101,11 +104,43 @@ impl Computing<'_> {
         drop(ranks);
         if let Some(setup) = &programs.gradients {
             let (start, first_gradients) = (Start::Weights(&source.weights), Some(gradients));
-            let silent = Silent::default();
-            let ports = Ports { start, first_gradients, ..Ports::new(sequences, &silent) };
+            let overflow = Overflow::default();
+            let ports = Ports { start, first_gradients, ..Ports::new(sequences, &overflow) };
             ProcessRanks::open(company, &source.config, setup)?.train(ports)?;
+            overflow.check()?;
         }
         Ok(loss)
+    }
+}
+
+/// Keeps the factor of a loss whose gradients overflowed: they were not delivered. Only the process of rank 0 hears of it.
+#[derive(Default)]
+struct Overflow {
+    factor: OnceLock<f32>,
+}
+
+impl Observer for Overflow {
+    fn step(&self, report: &StepReport) -> Wish {
+        match report.loss_scaling {
+            Some(LossScalingReport { factor, fate: StepFate::Skipped | StepFate::Hopeless, .. }) => {
+                // A step is reported once.
+                let _ = self.factor.set(factor);
+            }
+            Some(LossScalingReport { fate: StepFate::Updated, .. }) | None => {}
+        }
+        Wish::Continue
+    }
+}
+
+impl Overflow {
+    fn check(&self) -> Result<(), Failure> {
+        let Some(factor) = self.factor.get() else { return Ok(()) };
+        let remedy = if *factor > 1.0 {
+            format!("use a smaller one, such as --set train.initial_loss_scale={}", (factor / 256.0).max(1.0))
+        } else {
+            "use --set train.precision=bf16 or fp32".into()
+        };
+        Err(Failure::Work(format!("the gradients overflow fp16 with train.initial_loss_scale = {factor}; {remedy}")))
     }
 }
 

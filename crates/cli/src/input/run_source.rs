@@ -105,7 +105,8 @@ impl RunSource {
         // The tokenizer of a checkpoint is that of its run.
         let run = if folder.join(MANIFEST).is_file() { run_folder_of(folder) } else { Some(folder) };
         let run = run.unwrap_or(folder).to_path_buf();
-        let text = on_one_rank(&text, changes).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
+        let text =
+            on_one_rank(&text, changes, overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
         let (mut config, _) = RunConfig::load_with(&name, &text, overrides, &Disk).map_err(Failure::Run)?;
         let tokenizer = run.join(TOKENIZER_FILE);
         if tokenizer.exists() {
@@ -241,10 +242,17 @@ fn fits(model: &ModelSpec, weights: &BTreeMap<String, Vec<usize>>) -> Result<(),
     }
 }
 
-/// A run file whose layout is one rank and whose keys `changes` are replaced.
-fn on_one_rank(text: &str, changes: &[(&str, toml::Value)]) -> Result<String, String> {
+/// A run file whose layout is one rank and whose keys `changes` are replaced. An override of the precision also replaces the order of
+/// products, which a run's folder writes out and which another precision may not have.
+fn on_one_rank(text: &str, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<String, String> {
     let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
     table.remove("parallelism");
+    let is_given = |key: &str| overrides.iter().any(|text| text.split('=').next().map(str::trim) == Some(key));
+    if is_given("train.precision")
+        && let Some(train) = table.get_mut("train").and_then(toml::Value::as_table_mut)
+    {
+        train.remove("products");
+    }
     if let Some(run) = table.get_mut("run").and_then(toml::Value::as_table_mut) {
         run.remove("ranks");
     }
@@ -268,11 +276,23 @@ mod tests {
     #[test]
     fn a_run_of_eight_ranks_is_taken_on_one() {
         let text = config::RunConfig::quick_start().to_toml();
-        let text = on_one_rank(&text, &[("model.dropout", toml::Value::Float(0.0))]).expect("a run file");
+        let text = on_one_rank(&text, &[("model.dropout", toml::Value::Float(0.0))], &[]).expect("a run file");
         let config = RunConfig::load("run.toml", &text, &[]).expect("a legal run");
         assert_eq!((config.parallelism.world_size(), config.run.ranks, config.model.dropout), (1, 1, 0.0));
         let overrides = ["parallelism.tp=2".to_string()];
         let config = RunConfig::load("run.toml", &text, &overrides).expect("a legal run");
         assert_eq!((config.parallelism.degrees.tp, config.run.ranks), (2, 2));
+    }
+
+    #[test]
+    fn another_precision_has_its_own_order_of_products() {
+        let mut quick = config::RunConfig::quick_start();
+        quick.train.precision = config::Precision::Fp32(config::Products::Pairs);
+        let overrides = ["train.precision=fp16".to_string()];
+        let text = on_one_rank(&quick.to_toml(), &[], &overrides).expect("a run file");
+        assert!(RunConfig::load("run.toml", &text, &overrides).is_ok());
+        let both = ["train.precision=fp16".to_string(), "train.products=pairs".to_string()];
+        let text = on_one_rank(&quick.to_toml(), &[], &both).expect("a run file");
+        assert!(RunConfig::load("run.toml", &text, &both).is_err(), "a choice that is written is refused by name");
     }
 }

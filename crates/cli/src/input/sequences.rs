@@ -21,8 +21,8 @@ struct Written {
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Prefixes {
-    OfSequences(Vec<usize>),
-    OfDocuments(Vec<Vec<usize>>),
+    OfSequences(Vec<i64>),
+    OfDocuments(Vec<Vec<i64>>),
 }
 
 /// Sequences that a model can read.
@@ -161,10 +161,14 @@ impl Written {
             (Some(Prefixes::OfDocuments(_)), None) => (None, "[B], because there are no document_ids"),
         };
         let list = list.ok_or_else(|| format!("prefix_length has to be {expected}"))?;
-        match list.len() == documents {
-            true => Ok(list),
-            false => Err(format!("prefix_length[{index}] has {} numbers for {documents} documents", list.len())),
+        if list.len() != documents {
+            return Err(format!("prefix_length[{index}] has {} numbers for {documents} documents", list.len()));
         }
+        let count = |prefix: &i64| {
+            let rule = format!("prefix_length = {prefix} of sequence {index} must be a number of tokens, 0 or more");
+            usize::try_from(*prefix).map_err(|_| rule)
+        };
+        list.iter().map(count).collect()
     }
 }
 
@@ -225,6 +229,10 @@ mod tests {
             "document_ids[0][3] = 1 comes back after another document; each stays in one piece"
         );
         assert_eq!(error(r#", "position_ids": [[0, 1]]"#), "position_ids[0] has the length 2, input_ids[0] has 5");
+        assert_eq!(
+            error(r#", "prefix_length": [-1]"#),
+            "prefix_length = -1 of sequence 0 must be a number of tokens, 0 or more"
+        );
         assert_eq!(
             error(r#", "prefix_length": [6]"#),
             "prefix_length = 6 is more than the 5 tokens of document 0 of sequence 0"

@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Output;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{pleach, stderr, stdout};
 
@@ -30,7 +31,10 @@ pub struct Folder(pub PathBuf);
 
 impl Folder {
     pub fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("pleach-processes-{name}-{}", std::process::id()));
+        // Tests that run at the same time may choose the same name.
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("pleach-processes-{name}-{}-{number}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
         Folder(path)
     }

@@ -13,13 +13,14 @@ use std::time::Duration;
 pub use wire::Wire;
 pub use world::RankPanic;
 
-/// Runs `body` on every rank of a world over the wire of this file of tests.
+/// Runs `body` on every rank of a world.
 pub fn run_world<T: Send>(
+    wire: Wire,
     ranks: usize,
     timeouts: Timeouts,
     body: impl Fn(Arc<dyn Transport>) -> T + Sync,
 ) -> Vec<Result<T, RankPanic>> {
-    world::run_world(crate::WIRE, ranks, timeouts, body)
+    world::run_world(wire, ranks, timeouts, body)
 }
 
 /// A deadline that no healthy test meets, however busy the machine.
@@ -33,12 +34,17 @@ pub fn impatient() -> Timeouts {
 }
 
 /// Runs `body` on every rank; a panic of one fails the test.
-pub fn run<T: Send>(ranks: usize, body: impl Fn(Arc<dyn Transport>) -> T + Sync) -> Vec<T> {
-    run_within(patient(), ranks, body)
+pub fn run<T: Send>(wire: Wire, ranks: usize, body: impl Fn(Arc<dyn Transport>) -> T + Sync) -> Vec<T> {
+    run_within(wire, patient(), ranks, body)
 }
 
-pub fn run_within<T: Send>(timeouts: Timeouts, ranks: usize, body: impl Fn(Arc<dyn Transport>) -> T + Sync) -> Vec<T> {
-    let results = run_world(ranks, timeouts, body);
+pub fn run_within<T: Send>(
+    wire: Wire,
+    timeouts: Timeouts,
+    ranks: usize,
+    body: impl Fn(Arc<dyn Transport>) -> T + Sync,
+) -> Vec<T> {
+    let results = run_world(wire, ranks, timeouts, body);
     results.into_iter().map(|result| result.unwrap()).collect()
 }
 

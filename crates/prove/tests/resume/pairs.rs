@@ -1,20 +1,25 @@
 //! Layouts before and after a resumption.
 
+use std::sync::OnceLock;
+
 use config::{
     Format, Gathering, GradientReduction, GradientSums, Parallelism, Recompute, Reshard, ScheduleKind,
     SequenceParallel, Tied, TrainSpec, ZeroStage,
 };
-use prove::EqualityClass;
+use prove::{EqualityClass, Outcome};
 use testkit::layout::Layout;
 use testkit::models::plain_layout;
 
 use crate::rig::layout;
+use crate::text;
 
 /// One layout before the resumption and one after it.
 #[derive(Clone)]
 pub struct Pair {
     pub before: Layout,
     pub after: Layout,
+    /// The run of `before` that is not stopped, once somebody has asked for it.
+    undisturbed: OnceLock<Result<Outcome, String>>,
 }
 
 pub const THREE: ZeroStage = ZeroStage::Three {
@@ -29,13 +34,23 @@ pub fn zero(zero: ZeroStage, dp: usize, tp: usize, pp: usize) -> Parallelism {
 impl Pair {
     pub fn new(before: Parallelism, after: Parallelism) -> Pair {
         let [before, after] = [before, after].map(|parallelism| layout(Tied::Yes, Format::Fp32, parallelism));
-        Pair { before, after }
+        Pair::of(before, after)
+    }
+
+    pub fn of(before: Layout, after: Layout) -> Pair {
+        Pair { before, after, undisturbed: OnceLock::new() }
+    }
+
+    /// The outcome of the run of `before` that is not stopped: one for all faults.
+    pub fn undisturbed(&self) -> Result<&Outcome, String> {
+        let run = || self.before.outcome(&*text::shuffled(&self.before.train)).map_err(|error| error.to_string());
+        self.undisturbed.get_or_init(run).as_ref().map_err(String::clone)
     }
 
     /// The same, both trained as `change` says.
     pub fn trained(self, change: impl Fn(TrainSpec) -> TrainSpec) -> Pair {
         let of = |layout: Layout| Layout { train: change(layout.train), ..layout };
-        Pair { before: of(self.before), after: of(self.after) }
+        Pair::of(of(self.before), of(self.after))
     }
 
     pub fn is_same_layout(&self) -> bool {

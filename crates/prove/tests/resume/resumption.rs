@@ -64,7 +64,7 @@ impl<'a> Resumption<'a> {
     /// the second began.
     fn run(&self, until: u32) -> Result<(Outcome, [Snapshot; 2]), String> {
         let said = |error: prove::ProofError| error.to_string();
-        let (folder, Pair { before, after }) = (Folder::new(), self.pair);
+        let (folder, Pair { before, after, .. }) = (Folder::new(), self.pair);
         let [left, arrived] = [Snapshot::at_the_end_of(self.cut), Snapshot::at_the_beginning_of(self.cut + 1)];
         let tokens = text::shuffled(&before.train);
         let first = Surroundings { wrap: self.saving, watch: &left, ..Surroundings::plain(&*tokens) };
@@ -83,11 +83,11 @@ impl<'a> Resumption<'a> {
     /// layouts promise.
     pub fn continues(&self) -> Verdict {
         let (layout, class) = (&self.pair.before, self.pair.class());
-        let undisturbed = layout.outcome(&*text::shuffled(&layout.train)).map_err(|error| error.to_string())?;
+        let undisturbed = self.pair.undisturbed()?;
         let (resumed, _) = self.run(self.pair.after.train.steps)?;
         let promise = Promise::of(class, &layout.model, &layout.train, layout.train.steps);
-        let distance = Distance::between(&undisturbed, &resumed, |name| is_noise(&layout.model, name));
-        verdict(promise.faults([&undisturbed, &resumed], &distance))
+        let distance = Distance::between(undisturbed, &resumed, |name| is_noise(&layout.model, name));
+        verdict(promise.faults([undisturbed, &resumed], &distance))
     }
 
     /// N32: whether ranks hold, before the first step after the resumption, the bits that ranks held when they saved.

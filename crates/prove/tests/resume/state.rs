@@ -20,7 +20,7 @@ const CUT: u32 = 2;
 /// The pairs of single precision, and the same bf16 run before and after.
 fn all() -> Vec<Pair> {
     let bf16 = |parallelism| layout(Tied::Yes, Format::Bf16, parallelism);
-    let narrow = Pair { before: bf16(zero(ZeroStage::One, 2, 2, 1)), after: bf16(zero(THREE, 2, 1, 2)) };
+    let narrow = Pair::of(bf16(zero(ZeroStage::One, 2, 2, 1)), bf16(zero(THREE, 2, 1, 2)));
     pairs().into_iter().chain([narrow]).collect()
 }
 
@@ -36,7 +36,7 @@ fn weights_and_moments_arrive_to_the_last_bit() {
         (of(Format::Bf16, ZeroStage::One, 2, 2), of(Format::Fp32, ZeroStage::Off, 2, 1)),
         (of(Format::Bf16, ZeroStage::Off, 1, 1), of(Format::Fp16, ZeroStage::One, 3, 1)),
     ] {
-        let found = Resumption::new(&Pair { before, after }, CUT).arrives().expect_err("rounded weights differ");
+        let found = Resumption::new(&Pair::of(before, after), CUT).arrives().expect_err("rounded weights differ");
         let is_of_precision = |line: &str| line.starts_with("read.") || line.starts_with("counters");
         assert!(found.lines().all(is_of_precision), "{found}");
     }

@@ -92,7 +92,7 @@ impl Results {
     ) -> Result<Ended, String> {
         self.close_begun();
         let began = Instant::now();
-        for case in cases.iter().filter(|case| !matches!(self.cases.get(&case.name), Some(_))).collect::<Vec<_>>() {
+        for case in cases.iter().filter(|case| !self.cases.contains_key(&case.name)).collect::<Vec<_>>() {
             if began.elapsed() >= time {
                 return Ok(Ended::Unfinished);
             }

@@ -78,11 +78,13 @@ impl HashedDevice {
 
 /// The tensors that an operation defines. Of sums that become single only the first half of their place is used.
 fn defined(op: &Op) -> Vec<Tensor> {
-    match op {
-        Op::RoundedToSingle { sums, .. } => vec![Tensor::new(sums.offset_bytes, 1, sums.len(), Dtype::F32)],
-        Op::AttentionBackward { gradients, .. } => vec![gradients.dq, gradients.dk, gradients.dv],
-        _ => op.operands().writes().collect(),
+    if let Op::RoundedToSingle { sums, .. } = op {
+        return vec![Tensor::new(sums.offset_bytes, 1, sums.len(), Dtype::F32)];
     }
+    if let Op::AttentionBackward { gradients, .. } = op {
+        return vec![gradients.dq, gradients.dk, gradients.dv];
+    }
+    op.operands().writes().collect()
 }
 
 impl Device for HashedDevice {

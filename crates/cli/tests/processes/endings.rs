@@ -1,0 +1,253 @@
+//! Disks without room, readers that go away, folders and texts that cannot be used: what is said, how the command exits, and that
+//! nothing is lost.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+/// A run of a moment.
+const TINY: &[&str] = &[
+    "run.ranks=1",
+    "model.num_layers=1",
+    "model.hidden=16",
+    "model.num_heads=2",
+    "model.context=16",
+    "data.tokenizer=bytes",
+    "train.global_batch=2",
+    "train.steps=4",
+];
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pleach-endings-{name}-{}", std::process::id()));
+        fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    fn file(&self, name: &str, content: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        fs::write(&path, content).expect("a file");
+        path
+    }
+
+    fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.0).expect("a folder");
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+        names.sort();
+        names
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `pleach train` of a tiny run into `folder`, with more settings.
+fn train(folder: &Path, more: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(["train", "--set"]).arg(format!("run.folder={}", folder.display()));
+    command.args(TINY.iter().chain(more).flat_map(|setting| ["--set", setting]));
+    command
+}
+
+fn output(command: &mut Command) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = command.output().expect("the command starts");
+    (status.code(), String::from_utf8(stderr).expect("text"))
+}
+
+/// A device on which every write finds the disk full.
+fn full() -> fs::File {
+    fs::OpenOptions::new().write(true).open("/dev/full").expect("the device")
+}
+
+#[test]
+fn a_disk_that_fills_up_ends_the_run_and_leaves_its_weights() {
+    let folder = Folder::new("metrics");
+    symlink("/dev/full", folder.0.join("metrics.jsonl")).expect("a link");
+    let (code, told) = output(&mut train(&folder.0, &["train.steps=1000"]));
+    assert_eq!(code, Some(1), "{told}");
+    let last = told.lines().last().expect("a line").replace(&folder.0.display().to_string(), "FOLDER");
+    assert_eq!(
+        last,
+        "metrics.jsonl cannot be written: No space left on device (os error 28); \
+         the run was stopped after step 2 of 1000, and its weights are in FOLDER"
+    );
+    let mut generate = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    generate.args(["generate", "--prompt", "a", "--max-tokens", "1", "--from"]).arg(&folder.0);
+    assert_eq!(output(&mut generate).0, Some(0), "the weights can be used");
+}
+
+#[test]
+fn weights_have_their_room_before_the_first_step() {
+    let folder = Folder::new("room");
+    for name in ["run.toml", "weights.safetensors", "metrics.jsonl"] {
+        folder.file(name, b"of an earlier run");
+    }
+    // A limit on the length of files stands for a disk without room; it counts blocks of 512 or 1024 bytes.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" \"$@\"";
+    let mut limited = Command::new("sh");
+    let train = train(&folder.0, &[]);
+    limited.args(["-c", script]).arg(train.get_program()).args(train.get_args());
+    let (code, told) = output(&mut limited);
+    assert_eq!(code, Some(2), "{told}");
+    assert_eq!(
+        told.replace(&folder.0.display().to_string(), "FOLDER"),
+        "FOLDER/weights.safetensors needs 32448 bytes, for which there is no room: File too large (os error 27); \
+         nothing under that name was changed; use another folder: --set run.folder=...\n"
+    );
+    assert_eq!(folder.names(), ["checkpoints", "metrics.jsonl", "run.toml", "weights.safetensors"]);
+    for name in ["metrics.jsonl", "run.toml", "weights.safetensors"] {
+        assert_eq!(fs::read(folder.0.join(name)).expect("a file"), b"of an earlier run");
+    }
+}
+
+#[test]
+fn steps_that_cannot_be_printed_end_the_run_and_leave_its_weights() {
+    let folder = Folder::new("output");
+    let (code, told) = output(train(&folder.0, &["train.steps=1000"]).stdout(full()));
+    assert_eq!(code, Some(1), "{told}");
+    let last = told.lines().last().expect("a line");
+    assert!(last.starts_with("the output cannot be written: No space left on device (os error 28); "), "{told}");
+    assert!(folder.0.join("weights.safetensors").is_file());
+}
+
+#[test]
+fn output_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_none() {
+    let commands: [&[&str]; 5] = [
+        &["check"],
+        &["check", "--json", "--set", "train.steps=0"],
+        &["explain"],
+        &["completions", "bash"],
+        &["doctor", "--json"],
+    ];
+    for arguments in commands {
+        let command = || {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+            command.args(arguments).stderr(Stdio::piped());
+            command
+        };
+        let (code, told) = output(command().stdout(full()));
+        assert_eq!(code, Some(1), "{arguments:?}");
+        assert_eq!(told, "the output cannot be written: No space left on device (os error 28)\n", "{arguments:?}");
+        let mut child = command().stdout(Stdio::piped()).spawn().expect("the command starts");
+        drop(child.stdout.take());
+        let expected = if arguments.contains(&"train.steps=0") { 2 } else { 0 };
+        assert_eq!(child.wait().expect("an end").code(), Some(expected), "{arguments:?}");
+    }
+    // People who do not want to hear anything do not stop a run.
+    let folder = Folder::new("silent");
+    let status = train(&folder.0, &[]).stdout(Stdio::null()).stderr(full()).status().expect("the command starts");
+    assert_eq!(status.code(), Some(0));
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_is_told_before_the_first_step() {
+    let (code, told) = output(&mut train(Path::new("/proc/self"), &[]));
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.starts_with("/proc/self/checkpoints cannot be written: "), "{told}");
+    assert!(told.ends_with("; use another folder: --set run.folder=...\n"), "{told}");
+}
+
+/// Waits until the child handles the signal of Ctrl-C, which is when its work begins.
+fn wait_until_it_listens(child: &Child) {
+    let listens = || {
+        let status = fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        let caught = u64::from_str_radix(mask.trim(), 16).ok()?;
+        // SIGINT is signal 2, SIGTERM signal 15.
+        Some(caught & (1 << 1) != 0 && caught & (1 << 14) != 0)
+    };
+    while listens() != Some(true) {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+fn signal(child: &Child, name: &str) {
+    let status = Command::new("kill").args([name, &child.id().to_string()]).status().expect("kill");
+    assert!(status.success());
+}
+
+#[test]
+fn two_runs_do_not_share_a_folder() {
+    let folder = Folder::new("two");
+    let endless = ["train.steps=1000000"];
+    let mut first = train(&folder.0, &endless).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    wait_until_it_listens(&first);
+    let (code, told) = output(&mut train(&folder.0, &[]));
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("another run writes "), "{told}");
+    assert!(told.contains(&format!("(process {})", first.id())), "{told}");
+    // What a scheduler sends is as good as Ctrl-C.
+    signal(&first, "-TERM");
+    assert_eq!(first.wait().expect("an end").code(), Some(143));
+    assert!(folder.0.join("weights.safetensors").is_file());
+    assert!(fs::read_to_string(folder.0.join("run.toml")).expect("a file").contains("steps = 1000000\n"));
+}
+
+#[test]
+fn a_killed_run_leaves_no_weights_of_an_earlier_one() {
+    let folder = Folder::new("earlier");
+    assert_eq!(output(&mut train(&folder.0, &[])).0, Some(0));
+    assert!(folder.0.join("weights.safetensors").is_file());
+    let endless = ["train.steps=1000000"];
+    let mut run = train(&folder.0, &endless).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    wait_until_it_listens(&run);
+    signal(&run, "-KILL");
+    run.wait().expect("an end");
+    assert!(!folder.0.join("weights.safetensors").is_file(), "the run file is that of the other run");
+}
+
+#[test]
+fn interrupted_commands_exit_with_130() {
+    let folder = Folder::new("interrupt");
+    assert_eq!(output(&mut train(&folder.0, &[])).0, Some(0));
+    // So much that it takes minutes.
+    let text = folder.file("text.txt", "A line that is measured.\n".repeat(400_000).as_bytes()).display().to_string();
+    let commands: [&[&str]; 2] =
+        [&["generate", "--prompt", "a", "--max-tokens", "100000000"], &["eval", "--data", &text]];
+    for arguments in commands {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+        command.args(arguments).arg("--from").arg(&folder.0).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("the command starts");
+        wait_until_it_listens(&child);
+        signal(&child, "-INT");
+        assert_eq!(child.wait().expect("an end").code(), Some(130), "{arguments:?}");
+    }
+}
+
+#[test]
+fn text_that_cannot_be_used_is_told_and_nothing_is_begun() {
+    let folder = Folder::new("text");
+    let text = folder.0.join("text");
+    fs::create_dir_all(text.join("nothing")).expect("a folder");
+    let files: [(&str, &[u8], &str); 6] = [
+        ("empty.txt", b"", "holds no text; name a text file, or a folder with text files"),
+        ("nothing", b"", "holds no text; name a text file, or a folder with text files"),
+        ("latin.txt", b"caf\xe9 au lait, and more than one sequence of text\n", "is not UTF-8 at byte 3; convert it"),
+        (
+            "short.txt",
+            b"hello\nyou\n",
+            "has 10 tokens, but train.sequence_length = 16 needs 17; give more text or shorter",
+        ),
+        ("a.jsonl", b"{\"text\": \"x\"}\n{\"txt\": 1}\n", ":2 (byte 14) "),
+        ("absent.txt", b"", "cannot be read: No such file or directory (os error 2)"),
+    ];
+    for (name, content, expected) in files {
+        let path = text.join(name);
+        if !["nothing", "absent.txt"].contains(&name) {
+            fs::write(&path, content).expect("a file");
+        }
+        let run = folder.0.join("run");
+        let mut command = train(&run, &["data.held_out=0"]);
+        let (code, told) = output(command.arg("--data").arg(&path));
+        assert_eq!(code, Some(2), "{name}: {told}");
+        assert!(told.contains(expected) && told.lines().count() == 1, "{name}: {told}");
+        assert!(!run.exists(), "{name} began a run");
+    }
+}

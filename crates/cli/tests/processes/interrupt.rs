@@ -1,0 +1,68 @@
+//! Ctrl-C, as a signal to a child process: the first stops after the step and keeps what there is, the second ends at once.
+
+use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// A new folder for one run.
+fn folder(name: &str) -> PathBuf {
+    let path = std::env::temp_dir().join(format!("pleach-interrupt-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&path).expect("a folder");
+    path
+}
+
+fn train(folder: &std::path::Path, overrides: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(["train", "--set", &format!("run.folder={}", folder.display())]);
+    command.args(overrides.iter().flat_map(|set| ["--set", set]));
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
+}
+
+fn interrupt(child: &Child) {
+    let status = Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
+    assert!(status.success());
+}
+
+#[test]
+fn the_first_keeps_what_there_is() {
+    let folder = folder("first");
+    let tiny = ["model.hidden=32", "model.num_layers=2", "train.sequence_length=16", "train.steps=1000000"];
+    let mut child = train(&folder, &tiny);
+    let mut lines = BufReader::new(child.stdout.take().expect("output")).lines();
+    let first = lines.next().expect("a step").expect("text");
+    assert!(first.starts_with("step       1/1000000  loss "), "{first}");
+    interrupt(&child);
+    let steps = 1 + lines.count();
+    let mut said = String::new();
+    child.stderr.take().expect("messages").read_to_string(&mut said).expect("text");
+    assert_eq!(child.wait().expect("an end").code(), Some(130), "{said}");
+    assert!(said.contains("stopping after this step"), "{said}");
+    assert!(said.contains(&format!("ended by Ctrl-C after step {steps} of 1000000")), "{said}");
+    let metrics = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("metrics");
+    assert_eq!(metrics.lines().count(), steps);
+    assert!(folder.join("weights.safetensors").is_file());
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+#[test]
+fn the_second_ends_at_once() {
+    let folder = folder("second");
+    // A step of this takes longer than two signals.
+    let slow = ["model.hidden=512", "train.global_batch=256", "train.steps=2"];
+    let mut child = train(&folder, &slow);
+    let mut messages = BufReader::new(child.stderr.take().expect("messages"));
+    let mut first = String::new();
+    messages.read_line(&mut first).expect("text");
+    assert!(first.starts_with("model "), "{first}");
+    // Two signals that come before the first is handled are one to the system, so there is a third, if need be.
+    let status = loop {
+        interrupt(&child);
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        if let Some(status) = child.try_wait().expect("a status") {
+            break status;
+        }
+    };
+    assert_eq!(status.code(), Some(130));
+    assert!(!folder.join("weights.safetensors").exists());
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

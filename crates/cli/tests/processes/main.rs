@@ -1,0 +1,30 @@
+//! Runs in processes, on hosts, under Slurm and over MPI, and how runs end. They wait for processes, deadlines and disks, so they
+//! are one program, whose threads wait at the same time.
+
+mod failures;
+#[path = "../harness/mod.rs"]
+mod harness;
+
+#[cfg(unix)]
+mod interrupt;
+#[cfg(unix)]
+mod launch;
+
+#[cfg(target_os = "linux")]
+mod commands;
+#[cfg(target_os = "linux")]
+mod endings;
+#[cfg(target_os = "linux")]
+mod memory;
+#[cfg(target_os = "linux")]
+mod mpi;
+#[cfg(target_os = "linux")]
+mod network;
+#[cfg(target_os = "linux")]
+mod pairs;
+#[cfg(target_os = "linux")]
+mod runs;
+#[cfg(target_os = "linux")]
+mod slurm;
+#[cfg(target_os = "linux")]
+mod text;

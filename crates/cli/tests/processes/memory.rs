@@ -1,0 +1,46 @@
+//! Memory of runs in several processes: arenas and connections of each host, shown and checked.
+
+use std::fs;
+
+use crate::harness::several::{Folder, in_processes, succeeds};
+use crate::harness::{prints, stderr, stdout};
+
+/// Receive memory of a process of four with two of eight ranks: 64 pieces of 64 KiB, and for each of three peers 32 KiB and 128 KiB.
+const OF_FOUR: u64 = 64 * 65_536 + 3 * (32 + 128) * 1024;
+
+#[test]
+fn connections_are_shown_with_arenas() {
+    let folder = Folder::new("connections");
+    let output = in_processes("4", &[&folder.run("run"), "train.steps=1"]);
+    succeeds(&output);
+    let message = stderr(&output);
+    assert!(message.contains("of connections in 4 processes; host "), "{message}");
+    let hosts = folder.path("hosts");
+    fs::write(&hosts, "a slots=1\nb slots=3\n").expect("a file");
+    let checked = prints(&["check", "--hosts", &hosts, "--json"]);
+    let checked: serde_json::Value = serde_json::from_str(&checked).expect("JSON");
+    let numbers = |key: &str| [0, 1].map(|host| checked["hosts"][host][key].as_u64().expect("a number"));
+    assert_eq!(numbers("connection_bytes"), [OF_FOUR, 3 * OF_FOUR]);
+    assert_eq!(
+        numbers("arena_bytes").iter().sum::<u64>(),
+        checked["memory"]["together_bytes"].as_u64().expect("bytes")
+    );
+    let checked = prints(&["check", "--hosts", &hosts]);
+    assert!(checked.contains("of connections in 4 processes; host b needs the most, "), "{checked}");
+}
+
+#[test]
+fn a_host_without_the_memory_is_named_before_the_first_step() {
+    let folder = Folder::new("memory");
+    let large = ["model.hidden=32768", "model.num_layers=64", "model.num_heads=256", "parallelism.zero=0"];
+    let output = in_processes("2", &[&[&folder.run("run")[..]], &large[..]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let message = stderr(&output);
+    assert!(
+        message.contains("memory on host ") && message.contains(" does not fit: 8 ranks in 2 processes need "),
+        "{message}"
+    );
+    assert!(message.contains(" of arenas and ") && message.contains(" of connections, "), "{message}");
+    assert_eq!(stdout(&output), "");
+    assert!(!folder.0.join("run").exists(), "nothing is written");
+}

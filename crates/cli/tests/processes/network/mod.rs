@@ -1,0 +1,13 @@
+//! Runs over a network of several hosts: the bits of threads, or a failure that is named in time.
+//!
+//! Hosts are network namespaces, so the tests need root, `ip` and `tc`. Elsewhere they print that they skip. Where
+//! `PLEACH_NETWORK` is set, as by `.ci/run`, they skip only if the kernel refuses namespaces.
+
+mod bits;
+mod cluster;
+mod corruption;
+mod faults;
+mod namespaces;
+mod relay;
+mod starting;
+mod strangers;

@@ -1,0 +1,173 @@
+//! Runs whose ranks are in several processes: the bits of threads, failures with names, signals, and what is refused.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::harness::several::{Folder, in_processes, launched, on_threads, succeeds, with_keys};
+use crate::harness::{pleach, stderr};
+
+/// Numbers of processes, and what the run is. The first takes every number over either transport; the others take turns.
+const RUNS: &[(&[&str], &[&str])] = &[
+    (&["2", "4", "8"], &[]),
+    (&["4"], &["parallelism.zero=3", "parallelism.shard_group=1"]),
+    (&["8"], &["parallelism.dp=4", "parallelism.tp=1", "parallelism.zero=3", "parallelism.shard_group=2"]),
+    (&["2"], &["parallelism.schedule=zb-v", "train.precision=bf16"]),
+    (&["8"], &["parallelism.sequence_parallel=true", "parallelism.recompute=full"]),
+    (&["4"], &["train.sums=exact", "parallelism.overlap=true"]),
+    (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
+];
+
+#[test]
+fn processes_have_the_bits_of_threads() {
+    let folder = Folder::new("bits");
+    for (index, (numbers, keys)) in RUNS.iter().enumerate() {
+        let threads = format!("threads-{index}");
+        on_threads(&[*keys, &[&folder.run(&threads)]].concat());
+        for number in *numbers {
+            let transports = ["shared-memory", "tcp"];
+            for transport in if index == 0 { &transports[..] } else { &transports[index % 2..=index % 2] } {
+                let name = format!("{transport}-{index}-{number}");
+                let run = [&folder.run(&name)[..], &format!("run.transport={transport}")];
+                let output = in_processes(number, &[*keys, &run].concat());
+                succeeds(&output);
+                assert_eq!(folder.losses(&name), folder.losses(&threads), "{keys:?} {name}");
+                assert!(folder.weights(&name) == folder.weights(&threads), "weights of {keys:?} {name}");
+                assert!(!stderr(&output).contains("[1]"), "only process 0 speaks: {}", stderr(&output));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_process_that_finds_damage_sets_the_checkpoint_aside_for_the_next_start() {
+    let folder = Folder::new("damage");
+    let keys = ["train.steps=6", "run.keep_newest=9"];
+    on_threads(&[&keys[..], &[&folder.run("whole")]].concat());
+    succeeds(&in_processes("2", &[&keys[..], &[&folder.run("hurt")]].concat()));
+    // Ranks 5 and 7, of process 0 and of process 1, read it: each may find the damage first.
+    let file = folder.path("hurt/checkpoints/step-00000006/rank-00005.safetensors");
+    let mut bytes = fs::read(&file).expect("a file");
+    *bytes.last_mut().expect("bytes") ^= 16;
+    fs::write(&file, bytes).expect("written");
+
+    let run = folder.path("hurt");
+    let resume = || launched("2", &["train", "--resume", &run]);
+    let failed = resume();
+    assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
+    for part in
+        ["rank-00005.safetensors: bytes ", "step-00000006 is damaged and now called ", "start the same command again"]
+    {
+        assert!(stderr(&failed).contains(part), "{part}: {}", stderr(&failed));
+    }
+    let resumed = resume();
+    succeeds(&resumed);
+    assert!(stderr(&resumed).contains("resuming after step 4"), "{}", stderr(&resumed));
+    assert_eq!(folder.losses("hurt"), folder.losses("whole"));
+    assert!(folder.weights("hurt") == folder.weights("whole"));
+}
+
+#[test]
+fn a_trace_has_the_ranks_of_all_processes() {
+    let folder = Folder::new("trace");
+    let (run, file) = (folder.run("traced"), folder.path("trace.json"));
+    let command = ["launch", "--nproc", "4", "--", "train", "--trace", &file];
+    succeeds(&pleach(&with_keys(&command, &[&run])));
+    let trace: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(&file).expect("the trace")).expect("a Chrome trace");
+    let events = trace["traceEvents"].as_array().expect("events");
+    let spans = |event: &&serde_json::Value| event["ph"] == "X";
+    let rows: std::collections::BTreeSet<u64> =
+        events.iter().filter(spans).filter_map(|event| event["pid"].as_u64()).collect();
+    assert_eq!(rows.len(), 8, "{rows:?}");
+}
+
+#[test]
+fn checkpoints_move_between_threads_and_processes() {
+    let folder = Folder::new("moves");
+    on_threads(&[&folder.run("whole")]);
+    let resume = |name: &str| [String::from("--resume"), folder.path(name)];
+    // Two steps on threads, two in processes, and the other way round.
+    let stop = "train.steps=2";
+    on_threads(&[&folder.run("threads"), stop]);
+    let [option, path] = resume("threads");
+    let output = pleach(&["launch", "--nproc", "4", "--", "train", &option, &path, "--set", "train.steps=4"]);
+    succeeds(&output);
+    succeeds(&in_processes("2", &[&folder.run("processes"), stop]));
+    let [option, path] = resume("processes");
+    succeeds(&pleach(&["train", &option, &path, "--set", "train.steps=4"]));
+    // The learning rate depends on all steps, so both end alike, and their first two steps are those of a run of two.
+    assert_eq!(folder.losses("threads"), folder.losses("processes"));
+    assert!(folder.weights("threads") == folder.weights("processes"));
+}
+
+/// A long run in processes, after its first step.
+fn started(keys: &[&str]) -> (Child, BufReader<std::process::ChildStdout>) {
+    let arguments = with_keys(&["launch", "--nproc", "4", "--", "train"], &[&["train.steps=1000000"], keys].concat());
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    let mut child = command.args(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a run");
+    let mut lines = BufReader::new(child.stdout.take().expect("lines"));
+    let mut line = String::new();
+    while !line.contains("step 2/") && !line.contains("step       2/") {
+        line.clear();
+        assert!(lines.read_line(&mut line).expect("a line") > 0, "the run ended early");
+    }
+    (child, lines)
+}
+
+fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status().expect("kill");
+    assert!(sent.success());
+}
+
+/// The exit code of a child, and its standard error.
+fn ended(child: Child, mut lines: BufReader<std::process::ChildStdout>) -> (Option<i32>, String) {
+    let mut line = String::new();
+    while lines.read_line(&mut line).expect("lines") > 0 {
+        line.clear();
+    }
+    let output = child.wait_with_output().expect("an end");
+    (output.status.code(), stderr(&output))
+}
+
+/// The children of a process.
+fn children(pid: u32) -> Vec<u32> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
+    text.split_whitespace().map(|child| child.parse().expect("a number")).collect()
+}
+
+#[test]
+fn a_signal_to_the_launcher_commits_a_checkpoint() {
+    let folder = Folder::new("signal");
+    let (child, lines) = started(&[&folder.run("run"), "run.save_every=0"]);
+    signal(child.id(), "TERM");
+    let (code, text) = ended(child, lines);
+    assert_eq!(code, Some(143), "{text}");
+    assert_eq!(text.matches("ended by SIGTERM after step").count(), 1, "{text}");
+    let saved = fs::read_dir(folder.0.join("run/checkpoints")).expect("checkpoints").count();
+    assert!(saved >= 2, "a checkpoint and a lock");
+}
+
+#[test]
+fn a_killed_process_ends_the_run_and_is_named() {
+    let folder = Folder::new("killed");
+    let (child, lines) = started(&[&folder.run("run")]);
+    let processes = children(child.id());
+    assert_eq!(processes.len(), 4);
+    signal(processes[2], "KILL");
+    let (code, text) = ended(child, lines);
+    assert_eq!(code, Some(137), "{text}");
+    assert!(text.contains("process 2"), "{text}");
+    assert!(processes.iter().all(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()), "no process is left");
+}
+
+#[test]
+fn runs_that_do_not_fit_their_processes_are_refused() {
+    let output = in_processes("3", &[]);
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("8 ranks must be divided equally among processes; got 3"), "{}", stderr(&output));
+    let output = pleach(&with_keys(&["train"], &["run.engine=processes"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("use `pleach launch --nproc 8 -- train ...`"), "{}", stderr(&output));
+}
