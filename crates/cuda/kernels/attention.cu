@@ -235,13 +235,13 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 attention_64(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q, Matrix<const f32> k,
              Matrix<const f32> v, Matrix<f32> out, Matrix<f32> log_sum_exp) {
     forward<f32, 1>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp});
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 3)
 attention_128(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q, Matrix<const f32> k,
               Matrix<const f32> v, Matrix<f32> out, Matrix<f32> log_sum_exp) {
     forward<f32, 2>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp});

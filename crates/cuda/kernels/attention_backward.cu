@@ -306,21 +306,21 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
 
 }  // namespace of_keys
 
-extern "C" __global__ void __launch_bounds__(of_queries::THREADS)
+extern "C" __global__ void __launch_bounds__(of_queries::THREADS, 3)
 attention_backward_queries_64(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
                               Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
                               Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dq) {
     of_queries::backward<f32, 1>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dq);
 }
 
-extern "C" __global__ void __launch_bounds__(of_queries::THREADS)
+extern "C" __global__ void __launch_bounds__(of_queries::THREADS, 3)
 attention_backward_queries_128(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
                                Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
                                Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dq) {
     of_queries::backward<f32, 2>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dq);
 }
 
-extern "C" __global__ void __launch_bounds__(of_keys::THREADS)
+extern "C" __global__ void __launch_bounds__(of_keys::THREADS, 2)
 attention_backward_keys_64(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
                            Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
                            Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dk, Matrix<f32> dv) {

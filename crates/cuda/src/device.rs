@@ -12,27 +12,26 @@ use sync::lock;
 use crate::code::CompiledSource;
 use crate::events::Events;
 use crate::launch::{SCRATCH_BYTES, Site, launches};
+use crate::owned::{Owned, allocate, allocate_pinned, create_stream, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
 use crate::reader::{CudaReader, READER_BYTES};
 
 /// The memory of a rank on its GPU, which readers share.
 pub(crate) struct RankMemory {
     pub(crate) gpu: Arc<dyn Gpu>,
-    pub(crate) streams: [StreamHandle; Stream::COUNT],
-    arena: DevicePointer,
+    /// By number.
+    pub(crate) streams: Vec<Owned<StreamHandle>>,
+    arena: Owned<DevicePointer>,
     arena_bytes: usize,
     /// [`SCRATCH_BYTES`] for each stream.
-    scratch: DevicePointer,
+    scratch: Owned<DevicePointer>,
 }
 
 impl RankMemory {
     fn allocate(gpu: Arc<dyn Gpu>, arena_bytes: usize) -> Result<RankMemory, DriverError> {
-        let arena = gpu.allocate(arena_bytes.max(1))?;
-        let scratch = gpu.allocate(SCRATCH_BYTES * Stream::COUNT)?;
-        let mut streams = [StreamHandle(0); Stream::COUNT];
-        for stream in &mut streams {
-            *stream = gpu.create_stream()?;
-        }
+        let arena = allocate(&gpu, arena_bytes.max(1))?;
+        let scratch = allocate(&gpu, SCRATCH_BYTES * Stream::COUNT)?;
+        let streams = Stream::ALL.iter().map(|_| create_stream(&gpu)).collect::<Result<_, _>>()?;
         Ok(RankMemory { gpu, streams, arena, arena_bytes, scratch })
     }
 
@@ -57,7 +56,7 @@ impl RankMemory {
         from: Tensor,
         to: &mut [u8],
     ) -> Result<(), DriverError> {
-        let mut place = self.arena.offset(from.offset_bytes);
+        let mut place = self.arena.handle().offset(from.offset_bytes);
         for piece in to.chunks_mut(pinned_bytes) {
             self.gpu.download(stream, pinned, 0, place, piece.len())?;
             self.gpu.synchronize(stream)?;
@@ -69,27 +68,29 @@ impl RankMemory {
 
     fn site(&self, stream: Stream) -> Site {
         Site {
-            arena: self.arena,
+            arena: self.arena.handle(),
             arena_bytes: self.arena_bytes,
-            scratch: self.scratch.offset(stream.index() * SCRATCH_BYTES),
+            scratch: self.scratch.handle().offset(stream.index() * SCRATCH_BYTES),
             multiprocessors: self.gpu.facts().multiprocessors,
         }
     }
 
     fn stream(&self, stream: Stream) -> StreamHandle {
-        self.streams[stream.index()]
+        self.streams[stream.index()].handle()
+    }
+}
+
+impl RankMemory {
+    /// Waits until all work of all streams has ended.
+    fn synchronize(&self) -> Result<(), DriverError> {
+        self.streams.iter().try_for_each(|stream| self.gpu.synchronize(stream.handle()))
     }
 }
 
 impl Drop for RankMemory {
     fn drop(&mut self) {
         // The rank ends; there is nobody to tell of an error.
-        for stream in self.streams {
-            let _ = self.gpu.synchronize(stream);
-            let _ = self.gpu.destroy_stream(stream);
-        }
-        let _ = self.gpu.free(self.scratch);
-        let _ = self.gpu.free(self.arena);
+        let _ = self.synchronize();
     }
 }
 
@@ -104,11 +105,12 @@ struct Submissions {
 /// Executes operations as kernels on streams of a GPU. The bits are those of `cpu::CpuDevice`, whatever the GPU and its streams.
 pub struct CudaDevice {
     memory: Arc<RankMemory>,
-    modules: Vec<ModuleHandle>,
+    /// Holds the functions.
+    _modules: Vec<Owned<ModuleHandle>>,
     functions: HashMap<&'static str, FunctionHandle>,
     submissions: Mutex<Submissions>,
     /// Memory for reads.
-    pinned: PinnedHandle,
+    pinned: Owned<PinnedHandle>,
 }
 
 impl CudaDevice {
@@ -133,18 +135,22 @@ impl CudaDevice {
         let (mut modules, mut functions) = (vec![], HashMap::new());
         for CompiledSource { source, code } in code {
             let named = |cause| accelerator_error(format!("load the kernels of {}.cu", source.name), cause);
-            let module = gpu.load(code.image()).map_err(named)?;
-            modules.push(module);
+            let module = load(&gpu, code.image()).map_err(named)?;
             for entry in source.entries {
-                functions.insert(*entry, gpu.function(module, entry).map_err(named)?);
+                functions.insert(*entry, gpu.function(module.handle(), entry).map_err(named)?);
             }
+            modules.push(module);
         }
         let pinned_error =
             |cause| accelerator_error(format!("allocate {} bytes of pinned memory", Self::PINNED_BYTES), cause);
-        let ring = PinnedRing::new(&*gpu, RING_BYTES).map_err(pinned_error)?;
-        let pinned = gpu.allocate_pinned(READER_BYTES).map_err(pinned_error)?;
-        let submissions = Submissions { events: Events::new(memory.streams), ring, last: [None; Stream::COUNT] };
-        let device = CudaDevice { memory, modules, functions, submissions: Mutex::new(submissions), pinned };
+        let ring = PinnedRing::new(&gpu, RING_BYTES).map_err(pinned_error)?;
+        let pinned = allocate_pinned(&gpu, READER_BYTES).map_err(pinned_error)?;
+        let submissions = Submissions {
+            events: Events::new(Stream::ALL.map(|stream| memory.stream(stream))),
+            ring,
+            last: [None; Stream::COUNT],
+        };
+        let device = CudaDevice { memory, _modules: modules, functions, submissions: Mutex::new(submissions), pinned };
         device.synchronize()?;
         Ok(device)
     }
@@ -156,7 +162,7 @@ impl CudaDevice {
 
     /// The address of the arena's first byte.
     pub fn arena(&self) -> DevicePointer {
-        self.memory.arena
+        self.memory.arena.handle()
     }
 
     /// The size of the arena.
@@ -220,10 +226,10 @@ impl Device for CudaDevice {
         self.memory.check_host_copy("write", to, from.len())?;
         let mut submissions = lock(&self.submissions);
         submissions.events.count(stream);
-        let place = self.memory.arena.offset(to.offset_bytes);
+        let place = self.memory.arena.handle().offset(to.offset_bytes);
         submissions
             .ring
-            .upload(&*self.memory.gpu, self.memory.stream(stream), place, from)
+            .upload(&self.memory.gpu, self.memory.stream(stream), place, from)
             .map_err(|cause| accelerator_error(format!("upload {to:?}"), cause))
     }
 
@@ -237,47 +243,37 @@ impl Device for CudaDevice {
         self.memory.check_host_copy("read", from, to.len())?;
         self.synchronize()?;
         self.memory
-            .download(self.memory.stream(Stream::Compute), self.pinned, READER_BYTES, from, to)
+            .download(self.memory.stream(Stream::Compute), self.pinned.handle(), READER_BYTES, from, to)
             .map_err(|cause| accelerator_error(format!("read {from:?}"), cause))
     }
 
     fn record(&self, stream: Stream) -> StreamEvent {
-        lock(&self.submissions).events.record(&*self.memory.gpu, stream)
+        lock(&self.submissions).events.record(&self.memory.gpu, stream)
     }
 
     fn reached(&self, event: StreamEvent) -> Option<Instant> {
-        lock(&self.submissions).events.reached(&*self.memory.gpu, event)
+        lock(&self.submissions).events.reached(&self.memory.gpu, event)
     }
 
     fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
         let mut submissions = lock(&self.submissions);
-        let waited = submissions.events.wait(&*self.memory.gpu, stream, event);
+        let waited = submissions.events.wait(&self.memory.gpu, stream, event);
         waited.map_err(|cause| self.late_error("wait for a stream", submissions.last, cause))
     }
 
     fn synchronize(&self) -> Result<(), DeviceError> {
         // Without the lock: other threads submit to other streams meanwhile.
-        let ended = self.memory.streams.iter().try_for_each(|stream| self.memory.gpu.synchronize(*stream));
+        let ended = self.memory.synchronize();
         let mut submissions = lock(&self.submissions);
-        let ended = ended.and_then(|()| submissions.events.compare_clocks(&*self.memory.gpu));
+        let ended = ended.and_then(|()| submissions.events.compare_clocks(&self.memory.gpu));
         ended.map_err(|cause| self.late_error("synchronize", submissions.last, cause))
     }
 }
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        let gpu = &*self.memory.gpu;
-        for stream in self.memory.streams {
-            // The rank ends; there is nobody to tell of an error.
-            let _ = gpu.synchronize(stream);
-        }
-        let mut submissions = lock(&self.submissions);
-        submissions.events.destroy(gpu);
-        submissions.ring.destroy(gpu);
-        let _ = gpu.free_pinned(self.pinned);
-        for module in &self.modules {
-            let _ = gpu.unload(*module);
-        }
+        // Code, events and pinned memory are released behind the work that uses them. The rank ends; there is nobody to tell of an error.
+        let _ = self.memory.synchronize();
     }
 }
 

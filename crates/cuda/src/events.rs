@@ -1,30 +1,31 @@
 //! Points in the work of streams: the driver's events behind the numbers of [`StreamEvent`].
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use device::{Stream, StreamEvent};
 use gpu::{DriverError, EventHandle, Gpu, StreamHandle};
 
+use crate::owned::{Owned, create_event};
+
 /// Points of a stream that are kept. Who waits for an older one waits for the oldest that is kept, which is reached after it.
 const KEPT: usize = 256;
 
 /// The points of one stream.
-#[derive(Debug)]
 struct Points {
     handle: StreamHandle,
     /// Jobs so far.
     submitted: u64,
     /// Recorded events, each behind so many jobs.
-    recorded: VecDeque<(u64, EventHandle)>,
+    recorded: VecDeque<(u64, Owned<EventHandle>)>,
 }
 
 /// The points of all streams of a rank.
-#[derive(Debug)]
 pub(crate) struct Events {
     points: [Points; Stream::COUNT],
     /// An event, and the time of the host when it was reached.
-    base: Option<(EventHandle, Instant)>,
+    base: Option<(Owned<EventHandle>, Instant)>,
     /// What went wrong where no error could be returned.
     failure: Option<DriverError>,
 }
@@ -42,7 +43,7 @@ impl Events {
     }
 
     /// The point that `stream` has when all its jobs so far have ended.
-    pub fn record(&mut self, gpu: &dyn Gpu, stream: Stream) -> StreamEvent {
+    pub fn record(&mut self, gpu: &Arc<dyn Gpu>, stream: Stream) -> StreamEvent {
         let points = &mut self.points[stream.index()];
         let number = points.submitted;
         if number > 0 && points.recorded.back().is_none_or(|(newest, _)| *newest < number) {
@@ -57,7 +58,7 @@ impl Events {
     ///
     /// # Errors
     /// The driver's, of this call or of an earlier record.
-    pub fn wait(&mut self, gpu: &dyn Gpu, stream: Stream, event: StreamEvent) -> Result<(), DriverError> {
+    pub fn wait(&mut self, gpu: &Arc<dyn Gpu>, stream: Stream, event: StreamEvent) -> Result<(), DriverError> {
         self.failure()?;
         if event.stream() == stream {
             return Ok(());
@@ -68,7 +69,7 @@ impl Events {
         match point.filter(|_| event.number() > 0) {
             None => Ok(()),
             Some((_, point)) => {
-                let point = *point;
+                let point = point.handle();
                 let waiting = &mut self.points[stream.index()];
                 waiting.submitted += 1;
                 gpu.wait(waiting.handle, point)
@@ -77,14 +78,14 @@ impl Events {
     }
 
     /// When the GPU reached `event`, if it has and the point is kept.
-    pub fn reached(&self, gpu: &dyn Gpu, event: StreamEvent) -> Option<Instant> {
-        let (base, at) = self.base?;
+    pub fn reached(&self, gpu: &Arc<dyn Gpu>, event: StreamEvent) -> Option<Instant> {
+        let (base, at) = self.base.as_ref()?;
         let recorded = &self.points[event.stream().index()].recorded;
         let (_, point) = recorded.iter().find(|(number, _)| *number == event.number())?;
-        if !gpu.is_reached(*point).ok()? {
+        if !gpu.is_reached(point.handle()).ok()? {
             return None;
         }
-        let elapsed_ms = f64::from(gpu.elapsed_ms(base, *point).ok()?);
+        let elapsed_ms = f64::from(gpu.elapsed_ms(base.handle(), point.handle()).ok()?);
         let apart = Duration::try_from_secs_f64(elapsed_ms.abs() / 1e3).ok()?;
         if elapsed_ms < 0.0 { at.checked_sub(apart) } else { at.checked_add(apart) }
     }
@@ -93,26 +94,17 @@ impl Events {
     ///
     /// # Errors
     /// The driver's, of these calls or of an earlier record.
-    pub fn compare_clocks(&mut self, gpu: &dyn Gpu) -> Result<(), DriverError> {
+    pub fn compare_clocks(&mut self, gpu: &Arc<dyn Gpu>) -> Result<(), DriverError> {
         self.failure()?;
-        let event = match self.base {
+        let event = match self.base.take() {
             Some((event, _)) => event,
-            None => gpu.create_event()?,
+            None => create_event(gpu)?,
         };
         let stream = self.points[Stream::Compute.index()].handle;
-        gpu.record(event, stream)?;
+        gpu.record(event.handle(), stream)?;
         gpu.synchronize(stream)?;
         self.base = Some((event, Instant::now()));
         Ok(())
-    }
-
-    /// Destroys all events.
-    pub fn destroy(&mut self, gpu: &dyn Gpu) {
-        let recorded = self.points.iter_mut().flat_map(|points| points.recorded.drain(..).map(|(_, event)| event));
-        for event in recorded.chain(self.base.take().map(|(event, _)| event)) {
-            // The rank ends; there is nobody to tell.
-            let _ = gpu.destroy_event(event);
-        }
     }
 
     fn failure(&self) -> Result<(), DriverError> {
@@ -121,13 +113,13 @@ impl Events {
 }
 
 impl Points {
-    fn record(&mut self, gpu: &dyn Gpu) -> Result<(), DriverError> {
+    fn record(&mut self, gpu: &Arc<dyn Gpu>) -> Result<(), DriverError> {
         let event = match self.recorded.len() < KEPT {
             true => None,
             false => self.recorded.pop_front().map(|(_, event)| event),
         };
-        let event = event.map_or_else(|| gpu.create_event(), Ok)?;
-        gpu.record(event, self.handle)?;
+        let event = event.map_or_else(|| create_event(gpu), Ok)?;
+        gpu.record(event.handle(), self.handle)?;
         self.recorded.push_back((self.submitted, event));
         Ok(())
     }

@@ -9,6 +9,7 @@ mod device;
 mod events;
 pub mod kernels;
 mod launch;
+mod owned;
 mod pinned;
 mod reader;
 

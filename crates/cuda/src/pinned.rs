@@ -1,8 +1,11 @@
 //! Pinned memory for copies to the GPU: a ring whose bytes are free again when the copies out of them have ended.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use gpu::{DevicePointer, DriverError, EventHandle, Gpu, PinnedHandle, StreamHandle};
+
+use crate::owned::{Owned, allocate_pinned, create_event};
 
 /// Bytes of the ring: the tokens of many microbatches.
 pub(crate) const RING_BYTES: usize = 8 << 20;
@@ -10,25 +13,23 @@ pub(crate) const RING_BYTES: usize = 8 << 20;
 const ALIGN_BYTES: usize = 64;
 
 /// A copy that may not have ended.
-#[derive(Debug)]
 struct Copy {
     /// The count of bytes of the ring up to its end.
     end: u64,
     stream: StreamHandle,
-    reached: EventHandle,
+    reached: Owned<EventHandle>,
 }
 
 /// See the top of the file.
-#[derive(Debug)]
 pub(crate) struct PinnedRing {
-    pinned: PinnedHandle,
+    pinned: Owned<PinnedHandle>,
     capacity: usize,
     /// Bytes ever handed out, skipped ones too; the next place is this modulo the capacity.
     handed_out: u64,
     /// Bytes ever taken back.
     taken_back: u64,
     copies: VecDeque<Copy>,
-    spare_events: Vec<EventHandle>,
+    spare_events: Vec<Owned<EventHandle>>,
 }
 
 impl PinnedRing {
@@ -36,9 +37,9 @@ impl PinnedRing {
     ///
     /// # Errors
     /// The driver's.
-    pub fn new(gpu: &dyn Gpu, capacity: usize) -> Result<PinnedRing, DriverError> {
+    pub fn new(gpu: &Arc<dyn Gpu>, capacity: usize) -> Result<PinnedRing, DriverError> {
         debug_assert!(capacity.is_multiple_of(2 * ALIGN_BYTES), "a ring of {capacity} bytes");
-        let pinned = gpu.allocate_pinned(capacity)?;
+        let pinned = allocate_pinned(gpu, capacity)?;
         Ok(PinnedRing { pinned, capacity, handed_out: 0, taken_back: 0, copies: VecDeque::new(), spare_events: vec![] })
     }
 
@@ -48,7 +49,7 @@ impl PinnedRing {
     /// The driver's.
     pub fn upload(
         &mut self,
-        gpu: &dyn Gpu,
+        gpu: &Arc<dyn Gpu>,
         stream: StreamHandle,
         to: DevicePointer,
         from: &[u8],
@@ -56,28 +57,18 @@ impl PinnedRing {
         let mut to = to;
         for piece in from.chunks(self.capacity / 2) {
             let offset_bytes = self.place(gpu, piece.len())?;
-            gpu.write_pinned(self.pinned, offset_bytes, piece)?;
-            gpu.upload(stream, to, self.pinned, offset_bytes, piece.len())?;
-            let reached = self.spare_events.pop().map_or_else(|| gpu.create_event(), Ok)?;
-            gpu.record(reached, stream)?;
+            gpu.write_pinned(self.pinned.handle(), offset_bytes, piece)?;
+            gpu.upload(stream, to, self.pinned.handle(), offset_bytes, piece.len())?;
+            let reached = self.spare_events.pop().map_or_else(|| create_event(gpu), Ok)?;
+            gpu.record(reached.handle(), stream)?;
             self.copies.push_back(Copy { end: self.handed_out, stream, reached });
             to = to.offset(piece.len());
         }
         Ok(())
     }
 
-    /// Frees the memory. All copies have ended.
-    pub fn destroy(&mut self, gpu: &dyn Gpu) {
-        let events = self.copies.drain(..).map(|copy| copy.reached).chain(self.spare_events.drain(..));
-        for event in events {
-            // The rank ends; there is nobody to tell.
-            let _ = gpu.destroy_event(event);
-        }
-        let _ = gpu.free_pinned(self.pinned);
-    }
-
     /// The first of `bytes` free bytes, at most half of the ring.
-    fn place(&mut self, gpu: &dyn Gpu, bytes: usize) -> Result<usize, DriverError> {
+    fn place(&mut self, gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<usize, DriverError> {
         let capacity = self.capacity as u64;
         let bytes = bytes.next_multiple_of(ALIGN_BYTES) as u64;
         let left = capacity - self.handed_out % capacity;
@@ -89,7 +80,7 @@ impl PinnedRing {
                 self.taken_back = first;
                 break;
             };
-            if !gpu.is_reached(copy.reached)? {
+            if !gpu.is_reached(copy.reached.handle())? {
                 gpu.synchronize(copy.stream)?;
             }
             self.taken_back = copy.end;

@@ -6,6 +6,7 @@ use device::{DeviceError, MemoryReader, Stream, Tensor};
 use gpu::{DriverError, EventHandle, PinnedHandle, StreamHandle};
 
 use crate::device::{RankMemory, accelerator_error};
+use crate::owned::{Owned, allocate_pinned, create_event, create_stream};
 
 /// Bytes of pinned memory of a reader: the most that is copied at a time.
 pub(crate) const READER_BYTES: usize = 4 << 20;
@@ -13,30 +14,27 @@ pub(crate) const READER_BYTES: usize = 4 << 20;
 /// Reads tensors of a [`crate::CudaDevice`] behind all work that was submitted before the call, without stopping what follows.
 pub struct CudaReader {
     memory: Arc<RankMemory>,
-    stream: StreamHandle,
-    pinned: PinnedHandle,
-    events: [EventHandle; Stream::COUNT],
+    stream: Owned<StreamHandle>,
+    pinned: Owned<PinnedHandle>,
+    /// One for each stream of the rank.
+    events: Vec<Owned<EventHandle>>,
 }
 
 impl CudaReader {
     pub(crate) fn new(memory: Arc<RankMemory>) -> Result<CudaReader, DriverError> {
-        let gpu = &*memory.gpu;
-        let stream = gpu.create_stream()?;
-        let pinned = gpu.allocate_pinned(READER_BYTES)?;
-        let mut events = [EventHandle(0); Stream::COUNT];
-        for event in &mut events {
-            *event = gpu.create_event()?;
-        }
+        let gpu = &memory.gpu;
+        let (stream, pinned) = (create_stream(gpu)?, allocate_pinned(gpu, READER_BYTES)?);
+        let events = Stream::ALL.iter().map(|_| create_event(gpu)).collect::<Result<_, _>>()?;
         Ok(CudaReader { memory, stream, pinned, events })
     }
 
     fn copy(&self, from: Tensor, to: &mut [u8]) -> Result<(), DriverError> {
         let gpu = &*self.memory.gpu;
-        for (event, stream) in self.events.iter().zip(self.memory.streams) {
-            gpu.record(*event, stream)?;
-            gpu.wait(self.stream, *event)?;
+        for (event, stream) in self.events.iter().zip(&self.memory.streams) {
+            gpu.record(event.handle(), stream.handle())?;
+            gpu.wait(self.stream.handle(), event.handle())?;
         }
-        self.memory.download(self.stream, self.pinned, READER_BYTES, from, to)
+        self.memory.download(self.stream.handle(), self.pinned.handle(), READER_BYTES, from, to)
     }
 }
 
@@ -44,17 +42,5 @@ impl MemoryReader for CudaReader {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.memory.check_host_copy("read", from, to.len())?;
         self.copy(from, to).map_err(|cause| accelerator_error(format!("read {from:?} to save it"), cause))
-    }
-}
-
-impl Drop for CudaReader {
-    fn drop(&mut self) {
-        let gpu = &*self.memory.gpu;
-        // Its copies have ended, for each call waits for them; there is nobody to tell of an error.
-        let _ = gpu.destroy_stream(self.stream);
-        let _ = gpu.free_pinned(self.pinned);
-        for event in self.events {
-            let _ = gpu.destroy_event(event);
-        }
     }
 }

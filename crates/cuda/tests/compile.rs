@@ -20,6 +20,13 @@ const REGISTERS: &[(&str, u32)] = &[
     ("mat_mul_nt_64", 96),
     ("mat_mul_nn_64", 96),
     ("mat_mul_tn_64", 96),
+    // Four blocks of 128 threads, or two of 256, are on an SM at once; with 168 registers three of 128, and with more one of 256.
+    ("attention_64", 128),
+    ("attention_128", 168),
+    ("attention_backward_queries_64", 168),
+    ("attention_backward_queries_128", 168),
+    ("attention_backward_keys_64", 128),
+    ("attention_backward_keys_128", 240),
 ];
 /// At 64 registers an SM has room for 1024 threads.
 const USUAL_REGISTERS: u32 = 64;

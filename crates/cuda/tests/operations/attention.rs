@@ -2,12 +2,12 @@ use cpu::math::exp_f64;
 use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Tensor};
 use proptest::prelude::*;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
 /// Which keys queries see.
 #[derive(Clone, Copy, Debug)]
-pub enum Visible {
+enum Visible {
     Causal,
     Documents,
     Prefix,
@@ -30,20 +30,20 @@ const ALL_VISIBLE: [Visible; 7] = [
 
 /// An attention with its tensors still to be placed.
 #[derive(Clone, Copy, Debug)]
-pub struct Attend {
-    pub shape: AttentionShape,
+struct Attend {
+    shape: AttentionShape,
     /// Keys per sequence before the first query.
-    pub earlier: usize,
-    pub visible: Visible,
+    earlier: usize,
+    visible: Visible,
     /// Between rows of queries, keys and the other tensors.
-    pub gaps: [usize; 3],
+    gaps: [usize; 3],
     /// Heads of the model behind the operation's, where scores are biased.
-    pub alibi: Option<usize>,
-    pub dropout: Option<DropoutKey>,
+    alibi: Option<usize>,
+    dropout: Option<DropoutKey>,
 }
 
 impl Attend {
-    pub const fn of(shape: AttentionShape, visible: Visible) -> Attend {
+    const fn of(shape: AttentionShape, visible: Visible) -> Attend {
         Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], alibi: None, dropout: None }
     }
 
@@ -63,7 +63,7 @@ impl Attend {
     }
 
     /// The tensors and their values: scores are of size 1.
-    pub fn operands(&self, case: &mut Case) -> AttentionOperands {
+    fn operands(&self, case: &mut Case) -> AttentionOperands {
         let AttentionShape { sequences, sequence_length: length, heads, kv_heads, head_dim } = self.shape;
         let (tokens, keys) = (sequences * length, sequences * (length + self.earlier));
         let [q, k] = [(tokens, heads, self.gaps[0]), (keys, kv_heads, self.gaps[1])]
@@ -87,45 +87,58 @@ impl Attend {
         }
     }
 
+    /// The forward pass.
+    fn forward(&self, case: &mut Case) -> Vec<Op> {
+        vec![Op::Attention { operands: self.operands(case) }]
+    }
+
+    /// The backward pass on any outputs and log-sum-exps.
+    fn backward(&self, case: &mut Case) -> Vec<Op> {
+        let operands = self.operands(case);
+        vec![Op::AttentionBackward { operands, gradients: self.gradients(case) }]
+    }
+
     /// The forward pass, and the backward pass on what it leaves where there are no earlier keys.
-    pub fn passes(&self, case: &mut Case) -> Vec<Op> {
+    fn passes(&self, case: &mut Case) -> Vec<Op> {
         let operands = self.operands(case);
         let mut ops = vec![Op::Attention { operands }];
         if self.earlier == 0 {
-            let AttentionShape { sequences, sequence_length, heads, kv_heads, head_dim } = self.shape;
-            let tokens = sequences * sequence_length;
-            let mut gradient = |heads: usize| case.reals(tokens, heads * head_dim, self.gaps[2], Values::Plain);
-            let [dout, dq, dk, dv] = [heads, heads, kv_heads, kv_heads].map(&mut gradient);
-            let key_sums = case.reals(2 * tokens * kv_heads, head_dim, 0, Values::Plain);
-            let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
+            let gradients = self.gradients(case);
             ops.push(Op::AttentionBackward { operands, gradients });
-            if sequence_length > 512 {
+            if self.shape.sequence_length > 512 {
                 // The CPU sums there what the GPU sums in registers: no result.
-                ops.push(Op::Fill { out: key_sums, value: 0.0 });
+                ops.push(Op::Fill { out: gradients.key_sums, value: 0.0 });
             }
         }
         ops
     }
 
-    fn assert_same(&self, bench: &Bench, seed: u64) {
+    fn gradients(&self, case: &mut Case) -> AttentionGradients {
+        let AttentionShape { sequences, sequence_length, heads, kv_heads, head_dim } = self.shape;
+        let tokens = sequences * sequence_length;
+        let mut gradient = |heads: usize| case.reals(tokens, heads * head_dim, self.gaps[2], Values::Plain);
+        let [dout, dq, dk, dv] = [heads, heads, kv_heads, kv_heads].map(&mut gradient);
+        let key_sums = case.reals(2 * tokens * kv_heads, head_dim, 0, Values::Plain);
+        AttentionGradients { dout, dq, dk, dv, key_sums }
+    }
+
+    fn compare(&self, bench: &Bench, seed: u64, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
         let mut case = Case::new(seed);
-        let ops = self.passes(&mut case);
-        if let Some(difference) = bench.difference_of(&case, &ops) {
-            panic!("{self:?}: {difference}");
-        }
+        let ops = ops(self, &mut case);
+        bench.compare_all(&case, &ops);
     }
 }
 
-pub fn dropout(probability: f32) -> DropoutKey {
+fn dropout(probability: f32) -> DropoutKey {
     let first_token = (1 << 32) - 20;
     DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token, first_channel: 5, probability }
 }
 
-pub fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
+fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
     AttentionShape { sequences, sequence_length, heads: heads[0], kv_heads: heads[1], head_dim }
 }
 
-pub const SOURCES: [&str; 3] = ["attention", "attention_backward", "element_wise"];
+const SOURCES: [&str; 3] = ["attention", "attention_backward", "element_wise"];
 
 #[test]
 fn attention_of_any_shape_has_the_bits_of_the_cpu() {
@@ -140,45 +153,76 @@ fn attention_of_any_shape_has_the_bits_of_the_cpu() {
         (alibi, probability) in scores, seed in any::<u64>(),
     )| {
         let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
-        Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout) }.assert_same(&bench, seed);
+        let attend = Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout) };
+        let mut case = Case::new(seed);
+        let ops = attend.passes(&mut case);
+        prop_assert_eq!(bench.difference_of(&case, &ops), None);
     });
 }
 
 /// Around blocks of 32 queries, tiles of 64 keys, chunks of 64 channels and ranges of 128.
-#[test]
-fn attention_at_the_edges_of_blocks_tiles_and_ranges_has_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&SOURCES) else { return };
+fn edges() -> impl Iterator<Item = (u64, Attend)> {
     let lengths = [1, 4, 31, 32, 33, 63, 64, 65, 96, 128, 129];
     let head_dims = [1, 2, 16, 63, 64, 65, 127, 128, 129, 192, 256, 257];
-    for (index, length) in lengths.into_iter().enumerate() {
-        for step in 0..2 {
+    lengths.into_iter().enumerate().flat_map(move |(index, length)| {
+        (0..2).map(move |step| {
             let head_dim = head_dims[(5 * index + 7 * step) % head_dims.len()];
             let visible = ALL_VISIBLE[(index + step) % ALL_VISIBLE.len()];
-            let mut attend = Attend::of(shape(1, length, [2, 1], head_dim), visible);
+            let mut attend = Attend::of(shape(1 + step, length, [2 + 2 * step, 1 + step], head_dim), visible);
+            attend.gaps = [index % 3, step, 1];
             attend.alibi = (index % 2 == 0).then_some(index % 3);
             attend.dropout = (index % 3 == step).then(|| dropout(0.2));
-            attend.assert_same(&bench, index as u64);
-        }
-    }
+            (index as u64, attend)
+        })
+    })
+}
+
+pub fn forward(bench: &Bench) {
+    edges().for_each(|(seed, attend)| {
+        attend.compare(bench, seed, Attend::forward);
+        Attend { earlier: 30, ..attend }.compare(bench, seed, Attend::forward);
+    });
+}
+
+pub fn backward(bench: &Bench) {
+    edges().for_each(|(seed, attend)| attend.compare(bench, seed, Attend::backward));
+    // More blocks of queries than are prepared at once.
+    let long = Attend::of(shape(1, 300, [2, 1], 3), Visible::SlidingWindow);
+    long.compare(bench, 0, Attend::backward);
+}
+
+#[test]
+fn attention_at_the_edges_of_blocks_tiles_and_ranges_has_the_bits_of_the_cpu() {
+    assert_same(&SOURCES, forward);
+    assert_same(&SOURCES, backward);
 }
 
 /// Here the CPU sums the gradients of keys beside their place.
-#[test]
-fn attention_of_long_sequences_has_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&SOURCES) else { return };
+fn long_sequences(bench: &Bench) {
     for (index, visible) in [Visible::Causal, Visible::SlidingWindow, Visible::Documents].into_iter().enumerate() {
         let attend = Attend { dropout: Some(dropout(0.1)), ..Attend::of(shape(1, 530, [2, 1], 5), visible) };
-        attend.assert_same(&bench, index as u64);
+        attend.compare(bench, index as u64, Attend::passes);
     }
 }
 
-/// Products so small that they round to zeros of either sign.
 #[test]
-fn sums_that_are_minus_zero_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&SOURCES) else { return };
+fn attention_of_long_sequences_has_the_bits_of_the_cpu() {
+    assert_same(&SOURCES, long_sequences);
+}
+
+pub fn forward_of_minus_zeros(bench: &Bench) {
+    minus_zero(bench, Attend::forward);
+}
+
+pub fn backward_of_minus_zeros(bench: &Bench) {
+    minus_zero(bench, Attend::backward);
+}
+
+/// Products so small that they round to zeros of either sign.
+fn minus_zero(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
     let attend = Attend::of(shape(1, 70, [1, 1], 3), Visible::SlidingWindow);
     let mut case = Case::new(0);
-    let ops = attend.passes(&mut case);
+    let ops = ops(&attend, &mut case);
     let tensors: Vec<Tensor> = ops.iter().flat_map(|op| op.operands().reads().collect::<Vec<_>>()).collect();
     for tensor in tensors.into_iter().filter(|tensor| tensor.dtype == Dtype::F32) {
         for row in 0..tensor.rows {
@@ -188,7 +232,12 @@ fn sums_that_are_minus_zero_have_the_bits_of_the_cpu() {
             }
         }
     }
-    assert_eq!(bench.difference_of(&case, &ops), None);
+    bench.compare_all(&case, &ops);
+}
+
+#[test]
+fn sums_that_are_minus_zero_have_the_bits_of_the_cpu() {
+    assert_same(&SOURCES, |bench| minus_zero(bench, Attend::passes));
 }
 
 /// Kernels compute slopes with the exponential of `cpu::math` in f64, the host with that of its library: rounded to f32 they are equal.

@@ -61,16 +61,25 @@ impl Words {
     }
 }
 
-/// The bytes of an arena. Tensors are laid out one behind the other; all other bytes are random.
+/// The bytes of an arena. Tensors are laid out one behind the other, but for one at the arena's end in some cases, behind which there is no
+/// memory; all other bytes are random.
 pub struct Case {
     bytes: Vec<u8>,
     used: usize,
+    placed: usize,
+    /// Which tensor lies at the end.
+    last: Option<usize>,
     pub words: Words,
 }
 
 impl Case {
     pub fn new(seed: u64) -> Case {
-        Case { bytes: vec![], used: 0, words: Words::new(seed) }
+        Case { bytes: vec![], used: 0, placed: 0, last: None, words: Words::new(seed) }
+    }
+
+    /// A case whose tensor number `last`, counted from 0, lies at the end of an arena of `arena_bytes`.
+    pub fn with_last(seed: u64, last: usize, arena_bytes: usize) -> Case {
+        Case { bytes: vec![0x5a; arena_bytes], last: Some(last), ..Case::new(seed) }
     }
 
     /// All bytes; a multiple of 64.
@@ -81,6 +90,10 @@ impl Case {
     /// A place for `[rows, cols]`, rows `gap` elements apart, with random bytes in it.
     pub fn place(&mut self, rows: usize, cols: usize, gap: usize, dtype: Dtype) -> Tensor {
         let tensor = Tensor { row_stride: cols + gap, ..Tensor::new(self.used, rows, cols, dtype) };
+        self.placed += 1;
+        if self.last == Some(self.placed - 1) {
+            return Tensor { offset_bytes: self.bytes.len() - tensor.span_bytes(), ..tensor };
+        }
         let end = self.used + rows.max(1) * tensor.row_stride * dtype.size_bytes();
         // Random bytes behind every tensor, so that an access beyond its end shows.
         self.used = end.next_multiple_of(64) + 64;

@@ -1,7 +1,7 @@
 use device::{Op, Tensor};
 use proptest::prelude::*;
 
-use crate::bench::Bench;
+use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
 /// Columns that are on this rank, that are no padding, and the global number of the first.
@@ -25,14 +25,13 @@ fn labels(case: &mut Case, rows: usize, vocabulary: Vocabulary) -> Tensor {
 }
 
 /// All three steps: each reads what the one before leaves.
-fn assert_same(bench: &Bench, seed: u64, [rows, gap]: [usize; 2], vocabulary: Vocabulary, scale: Option<f32>) {
+fn steps(case: &mut Case, [rows, gap]: [usize; 2], vocabulary: Vocabulary, scale: Option<f32>) -> [Op; 3] {
     let Vocabulary { columns, valid, first } = vocabulary;
-    let mut case = Case::new(seed);
     let logits = case.reals(rows, columns, gap, Values::Plain);
     let [max, loss] = [(); 2].map(|()| case.vector(rows, Values::Plain));
     let sums = case.reals(rows, 2, 0, Values::Plain);
-    let labels = labels(&mut case, rows, vocabulary);
-    let ops = [
+    let labels = labels(case, rows, vocabulary);
+    [
         Op::RowMax { logits, valid_columns: valid, out: max },
         Op::SumExp { logits, valid_columns: valid, max, labels, first_row: first, sums },
         Op::CrossEntropy {
@@ -45,10 +44,7 @@ fn assert_same(bench: &Bench, seed: u64, [rows, gap]: [usize; 2], vocabulary: Vo
             gradient_scale: scale,
             loss,
         },
-    ];
-    if let Some(difference) = bench.difference_of(&case, &ops) {
-        panic!("{rows} rows of {vocabulary:?}, scale {scale:?}: {difference}");
-    }
+    ]
 }
 
 #[test]
@@ -58,26 +54,31 @@ fn losses_and_gradients_of_any_shape_have_the_bits_of_the_cpu() {
     let strategy = (sizes, prop::option::of(prop::sample::select(vec![1.0f32, 0.37, 1e-6])), any::<u64>());
     proptest!(ProptestConfig::with_cases(32), |(((rows, gap, columns, padding, first), scale, seed) in strategy)| {
         let vocabulary = Vocabulary { columns, valid: columns.saturating_sub(padding), first };
-        assert_same(&bench, seed, [rows, gap], vocabulary, scale);
+        let mut case = Case::new(seed);
+        let ops = steps(&mut case, [rows, gap], vocabulary, scale);
+        prop_assert_eq!(bench.difference_of(&case, &ops), None);
     });
 }
 
 /// Around lanes, chunks of 1,024 and the 16 chunks that a block of threads takes at once.
-#[test]
-fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+pub fn edges(bench: &Bench) {
     for (index, columns) in
         [15, 16, 17, 255, 256, 257, 1023, 1024, 1025, 4096, 16_384, 16_385, 20_000].into_iter().enumerate()
     {
         let vocabulary = Vocabulary { columns, valid: columns - index % 2, first: 7 * index };
-        assert_same(&bench, index as u64, [2, index % 3], vocabulary, Some(0.25));
+        let mut case = Case::new(index as u64);
+        let ops = steps(&mut case, [2, index % 3], vocabulary, [Some(0.25), None][index / 5 % 2]);
+        bench.compare_all(&case, &ops);
     }
 }
 
-/// What comes after a NaN starts anew, and of zeros the last one counts: the order decides.
 #[test]
-fn maxima_of_any_numbers_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
+    assert_same(&["cross_entropy"], edges);
+}
+
+/// What comes after a NaN starts anew, and of zeros the last one counts: the order decides.
+pub fn maxima(bench: &Bench) {
     for (index, columns) in [1, 2, 16, 17, 40, 256, 300, 1000, 5000].into_iter().enumerate() {
         let mut case = Case::new(index as u64);
         let logits = case.reals(4, columns, index % 3, Values::Wild);
@@ -93,15 +94,18 @@ fn maxima_of_any_numbers_have_the_bits_of_the_cpu() {
         }
         let out = case.vector(4, Values::Plain);
         for valid_columns in [0, columns / 2, columns] {
-            bench.assert_same(&case, &Op::RowMax { logits, valid_columns, out });
+            bench.compare(&case, &Op::RowMax { logits, valid_columns, out });
         }
     }
 }
 
-/// Sums of other ranks: any that come.
 #[test]
-fn losses_of_any_sums_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
+fn maxima_of_any_numbers_have_the_bits_of_the_cpu() {
+    assert_same(&["cross_entropy"], maxima);
+}
+
+/// Sums of other ranks: any that come.
+pub fn any_sums(bench: &Bench) {
     for (seed, gradient_scale) in [(0, None), (1, Some(0.5)), (2, Some(1e-3))] {
         let mut case = Case::new(seed);
         let rows = 300;
@@ -111,8 +115,13 @@ fn losses_of_any_sums_have_the_bits_of_the_cpu() {
         let labels = labels(&mut case, rows, Vocabulary { columns: 5, valid: 4, first: 2 });
         let loss = case.vector(rows, Values::Plain);
         let op = Op::CrossEntropy { logits, valid_columns: 4, max, sums, labels, first_row: 2, gradient_scale, loss };
-        bench.assert_same(&case, &op);
+        bench.compare(&case, &op);
     }
+}
+
+#[test]
+fn losses_of_any_sums_have_the_bits_of_the_cpu() {
+    assert_same(&["cross_entropy"], any_sums);
 }
 
 /// The CPU asserts these.

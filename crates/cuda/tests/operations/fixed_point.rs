@@ -1,6 +1,6 @@
 use device::{Dtype, Op, SUM_WORDS, Tensor};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
 /// The words of a sum that other blocks and ranks have added to.
@@ -22,9 +22,7 @@ fn put_magnitudes(case: &mut Case, tensor: Tensor) {
     }
 }
 
-#[test]
-fn sums_of_squares_have_the_words_of_the_cpu() {
-    let Some(bench) = Bench::of(&["fixed_point"]) else { return };
+pub fn squares(bench: &Bench) {
     let cases =
         [(0, 0), (1, 0), (15, 4095), (17, 4090), (4096, 0), (4097, 1), (9000, 123), (70_000, 4095), (70_000, 0)];
     for (index, (len, offset)) in cases.into_iter().enumerate() {
@@ -33,24 +31,30 @@ fn sums_of_squares_have_the_words_of_the_cpu() {
         put_magnitudes(&mut case, x);
         let sums = sum(&mut case);
         let loss_scale = [1.0, 1024.0, 0.125][index % 3];
-        bench.assert_same(&case, &Op::SquaredSum { x, first_element: 5 * 4096 + offset, loss_scale, sums });
+        bench.compare(&case, &Op::SquaredSum { x, first_element: 5 * 4096 + offset, loss_scale, sums });
+    }
+}
+
+#[test]
+fn sums_of_squares_have_the_words_of_the_cpu() {
+    assert_same(&["fixed_point"], squares);
+}
+
+pub fn any_squares(bench: &Bench) {
+    for len in [1, 100, 50_000] {
+        let mut case = Case::new(len as u64);
+        let x = case.vector(len, Values::Wild);
+        let sums = sum(&mut case);
+        bench.compare(&case, &Op::SquaredSum { x, first_element: 77, loss_scale: 1.0, sums });
     }
 }
 
 #[test]
 fn sums_of_any_squares_have_the_words_of_the_cpu() {
-    let Some(bench) = Bench::of(&["fixed_point"]) else { return };
-    for len in [1, 100, 50_000] {
-        let mut case = Case::new(len as u64);
-        let x = case.vector(len, Values::Wild);
-        let sums = sum(&mut case);
-        bench.assert_same(&case, &Op::SquaredSum { x, first_element: 77, loss_scale: 1.0, sums });
-    }
+    assert_same(&["fixed_point"], any_squares);
 }
 
-#[test]
-fn sums_of_losses_have_the_words_of_the_cpu() {
-    let Some(bench) = Bench::of(&["fixed_point"]) else { return };
+pub fn losses(bench: &Bench) {
     for (index, (sequences, length)) in [(1, 0), (1, 1), (3, 40), (2, 256), (5, 257), (1, 1000)].into_iter().enumerate()
     {
         for values in [Values::Plain, Values::Wild] {
@@ -59,13 +63,18 @@ fn sums_of_losses_have_the_words_of_the_cpu() {
             let labels: Vec<i32> = (0..sequences * length).map(|_| [-100, 0, 5][case.words.below(3)]).collect();
             let labels = case.ints(&labels);
             let sums = sum(&mut case);
-            bench.assert_same(&case, &Op::LossSum { loss, labels, sequences, sums });
+            bench.compare(&case, &Op::LossSum { loss, labels, sequences, sums });
             if values == Values::Plain {
                 put_magnitudes(&mut case, loss);
-                bench.assert_same(&case, &Op::LossSum { loss, labels, sequences, sums });
+                bench.compare(&case, &Op::LossSum { loss, labels, sequences, sums });
             }
         }
     }
+}
+
+#[test]
+fn sums_of_losses_have_the_words_of_the_cpu() {
+    assert_same(&["fixed_point"], losses);
 }
 
 /// The words of sums in all their ranges.
@@ -90,9 +99,7 @@ fn put_words(case: &mut Case, sum: Tensor, kind: u64) {
     }
 }
 
-#[test]
-fn coefficients_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["fixed_point"]) else { return };
+pub fn coefficients(bench: &Bench) {
     let clips = [None, Some(1.0), Some(1e-3), Some(1e30)];
     for seed in 0..48 {
         let mut case = Case::new(seed);
@@ -102,11 +109,13 @@ fn coefficients_have_the_bits_of_the_cpu() {
         let out = case.vector(4, Values::Plain);
         let (nominal_tokens, loss_scale) = (1234.0, [1.0, 65_536.0][seed as usize % 2]);
         let clip_norm = clips[seed as usize % clips.len()];
-        bench.assert_same(
-            &case,
-            &Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens, loss_scale, clip_norm, out },
-        );
+        bench.compare(&case, &Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens, loss_scale, clip_norm, out });
     }
+}
+
+#[test]
+fn coefficients_have_the_bits_of_the_cpu() {
+    assert_same(&["fixed_point"], coefficients);
 }
 
 #[test]

@@ -13,6 +13,7 @@ mod fixed_point;
 mod mat_mul;
 mod mutants;
 mod mutations;
+mod mutations_of_attention;
 mod norm;
 mod optimizer;
 mod refusals;

@@ -1,7 +1,7 @@
 use device::{Op, Orientation, Write};
 use proptest::prelude::*;
 
-use crate::bench::{Bench, assert_same};
+use crate::bench::{ARENA_BYTES, Bench, assert_same};
 use crate::case::{Case, Values};
 
 #[derive(Clone, Copy, Debug)]
@@ -16,8 +16,11 @@ struct Product {
 
 impl Product {
     fn compare(self, bench: &Bench, seed: u64) {
+        self.compare_in(bench, Case::new(seed));
+    }
+
+    fn compare_in(self, bench: &Bench, mut case: Case) {
         let Product { orientation, sizes: [m, n, k], gaps, has_bias, write, values } = self;
-        let mut case = Case::new(seed);
         let (a, b) = match orientation {
             Orientation::Nt => ([m, k], [n, k]),
             Orientation::Nn => ([m, k], [k, n]),
@@ -87,13 +90,31 @@ fn sums_that_are_minus_zero_stay_so_behind_the_last_step() {
 }
 
 pub fn minus_zero(bench: &Bench) {
-    // The product of two tiny numbers of different signs rounds to -0, and so does the sum.
-    let mut case = Case::new(0);
-    let (a, b, out) = (case.vector(3, Values::Plain), case.vector(3, Values::Plain), case.vector(1, Values::Plain));
-    for col in 0..3 {
-        case.put(a, 0, col, &1e-30f32.to_le_bytes());
-        case.put(b, 0, col, &(-1e-30f32).to_le_bytes());
+    // The product of two tiny numbers of different signs rounds to -0, and so does the sum. With whole blocks of K, too.
+    for steps in [3, 256, 512] {
+        let mut case = Case::new(0);
+        let (a, b) = (case.vector(steps, Values::Plain), case.vector(steps, Values::Plain));
+        let out = case.vector(1, Values::Plain);
+        for col in 0..steps {
+            case.put(a, 0, col, &1e-30f32.to_le_bytes());
+            case.put(b, 0, col, &(-1e-30f32).to_le_bytes());
+        }
+        let op = Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out, write: Write::Assign };
+        bench.compare(&case, &op);
     }
-    let op = Op::MatMul { orientation: Orientation::Nt, a, b, bias: None, out, write: Write::Assign };
-    bench.compare(&case, &op);
+}
+
+#[test]
+fn products_of_matrices_at_the_end_of_memory_read_nothing_behind_it() {
+    assert_same(&["mat_mul"], ends);
+}
+
+pub fn ends(bench: &Bench) {
+    for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {
+        for (last, sizes) in (0..4).flat_map(|last| [[3, 5, 17], [129, 193, 5]].map(|sizes| (last, sizes))) {
+            let (write, values) = (Write::Accumulate, Values::Plain);
+            let product = Product { orientation, sizes, gaps: [0; 3], has_bias: true, write, values };
+            product.compare_in(bench, Case::with_last(7, last, ARENA_BYTES));
+        }
+    }
 }

@@ -23,6 +23,10 @@ pub fn mutants(whole: &str) -> Vec<Mutant> {
         if LEFT_ALONE.contains(&file) {
             continue;
         }
+        // Bounds of loops that are unrolled whole count registers, behind which there are none.
+        if index > 0 && lines[index - 1].trim() == "#pragma unroll" {
+            continue;
+        }
         for (changed, how) in changes(line) {
             let mut text = lines.clone();
             text[index] = &changed;

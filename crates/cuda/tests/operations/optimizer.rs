@@ -1,11 +1,9 @@
 use device::{AdamWUpdate, Dtype, Op};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
-#[test]
-fn initial_weights_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["initialize"]) else { return };
+pub fn weights(bench: &Bench) {
     let parts = [
         ([1, 1], 0, 0, 1),
         ([3, 7], 0, 0, 7),
@@ -19,23 +17,36 @@ fn initial_weights_have_the_bits_of_the_cpu() {
             let out = case.place(rows, cols, index % 3, dtype);
             let (seed, parameter) = (0x1234_5678_9abc_def0 + index as u64, 0xfeed_0000_0000_0000 + index as u64);
             let std = [0.02, 1.0][index % 2];
-            bench.assert_same(
-                &case,
-                &Op::InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols },
-            );
+            bench
+                .compare(&case, &Op::InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols });
         }
     }
 }
 
-/// Elements whose numbers need more than 32 bits.
 #[test]
-fn weights_of_huge_parameters_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["initialize"]) else { return };
+fn initial_weights_have_the_bits_of_the_cpu() {
+    assert_same(&["initialize"], weights);
+}
+
+/// Elements whose numbers need more than 32 bits.
+pub fn huge_parameters(bench: &Bench) {
     let mut case = Case::new(0);
     let out = case.place(2, 50, 0, Dtype::F32);
     let (first_row, global_cols) = (1 << 30, 6_000_000_001);
     let op = Op::InitializeNormal { out, seed: 1, parameter: 2, std: 1.0, first_row, first_col: 17, global_cols };
-    bench.assert_same(&case, &op);
+    bench.compare(&case, &op);
+}
+
+#[test]
+fn weights_of_huge_parameters_have_the_bits_of_the_cpu() {
+    assert_same(&["initialize"], huge_parameters);
+}
+
+#[test]
+fn parts_outside_of_a_parameter_are_refused() {
+    let Some(bench) = Bench::of(&["initialize"]) else { return };
+    let mut case = Case::new(0);
+    let out = case.place(2, 50, 0, Dtype::F32);
     let refused =
         Op::InitializeNormal { out, seed: 1, parameter: 2, std: 1.0, first_row: 0, first_col: 1, global_cols: 50 };
     let expected = "initialize_normal: F32[2, 50] @0 from column 1 on is no part of rows of 50";
@@ -45,9 +56,7 @@ fn weights_of_huge_parameters_have_the_bits_of_the_cpu() {
 const UPDATE: AdamWUpdate =
     AdamWUpdate { learning_rate: 1e-2, weight_decay: 0.1, beta1: 0.9, beta2: 0.95, epsilon: 1e-8, update: 3 };
 
-#[test]
-fn updates_of_weights_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["adamw"]) else { return };
+pub fn updates(bench: &Bench) {
     for (index, len) in [0, 1, 255, 257, 1000].into_iter().enumerate() {
         for (values, copy) in [Values::Plain, Values::Wild]
             .into_iter()
@@ -62,6 +71,11 @@ fn updates_of_weights_have_the_bits_of_the_cpu() {
                 .assert_same(&case, &Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update });
         }
     }
+}
+
+#[test]
+fn updates_of_weights_have_the_bits_of_the_cpu() {
+    assert_same(&["adamw"], updates);
 }
 
 #[test]

@@ -1,11 +1,9 @@
 use device::{Dtype, Op, Rounding, SUM_WORDS, Write};
 
-use crate::bench::Bench;
+use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
-#[test]
-fn rounded_sums_and_their_refusals_have_the_bits_of_the_cpu() {
-    let Some(bench) = Bench::of(&["rounded_sum"]) else { return };
+pub fn additions(bench: &Bench) {
     let roundings = [
         Rounding { unit: 2f32.powi(-30), limit: 2f32.powi(20) },
         Rounding { unit: 1.0, limit: 8.0 },
@@ -18,16 +16,19 @@ fn rounded_sums_and_their_refusals_have_the_bits_of_the_cpu() {
                 let x = case.vector(len, values);
                 let into = case.place(1, len, 0, Dtype::I64);
                 let refusals = case.place(1, SUM_WORDS, 0, Dtype::I64);
-                bench.assert_same(&case, &Op::AddRounded { x, rounding, into, write, refusals });
+                bench.compare(&case, &Op::AddRounded { x, rounding, into, write, refusals });
             }
         }
     }
 }
 
-/// Halves, and numbers beside them.
 #[test]
-fn ties_go_to_the_even_number() {
-    let Some(bench) = Bench::of(&["rounded_sum"]) else { return };
+fn rounded_sums_and_their_refusals_have_the_bits_of_the_cpu() {
+    assert_same(&["rounded_sum"], additions);
+}
+
+/// Halves, and numbers beside them.
+pub fn ties(bench: &Bench) {
     let mut case = Case::new(0);
     let x = case.vector(120, Values::Plain);
     for col in 0..x.cols {
@@ -38,12 +39,15 @@ fn ties_go_to_the_even_number() {
     let into = case.place(1, x.cols, 0, Dtype::I64);
     let refusals = case.place(1, SUM_WORDS, 0, Dtype::I64);
     let rounding = Rounding { unit: 0.25, limit: 1e6 };
-    bench.assert_same(&case, &Op::AddRounded { x, rounding, into, write: Write::Assign, refusals });
+    bench.compare(&case, &Op::AddRounded { x, rounding, into, write: Write::Assign, refusals });
 }
 
 #[test]
-fn whole_numbers_become_single_in_their_place_as_on_the_cpu() {
-    let Some(bench) = Bench::of(&["rounded_sum"]) else { return };
+fn ties_go_to_the_even_number() {
+    assert_same(&["rounded_sum"], ties);
+}
+
+pub fn singles(bench: &Bench) {
     for (index, len) in [0, 1, 2, 3, 255, 256, 257, 4095, 4096, 4097, 8193, 20_001].into_iter().enumerate() {
         let mut case = Case::new(index as u64);
         let sums = case.place(1, len, 0, Dtype::I64);
@@ -51,8 +55,13 @@ fn whole_numbers_become_single_in_their_place_as_on_the_cpu() {
             let value = case.words.next() as i64 >> case.words.below(64);
             case.put(sums, 0, col, &value.to_le_bytes());
         }
-        bench.assert_same(&case, &Op::RoundedToSingle { sums, unit: [1.0, 2f32.powi(-30)][index % 2] });
+        bench.compare(&case, &Op::RoundedToSingle { sums, unit: [1.0, 2f32.powi(-30)][index % 2] });
     }
+}
+
+#[test]
+fn whole_numbers_become_single_in_their_place_as_on_the_cpu() {
+    assert_same(&["rounded_sum"], singles);
 }
 
 #[test]
