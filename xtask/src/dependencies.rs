@@ -95,6 +95,8 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "sync",
             "files",
             "mpi",
+            "gpu",
+            "nvidia",
             "mesh",
             "config",
             "cluster",

@@ -79,6 +79,18 @@ pub enum LibraryError {
     },
 }
 
+impl LibraryError {
+    /// Where the library comes from, or another one.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            LibraryError::Missing { remedy, .. }
+            | LibraryError::Open { remedy, .. }
+            | LibraryError::Symbol { remedy, .. }
+            | LibraryError::Version { remedy, .. } => remedy,
+        }
+    }
+}
+
 /// A library that is open. It stays in the process: NVIDIA's start threads and register functions for its end.
 pub(crate) struct Opened {
     wanted: Wanted,

@@ -6,6 +6,7 @@ mod launcher;
 mod libraries;
 mod machine;
 pub mod mpi_library;
+mod nvidia_libraries;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ use crate::screen::output::print;
 pub use libraries::loader_folders;
 use machine::{Machine, Measured};
 use mpi_library::MpiLibrary;
+use nvidia_libraries::NvidiaLibraries;
 
 /// Looks at the machine, measures it for some tenths of a second, and prints.
 ///
@@ -28,9 +30,12 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
     let machine = Machine::below(Path::new("/"), &environment);
     let measured = Measured::on(machine.cores.usable);
     let mpi = MpiLibrary::of_process(&environment);
+    let nvidia = NvidiaLibraries::of_process(&environment);
     let told = match arguments.format() {
-        Format::Text => report::text(&machine, &measured, &mpi),
-        Format::Json => report::json(&machine, &measured, &mpi).map_err(|error| Failure::Work(error.to_string()))?,
+        Format::Text => report::text(&machine, &measured, &mpi, &nvidia),
+        Format::Json => {
+            report::json(&machine, &measured, &mpi, &nvidia).map_err(|error| Failure::Work(error.to_string()))?
+        }
     };
     print(&told)
 }

@@ -9,18 +9,19 @@ use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
 use super::machine::{Machine, Measured, Memory, name};
 use super::mpi_library::{Answers, MpiLibrary};
+use super::nvidia_libraries::{ListedGpu, NvidiaLibraries, Opened};
 use crate::screen::figures::{bytes, counted};
 
 /// What the machine has, what pleach uses of it, and what it does not.
-pub fn text(machine: &Machine, measured: &Measured, mpi: &MpiLibrary) -> String {
+pub fn text(machine: &Machine, measured: &Measured, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> String {
     format!(
         "pleach {} on {} {}\n\nwhat is here\n{}\nwhat pleach uses of it\n{}\nwhat is missing\n{}",
         env!("CARGO_PKG_VERSION"),
         machine.system,
         machine.architecture,
-        rows(&here(machine, measured, mpi)),
+        rows(&here(machine, measured, mpi, nvidia)),
         rows(&used(machine)),
-        rows(&missing(machine, mpi)),
+        rows(&missing(machine, mpi, nvidia)),
     )
 }
 
@@ -30,7 +31,7 @@ fn rows(rows: &[Row]) -> String {
     rows.iter().map(|(subject, what)| format!("  {subject:<10} {what}\n")).collect()
 }
 
-fn here(machine: &Machine, measured: &Measured, mpi: &MpiLibrary) -> Vec<Row> {
+fn here(machine: &Machine, measured: &Measured, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> Vec<Row> {
     let Measured { peak_flops, copy_bytes_per_second } = *measured;
     let speed = format!(
         "{:.0} GFLOP/s in fused multiply-adds, {:.1} GB/s read and written in copies; on {} at once",
@@ -38,16 +39,49 @@ fn here(machine: &Machine, measured: &Measured, mpi: &MpiLibrary) -> Vec<Row> {
         copy_bytes_per_second / 1e9,
         counted(machine.cores.usable as u64, "core")
     );
-    vec![
+    let before = vec![
         ("cores", cores(&machine.cores)),
         ("speed", speed),
         ("vectors", vectors(machine)),
         ("memory", memory(&machine.memory)),
         ("GPUs", gpus(&machine.gpus)),
-        ("NCCL", place("libnccl", machine.libraries.nccl.as_ref())),
+    ];
+    let after = vec![
+        ("NVRTC", opened(&nvidia.nvrtc)),
+        ("cuBLASLt", opened(&nvidia.cublaslt)),
+        ("NCCL", opened(&nvidia.nccl)),
         ("MPI", mpi_text(&machine.libraries, mpi)),
         ("launcher", machine.launcher.to_string()),
-    ]
+    ];
+    before.into_iter().chain(driver(machine, nvidia)).chain(after).collect()
+}
+
+/// The driver and a row for each GPU; nothing on a machine that has neither.
+fn driver(machine: &Machine, nvidia: &NvidiaLibraries) -> Vec<Row> {
+    let (path, version) = match &nvidia.driver {
+        Opened::Found { path, version } => (path, version),
+        Opened::Missing { .. } if machine.gpus.devices.is_empty() => return vec![],
+        Opened::Missing { problem, .. } => return vec![("driver", problem.clone())],
+    };
+    let at = format!("{version} at {}", path.display());
+    let listed = match &nvidia.gpus {
+        Ok(gpus) => gpus.as_slice(),
+        Err(problem) => return vec![("driver", format!("{at}; {problem}"))],
+    };
+    let gpu = |(ordinal, gpu): (usize, &ListedGpu)| {
+        let ListedGpu { name, capability, memory_bytes, multiprocessors } = gpu;
+        let memory = bytes(*memory_bytes);
+        ("", format!("GPU {ordinal}: {name}, {capability}, {memory}, {multiprocessors} multiprocessors"))
+    };
+    let count = counted(listed.len() as u64, "GPU");
+    std::iter::once(("driver", format!("{at}; it lists {count}"))).chain(listed.iter().enumerate().map(gpu)).collect()
+}
+
+fn opened(library: &Opened) -> String {
+    match library {
+        Opened::Found { path, version } => format!("{version} at {}", path.display()),
+        Opened::Missing { problem, .. } => problem.clone(),
+    }
 }
 
 fn cores(cores: &Cores) -> String {
@@ -138,7 +172,7 @@ fn kernels(machine: &Machine) -> String {
 }
 
 /// What is not there, or not used, and what it would be good for.
-fn missing(machine: &Machine, mpi: &MpiLibrary) -> Vec<Row> {
+fn missing(machine: &Machine, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> Vec<Row> {
     let vectors = match machine.instruction_sets.first() {
         Some(InstructionSet::Amx) => None,
         Some(InstructionSet::Avx512) => Some("AMX, whose tiles make products = \"pairs\" several times faster"),
@@ -155,7 +189,14 @@ fn missing(machine: &Machine, mpi: &MpiLibrary) -> Vec<Row> {
         MpiLibrary::Found { answers: Err(_), .. } => Some(("MPI", "a library that initialises".into())),
         MpiLibrary::Found { answers: Ok(_), .. } => None,
     };
-    vectors.into_iter().chain([("GPUs", gpus)]).chain(mpi).collect()
+    let libraries = [("NVRTC", &nvidia.nvrtc), ("cuBLASLt", &nvidia.cublaslt), ("NCCL", &nvidia.nccl)];
+    // Without a GPU, nothing is expected of a driver.
+    let driver = (!machine.gpus.devices.is_empty()).then_some(("driver", &nvidia.driver));
+    let libraries = driver.into_iter().chain(libraries).filter_map(|(subject, library)| match library {
+        Opened::Found { .. } => None,
+        Opened::Missing { remedy, .. } => Some((subject, remedy.clone())),
+    });
+    vectors.into_iter().chain([("GPUs", gpus)]).chain(libraries).chain(mpi).collect()
 }
 
 #[derive(Serialize)]
@@ -165,6 +206,7 @@ struct Record<'a> {
     machine: &'a Machine,
     measured: &'a Measured,
     mpi: &'a MpiLibrary,
+    nvidia: &'a NvidiaLibraries,
     uses: Uses,
     not_supported: [&'static str; 1],
 }
@@ -180,9 +222,15 @@ struct Uses {
 ///
 /// # Errors
 /// Numbers that JSON does not have.
-pub fn json(machine: &Machine, measured: &Measured, mpi: &MpiLibrary) -> serde_json::Result<String> {
+pub fn json(
+    machine: &Machine,
+    measured: &Measured,
+    mpi: &MpiLibrary,
+    nvidia: &NvidiaLibraries,
+) -> serde_json::Result<String> {
     let uses =
         Uses { cores: machine.cores.usable, kernels: kernels(machine), memory_bytes: machine.memory.usable_bytes() };
-    let record = Record { version: env!("CARGO_PKG_VERSION"), machine, measured, mpi, uses, not_supported: ["GPUs"] };
+    let record =
+        Record { version: env!("CARGO_PKG_VERSION"), machine, measured, mpi, nvidia, uses, not_supported: ["GPUs"] };
     Ok(serde_json::to_string(&record)? + "\n")
 }

@@ -7,6 +7,7 @@ use super::cores::Cores;
 use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory};
 use super::mpi_library::{Answers, MpiLibrary};
+use super::nvidia_libraries::{ListedGpu, NvidiaLibraries, Opened};
 use super::report;
 
 /// System folders of a machine that is not this one.
@@ -39,6 +40,10 @@ fn no_mpi() -> MpiLibrary {
     MpiLibrary::Missing { problem: "no library".into() }
 }
 
+fn no_nvidia() -> NvidiaLibraries {
+    NvidiaLibraries::of(&nvidia::Search::only([]))
+}
+
 #[test]
 fn a_library_of_mpi_is_described() {
     let found = |answers| MpiLibrary::Found {
@@ -49,16 +54,21 @@ fn a_library_of_mpi_is_described() {
         answers,
     };
     let answers = Answers { thread_level: "multiple".into(), processes: 1 };
-    let text = report::text(&laptop(), &MEASURED, &found(Ok(answers.clone())));
+    let text = report::text(&laptop(), &MEASURED, &found(Ok(answers.clone())), &no_nvidia());
     let expected = "  MPI        no mpirun; Open MPI v4.1.4 at /usr/lib/libmpi.so.40 (on the loader's path), the ABI of Open MPI, \
                     thread level multiple, a world of 1 process\n";
     assert!(text.contains(expected), "{text}");
     assert_eq!(text.matches("  MPI  ").count(), 1, "nothing is missing: {text}");
-    let text = report::text(&laptop(), &MEASURED, &found(Err("MPI_Init_thread has not returned within 10 s".into())));
+    let text = report::text(
+        &laptop(),
+        &MEASURED,
+        &found(Err("MPI_Init_thread has not returned within 10 s".into())),
+        &no_nvidia(),
+    );
     assert!(text.contains(", the ABI of Open MPI, MPI_Init_thread has not returned within 10 s\n"), "{text}");
     assert!(text.contains("  MPI        a library that initialises\n"), "{text}");
     let json: serde_json::Value =
-        serde_json::from_str(&report::json(&laptop(), &MEASURED, &found(Ok(answers))).expect("JSON"))
+        serde_json::from_str(&report::json(&laptop(), &MEASURED, &found(Ok(answers)), &no_nvidia()).expect("JSON"))
             .expect("an object");
     assert_eq!(json["mpi"]["answers"]["Ok"]["thread_level"], "multiple");
 }
@@ -110,7 +120,7 @@ fn node() -> Machine {
 #[test]
 fn a_laptop_is_told_what_it_needs_to_know() {
     assert_eq!(
-        report::text(&laptop(), &MEASURED, &no_mpi()),
+        report::text(&laptop(), &MEASURED, &no_mpi(), &no_nvidia()),
         format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
             + "what is here\n  \
                cores      8 (Laptop CPU)\n  \
@@ -118,7 +128,9 @@ fn a_laptop_is_told_what_it_needs_to_know() {
                vectors    AVX2\n  \
                memory     16.0 GB\n  \
                GPUs       none: no /dev/nvidia*; no libcuda on the loader's path\n  \
-               NCCL       no libnccl on the loader's path\n  \
+               NVRTC      no libnvrtc.so.13 on the loader's path\n  \
+               cuBLASLt   no libcublasLt.so.13 on the loader's path\n  \
+               NCCL       no libnccl.so.2 on the loader's path\n  \
                MPI        no mpirun; no libmpi on the loader's path\n  \
                launcher   none\n\
                \n\
@@ -130,14 +142,71 @@ fn a_laptop_is_told_what_it_needs_to_know() {
                what is missing\n  \
                vectors    AVX-512, whose kernels are twice as wide\n  \
                GPUs       not supported yet\n  \
+               NVRTC      install a CUDA toolkit, or `pip install nvidia-cuda-nvrtc`, and give its folder in PLEACH_CUDA\n  \
+               cuBLASLt   install a CUDA toolkit, or `pip install nvidia-cublas`, and give its folder in PLEACH_CUDA\n  \
+               NCCL       install NCCL, or `pip install nvidia-nccl-cu13`, and give its folder in PLEACH_CUDA\n  \
                MPI        no library\n"
     );
+}
+
+/// NVIDIA's libraries of that machine, cuBLASLt excepted.
+fn of_node() -> NvidiaLibraries {
+    let found = |path: &str, version: &str| Opened::Found { path: path.into(), version: version.into() };
+    let gpu = ListedGpu {
+        name: "NVIDIA H200".into(),
+        capability: "sm_90".into(),
+        memory_bytes: 150_754_820_096,
+        multiprocessors: 132,
+    };
+    NvidiaLibraries {
+        driver: found("/usr/lib64/libcuda.so.1", "CUDA 13.0"),
+        gpus: Ok(vec![gpu.clone(), gpu]),
+        nvrtc: found("/opt/cuda/libnvrtc.so.13", "13.0"),
+        nccl: found("/opt/nccl/libnccl.so.2", "2.28.9"),
+        ..no_nvidia()
+    }
+}
+
+#[test]
+fn drivers_that_do_not_open_or_list_nothing_are_reported() {
+    let old = "/usr/lib64/libcuda.so.1 is NVIDIA's driver for CUDA 12.4";
+    let driver = Opened::Missing { problem: old.into(), remedy: "update the driver".into() };
+    let nvidia = NvidiaLibraries { driver, ..of_node() };
+    let text = report::text(&node(), &MEASURED, &no_mpi(), &nvidia);
+    assert!(text.contains(&format!("  driver     {old}\n")), "{text}");
+    assert!(text.contains("  driver     update the driver\n"), "{text}");
+    let nvidia = NvidiaLibraries { gpus: Err("cuInit: the GPU is lost: why".into()), ..of_node() };
+    let text = report::text(&node(), &MEASURED, &no_mpi(), &nvidia);
+    assert!(
+        text.contains("  driver     CUDA 13.0 at /usr/lib64/libcuda.so.1; cuInit: the GPU is lost: why\n"),
+        "{text}"
+    );
+    let json: serde_json::Value =
+        serde_json::from_str(&report::json(&node(), &MEASURED, &no_mpi(), &of_node()).expect("JSON"))
+            .expect("an object");
+    assert_eq!(json["nvidia"]["driver"]["version"], "CUDA 13.0");
+    assert_eq!(json["nvidia"]["gpus"]["Ok"][1]["memory_bytes"], 150_754_820_096u64);
+    assert!(json["nvidia"]["cublaslt"]["remedy"].as_str().is_some_and(|remedy| remedy.contains("nvidia-cublas")));
+}
+
+/// The libraries themselves, where PLEACH_CUDA names the folder of their wheels.
+#[test]
+fn wheels_in_a_folder_are_opened() {
+    let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
+        eprintln!("skipped: PLEACH_CUDA is not set; tools/install-cuda.sh installs NVIDIA's wheels");
+        return;
+    };
+    let nvidia = NvidiaLibraries::of(&nvidia::Search::only([folder.into()]));
+    for library in [&nvidia.nvrtc, &nvidia.cublaslt, &nvidia.nccl] {
+        let Opened::Found { version, .. } = library else { panic!("{library:?}") };
+        assert!(version.contains('.'), "{version}");
+    }
 }
 
 #[test]
 fn a_node_of_a_cluster_is_told_what_is_not_used() {
     assert_eq!(
-        report::text(&node(), &MEASURED, &no_mpi()),
+        report::text(&node(), &MEASURED, &no_mpi(), &of_node()),
         format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
             + "what is here\n  \
                cores      2 of 64: the quota of the process's control group leaves no more\n  \
@@ -145,7 +214,12 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                vectors    AVX-512, AVX2\n  \
                memory     512 GB, of which the process's control group leaves 8.00 GB\n  \
                GPUs       2 (NVIDIA H200), driver 550.54.15; libcuda at /usr/lib64/libcuda.so\n  \
-               NCCL       /opt/nccl/libnccl.so.2\n  \
+               driver     CUDA 13.0 at /usr/lib64/libcuda.so.1; it lists 2 GPUs\n             \
+               GPU 0: NVIDIA H200, sm_90, 151 GB, 132 multiprocessors\n             \
+               GPU 1: NVIDIA H200, sm_90, 151 GB, 132 multiprocessors\n  \
+               NVRTC      13.0 at /opt/cuda/libnvrtc.so.13\n  \
+               cuBLASLt   no libcublasLt.so.13 on the loader's path\n  \
+               NCCL       2.28.9 at /opt/nccl/libnccl.so.2\n  \
                MPI        /usr/bin/mpirun; no libmpi on the loader's path\n  \
                launcher   Slurm: process 3 of 8; process 0 listens at n1:20012\n\
                \n\
@@ -157,6 +231,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                what is missing\n  \
                vectors    AMX, whose tiles make products = \"pairs\" several times faster\n  \
                GPUs       not supported yet: ranks compute on cores, also where there are GPUs\n  \
+               cuBLASLt   install a CUDA toolkit, or `pip install nvidia-cublas`, and give its folder in PLEACH_CUDA\n  \
                MPI        no library\n"
     );
 }
@@ -166,7 +241,7 @@ fn a_machine_without_vectors_and_a_silent_system_are_told_so() {
     let cores = Cores { usable: 1, allowed: Some(1), built_in: Some(4), processor: None };
     let memory = Memory::default();
     let machine = Machine { instruction_sets: vec![InstructionSet::Scalar], cores, memory, ..laptop() };
-    let text = report::text(&machine, &MEASURED, &no_mpi());
+    let text = report::text(&machine, &MEASURED, &no_mpi(), &no_nvidia());
     for line in [
         "  cores      1 of 4: the process's affinity allows no more\n",
         "; on 1 core at once\n",
@@ -183,7 +258,7 @@ fn a_machine_without_vectors_and_a_silent_system_are_told_so() {
 fn tiles_are_named_with_the_choice_that_uses_them() {
     let mut machine = node();
     machine.instruction_sets.insert(0, InstructionSet::Amx);
-    let text = report::text(&machine, &MEASURED, &no_mpi());
+    let text = report::text(&machine, &MEASURED, &no_mpi(), &no_nvidia());
     for line in [
         "  vectors    AMX, AVX-512, AVX2\n",
         "  kernels    AVX-512, and AMX with train.products = \"pairs\"; kernels of all sets give the same bits\n",
@@ -195,7 +270,8 @@ fn tiles_are_named_with_the_choice_that_uses_them() {
 #[test]
 fn programs_read_the_same() {
     let json: serde_json::Value =
-        serde_json::from_str(&report::json(&node(), &MEASURED, &no_mpi()).expect("JSON")).expect("an object");
+        serde_json::from_str(&report::json(&node(), &MEASURED, &no_mpi(), &no_nvidia()).expect("JSON"))
+            .expect("an object");
     assert_eq!(json["cores"]["usable"], 2);
     assert_eq!(json["instruction_sets"], serde_json::json!(["AVX-512", "AVX2", "portable"]));
     assert_eq!(json["measured"]["peak_flops"], 2.08e11);
@@ -261,9 +337,10 @@ fn variables_that_cannot_be_used_are_reported() {
     let machine = Machine { launcher: Started::of(&environment(&[("PLEACH_PROCESS", "0")])), ..laptop() };
     let expected = "pleach launch started this process, but PLEACH_PROCESSES is missing; set PLEACH_PROCESS and \
                     PLEACH_PROCESSES, or neither";
-    let text = report::text(&machine, &MEASURED, &no_mpi());
+    let text = report::text(&machine, &MEASURED, &no_mpi(), &no_nvidia());
     assert!(text.contains(&format!("  launcher   {expected}\n")), "{text}");
     let json: serde_json::Value =
-        serde_json::from_str(&report::json(&machine, &MEASURED, &no_mpi()).expect("JSON")).expect("an object");
+        serde_json::from_str(&report::json(&machine, &MEASURED, &no_mpi(), &no_nvidia()).expect("JSON"))
+            .expect("an object");
     assert_eq!(json["launcher"]["problem"], expected);
 }

@@ -1,0 +1,122 @@
+//! NVIDIA's libraries as a run would open them, and the GPUs that the driver lists.
+
+use std::path::{Path, PathBuf};
+
+use gpu::Driver;
+use launcher::Environment;
+use nvidia::nvrtc::Compiler;
+use nvidia::{LibraryError, Search, cublaslt, driver, nccl};
+use serde::Serialize;
+
+use super::libraries::loader_folders;
+
+/// The variable with a folder of NVIDIA's libraries.
+pub const FOLDER_VARIABLE: &str = "PLEACH_CUDA";
+
+/// A library, or the reason why it was not opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum Opened {
+    /// One that a run would open.
+    Found {
+        /// Where it is.
+        path: PathBuf,
+        /// Its version, by itself.
+        version: String,
+    },
+    /// None.
+    Missing {
+        /// The reason.
+        problem: String,
+        /// Where it comes from.
+        remedy: String,
+    },
+}
+
+/// A GPU as the driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ListedGpu {
+    /// Marketing name.
+    pub name: String,
+    /// Compute capability: `sm_90`.
+    pub capability: String,
+    /// All of its memory, in bytes.
+    pub memory_bytes: u64,
+    /// Streaming multiprocessors.
+    pub multiprocessors: u32,
+}
+
+/// All of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NvidiaLibraries {
+    /// The driver.
+    pub driver: Opened,
+    /// GPUs by ordinal, or why the driver does not list them.
+    pub gpus: Result<Vec<ListedGpu>, String>,
+    /// The compiler of kernels.
+    pub nvrtc: Opened,
+    /// Products of matrices.
+    pub cublaslt: Opened,
+    /// Collectives.
+    pub nccl: Opened,
+}
+
+impl NvidiaLibraries {
+    /// Those that a run of this process would open: of the folder in `PLEACH_CUDA` first, of the loader's folders afterwards.
+    pub fn of_process(environment: Environment<'_>) -> NvidiaLibraries {
+        NvidiaLibraries::of(&search(environment))
+    }
+
+    /// Those of a search.
+    pub fn of(search: &Search) -> NvidiaLibraries {
+        let library = driver::Library::open(search);
+        let gpus = match &library {
+            Ok(library) => gpus(library),
+            Err(_) => Ok(vec![]),
+        };
+        NvidiaLibraries {
+            driver: opened(library.map(|library| (library.path().into(), format!("CUDA {}", library.cuda())))),
+            gpus,
+            nvrtc: opened(Compiler::open(search).map(|compiler| {
+                let (major, minor) = compiler.version();
+                (compiler.path().into(), format!("{major}.{minor}"))
+            })),
+            cublaslt: opened(cublaslt::Library::open(search).map(|library| (library.path().into(), library.version()))),
+            nccl: opened(nccl::Library::open(search).map(|library| (library.path().into(), library.version()))),
+        }
+    }
+}
+
+/// Where a run looks for NVIDIA's libraries.
+pub fn search(environment: Environment<'_>) -> Search {
+    let given = environment(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    Search::with(given.into_iter().chain(loader_folders(Path::new("/"), environment)))
+}
+
+fn gpus(library: &driver::Library) -> Result<Vec<ListedGpu>, String> {
+    let facts = library.devices().map_err(|error| error.to_string())?;
+    let listed = facts.into_iter().map(|facts| ListedGpu {
+        name: facts.name,
+        capability: facts.capability.to_string(),
+        memory_bytes: facts.memory_bytes,
+        multiprocessors: facts.multiprocessors,
+    });
+    Ok(listed.collect())
+}
+
+fn opened(library: Result<(PathBuf, String), LibraryError>) -> Opened {
+    match library {
+        Ok((path, version)) => Opened::Found { path, version },
+        Err(error) => {
+            let remedy = error.remedy().replace("give its folder", &format!("give its folder in {FOLDER_VARIABLE}"));
+            // The list of folders is long, and the same for every library.
+            let problem = match &error {
+                LibraryError::Missing { file, .. } => format!("no {file} on the loader's path"),
+                LibraryError::Open { .. } | LibraryError::Symbol { .. } | LibraryError::Version { .. } => {
+                    error.to_string()
+                }
+            };
+            Opened::Missing { problem, remedy }
+        }
+    }
+}
