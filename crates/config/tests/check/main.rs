@@ -1,5 +1,6 @@
 //! One wrong run per rule, and what is said about it.
 
+mod gpus;
 mod loss_scale;
 mod model;
 
@@ -460,17 +461,6 @@ fn training_numbers_are_sane() {
         (
             &["run.threads_per_rank=1025"],
             "run.threads_per_rank = 1025 is more than any machine has cores; use at most 1024",
-        ),
-        (&["run.device=gpu"], "run.device = \"gpu\" is not one of \"cpu\", \"cuda\" and \"soft-gpu\""),
-        (
-            &["run.gpus=2"],
-            "run.gpus has no effect where run.device = \"cpu\"; write run.device = \"cuda\" or \"soft-gpu\", or leave it out",
-        ),
-        (&["run.device=cuda", "run.gpus=0"], "run.gpus = 0 must be positive; use at least 1"),
-        (&["run.device=cuda", "run.gpus=1025"], "run.gpus = 1025 is more than any machine has GPUs; use at most 1024"),
-        (
-            &["run.device=soft-gpu", "run.threads_per_rank=2"],
-            "run.threads_per_rank = 2 has no effect where run.device = \"soft-gpu\"; write run.device = \"cpu\", or leave it out",
         ),
         (&["run.engine=mpi"], "run.engine = \"mpi\" is not one of \"auto\", \"threads\" and \"processes\""),
         (
