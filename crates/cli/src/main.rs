@@ -10,6 +10,7 @@ mod convert;
 mod doctor;
 mod explain;
 mod failure;
+mod gpu;
 mod infer;
 mod input;
 mod inspect;

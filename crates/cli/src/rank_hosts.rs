@@ -111,6 +111,12 @@ impl RankHosts {
         all
     }
 
+    /// The ranks of each host, in the order of its processes.
+    pub fn ranks(&self) -> Vec<(String, Vec<Rank>)> {
+        let all = self.processes().into_iter();
+        all.map(|(host, processes)| (host, processes.concat().into_iter().map(Rank).collect())).collect()
+    }
+
     /// The memory of the run of `setup` on each host; nothing where ranks have accelerators.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ impl Channel {
     ///
     /// # Errors
     /// A position outside the group; a peer that failed or left.
-    pub fn post_send(&self, to: usize, number: u64, data: &[f32]) -> Result<(), CommError> {
+    pub fn post_send<T: Pod>(&self, to: usize, number: u64, data: &[T]) -> Result<(), CommError> {
         let to = [self.peer(to)?];
         self.transport.post_copy(Message {
             to: &to,

@@ -180,6 +180,18 @@ pub enum TransportChoice {
     Mpi,
 }
 
+/// The device of ranks: the key `run.device`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// Cores of this machine.
+    #[default]
+    Cpu,
+    /// GPUs of NVIDIA, through the driver's library, which is opened at run time.
+    Cuda,
+    /// A GPU in software, which executes the code of the GPU's kernels on cores of this machine.
+    SoftGpu,
+}
+
 /// Where a run writes, and on how many ranks it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
@@ -189,6 +201,10 @@ pub struct RunSpec {
     pub ranks: usize,
     /// Threads that compute for each rank: its own and those of its pool.
     pub threads_per_rank: usize,
+    /// The device of its ranks.
+    pub device: DeviceChoice,
+    /// GPUs of each host that its ranks share, the first ones; `None` for all that there are.
+    pub gpus: Option<usize>,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
     /// Steps from one checkpoint to the next; 0 saves at the end only, whatever ends the run.

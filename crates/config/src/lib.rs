@@ -31,8 +31,8 @@ mod zero;
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
 pub use data_spec::{
-    BlanksSpec, DataSpec, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions, RunSpec, SourceSpec, TokenizerSpec,
-    TransportChoice, Visible,
+    BlanksSpec, DataSpec, DeviceChoice, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions, RunSpec, SourceSpec,
+    TokenizerSpec, TransportChoice, Visible,
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;
@@ -52,7 +52,7 @@ pub use params::{
 pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};
 pub use rotary_scaling::RotaryScaling;
-pub use run_file::{Files, GivenWeights, RunConfig, key_of_option, known_keys, schedule_name};
+pub use run_file::{Files, GivenWeights, RunConfig, device_name, key_of_option, known_keys, schedule_name};
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
 pub use training::{LearningRateSchedule, TrainSpec};

@@ -37,6 +37,7 @@ use writer::Writer;
 pub(crate) use blanks::written as written_blanks;
 pub use given::GivenWeights;
 pub(crate) use nearest::nearest;
+pub use run::device_name;
 pub(crate) use run::transport_name;
 pub use schedule::schedule_name;
 pub(crate) use train::written as written_ramp;

@@ -94,6 +94,7 @@ held_out = 0.1
 folder = "runs/latest"
 ranks = 8
 threads_per_rank = 1
+device = "cpu"
 evaluate_every = 0
 save_every = 0
 keep_newest = 2

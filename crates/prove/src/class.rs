@@ -138,7 +138,7 @@ impl fmt::Display for EqualityClass {
 
 #[cfg(test)]
 mod tests {
-    use config::{BatchGrowth, Recompute, SequenceParallel, ZeroStage};
+    use config::{BatchGrowth, DeviceChoice, Recompute, SequenceParallel, ZeroStage};
     use device::DeviceKind;
     use train::describe_engine;
 
@@ -172,9 +172,9 @@ mod tests {
 
     #[test]
     fn another_kind_of_device_ends_every_promise_and_other_threads_none() {
-        let one = describe_engine(1);
-        let threads = EngineDescription { instruction_sets: vec![], ..describe_engine(4) };
-        let other = EngineDescription { device: DeviceKind("the toy device"), ..describe_engine(1) };
+        let one = describe_engine(DeviceChoice::Cpu, 1);
+        let threads = EngineDescription { instruction_sets: vec![], ..describe_engine(DeviceChoice::Cpu, 4) };
+        let other = EngineDescription { device: DeviceKind("the toy device"), ..describe_engine(DeviceChoice::Cpu, 1) };
         let classes =
             [EqualityClass::SameOrder, EqualityClass::AnyOrder, EqualityClass::OtherOrder, EqualityClass::OtherSums];
         for class in classes {

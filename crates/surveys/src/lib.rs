@@ -5,6 +5,7 @@
 
 pub mod arena_use;
 pub mod cases;
+pub mod conformance;
 pub mod golden;
 pub mod interleavings;
 pub mod matrix;

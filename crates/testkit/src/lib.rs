@@ -11,5 +11,7 @@ pub mod numbers;
 pub mod poison;
 pub mod replicas;
 pub mod resumed;
+pub mod soft_gpus;
 pub mod text;
 pub mod wrapped_engine;
+pub mod wrapped_gpu;

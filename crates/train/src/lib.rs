@@ -12,9 +12,13 @@ mod storage;
 mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
+pub use engine::gpu_code::{ArchivedKernels, CodeForm, CompiledKernels, GpuCode, KernelCode};
+pub use engine::gpu_engine::GpuEngine;
+pub use engine::gpus::{GpuError, GpuMemory, Gpus, OpenGpu};
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::open_engine::{EngineOptions, describe_engine, engine_cores, open_engine, open_process_engine};
 pub use engine::processor;
+pub use engine::run_device::{GpuPlaces, RunDevice, check_numerics, gpus_of};
 pub use engine::thread_engine::{ProcessSeat, ThreadEngine};
 pub use engine::{Communicators, Engine, EngineDescription, MissingGroup, RankEngine};
 pub use execute::loss_scale::{LossScale, StepFate};

@@ -14,6 +14,7 @@ use crate::check::verdict::Verdict;
 use crate::cluster::profile::profile;
 use crate::compare::comparison;
 use crate::failure::Failure;
+use crate::gpu;
 use crate::input;
 use crate::memory::host;
 use crate::memory::machine::{LimitSource, MemoryLimit};
@@ -72,11 +73,17 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
     match arguments.format() {
         Format::Text => {
             let all_ranks = all_ranks.map_or(String::new(), |all| format!("\n{}", all.line(setup)));
-            let engine = describe_engine(verdict.config.run.threads_per_rank);
+            let run = &verdict.config.run;
+            let engine = describe_engine(run.device, run.threads_per_rank);
             let products = products::line(verdict.config.train.precision, &engine);
             let of_hosts = hosts.as_ref().map_or(Ok(vec![]), |hosts| hosts.memory(setup))?;
             let memory = memory_line(verdict) + &host::line(&of_hosts);
-            let run = format!("{}{products}{memory}", describe(&verdict.config));
+            let device = match (&arguments.cluster, &arguments.hosts) {
+                (None, None) => gpu::checked_lines(&verdict.config, setup)?,
+                // GPUs of other machines are not asked for here.
+                (Some(_), _) | (None, Some(_)) => String::new(),
+            };
+            let run = format!("{}{products}{memory}{device}", describe(&verdict.config));
             let hosts = hosts.map_or(String::new(), |hosts| format!("\n{}", hosts.drawn()));
             Ok(format!("{run}\n{}{all_ranks}{hosts}", memory_table(setup)))
         }

@@ -35,13 +35,14 @@ pub fn line(precision: Precision, engine: &EngineDescription) -> String {
 
 #[cfg(test)]
 mod tests {
+    use config::DeviceChoice;
     use train::describe_engine;
 
     use super::*;
 
     #[test]
     fn an_order_that_is_slow_here_is_told_with_the_other_one() {
-        let on = |instruction_sets| EngineDescription { instruction_sets, ..describe_engine(1) };
+        let on = |instruction_sets| EngineDescription { instruction_sets, ..describe_engine(DeviceChoice::Cpu, 1) };
         let (amx, none) = (on(vec![InstructionSet::Amx, InstructionSet::Avx512]), on(vec![InstructionSet::Avx2]));
         assert_eq!(line(Precision::Fp32(Products::Chained), &none), "");
         assert_eq!(line(Precision::Bf16(Products::Pairs), &amx), "numbers products in pairs, by tiles of AMX\n");

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use config::{Location, ModelSpec, Parallelism, Problem, RunConfig, TrainSpec};
 use train::{Setup, SetupError};
 
+use crate::gpu;
 use crate::memory::machine::MemoryLimit;
 use crate::memory::need::{self, MemoryBudget};
 
@@ -31,13 +32,17 @@ pub enum Planned {
 /// Plans `config`, which obeys every rule of `config::check`, and holds its memory against what there is.
 ///
 /// # Errors
-/// Memory that does not fit, at the place where its limit was written.
+/// Numerics that the device does not have, or memory that does not fit, at the place where they were written.
 pub fn judge(
     config: RunConfig,
     locations: &BTreeMap<String, Location>,
     limit: Option<MemoryLimit>,
     planned: Planned,
 ) -> Result<Verdict, Vec<Problem>> {
+    if let Some(problem) = gpu::problem(&config) {
+        let location = locations.get(&problem.key).cloned();
+        return Err(vec![problem.at(location)]);
+    }
     let (model, parallelism) = (config.model.clone(), config.parallelism.clone());
     let train = match planned {
         Planned::EveryBatch => config.train.clone(),

@@ -58,7 +58,7 @@ pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Com
         ..config.train.clone()
     });
     let same_run = (&first.model, &first_train, &first.data) == (&second.model, &second_train, &second.data);
-    let engines = [first, second].map(|config| describe_engine(config.run.threads_per_rank));
+    let engines = [first, second].map(|config| describe_engine(config.run.device, config.run.threads_per_rank));
     let of_ramps = EqualityClass::of_ramps(first.train.batch_ramp, second.train.batch_ramp);
     let class = of_ramps
         .filter(|_| same_run)

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use config::DeviceChoice;
 use launcher::Environment;
 use serde::Serialize;
 use train::describe_engine;
@@ -50,7 +51,7 @@ impl Machine {
             system: std::env::consts::OS,
             architecture: std::env::consts::ARCH,
             cores: Cores::below(root),
-            instruction_sets: describe_engine(1).instruction_sets,
+            instruction_sets: describe_engine(DeviceChoice::Cpu, 1).instruction_sets,
             memory: Memory::below(root),
             gpus: Gpus::below(root, environment),
             libraries: Libraries::below(root, environment),

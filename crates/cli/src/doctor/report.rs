@@ -180,8 +180,8 @@ fn missing(machine: &Machine, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> Vec
         Some(InstructionSet::Scalar) | None => Some("AVX2 or AVX-512, whose kernels are several times faster"),
     };
     let gpus = match machine.gpus.devices.is_empty() {
-        true => "not supported yet".into(),
-        false => "not supported yet: ranks compute on cores, also where there are GPUs".into(),
+        true => "a GPU, for run.device = \"cuda\"".into(),
+        false => "kernels for bf16 and fp16: run.device = \"cuda\" has those for fp32".into(),
     };
     let vectors = vectors.map(|vectors| ("vectors", vectors.to_string()));
     let mpi = match mpi {

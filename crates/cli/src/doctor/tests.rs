@@ -141,7 +141,7 @@ fn a_laptop_is_told_what_it_needs_to_know() {
                \n\
                what is missing\n  \
                vectors    AVX-512, whose kernels are twice as wide\n  \
-               GPUs       not supported yet\n  \
+               GPUs       a GPU, for run.device = \"cuda\"\n  \
                NVRTC      install a CUDA toolkit, or `pip install nvidia-cuda-nvrtc`, and give its folder in PLEACH_CUDA\n  \
                cuBLASLt   install a CUDA toolkit, or `pip install nvidia-cublas`, and give its folder in PLEACH_CUDA\n  \
                NCCL       install NCCL, or `pip install nvidia-nccl-cu13`, and give its folder in PLEACH_CUDA\n  \
@@ -230,7 +230,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                \n\
                what is missing\n  \
                vectors    AMX, whose tiles make products = \"pairs\" several times faster\n  \
-               GPUs       not supported yet: ranks compute on cores, also where there are GPUs\n  \
+               GPUs       kernels for bf16 and fp16: run.device = \"cuda\" has those for fp32\n  \
                cuBLASLt   install a CUDA toolkit, or `pip install nvidia-cublas`, and give its folder in PLEACH_CUDA\n  \
                MPI        no library\n"
     );

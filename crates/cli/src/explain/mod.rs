@@ -10,6 +10,7 @@ use train::Setup;
 use crate::arguments::ExplainArguments;
 use crate::check::describe;
 use crate::failure::Failure;
+use crate::gpu;
 use crate::input;
 use crate::rank_hosts::RankHosts;
 use crate::screen::figures::{counted, grouped};
@@ -30,16 +31,19 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
         .map_err(|error| Failure::Work(error.to_string()))?;
     let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;
     let hosts = RankHosts::known(&setup.mesh, config.run.placement, arguments.hosts.as_deref())?;
+    let ranks_of_hosts = hosts.as_ref().map(RankHosts::ranks);
     print(&match rank {
         None => {
             let hosts = hosts.map_or(String::new(), |hosts| format!("{}\n", hosts.drawn()));
-            let mesh = mesh_text::mesh(&setup);
-            format!("{}\n{mesh}\n{hosts}{}\n{}", describe(&config), stages(&setup), pipeline(&setup))
+            let (mesh, gpus) =
+                (mesh_text::mesh(&setup), gpu::assignment(&config, &setup.mesh, ranks_of_hosts.as_deref()));
+            format!("{}\n{mesh}\n{hosts}{gpus}{}\n{}", describe(&config), stages(&setup), pipeline(&setup))
         }
         Some(rank) if arguments.step => program_text::every_instruction(&setup, rank),
         Some(rank) => {
             let host = hosts.map_or(String::new(), |hosts| hosts.place(rank));
-            format!("{}{host}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank))
+            let gpu = gpu::place(&config, &setup.mesh, ranks_of_hosts.as_deref(), rank);
+            format!("{}{host}{gpu}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank))
         }
     })
 }

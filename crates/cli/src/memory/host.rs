@@ -1,7 +1,7 @@
 //! The memory of a run on each of its hosts: the arenas of their ranks, and the receive memory of connections between processes.
 
 use comm::processes::{Process, ProcessMap, receive_memory_bytes};
-use config::RunConfig;
+use config::{DeviceChoice, RunConfig};
 use mesh::Rank;
 use train::Setup;
 
@@ -99,8 +99,13 @@ impl HostMemory {
 }
 
 /// The memory that all ranks of `config` share: none where a launcher started several processes, whose hosts are checked
-/// when they have met.
+/// when they have met, and none where arenas are on GPUs, which are checked before they are allocated.
 pub fn shared_limit(config: &RunConfig) -> Option<MemoryLimit> {
+    match config.run.device {
+        DeviceChoice::Cuda => return None,
+        // Memory of GPUs in software is that of the host.
+        DeviceChoice::Cpu | DeviceChoice::SoftGpu => {}
+    }
     match Launched::of_runs(&[config]) {
         Ok(Launched::Several(_)) => None,
         // Variables that cannot be used are refused when the processes meet.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use comm::processes::MpiEndpoint;
-use config::{EngineChoice, RunConfig};
+use config::{DeviceChoice, EngineChoice, RunConfig};
 use mesh::{MeshError, Rank};
 use rendezvous::{Control, ControlError, FailureReport, Introduction, ProcessEntry, Times, Token, meet};
 use serde::Serialize;
@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use train::{Engine, Setup};
 
 use crate::failure::Failure;
+use crate::gpu;
 use crate::memory::host::{HostMemory, HostProcess};
 use crate::memory::machine::memory_limit;
 use crate::processes::engine_connection;
@@ -126,7 +127,7 @@ impl Company {
     /// Processes that cannot be connected.
     pub fn engine(&self, config: &RunConfig, setup: &Setup) -> Result<Box<dyn Engine>, Failure> {
         match self {
-            Company::Alone => Ok(engine(config, setup)),
+            Company::Alone => engine(config, setup),
             Company::Several(several) => engine_connection::open(config, setup, several),
         }
     }
@@ -153,14 +154,56 @@ impl Company {
         }
     }
 
-    /// Checks that the host of this process has the memory for its ranks of `setup`, and for those of the other processes there.
+    /// Checks that the host of this process and its GPUs have the memory for its ranks of `setup`, and for those of the other
+    /// processes there.
     ///
     /// # Errors
     /// Too little memory.
     pub fn check_memory(&self, config: &RunConfig, setup: &Setup) -> Result<(), Failure> {
-        let Company::Several(several) = self else { return Ok(()) };
-        let hosts = self.memory(config, setup)?;
-        hosts.iter().find(|host| host.host == several.place.host).map_or(Ok(()), |own| own.check(memory_limit()))
+        let (host, processes) = self.host_ranks(config, setup)?;
+        if gpu::has_gpus(config) && !host.is_empty() {
+            gpu::check_memory(&gpu::run_device(config)?, setup, &host, processes)?;
+        }
+        match (self, config.run.device) {
+            (Company::Alone, _) | (Company::Several(_), DeviceChoice::Cuda) => Ok(()),
+            (Company::Several(several), DeviceChoice::Cpu | DeviceChoice::SoftGpu) => {
+                let hosts = self.memory(config, setup)?;
+                let own = hosts.iter().find(|host| host.host == several.place.host);
+                own.map_or(Ok(()), |own| own.check(memory_limit()))
+            }
+        }
+    }
+
+    /// The ranks of `setup` on the host of this process, in order, and the processes that have them.
+    ///
+    /// # Errors
+    /// Ranks that cannot be placed.
+    fn host_ranks(&self, config: &RunConfig, setup: &Setup) -> Result<(Vec<Rank>, usize), Failure> {
+        match (self, config.run.engine) {
+            (Company::Alone, _) => Ok((setup.mesh.ranks().collect(), 1)),
+            (Company::Several(several), EngineChoice::Threads) => {
+                Ok((if several.is_first() { setup.mesh.ranks().collect() } else { vec![] }, 1))
+            }
+            (Company::Several(several), EngineChoice::Auto | EngineChoice::Processes) => {
+                let all = several.control.directory().processes.iter();
+                let here: Vec<_> = all.filter(|entry| entry.host == several.place.host).collect();
+                let ranks = here
+                    .iter()
+                    .map(|entry| several.place.ranks_of_process(entry.process, &setup.mesh, config.run.placement));
+                Ok((ranks.collect::<Result<Vec<_>, Failure>>()?.concat(), here.len()))
+            }
+        }
+    }
+
+    /// The GPUs of this host with their ranks, a line each; nothing for other devices.
+    ///
+    /// # Errors
+    /// A GPU that cannot be opened.
+    pub fn device_lines(&self, config: &RunConfig, setup: &Setup) -> Result<String, Failure> {
+        if !gpu::has_gpus(config) {
+            return Ok(String::new());
+        }
+        gpu::memory_lines(&gpu::run_device(config)?, setup, &self.host_ranks(config, setup)?.0)
     }
 
     /// The library of MPI, on a line of the start; nothing without one.

@@ -11,6 +11,7 @@ use rendezvous::{Control, FailureReport, ProcessFailure};
 use train::{Engine, ProcessSeat, Setup, engine_cores, open_process_engine};
 
 use crate::failure::Failure;
+use crate::gpu::run_device;
 use crate::processes::company::Several;
 use crate::processes::core_share::{CoreNeed, core_share};
 use crate::processes::listening_addresses::ListeningAddresses;
@@ -35,7 +36,7 @@ pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<
     let cores = cores(several, config, &process_map)?;
     let seat = ProcessSeat { process: place.process, process_map, listeners, token, cores };
     let ended = || control.failure().map(|failure| failure.to_string());
-    let opened = open_process_engine(setup.mesh, options, seat, &ended);
+    let opened = open_process_engine(setup.mesh, options, &run_device(config)?, seat, &ended);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
     join(control, failure, first_ranks);
     Ok(engine)

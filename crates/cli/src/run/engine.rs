@@ -6,11 +6,17 @@ use comm::Timeouts;
 use config::RunConfig;
 use train::{Engine, EngineOptions, Setup, open_engine};
 
+use crate::failure::Failure;
+use crate::gpu::run_device;
 use crate::screen::figures::{counted, grouped};
 
 /// Fresh ranks for `setup`, all in this process, with the threads and the deadlines that `config` gives them.
-pub fn engine(config: &RunConfig, setup: &Setup) -> Box<dyn Engine> {
-    open_engine(setup.mesh, options(config, setup, config.parallelism.world_size()))
+///
+/// # Errors
+/// A device that this machine does not have.
+pub fn engine(config: &RunConfig, setup: &Setup) -> Result<Box<dyn Engine>, Failure> {
+    let options = options(config, setup, config.parallelism.world_size());
+    Ok(open_engine(setup.mesh, options, &run_device(config)?))
 }
 
 /// Resources of the ranks of a run, of which `ranks` are on this host.

@@ -72,11 +72,13 @@ impl<'a> OncePerRun<'a> {
         let screen = screen(arguments, start.steps(), steps);
         let tells_more = screen.tells_more();
         if tells_more {
-            let products = products::line(config.train.precision, &describe_engine(config.run.threads_per_rank));
+            let engine = describe_engine(config.run.device, config.run.threads_per_rank);
+            let products = products::line(config.train.precision, &engine);
             let memory = memory_line(verdict) + &host::line(&session.company.memory(config, &verdict.setup)?);
+            let device = session.company.device_lines(config, &verdict.setup)?;
             let mpi = session.company.mpi_line();
             let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());
-            tell(&format!("{}{products}{memory}{mpi}{crowded}{}\n", describe(config), text.description()));
+            tell(&format!("{}{products}{memory}{device}{mpi}{crowded}{}\n", describe(config), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
         let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));

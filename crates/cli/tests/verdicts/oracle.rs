@@ -40,6 +40,7 @@ const COUNTS: &[&str] = &[
     "train.loss_scale_hysteresis",
     "run.ranks",
     "run.threads_per_rank",
+    "run.gpus",
     "run.save_every",
     "run.keep_newest",
     "run.keep_every",
@@ -99,6 +100,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
     ("data.positions", &["sequence", "document"]),
+    ("run.device", &["cpu", "cuda", "soft-gpu"]),
     ("run.engine", &["auto", "threads", "processes"]),
     ("run.transport", &["auto", "shared-memory", "tcp"]),
 ];
@@ -490,8 +492,22 @@ fn data_and_run(values: &Values) -> bool {
         && (text(values, "run.engine", "auto") != "threads" || text(values, "run.transport", "auto") == "auto")
         && int(values, "run.keep_newest", 2) > 0
         && (1..=1024).contains(&int(values, "run.threads_per_rank", 1))
+        && gpus(values)
         // Files have much or nearly nothing: less than the parameters of one rank.
         && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40
+}
+
+/// GPUs compute in single precision with chained products, without threads of their own.
+fn gpus(values: &Values) -> bool {
+    match text(values, "run.device", "cpu") {
+        "cpu" => !values.contains_key("run.gpus"),
+        _ => {
+            (1..=1024).contains(&int(values, "run.gpus", 1))
+                && int(values, "run.threads_per_rank", 1) == 1
+                && text(values, "train.precision", "fp32") == "fp32"
+                && text(values, "train.products", "chained") == "chained"
+        }
+    }
 }
 
 /// Whether anything of the model depends on a token's position itself.

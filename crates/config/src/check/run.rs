@@ -1,12 +1,15 @@
 //! Rules of `[run]` that are about the run alone.
 
 use super::Rules;
-use crate::data_spec::{EngineChoice, TransportChoice};
+use crate::data_spec::{DeviceChoice, EngineChoice, TransportChoice};
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, transport_name};
+use crate::run_file::{RunConfig, device_name, transport_name};
 
 /// A day is longer than any step; the bound keeps deadlines representable.
 const LONGEST_SECONDS: f32 = 86_400.0;
+
+/// More than any machine has GPUs.
+const MAX_GPUS: usize = 1024;
 
 /// More than any machine has cores.
 const MAX_THREADS: usize = 1024;
@@ -36,9 +39,38 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         (EngineChoice::Threads, TransportChoice::Auto) | (EngineChoice::Auto | EngineChoice::Processes, _) => {}
     }
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
+    check_gpus(config, rules);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
         let remedy = format!("use at most {MAX_THREADS}");
         rules.report(Problem::of_value("run.threads_per_rank", threads, "is more than any machine has cores", remedy));
+    }
+}
+
+/// Rules of GPUs: keys that ranks on other devices do not read.
+fn check_gpus(config: &RunConfig, rules: &mut Rules) {
+    let run = &config.run;
+    match (run.device, run.gpus) {
+        (DeviceChoice::Cpu, Some(_)) => {
+            let rule = "has no effect where run.device = \"cpu\"";
+            let remedy = "write run.device = \"cuda\" or \"soft-gpu\", or leave it out";
+            rules.report(Problem::of_key("run.gpus", rule, remedy));
+        }
+        (DeviceChoice::Cuda | DeviceChoice::SoftGpu, Some(gpus)) => {
+            if rules.all_positive(&[("run.gpus", gpus)]) && gpus > MAX_GPUS {
+                let remedy = format!("use at most {MAX_GPUS}");
+                rules.report(Problem::of_value("run.gpus", gpus, "is more than any machine has GPUs", remedy));
+            }
+        }
+        (DeviceChoice::Cpu | DeviceChoice::Cuda | DeviceChoice::SoftGpu, None) => {}
+    }
+    match run.device {
+        DeviceChoice::Cpu => {}
+        DeviceChoice::Cuda | DeviceChoice::SoftGpu if run.threads_per_rank > 1 => {
+            let rule = format!("has no effect where run.device = {:?}", device_name(run.device));
+            let remedy = "write run.device = \"cpu\", or leave it out";
+            rules.report(Problem::of_value("run.threads_per_rank", run.threads_per_rank, rule, remedy));
+        }
+        DeviceChoice::Cuda | DeviceChoice::SoftGpu => {}
     }
 }

@@ -3,11 +3,13 @@
 use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
-use crate::data_spec::{EngineChoice, RunSpec, TransportChoice};
+use crate::data_spec::{DeviceChoice, EngineChoice, RunSpec, TransportChoice};
 use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
     &[("auto", EngineChoice::Auto), ("threads", EngineChoice::Threads), ("processes", EngineChoice::Processes)];
+const DEVICES: &Choices<DeviceChoice> =
+    &[("cpu", DeviceChoice::Cpu), ("cuda", DeviceChoice::Cuda), ("soft-gpu", DeviceChoice::SoftGpu)];
 const TRANSPORTS: &Choices<TransportChoice> = &[
     ("auto", TransportChoice::Auto),
     ("shared-memory", TransportChoice::SharedMemory),
@@ -29,6 +31,8 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
         threads_per_rank: reader.count("run.threads_per_rank", 1),
+        device: reader.choice("run.device", DEVICES, DeviceChoice::Cpu),
+        gpus: reader.optional_count("run.gpus"),
         evaluate_every: short_count(reader, "run.evaluate_every", 0),
         save_every: short_count(reader, "run.save_every", 0),
         keep_newest: reader.count("run.keep_newest", 2),
@@ -45,12 +49,16 @@ pub fn read(reader: &mut Reader) -> RunSpec {
     }
 }
 
-/// Writes the section; without `rank_memory_bytes` this machine's memory is meant.
+/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, and without `gpus` all of its GPUs.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
     writer.count("ranks", run.ranks);
     writer.count("threads_per_rank", run.threads_per_rank);
+    writer.text("device", name_of(DEVICES, run.device));
+    if let Some(gpus) = run.gpus {
+        writer.count("gpus", gpus);
+    }
     writer.count("evaluate_every", run.evaluate_every);
     writer.count("save_every", run.save_every);
     writer.count("keep_newest", run.keep_newest);
@@ -71,4 +79,9 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
 /// The name of a transport, for messages.
 pub fn transport_name(transport: TransportChoice) -> &'static str {
     name_of(TRANSPORTS, transport)
+}
+
+/// The name of a device, for messages.
+pub fn device_name(device: DeviceChoice) -> &'static str {
+    name_of(DEVICES, device)
 }

@@ -1,5 +1,6 @@
 //! One wrong run per rule, and what is said about it.
 
+mod gpus;
 mod loss_scale;
 mod model;
 

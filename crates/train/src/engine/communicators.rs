@@ -36,11 +36,25 @@ impl Communicators {
         mesh: &Mesh,
         rank: Rank,
         mut open: impl FnMut(PeerGroup, Group) -> Box<dyn Communicator>,
-    ) -> Result<Communicators, UnsupportedAxis> {
-        Degrees::of(mesh, "the mesh of an engine")?;
+    ) -> Result<Communicators, DeviceError> {
+        Communicators::try_open(mesh, rank, |which, group| Ok(open(which, group)))
+    }
+
+    /// As [`Communicators::open`], where `open` may fail.
+    ///
+    /// # Errors
+    /// As [`Communicators::open`], and those of `open`.
+    pub fn try_open(
+        mesh: &Mesh,
+        rank: Rank,
+        mut open: impl FnMut(PeerGroup, Group) -> Result<Box<dyn Communicator>, DeviceError>,
+    ) -> Result<Communicators, DeviceError> {
+        let degrees = Degrees::of(mesh, "the mesh of an engine");
+        degrees.map_err(|unsupported: UnsupportedAxis| DeviceError::Communication(Box::new(unsupported)))?;
         let peers = Peers::of(mesh, rank);
-        let groups = peers.each().map(|(which, group)| (which, open(which, group.clone()))).collect();
-        Ok(Communicators { groups, world: open(PeerGroup::WORLD, mesh.group(rank, AxisSet::ALL)) })
+        let groups = peers.each().map(|(which, group)| Ok((which, open(which, group.clone())?)));
+        let groups = groups.collect::<Result<_, DeviceError>>()?;
+        Ok(Communicators { groups, world: open(PeerGroup::WORLD, mesh.group(rank, AxisSet::ALL))? })
     }
 
     /// The same groups, each as `wrap` makes it.

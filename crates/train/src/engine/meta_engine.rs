@@ -86,7 +86,7 @@ impl Engine for MetaEngine {
         Ok(RankEngine {
             device: Box::new(Arc::clone(device)),
             memory: Box::new(Arc::clone(device)),
-            communicators: communicators.map_err(|unsupported| DeviceError::Communication(Box::new(unsupported)))?,
+            communicators: communicators?,
         })
     }
 

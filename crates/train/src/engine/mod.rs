@@ -2,9 +2,13 @@
 
 pub mod communicators;
 pub mod description;
+pub mod gpu_code;
+pub mod gpu_engine;
+pub mod gpus;
 pub mod meta_engine;
 pub mod open_engine;
 pub mod processor;
+pub mod run_device;
 pub mod thread_engine;
 
 use device::{Device, DeviceError, MemoryReader, Numerics};

@@ -1,11 +1,15 @@
 //! The one place that chooses the engine of a run.
 
+use std::sync::Arc;
+
 use comm::processes::OpenError;
 use comm::{Timeouts, WorldFailure};
-use config::Overlap;
+use config::{DeviceChoice, Overlap};
 use cpu::affinity::allowed_cores;
-use mesh::Mesh;
+use mesh::{Mesh, Rank};
 
+use crate::engine::gpu_engine::GpuEngine;
+use crate::engine::run_device::{RunDevice, kind};
 use crate::engine::thread_engine::{ProcessSeat, ThreadEngine};
 use crate::engine::{Engine, EngineDescription};
 
@@ -20,14 +24,20 @@ pub struct EngineOptions {
     pub threads_per_rank: usize,
 }
 
-/// Fresh ranks of `mesh`: threads of this process that compute on its cores.
-pub fn open_engine(mesh: Mesh, options: EngineOptions) -> Box<dyn Engine> {
+/// Fresh ranks of `mesh`: threads of this process that compute on `device`.
+pub fn open_engine(mesh: Mesh, options: EngineOptions, device: &RunDevice) -> Box<dyn Engine> {
     let EngineOptions { timeouts, overlap, threads_per_rank } = options;
     let threads = ThreadEngine::new(mesh, timeouts).with_overlap(overlap);
-    Box::new(threads.with_threads_per_rank(threads_per_rank))
+    match device {
+        RunDevice::Cpu => Box::new(threads.with_threads_per_rank(threads_per_rank)),
+        RunDevice::Gpus(gpus) => {
+            let host: Vec<Rank> = mesh.ranks().collect();
+            Box::new(GpuEngine::new(threads, overlap, &host, Arc::clone(gpus)))
+        }
+    }
 }
 
-/// The ranks of one process of several: threads that compute on its cores. Returns once all processes are connected,
+/// The ranks of one process of several: threads that compute on `device`. Returns once all processes are connected,
 /// or when `ended` returns the reason for which the run has ended. The second value learns of failures of the world and
 /// reports them.
 ///
@@ -36,12 +46,18 @@ pub fn open_engine(mesh: Mesh, options: EngineOptions) -> Box<dyn Engine> {
 pub fn open_process_engine(
     mesh: Mesh,
     options: EngineOptions,
+    device: &RunDevice,
     seat: ProcessSeat,
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
     let EngineOptions { timeouts, overlap, threads_per_rank } = options;
+    let host = seat.ranks_of_host();
     let (threads, failure) = ThreadEngine::of_process(mesh, timeouts, overlap, threads_per_rank, seat, ended)?;
-    Ok((Box::new(threads), failure))
+    let engine: Box<dyn Engine> = match device {
+        RunDevice::Cpu => Box::new(threads),
+        RunDevice::Gpus(gpus) => Box::new(GpuEngine::new(threads, overlap, &host, Arc::clone(gpus))),
+    };
+    Ok((engine, failure))
 }
 
 /// Cores on which threads of an engine that is opened now may compute, in ascending order; empty where the system does not say.
@@ -49,9 +65,12 @@ pub fn engine_cores() -> Vec<usize> {
     allowed_cores()
 }
 
-/// Facts of the engine that [`open_engine`] makes, for reports that open no rank.
-pub fn describe_engine(threads_per_rank: usize) -> EngineDescription {
-    EngineDescription::of_cpu_ranks(threads_per_rank)
+/// Facts of the engine that [`open_engine`] makes for this choice, for reports that open no rank and no GPU.
+pub fn describe_engine(device: DeviceChoice, threads_per_rank: usize) -> EngineDescription {
+    match device {
+        DeviceChoice::Cpu => EngineDescription::of_cpu_ranks(threads_per_rank),
+        DeviceChoice::Cuda | DeviceChoice::SoftGpu => EngineDescription::of_gpu_ranks(kind(device)),
+    }
 }
 
 #[cfg(test)]
@@ -67,8 +86,9 @@ mod tests {
         let timeouts = Timeouts { wait: Duration::from_secs(1) };
         for (overlap, threads_per_rank) in [(Overlap::Off, 1), (Overlap::On, 3)] {
             let mesh = Mesh::new(AxisSizes::ONE).expect("a mesh");
-            let engine = open_engine(mesh, EngineOptions { timeouts, overlap, threads_per_rank });
-            assert_eq!(engine.describe(), describe_engine(threads_per_rank));
+            let options = EngineOptions { timeouts, overlap, threads_per_rank };
+            let engine = open_engine(mesh, options, &RunDevice::Cpu);
+            assert_eq!(engine.describe(), describe_engine(DeviceChoice::Cpu, threads_per_rank));
         }
     }
 }

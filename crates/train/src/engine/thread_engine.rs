@@ -12,8 +12,8 @@ use comm::{
 use config::Overlap;
 use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice, time_slice};
-use device::{Arena, DeviceError, Numerics, OnFailure, Stream, StreamQueues};
-use mesh::{Axis, Mesh, Rank};
+use device::{Arena, Communicator, DeviceError, Numerics, OnFailure, Stream, StreamQueues};
+use mesh::{Axis, Group, Mesh, Rank};
 use program::PeerGroup;
 
 use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
@@ -30,6 +30,15 @@ pub struct ProcessSeat {
     pub token: processes::WorldToken,
     /// A core for each thread that computes of each of its ranks, or none where the system places them.
     pub cores: Vec<usize>,
+}
+
+impl ProcessSeat {
+    /// All ranks on the host of this process, by process, then by rank.
+    pub(super) fn ranks_of_host(&self) -> Vec<Rank> {
+        let all = self.process_map.processes();
+        let own = all.get(self.process).map(|process| &process.host);
+        all.iter().filter(|process| Some(&process.host) == own).flat_map(|process| process.ranks.clone()).collect()
+    }
 }
 
 /// Opens CPU ranks that share this process's memory.
@@ -130,7 +139,7 @@ impl ThreadEngine {
     }
 
     /// The streams of `rank`. A failure on one of their threads ends the run.
-    fn queues(&self, rank: Rank) -> Result<Arc<StreamQueues>, DeviceError> {
+    pub(super) fn queues(&self, rank: Rank) -> Result<Arc<StreamQueues>, DeviceError> {
         let own = Arc::clone(&self.ends_of(rank)?[Stream::Compute.index()]);
         let on_failure: OnFailure = Arc::new(move |stream, error| {
             let description = format!("{rank} failed on its {stream:?} stream: {error}");
@@ -149,12 +158,35 @@ impl ThreadEngine {
         arena: &Arc<Arena>,
         queues: &Arc<StreamQueues>,
     ) -> Result<Communicators, DeviceError> {
-        let transports = self.ends_of(rank)?;
-        let opened = Communicators::open(&self.mesh, rank, |which, group| {
-            Box::new(HostCommunicator::new(transports, group, &self.hosts, channels(which), arena, Arc::clone(queues)))
-        });
-        opened.map_err(|unsupported| DeviceError::Communication(Box::new(unsupported)))
+        self.groups(rank, |GroupSeat { transports, hosts, channels }, group| {
+            Ok(Box::new(HostCommunicator::new(transports, group, hosts, channels, arena, Arc::clone(queues))))
+        })
     }
+
+    /// The communicators of `rank`, each as `open` makes it.
+    ///
+    /// # Errors
+    /// As [`ThreadEngine::communicators`], and those of `open`.
+    pub(super) fn groups(
+        &self,
+        rank: Rank,
+        mut open: impl FnMut(GroupSeat<'_>, Group) -> Result<Box<dyn Communicator>, DeviceError>,
+    ) -> Result<Communicators, DeviceError> {
+        let transports = self.ends_of(rank)?;
+        Communicators::try_open(&self.mesh, rank, |which, group| {
+            open(GroupSeat { transports, hosts: &self.hosts, channels: channels(which) }, group)
+        })
+    }
+}
+
+/// Everything that a group of a rank communicates over.
+pub(super) struct GroupSeat<'a> {
+    /// The rank's ends of the transport, by stream.
+    pub transports: &'a StreamTransports,
+    /// The hosts of all ranks.
+    pub hosts: &'a HostMap,
+    /// The group's messages.
+    pub channels: GroupChannels,
 }
 
 /// The tag spaces of a group. The ends of a pipeline are a group inside the pipeline's, so they need some of their own.

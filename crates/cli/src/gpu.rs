@@ -1,0 +1,143 @@
+//! The GPUs of a run on this host: where their libraries are, which rank has which, and whether their memory suffices.
+
+use std::path::PathBuf;
+
+use config::{DeviceChoice, Problem, RunConfig};
+use device::{DeviceError, Numerics};
+use mesh::{Axis, Mesh, Rank};
+use train::{GpuError, GpuPlaces, RunDevice, Setup, check_numerics, gpus_of};
+
+use crate::failure::Failure;
+
+/// Names a folder, or several like `PATH`, with NVIDIA's libraries.
+pub const LIBRARIES: &str = "PLEACH_CUDA";
+
+/// Opens what `config` computes on. GPUs themselves are opened when the first rank asks.
+///
+/// # Errors
+/// A driver, a GPU or a compiler that is missing or too old.
+pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
+    let opened = RunDevice::open(config.run.device, config.run.gpus, &places());
+    opened.map_err(|error| Failure::Input(error.to_string()))
+}
+
+/// Where libraries are, and where compiled kernels are kept.
+fn places() -> GpuPlaces {
+    let libraries = std::env::var_os(LIBRARIES).map_or(vec![], |paths| std::env::split_paths(&paths).collect());
+    let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
+    let code = cache.unwrap_or_else(std::env::temp_dir).join("pleach").join("kernels");
+    GpuPlaces { libraries, code }
+}
+
+/// Whether the device of `config` has its numerics.
+pub fn problem(config: &RunConfig) -> Option<Problem> {
+    let numerics = Numerics::of(config.train.precision, config.train.sums);
+    match check_numerics(config.run.device, numerics) {
+        Ok(()) => None,
+        Err(DeviceError::Refused { choice, device, remedy }) => {
+            let rule = format!("must be supported by the device; {device} refuses it");
+            Some(match choice.split_once(" = ") {
+                Some((key, value)) => Problem::of_value(key, value, rule, remedy),
+                None => Problem::of_key(&choice, rule, remedy),
+            })
+        }
+        Err(other) => Some(Problem::of_key("run.device", other.to_string(), "")),
+    }
+}
+
+/// Checks that the GPUs of this host have the memory for `host`, the ranks there, in `processes` processes.
+///
+/// # Errors
+/// A GPU that is too small, or that cannot be opened.
+pub fn check_memory(device: &RunDevice, setup: &Setup, host: &[Rank], processes: usize) -> Result<(), Failure> {
+    match device {
+        RunDevice::Cpu => Ok(()),
+        RunDevice::Gpus(gpus) => {
+            let checked = gpus.check_memory(&arena_bytes(setup, host), processes);
+            checked.map_err(|error| Failure::Input(error.to_string()))
+        }
+    }
+}
+
+/// A line for each GPU of this host with the ranks and the memory of `host`; nothing for other devices.
+///
+/// # Errors
+/// A GPU that cannot be opened.
+pub fn memory_lines(device: &RunDevice, setup: &Setup, host: &[Rank]) -> Result<String, Failure> {
+    let RunDevice::Gpus(gpus) = device else { return Ok(String::new()) };
+    let memory = gpus.memory(&arena_bytes(setup, host), 1).map_err(|error| Failure::Input(error.to_string()))?;
+    Ok(memory.iter().map(|gpu| format!("device  {gpu}\n")).collect())
+}
+
+/// The lines of `pleach check`: the GPUs of this machine for a run whose ranks are all on it, once their memory suffices.
+///
+/// # Errors
+/// A device that this machine does not have, or that is too small.
+pub fn checked_lines(config: &RunConfig, setup: &Setup) -> Result<String, Failure> {
+    if !has_gpus(config) {
+        return Ok(String::new());
+    }
+    let (device, host) = (run_device(config)?, setup.mesh.ranks().collect::<Vec<_>>());
+    check_memory(&device, setup, &host, 1)?;
+    memory_lines(&device, setup, &host)
+}
+
+/// The hosts of a run with their ranks; all on one without a list.
+fn hosts_of(mesh: &Mesh, hosts: Option<&[(String, Vec<Rank>)]>) -> Vec<(String, Vec<Rank>)> {
+    hosts.map_or_else(|| vec![("this host".into(), mesh.ranks().collect())], <[_]>::to_vec)
+}
+
+/// How many GPUs a host has: as the run says, or as this machine has.
+fn gpus_of_host(config: &RunConfig) -> Result<usize, GpuError> {
+    match config.run.gpus {
+        Some(gpus) => Ok(gpus),
+        None => gpus_of(config.run.device, None, &places()).map(|gpus| gpus.len()),
+    }
+}
+
+/// The GPUs of each host with their ranks; nothing for other devices.
+pub fn assignment(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<Rank>)]>) -> String {
+    if !has_gpus(config) {
+        return String::new();
+    }
+    let gpus = match gpus_of_host(config) {
+        Ok(gpus) => gpus,
+        Err(error) => return format!("GPUs    rank n of a host has GPU n modulo the host's GPUs; here: {error}\n\n"),
+    };
+    let mut text = format!("GPUs    {gpus} of each host; rank n of a host has GPU n modulo {gpus}\n");
+    for (host, ranks) in hosts_of(mesh, hosts) {
+        for gpu in 0..gpus.min(ranks.len()) {
+            let own: Vec<String> = ranks.iter().skip(gpu).step_by(gpus).map(|rank| rank.0.to_string()).collect();
+            text +=
+                &format!("  {host}  GPU {gpu}: {} {}\n", if own.len() == 1 { "rank" } else { "ranks" }, own.join(", "));
+        }
+    }
+    text + "\n"
+}
+
+/// The GPU of a rank, in a line; nothing for other devices.
+pub fn place(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<Rank>)]>, rank: Rank) -> String {
+    if !has_gpus(config) {
+        return String::new();
+    }
+    let hosts = hosts_of(mesh, hosts);
+    let local = hosts.iter().find_map(|(_, ranks)| ranks.iter().position(|other| *other == rank)).unwrap_or_default();
+    match gpus_of_host(config) {
+        Ok(gpus) => format!("  has GPU {} of its host\n", local % gpus.max(1)),
+        Err(_) => format!("  has GPU {local} modulo the GPUs of its host\n"),
+    }
+}
+
+fn arena_bytes(setup: &Setup, host: &[Rank]) -> Vec<u64> {
+    let of_rank = |rank: &Rank| setup.programs.arena_bytes(setup.mesh.coord(*rank).along(Axis::Pp)) as u64;
+    host.iter().map(of_rank).collect()
+}
+
+/// Whether a run has GPUs.
+pub fn has_gpus(config: &RunConfig) -> bool {
+    match config.run.device {
+        DeviceChoice::Cpu => false,
+        DeviceChoice::Cuda | DeviceChoice::SoftGpu => true,
+    }
+}

@@ -1,0 +1,152 @@
+//! Runs on GPUs, as a user meets them: in software, with NVRTC in the folder that PLEACH_CUDA names, and what is said where
+//! there is no driver, no GPU or no compiler.
+
+mod harness;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use harness::{pleach, prints, stderr, stdout};
+
+/// A small run of four ranks.
+const RUN: &str = "[model]\nnum_layers = 2\nhidden = 16\nnum_heads = 2\ncontext = 8\n\
+                   [parallelism]\ndp = 2\ntp = 1\npp = 2\nzero = 1\nmicrobatch_size = 1\n\
+                   [train]\nsteps = 4\nwarmup_steps = 1\nglobal_batch = 4\n\
+                   [data]\ntokenizer = \"bytes\"\n";
+
+/// Paragraphs of the text: as many as an evaluation on a GPU in software measures in seconds.
+const PARAGRAPHS: usize = 60;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("pleach-gpus-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+
+    /// A run file with more keys of `[run]`.
+    fn run(&self, name: &str, keys: &str) -> String {
+        let [path, text, folder] =
+            [format!("{name}.toml"), "text.txt".into(), name.into()].map(|name| self.0.join(name));
+        let paragraph = |number: usize| format!("Paragraph {number} has the number {} twice.\n\n", number * number);
+        std::fs::write(&text, (0..PARAGRAPHS).map(paragraph).collect::<String>()).expect("a text");
+        let run = format!("{RUN}path = {text:?}\n[run]\nfolder = {folder:?}\n{keys}");
+        std::fs::write(&path, run).expect("a file");
+        path.display().to_string()
+    }
+
+    fn weights(&self, name: &str) -> Vec<u8> {
+        std::fs::read(self.0.join(name).join("weights.safetensors")).expect("weights")
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether NVRTC is named; says that a test is skipped where it is not.
+fn has_compiler() -> bool {
+    let is_named = std::env::var_os("PLEACH_CUDA").is_some();
+    if !is_named {
+        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
+    }
+    is_named
+}
+
+fn pleach_with_libraries(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(arguments).env("PLEACH_CUDA", folder).output().expect("the command starts")
+}
+
+#[test]
+fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("moves");
+    prints(&["train", &folder.run("cpu", ""), "--quiet"]);
+    let soft = "device = \"soft-gpu\"\ngpus = 2\n";
+    let said = prints(&["train", &folder.run("soft", soft)]);
+    assert!(folder.weights("soft") == folder.weights("cpu"), "one process");
+    let line = "device  GPU 0 (soft GPU (sm_90a)): 2 ranks with ";
+    assert!(said.contains(line) && said.contains("device  GPU 1"), "{said}");
+    // Two processes, each with a GPU in software of its own for two ranks.
+    prints(&["launch", "--nproc", "2", "--", "train", &folder.run("shared", soft), "--quiet"]);
+    assert!(folder.weights("shared") == folder.weights("cpu"), "two processes");
+    // Half of the steps on CPUs, and the others on GPUs.
+    prints(&["train", &folder.run("half", ""), "--set", "train.steps=2", "--set", "train.warmup_steps=1", "--quiet"]);
+    let half = folder.0.join("half").display().to_string();
+    let resumed = ["--set", "train.steps=4", "--set", "run.device=soft-gpu", "--quiet"];
+    let output = pleach(&[&["train", "--resume", &half], &resumed[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    // The learning rate depends on the number of steps, so the oracle does the same on CPUs.
+    prints(&["train", &folder.run("oracle", ""), "--set", "train.steps=2", "--set", "train.warmup_steps=1", "--quiet"]);
+    let oracle = folder.0.join("oracle").display().to_string();
+    prints(&["train", "--resume", &oracle, "--set", "train.steps=4", "--quiet"]);
+    assert!(folder.weights("half") == folder.weights("oracle"), "resumed");
+    let evaluated = |name: &str| prints(&["eval", &folder.0.join(name).display().to_string()]);
+    let losses = ["cpu", "soft"].map(|name| {
+        let said = evaluated(name);
+        said.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).map(String::from).collect::<Vec<_>>()
+    });
+    assert!(!losses[0].is_empty() && losses[0] == losses[1], "{losses:?}");
+}
+
+#[test]
+fn the_cpu_and_a_gpu_promise_the_same_bits_and_keep_it() {
+    let folder = Folder::new("promise");
+    let files = [folder.run("cpu", ""), folder.run("soft", "device = \"soft-gpu\"\n")];
+    let promised = prints(&["check", &files[0], &files[1]]);
+    assert!(promised.contains(": same order\n") && promised.contains("have the same bits"), "{promised}");
+    if !has_compiler() {
+        return;
+    }
+    let proved = prints(&["prove", &files[0], &files[1]]);
+    assert!(proved.contains("3 steps: same bits, weights xxh3"), "{proved}");
+    let compared = prints(&["diff", &files[0], &files[1], "--steps", "1"]);
+    assert!(compared.contains("no difference"), "{compared}");
+}
+
+#[test]
+fn ranks_are_assigned_to_gpus_round_by_round() {
+    let folder = Folder::new("explain");
+    let file = folder.run("soft", "device = \"soft-gpu\"\ngpus = 3\n");
+    let explained = prints(&["explain", &file]);
+    let expected = "GPUs    3 of each host; rank n of a host has GPU n modulo 3\n  \
+                    this host  GPU 0: ranks 0, 3\n  this host  GPU 1: rank 1\n  this host  GPU 2: rank 2\n";
+    assert!(explained.contains(expected), "{explained}");
+    assert!(prints(&["explain", &file, "--rank", "3"]).contains("  has GPU 0 of its host\n"));
+}
+
+#[test]
+fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
+    let folder = Folder::new("missing");
+    let soft = folder.run("soft", "device = \"soft-gpu\"\n");
+    let cuda = folder.run("cuda", "device = \"cuda\"\n");
+    let refused = |file: &str, more: &[&str]| {
+        let output = pleach_with_libraries(&folder.0, &[&["train", file], more].concat());
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = refused(&soft, &["--set", "train.precision=bf16"]);
+    let rule = "train.precision = \"bf16\" must be supported by the device; the soft GPU refuses it; use \"fp32\"";
+    assert!(said.contains(rule), "{said}");
+    // Machines with a driver or with NVRTC where the loader finds it have nothing to refuse.
+    let doctor = pleach_with_libraries(&folder.0, &["doctor", "--json"]);
+    let has = |name: &str| !stdout(&doctor).contains(&format!("\"{name}\":null"));
+    if !has("libcuda") {
+        let said = refused(&cuda, &[]);
+        assert!(said.contains("run.device = \"cuda\" needs NVIDIA's driver: "), "{said}");
+        assert!(said.contains("install driver 580 or newer, or write run.device = \"cpu\""), "{said}");
+    }
+    let said = pleach_with_libraries(&folder.0, &["train", &soft]);
+    if said.status.code() != Some(0) {
+        assert_eq!(said.status.code(), Some(2));
+        let (start, end) = ("kernels must be compiled for the soft GPU; ", "name its folder in PLEACH_CUDA");
+        assert!(stderr(&said).contains(start) && stderr(&said).contains(end), "{}", stderr(&said));
+    }
+}

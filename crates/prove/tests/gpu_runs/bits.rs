@@ -1,0 +1,46 @@
+//! Losses, norms, first gradients and weights.
+
+use config::{Overlap, Tied, ZeroStage};
+use testkit::soft_gpus::soft_gpus;
+
+use crate::rig::{On, ZERO_THREE, layout, outcome};
+
+const STEPS: u32 = 20;
+
+/// Eight ranks on eight GPUs, or all on one, against eight ranks on CPUs.
+fn compare(tied: Tied, zero: ZeroStage, overlap: Overlap, num_gpus: usize) {
+    let Some(gpus) = soft_gpus(num_gpus) else { return };
+    let layout = layout(tied, [2, 2, 2], zero, overlap, STEPS);
+    let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
+    let on_gpus = outcome(&layout, &On::Gpus(gpus)).expect("a run on GPUs");
+    assert_eq!(on_gpus.losses, on_cpus.losses);
+    assert_eq!(on_gpus.norms, on_cpus.norms);
+    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == STEPS as usize);
+    assert!(on_gpus == on_cpus, "gradients or weights differ");
+}
+
+#[test]
+fn gpt_with_sharded_optimizer_state_on_eight_gpus() {
+    compare(Tied::Yes, ZeroStage::One, Overlap::On, 8);
+}
+
+#[test]
+fn llama_with_sharded_parameters_on_eight_gpus() {
+    compare(Tied::No, ZERO_THREE, Overlap::On, 8);
+}
+
+#[test]
+fn gpt_with_sharded_parameters_on_one_gpu() {
+    compare(Tied::Yes, ZERO_THREE, Overlap::On, 1);
+}
+
+#[test]
+fn llama_with_sharded_optimizer_state_on_one_gpu_without_overlap() {
+    compare(Tied::No, ZeroStage::One, Overlap::Off, 1);
+}
+
+/// Tensor-parallel groups and stages on a GPU each, replicas across: both kinds of communicators in one run.
+#[test]
+fn llama_on_two_gpus() {
+    compare(Tied::No, ZeroStage::One, Overlap::On, 2);
+}

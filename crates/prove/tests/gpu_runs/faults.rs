@@ -1,0 +1,78 @@
+//! GPUs that fail: the run ends in time with one cause, which names rank, GPU, step, instruction and remedy.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use config::{Overlap, Tied, ZeroStage};
+use gpu::DriverErrorKind;
+use softgpu::{Settings, SoftDriver};
+use testkit::soft_gpus::gpus_of;
+use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+
+use crate::rig::{On, layout, outcome};
+
+/// Longer than any of these runs, and shorter than the wait for a rank that does not come.
+const IN_TIME: Duration = Duration::from_secs(50);
+
+/// The failure of a run whose GPU 1 fails from call number `first` on, for calls that `counts` counts.
+fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> Option<String> {
+    let calls = AtomicUsize::new(0);
+    let judge: Judge = Arc::new(move |gpu, call| {
+        if gpu != 1 || !counts(call) || calls.fetch_add(1, Ordering::Relaxed) < first {
+            return Fate::Done;
+        }
+        Fate::Fails(kind)
+    });
+    let soft = SoftDriver::new(4, Settings::default());
+    let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
+    let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
+    let began = Instant::now();
+    let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
+    assert!(began.elapsed() < IN_TIME, "{error}");
+    Some(error)
+}
+
+fn is_launch(call: GpuCall) -> bool {
+    matches!(call, GpuCall::Launch(_))
+}
+
+fn is_any(_: GpuCall) -> bool {
+    true
+}
+
+#[test]
+fn a_failing_gpu_is_named_with_rank_step_instruction_and_remedy() {
+    let kinds = [
+        (DriverErrorKind::Lost, "the GPU is lost", "Xid"),
+        (DriverErrorKind::Ecc, "an error of the GPU's memory that cannot be corrected", "nvidia-smi"),
+        (DriverErrorKind::Timeout, "a kernel that does not end", "smaller microbatch"),
+        (DriverErrorKind::KernelFault, "a fault in a kernel", "report"),
+    ];
+    for (number, (kind, reason, remedy)) in kinds.into_iter().enumerate() {
+        // After the drawing of weights, in some step.
+        let Some(said) = failure(kind, 400 + 97 * number, is_launch) else { return };
+        assert!(said.starts_with("rank 1 failed in step "), "{said}");
+        for part in ["at \"", "GPU 1 (soft GPU", reason, remedy, "-->"] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_gpu_that_is_lost_at_any_call_ends_the_run() {
+    for first in [0, 3, 17, 120, 333, 1200, 2500] {
+        let Some(said) = failure(DriverErrorKind::Lost, first, is_any) else { return };
+        assert!(said.contains("rank 1 failed") && said.contains("the GPU is lost"), "{first}: {said}");
+    }
+}
+
+#[test]
+fn a_gpu_without_memory_names_what_needs_less() {
+    let Some(said) = failure(DriverErrorKind::OutOfMemory, 0, |call| call == GpuCall::Allocate) else { return };
+    assert!(
+        said.contains("rank 1 failed before the first step: GPU 1 (soft GPU (sm_90a)): cannot allocate an arena of "),
+        "{said}"
+    );
+    assert!(said.contains("a smaller microbatch, more ranks or a higher ZeRO stage need less"), "{said}");
+}

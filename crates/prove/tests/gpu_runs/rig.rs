@@ -1,0 +1,90 @@
+//! Small models on 2 x 2 x 2 ranks, on CPUs and on GPUs in software.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use checkpoint::{Committer, Disk, Retention, Store, committed};
+use config::{
+    Format, Gathering, GradientReduction, GradientSums, Overlap, Parallelism, Products, Reshard, Tied, TrainSpec,
+    ZeroStage,
+};
+use prove::{First, Leg, Nobody, Outcome, ProofError, outcome_of, outcome_of_run};
+use testkit::layout::{Layout, engine};
+use testkit::models::{plain_layout, proof_text};
+use testkit::numbers::{Numbers, model, training};
+use testkit::resumed::{newest, resumed_spec};
+use testkit::soft_gpus::gpu_engine;
+use train::{Engine, Gpus, Saving, Setup, Start};
+
+/// Devices of ranks.
+#[derive(Clone)]
+pub enum On {
+    Cpus,
+    Gpus(Arc<Gpus>),
+}
+
+impl On {
+    pub fn engine(&self, setup: &Setup) -> Box<dyn Engine> {
+        match self {
+            On::Cpus => engine(setup, 1),
+            On::Gpus(gpus) => Box::new(gpu_engine(setup, gpus)),
+        }
+    }
+}
+
+pub const ZERO_THREE: ZeroStage = ZeroStage::Three {
+    reduce: GradientReduction::Microbatch,
+    gathering: Gathering { prefetch: 1, reshard: Reshard::AfterUse },
+};
+
+/// GPT-2 where the table is tied and Llama where not, for `steps` steps, on `dp x tp x pp` ranks.
+pub fn layout(tied: Tied, [dp, tp, pp]: [usize; 3], zero: ZeroStage, overlap: Overlap, steps: u32) -> Layout {
+    let numbers = Numbers::new(Format::Fp32, GradientSums::Single, Products::Chained);
+    Layout {
+        model: model(tied),
+        parallelism: Parallelism { zero, overlap: Some(overlap), ..plain_layout(dp, tp, pp, 2) },
+        train: TrainSpec { steps, ..training(numbers) },
+    }
+}
+
+/// All of a run.
+pub fn outcome(layout: &Layout, on: &On) -> Result<Outcome, ProofError> {
+    let setup = layout.setup()?;
+    outcome_of(&setup, &*on.engine(&setup), &proof_text())
+}
+
+/// The steps from the newest checkpoint in `folder`, if there is one, until `until` are done; ends with a checkpoint.
+pub fn leg(layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
+    let store = Store::open(folder, Arc::new(Disk), Retention { newest: usize::MAX, every: 0, best: 0 });
+    let store = store.expect("a store");
+    let is_new = committed(folder).expect("a folder").is_empty();
+    let before = (!is_new).then(|| newest(folder).expect("a checkpoint"));
+    let train = before.as_ref().map_or(layout.train.clone(), |before| resumed_spec(&layout.train, before));
+    let setup = Layout { train, ..layout.clone() }.setup().expect("a plan");
+    let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
+    let committer = Committer::new(&store, 1);
+    let saving = Some(Saving::with(&committer));
+    let first = First { steps: until - start.steps(), watch: &Nobody };
+    let leg = Leg { start, saving, first };
+    outcome_of_run(&setup, &*on.engine(&setup), &proof_text(), leg).expect("a leg")
+}
+
+/// A folder of a test, removed with it.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new() -> Folder {
+        static NUMBER: AtomicUsize = AtomicUsize::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("pleach-gpu-runs-{}-{number}", std::process::id()));
+        std::fs::create_dir_all(&path).expect("a folder");
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}

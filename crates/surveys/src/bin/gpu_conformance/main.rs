@@ -1,0 +1,131 @@
+//! Compares a GPU with the CPU. `pack` computes what is expected and compiles the kernels, on a machine with NVRTC; `check`
+//! needs the packed folder and a driver.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use device::DeviceKind;
+use gpu::{Capability, Driver};
+use nvidia::Search;
+use nvidia::driver::Library;
+use nvidia::nvrtc::Compiler;
+use surveys::conformance::cases::{Size, all};
+use surveys::conformance::check::{Ended, Results};
+use surveys::conformance::expected::{Expected, result};
+use testkit::layout::engine;
+use testkit::soft_gpus::gpu_engine;
+use train::{ArchivedKernels, Gpus};
+
+/// The GPUs that kernels are compiled for; newer ones run the code of older ones.
+const CAPABILITIES: [Capability; 4] = [
+    Capability { major: 8, minor: 0 },
+    Capability { major: 9, minor: 0 },
+    Capability { major: 10, minor: 0 },
+    Capability { major: 12, minor: 0 },
+];
+
+/// The exit code of a part after which another one resumes.
+const UNFINISHED: u8 = 3;
+
+/// Compares a GPU with the CPU, bit by bit.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Computes what is expected, on CPUs, and compiles the kernels.
+    Pack(Pack),
+    /// Compares; exit code 0 where all is equal, 1 where not, 3 where another part is to resume.
+    Check(Check),
+}
+
+#[derive(Args)]
+struct Pack {
+    /// The folder to make.
+    folder: PathBuf,
+    /// The folder of NVRTC.
+    #[arg(long)]
+    cuda: PathBuf,
+    /// Leaves out the large cases.
+    #[arg(long)]
+    small: bool,
+}
+
+#[derive(Args)]
+struct Check {
+    /// The packed folder.
+    folder: PathBuf,
+    /// The file of results, which later parts add to.
+    #[arg(long)]
+    results: PathBuf,
+    /// The driver's library, where it is not the system's.
+    #[arg(long)]
+    driver: Option<PathBuf>,
+    /// Minutes after which no case is begun.
+    #[arg(long, default_value_t = 7.0)]
+    minutes: f64,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Pack(arguments) => pack(&arguments).map(|()| ExitCode::SUCCESS),
+        Command::Check(arguments) => check(&arguments),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        ExitCode::from(2)
+    })
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn pack(Pack { folder, cuda, small }: &Pack) -> Result<(), String> {
+    let compiler = Compiler::open(&Search::only([cuda.clone()])).map_err(text)?;
+    for capability in CAPABILITIES {
+        ArchivedKernels::write(&compiler, &folder.join("kernels"), capability).map_err(text)?;
+    }
+    let cases = all().into_iter().filter(|case| !small || case.size == Size::Small);
+    let mut expected = Expected::new();
+    for case in cases {
+        let result = result(&case, |setup| engine(setup, 1)).map_err(text)?;
+        expected.insert(case.name, result);
+    }
+    let expected = serde_json::to_string(&expected).map_err(text)?;
+    std::fs::write(expected_in(folder), expected).map_err(text)?;
+    let program = std::env::current_exe().map_err(text)?;
+    std::fs::copy(program, folder.join("gpu_conformance")).map(|_| ()).map_err(text)
+}
+
+fn expected_in(folder: &Path) -> PathBuf {
+    folder.join("expected.json")
+}
+
+fn check(Check { folder, results: path, driver, minutes }: &Check) -> Result<ExitCode, String> {
+    let search = driver.as_ref().map_or(Search::default(), |file| Search::only([file.clone()]));
+    let driver = Library::open(&search).map_err(text)?;
+    let mut results = Results::read(path)?;
+    results.driver = driver.cuda();
+    let devices = driver.devices().map_err(text)?;
+    let gpu = devices.first().ok_or("the driver lists no GPU")?;
+    results.gpu = format!("{}, {}, {} bytes", gpu.name, gpu.capability, gpu.memory_bytes);
+    let kernels = Box::new(ArchivedKernels::in_folder(&folder.join("kernels")));
+    let gpus = Arc::new(Gpus::new(Arc::new(driver), DeviceKind::CUDA, kernels, Some(1)).map_err(text)?);
+    let expected: Expected =
+        serde_json::from_str(&std::fs::read_to_string(expected_in(folder)).map_err(text)?).map_err(text)?;
+    let cases: Vec<_> = all().into_iter().filter(|case| expected.contains_key(&case.name)).collect();
+    let time = Duration::from_secs_f64(60.0 * minutes);
+    let ended = results.compare(&cases, &expected, (path, time), |setup| Box::new(gpu_engine(setup, &gpus)))?;
+    Ok(match ended {
+        Ended::Equal => ExitCode::SUCCESS,
+        Ended::Different => ExitCode::FAILURE,
+        Ended::Unfinished => ExitCode::from(UNFINISHED),
+    })
+}

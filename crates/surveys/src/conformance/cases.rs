@@ -1,0 +1,197 @@
+//! The cases: models that together submit every operation, and whole runs of several ranks on one GPU.
+
+use config::{
+    Activation, Blocks, Format, Gathering, GradientReduction, GradientSums, ModelSpec, Overlap, Pairing, Parallelism,
+    Position, Products, Reshard, RotaryScaling, Tied, TopQuery, TrainSpec, ZeroStage,
+};
+use testkit::layout::Layout;
+use testkit::models::plain_layout;
+use testkit::numbers::{Numbers, model, training};
+
+/// The values that are compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// Everything that each operation writes, on one rank.
+    Operations,
+    /// Losses, norms, first gradients and last weights.
+    Outcome,
+}
+
+/// How long a case takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Size {
+    /// Seconds, also on a GPU in software.
+    Small,
+    /// Tensors of many blocks.
+    Large,
+}
+
+/// One comparison.
+#[derive(Clone, Debug)]
+pub struct Case {
+    /// Its name, which no other has.
+    pub name: String,
+    /// Its size.
+    pub size: Size,
+    /// The values that are compared.
+    pub compared: Compared,
+    /// The run.
+    pub layout: Layout,
+}
+
+const SINGLE: Numbers = Numbers::new(Format::Fp32, GradientSums::Single, Products::Chained);
+const EXACT: Numbers = Numbers::new(Format::Fp32, GradientSums::Exact, Products::Chained);
+
+/// A change of the small model, by name.
+type Change = (&'static str, Tied, fn(&mut ModelSpec));
+
+/// Changes of the small models, each with operations that the others do not have.
+const CHANGES: &[Change] = &[
+    ("gpt", Tied::Yes, |_| {}),
+    ("llama", Tied::No, |_| {}),
+    ("alibi", Tied::Yes, |model| model.position = Position::Alibi),
+    ("gelu-erf", Tied::Yes, |model| model.activation = Activation::GeluErf),
+    ("gelu-sigmoid", Tied::Yes, |model| model.activation = Activation::GeluSigmoid),
+    ("relu", Tied::Yes, |model| model.activation = Activation::Relu),
+    ("geglu", Tied::No, |model| model.activation = Activation::GeGlu),
+    ("parallel-blocks", Tied::No, |model| model.blocks = Blocks::Parallel),
+    ("embedding-norm", Tied::Yes, |model| model.embedding_norm = true),
+    ("top-query", Tied::Yes, |model| model.top_query = TopQuery::On),
+    ("qk-norm", Tied::No, |model| model.qk_norm = true),
+    ("interleaved-rotary", Tied::No, |model| {
+        model.position = Position::Rotary {
+            base: 10_000.0,
+            rotary_dims: 8,
+            pairing: Pairing::Interleaved,
+            scaling: RotaryScaling::Off,
+        };
+    }),
+];
+
+/// All cases, the quick ones first.
+pub fn all() -> Vec<Case> {
+    let mut cases: Vec<Case> = CHANGES.iter().map(small).collect();
+    let exact = TrainSpec { steps: 2, ..training(EXACT) };
+    let layout = Layout { model: model(Tied::No), parallelism: plain_layout(1, 1, 1, 2), train: exact };
+    cases.push(Case {
+        name: "operations exact-sums".into(),
+        size: Size::Small,
+        compared: Compared::Operations,
+        layout,
+    });
+    cases.extend(outcomes());
+    cases.push(large("operations wide-heads-of-64", 256, 4, 256));
+    cases.push(large("operations wide-heads-of-128", 512, 4, 512));
+    cases
+}
+
+fn small((name, tied, change): &Change) -> Case {
+    let mut model = model(*tied);
+    change(&mut model);
+    let layout =
+        Layout { model, parallelism: plain_layout(1, 1, 1, 2), train: TrainSpec { steps: 2, ..training(SINGLE) } };
+    Case { name: format!("operations {name}"), size: Size::Small, compared: Compared::Operations, layout }
+}
+
+/// Eight ranks for twenty steps, with both kinds of sharding; each twice, for what differs between two runs is a race.
+fn outcomes() -> Vec<Case> {
+    let gathered = ZeroStage::Three {
+        reduce: GradientReduction::Microbatch,
+        gathering: Gathering { prefetch: 1, reshard: Reshard::AfterUse },
+    };
+    let of = |(name, tied, zero, overlap): (&str, Tied, ZeroStage, Overlap)| {
+        let parallelism = Parallelism { zero, overlap: Some(overlap), ..plain_layout(2, 2, 2, 2) };
+        let layout = Layout { model: model(tied), parallelism, train: TrainSpec { steps: 20, ..training(SINGLE) } };
+        [1, 2].map(|time| Case {
+            name: format!("run {name}, time {time}"),
+            size: Size::Small,
+            compared: Compared::Outcome,
+            layout: layout.clone(),
+        })
+    };
+    [
+        ("gpt zero 1 with overlap", Tied::Yes, ZeroStage::One, Overlap::On),
+        ("llama zero 3 with overlap", Tied::No, gathered, Overlap::On),
+        ("llama zero 1 without overlap", Tied::No, ZeroStage::One, Overlap::Off),
+    ]
+    .into_iter()
+    .flat_map(of)
+    .collect()
+}
+
+/// A model whose operations take many blocks.
+fn large(name: &str, hidden: usize, num_heads: usize, sequence_length: usize) -> Case {
+    let model = ModelSpec {
+        num_layers: 1,
+        hidden,
+        num_heads,
+        num_kv_heads: num_heads / 2,
+        head_dim: hidden / num_heads,
+        ffn_hidden: 2 * hidden,
+        vocabulary: 2048,
+        context: sequence_length,
+        position: Position::Rotary {
+            base: 10_000.0,
+            rotary_dims: hidden / num_heads,
+            pairing: Pairing::Half,
+            scaling: RotaryScaling::Off,
+        },
+        ..model(Tied::No)
+    };
+    let train = TrainSpec { steps: 1, global_batch: 2, sequence_length, ..training(SINGLE) };
+    let layout = Layout { model, parallelism: plain_layout(1, 1, 1, 2), train };
+    Case { name: name.into(), size: Size::Large, compared: Compared::Operations, layout }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::conformance::expected::operations;
+    use testkit::layout::engine;
+
+    #[test]
+    fn names_differ_and_every_operation_is_submitted() {
+        let cases = all();
+        let names: BTreeSet<&str> = cases.iter().map(|case| case.name.as_str()).collect();
+        assert_eq!(names.len(), cases.len());
+        let of_operations =
+            cases.iter().filter(|case| (case.compared, case.size) == (Compared::Operations, Size::Small));
+        let submitted: BTreeSet<String> = of_operations
+            .flat_map(|case| operations(&case.layout, |setup| engine(setup, 1)).expect("a run"))
+            .map(|(name, _)| name)
+            .collect();
+        let expected = [
+            "accumulate",
+            "activation",
+            "activation_backward",
+            "adamw",
+            "add_rounded",
+            "attention",
+            "attention_backward",
+            "clip_coefficient",
+            "column_sum",
+            "copy",
+            "cross_entropy",
+            "dropout_add",
+            "dropout_backward",
+            "embedding_backward",
+            "embedding_lookup",
+            "fill",
+            "initialize_normal",
+            "loss_sum",
+            "mat_mul",
+            "norm",
+            "norm_backward_input",
+            "norm_backward_weight",
+            "rotary",
+            "rotary_table",
+            "rounded_to_single",
+            "row_max",
+            "squared_sum",
+            "sum_exp",
+        ];
+        assert_eq!(submitted.iter().map(String::as_str).collect::<Vec<_>>(), expected);
+    }
+}

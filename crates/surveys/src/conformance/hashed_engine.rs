@@ -1,0 +1,112 @@
+//! An engine of one rank that hashes what each operation has written.
+
+use std::sync::{Arc, Mutex};
+
+use device::{Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
+use mesh::Rank;
+use sync::lock;
+use train::{Engine, EngineDescription, RankEngine};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// The operations of a run in their order, with hashes of what they wrote.
+pub type Hashes = Vec<(String, u64)>;
+
+/// Wraps the device of the only rank.
+pub struct HashedEngine {
+    inner: Box<dyn Engine>,
+    hashes: Arc<Mutex<Hashes>>,
+}
+
+impl HashedEngine {
+    /// `inner`, whose operations are hashed.
+    pub fn new(inner: Box<dyn Engine>) -> HashedEngine {
+        HashedEngine { inner, hashes: Arc::default() }
+    }
+
+    /// All hashes so far.
+    pub fn hashes(&self) -> Hashes {
+        lock(&self.hashes).clone()
+    }
+}
+
+impl Engine for HashedEngine {
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let RankEngine { device, memory, communicators } = self.inner.open(rank, arena_bytes, numerics)?;
+        let device = Box::new(HashedDevice { inner: device, hashes: Arc::clone(&self.hashes) });
+        Ok(RankEngine { device, memory, communicators })
+    }
+
+    fn ranks(&self) -> Vec<Rank> {
+        self.inner.ranks()
+    }
+
+    fn describe(&self) -> EngineDescription {
+        self.inner.describe()
+    }
+
+    fn abort(&self, rank: Rank, description: &str) {
+        self.inner.abort(rank, description);
+    }
+
+    fn failure(&self) -> Option<(Rank, String)> {
+        self.inner.failure()
+    }
+}
+
+struct HashedDevice {
+    inner: Box<dyn Device>,
+    hashes: Arc<Mutex<Hashes>>,
+}
+
+impl HashedDevice {
+    /// Adds the elements of `tensor` to `hash`: those between rows are not its own.
+    fn add(&self, hash: &mut Xxh3Default, tensor: Tensor) -> Result<(), DeviceError> {
+        if tensor.is_empty() {
+            return Ok(());
+        }
+        let width = tensor.dtype.size_bytes();
+        let span = Tensor::new(tensor.offset_bytes, 1, tensor.span_bytes() / width, tensor.dtype);
+        let mut bytes = vec![0; span.size_bytes()];
+        self.inner.read(span, &mut bytes)?;
+        for row in 0..tensor.rows {
+            let start = row * tensor.row_stride * width;
+            hash.update(&bytes[start..start + tensor.cols * width]);
+        }
+        Ok(())
+    }
+}
+
+/// The tensors that an operation defines. Of sums that become single only the first half of their place is used.
+fn defined(op: &Op) -> Vec<Tensor> {
+    if let Op::RoundedToSingle { sums, .. } = op {
+        return vec![Tensor::new(sums.offset_bytes, 1, sums.len(), Dtype::F32)];
+    }
+    if let Op::AttentionBackward { gradients, .. } = op {
+        return vec![gradients.dq, gradients.dk, gradients.dv];
+    }
+    op.operands().writes().collect()
+}
+
+impl Device for HashedDevice {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        self.inner.submit(stream, op)?;
+        let mut hash = Xxh3Default::new();
+        defined(op).into_iter().try_for_each(|tensor| self.add(&mut hash, tensor))?;
+        lock(&self.hashes).push((op.name().into(), hash.digest()));
+        Ok(())
+    }
+
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner.upload(stream, to, from)
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(to, from)
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(from, to)
+    }
+
+    device::forward_order!(inner);
+}

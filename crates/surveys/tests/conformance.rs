@@ -1,0 +1,75 @@
+//! The comparison of a GPU with the CPU, on a GPU in software: with the kernels of an archive, in parts, with results that are kept.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::DeviceKind;
+use gpu::Capability;
+use nvidia::Search;
+use nvidia::nvrtc::Compiler;
+use softgpu::{Settings, SoftDriver};
+use surveys::conformance::cases::{Case, all};
+use surveys::conformance::check::{Ended, Results, Verdict};
+use surveys::conformance::expected::{Expected, Outcomes, result};
+use testkit::layout::engine;
+use testkit::soft_gpus::gpu_engine;
+use train::{ArchivedKernels, Gpus};
+
+/// Cases of a test: one of each kind.
+fn cases() -> Vec<Case> {
+    let names = ["operations llama", "operations exact-sums", "run gpt zero 1 with overlap, time 1"];
+    let mut cases = all();
+    cases.retain(|case| names.contains(&case.name.as_str()));
+    assert_eq!(cases.len(), names.len());
+    for case in &mut cases {
+        case.layout.train.steps = 1;
+        case.layout.train.warmup_steps = 0;
+    }
+    cases
+}
+
+#[test]
+fn an_archive_is_compared_in_parts_and_a_difference_is_named() {
+    let Some(cuda) = std::env::var_os("PLEACH_CUDA") else {
+        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
+        return;
+    };
+    let folder = std::env::temp_dir().join(format!("pleach-conformance-{}", std::process::id()));
+    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)])).expect("NVRTC");
+    ArchivedKernels::write(&compiler, &folder, Capability { major: 8, minor: 0 }).expect("compiled");
+    let (cases, path) = (cases(), folder.join("results.json"));
+    let mut expected: Expected =
+        cases.iter().map(|case| (case.name.clone(), result(case, |setup| engine(setup, 1)).expect("a run"))).collect();
+    // A GPU of 9.0 runs the code for 8.0.
+    let kernels = Box::new(ArchivedKernels::in_folder(&folder));
+    let soft = Arc::new(SoftDriver::new(1, Settings::default()));
+    let gpus = Arc::new(Gpus::new(soft, DeviceKind::SOFT_GPU, kernels, None).expect("GPUs"));
+    let part = |expected: &Expected, seconds| {
+        let mut results = Results::read(&path).expect("results");
+        let time = (path.as_path(), Duration::from_secs(seconds));
+        let ended = results.compare(&cases, expected, time, |setup| Box::new(gpu_engine(setup, &gpus)));
+        (ended.expect("compared"), results)
+    };
+    assert_eq!(part(&expected, 0).0, Ended::Unfinished, "no time");
+    let (ended, results) = part(&expected, 3600);
+    assert_eq!(ended, Ended::Equal, "{results:?}");
+    assert_eq!(results.cases.len(), cases.len());
+    // A case that is done is not done again; a case without its end has failed.
+    let mut begun = results.clone();
+    begun.cases.get_mut("operations llama").expect("a case").verdict = Verdict::Begun;
+    std::fs::write(&path, serde_json::to_string(&begun).expect("JSON")).expect("written");
+    let (ended, results) = part(&expected, 3600);
+    assert_eq!(ended, Ended::Different);
+    let ended = Verdict::Different("the program ended during this case".into());
+    assert_eq!(results.cases["operations llama"].verdict, ended);
+    // Another bit of one operation is found and named.
+    std::fs::remove_file(&path).expect("removed");
+    let Some(Outcomes::Operations(names, hashes)) = expected.get_mut("operations llama") else { panic!("operations") };
+    let at = names.iter().position(|name| name == "norm").expect("a norm");
+    hashes.replace_range(16 * at..16 * at + 1, if hashes[16 * at..].starts_with('0') { "1" } else { "0" });
+    let said = format!("operation {at} of {}, norm, wrote other bits; 1 operations differ in all", names.len());
+    let (ended, results) = part(&expected, 3600);
+    assert_eq!((ended, &results.cases["operations llama"].verdict), (Ended::Different, &Verdict::Different(said)));
+    std::fs::remove_dir_all(&folder).expect("removed");
+}

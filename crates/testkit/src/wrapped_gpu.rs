@@ -1,0 +1,249 @@
+//! GPUs whose calls are judged one by one: a wait may be left out, and any call may fail as a driver fails.
+
+use std::sync::Arc;
+
+use gpu::{
+    Arguments, DeviceFacts, DevicePointer, Driver, DriverError, DriverErrorKind, EventHandle, FreeMemory,
+    FunctionFacts, FunctionHandle, Gpu, GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle,
+    StreamHandle,
+};
+
+/// A call to a GPU that a judge hears of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GpuCall {
+    /// Memory of the GPU or of the host.
+    Allocate,
+    /// A copy or a fill.
+    Copy(StreamHandle),
+    /// An event is recorded.
+    Record(StreamHandle),
+    /// A stream waits for an event.
+    Wait(StreamHandle),
+    /// A stream is created.
+    Create(StreamHandle),
+    /// The host waits for a stream.
+    Synchronize(StreamHandle),
+    /// Code is loaded.
+    Load,
+    /// A kernel is launched.
+    Launch(StreamHandle),
+}
+
+/// The result of a judgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is done.
+    Done,
+    /// It is left out; the caller does not learn of it. Only records and waits are.
+    LeftOut,
+    /// It fails.
+    Fails(DriverErrorKind),
+}
+
+/// Judges the calls to the GPU of an ordinal.
+pub type Judge = Arc<dyn Fn(usize, GpuCall) -> Fate + Send + Sync>;
+
+/// A driver whose GPUs are judged.
+pub struct WrappedDriver {
+    inner: Arc<dyn Driver>,
+    judge: Judge,
+}
+
+impl WrappedDriver {
+    /// `inner`, judged by `judge`.
+    pub fn new(inner: Arc<dyn Driver>, judge: Judge) -> WrappedDriver {
+        WrappedDriver { inner, judge }
+    }
+}
+
+impl Driver for WrappedDriver {
+    fn version(&self) -> Result<u32, DriverError> {
+        self.inner.version()
+    }
+
+    fn devices(&self) -> Result<Vec<DeviceFacts>, DriverError> {
+        self.inner.devices()
+    }
+
+    fn open(&self, ordinal: usize) -> Result<Arc<dyn Gpu>, DriverError> {
+        Ok(Arc::new(WrappedGpu { inner: self.inner.open(ordinal)?, judge: Arc::clone(&self.judge) }))
+    }
+}
+
+struct WrappedGpu {
+    inner: Arc<dyn Gpu>,
+    judge: Judge,
+}
+
+impl WrappedGpu {
+    /// Does `work`, unless the judge has it left out or failed.
+    fn judged<T>(
+        &self,
+        call: GpuCall,
+        left_out: Option<T>,
+        work: impl FnOnce(&dyn Gpu) -> Result<T, DriverError>,
+    ) -> Result<T, DriverError> {
+        match ((self.judge)(self.inner.facts().ordinal, call), left_out) {
+            (Fate::Done, _) | (Fate::LeftOut, None) => work(&*self.inner),
+            (Fate::LeftOut, Some(value)) => Ok(value),
+            (Fate::Fails(kind), _) => Err(DriverError { call: "judged", kind, text: "a test has it so".into() }),
+        }
+    }
+}
+
+impl Gpu for WrappedGpu {
+    fn facts(&self) -> &DeviceFacts {
+        self.inner.facts()
+    }
+
+    fn free_memory(&self) -> Result<FreeMemory, DriverError> {
+        self.inner.free_memory()
+    }
+
+    fn allocate(&self, bytes: usize) -> Result<DevicePointer, DriverError> {
+        self.judged(GpuCall::Allocate, None, |gpu| gpu.allocate(bytes))
+    }
+
+    fn free(&self, pointer: DevicePointer) -> Result<(), DriverError> {
+        self.inner.free(pointer)
+    }
+
+    fn allocate_pinned(&self, bytes: usize) -> Result<PinnedHandle, DriverError> {
+        self.judged(GpuCall::Allocate, None, |gpu| gpu.allocate_pinned(bytes))
+    }
+
+    fn free_pinned(&self, pinned: PinnedHandle) -> Result<(), DriverError> {
+        self.inner.free_pinned(pinned)
+    }
+
+    fn write_pinned(&self, pinned: PinnedHandle, offset_bytes: usize, from: &[u8]) -> Result<(), DriverError> {
+        self.inner.write_pinned(pinned, offset_bytes, from)
+    }
+
+    fn read_pinned(&self, pinned: PinnedHandle, offset_bytes: usize, to: &mut [u8]) -> Result<(), DriverError> {
+        self.inner.read_pinned(pinned, offset_bytes, to)
+    }
+
+    fn upload(
+        &self,
+        stream: StreamHandle,
+        to: DevicePointer,
+        pinned: PinnedHandle,
+        offset_bytes: usize,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
+        self.judged(GpuCall::Copy(stream), None, |gpu| gpu.upload(stream, to, pinned, offset_bytes, bytes))
+    }
+
+    fn download(
+        &self,
+        stream: StreamHandle,
+        pinned: PinnedHandle,
+        offset_bytes: usize,
+        from: DevicePointer,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
+        self.judged(GpuCall::Copy(stream), None, |gpu| gpu.download(stream, pinned, offset_bytes, from, bytes))
+    }
+
+    fn copy(
+        &self,
+        stream: StreamHandle,
+        to: DevicePointer,
+        from: DevicePointer,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
+        self.judged(GpuCall::Copy(stream), None, |gpu| gpu.copy(stream, to, from, bytes))
+    }
+
+    fn fill(&self, stream: StreamHandle, to: DevicePointer, value: u8, bytes: usize) -> Result<(), DriverError> {
+        self.judged(GpuCall::Copy(stream), None, |gpu| gpu.fill(stream, to, value, bytes))
+    }
+
+    fn create_stream(&self) -> Result<StreamHandle, DriverError> {
+        let stream = self.inner.create_stream()?;
+        self.judged(GpuCall::Create(stream), None, |_| Ok(stream))
+    }
+
+    fn destroy_stream(&self, stream: StreamHandle) -> Result<(), DriverError> {
+        self.inner.destroy_stream(stream)
+    }
+
+    fn synchronize(&self, stream: StreamHandle) -> Result<(), DriverError> {
+        self.judged(GpuCall::Synchronize(stream), None, |gpu| gpu.synchronize(stream))
+    }
+
+    fn has_ended(&self, stream: StreamHandle) -> Result<bool, DriverError> {
+        self.inner.has_ended(stream)
+    }
+
+    fn create_event(&self) -> Result<EventHandle, DriverError> {
+        self.inner.create_event()
+    }
+
+    fn destroy_event(&self, event: EventHandle) -> Result<(), DriverError> {
+        self.inner.destroy_event(event)
+    }
+
+    fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverError> {
+        self.judged(GpuCall::Record(stream), Some(()), |gpu| gpu.record(event, stream))
+    }
+
+    fn wait(&self, stream: StreamHandle, event: EventHandle) -> Result<(), DriverError> {
+        self.judged(GpuCall::Wait(stream), Some(()), |gpu| gpu.wait(stream, event))
+    }
+
+    fn is_reached(&self, event: EventHandle) -> Result<bool, DriverError> {
+        self.inner.is_reached(event)
+    }
+
+    fn elapsed_ms(&self, from: EventHandle, to: EventHandle) -> Result<f32, DriverError> {
+        self.inner.elapsed_ms(from, to)
+    }
+
+    fn load(&self, image: ModuleImage) -> Result<ModuleHandle, DriverError> {
+        self.judged(GpuCall::Load, None, |gpu| gpu.load(image))
+    }
+
+    fn unload(&self, module: ModuleHandle) -> Result<(), DriverError> {
+        self.inner.unload(module)
+    }
+
+    fn function(&self, module: ModuleHandle, name: &str) -> Result<FunctionHandle, DriverError> {
+        self.inner.function(module, name)
+    }
+
+    fn function_facts(&self, function: FunctionHandle) -> Result<FunctionFacts, DriverError> {
+        self.inner.function_facts(function)
+    }
+
+    fn allow_shared(&self, function: FunctionHandle, bytes: u32) -> Result<(), DriverError> {
+        self.inner.allow_shared(function, bytes)
+    }
+
+    fn launch(
+        &self,
+        stream: StreamHandle,
+        function: FunctionHandle,
+        shape: LaunchShape,
+        arguments: &Arguments,
+    ) -> Result<(), DriverError> {
+        self.judged(GpuCall::Launch(stream), None, |gpu| gpu.launch(stream, function, shape, arguments))
+    }
+
+    fn begin_capture(&self, stream: StreamHandle) -> Result<(), DriverError> {
+        self.inner.begin_capture(stream)
+    }
+
+    fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle, DriverError> {
+        self.inner.end_capture(stream)
+    }
+
+    fn launch_graph(&self, stream: StreamHandle, graph: GraphHandle) -> Result<(), DriverError> {
+        self.inner.launch_graph(stream, graph)
+    }
+
+    fn destroy_graph(&self, graph: GraphHandle) -> Result<(), DriverError> {
+        self.inner.destroy_graph(graph)
+    }
+}

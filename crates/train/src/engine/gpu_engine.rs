@@ -1,0 +1,130 @@
+//! Ranks on GPUs: threads of this process, each with a device on the GPU that its number on the host names. Other processes may
+//! have other ranks of the mesh, and other ranks of the same GPU.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use comm::HostCommunicator;
+use config::{Overlap, Products};
+use cuda::CudaDevice;
+use device::{Communicator, DeviceError, Numerics};
+use gpu_rank::{
+    EventKeeper, MAX_MEMBERS, PeerCommunicator, PeerLanes, QueueOrder, RankDevice, RankStreams, StagedCommunicator,
+    Staging, on_gpu,
+};
+use mesh::{Group, Rank};
+use sync::lock;
+
+use crate::engine::gpus::Gpus;
+use crate::engine::thread_engine::{GroupSeat, ThreadEngine};
+use crate::engine::{Engine, EngineDescription, RankEngine};
+
+/// Opens ranks on GPUs.
+pub struct GpuEngine {
+    /// The ranks' threads, streams and transports.
+    threads: ThreadEngine,
+    gpus: Arc<Gpus>,
+    /// The GPU of each rank of this process, as an index of [`Gpus::facts`].
+    gpu_of: BTreeMap<usize, usize>,
+    order: QueueOrder,
+    /// Memory and events of ranks, which others use: they exist as long as the engine.
+    opened: Mutex<Vec<(Arc<CudaDevice>, Arc<EventKeeper>)>>,
+}
+
+impl GpuEngine {
+    /// An engine for the ranks of `threads`, which communicate while they compute where `overlap` says so, as `threads` does. `host`
+    /// are all ranks of this host, in order.
+    pub fn new(threads: ThreadEngine, overlap: Overlap, host: &[Rank], gpus: Arc<Gpus>) -> GpuEngine {
+        let of_host = host.iter().enumerate().map(|(local, rank)| (rank.0, gpus.of_rank(local)));
+        let own = threads.ranks();
+        let gpu_of = of_host.filter(|(rank, _)| own.contains(&Rank(*rank))).collect();
+        let order = match overlap {
+            Overlap::Off => QueueOrder::One,
+            Overlap::On => QueueOrder::PerStream,
+        };
+        GpuEngine { threads, gpus, gpu_of, order, opened: Mutex::default() }
+    }
+
+    /// The GPU of a rank of this process.
+    ///
+    /// # Errors
+    /// A rank of another process.
+    fn gpu_of(&self, rank: Rank) -> Result<usize, DeviceError> {
+        let found = self.gpu_of.get(&rank.0).copied();
+        found.ok_or_else(|| DeviceError::Communication(format!("{rank} must be a rank of this process").into()))
+    }
+
+    /// Whether all members of `group` are in this process and on the GPU `index`.
+    fn share_gpu(&self, group: &Group, index: usize) -> bool {
+        let is_here = |rank: &Rank| self.gpu_of.get(&rank.0) == Some(&index);
+        group.size() <= MAX_MEMBERS && group.members().iter().all(is_here)
+    }
+}
+
+impl Engine for GpuEngine {
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        numerics.accepted_by(self.gpus.kind(), cuda::accepts)?;
+        let index = self.gpu_of(rank)?;
+        let open = self.gpus.open(index)?;
+        let device = CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, arena_bytes);
+        let device = Arc::new(device.map_err(|error| on_gpu(open.gpu.facts(), error))?);
+        let events = Arc::new(EventKeeper::new(Arc::clone(&open.gpu)));
+        lock(&self.opened).push((Arc::clone(&device), Arc::clone(&events)));
+        let queues = self.threads.queues(rank)?;
+        let streams = RankStreams { device: Arc::clone(&device), order: self.order };
+        // Only where some group needs it.
+        let staging: OnceLock<Arc<Staging>> = OnceLock::new();
+        let staging = || match staging.get() {
+            Some(known) => Ok(Arc::clone(known)),
+            None => {
+                let made = Arc::new(Staging::new(streams.clone())?);
+                Ok::<_, DeviceError>(Arc::clone(staging.get_or_init(|| made)))
+            }
+        };
+        let communicators = self.threads.groups(rank, |seat, group| {
+            let GroupSeat { transports, hosts, channels } = seat;
+            let opened: Box<dyn Communicator> = if self.share_gpu(&group, index) {
+                let (queues, kernels) = (Arc::clone(&queues), Arc::clone(&open.collectives));
+                let (streams, events) = (streams.clone(), Arc::clone(&events));
+                let lanes = PeerLanes { transports, channels, queues, streams, kernels, events };
+                Box::new(PeerCommunicator::new(group, lanes))
+            } else {
+                let staging = staging()?;
+                let host = HostCommunicator::new(transports, group, hosts, channels, staging.mirror(), Arc::default());
+                Box::new(StagedCommunicator::new(host, staging, Arc::clone(&queues)))
+            };
+            Ok(opened)
+        })?;
+        let memory = Box::new(device.reader()?);
+        Ok(RankEngine { device: Box::new(RankDevice::new(streams, queues)), memory, communicators })
+    }
+
+    fn ranks(&self) -> Vec<Rank> {
+        self.threads.ranks()
+    }
+
+    fn describe(&self) -> EngineDescription {
+        EngineDescription::of_gpu_ranks(self.gpus.kind())
+    }
+
+    fn abort(&self, rank: Rank, description: &str) {
+        self.threads.abort(rank, description);
+    }
+
+    fn failure(&self) -> Option<(Rank, String)> {
+        self.threads.failure()
+    }
+}
+
+impl EngineDescription {
+    /// Ranks on GPUs of this kind, as [`GpuEngine`] opens them.
+    pub(crate) fn of_gpu_ranks(device: device::DeviceKind) -> EngineDescription {
+        let accepted = |products: &Products| cuda::accepts(device::NumericsChoice::Products(*products));
+        EngineDescription {
+            device,
+            instruction_sets: vec![],
+            products: Products::ALL.into_iter().filter(accepted).collect(),
+            threads_per_rank: 1,
+        }
+    }
+}

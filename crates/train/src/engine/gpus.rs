@@ -1,0 +1,279 @@
+//! The GPUs of this machine that ranks use: found and judged before work starts, opened when the first rank asks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+
+use cuda::CudaDevice;
+use device::{DeviceError, DeviceKind};
+use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu};
+use gpu_rank::{PeerKernels, named, remedy};
+use sync::lock;
+use thiserror::Error;
+
+use crate::engine::gpu_code::{GpuCode, KernelCode};
+
+/// The oldest driver whose version of CUDA the kernels need: 13.0, of driver 580.
+const OLDEST_CUDA: u32 = 13_000;
+
+/// The oldest GPUs: those of Ampere.
+const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
+
+/// Memory of a GPU that a process takes for its context and for loaded libraries, where it has not opened the GPU yet: an estimate.
+pub const CONTEXT_BYTES: u64 = 600 << 20;
+
+/// Memory of a GPU that a rank takes in addition to its arena: its kernels, their scratch, and what allocations are rounded up to.
+pub const RANK_MARGIN_BYTES: u64 = (64 << 20) + CudaDevice::SCRATCH_BYTES as u64;
+
+/// Why ranks cannot have GPUs. Nothing has been started.
+#[derive(Debug, Error)]
+pub enum GpuError {
+    /// There is no driver.
+    #[error(
+        "run.device = \"cuda\" needs NVIDIA's driver: {0}; install driver 580 or newer, or write run.device = \"cpu\""
+    )]
+    NoDriver(String),
+    /// The driver does not answer.
+    #[error("run.device = \"cuda\": {cause}; {}", remedy(.cause.kind))]
+    Driver {
+        /// Its reason.
+        cause: DriverError,
+    },
+    /// The driver is older than the kernels.
+    #[error(
+        "the driver supports CUDA {}, and kernels need {}; install driver 580 or newer, or write run.device = \"cpu\"",
+        version(*.0), version(OLDEST_CUDA)
+    )]
+    OldDriver(u32),
+    /// There is no GPU.
+    #[error("run.device = \"cuda\" needs a GPU, and the driver lists none; write run.device = \"cpu\" or \"soft-gpu\"")]
+    NoGpu,
+    /// There are fewer GPUs than asked for.
+    #[error("run.gpus = {wanted} must be at most the GPUs of this machine; got {there}; use {there}, or leave it out")]
+    FewGpus {
+        /// Asked for.
+        wanted: usize,
+        /// There.
+        there: usize,
+    },
+    /// A GPU is older than the kernels.
+    #[error(
+        "{gpu} has compute capability {capability}, and kernels need {OLDEST_CAPABILITY} or newer; use run.gpus to leave it out, or write \
+         run.device = \"cpu\""
+    )]
+    OldGpu {
+        /// Its name.
+        gpu: String,
+        /// The capability.
+        capability: Capability,
+    },
+    /// There is no compiler.
+    #[error(
+        "kernels must be compiled for {0}; {1}; install NVRTC 13 (for example `pip install nvidia-cuda-nvrtc`) and name its folder in \
+         PLEACH_CUDA"
+    )]
+    NoCompiler(DeviceKind, String),
+    /// A GPU is too small for its ranks.
+    #[error("{0} does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both")]
+    TooSmall(GpuMemory),
+    /// A GPU cannot be opened, or code for it cannot be had.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+/// 13.0 for 13000.
+fn version(number: u32) -> String {
+    format!("{}.{}", number / 1000, number % 1000 / 10)
+}
+
+/// The memory of a GPU before a run, and what its ranks need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GpuMemory {
+    /// `GPU 0 (NVIDIA H100)`.
+    pub gpu: String,
+    /// Ranks on it.
+    pub ranks: usize,
+    /// Their arenas.
+    pub arena_bytes: u64,
+    /// Memory of processes and ranks in addition to arenas.
+    pub margin_bytes: u64,
+    /// Free now.
+    pub free_bytes: u64,
+    /// All.
+    pub total_bytes: u64,
+}
+
+impl GpuMemory {
+    /// Bytes of arenas and margin.
+    pub fn needed_bytes(&self) -> u64 {
+        self.arena_bytes.saturating_add(self.margin_bytes)
+    }
+}
+
+impl fmt::Display for GpuMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gigabytes = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
+        let ranks = if self.ranks == 1 { "1 rank".into() } else { format!("{} ranks", self.ranks) };
+        write!(
+            f,
+            "{}: {ranks} with {} of arenas and {} more, of {} free ({} in all)",
+            self.gpu,
+            gigabytes(self.arena_bytes),
+            gigabytes(self.margin_bytes),
+            gigabytes(self.free_bytes),
+            gigabytes(self.total_bytes)
+        )
+    }
+}
+
+/// A GPU that is open in this process, with the kernels that its ranks launch.
+pub struct OpenGpu {
+    /// The GPU.
+    pub gpu: Arc<dyn Gpu>,
+    /// Its code.
+    pub code: GpuCode,
+    /// Kernels of collectives, loaded.
+    pub collectives: Arc<PeerKernels>,
+}
+
+/// See the top of the file.
+pub struct Gpus {
+    driver: Arc<dyn Driver>,
+    kind: DeviceKind,
+    /// Of those that ranks use.
+    facts: Vec<DeviceFacts>,
+    code: Box<dyn KernelCode>,
+    contexts: Mutex<BTreeMap<usize, Arc<dyn Gpu>>>,
+    opened: Mutex<BTreeMap<usize, Arc<OpenGpu>>>,
+}
+
+/// The first `wanted` GPUs of `driver`, or all.
+///
+/// # Errors
+/// A driver or a GPU that cannot run the kernels.
+pub fn usable_gpus(driver: &dyn Driver, wanted: Option<usize>) -> Result<Vec<DeviceFacts>, GpuError> {
+    let version = driver.version().map_err(|cause| GpuError::Driver { cause })?;
+    if version < OLDEST_CUDA {
+        return Err(GpuError::OldDriver(version));
+    }
+    let mut facts = driver.devices().map_err(|cause| GpuError::Driver { cause })?;
+    if facts.is_empty() {
+        return Err(GpuError::NoGpu);
+    }
+    if let Some(wanted) = wanted {
+        if wanted > facts.len() {
+            return Err(GpuError::FewGpus { wanted, there: facts.len() });
+        }
+        facts.truncate(wanted);
+    }
+    if let Some(old) = facts.iter().find(|facts| facts.capability < OLDEST_CAPABILITY) {
+        return Err(GpuError::OldGpu { gpu: named(old), capability: old.capability });
+    }
+    Ok(facts)
+}
+
+impl Gpus {
+    /// The first `wanted` GPUs of `driver`, or all.
+    ///
+    /// # Errors
+    /// A driver or a GPU that cannot run the kernels.
+    pub fn new(
+        driver: Arc<dyn Driver>,
+        kind: DeviceKind,
+        code: Box<dyn KernelCode>,
+        wanted: Option<usize>,
+    ) -> Result<Gpus, GpuError> {
+        let facts = usable_gpus(&*driver, wanted)?;
+        Ok(Gpus { driver, kind, facts, code, contexts: Mutex::default(), opened: Mutex::default() })
+    }
+
+    /// The kind of device that they are.
+    pub fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// Facts of the GPUs that ranks use.
+    pub fn facts(&self) -> &[DeviceFacts] {
+        &self.facts
+    }
+
+    /// The GPU, as an index of [`Gpus::facts`], of rank number `local` of this host, counted from 0.
+    pub fn of_rank(&self, local: usize) -> usize {
+        local % self.facts.len()
+    }
+
+    /// The context of a GPU in this process.
+    fn context(&self, index: usize) -> Result<Arc<dyn Gpu>, DeviceError> {
+        let mut contexts = lock(&self.contexts);
+        if let Some(gpu) = contexts.get(&index) {
+            return Ok(Arc::clone(gpu));
+        }
+        let facts = &self.facts[index];
+        let gpu = self.driver.open(facts.ordinal).map_err(|cause| DeviceError::Accelerator {
+            what: format!("open {}", named(facts)),
+            cause: format!("{cause}; {}", remedy(cause.kind)).into(),
+        })?;
+        contexts.insert(index, Arc::clone(&gpu));
+        Ok(gpu)
+    }
+
+    /// Opens a GPU and loads its kernels, or returns it where it is open.
+    ///
+    /// # Errors
+    /// The driver's and the compiler's.
+    pub fn open(&self, index: usize) -> Result<Arc<OpenGpu>, DeviceError> {
+        let mut opened = lock(&self.opened);
+        if let Some(open) = opened.get(&index) {
+            return Ok(Arc::clone(open));
+        }
+        let gpu = self.context(index)?;
+        let code = self.code.code(self.facts[index].capability)?;
+        let collectives = Arc::new(PeerKernels::load(&*gpu, &code.collectives)?);
+        let open = Arc::new(OpenGpu { gpu, code, collectives });
+        opened.insert(index, Arc::clone(&open));
+        Ok(open)
+    }
+
+    /// The need of a host's ranks on each GPU: `arena_bytes` are those of the host's ranks, in order, and `processes` the
+    /// processes that have them.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn memory(&self, arena_bytes: &[u64], processes: usize) -> Result<Vec<GpuMemory>, DeviceError> {
+        let used = arena_bytes.len().min(self.facts.len());
+        let memory_of = |index: usize| {
+            let own = arena_bytes.iter().enumerate().filter(|(local, _)| self.of_rank(*local) == index);
+            let (ranks, arena_bytes) = own.fold((0, 0u64), |(ranks, sum), (_, bytes)| (ranks + 1, sum + bytes));
+            let free = self.context(index)?.free_memory().map_err(|cause| DeviceError::Accelerator {
+                what: format!("{}: ask for its memory", named(&self.facts[index])),
+                cause: Box::new(cause),
+            })?;
+            // This process has its context.
+            let contexts = processes.min(ranks).saturating_sub(1) as u64;
+            Ok(GpuMemory {
+                gpu: named(&self.facts[index]),
+                ranks,
+                arena_bytes,
+                margin_bytes: contexts * CONTEXT_BYTES + ranks as u64 * RANK_MARGIN_BYTES,
+                free_bytes: free.free_bytes,
+                total_bytes: free.total_bytes,
+            })
+        };
+        (0..used).map(memory_of).collect()
+    }
+
+    /// Checks that every GPU has the memory for its ranks: what is free, or all where other processes of the run may have taken
+    /// theirs.
+    ///
+    /// # Errors
+    /// [`GpuError::TooSmall`], and the driver's.
+    pub fn check_memory(&self, arena_bytes: &[u64], processes: usize) -> Result<(), GpuError> {
+        for memory in self.memory(arena_bytes, processes)? {
+            let there = if processes > 1 { memory.total_bytes } else { memory.free_bytes };
+            if memory.needed_bytes() > there {
+                return Err(GpuError::TooSmall(memory));
+            }
+        }
+        Ok(())
+    }
+}

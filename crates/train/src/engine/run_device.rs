@@ -1,0 +1,103 @@
+//! From the key `run.device` to what engines open ranks on.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use config::DeviceChoice;
+use device::{DeviceError, DeviceKind, Numerics};
+use gpu::{DeviceFacts, Driver};
+use nvidia::Search;
+use nvidia::nvrtc::{Cache, Compiler};
+use softgpu::{Settings, SoftDriver};
+
+use crate::engine::gpu_code::{CodeForm, CompiledKernels};
+use crate::engine::gpus::{GpuError, Gpus, usable_gpus};
+
+/// The devices of a run's ranks, ready for engines.
+#[derive(Clone)]
+pub enum RunDevice {
+    /// Cores of this machine.
+    Cpu,
+    /// GPUs of this machine.
+    Gpus(Arc<Gpus>),
+}
+
+/// Folders of this machine that GPUs need.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuPlaces {
+    /// Folders and files of NVIDIA's libraries, which are looked at before those of the system's loader.
+    pub libraries: Vec<PathBuf>,
+    /// Where compiled kernels are kept.
+    pub code: PathBuf,
+}
+
+impl GpuPlaces {
+    fn search(&self) -> Search {
+        Search::with(self.libraries.clone())
+    }
+}
+
+impl RunDevice {
+    /// Opens what `choice` names: of GPUs the first `wanted`, or all; of GPUs in software one where no number is given.
+    ///
+    /// # Errors
+    /// A driver, a GPU or a compiler that is missing or too old.
+    pub fn open(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<RunDevice, GpuError> {
+        let Some(driver) = driver(choice, wanted, places)? else { return Ok(RunDevice::Cpu) };
+        let (kind, form) = match choice {
+            DeviceChoice::Cpu | DeviceChoice::Cuda => (DeviceKind::CUDA, CodeForm::Cubin),
+            DeviceChoice::SoftGpu => (DeviceKind::SOFT_GPU, CodeForm::Ptx),
+        };
+        // The driver's list is judged first: without a GPU nobody needs a compiler.
+        usable_gpus(&*driver, wanted)?;
+        let compiler = Compiler::open(&places.search());
+        let compiler = compiler.map_err(|error| GpuError::NoCompiler(kind, error.to_string()))?;
+        let code = Box::new(CompiledKernels::new(compiler, Cache::in_folder(&places.code), form));
+        Ok(RunDevice::Gpus(Arc::new(Gpus::new(driver, kind, code, wanted)?)))
+    }
+}
+
+/// The GPUs that [`RunDevice::open`] would have, without a compiler: none for other devices.
+///
+/// # Errors
+/// A driver or a GPU that is missing or too old.
+pub fn gpus_of(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Vec<DeviceFacts>, GpuError> {
+    driver(choice, wanted, places)?.map_or(Ok(vec![]), |driver| usable_gpus(&*driver, wanted))
+}
+
+/// The driver of a choice that has GPUs.
+fn driver(
+    choice: DeviceChoice,
+    wanted: Option<usize>,
+    places: &GpuPlaces,
+) -> Result<Option<Arc<dyn Driver>>, GpuError> {
+    match choice {
+        DeviceChoice::Cpu => Ok(None),
+        DeviceChoice::SoftGpu => Ok(Some(Arc::new(SoftDriver::new(wanted.unwrap_or(1), Settings::default())))),
+        DeviceChoice::Cuda => {
+            let opened = nvidia::driver::Library::open(&places.search());
+            Ok(Some(Arc::new(opened.map_err(|error| GpuError::NoDriver(error.to_string()))?)))
+        }
+    }
+}
+
+/// The kind of the devices of a choice.
+pub fn kind(choice: DeviceChoice) -> DeviceKind {
+    match choice {
+        DeviceChoice::Cpu => DeviceKind::CPU,
+        DeviceChoice::Cuda => DeviceKind::CUDA,
+        DeviceChoice::SoftGpu => DeviceKind::SOFT_GPU,
+    }
+}
+
+/// Compares the numerics of a run with those that its device has.
+///
+/// # Errors
+/// [`DeviceError::Refused`] with the first choice that the device does not have.
+pub fn check_numerics(device: DeviceChoice, numerics: Numerics) -> Result<(), DeviceError> {
+    match device {
+        // Kernels of the CPU have all numerics.
+        DeviceChoice::Cpu => Ok(()),
+        DeviceChoice::Cuda | DeviceChoice::SoftGpu => numerics.accepted_by(kind(device), cuda::accepts),
+    }
+}
