@@ -11,8 +11,8 @@ use mesh::{Axis, Rank};
 use program::{Extent, RankPlan, plan_memory};
 use sync::lock;
 use train::{
-    Engine, EngineOptions, Observer, Ports, RunDevice, SequenceBuffers, Setup, SetupError, StepReport, TokenSource, TrainError,
-    Wish, open_engine, run,
+    Engine, EngineOptions, Observer, Ports, RunDevice, SequenceBuffers, Setup, SetupError, StepReport, TokenSource,
+    TrainError, Wish, open_engine, run,
 };
 
 use crate::machine::resident::{peak_bytes, resident_bytes, restart_peak};
