@@ -36,6 +36,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/cpu/",
     "crates/data/src/memory_map.rs",
     "crates/softgpu/src/execute/instruction_sets.rs",
+    "crates/softgpu_driver/",
     "crates/prove/tests/allocations.rs",
 ];
 /// Names that say nothing about what is inside.
