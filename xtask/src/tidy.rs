@@ -33,6 +33,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/nvidia/src/cublaslt/calls.rs",
     "crates/nvidia/src/nccl/calls.rs",
     "crates/nvidia/tests/driver_errors.rs",
+    "crates/nvidia/tests/soft_library.rs",
     "crates/cpu/",
     "crates/data/src/memory_map.rs",
     "crates/softgpu/src/execute/instruction_sets.rs",

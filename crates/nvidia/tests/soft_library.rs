@@ -1,0 +1,158 @@
+//! The GPU in software through the C interface of a driver, opened by its path, against the same GPU in process.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use gpu::{Arguments, Driver, DriverErrorKind, LaunchShape, ModuleImage};
+use nvidia::Search;
+use nvidia::driver::Library;
+use softgpu::{Settings, SoftDriver};
+
+/// `x[i] += 1` for `i < n`, as NVRTC compiles it.
+const ADD_ONE: &str = "
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry add_one(.param .u64 add_one_param_0, .param .u32 add_one_param_1)
+{
+    .reg .pred %p<2>;
+    .reg .f32 %f<3>;
+    .reg .b32 %r<6>;
+    .reg .b64 %rd<5>;
+    ld.param.u64 %rd1, [add_one_param_0];
+    ld.param.u32 %r2, [add_one_param_1];
+    mov.u32 %r3, %ctaid.x;
+    mov.u32 %r4, %ntid.x;
+    mov.u32 %r5, %tid.x;
+    mad.lo.s32 %r1, %r3, %r4, %r5;
+    setp.ge.u32 %p1, %r1, %r2;
+    @%p1 bra $L__BB0_2;
+    cvta.to.global.u64 %rd2, %rd1;
+    mul.wide.u32 %rd3, %r1, 4;
+    add.s64 %rd4, %rd2, %rd3;
+    ld.global.f32 %f1, [%rd4];
+    add.f32 %f2, %f1, 0f3F800000;
+    st.global.f32 [%rd4], %f2;
+$L__BB0_2:
+    ret;
+}
+";
+const COUNT: usize = 1000;
+
+/// Builds the shared library with the profile of this test, and returns its file.
+fn shared_library() -> PathBuf {
+    // This program is in PROFILE/deps.
+    let program = std::env::current_exe().expect("a program");
+    let profile = program.parent().and_then(Path::parent).expect("the folder of the profile");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo
+        .args(["build", "--package", "softgpu_driver", "--lib", "--target-dir"])
+        .arg(profile.parent().expect("target"));
+    if profile.ends_with("release") {
+        cargo.arg("--release");
+    }
+    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    profile.join("libsoftgpu_driver.so")
+}
+
+/// Allocates, copies, loads, launches, records, captures, and returns the memory in the end.
+fn sequence(driver: &dyn Driver) -> Vec<f32> {
+    assert!(driver.version().expect("a version") >= 13_000);
+    assert_eq!(driver.devices().expect("GPUs").len(), 1);
+    let gpu = driver.open(0).expect("a GPU");
+    let bytes = COUNT * 4;
+    let memory = gpu.allocate(bytes).expect("memory");
+    let (work, other) = (gpu.create_stream().expect("a stream"), gpu.create_stream().expect("a stream"));
+    let pinned = gpu.allocate_pinned(2 * bytes).expect("pinned memory");
+    let values: Vec<u8> = (0..COUNT).flat_map(|index| (index as f32 * 0.5).to_le_bytes()).collect();
+    gpu.write_pinned(pinned, 0, &values).expect("written");
+    gpu.upload(work, memory, pinned, 0, bytes).expect("a copy");
+
+    let module = gpu.load(ModuleImage::Ptx(ADD_ONE)).expect("code");
+    let kernel = gpu.function(module, "add_one").expect("a kernel");
+    assert!(gpu.function_facts(kernel).expect("facts").max_threads_per_block >= 128);
+    let place = Arguments::new().with(&memory.0.to_le_bytes());
+    let arguments = place.clone().with(&(COUNT as u32).to_le_bytes());
+    let shape = LaunchShape::linear(8, 128);
+    gpu.launch(work, kernel, shape, &arguments).expect("a launch");
+    let short = gpu.launch(work, kernel, shape, &place).expect_err("one argument of two");
+    assert_eq!(short.kind, DriverErrorKind::InvalidArgument);
+
+    // Another stream continues where the first one is.
+    let (from, to) = (gpu.create_event().expect("an event"), gpu.create_event().expect("an event"));
+    gpu.record(from, work).expect("recorded");
+    gpu.wait(other, from).expect("a wait");
+    gpu.launch(other, kernel, shape, &arguments).expect("a launch");
+    gpu.record(to, other).expect("recorded");
+    gpu.synchronize(other).expect("its end");
+    assert_eq!((gpu.is_reached(to), gpu.has_ended(other)), (Ok(true), Ok(true)));
+    assert!(gpu.elapsed_ms(from, to).expect("a time") >= 0.0);
+
+    gpu.begin_capture(work).expect("a capture");
+    gpu.launch(work, kernel, shape, &arguments).expect("a launch");
+    gpu.launch(work, kernel, shape, &arguments).expect("a launch");
+    let graph = gpu.end_capture(work).expect("a graph");
+    for _ in 0..3 {
+        gpu.launch_graph(work, graph).expect("launched");
+    }
+    gpu.fill(work, memory, 0, 4).expect("filled");
+    gpu.copy(work, memory.offset(4), memory, 4).expect("a copy");
+    gpu.download(work, pinned, bytes, memory, bytes).expect("a copy");
+    gpu.synchronize(work).expect("its end");
+    let mut result = vec![0; bytes];
+    gpu.read_pinned(pinned, bytes, &mut result).expect("read");
+
+    let error = gpu.load(ModuleImage::Ptx(&ADD_ONE.replace("add.f32 %f2", "sub.zz %f2"))).expect_err("no such opcode");
+    assert_eq!(error.kind, DriverErrorKind::InvalidImage);
+    assert!(error.text.contains("sub.zz"), "{error}");
+    assert_eq!(gpu.function(module, "none").map_err(|error| error.kind), Err(DriverErrorKind::InvalidArgument));
+    gpu.destroy_graph(graph).expect("destroyed");
+    gpu.unload(module).expect("unloaded");
+    gpu.free_pinned(pinned).expect("freed");
+    gpu.free(memory).expect("freed");
+    result.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect()
+}
+
+#[test]
+fn the_same_calls_have_the_same_results_in_process_and_through_the_c_interface() {
+    let expected: Vec<f32> = (0..COUNT).map(|index| if index < 2 { 0.0 } else { index as f32 * 0.5 + 8.0 }).collect();
+    assert_eq!(sequence(&SoftDriver::new(1, Settings::default())), expected);
+    let library = Library::open(&Search::only([shared_library().parent().expect("a folder").into()]));
+    // The file does not have the driver's name; a link gives it.
+    assert!(library.is_err());
+    let folder = std::env::temp_dir().join(format!("pleach-soft-library-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::os::unix::fs::symlink(shared_library(), folder.join("libcuda.so.1")).expect("a link");
+    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+    assert_eq!(sequence(&library), expected);
+}
+
+/// The shared library gives every function of the table by its version, and refuses a version that is too old for one.
+#[test]
+fn functions_are_found_by_their_versions() {
+    type Lookup = unsafe extern "C" fn(*const std::ffi::c_char, *mut *mut std::ffi::c_void, i32, u64, *mut u32) -> u32;
+    // SAFETY: the library's initialisers do nothing.
+    let library = unsafe { libloading::Library::new(shared_library()) }.expect("the library");
+    // SAFETY: the type is that of the driver's header.
+    let lookup = unsafe { library.get::<Lookup>(b"cuGetProcAddress_v2") }.expect("the lookup");
+    let find = |name: &str, version: u32| {
+        let name = std::ffi::CString::new(name).expect("a name");
+        let (mut address, mut result) = (std::ptr::null_mut(), 0);
+        // SAFETY: the name lives during the call, which writes one address and one number.
+        let status = unsafe { lookup(name.as_ptr(), &mut address, version as i32, 0, &mut result) };
+        (status, address)
+    };
+    let driver = nvidia::headers::all().into_iter().find(|header| header.includes[0] == "cuda.h").expect("the driver");
+    assert!(driver.functions.len() >= 50);
+    for function in &driver.functions {
+        let since = function.since.expect("a version");
+        let base = function.symbol.trim_end_matches("_v2");
+        // SAFETY: only the address is taken.
+        let symbol = unsafe { library.get::<*mut std::ffi::c_void>(function.symbol.as_bytes()) };
+        let symbol = symbol.ok().and_then(|symbol| symbol.try_as_raw_ptr()).expect(function.symbol);
+        assert_eq!(find(base, since), (0, symbol), "{} since {since}", function.symbol);
+    }
+    assert_eq!(find("cuNoSuchFunction", 13_000), (500, std::ptr::null_mut()));
+}
