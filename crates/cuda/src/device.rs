@@ -11,7 +11,7 @@ use sync::lock;
 
 use crate::code::CompiledSource;
 use crate::events::Events;
-use crate::launch::{SCRATCH_BYTES, Site, launches};
+use crate::launch::{Site, launches};
 use crate::owned::{Owned, allocate, allocate_pinned, create_stream, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
 use crate::reader::{CudaReader, READER_BYTES};
@@ -23,16 +23,13 @@ pub(crate) struct RankMemory {
     pub(crate) streams: Vec<Owned<StreamHandle>>,
     arena: Owned<DevicePointer>,
     arena_bytes: usize,
-    /// [`SCRATCH_BYTES`] for each stream.
-    scratch: Owned<DevicePointer>,
 }
 
 impl RankMemory {
     fn allocate(gpu: Arc<dyn Gpu>, arena_bytes: usize) -> Result<RankMemory, DriverError> {
         let arena = allocate(&gpu, arena_bytes.max(1))?;
-        let scratch = allocate(&gpu, SCRATCH_BYTES * Stream::COUNT)?;
         let streams = Stream::ALL.iter().map(|_| create_stream(&gpu)).collect::<Result<_, _>>()?;
-        Ok(RankMemory { gpu, streams, arena, arena_bytes, scratch })
+        Ok(RankMemory { gpu, streams, arena, arena_bytes })
     }
 
     /// Refuses a tensor that is not dense, outside of the arena, or of another size than the host's bytes.
@@ -66,11 +63,10 @@ impl RankMemory {
         Ok(())
     }
 
-    fn site(&self, stream: Stream) -> Site {
+    fn site(&self) -> Site {
         Site {
             arena: self.arena.handle(),
             arena_bytes: self.arena_bytes,
-            scratch: self.scratch.handle().offset(stream.index() * SCRATCH_BYTES),
             multiprocessors: self.gpu.facts().multiprocessors,
         }
     }
@@ -116,8 +112,6 @@ pub struct CudaDevice {
 impl CudaDevice {
     /// Bytes of pinned memory of a rank with a reader.
     pub const PINNED_BYTES: usize = RING_BYTES + 2 * READER_BYTES;
-    /// Bytes of the GPU's memory of a rank beside its arena.
-    pub const SCRATCH_BYTES: usize = SCRATCH_BYTES * Stream::COUNT;
 
     /// Allocates a zeroed arena and loads the kernels.
     ///
@@ -206,7 +200,7 @@ impl CudaDevice {
 
 impl Device for CudaDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        let launches = launches(op, &self.memory.site(stream))?;
+        let launches = launches(op, &self.memory.site())?;
         self.count(stream, op);
         for launch in launches {
             let Some(function) = self.functions.get(launch.entry) else {

@@ -19,7 +19,7 @@ mod rounded_sum;
 use device::{DeviceError, Op};
 use gpu::{Arguments, LaunchShape};
 
-pub(crate) use parameters::{Parameters, Place, SCRATCH_BYTES, Site};
+pub(crate) use parameters::{Parameters, Place, Site};
 
 /// One launch of a kernel.
 #[derive(Clone, Debug)]

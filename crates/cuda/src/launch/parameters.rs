@@ -10,14 +10,9 @@ pub(crate) struct Site {
     pub arena: DevicePointer,
     /// Its size.
     pub arena_bytes: usize,
-    /// Memory of the stream for values between the kernels of one operation, [`SCRATCH_BYTES`] of it.
-    pub scratch: DevicePointer,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
 }
-
-/// Bytes of a stream's scratch memory.
-pub(crate) const SCRATCH_BYTES: usize = 1 << 20;
 
 /// A tensor that lies in the arena, as kernels get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,11 +110,6 @@ impl Parameters {
     /// A struct of numbers of 32 bits, given by their bits.
     pub fn words(self, words: &[u32]) -> Parameters {
         self.with(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())
-    }
-
-    /// An address.
-    pub fn pointer(self, pointer: DevicePointer) -> Parameters {
-        self.u64(pointer.0)
     }
 
     /// `u32`

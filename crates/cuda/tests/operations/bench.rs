@@ -10,10 +10,10 @@ use cuda::CudaDevice;
 use cuda::code::{CompiledSource, compile};
 use cuda::kernels::{SOURCES, Source};
 use device::{Arena, Device, Dtype, Op, Stream, Tensor};
-use gpu::Driver;
+use gpu::Gpu;
 use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler, Target};
-use softgpu::{Settings, SoftDriver};
+use softgpu::{AccessRanges, Settings, SoftGpu};
 
 use crate::case::Case;
 
@@ -27,6 +27,7 @@ pub const TARGET: &str = "compute_80";
 pub struct Bench {
     cpu: CpuDevice,
     cuda: CudaDevice,
+    gpu: Arc<SoftGpu>,
     first: RefCell<Option<String>>,
 }
 
@@ -69,10 +70,10 @@ impl Bench {
 
     /// Devices with these kernels, on a GPU with these settings.
     pub fn with_code(code: &[CompiledSource], settings: Settings) -> Bench {
-        let gpu = SoftDriver::new(1, settings).open(0).expect("a GPU");
-        let cuda = CudaDevice::open(gpu, code, ARENA_BYTES).expect("a device");
+        let gpu = Arc::new(SoftGpu::new(0, settings));
+        let cuda = CudaDevice::open(Arc::clone(&gpu) as Arc<dyn Gpu>, code, ARENA_BYTES).expect("a device");
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory")));
-        Bench { cpu, cuda, first: RefCell::new(None) }
+        Bench { cpu, cuda, gpu, first: RefCell::new(None) }
     }
 
     /// Runs `op` on both devices on the bytes of `case`, and keeps the first difference of all.
@@ -107,7 +108,8 @@ impl Bench {
 
     /// As [`Bench::difference`], for operations one after the other.
     pub fn difference_of(&self, case: &Case, ops: &[Op]) -> Option<String> {
-        let [expected, got] = [&self.cpu as &dyn Device, &self.cuda].map(|device| run(device, case, ops));
+        let expected = run(&self.cpu, case, ops, |_| ());
+        let got = run(&self.cuda, case, ops, |op| self.expect_access(op));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),
             (Err(expected), Err(got)) if expected == got => return None,
@@ -119,9 +121,18 @@ impl Bench {
         first_difference(ops, &expected, &got)
     }
 
+    /// Declares the tensors of an operation as all that its kernel may touch.
+    fn expect_access(&self, op: &Op) {
+        let place = |tensor: Tensor| (self.cuda.arena().offset(tensor.offset_bytes), tensor.span_bytes());
+        let operands = op.operands();
+        let [reads, writes]: [Vec<_>; 2] =
+            [operands.reads().map(place).collect(), operands.writes().map(place).collect()];
+        self.gpu.expect_access(self.cuda.stream(Stream::Compute), AccessRanges::new(&reads, &writes));
+    }
+
     /// What the GPU says of an operation that fails.
     pub fn failure(&self, case: &Case, op: &Op) -> String {
-        match run(&self.cuda, case, &[*op]) {
+        match run(&self.cuda, case, &[*op], |_| ()) {
             Ok(_) => "ran".into(),
             Err(error) => error,
         }
@@ -129,10 +140,11 @@ impl Bench {
 }
 
 /// All bytes after the operations, or what the device said.
-fn run(device: &dyn Device, case: &Case, ops: &[Op]) -> Result<Vec<u8>, String> {
+fn run(device: &dyn Device, case: &Case, ops: &[Op], before: impl Fn(&Op)) -> Result<Vec<u8>, String> {
     let all = Tensor::new(0, 1, case.bytes().len() / 4, Dtype::I32);
     device.write(all, case.bytes()).map_err(|error| error.to_string())?;
     for op in ops {
+        before(op);
         device.submit(Stream::Compute, op).map_err(|error| error.to_string())?;
     }
     device.synchronize().map_err(|error| error.to_string())?;

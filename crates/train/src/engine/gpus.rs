@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
 
-use cuda::CudaDevice;
 use device::{DeviceError, DeviceKind};
 use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu};
 use gpu_rank::{PeerKernels, named, remedy};
@@ -22,8 +21,8 @@ const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 /// Memory of a GPU that a process takes for its context and for loaded libraries, where it has not opened the GPU yet: an estimate.
 pub const CONTEXT_BYTES: u64 = 600 << 20;
 
-/// Memory of a GPU that a rank takes in addition to its arena: its kernels, their scratch, and what allocations are rounded up to.
-pub const RANK_MARGIN_BYTES: u64 = (64 << 20) + CudaDevice::SCRATCH_BYTES as u64;
+/// Memory of a GPU that a rank takes in addition to its arena: its kernels, and what allocations are rounded up to. An estimate.
+pub const RANK_MARGIN_BYTES: u64 = 64 << 20;
 
 /// Why ranks cannot have GPUs. Nothing has been started.
 #[derive(Debug, Error)]
