@@ -12,6 +12,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("gpu", &[]),
     ("softgpu", &["sync", "gpu"]),
     ("nvidia", &["sync", "gpu"]),
+    ("softgpu_driver", &["sync", "gpu", "softgpu"]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
     ("rendezvous", &["sync", "launcher"]),

@@ -37,6 +37,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/data/src/memory_map.rs",
     "crates/softgpu/src/execute/instruction_sets.rs",
     "crates/gpu_rank/src/staging.rs",
+    "crates/softgpu_driver/",
     "crates/prove/tests/allocations.rs",
 ];
 /// Names that say nothing about what is inside.

@@ -3,6 +3,7 @@
 use gpu::{Capability, DeviceFacts};
 
 use crate::checks::Checks;
+use crate::faults::FaultPlan;
 
 /// The card that the GPU pretends to be, and what it checks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct Settings {
     pub max_backlog: usize,
     /// What launches are checked for.
     pub checks: Checks,
+    /// The failures that are planned.
+    pub faults: FaultPlan,
 }
 
 impl Default for Settings {
@@ -36,6 +39,7 @@ impl Default for Settings {
             max_warp_instructions: 10_000_000_000,
             max_backlog: 4096,
             checks: Checks::default(),
+            faults: FaultPlan::default(),
         }
     }
 }

@@ -41,6 +41,44 @@ impl SoftGpu {
         sync::lock(&self.state).expected.insert(stream, ranges);
     }
 
+    /// Takes a range of addresses, a multiple of 2 MiB, without memory.
+    pub fn reserve_addresses(&self, bytes: usize) -> DevicePointer {
+        DevicePointer(sync::lock(&self.state).global.reserve(bytes))
+    }
+
+    /// Puts zeroed memory behind reserved addresses.
+    ///
+    /// # Errors
+    /// [`DriverErrorKind::OutOfMemory`]; addresses that have memory.
+    pub fn back_addresses(&self, start: DevicePointer, bytes: usize) -> Result<(), DriverError> {
+        let mut state = sync::lock(&self.state);
+        if state.global.find(start.0, 1).is_some() {
+            return Err(invalid("back_addresses", format!("{:#x} has memory", start.0)));
+        }
+        self.check_free(&mut state, "back_addresses", bytes)?;
+        state.global.back(start.0, bytes);
+        Ok(())
+    }
+
+    fn check_free(&self, state: &mut State, call: &'static str, bytes: usize) -> Result<(), DriverError> {
+        let free = self.settings.memory_bytes.saturating_sub(state.global.used_bytes());
+        let out_of_memory = |text: String| Err(DriverError { call, kind: DriverErrorKind::OutOfMemory, text });
+        if state.is_planned_out_of_memory() {
+            return out_of_memory(format!("planned; {free} bytes are free"));
+        }
+        if bytes as u64 > free {
+            return out_of_memory(format!("{bytes} bytes; {free} of {} are free", self.settings.memory_bytes));
+        }
+        Ok(())
+    }
+
+    /// The bytes of a parameter among all parameters of a kernel; `None` past the last one.
+    pub fn parameter(&self, function: FunctionHandle, index: usize) -> Option<std::ops::Range<usize>> {
+        let state = sync::lock(&self.state);
+        let parameter = state.functions.get(&function)?.kernel.parameters.get(index)?;
+        Some(parameter.offset..parameter.offset + parameter.bytes)
+    }
+
     /// The instructions that have run so far.
     pub fn counters(&self) -> Counters {
         sync::lock(&self.state).counters.clone()
@@ -121,7 +159,7 @@ impl Gpu for SoftGpu {
     }
 
     fn free_memory(&self) -> Result<FreeMemory, DriverError> {
-        let state = sync::lock(&self.state);
+        let mut state = sync::lock(&self.state);
         state.check("free_memory")?;
         let total_bytes = self.settings.memory_bytes;
         Ok(FreeMemory { free_bytes: total_bytes.saturating_sub(state.global.used_bytes()), total_bytes })
@@ -130,11 +168,7 @@ impl Gpu for SoftGpu {
     fn allocate(&self, bytes: usize) -> Result<DevicePointer, DriverError> {
         let mut state = sync::lock(&self.state);
         state.check("allocate")?;
-        let free = self.settings.memory_bytes.saturating_sub(state.global.used_bytes());
-        if bytes as u64 > free {
-            let text = format!("{bytes} bytes; {free} of {} are free", self.settings.memory_bytes);
-            return Err(DriverError { call: "allocate", kind: DriverErrorKind::OutOfMemory, text });
-        }
+        self.check_free(&mut state, "allocate", bytes)?;
         Ok(DevicePointer(state.global.allocate(bytes)))
     }
 

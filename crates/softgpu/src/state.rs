@@ -12,6 +12,7 @@ use crate::checks::{AccessRanges, Check, Checks};
 use crate::code::Kernel;
 use crate::counters::Counters;
 use crate::execute::{Fault, FaultKind, Launch, Limits, Rule, run, touch_range};
+use crate::faults::{FaultPlan, PlannedFault};
 use crate::memory::global::Global;
 use crate::modules::LoadedModule;
 use crate::settings::Settings;
@@ -50,6 +51,10 @@ pub struct State {
     pub counters: Counters,
     checks: Checks,
     rule: Rule,
+    faults: FaultPlan,
+    calls: u64,
+    allocations: u64,
+    launches: u64,
     random: Random,
     limits: Limits,
     next_handle: u64,
@@ -85,6 +90,10 @@ impl State {
             counters: Counters::default(),
             checks: settings.checks.clone(),
             rule: Rule::of(settings.capability.major),
+            faults: settings.faults.clone(),
+            calls: 0,
+            allocations: 0,
+            launches: 0,
             random: Random::new(settings.seed),
             limits: Limits { warp_instructions: settings.max_warp_instructions },
             next_handle: 1,
@@ -98,11 +107,34 @@ impl State {
     }
 
     /// The failure, if there was one.
-    pub fn check(&self, call: &'static str) -> Result<(), DriverError> {
+    pub fn check(&mut self, call: &'static str) -> Result<(), DriverError> {
+        self.calls += 1;
+        if self.faults.has(PlannedFault::LostAtCall(self.calls)) {
+            let text = format!("planned at call {}", self.calls);
+            self.failure = Some(DriverError { call, kind: DriverErrorKind::Lost, text });
+        }
         match &self.failure {
             Some(failure) => Err(DriverError { call, ..failure.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Counts an allocation; `true` where its failure is planned.
+    pub fn is_planned_out_of_memory(&mut self) -> bool {
+        self.allocations += 1;
+        self.faults.has(PlannedFault::OutOfMemoryAtAllocation(self.allocations))
+    }
+
+    fn planned_launch_failure(&mut self) -> Option<DriverError> {
+        self.launches += 1;
+        let kind = if self.faults.has(PlannedFault::EccAtLaunch(self.launches)) {
+            DriverErrorKind::Ecc
+        } else if self.faults.has(PlannedFault::TimeoutAtLaunch(self.launches)) {
+            DriverErrorKind::Timeout
+        } else {
+            return None;
+        };
+        Some(DriverError { call: "launch", kind, text: format!("planned at launch {}", self.launches) })
     }
 
     /// Runs the next piece of work of a stream that is drawn among those that have some; `false` where none has.
@@ -210,6 +242,9 @@ impl State {
     }
 
     fn run_launch(&mut self, work: &LaunchWork, order: &WorkOrder) -> Result<(), DriverError> {
+        if let Some(failure) = self.planned_launch_failure() {
+            return Err(failure);
+        }
         let launch = Launch {
             kernel: &work.kernel,
             shape: work.shape,

@@ -7,22 +7,20 @@ use super::kernel::Block;
 pub fn order(blocks: &[Block]) -> Vec<usize> {
     let successors: Vec<Vec<usize>> = blocks.iter().map(|block| block.terminator.successors()).collect();
     let mut placed = Vec::with_capacity(blocks.len());
-    let mut is_open = vec![true; blocks.len()];
-    place(&(0..blocks.len()).collect::<Vec<_>>(), &successors, &mut is_open, &mut placed);
+    place(&(0..blocks.len()).collect::<Vec<_>>(), &successors, &mut placed);
     placed
 }
 
-/// Places the blocks of `part`, which are open.
-fn place(part: &[usize], successors: &[Vec<usize>], is_open: &mut [bool], placed: &mut Vec<usize>) {
-    for component in components(part, successors, is_open) {
-        let head = component[0];
-        placed.push(head);
-        is_open[head] = false;
+/// Places the blocks of `part`; edges to other blocks do not count.
+fn place(part: &[usize], successors: &[Vec<usize>], placed: &mut Vec<usize>) {
+    let mut is_open = vec![false; successors.len()];
+    for block in part {
+        is_open[*block] = true;
+    }
+    for component in components(part, successors, &is_open) {
+        placed.push(component[0]);
         if component.len() > 1 {
-            place(&component[1..], successors, is_open, placed);
-        }
-        for block in component {
-            is_open[block] = false;
+            place(&component[1..], successors, placed);
         }
     }
 }

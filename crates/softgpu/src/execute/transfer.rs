@@ -31,7 +31,7 @@ pub fn check_alignment(address: u64, bytes: usize, lane: usize) -> Result<(), Fa
     if address % bytes as u64 == 0 {
         return Ok(());
     }
-    let text = format!("address {address:#x} is no multiple of the {bytes} bytes that are accessed");
+    let text = format!("address {address:#x} is not a multiple of the {bytes} bytes that are accessed");
     Err(Fault::of_lane(FaultKind::Misaligned, lane, text))
 }
 

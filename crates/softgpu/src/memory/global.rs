@@ -47,24 +47,37 @@ impl Global {
 
     /// Makes an allocation of zeros, far from the others.
     pub fn allocate(&mut self, bytes: usize) -> u64 {
+        let start = self.reserve(bytes);
+        self.back(start, bytes);
+        start
+    }
+
+    /// Takes a range of addresses without memory.
+    pub fn reserve(&mut self, bytes: usize) -> u64 {
         let start = FIRST + self.next;
         // At least one step without memory lies behind each.
         self.next += (bytes as u64).div_ceil(STEP).max(1) * STEP + STEP;
+        start
+    }
+
+    /// Puts memory behind reserved addresses.
+    pub fn back(&mut self, start: u64, bytes: usize) {
         self.used += bytes as u64;
-        self.allocations.push(Allocation {
+        let place = self.allocations.partition_point(|allocation| allocation.start < start);
+        let allocation = Allocation {
             start,
             bytes: vec![0; bytes],
             is_constant: false,
             is_module: false,
             shadow: Shadow::default(),
-        });
-        start
+        };
+        self.allocations.insert(place, allocation);
     }
 
     /// Makes the allocation of a module's variable.
     pub fn allocate_variable(&mut self, bytes: usize, space: Space) -> u64 {
         let start = self.allocate(bytes);
-        if let Some(allocation) = self.allocations.last_mut() {
+        if let Some(allocation) = self.allocations.iter_mut().find(|allocation| allocation.start == start) {
             allocation.is_module = true;
             allocation.is_constant = space == Space::Const;
         }
@@ -122,11 +135,11 @@ impl Global {
             let start = allocation.start;
             let end = start + bytes as u64;
             if address < start {
-                format!("{} bytes in front of the allocation {start:#x} of {bytes} bytes", start - address)
+                format!("{} bytes before the allocation {start:#x} of {bytes} bytes", start - address)
             } else if address < end {
                 format!("{} bytes from the end of the allocation {start:#x} of {bytes} bytes", end - address)
             } else {
-                format!("{} bytes behind the end of the allocation {start:#x} of {bytes} bytes", address - end)
+                format!("{} bytes past the end of the allocation {start:#x} of {bytes} bytes", address - end)
             }
         };
         let distance = |allocation: &&Allocation| {

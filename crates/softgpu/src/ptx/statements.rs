@@ -2,7 +2,7 @@
 
 use super::lexer::Token;
 use super::parser::Parser;
-use super::{Base, Guard, Operand, PtxError, Register, Special, Statement, Symbol, Width};
+use super::{Base, Guard, Immediate, Operand, PtxError, Register, Special, Statement, Symbol, Width};
 
 impl Parser<'_> {
     /// An instruction up to its semicolon.
@@ -64,6 +64,9 @@ impl Parser<'_> {
         let Some(Token::Word(name)) = self.peek() else { return self.immediate().map(Operand::Immediate) };
         let name = name.clone();
         self.advance();
+        if name == "WARP_SZ" {
+            return Ok(Operand::Immediate(Immediate::Integer(32)));
+        }
         if name == "_" {
             return Ok(Operand::Sink);
         }

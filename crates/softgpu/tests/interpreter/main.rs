@@ -1,0 +1,12 @@
+//! PTX by hand: every family of instructions against Rust, and every check on a kernel that breaks its rule.
+
+mod checks;
+mod control;
+mod conversions;
+mod faults;
+mod integers;
+mod machine;
+mod matrices;
+mod numbers;
+mod streams;
+mod warps;

@@ -1,0 +1,191 @@
+//! Memory of the GPU, by addresses and physical memory of their own, and pinned memory of the host.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use gpu::{DevicePointer, Gpu};
+
+use crate::process::entered;
+use crate::status::{INVALID_VALUE, SUCCESS, Status, code, of, put};
+
+/// The unit of addresses and sizes.
+const GRANULARITY: usize = 2 << 20;
+/// The alignment of pinned memory.
+const PAGE: usize = 4096;
+
+/// The kind of memory, its handles, and where it is; what follows is not read.
+#[repr(C)]
+pub struct Properties {
+    kind: c_uint,
+    handle_types: c_uint,
+    location_kind: c_uint,
+    location: c_int,
+}
+
+/// Who may use memory.
+#[repr(C)]
+pub struct Access {
+    location_kind: c_uint,
+    location: c_int,
+    flags: c_uint,
+}
+
+/// Enters the driver; returns its result where the thread has no context.
+macro_rules! enter {
+    () => {
+        match entered() {
+            Ok(process) => process,
+            Err(status) => return status,
+        }
+    };
+}
+pub(crate) use enter;
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Status {
+    match enter!().gpu.free_memory() {
+        Ok(memory) => {
+            // SAFETY: the interface asks for places for two sizes.
+            let first = unsafe { put(free, memory.free_bytes as usize) };
+            // SAFETY: as above.
+            first.max(unsafe { put(total, memory.total_bytes as usize) })
+        }
+        Err(error) => code(&error),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemGetAllocationGranularity(
+    bytes: *mut usize,
+    properties: *const Properties,
+    option: c_uint,
+) -> Status {
+    enter!();
+    // SAFETY: the interface asks for properties or null.
+    let properties = unsafe { properties.as_ref() };
+    if option > 1 || properties.is_none_or(|properties| !properties.is_ours()) {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the interface asks for a place for a size.
+    unsafe { put(bytes, GRANULARITY) }
+}
+
+impl Properties {
+    /// Pinned memory on GPU 0, without handles for other processes.
+    fn is_ours(&self) -> bool {
+        self.kind == 1 && self.handle_types == 0 && self.location_kind == 1 && self.location == 0
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemAddressReserve(
+    address: *mut u64,
+    bytes: usize,
+    alignment: usize,
+    wanted: u64,
+    flags: u64,
+) -> Status {
+    let process = enter!();
+    let fits =
+        bytes > 0 && bytes.is_multiple_of(GRANULARITY) && (alignment == 0 || GRANULARITY.is_multiple_of(alignment));
+    if !fits || wanted != 0 || flags != 0 {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the interface asks for a place for an address.
+    unsafe { put(address, process.gpu.reserve_addresses(bytes).0) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemAddressFree(address: u64, bytes: usize) -> Status {
+    enter!();
+    if address == 0 || bytes == 0 { INVALID_VALUE } else { SUCCESS }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemCreate(
+    handle: *mut u64,
+    bytes: usize,
+    properties: *const Properties,
+    flags: u64,
+) -> Status {
+    let process = enter!();
+    // SAFETY: the interface asks for properties or null.
+    let properties = unsafe { properties.as_ref() };
+    let is_ours = properties.is_some_and(Properties::is_ours);
+    if !is_ours || bytes == 0 || !bytes.is_multiple_of(GRANULARITY) || flags != 0 {
+        return INVALID_VALUE;
+    }
+    let free = match process.gpu.free_memory() {
+        Ok(memory) => memory.free_bytes,
+        Err(error) => return code(&error),
+    };
+    let mut physical = sync::lock(&process.physical);
+    let waiting: usize = physical.values().sum();
+    if (bytes + waiting) as u64 > free {
+        return 2;
+    }
+    let number = physical.keys().max().copied().unwrap_or(0) + 1;
+    physical.insert(number, bytes);
+    // SAFETY: the interface asks for a place for a handle.
+    unsafe { put(handle, number) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemRelease(handle: u64) -> Status {
+    if sync::lock(&enter!().physical).remove(&handle).is_some() { SUCCESS } else { INVALID_VALUE }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) -> Status {
+    let process = enter!();
+    let has_size = sync::lock(&process.physical).get(&handle) == Some(&bytes);
+    if !has_size || offset != 0 || flags != 0 || address == 0 {
+        return INVALID_VALUE;
+    }
+    sync::lock(&process.mapped).insert(address, bytes);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemSetAccess(address: u64, bytes: usize, access: *const Access, count: usize) -> Status {
+    let process = enter!();
+    // SAFETY: the interface asks for `count` descriptions.
+    let access = unsafe { access.as_ref() };
+    let is_ours = access.is_some_and(|access| access.location_kind == 1 && access.location == 0 && access.flags == 3);
+    if !is_ours || count != 1 || sync::lock(&process.mapped).remove(&address) != Some(bytes) {
+        return INVALID_VALUE;
+    }
+    of(process.gpu.back_addresses(DevicePointer(address), bytes))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuMemUnmap(address: u64, bytes: usize) -> Status {
+    let process = enter!();
+    if sync::lock(&process.mapped).remove(&address) == Some(bytes) {
+        return SUCCESS;
+    }
+    of(process.gpu.free(DevicePointer(address)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemHostAlloc(address: *mut *mut c_void, bytes: usize, flags: c_uint) -> Status {
+    let process = enter!();
+    let layout = std::alloc::Layout::from_size_align(bytes.max(1), PAGE);
+    let (Ok(layout), 0..8) = (layout, flags) else { return INVALID_VALUE };
+    // SAFETY: the layout has a size.
+    let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+    if memory.is_null() {
+        return 2;
+    }
+    sync::lock(&process.pinned).insert(memory.addr(), layout.size());
+    // SAFETY: the interface asks for a place for a pointer.
+    unsafe { put(address, memory.cast()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemFreeHost(address: *mut c_void) -> Status {
+    let Some(bytes) = sync::lock(&enter!().pinned).remove(&address.addr()) else { return INVALID_VALUE };
+    let Ok(layout) = std::alloc::Layout::from_size_align(bytes, PAGE) else { return INVALID_VALUE };
+    // SAFETY: the memory was allocated above with this layout, and is removed from the table once.
+    unsafe { std::alloc::dealloc(address.cast(), layout) };
+    SUCCESS
+}

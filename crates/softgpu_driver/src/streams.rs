@@ -1,0 +1,167 @@
+//! Streams, events and graphs.
+
+use std::ffi::c_uint;
+
+use gpu::{DriverError, EventHandle, Gpu, GraphHandle, StreamHandle};
+
+use crate::memory::enter;
+use crate::process::{Process, entered};
+use crate::status::{INVALID_VALUE, NOT_READY, SUCCESS, Status, code, of, put_result};
+
+/// A stream that waits for no other one.
+const NON_BLOCKING: c_uint = 1;
+/// A stream's event or capture that is in the wrong state.
+const ILLEGAL_STATE: Status = 401;
+
+/// The result of a question about work.
+fn ended(process: &Process, answer: Result<bool, DriverError>) -> Status {
+    match answer {
+        Ok(true) => of(process.end_copies()),
+        Ok(false) => NOT_READY,
+        Err(error) => code(&error),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreate(stream: *mut u64, flags: c_uint) -> Status {
+    let process = enter!();
+    if flags != NON_BLOCKING {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the interface asks for a place for a handle.
+    unsafe { put_result(stream, process.gpu.create_stream().map(|stream| stream.0)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamDestroy_v2(stream: u64) -> Status {
+    let process = enter!();
+    let stream = StreamHandle(stream);
+    // The driver lets the work of a destroyed stream end.
+    let ended = process.gpu.synchronize(stream).and_then(|()| process.end_copies());
+    of(ended.and(process.gpu.destroy_stream(stream)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamSynchronize(stream: u64) -> Status {
+    let process = enter!();
+    of(process.gpu.synchronize(StreamHandle(stream)).and_then(|()| process.end_copies()))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamQuery(stream: u64) -> Status {
+    let process = enter!();
+    ended(process, process.gpu.has_ended(StreamHandle(stream)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamWaitEvent(stream: u64, event: u64, flags: c_uint) -> Status {
+    let process = enter!();
+    if flags != 0 { INVALID_VALUE } else { of(process.gpu.wait(StreamHandle(stream), EventHandle(event))) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventCreate(event: *mut u64, flags: c_uint) -> Status {
+    let process = enter!();
+    if flags > 3 {
+        return INVALID_VALUE;
+    }
+    // SAFETY: the interface asks for a place for a handle.
+    unsafe { put_result(event, process.gpu.create_event().map(|event| event.0)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventDestroy_v2(event: u64) -> Status {
+    of(enter!().gpu.destroy_event(EventHandle(event)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventRecord(event: u64, stream: u64) -> Status {
+    of(enter!().gpu.record(EventHandle(event), StreamHandle(stream)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuEventQuery(event: u64) -> Status {
+    let process = enter!();
+    ended(process, process.gpu.is_reached(EventHandle(event)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime_v2(ms: *mut f32, from: u64, to: u64) -> Status {
+    let elapsed = enter!().gpu.elapsed_ms(EventHandle(from), EventHandle(to));
+    // SAFETY: the interface asks for a place for a time.
+    unsafe { put_result(ms, elapsed) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuStreamBeginCapture_v2(stream: u64, mode: c_uint) -> Status {
+    let process = enter!();
+    if mode > 2 {
+        return INVALID_VALUE;
+    }
+    let begun = process.gpu.begin_capture(StreamHandle(stream));
+    if begun.is_ok() {
+        sync::lock(&process.captured).push(StreamHandle(stream));
+    }
+    of(begun)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> Status {
+    let process = enter!();
+    let stream = StreamHandle(stream);
+    let was_captured = {
+        let mut captured = sync::lock(&process.captured);
+        let place = captured.iter().position(|other| *other == stream);
+        place.map(|place| captured.remove(place)).is_some()
+    };
+    if !was_captured {
+        return ILLEGAL_STATE;
+    }
+    let ended = process.gpu.end_capture(stream).map(|graph| {
+        sync::lock(&process.graphs).insert(graph, 1);
+        graph.0
+    });
+    // SAFETY: the interface asks for a place for a handle.
+    unsafe { put_result(graph, ended) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGraphInstantiateWithFlags(executable: *mut u64, graph: u64, flags: u64) -> Status {
+    let process = enter!();
+    let mut graphs = sync::lock(&process.graphs);
+    let Some(users) = graphs.get_mut(&GraphHandle(graph)) else { return INVALID_VALUE };
+    if flags != 0 {
+        return INVALID_VALUE;
+    }
+    *users += 1;
+    // SAFETY: the interface asks for a place for a handle.
+    unsafe { put_result(executable, Ok(graph)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuGraphLaunch(executable: u64, stream: u64) -> Status {
+    of(enter!().gpu.launch_graph(StreamHandle(stream), GraphHandle(executable)))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuGraphDestroy(graph: u64) -> Status {
+    drop_graph(graph)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cuGraphExecDestroy(executable: u64) -> Status {
+    drop_graph(executable)
+}
+
+/// One user less; the last one destroys the graph.
+fn drop_graph(graph: u64) -> Status {
+    let process = enter!();
+    let mut graphs = sync::lock(&process.graphs);
+    let Some(users) = graphs.get_mut(&GraphHandle(graph)) else { return INVALID_VALUE };
+    *users -= 1;
+    if *users > 0 {
+        return SUCCESS;
+    }
+    graphs.remove(&GraphHandle(graph));
+    of(process.gpu.destroy_graph(GraphHandle(graph)))
+}
