@@ -47,7 +47,7 @@ const REMEDY: &str = "install or update the driver of the GPU; in a container, p
 const NEEDS: &str = "580 or later (CUDA 13.0, for PTX 9.0)";
 
 #[test]
-fn a_machine_without_a_driver_is_told_where_it_was_looked_for() {
+fn a_missing_driver_is_named_with_the_folders_that_were_searched() {
     let error = Library::open(&Search::only(["/no/such/folder".into()])).err().expect("missing");
     let expected = format!("NVIDIA's driver is missing: libcuda.so.1 is not in /no/such/folder; {REMEDY}");
     assert_eq!(error.to_string(), expected);
