@@ -90,7 +90,7 @@ fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
     let oracle = folder.0.join("oracle").display().to_string();
     prints(&["train", "--resume", &oracle, "--set", "train.steps=4", "--quiet"]);
     assert!(folder.weights("half") == folder.weights("oracle"), "resumed");
-    let evaluated = |name: &str| prints(&["eval", &folder.0.join(name).display().to_string()]);
+    let evaluated = |name: &str| prints(&["eval", "--from", &folder.0.join(name).display().to_string()]);
     let losses = ["cpu", "soft"].map(|name| {
         let said = evaluated(name);
         said.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).map(String::from).collect::<Vec<_>>()
