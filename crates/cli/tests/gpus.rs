@@ -70,7 +70,9 @@ fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
     let folder = Folder::new("moves");
     prints(&["train", &folder.run("cpu", ""), "--quiet"]);
     let soft = "device = \"soft-gpu\"\ngpus = 2\n";
-    let said = prints(&["train", &folder.run("soft", soft)]);
+    let output = pleach(&["train", &folder.run("soft", soft)]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
     assert!(folder.weights("soft") == folder.weights("cpu"), "one process");
     let line = "device  GPU 0 (soft GPU (sm_90a)): 2 ranks with ";
     assert!(said.contains(line) && said.contains("device  GPU 1"), "{said}");
@@ -88,7 +90,7 @@ fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
     let oracle = folder.0.join("oracle").display().to_string();
     prints(&["train", "--resume", &oracle, "--set", "train.steps=4", "--quiet"]);
     assert!(folder.weights("half") == folder.weights("oracle"), "resumed");
-    let evaluated = |name: &str| prints(&["eval", &folder.0.join(name).display().to_string()]);
+    let evaluated = |name: &str| prints(&["eval", "--from", &folder.0.join(name).display().to_string()]);
     let losses = ["cpu", "soft"].map(|name| {
         let said = evaluated(name);
         said.split_whitespace().filter(|word| word.parse::<f64>().is_ok()).map(String::from).collect::<Vec<_>>()

@@ -21,7 +21,7 @@ const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 /// Memory of a GPU that a process takes for its context and for loaded libraries, where it has not opened the GPU yet: an estimate.
 pub const CONTEXT_BYTES: u64 = 600 << 20;
 
-/// Memory of a GPU that a rank takes in addition to its arena: its kernels, their scratch, and what allocations are rounded up to.
+/// Memory of a GPU that a rank takes in addition to its arena: its kernels, and what allocations are rounded up to. An estimate.
 pub const RANK_MARGIN_BYTES: u64 = 64 << 20;
 
 /// Why ranks cannot have GPUs. Nothing has been started.
