@@ -46,7 +46,22 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("testkit", &["philox", "sync", "mesh", "config", "device", "comm", "program", "checkpoint", "train", "prove"]),
     (
         "surveys",
-        &["philox", "sync", "mesh", "config", "device", "comm", "cpu", "checkpoint", "train", "prove", "testkit"],
+        &[
+            "philox",
+            "sync",
+            "mesh",
+            "launcher",
+            "rendezvous",
+            "config",
+            "device",
+            "comm",
+            "program",
+            "cpu",
+            "checkpoint",
+            "train",
+            "prove",
+            "testkit",
+        ],
     ),
     ("plan", &["sync", "mesh", "config", "cluster", "device", "comm", "program", "cpu", "record", "sim", "train"]),
     (
