@@ -3,17 +3,14 @@
 //! CI runs 256 ranks in 8 processes. The command for 1,024 in 16 processes, as threads and in 64 processes is
 //!
 //! ```sh
-//! PLEACH_RANKS=1024 cargo test --release -p cli --test many_ranks -- --nocapture
+//! PLEACH_RANKS=1024 cargo test --release -p cli --test processes many_ranks -- --nocapture
 //! ```
-#![cfg(target_os = "linux")]
-
-mod harness;
 
 use std::process::Output;
 use std::time::Instant;
 
-use harness::several::{Folder, succeeds};
-use harness::{pleach, stderr};
+use crate::harness::several::{Folder, succeeds};
+use crate::harness::{pleach, stderr};
 
 /// The variable with the number of ranks.
 const RANKS: &str = "PLEACH_RANKS";
