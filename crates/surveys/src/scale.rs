@@ -1,5 +1,5 @@
-//! The parts of a run of thousands of ranks that need no arena: its programs, the meeting of its processes, and the records of its
-//! checkpoint, with their seconds and bytes. The model is Llama 3.1 405B.
+//! The parts of a run of thousands of ranks that need no arena: its programs, the meeting of its processes, and the
+//! records of its checkpoint, with their seconds and bytes. The model is Llama 3.1 405B.
 
 mod large_run;
 mod meeting;

@@ -2,8 +2,8 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit to the largest value that this user may set. A process has a connection to each other process, and many systems
-/// allow 1,024 files unless a program asks for more.
+/// Raises the limit to the largest value that this user may set. A process has a connection to each other process, and
+/// many systems allow 1,024 files unless a program asks for more.
 pub fn allow_all_open_files() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     // Without it, a connection too many fails with a message of its own.

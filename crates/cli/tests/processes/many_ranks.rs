@@ -15,7 +15,8 @@ use crate::harness::{pleach, stderr};
 /// The variable with the number of ranks.
 const RANKS: &str = "PLEACH_RANKS";
 
-/// tp 4, pp 4, and one sequence for each replica: a step computes next to nothing, so that ranks and messages are all of it.
+/// tp 4, pp 4, and one sequence for each replica: a step computes next to nothing, so that ranks and messages are all
+/// of it.
 const KEYS: &[&str] = &[
     "model.num_layers=4",
     "model.hidden=32",

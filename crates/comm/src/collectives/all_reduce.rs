@@ -51,8 +51,8 @@ where
     gather_slices(call, OPERATION, data)
 }
 
-/// Everybody sends all it has and combines all it gets: one wait in all; in a large group the first member combines. `fold` takes the whole buffer, the position, the
-/// number of other members, the offset in bytes and the chunks.
+/// Everybody sends all it has and combines all it gets: one wait in all; in a large group the first member combines.
+/// `fold` takes the whole buffer, the position, the number of other members, the offset in bytes and the chunks.
 fn all_reduce_small<E: Pod>(
     call: &Call,
     data: &mut [E],

@@ -1,8 +1,8 @@
 //! Short all-reduces and barriers of large groups, by way of the first member.
 //!
-//! If each of n members sends to each other one, a call takes n (n - 1) messages: a million for the norm of 1,024 ranks. Here
-//! all send to the first member, which combines in rank order and sends the result to all: 2 (n - 1) messages, two waits
-//! instead of one, and the same bits.
+//! If each of n members sends to each other one, a call takes n (n - 1) messages: a million for the norm of 1,024
+//! ranks. Here all send to the first member, which combines in rank order and sends the result to all: 2 (n - 1)
+//! messages, two waits instead of one, and the same bits.
 
 use super::Call;
 use crate::error::CommError;
@@ -18,8 +18,8 @@ pub(super) const fn goes_over_first(members: usize) -> bool {
     members > DIRECT_MEMBERS
 }
 
-/// Replaces `data` by the combination of all members' `data`. `fold` is that of the first member: it takes the whole buffer, the
-/// position, the number of other members, the offset in bytes and the chunks.
+/// Replaces `data` by the combination of all members' `data`. `fold` is that of the first member: it takes the whole
+/// buffer, the position, the number of other members, the offset in bytes and the chunks.
 pub(super) fn reduce_over_first<E: Pod>(
     call: &Call,
     operation: Operation,
@@ -43,7 +43,8 @@ pub(super) fn reduce_over_first<E: Pod>(
         })
     };
     match receive() {
-        // Only the first member sees which one is late. It may have come here up to a deadline later, and reports by its own.
+        // Only the first member sees which one is late. It may have come here up to a deadline later, and reports by
+        // its own.
         Err(CommError::Deadline { .. }) => receive(),
         received => received,
     }

@@ -1,5 +1,5 @@
-//! The meeting of as many processes as the run has ranks: process 0 is the real one, and the others are connections of a few
-//! processes. They introduce themselves, receive the directory, show its hash, and exchange addresses.
+//! The meeting of as many processes as the run has ranks: process 0 is the real one, and the others are connections of
+//! a few processes. They introduce themselves, receive the directory, show its hash, and exchange addresses.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;

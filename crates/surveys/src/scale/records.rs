@@ -1,5 +1,5 @@
-//! The checkpoint of all ranks without its data: records of pieces with sizes and hashes as each process sends them to process 0,
-//! merged into a manifest and committed; files are sparse.
+//! The checkpoint of all ranks without its data: records of pieces with sizes and hashes as each process sends them to
+//! process 0, merged into a manifest and committed; files are sparse.
 
 use std::fs::{self, File};
 use std::path::Path;
