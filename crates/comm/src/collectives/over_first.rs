@@ -13,7 +13,7 @@ use bytemuck::Pod;
 /// Members up to which each sends to each other one. A wait costs as much as about this many messages.
 pub const DIRECT_MEMBERS: usize = 32;
 
-/// Whether short messages of so many members go to the first one.
+/// Whether short messages of a group with this number of members go to the first one.
 pub(super) const fn goes_over_first(members: usize) -> bool {
     members > DIRECT_MEMBERS
 }

@@ -50,7 +50,7 @@ fn all_reduce_sums_in_rank_order(wire: Wire) {
     }
 }
 
-/// Short messages of more than 32 members go by way of the first one.
+/// Short messages of more than 32 members go to the first one, which answers.
 fn a_large_group_sums_in_rank_order(wire: Wire) {
     for ranks in [DIRECT_MEMBERS, DIRECT_MEMBERS + 1, 70] {
         let lens = [0, 1, 7, 1025, 4096, 4097];

@@ -55,7 +55,7 @@ pub enum Sharded {
 pub struct LargeRun {
     /// Its ranks: replicas of [`RANKS_OF_A_REPLICA`].
     pub ranks: usize,
-    /// What replicas shard.
+    /// The state that replicas shard.
     pub sharded: Sharded,
 }
 

@@ -122,7 +122,7 @@ impl Guests {
     }
 }
 
-/// The next message that is no heartbeat, with its header.
+/// The next message except heartbeats, with its header.
 fn next_message(stream: &mut TcpStream) -> io::Result<Vec<u8>> {
     loop {
         let mut message = vec![0; HEADER_BYTES];

@@ -142,7 +142,7 @@ fn one(part: Part, ranks: usize) -> Result<(), String> {
 fn in_folder<T>(work: impl FnOnce(&std::path::Path) -> Result<T, String>) -> Result<T, String> {
     let folder = std::env::temp_dir().join(format!("pleach-scale-{}", std::process::id()));
     let done = work(&folder);
-    // What cannot be removed is in the folder for such files.
+    // A file that cannot be removed is in the folder for temporary files.
     let _ = std::fs::remove_dir_all(&folder);
     done
 }
