@@ -58,8 +58,7 @@ impl Runs {
         let started = Instant::now();
         let output: Output = if processes == 1 { pleach(command) } else { pleach(&launched) };
         succeeds(&output);
-        let memory =
-            stderr(&output).lines().filter(|line| line.starts_with("memory")).next_back().unwrap_or("").to_string();
+        let memory = stderr(&output).lines().rfind(|line| line.starts_with("memory")).unwrap_or("").to_string();
         let seconds = started.elapsed().as_secs_f64();
         eprintln!("{} {name}, {} ranks in {number} processes: {seconds:.1} s, {memory}", command[0], self.ranks);
     }
