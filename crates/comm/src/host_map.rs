@@ -1,5 +1,7 @@
 //! The hosts of ranks: of those of a world, and of the members of one group.
 
+use std::collections::BTreeMap;
+
 use mesh::Group;
 
 /// The host of each rank of a world.
@@ -16,9 +18,10 @@ impl HostMap {
     }
 
     /// Ranks with equal names are on one host; `names` are by rank.
-    pub fn by_name<N: PartialEq>(names: &[N]) -> HostMap {
-        let host_of = |name: &N| names.iter().position(|other| other == name).unwrap_or(0);
-        HostMap { host_of: names.iter().map(host_of).collect() }
+    pub fn by_name<N: Ord>(names: &[N]) -> HostMap {
+        let mut first_of = BTreeMap::new();
+        let host_of = |(rank, name)| *first_of.entry(name).or_insert(rank);
+        HostMap { host_of: names.iter().enumerate().map(host_of).collect() }
     }
 
     /// The number of the host of each of the first `world_size` ranks: equal for ranks of one host.
@@ -54,14 +57,13 @@ struct Place {
 impl GroupHosts {
     /// Members on the hosts of these numbers, by position.
     fn new(host_of: impl Iterator<Item = usize>) -> GroupHosts {
-        let (mut numbers, mut on_host, mut places): (Vec<usize>, Vec<Vec<usize>>, Vec<Place>) =
-            (vec![], vec![], vec![]);
+        let (mut index_of, mut on_host, mut places): (BTreeMap<usize, usize>, Vec<Vec<usize>>, Vec<Place>) =
+            (BTreeMap::new(), vec![], vec![]);
         for (position, number) in host_of.enumerate() {
-            let host = numbers.iter().position(|other| *other == number).unwrap_or_else(|| {
-                numbers.push(number);
+            let host = *index_of.entry(number).or_insert(on_host.len());
+            if host == on_host.len() {
                 on_host.push(vec![]);
-                numbers.len() - 1
-            });
+            }
             places.push(Place { host, place: on_host[host].len() });
             on_host[host].push(position);
         }

@@ -25,6 +25,9 @@ use crate::token::Token;
 const SETTLE: Duration = Duration::from_secs(2);
 /// Time for the last bytes of a refusal.
 const FAREWELL: Duration = Duration::from_secs(1);
+/// Connections that the system holds until they are accepted; it has a limit of its own, often 4,096.
+#[cfg(unix)]
+const BACKLOG: i32 = 16_384;
 /// Longest time without a look at lifetimes and deadlines.
 const TICK: Duration = Duration::from_millis(100);
 
@@ -53,7 +56,7 @@ impl Listening {
         let candidates = candidates.map_err(|error| refused(format!("the host is unknown: {error}")))?;
         let mut reason = "the host has no address".to_string();
         for candidate in candidates {
-            match TcpListener::bind(candidate).and_then(|listener| Ok((listener.local_addr()?, listener))) {
+            match listen(candidate).and_then(|listener| Ok((listener.local_addr()?, listener))) {
                 Ok((local, listener)) => return Ok(Listening { listener, address: address.clone(), local }),
                 Err(error) => reason = error.to_string(),
             }
@@ -118,6 +121,15 @@ impl Listening {
             }
         }
     }
+}
+
+/// A listener with a queue for the processes of a large run, which connect at the same time: where it is full, the system drops
+/// an attempt to connect, and the next one follows seconds later.
+fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let listener = TcpListener::bind(address)?;
+    #[cfg(unix)]
+    rustix::net::listen(&listener, BACKLOG)?;
+    Ok(listener)
 }
 
 /// Notes an arrival, and keeps its connection for the answer.

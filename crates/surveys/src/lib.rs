@@ -13,4 +13,5 @@ pub mod page;
 pub mod reliability;
 pub mod results;
 pub mod sample;
+pub mod scale;
 pub mod survey;

@@ -19,6 +19,8 @@ use crate::memory::machine::memory_limit;
 use crate::processes::engine_connection;
 use crate::processes::meeting::Meeting;
 use crate::processes::mpi_world;
+#[cfg(unix)]
+use crate::processes::open_files::allow_all_open_files;
 use crate::processes::place::{Launched, Place};
 use crate::run::engine::engine;
 use crate::run::interrupt::Interrupt;
@@ -84,6 +86,8 @@ impl Company {
             Launched::InFirst => return Ok(None),
             Launched::Several(launch) => launch,
         };
+        #[cfg(unix)]
+        allow_all_open_files();
         let place = Place::of_launch(launch);
         let shared = meeting.runs.iter().filter(|config| config.run.engine != EngineChoice::Threads);
         let layouts = shared.map(|config| config.parallelism.mesh().map(|mesh| (mesh, config.run.placement)));
@@ -256,14 +260,10 @@ impl Several {
     }
 
     fn memory(&self, config: &RunConfig, setup: &Setup) -> Result<Vec<HostMemory>, Failure> {
-        let order = config.run.placement;
-        let all = self.control.directory().processes.iter().map(|entry| {
-            Ok(HostProcess {
-                host: entry.host.clone(),
-                ranks: self.place.ranks_of_process(entry.process, &setup.mesh, order)?,
-            })
-        });
-        HostMemory::of_hosts(setup, &all.collect::<Result<Vec<_>, Failure>>()?)
+        let ranks = self.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
+        let all = self.control.directory().processes.iter().zip(ranks);
+        let all: Vec<HostProcess> = all.map(|(entry, ranks)| HostProcess { host: entry.host.clone(), ranks }).collect();
+        HostMemory::of_hosts(setup, &all)
     }
 
     /// The next value of a count that all processes share, if they call it equally often.

@@ -64,11 +64,12 @@ fn process_map(
     setup: &Setup,
     addresses: &[Vec<String>],
 ) -> Result<ProcessMap, Failure> {
-    let entries = several.control.directory().processes.iter().zip(addresses).map(|(entry, addresses)| {
+    let ranks = several.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
+    let entries = several.control.directory().processes.iter().zip(addresses).zip(ranks);
+    let entries = entries.map(|((entry, addresses), ranks)| {
         let found = ListeningAddresses::from_texts(addresses).ok_or_else(|| {
             Failure::Work(format!("{} must give addresses of its ranks; got {addresses:?}", entry.named()))
         })?;
-        let ranks = several.place.ranks_of_process(entry.process, &setup.mesh, config.run.placement)?;
         Ok(Process { ranks, host: entry.host.clone(), tcp: found.tcp, local: found.local })
     });
     let processes = entries.collect::<Result<Vec<_>, Failure>>()?;

@@ -1,6 +1,6 @@
 //! The addresses at which the ranks of a process are reached, and their form in the directory of a run.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 
 use comm::processes::{Listeners, LocalAddress};
 use config::TransportChoice;
@@ -44,7 +44,8 @@ impl ListeningAddresses {
             (listeners.local, addresses.local) = (Some(listener), Some(address));
         }
         if is_tcp {
-            let listener = TcpListener::bind((own_address(rendezvous, process).map_err(failed)?, 0)).map_err(failed)?;
+            let listener =
+                Listeners::open_tcp((own_address(rendezvous, process).map_err(failed)?, 0).into()).map_err(failed)?;
             addresses.tcp = Some(listener.local_addr().map_err(failed)?);
             listeners.tcp = Some(listener);
         }

@@ -7,6 +7,8 @@ pub mod engine_connection;
 pub mod listening_addresses;
 pub mod meeting;
 pub mod mpi_world;
+#[cfg(unix)]
+pub mod open_files;
 pub mod place;
 pub mod shared_text;
 pub mod text_transfer;

@@ -41,14 +41,20 @@ impl Place {
     /// # Errors
     /// A number of processes that does not divide the ranks.
     pub fn ranks_of(&self, mesh: &Mesh, order: PlacementOrder) -> Result<Vec<Rank>, Failure> {
-        self.ranks_of_process(self.process, mesh, order)
+        let all = self.placement(mesh, order)?;
+        Ok(ascending(&all, self.process))
     }
 
-    /// As [`Place::ranks_of`], in `process`.
+    /// As [`Place::ranks_of`], of all processes by number.
     ///
     /// # Errors
     /// As [`Place::ranks_of`].
-    pub fn ranks_of_process(&self, process: usize, mesh: &Mesh, order: PlacementOrder) -> Result<Vec<Rank>, Failure> {
+    pub fn ranks_of_processes(&self, mesh: &Mesh, order: PlacementOrder) -> Result<Vec<Vec<Rank>>, Failure> {
+        let all = self.placement(mesh, order)?;
+        Ok((0..self.processes).map(|process| ascending(&all, process)).collect())
+    }
+
+    fn placement(&self, mesh: &Mesh, order: PlacementOrder) -> Result<RankPlacement, Failure> {
         let Place { processes, launcher, .. } = self;
         if mesh.world_size() == 1 {
             return Err(Failure::Input(format!(
@@ -57,12 +63,8 @@ impl Place {
             )));
         }
         let placement = RankPlacement::new(mesh, &self.hosts, order);
-        let placement = placement.map_err(|error| {
-            Failure::Input(format!("{launcher}: {error}; e.g. `{}`", launcher.command(error.fewer())))
-        })?;
-        let mut ranks = placement.ranks_of(process).to_vec();
-        ranks.sort_unstable();
-        Ok(ranks)
+        placement
+            .map_err(|error| Failure::Input(format!("{launcher}: {error}; e.g. `{}`", launcher.command(error.fewer()))))
     }
 
     /// The ranks of the first of `layouts` in this process, where each of them can be placed: meshes with the orders in which
@@ -87,6 +89,13 @@ impl Place {
             (_, []) => Ok(vec![]),
         }
     }
+}
+
+/// The ranks of `process`, ascending.
+fn ascending(placement: &RankPlacement, process: usize) -> Vec<Rank> {
+    let mut ranks = placement.ranks_of(process).to_vec();
+    ranks.sort_unstable();
+    ranks
 }
 
 /// The ranks of a command, as this process sees them.

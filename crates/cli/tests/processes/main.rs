@@ -15,6 +15,8 @@ mod commands;
 #[cfg(target_os = "linux")]
 mod endings;
 #[cfg(target_os = "linux")]
+mod many_ranks;
+#[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
 mod mpi;

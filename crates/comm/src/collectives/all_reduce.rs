@@ -1,6 +1,7 @@
 //! The sum over a group, on every member.
 
 use super::all_gather::gather_slices;
+use super::over_first::{goes_over_first, reduce_over_first};
 use super::reduce_scatter::reduce_slices;
 use super::reduction::{Reduction, fold_in_rank_order, fold_in_runs};
 use super::runs::{Runs, reduce_in_runs};
@@ -50,13 +51,16 @@ where
     gather_slices(call, OPERATION, data)
 }
 
-/// Everybody sends all it has and combines all it gets: one wait in all. `fold` takes the whole buffer, the position, the
-/// number of other members, the offset in bytes and the chunks.
+/// Everybody sends all it has and combines all it gets: one wait in all; in a large group the first member combines.
+/// `fold` takes the whole buffer, the position, the number of other members, the offset in bytes and the chunks.
 fn all_reduce_small<E: Pod>(
     call: &Call,
     data: &mut [E],
     fold: impl Fn(&mut [E], usize, usize, usize, &dyn Chunks),
 ) -> Result<(), CommError> {
+    if goes_over_first(call.group.size()) {
+        return reduce_over_first(call, OPERATION, data, fold);
+    }
     let bytes = bytemuck::cast_slice(data);
     let len_bytes = bytes.len();
     call.transport.post_copy(call.message(call.others, OPERATION, bytes))?;

@@ -1,6 +1,7 @@
 //! Waiting for everybody.
 
 use super::Call;
+use super::over_first::{goes_over_first, reduce_over_first};
 use crate::error::CommError;
 use crate::operation::Operation;
 
@@ -11,6 +12,9 @@ use crate::operation::Operation;
 pub fn barrier(call: &Call) -> Result<(), CommError> {
     if call.others.is_empty() {
         return Ok(());
+    }
+    if goes_over_first(call.group.size()) {
+        return reduce_over_first::<u8>(call, Operation::Barrier, &mut [], |_, _, _, _, _| {});
     }
     let message = call.message(call.others, Operation::Barrier, &[]);
     call.transport.post_copy(message)?;

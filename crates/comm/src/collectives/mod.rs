@@ -6,6 +6,9 @@
 //! blocks or staged pieces. Over n members a large all-reduce moves `2 (n - 1) / n` of its bytes
 //! out of each rank, which is the least possible.
 //!
+//! In a large group the first member combines short all-reduces and barriers ([`DIRECT_MEMBERS`]), so that messages do not
+//! grow with the square of the members.
+//!
 //! Between hosts fewer bytes are to move. A slice that every member gets goes to each host once and
 //! is passed on inside it: large gathers, the gathering half of an all-reduce and broadcasts. A sum may
 //! be taken in runs of neighbours ([`SumTree`](device::SumTree)), of which only one partial sum
@@ -18,6 +21,7 @@ mod all_gather;
 mod all_reduce;
 mod barrier;
 mod broadcast;
+mod over_first;
 mod over_hosts;
 mod reduce_scatter;
 mod reduction;
@@ -29,6 +33,7 @@ pub use all_gather::all_gather;
 pub use all_reduce::{all_reduce, all_reduce_in_runs};
 pub use barrier::barrier;
 pub use broadcast::broadcast;
+pub use over_first::DIRECT_MEMBERS;
 pub use reduce_scatter::{reduce_scatter, reduce_scatter_in_runs};
 pub use reduction::{Max, Reduction, Sum, WrappingSum};
 pub use traffic::{CollectiveShape, HostTraffic, Traffic, traffic};

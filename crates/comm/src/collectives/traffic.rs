@@ -1,6 +1,7 @@
 //! Bytes of a collective by sender, inside its host and between hosts, as a formula. `docs/clusters.md` has it as a table for equal hosts.
 
 use super::COPY_LIMIT_BYTES;
+use super::over_first::goes_over_first;
 use super::runs::Runs;
 use crate::host_map::GroupHosts;
 use crate::operation::Operation;
@@ -82,14 +83,13 @@ pub struct CollectiveShape<'a> {
 /// A broadcast has its root at position 0. A point-to-point message is counted at its sender, as one between hosts where
 /// the group has several. A [`Counting`](crate::Counting) transport counts the same.
 pub fn traffic(shape: &CollectiveShape, position: usize) -> HostTraffic {
-    let members = shape.hosts.members();
     let whole = shape.len * shape.width_bytes;
     match shape.operation {
         Operation::PointToPoint => match shape.hosts.hosts() {
             0 | 1 => HostTraffic { inside: message(whole), ..HostTraffic::default() },
             _ => HostTraffic { between: message(whole), ..HostTraffic::default() },
         },
-        Operation::AllReduce if whole <= COPY_LIMIT_BYTES => shape.sent_to_all(position, |_| whole),
+        Operation::AllReduce if whole <= COPY_LIMIT_BYTES => shape.exchanged(position, whole),
         Operation::AllReduce => shape.reduced(position) + shape.gathered(position),
         Operation::ReduceScatter => shape.reduced(position),
         Operation::AllGather => shape.gathered(position),
@@ -100,7 +100,7 @@ pub fn traffic(shape: &CollectiveShape, position: usize) -> HostTraffic {
         }
         Operation::Broadcast if position == 0 => shape.sent_to_all(0, |_| whole),
         Operation::Broadcast => HostTraffic::default(),
-        Operation::Barrier => (0..members).filter(|&to| to != position).map(|to| shape.sent_to(position, to, 0)).sum(),
+        Operation::Barrier => shape.exchanged(position, 0),
     }
 }
 
@@ -109,15 +109,17 @@ fn message(bytes: usize) -> Traffic {
 }
 
 impl CollectiveShape<'_> {
-    /// Whether some messages wait for others of the same reduce-scatter, gather or broadcast: partial sums for those of a run, and
-    /// what a relay passes on.
+    /// Whether some messages wait for others of the same call: partial sums for those of a run, what a relay passes on, and the
+    /// result that the first member of a large group sends.
     pub fn waits_between(&self) -> bool {
         let slice = self.len.div_ceil(self.hosts.members().max(1)) * self.width_bytes;
         match self.operation {
             Operation::ReduceScatter => Runs::of(self.tree, self.hosts.members()).is_some(),
             Operation::AllGather => self.goes_over_hosts(slice),
             Operation::Broadcast => self.goes_over_hosts(self.len * self.width_bytes),
-            Operation::AllReduce | Operation::Barrier | Operation::PointToPoint => false,
+            Operation::AllReduce if self.len * self.width_bytes > COPY_LIMIT_BYTES => false,
+            Operation::AllReduce | Operation::Barrier => goes_over_first(self.hosts.members()),
+            Operation::PointToPoint => false,
         }
     }
 
@@ -142,6 +144,14 @@ impl CollectiveShape<'_> {
     fn sent_to_all(&self, position: usize, bytes: impl Fn(usize) -> usize) -> HostTraffic {
         let others = (0..self.hosts.members()).filter(|&to| to != position);
         others.map(|to| self.sent_to(position, to, bytes(to))).sum()
+    }
+
+    /// A short message to every other member, or to the first one, which answers all.
+    fn exchanged(&self, position: usize, bytes: usize) -> HostTraffic {
+        match position > 0 && goes_over_first(self.hosts.members()) {
+            true => self.sent_to(position, 0, bytes),
+            false => self.sent_to_all(position, |_| bytes),
+        }
     }
 
     /// A message to one member of each other host, if there is one to send.

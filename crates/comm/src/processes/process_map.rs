@@ -14,7 +14,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::Xxh3;
 
 /// Connections that the system holds for a listener before they are accepted.
-const BACKLOG: i32 = 1024;
+const BACKLOG: i32 = 16_384;
 /// The largest number of ranks and of lanes: both travel as 32 bits.
 const LIMIT: usize = u32::MAX as usize;
 
@@ -202,6 +202,16 @@ pub struct Listeners {
 }
 
 impl Listeners {
+    /// A listener at `address`, with a queue for all processes of a large run.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn open_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+        let listener = TcpListener::bind(address)?;
+        listen(&listener, BACKLOG)?;
+        Ok(listener)
+    }
+
     /// A listener at a name that the system chooses.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use crate::worlds::{Wire, bits, communicator, input, patient, run, run_within, serial};
 use comm::CommError;
+use comm::collectives::DIRECT_MEMBERS;
 use device::{Bf16, Element, F16};
 use mesh::even_split;
 use proptest::prelude::*;
@@ -9,6 +10,7 @@ use proptest::prelude::*;
 over_every_wire!(
     all_reduce_of_any_length_has_the_bits_of_the_serial_sum,
     all_reduce_sums_in_rank_order,
+    a_large_group_sums_in_rank_order,
     all_reduce_max_takes_the_largest_and_keeps_not_a_number,
     all_reduce_of_integers_wraps,
     reduce_scatter_of_integers_wraps_in_the_own_slice,
@@ -45,6 +47,24 @@ fn all_reduce_sums_in_rank_order(wire: Wire) {
                 assert!(got == bits(&oracle(ranks, len)), "{ranks} ranks, {len} elements");
             }
         }
+    }
+}
+
+/// Short messages of more than 32 members go to the first one, which answers.
+fn a_large_group_sums_in_rank_order(wire: Wire) {
+    for ranks in [DIRECT_MEMBERS, DIRECT_MEMBERS + 1, 70] {
+        let lens = [0, 1, 7, 1025, 4096, 4097];
+        let results = run(wire, ranks, |transport| {
+            let communicator = communicator(&transport);
+            lens.map(|len| {
+                let mut data = input(communicator.position(), len);
+                communicator.barrier().unwrap();
+                communicator.all_reduce_sum(&mut data).unwrap();
+                bits(&data)
+            })
+        });
+        let expected = lens.map(|len| bits(&oracle(ranks, len)));
+        assert!(results.iter().all(|got| *got == expected), "{ranks} ranks");
     }
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 over_every_wire!(
     a_deadline_names_the_rank_the_peer_and_the_operation,
+    a_deadline_in_a_large_group_names_the_rank_that_is_late,
     a_send_that_nobody_reads_ends_at_the_deadline_and_is_taken_back,
     a_large_all_reduce_without_a_peer_returns_its_buffer_after_the_deadline,
     an_abort_wakes_every_waiting_rank_with_its_cause,
@@ -66,6 +67,28 @@ fn a_deadline_names_the_rank_the_peer_and_the_operation(wire: Wire) {
         assert!(waited_ms >= 100);
         let text = error.to_string();
         assert!(text.contains("for rank 2 in all-reduce (channel tp.0, message 0)"), "{text}");
+    }
+}
+
+/// In a large group only the first member sees who is late, and the others, which wait for the first, must not name it.
+fn a_deadline_in_a_large_group_names_the_rank_that_is_late(wire: Wire) {
+    let late = Rank(35);
+    // Long enough that all threads have started.
+    let timeouts = Timeouts { wait: Duration::from_secs(2) };
+    let causes = run_within(wire, timeouts, 40, |transport| {
+        if transport.rank() == late {
+            stay(&transport);
+        } else {
+            // The others wait for longer than the first member does.
+            std::thread::sleep(if transport.rank() == Rank(0) { timeouts.wait / 2 } else { Duration::ZERO });
+            let error = communicator(&transport).all_reduce_sum(&mut [1.0]).unwrap_err();
+            transport.abort(AbortCause { rank: transport.rank(), description: error.to_string() });
+        }
+        transport.failure()
+    });
+    for cause in causes {
+        let AbortCause { rank, description } = cause.unwrap();
+        assert!(rank == Rank(0) && description.contains("for rank 35 in all-reduce"), "{rank}: {description}");
     }
 }
 
