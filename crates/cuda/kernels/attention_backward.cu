@@ -4,6 +4,69 @@
 
 #include "attention.cuh"
 
+namespace attention {
+
+template <>
+struct Vector<2> {
+    __device__ static void load(f32 (&values)[2], const f32* from) {
+        const float2 two = *reinterpret_cast<const float2*>(from);
+        values[0] = two.x;
+        values[1] = two.y;
+    }
+};
+
+// The log-sum-exp of a query, and `dout . out`.
+struct QueryGradient {
+    f32 log_sum_exp;
+    f32 delta;
+};
+
+template <typename Element>
+__device__ f32 dot(const Element* a, const Element* b, u32 head_dim) {
+    f32 sum = 0.0f;
+#pragma unroll 4
+    for (u32 channel = 0; channel < head_dim; channel++) {
+        sum = fmaf(widen(a[channel]), widen(b[channel]), sum);
+    }
+    return sum;
+}
+
+// Turns scores into probabilities after dropout, and gradients of these into `scale` times the gradients of the scores, of
+// four keys from `first_key` on and `COLUMNS` queries from `query` of the block on.
+template <u32 COLUMNS>
+__device__ void softmax_backward(f32 (&scores)[4][COLUMNS], f32 (&gradients)[4][COLUMNS], const Problem& problem,
+                                 const QueryBlock& block, const QueryGradient* queries, u32 head, f32 slope,
+                                 u32 first_key, u32 query) {
+    const DropoutMask& dropout = problem.dropout;
+#pragma unroll
+    for (u32 column = 0; column < COLUMNS; column++) {
+        const i32 first = __shfl_sync(ALL_LANES, block.first, query + column);
+        const i32 last = __shfl_sync(ALL_LANES, block.last, query + column);
+        const QueryGradient of_query = queries[query + column];
+        f32 factors[4] = {1.0f, 1.0f, 1.0f, 1.0f};
+        if (dropout.threshold != 0) {
+            const philox::Words words = random_words(dropout, head, block.token + query + column, first_key);
+#pragma unroll
+            for (u32 row = 0; row < 4; row++) {
+                factors[row] = dropout.factor(words.word[row]);
+            }
+        }
+#pragma unroll
+        for (u32 row = 0; row < 4; row++) {
+            const u32 key = first_key + row;
+            f32 score = scores[row][column];
+            score = problem.alibi_heads == 0 ? score : biased(score, key, last, slope);
+            f32 probability = math::exp(score - of_query.log_sum_exp);
+            probability = is_visible(key, first, last) ? probability : 0.0f;
+            const f32 gradient = gradients[row][column] * factors[row];
+            scores[row][column] = probability * factors[row];
+            gradients[row][column] = probability * (gradient - of_query.delta) * problem.scale;
+        }
+    }
+}
+
+}  // namespace attention
+
 using namespace attention;
 
 constexpr u32 CHANNEL_GROUPS = CHUNK / 4;

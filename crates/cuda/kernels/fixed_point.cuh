@@ -3,14 +3,10 @@
 #pragma once
 
 #include "math.cuh"
+#include "sum_words.cuh"
 
 namespace fixed_point {
 
-// Words of a sum: six limbs, how many numbers were not finite or too large, and a count that the caller keeps.
-constexpr u32 WORDS = 8;
-constexpr u32 LIMBS = 6;
-constexpr u32 NOT_FINITE = 6;
-constexpr u32 COUNT = 7;
 constexpr i32 LIMB_BITS = 32;
 constexpr i32 FRACTION_BITS = 80;
 constexpr i32 LIMIT_BITS = 100;
@@ -76,13 +72,6 @@ __device__ inline f64 to_f64(const i64* words) {
         return result;
     }
     return magnitude(words, -1, result) ? -result : 0.0;
-}
-
-// Adds to words that other threads add to, too.
-__device__ inline void add_atomically(i64* word, i64 value) {
-    if (value != 0) {
-        atomicAdd((u64*)word, (u64)value);
-    }
 }
 
 }  // namespace fixed_point

@@ -1,6 +1,7 @@
 // Sums of real numbers that were rounded once to whole ones, which associate, and the way back: as `cpu::rounded_sum`.
 
-#include "fixed_point.cuh"
+#include "math.cuh"
+#include "sum_words.cuh"
 #include "tensor.cuh"
 
 constexpr u32 THREADS = 256;

@@ -189,12 +189,11 @@ impl Company {
                 Ok((if several.is_first() { setup.mesh.ranks().collect() } else { vec![] }, 1))
             }
             (Company::Several(several), EngineChoice::Auto | EngineChoice::Processes) => {
-                let all = several.control.directory().processes.iter();
-                let here: Vec<_> = all.filter(|entry| entry.host == several.place.host).collect();
-                let ranks = here
-                    .iter()
-                    .map(|entry| several.place.ranks_of_process(entry.process, &setup.mesh, config.run.placement));
-                Ok((ranks.collect::<Result<Vec<_>, Failure>>()?.concat(), here.len()))
+                let ranks = several.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
+                let all = several.control.directory().processes.iter().zip(ranks);
+                let here: Vec<_> = all.filter(|(entry, _)| entry.host == several.place.host).collect();
+                let processes = here.len();
+                Ok((here.into_iter().flat_map(|(_, ranks)| ranks).collect(), processes))
             }
         }
     }

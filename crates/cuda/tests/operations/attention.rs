@@ -240,7 +240,8 @@ fn sums_that_are_minus_zero_have_the_bits_of_the_cpu() {
     assert_same(&SOURCES, |bench| minus_zero(bench, Attend::passes));
 }
 
-/// Kernels compute slopes with the exponential of `cpu::math` in f64, the host with that of its library: rounded to f32 they are equal.
+/// Kernels compute slopes with the exponential of `cpu::math` in f64, the host with that of its library: rounded to f32
+/// they are equal.
 #[test]
 fn slopes_of_kernels_are_those_of_the_host() {
     for num_heads in 1usize..=300 {

@@ -13,9 +13,10 @@ use device::{Arena, Device, Dtype, Op, Stream, Tensor};
 use gpu::Gpu;
 use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler, Target};
-use softgpu::{AccessRanges, Settings, SoftGpu};
+use softgpu::Settings;
 
 use crate::case::Case;
+use crate::declared::Declared;
 
 /// Bytes of both arenas.
 pub const ARENA_BYTES: usize = 4 << 20;
@@ -26,8 +27,8 @@ pub const TARGET: &str = "compute_80";
 /// Two devices. After the first difference nothing is compared any more.
 pub struct Bench {
     cpu: CpuDevice,
+    gpu: Arc<Declared>,
     cuda: CudaDevice,
-    gpu: Arc<SoftGpu>,
     first: RefCell<Option<String>>,
 }
 
@@ -70,10 +71,11 @@ impl Bench {
 
     /// Devices with these kernels, on a GPU with these settings.
     pub fn with_code(code: &[CompiledSource], settings: Settings) -> Bench {
-        let gpu = Arc::new(SoftGpu::new(0, settings));
-        let cuda = CudaDevice::open(Arc::clone(&gpu) as Arc<dyn Gpu>, code, ARENA_BYTES).expect("a device");
+        let gpu = Declared::new(settings);
+        let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
+        let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device");
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory")));
-        Bench { cpu, cuda, gpu, first: RefCell::new(None) }
+        Bench { cpu, gpu, cuda, first: RefCell::new(None) }
     }
 
     /// Runs `op` on both devices on the bytes of `case`, and keeps the first difference of all.
@@ -108,8 +110,7 @@ impl Bench {
 
     /// As [`Bench::difference`], for operations one after the other.
     pub fn difference_of(&self, case: &Case, ops: &[Op]) -> Option<String> {
-        let expected = run(&self.cpu, case, ops, |_| ());
-        let got = run(&self.cuda, case, ops, |op| self.expect_access(op));
+        let (expected, got) = (run(&self.cpu, case, ops, |_| {}), self.run(case, ops));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),
             (Err(expected), Err(got)) if expected == got => return None,
@@ -121,32 +122,26 @@ impl Bench {
         first_difference(ops, &expected, &got)
     }
 
-    /// Declares the tensors of an operation as all that its kernel may touch.
-    fn expect_access(&self, op: &Op) {
-        let place = |tensor: Tensor| (self.cuda.arena().offset(tensor.offset_bytes), tensor.span_bytes());
-        let operands = op.operands();
-        // Of a table few rows are read, so it is not counted among the operands.
-        let table = if let Op::EmbeddingLookup { table, .. } = op { Some(*table) } else { None };
-        let reads: Vec<_> = operands.reads().chain(table).map(place).collect();
-        let writes: Vec<_> = operands.writes().map(place).collect();
-        self.gpu.expect_access(self.cuda.stream(Stream::Compute), AccessRanges::new(&reads, &writes));
-    }
-
     /// What the GPU says of an operation that fails.
     pub fn failure(&self, case: &Case, op: &Op) -> String {
-        match run(&self.cuda, case, &[*op], |_| ()) {
+        match self.run(case, &[*op]) {
             Ok(_) => "ran".into(),
             Err(error) => error,
         }
     }
+
+    /// What the GPU leaves, whose kernels use the operations' tensors and nothing else.
+    fn run(&self, case: &Case, ops: &[Op]) -> Result<Vec<u8>, String> {
+        run(&self.cuda, case, ops, |op| self.gpu.expect(op, self.cuda.arena()))
+    }
 }
 
 /// All bytes after the operations, or what the device said.
-fn run(device: &dyn Device, case: &Case, ops: &[Op], before: impl Fn(&Op)) -> Result<Vec<u8>, String> {
+fn run(device: &dyn Device, case: &Case, ops: &[Op], announce: impl Fn(&Op)) -> Result<Vec<u8>, String> {
     let all = Tensor::new(0, 1, case.bytes().len() / 4, Dtype::I32);
     device.write(all, case.bytes()).map_err(|error| error.to_string())?;
     for op in ops {
-        before(op);
+        announce(op);
         device.submit(Stream::Compute, op).map_err(|error| error.to_string())?;
     }
     device.synchronize().map_err(|error| error.to_string())?;

@@ -77,6 +77,27 @@ fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
     assert_same(&["cross_entropy"], edges);
 }
 
+/// The first column of the vocabulary, and the last one that is no padding.
+pub fn outermost_labels(bench: &Bench) {
+    for (columns, valid, first) in [(8, 7, 0), (8, 8, 5)] {
+        let mut case = Case::new(columns as u64);
+        let mut ops = steps(&mut case, [5, 0], Vocabulary { columns, valid, first }, Some(0.5));
+        let end = (first + valid) as i32;
+        let of_ends = case.ints(&[first as i32, end - 1, end, first as i32 - 1, 0]);
+        for op in &mut ops {
+            if let Op::SumExp { labels, .. } | Op::CrossEntropy { labels, .. } = op {
+                *labels = of_ends;
+            }
+        }
+        bench.compare_all(&case, &ops);
+    }
+}
+
+#[test]
+fn labels_at_the_ends_of_the_vocabulary_have_the_bits_of_the_cpu() {
+    assert_same(&["cross_entropy"], outermost_labels);
+}
+
 /// What comes after a NaN starts anew, and of zeros the last one counts: the order decides.
 pub fn maxima(bench: &Bench) {
     for (index, columns) in [1, 2, 16, 17, 40, 256, 300, 1000, 5000].into_iter().enumerate() {

@@ -40,6 +40,17 @@ fn sums_of_squares_have_the_words_of_the_cpu() {
     assert_same(&["fixed_point"], squares);
 }
 
+/// From 2^100 on a sum is too large.
+pub fn limits(bench: &Bench) {
+    for value in [2f32.powi(50), 2f32.powi(50).next_down(), 2f32.powi(-40), 2f32.powi(-41)] {
+        let mut case = Case::new(0);
+        let x = case.vector(1, Values::Plain);
+        case.put(x, 0, 0, &value.to_le_bytes());
+        let sums = sum(&mut case);
+        bench.compare(&case, &Op::SquaredSum { x, first_element: 0, loss_scale: 1.0, sums });
+    }
+}
+
 pub fn any_squares(bench: &Bench) {
     for len in [1, 100, 50_000] {
         let mut case = Case::new(len as u64);
@@ -52,6 +63,7 @@ pub fn any_squares(bench: &Bench) {
 #[test]
 fn sums_of_any_squares_have_the_words_of_the_cpu() {
     assert_same(&["fixed_point"], any_squares);
+    assert_same(&["fixed_point"], limits);
 }
 
 pub fn losses(bench: &Bench) {

@@ -6,6 +6,7 @@ mod attention;
 mod bench;
 mod case;
 mod cross_entropy;
+mod declared;
 mod dropout;
 mod element_wise;
 mod embedding;

@@ -27,6 +27,23 @@ fn rounded_sums_and_their_refusals_have_the_bits_of_the_cpu() {
     assert_same(&["rounded_sum"], additions);
 }
 
+/// A number at the limit is refused.
+pub fn limits(bench: &Bench) {
+    let mut case = Case::new(0);
+    let x = case.vector(4, Values::Plain);
+    for (col, value) in [8.0f32, -8.0, 8f32.next_down(), (-8f32).next_up()].into_iter().enumerate() {
+        case.put(x, 0, col, &value.to_le_bytes());
+    }
+    let [into, refusals] = [4, SUM_WORDS].map(|len| case.place(1, len, 0, Dtype::I64));
+    let rounding = Rounding { unit: 0.5, limit: 8.0 };
+    bench.compare(&case, &Op::AddRounded { x, rounding, into, write: Write::Assign, refusals });
+}
+
+#[test]
+fn numbers_at_the_limit_are_refused_as_on_the_cpu() {
+    assert_same(&["rounded_sum"], limits);
+}
+
 /// Halves, and numbers beside them.
 pub fn ties(bench: &Bench) {
     let mut case = Case::new(0);
@@ -48,7 +65,7 @@ fn ties_go_to_the_even_number() {
 }
 
 pub fn singles(bench: &Bench) {
-    for (index, len) in [0, 1, 2, 3, 255, 256, 257, 4095, 4096, 4097, 8193, 20_001].into_iter().enumerate() {
+    for (index, len) in [0, 1, 2, 3, 255, 256, 257, 4095, 4096, 4097, 8193, 8200, 20_001].into_iter().enumerate() {
         let mut case = Case::new(index as u64);
         let sums = case.place(1, len, 0, Dtype::I64);
         for col in 0..len {
