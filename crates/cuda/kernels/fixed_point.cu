@@ -98,7 +98,7 @@ __device__ inline f32 single(f64 value) {
 }
 
 // `out[4]`: coefficient, norm, mean loss, and 1 if anything was not finite. `clip_norm` is infinite where nothing is clipped.
-extern "C" __global__ void
+extern "C" __global__ void __launch_bounds__(32)
 clip_coefficient(Matrix<const i64> norm_sums, Matrix<const i64> loss_sums, f64 nominal_tokens, f32 loss_scale, f32 clip_norm,
                  Matrix<f32> out) {
     const i64 valid = loss_sums.start[fixed_point::COUNT];

@@ -125,8 +125,10 @@ impl Bench {
     fn expect_access(&self, op: &Op) {
         let place = |tensor: Tensor| (self.cuda.arena().offset(tensor.offset_bytes), tensor.span_bytes());
         let operands = op.operands();
-        let [reads, writes]: [Vec<_>; 2] =
-            [operands.reads().map(place).collect(), operands.writes().map(place).collect()];
+        // Of a table few rows are read, so it is not counted among the operands.
+        let table = if let Op::EmbeddingLookup { table, .. } = op { Some(*table) } else { None };
+        let reads: Vec<_> = operands.reads().chain(table).map(place).collect();
+        let writes: Vec<_> = operands.writes().map(place).collect();
         self.gpu.expect_access(self.cuda.stream(Stream::Compute), AccessRanges::new(&reads, &writes));
     }
 
