@@ -1,4 +1,4 @@
-//! What a launch is checked for.
+//! Checks of a launch.
 
 use std::fmt;
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub enum Check {
     Off,
 }
 
-/// What a launch is checked for, beyond what hardware checks.
+/// Checks of a launch that hardware does not make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Checks {
     /// Races in shared memory, and reads of shared memory that nothing has written.

@@ -18,7 +18,7 @@ pub struct SoftDriver {
 }
 
 impl SoftDriver {
-    /// So many GPUs that are alike.
+    /// N GPUs that are alike.
     pub fn new(count: usize, settings: Settings) -> SoftDriver {
         SoftDriver { devices: vec![settings; count] }
     }

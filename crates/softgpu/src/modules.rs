@@ -23,7 +23,7 @@ pub struct LoadedModule {
 pub fn load(text: &str, global: &mut Global) -> Result<LoadedModule, PtxError> {
     let module = parse(text)?;
     let mut symbols = Symbols::default();
-    // Everything is decoded once before memory is allocated, so that an error leaves none behind.
+    // Everything is decoded once before memory is allocated, so that an error leaves none after.
     for variable in global_variables(&module) {
         symbols.insert(&variable.name, Place { space: variable.space, address: 0 });
     }

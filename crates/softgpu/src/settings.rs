@@ -16,13 +16,13 @@ pub struct Settings {
     pub multiprocessors: u32,
     /// The most shared memory of a block.
     pub max_shared_bytes: u32,
-    /// The numbers that decide which stream goes on.
+    /// The numbers that decide which stream continues.
     pub seed: u64,
     /// Instructions of warps that a launch may run before it counts as endless.
     pub max_warp_instructions: u64,
     /// Work that may wait before some is run.
     pub max_backlog: usize,
-    /// What launches are checked for.
+    /// The checks of launches.
     pub checks: Checks,
     /// The failures that are planned.
     pub faults: FaultPlan,
@@ -45,7 +45,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// What the driver tells about the GPU.
+    /// The facts that the driver reports.
     pub fn facts(&self, ordinal: usize) -> DeviceFacts {
         let architecture = if self.capability.major == 8 { "" } else { "a" };
         let mut uuid = *b"softgpu\0\0\0\0\0\0\0\0\0";

@@ -46,7 +46,7 @@ impl SoftGpu {
         DevicePointer(sync::lock(&self.state).global.reserve(bytes))
     }
 
-    /// Puts zeroed memory behind reserved addresses.
+    /// Backs reserved addresses with zeroed memory.
     ///
     /// # Errors
     /// [`DriverErrorKind::OutOfMemory`]; addresses that have memory.
@@ -462,7 +462,10 @@ impl Gpu for SoftGpu {
         };
         if u64::from(bytes) + function.kernel.shared_bytes as u64 > u64::from(most) {
             let fixed = function.kernel.shared_bytes;
-            return Err(invalid("allow_shared", format!("{bytes} bytes beside {fixed}; a block has at most {most}")));
+            return Err(invalid(
+                "allow_shared",
+                format!("{bytes} bytes with {fixed} static; a block has at most {most}"),
+            ));
         }
         function.allowed_shared = bytes;
         Ok(())

@@ -1,4 +1,4 @@
-//! All that a GPU holds, behind one lock.
+//! All that a GPU holds, after one lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

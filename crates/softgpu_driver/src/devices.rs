@@ -43,7 +43,7 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, bytes: c_int, device
     }
     let text = settings().facts(0).name;
     let kept = text.len().min(bytes as usize - 1);
-    // SAFETY: the interface asks for a place for so many bytes.
+    // SAFETY: the interface asks for a place for N bytes.
     unsafe {
         std::ptr::copy_nonoverlapping(text.as_ptr().cast(), name, kept);
         name.add(kept).write(0);

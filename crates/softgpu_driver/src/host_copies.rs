@@ -85,7 +85,7 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, byte
     if process.is_captured(stream) {
         return NOT_SUPPORTED;
     }
-    // SAFETY: the interface asks for so many bytes of the host.
+    // SAFETY: the interface asks for N bytes of the host.
     let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
     let pinned = process.gpu.allocate_pinned(bytes).and_then(|pinned| {
         process.gpu.write_pinned(pinned, 0, from)?;

@@ -80,12 +80,12 @@ impl Decoder {
             flushes: m.takes("ftz"),
             saturates: m.takes("sat"),
         };
-        let (to, from) = self.to_and_sources(statement, scalar)?;
+        let (to, from) = self.result_and_sources(statement, scalar)?;
         Ok(Arithmetic::Number(number, to, [from[0], from[1], from[2]]))
     }
 
     /// The rows of the first operand, which is written, and of all others; those that are missing repeat the first.
-    pub fn to_and_sources(&mut self, statement: &Statement, scalar: Scalar) -> Result<(Row, [Row; 4]), PtxError> {
+    pub fn result_and_sources(&mut self, statement: &Statement, scalar: Scalar) -> Result<(Row, [Row; 4]), PtxError> {
         let Some((to, sources)) = statement.operands.split_first() else {
             return Err(self.error(statement, "operands are missing"));
         };
@@ -121,7 +121,7 @@ impl Decoder {
             _ => return Err(m.unsupported()),
         };
         let format = integer_format(scalar).ok_or_else(|| m.unsupported())?;
-        let (to, from) = self.to_and_sources(statement, scalar)?;
+        let (to, from) = self.result_and_sources(statement, scalar)?;
         Ok(Arithmetic::Integer(op, format, to, from))
     }
 
@@ -158,7 +158,19 @@ pub fn number_format(scalar: Scalar) -> Option<NumberFormat> {
         Scalar::F16x2 => NumberFormat::F16x2,
         Scalar::Bf16 => NumberFormat::Bf16,
         Scalar::Bf16x2 => NumberFormat::Bf16x2,
-        _ => return None,
+        Scalar::Pred
+        | Scalar::B8
+        | Scalar::B16
+        | Scalar::B32
+        | Scalar::B64
+        | Scalar::U8
+        | Scalar::U16
+        | Scalar::U32
+        | Scalar::U64
+        | Scalar::S8
+        | Scalar::S16
+        | Scalar::S32
+        | Scalar::S64 => return None,
     })
 }
 
@@ -169,6 +181,15 @@ pub fn integer_format(scalar: Scalar) -> Option<IntegerFormat> {
         Scalar::S16 => IntegerFormat::S16,
         Scalar::U32 | Scalar::B32 | Scalar::S32 => IntegerFormat::Small,
         Scalar::U64 | Scalar::B64 | Scalar::S64 => IntegerFormat::Wide,
-        _ => return None,
+        Scalar::Pred
+        | Scalar::B8
+        | Scalar::U8
+        | Scalar::S8
+        | Scalar::F16
+        | Scalar::F16x2
+        | Scalar::Bf16
+        | Scalar::Bf16x2
+        | Scalar::F32
+        | Scalar::F64 => return None,
     })
 }

@@ -35,7 +35,7 @@ impl Decoder {
             _ => Integer::LogicalNot,
         };
         let format = integer_format(scalar).ok_or_else(|| m.unsupported())?;
-        let (to, from) = self.to_and_sources(statement, scalar)?;
+        let (to, from) = self.result_and_sources(statement, scalar)?;
         Ok(Arithmetic::Integer(op, format, to, from))
     }
 
@@ -87,7 +87,7 @@ impl Decoder {
         if format == IntegerFormat::Wide {
             return Err(m.unsupported());
         }
-        let (to, from) = self.to_and_sources(statement, scalar)?;
+        let (to, from) = self.result_and_sources(statement, scalar)?;
         Ok(Arithmetic::Integer(op, format, to, from))
     }
 
@@ -142,7 +142,7 @@ impl Decoder {
             }
             _ => return Err(m.unsupported()),
         };
-        let (to, from) = self.to_and_sources(statement, Scalar::B32)?;
+        let (to, from) = self.result_and_sources(statement, Scalar::B32)?;
         Ok(Arithmetic::Integer(op, IntegerFormat::Small, to, from))
     }
 }

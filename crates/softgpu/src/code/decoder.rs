@@ -64,7 +64,7 @@ pub fn decode(function: &Function, shared: &[Variable], symbols: &Symbols) -> Re
 /// A kernel that is being decoded.
 #[derive(Debug)]
 pub struct Decoder {
-    /// What is made.
+    /// The kernel.
     pub kernel: Kernel,
     /// Variables.
     pub symbols: Symbols,
@@ -137,7 +137,7 @@ impl Decoder {
         PtxError::new(statement.line, format!("{}: {text}", statement.text))
     }
 
-    /// The operands, which must be so many.
+    /// The operands, which must be N.
     ///
     /// # Errors
     /// Another number.
@@ -173,11 +173,15 @@ impl Decoder {
     /// # Errors
     /// No register of 32 or 64 bits.
     pub fn slot(&self, statement: &Statement, operand: &Operand) -> Result<Slot, PtxError> {
-        match operand {
-            Operand::Register(Register { width: Width::Small, index }) => Ok(Slot::Small(row(*index, statement.line)?)),
-            Operand::Register(Register { width: Width::Wide, index }) => Ok(Slot::Wide(row(*index, statement.line)?)),
-            Operand::Sink => Ok(Slot::Sink),
-            _ => Err(self.error(statement, "an operand must be a register")),
+        if *operand == Operand::Sink {
+            return Ok(Slot::Sink);
+        }
+        let refused = || self.error(statement, "an operand must be a register");
+        let Operand::Register(register) = operand else { return Err(refused()) };
+        match register.width {
+            Width::Small => Ok(Slot::Small(row(register.index, statement.line)?)),
+            Width::Wide => Ok(Slot::Wide(row(register.index, statement.line)?)),
+            Width::Predicate => Err(refused()),
         }
     }
 
@@ -210,10 +214,10 @@ impl Decoder {
     /// # Errors
     /// No predicate.
     pub fn to_predicate(&self, statement: &Statement, operand: &Operand) -> Result<Row, PtxError> {
-        match operand {
-            Operand::Register(Register { width: Width::Predicate, index }) => row(*index, statement.line),
-            _ => Err(self.error(statement, "an operand must be a predicate")),
-        }
+        let Operand::Register(Register { width: Width::Predicate, index }) = operand else {
+            return Err(self.error(statement, "an operand must be a predicate"));
+        };
+        row(*index, statement.line)
     }
 
     /// The predicate that an operand reads.
@@ -221,18 +225,16 @@ impl Decoder {
     /// # Errors
     /// No predicate.
     pub fn predicate(&self, statement: &Statement, operand: &Operand) -> Result<PredicateSource, PtxError> {
-        match operand {
-            Operand::Not(register) => {
-                Ok(PredicateSource { row: row(register.index, statement.line)?, is_negated: true })
-            }
-            _ => Ok(PredicateSource { row: self.to_predicate(statement, operand)?, is_negated: false }),
+        if let Operand::Not(register) = operand {
+            return Ok(PredicateSource { row: row(register.index, statement.line)?, is_negated: true });
         }
+        Ok(PredicateSource { row: self.to_predicate(statement, operand)?, is_negated: false })
     }
 
     /// The register of an operand that is read as `scalar`; constants get one of their own.
     ///
     /// # Errors
-    /// An operand that is no value of this type's width.
+    /// An operand that is not a value of this type's width.
     pub fn source(&mut self, statement: &Statement, operand: &Operand, scalar: Scalar) -> Result<Slot, PtxError> {
         let is_wide = scalar.width() == Width::Wide;
         match operand {

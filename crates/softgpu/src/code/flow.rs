@@ -14,7 +14,7 @@ pub struct Flow {
     ends: Vec<End>,
 }
 
-/// The end of a block: the instruction behind it.
+/// The end of a block: the instruction after it.
 #[derive(Debug)]
 struct End {
     at: usize,
@@ -30,12 +30,12 @@ enum Jump {
 }
 
 impl Flow {
-    /// No blocks yet, of a function with so many labels.
+    /// No blocks yet, of a function with N labels.
     pub fn new(labels: usize) -> Flow {
         Flow { labels: vec![None; labels], ends: vec![] }
     }
 
-    /// `label` stands in front of instruction `at`.
+    /// `label` is in front of instruction `at`.
     pub fn label(&mut self, label: Label, at: usize) {
         // Two jumps in a row have no instruction between them: each block has one that does nothing, in front of its jump.
         self.labels[label.0] = Some(at);
@@ -44,18 +44,18 @@ impl Flow {
     /// All blocks of `count` instructions.
     ///
     /// # Errors
-    /// A branch to a label that stands nowhere.
+    /// A branch to a label that is not placed.
     pub fn finish(self, count: usize, function: &Function) -> Result<Vec<Block>, PtxError> {
         let mut starts: Vec<usize> = self.labels.iter().flatten().copied().collect();
         starts.extend(self.ends.iter().map(|end| end.at));
         starts.extend([0, count]);
         starts.sort_unstable();
         starts.dedup();
-        // Behind the last instruction a function returns.
+        // After the last instruction a function returns.
         let block_at = |at: usize| starts.binary_search(&at).unwrap_or(starts.len() - 1);
         let target = |label: &Label| match self.labels[label.0] {
             Some(at) => Ok(block_at(at)),
-            None => Err(PtxError::new(function.line, format!("a label of {} stands nowhere", function.name))),
+            None => Err(PtxError::new(function.line, format!("a label of {} is not placed", function.name))),
         };
         let mut blocks = Vec::with_capacity(starts.len());
         for (index, first) in starts.iter().copied().enumerate() {
@@ -112,9 +112,11 @@ impl Decoder {
                     (Operand::Vector(labels), None) => labels,
                     _ => return Err(modifiers.unsupported()),
                 };
-                let labels = labels.iter().map(|label| match label {
-                    Operand::Label(label) => Ok(*label),
-                    _ => Err(self.error(statement, "a target must be a label of this function")),
+                let labels = labels.iter().map(|label| {
+                    let Operand::Label(label) = label else {
+                        return Err(self.error(statement, "a target must be a label of this function"));
+                    };
+                    Ok(*label)
                 });
                 let labels = labels.collect::<Result<Vec<_>, _>>()?;
                 Jump::Switch(self.small(statement, index, Scalar::U32)?, labels)

@@ -15,13 +15,13 @@ pub struct Kernel {
     pub blocks: Vec<Block>,
     /// Registers of loads and stores with several elements.
     pub slots: Vec<Slot>,
-    /// What the instructions were made of.
+    /// The lines of PTX of the instructions.
     pub sources: Vec<Source>,
     /// Predicate registers.
     pub predicates: usize,
-    /// Registers of 32 bits, and behind them constants.
+    /// Registers of 32 bits, followed by constants.
     pub small: usize,
-    /// Registers of 64 bits, and behind them constants.
+    /// Registers of 64 bits, followed by constants.
     pub wide: usize,
     /// Constants of 32 bits, from row `small` on.
     pub small_constants: Vec<Constant>,
@@ -66,17 +66,17 @@ pub struct Source {
 pub struct Block {
     /// The first instruction.
     pub first: usize,
-    /// Behind the last one.
+    /// After the last one.
     pub end: usize,
-    /// What follows.
+    /// The operands.
     pub terminator: Terminator,
     /// The source of the terminator.
     pub source: u32,
-    /// Lanes at a block of a lower number are run first: so all lanes of a loop leave it before one goes on.
+    /// Lanes at a block of a lower number are run first: so all lanes of a loop leave it before one continues.
     pub order: u32,
 }
 
-/// What follows a block.
+/// The successors of a block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Terminator {
     /// The block.

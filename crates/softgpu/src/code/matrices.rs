@@ -52,10 +52,8 @@ impl Decoder {
         rows: &mut [Row],
         scalar: Scalar,
     ) -> Result<(), PtxError> {
-        let elements = match operand {
-            Operand::Vector(elements) => &**elements,
-            other => std::slice::from_ref(other),
-        };
+        let elements =
+            if let Operand::Vector(elements) = operand { &**elements } else { std::slice::from_ref(operand) };
         if elements.len() != rows.len() {
             let text = format!("a vector has {} registers; {} are expected", elements.len(), rows.len());
             return Err(self.error(statement, &text));

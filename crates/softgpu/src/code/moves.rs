@@ -159,7 +159,7 @@ impl Decoder {
     }
 }
 
-/// The type of a part of so many bits.
+/// The type of a part of N bits.
 fn part_of(bits: usize) -> Option<Scalar> {
     Some(match bits {
         8 => Scalar::B8,

@@ -1,4 +1,4 @@
-//! What an instruction does, with the rows of its registers.
+//! Decoded operations, with the rows of their registers.
 
 use crate::ptx::{Scalar, Space};
 
@@ -19,7 +19,7 @@ pub enum Slot {
 /// An instruction, and the lanes that run it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Instruction {
-    /// What it does.
+    /// The operation.
     pub op: Op,
     /// Where it is not `None`, only lanes run whose bit is set.
     pub guard: Option<PredicateSource>,
@@ -36,7 +36,7 @@ pub struct PredicateSource {
     pub is_negated: bool,
 }
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Op {
     /// Lanes by themselves, in registers alone.
@@ -96,7 +96,7 @@ pub enum Op {
         id: Row,
         /// Threads that it waits for; all where there is none.
         threads: Option<Row>,
-        /// Whether the warp goes on at once.
+        /// Whether the warp continues at once.
         is_arrival: bool,
         /// Whether all lanes must run this very instruction.
         is_aligned: bool,
@@ -157,9 +157,9 @@ pub enum Arithmetic {
     MoveSmall(Row, Row),
     /// 64 bits.
     MoveWide(Row, Row),
-    /// Parts of so many bits into one register, the first in the low bits.
+    /// Parts of N bits into one register, the first in the low bits.
     Pack(Slot, [Row; 4], u8, u8),
-    /// One register into parts of so many bits.
+    /// One register into parts of N bits.
     Unpack([Slot; 4], Slot, u8, u8),
     /// Two of 32 bits into 64: to, low, high.
     Join(Row, Row, Row),
@@ -247,14 +247,14 @@ pub struct MultiplyWide {
     pub to: Row,
     /// The factors.
     pub factors: [Row; 2],
-    /// What is added.
+    /// The addend.
     pub addend: Option<Row>,
 }
 
 /// An operation of floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// What is computed.
+    /// The operation.
     pub op: NumberOp,
     /// Of which numbers.
     pub format: NumberFormat,
@@ -266,7 +266,7 @@ pub struct Number {
     pub saturates: bool,
 }
 
-/// What is computed.
+/// The operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberOp {
     /// a + b.
@@ -285,9 +285,9 @@ pub enum NumberOp {
     SquareRoot,
     /// 1 / a.
     Reciprocal,
-    /// The lesser; a NaN is no number.
+    /// The lesser; a NaN is not a number.
     Min,
-    /// The greater; a NaN is no number.
+    /// The greater; a NaN is not a number.
     Max,
     /// The lesser; a NaN is returned.
     MinNaN,
@@ -361,7 +361,7 @@ pub struct Comparison {
     pub kind: ComparisonKind,
     /// Which one.
     pub test: Test,
-    /// What it is combined with.
+    /// The predicate to combine with, and the operation.
     pub combined: Option<(Logic, PredicateSource)>,
     /// The result.
     pub to: Option<Row>,
@@ -418,7 +418,7 @@ pub enum Logic {
 pub struct Address {
     /// The register that holds it.
     pub base: Slot,
-    /// What is added.
+    /// The addend.
     pub offset: i64,
     /// The space in which it counts.
     pub space: Space,

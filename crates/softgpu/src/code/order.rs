@@ -1,4 +1,4 @@
-//! The order of blocks: a loop's before those behind it, and otherwise a block before its successors.
+//! The order of blocks: a loop's before those after it, and otherwise a block before its successors.
 
 use super::kernel::Block;
 
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_behind_a_loop_come_after_it_wherever_they_stand() {
+    fn blocks_after_a_loop_come_after_it_in_any_layout() {
         // 0 -> 1 (the exit, in front) or 2; 2 and 3 are a loop that leaves by 1.
         let blocks = [branch(1, 2), block(Terminator::Exit { unless: None }), branch(1, 3), block(Terminator::Next(2))];
         assert_eq!(order(&blocks), [0, 2, 3, 1]);

@@ -23,7 +23,7 @@ impl Wait {
     /// A wait at barrier `id` for `threads`.
     ///
     /// # Errors
-    /// A barrier that a block does not have; threads that are no whole warps.
+    /// A barrier that a block does not have; threads that are not whole warps.
     pub fn new(id: u32, threads: Option<u32>, source: u32, is_aligned: bool) -> Result<Wait, Fault> {
         if id as usize >= BARRIERS {
             return Err(Fault::new(FaultKind::Invalid, format!("barrier {id}; a block has barriers 0 to 15")));

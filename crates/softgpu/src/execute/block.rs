@@ -58,7 +58,7 @@ pub fn run_block(run: &mut Run<'_>, index: [u32; 3], number: u32) -> Result<(), 
     }
 }
 
-/// Lets warps go on whose barrier is complete.
+/// Lets warps continue whose barrier is complete.
 fn release(
     kernel: &Kernel,
     state: &mut BlockState,
@@ -104,9 +104,9 @@ fn release(
     Ok(is_released)
 }
 
-/// No warp can go on.
+/// No warp can continue.
 fn stuck(kernel: &Kernel, waits: &[Option<Wait>], state: &BlockState) -> (usize, Fault) {
-    let mut text = String::from("no warp can go on:");
+    let mut text = String::from("no warp can continue:");
     for (warp, wait) in waits.iter().enumerate() {
         let Some(wait) = wait else { continue };
         let line = kernel.sources[wait.source as usize].line;

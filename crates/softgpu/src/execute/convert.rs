@@ -76,11 +76,8 @@ fn brain(bits: u32) -> u32 {
 fn in_general(registers: &mut Registers, lanes: Lanes, conversion: Conversion, to: Slot, from: Slot) {
     let values = registers.values(from);
     let mut results: Wide = [0; LANES];
-    let of_half = match conversion.to {
-        Scalar::F16x2 => Some(Scalar::F16),
-        Scalar::Bf16x2 => Some(Scalar::Bf16),
-        _ => None,
-    };
+    let halves = [(Scalar::F16x2, Scalar::F16), (Scalar::Bf16x2, Scalar::Bf16)];
+    let of_half = halves.into_iter().find(|(pair, _)| *pair == conversion.to).map(|(_, half)| half);
     match (of_half, conversion.low) {
         (Some(half), Some(low)) => {
             let lows = registers.values(Slot::Small(low));
@@ -104,7 +101,21 @@ fn format_of(scalar: Scalar) -> Option<Format> {
         Scalar::Bf16 => Some(BF16),
         Scalar::F32 => Some(F32),
         Scalar::F64 => Some(F64),
-        _ => None,
+        Scalar::Pred
+        | Scalar::F16x2
+        | Scalar::Bf16x2
+        | Scalar::B8
+        | Scalar::B16
+        | Scalar::B32
+        | Scalar::B64
+        | Scalar::U8
+        | Scalar::U16
+        | Scalar::U32
+        | Scalar::U64
+        | Scalar::S8
+        | Scalar::S16
+        | Scalar::S32
+        | Scalar::S64 => None,
     }
 }
 

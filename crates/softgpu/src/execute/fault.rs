@@ -1,11 +1,11 @@
-//! What stops a kernel.
+//! Faults of a kernel.
 
 /// A kernel that was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The kind.
     pub kind: FaultKind,
-    /// What happened.
+    /// The description.
     pub text: String,
     /// The lane, where it was one.
     pub lane: Option<usize>,
@@ -18,7 +18,7 @@ pub struct Fault {
 pub enum FaultKind {
     /// An access without memory, or to memory that may not be written.
     Access,
-    /// An address that is no multiple of the size.
+    /// An address that is not a multiple of the size.
     Misaligned,
     /// An access outside of the ranges that the launch may use.
     Undeclared,

@@ -89,10 +89,10 @@ fn run_lanes(registers: &mut Registers, lanes: Lanes, instructions: &[Instructio
             Some(guard) => lanes & registers.lanes_of(guard),
             None => lanes,
         };
-        match &instruction.op {
-            Op::Arithmetic(op) => arithmetic(registers, lanes, op),
-            Op::Nothing => {}
-            _ => return index,
+        if let Op::Arithmetic(op) = &instruction.op {
+            arithmetic(registers, lanes, op);
+        } else if instruction.op != Op::Nothing {
+            return index;
         }
     }
     instructions.len()

@@ -148,7 +148,39 @@ fn words(registers: &mut Registers, lanes: Lanes, op: Integer, to: Row, from: [R
         Integer::FindU => each!(|a, _, _, _| 31u32.wrapping_sub(a.leading_zeros())),
         Integer::FindShiftS => each!(|a, _, _, _| none_if_32((a ^ sign_of(a)).leading_zeros())),
         Integer::FindShiftU => each!(|a, _, _, _| none_if_32(a.leading_zeros())),
-        _ => {}
+        Integer::Add
+        | Integer::Sub
+        | Integer::AddSaturating
+        | Integer::SubSaturating
+        | Integer::Multiply
+        | Integer::MultiplyHighS
+        | Integer::MultiplyHighU
+        | Integer::MultiplyAdd
+        | Integer::MultiplyHighAddS
+        | Integer::MultiplyHighAddU
+        | Integer::Multiply24S
+        | Integer::Multiply24U
+        | Integer::DivideS
+        | Integer::DivideU
+        | Integer::RemainderS
+        | Integer::RemainderU
+        | Integer::MinS
+        | Integer::MinU
+        | Integer::MaxS
+        | Integer::MaxU
+        | Integer::Absolute
+        | Integer::Negate
+        | Integer::And
+        | Integer::Or
+        | Integer::Xor
+        | Integer::Not
+        | Integer::LogicalNot
+        | Integer::SumOfDifferencesS
+        | Integer::SumOfDifferencesU
+        | Integer::Reverse
+        | Integer::ShiftLeft
+        | Integer::ShiftRightU
+        | Integer::ShiftRightS => {}
     }
 }
 
@@ -207,10 +239,12 @@ pub fn shift_wide(registers: &mut Registers, lanes: Lanes, op: Integer, to: Row,
     let to = &mut registers.wide[usize::from(to)];
     for lane in 0..LANES {
         let distance = by[lane];
-        let value = match op {
-            Integer::ShiftLeft => a[lane].checked_shl(distance).unwrap_or(0),
-            Integer::ShiftRightS => (a[lane] as i64 >> distance.min(63)) as u64,
-            _ => a[lane].checked_shr(distance).unwrap_or(0),
+        let value = if op == Integer::ShiftLeft {
+            a[lane].checked_shl(distance).unwrap_or(0)
+        } else if op == Integer::ShiftRightS {
+            (a[lane] as i64 >> distance.min(63)) as u64
+        } else {
+            a[lane].checked_shr(distance).unwrap_or(0)
         };
         to[lane] = if is_set(lanes, lane) { value } else { to[lane] };
     }
@@ -224,14 +258,16 @@ pub fn count_wide(registers: &mut Registers, lanes: Lanes, op: Integer, to: Row,
     for lane in 0..LANES {
         let value = a[lane];
         let folded = value ^ (value as i64 >> 63) as u64;
-        let count = match op {
-            Integer::LeadingZeros => value.leading_zeros(),
-            Integer::Population => value.count_ones(),
-            Integer::FindS => 63u32.wrapping_sub(folded.leading_zeros()),
-            Integer::FindShiftS if folded != 0 => folded.leading_zeros(),
-            Integer::FindShiftU if value != 0 => value.leading_zeros(),
-            Integer::FindShiftS | Integer::FindShiftU => u32::MAX,
-            _ => 63u32.wrapping_sub(value.leading_zeros()),
+        let is_signed = matches!(op, Integer::FindS | Integer::FindShiftS);
+        let zeros = if is_signed { folded.leading_zeros() } else { value.leading_zeros() };
+        let count = if op == Integer::Population {
+            value.count_ones()
+        } else if op == Integer::LeadingZeros {
+            zeros
+        } else if matches!(op, Integer::FindShiftS | Integer::FindShiftU) {
+            if zeros == 64 { u32::MAX } else { zeros }
+        } else {
+            63u32.wrapping_sub(zeros)
         };
         to[lane] = if is_set(lanes, lane) { count } else { to[lane] };
     }

@@ -30,7 +30,7 @@ pub struct Launch<'a> {
     pub parameters: Vec<u8>,
     /// How much it may do.
     pub limits: Limits,
-    /// What is checked.
+    /// The checks.
     pub checks: &'a Checks,
     /// The ranges of memory that it may use; all where there are none.
     pub ranges: Option<&'a AccessRanges>,

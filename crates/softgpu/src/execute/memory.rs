@@ -83,7 +83,7 @@ pub struct Memory<'a> {
     pub shared: &'a mut Shared,
     /// That of the warp's threads.
     pub local: &'a mut Local,
-    /// What is checked.
+    /// The checks.
     pub checks: &'a Checks,
     /// The ranges that the launch may use; all memory where there are none.
     pub ranges: Option<&'a AccessRanges>,
@@ -97,7 +97,7 @@ pub struct Memory<'a> {
     pub warp: usize,
 }
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Read,
@@ -162,10 +162,12 @@ impl Memory<'_> {
     /// An access that the lane may not make.
     pub fn check(&mut self, space: Space, address: u64, bytes: usize, align: usize, lane: usize) -> Result<(), Fault> {
         check_alignment(address, align, lane)?;
-        match space {
-            Space::Shared => self.shared_range(address, bytes, lane).map(|_| ()),
-            _ if bytes == 0 => Ok(()),
-            _ => self.find(address, bytes, lane).map(|_| ()),
+        if space == Space::Shared {
+            self.shared_range(address, bytes, lane).map(|_| ())
+        } else if bytes == 0 {
+            Ok(())
+        } else {
+            self.find(address, bytes, lane).map(|_| ())
         }
     }
 
@@ -387,7 +389,7 @@ fn conflict(
                 || blocks.acquired.contains(&writer)
                 || (writer == SEVERAL && !blocks.acquired.is_empty())
         } else {
-            order.is_behind(cell.writer_work)
+            order.follows(cell.writer_work)
         };
         if !is_ordered {
             return Some(Conflict { was_write: true, work: cell.writer_work, block: cell.writer_block });
@@ -398,7 +400,7 @@ fn conflict(
             let reader = cell.reader_block;
             reader == block || blocks.acquired.contains(&reader) || (reader == SEVERAL && !blocks.acquired.is_empty())
         } else {
-            order.is_behind(cell.reader_work)
+            order.follows(cell.reader_work)
         };
         if !is_ordered {
             return Some(Conflict { was_write: false, work: cell.reader_work, block: cell.reader_block });

@@ -11,7 +11,7 @@ pub type Small = [u32; LANES];
 /// A register of 64 bits in all lanes.
 pub type Wide = [u64; LANES];
 
-/// Rows behind the others that instructions use for values in between.
+/// Rows after the others that instructions use for values in between.
 pub const SCRATCH: usize = 5;
 
 /// All registers of a warp.

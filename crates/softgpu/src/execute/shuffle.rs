@@ -3,7 +3,7 @@
 use super::registers::{LANES, Lanes, Registers, lanes_in};
 use crate::code::{Row, Shuffle, ShuffleMode, Slot, Vote, VoteMode};
 
-/// What a lane reads from a lane that does not take part: a NaN, and no count.
+/// The value of a lane that does not take part: a NaN, not a count.
 const NOBODY: u32 = u32::MAX;
 
 /// Reads a register of another lane.

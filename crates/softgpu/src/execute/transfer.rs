@@ -26,7 +26,7 @@ pub fn place(space: Space, address: u64) -> (Space, u64) {
     }
 }
 
-/// Stops where an address is no multiple of the size.
+/// Stops where an address is not a multiple of the size.
 pub fn check_alignment(address: u64, bytes: usize, lane: usize) -> Result<(), Fault> {
     if address % bytes as u64 == 0 {
         return Ok(());

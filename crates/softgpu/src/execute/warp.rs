@@ -33,7 +33,7 @@ struct Group {
     waits: Waiting,
 }
 
-/// What lanes wait for.
+/// The reason why lanes wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiting {
     /// Nothing.
@@ -55,7 +55,7 @@ pub enum Progress {
     Paused,
 }
 
-/// What follows an instruction.
+/// The next step after an instruction.
 enum Step {
     Next,
     Waits,
@@ -69,7 +69,7 @@ impl Warp {
         Warp { number, registers, local, copies, live, groups: vec![group] }
     }
 
-    /// Lets the warp go on behind the barrier at which it waits.
+    /// Lets the warp continue after the barrier at which it waits.
     pub fn release(&mut self) {
         for group in &mut self.groups {
             group.waits = Waiting::Ready;
@@ -179,7 +179,7 @@ impl Warp {
         }
     }
 
-    /// The block behind the group's; `None` where its lanes have ended or parted.
+    /// The block after the group's; `None` where its lanes have ended or parted.
     fn follow(&mut self, kernel: &Kernel, group: &Group) -> Option<usize> {
         let ready =
             |lanes: Lanes, block: usize| Group { lanes, block, at: kernel.blocks[block].first, waits: Waiting::Ready };
@@ -299,7 +299,19 @@ impl Warp {
             }
             Op::AsyncCopy(op) => self.copies.start(registers, &mut memory, lanes, op),
             Op::CopyGroup(op) => self.copies.group(&mut memory, lanes, *op),
-            _ => Ok(()),
+            Op::Arithmetic(_)
+            | Op::Shuffle(_)
+            | Op::Vote(_)
+            | Op::Reduce { .. }
+            | Op::Match { .. }
+            | Op::ActiveMask(_)
+            | Op::Elect { .. }
+            | Op::WarpBarrier(_)
+            | Op::Barrier { .. }
+            | Op::MatrixProduct(_)
+            | Op::Fence(_)
+            | Op::Nothing
+            | Op::Trap => Ok(()),
         }
     }
 
@@ -337,7 +349,20 @@ impl Warp {
             }
             Op::Elect { to, is_elected, .. } => shuffle::elect(registers, lanes, *to, *is_elected),
             Op::WarpBarrier(_) => state.shared.synchronize(&[self.number], &[]),
-            _ => {}
+            Op::Arithmetic(_)
+            | Op::Load(_)
+            | Op::Store(_)
+            | Op::Atomic(_)
+            | Op::ActiveMask(_)
+            | Op::Barrier { .. }
+            | Op::MatrixProduct(_)
+            | Op::LoadFragments(_)
+            | Op::StoreFragments(_)
+            | Op::AsyncCopy(_)
+            | Op::CopyGroup(_)
+            | Op::Fence(_)
+            | Op::Nothing
+            | Op::Trap => {}
         }
         Ok(Step::Next)
     }
@@ -349,7 +374,20 @@ impl Warp {
             Op::Vote(op) => op.members,
             Op::Reduce { members, .. } | Op::Match { members, .. } | Op::Elect { members, .. } => *members,
             Op::WarpBarrier(members) => *members,
-            _ => return Ok(lanes),
+            Op::Arithmetic(_)
+            | Op::Load(_)
+            | Op::Store(_)
+            | Op::Atomic(_)
+            | Op::ActiveMask(_)
+            | Op::Barrier { .. }
+            | Op::MatrixProduct(_)
+            | Op::LoadFragments(_)
+            | Op::StoreFragments(_)
+            | Op::AsyncCopy(_)
+            | Op::CopyGroup(_)
+            | Op::Fence(_)
+            | Op::Nothing
+            | Op::Trap => return Ok(lanes),
         };
         let row = &self.registers.small[usize::from(row)];
         let first = lanes.trailing_zeros() as usize;

@@ -16,7 +16,7 @@ pub struct Global {
     used: u64,
 }
 
-/// A range of addresses with memory behind it.
+/// A range of addresses that is backed with memory.
 #[derive(Debug)]
 pub struct Allocation {
     /// Its first address.
@@ -55,12 +55,12 @@ impl Global {
     /// Takes a range of addresses without memory.
     pub fn reserve(&mut self, bytes: usize) -> u64 {
         let start = FIRST + self.next;
-        // At least one step without memory lies behind each.
+        // At least one step without memory is after each.
         self.next += (bytes as u64).div_ceil(STEP).max(1) * STEP + STEP;
         start
     }
 
-    /// Puts memory behind reserved addresses.
+    /// Backs reserved addresses.
     pub fn back(&mut self, start: u64, bytes: usize) {
         self.used += bytes as u64;
         let place = self.allocations.partition_point(|allocation| allocation.start < start);
@@ -95,8 +95,8 @@ impl Global {
 
     /// The number of the allocation that holds `bytes` from `address` on.
     pub fn find(&self, address: u64, bytes: usize) -> Option<usize> {
-        let behind = self.allocations.partition_point(|allocation| allocation.start <= address);
-        let index = behind.checked_sub(1)?;
+        let following = self.allocations.partition_point(|allocation| allocation.start <= address);
+        let index = following.checked_sub(1)?;
         self.allocations[index].offset_of(address, bytes).map(|_| index)
     }
 
@@ -125,11 +125,11 @@ impl Global {
         Some(&mut allocation.bytes[offset..offset + bytes])
     }
 
-    /// What lies nearest to an address that has no memory, in words.
+    /// A description of the allocation nearest to an address without memory.
     pub fn nearest(&self, address: u64) -> String {
-        let behind = self.allocations.partition_point(|allocation| allocation.start <= address);
-        let below = behind.checked_sub(1).and_then(|index| self.allocations.get(index));
-        let above = self.allocations.get(behind);
+        let following = self.allocations.partition_point(|allocation| allocation.start <= address);
+        let below = following.checked_sub(1).and_then(|index| self.allocations.get(index));
+        let above = self.allocations.get(following);
         let described = |allocation: &Allocation| {
             let bytes = allocation.bytes.len();
             let start = allocation.start;

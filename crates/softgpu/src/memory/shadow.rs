@@ -3,7 +3,7 @@
 /// Bytes of a page of the shadow.
 pub const PAGE_BYTES: usize = 4096;
 
-/// The last accesses of a few bytes. Work and blocks are counted from 1; 0 stands for none.
+/// The last accesses of a few bytes. Work and blocks are counted from 1; 0 is for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cell {
     /// The work that wrote last.
@@ -18,7 +18,7 @@ pub struct Cell {
 
 /// Several blocks.
 pub const SEVERAL: u32 = u32::MAX >> 1;
-/// A bit beside the writing block: the write was atomic.
+/// A bit next to the writing block: the write was atomic.
 pub const ATOMIC: u32 = 1 << 31;
 
 /// The shadow of a page. Cells are as large as the smallest access so far: at most 4 bytes.

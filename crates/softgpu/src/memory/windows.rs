@@ -1,4 +1,4 @@
-//! Where each space lies among all addresses.
+//! The window of each space in all addresses.
 
 use crate::ptx::Space;
 

@@ -24,9 +24,9 @@ pub enum Token {
 /// A token and its line, counted from 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located {
-    /// What stands there.
+    /// The token.
     pub token: Token,
-    /// Where it stands.
+    /// Its line.
     pub line: u32,
 }
 
@@ -144,7 +144,7 @@ impl Lexer<'_> {
             self.at += 1;
         }
         let text = String::from_utf8_lossy(&self.bytes[start..self.at]).into_owned();
-        read_number(&text).ok_or_else(|| self.error(format!("`{text}` is no number of PTX")))
+        read_number(&text).ok_or_else(|| self.error(format!("`{text}` is not a number of PTX")))
     }
 }
 
@@ -215,6 +215,6 @@ mod tests {
         assert_eq!(found.iter().map(|token| token.line).collect::<Vec<_>>(), [1, 2, 4]);
         let error = tokens("a\n ? b").expect_err("no sign of PTX");
         assert_eq!(error.to_string(), "PTX line 2: unexpected sign `?`");
-        assert_eq!(tokens("0f12").expect_err("too short").to_string(), "PTX line 1: `0f12` is no number of PTX");
+        assert_eq!(tokens("0f12").expect_err("too short").to_string(), "PTX line 1: `0f12` is not a number of PTX");
     }
 }

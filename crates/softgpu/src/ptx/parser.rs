@@ -8,7 +8,7 @@ use super::{Function, Immediate, Line, Module, PtxError, Scalar, Space};
 /// Reads a text of PTX.
 ///
 /// # Errors
-/// The first place that is no PTX, or PTX that this GPU does not know.
+/// The first place that is not PTX, or PTX that this GPU does not know.
 pub fn parse(text: &str) -> Result<Module, PtxError> {
     let tokens = tokens(text)?;
     let mut parser = Parser { tokens: &tokens, at: 0, scopes: Scopes::default() };
@@ -109,7 +109,7 @@ impl Parser<'_> {
             if was_word && is_word || text.ends_with(',') {
                 text.push(' ');
             }
-            // The sign behind an opcode or guard begins an operand.
+            // The sign after an opcode or guard begins an operand.
             if was_word && matches!(located.token, Token::Sign('{' | '[' | '!' | '-')) && !text.contains(' ') {
                 text.push(' ');
             }
@@ -166,7 +166,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Passes the rest of the line that the last token stands on.
+    /// Passes the rest of the line that the last token is on.
     fn skip_line(&mut self) {
         let line = self.tokens[self.at - 1].line;
         while self.tokens.get(self.at).is_some_and(|located| located.line == line) {

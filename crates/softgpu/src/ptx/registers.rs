@@ -29,7 +29,7 @@ fn place(width: Width) -> usize {
 }
 
 impl Scopes {
-    /// Opens braces; `inside` are the tokens from behind the opening one.
+    /// Opens braces; `inside` are the tokens from after the opening one.
     pub fn open(&mut self, inside: &[Located]) {
         let mut frame = Frame::default();
         for name in labels_of(inside) {

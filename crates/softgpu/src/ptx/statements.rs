@@ -31,7 +31,7 @@ impl Parser<'_> {
         let name = self.word()?;
         match self.scopes.register(&name) {
             Some(register) if register.width == Width::Predicate => Ok(register),
-            _ => Err(self.error(format!("`{name}` is no predicate"))),
+            _ => Err(self.error(format!("`{name}` is not a predicate"))),
         }
     }
 
@@ -86,19 +86,18 @@ impl Parser<'_> {
         Ok(Operand::Symbol(Symbol { name, offset }))
     }
 
-    /// An address, from behind its bracket on.
+    /// An address, from after its bracket on.
     fn bracketed(&mut self) -> Result<Operand, PtxError> {
-        let base = match self.peek() {
-            Some(Token::Word(name)) => {
-                let name = name.clone();
-                self.advance();
-                match self.scopes.register(&name) {
-                    Some(register) => Base::Register(register),
-                    None if name.starts_with('%') => return Err(self.error(format!("unknown register {name}"))),
-                    None => Base::Symbol(name),
-                }
+        let base = if let Some(Token::Word(name)) = self.peek() {
+            let name = name.clone();
+            self.advance();
+            match self.scopes.register(&name) {
+                Some(register) => Base::Register(register),
+                None if name.starts_with('%') => return Err(self.error(format!("unknown register {name}"))),
+                None => Base::Symbol(name),
             }
-            _ => Base::Zero,
+        } else {
+            Base::Zero
         };
         let offset = if base == Base::Zero { self.integer()? as i64 } else { self.offset()? };
         self.expect(']')?;

@@ -5,7 +5,7 @@ use super::{Scalar, Width};
 /// A state space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Space {
-    /// Any of the spaces below, told apart by the address.
+    /// Any of the spaces below, distinguished by the address.
     Generic,
     /// Memory of the GPU.
     Global,
@@ -110,7 +110,7 @@ pub struct Statement {
     pub guard: Option<Guard>,
     /// The opcode with its modifiers, parted at the dots.
     pub parts: Vec<String>,
-    /// What follows.
+    /// The operands.
     pub operands: Vec<Operand>,
     /// The text, on one line.
     pub text: String,
@@ -168,7 +168,7 @@ pub enum Operand {
     Sink,
 }
 
-/// What an address counts from.
+/// The base of an address.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Base {
     /// A register.

@@ -17,7 +17,7 @@ pub fn space_of(directive: &str) -> Option<Space> {
 }
 
 impl Parser<'_> {
-    /// A variable, from behind the directive of its space on.
+    /// A variable, from after the directive of its space on.
     pub fn variable(&mut self, space: Space) -> Result<Variable, PtxError> {
         let mut align = None;
         let mut scalar = None;
@@ -117,7 +117,7 @@ impl Parser<'_> {
     }
 }
 
-/// A token as it stands in the text, nearly.
+/// A token as it is written in the text, nearly.
 pub fn written(token: Option<&Token>) -> String {
     match token {
         None => "the end".into(),

@@ -1,4 +1,4 @@
-//! Work that is captured instead of run, with what it comes behind.
+//! Work that is captured instead of run, with what it comes after.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,14 +15,14 @@ pub struct Graph {
 #[derive(Clone, Debug)]
 struct Node {
     work: Work,
-    behind: Vec<usize>,
+    predecessors: Vec<usize>,
 }
 
 impl Graph {
     /// A graph's nodes that can be run, if those of `has_ended` have ended.
     pub fn ready(&self, has_ended: &[bool]) -> Vec<usize> {
         let is_ready =
-            |node: &usize| !has_ended[*node] && self.nodes[*node].behind.iter().all(|before| has_ended[*before]);
+            |node: &usize| !has_ended[*node] && self.nodes[*node].predecessors.iter().all(|before| has_ended[*before]);
         (0..self.nodes.len()).filter(is_ready).collect()
     }
 
@@ -43,7 +43,7 @@ pub struct Capture {
     graph: Graph,
     /// The stream on which it began.
     origin: StreamHandle,
-    /// Nodes that the next work of each stream comes behind.
+    /// Nodes that the next work of each stream comes after.
     fronts: HashMap<StreamHandle, Vec<usize>>,
     /// The same for events.
     events: HashMap<EventHandle, Vec<usize>>,
@@ -73,21 +73,21 @@ impl Capture {
     /// Adds work of a stream.
     pub fn add(&mut self, stream: StreamHandle, work: Work) {
         let node = self.graph.nodes.len();
-        let behind = self.fronts.insert(stream, vec![node]).unwrap_or_default();
-        self.graph.nodes.push(Node { work, behind });
+        let predecessors = self.fronts.insert(stream, vec![node]).unwrap_or_default();
+        self.graph.nodes.push(Node { work, predecessors });
     }
 
-    /// An event stands for what a stream has done so far.
+    /// An event is for what a stream has done so far.
     pub fn record(&mut self, event: EventHandle, stream: StreamHandle) {
         let front = self.fronts.get(&stream).cloned().unwrap_or_default();
         self.events.insert(event, front);
     }
 
-    /// The next work of a stream comes behind an event, too.
+    /// The next work of a stream comes after an event, too.
     pub fn wait(&mut self, stream: StreamHandle, event: EventHandle) {
-        let behind = self.events.get(&event).cloned().unwrap_or_default();
+        let predecessors = self.events.get(&event).cloned().unwrap_or_default();
         let front = self.fronts.entry(stream).or_default();
-        front.extend(behind);
+        front.extend(predecessors);
         front.sort_unstable();
         front.dedup();
     }
@@ -98,7 +98,7 @@ impl Capture {
         let mut open = self.fronts.get(&self.origin).cloned().unwrap_or_default();
         while let Some(node) = open.pop() {
             if seen.insert(node) {
-                open.extend(&self.graph.nodes[node].behind);
+                open.extend(&self.graph.nodes[node].predecessors);
             }
         }
         let missing = self.graph.nodes.len() - seen.len();

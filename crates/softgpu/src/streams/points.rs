@@ -28,7 +28,7 @@ impl Points {
         self.reached.insert(point, (Instant::now(), clock));
     }
 
-    /// What comes before a point that is reached.
+    /// The work that comes before a point that is reached.
     pub fn clock(&self, point: Point) -> Option<&Clock> {
         self.reached.get(&point).map(|(_, clock)| clock)
     }

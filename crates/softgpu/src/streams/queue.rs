@@ -20,7 +20,7 @@ pub struct Queue {
 pub struct Entry {
     /// The work.
     pub item: Item,
-    /// What comes before it.
+    /// The work that comes before it.
     pub host: Clock,
 }
 

@@ -1,4 +1,4 @@
-//! What streams do.
+//! The work of streams.
 
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ pub enum Work {
     Launch(Arc<LaunchWork>),
     /// Marks a point as reached.
     Record(Point),
-    /// Begins what follows only behind a point.
+    /// Begins what follows only after a point.
     Wait(Point),
 }
 

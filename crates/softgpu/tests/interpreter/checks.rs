@@ -23,7 +23,7 @@ fn accesses_outside_of_memory() {
     contains(
         &found,
         &[
-            "kernel k, PTX line 12 `st.global.u32 [%d0+128],%r0;`, block (0, 0, 0), thread (0, 0, 0)",
+            "kernel k, PTX line 15 `st.global.u32 [%d0+128], %r0;`, block (0, 0, 0), thread (0, 0, 0)",
             "0 bytes past the end of the allocation",
         ],
     );
@@ -83,7 +83,9 @@ fn races_in_shared_memory() {
         assert_eq!(run_threads(Settings::default(), &ptx, 32).as_ref(), Ok(&expected));
     }
     // A barrier of each warp orders nothing between two of them.
+    let first = "mov.u64 %d3, words;\nmad.wide.u32 %d4, %r0, 4, %d3;\nst.shared.u32 [%d4], 77;\nbar.sync 0;\n";
     let across = neighbours("bar.warp.sync -1;").replace("xor.b32 %r1, %r0, 1", "xor.b32 %r1, %r0, 32");
+    let across = format!("{first}{across}");
     contains(&error(&across, 64), &["without a barrier between"]);
     // Two threads write different values, then a read is overwritten.
     contains(
@@ -128,7 +130,7 @@ st.global.u32 [%d0+4], %r4;\nret;"
 }
 
 #[test]
-fn the_last_block_sees_the_others_behind_a_fence() {
+fn the_last_block_sees_the_others_after_a_fence() {
     assert_eq!(run_blocks(&last_block("membar.gl;"), 3), Ok(vec![3, 33, 0]));
     contains(&run_blocks(&last_block(""), 3).expect_err("no fence"), &["was written by block 0 of this launch"]);
 }
@@ -141,7 +143,7 @@ fn code_that_is_refused() {
         assert_eq!(error.kind, DriverErrorKind::InvalidImage);
         error.text
     };
-    contains(&refuse("ex2.approx.f32 %f0, %f1;\nret;"), &["PTX line 12: ex2.approx.f32", "approximate"]);
+    contains(&refuse("ex2.approx.f32 %f0, %f1;\nret;"), &["PTX line 14: ex2.approx.f32", "approximate"]);
     contains(&refuse("div.full.f32 %f0, %f1, %f2;\nret;"), &["div.full.f32", "approximate"]);
     contains(
         &refuse("red.global.add.f32 [%d0], %f0;\nret;"),

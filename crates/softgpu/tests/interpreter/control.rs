@@ -9,8 +9,8 @@ fn run(body: &str, threads: u32) -> Result<Vec<u32>, String> {
 }
 
 #[test]
-fn lanes_leave_a_loop_one_by_one_and_meet_behind_it() {
-    // Thread t runs t times; the vote behind the loop sees all lanes.
+fn lanes_leave_a_loop_one_by_one_and_meet_after_it() {
+    // Thread t runs t times; the vote after the loop sees all lanes.
     let body = "mov.u32 %r1, 0;\nmov.u32 %r2, 0;\nLOOP: setp.ge.u32 %p1, %r1, %r0;\n@%p1 bra END;
 add.u32 %r1, %r1, 1;\nadd.u32 %r2, %r2, %r1;\nbra LOOP;
 END: activemask.b32 %r3;\npopc.b32 %r3, %r3;\nmad.lo.u32 %r2, %r3, 1000, %r2;\nst.global.u32 [%d0], %r2;\nret;";
@@ -82,5 +82,5 @@ fn an_endless_loop_is_ended() {
     let settings = Settings { max_warp_instructions: 10_000, ..Settings::default() };
     let ptx = threads_kernel("", "LOOP: add.u32 %r1, %r1, 1;\nbra LOOP;");
     let error = run_threads(settings, &ptx, 32).expect_err("a kernel without an end");
-    assert!(error.starts_with("kernel k, PTX line 12 `bra LOOP;`, block (0, 0, 0)"), "{error}");
+    assert!(error.starts_with("kernel k, PTX line 15 `bra LOOP;`, block (0, 0, 0)"), "{error}");
 }

@@ -67,7 +67,7 @@ fn double_precision() {
     }
 }
 
-/// The result of a direction lies on its side of the exact one, and its neighbour on the other: checked in double precision,
+/// The result of a direction is on its side of the exact one, and its neighbour on the other: checked in double precision,
 /// in which a product of two numbers of single precision is exact.
 #[test]
 fn directions_enclose_products() {
@@ -123,7 +123,7 @@ fn halves() {
     // A product of brain floats that is a tie, and a sum that only the third operand decides.
     let inputs = [[0x3f81, 0x3f81, 0x0080], [0x3f81, 0x3f81, 0x8080], [0x3f81, 0x3f81, 0]];
     let results = crate::machine::evaluate("fma.rn.bf16 %h0, %h1, %h2, %h3;", HALF, &inputs);
-    // (1 + 2^-7)^2 = 1 + 2^-6 + 2^-14 is no tie; all round down.
+    // (1 + 2^-7)^2 = 1 + 2^-6 + 2^-14 is not a tie; all round down.
     assert_eq!(results, [0x3f82, 0x3f82, 0x3f82]);
     // 1.5 x (1 + 2^-7) = 1.5 + 1.5 x 2^-7 is a tie between 0x3fc1 and 0x3fc2.
     let inputs = [[0x3fc0, 0x3f81, 0x0080], [0x3fc0, 0x3f81, 0x8080], [0x3fc0, 0x3f81, 0]];

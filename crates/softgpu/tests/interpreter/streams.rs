@@ -18,7 +18,7 @@ fn fill_then_copy(machine: &Machine, event: Option<EventHandle>) -> (StreamHandl
     if let Some(event) = event {
         machine.gpu.record(event, machine.stream).expect("an event");
         machine.gpu.wait(other, event).expect("a wait");
-        // The wait keeps the point that was recorded, whatever becomes of the event.
+        // The wait keeps the point that was recorded, even after the event is destroyed.
         machine.gpu.destroy_event(event).expect("an event");
     }
     machine.gpu.copy(other, to, from, 64).expect("a copy");
