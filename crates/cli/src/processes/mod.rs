@@ -3,11 +3,13 @@
 pub mod company;
 pub mod core_share;
 pub mod delivery;
+pub mod descriptors;
 pub mod engine_connection;
 pub mod listening_addresses;
 pub mod meeting;
 pub mod mpi_world;
 pub mod place;
 pub mod shared_text;
+pub mod speaking;
 pub mod text_transfer;
 pub mod work_share;
