@@ -46,11 +46,10 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         let job = Job::new(arguments, &hosts, command)?;
         let members = job.members()?;
         descriptors::check_launcher(members.len())?;
-        let guard: &Guard = match &guard {
-            Some(guard) => guard,
-            None => guard.insert(Guard::start(&program)?),
-        };
-        let outcome = supervise(members, Some(guard), || signals.next())?;
+        if guard.is_none() {
+            guard = Some(Guard::start(&program)?);
+        }
+        let outcome = supervise(members, guard.as_ref(), || signals.next())?;
         match (outcome, signals.last()) {
             (Outcome::Done, _) => return Ok(()),
             (Outcome::Stopped { code, message }, _) => return Err(Failure::Process { code, message }),

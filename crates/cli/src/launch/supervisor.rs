@@ -232,7 +232,9 @@ fn start(
         let name = member.name.clone();
         match spawn(member) {
             Ok(running) => {
-                guard.inspect(|guard| guard.watch(running.child.id()));
+                if let Some(guard) = guard {
+                    guard.watch(running.child.id());
+                }
                 all.push(running);
             }
             Err(error) => {
@@ -294,7 +296,9 @@ impl Running {
             Err(_) => Fate::Failed(Failure::WORK),
         };
         self.fate = Some(fate);
-        guard.inspect(|guard| guard.forget(self.child.id()));
+        if let Some(guard) = guard {
+            guard.forget(self.child.id());
+        }
         Some((self.name.clone(), fate))
     }
 

@@ -1,6 +1,7 @@
 //! File descriptors of the processes of a run, compared with the limit before anything is started.
 
 use crate::failure::Failure;
+use crate::screen::figures::counted;
 
 /// Descriptors of a process without others: its streams, files, listeners and queues of events, with room for those that are open
 /// for a moment.
@@ -16,7 +17,7 @@ const PIPES: usize = 2;
 /// A limit that is too low, with the number that is needed.
 pub fn check_process(process: usize, processes: usize, ranks: usize) -> Result<(), Failure> {
     check(process_need(process, processes, ranks), || {
-        format!("process {process} of {processes} with {}", crate::screen::figures::counted(ranks as u64, "rank"))
+        format!("process {process} of {processes} with {}", counted(ranks as u64, "rank"))
     })
 }
 

@@ -77,7 +77,8 @@ mod tests {
         let text = "memory  one two three four\n  a | 0 | 1 |\nshort\n        alone and indented\n";
         assert_eq!(wrapped(text, None), text);
         assert_eq!(wrapped(text, Some(80)), text);
-        let narrow = "memory  one two\n        three\n        four\n  a | 0 | 1 |\nshort\n        alone\n        and\n        indented\n";
+        let narrow =
+            "memory  one two\n        three\n        four\n  a | 0 | 1 |\nshort\n        alone and\n        indented\n";
         assert_eq!(wrapped(text, Some(17)), narrow);
         assert_eq!(
             wrapped("a-word-that-has-no-spaces and more\n", Some(10)),
