@@ -261,10 +261,12 @@ fn processes_end_with_a_launcher_that_was_killed() {
 #[test]
 fn a_stopped_process_ends_with_a_launcher_that_was_killed() {
     let folder = Folder::new("stopped");
-    let mut child = started(&[], &folder.0.join("run"));
+    let mut child = started(&["--nproc", "2"], &folder.0.join("run"));
     let output = first_line(&mut child);
-    kill("-STOP", &processes_of(child.id())[0].to_string());
-    kill("-KILL", &child.id().to_string());
+    let process = processes_of(child.id())[0];
+    // One after the other at once: Linux itself continues a process that has been stopped for longer.
+    let script = format!("kill -STOP {process}; kill -KILL {}", child.id());
+    assert!(Command::new("sh").args(["-c", &script]).status().expect("a shell").success());
     child.wait().expect("an end");
     // The output is that of process 0, and ends with it.
     output.lines().for_each(|line| drop(line.expect("text")));
