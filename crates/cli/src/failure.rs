@@ -18,6 +18,12 @@ pub enum Failure {
     /// The work itself failed.
     #[error("{0}")]
     Work(String),
+    /// A failure of process 0, which prints it.
+    #[error("{0}")]
+    OfFirst(String),
+    /// A failure that all processes of the run know.
+    #[error("{0}")]
+    Reported(Box<Failure>),
     /// A process that this one started has failed or was stopped.
     #[error("{message}")]
     Process {
@@ -50,7 +56,8 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Input(_) | Failure::Run(_) => ExitCode::from(Failure::INPUT),
-            Failure::Work(_) => ExitCode::from(Failure::WORK),
+            Failure::Work(_) | Failure::OfFirst(_) => ExitCode::from(Failure::WORK),
+            Failure::Reported(failure) => failure.exit_code(),
             Failure::Process { code, .. } => ExitCode::from(*code),
             Failure::Interrupted { signal, .. } => ExitCode::from(signal.exit_code()),
         }

@@ -45,7 +45,7 @@ fn main() -> ExitCode {
     match run::interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            screen::output::tell(&format!("{failure}\n"));
+            processes::speaking::tell(&failure);
             failure.exit_code()
         }
     }
@@ -61,8 +61,10 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Launch(arguments) => launch::launch(arguments),
         #[cfg(unix)]
         Command::LaunchAgent => launch::agent::serve(),
+        #[cfg(unix)]
+        Command::LaunchGuard => launch::guard::serve(),
         #[cfg(not(unix))]
-        Command::Launch(_) | Command::LaunchAgent => Err(Failure::Input(
+        Command::Launch(_) | Command::LaunchAgent | Command::LaunchGuard => Err(Failure::Input(
             "pleach launch needs a Unix system; start each process with PLEACH_PROCESS and PLEACH_PROCESSES".into(),
         )),
         Command::Check(arguments) => check::check(arguments),

@@ -168,15 +168,17 @@ impl RankHosts {
     fn crossings(&self) -> String {
         let kinds = [("tp", AxisSet::of(Axis::Tp)), ("pp", AxisSet::of(Axis::Pp)), ("dp", AxisSet::DATA)];
         let kinds = kinds.into_iter().filter(|(_, axes)| self.mesh.size(*axes) > 1);
-        let parts: Vec<String> = kinds
-            .map(|(name, axes)| {
-                let all = self.mesh.groups(axes).len();
-                match self.placement.crossing(&self.mesh, axes).len() {
-                    0 => format!("{name} groups stay on a host"),
-                    crossing => format!("{crossing} of {all} {name} groups cross hosts"),
-                }
-            })
-            .collect();
+        let (mut staying, mut parts) = (vec![], vec![]);
+        for (name, axes) in kinds {
+            let all = self.mesh.groups(axes).len();
+            match self.placement.crossing(&self.mesh, axes).len() {
+                0 => staying.push(name),
+                crossing => parts.push(format!("{crossing} of {all} {name} groups cross hosts")),
+            }
+        }
+        if !staying.is_empty() {
+            parts.insert(0, format!("{} groups stay on a host", staying.join(" and ")));
+        }
         if parts.is_empty() { String::new() } else { format!("  {}\n", parts.join("; ")) }
     }
 
@@ -232,7 +234,7 @@ mod tests {
             "hosts   8 ranks in 4 processes on 2 hosts of --hosts\n  \
                a       | 0 1 | 4 5 |\n  \
                node-b  | 2 3 | 6 7 |\n  \
-               tp groups stay on a host; pp groups stay on a host; 4 of 4 dp groups cross hosts\n"
+               tp and pp groups stay on a host; 4 of 4 dp groups cross hosts\n"
         );
         assert_eq!(hosts("a\nb", 2, 2, 2).place(Rank(5)), "  is in process 0 on host a\n");
     }

@@ -20,7 +20,7 @@ use world::run_world;
 const WIRES: [(Wire, &str); 3] =
     [(Wire::Threads, "threads"), (Wire::SharedMemory, "shared memory"), (Wire::Tcp, "TCP")];
 const LARGE_ELEMENTS: usize = 16 << 20;
-const TIMEOUTS: Timeouts = Timeouts { wait: Duration::from_secs(60) };
+const TIMEOUTS: Timeouts = Timeouts::new(Duration::from_secs(60));
 
 fn main() {
     let copy_gb_per_s = copies();

@@ -82,7 +82,7 @@ fn seat(endpoint: &Arc<MpiEndpoint>) -> Result<Seat, Box<dyn Error>> {
         listeners: Listeners { tcp: Some(tcp), mpi: Some(Arc::clone(endpoint)), ..Listeners::default() },
         token: WorldToken::new([0x5a; WorldToken::BYTES]),
         num_lanes: NonZeroUsize::MIN,
-        timeouts: Timeouts { wait: WAIT },
+        timeouts: Timeouts::new(WAIT),
     })
 }
 

@@ -3,6 +3,7 @@
 use crate::operation::Operation;
 use crate::tag::Tag;
 use mesh::Rank;
+use std::time::Duration;
 
 /// Why a world stopped, as told by the rank that failed first.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub enum CommError {
     /// A deadline passed.
     #[error(
         "{rank} waited {waited_ms} ms for {peer} in {operation} ({tag}): {peer} is slow, stuck or \
-         running another program; see what it does, or raise the deadline"
+         running another program; see what it does, or raise run.timeout_seconds = {}", setting.as_secs_f32()
     )]
     Deadline {
         /// The rank that waited.
@@ -42,6 +43,8 @@ pub enum CommError {
         tag: Tag,
         /// How long it waited.
         waited_ms: u64,
+        /// `run.timeout_seconds`, see [`crate::Timeouts::setting`].
+        setting: Duration,
     },
     /// A peer closed its transport while this rank still needed it.
     #[error("{rank} needs {peer} in {operation} ({tag}), but {peer} has ended its part of the run")]

@@ -270,7 +270,7 @@ mod tests {
 
     #[test]
     fn sums_of_narrow_values_in_runs_are_refused() {
-        let timeouts = Timeouts { wait: Duration::from_secs(1) };
+        let timeouts = Timeouts::new(Duration::from_secs(1));
         let transport: Arc<dyn Transport> = Arc::new(ThreadTransport::world(1, timeouts).swap_remove(0));
         let group = Mesh::new(AxisSizes::ONE).unwrap().group(transport.rank(), Axis::DpInner);
         let channel = |usage| ChannelId::new(AxisSet::of(Axis::DpInner), usage);

@@ -24,7 +24,7 @@
 //! use std::time::Duration;
 //!
 //! let mesh = Mesh::new(AxisSizes::dp_tp_pp(2, 2, 1))?;
-//! let timeouts = Timeouts { wait: Duration::from_secs(10) };
+//! let timeouts = Timeouts::new(Duration::from_secs(10));
 //! let sum = move |transport: ThreadTransport| {
 //!     let group = mesh.group(transport.rank(), Axis::Tp);
 //!     let mut data = [transport.rank().0 as f32];

@@ -15,14 +15,26 @@ pub type Loan = Arc<dyn AsRef<[u8]> + Send + Sync>;
 pub struct Timeouts {
     /// How long a rank waits for its peers in one operation.
     pub wait: Duration,
+    /// How many times `run.timeout_seconds` that is: ranks of a host may take turns on its cores.
+    turns: u32,
 }
 
 impl Timeouts {
+    /// The deadline of `wait` for ranks that have a core each.
+    pub const fn new(wait: Duration) -> Timeouts {
+        Timeouts { wait, turns: 1 }
+    }
+
     /// The same deadline for a world whose `ranks` share `cores`: where ranks take turns on a core,
     /// each may take that many times longer before it is late.
     pub fn scaled(self, ranks: usize, cores: usize) -> Timeouts {
-        let turns = ranks.div_ceil(cores.max(1)).max(1);
-        Timeouts { wait: self.wait.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX)) }
+        let turns = u32::try_from(ranks.div_ceil(cores.max(1)).max(1)).unwrap_or(u32::MAX);
+        Timeouts { wait: self.wait.saturating_mul(turns), turns: self.turns.saturating_mul(turns) }
+    }
+
+    /// `run.timeout_seconds`, of which `wait` is a multiple.
+    pub fn setting(self) -> Duration {
+        self.wait / self.turns.max(1)
     }
 }
 

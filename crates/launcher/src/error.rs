@@ -1,6 +1,7 @@
 //! Why the variables of launchers cannot be used.
 
 use crate::address::AddressError;
+use crate::host_list::HostListError;
 use crate::launch::Launcher;
 use crate::node_list::NodeListError;
 
@@ -83,6 +84,16 @@ pub enum LaunchError {
         variable: &'static str,
         /// The reason.
         error: AddressError,
+    },
+    /// A list of hosts that is not one.
+    #[error(
+        "PLEACH_HOSTS = {list:?}: {error}; use entries with commas between, such as node0:4,node1:4, or unset PLEACH_HOSTS"
+    )]
+    Hosts {
+        /// Its value.
+        list: String,
+        /// The reason; entries count as lines.
+        error: HostListError,
     },
     /// A node list that cannot be expanded.
     #[error("{variable}: {error}")]

@@ -225,8 +225,9 @@ fn local(
 pub(crate) fn hosts(environment: Environment<'_>, launcher: Launcher) -> Result<Option<Vec<Host>>, LaunchError> {
     match launcher {
         Launcher::Pleach => {
-            let list = environment(variable::HOSTS).map(|hosts| hosts.replace(',', "\n"));
-            Ok(list.and_then(|list| parse_host_list(&list, 1).ok()))
+            let Some(list) = environment(variable::HOSTS) else { return Ok(None) };
+            let hosts = parse_host_list(&list.replace(',', "\n"), 1);
+            hosts.map(Some).map_err(|error| LaunchError::Hosts { list, error })
         }
         Launcher::Slurm => {
             let (Some(nodes), Some(tasks)) =

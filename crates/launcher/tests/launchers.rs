@@ -64,7 +64,7 @@ fn each_launcher_has_a_command_for_messages() {
 
 #[test]
 fn each_launcher_is_known_by_its_variables() {
-    let cases: [(&str, &str); 16] = [
+    let cases: [(&str, &str); 18] = [
         ("", "none"),
         ("PATH=/bin RANK=1", "none"),
         ("RANK=0 WORLD_SIZE=1", "torchrun: process 0 of 1"),
@@ -102,6 +102,16 @@ fn each_launcher_is_known_by_its_variables() {
             "pleach launch: process 1 of 2, local 0, on b, at a:1, a slots=1, b slots=1",
         ),
         ("PLEACH_PROCESS=0 PLEACH_PROCESSES=1", "pleach launch: process 0 of 1"),
+        (
+            "PLEACH_PROCESS=0 PLEACH_PROCESSES=2 PLEACH_RENDEZVOUS=a:1 PLEACH_HOSTS=,,,",
+            "PLEACH_HOSTS = \",,,\": it names no host; use a line per host, HOST or HOST slots=N; use entries with commas \
+             between, such as node0:4,node1:4, or unset PLEACH_HOSTS",
+        ),
+        (
+            "PLEACH_PROCESS=0 PLEACH_PROCESSES=2 PLEACH_RENDEZVOUS=a:1 PLEACH_HOSTS=a:1,b:x",
+            "PLEACH_HOSTS = \"a:1,b:x\": line 2: \"b:x\" must be HOST, HOST slots=N or HOST:N with N from 1 to 65536; use \
+             entries with commas between, such as node0:4,node1:4, or unset PLEACH_HOSTS",
+        ),
     ];
     for (variables, expected) in cases {
         assert_eq!(shown(variables), expected, "{variables}");

@@ -114,12 +114,14 @@ impl Control {
         callback(&failure);
     }
 
-    /// Tells all processes that a signal reached this one and the run is to stop after its step.
+    /// Tells all processes that a signal reached this one and the run is to stop. Returns once the message is on its way, so that the
+    /// process may end.
     pub fn stop(&self, signal: i32) {
         let wish = StopWish { process: self.process, host: self.host(self.process), signal };
         if self.shared.note_stop(&wish) {
             self.send(To::All, Message::Stop(wish));
         }
+        self.wait_for_flush();
     }
 
     /// The first signal that reached any process.

@@ -16,6 +16,19 @@ pub struct FailureReport {
     pub instruction: Option<String>,
     /// Text for the user. The report of a rank may already name rank, step and instruction in it.
     pub cause: String,
+    /// The processes that print it.
+    #[serde(default)]
+    pub speaker: Speaker,
+}
+
+/// The processes that print a failure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Speaker {
+    /// All that hear of it.
+    #[default]
+    Every,
+    /// The one that reports it, where people read its output: others add nothing.
+    Reporter,
 }
 
 /// The failure that ended a run, with the process in which it happened.

@@ -24,7 +24,7 @@ mod token;
 
 pub use control::Control;
 pub use error::{ControlError, RendezvousError, TokenError};
-pub use failure::{FailureReport, ProcessFailure, StopWish};
+pub use failure::{FailureReport, ProcessFailure, Speaker, StopWish};
 pub use frame::{FrameError, MAX_BYTES};
 pub use guest::meet;
 pub use introduction::{Directory, Identity, Introduction, ProcessEntry, TextHash, hash_bytes, hash_file};

@@ -26,8 +26,13 @@ fn failures(controls: &[Control]) -> Vec<String> {
 fn a_failure_is_heard_by_all() {
     for reporter in [0, 2] {
         let controls = Meeting::of(3).met();
-        let report =
-            FailureReport { rank: Some(5), step: Some(7), instruction: Some("reduce".into()), cause: "no".into() };
+        let report = FailureReport {
+            rank: Some(5),
+            step: Some(7),
+            instruction: Some("reduce".into()),
+            cause: "no".into(),
+            ..FailureReport::default()
+        };
         controls[reporter].report(report);
         let expected = format!("process {reporter} (host h0): rank 5 failed in step 7 at \"reduce\": no");
         assert_eq!(failures(&controls), vec![expected; 3]);

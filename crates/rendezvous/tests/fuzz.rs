@@ -108,7 +108,13 @@ impl Content {
             Content::Refusal(reasons) => Message::Refusal(reasons),
             Content::Heartbeat => Message::Heartbeat,
             Content::Failure { process, host, rank, step, instruction, cause } => {
-                let report = FailureReport { rank: rank.map(Number::size), step, instruction, cause };
+                let report = FailureReport {
+                    rank: rank.map(Number::size),
+                    step,
+                    instruction,
+                    cause,
+                    ..FailureReport::default()
+                };
                 Message::Failure(ProcessFailure { process: process.size(), host, report })
             }
             Content::Stop { process, host, signal } => {

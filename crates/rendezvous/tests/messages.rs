@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rendezvous::{
     Directory, FailureReport, FrameError, Identity, Introduction, MAX_BYTES, Message, ProcessEntry, ProcessFailure,
-    StopWish, TextHash, decode, encode,
+    Speaker, StopWish, TextHash, decode, encode,
 };
 
 fn entry(process: usize) -> ProcessEntry {
@@ -20,7 +20,13 @@ fn messages() -> Vec<Message> {
         text: TextHash::Read(3),
         inputs: BTreeMap::from([("weights".into(), 4)]),
     };
-    let report = FailureReport { rank: Some(3), step: None, instruction: Some("F0".into()), cause: "x".into() };
+    let report = FailureReport {
+        rank: Some(3),
+        step: None,
+        instruction: Some("F0".into()),
+        cause: "x".into(),
+        speaker: Speaker::Reporter,
+    };
     vec![
         Message::Introduction(Introduction { entry: entry(1), processes: 2, identity }),
         Message::Directory(Directory { processes: vec![entry(0), entry(1)] }),

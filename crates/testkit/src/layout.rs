@@ -50,5 +50,5 @@ pub fn thread_engine(setup: &Setup) -> ThreadEngine {
 
 fn timeouts(setup: &Setup) -> Timeouts {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Timeouts { wait: Duration::from_secs(60) }.scaled(setup.mesh.world_size(), cores)
+    Timeouts::new(Duration::from_secs(60)).scaled(setup.mesh.world_size(), cores)
 }

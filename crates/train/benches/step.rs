@@ -69,7 +69,7 @@ fn run_paced(setup: &Setup, threads: usize) {
     say(&format!("{{\"before_bytes\": {}}}", status_bytes("VmRSS:")));
     if Paced.wait() == Wish::Continue {
         // Ranks wait for each other while the other side has its turn.
-        let patient = Timeouts { wait: Duration::from_secs(86_400) };
+        let patient = Timeouts::new(Duration::from_secs(86_400));
         let engine = ThreadEngine::new(setup.mesh, patient).with_threads_per_rank(threads);
         train::run(setup, &engine, Ports::new(&text(setup), &Paced)).expect("a run");
     }

@@ -45,7 +45,7 @@ fn engines_refuse_it() {
     for (axis, mesh) in other_meshes() {
         let engines: [Box<dyn Engine>; 2] = [
             Box::new(MetaEngine::new(&mesh)),
-            Box::new(ThreadEngine::new(mesh, Timeouts { wait: Duration::from_secs(1) })),
+            Box::new(ThreadEngine::new(mesh, Timeouts::new(Duration::from_secs(1)))),
         ];
         for engine in engines {
             let error = engine.open(Rank(0), 4096, Numerics::SINGLE).err().map(|error| error.to_string());

@@ -57,6 +57,9 @@ pub enum Command {
     /// Start and supervise the processes of one host, as its standard input says
     #[command(hide = true)]
     LaunchAgent,
+    /// End the processes of a launcher that was killed, as the standard input says
+    #[command(hide = true)]
+    LaunchGuard,
     /// Check a run without starting it: report every error, or its size, ranks and memory
     #[command(after_help = EXIT_CODES)]
     Check(CheckArguments),

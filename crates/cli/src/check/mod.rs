@@ -22,7 +22,9 @@ use crate::memory::need::{MemoryBudget, Need};
 use crate::memory::table::memory_table;
 use crate::rank_hosts::RankHosts;
 use crate::screen::figures::{bytes, counted};
+use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
+use crate::screen::terminal;
 
 /// Prints what the run is, or how two runs compare.
 ///
@@ -85,7 +87,8 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
             };
             let run = format!("{}{products}{memory}{device}", describe(&verdict.config));
             let hosts = hosts.map_or(String::new(), |hosts| format!("\n{}", hosts.drawn()));
-            Ok(format!("{run}\n{}{all_ranks}{hosts}", memory_table(setup)))
+            let columns = terminal::columns();
+            Ok(wrapped(&format!("{run}\n{}{all_ranks}{hosts}", memory_table(setup, columns)), columns))
         }
         Format::Json => json::of_verdict(verdict, all_ranks, hosts.as_ref()),
     }

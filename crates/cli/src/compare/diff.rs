@@ -20,9 +20,9 @@ const NAMED_RANKS: usize = 4;
 /// # Errors
 /// Input that cannot be used, or the failure of a rank.
 pub fn diff(arguments: &PairArguments) -> Result<(), Failure> {
-    interrupt::ends_at_once()?;
+    let signals = interrupt::ends_at_once()?;
     let pair = Pair::open(arguments)?;
-    let Some(found) = pair.with("diff", find)?.flatten() else { return Ok(()) };
+    let Some(found) = pair.with("diff", &signals, find)?.flatten() else { return Ok(()) };
     print(&match arguments.format() {
         Format::Text => text(&pair.names, pair.steps, &found),
         Format::Json => format!("{}\n", record(pair.steps, &found)),

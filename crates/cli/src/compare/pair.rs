@@ -15,7 +15,9 @@ use crate::memory::host::shared_limit;
 use crate::processes::company::{Company, Several, together};
 use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
+use crate::run::interrupt::AtOnce;
 use crate::run::process_ranks::ProcessRanks;
+use crate::run::signal_relay::end_all_while;
 
 /// Two layouts of one run.
 pub struct Pair {
@@ -50,14 +52,15 @@ impl Pair {
         Ok(Pair { names, class, verdicts: [first, second], steps })
     }
 
-    /// Reads the text, meets the other processes, which must do the same `command`, and does `work`. Returns nothing where
-    /// process 0 has all ranks of both runs and this is another process.
+    /// Reads the text, meets the other processes, which must do the same `command`, and does `work`; one of `signals` ends
+    /// all processes. Returns nothing where process 0 has all ranks of both runs and this is another process.
     ///
     /// # Errors
     /// Text that cannot be read, failures of other processes, and that of `work`.
     pub fn with<T>(
         &self,
         command: &str,
+        signals: &AtOnce,
         work: impl FnOnce(&Runs<'_>) -> Result<T, Failure>,
     ) -> Result<Option<T>, Failure> {
         let [first, second] = &self.verdicts;
@@ -70,11 +73,13 @@ impl Pair {
             inputs: BTreeMap::new(),
         };
         together(&meeting, |company| {
-            for Verdict { config, setup, .. } in &self.verdicts {
-                company.check_memory(config, setup)?;
-            }
-            let text = Text::new(&first.config, text.tokenized(&first.config.data, company)?)?;
-            work(&Runs { pair: self, text, company })
+            end_all_while(company, signals, || {
+                for Verdict { config, setup, .. } in &self.verdicts {
+                    company.check_memory(config, setup)?;
+                }
+                let text = Text::new(&first.config, text.tokenized(&first.config.data, company)?)?;
+                work(&Runs { pair: self, text, company })
+            })
         })
     }
 }

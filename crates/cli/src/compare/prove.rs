@@ -21,9 +21,9 @@ use crate::screen::output::print;
 /// # Errors
 /// Input that cannot be used, the failure of a rank, or a broken promise.
 pub fn prove(arguments: &PairArguments) -> Result<(), Failure> {
-    interrupt::ends_at_once()?;
+    let signals = interrupt::ends_at_once()?;
     let pair = Pair::open(arguments)?;
-    let Some(proof) = pair.with("prove", Proof::of)?.flatten() else { return Ok(()) };
+    let Some(proof) = pair.with("prove", &signals, Proof::of)?.flatten() else { return Ok(()) };
     print(&match arguments.format() {
         Format::Text => format!("{proof}\n"),
         Format::Json => format!("{}\n", proof.json()),

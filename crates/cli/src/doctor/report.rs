@@ -7,6 +7,7 @@ use train::processor::InstructionSet;
 
 use super::accelerators::{Gpus, Libraries};
 use super::cores::Cores;
+use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory, name};
 use super::mpi_library::{Answers, MpiLibrary};
 use super::nvidia_libraries::{ListedGpu, NvidiaLibraries, Opened};
@@ -151,7 +152,15 @@ fn mpi_text(libraries: &Libraries, mpi: &MpiLibrary) -> String {
 
 fn used(machine: &Machine) -> Vec<Row> {
     let all = machine.cores.usable;
-    let cores = format!("{all}; every rank is a thread of one process, and more than {all} take turns");
+    let ranks = match &machine.launcher {
+        Started::By(launch) if launch.processes > 1 => {
+            format!("every rank is a thread of one of {} processes, and more than {all} of this host", launch.processes)
+        }
+        Started::Alone | Started::By(_) | Started::Unclear(_) => {
+            format!("every rank is a thread of one process, and more than {all}")
+        }
+    };
+    let cores = format!("{all}; {ranks} take turns");
     let kernels = format!("{}; kernels of all sets give the same bits", kernels(machine));
     let memory = match machine.memory.usable_bytes() {
         Some(all) => format!("at most {} for all ranks together; `pleach check` compares a run with it", bytes(all)),

@@ -224,7 +224,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                launcher   Slurm: process 3 of 8; process 0 listens at n1:20012\n\
                \n\
                what pleach uses of it\n  \
-               cores      2; every rank is a thread of one process, and more than 2 take turns\n  \
+               cores      2; every rank is a thread of one of 8 processes, and more than 2 of this host take turns\n  \
                kernels    AVX-512; kernels of all sets give the same bits\n  \
                memory     at most 8.00 GB for all ranks together; `pleach check` compares a run with it\n\
                \n\

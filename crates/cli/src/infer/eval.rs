@@ -15,6 +15,7 @@ use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
 use crate::run::interrupt;
 use crate::run::process_ranks::ProcessRanks;
+use crate::run::signal_relay::end_all_while;
 use crate::screen::figures::grouped;
 use crate::screen::output::print;
 
@@ -23,7 +24,7 @@ use crate::screen::output::print;
 /// # Errors
 /// Input that cannot be used, or the failure of a rank.
 pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
-    interrupt::ends_at_once()?;
+    let signals = interrupt::ends_at_once()?;
     let mut source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     if let Some(path) = &arguments.data {
         source.config.data.sources = vec![SourceSpec { path: path.clone(), weight: 1.0 }];
@@ -34,11 +35,13 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let part = if arguments.data.is_some() { EvaluatedPart::All } else { EvaluatedPart::HeldOut };
     let meeting = Meeting { text: text.hash(), ..source.meeting(format!("eval of {} text", part.name()))? };
     let printed = together(&meeting, |company| {
-        let measured = Measured::new(config, part, text.tokenized(&config.data, company)?)?;
-        let report = measured.loss(&source, company)?;
-        let bytes = measured.bytes_per_token;
-        let printed = if arguments.json { record(&report, bytes) } else { line(&report, bytes) };
-        Ok(company.is_first().then_some(printed))
+        end_all_while(company, &signals, || {
+            let measured = Measured::new(config, part, text.tokenized(&config.data, company)?)?;
+            let report = measured.loss(&source, company)?;
+            let bytes = measured.bytes_per_token;
+            let printed = if arguments.json { record(&report, bytes) } else { line(&report, bytes) };
+            Ok(company.is_first().then_some(printed))
+        })
     })?;
     printed.flatten().map_or(Ok(()), |printed| print(&format!("{printed}\n")))
 }

@@ -21,6 +21,7 @@ use crate::processes::delivery::{Deliverer, Destinations, receive_while};
 use crate::processes::meeting::Meeting;
 use crate::run::interrupt;
 use crate::run::process_ranks::ProcessRanks;
+use crate::run::signal_relay::end_all_while;
 use crate::screen::output::tell;
 use crate::screen::output_file::data_file;
 
@@ -29,7 +30,7 @@ use crate::screen::output_file::data_file;
 /// # Errors
 /// Input that cannot be used, or the failure of a rank.
 pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
-    interrupt::ends_at_once()?;
+    let signals = interrupt::ends_at_once()?;
     let sequences = Sequences::read(&arguments.tokens).map_err(Failure::Input)?;
     let source = open(arguments, &sequences)?;
     let model = &source.config.model;
@@ -41,7 +42,7 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     let command = format!("forward{}", if arguments.grads { " with gradients" } else { "" });
     let mut meeting = Meeting { programs: programs.fingerprints(), ..source.meeting(command)? };
     meeting.inputs.insert(format!("file {}", arguments.tokens.display()), file_hash(&arguments.tokens)?);
-    let written = together(&meeting, |company| {
+    let computed = |company: &Company| {
         let computing = Computing { source: &source, sequences: &sequences, programs: &programs, company };
         match company.once("the file of results", || Results::create(&out, arguments, model, &sequences))? {
             Part::First(results) => {
@@ -56,7 +57,8 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
                 deliverer.end().map(|()| None)
             }
         }
-    })?;
+    };
+    let written = together(&meeting, |company| end_all_while(company, &signals, || computed(company)))?;
     if let Some(loss) = written.flatten() {
         let gradients = if arguments.grads { ", gradients" } else { "" };
         tell(&format!("loss {loss:.4}; written {}: logits, loss{gradients}\n", arguments.out.display()));

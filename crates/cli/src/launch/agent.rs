@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::launch::OWN_VARIABLES;
+use crate::launch::guard::Guard;
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{AGENT_DONE, Member, Order, Outcome, supervise};
 
@@ -104,7 +105,8 @@ pub fn serve() -> Result<(), Failure> {
     let (sender, orders) = channel();
     std::thread::spawn(move || read_orders(&sender));
     let signals = Signals::listen()?;
-    match supervise(plan.members(&program), || orders.try_recv().ok().or_else(|| signals.next()))? {
+    let guard = Guard::start(&program)?;
+    match supervise(plan.members(&program), Some(&guard), || orders.try_recv().ok().or_else(|| signals.next()))? {
         Outcome::Done => std::process::exit(AGENT_DONE.into()),
         Outcome::Stopped { code, message } | Outcome::Failed { code, message } => {
             Err(Failure::Process { code, message })

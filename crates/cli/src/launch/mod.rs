@@ -1,6 +1,7 @@
 //! `pleach launch`: the processes of a run, here and on other hosts.
 
 pub mod agent;
+pub mod guard;
 mod job;
 mod lines;
 pub mod parent;
@@ -15,10 +16,12 @@ use crate::arguments::launch::LaunchArguments;
 use crate::arguments::{Arguments, Command};
 use crate::failure::Failure;
 use crate::input;
+use crate::launch::guard::Guard;
 use crate::launch::job::Job;
 use crate::launch::restart::Restart;
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{Outcome, supervise};
+use crate::processes::descriptors;
 use crate::rank_hosts::read_hosts;
 use crate::screen::output::{print, tell};
 
@@ -34,11 +37,19 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         return print(&Job::new(arguments, &hosts, arguments.command.clone())?.shown());
     }
     let signals = Signals::listen()?;
+    let program = std::env::current_exe();
+    let program = program.map_err(|error| Failure::Work(format!("the path of pleach is not known: {error}")))?;
+    let mut guard = None;
     let mut left = arguments.restarts;
     let mut command = arguments.command.clone();
     loop {
         let job = Job::new(arguments, &hosts, command)?;
-        let outcome = supervise(job.members()?, || signals.next())?;
+        let members = job.members()?;
+        descriptors::check_launcher(members.len())?;
+        if guard.is_none() {
+            guard = Some(Guard::start(&program)?);
+        }
+        let outcome = supervise(members, guard.as_ref(), || signals.next())?;
         match (outcome, signals.last()) {
             (Outcome::Done, _) => return Ok(()),
             (Outcome::Stopped { code, message }, _) => return Err(Failure::Process { code, message }),

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::failure::Failure;
+use crate::launch::guard::Guard;
 use crate::launch::lines;
 use crate::launch::signals::{Signalled, Urgency};
 
@@ -69,10 +70,19 @@ enum Fate {
     Killed(i32),
     /// A program that was to start an agent ended well, and no agent ran.
     NoAgent,
+    /// The other host has no such command as this program.
+    NoCommand,
+    /// ssh did not reach the other host.
+    NoConnection,
     Failed(u8),
     Stopped(u8),
     Done,
 }
+
+/// Exit code of a shell that has no such command.
+const NO_COMMAND: u8 = 127;
+/// Exit code of ssh whose connection failed.
+const NO_CONNECTION: u8 = 255;
 
 impl Fate {
     fn of(status: ExitStatus, is_agent: bool) -> Fate {
@@ -82,8 +92,17 @@ impl Fate {
             (Some(code), _) if is_agent && code == i32::from(AGENT_DONE) => Fate::Done,
             // Ctrl-C, SIGTERM and SIGUSR1 end a command with these codes once everything is written.
             (Some(code @ (130 | 143 | 138)), _) => Fate::Stopped(code as u8),
+            (Some(code), _) if is_agent && code == i32::from(NO_COMMAND) => Fate::NoCommand,
+            (Some(code), _) if is_agent && code == i32::from(NO_CONNECTION) => Fate::NoConnection,
             (Some(code), _) => Fate::Failed(u8::try_from(code).unwrap_or(1)),
             (None, signal) => Fate::Killed(signal.unwrap_or(0)),
+        }
+    }
+
+    fn is_failure(self) -> bool {
+        match self {
+            Fate::Killed(_) | Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Failed(_) => true,
+            Fate::Stopped(_) | Fate::Done => false,
         }
     }
 }
@@ -97,12 +116,17 @@ struct Running {
     fate: Option<Fate>,
 }
 
-/// Starts all members and waits for the end of all. `orders` is asked again and again.
+/// Starts all members and waits for the end of all, which `guard` brings about where this process is killed. `orders` is asked again and
+/// again.
 ///
 /// # Errors
 /// A program that cannot be started; those that were started before are ended.
-pub fn supervise(members: Vec<Member>, mut orders: impl FnMut() -> Option<Order>) -> Result<Outcome, Failure> {
-    let (mut all, mut pending) = start(members, &mut orders)?;
+pub fn supervise(
+    members: Vec<Member>,
+    guard: Option<&Guard>,
+    mut orders: impl FnMut() -> Option<Order>,
+) -> Result<Outcome, Failure> {
+    let (mut all, mut pending) = start(members, guard, &mut orders)?;
     let mut first: Option<(String, Fate)> = None;
     let mut ending: Option<Instant> = None;
     let mut is_killed = false;
@@ -124,11 +148,11 @@ pub fn supervise(members: Vec<Member>, mut orders: impl FnMut() -> Option<Order>
         if let Some(signal) = signals.late_to_others(Instant::now()) {
             all.iter_mut().for_each(|running| running.signal(signal));
         }
-        let mut ended: Vec<(String, Fate)> = all.iter_mut().filter_map(Running::look).collect();
+        let mut ended: Vec<(String, Fate)> = all.iter_mut().filter_map(|running| running.look(guard)).collect();
         ended.sort_by_key(|(_, fate)| *fate);
         let is_by_itself = ending.is_none();
         for (name, fate) in ended {
-            let is_failure = matches!(fate, Fate::Killed(_) | Fate::NoAgent | Fate::Failed(_));
+            let is_failure = fate.is_failure();
             if is_failure && ending.is_none() {
                 ending = Some(end(&mut all));
             }
@@ -137,7 +161,7 @@ pub fn supervise(members: Vec<Member>, mut orders: impl FnMut() -> Option<Order>
                 Some((_, Fate::Stopped(_))) => is_failure && is_by_itself,
                 // The others fail because one refuses its input, and may end before it.
                 Some((_, Fate::Failed(_))) => fate == Fate::Failed(Failure::INPUT),
-                Some((_, Fate::Killed(_) | Fate::NoAgent | Fate::Done)) => false,
+                Some((_, Fate::Killed(_) | Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Done)) => false,
             };
             if is_first {
                 if let Fate::Stopped(code) = fate {
@@ -173,6 +197,20 @@ fn outcome(first: Option<(String, Fate)>) -> Outcome {
                 "{name}: the program of --ssh ended with success and started nothing; it must run its arguments there"
             ),
         },
+        Some((name, Fate::NoCommand)) => Outcome::Failed {
+            code: NO_COMMAND,
+            message: format!(
+                "{name}: the program of --ssh ended with exit code {NO_COMMAND}: that host has no such command as this pleach; \
+                 install it there under the same path, or use --program PATH; all others were ended"
+            ),
+        },
+        Some((name, Fate::NoConnection)) => Outcome::Failed {
+            code: NO_CONNECTION,
+            message: format!(
+                "{name}: the program of --ssh ended with exit code {NO_CONNECTION}: the connection failed; make `ssh -o \
+                 BatchMode=yes HOST true` work with its name and without a password, or use --ssh COMMAND; all others were ended"
+            ),
+        },
         Some((name, Fate::Failed(code))) => {
             Outcome::Failed { code, message: format!("{name} failed with exit code {code}, and all others were ended") }
         }
@@ -186,13 +224,19 @@ fn outcome(first: Option<(String, Fate)>) -> Outcome {
 /// Starts the members one after the other. An order ends that, so that no process starts after a signal; the second value is the order.
 fn start(
     members: Vec<Member>,
+    guard: Option<&Guard>,
     orders: &mut impl FnMut() -> Option<Order>,
 ) -> Result<(Vec<Running>, Option<Order>), Failure> {
     let mut all: Vec<Running> = vec![];
     for member in members {
         let name = member.name.clone();
         match spawn(member) {
-            Ok(running) => all.push(running),
+            Ok(running) => {
+                if let Some(guard) = guard {
+                    guard.watch(running.child.id());
+                }
+                all.push(running);
+            }
             Err(error) => {
                 all.iter_mut().for_each(Running::kill);
                 return Err(Failure::Work(format!("{name} cannot be started: {error}")));
@@ -242,7 +286,7 @@ fn end(all: &mut [Running]) -> Instant {
 
 impl Running {
     /// The fate, where it is news.
-    fn look(&mut self) -> Option<(String, Fate)> {
+    fn look(&mut self, guard: Option<&Guard>) -> Option<(String, Fate)> {
         if self.fate.is_some() {
             return None;
         }
@@ -252,6 +296,9 @@ impl Running {
             Err(_) => Fate::Failed(Failure::WORK),
         };
         self.fate = Some(fate);
+        if let Some(guard) = guard {
+            guard.forget(self.child.id());
+        }
         Some((self.name.clone(), fate))
     }
 
@@ -294,7 +341,7 @@ mod tests {
     fn of(scripts: &[&str], orders: &[Order]) -> Outcome {
         let members = scripts.iter().enumerate().map(|(number, script)| shell(number, script)).collect();
         let mut orders = orders.iter().copied();
-        supervise(members, || orders.next()).expect("all start")
+        supervise(members, None, || orders.next()).expect("all start")
     }
 
     fn failed(code: u8, message: &str) -> Outcome {
@@ -335,7 +382,7 @@ mod tests {
         // The signal comes once all have set their traps: the order is given again until they end.
         let mut asked = 0;
         let members = (0..3).map(|number| shell(number, stopped)).collect();
-        let outcome = supervise(members, || {
+        let outcome = supervise(members, None, || {
             asked += 1;
             (asked % 200 == 0).then_some(Order::Signal(Signal::TERM.as_raw()))
         });
@@ -358,7 +405,7 @@ mod tests {
     fn a_program_that_is_not_there_is_named() {
         let mut missing = shell(1, "");
         missing.command = Command::new("/no/such/program");
-        let failure = supervise(vec![shell(0, "sleep 600"), missing], || None).expect_err("refused").to_string();
+        let failure = supervise(vec![shell(0, "sleep 600"), missing], None, || None).expect_err("refused").to_string();
         assert!(failure.starts_with("process 1 cannot be started: "), "{failure}");
     }
 }

@@ -6,6 +6,7 @@ use train::Setup;
 
 use crate::memory::need::largest_plan;
 use crate::screen::figures::bytes;
+use crate::screen::narrow::table;
 
 /// The layers of one pipeline rank, ascending; none where it has only the embedding or the head.
 pub fn layers(setup: &Setup, stage: usize) -> Vec<u32> {
@@ -28,8 +29,8 @@ fn ranges(layers: &[u32]) -> String {
     if parts.is_empty() { "none".into() } else { parts.join(",") }
 }
 
-/// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has.
-pub fn memory_table(setup: &Setup) -> String {
+/// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has, in `columns` columns.
+pub fn memory_table(setup: &Setup, columns: Option<usize>) -> String {
     let stages: Vec<Vec<(Category, usize)>> =
         (0..setup.parallelism.degrees.pp).map(|stage| largest_plan(setup, stage).categories()).collect();
     let mut categories: Vec<Category> =
@@ -49,7 +50,7 @@ pub fn memory_table(setup: &Setup) -> String {
         row
     });
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-    format!("bytes of one rank\n{}{}{}", aligned(&rows), of_overlap(setup), beyond_training(setup))
+    format!("bytes of one rank\n{}{}{}", table(&rows, columns), of_overlap(setup), beyond_training(setup))
 }
 
 /// The bytes that overlap adds; nothing where the run has none.
@@ -82,14 +83,7 @@ fn beyond_training(setup: &Setup) -> String {
 
 /// Columns to the right, two spaces between them.
 pub fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let line = |row: &Vec<String>| {
-        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:>width$}"));
-        format!("{}\n", cells.collect::<Vec<_>>().join("  "))
-    };
-    rows.iter().map(line).collect()
+    table(rows, None)
 }
 
 #[cfg(test)]
@@ -126,7 +120,7 @@ mod tests {
             let planned: Vec<usize> =
                 (0..setup.parallelism.degrees.pp).map(|stage| setup.plan(stage).largest_live_bytes()).collect();
             assert_eq!(predicted, planned, "{name}");
-            assert_eq!(memory_table(&setup).contains("Measuring the loss"), is_told, "{name}");
+            assert_eq!(memory_table(&setup, None).contains("Measuring the loss"), is_told, "{name}");
         }
     }
 }

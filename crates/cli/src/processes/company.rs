@@ -7,7 +7,7 @@ use std::time::Duration;
 use comm::processes::MpiEndpoint;
 use config::{DeviceChoice, EngineChoice, RunConfig};
 use mesh::{MeshError, Rank};
-use rendezvous::{Control, ControlError, FailureReport, Introduction, ProcessEntry, Times, Token, meet};
+use rendezvous::{Control, ControlError, FailureReport, Introduction, ProcessEntry, Speaker, Times, Token, meet};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use train::{Engine, Setup};
@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::gpu;
 use crate::memory::host::{HostMemory, HostProcess};
 use crate::memory::machine::memory_limit;
+use crate::processes::descriptors;
 use crate::processes::engine_connection;
 use crate::processes::meeting::Meeting;
 use crate::processes::mpi_world;
@@ -93,6 +94,7 @@ impl Company {
         let layouts = shared.map(|config| config.parallelism.mesh().map(|mesh| (mesh, config.run.placement)));
         let layouts = layouts.collect::<Result<Vec<_>, MeshError>>();
         let ranks = place.ranks_of_first(&layouts.map_err(|error| Failure::Input(error.to_string()))?)?;
+        descriptors::check_process(place.process, place.processes, ranks.len())?;
         let ranks = ranks.iter().map(|rank| rank.0).collect();
         let token = Token::of_process(&|name: &str| std::env::var(name).ok());
         let token = token.map_err(|error| Failure::Input(error.to_string()))?;
@@ -240,7 +242,7 @@ impl Company {
             }
             Err(failure) => {
                 several.report(&failure);
-                Err(failure)
+                Err(Failure::Reported(Box::new(failure)))
             }
             Ok(value) => several.finish().map(|()| value),
         }
@@ -282,7 +284,7 @@ impl Several {
     /// # Errors
     /// A failure of the run.
     pub fn broadcast(&self, topic: &str, bytes: Vec<u8>) -> Result<Vec<u8>, Failure> {
-        self.control.broadcast(topic, bytes, WORKING).map_err(failed)
+        self.control.broadcast(topic, bytes, WORKING).map_err(|error| self.failed(error))
     }
 
     /// The `bytes` of all processes by number, on process 0, which waits while others work; `None` on the others.
@@ -290,7 +292,7 @@ impl Several {
     /// # Errors
     /// A failure of the run.
     pub fn gather(&self, topic: &str, bytes: Vec<u8>) -> Result<Option<Vec<Vec<u8>>>, Failure> {
-        self.control.gather(topic, bytes, WORKING).map_err(failed)
+        self.control.gather(topic, bytes, WORKING).map_err(|error| self.failed(error))
     }
 
     /// Sends `bytes` to process 0, which takes them with [`Several::take`].
@@ -298,7 +300,7 @@ impl Several {
     /// # Errors
     /// More bytes than a message has.
     pub fn send(&self, topic: &str, bytes: Vec<u8>) -> Result<(), Failure> {
-        self.control.send_to_first(topic, bytes).map_err(failed)
+        self.control.send_to_first(topic, bytes).map_err(|error| self.failed(error))
     }
 
     /// The next bytes that `process` sent, on process 0, which waits while `process` works.
@@ -306,7 +308,7 @@ impl Several {
     /// # Errors
     /// A failure of the run.
     pub fn take(&self, topic: &str, process: usize) -> Result<Vec<u8>, Failure> {
-        self.control.receive_from(process, topic, WORKING).map_err(failed)
+        self.control.receive_from(process, topic, WORKING).map_err(|error| self.failed(error))
     }
 
     /// The values of all processes by number, on all processes.
@@ -336,7 +338,8 @@ impl Several {
 
     /// Makes `failure` one of the run.
     pub fn report(&self, failure: &Failure) {
-        self.control.report(FailureReport { cause: failure.to_string(), ..FailureReport::default() });
+        let speaker = if self.is_first() { Speaker::Reporter } else { Speaker::Every };
+        self.control.report(FailureReport { cause: failure.to_string(), speaker, ..FailureReport::default() });
     }
 
     /// Says goodbye: to the library of MPI, and to the other processes.
@@ -350,16 +353,32 @@ impl Several {
         }
         finish(control, deadline)
     }
+
+    fn failed(&self, error: ControlError) -> Failure {
+        failed(error, self.place.process)
+    }
 }
 
-fn failed(error: ControlError) -> Failure {
-    Failure::Work(error.to_string())
+/// The failure that process `own` hears by `error`.
+fn failed(error: ControlError, own: usize) -> Failure {
+    match &error {
+        ControlError::Failed(heard) if own > 0 && heard.process == 0 && heard.report.speaker == Speaker::Reporter => {
+            Failure::OfFirst(error.to_string())
+        }
+        ControlError::Failed(_)
+        | ControlError::Deadline { .. }
+        | ControlError::Left { .. }
+        | ControlError::TooLarge { .. } => Failure::Work(error.to_string()),
+    }
 }
 
 /// Says goodbye, once the last other owner of `control` is gone.
 fn finish(control: Arc<Control>, deadline: Duration) -> Result<(), Failure> {
     match Arc::try_unwrap(control) {
-        Ok(control) => control.finish(deadline).map_err(failed),
+        Ok(control) => {
+            let own = control.process();
+            control.finish(deadline).map_err(|error| failed(error, own))
+        }
         Err(_) => Err(Failure::Work("the control channel is still in use at the end of the run".into())),
     }
 }

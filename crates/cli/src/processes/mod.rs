@@ -3,6 +3,7 @@
 pub mod company;
 pub mod core_share;
 pub mod delivery;
+pub mod descriptors;
 pub mod engine_connection;
 pub mod listening_addresses;
 pub mod meeting;
@@ -11,5 +12,6 @@ pub mod mpi_world;
 pub mod open_files;
 pub mod place;
 pub mod shared_text;
+pub mod speaking;
 pub mod text_transfer;
 pub mod work_share;

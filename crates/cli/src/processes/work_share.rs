@@ -24,7 +24,11 @@ impl WorkShare {
             | Command::Eval(_)
             | Command::Generate(_)
             | Command::Forward(_) => WorkShare::Ranks,
-            Command::Launch(_) | Command::LaunchAgent | Command::Doctor(_) | Command::MpiAnswers(_) => WorkShare::Every,
+            Command::Launch(_)
+            | Command::LaunchAgent
+            | Command::LaunchGuard
+            | Command::Doctor(_)
+            | Command::MpiAnswers(_) => WorkShare::Every,
             Command::Check(_)
             | Command::Explain(_)
             | Command::Simulate(_)

@@ -56,7 +56,7 @@ pub fn crowded(config: &RunConfig, ranks: usize, cores: usize) -> String {
 /// `run.timeout_seconds` as the waits of a run: where threads take turns on cores, each may take that many times longer.
 fn timeouts_on(config: &RunConfig, ranks: usize, cores: usize) -> Timeouts {
     let wait = Duration::from_secs_f32(config.run.timeout_seconds);
-    Timeouts { wait }.scaled(ranks.saturating_mul(config.run.threads_per_rank), cores)
+    Timeouts::new(wait).scaled(ranks.saturating_mul(config.run.threads_per_rank), cores)
 }
 
 #[cfg(test)]
@@ -88,5 +88,7 @@ mod tests {
         assert_eq!([1, 2, 3, 8, 64].map(|cores| seconds(&config, cores)), [8.0, 4.0, 3.0, 1.0, 1.0]);
         config.run.threads_per_rank = 2;
         assert_eq!([1, 2, 3, 8, 64].map(|cores| seconds(&config, cores)), [16.0, 8.0, 6.0, 2.0, 1.0]);
+        let setting = timeouts_on(&config, 8, 2).setting();
+        assert_eq!(setting.as_secs_f32(), config.run.timeout_seconds, "messages name the key with its own value");
     }
 }

@@ -98,12 +98,31 @@ impl Interrupt {
     }
 }
 
+/// Signals during work that leaves nothing half done: each ends the process at once.
+pub struct AtOnce {
+    /// Whether they do so now.
+    is_end: Arc<AtomicBool>,
+    interrupt: Interrupt,
+}
+
 /// From now on each of the signals ends the process at once, with its exit code: for work that leaves nothing half done.
 ///
 /// # Errors
 /// A system that does not let this process handle the signals.
-pub fn ends_at_once() -> Result<(), Failure> {
-    end_where(&Arc::new(AtomicBool::new(true)), &Signal::ALL).map_err(not_handled)
+pub fn ends_at_once() -> Result<AtOnce, Failure> {
+    let at_once = AtOnce { is_end: Arc::new(AtomicBool::new(true)), interrupt: Interrupt::default() };
+    let listening = end_where(&at_once.is_end, &Signal::ALL).and_then(|()| set(&at_once.interrupt));
+    listening.map(|()| at_once).map_err(not_handled)
+}
+
+impl AtOnce {
+    /// Does `work`, which looks for the signals by itself: until it is done they are noted and do not end the process.
+    pub fn noted_while<T>(&self, work: impl FnOnce(&Interrupt) -> T) -> T {
+        self.is_end.store(false, Ordering::Relaxed);
+        let done = work(&self.interrupt);
+        self.is_end.store(true, Ordering::Relaxed);
+        done
+    }
 }
 
 /// From now on a file that grows beyond the limit of the process is a write that fails, answered as on a full disk, and not the end of the process.

@@ -181,11 +181,7 @@ impl Resumed {
         check_steps(config.train.steps, state.steps)?;
         if config.train.steps == state.steps && !asked.is_empty() {
             // Else the run file would say of the weights what they were not trained with.
-            return Err(Failure::Input(format!(
-                "all {} steps are done, so none is left to train with {}; leave it out, or resume with --set train.steps=... with more of them",
-                state.steps,
-                asked.join(", ")
-            )));
+            return Err(Failure::Input(complete(folder, state.steps, &asked)));
         }
         check_tensors(checkpoint, &config.model).map_err(|error| {
             let path = checkpoint.path().display();
@@ -197,6 +193,20 @@ impl Resumed {
         let changed = changes(&state.run, &verdict.config.to_toml());
         Ok(Resumed { verdict, changed, changes_text })
     }
+}
+
+/// That the run in `folder` has done all of its `steps`, with the way to go on; `asked` are the settings that came with `--resume`.
+fn complete(folder: &Path, steps: u32, asked: &[String]) -> String {
+    let folder = folder.display();
+    let others: Vec<&str> = asked.iter().filter(|set| key_of(set) != "train.steps").map(String::as_str).collect();
+    let unused = match others.as_slice() {
+        [] => String::new(),
+        others => format!(", so no step is left to train with {}", others.join(", ")),
+    };
+    format!(
+        "the run in {folder} is complete at step {steps} of train.steps = {steps}{unused}; to go on, use --set train.steps={} or more",
+        steps.saturating_add(1)
+    )
 }
 
 /// Refuses fewer `steps` than are `done`.

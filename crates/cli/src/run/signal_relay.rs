@@ -3,8 +3,9 @@
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-use crate::processes::company::Several;
-use crate::run::interrupt::Interrupt;
+use crate::failure::Failure;
+use crate::processes::company::{Company, Several};
+use crate::run::interrupt::{AtOnce, Interrupt};
 
 /// How often a signal is looked for.
 const GLANCE: Duration = Duration::from_millis(50);
@@ -24,4 +25,45 @@ pub fn relay_while<T>(several: &Several, interrupt: &Interrupt, work: impl FnOnc
         drop(running);
         result
     })
+}
+
+/// Does `work`, which leaves nothing half done, while a signal that reaches any process ends all of them at once with its exit code.
+///
+/// # Errors
+/// Those of `work`.
+pub fn end_all_while<T>(
+    company: &Company,
+    signals: &AtOnce,
+    work: impl FnOnce() -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let Company::Several(several) = company else { return work() };
+    signals.noted_while(|interrupt| {
+        let result = std::thread::scope(|scope| {
+            let (running, ended) = channel::<()>();
+            scope.spawn(move || {
+                while ended.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
+                    end_by_signal(several, interrupt);
+                }
+            });
+            let result = work();
+            drop(running);
+            result
+        });
+        // The work of a process fails where another one has ended by the signal.
+        end_by_signal(several, interrupt);
+        result
+    })
+}
+
+/// Ends this process where a signal has reached it or another one, which hears of it first.
+fn end_by_signal(several: &Several, interrupt: &Interrupt) {
+    if let Some(signal) = interrupt.signal() {
+        several.control.stop(signal.number());
+    }
+    several.note_signal(interrupt);
+    if let Some(signal) = interrupt.signal() {
+        // Process 0 passes the signal on meanwhile.
+        std::thread::sleep(GLANCE);
+        std::process::exit(signal.exit_code().into());
+    }
 }

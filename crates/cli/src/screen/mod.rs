@@ -2,6 +2,7 @@
 
 pub mod cpu_time;
 pub mod figures;
+pub mod narrow;
 pub mod output;
 pub mod output_file;
 pub mod progress;

@@ -90,3 +90,17 @@ pub fn in_processes(number: &str, keys: &[&str]) -> Output {
 pub fn launched(number: &str, command: &[&str]) -> Output {
     pleach(&[&["launch", "--nproc", number, "--"], command].concat())
 }
+
+/// Process ids of the processes that the launcher `launcher` has started, by their numbers; its other children are none of them.
+pub fn processes_of(launcher: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
+    let number = |child: &str| -> Option<usize> {
+        let environment = fs::read(format!("/proc/{child}/environ")).ok()?;
+        let mut variables = environment.split(|byte| *byte == 0).filter_map(|pair| std::str::from_utf8(pair).ok());
+        variables.find_map(|pair| pair.strip_prefix("PLEACH_PROCESS=")?.parse().ok())
+    };
+    let process = |child: &str| Some((number(child)?, child.parse().ok()?));
+    let mut processes: Vec<(usize, u32)> = children.split_whitespace().filter_map(process).collect();
+    processes.sort_unstable();
+    processes.into_iter().map(|(_, process)| process).collect()
+}

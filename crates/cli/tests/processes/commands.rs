@@ -2,9 +2,10 @@
 
 use std::fs;
 use std::io::Read;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use crate::harness::several::{Folder, launched, on_threads, succeeds};
+use crate::harness::several::{Folder, launched, on_threads, processes_of, succeeds};
 use crate::harness::{pleach, prints, stderr, stdout};
 
 /// The options of a layout on four ranks.
@@ -102,6 +103,54 @@ fn a_command_that_does_not_fit_its_processes_is_refused() {
 }
 
 #[test]
+fn a_failure_of_process_0_is_printed_once() {
+    let folder = Folder::new("told-once");
+    let run = trained(&folder);
+    // Each process refuses the first by itself; process 0 fails in the others once all have met.
+    let nowhere = "run.folder=/proc/self/run";
+    let commands: [(&[&str], &str); 3] = [
+        (&["eval", "--from", "/nowhere", "--set", "parallelism.tp=4"], "/nowhere/run.toml cannot be read: "),
+        (&["train", "--set", nowhere], "/proc/self/run/checkpoints cannot be written: "),
+        (&["eval", "--from", &run, "--set", "parallelism.tp=2", "--data", "/nowhere"], "/nowhere cannot be read"),
+    ];
+    for (command, expected) in commands {
+        let output = launched("2", command);
+        let told = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {told}");
+        assert_eq!((told.matches(expected).count(), told.lines().count()), (1, 2), "{command:?}: {told}");
+        assert!(
+            told.ends_with("process 0 (host localhost) failed with exit code 2, and all others were ended\n"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn too_few_descriptors_are_refused_before_the_meeting() {
+    let folder = Folder::new("descriptors");
+    let of = |limit: &str, processes: &str| {
+        let script = format!("ulimit -n {limit}; exec \"$0\" launch --nproc {processes} -- train --set \"$1\"");
+        let command = ["-c", &script, env!("CARGO_BIN_EXE_pleach"), &folder.run("run")];
+        Command::new("sh").args(command).output().expect("a shell")
+    };
+    let hard = |limit| {
+        format!(" (the hard limit is {limit}: raise it as root, in limits.conf or as LimitNOFILE of the service)\n")
+    };
+    let output = of("20", "2");
+    let expected = "open files: ulimit -n = 20 must be at least 26 for process 0 of 2 with 4 ranks; use `ulimit -n 26` before the \
+                    start on each host";
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    let told = stderr(&output);
+    assert!(told.starts_with(&format!("{expected}{}", hard(20))), "{told}");
+    assert_eq!(told.lines().count(), 2, "{told}");
+    let output = of("20", "8");
+    let expected = "open files: ulimit -n = 20 must be at least 28 for a launcher of 8 processes; use `ulimit -n 28` before the \
+                    start on each host";
+    assert_eq!((output.status.code(), stderr(&output)), (Some(2), format!("{expected}{}", hard(20))));
+    assert!(!folder.0.join("run").exists());
+}
+
+#[test]
 fn ranks_that_are_threads_are_in_process_0() {
     let folder = Folder::new("first");
     let run = trained(&folder);
@@ -140,4 +189,40 @@ fn a_signal_ends_a_text_in_all_processes() {
     let output = child.wait_with_output().expect("an end");
     assert_eq!(output.status.code(), Some(143), "{}", stderr(&output));
     assert_eq!(stderr(&output).matches("ended by SIGTERM\n").count(), 1, "{}", stderr(&output));
+}
+
+/// Process ids of `number` processes of a launcher, once their ranks are connected.
+fn met_processes(launcher: &Child, number: usize) -> Vec<u32> {
+    // The thread of sockets starts then.
+    let has_met = |process: &u32| {
+        let threads = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok()).any(|name| name == "sockets\n")
+    };
+    loop {
+        let processes = processes_of(launcher.id());
+        if processes.len() == number && processes.iter().all(has_met) {
+            return processes;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn ctrl_c_to_one_process_of_a_proof_ends_all_with_its_exit_code() {
+    let folder = Folder::new("proof");
+    let file = folder.path("run.toml");
+    // Steps of minutes.
+    fs::write(&file, "[model]\nhidden = 512\n[train]\nglobal_batch = 256\n").expect("a file");
+    for reached in [0, 1] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+        command.args(["launch", "--nproc", "2", "--", "prove", &file, &file]);
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a proof");
+        let processes = met_processes(&child, 2);
+        assert!(Command::new("kill").args(["-INT", &processes[reached].to_string()]).status().expect("kill").success());
+        let output = child.wait_with_output().expect("an end");
+        assert_eq!(output.status.code(), Some(130), "process {reached}: {}", stderr(&output));
+        let told = stderr(&output);
+        let is_last = |process: usize| told == format!("process {process} (host localhost) was stopped by signal 2\n");
+        assert!(is_last(0) || is_last(1), "process {reached}: {told}");
+    }
 }

@@ -20,6 +20,7 @@ fn a_deadline_that_passes_ends_the_process_with_1() {
     let (code, told) = train("deadline", &["run.timeout_seconds=0.000001"]);
     assert_eq!(code, Some(1), "{told}");
     assert!(told.contains(" failed ") && told.contains(" waited ") && told.contains(" for rank "), "{told}");
+    assert!(told.contains("see what it does, or raise run.timeout_seconds = 0.000001"), "{told}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use crate::harness::several::processes_of;
 use crate::harness::{pleach, stderr, stdout};
 
 /// A folder that ends with its test.
@@ -84,6 +85,33 @@ fn a_failure_on_another_host_has_its_exit_code() {
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     let expected = "host b.example failed with exit code 7, and all others were ended\n";
     assert!(stderr(&output).ends_with(expected), "{}", stderr(&output));
+}
+
+#[test]
+fn exit_codes_of_ssh_itself_name_the_host_and_the_remedy() {
+    let folder = Folder::new("ssh-codes");
+    let hosts = folder.file("hosts", "a.example\nb.example\n", 0o644);
+    let remedies = [
+        (
+            127,
+            "that host has no such command as this pleach; install it there under the same path, or use --program PATH",
+        ),
+        (
+            255,
+            "the connection failed; make `ssh -o BatchMode=yes HOST true` work with its name and without a password, or use \
+             --ssh COMMAND",
+        ),
+    ];
+    for (code, remedy) in remedies {
+        let script = format!("#!/bin/sh\n[ $1 = b.example ] && exit {code}\nexec sh -c \"$2\"\n");
+        let ssh = folder.file("ssh", &script, 0o755);
+        let output = launched(&["--hosts", &hosts, "--ssh", &ssh, "--", "presets"]);
+        assert_eq!(output.status.code(), Some(code), "{}", stderr(&output));
+        let expected = format!(
+            "host b.example: the program of --ssh ended with exit code {code}: {remedy}; all others were ended\n"
+        );
+        assert!(stderr(&output).ends_with(&expected), "{}", stderr(&output));
+    }
 }
 
 #[test]
@@ -231,6 +259,20 @@ fn processes_end_with_a_launcher_that_was_killed() {
 }
 
 #[test]
+fn a_stopped_process_ends_with_a_launcher_that_was_killed() {
+    let folder = Folder::new("stopped");
+    let mut child = started(&["--nproc", "2"], &folder.0.join("run"));
+    let output = first_line(&mut child);
+    let process = processes_of(child.id())[0];
+    // One after the other at once: Linux itself continues a process that has been stopped for longer.
+    let script = format!("kill -STOP {process}; kill -KILL {}", child.id());
+    assert!(Command::new("sh").args(["-c", &script]).status().expect("a shell").success());
+    child.wait().expect("an end");
+    // The output is that of process 0, and ends with it.
+    output.lines().for_each(|line| drop(line.expect("text")));
+}
+
+#[test]
 fn a_killed_process_is_restarted_from_its_checkpoint() {
     let folder = Folder::new("restart");
     let run = folder.0.join("run");
@@ -240,8 +282,7 @@ fn a_killed_process_is_restarted_from_its_checkpoint() {
     let mut messages = BufReader::new(child.stderr.take().expect("messages")).lines().map(|line| line.expect("text"));
     let mut until = |start: &str| messages.find(|line| line.starts_with(start)).expect(start);
     until("saved after step ");
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).expect("children");
-    kill("-KILL", children.trim());
+    kill("-KILL", &processes_of(child.id())[0].to_string());
     let expected = format!(
         "process 0 (host localhost) was ended by signal 9, and all others were ended; starting again: pleach train --resume {}; \
          0 restarts left",

@@ -1,6 +1,7 @@
 //! Memory of runs in several processes: arenas and connections of each host, shown and checked.
 
 use std::fs;
+use std::process::Command;
 
 use crate::harness::several::{Folder, in_processes, succeeds};
 use crate::harness::{prints, stderr, stdout};
@@ -43,4 +44,29 @@ fn a_host_without_the_memory_is_named_before_the_first_step() {
     assert!(message.contains(" of arenas and ") && message.contains(" of connections, "), "{message}");
     assert_eq!(stdout(&output), "");
     assert!(!folder.0.join("run").exists(), "nothing is written");
+}
+
+#[test]
+fn a_check_for_hosts_fits_into_80_columns() {
+    let folder = Folder::new("narrow");
+    let hosts = folder.path("hosts");
+    fs::write(&hosts, "a-host-with-a-long-name.example slots=2\nb.example slots=1\nc.example slots=1\n")
+        .expect("a file");
+    let checked = |columns: &str, tp: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+        command.args(["check", "--all-ranks", "--hosts", &hosts, "--set", tp]).env("COLUMNS", columns);
+        let output = command.output().expect("the command starts");
+        succeeds(&output);
+        stdout(&output)
+    };
+    for tp in ["parallelism.tp=2", "parallelism.tp=4"] {
+        let (narrow, wide) = (checked("80", tp), checked("1000", tp));
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
+        assert!(wide.lines().any(|line| line.chars().count() > 80), "{wide}");
+        // Nothing is left out: the words are the same, and the first column of the table is there once more.
+        let words = |text: &str| text.split_whitespace().map(str::to_string).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(words(&narrow), words(&wide));
+        let tables = |text: &str| text.lines().filter(|line| line.trim_start().starts_with("stage ")).count();
+        assert_eq!((tables(&narrow), tables(&wide)), (2, 1), "{narrow}");
+    }
 }

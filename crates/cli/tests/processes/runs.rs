@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use crate::harness::several::{Folder, in_processes, launched, on_threads, succeeds, with_keys};
+use crate::harness::several::{Folder, in_processes, launched, on_threads, processes_of, succeeds, with_keys};
 use crate::harness::{pleach, stderr};
 
 /// Numbers of processes, and what the run is. The first takes every number over either transport; the others take turns.
@@ -131,12 +131,6 @@ fn ended(child: Child, mut lines: BufReader<std::process::ChildStdout>) -> (Opti
     (output.status.code(), stderr(&output))
 }
 
-/// The children of a process.
-fn children(pid: u32) -> Vec<u32> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("children");
-    text.split_whitespace().map(|child| child.parse().expect("a number")).collect()
-}
-
 #[test]
 fn a_signal_to_the_launcher_commits_a_checkpoint() {
     let folder = Folder::new("signal");
@@ -153,7 +147,7 @@ fn a_signal_to_the_launcher_commits_a_checkpoint() {
 fn a_killed_process_ends_the_run_and_is_named() {
     let folder = Folder::new("killed");
     let (child, lines) = started(&[&folder.run("run")]);
-    let processes = children(child.id());
+    let processes = processes_of(child.id());
     assert_eq!(processes.len(), 4);
     signal(processes[2], "KILL");
     let (code, text) = ended(child, lines);

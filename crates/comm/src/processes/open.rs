@@ -110,12 +110,17 @@ pub enum OpenError {
     #[error("{0}")]
     Ended(String),
     /// Processes that did not come.
-    #[error("after {waited_ms} ms there is no connection with {}; see what they do, or raise the deadline", missing.join("; "))]
+    #[error(
+        "after {waited_ms} ms there is no connection with {}; see what they do, or raise run.timeout_seconds = {}",
+        missing.join("; "), setting.as_secs_f32()
+    )]
     Missing {
         /// The processes.
         missing: Vec<String>,
         /// How long this process waited.
         waited_ms: u64,
+        /// `run.timeout_seconds`, see [`Timeouts::setting`].
+        setting: Duration,
     },
     /// The system refuses memory, a descriptor or a thread.
     #[error("the connections of process {process} need {what}: {source}")]
@@ -187,7 +192,7 @@ pub fn open_unless(seat: Seat, ended: &dyn Fn() -> Option<String>) -> Result<Loc
     let mpi = tags.as_ref().map(|tags| Arc::clone(tags.endpoint()));
     let mut gate = Gate::new(process, process_map.clone(), token, num_lanes, listeners, (Arc::clone(&pieces), tags));
     let refusals = gate.refusals();
-    let connections = establish(process, &process_map, (&mut gate, &epoll), timeouts.wait, ended)?;
+    let connections = establish(process, &process_map, (&mut gate, &epoll), timeouts, ended)?;
     let network = Network::new(process_map, connections, pieces, mpi.clone(), wake);
     let remote: Arc<dyn Remote> = Arc::clone(&network) as _;
     let world = Arc::new(World::new(&is_local, num_lanes, timeouts, Some(remote)));
@@ -226,10 +231,10 @@ fn establish(
     own: usize,
     process_map: &ProcessMap,
     (gate, epoll): (&mut Gate, &OwnedFd),
-    wait_for_all: Duration,
+    timeouts: Timeouts,
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<Vec<Option<Arc<Connection>>>, OpenError> {
-    let started = Instant::now();
+    let (started, wait_for_all) = (Instant::now(), timeouts.wait);
     let system =
         |error: rustix::io::Errno| OpenError::System { process: own, what: "its sockets", source: error.into() };
     gate.register(epoll.as_fd()).map_err(system)?;
@@ -251,7 +256,7 @@ fn establish(
         if left.is_zero() {
             let missing = gate.missing().map(|process| process_map.name(process)).collect();
             let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-            return Err(OpenError::Missing { missing, waited_ms });
+            return Err(OpenError::Missing { missing, waited_ms, setting: timeouts.setting() });
         }
         let timeout = gate.next_deadline().map_or(left, |deadline| deadline.min(left)).min(GLANCE);
         for event in wait(epoll, Some(timeout)).map_err(system)? {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 pub(super) const TOKEN: WorldToken = WorldToken::new([3; 32]);
 const LANES: NonZeroUsize = NonZeroUsize::new(2).unwrap();
-const TIMEOUTS: Timeouts = Timeouts { wait: Duration::from_secs(60) };
+const TIMEOUTS: Timeouts = Timeouts::new(Duration::from_secs(60));
 
 /// The seat of process 0 with ranks 0 and 1, in a world with process 1 and rank 2.
 fn seat() -> Seat {

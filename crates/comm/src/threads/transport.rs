@@ -113,6 +113,7 @@ impl ThreadTransport {
                 operation,
                 tag,
                 waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+                setting: self.place.world.timeouts().setting(),
             },
         }
     }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A deadline that no healthy test meets, however busy the machine.
-const PATIENT: Timeouts = Timeouts { wait: Duration::from_secs(120) };
+const PATIENT: Timeouts = Timeouts::new(Duration::from_secs(120));
 
 /// The communicator of the whole world on use number `usage`.
 fn communicator(end: ThreadTransport, usage: u16) -> GroupCommunicator {

@@ -159,7 +159,7 @@ fn a_stranger_is_not_answered() {
 
 #[test]
 fn a_process_that_never_comes_is_named() {
-    let timeouts = Timeouts { wait: Duration::from_millis(300) };
+    let timeouts = Timeouts::new(Duration::from_millis(300));
     let mut seats = seats(Wire::Tcp, &[vec![0], vec![1], vec![2, 3]], 1, timeouts);
     let last = seats.pop();
     let opening: Vec<_> =
@@ -168,7 +168,7 @@ fn a_process_that_never_comes_is_named() {
     drop(last);
     assert!(matches!(&errors[0], OpenError::Missing { .. }), "{}", errors[0]);
     assert!(
-        errors[0].to_string().contains("no connection with process 2 (ranks 2, 3) on host host2; see"),
+        errors[0].to_string().contains("no connection with process 2 (ranks 2, 3) on host host2; see what they do, or raise run.timeout_seconds = 0.3"),
         "{}",
         errors[0]
     );
@@ -176,7 +176,7 @@ fn a_process_that_never_comes_is_named() {
 
 #[test]
 fn a_process_with_another_token_is_refused_by_name() {
-    let timeouts = Timeouts { wait: Duration::from_secs(1) };
+    let timeouts = Timeouts::new(Duration::from_secs(1));
     for wire in [Wire::Tcp, Wire::SharedMemory] {
         let mut seats = seats(wire, &[vec![0], vec![1]], 1, timeouts);
         seats[1].token = WorldToken::new([1; 32]);

@@ -67,6 +67,7 @@ fn a_deadline_names_the_rank_the_peer_and_the_operation(wire: Wire) {
         assert!(waited_ms >= 100);
         let text = error.to_string();
         assert!(text.contains("for rank 2 in all-reduce (channel tp.0, message 0)"), "{text}");
+        assert!(text.ends_with("see what it does, or raise run.timeout_seconds = 0.1"), "{text}");
     }
 }
 
@@ -74,7 +75,7 @@ fn a_deadline_names_the_rank_the_peer_and_the_operation(wire: Wire) {
 fn a_deadline_in_a_large_group_names_the_rank_that_is_late(wire: Wire) {
     let late = Rank(35);
     // Long enough that all threads have started.
-    let timeouts = Timeouts { wait: Duration::from_secs(2) };
+    let timeouts = Timeouts::new(Duration::from_secs(2));
     let causes = run_within(wire, timeouts, 40, |transport| {
         if transport.rank() == late {
             stay(&transport);
@@ -249,7 +250,7 @@ fn jitter_does_not_change_the_bits(wire: Wire) {
 }
 
 fn a_dropped_message_is_missed_by_its_receiver_by_name(wire: Wire) {
-    let waits = Timeouts { wait: Duration::from_millis(200) };
+    let waits = Timeouts::new(Duration::from_millis(200));
     let results = run_within(wire, waits, 3, |transport| {
         let fault = Fault::Drop { to: Rank(0), nth: 2 };
         let faulty: Arc<dyn Transport> = match transport.rank() {

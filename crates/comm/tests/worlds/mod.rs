@@ -25,12 +25,12 @@ pub fn run_world<T: Send>(
 
 /// A deadline that no healthy test meets, however busy the machine.
 pub fn patient() -> Timeouts {
-    Timeouts { wait: Duration::from_secs(120) }
+    Timeouts::new(Duration::from_secs(120))
 }
 
 /// A deadline for tests in which it must pass.
 pub fn impatient() -> Timeouts {
-    Timeouts { wait: Duration::from_millis(100) }
+    Timeouts::new(Duration::from_millis(100))
 }
 
 /// Runs `body` on every rank; a panic of one fails the test.

@@ -113,7 +113,7 @@ impl Seat {
 /// Does `rank` on a thread for each of `members` ranks, with `queued` streams that have threads; the results by rank.
 fn on_ranks<T: Send>(members: usize, queued: &[Stream], rank: impl Fn(&Seat) -> T + Sync) -> Vec<T> {
     let mesh = Mesh::new(AxisSizes::dp_tp_pp(1, members, 1)).expect("a mesh");
-    let timeouts = Timeouts { wait: Duration::from_secs(60) };
+    let timeouts = Timeouts::new(Duration::from_secs(60));
     let lanes: Vec<Vec<Arc<dyn Transport>>> = ThreadTransport::lanes(members, 1 + queued.len(), timeouts)
         .into_iter()
         .map(|lane| lane.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect())

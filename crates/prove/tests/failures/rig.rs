@@ -40,7 +40,7 @@ pub fn two_replicas() -> Setup {
 }
 
 pub fn threads(setup: &Setup, wait: Duration) -> ThreadEngine {
-    ThreadEngine::new(setup.mesh, Timeouts { wait }).with_overlap(setup.parallelism.overlap_on_cpus())
+    ThreadEngine::new(setup.mesh, Timeouts::new(wait)).with_overlap(setup.parallelism.overlap_on_cpus())
 }
 
 /// Runs; the rank that failed. Prints how long the run took to its end.

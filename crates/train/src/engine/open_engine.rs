@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_description_without_an_engine_is_that_of_the_engine() {
-        let timeouts = Timeouts { wait: Duration::from_secs(1) };
+        let timeouts = Timeouts::new(Duration::from_secs(1));
         for (overlap, threads_per_rank) in [(Overlap::Off, 1), (Overlap::On, 3)] {
             let mesh = Mesh::new(AxisSizes::ONE).expect("a mesh");
             let options = EngineOptions { timeouts, overlap, threads_per_rank };
