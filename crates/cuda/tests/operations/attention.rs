@@ -156,7 +156,7 @@ fn attention_of_any_shape_has_the_bits_of_the_cpu() {
         let attend = Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout) };
         let mut case = Case::new(seed);
         let ops = attend.passes(&mut case);
-        prop_assert_eq!(bench.difference_of(&case, &ops), None);
+        prop_assert_eq!(bench.difference(&case, &ops), None);
     });
 }
 
