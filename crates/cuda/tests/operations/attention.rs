@@ -55,7 +55,7 @@ impl Attend {
             Visible::Documents => [position / 23 * 23, position + 1],
             Visible::Prefix => [0, (position + 1).max(keys / 3)],
             Visible::SlidingWindow => [(position - 9).max(0), position + 1],
-            Visible::SomeNothing if query % 3 == 0 || query > 40 => [position, position],
+            Visible::SomeNothing if query.is_multiple_of(3) || query > 40 => [position, position],
             Visible::SomeNothing => [position / 2, position + 1],
             Visible::Everything => [0, keys],
             Visible::Anything => [(); 2].map(|()| case.words.below(keys as usize + 8) as i32 - 4),
