@@ -118,12 +118,13 @@ impl CudaDevice {
     /// # Errors
     /// [`DeviceError::OutOfMemory`], and other failures of the driver by name.
     pub fn open(gpu: Arc<dyn Gpu>, code: &[CompiledSource], arena_bytes: usize) -> Result<CudaDevice, DeviceError> {
-        let memory = RankMemory::allocate(Arc::clone(&gpu), arena_bytes).map_err(|cause| match cause.kind {
-            gpu::DriverErrorKind::OutOfMemory => DeviceError::OutOfMemory {
-                bytes: arena_bytes,
-                remedy: "a smaller microbatch, more ranks or a higher ZeRO stage need less",
-            },
-            _ => accelerator_error(format!("allocate an arena of {arena_bytes} bytes"), cause),
+        let memory = RankMemory::allocate(Arc::clone(&gpu), arena_bytes).map_err(|cause| {
+            if cause.kind == gpu::DriverErrorKind::OutOfMemory {
+                let remedy = "a smaller microbatch, more ranks or a higher ZeRO stage need less";
+                DeviceError::OutOfMemory { bytes: arena_bytes, remedy }
+            } else {
+                accelerator_error(format!("allocate an arena of {arena_bytes} bytes"), cause)
+            }
         })?;
         let memory = Arc::new(memory);
         let (mut modules, mut functions) = (vec![], HashMap::new());

@@ -46,10 +46,11 @@ impl Events {
     pub fn record(&mut self, gpu: &Arc<dyn Gpu>, stream: Stream) -> StreamEvent {
         let points = &mut self.points[stream.index()];
         let number = points.submitted;
-        if number > 0 && points.recorded.back().is_none_or(|(newest, _)| *newest < number) {
-            if let Err(failure) = points.record(gpu) {
-                self.failure.get_or_insert(failure);
-            }
+        if number > 0
+            && points.recorded.back().is_none_or(|(newest, _)| *newest < number)
+            && let Err(failure) = points.record(gpu)
+        {
+            self.failure.get_or_insert(failure);
         }
         StreamEvent::new(stream, number)
     }

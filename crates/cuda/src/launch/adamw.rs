@@ -10,7 +10,7 @@ const THREADS: u32 = 256;
 /// `Op::AdamW`
 pub(super) fn adamw(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     let Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update } = *op else {
-        return Err(super::not_here("adamw", op));
+        return Err(super::other_op("adamw", op));
     };
     for tensor in [grad, first_moment, second_moment].into_iter().chain(copy) {
         require(tensor.len() == param.len(), "adamw", || format!("{tensor:?} is not as long as {param:?}"))?;

@@ -25,7 +25,7 @@ pub(super) fn row_max(
 /// `Op::SumExp`
 pub(super) fn sum_exp(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     let Op::SumExp { logits, valid_columns, max, labels, first_row, sums } = *op else {
-        return Err(super::not_here("sum_exp", op));
+        return Err(super::other_op("sum_exp", op));
     };
     has_rows("sum_exp", logits, valid_columns, [(max, 1), (labels, 1), (sums, 2)])?;
     let parameters = Parameters::new()
@@ -41,7 +41,7 @@ pub(super) fn sum_exp(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> 
 /// `Op::CrossEntropy`
 pub(super) fn cross_entropy(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     let Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } = *op else {
-        return Err(super::not_here("cross_entropy", op));
+        return Err(super::other_op("cross_entropy", op));
     };
     has_rows("cross_entropy", logits, valid_columns, [(max, 1), (sums, 2), (labels, 1), (loss, 1)])?;
     let [max, sums, loss] = [max, sums, loss].map(|tensor| site.dense(tensor, Dtype::F32));

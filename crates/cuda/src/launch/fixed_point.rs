@@ -66,7 +66,7 @@ pub(super) fn loss_sum(
 /// `Op::ClipCoefficient`
 pub(super) fn clip_coefficient(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     let Op::ClipCoefficient { norm_sums, loss_sums, nominal_tokens, loss_scale, clip_norm, out } = *op else {
-        return Err(super::not_here("clip_coefficient", op));
+        return Err(super::other_op("clip_coefficient", op));
     };
     is_sum(norm_sums)?;
     is_sum(loss_sums)?;

@@ -12,7 +12,7 @@ const MAX_ROWS: usize = 65_535;
 /// `Op::InitializeNormal`
 pub(super) fn normal(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     let Op::InitializeNormal { out, seed, parameter, std, first_row, first_col, global_cols } = *op else {
-        return Err(super::not_here("initialize_normal", op));
+        return Err(super::other_op("initialize_normal", op));
     };
     require(first_col + out.cols <= global_cols, "initialize_normal", || {
         format!("{out:?} from column {first_col} on is no part of rows of {global_cols}")

@@ -121,7 +121,7 @@ fn most_blocks(site: &Site) -> usize {
     site.multiprocessors as usize * 16
 }
 
-/// For operations whose kernels the next commits bring.
-pub(crate) fn not_here(op: &'static str, operands: &dyn std::fmt::Debug) -> DeviceError {
-    DeviceError::Shape { op, what: format!("no kernel takes {operands:?} yet") }
+/// For functions that take a whole operation, and are given another one than theirs.
+pub(crate) fn other_op(op: &'static str, given: &Op) -> DeviceError {
+    DeviceError::Shape { op, what: format!("{given:?} is another operation") }
 }

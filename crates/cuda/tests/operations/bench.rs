@@ -13,7 +13,7 @@ use device::{Arena, Device, Dtype, Op, Stream, Tensor};
 use gpu::Gpu;
 use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler, Target};
-use softgpu::Settings;
+use softgpu::{Checks, Settings};
 
 use crate::case::Case;
 use crate::declared::Declared;
@@ -23,6 +23,9 @@ pub const ARENA_BYTES: usize = 4 << 20;
 
 /// The GPU's code is made for the oldest GPU that is named: newer ones run it too.
 pub const TARGET: &str = "compute_80";
+
+/// The most instructions of a launch: no case needs as many, and who loops forever is stopped there.
+const MOST_INSTRUCTIONS: u64 = 20_000_000;
 
 /// Two devices. After the first difference nothing is compared any more.
 pub struct Bench {
@@ -66,12 +69,12 @@ pub fn code(names: &[&str]) -> Option<Vec<CompiledSource>> {
 impl Bench {
     /// Devices with the kernels of the named sources. None without NVRTC.
     pub fn of(names: &[&str]) -> Option<Bench> {
-        Some(Bench::with_code(&code(names)?, Settings::default()))
+        Some(Bench::with_code(&code(names)?, Checks::default()))
     }
 
-    /// Devices with these kernels, on a GPU with these settings.
-    pub fn with_code(code: &[CompiledSource], settings: Settings) -> Bench {
-        let gpu = Declared::new(settings);
+    /// Devices with these kernels, on a GPU with these checks.
+    pub fn with_code(code: &[CompiledSource], checks: Checks) -> Bench {
+        let gpu = Declared::new(Settings { checks, max_warp_instructions: MOST_INSTRUCTIONS, ..Settings::default() });
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
         let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device");
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory")));
@@ -87,29 +90,17 @@ impl Bench {
     pub fn compare_all(&self, case: &Case, ops: &[Op]) {
         let mut first = self.first.borrow_mut();
         if first.is_none() {
-            *first = self.difference_of(case, ops).map(|difference| format!("{ops:?}: {difference}"));
+            *first = self.difference(case, ops).map(|difference| format!("{ops:?}: {difference}"));
         }
     }
 
-    /// Panics with the first difference.
-    pub fn assert_same(&self, case: &Case, op: &Op) {
-        if let Some(difference) = self.difference(case, op) {
-            panic!("{op:?}: {difference}");
-        }
-    }
-
-    /// The first difference of all.
+    /// The first difference of all that were compared.
     pub fn first_difference(&self) -> Option<String> {
         self.first.borrow().clone()
     }
 
-    /// Runs `op` on both devices on the bytes of `case`; the first difference, if there is one.
-    pub fn difference(&self, case: &Case, op: &Op) -> Option<String> {
-        self.difference_of(case, &[*op])
-    }
-
-    /// As [`Bench::difference`], for operations one after the other.
-    pub fn difference_of(&self, case: &Case, ops: &[Op]) -> Option<String> {
+    /// Runs operations one after the other on both devices on the bytes of `case`; the first difference, if there is one.
+    pub fn difference(&self, case: &Case, ops: &[Op]) -> Option<String> {
         let (expected, got) = (run(&self.cpu, case, ops, |_| {}), self.run(case, ops));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),

@@ -53,7 +53,7 @@ impl Words {
         ];
         let word = self.next();
         let kind = (word >> 8) as usize;
-        if values == Values::Wild && kind % 4 == 0 {
+        if values == Values::Wild && kind.is_multiple_of(4) {
             return WILD[kind / 4 % WILD.len()];
         }
         let magnitude = ((word >> 40) as f32 / (1u64 << 24) as f32 + 1.0) * 2f32.powi((word % 8) as i32 - 4);

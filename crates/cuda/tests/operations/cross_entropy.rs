@@ -56,7 +56,7 @@ fn losses_and_gradients_of_any_shape_have_the_bits_of_the_cpu() {
         let vocabulary = Vocabulary { columns, valid: columns.saturating_sub(padding), first };
         let mut case = Case::new(seed);
         let ops = steps(&mut case, [rows, gap], vocabulary, scale);
-        prop_assert_eq!(bench.difference_of(&case, &ops), None);
+        prop_assert_eq!(bench.difference(&case, &ops), None);
     });
 }
 

@@ -1,9 +1,21 @@
 //! Kernels with one fault each, made from the text: a barrier that is missing, an index or a bound that is off by one.
 
+use std::collections::BTreeMap;
+
+/// What is wrong with a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    Barrier,
+    Bound,
+    Index,
+}
+
 /// A changed text.
 pub struct Mutant {
-    /// Where and how, for people and for the list of those that change nothing.
+    /// Where and how, for people and for the list of those that change nothing. Of lines that are in a text more than once, the place
+    /// is counted.
     pub name: String,
+    pub fault: Fault,
     pub text: String,
 }
 
@@ -27,32 +39,49 @@ pub fn mutants(whole: &str) -> Vec<Mutant> {
         if index > 0 && lines[index - 1].trim() == "#pragma unroll" {
             continue;
         }
-        for (changed, how) in changes(line) {
+        for (changed, how, fault) in changes(line) {
             let mut text = lines.clone();
             text[index] = &changed;
-            all.push(Mutant { name: format!("{file}: {}: {how}", line.trim()), text: text.join("\n") + "\n" });
+            all.push(Mutant { name: format!("{file}: {}: {how}", line.trim()), fault, text: text.join("\n") + "\n" });
         }
     }
+    count_places(&mut all);
     all
 }
 
+/// Makes names of those that are alike.
+fn count_places(all: &mut [Mutant]) {
+    let mut places: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+    for mutant in all.iter() {
+        places.entry(mutant.name.clone()).or_default().0 += 1;
+    }
+    for mutant in all {
+        let Some((total, seen)) = places.get_mut(&mutant.name) else { continue };
+        *seen += 1;
+        if *total > 1 {
+            mutant.name += &format!(", place {seen} of {total}");
+        }
+    }
+}
+
 /// The line with one fault, and what the fault is.
-fn changes(line: &str) -> Vec<(String, String)> {
+fn changes(line: &str) -> Vec<(String, String, Fault)> {
     let code = line.split("//").next().unwrap_or_default();
     let mut all = vec![];
     if code.trim() == "__syncthreads();" {
-        return vec![(String::new(), "no barrier".into())];
+        return vec![(String::new(), "no barrier".into(), Fault::Barrier)];
     }
     for (place, _) in code.match_indices(" < ") {
         all.push((
             format!("{} <= {}", &line[..place], &line[place + 3..]),
             format!("<= for < {}", ordinal(code, place)),
+            Fault::Bound,
         ));
     }
     for (start, end) in subscripts(code) {
         let inside = &code[start + 1..end];
         let changed = format!("{}[({inside}) + 1]{}", &line[..start], &line[end + 1..]);
-        all.push((changed, format!("[{inside}] + 1 {}", ordinal(code, start))));
+        all.push((changed, format!("[{inside}] + 1 {}", ordinal(code, start)), Fault::Index));
     }
     all
 }
@@ -92,15 +121,16 @@ fn subscripts(code: &str) -> Vec<(usize, usize)> {
 #[test]
 fn barriers_bounds_and_indices_are_changed_one_at_a_time() {
     let text = "#line 1 \"types.cuh\"\na[1];\n#line 1 \"a.cu\"\n    __shared__ f32 a[32];\n    __syncthreads();\n    \
-                for (u32 i = 0; i < n; i++) {\n    into[i] = x[y[i]] + 1; // a[1]\n    each([&](u32 i) {\n";
+                __syncthreads();\n    for (u32 i = 0; i < n; i++) {\n    into[i] = x[y[i]] + 1; // a[1]\n    each([&](u32 i) {\n";
     let names: Vec<String> = mutants(text).into_iter().map(|mutant| mutant.name).collect();
     let expected = [
-        "a.cu: __syncthreads();: no barrier",
+        "a.cu: __syncthreads();: no barrier, place 1 of 2",
+        "a.cu: __syncthreads();: no barrier, place 2 of 2",
         "a.cu: for (u32 i = 0; i < n; i++) {: <= for < at column 17",
         "a.cu: into[i] = x[y[i]] + 1; // a[1]: [i] + 1 at column 4",
         "a.cu: into[i] = x[y[i]] + 1; // a[1]: [i] + 1 at column 13",
         "a.cu: into[i] = x[y[i]] + 1; // a[1]: [y[i]] + 1 at column 11",
     ];
     assert_eq!(names, expected);
-    assert_eq!(mutants(text)[3].text.lines().nth(6), Some("    into[i] = x[y[(i) + 1]] + 1; // a[1]"));
+    assert_eq!(mutants(text)[4].text.lines().nth(7), Some("    into[i] = x[y[(i) + 1]] + 1; // a[1]"));
 }

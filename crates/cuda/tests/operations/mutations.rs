@@ -3,121 +3,209 @@
 
 use cuda::code::{CompiledSource, OPTIONS};
 use cuda::kernels::{SOURCES, Source};
-use nvidia::nvrtc::{Source as CompilerSource, Target};
-use softgpu::Settings;
+use nvidia::nvrtc::{Code, Compiler, Source as CompilerSource, Target};
+use softgpu::{Check, Checks};
 
 use crate::bench::{Bench, Cases, TARGET, compiler};
-use crate::mutants::mutants;
+use crate::case::Words;
+use crate::mutants::{Fault, Mutant, mutants};
 use crate::{activation, dropout, element_wise, embedding, mat_mul, norm, rotary, sums};
 
-/// The end of a mutant's name, and why the mutant computes the same.
+/// The end of a mutant's name, of all places or of one, and why the mutant computes the same.
 pub type Implied = (&'static str, &'static str);
 
-/// Mutants of the kernels below that compute the same.
-const IMPLIED: &[Implied] = &[
-    ("return left < blockDim.y ? (u32)left : blockDim.y;: <= for < at column 11", BOTH_ARE_EQUAL),
-    ("const u64 end = row + GROUP_ROWS < x.rows ? row + GROUP_ROWS : x.rows;: <= for < at column 32", BOTH_ARE_EQUAL),
-    ("const u64 end = first + CHUNK < len ? first + CHUNK : len;: <= for < at column 29", BOTH_ARE_EQUAL),
+/// Mutants that compute the same, by source.
+const MAT_MUL: &[Implied] = &[
     ("lanes = lanes_left < SIDE ? (u32)lanes_left : SIDE;: <= for < at column 18", BOTH_ARE_EQUAL),
     ("const u32 steps = steps_left < STEPS ? (u32)steps_left : STEPS;: <= for < at column 28", BOTH_ARE_EQUAL),
     ("const u64 end = block + K_BLOCK < steps ? block + K_BLOCK : steps;: <= for < at column 31", BOTH_ARE_EQUAL),
-    ("share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;: <= for < at column 22", BOTH_ARE_EQUAL),
+];
+const COLUMN_SUM: &[Implied] = &[
+    ("return left < blockDim.y ? (u32)left : blockDim.y;: <= for < at column 11", BOTH_ARE_EQUAL),
+    ("const u64 end = row + GROUP_ROWS < x.rows ? row + GROUP_ROWS : x.rows;: <= for < at column 32", BOTH_ARE_EQUAL),
+    ("for (u64 first = 0; first < count; first += blockDim.y) {: <= for < at column 25", NO_GROUPS),
+];
+const NORM: &[Implied] = &[
+    ("return left < blockDim.y ? (u32)left : blockDim.y;: <= for < at column 11", BOTH_ARE_EQUAL),
+    ("const u64 end = row + GROUP_ROWS < x.rows ? row + GROUP_ROWS : x.rows;: <= for < at column 32", BOTH_ARE_EQUAL),
+    ("const u64 end = first + CHUNK < len ? first + CHUNK : len;: <= for < at column 29", BOTH_ARE_EQUAL),
+    ("for (u64 first = 0; first < count; first += blockDim.y) {: <= for < at column 25", NO_GROUPS),
     (
-        "column_sum.cu: for (u64 first = 0; first < count; first += blockDim.y) {: <= for < at column 25",
-        "a turn without groups adds nothing",
-    ),
-    (
-        "norm.cu: for (u64 first = 0; first < count; first += blockDim.y) {: <= for < at column 25",
-        "a turn without groups adds nothing",
-    ),
-    (
-        "row_sum.cuh: for (u64 first = 0; first < len; first += CHUNK) {: <= for < at column 25",
+        "for (u64 first = 0; first < len; first += CHUNK) {: <= for < at column 25",
         "a chunk without elements adds 0 to a sum that is never -0",
     ),
     (
-        "norm.cu: for (u64 first = global_team() - team_of_warp; first < count; first += teams) {: <= for < at column 52",
+        "for (u64 first = global_team() - team_of_warp; first < count; first += teams) {: <= for < at column 52",
         "the row behind the last is the last once more, and not stored",
     ),
-    (
-        "embedding.cu: for (u64 first = 0; first < count; first += WINDOW) {: <= for < at column 25",
-        "a window without tokens finds none",
-    ),
 ];
+const ROTARY: &[Implied] = &[("share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;: <= for < at column 22", BOTH_ARE_EQUAL)];
+const EMBEDDING: &[Implied] = &[(
+    "for (u64 first = 0; first < count; first += WINDOW) {: <= for < at column 25",
+    "a window without tokens finds none",
+)];
 
+/// After the last group.
+const NO_GROUPS: &str = "a turn without groups adds nothing";
 /// Of two values that are equal either may be taken.
 const BOTH_ARE_EQUAL: &str = "both values are equal there";
 
-/// A kernel that loops longer than this loops forever.
-const MOST_INSTRUCTIONS: u64 = 200_000_000;
+/// One of so many mutants is in the sample; all missing barriers are.
+const SAMPLED: usize = 12;
+/// Decides which.
+const SEED: u64 = 1;
+
+/// Which mutants a run tries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Selection {
+    Sample,
+    All,
+}
+
+impl Selection {
+    /// `PLEACH_MUTANTS=all` tries all.
+    fn from_environment() -> Selection {
+        match std::env::var("PLEACH_MUTANTS").as_deref() {
+            Ok("all") => Selection::All,
+            Ok(other) => panic!("PLEACH_MUTANTS is {other:?}; set it to \"all\", or not at all"),
+            Err(_) => Selection::Sample,
+        }
+    }
+
+    fn has(self, mutant: &Mutant) -> bool {
+        match (self, mutant.fault) {
+            (Selection::All, _) | (Selection::Sample, Fault::Barrier) => true,
+            (Selection::Sample, Fault::Bound | Fault::Index) => {
+                // By name, so that one more mutant leaves the others in the sample.
+                let seed = mutant.name.bytes().fold(SEED, |word, byte| word.wrapping_mul(31).wrapping_add(byte.into()));
+                Words::new(seed).below(SAMPLED) == 0
+            }
+        }
+    }
+}
+
+/// How a mutant ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// It does not compile, differs from the CPU, or a check of the GPU in software stops it.
+    Found,
+    Missed,
+    /// Its PTX is that of the kernels as they are.
+    Unchanged,
+}
+
+/// Compiles mutants of one source and compares them with the CPU.
+struct Hunt<'a> {
+    compiler: Compiler,
+    source: Source,
+    original: Code,
+    cases: &'a [Cases],
+}
+
+impl Hunt<'_> {
+    fn compile(compiler: &Compiler, name: &str, text: &str) -> Option<Code> {
+        let target: Target = TARGET.parse().expect("a target");
+        let text = CompilerSource::new(format!("{name}.cu"), text);
+        compiler.compile(&text, &target, OPTIONS).ok().map(|compiled| compiled.code)
+    }
+
+    fn end(&self, mutant: &Mutant) -> End {
+        let Some(code) = Hunt::compile(&self.compiler, self.source.name, &mutant.text) else { return End::Found };
+        if code.ptx() == self.original.ptx() {
+            return End::Unchanged;
+        }
+        let code = [CompiledSource { source: self.source, code }];
+        // Most faults change bits, which shows sooner without checks. A missing barrier changes none on a GPU in software.
+        let without = Checks { shared: Check::Off, local: Check::Off, global: Check::Off, ..Checks::default() };
+        let found = match mutant.fault {
+            Fault::Barrier => self.is_found(&code, Checks::default()),
+            Fault::Bound | Fault::Index => self.is_found(&code, without) || self.is_found(&code, Checks::default()),
+        };
+        if found { End::Found } else { End::Missed }
+    }
+
+    fn is_found(&self, code: &[CompiledSource], checks: Checks) -> bool {
+        self.cases.iter().any(|cases| {
+            let bench = Bench::with_code(code, checks.clone());
+            cases(&bench);
+            bench.first_difference().is_some()
+        })
+    }
+}
+
+/// Whether an entry of a list means this mutant.
+fn is_named(mutant: &Mutant, end: &str) -> bool {
+    let in_any_place = mutant.name.rsplit_once(", place ").map(|(name, _)| name);
+    mutant.name.ends_with(end) || in_any_place.is_some_and(|name| name.ends_with(end))
+}
 
 /// Panics with the mutants of a source that all cases miss, and with reasons for mutants that are found or not there.
 pub fn assert_found(name: &str, cases: &[Cases], implied: &[Implied]) {
     let Some((compiler, _)) = compiler() else { return };
-    let target: Target = TARGET.parse().expect("a target");
-    let source = SOURCES.iter().find(|source| source.name == name).expect("a source");
-    let (mut missed, mut used) = (vec![], vec![]);
+    let selection = Selection::from_environment();
+    let source = *SOURCES.iter().find(|source| source.name == name).expect("a source");
+    let original = Hunt::compile(&compiler, name, &source.whole()).expect("a source that compiles");
+    let hunt = Hunt { compiler, source, original, cases };
     let all = mutants(&source.whole());
     assert!(!all.is_empty(), "{name} has no mutants");
-    for mutant in &all {
-        let text = CompilerSource::new(format!("{name}.cu"), mutant.text.as_str());
-        // A text that does not compile is found, too.
-        let Ok(compiled) = compiler.compile(&text, &target, OPTIONS) else { continue };
-        let code = [CompiledSource { source: Source { ..*source }, code: compiled.code }];
-        let is_found = cases.iter().any(|cases| {
-            let bench =
-                Bench::with_code(&code, Settings { max_warp_instructions: MOST_INSTRUCTIONS, ..Settings::default() });
-            cases(&bench);
-            bench.first_difference().is_some()
-        });
-        match implied.iter().find(|(end, _)| mutant.name.ends_with(end)) {
-            Some(entry) if !is_found => used.push(entry),
-            None if !is_found => missed.push(mutant.name.clone()),
-            Some(_) | None => {}
-        }
+    let absent = implied.iter().filter(|(end, _)| !all.iter().any(|mutant| is_named(mutant, end)));
+    let mut wrong: Vec<String> = absent.map(|(end, _)| format!("{end}: is listed, but not there")).collect();
+    let (mut tried, mut unchanged) = (0, 0);
+    for mutant in all.iter().filter(|mutant| selection.has(mutant)) {
+        let reason = implied.iter().find(|(end, _)| is_named(mutant, end)).map(|(_, reason)| reason);
+        tried += 1;
+        let line = match (hunt.end(mutant), reason) {
+            (End::Found, None) | (End::Missed, Some(_)) => continue,
+            (End::Unchanged, _) => {
+                unchanged += 1;
+                continue;
+            }
+            (End::Missed, None) => format!("{}: is missed", mutant.name),
+            (End::Found, Some(reason)) => format!("{}: is listed ({reason}), but found", mutant.name),
+        };
+        println!("{line}");
+        wrong.push(line);
     }
-    // A line may be in several places, of which some are found.
-    let stale = implied.iter().filter(|entry| !used.contains(entry));
-    missed.extend(stale.map(|(end, reason)| format!("{end} is listed ({reason}), but found or not there")));
-    println!("{name}: {} mutants", all.len());
-    assert!(missed.is_empty(), "{} of {} mutants of {name}:\n{}", missed.len(), all.len(), missed.join("\n"));
+    println!("{name}: {tried} of {} mutants, {unchanged} of them with the PTX of the kernels as they are", all.len());
+    assert!(wrong.is_empty(), "{} of {tried} mutants of {name}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 #[test]
 fn faults_in_products_are_found() {
-    assert_found("mat_mul", &[mat_mul::edges, mat_mul::minus_zero, mat_mul::ends], IMPLIED);
+    assert_found("mat_mul", &[mat_mul::edges, mat_mul::minus_zero, mat_mul::ends], MAT_MUL);
 }
 
 #[test]
 fn faults_in_sums_over_rows_are_found() {
-    assert_found("column_sum", &[sums::column_sums], IMPLIED);
+    assert_found("column_sum", &[sums::column_sums], COLUMN_SUM);
 }
 
 #[test]
 fn faults_in_norms_are_found() {
-    assert_found("norm", &[norm::norms, norm::input_gradients, norm::weight_gradients], IMPLIED);
+    assert_found("norm", &[norm::norms, norm::input_gradients, norm::weight_gradients], NORM);
 }
 
 #[test]
 fn faults_in_rotary_positions_are_found() {
-    assert_found("rotary", &[rotary::tables, rotary::turns], IMPLIED);
+    assert_found("rotary", &[rotary::tables, rotary::turns], ROTARY);
 }
 
 #[test]
 fn faults_in_activations_are_found() {
-    assert_found("activation", &[activation::activations], IMPLIED);
+    assert_found("activation", &[activation::activations], &[]);
 }
 
 #[test]
 fn faults_in_dropout_are_found() {
-    assert_found("dropout", &[dropout::additions, dropout::gradients], IMPLIED);
+    assert_found("dropout", &[dropout::additions, dropout::gradients], &[]);
 }
 
 #[test]
 fn faults_in_embeddings_are_found() {
-    assert_found("embedding", &[embedding::embeddings], IMPLIED);
+    assert_found("embedding", &[embedding::embeddings], EMBEDDING);
 }
 
 #[test]
 fn faults_in_sums_fills_and_copies_are_found() {
-    assert_found("element_wise", &[element_wise::sums_and_copies], IMPLIED);
+    assert_found("element_wise", &[element_wise::sums_and_copies], &[]);
 }

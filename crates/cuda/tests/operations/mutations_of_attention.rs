@@ -6,20 +6,13 @@ use crate::{attention, cross_entropy, fixed_point, optimizer, rounded_sum};
 const REGISTERS: &str = "a step beyond an array in registers, which the compiler leaves out";
 const UNSET: &str = "registers that are not set, for which the compiler takes zeros, or that are not read";
 const PADDING: &str = "a zero in the padding of staged rows, or behind them where nothing is staged";
-const UNUSED: &str = "one element more is staged and not used";
 const EMPTY: &str = "one more round in which there is nothing to do";
 const EQUAL: &str = "both sides of the choice are 0";
 const NOT_CALLED: &str = "the source does not call the function";
 
 const ATTENTION: &[Implied] = &[
-    ("for (u32 row = 0; row < 4; row++) {: <= for < at column 21", REGISTERS),
-    ("for (u32 column = 0; column < 4; column++) {: <= for < at column 27", REGISTERS),
-    ("for (u32 column = 0; column < COLUMNS; column++) {: <= for < at column 27", REGISTERS),
-    ("for (u32 chunk = 0; chunk < CHUNKS; chunk++) {: <= for < at column 25", REGISTERS),
     ("clear(outputs[chunk]);: [chunk] + 1 at column 13", UNSET),
     ("index < ROWS * CHUNK; index += THREADS) {: <= for < at column 35", PADDING),
-    ("const bool exists = row < count && channel < channels;: <= for < at column 23", UNUSED),
-    ("const bool exists = row < count && channel < channels;: <= for < at column 42", UNUSED),
     ("first < head_dim; first += CHUNK) {: <= for < at column 25", EMPTY),
     ("number * KEYS < block.seen_last; number++) {: <= for < at column 56", EMPTY),
     ("const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;: <= for < at column 26", EQUAL),
@@ -30,15 +23,10 @@ const ATTENTION: &[Implied] = &[
     ("if (words.word[row] < dropout.threshold) {: <= for < at column 19", "one word of 2^32 would show it"),
 ];
 const ATTENTION_BACKWARD: &[Implied] = &[
-    ("for (u32 row = 0; row < 4; row++) {: <= for < at column 21", REGISTERS),
-    ("for (u32 column = 0; column < COLUMNS; column++) {: <= for < at column 27", REGISTERS),
-    ("for (u32 chunk = 0; chunk < CHUNKS; chunk++) {: <= for < at column 25", REGISTERS),
     ("clear(outputs[chunk]);: [chunk] + 1 at column 13", UNSET),
     ("clear(dk_sums[chunk]);: [chunk] + 1 at column 13", UNSET),
     ("clear(dv_sums[chunk]);: [chunk] + 1 at column 13", UNSET),
     ("index < ROWS * CHUNK; index += THREADS) {: <= for < at column 35", PADDING),
-    ("const bool exists = row < count && channel < channels;: <= for < at column 23", UNUSED),
-    ("const bool exists = row < count && channel < channels;: <= for < at column 42", UNUSED),
     ("first < head_dim; first += CHUNK) {: <= for < at column 25", EMPTY),
     ("number * KEYS < block.seen_last; number++) {: <= for < at column 56", EMPTY),
     ("number * QUERIES < length; number++) {: <= for < at column 37", EMPTY),
@@ -59,8 +47,7 @@ const FIXED_POINT: &[Implied] = &[
     ("row_sum.cuh: for (u64 first = 0; first < len; first += CHUNK) {: <= for < at column 25", NOT_CALLED),
     ("row_sum.cuh: const u64 end = first + CHUNK < len ? first + CHUNK : len;: <= for < at column 29", NOT_CALLED),
     ("row_sum.cuh: for (u64 i = first + team_lane(); i < end; i += TEAM) {: <= for < at column 35", NOT_CALLED),
-    ("for (i32 limb = 0; limb < (i32)LIMBS; limb++) {: <= for < at column 23", REGISTERS),
-    ("for (u32 word = 0; word < fixed_point::WORDS; word++) {: <= for < at column 23", REGISTERS),
+    ("for (u32 word = 0; word < fixed_point::WORDS; word++) {: <= for < at column 23, place 1 of 2", REGISTERS),
     ("for (u32 first = 0; first < length; first += THREADS) {: <= for < at column 25", EMPTY),
 ];
 const ROUNDED_SUM: &[Implied] =
