@@ -1,7 +1,6 @@
 //! The GPU in software through the C interface of a driver, opened by its path, against the same GPU in process.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use gpu::{Arguments, Driver, DriverErrorKind, LaunchShape, ModuleImage};
 use nvidia::Search;
@@ -39,21 +38,20 @@ $L__BB0_2:
 ";
 const COUNT: usize = 1000;
 
-/// Builds the shared library with the profile of this test, and returns its file.
+/// The shared library, which cargo builds as a dependency of this test: next to the test's own program.
 fn shared_library() -> PathBuf {
-    // This program is in PROFILE/deps.
     let program = std::env::current_exe().expect("a program");
-    let profile = program.parent().and_then(Path::parent).expect("the folder of the profile");
-    let mut cargo = Command::new(env!("CARGO"));
-    cargo
-        .args(["build", "--package", "softgpu_driver", "--lib", "--target-dir"])
-        .arg(profile.parent().expect("target"));
-    if profile.ends_with("release") {
-        cargo.arg("--release");
-    }
-    let output = cargo.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    profile.join("libsoftgpu_driver.so")
+    program.parent().expect("the folder of the program").join("libsoftgpu_driver.so")
+}
+
+/// The library under the name of the driver. Its file is a copy, so that the loader gives each test a GPU of its own.
+fn opened(name: &str) -> Library {
+    let folder = std::env::temp_dir().join(format!("pleach-soft-library-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::copy(shared_library(), folder.join("libcuda.so.1")).expect("a copy");
+    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+    library
 }
 
 /// Allocates, copies, loads, launches, records, captures, and returns the memory in the end.
@@ -118,15 +116,43 @@ fn sequence(driver: &dyn Driver) -> Vec<f32> {
 fn the_same_calls_have_the_same_results_in_process_and_through_the_c_interface() {
     let expected: Vec<f32> = (0..COUNT).map(|index| if index < 2 { 0.0 } else { index as f32 * 0.5 + 8.0 }).collect();
     assert_eq!(sequence(&SoftDriver::new(1, Settings::default())), expected);
-    let library = Library::open(&Search::only([shared_library().parent().expect("a folder").into()]));
-    // The file does not have the driver's name; a link gives it.
-    assert!(library.is_err());
-    let folder = std::env::temp_dir().join(format!("pleach-soft-library-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    std::os::unix::fs::symlink(shared_library(), folder.join("libcuda.so.1")).expect("a link");
-    let library = Library::open(&Search::only([folder.clone()])).unwrap_or_else(|error| panic!("{error}"));
-    std::fs::remove_dir_all(&folder).expect("removed");
-    assert_eq!(sequence(&library), expected);
+    // The file does not have the driver's name.
+    assert!(Library::open(&Search::only([shared_library()])).is_err());
+    assert_eq!(sequence(&opened("calls")), expected);
+}
+
+/// Launches a kernel that reaches past its memory, and returns the kinds of the failures of the next calls.
+fn faults(driver: &dyn Driver) -> Vec<(&'static str, DriverErrorKind)> {
+    let gpu = driver.open(0).expect("a GPU");
+    let stream = gpu.create_stream().expect("a stream");
+    let memory = gpu.allocate(4).expect("memory");
+    gpu.fill(stream, memory, 0, 4).expect("filled");
+    let module = gpu.load(ModuleImage::Ptx(ADD_ONE)).expect("code");
+    let kernel = gpu.function(module, "add_one").expect("a kernel");
+    let launch = |count: u32| {
+        let arguments = Arguments::new().with(&memory.0.to_le_bytes()).with(&count.to_le_bytes());
+        gpu.launch(stream, kernel, LaunchShape::linear(1, 32), &arguments).and_then(|()| gpu.synchronize(stream))
+    };
+    launch(1).expect("a kernel inside of its memory");
+    // The granularity of memory behind the C interface is 2 MiB at most: word 2^20 is past it.
+    let shape = LaunchShape::linear(8193, 128);
+    let arguments = Arguments::new().with(&memory.0.to_le_bytes()).with(&u32::MAX.to_le_bytes());
+    let launched = gpu.launch(stream, kernel, shape, &arguments).and_then(|()| gpu.synchronize(stream));
+    let later = [
+        ("launch", launched.map_err(|error| error.kind)),
+        ("allocate", gpu.allocate(4).map(|_| ()).map_err(|error| error.kind)),
+        ("synchronize", gpu.synchronize(stream).map_err(|error| error.kind)),
+    ];
+    later.into_iter().filter_map(|(call, result)| result.err().map(|kind| (call, kind))).collect()
+}
+
+/// A GPU whose kernel has failed fails every later call with the same kind.
+#[test]
+fn the_fault_of_a_kernel_comes_through_the_c_interface_and_stays() {
+    let kind = DriverErrorKind::KernelFault;
+    let expected = vec![("launch", kind), ("allocate", kind), ("synchronize", kind)];
+    assert_eq!(faults(&SoftDriver::new(1, Settings::default())), expected);
+    assert_eq!(faults(&opened("faults")), expected);
 }
 
 /// The shared library gives every function of the table by its version, and refuses a version that is too old for one.
@@ -151,8 +177,10 @@ fn functions_are_found_by_their_versions() {
         let base = function.symbol.trim_end_matches("_v2");
         // SAFETY: only the address is taken.
         let symbol = unsafe { library.get::<*mut std::ffi::c_void>(function.symbol.as_bytes()) };
-        let symbol = symbol.ok().and_then(|symbol| symbol.try_as_raw_ptr()).expect(function.symbol);
+        let symbol = *symbol.expect(function.symbol);
         assert_eq!(find(base, since), (0, symbol), "{} since {since}", function.symbol);
+        let older = find(base, since - 1);
+        assert!(older.0 == 500 && older.1.is_null(), "{} before {since}: {older:?}", function.symbol);
     }
     assert_eq!(find("cuNoSuchFunction", 13_000), (500, std::ptr::null_mut()));
 }
