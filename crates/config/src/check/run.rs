@@ -1,7 +1,7 @@
 //! Rules of `[run]` that are about the run alone.
 
 use super::Rules;
-use crate::data_spec::{EngineChoice, TransportChoice};
+use crate::data_spec::{CollectivesChoice, EngineChoice, TransportChoice};
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, transport_name};
 
@@ -35,10 +35,31 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         }
         (EngineChoice::Threads, TransportChoice::Auto) | (EngineChoice::Auto | EngineChoice::Processes, _) => {}
     }
+    collectives(config, rules);
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
         let remedy = format!("use at most {MAX_THREADS}");
         rules.report(Problem::of_value("run.threads_per_rank", threads, "is more than any machine has cores", remedy));
+    }
+}
+
+/// Only MPI has collectives of its own, and they have an order of their own.
+fn collectives(config: &RunConfig, rules: &mut Rules) {
+    let key = "run.collectives";
+    match (config.run.collectives, config.run.transport) {
+        (CollectivesChoice::Own, _) | (CollectivesChoice::Native, TransportChoice::Mpi) => {}
+        (CollectivesChoice::Native, transport) => {
+            let rule =
+                format!("needs a library with collectives; run.transport = {:?} has none", transport_name(transport));
+            let remedy = "write run.transport = \"mpi\", or leave run.collectives out";
+            rules.report(Problem::of_value(key, "\"native\"", rule, remedy));
+        }
+    }
+    let tree = config.parallelism.sum_tree;
+    if config.run.collectives == CollectivesChoice::Native && tree > 1 {
+        let rule = "has no effect where run.collectives = \"native\": the library of MPI has an order of its own";
+        let remedy = "leave it out, or write run.collectives = \"own\"";
+        rules.report(Problem::of_value("parallelism.sum_tree", tree, rule, remedy));
     }
 }

@@ -183,7 +183,7 @@ fn engine(setup: &Setup) -> Box<dyn Engine> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let timeouts = Timeouts { wait: Duration::from_secs(60) }.scaled(setup.mesh.world_size(), cores);
     let overlap = setup.parallelism.overlap_on_cpus();
-    open_engine(setup.mesh, EngineOptions { timeouts, overlap, threads_per_rank: 1 })
+    open_engine(setup.mesh, EngineOptions { timeouts, overlap, threads_per_rank: 1, library: None })
 }
 
 /// Wall times of steps.

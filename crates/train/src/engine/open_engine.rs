@@ -1,7 +1,7 @@
 //! The one place that chooses the engine of a run.
 
 use comm::processes::OpenError;
-use comm::{Timeouts, WorldFailure};
+use comm::{LibrarySums, Timeouts, WorldFailure};
 use config::Overlap;
 use cpu::affinity::allowed_cores;
 use mesh::Mesh;
@@ -18,11 +18,14 @@ pub struct EngineOptions {
     pub overlap: Overlap,
     /// Threads that compute for a rank.
     pub threads_per_rank: usize,
+    /// Sums that the library of MPI makes, with all gathers, where ranks of several processes use one; `None` where all
+    /// collectives are pleach's own.
+    pub library: Option<LibrarySums>,
 }
 
 /// Fresh ranks of `mesh`: threads of this process that compute on its cores.
 pub fn open_engine(mesh: Mesh, options: EngineOptions) -> Box<dyn Engine> {
-    let EngineOptions { timeouts, overlap, threads_per_rank } = options;
+    let EngineOptions { timeouts, overlap, threads_per_rank, library: _ } = options;
     let threads = ThreadEngine::new(mesh, timeouts).with_overlap(overlap);
     Box::new(threads.with_threads_per_rank(threads_per_rank))
 }
@@ -39,8 +42,7 @@ pub fn open_process_engine(
     seat: ProcessSeat,
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
-    let EngineOptions { timeouts, overlap, threads_per_rank } = options;
-    let (threads, failure) = ThreadEngine::of_process(mesh, timeouts, overlap, threads_per_rank, seat, ended)?;
+    let (threads, failure) = ThreadEngine::of_process(mesh, options, seat, ended)?;
     Ok((Box::new(threads), failure))
 }
 
@@ -67,7 +69,7 @@ mod tests {
         let timeouts = Timeouts { wait: Duration::from_secs(1) };
         for (overlap, threads_per_rank) in [(Overlap::Off, 1), (Overlap::On, 3)] {
             let mesh = Mesh::new(AxisSizes::ONE).expect("a mesh");
-            let engine = open_engine(mesh, EngineOptions { timeouts, overlap, threads_per_rank });
+            let engine = open_engine(mesh, EngineOptions { timeouts, overlap, threads_per_rank, library: None });
             assert_eq!(engine.describe(), describe_engine(threads_per_rank));
         }
     }
