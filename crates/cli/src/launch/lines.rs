@@ -1,10 +1,50 @@
 //! Output of a process on the standard error of this one, line by line with a label.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+
+use sync::lock;
 
 /// Longest piece of a line that is kept together.
 const MAX_LINE: u64 = 64 << 10;
+
+/// Lines that a report shows of a program that failed.
+const KEPT: usize = 3;
+
+/// The last lines of a program's standard error that say something.
+#[derive(Clone, Debug, Default)]
+pub struct LastWords(Arc<Mutex<VecDeque<String>>>);
+
+impl LastWords {
+    fn note(&self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line).trim().to_owned();
+        // Launchers draw frames.
+        if line.chars().any(char::is_alphanumeric) {
+            let mut kept = lock(&self.0);
+            kept.push_back(line);
+            while kept.len() > KEPT {
+                kept.pop_front();
+            }
+        }
+    }
+
+    /// The lines, oldest first; none are left.
+    pub fn take(&self) -> Vec<String> {
+        lock(&self.0).drain(..).collect()
+    }
+}
+
+/// Copies `output` on a thread of its own until it ends, and keeps its last lines.
+pub fn copy_and_keep(output: impl Read + Send + 'static, last_words: LastWords) -> JoinHandle<()> {
+    std::thread::spawn(move || {
+        copy_to(output, "", |line| {
+            last_words.note(line);
+            drop(std::io::stderr().lock().write_all(line));
+        });
+    })
+}
 
 /// Copies `output` on a thread of its own until it ends.
 pub fn copy(output: impl Read + Send + 'static, label: String) -> JoinHandle<()> {
@@ -29,6 +69,15 @@ fn copy_to(output: impl Read, label: &str, mut write: impl FnMut(&[u8])) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_lines_that_say_something_are_kept() {
+        let last_words = LastWords::default();
+        let text = b"one\ntwo\n=====\nthree\n\n  four  \n-----\n";
+        copy_to(&text[..], "", |line| last_words.note(line));
+        assert_eq!(last_words.take(), ["two", "three", "four"]);
+        assert_eq!(last_words.take(), [""; 0]);
+    }
 
     #[test]
     fn every_line_has_the_label() {

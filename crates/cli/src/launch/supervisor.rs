@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::failure::Failure;
-use crate::launch::lines;
+use crate::launch::lines::{self, LastWords};
 use crate::launch::signals::{Signalled, Urgency};
 
 /// Longest time until the end of a process is noticed.
@@ -26,6 +26,8 @@ pub struct Member {
     pub name: String,
     /// The start of each of its lines; without a label its output is that of this process.
     pub label: Option<String>,
+    /// Keeps the last lines of its standard error, where it has no label.
+    pub last_words: Option<LastWords>,
     /// How it is started.
     pub command: Command,
     /// First line of its input, for an agent on another host, which takes orders by further lines and ends with its input.
@@ -206,11 +208,13 @@ fn start(
 }
 
 fn spawn(member: Member) -> std::io::Result<Running> {
-    let Member { name, label, mut command, plan } = member;
+    let Member { name, label, last_words, mut command, plan } = member;
     let is_agent = plan.is_some();
     command.stdin(if is_agent { Stdio::piped() } else { Stdio::null() });
     if label.is_some() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    } else if last_words.is_some() {
+        command.stderr(Stdio::piped());
     }
     // Ctrl-C of a terminal reaches the launcher alone, which passes it on once.
     command.process_group(0);
@@ -219,6 +223,8 @@ fn spawn(member: Member) -> std::io::Result<Running> {
     if let Some(label) = label {
         copies.extend(child.stdout.take().map(|output| lines::copy(output, label.clone())));
         copies.extend(child.stderr.take().map(|output| lines::copy(output, label)));
+    } else if let Some(last_words) = last_words {
+        copies.extend(child.stderr.take().map(|output| lines::copy_and_keep(output, last_words)));
     }
     let mut input = child.stdin.take();
     if let (Some(input), Some(plan)) = (&mut input, plan) {
@@ -288,7 +294,13 @@ mod tests {
     fn shell(number: usize, script: &str) -> Member {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Member { name: format!("process {number}"), label: Some(format!("[{number}] ")), command, plan: None }
+        Member {
+            name: format!("process {number}"),
+            label: Some(format!("[{number}] ")),
+            last_words: None,
+            command,
+            plan: None,
+        }
     }
 
     fn of(scripts: &[&str], orders: &[Order]) -> Outcome {
