@@ -2,17 +2,23 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
 /// Time from SIGTERM to SIGKILL. Ranks hear of the end of others themselves.
 const PATIENCE: Duration = Duration::from_secs(3);
 const GLANCE: Duration = Duration::from_millis(20);
 
 /// From now on processes whose parent ends become children of this one.
+#[cfg(target_os = "linux")]
 pub fn adopt() {
+    use rustix::process::set_child_subreaper;
     // A system that refuses leaves the other ways: ranks notice that others are gone.
     let _ = set_child_subreaper(Some(getpid()));
 }
+
+/// Other systems have no such request.
+#[cfg(not(target_os = "linux"))]
+pub fn adopt() {}
 
 /// Ends the children that this process has adopted and everything below them; returns how many there were. No other
 /// child of this process may be running.
