@@ -64,6 +64,7 @@ pub use host::{GroupChannels, HostCommunicator, StreamTransports};
 pub use host_map::{GroupHosts, HostMap};
 pub use library::{Library, LibraryCommunicator, LibraryGroup, LibrarySums};
 pub use meta::{CollectiveCall, MetaCommunicator};
+pub use mpi::{Collective as LibraryCall, Number as LibraryNumber, Parts as LibraryParts};
 pub use operation::Operation;
 pub use tag::{ChannelId, Tag};
 pub use threads::{ThreadTransport, WorldFailure};
