@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::libraries::{Library, descendants, ended, is_pleach, of_each_abi, said};
+use super::libraries::{Library, descendants, ended, is_pleach, of_each_library, said};
 use crate::harness::several::with_keys;
 
 /// A run that lasts until somebody ends it.
@@ -56,16 +56,17 @@ fn signal(pid: u32, name: &str) {
 #[test]
 fn a_killed_process_ends_the_run_and_is_named() {
     let folder = crate::harness::several::Folder::new("mpi-killed");
-    for library in of_each_abi() {
+    for library in of_each_library() {
         let (child, rest) = started(&library, &[&folder.run("run")]);
         signal(process(&child, 2), "KILL");
         let output = ended(child);
         let text = said(&output) + &rest.join().expect("text");
         assert!(!output.status.success(), "{}: {text}", library.name);
-        // The launcher of MPICH kills all others before they can name it, and prints only that a process was killed.
-        let names = match library.name {
-            "Debian's Open MPI" => ["process 2 (", "process rank 2 "],
-            _ => ["process 2 (", "Killed (signal 9)"],
+        // That of Open MPI ends all others at once, and names the rank.
+        let names: &[&str] = if library.is_open_mpi() {
+            &["process 2 (", "process rank 2 "]
+        } else {
+            &["process 2 (ranks 2, 3) on host "]
         };
         assert!(names.iter().any(|name| text.contains(name)), "{}: {text}", library.name);
     }
@@ -74,7 +75,7 @@ fn a_killed_process_ends_the_run_and_is_named() {
 #[test]
 fn a_process_that_stops_answering_is_named() {
     let folder = crate::harness::several::Folder::new("mpi-stopped");
-    for library in of_each_abi() {
+    for library in of_each_library() {
         let (child, rest) = started(&library, &[&folder.run("run"), "run.heartbeat_seconds=3"]);
         let silent = process(&child, 1);
         signal(silent, "STOP");
@@ -96,7 +97,7 @@ fn a_process_that_stops_answering_is_named() {
 
 #[test]
 fn a_process_that_never_calls_in_is_named() {
-    for library in of_each_abi() {
+    for library in of_each_library() {
         let pleach = env!("CARGO_BIN_EXE_pleach");
         let keys = ["run.transport=mpi", "run.rendezvous_seconds=3"];
         let options = with_keys(&["train"], &keys).join(" ");
@@ -113,7 +114,7 @@ fn a_process_that_never_calls_in_is_named() {
 #[test]
 fn an_initialisation_that_never_ends_does_not_keep_a_process() {
     // Process 1 loses its way to the launcher, so it is a world of its own, and process 0 waits for it in MPI_Init_thread.
-    let mpich = of_each_abi().into_iter().filter(|library| library.name != "Debian's Open MPI");
+    let mpich = of_each_library().into_iter().filter(|library| !library.is_open_mpi());
     for library in mpich {
         let options = with_keys(&["train"], &["run.transport=mpi"]).join(" ");
         let pleach = env!("CARGO_BIN_EXE_pleach");

@@ -1,0 +1,97 @@
+//! `run.collectives = "native"`: sums by the library are within the bounds of their class, and exact ones have the bits of
+//! threads.
+
+use super::bits::{LONG, numbers, run_file, trained};
+use crate::harness::several::{Folder, TINY, on_threads, with_keys};
+use super::libraries::{Library, all, ended, of_each_library, said};
+
+const NATIVE: &str = "run.collectives=native";
+/// Groups of four: sums of two terms have the same bits in any order.
+const LAYOUTS: &[(&str, &[&str])] = &[
+    ("zero-1", &["parallelism.dp=4", "parallelism.tp=1", "parallelism.zero=1"]),
+    ("zero-3", &["parallelism.dp=4", "parallelism.pp=1", "parallelism.zero=3", "parallelism.overlap=true"]),
+    ("tensor", &["parallelism.dp=1", "parallelism.tp=4", "model.num_heads=4"]),
+];
+
+fn written(folder: &Folder, name: &str, keys: &[&str]) -> String {
+    let path = folder.path(name);
+    std::fs::write(&path, run_file(&[TINY, LONG, &["train.epsilon=1e-5", "train.steps=3"], keys].concat()))
+        .expect("a run file");
+    path
+}
+
+/// What `prove` says of a run with pleach's own collectives and of the same with those of the library.
+fn proven(library: &Library, number: usize, folder: &Folder, (name, keys): (&str, &[&str])) -> String {
+    let own = written(folder, &format!("{name}-own.toml"), keys);
+    let native = written(folder, &format!("{name}-native.toml"), &[keys, &[NATIVE]].concat());
+    let output = library.pleach(number, &["prove", &own, &native, "--steps", "3"]);
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(0), "{name} of {} in {number} processes: {text}", library.name);
+    text
+}
+
+#[test]
+fn sums_of_a_library_are_within_the_bounds() {
+    let folder = Folder::new("mpi-native");
+    for (index, library) in all().iter().enumerate() {
+        for (form, layout) in LAYOUTS.iter().enumerate() {
+            for number in numbers(index + form) {
+                let text = proven(library, number, &folder, *layout);
+                assert!(text.contains("library order"), "{} of {}: {text}", layout.0, library.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn exact_sums_of_a_library_have_the_bits_of_threads() {
+    let folder = Folder::new("mpi-native-exact");
+    let exact = "train.sums=exact";
+    for (form, (name, keys)) in LAYOUTS.iter().enumerate() {
+        let threads = format!("threads-{name}");
+        on_threads(&[&LONG[..2], keys, &[exact, &folder.run(&threads)]].concat());
+        for (index, library) in all().iter().enumerate() {
+            for number in numbers(index + form) {
+                let run = format!("{name}-{index}-{number}");
+                trained(library, number, &[keys, &[exact, NATIVE, &folder.run(&run)][..]].concat());
+                let which = format!("{name} of {} in {number} processes", library.name);
+                assert_eq!(folder.losses(&run), folder.losses(&threads), "{which}");
+                assert!(folder.weights(&run) == folder.weights(&threads), "weights of {which}");
+            }
+        }
+    }
+}
+
+/// A member of a group stops within a step: a collective of the library that never ends keeps nobody.
+#[test]
+fn a_rank_that_hangs_is_named_though_a_library_waits_for_it() {
+    for library in of_each_library() {
+        let pleach = env!("CARGO_BIN_EXE_pleach");
+        let keys =
+            [NATIVE, "run.timeout_seconds=2", "run.heartbeat_seconds=600", "parallelism.dp=4", "parallelism.tp=1"];
+        let folder = Folder::new("mpi-native-hangs");
+        let run = folder.run("run");
+        let keys = [&keys[..], &["train.steps=1000000", "run.save_every=0", "run.transport=mpi", &run]].concat();
+        let options = with_keys(&["train"], &keys).join(" ");
+        // Process 1 is stopped for good: its heartbeat is late, too, but it has ten minutes for that.
+        let script = format!(
+            "if [ \"${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}}\" = 1 ]; then {pleach} {options} & child=$!; sleep 8; \
+             kill -STOP $child; sleep 25; kill -KILL $child; wait $child; exit 1; fi; exec {pleach} {options}"
+        );
+        let output = ended(library.command(4, &["sh", "-c", &script]).spawn().expect("mpiexec"));
+        let text = said(&output);
+        assert!(!output.status.success(), "{}: {text}", library.name);
+        assert!(text.contains(" waited ") && text.contains(" ms for rank "), "{}: {text}", library.name);
+    }
+}
+
+#[test]
+fn other_transports_have_no_collectives_of_their_own() {
+    let output = crate::harness::pleach(&with_keys(&["check"], &[NATIVE, "run.transport=tcp"]));
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(
+        said(&output),
+        "--set run.collectives=native: run.collectives = \"native\" needs a library with collectives; run.transport = \
+         \"tcp\" has none; write run.transport = \"mpi\", or leave run.collectives out\n"
+    );
+}
