@@ -15,14 +15,18 @@ const KEPT: usize = 3;
 
 /// The last lines of a program's standard error that say something.
 #[derive(Clone, Debug, Default)]
-pub struct LastWords(Arc<Mutex<VecDeque<String>>>);
+pub struct LastWords {
+    lines: Arc<Mutex<VecDeque<String>>>,
+    /// Reads them, until the last process that may write there has ended.
+    reader: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
 
 impl LastWords {
     fn note(&self, line: &[u8]) {
         let line = String::from_utf8_lossy(line).trim().to_owned();
         // Launchers draw frames.
         if line.chars().any(char::is_alphanumeric) {
-            let mut kept = lock(&self.0);
+            let mut kept = lock(&self.lines);
             kept.push_back(line);
             while kept.len() > KEPT {
                 kept.pop_front();
@@ -30,20 +34,24 @@ impl LastWords {
         }
     }
 
-    /// The lines, oldest first; none are left.
-    pub fn take(&self) -> Vec<String> {
-        lock(&self.0).drain(..).collect()
+    /// Copies `output` on a thread of its own until it ends, and keeps its last lines.
+    pub fn copy(&self, output: impl Read + Send + 'static) {
+        let own = self.clone();
+        let copy = move || {
+            copy_to(output, "", |line| {
+                own.note(line);
+                drop(std::io::stderr().lock().write_all(line));
+            });
+        };
+        *lock(&self.reader) = Some(std::thread::spawn(copy));
     }
-}
 
-/// Copies `output` on a thread of its own until it ends, and keeps its last lines.
-pub fn copy_and_keep(output: impl Read + Send + 'static, last_words: LastWords) -> JoinHandle<()> {
-    std::thread::spawn(move || {
-        copy_to(output, "", |line| {
-            last_words.note(line);
-            drop(std::io::stderr().lock().write_all(line));
-        });
-    })
+    /// The lines, oldest first, once the output has ended; none are left.
+    pub fn take(&self) -> Vec<String> {
+        let reader = lock(&self.reader).take();
+        reader.map(|reader| drop(reader.join()));
+        lock(&self.lines).drain(..).collect()
+    }
 }
 
 /// Copies `output` on a thread of its own until it ends.

@@ -66,6 +66,7 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
         if left_over > 0 {
             tell(&format!("{left_over} processes of {} were left, and were ended\n", next.shown()));
         }
+        // Leftovers hold the standard error open.
         let Some(message) = budget.after(with_last_words(outcome, &last_words.take()), &signals)? else {
             return Ok(());
         };

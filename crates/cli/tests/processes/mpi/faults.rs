@@ -13,7 +13,7 @@ const ENDLESS: &[&str] =
     &["train.steps=1000000", "run.save_every=0", "model.hidden=64", "model.context=64", "run.transport=mpi"];
 
 /// A run in four processes, after its second step, and what its processes and its launcher print from then on.
-fn started(library: &Library, keys: &[&str]) -> (Child, JoinHandle<String>) {
+pub fn started(library: &Library, keys: &[&str]) -> (Child, JoinHandle<String>) {
     let arguments = with_keys(&["train"], &[ENDLESS, keys].concat());
     let program = [&[env!("CARGO_BIN_EXE_pleach")], &arguments[..]].concat();
     let mut child = library.command(4, &program).spawn().expect("mpiexec");
@@ -36,7 +36,7 @@ fn started(library: &Library, keys: &[&str]) -> (Child, JoinHandle<String>) {
 }
 
 /// The process of the run of `child` that the launcher numbers `number`.
-fn process(child: &Child, number: usize) -> u32 {
+pub fn process(child: &Child, number: usize) -> u32 {
     let has_number = |pid: &u32| {
         let variables = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
         let mut variables = variables.split(|byte| *byte == 0).map(String::from_utf8_lossy);
@@ -48,7 +48,7 @@ fn process(child: &Child, number: usize) -> u32 {
     found.expect("a process of the run")
 }
 
-fn signal(pid: u32, name: &str) {
+pub fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill").args([&format!("-{name}"), &pid.to_string()]).status();
     assert!(sent.expect("kill").success());
 }

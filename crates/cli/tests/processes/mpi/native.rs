@@ -1,9 +1,13 @@
 //! `run.collectives = "native"`: sums by the library are within the bounds of their class, and exact ones have the bits of
 //! threads.
 
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
 use super::bits::{LONG, numbers, run_file, trained};
+use super::faults::{process, signal, started};
+use super::libraries::{Library, all, descendants, ended, is_pleach, of_each_library, said};
 use crate::harness::several::{Folder, TINY, on_threads, with_keys};
-use super::libraries::{Library, all, ended, of_each_library, said};
 
 const NATIVE: &str = "run.collectives=native";
 /// Groups of four: sums of two terms have the same bits in any order.
@@ -62,26 +66,30 @@ fn exact_sums_of_a_library_have_the_bits_of_threads() {
     }
 }
 
-/// A member of a group stops within a step: a collective of the library that never ends keeps nobody.
+/// A member of a group stops: a collective of the library that never ends keeps nobody.
 #[test]
-fn a_rank_that_hangs_is_named_though_a_library_waits_for_it() {
+fn a_rank_that_stops_is_named_though_a_library_waits_for_it() {
+    let folder = Folder::new("mpi-native-stops");
+    let keys = [NATIVE, "run.timeout_seconds=2", "run.heartbeat_seconds=600", "parallelism.dp=4", "parallelism.tp=1"];
     for library in of_each_library() {
-        let pleach = env!("CARGO_BIN_EXE_pleach");
-        let keys =
-            [NATIVE, "run.timeout_seconds=2", "run.heartbeat_seconds=600", "parallelism.dp=4", "parallelism.tp=1"];
-        let folder = Folder::new("mpi-native-hangs");
-        let run = folder.run("run");
-        let keys = [&keys[..], &["train.steps=1000000", "run.save_every=0", "run.transport=mpi", &run]].concat();
-        let options = with_keys(&["train"], &keys).join(" ");
-        // Process 1 is stopped for good: its heartbeat is late, too, but it has ten minutes for that.
-        let script = format!(
-            "if [ \"${{PMI_RANK:-$OMPI_COMM_WORLD_RANK}}\" = 1 ]; then {pleach} {options} & child=$!; sleep 8; \
-             kill -STOP $child; sleep 25; kill -KILL $child; wait $child; exit 1; fi; exec {pleach} {options}"
-        );
-        let output = ended(library.command(4, &["sh", "-c", &script]).spawn().expect("mpiexec"));
-        let text = said(&output);
+        let run = folder.run(&library.name.replace(' ', "-"));
+        let (child, rest) = started(&library, &[&keys[..], &[&run]].concat());
+        let silent = process(&child, 1);
+        signal(silent, "STOP");
+        let others: Vec<u32> =
+            descendants(child.id()).into_iter().filter(|pid| is_pleach(*pid) && *pid != silent).collect();
+        let since = Instant::now();
+        while others.iter().any(|pid| is_pleach(*pid)) {
+            assert!(since.elapsed() < Duration::from_secs(60), "{}: {others:?} do not notice", library.name);
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = Command::new("kill").args(["-CONT", &silent.to_string()]).stderr(Stdio::null()).status();
+        let output = ended(child);
+        let text = said(&output) + &rest.join().expect("text");
         assert!(!output.status.success(), "{}: {text}", library.name);
-        assert!(text.contains(" waited ") && text.contains(" ms for rank "), "{}: {text}", library.name);
+        // Process 1 of four has one replica: rank 1 of the first stage and rank 5 of the second.
+        let is_named = ["for rank 1 in ", "for rank 5 in "].iter().any(|name| text.contains(name));
+        assert!(is_named && text.contains(" waited "), "{}: {text}", library.name);
     }
 }
 
