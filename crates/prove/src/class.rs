@@ -105,7 +105,7 @@ pub enum RankOrder {
 }
 
 impl RankOrder {
-    /// The order of a run with these collectives. Exact sums are integers, beside which everything stays in rank order.
+    /// The order of a run with these collectives. Exact sums are integers, and with them everything else stays in rank order.
     pub fn of(collectives: CollectivesChoice, sums: GradientSums) -> RankOrder {
         match (collectives, sums) {
             (CollectivesChoice::Own, _) | (CollectivesChoice::Native, GradientSums::Exact) => RankOrder::OfRanks,

@@ -37,7 +37,7 @@ fn by_library(layout: &Layout, library: ThreadLibrary) -> Outcome {
     outcome_of(&setup, &engine, &proof_text()).unwrap_or_else(|error| panic!("{:?}: {error}", layout.parallelism))
 }
 
-/// The faults of a run by a library beside pleach's own, and whether both have the same bits.
+/// The faults of a run by a library compared with pleach's own, and whether both have the same bits.
 fn judged(layout: &Layout, library: ThreadLibrary) -> (Vec<String>, bool) {
     let order = |collectives| RankOrder::of(collectives, layout.train.sums);
     let orders = [order(CollectivesChoice::Own), order(CollectivesChoice::Native)];
@@ -55,7 +55,7 @@ fn three() -> ZeroStage {
     }
 }
 
-/// Data, tensor and pipeline parallelism, with shards, groups, tokens that are shared out, and overlap.
+/// Data, tensor and pipeline parallelism, with ZeRO, sharding groups, sequence parallelism and overlap.
 fn layouts() -> Vec<Parallelism> {
     let of = |dp, tp, pp, zero| Parallelism { zero, ..plain_layout(dp, tp, pp, 1) };
     vec![
@@ -194,7 +194,7 @@ fn every_collective_gives_what_pleachs_own_gives() {
     }
 }
 
-/// What each rank says; the first that fails declares the world failed, as engines do.
+/// The error of each rank that has one; the first that fails declares the world failed, as engines do.
 fn said(
     process_of: Vec<usize>,
     work: impl Fn(&GroupCommunicator) -> Result<(), comm::CommError> + Sync,

@@ -7,8 +7,8 @@
 //! - *Rabenseifner's*: a reduce-scatter that halves the buffer while the distance doubles, then the gather that undoes
 //!   it; `2 log2 n` steps and `2 (n - 1) / n` of the bytes. A reduce-scatter or a gather alone is one half of it.
 //!
-//! Partners at short distances share a node, so the larger parts stay inside. What a leader adds and copies for the other
-//! ranks of its process is not in the price.
+//! Partners at short distances share a node, so the larger parts stay inside. The sums and copies of a leader for
+//! the other ranks of its process are not in the price.
 
 use cluster::Cluster;
 use comm::Operation;

@@ -18,7 +18,7 @@ pub enum Adding {
     InHalves,
 }
 
-/// A term that is lost: that of the last process, in one call of every communicator with so many processes.
+/// A term that is lost: that of the last process, in one call of every communicator of this size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LostTerm {
     /// Processes of the communicator.
@@ -137,7 +137,7 @@ impl Room {
                 let width = number.size_bytes();
                 let sums: &[u8] = bytemuck::cast_slice(&sums);
                 for (process, brought) in all.iter_mut().enumerate() {
-                    // What MPI leaves behind the part is unspecified.
+                    // MPI leaves the rest of the memory unspecified.
                     brought.memory.fill(u64::MAX);
                     let (start, len) = (parts.start_of(process) * width, parts.len_of(process) * width);
                     let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut brought.memory);

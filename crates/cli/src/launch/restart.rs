@@ -38,7 +38,7 @@ pub enum Progress {
     Unknown,
     /// None yet.
     Nothing,
-    /// The one after so many steps.
+    /// The one after this number of steps.
     Steps(u32),
 }
 

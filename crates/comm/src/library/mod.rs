@@ -3,8 +3,8 @@
 //! A library numbers processes, and a process may have several ranks of a group. So one member of each process, its
 //! leader, calls the library: it adds the parts of the members of its process in rank order, the library adds those of
 //! processes in an order of its own, and the leader hands the result to the members of its process. Every addition is one
-//! of two `f32` values or of two integers modulo 2^64; a narrow sum is widened first and rounded once at the end. What a
-//! sum of `f32` promises is in `docs/numerics.md`; integers and gathers have the bits of pleach's own collectives.
+//! of two `f32` values or of two integers modulo 2^64; a narrow sum is widened first and rounded once at the end. The bounds
+//! of a sum of `f32` are in `docs/numerics.md`; integers and gathers have the bits of pleach's own collectives.
 //!
 //! Buffers go through memory of fixed size, which the library has for itself: a failed run lets it go and never frees
 //! it, and a rank's arena is never under a call that does not end. A leader tells the next one that it has begun, with the

@@ -24,7 +24,7 @@ fn written(folder: &Folder, name: &str, keys: &[&str]) -> String {
     path
 }
 
-/// What `prove` says of a run with pleach's own collectives and of the same with those of the library.
+/// The output of `prove` for a run with pleach's own collectives and the same with those of the library.
 fn proven(library: &Library, number: usize, folder: &Folder, (name, keys): (&str, &[&str])) -> String {
     let own = written(folder, &format!("{name}-own.toml"), keys);
     let native = written(folder, &format!("{name}-native.toml"), &[keys, &[NATIVE]].concat());
