@@ -38,12 +38,16 @@ fn proven(library: &Library, number: usize, folder: &Folder, (name, keys): (&str
 fn sums_of_a_library_are_within_the_bounds() {
     let folder = Folder::new("mpi-native");
     for (index, library) in all().iter().enumerate() {
+        let mut texts = vec![];
         for (form, layout) in LAYOUTS.iter().enumerate() {
             for number in numbers(index + form) {
-                let text = proven(library, number, &folder, *layout);
-                assert!(text.contains("library order"), "{} of {}: {text}", layout.0, library.name);
+                texts.push(proven(library, number, &folder, *layout));
             }
         }
+        // A group within one process stays in rank order, and a library may take that order, too; not for all of these.
+        let is_named = |text: &String| text.contains(": library order; ") && text.contains("the promise holds");
+        assert!(texts.iter().any(is_named), "{}: {texts:?}", library.name);
+        assert!(texts.iter().all(|text| is_named(text) || text.contains("same bits")), "{}: {texts:?}", library.name);
     }
 }
 
