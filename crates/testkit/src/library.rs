@@ -9,6 +9,9 @@ use comm::{Library, LibraryCall, LibraryCommunicator, LibraryGroup, LibraryNumbe
 use mesh::{Group, Rank};
 use sync::lock;
 
+/// How long a process stops.
+const STOPPED: Duration = Duration::from_secs(3);
+
 /// How a library adds the parts of processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Adding {
@@ -34,6 +37,7 @@ pub struct ThreadLibrary {
     adding: Adding,
     sums: LibrarySums,
     lost: Option<LostTerm>,
+    stopped: Option<usize>,
     wait: Duration,
     rooms: Mutex<BTreeMap<(usize, Vec<Rank>), Arc<Room>>>,
 }
@@ -42,13 +46,19 @@ impl ThreadLibrary {
     /// A library for ranks of these processes.
     pub fn new(process_of: Vec<usize>, adding: Adding, sums: LibrarySums) -> ThreadLibrary {
         let wait = Duration::from_secs(60);
-        ThreadLibrary { process_of, adding, sums, lost: None, wait, rooms: Mutex::default() }
+        ThreadLibrary { process_of, adding, sums, lost: None, stopped: None, wait, rooms: Mutex::default() }
     }
 
     /// The same, which loses a term.
     #[must_use]
     pub fn losing(self, lost: LostTerm) -> ThreadLibrary {
         ThreadLibrary { lost: Some(lost), ..self }
+    }
+
+    /// The same, in which this process of every communicator stops for a while as soon as it calls the library.
+    #[must_use]
+    pub fn stopping(self, process: usize) -> ThreadLibrary {
+        ThreadLibrary { stopped: Some(process), ..self }
     }
 
     /// The same, with another deadline.
@@ -73,7 +83,8 @@ impl Library for ThreadLibrary {
         let lost = self.lost.filter(|lost| lost.processes == processes).map(|lost| lost.call);
         let room = || Arc::new(Room { adding: self.adding, lost, meetings: Mutex::default() });
         let room = Arc::clone(lock(&self.rooms).entry((lane, members)).or_insert_with(room));
-        let communicator = Arc::new(Communicator { room, own, processes, calls: Mutex::default() });
+        let communicator =
+            Arc::new(Communicator { room, own, processes, stopped: self.stopped, calls: Mutex::default() });
         let by_process = by_process.into_values().collect();
         Some(LibraryGroup { communicator, by_process, sums: self.sums, wait: self.wait })
     }
@@ -99,6 +110,7 @@ struct Communicator {
     room: Arc<Room>,
     own: usize,
     processes: usize,
+    stopped: Option<usize>,
     calls: Mutex<usize>,
 }
 
@@ -110,6 +122,10 @@ impl LibraryCommunicator for Communicator {
             *calls += 1;
             *calls - 1
         };
+        if self.stopped == Some(self.own) {
+            // Long enough for the others to say so.
+            std::thread::sleep(STOPPED);
+        }
         let mut meetings = lock(&self.room.meetings);
         let meeting = meetings.entry(call).or_default();
         meeting.push(Brought { process: self.own, collective, memory, done });

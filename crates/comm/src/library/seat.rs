@@ -107,8 +107,9 @@ impl Seat {
 
     /// The memory of a collective that has ended.
     ///
-    /// A member that is late is named by the leader after it, or by the leader of its process, whose deadlines are as long
-    /// as this one's and began later: they have as much time again before this rank says that it knows no more.
+    /// A member that is late is named by the leader after it, or by the leader of its process. One that has stopped after
+    /// it has begun is found at the deadline: each leader then tells the next one that it still waits, and has as much
+    /// time again to hear it from the previous one.
     pub(super) fn wait(
         &self,
         call: &Call,
@@ -116,10 +117,37 @@ impl Seat {
         pending: &Receiver<Vec<u64>>,
     ) -> Result<Vec<u64>, CommError> {
         let started = Instant::now();
-        let mut limit = 2 * self.library.wait;
-        loop {
+        if let Some(memory) = self.wait_within(call, self.library.wait, pending)? {
+            return Ok(memory);
+        }
+        let met = self.announce(call, operation, 0).and_then(|()| self.meet(call, operation, 0));
+        // It may have ended meanwhile, also for a leader that had nothing to say.
+        if let Ok(memory) = pending.try_recv() {
+            return Ok(memory);
+        }
+        met?;
+        let waited_ms = || u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let memory = self.wait_within(call, self.library.wait, pending)?;
+        memory.ok_or_else(|| CommError::Library {
+            rank: call.group.rank(),
+            operation,
+            tag: call.tag,
+            waited_ms: waited_ms(),
+        })
+    }
+
+    /// The memory of a collective that ends within `limit`.
+    fn wait_within(
+        &self,
+        call: &Call,
+        limit: Duration,
+        pending: &Receiver<Vec<u64>>,
+    ) -> Result<Option<Vec<u64>>, CommError> {
+        let started = Instant::now();
+        let mut limit = limit;
+        while started.elapsed() < limit {
             match pending.recv_timeout(GLANCE) {
-                Ok(memory) => return Ok(memory),
+                Ok(memory) => return Ok(Some(memory)),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => {
                     limit = limit.min(SETTLING);
@@ -127,11 +155,8 @@ impl Seat {
                 }
             }
             aborted(call)?;
-            if started.elapsed() >= limit {
-                let waited_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-                return Err(CommError::Library { rank: call.group.rank(), operation, tag: call.tag, waited_ms });
-            }
         }
+        Ok(None)
     }
 
     /// The result of a wait for the leader of this process. A leader that is late may wait itself for the one that is the
@@ -139,7 +164,7 @@ impl Seat {
     pub(super) fn of_leader(&self, call: &Call, result: Result<(), CommError>) -> Result<(), CommError> {
         if let (Err(CommError::Deadline { .. }), Role::Mate { .. }) = (&result, &self.role) {
             let started = Instant::now();
-            while started.elapsed() < self.library.wait {
+            while started.elapsed() < 2 * self.library.wait {
                 aborted(call)?;
                 std::thread::sleep(GLANCE);
             }
