@@ -55,7 +55,7 @@ impl ThreadLibrary {
         ThreadLibrary { lost: Some(lost), ..self }
     }
 
-    /// The same, in which this process of every communicator stops for a while as soon as it calls the library.
+    /// The same, in which this process of every communicator stops for three seconds as soon as it calls the library.
     #[must_use]
     pub fn stopping(self, process: usize) -> ThreadLibrary {
         ThreadLibrary { stopped: Some(process), ..self }
