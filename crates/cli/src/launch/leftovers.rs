@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 
 /// Time from SIGTERM to SIGKILL. Ranks hear of the end of others themselves.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -35,7 +35,7 @@ pub fn end() -> usize {
                 let _ = kill_process(*pid, Signal::KILL);
             }
         }
-        while matches!(waitpid(None, WaitOptions::NOHANG), Ok(Some(_))) {}
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         if all.is_empty() {
             return seen.len();
         }
