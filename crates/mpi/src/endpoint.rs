@@ -22,6 +22,9 @@ const GLANCE: Duration = Duration::from_millis(100);
 const DRAINING: Duration = Duration::from_millis(1);
 const DRAINING_CALLS: u32 = 16;
 const IDLE: Duration = Duration::from_millis(50);
+/// The stack of the thread: libraries are written for that of a main thread, which is 8 MiB by default; a thread of Rust
+/// has 2 MiB.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Why there is no endpoint, or why it does not end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -155,7 +158,7 @@ impl Endpoint {
                 run(mover, &its_shared);
             }
         };
-        let thread = std::thread::Builder::new().name("mpi".into()).spawn(work);
+        let thread = std::thread::Builder::new().name("mpi".into()).stack_size(STACK_BYTES).spawn(work);
         let thread = thread.map_err(|error| EndpointError::Thread(error.to_string()))?;
         let late = |seconds| EndpointError::Late { path: path.clone(), function: INIT, seconds, cause: INIT_CAUSE };
         let ready = wait_for(&reports, deadline, ended, late)??;

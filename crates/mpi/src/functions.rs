@@ -97,6 +97,8 @@ pub(crate) struct Functions<H> {
     communicators: Vec<H>,
     /// Messages under way.
     requests: Vec<H>,
+    /// What they are, in the same order.
+    forms: Vec<Form>,
     /// For `MPI_Testsome`: indices, and statuses of the ABI's size.
     indices: Vec<c_int>,
     statuses: Vec<u64>,
@@ -179,6 +181,7 @@ impl<H: Handle> Functions<H> {
             begin_barrier: symbol(&library, "MPI_Ibarrier")?,
             communicators: Vec::new(),
             requests: Vec::new(),
+            forms: Vec::new(),
             indices: Vec::new(),
             statuses: Vec::new(),
             _library: std::mem::ManuallyDrop::new(library),
@@ -186,12 +189,20 @@ impl<H: Handle> Functions<H> {
     }
 }
 
+/// What a request is for. Only the status of a message that was received has a count: MPI leaves it undefined for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Sent,
+    Received,
+    Joined,
+}
+
 /// A message that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     /// Its place in the list of messages under way.
     pub(crate) index: usize,
-    /// The bytes that have come; without meaning for a message that was sent.
+    /// The bytes that have come; 0 for a message that was not received.
     pub(crate) len_bytes: usize,
 }
 
@@ -245,6 +256,24 @@ pub(crate) trait Calls: Send {
     fn all_reduce_sum(&self, data: &mut [f32]) -> Result<(), Code>;
 }
 
+impl<H: Handle> Functions<H> {
+    fn note(&mut self, request: H, form: Form) {
+        self.requests.push(request);
+        self.forms.push(form);
+    }
+
+    /// The length of a message.
+    ///
+    /// # Safety
+    /// `status` is that of a message that was received.
+    unsafe fn received_bytes(&self, status: *const c_void) -> usize {
+        let mut len = 0;
+        // SAFETY: the call reads the status (contract of this function) and writes one int.
+        let counted = unsafe { (self.get_count)(status, self.constants.byte, &mut len) };
+        if counted == SUCCESS { usize::try_from(len).unwrap_or(0) } else { 0 }
+    }
+}
+
 impl<H: Handle> Calls for Functions<H> {
     fn version(&self) -> String {
         let mut len = 0;
@@ -291,7 +320,7 @@ impl<H: Handle> Calls for Functions<H> {
         let (mut request, len) = (H::EMPTY, c_int::try_from(bytes.len()).unwrap_or(c_int::MAX));
         // SAFETY: the caller keeps `bytes`; the request is a place of the ABI's size.
         checked(unsafe { (self.send)(bytes.cast(), len, byte, peer, tag, world, &mut request) })?;
-        self.requests.push(request);
+        self.note(request, Form::Sent);
         Ok(())
     }
 
@@ -300,7 +329,7 @@ impl<H: Handle> Calls for Functions<H> {
         let (mut request, len) = (H::EMPTY, c_int::try_from(place.len()).unwrap_or(c_int::MAX));
         // SAFETY: the caller keeps `place` for this message alone; the request is a place of the ABI's size.
         checked(unsafe { (self.receive)(place.cast(), len, byte, peer, tag, world, &mut request) })?;
-        self.requests.push(request);
+        self.note(request, Form::Received);
         Ok(())
     }
 
@@ -316,17 +345,19 @@ impl<H: Handle> Calls for Functions<H> {
         let ended = if outcount == UNDEFINED { 0 } else { usize::try_from(outcount).unwrap_or(0) };
         let first = done.len();
         for (number, index) in self.indices.iter().take(ended).enumerate() {
-            let mut len = 0;
-            // SAFETY: the library has written a status at this place; the call reads it and writes one int.
-            let counted =
-                unsafe { (self.get_count)(statuses.byte_add(number * stride), self.constants.byte, &mut len) };
-            let len_bytes = if counted == SUCCESS { usize::try_from(len).unwrap_or(0) } else { 0 };
-            done.push(Done { index: usize::try_from(*index).unwrap_or(usize::MAX), len_bytes });
+            let index = usize::try_from(*index).unwrap_or(usize::MAX);
+            let len_bytes = match self.forms[index] {
+                Form::Sent | Form::Joined => 0,
+                // SAFETY: the library has written the status of a message that was received at this place.
+                Form::Received => unsafe { self.received_bytes(statuses.byte_add(number * stride)) },
+            };
+            done.push(Done { index, len_bytes });
         }
         let ended = &mut done[first..];
         ended.sort_unstable_by_key(|done| std::cmp::Reverse(done.index));
         for done in ended {
             self.requests.swap_remove(done.index);
+            self.forms.swap_remove(done.index);
         }
         Ok(())
     }
@@ -383,7 +414,7 @@ impl<H: Handle> Calls for Functions<H> {
             }
         };
         checked(begun)?;
-        self.requests.push(request);
+        self.note(request, Form::Joined);
         Ok(())
     }
 

@@ -142,7 +142,7 @@ impl Mover {
         let function = joint.collective.function();
         match begun {
             Ok(()) => self.messages.push(Message::Joined(joint)),
-            Err(_) => std::mem::forget(joint.memory),
+            Err(_) => std::mem::forget((joint.memory, joint.collective)),
         }
         begun.map_err(|code| self.failure(None, function, code))
     }
@@ -177,7 +177,8 @@ impl Mover {
             match message {
                 Message::Sent { .. } => {}
                 Message::Received { target, .. } => std::mem::forget(target),
-                Message::Joined(joint) => std::mem::forget(joint.memory),
+                // A library may also read the parts.
+                Message::Joined(joint) => std::mem::forget((joint.memory, joint.collective)),
             }
         }
     }
