@@ -98,12 +98,27 @@ impl Interrupt {
     }
 }
 
-/// From now on each of the signals ends the process at once, with its exit code: for work that leaves nothing half done.
+/// From now on Ctrl-C and SIGTERM end the process at once, with their exit codes: for work that leaves nothing half done.
+/// SIGUSR1 warns of an end, and there is nothing to save, so the work goes on: the mpiexec of MPICH sends it to all others
+/// when a process has ended, also at the end of a run that is whole.
 ///
 /// # Errors
 /// A system that does not let this process handle the signals.
 pub fn ends_at_once() -> Result<(), Failure> {
-    end_where(&Arc::new(AtomicBool::new(true)), &Signal::ALL).map_err(not_handled)
+    let ending = end_where(&Arc::new(AtomicBool::new(true)), &[Signal::Interrupt, Signal::Terminate]);
+    ending.and_then(|()| survive_warnings()).map_err(not_handled)
+}
+
+/// SIGUSR1 changes nothing.
+#[cfg(unix)]
+fn survive_warnings() -> io::Result<()> {
+    signal_hook::flag::register(Signal::User1.number(), Arc::default()).map(drop)
+}
+
+/// Other systems have no such signal.
+#[cfg(not(unix))]
+fn survive_warnings() -> io::Result<()> {
+    Ok(())
 }
 
 /// From now on a file that grows beyond the limit of the process is a write that fails, answered as on a full disk, and not the end of the process.
