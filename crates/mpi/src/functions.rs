@@ -97,7 +97,7 @@ pub(crate) struct Functions<H> {
     communicators: Vec<H>,
     /// Messages under way.
     requests: Vec<H>,
-    /// What they are, in the same order.
+    /// The form of each, in the same order.
     forms: Vec<Form>,
     /// For `MPI_Testsome`: indices, and statuses of the ABI's size.
     indices: Vec<c_int>,
@@ -189,7 +189,7 @@ impl<H: Handle> Functions<H> {
     }
 }
 
-/// What a request is for. Only the status of a message that was received has a count: MPI leaves it undefined for others.
+/// The purpose of a request. Only the status of a message that was received has a count: MPI leaves it undefined for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Sent,

@@ -99,7 +99,7 @@ impl Interrupt {
 }
 
 /// From now on Ctrl-C and SIGTERM end the process at once, with their exit codes: for work that leaves nothing half done.
-/// SIGUSR1 warns of an end, and there is nothing to save, so the work goes on: the mpiexec of MPICH sends it to all others
+/// SIGUSR1 warns of an end, and there is nothing to save, so the work continues: the mpiexec of MPICH sends it to all others
 /// when a process has ended, also at the end of a run that is whole.
 ///
 /// # Errors

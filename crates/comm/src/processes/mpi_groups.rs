@@ -34,7 +34,7 @@ impl MpiGroups {
     ) -> Result<MpiGroups, OpenError> {
         // One order of all groups of the world: the first that is not open yet is the next of each of its processes.
         let keys: BTreeSet<(usize, Vec<Rank>)> =
-            groups.map(|(lane, group)| (lane, group.members().iter().copied().collect())).collect();
+            groups.map(|(lane, group)| (lane, group.members().to_vec())).collect();
         let mut opened = BTreeMap::new();
         for (lane, members) in keys {
             let by_process = by_process(process_map, &members);
@@ -53,7 +53,7 @@ impl MpiGroups {
 
 impl Library for MpiGroups {
     fn group(&self, lane: usize, group: &Group) -> Option<LibraryGroup> {
-        self.groups.get(&(lane, group.members().iter().copied().collect())).cloned()
+        self.groups.get(&(lane, group.members().to_vec())).cloned()
     }
 }
 
