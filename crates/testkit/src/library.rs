@@ -30,6 +30,9 @@ pub struct LostTerm {
     pub call: usize,
 }
 
+/// By lane and members.
+type Rooms = BTreeMap<(usize, Vec<Rank>), Arc<Room>>;
+
 /// The library of a world of ranks in one process.
 pub struct ThreadLibrary {
     /// By rank.
@@ -39,7 +42,7 @@ pub struct ThreadLibrary {
     lost: Option<LostTerm>,
     stopped: Option<usize>,
     wait: Duration,
-    rooms: Mutex<BTreeMap<(usize, Vec<Rank>), Arc<Room>>>,
+    rooms: Mutex<Rooms>,
 }
 
 impl ThreadLibrary {
@@ -70,7 +73,7 @@ impl ThreadLibrary {
 
 impl Library for ThreadLibrary {
     fn group(&self, lane: usize, group: &Group) -> Option<LibraryGroup> {
-        let members: Vec<Rank> = group.members().iter().copied().collect();
+        let members: Vec<Rank> = group.members().to_vec();
         let mut by_process: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for (position, rank) in members.iter().enumerate() {
             by_process.entry(self.process_of[rank.0]).or_default().push(position);

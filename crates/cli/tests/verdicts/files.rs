@@ -375,7 +375,6 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("run.threads_per_rank", "2000")],
     &[("run.grace_seconds", "0")],
     &[("run.engine", "\"threads\""), ("run.transport", "\"tcp\"")],
-    &[("run.transport", "\"mpi\""), ("run.collectives", "\"native\"")],
     &[("run.collectives", "\"native\"")],
     &[("run.transport", "\"tcp\""), ("run.collectives", "\"native\"")],
     &[
