@@ -49,7 +49,9 @@ impl LastWords {
     /// The lines, oldest first, once the output has ended; none are left.
     pub fn take(&self) -> Vec<String> {
         let reader = lock(&self.reader).take();
-        reader.map(|reader| drop(reader.join()));
+        if let Some(reader) = reader {
+            drop(reader.join());
+        }
         lock(&self.lines).drain(..).collect()
     }
 }
