@@ -223,10 +223,10 @@ fn spawn(member: Member) -> std::io::Result<Running> {
     if let Some(label) = label {
         copies.extend(child.stdout.take().map(|output| lines::copy(output, label.clone())));
         copies.extend(child.stderr.take().map(|output| lines::copy(output, label)));
-    } else if let Some(last_words) = last_words {
-        if let Some(output) = child.stderr.take() {
-            last_words.copy(output);
-        }
+    } else if let Some(last_words) = last_words
+        && let Some(output) = child.stderr.take()
+    {
+        last_words.copy(output);
     }
     let mut input = child.stdin.take();
     if let (Some(input), Some(plan)) = (&mut input, plan) {
