@@ -33,8 +33,7 @@ impl MpiGroups {
         ended: &dyn Fn() -> Option<String>,
     ) -> Result<MpiGroups, OpenError> {
         // One order of all groups of the world: the first that is not open yet is the next of each of its processes.
-        let keys: BTreeSet<(usize, Vec<Rank>)> =
-            groups.map(|(lane, group)| (lane, group.members().to_vec())).collect();
+        let keys: BTreeSet<(usize, Vec<Rank>)> = groups.map(|(lane, group)| (lane, group.members().to_vec())).collect();
         let mut opened = BTreeMap::new();
         for (lane, members) in keys {
             let by_process = by_process(process_map, &members);
