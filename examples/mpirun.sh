@@ -20,6 +20,7 @@ case $("$mpiexec" --version 2>&1) in
             pleach train "$3" --set run.transport=mpi
         ;;
     *)
-        exec "$mpiexec" -hosts "$1" -ppn "$2" -n "$number" pleach train "$3" --set run.transport=mpi
+        # Without the option the launcher kills the others before they can say which process has ended.
+        exec "$mpiexec" -disable-auto-cleanup -hosts "$1" -ppn "$2" -n "$number" pleach train "$3" --set run.transport=mpi
         ;;
 esac

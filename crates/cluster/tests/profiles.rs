@@ -20,8 +20,8 @@ fn collectives_are_those_of_nccl_unless_a_profile_says_otherwise() {
     let own = Cluster::from_toml(&format!("collectives = \"pleach\"\n{text}")).unwrap();
     assert_eq!(own, Cluster { collectives: CollectiveLibrary::Pleach, ..profile });
     assert_eq!(Cluster::from_toml(&own.to_toml()).unwrap(), own);
-    let error = Cluster::from_toml(&format!("collectives = \"mpi\"\n{text}")).unwrap_err().to_string();
-    assert!(error.contains("expected `nccl` or `pleach`"), "{error}");
+    let error = Cluster::from_toml(&format!("collectives = \"rccl\"\n{text}")).unwrap_err().to_string();
+    assert!(error.contains("expected one of `nccl`, `pleach`, `mpi`"), "{error}");
 }
 
 #[test]

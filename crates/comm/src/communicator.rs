@@ -3,6 +3,7 @@
 use crate::collectives::{self, Call, Max, Sum, WrappingSum};
 use crate::error::CommError;
 use crate::host_map::{GroupHosts, HostMap};
+use crate::library::{LibraryGroup, Seat};
 use crate::tag::{ChannelId, Tag};
 use crate::transport::Transport;
 use bytemuck::Pod;
@@ -28,6 +29,8 @@ pub struct GroupCommunicator {
     channel: ChannelId,
     /// How many collectives were called: the number of the next one's tag.
     calls: AtomicU64,
+    /// The part of a library that makes these collectives.
+    library: Option<Seat>,
 }
 
 impl GroupCommunicator {
@@ -38,7 +41,21 @@ impl GroupCommunicator {
         let own = group.rank();
         let others = group.members().iter().copied().filter(|&rank| rank != own);
         let (others, hosts) = (others.collect(), hosts.of_group(&group));
-        GroupCommunicator { others, hosts, transport, group, channel, calls: AtomicU64::new(0) }
+        GroupCommunicator { others, hosts, transport, group, channel, calls: AtomicU64::new(0), library: None }
+    }
+
+    /// The same, whose collectives are those of a library among processes; all members give the same. Maxima stay
+    /// pleach's own, and so do sums that [`LibrarySums`](crate::LibrarySums) leaves in rank order. A [`SumTree`] has no
+    /// effect on the others, and after a reduce-scatter the other slices are unspecified.
+    #[must_use]
+    pub fn with_library(self, library: LibraryGroup) -> GroupCommunicator {
+        let library = Seat::new(library, &self.group);
+        GroupCommunicator { library, ..self }
+    }
+
+    /// The library for sums of real numbers.
+    fn adds_reals(&self) -> Option<&Seat> {
+        self.library.as_ref().filter(|library| library.adds_reals())
     }
 
     /// The members.
@@ -73,7 +90,10 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn all_reduce_sum<E: Element>(&self, data: &mut [E]) -> Result<(), CommError> {
-        collectives::all_reduce::<Sum<E>>(&self.next_call(), data)
+        match self.adds_reals() {
+            Some(library) => library.all_reduce::<Sum<E>>(&self.next_call(), data),
+            None => collectives::all_reduce::<Sum<E>>(&self.next_call(), data),
+        }
     }
 
     /// Replaces every element by the largest of all members' elements; not-a-number wins.
@@ -97,7 +117,10 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn all_reduce_in_runs(&self, data: &mut [f32], tree: SumTree) -> Result<(), CommError> {
-        collectives::all_reduce_in_runs::<Sum>(&self.next_call(), data, tree)
+        match self.adds_reals() {
+            Some(library) => library.all_reduce::<Sum>(&self.next_call(), data),
+            None => collectives::all_reduce_in_runs::<Sum>(&self.next_call(), data, tree),
+        }
     }
 
     /// As [`GroupCommunicator::all_reduce_integers`]: the same bits, and the traffic of `tree`.
@@ -105,7 +128,10 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn all_reduce_integers_in_runs(&self, data: &mut [i64], tree: SumTree) -> Result<(), CommError> {
-        collectives::all_reduce_in_runs::<WrappingSum>(&self.next_call(), data, tree)
+        match &self.library {
+            Some(library) => library.all_reduce::<WrappingSum>(&self.next_call(), data),
+            None => collectives::all_reduce_in_runs::<WrappingSum>(&self.next_call(), data, tree),
+        }
     }
 
     /// Replaces slice `position` of `data`, cut into `size` equal slices, by the sum of all members'
@@ -114,7 +140,10 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn reduce_scatter<E: Element>(&self, data: &mut [E]) -> Result<(), CommError> {
-        collectives::reduce_scatter::<Sum<E>>(&self.next_call(), data)
+        match self.adds_reals() {
+            Some(library) => library.reduce_scatter::<Sum<E>>(&self.next_call(), data),
+            None => collectives::reduce_scatter::<Sum<E>>(&self.next_call(), data),
+        }
     }
 
     /// As [`GroupCommunicator::reduce_scatter`], for sums modulo 2^64.
@@ -131,7 +160,10 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn reduce_scatter_in_runs(&self, data: &mut [f32], tree: SumTree) -> Result<(), CommError> {
-        collectives::reduce_scatter_in_runs::<Sum>(&self.next_call(), data, tree)
+        match self.adds_reals() {
+            Some(library) => library.reduce_scatter::<Sum>(&self.next_call(), data),
+            None => collectives::reduce_scatter_in_runs::<Sum>(&self.next_call(), data, tree),
+        }
     }
 
     /// As [`GroupCommunicator::reduce_scatter_in_runs`], for sums modulo 2^64: the same bits whatever `tree` is.
@@ -139,7 +171,10 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn reduce_scatter_integers_in_runs(&self, data: &mut [i64], tree: SumTree) -> Result<(), CommError> {
-        collectives::reduce_scatter_in_runs::<WrappingSum>(&self.next_call(), data, tree)
+        match &self.library {
+            Some(library) => library.reduce_scatter::<WrappingSum>(&self.next_call(), data),
+            None => collectives::reduce_scatter_in_runs::<WrappingSum>(&self.next_call(), data, tree),
+        }
     }
 
     /// Fills the other members' slices of `data`, cut into `size` equal slices. The size must divide
@@ -148,7 +183,10 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn all_gather<E: Pod>(&self, data: &mut [E]) -> Result<(), CommError> {
-        collectives::all_gather(&self.next_call(), data)
+        match &self.library {
+            Some(library) => library.all_gather(&self.next_call(), data),
+            None => collectives::all_gather(&self.next_call(), data),
+        }
     }
 
     /// Replaces `bytes` by those of the member at position `root`.
@@ -156,7 +194,10 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn broadcast_bytes(&self, root: usize, bytes: &mut [u8]) -> Result<(), CommError> {
-        collectives::broadcast(&self.next_call(), root, bytes)
+        match &self.library {
+            Some(library) => library.broadcast(&self.next_call(), root, bytes),
+            None => collectives::broadcast(&self.next_call(), root, bytes),
+        }
     }
 
     /// Returns when every member has called it.
@@ -164,6 +205,9 @@ impl GroupCommunicator {
     /// # Errors
     /// See the type.
     pub fn barrier(&self) -> Result<(), CommError> {
-        collectives::barrier(&self.next_call())
+        match &self.library {
+            Some(library) => library.barrier(&self.next_call()),
+            None => collectives::barrier(&self.next_call()),
+        }
     }
 }

@@ -94,6 +94,27 @@ pub enum CommError {
         /// The size of the group.
         members: usize,
     },
+    /// A library that does not end a collective which this rank's neighbours have begun.
+    #[error(
+        "{rank} waited {waited_ms} ms for the library of run.collectives = \"native\" in {operation} ({tag}), and no member \
+         of the group is known to be late; use run.collectives = \"own\", or raise run.timeout_seconds"
+    )]
+    Library {
+        /// The rank that reports.
+        rank: Rank,
+        /// The collective.
+        operation: Operation,
+        /// Which call was under way.
+        tag: Tag,
+        /// How long it waited.
+        waited_ms: u64,
+    },
+    /// More members than a library counts elements.
+    #[error("a group of {members} ranks is larger than MPI counts; use run.collectives = \"own\"")]
+    TooManyMembers {
+        /// The size of the group.
+        members: usize,
+    },
     /// A position outside the group.
     #[error("{rank}: position {position} is outside a group of {members} ranks")]
     NoSuchPosition {

@@ -11,6 +11,7 @@ use crate::channel::Channel;
 use crate::communicator::GroupCommunicator;
 use crate::error::CommError;
 use crate::host_map::HostMap;
+use crate::library::LibraryGroup;
 use crate::tag::ChannelId;
 use crate::transport::{SendHandle, Transport};
 
@@ -47,7 +48,8 @@ pub struct GroupChannels {
 }
 
 impl HostCommunicator {
-    /// The communicator of `group` seen from the rank of `transports`, over tensors of `arena`. All ranks give the same `hosts`.
+    /// The communicator of `group` seen from the rank of `transports`, over tensors of `arena`. All ranks give the same
+    /// `hosts`. `library` returns the part of a library that serves the group on the end of the transport of a stream.
     pub fn new(
         transports: &StreamTransports,
         group: Group,
@@ -55,10 +57,16 @@ impl HostCommunicator {
         channels: GroupChannels,
         arena: &Arc<Arena>,
         queues: Arc<StreamQueues>,
+        library: &dyn Fn(Stream) -> Option<LibraryGroup>,
     ) -> HostCommunicator {
-        let open = |transport: &Arc<dyn Transport>| {
+        let open = |stream: Stream, transport: &Arc<dyn Transport>| {
+            let own = GroupCommunicator::new(Arc::clone(transport), group.clone(), hosts, channels.collectives);
+            let collectives = match library(stream) {
+                Some(library) => own.with_library(library),
+                None => own,
+            };
             Arc::new(End {
-                collectives: GroupCommunicator::new(Arc::clone(transport), group.clone(), hosts, channels.collectives),
+                collectives,
                 channel: Channel::new(Arc::clone(transport), group.clone(), channels.sends),
                 arena: Arc::clone(arena),
                 lent: Mutex::default(),
@@ -69,7 +77,7 @@ impl HostCommunicator {
             let transport = &transports[stream.index()];
             let known = opened.iter().find(|(other, _)| Arc::ptr_eq(other, transport)).map(|(_, end)| Arc::clone(end));
             known.unwrap_or_else(|| {
-                let end = open(transport);
+                let end = open(stream, transport);
                 opened.push((transport, Arc::clone(&end)));
                 end
             })
@@ -278,7 +286,8 @@ mod tests {
         let on_failure: device::OnFailure = Arc::new(|_: Stream, _: &DeviceError| ());
         let queues = Arc::new(StreamQueues::start(&[], "rank 0", &on_failure).unwrap());
         let (transports, arena) = (Stream::ALL.map(|_| Arc::clone(&transport)), Arc::new(Arena::new(1024).unwrap()));
-        let group = HostCommunicator::new(&transports, group, &HostMap::one_host(), channels, &arena, queues);
+        let group =
+            HostCommunicator::new(&transports, group, &HostMap::one_host(), channels, &arena, queues, &|_| None);
         let tree = SumTree::of_runs(NonZeroUsize::new(2).unwrap());
         for dtype in [Dtype::Bf16, Dtype::F16, Dtype::F32, Dtype::I64] {
             let x = Tensor::new(0, 1, 16, dtype);

@@ -45,6 +45,7 @@ mod communicator;
 mod error;
 mod host;
 mod host_map;
+mod library;
 mod meta;
 mod operation;
 #[cfg(target_os = "linux")]
@@ -61,7 +62,9 @@ pub use communicator::GroupCommunicator;
 pub use error::{AbortCause, CommError};
 pub use host::{GroupChannels, HostCommunicator, StreamTransports};
 pub use host_map::{GroupHosts, HostMap};
+pub use library::{Library, LibraryCommunicator, LibraryGroup, LibrarySums};
 pub use meta::{CollectiveCall, MetaCommunicator};
+pub use mpi::{Collective as LibraryCall, Number as LibraryNumber, Parts as LibraryParts};
 pub use operation::Operation;
 pub use tag::{ChannelId, Tag};
 pub use threads::{ThreadTransport, WorldFailure};

@@ -192,6 +192,16 @@ pub enum DeviceChoice {
     SoftGpu,
 }
 
+/// Which collectives join the ranks of different processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CollectivesChoice {
+    /// Pleach's own over messages between two ranks: the bits of threads.
+    #[default]
+    Own,
+    /// Those of the library of MPI, whose sums have an order of its own.
+    Native,
+}
+
 /// Where a run writes, and on how many ranks it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
@@ -219,6 +229,8 @@ pub struct RunSpec {
     pub engine: EngineChoice,
     /// How bytes move between ranks of different processes.
     pub transport: TransportChoice,
+    /// Whose collectives join the ranks of different processes.
+    pub collectives: CollectivesChoice,
     /// Which ranks share a host.
     pub placement: PlacementOrder,
     /// Time after which a silent process counts as failed.

@@ -31,8 +31,8 @@ mod zero;
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
 pub use data_spec::{
-    BlanksSpec, DataSpec, DeviceChoice, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions, RunSpec, SourceSpec,
-    TokenizerSpec, TransportChoice, Visible,
+    BlanksSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions,
+    RunSpec, SourceSpec, TokenizerSpec, TransportChoice, Visible,
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;

@@ -102,6 +102,7 @@ keep_every = 0
 keep_best = 1
 engine = "auto"
 transport = "auto"
+collectives = "own"
 placement = "tp-pp-dp"
 heartbeat_seconds = 5.0
 rendezvous_seconds = 10.0

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use sync::{lock, wait_timeout};
 
 use crate::abi::{Abi, ThreadLevel};
+use crate::collective::{Collective, CommunicatorNumber};
 use crate::functions::Code;
 use crate::library::{Library, LibraryError};
-use crate::mover::{Failure, Mover, Source, Target};
+use crate::mover::{Failure, Joint, Mover, Source, Target};
 
 /// How often a wait looks whether the run has ended.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -21,6 +22,9 @@ const GLANCE: Duration = Duration::from_millis(100);
 const DRAINING: Duration = Duration::from_millis(1);
 const DRAINING_CALLS: u32 = 16;
 const IDLE: Duration = Duration::from_millis(50);
+/// The stack of the thread: libraries are written for that of a main thread, which is 8 MiB by default; a thread of Rust
+/// has 2 MiB.
+const STACK_BYTES: usize = 8 << 20;
 
 /// Why there is no endpoint, or why it does not end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -75,15 +79,18 @@ pub enum EndpointError {
 const INIT: &str = "MPI_Init_thread";
 const INIT_CAUSE: &str = "a process of the launcher does not call it, or the launcher belongs to another library; start \
                           every process by the library's own mpiexec, or raise run.rendezvous_seconds";
+const GROUP: &str = "MPI_Comm_create_group";
+const GROUP_CAUSE: &str = "a process of the group does not call it; see what it does, or raise run.timeout_seconds";
 const FINALIZE: &str = "MPI_Finalize";
 const FINALIZE_CAUSE: &str = "a process of the run does not call it; see what it does";
 
-type OnThread = Box<dyn FnOnce(&Mover) + Send>;
+type OnThread = Box<dyn FnOnce(&mut Mover) + Send>;
 type OnFailure = Box<dyn FnOnce(&Failure) + Send>;
 
 enum Command {
     Send { peer: usize, tag: u32, source: Box<dyn Source> },
     Receive { peer: usize, tag: u32, target: Box<dyn Target> },
+    Join(Joint),
     Call(OnThread),
     Finish(Sender<Result<(), Code>>),
 }
@@ -151,7 +158,7 @@ impl Endpoint {
                 run(mover, &its_shared);
             }
         };
-        let thread = std::thread::Builder::new().name("mpi".into()).spawn(work);
+        let thread = std::thread::Builder::new().name("mpi".into()).stack_size(STACK_BYTES).spawn(work);
         let thread = thread.map_err(|error| EndpointError::Thread(error.to_string()))?;
         let late = |seconds| EndpointError::Late { path: path.clone(), function: INIT, seconds, cause: INIT_CAUSE };
         let ready = wait_for(&reports, deadline, ended, late)??;
@@ -208,13 +215,52 @@ impl Endpoint {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Opens a communicator of these processes of MPI's world, within `deadline`, unless `ended` returns a reason. They
+    /// are numbered there in the order of the list. Each of them calls it with the same list and the same `tag`, which is
+    /// below [`crate::IDLE_TAG`]; processes that share several communicators open them in the same order.
+    ///
+    /// # Errors
+    /// A library that fails or does not return.
+    pub fn open_communicator(
+        &self,
+        processes: Vec<usize>,
+        tag: u32,
+        deadline: Duration,
+        ended: &dyn Fn() -> Option<String>,
+    ) -> Result<CommunicatorNumber, EndpointError> {
+        let (report, reports) = channel();
+        self.post(Command::Call(Box::new(move |mover: &mut Mover| {
+            let opened = mover.open_communicator(&processes, tag);
+            let text = opened.map_err(|code| mover.calls().error_text(code));
+            drop(report.send(text));
+        })));
+        let (path, function, cause) = (self.path.clone(), GROUP, GROUP_CAUSE);
+        let late = |seconds| EndpointError::Late { path: path.clone(), function, seconds, cause };
+        let opened = wait_for(&reports, deadline, ended, late)?;
+        opened.map_err(|text| EndpointError::Call { path: self.path.clone(), function, text })
+    }
+
+    /// Begins `collective` on a communicator, over memory that is at least as long as [`Collective::size_bytes`]. The
+    /// memory comes back when it has ended; the sender of the channel is dropped where the run has failed. All processes
+    /// of the communicator make the same calls in the same order.
+    pub fn begin(
+        &self,
+        communicator: CommunicatorNumber,
+        collective: Collective,
+        memory: Vec<u64>,
+    ) -> Receiver<Vec<u64>> {
+        let (done, ended) = channel();
+        self.post(Command::Join(Joint { communicator, collective, memory, done }));
+        ended
+    }
+
     /// `MPI_Allreduce` in place of a sum of fp32, by the library itself: the time that it takes.
     ///
     /// # Errors
     /// That of the library.
     pub fn all_reduce_sum(&self, mut data: Vec<f32>) -> Result<(Vec<f32>, Duration), EndpointError> {
         let (report, reports) = channel();
-        self.post(Command::Call(Box::new(move |mover: &Mover| {
+        self.post(Command::Call(Box::new(move |mover: &mut Mover| {
             let started = Instant::now();
             let reduced = mover.calls().all_reduce_sum(&mut data);
             let text = reduced.map_err(|code| mover.calls().error_text(code));
@@ -369,6 +415,7 @@ fn work(mover: &mut Mover, commands: Vec<Command>, shared: &Shared) -> Result<()
         match command {
             Command::Send { peer, tag, source } => mover.send(peer, tag, source)?,
             Command::Receive { peer, tag, target } => mover.receive(peer, tag, target)?,
+            Command::Join(joint) => mover.join(joint)?,
             Command::Call(call) => call(mover),
             Command::Finish(report) => {
                 while !mover.is_idle() && !lock(&shared.queue).has_stopped {

@@ -8,6 +8,7 @@ use std::ptr::null_mut;
 use libloading::os::unix::Library as Loaded;
 
 use crate::abi::{Abi, ThreadLevel};
+use crate::collective::{Collective, Number};
 
 /// Longest text of a library: `MPI_MAX_LIBRARY_VERSION_STRING` of all of them, which no error text exceeds.
 const TEXT_BYTES: usize = 8192;
@@ -43,6 +44,8 @@ struct Constants<H> {
     world: H,
     byte: H,
     float: H,
+    /// `MPI_UINT64_T`, whose sums are modulo 2^64.
+    integer: H,
     sum: H,
     errors_return: H,
 }
@@ -54,6 +57,13 @@ type InitThread = unsafe extern "C" fn(*mut c_int, *mut *mut *mut c_char, c_int,
 type Look<H> = unsafe extern "C" fn(c_int, c_int, H, *mut c_int, *mut c_void) -> c_int;
 type BeginSend<H> = unsafe extern "C" fn(*const c_void, c_int, H, c_int, c_int, H, *mut H) -> c_int;
 type BeginReceive<H> = unsafe extern "C" fn(*mut c_void, c_int, H, c_int, c_int, H, *mut H) -> c_int;
+type OfGroup<H> = unsafe extern "C" fn(H, c_int, *const c_int, *mut H) -> c_int;
+type OpenGroup<H> = unsafe extern "C" fn(H, H, c_int, *mut H) -> c_int;
+type BeginSum<H> = unsafe extern "C" fn(*const c_void, *mut c_void, c_int, H, H, H, *mut H) -> c_int;
+type BeginSumToParts<H> = unsafe extern "C" fn(*const c_void, *mut c_void, *const c_int, H, H, H, *mut H) -> c_int;
+type BeginGather<H> =
+    unsafe extern "C" fn(*const c_void, c_int, H, *mut c_void, *const c_int, *const c_int, H, H, *mut H) -> c_int;
+type BeginBroadcast<H> = unsafe extern "C" fn(*mut c_void, c_int, H, c_int, H, *mut H) -> c_int;
 type TestSome<H> = unsafe extern "C" fn(c_int, *mut H, *mut c_int, *mut c_int, *mut c_void) -> c_int;
 
 /// See the module.
@@ -74,8 +84,21 @@ pub(crate) struct Functions<H> {
     get_count: GetCount<H>,
     probe: Look<H>,
     all_reduce: AllReduce<H>,
+    group_of: unsafe extern "C" fn(H, *mut H) -> c_int,
+    group_part: OfGroup<H>,
+    open_group: OpenGroup<H>,
+    free_group: unsafe extern "C" fn(*mut H) -> c_int,
+    begin_sum: BeginSum<H>,
+    begin_sum_to_parts: BeginSumToParts<H>,
+    begin_gather: BeginGather<H>,
+    begin_broadcast: BeginBroadcast<H>,
+    begin_barrier: unsafe extern "C" fn(H, *mut H) -> c_int,
+    /// Communicators that were opened, by number.
+    communicators: Vec<H>,
     /// Messages under way.
     requests: Vec<H>,
+    /// The form of each, in the same order.
+    forms: Vec<Form>,
     /// For `MPI_Testsome`: indices, and statuses of the ABI's size.
     indices: Vec<c_int>,
     statuses: Vec<u64>,
@@ -97,6 +120,7 @@ impl Functions<c_int> {
             world: 0x4400_0000,
             byte: 0x4c00_010d,
             float: 0x4c00_040a,
+            integer: 0x4c00_083e,
             sum: 0x5800_0003,
             errors_return: 0x5400_0001,
         };
@@ -107,7 +131,8 @@ impl Functions<c_int> {
 impl Functions<usize> {
     /// The functions of a library with the ABI of MPI 5.
     pub(crate) fn of_mpi5(library: Loaded) -> Result<Functions<usize>, &'static str> {
-        let constants = Constants { world: 0x101, byte: 0x247, float: 0x210, sum: 0x21, errors_return: 0x143 };
+        let constants =
+            Constants { world: 0x101, byte: 0x247, float: 0x210, integer: 0x259, sum: 0x21, errors_return: 0x143 };
         Functions::bind(library, Abi::Mpi5, constants)
     }
 
@@ -117,6 +142,7 @@ impl Functions<usize> {
             world: symbol(&library, "ompi_mpi_comm_world")?,
             byte: symbol(&library, "ompi_mpi_byte")?,
             float: symbol(&library, "ompi_mpi_float")?,
+            integer: symbol(&library, "ompi_mpi_uint64_t")?,
             sum: symbol(&library, "ompi_mpi_op_sum")?,
             errors_return: symbol(&library, "ompi_mpi_errors_return")?,
         };
@@ -144,7 +170,18 @@ impl<H: Handle> Functions<H> {
             get_count: symbol(&library, "MPI_Get_count")?,
             probe: symbol(&library, "MPI_Iprobe")?,
             all_reduce: symbol(&library, "MPI_Allreduce")?,
+            group_of: symbol(&library, "MPI_Comm_group")?,
+            group_part: symbol(&library, "MPI_Group_incl")?,
+            open_group: symbol(&library, "MPI_Comm_create_group")?,
+            free_group: symbol(&library, "MPI_Group_free")?,
+            begin_sum: symbol(&library, "MPI_Iallreduce")?,
+            begin_sum_to_parts: symbol(&library, "MPI_Ireduce_scatter")?,
+            begin_gather: symbol(&library, "MPI_Iallgatherv")?,
+            begin_broadcast: symbol(&library, "MPI_Ibcast")?,
+            begin_barrier: symbol(&library, "MPI_Ibarrier")?,
+            communicators: Vec::new(),
             requests: Vec::new(),
+            forms: Vec::new(),
             indices: Vec::new(),
             statuses: Vec::new(),
             _library: std::mem::ManuallyDrop::new(library),
@@ -152,12 +189,20 @@ impl<H: Handle> Functions<H> {
     }
 }
 
+/// The purpose of a request. Only the status of a message that was received has a count: MPI leaves it undefined for others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Sent,
+    Received,
+    Joined,
+}
+
 /// A message that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     /// Its place in the list of messages under way.
     pub(crate) index: usize,
-    /// The bytes that have come; without meaning for a message that was sent.
+    /// The bytes that have come; 0 for a message that was not received.
     pub(crate) len_bytes: usize,
 }
 
@@ -191,6 +236,16 @@ pub(crate) trait Calls: Send {
     /// `place` must stay where it is, for nobody else's use, until the message has ended or no further call is made.
     unsafe fn receive(&mut self, peer: c_int, tag: c_int, place: *mut [u8]) -> Result<(), Code>;
 
+    /// `MPI_Comm_create_group` of these processes of the world; its number. Only they call it, each with the same `tag`.
+    fn open_communicator(&mut self, processes: &[c_int], tag: c_int) -> Result<usize, Code>;
+
+    /// Begins `collective` over `memory`, in place. All processes of the communicator make the same calls in the same order.
+    ///
+    /// # Safety
+    /// `memory` has [`Collective::size_bytes`] and must stay where it is, for nobody else's use, and `collective` must
+    /// keep its parts, until the message has ended or no further call is made.
+    unsafe fn begin(&mut self, communicator: usize, collective: &Collective, memory: *mut [u8]) -> Result<(), Code>;
+
     /// Appends the messages that have ended, by descending index.
     fn test(&mut self, done: &mut Vec<Done>) -> Result<(), Code>;
 
@@ -199,6 +254,24 @@ pub(crate) trait Calls: Send {
 
     /// `MPI_Allreduce` in place, a sum of fp32.
     fn all_reduce_sum(&self, data: &mut [f32]) -> Result<(), Code>;
+}
+
+impl<H: Handle> Functions<H> {
+    fn note(&mut self, request: H, form: Form) {
+        self.requests.push(request);
+        self.forms.push(form);
+    }
+
+    /// The length of a message.
+    ///
+    /// # Safety
+    /// `status` is that of a message that was received.
+    unsafe fn received_bytes(&self, status: *const c_void) -> usize {
+        let mut len = 0;
+        // SAFETY: the call reads the status (contract of this function) and writes one int.
+        let counted = unsafe { (self.get_count)(status, self.constants.byte, &mut len) };
+        if counted == SUCCESS { usize::try_from(len).unwrap_or(0) } else { 0 }
+    }
 }
 
 impl<H: Handle> Calls for Functions<H> {
@@ -247,7 +320,7 @@ impl<H: Handle> Calls for Functions<H> {
         let (mut request, len) = (H::EMPTY, c_int::try_from(bytes.len()).unwrap_or(c_int::MAX));
         // SAFETY: the caller keeps `bytes`; the request is a place of the ABI's size.
         checked(unsafe { (self.send)(bytes.cast(), len, byte, peer, tag, world, &mut request) })?;
-        self.requests.push(request);
+        self.note(request, Form::Sent);
         Ok(())
     }
 
@@ -256,7 +329,7 @@ impl<H: Handle> Calls for Functions<H> {
         let (mut request, len) = (H::EMPTY, c_int::try_from(place.len()).unwrap_or(c_int::MAX));
         // SAFETY: the caller keeps `place` for this message alone; the request is a place of the ABI's size.
         checked(unsafe { (self.receive)(place.cast(), len, byte, peer, tag, world, &mut request) })?;
-        self.requests.push(request);
+        self.note(request, Form::Received);
         Ok(())
     }
 
@@ -272,18 +345,76 @@ impl<H: Handle> Calls for Functions<H> {
         let ended = if outcount == UNDEFINED { 0 } else { usize::try_from(outcount).unwrap_or(0) };
         let first = done.len();
         for (number, index) in self.indices.iter().take(ended).enumerate() {
-            let mut len = 0;
-            // SAFETY: the library has written a status at this place; the call reads it and writes one int.
-            let counted =
-                unsafe { (self.get_count)(statuses.byte_add(number * stride), self.constants.byte, &mut len) };
-            let len_bytes = if counted == SUCCESS { usize::try_from(len).unwrap_or(0) } else { 0 };
-            done.push(Done { index: usize::try_from(*index).unwrap_or(usize::MAX), len_bytes });
+            let index = usize::try_from(*index).unwrap_or(usize::MAX);
+            let len_bytes = match self.forms[index] {
+                Form::Sent | Form::Joined => 0,
+                // SAFETY: the library has written the status of a message that was received at this place.
+                Form::Received => unsafe { self.received_bytes(statuses.byte_add(number * stride)) },
+            };
+            done.push(Done { index, len_bytes });
         }
         let ended = &mut done[first..];
         ended.sort_unstable_by_key(|done| std::cmp::Reverse(done.index));
         for done in ended {
             self.requests.swap_remove(done.index);
+            self.forms.swap_remove(done.index);
         }
+        Ok(())
+    }
+
+    fn open_communicator(&mut self, processes: &[c_int], tag: c_int) -> Result<usize, Code> {
+        let (mut all, mut part, mut opened) = (H::EMPTY, H::EMPTY, H::EMPTY);
+        let count = c_int::try_from(processes.len()).unwrap_or(c_int::MAX);
+        // SAFETY: MPI is initialised; each call writes one handle, and the list has `count` entries.
+        checked(unsafe { (self.group_of)(self.constants.world, &mut all) })?;
+        // SAFETY: as above.
+        checked(unsafe { (self.group_part)(all, count, processes.as_ptr(), &mut part) })?;
+        // SAFETY: as above.
+        checked(unsafe { (self.open_group)(self.constants.world, part, tag, &mut opened) })?;
+        for mut group in [all, part] {
+            // SAFETY: both handles are those of groups that nothing uses any more.
+            checked(unsafe { (self.free_group)(&mut group) })?;
+        }
+        // SAFETY: the communicator has just been opened, and the other handle is the library's own constant.
+        checked(unsafe { (self.set_error_handler)(opened, self.constants.errors_return) })?;
+        self.communicators.push(opened);
+        Ok(self.communicators.len() - 1)
+    }
+
+    unsafe fn begin(&mut self, communicator: usize, collective: &Collective, memory: *mut [u8]) -> Result<(), Code> {
+        let Constants { byte, float, integer, sum, .. } = self.constants;
+        let communicator = self.communicators[communicator];
+        let (in_place, place): (*const c_void, *mut c_void) = (self.abi.in_place(), memory.cast());
+        let of = |number: &Number| match number {
+            Number::Single => float,
+            Number::Integer => integer,
+        };
+        let count = |len: &usize| c_int::try_from(*len).unwrap_or(c_int::MAX);
+        let mut request = H::EMPTY;
+        let made = &mut request;
+        // SAFETY: the caller keeps `memory`, which is as long as the collective says, and the parts, which have an entry
+        // for each process of the communicator; the request is a place of the ABI's size.
+        let begun = unsafe {
+            match collective {
+                Collective::AllReduce { number, len } => {
+                    (self.begin_sum)(in_place, place, count(len), of(number), sum, communicator, made)
+                }
+                Collective::ReduceScatter { number, parts } => {
+                    let lens = parts.lens.as_ptr();
+                    (self.begin_sum_to_parts)(in_place, place, lens, of(number), sum, communicator, made)
+                }
+                Collective::AllGather { parts } => {
+                    let (lens, starts) = (parts.lens.as_ptr(), parts.starts.as_ptr());
+                    (self.begin_gather)(in_place, 0, byte, place, lens, starts, byte, communicator, made)
+                }
+                Collective::Broadcast { root, len } => {
+                    (self.begin_broadcast)(place, count(len), byte, count(root), communicator, made)
+                }
+                Collective::Barrier => (self.begin_barrier)(communicator, made),
+            }
+        };
+        checked(begun)?;
+        self.note(request, Form::Joined);
         Ok(())
     }
 

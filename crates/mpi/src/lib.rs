@@ -9,6 +9,7 @@
 //! Errors of the library come back as values with its own text: `MPI_ERRORS_RETURN` is set first.
 
 mod abi;
+mod collective;
 mod endpoint;
 mod find;
 mod functions;
@@ -16,6 +17,7 @@ mod library;
 mod mover;
 
 pub use abi::{Abi, ThreadLevel};
+pub use collective::{Collective, CommunicatorNumber, Number, Parts};
 pub use endpoint::{Endpoint, EndpointError};
 pub use find::{FindError, Found, Surroundings, find, mpiexec_of};
 pub use library::{Library, LibraryError};

@@ -4,9 +4,12 @@
 //! ended it. After a failure [`Mover::release`] drops all of them, and no call is made any more: a library moves bytes
 //! within its calls only. A peer that reads this process's memory by itself may still read it; its world has failed, too,
 //! and it uses nothing of that. A peer that writes by itself may still write to a target, so targets are never freed.
+//! The same holds for the memory of a collective, which is read and written.
 
 use std::ffi::c_int;
+use std::sync::mpsc::Sender;
 
+use crate::collective::{Collective, CommunicatorNumber};
 use crate::functions::{Calls, Code, Done};
 
 /// The tag that no message has. All standards have tags up to it.
@@ -48,12 +51,24 @@ pub struct Failure {
 enum Message {
     Sent { peer: usize, _source: Box<dyn Source> },
     Received { peer: usize, target: Box<dyn Target> },
+    Joined(Joint),
+}
+
+/// A collective that all processes of a communicator make.
+pub(crate) struct Joint {
+    pub(crate) communicator: CommunicatorNumber,
+    pub(crate) collective: Collective,
+    /// As long as the collective says, or longer.
+    pub(crate) memory: Vec<u64>,
+    /// Takes the memory when the collective has ended.
+    pub(crate) done: Sender<Vec<u64>>,
 }
 
 impl Message {
-    fn peer(&self) -> usize {
+    fn peer(&self) -> Option<usize> {
         match self {
-            Message::Sent { peer, .. } | Message::Received { peer, .. } => *peer,
+            Message::Sent { peer, .. } | Message::Received { peer, .. } => Some(*peer),
+            Message::Joined(_) => None,
         }
     }
 }
@@ -110,6 +125,28 @@ impl Mover {
         asked.map_err(|code| self.failure(Some(peer), "MPI_Irecv", code))
     }
 
+    /// Opens a communicator of these processes of the world. It returns when all of them have called it.
+    pub(crate) fn open_communicator(&mut self, processes: &[usize], tag: u32) -> Result<CommunicatorNumber, Code> {
+        let processes: Vec<c_int> = processes.iter().map(|process| number(*process)).collect();
+        self.calls.open_communicator(&processes, tag.cast_signed()).map(CommunicatorNumber)
+    }
+
+    /// Begins a collective.
+    pub(crate) fn join(&mut self, mut joint: Joint) -> Result<(), Failure> {
+        let len_bytes = joint.collective.size_bytes();
+        assert!(size_of_val(&joint.memory[..]) >= len_bytes, "the memory of a collective is as long as it says");
+        let memory: *mut [u8] = std::ptr::slice_from_raw_parts_mut(joint.memory.as_mut_ptr().cast(), len_bytes);
+        // SAFETY: `joint` keeps the memory, which stays in place when it moves, and the parts; nobody else has the memory
+        // until the collective has ended, or for ever where no call follows (top of this file).
+        let begun = unsafe { self.calls.begin(joint.communicator.0, &joint.collective, memory) };
+        let function = joint.collective.function();
+        match begun {
+            Ok(()) => self.messages.push(Message::Joined(joint)),
+            Err(_) => std::mem::forget((joint.memory, joint.collective)),
+        }
+        begun.map_err(|code| self.failure(None, function, code))
+    }
+
     /// Takes the messages that have ended; returns how many.
     pub(crate) fn test(&mut self) -> Result<usize, Failure> {
         self.done.clear();
@@ -117,6 +154,8 @@ impl Mover {
         for &Done { index, len_bytes } in &self.done {
             match self.messages.swap_remove(index) {
                 Message::Sent { .. } => {}
+                // The rank that waits for it may have failed meanwhile.
+                Message::Joined(Joint { memory, done, .. }) => drop(done.send(memory)),
                 Message::Received { peer, target } => {
                     let taken = target.arrived(len_bytes);
                     taken.map_err(|description| Failure { peer: Some(peer), description })?;
@@ -138,6 +177,8 @@ impl Mover {
             match message {
                 Message::Sent { .. } => {}
                 Message::Received { target, .. } => std::mem::forget(target),
+                // A library may also read the parts.
+                Message::Joined(joint) => std::mem::forget((joint.memory, joint.collective)),
             }
         }
     }
@@ -149,6 +190,6 @@ impl Mover {
 
     /// The library names no message, so the first one's peer stands for all.
     fn failure_of_any(&self, code: Code) -> Failure {
-        self.failure(self.messages.first().map(Message::peer), "MPI_Testsome", code)
+        self.failure(self.messages.iter().find_map(Message::peer), "MPI_Testsome", code)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use config::{BatchRamp, Degrees, GradientReduction, GradientSums, Parallelism, ScheduleSpec};
+use config::{BatchRamp, CollectivesChoice, Degrees, GradientReduction, GradientSums, Parallelism, ScheduleSpec};
 use program::{ContributionOrder, Schedule};
 use train::EngineDescription;
 
@@ -19,6 +19,9 @@ pub enum EqualityClass {
     /// replicas that are added first or the time of reduction differ, a schedule that was written down adds microbatches in
     /// another order, or one of the two rounds sequences' contributions to exact sums.
     OtherOrder,
+    /// A library among processes adds single-precision values in an order of its own, over replicas and over
+    /// tensor-parallel ranks, in one of the two or in both.
+    LibraryOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
     /// positions) where sequence parallelism does.
     OtherSums,
@@ -66,6 +69,17 @@ impl EqualityClass {
         }
     }
 
+    /// This class where real numbers of different ranks are added in these orders. That of a library is not known, so two
+    /// runs that use it are not promised the same one.
+    pub fn in_orders(self, orders: [RankOrder; 2]) -> EqualityClass {
+        match orders {
+            [RankOrder::OfRanks, RankOrder::OfRanks] => self,
+            [RankOrder::OfLibrary, _] | [RankOrder::OfRanks, RankOrder::OfLibrary] => {
+                self.max(EqualityClass::LibraryOrder)
+            }
+        }
+    }
+
     /// This class for runs on these engines. Instruction sets and threads change no bit, nor do GPUs; other kinds of devices do.
     pub fn on_engines(self, [a, b]: [&EngineDescription; 2]) -> EqualityClass {
         if a.device.has_bits_of(b.device) { self } else { EqualityClass::OtherDevice }
@@ -75,8 +89,27 @@ impl EqualityClass {
     pub fn promises(self) -> Promised {
         match self {
             EqualityClass::SameOrder | EqualityClass::AnyOrder => Promised::Bits,
-            EqualityClass::OtherOrder | EqualityClass::OtherSums => Promised::Bounds,
+            EqualityClass::OtherOrder | EqualityClass::LibraryOrder | EqualityClass::OtherSums => Promised::Bounds,
             EqualityClass::OtherDevice => Promised::Nothing,
+        }
+    }
+}
+
+/// The order in which single-precision values of different ranks are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankOrder {
+    /// That of ranks, or of a tree of them that the run file gives.
+    OfRanks,
+    /// Whatever a library takes.
+    OfLibrary,
+}
+
+impl RankOrder {
+    /// The order of a run with these collectives. Exact sums are integers, and with them everything else stays in rank order.
+    pub fn of(collectives: CollectivesChoice, sums: GradientSums) -> RankOrder {
+        match (collectives, sums) {
+            (CollectivesChoice::Own, _) | (CollectivesChoice::Native, GradientSums::Exact) => RankOrder::OfRanks,
+            (CollectivesChoice::Native, GradientSums::Single) => RankOrder::OfLibrary,
         }
     }
 }
@@ -130,6 +163,7 @@ impl fmt::Display for EqualityClass {
             EqualityClass::SameOrder => "same order",
             EqualityClass::AnyOrder => "any order",
             EqualityClass::OtherOrder => "other order",
+            EqualityClass::LibraryOrder => "library order",
             EqualityClass::OtherSums => "other sums",
             EqualityClass::OtherDevice => "other device",
         })
@@ -168,6 +202,29 @@ mod tests {
         assert_eq!(of(sums), [sums, sums, sums]);
         assert_eq!([same, any].map(EqualityClass::promises), [Promised::Bits; 2]);
         assert_eq!([order, sums].map(EqualityClass::promises), [Promised::Bounds; 2]);
+    }
+
+    #[test]
+    fn a_library_adds_in_an_order_of_its_own_unless_sums_are_exact() {
+        let [single, exact] = [GradientSums::Single, GradientSums::Exact];
+        let order = |sums| RankOrder::of(CollectivesChoice::Native, sums);
+        assert_eq!([order(single), order(exact)], [RankOrder::OfLibrary, RankOrder::OfRanks]);
+        assert_eq!(RankOrder::of(CollectivesChoice::Own, single), RankOrder::OfRanks);
+        let (own, library) = (RankOrder::OfRanks, RankOrder::OfLibrary);
+        for (class, with_library) in [
+            (EqualityClass::SameOrder, EqualityClass::LibraryOrder),
+            (EqualityClass::AnyOrder, EqualityClass::LibraryOrder),
+            (EqualityClass::OtherOrder, EqualityClass::LibraryOrder),
+            (EqualityClass::OtherSums, EqualityClass::OtherSums),
+            (EqualityClass::OtherDevice, EqualityClass::OtherDevice),
+        ] {
+            assert_eq!(class.in_orders([own, own]), class);
+            for orders in [[own, library], [library, own], [library, library]] {
+                assert_eq!(class.in_orders(orders), with_library);
+            }
+        }
+        assert_eq!(EqualityClass::LibraryOrder.promises(), Promised::Bounds);
+        assert_eq!(EqualityClass::LibraryOrder.to_string(), "library order");
     }
 
     #[test]

@@ -17,7 +17,7 @@ mod verdict;
 mod watch;
 mod weights_hash;
 
-pub use class::{EqualityClass, GradientOrder, Promised, gradient_order};
+pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_order};
 pub use difference::{Difference, ElementName, Found, Holding, RunFirst, first_difference};
 pub use distance::{Distance, Outcome, Tensors};
 pub use exchange::{Exchange, NoOthers};

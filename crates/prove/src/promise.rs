@@ -97,7 +97,11 @@ fn bounds(class: EqualityClass, activation: Activation, train: &TrainSpec) -> Bo
     let bounds = Bounds::of(class, stored).with_products(train.precision.products(), tokens);
     match (stored, class) {
         // Forward passes differ by roundings of the narrow type, from the first step on.
-        (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) if activation.has_kink() => bounds.with_kink(),
+        (Format::Bf16 | Format::Fp16, EqualityClass::LibraryOrder | EqualityClass::OtherSums)
+            if activation.has_kink() =>
+        {
+            bounds.with_kink()
+        }
         (Format::Fp32 | Format::Bf16 | Format::Fp16, _) => bounds,
     }
 }

@@ -29,7 +29,8 @@ impl Bounds {
     ///
     /// Infinite where nothing is promised. Where only the order of sums over sequences differs, a narrow run's first
     /// gradient is as near as a single one's: activations are
-    /// the same bits, and gradients of parameters are summed in single precision.
+    /// the same bits, and gradients of parameters are summed in single precision. A library also adds activations of
+    /// tensor-parallel ranks, so its order is bounded as other sums are.
     pub fn of(class: EqualityClass, stored: Format) -> Bounds {
         // As many unit roundoffs as in single precision.
         let gradient = Bounds::PROMISE.gradient * stored.unit_roundoff() / Format::Fp32.unit_roundoff();
@@ -42,9 +43,10 @@ impl Bounds {
                 EqualityClass::SameOrder
                 | EqualityClass::AnyOrder
                 | EqualityClass::OtherOrder
+                | EqualityClass::LibraryOrder
                 | EqualityClass::OtherSums,
             ) => Bounds::PROMISE,
-            (Format::Bf16 | Format::Fp16, EqualityClass::OtherSums) => narrow,
+            (Format::Bf16 | Format::Fp16, EqualityClass::LibraryOrder | EqualityClass::OtherSums) => narrow,
             (
                 Format::Bf16 | Format::Fp16,
                 EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder,

@@ -6,6 +6,7 @@ use device::SumTree;
 use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 use std::collections::BTreeMap;
 
+use crate::mpi_collective::mpi_collective_ns;
 use crate::own_collective::own_collective_ns;
 
 /// Where the members of a group are.
@@ -55,6 +56,7 @@ pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation,
     match cluster.collectives {
         CollectiveLibrary::Nccl => ring_ns(cluster, group, operation, bytes),
         CollectiveLibrary::Pleach => own_collective_ns(cluster, group, operation, tree, bytes),
+        CollectiveLibrary::Mpi => mpi_collective_ns(cluster, group, operation, bytes),
     }
 }
 
@@ -87,7 +89,7 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
 }
 
 /// Nanoseconds of a message from one member to another.
-fn point_to_point_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+pub(crate) fn point_to_point_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let (link, share) = match group.nodes {
         0 | 1 => (&cluster.node.link, 1.0),
         _ => (&cluster.network, group.beside as f64),

@@ -15,6 +15,7 @@ mod group_calls;
 mod kernel;
 mod lines;
 mod memory;
+mod mpi_collective;
 mod own_collective;
 mod price;
 mod recorded;

@@ -111,6 +111,25 @@ fn own_collectives_send_what_the_formulas_of_traffic_say() {
     assert_eq!(collective_ns(&cluster, group(Axis::Pp), Operation::AllReduce, runs, bytes), 0.0, "alone");
 }
 
+/// 4 nodes of 2 members, four ranks of a node sending at the same time, as above.
+#[test]
+fn collectives_of_mpi_take_the_better_of_two_algorithms() {
+    let cluster = Cluster { collectives: CollectiveLibrary::Mpi, ..cluster() };
+    let priced = |axes, operation, bytes| {
+        collective_ns(&cluster, group(axes), operation, SumTree::of_runs(NonZeroUsize::new(2).unwrap()), bytes)
+    };
+    let is_near = |a: f64, b: f64| (a - b).abs() < 1.0;
+    // Halving: half of the bytes to the neighbour at 100 GB/s, then 3/4 of the other half at a share of 10 GB/s, in 1 + 2 steps.
+    let half = 0.5 * 8e9 / 100.0 + 0.75 * 4e9 / 10.0 + 1e3 + 2.0 * 1e4;
+    assert!(is_near(priced(AxisSet::DATA, Operation::ReduceScatter, 8e9), half));
+    assert!(is_near(priced(AxisSet::DATA, Operation::AllGather, 8e9), half));
+    assert!(is_near(priced(AxisSet::DATA, Operation::AllReduce, 8e9), 2.0 * half));
+    // Short buffers: everything in each of 1 + 2 steps, which is fewer of them.
+    let short = 8.0 / 100.0 + 2.0 * 8.0 / 10.0 + 1e3 + 2.0 * 1e4;
+    assert!(is_near(priced(AxisSet::DATA, Operation::AllReduce, 8.0), short));
+    assert_eq!(priced(Axis::Pp.into(), Operation::AllReduce, 8e9), 0.0, "alone");
+}
+
 #[test]
 fn strided_groups_share_the_network_cards_of_a_node() {
     let cluster = cluster();

@@ -40,7 +40,8 @@ impl Layout {
 /// Fresh ranks for `setup` with `threads_per_rank` threads each, deadlines scaled by how many ranks share a core.
 pub fn engine(setup: &Setup, threads_per_rank: usize) -> Box<dyn Engine> {
     let (timeouts, overlap) = (timeouts(setup), setup.parallelism.overlap_on_cpus());
-    open_engine(setup.mesh, EngineOptions { timeouts, overlap, threads_per_rank }, &RunDevice::Cpu)
+    let options = EngineOptions { timeouts, overlap, threads_per_rank, library: None };
+    open_engine(setup.mesh, options, &RunDevice::Cpu)
 }
 
 /// As [`engine`], with one thread each, for tests that wrap the transports.

@@ -6,6 +6,7 @@
 pub mod faulty_disk;
 pub mod intercepted;
 pub mod layout;
+pub mod library;
 pub mod models;
 pub mod numbers;
 pub mod poison;

@@ -9,13 +9,18 @@ use launcher::Address;
 pub const LAUNCH_HELP: &str = "Examples:
   pleach launch --nproc 4 -- train RUN.toml
   pleach launch --nproc 2 --hosts hosts.txt --restarts 3 -- train RUN.toml
+  pleach launch --restarts 3 -- mpiexec -n 8 pleach train RUN.toml
 
 A host file has a line for each host: HOST, HOST slots=N or HOST:N;
 # begins a comment. pleach, the run file and the data must have the same
 paths on all hosts. Process 0 prints as usual; lines of other processes go
 to the standard error with the number of their process. A signal goes to
 all processes. When one fails, the others end within two seconds, and the
-exit code is that of the first failure.";
+exit code is that of the first failure.
+
+A command that begins with another program, such as mpiexec or srun, starts
+the processes itself: it receives the signals, and its exit code is kept. A
+start that adds no checkpoint is not followed by another.";
 
 /// Arguments of `launch`.
 #[derive(Debug, Args)]
@@ -26,7 +31,8 @@ pub struct LaunchArguments {
     /// Start the processes on the hosts of this file; process 0 is on the first
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
-    /// Start all processes again after a failure, at most this many times; training resumes from its newest checkpoint
+    /// Start all processes again after a failure, at most this many times; training resumes from its newest checkpoint,
+    /// and a start that added none is the last
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub restarts: u32,
     /// Address at which process 0 listens; by default a free port of this machine, or a random one of the first host
@@ -41,7 +47,7 @@ pub struct LaunchArguments {
     /// Print the commands and variables of all processes, and start none
     #[arg(long)]
     pub dry_run: bool,
-    /// Command of pleach with its arguments, e.g. train RUN.toml
+    /// Command of pleach with its arguments, e.g. train RUN.toml, or another launcher with such a command
     #[arg(value_name = "COMMAND", last = true, required = true)]
     pub command: Vec<String>,
 }

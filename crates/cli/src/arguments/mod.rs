@@ -29,7 +29,7 @@ const PROVE_EXIT_CODES: &str = "Exit codes:
   0    the promise holds
   1    it does not, or a run failed
   2    the input cannot be used: arguments, run files or text
-  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + the signal's number)";
+  130  ended by Ctrl-C; 143 by SIGTERM (128 + the signal's number)";
 
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach

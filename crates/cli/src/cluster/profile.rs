@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use cluster::{Cluster, Software, named, names};
+use cluster::{Cluster, CollectiveLibrary, Software, named, names};
+use config::{CollectivesChoice, RunConfig};
 use files::{InputKind, read_text};
 
 use crate::arguments::RunArguments;
@@ -14,7 +15,11 @@ use crate::input::presets;
 ///
 /// # Errors
 /// As [`profile`] and [`software`]; no cluster at all.
-pub fn of_run(run: &RunArguments, arguments: &RunClusterArguments) -> Result<(Cluster, Option<Software>), Failure> {
+pub fn of_run(
+    run: &RunArguments,
+    arguments: &RunClusterArguments,
+    config: &RunConfig,
+) -> Result<(Cluster, Option<Software>), Failure> {
     let preset = run.file.as_deref().map(presets::named).transpose()?.flatten();
     let own = preset.and_then(|preset| preset.published).map(|published| published.cluster.to_string());
     let Some(name) = arguments.cluster.clone().or(own) else {
@@ -23,9 +28,19 @@ pub fn of_run(run: &RunArguments, arguments: &RunClusterArguments) -> Result<(Cl
             names().collect::<Vec<_>>().join(", ")
         )));
     };
-    let cluster = profile(&name)?;
+    let mut cluster = profile(&name)?;
+    cluster.collectives = collectives(cluster.collectives, config.run.collectives);
     let software = software(arguments.software.as_deref(), &name, &cluster)?;
     Ok((cluster, software))
+}
+
+/// The library whose collectives are priced: the run's choice is between pleach's own and those of MPI.
+fn collectives(of_cluster: CollectiveLibrary, of_run: CollectivesChoice) -> CollectiveLibrary {
+    match (of_cluster, of_run) {
+        (CollectiveLibrary::Pleach, CollectivesChoice::Native) => CollectiveLibrary::Mpi,
+        (CollectiveLibrary::Pleach, CollectivesChoice::Own) => CollectiveLibrary::Pleach,
+        (CollectiveLibrary::Nccl | CollectiveLibrary::Mpi, _) => of_cluster,
+    }
 }
 
 /// The profile of this name, or in this file.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::Path;
 
 use config::{GradientSums, RunConfig, TrainSpec};
-use prove::EqualityClass;
+use prove::{EqualityClass, RankOrder};
 use train::describe_engine;
 
 use crate::arguments::RunArguments;
@@ -64,6 +64,9 @@ pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Com
         .filter(|_| same_run)
         .map(|of_ramps| of_ramps.max(EqualityClass::of(&first.parallelism, &second.parallelism)))
         .map(|class| class.in_sums([first.train.sums, second.train.sums]))
+        .map(|class| {
+            class.in_orders([first, second].map(|config| RankOrder::of(config.run.collectives, config.train.sums)))
+        })
         .map(|class| class.on_engines([&engines[0], &engines[1]]));
     Comparison { names, class, differences }
 }
@@ -81,7 +84,10 @@ fn differences(first: &RunConfig, second: &RunConfig) -> Vec<Difference> {
     differences.filter(|difference| difference.values[0] != difference.values[1]).collect()
 }
 
-/// `section.key` and value of every line of the resolved run, without `[run]`.
+/// The one key of `[run]` that may change a bit.
+const COLLECTIVES: &str = "run.collectives";
+
+/// `section.key` and value of every line of the resolved run; of `[run]` only what may change a bit.
 fn values(config: &RunConfig) -> Vec<(String, String)> {
     let text = config.to_toml();
     let mut section = "";
@@ -89,10 +95,11 @@ fn values(config: &RunConfig) -> Vec<(String, String)> {
     for line in text.lines() {
         if let Some(name) = line.strip_prefix('[').and_then(|line| line.strip_suffix(']')) {
             section = name;
-        } else if let (Some((key, value)), false) = (line.split_once(" = "), section == "run") {
+        } else if let Some((key, value)) = line.split_once(" = ") {
             values.push((format!("{section}.{key}"), value.to_string()));
         }
     }
+    values.retain(|(key, _)| !key.starts_with("run.") || key == COLLECTIVES);
     values
 }
 
@@ -107,6 +114,9 @@ pub fn promise(class: EqualityClass) -> &'static str {
         }
         EqualityClass::OtherOrder => {
             "sums over sequences are grouped differently: losses and weights agree within the bound of docs/numerics.md"
+        }
+        EqualityClass::LibraryOrder => {
+            "the library of MPI adds in an order of its own: losses and weights agree within the bound of docs/numerics.md"
         }
         EqualityClass::OtherSums => {
             "sums over hidden dims or tokens are split differently: losses and weights agree within the bound of docs/numerics.md"
@@ -162,6 +172,16 @@ mod tests {
         assert!(compared(&[exact], &[exact, "parallelism.dp=4"]).starts_with("a.toml and b.toml: any order\n"));
         assert!(compared(&[], &[exact]).starts_with("a.toml and b.toml: other order\n"));
         assert!(compared(&["parallelism.tp=1"], &["parallelism.dp=4"]).starts_with("a.toml and b.toml: other sums\n"));
+        let native = ["run.transport=mpi", "run.collectives=native"];
+        assert_eq!(
+            compared(&[], &native),
+            "a.toml and b.toml: library order\n\
+             the library of MPI adds in an order of its own: losses and weights agree within the bound of docs/numerics.md\n  \
+             run.collectives  \"own\" | \"native\"\n"
+        );
+        assert!(compared(&native, &native).starts_with("a.toml and b.toml: library order\n"));
+        let exact_native = [native[0], native[1], exact];
+        assert!(compared(&[exact], &exact_native).starts_with("a.toml and b.toml: same order\n"));
         let grown = |more| format!("train.batch_ramp={{ start = 8, increment = 8, sequences = 50{more} }}");
         assert_eq!(
             compared(&[&grown("")], &[&grown(", grows = \"microbatch_size\"")]).lines().next(),

@@ -135,7 +135,7 @@ fn refusal([first, second]: &[String; 2], differences: &[Difference]) -> String 
 }
 
 fn is_of_layout(key: &str) -> bool {
-    key.starts_with("parallelism.") || key == "train.sums"
+    key.starts_with("parallelism.") || ["train.sums", "run.collectives"].contains(&key)
 }
 
 #[cfg(test)]

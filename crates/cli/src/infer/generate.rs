@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::input::run_source::RunSource;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;
-use crate::run::interrupt::Interrupt;
+use crate::run::interrupt::{Interrupt, Signal};
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::relay_while;
 use crate::screen::output::read_or_failed;
@@ -28,18 +28,17 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
-    let printed = continue_text(&source, request, &interrupt, Box::new(std::io::stdout()))?;
-    match (printed, interrupt.signal()) {
-        (Printed::Here, Some(signal)) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),
-        (Printed::Here, None) | (Printed::InFirst, _) => Ok(()),
+    match continue_text(&source, request, &interrupt, Box::new(std::io::stdout()))? {
+        Printed::Here(Some(signal)) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),
+        Printed::Here(None) | Printed::InFirst => Ok(()),
     }
 }
 
 /// The process that printed a text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Printed {
-    /// This one.
-    Here,
+    /// This one, with the signal that had come by then.
+    Here(Option<Signal>),
     /// Process 0, which is another one.
     InFirst,
 }
@@ -106,7 +105,7 @@ fn continue_text(
         Company::Several(_) | Company::Alone => {
             let printer = Printer::new(&tokenizer, prompt, Stopper { interrupt, company }, output);
             generated(company, &printer)?;
-            printer.finish().map(|()| Printed::Here)
+            printer.finish().map(|()| Printed::Here(interrupt.signal()))
         }
     })
     .map(|printed| printed.unwrap_or(Printed::InFirst))

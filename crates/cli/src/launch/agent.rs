@@ -72,6 +72,7 @@ impl AgentPlan {
             Member {
                 name: format!("process {process} (host {host})"),
                 label: (process > 0).then_some(label),
+                last_words: None,
                 command,
                 plan: None,
             }

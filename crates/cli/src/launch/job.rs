@@ -105,7 +105,13 @@ impl Job {
                 command.env_remove(name);
             }
             let plan = serde_json::to_string(&plan).map_err(|error| Failure::Input(error.to_string()))?;
-            members.push(Member { name: format!("host {}", host.name), label: None, command, plan: Some(plan) });
+            members.push(Member {
+                name: format!("host {}", host.name),
+                label: None,
+                last_words: None,
+                command,
+                plan: Some(plan),
+            });
         }
         Ok(members)
     }

@@ -1,10 +1,60 @@
 //! Output of a process on the standard error of this one, line by line with a label.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+
+use sync::lock;
 
 /// Longest piece of a line that is kept together.
 const MAX_LINE: u64 = 64 << 10;
+
+/// Lines that a report shows of a program that failed.
+const KEPT: usize = 3;
+
+/// The last lines of a program's standard error that say something.
+#[derive(Clone, Debug, Default)]
+pub struct LastWords {
+    lines: Arc<Mutex<VecDeque<String>>>,
+    /// Reads them, until the last process that may write there has ended.
+    reader: Arc<Mutex<Option<JoinHandle<()>>>>,
+}
+
+impl LastWords {
+    fn note(&self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line).trim().to_owned();
+        // Launchers draw frames.
+        if line.chars().any(char::is_alphanumeric) {
+            let mut kept = lock(&self.lines);
+            kept.push_back(line);
+            while kept.len() > KEPT {
+                kept.pop_front();
+            }
+        }
+    }
+
+    /// Copies `output` on a thread of its own until it ends, and keeps its last lines.
+    pub fn copy(&self, output: impl Read + Send + 'static) {
+        let own = self.clone();
+        let copy = move || {
+            copy_to(output, "", |line| {
+                own.note(line);
+                drop(std::io::stderr().lock().write_all(line));
+            });
+        };
+        *lock(&self.reader) = Some(std::thread::spawn(copy));
+    }
+
+    /// The lines, oldest first, once the output has ended; none are left.
+    pub fn take(&self) -> Vec<String> {
+        let reader = lock(&self.reader).take();
+        if let Some(reader) = reader {
+            drop(reader.join());
+        }
+        lock(&self.lines).drain(..).collect()
+    }
+}
 
 /// Copies `output` on a thread of its own until it ends.
 pub fn copy(output: impl Read + Send + 'static, label: String) -> JoinHandle<()> {
@@ -29,6 +79,15 @@ fn copy_to(output: impl Read, label: &str, mut write: impl FnMut(&[u8])) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_lines_that_say_something_are_kept() {
+        let last_words = LastWords::default();
+        let text = b"one\ntwo\n=====\nthree\n\n  four  \n-----\n";
+        copy_to(&text[..], "", |line| last_words.note(line));
+        assert_eq!(last_words.take(), ["two", "three", "four"]);
+        assert_eq!(last_words.take(), [""; 0]);
+    }
 
     #[test]
     fn every_line_has_the_label() {

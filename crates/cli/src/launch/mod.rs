@@ -3,22 +3,24 @@
 pub mod agent;
 pub mod guard;
 mod job;
+mod leftovers;
 mod lines;
+mod other_launcher;
 pub mod parent;
 mod restart;
 mod signals;
 mod supervisor;
 
-use clap::Parser;
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
 use crate::arguments::launch::LaunchArguments;
-use crate::arguments::{Arguments, Command};
 use crate::failure::Failure;
 use crate::input;
 use crate::launch::guard::Guard;
 use crate::launch::job::Job;
-use crate::launch::restart::Restart;
+use crate::launch::lines::LastWords;
+use crate::launch::other_launcher::OtherLauncher;
+use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{Outcome, supervise};
 use crate::processes::descriptors;
@@ -31,6 +33,9 @@ use crate::screen::output::{print, tell};
 /// Input that cannot be used, before a process is started; the first failure of a process.
 pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     refuse_other_launchers()?;
+    if let Some(other) = OtherLauncher::of(arguments)? {
+        return launch_other(arguments, other);
+    }
     let hosts = hosts(arguments)?;
     let restart = checked(arguments, &hosts)?;
     if arguments.dry_run {
@@ -40,8 +45,8 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     let program = std::env::current_exe();
     let program = program.map_err(|error| Failure::Work(format!("the path of pleach is not known: {error}")))?;
     let mut guard = None;
-    let mut left = arguments.restarts;
     let mut command = arguments.command.clone();
+    let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     loop {
         let job = Job::new(arguments, &hosts, command)?;
         let members = job.members()?;
@@ -50,22 +55,86 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
             guard = Some(Guard::start(&program)?);
         }
         let outcome = supervise(members, guard.as_ref(), || signals.next())?;
-        match (outcome, signals.last()) {
-            (Outcome::Done, _) => return Ok(()),
-            (Outcome::Stopped { code, message }, _) => return Err(Failure::Process { code, message }),
-            (Outcome::Failed { message, .. }, Some(signal)) if left > 0 => {
-                let message = format!("{message}; signal {signal} came, so nothing is started again");
-                return Err(Failure::Process { code: u8::try_from(128 + signal).unwrap_or(Failure::WORK), message });
-            }
-            (Outcome::Failed { code, message }, _) if left == 0 || !Restart::helps(code) => {
-                return Err(Failure::Process { code, message });
-            }
-            (Outcome::Failed { message, .. }, _) => {
-                left -= 1;
-                command = restart.command(&arguments.command);
-                tell(&format!("{message}; starting again: pleach {}; {left} restarts left\n", command.join(" ")));
-            }
+        let Some(message) = budget.after(outcome, &signals)? else { return Ok(()) };
+        command = restart.command(&arguments.command);
+        tell(&format!("{message}; starting again: pleach {}; {} restarts left\n", command.join(" "), budget.left));
+    }
+}
+
+/// Starts a command that starts the processes itself, and starts all of it again after a failure.
+fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(), Failure> {
+    let restart = first.restart()?;
+    if arguments.dry_run {
+        return print(&format!("{}\n", first.shown()));
+    }
+    let (signals, last_words) = (Signals::listen()?, LastWords::default());
+    leftovers::adopt();
+    let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
+    let mut next = first.again(&Restart::Same);
+    loop {
+        let outcome = supervise(vec![next.member(&last_words)], None, || signals.next())?;
+        let left_over = leftovers::end();
+        if left_over > 0 {
+            tell(&format!("{left_over} processes of {} were left, and were ended\n", next.shown()));
         }
+        // Leftovers hold the standard error open.
+        let Some(message) = budget.after(with_last_words(outcome, &last_words.take()), &signals)? else {
+            return Ok(());
+        };
+        next = first.again(&restart);
+        tell(&format!("{message}; starting again: {}; {} restarts left\n", next.shown(), budget.left));
+    }
+}
+
+/// A failure of a single program, with what it printed last.
+fn with_last_words(outcome: Outcome, last_words: &[String]) -> Outcome {
+    match outcome {
+        Outcome::Failed { code, message } => {
+            let message = message.replace(", and all others were ended", "");
+            let said = if last_words.is_empty() { "nothing".into() } else { last_words.join(" | ") };
+            Outcome::Failed { code, message: format!("{message}; it said last: {said}") }
+        }
+        outcome @ (Outcome::Done | Outcome::Stopped { .. }) => outcome,
+    }
+}
+
+/// Starts that are left.
+struct Budget<'a> {
+    restart: &'a Restart,
+    left: u32,
+    /// Where the run was at the last start.
+    before: Progress,
+}
+
+impl Budget<'_> {
+    /// The message for the next start; none where everything is done.
+    ///
+    /// # Errors
+    /// An end after which nothing is started again.
+    fn after(&mut self, outcome: Outcome, signals: &Signals) -> Result<Option<String>, Failure> {
+        let (code, message) = match outcome {
+            Outcome::Done => return Ok(None),
+            Outcome::Stopped { code, message } => return Err(Failure::Process { code, message }),
+            Outcome::Failed { code, message } => (code, message),
+        };
+        let failed = |code, message| Err(Failure::Process { code, message });
+        if self.left == 0 || !Restart::helps(code) {
+            return failed(code, message);
+        }
+        if let Some(signal) = signals.last() {
+            let message = format!("{message}; signal {signal} came, so nothing is started again");
+            return failed(u8::try_from(128 + signal).unwrap_or(Failure::WORK), message);
+        }
+        let now = self.restart.progress();
+        if !now.is_made_since(self.before) {
+            let message = format!(
+                "{message}; {now}, as at its start, so nothing is started again: find the cause, or use a smaller \
+                 run.save_every"
+            );
+            return failed(code, message);
+        }
+        (self.before, self.left) = (now, self.left - 1);
+        Ok(Some(message))
     }
 }
 
@@ -92,17 +161,14 @@ fn hosts(arguments: &LaunchArguments) -> Result<Vec<Host>, Failure> {
 
 /// Refuses a command that cannot run before it is started many times.
 fn checked(arguments: &LaunchArguments, hosts: &[Host]) -> Result<Restart, Failure> {
-    let words = std::iter::once("pleach").chain(arguments.command.iter().map(String::as_str));
-    let parsed = Arguments::try_parse_from(words).map_err(|error| Failure::Input(error.to_string()))?;
-    let Command::Train(train) = parsed.command else { return Ok(Restart::Same) };
-    if train.resume.is_some() || train.from.is_some() {
-        return Ok(Restart::Same);
+    let restart = Restart::of(&arguments.command)?;
+    if let Restart::Training { train, .. } = &restart {
+        let config = input::load(&train.run)?;
+        let mesh = config.parallelism.mesh().map_err(|error| Failure::Input(error.to_string()))?;
+        let placement = RankPlacement::new(&mesh, hosts, config.run.placement);
+        placement.map_err(|error| Failure::Input(format!("--nproc or --hosts: {error}")))?;
     }
-    let config = input::load(&train.run)?;
-    let mesh = config.parallelism.mesh().map_err(|error| Failure::Input(error.to_string()))?;
-    let placement = RankPlacement::new(&mesh, hosts, config.run.placement);
-    placement.map_err(|error| Failure::Input(format!("--nproc or --hosts: {error}")))?;
-    Ok(Restart::Training { folder: config.run.folder, train })
+    Ok(restart)
 }
 
 /// Variables that a process of a launch must not have from elsewhere.

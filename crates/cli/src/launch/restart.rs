@@ -1,39 +1,100 @@
-//! The command after a failure.
+//! The command after a failure, and whether starting it again makes sense.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use checkpoint::committed;
+use clap::Parser;
 
-use crate::arguments::TrainArguments;
+use crate::arguments::{Arguments, Command, TrainArguments};
 use crate::failure::Failure;
+use crate::input;
 use crate::run::run_folder::CHECKPOINTS;
 
-/// How a command is started again.
+/// How a command of pleach is started again.
 #[derive(Debug)]
 pub enum Restart {
-    /// As before.
+    /// As before; how far it has come is not known.
     Same,
+    /// As before: it resumes the run in this folder by itself.
+    Resuming {
+        /// The run's folder.
+        folder: PathBuf,
+    },
     /// A run that trains resumes from its newest checkpoint, once it has one.
     Training {
         /// Its folder.
         folder: PathBuf,
         /// Its arguments.
-        train: TrainArguments,
+        train: Box<TrainArguments>,
     },
 }
 
+/// The newest checkpoint of a run: a start that leaves it as it was has made no progress. One that is set aside as
+/// damaged makes another one the newest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// The command writes no checkpoints that this process knows of.
+    Unknown,
+    /// None yet.
+    Nothing,
+    /// The one after this number of steps.
+    Steps(u32),
+}
+
+impl Progress {
+    /// Whether a start that found `before` and ended with this may be followed by another.
+    pub fn is_made_since(self, before: Progress) -> bool {
+        self == Progress::Unknown || self != before
+    }
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Progress::Unknown => f.write_str("its checkpoints are not known"),
+            Progress::Nothing => f.write_str("there is no checkpoint"),
+            Progress::Steps(steps) => write!(f, "the newest checkpoint is still that after step {steps}"),
+        }
+    }
+}
+
 impl Restart {
+    /// How the command of these words, which follow the name of pleach, is started again, and the command itself.
+    ///
+    /// # Errors
+    /// Words that pleach does not know; a run file that cannot be read.
+    pub fn of(words: &[String]) -> Result<Restart, Failure> {
+        let words = std::iter::once("pleach").chain(words.iter().map(String::as_str));
+        let parsed = Arguments::try_parse_from(words).map_err(|error| Failure::Input(error.to_string()))?;
+        let Command::Train(train) = parsed.command else { return Ok(Restart::Same) };
+        if let Some(folder) = train.resume {
+            return Ok(Restart::Resuming { folder });
+        }
+        if train.from.is_some() {
+            return Ok(Restart::Same);
+        }
+        let folder = input::load(&train.run)?.run.folder;
+        Ok(Restart::Training { folder, train: Box::new(train) })
+    }
+
     /// Whether a process that ended with `code` may succeed the next time: input that cannot be used stays so.
     pub fn helps(code: u8) -> bool {
         code != Failure::INPUT
     }
 
-    /// The command after a failure of `command`.
-    pub fn command(&self, command: &[String]) -> Vec<String> {
-        let Restart::Training { folder, train } = self else { return command.to_vec() };
-        let has_checkpoint = committed(&folder.join(CHECKPOINTS)).is_ok_and(|found| !found.is_empty());
-        if !has_checkpoint {
-            return command.to_vec();
+    /// How far the run has come.
+    pub fn progress(&self) -> Progress {
+        let (Restart::Resuming { folder } | Restart::Training { folder, .. }) = self else { return Progress::Unknown };
+        let found = committed(&folder.join(CHECKPOINTS)).unwrap_or_default();
+        found.first().map_or(Progress::Nothing, |newest| Progress::Steps(newest.steps))
+    }
+
+    /// The words after a failure of the command of `words`.
+    pub fn command(&self, words: &[String]) -> Vec<String> {
+        let Restart::Training { folder, train } = self else { return words.to_vec() };
+        if self.progress() == Progress::Nothing {
+            return words.to_vec();
         }
         // The run file in the folder has all options of the first start.
         let mut resumed = vec!["train".into(), "--resume".into(), folder.display().to_string()];
@@ -43,5 +104,19 @@ impl Restart {
         resumed.extend(train.json.then(|| "--json".to_string()));
         resumed.extend(train.quiet.then(|| "--quiet".to_string()));
         resumed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_that_adds_no_checkpoint_is_not_followed_by_another() {
+        let [none, first, second] = [Progress::Nothing, Progress::Steps(20), Progress::Steps(40)];
+        assert!(first.is_made_since(none) && second.is_made_since(first));
+        assert!(first.is_made_since(second), "a damaged one was set aside");
+        assert!(!none.is_made_since(none) && !second.is_made_since(second));
+        assert!(Progress::Unknown.is_made_since(Progress::Unknown), "only the number of restarts counts");
     }
 }

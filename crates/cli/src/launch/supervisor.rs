@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::failure::Failure;
 use crate::launch::guard::Guard;
-use crate::launch::lines;
+use crate::launch::lines::{self, LastWords};
 use crate::launch::signals::{Signalled, Urgency};
 
 /// Longest time until the end of a process is noticed.
@@ -27,6 +27,8 @@ pub struct Member {
     pub name: String,
     /// The start of each of its lines; without a label its output is that of this process.
     pub label: Option<String>,
+    /// Keeps the last lines of its standard error, where it has no label.
+    pub last_words: Option<LastWords>,
     /// How it is started.
     pub command: Command,
     /// First line of its input, for an agent on another host, which takes orders by further lines and ends with its input.
@@ -250,11 +252,13 @@ fn start(
 }
 
 fn spawn(member: Member) -> std::io::Result<Running> {
-    let Member { name, label, mut command, plan } = member;
+    let Member { name, label, last_words, mut command, plan } = member;
     let is_agent = plan.is_some();
     command.stdin(if is_agent { Stdio::piped() } else { Stdio::null() });
     if label.is_some() {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    } else if last_words.is_some() {
+        command.stderr(Stdio::piped());
     }
     // Ctrl-C of a terminal reaches the launcher alone, which passes it on once.
     command.process_group(0);
@@ -263,6 +267,10 @@ fn spawn(member: Member) -> std::io::Result<Running> {
     if let Some(label) = label {
         copies.extend(child.stdout.take().map(|output| lines::copy(output, label.clone())));
         copies.extend(child.stderr.take().map(|output| lines::copy(output, label)));
+    } else if let Some(last_words) = last_words
+        && let Some(output) = child.stderr.take()
+    {
+        last_words.copy(output);
     }
     let mut input = child.stdin.take();
     if let (Some(input), Some(plan)) = (&mut input, plan) {
@@ -335,7 +343,13 @@ mod tests {
     fn shell(number: usize, script: &str) -> Member {
         let mut command = Command::new("sh");
         command.args(["-c", script]);
-        Member { name: format!("process {number}"), label: Some(format!("[{number}] ")), command, plan: None }
+        Member {
+            name: format!("process {number}"),
+            label: Some(format!("[{number}] ")),
+            last_words: None,
+            command,
+            plan: None,
+        }
     }
 
     fn of(scripts: &[&str], orders: &[Order]) -> Outcome {

@@ -25,7 +25,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     let inputs = [arguments.run.inputs(), arguments.cluster.inputs()].concat();
     let file = OutputFile::promised_if("--write", arguments.write.as_deref(), &inputs)?;
     let config = input::load(&arguments.run)?;
-    let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
+    let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
     let memory_gb = arguments.max_memory.unwrap_or(cluster.accelerator.memory_gb);
     let fixed = fixed(&arguments.fix, &config, arguments.gpus)?;
     let question = Question {

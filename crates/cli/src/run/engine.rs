@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use comm::Timeouts;
-use config::RunConfig;
+use comm::{LibrarySums, Timeouts};
+use config::{CollectivesChoice, GradientSums, RunConfig};
 use train::{Engine, EngineOptions, Setup, open_engine};
 
 use crate::failure::Failure;
@@ -24,7 +24,16 @@ pub fn options(config: &RunConfig, setup: &Setup, ranks: usize) -> EngineOptions
     let cores = available_cores();
     let overlap = setup.parallelism.overlap_on_cpus();
     let timeouts = timeouts_on(config, ranks, cores);
-    EngineOptions { timeouts, overlap, threads_per_rank: config.run.threads_per_rank }
+    EngineOptions { timeouts, overlap, threads_per_rank: config.run.threads_per_rank, library: library_sums(config) }
+}
+
+/// The sums that the library of MPI makes. Exact sums are asked for to keep bits, so what is not one stays in rank order.
+fn library_sums(config: &RunConfig) -> Option<LibrarySums> {
+    match (config.run.collectives, config.train.sums) {
+        (CollectivesChoice::Own, _) => None,
+        (CollectivesChoice::Native, GradientSums::Single) => Some(LibrarySums::All),
+        (CollectivesChoice::Native, GradientSums::Exact) => Some(LibrarySums::Integers),
+    }
 }
 
 /// Cores that this process may use.

@@ -105,13 +105,16 @@ pub struct AtOnce {
     interrupt: Interrupt,
 }
 
-/// From now on each of the signals ends the process at once, with its exit code: for work that leaves nothing half done.
+/// From now on Ctrl-C and SIGTERM end the process at once, with their exit codes: for work that leaves nothing half done.
+/// SIGUSR1 warns of an end, and there is nothing to save, so the work continues: the mpiexec of MPICH sends it to all others
+/// when a process has ended, also at the end of a run that is whole.
 ///
 /// # Errors
 /// A system that does not let this process handle the signals.
 pub fn ends_at_once() -> Result<AtOnce, Failure> {
     let at_once = AtOnce { is_end: Arc::new(AtomicBool::new(true)), interrupt: Interrupt::default() };
-    let listening = end_where(&at_once.is_end, &Signal::ALL).and_then(|()| set(&at_once.interrupt));
+    let ending = end_where(&at_once.is_end, &[Signal::Interrupt, Signal::Terminate]);
+    let listening = ending.and_then(|()| survive_warnings()).and_then(|()| set(&at_once.interrupt));
     listening.map(|()| at_once).map_err(not_handled)
 }
 
@@ -123,6 +126,18 @@ impl AtOnce {
         self.is_end.store(true, Ordering::Relaxed);
         done
     }
+}
+
+/// SIGUSR1 changes nothing.
+#[cfg(unix)]
+fn survive_warnings() -> io::Result<()> {
+    signal_hook::flag::register(Signal::User1.number(), Arc::default()).map(drop)
+}
+
+/// Other systems have no such signal.
+#[cfg(not(unix))]
+fn survive_warnings() -> io::Result<()> {
+    Ok(())
 }
 
 /// From now on a file that grows beyond the limit of the process is a write that fails, answered as on a full disk, and not the end of the process.

@@ -47,7 +47,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref(), &inputs)?;
     let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &inputs)?;
     let config = input::load(&arguments.run)?;
-    let (cluster, software) = of_run(&arguments.run, &arguments.cluster)?;
+    let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
     let RunConfig { model, parallelism, train, run, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?.placed(run.placement);

@@ -73,10 +73,12 @@ pub fn with_keys<'a>(command: &[&'a str], keys: &[&'a str]) -> Vec<&'a str> {
     command.iter().copied().chain(keys).collect()
 }
 
+#[track_caller]
 pub fn succeeds(output: &Output) {
     assert_eq!(output.status.code(), Some(0), "{}{}", stdout(output), stderr(output));
 }
 
+#[track_caller]
 pub fn on_threads(keys: &[&str]) {
     succeeds(&pleach(&with_keys(&["train"], keys)));
 }

@@ -66,3 +66,37 @@ fn the_second_ends_at_once() {
     assert!(!folder.join("weights.safetensors").exists());
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+/// The mpiexec of MPICH sends SIGUSR1 to all others when one process has ended.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_warning_does_not_end_work_with_nothing_to_save() {
+    let folder = folder("warned");
+    let file = folder.join("run.toml");
+    std::fs::write(&file, "model.hidden = 64\ntrain.steps = 3\n").expect("a run file");
+    let file = file.display().to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(["prove", &file, &file, "--steps", "3"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = command.spawn().expect("the command starts");
+    let pid = child.id();
+    // From then on signals do not do what the system does with them.
+    let since = std::time::Instant::now();
+    while !catches(pid, 10) {
+        assert!(since.elapsed() < std::time::Duration::from_secs(60), "SIGUSR1 is not handled");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    assert!(Command::new("kill").args(["-USR1", &pid.to_string()]).status().expect("kill").success());
+    let output = child.wait_with_output().expect("an end");
+    let said = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains(", 3 steps: same bits"), "{said}");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// Whether process `pid` has a handler for signal `number`.
+#[cfg(target_os = "linux")]
+fn catches(pid: u32, number: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default().trim().to_owned();
+    u64::from_str_radix(&mask, 16).is_ok_and(|mask| mask >> (number - 1) & 1 == 1)
+}

@@ -102,7 +102,8 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("data.positions", &["sequence", "document"]),
     ("run.device", &["cpu", "cuda", "soft-gpu"]),
     ("run.engine", &["auto", "threads", "processes"]),
-    ("run.transport", &["auto", "shared-memory", "tcp"]),
+    ("run.transport", &["auto", "shared-memory", "tcp", "mpi"]),
+    ("run.collectives", &["own", "native"]),
 ];
 
 /// Whether `file` describes a run.
@@ -490,6 +491,8 @@ fn data_and_run(values: &Values) -> bool {
         && is_time(num(values, "run.heartbeat_seconds", 5.0))
         && is_time(num(values, "run.rendezvous_seconds", 10.0))
         && (text(values, "run.engine", "auto") != "threads" || text(values, "run.transport", "auto") == "auto")
+        && (text(values, "run.collectives", "own") == "own"
+            || text(values, "run.transport", "auto") == "mpi" && int(values, "parallelism.sum_tree", 1) == 1)
         && int(values, "run.keep_newest", 2) > 0
         && (1..=1024).contains(&int(values, "run.threads_per_rank", 1))
         && gpus(values)

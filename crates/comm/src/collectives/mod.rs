@@ -65,7 +65,7 @@ pub struct Call<'a> {
 }
 
 impl Call<'_> {
-    fn receive(
+    pub(crate) fn receive(
         &self,
         from: &[Rank],
         operation: Operation,
@@ -75,12 +75,12 @@ impl Call<'_> {
         self.transport.receive(from, self.tag, operation, len_bytes, fold)
     }
 
-    fn message<'a>(&self, to: &'a [Rank], operation: Operation, bytes: &'a [u8]) -> Message<'a> {
+    pub(crate) fn message<'a>(&self, to: &'a [Rank], operation: Operation, bytes: &'a [u8]) -> Message<'a> {
         Message { to, tag: self.tag, operation, bytes }
     }
 
     /// Sends `messages` the cheaper way for their length and runs `during`, which receives.
-    fn exchange<'a>(
+    pub(crate) fn exchange<'a>(
         &self,
         longest_bytes: usize,
         messages: &mut dyn Iterator<Item = Message<'a>>,
@@ -102,7 +102,7 @@ impl Call<'_> {
     }
 
     /// Whether a buffer of `len` elements has an equal slice for each member.
-    fn check_equal_slices(&self, operation: Operation, len: usize) -> Result<(), CommError> {
+    pub(crate) fn check_equal_slices(&self, operation: Operation, len: usize) -> Result<(), CommError> {
         let members = self.group.size();
         if len.is_multiple_of(members) {
             return Ok(());

@@ -28,6 +28,7 @@ mod frame;
 mod fuzz;
 mod gate;
 mod input;
+mod mpi_groups;
 mod mpi_route;
 mod network;
 mod open;
@@ -41,5 +42,6 @@ mod violations;
 
 pub use gate::Refusals;
 pub use mpi::Endpoint as MpiEndpoint;
+pub use mpi_groups::MpiGroups;
 pub use open::{LocalRanks, OpenError, Seat, open, open_unless, receive_memory_bytes};
 pub use process_map::{Listeners, LocalAddress, Process, ProcessMap, ProcessMapError, WorldToken, this_machine};

@@ -106,6 +106,9 @@ pub enum OpenError {
         /// Tags that every library has.
         tags: u32,
     },
+    /// A library of MPI that opens no communicator.
+    #[error(transparent)]
+    Mpi(#[from] mpi::EndpointError),
     /// The run ended meanwhile, for this reason.
     #[error("{0}")]
     Ended(String),

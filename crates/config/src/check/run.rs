@@ -1,7 +1,7 @@
 //! Rules of `[run]` that are about the run alone.
 
 use super::Rules;
-use crate::data_spec::{DeviceChoice, EngineChoice, TransportChoice};
+use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, TransportChoice};
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, device_name, transport_name};
 
@@ -38,6 +38,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         }
         (EngineChoice::Threads, TransportChoice::Auto) | (EngineChoice::Auto | EngineChoice::Processes, _) => {}
     }
+    collectives(config, rules);
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     check_gpus(config, rules);
     let threads = run.threads_per_rank;
@@ -72,5 +73,25 @@ fn check_gpus(config: &RunConfig, rules: &mut Rules) {
             rules.report(Problem::of_value("run.threads_per_rank", run.threads_per_rank, rule, remedy));
         }
         DeviceChoice::Cuda | DeviceChoice::SoftGpu => {}
+    }
+}
+
+/// Only MPI has collectives of its own, and they have an order of their own.
+fn collectives(config: &RunConfig, rules: &mut Rules) {
+    let key = "run.collectives";
+    match (config.run.collectives, config.run.transport) {
+        (CollectivesChoice::Own, _) | (CollectivesChoice::Native, TransportChoice::Mpi) => {}
+        (CollectivesChoice::Native, transport) => {
+            let rule =
+                format!("needs a library with collectives; run.transport = {:?} has none", transport_name(transport));
+            let remedy = "write run.transport = \"mpi\", or leave run.collectives out";
+            rules.report(Problem::of_value(key, "\"native\"", rule, remedy));
+        }
+    }
+    let tree = config.parallelism.sum_tree;
+    if config.run.collectives == CollectivesChoice::Native && tree > 1 {
+        let rule = "has no effect where run.collectives = \"native\": the library of MPI has an order of its own";
+        let remedy = "leave it out, or write run.collectives = \"own\"";
+        rules.report(Problem::of_value("parallelism.sum_tree", tree, rule, remedy));
     }
 }

@@ -3,7 +3,7 @@
 use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
-use crate::data_spec::{DeviceChoice, EngineChoice, RunSpec, TransportChoice};
+use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, RunSpec, TransportChoice};
 use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
@@ -16,6 +16,8 @@ const TRANSPORTS: &Choices<TransportChoice> = &[
     ("tcp", TransportChoice::Tcp),
     ("mpi", TransportChoice::Mpi),
 ];
+const COLLECTIVES: &Choices<CollectivesChoice> =
+    &[("own", CollectivesChoice::Own), ("native", CollectivesChoice::Native)];
 const PLACEMENTS: &Choices<PlacementOrder> = &[
     ("tp-pp-dp", PlacementOrder::TpPpDp),
     ("tp-dp-pp", PlacementOrder::TpDpPp),
@@ -40,6 +42,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         keep_best: reader.count("run.keep_best", 1),
         engine: reader.choice("run.engine", ENGINES, EngineChoice::Auto),
         transport: reader.choice("run.transport", TRANSPORTS, TransportChoice::Auto),
+        collectives: reader.choice("run.collectives", COLLECTIVES, CollectivesChoice::Own),
         placement: reader.choice("run.placement", PLACEMENTS, PlacementOrder::default()),
         heartbeat_seconds: reader.number("run.heartbeat_seconds", 5.0),
         rendezvous_seconds: reader.number("run.rendezvous_seconds", 10.0),
@@ -66,6 +69,7 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.count("keep_best", run.keep_best);
     writer.text("engine", name_of(ENGINES, run.engine));
     writer.text("transport", name_of(TRANSPORTS, run.transport));
+    writer.text("collectives", name_of(COLLECTIVES, run.collectives));
     writer.text("placement", name_of(PLACEMENTS, run.placement));
     writer.number("heartbeat_seconds", run.heartbeat_seconds);
     writer.number("rendezvous_seconds", run.rendezvous_seconds);

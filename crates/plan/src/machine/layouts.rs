@@ -183,7 +183,8 @@ fn engine(setup: &Setup) -> Box<dyn Engine> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(setup.mesh.world_size(), cores);
     let overlap = setup.parallelism.overlap_on_cpus();
-    open_engine(setup.mesh, EngineOptions { timeouts, overlap, threads_per_rank: 1 }, &RunDevice::Cpu)
+    let options = EngineOptions { timeouts, overlap, threads_per_rank: 1, library: None };
+    open_engine(setup.mesh, options, &RunDevice::Cpu)
 }
 
 /// Wall times of steps.

@@ -47,8 +47,8 @@ pub fn measure_ranks(ranks: usize) -> Result<Cluster, MeasureError> {
     let (cores, ranks) = (cores(), ranks.max(2));
     let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, ranks))?;
     let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(ranks, cores);
-    let engine =
-        open_engine(mesh, EngineOptions { timeouts, overlap: Overlap::Off, threads_per_rank: 1 }, &RunDevice::Cpu);
+    let options = EngineOptions { timeouts, overlap: Overlap::Off, threads_per_rank: 1, library: None };
+    let engine = open_engine(mesh, options, &RunDevice::Cpu);
     let shared = if ranks > cores.max(2) { Cores::Shared } else { Cores::OwnOfEach };
     let times = std::thread::scope(|scope| {
         let engine = &*engine;

@@ -90,7 +90,10 @@ impl Engine for GpuEngine {
                 Box::new(PeerCommunicator::new(group, lanes))
             } else {
                 let staging = staging()?;
-                let host = HostCommunicator::new(transports, group, hosts, channels, staging.mirror(), Arc::default());
+                let of_library = |stream| self.threads.library_group(stream, &group);
+                let (own, mirror) = (group.clone(), staging.mirror());
+                let host =
+                    HostCommunicator::new(transports, own, hosts, channels, mirror, Arc::default(), &of_library);
                 Box::new(StagedCommunicator::new(host, staging, Arc::clone(&queues)))
             };
             Ok(opened)

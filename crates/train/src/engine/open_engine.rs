@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use comm::processes::OpenError;
-use comm::{Timeouts, WorldFailure};
+use comm::{LibrarySums, Timeouts, WorldFailure};
 use config::{DeviceChoice, Overlap};
 use cpu::affinity::allowed_cores;
 use mesh::{Mesh, Rank};
@@ -22,11 +22,14 @@ pub struct EngineOptions {
     pub overlap: Overlap,
     /// Threads that compute for a rank.
     pub threads_per_rank: usize,
+    /// Sums that the library of MPI makes, with all gathers, where ranks of several processes use one; `None` where all
+    /// collectives are pleach's own.
+    pub library: Option<LibrarySums>,
 }
 
 /// Fresh ranks of `mesh`: threads of this process that compute on `device`.
 pub fn open_engine(mesh: Mesh, options: EngineOptions, device: &RunDevice) -> Box<dyn Engine> {
-    let EngineOptions { timeouts, overlap, threads_per_rank } = options;
+    let EngineOptions { timeouts, overlap, threads_per_rank, library: _ } = options;
     let threads = ThreadEngine::new(mesh, timeouts).with_overlap(overlap);
     match device {
         RunDevice::Cpu => Box::new(threads.with_threads_per_rank(threads_per_rank)),
@@ -50,9 +53,8 @@ pub fn open_process_engine(
     seat: ProcessSeat,
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
-    let EngineOptions { timeouts, overlap, threads_per_rank } = options;
-    let host = seat.ranks_of_host();
-    let (threads, failure) = ThreadEngine::of_process(mesh, timeouts, overlap, threads_per_rank, seat, ended)?;
+    let (host, overlap) = (seat.ranks_of_host(), options.overlap);
+    let (threads, failure) = ThreadEngine::of_process(mesh, options, seat, ended)?;
     let engine: Box<dyn Engine> = match device {
         RunDevice::Cpu => Box::new(threads),
         RunDevice::Gpus(gpus) => Box::new(GpuEngine::new(threads, overlap, &host, Arc::clone(gpus))),
@@ -86,7 +88,7 @@ mod tests {
         let timeouts = Timeouts::new(Duration::from_secs(1));
         for (overlap, threads_per_rank) in [(Overlap::Off, 1), (Overlap::On, 3)] {
             let mesh = Mesh::new(AxisSizes::ONE).expect("a mesh");
-            let options = EngineOptions { timeouts, overlap, threads_per_rank };
+            let options = EngineOptions { timeouts, overlap, threads_per_rank, library: None };
             let engine = open_engine(mesh, options, &RunDevice::Cpu);
             assert_eq!(engine.describe(), describe_engine(DeviceChoice::Cpu, threads_per_rank));
         }

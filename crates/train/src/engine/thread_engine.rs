@@ -4,18 +4,19 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use comm::processes::{LocalRanks, OpenError, Seat};
+use comm::processes::{LocalRanks, MpiGroups, OpenError, Seat};
 use comm::{
-    AbortCause, ChannelId, GroupChannels, HostCommunicator, HostMap, StreamTransports, ThreadTransport, Timeouts,
-    Transport, WorldFailure, processes,
+    AbortCause, ChannelId, GroupChannels, HostCommunicator, HostMap, Library, LibraryGroup, StreamTransports,
+    ThreadTransport, Timeouts, Transport, WorldFailure, processes,
 };
 use config::Overlap;
 use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice, time_slice};
 use device::{Arena, Communicator, DeviceError, Numerics, OnFailure, Stream, StreamQueues};
-use mesh::{Axis, Group, Mesh, Rank};
-use program::PeerGroup;
+use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+use program::{PeerGroup, Peers};
 
+use crate::engine::open_engine::EngineOptions;
 use crate::engine::{Communicators, Engine, EngineDescription, RankEngine};
 
 /// The place of a process among those of a run.
@@ -54,6 +55,8 @@ pub struct ThreadEngine {
     threads_per_rank: usize,
     /// One for each thread of each rank, or none.
     cores: Vec<usize>,
+    /// Makes the collectives of groups of several processes.
+    library: Option<Arc<dyn Library>>,
 }
 
 impl ThreadEngine {
@@ -61,7 +64,7 @@ impl ThreadEngine {
     pub fn new(mesh: Mesh, timeouts: Timeouts) -> ThreadEngine {
         let ends = ends(mesh.world_size(), &[], timeouts);
         let hosts = HostMap::one_host();
-        ThreadEngine { mesh, timeouts, hosts, ends, queued: vec![], threads_per_rank: 1, cores: vec![] }
+        ThreadEngine { mesh, timeouts, hosts, ends, queued: vec![], threads_per_rank: 1, cores: vec![], library: None }
     }
 
     /// An engine for the ranks of one process of several: returns once all processes are connected, or when `ended` returns the reason for
@@ -71,21 +74,27 @@ impl ThreadEngine {
     /// See [`OpenError`].
     pub fn of_process(
         mesh: Mesh,
-        timeouts: Timeouts,
-        overlap: Overlap,
-        threads_per_rank: usize,
+        options: EngineOptions,
         seat: ProcessSeat,
         ended: &dyn Fn() -> Option<String>,
     ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
+        let EngineOptions { timeouts, overlap, threads_per_rank, library } = options;
         let ProcessSeat { process, process_map, listeners, token, cores } = seat;
+        let endpoint = library.and_then(|sums| Some((sums, listeners.mpi.clone()?)));
         let queued = queued(overlap).to_vec();
         let hosts = process_map.host_map();
         let ranks = process_map.processes().get(process).map_or(vec![], |own| own.ranks.clone());
         let num_lanes = NonZeroUsize::MIN.saturating_add(queued.len());
-        let seat = Seat { process, process_map, listeners, token, num_lanes, timeouts };
+        let seat = Seat { process, process_map: process_map.clone(), listeners, token, num_lanes, timeouts };
         let LocalRanks { ends: lanes, failure, .. } = processes::open_unless(seat, ended)?;
+        let library = endpoint.map(|(sums, endpoint)| {
+            let groups = groups(&mesh, &ranks, num_lanes.get());
+            let opened = MpiGroups::open(&endpoint, &process_map, groups, sums, timeouts.wait, ended);
+            opened.map(|opened| Arc::new(opened) as Arc<dyn Library>)
+        });
+        let library = library.transpose()?;
         let ends = by_stream(ranks.iter().map(|rank| rank.0).collect(), lanes, &queued);
-        Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank, cores }, failure))
+        Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank, cores, library }, failure))
     }
 
     /// The same engine, whose ranks communicate while they compute where `overlap` says so. Asked before transports are wrapped.
@@ -105,6 +114,11 @@ impl ThreadEngine {
     /// The same engine, whose collectives move bytes as if the ranks were on these hosts: for counting in tests. No bit depends on it.
     pub fn with_hosts(self, hosts: HostMap) -> ThreadEngine {
         ThreadEngine { hosts, ..self }
+    }
+
+    /// The same engine, whose collectives are those of a library: for tests of what a library may do.
+    pub fn with_library(self, library: Arc<dyn Library>) -> ThreadEngine {
+        ThreadEngine { library: Some(library), ..self }
     }
 
     /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device. Where the calling
@@ -148,6 +162,11 @@ impl ThreadEngine {
         Ok(Arc::new(StreamQueues::start(&self.queued, &rank.to_string(), &on_failure)?))
     }
 
+    /// The library's part for `group` on a stream.
+    pub(super) fn library_group(&self, stream: Stream, group: &Group) -> Option<LibraryGroup> {
+        self.library.as_ref()?.group(lane_of(&self.queued, stream), group)
+    }
+
     /// The communicators of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have devices of their own.
     ///
     /// # Errors
@@ -159,7 +178,10 @@ impl ThreadEngine {
         queues: &Arc<StreamQueues>,
     ) -> Result<Communicators, DeviceError> {
         self.groups(rank, |GroupSeat { transports, hosts, channels }, group| {
-            Ok(Box::new(HostCommunicator::new(transports, group, hosts, channels, arena, Arc::clone(queues))))
+            let of_library = |stream| self.library_group(stream, &group);
+            let queues = Arc::clone(queues);
+            let own = group.clone();
+            Ok(Box::new(HostCommunicator::new(transports, own, hosts, channels, arena, queues, &of_library)))
         })
     }
 
@@ -251,9 +273,23 @@ fn by_stream(
         .into_iter()
         .map(|lane| lane.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect())
         .collect();
-    let lane_of = |stream: Stream| queued.iter().position(|other| *other == stream).map_or(0, |index| 1 + index);
-    let of_rank = |(index, rank)| (rank, Stream::ALL.map(|stream| Arc::clone(&lanes[lane_of(stream)][index])));
+    let of_rank = |(index, rank)| (rank, Stream::ALL.map(|stream| Arc::clone(&lanes[lane_of(queued, stream)][index])));
     ranks.into_iter().enumerate().map(of_rank).collect()
+}
+
+/// The lane of a stream where those of `queued` have threads of their own.
+fn lane_of(queued: &[Stream], stream: Stream) -> usize {
+    queued.iter().position(|other| *other == stream).map_or(0, |index| 1 + index)
+}
+
+/// The groups of `ranks` in every lane.
+fn groups(mesh: &Mesh, ranks: &[Rank], num_lanes: usize) -> impl Iterator<Item = (usize, Group)> {
+    let of_rank = |rank: &Rank| {
+        let peers: Vec<Group> = Peers::of(mesh, *rank).each().map(|(_, group)| group.clone()).collect();
+        peers.into_iter().chain([mesh.group(*rank, AxisSet::ALL)])
+    };
+    let groups: Vec<Group> = ranks.iter().flat_map(of_rank).collect();
+    (0..num_lanes).flat_map(move |lane| groups.clone().into_iter().map(move |group| (lane, group)))
 }
 
 /// The streams of a rank that have a thread of their own.

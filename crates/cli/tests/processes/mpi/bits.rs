@@ -6,7 +6,7 @@ use super::libraries::{Library, all, said};
 use crate::harness::several::{Folder, TINY, on_threads, with_keys};
 
 /// Long enough that gradients, parameters and activations go in pieces: messages of more than 16 KiB.
-const LONG: &[&str] = &["model.hidden=64", "model.context=64", "run.transport=mpi"];
+pub const LONG: &[&str] = &["model.hidden=64", "model.context=64", "run.transport=mpi"];
 
 /// 3D with ZeRO-1 and with ZeRO-3.
 const RUNS: &[(&str, &[&str])] = &[
@@ -18,12 +18,12 @@ const RUNS: &[(&str, &[&str])] = &[
 const ALL: &str = "PLEACH_MPI_ALL";
 
 /// Numbers of processes: all, or one, which takes turns.
-fn numbers(turn: usize) -> Vec<usize> {
+pub fn numbers(turn: usize) -> Vec<usize> {
     let all = [2, 4, 8];
     if std::env::var_os(ALL).is_some() { all.to_vec() } else { vec![all[turn % all.len()]] }
 }
 
-fn trained(library: &Library, number: usize, keys: &[&str]) {
+pub fn trained(library: &Library, number: usize, keys: &[&str]) {
     let output = library.pleach(number, &with_keys(&["train"], &[LONG, keys].concat()));
     assert_eq!(output.status.code(), Some(0), "{} with {number} processes: {}", library.name, said(&output));
     assert!(said(&output).contains(library.version), "{}: {}", library.name, said(&output));
@@ -64,7 +64,7 @@ fn two_runs_share_one_library() {
 }
 
 /// A run file with these keys; the last of equal ones counts.
-fn run_file(keys: &[&str]) -> String {
+pub fn run_file(keys: &[&str]) -> String {
     let keys: BTreeMap<&str, &str> = keys.iter().filter_map(|key| key.split_once('=')).collect();
     let is_text = |value: &str| value.parse::<f64>().is_err() && !["true", "false"].contains(&value);
     let line = |(key, value): (&str, &str)| match is_text(value) {

@@ -49,10 +49,9 @@ pub fn all() -> Vec<Library> {
     here
 }
 
-/// One library for each ABI: what does not depend on the release.
-pub fn of_each_abi() -> Vec<Library> {
-    let names = ["MPI 5 of MPICH 5", "Debian's MPICH", "Debian's Open MPI"];
-    all().into_iter().filter(|library| names.contains(&library.name)).collect()
+/// One for each library, whatever ABIs it has.
+pub fn of_each_library() -> Vec<Library> {
+    all().into_iter().filter(|library| library.given.is_none()).collect()
 }
 
 /// The library of this name, if it is installed.
@@ -61,10 +60,20 @@ pub fn named(name: &str) -> Option<Library> {
 }
 
 impl Library {
+    /// The option with which the launcher leaves the other processes to pleach when one has ended, so that they name it.
+    /// That of Open MPI names the rank itself.
+    pub fn without_cleanup(&self) -> &'static [&'static str] {
+        if self.is_open_mpi() { &[] } else { &["-disable-auto-cleanup"] }
+    }
+
+    pub fn is_open_mpi(&self) -> bool {
+        self.name == "Debian's Open MPI"
+    }
+
     /// The mpiexec with `number` processes of `program`, not started.
     pub fn command(&self, number: usize, program: &[&str]) -> Command {
         let mut command = Command::new(&self.mpiexec);
-        command.args(self.options).args(["-n", &number.to_string()]).args(program);
+        command.args(self.options).args(self.without_cleanup()).args(["-n", &number.to_string()]).args(program);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.env("PLEACH_RENDEZVOUS", format!("127.0.0.1:{}", free_port())).env("PLEACH_TOKEN", "5a".repeat(32));
         command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");

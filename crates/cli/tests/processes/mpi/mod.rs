@@ -7,4 +7,6 @@
 mod bits;
 mod faults;
 mod libraries;
+mod native;
 mod refusals;
+mod restarts;

@@ -27,6 +27,8 @@ fn runs_start_end_and_resume_under_slurm() {
     tasks_have_the_bits_of_threads(&cluster, &folder);
     a_signal_to_the_step_saves_and_ends(&cluster, &folder);
     a_preempted_job_resumes(&cluster, &folder);
+    a_warned_job_enters_the_queue_again(&cluster, &folder);
+    an_array_resumes_where_jobs_are_not_requeued(&cluster, &folder);
 }
 
 fn tasks_have_the_bits_of_threads(cluster: &Cluster, folder: &Folder) {
@@ -54,29 +56,70 @@ fn a_signal_to_the_step_saves_and_ends(cluster: &Cluster, folder: &Folder) {
 
 /// The example script: a job that makes room for an urgent one enters the queue again and resumes.
 fn a_preempted_job_resumes(cluster: &Cluster, folder: &Folder) {
-    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/slurm.sbatch");
-    let keys = with_keys(&[], &[MANY]).into_iter().filter(|word| *word != "--set");
-    // The last value of a key counts.
-    let values: BTreeMap<&str, &str> = keys.filter_map(|key| key.split_once('=')).collect();
-    fs::write(folder.path("run.toml"), values.into_iter().map(line).collect::<String>()).expect("written");
-
     let log = folder.path("log");
-    let mut submit = cluster.command("sbatch", &folder.0);
-    submit.args(EIGHT_TASKS).args(["--parsable", "--output", &log]).arg(example);
-    let submitted = submit.args([folder.path("run.toml"), folder.path("preempted")]).output().expect("sbatch");
-    succeeds(&submitted);
-    let job = stdout(&submitted).trim().to_string();
+    let job = submitted(cluster, folder, "preempted", &["--output", &log]);
     await_steps(folder, "preempted");
     let mut urgent = cluster.command("srun", &folder.0);
     succeeds(&urgent.args(["--partition=urgent", "--nodes=2", "--ntasks=16", "true"]).output().expect("srun"));
-    await_until("the end of the job", || {
-        ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"].contains(&cluster.field(&job, "JobState").as_str())
-    });
+    await_end(cluster, &job);
     let log = fs::read_to_string(&log).expect("the log");
     assert_eq!(cluster.field(&job, "JobState"), "COMPLETED", "{log}");
     assert_eq!(cluster.field(&job, "Restarts"), "1", "{log}");
     assert!(log.contains("ended by SIGTERM after step ") && log.contains("resuming after step "), "{log}");
     assert_same(folder, "preempted", "many-on-threads");
+}
+
+/// The job of the example script with these options, which trains in the folder `name`.
+fn submitted(cluster: &Cluster, folder: &Folder, name: &str, options: &[&str]) -> String {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/slurm.sbatch");
+    let keys = with_keys(&[], &[MANY]).into_iter().filter(|word| *word != "--set");
+    // The last value of a key counts.
+    let values: BTreeMap<&str, &str> = keys.filter_map(|key| key.split_once('=')).collect();
+    fs::write(folder.path("run.toml"), values.into_iter().map(line).collect::<String>()).expect("written");
+    let mut submit = cluster.command("sbatch", &folder.0);
+    submit.args(EIGHT_TASKS).args(options).arg("--parsable").arg(example);
+    let submitted = submit.args([folder.path("run.toml"), folder.path(name)]).output().expect("sbatch");
+    succeeds(&submitted);
+    stdout(&submitted).trim().to_string()
+}
+
+/// SIGUSR1 to the step, as Slurm sends it before the time limit (`--signal=USR1@300`): the job is requeued and resumes.
+fn a_warned_job_enters_the_queue_again(cluster: &Cluster, folder: &Folder) {
+    let log = folder.path("warned-log");
+    let job = submitted(cluster, folder, "warned", &["--output", &log]);
+    await_steps(folder, "warned");
+    succeeds(&cluster.command("scancel", &folder.0).args(["--signal=USR1", &job]).output().expect("scancel"));
+    await_end(cluster, &job);
+    let log = fs::read_to_string(&log).expect("the log");
+    assert_eq!(cluster.field(&job, "JobState"), "COMPLETED", "{log}");
+    assert_eq!(cluster.field(&job, "Restarts"), "1", "{log}");
+    assert!(log.contains("ended by SIGUSR1 after step ") && log.contains("resuming after step "), "{log}");
+    assert_same(folder, "warned", "many-on-threads");
+}
+
+/// `--no-requeue --array=1-3%1`: the first job is warned, the second resumes to the end, and the third finds nothing to do.
+fn an_array_resumes_where_jobs_are_not_requeued(cluster: &Cluster, folder: &Folder) {
+    let log = folder.path("array-%a-log");
+    let job = submitted(cluster, folder, "array", &["--no-requeue", "--array=1-3%1", "--output", &log]);
+    await_steps(folder, "array");
+    let first = format!("{job}_1");
+    // scancel of Slurm 22 signals a job of an array, and its exit code says then that the job has ended already.
+    cluster.command("scancel", &folder.0).args(["--signal=USR1", &first]).output().expect("scancel");
+    for number in 1..=3 {
+        await_end(cluster, &format!("{job}_{number}"));
+    }
+    let log = |number| fs::read_to_string(folder.path(&format!("array-{number}-log"))).expect("the log");
+    let states = [1, 2, 3].map(|number| cluster.field(&format!("{job}_{number}"), "JobState"));
+    assert_eq!(states, ["FAILED", "COMPLETED", "COMPLETED"], "{}{}{}", log(1), log(2), log(3));
+    assert_eq!(cluster.field(&first, "ExitCode"), "138:0");
+    assert!(log(2).contains("resuming after step "), "{}", log(2));
+    assert_same(folder, "array", "many-on-threads");
+}
+
+fn await_end(cluster: &Cluster, job: &str) {
+    await_until(&format!("the end of job {job}"), || {
+        ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT"].contains(&cluster.field(job, "JobState").as_str())
+    });
 }
 
 /// `section.key = value` as a line of a run file.

@@ -1,0 +1,140 @@
+//! Collectives of a library, as values: one call of all processes of a communicator.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+/// The numbers of a sum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Number {
+    /// `f32`, in an order that the library chooses.
+    Single,
+    /// 64-bit integers, modulo 2^64.
+    Integer,
+}
+
+impl Number {
+    /// Bytes of one.
+    pub const fn size_bytes(self) -> usize {
+        match self {
+            Number::Single => 4,
+            Number::Integer => 8,
+        }
+    }
+}
+
+/// A buffer cut into one part per process of a communicator, in the order of its processes, without gaps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    pub(crate) lens: Arc<[c_int]>,
+    pub(crate) starts: Arc<[c_int]>,
+}
+
+impl Parts {
+    /// Parts of these lengths; `None` where together they are longer than MPI counts.
+    pub fn new(lens: impl IntoIterator<Item = usize>) -> Option<Parts> {
+        let (mut all, mut starts, mut end) = (vec![], vec![], 0usize);
+        for len in lens {
+            starts.push(c_int::try_from(end).ok()?);
+            all.push(c_int::try_from(len).ok()?);
+            end = end.checked_add(len)?;
+        }
+        c_int::try_from(end).ok()?;
+        Some(Parts { lens: all.into(), starts: starts.into() })
+    }
+
+    /// The length of part `process`.
+    pub fn len_of(&self, process: usize) -> usize {
+        self.lens.get(process).map_or(0, |len| usize::try_from(*len).unwrap_or(0))
+    }
+
+    /// The place where part `process` begins.
+    pub fn start_of(&self, process: usize) -> usize {
+        self.starts.get(process).map_or(0, |start| usize::try_from(*start).unwrap_or(0))
+    }
+
+    /// The length of all parts.
+    pub fn total(&self) -> usize {
+        (0..self.lens.len()).map(|process| self.len_of(process)).sum()
+    }
+}
+
+/// One collective over a buffer, which is as long as `len`, in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Collective {
+    /// `MPI_Iallreduce` with `MPI_SUM` of `len` numbers.
+    AllReduce {
+        /// Their type.
+        number: Number,
+        /// How many.
+        len: usize,
+    },
+    /// `MPI_Ireduce_scatter` with `MPI_SUM`: the part of this process is at the beginning of the buffer afterwards, and
+    /// the rest of the buffer is unspecified.
+    ReduceScatter {
+        /// The type of the numbers.
+        number: Number,
+        /// Parts in numbers.
+        parts: Parts,
+    },
+    /// `MPI_Iallgatherv`: each process has its part in place before, and all parts afterwards.
+    AllGather {
+        /// Parts in bytes.
+        parts: Parts,
+    },
+    /// `MPI_Ibcast`.
+    Broadcast {
+        /// The process of the communicator whose bytes all get.
+        root: usize,
+        /// Bytes.
+        len: usize,
+    },
+    /// `MPI_Ibarrier`.
+    Barrier,
+}
+
+impl Collective {
+    /// Bytes of the buffer that it reads and writes.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Collective::AllReduce { number, len } => number.size_bytes() * len,
+            Collective::ReduceScatter { number, parts } => number.size_bytes() * parts.total(),
+            Collective::AllGather { parts } => parts.total(),
+            Collective::Broadcast { len, .. } => *len,
+            Collective::Barrier => 0,
+        }
+    }
+
+    /// The function of the library, for messages.
+    pub const fn function(&self) -> &'static str {
+        match self {
+            Collective::AllReduce { .. } => "MPI_Iallreduce",
+            Collective::ReduceScatter { .. } => "MPI_Ireduce_scatter",
+            Collective::AllGather { .. } => "MPI_Iallgatherv",
+            Collective::Broadcast { .. } => "MPI_Ibcast",
+            Collective::Barrier => "MPI_Ibarrier",
+        }
+    }
+}
+
+/// A communicator that an endpoint has opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommunicatorNumber(pub(crate) usize);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other_and_have_a_limit() {
+        let parts = Parts::new([3, 0, 5]).unwrap();
+        assert_eq!(
+            (0..3).map(|part| (parts.start_of(part), parts.len_of(part))).collect::<Vec<_>>(),
+            [(0, 3), (3, 0), (3, 5)]
+        );
+        assert_eq!(parts.total(), 8);
+        assert_eq!((parts.len_of(3), Parts::new([usize::MAX, 1])), (0, None));
+        assert_eq!(Parts::new([1 << 30, 1 << 30]), None);
+        let scatter = Collective::ReduceScatter { number: Number::Integer, parts };
+        assert_eq!((scatter.size_bytes(), scatter.function()), (64, "MPI_Ireduce_scatter"));
+    }
+}

@@ -1,0 +1,57 @@
+//! How long the collectives of a library of MPI take on a hierarchy of links.
+//!
+//! A library chooses by length and number of members. The price is that of the best of two algorithms which all libraries
+//! have (Thakur, Rabenseifner and Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005):
+//!
+//! - *recursive doubling*: all members exchange everything they have with a partner at distance 1, 2, 4, ...; `log2 n` steps;
+//! - *Rabenseifner's*: a reduce-scatter that halves the buffer while the distance doubles, then the gather that undoes
+//!   it; `2 log2 n` steps and `2 (n - 1) / n` of the bytes. A reduce-scatter or a gather alone is one half of it.
+//!
+//! Partners at short distances share a node, so the larger parts stay inside. The sums and copies of a leader for
+//! the other ranks of its process are not in the price.
+
+use cluster::Cluster;
+use comm::Operation;
+
+use crate::collective::{GroupShape, point_to_point_ns};
+
+/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together.
+pub fn mpi_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
+    if group.size <= 1 {
+        return 0.0;
+    }
+    let start_us = match group.nodes {
+        0 | 1 => cluster.node.link.start_us,
+        _ => cluster.network.start_us.max(cluster.node.link.start_us),
+    };
+    let moved_ns = match operation {
+        Operation::AllReduce => doubling_ns(cluster, group, bytes).min(2.0 * halving_ns(cluster, group, bytes)),
+        Operation::ReduceScatter | Operation::AllGather => halving_ns(cluster, group, bytes),
+        Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
+            return point_to_point_ns(cluster, group, bytes);
+        }
+    };
+    moved_ns + 1000.0 * start_us
+}
+
+/// Steps inside a node, and between nodes.
+fn steps(group: GroupShape) -> [f64; 2] {
+    [group.per_node, group.nodes].map(|members| (members as f64).log2().ceil())
+}
+
+/// Everything in each step.
+fn doubling_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    let (link, network, [inside, between]) = (&cluster.node.link, &cluster.network, steps(group));
+    inside * (bytes * link.ns_per_byte() + 1000.0 * link.latency_us)
+        + between * (bytes * network.ns_per_byte() * group.sharers() + 1000.0 * network.latency_us)
+}
+
+/// Half as much in each step as in the one before.
+fn halving_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    let (link, network, [inside, between]) = (&cluster.node.link, &cluster.network, steps(group));
+    let part = |members: usize| (members - 1) as f64 / members as f64;
+    let inside_ns = part(group.per_node) * bytes * link.ns_per_byte() + inside * 1000.0 * link.latency_us;
+    let bytes = bytes / group.per_node as f64;
+    let between_ns = part(group.nodes) * bytes * network.ns_per_byte() * group.sharers();
+    inside_ns + between_ns + between * 1000.0 * network.latency_us
+}
