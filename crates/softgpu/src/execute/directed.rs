@@ -125,7 +125,7 @@ fn quotient(x: f64, y: f64, rounding: Rounding) -> u64 {
     let (x_long, y_long) = (Long::of(x), Long::of(y));
     let dividend = x_long.magnitude << 64;
     let is_more = dividend % y_long.magnitude != 0;
-    let magnitude = dividend / y_long.magnitude << 1 | u128::from(is_more);
+    let magnitude = (dividend / y_long.magnitude) << 1 | u128::from(is_more);
     let exponent = x_long.exponent - y_long.exponent - 65;
     Long { magnitude, exponent }.rounded(x.is_sign_negative() != y.is_sign_negative(), rounding)
 }
