@@ -149,10 +149,10 @@ impl State {
             Ready::Work(work, host) => {
                 self.clocks.wait(stream, &host);
                 // After a failure nothing runs any more, but streams become empty.
-                if self.failure.is_none() || matches!(work, Work::Record(_)) {
-                    if let Err(failure) = self.run_work(stream, work) {
-                        self.failure.get_or_insert(failure);
-                    }
+                if (self.failure.is_none() || matches!(work, Work::Record(_)))
+                    && let Err(failure) = self.run_work(stream, work)
+                {
+                    self.failure.get_or_insert(failure);
                 }
                 true
             }

@@ -135,10 +135,14 @@ impl Decoder {
 
     fn multiply_wide(&mut self, m: &mut Modifiers, statement: &Statement, scalar: Scalar) -> Result<Op, PtxError> {
         let is_narrow = scalar.bytes() == 2;
-        let result = match scalar {
-            Scalar::U16 | Scalar::S16 => Scalar::U32,
-            Scalar::U32 | Scalar::S32 => Scalar::U64,
-            _ => return Err(m.unsupported()),
+        let results = [
+            (Scalar::U16, Scalar::U32),
+            (Scalar::S16, Scalar::U32),
+            (Scalar::U32, Scalar::U64),
+            (Scalar::S32, Scalar::U64),
+        ];
+        let Some((_, result)) = results.into_iter().find(|(factor, _)| *factor == scalar) else {
+            return Err(m.unsupported());
         };
         let (to, a, b, addend): (&Operand, &Operand, &Operand, Option<&Operand>) =
             match (m.base(), &*statement.operands) {

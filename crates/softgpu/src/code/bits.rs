@@ -70,7 +70,9 @@ impl Decoder {
         let to = self.to_row(statement, to, scalar)?;
         Ok(match integer_format(scalar).ok_or_else(|| m.unsupported())? {
             IntegerFormat::Wide => Arithmetic::ShiftWide(op, to, from, by),
-            format => Arithmetic::Integer(op, format, to, [from, by, by, by]),
+            format @ (IntegerFormat::U16 | IntegerFormat::S16 | IntegerFormat::Small) => {
+                Arithmetic::Integer(op, format, to, [from, by, by, by])
+            }
         })
     }
 

@@ -57,9 +57,10 @@ impl Decoder {
             ([to, a, b, c], Some(logic)) => (to, a, b, Some((logic, self.predicate(statement, c)?))),
             _ => return Err(m.unsupported()),
         };
-        let (to, inverted_to) = match to {
-            Operand::Pair(to, inverted) => (self.sinkable(statement, to)?, self.sinkable(statement, inverted)?),
-            to => (self.sinkable(statement, to)?, None),
+        let (to, inverted_to) = if let Operand::Pair(to, inverted) = to {
+            (self.sinkable(statement, to)?, self.sinkable(statement, inverted)?)
+        } else {
+            (self.sinkable(statement, to)?, None)
         };
         let numbers = [self.row(statement, a, scalar)?, self.row(statement, b, scalar)?];
         Ok(Arithmetic::Compare(Comparison { kind, test, combined, to, inverted_to, numbers, flushes }))
@@ -70,10 +71,7 @@ impl Decoder {
     /// # Errors
     /// No predicate.
     pub fn sinkable(&self, statement: &Statement, operand: &Operand) -> Result<Option<u16>, PtxError> {
-        match operand {
-            Operand::Sink => Ok(None),
-            operand => self.to_predicate(statement, operand).map(Some),
-        }
+        if *operand == Operand::Sink { Ok(None) } else { self.to_predicate(statement, operand).map(Some) }
     }
 
     fn select(&mut self, m: &mut Modifiers, statement: &Statement) -> Result<Arithmetic, PtxError> {

@@ -32,17 +32,13 @@ impl Decoder {
     fn move_predicate(&mut self, statement: &Statement, to: &Operand, from: &Operand) -> Result<Arithmetic, PtxError> {
         let row = self.to_predicate(statement, to)?;
         let own = PredicateSource { row, is_negated: false };
-        match from {
-            // A constant predicate is its own exclusive or, and the inversion of that.
-            Operand::Immediate(Immediate::Integer(value)) => {
-                let other = PredicateSource { row, is_negated: *value != 0 };
-                Ok(Arithmetic::Logic(Logic::Xor, row, own, other))
-            }
-            from => {
-                let from = self.predicate(statement, from)?;
-                Ok(Arithmetic::Logic(Logic::First, row, from, from))
-            }
+        // A constant predicate is its own exclusive or, and the inversion of that.
+        if let Operand::Immediate(Immediate::Integer(value)) = from {
+            let other = PredicateSource { row, is_negated: *value != 0 };
+            return Ok(Arithmetic::Logic(Logic::Xor, row, own, other));
         }
+        let from = self.predicate(statement, from)?;
+        Ok(Arithmetic::Logic(Logic::First, row, from, from))
     }
 
     fn pack(

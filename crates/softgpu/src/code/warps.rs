@@ -58,10 +58,8 @@ impl Decoder {
         m.scalar()?;
         let [to, from, lane, clamp, members] = self.operands(statement)?;
         let members = self.members(m, statement, members)?;
-        let (to, is_in_range) = match to {
-            Operand::Pair(to, range) => (&**to, self.sinkable(statement, range)?),
-            to => (to, None),
-        };
+        let (to, is_in_range) =
+            if let Operand::Pair(to, range) = to { (&**to, self.sinkable(statement, range)?) } else { (to, None) };
         let mut source = |operand| self.small(statement, operand, Scalar::B32);
         let (from, lane, clamp) = (source(from)?, source(lane)?, source(clamp)?);
         let to = self.to_small(statement, to)?;
@@ -115,10 +113,8 @@ impl Decoder {
         let scalar = m.scalar()?;
         let [to, from, members] = self.operands(statement)?;
         let members = self.members(m, statement, members)?;
-        let (to, found) = match to {
-            Operand::Pair(to, found) => (&**to, self.sinkable(statement, found)?),
-            to => (to, None),
-        };
+        let (to, found) =
+            if let Operand::Pair(to, found) = to { (&**to, self.sinkable(statement, found)?) } else { (to, None) };
         let from = self.source(statement, from, scalar)?;
         Ok(Op::Match { is_all, to: self.to_small(statement, to)?, found, from, members })
     }

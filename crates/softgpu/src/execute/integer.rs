@@ -24,11 +24,10 @@ fn short(registers: &mut Registers, lanes: Lanes, op: Integer, to: Row, from: [R
         let extend = if is_shift && place > 0 { |value| value } else { extend };
         registers.small_of(u32::MAX, scratch[place], [row; 4], |value, _, _, _| extend(value));
     }
-    match op {
-        Integer::MultiplyHighS | Integer::MultiplyHighU => {
-            registers.small_of(lanes, to, scratch, |a, b, _, _| a.wrapping_mul(b) >> 16);
-        }
-        op => small(registers, lanes, op, to, scratch),
+    if matches!(op, Integer::MultiplyHighS | Integer::MultiplyHighU) {
+        registers.small_of(lanes, to, scratch, |a, b, _, _| a.wrapping_mul(b) >> 16);
+    } else {
+        small(registers, lanes, op, to, scratch);
     }
 }
 

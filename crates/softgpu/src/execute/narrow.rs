@@ -28,7 +28,7 @@ fn one(number: Number, format: Format, a: u32, b: u32, c: u32) -> u32 {
         NumberOp::Fused => sum(x * y, z, nearest),
         NumberOp::FusedRelu => {
             let sum = sum(x * y, z, nearest);
-            if sum < 0.0 || sum == 0.0 { 0.0 } else { sum }
+            if sum <= 0.0 { 0.0 } else { sum }
         }
         NumberOp::Min | NumberOp::Max | NumberOp::MinNaN | NumberOp::MaxNaN => {
             chosen(number.op, x as f32, y as f32).into()

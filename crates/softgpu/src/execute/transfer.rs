@@ -28,7 +28,7 @@ pub fn place(space: Space, address: u64) -> (Space, u64) {
 
 /// Stops where an address is not a multiple of the size.
 pub fn check_alignment(address: u64, bytes: usize, lane: usize) -> Result<(), Fault> {
-    if address % bytes as u64 == 0 {
+    if address.is_multiple_of(bytes as u64) {
         return Ok(());
     }
     let text = format!("address {address:#x} is not a multiple of the {bytes} bytes that are accessed");

@@ -90,15 +90,9 @@ fn labels_of(inside: &[Located]) -> Vec<String> {
         if depth == 0 {
             break;
         }
-        at_start = match &pair[0].token {
-            Token::Sign('{' | '}' | ';' | ':') => true,
-            // `.loc` and its numbers have no end but that of the line.
-            _ => pair[0].line != pair[1].line && at_start_of_directive(&pair[0].token),
-        };
+        // `.loc` and its numbers have no end but that of the line.
+        let ends_directive = pair[0].line != pair[1].line && matches!(pair[0].token, Token::Integer(_));
+        at_start = ends_directive || matches!(pair[0].token, Token::Sign('{' | '}' | ';' | ':'));
     }
     labels
-}
-
-fn at_start_of_directive(token: &Token) -> bool {
-    matches!(token, Token::Integer(_))
 }

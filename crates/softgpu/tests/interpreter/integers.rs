@@ -2,6 +2,7 @@
 
 use crate::machine::{HALF, PREDICATE, WIDE, WORD, compare};
 
+type Of16 = fn(u16, u16) -> u16;
 type Of32 = fn(u32, u32, u32) -> u32;
 type Of64 = fn(u64, u64, u64) -> u64;
 
@@ -12,10 +13,10 @@ fn words() {
         ("sub.s32 %r0, %r1, %r2;", |a, b, _| a.wrapping_sub(b)),
         ("add.sat.s32 %r0, %r1, %r2;", |a, b, _| (a as i32).saturating_add(b as i32) as u32),
         ("mul.lo.s32 %r0, %r1, %r2;", |a, b, _| a.wrapping_mul(b)),
-        ("mul.hi.u32 %r0, %r1, %r2;", |a, b, _| (u64::from(a) * u64::from(b) >> 32) as u32),
-        ("mul.hi.s32 %r0, %r1, %r2;", |a, b, _| (i64::from(a as i32) * i64::from(b as i32) >> 32) as u32),
+        ("mul.hi.u32 %r0, %r1, %r2;", |a, b, _| ((u64::from(a) * u64::from(b)) >> 32) as u32),
+        ("mul.hi.s32 %r0, %r1, %r2;", |a, b, _| ((i64::from(a as i32) * i64::from(b as i32)) >> 32) as u32),
         ("mad.lo.s32 %r0, %r1, %r2, %r3;", |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
-        ("mad.hi.u32 %r0, %r1, %r2, %r3;", |a, b, c| ((u64::from(a) * u64::from(b) >> 32) as u32).wrapping_add(c)),
+        ("mad.hi.u32 %r0, %r1, %r2, %r3;", |a, b, c| (((u64::from(a) * u64::from(b)) >> 32) as u32).wrapping_add(c)),
         ("min.s32 %r0, %r1, %r2;", |a, b, _| (a as i32).min(b as i32) as u32),
         ("max.u32 %r0, %r1, %r2;", |a, b, _| a.max(b)),
         ("abs.s32 %r0, %r1;", |a, _, _| (a as i32).wrapping_abs() as u32),
@@ -29,7 +30,7 @@ fn words() {
         ("shr.u32 %r0, %r1, %r2;", |a, b, _| a.checked_shr(b).unwrap_or(0)),
         ("shr.s32 %r0, %r1, %r2;", |a, b, _| (a as i32 >> b.min(31)) as u32),
         ("shf.l.wrap.b32 %r0, %r1, %r2, %r3;", |a, b, c| {
-            ((u64::from(b) << 32 | u64::from(a)) << (c & 31) >> 32) as u32
+            (((u64::from(b) << 32 | u64::from(a)) << (c & 31)) >> 32) as u32
         }),
         ("shf.r.clamp.b32 %r0, %r1, %r2, %r3;", |a, b, c| ((u64::from(b) << 32 | u64::from(a)) >> c.min(32)) as u32),
         ("lop3.b32 %r0, %r1, %r2, %r3, 0x96;", |a, b, c| a ^ b ^ c),
@@ -76,8 +77,8 @@ fn words_of_64_bits() {
     let cases: &[(&str, Of64)] = &[
         ("add.s64 %d0, %d1, %d2;", |a, b, _| a.wrapping_add(b)),
         ("mul.lo.s64 %d0, %d1, %d2;", |a, b, _| a.wrapping_mul(b)),
-        ("mul.hi.u64 %d0, %d1, %d2;", |a, b, _| (u128::from(a) * u128::from(b) >> 64) as u64),
-        ("mul.hi.s64 %d0, %d1, %d2;", |a, b, _| (i128::from(a as i64) * i128::from(b as i64) >> 64) as u64),
+        ("mul.hi.u64 %d0, %d1, %d2;", |a, b, _| ((u128::from(a) * u128::from(b)) >> 64) as u64),
+        ("mul.hi.s64 %d0, %d1, %d2;", |a, b, _| ((i128::from(a as i64) * i128::from(b as i64)) >> 64) as u64),
         ("mad.lo.s64 %d0, %d1, %d2, %d3;", |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
         ("mul.wide.u32 %d0, %r1, %r2;", |a, b, _| u64::from(a as u32) * u64::from(b as u32)),
         ("mul.wide.s32 %d0, %r1, %r2;", |a, b, _| (i64::from(a as i32) * i64::from(b as i32)) as u64),
@@ -102,10 +103,10 @@ fn words_of_64_bits() {
 
 #[test]
 fn words_of_16_bits() {
-    let cases: &[(&str, fn(u16, u16) -> u16)] = &[
+    let cases: &[(&str, Of16)] = &[
         ("add.s16 %h0, %h1, %h2;", |a, b| a.wrapping_add(b)),
         ("mul.lo.s16 %h0, %h1, %h2;", |a, b| a.wrapping_mul(b)),
-        ("mul.hi.u16 %h0, %h1, %h2;", |a, b| (u32::from(a) * u32::from(b) >> 16) as u16),
+        ("mul.hi.u16 %h0, %h1, %h2;", |a, b| ((u32::from(a) * u32::from(b)) >> 16) as u16),
         ("min.s16 %h0, %h1, %h2;", |a, b| (a as i16).min(b as i16) as u16),
         ("max.u16 %h0, %h1, %h2;", |a, b| a.max(b)),
         ("shr.s16 %h0, %h1, 3;", |a, _| (a as i16 >> 3) as u16),

@@ -2,6 +2,9 @@
 
 use crate::machine::{DOUBLE, HALF, SINGLE, compare};
 
+type OfSingle = fn(f32, f32, f32) -> f32;
+type OfDouble = fn(f64, f64, f64) -> f64;
+
 fn single(value: f32) -> u64 {
     if value.is_nan() { 0x7fff_ffff } else { u64::from(value.to_bits()) }
 }
@@ -12,7 +15,7 @@ fn double(value: f64) -> u64 {
 
 #[test]
 fn single_precision_to_the_nearest() {
-    let cases: &[(&str, fn(f32, f32, f32) -> f32)] = &[
+    let cases: &[(&str, OfSingle)] = &[
         ("add.rn.f32 %f0, %f1, %f2;", |a, b, _| a + b),
         ("sub.f32 %f0, %f1, %f2;", |a, b, _| a - b),
         ("mul.rn.f32 %f0, %f1, %f2;", |a, b, _| a * b),
@@ -55,7 +58,7 @@ fn the_greater_of_two_zeros_is_positive() {
 
 #[test]
 fn double_precision() {
-    let cases: &[(&str, fn(f64, f64, f64) -> f64)] = &[
+    let cases: &[(&str, OfDouble)] = &[
         ("add.rn.f64 %g0, %g1, %g2;", |a, b, _| a + b),
         ("mul.f64 %g0, %g1, %g2;", |a, b, _| a * b),
         ("fma.rn.f64 %g0, %g1, %g2, %g3;", f64::mul_add),
