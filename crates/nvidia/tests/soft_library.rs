@@ -134,7 +134,7 @@ fn faults(driver: &dyn Driver) -> Vec<(&'static str, DriverErrorKind)> {
         gpu.launch(stream, kernel, LaunchShape::linear(1, 32), &arguments).and_then(|()| gpu.synchronize(stream))
     };
     launch(1).expect("a kernel inside of its memory");
-    // The granularity of memory behind the C interface is 2 MiB at most: word 2^20 is past it.
+    // The granularity of memory that the C interface maps is 2 MiB at most: word 2^20 is past it.
     let shape = LaunchShape::linear(8193, 128);
     let arguments = Arguments::new().with(&memory.0.to_le_bytes()).with(&u32::MAX.to_le_bytes());
     let launched = gpu.launch(stream, kernel, shape, &arguments).and_then(|()| gpu.synchronize(stream));

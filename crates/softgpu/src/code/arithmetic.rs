@@ -80,6 +80,14 @@ impl Decoder {
             flushes: m.takes("ftz"),
             saturates: m.takes("sat"),
         };
+        let is_double = format == NumberFormat::F64;
+        // Double precision has neither, and a direction only where something is rounded.
+        let rounds = must_round || matches!(op, NumberOp::Add | NumberOp::Sub | NumberOp::Multiply);
+        if is_double && (number.flushes || number.saturates || op == NumberOp::FusedRelu || is_directed && !rounds)
+            || rounding == Some(Rounding::NearestAway)
+        {
+            return Err(m.unsupported());
+        }
         let (to, from) = self.result_and_sources(statement, scalar)?;
         Ok(Arithmetic::Number(number, to, [from[0], from[1], from[2]]))
     }

@@ -7,6 +7,7 @@ mod barriers;
 mod block;
 mod compare;
 mod convert;
+mod directed;
 mod exact;
 mod fault;
 mod instruction_sets;

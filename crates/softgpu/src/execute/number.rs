@@ -1,6 +1,7 @@
 //! Floating-point numbers of single and double precision.
 
-use super::exact::{F32, odd_quotient, odd_root, odd_sum};
+use super::directed;
+use super::exact::{F32, F64, odd_quotient, odd_root, odd_sum};
 use super::narrow;
 use super::registers::{Lanes, Registers};
 use crate::code::{Number, NumberFormat, NumberOp, Rounding, Row};
@@ -13,7 +14,11 @@ pub fn number(registers: &mut Registers, lanes: Lanes, number: Number, to: Row, 
     match number.format {
         NumberFormat::F32 if is_plain => single(registers, lanes, number.op, to, from),
         NumberFormat::F32 => registers.small_of(lanes, to, from, |a, b, c, _| directed_single(number, a, b, c)),
-        NumberFormat::F64 => double(registers, lanes, number.op, to, from),
+        NumberFormat::F64 if is_plain => double(registers, lanes, number.op, to, from),
+        // The decoder lets no direction through where nothing is rounded.
+        NumberFormat::F64 => registers.wide_of(lanes, to, from, |a, b, c, _| {
+            directed::double(number.op, number.rounding, a, b, c).unwrap_or(F64.canonical_nan)
+        }),
         NumberFormat::F16 | NumberFormat::Bf16 | NumberFormat::F16x2 | NumberFormat::Bf16x2 => {
             registers.small_of(lanes, to, from, |a, b, c, _| narrow::number(number, a, b, c));
         }

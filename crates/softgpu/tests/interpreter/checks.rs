@@ -151,6 +151,20 @@ fn code_that_is_refused() {
     );
     contains(&refuse("frobnicate.u32 %r0, %r1;\nret;"), &["frobnicate.u32: this instruction is not supported"]);
     contains(&refuse("add.s32.odd %r0, %r1, %r2;\nret;"), &["add.s32.odd: this instruction is not supported"]);
+    for body in [
+        "bfe.u64 %d3, %d1, %r1, %r2;",
+        "bfe.s64 %d3, %d1, %r1, %r2;",
+        "bfi.b64 %d3, %d1, %d2, %r1, %r2;",
+        "add.rz.ftz.f64 %g0, %g0, %g0;",
+        "add.sat.f64 %g0, %g0, %g0;",
+        "max.rm.f64 %g0, %g0, %g0;",
+        "add.rna.f32 %f0, %f1, %f2;",
+        "add.rz.f16 %h0, %h0, %h0;",
+    ] {
+        let opcode = body.split(' ').next().expect("an opcode");
+        let text = refuse(&format!(".reg .f64 %g<2>;\n.reg .b16 %h<2>;\n{body}\nret;"));
+        contains(&text, &["PTX line 16", opcode, "not supported"]);
+    }
     contains(&refuse("bra NOWHERE;\nret;"), &["must be a label"]);
     contains(&refuse("add.s32 %r0, %r99, %r2;\nret;"), &["unknown register %r99"]);
     let cubin = gpu.load(ModuleImage::Cubin(&[0; 16])).expect_err("a CUBIN");

@@ -3,6 +3,7 @@
 mod checks;
 mod control;
 mod conversions;
+mod directions;
 mod faults;
 mod integers;
 mod machine;

@@ -7,9 +7,11 @@ use softgpu::Settings;
 
 use crate::machine::{Machine, header, run_threads, threads_kernel};
 
-/// One warp: `out = a b + c` with a[16,16] and b[16,8] as halves in rows, and c[16,8] in single precision.
-fn product_kernel(target: &str, format: &str) -> String {
+/// One warp: `out = a b + c` with a[16,16] and b[16,8] as halves in rows, and c[16,8] in single precision. A depth of 8
+/// uses the first 8 columns of a and rows of b.
+fn product_kernel(target: &str, format: &str, depth: usize) -> String {
     let header = header(target);
+    let (a, b) = if depth == 8 { ("%r4, %r5", "%r9") } else { ("%r4, %r5, %r6, %r7", "%r9, %r10") };
     // Halves of a at row g, columns 2 p and 2 p + 1; the other registers are 8 rows and 8 columns on.
     format!(
         "{header}.visible .entry k(.param .u64 pa, .param .u64 pb, .param .u64 pc, .param .u64 pd) {{
@@ -24,8 +26,8 @@ mov.b32 %r9, {{%h0, %h1}};\nmov.b32 %r10, {{%h2, %h3}};
 mul.lo.u32 %r11, %r1, 32;\nmad.lo.u32 %r11, %r2, 8, %r11;\nmad.wide.u32 %d7, %r11, 1, %d3;
 mad.wide.u32 %d8, %r11, 1, %d4;
 ld.global.v2.f32 {{%f0, %f1}}, [%d7];\nld.global.v2.f32 {{%f2, %f3}}, [%d7+256];
-mma.sync.aligned.m16n8k16.row.col.f32.{format}.{format}.f32 {{%f4, %f5, %f6, %f7}}, {{%r4, %r5, %r6, %r7}},
- {{%r9, %r10}}, {{%f0, %f1, %f2, %f3}};
+mma.sync.aligned.m16n8k{depth}.row.col.f32.{format}.{format}.f32 {{%f4, %f5, %f6, %f7}}, {{{a}}},
+ {{{b}}}, {{%f0, %f1, %f2, %f3}};
 st.global.v2.f32 [%d8], {{%f4, %f5}};\nst.global.v2.f32 [%d8+256], {{%f6, %f7}};\nret;\n}}\n"
     )
 }
@@ -40,8 +42,15 @@ fn halves(seed: &mut u64, count: usize, mask: u16, one: u16) -> Vec<u16> {
 }
 
 fn compare(settings: &Settings, target: &str, format: &str, rule: BlockRule, term: fn(u16) -> Term, one: u16) {
+    for depth in [16, 8] {
+        compare_depth(settings, &product_kernel(target, format, depth), depth, rule, term, one);
+    }
+}
+
+fn compare_depth(settings: &Settings, kernel: &str, depth: usize, rule: BlockRule, term: fn(u16) -> Term, one: u16) {
     let machine = Machine::new(settings.clone());
-    let function = machine.function(&product_kernel(target, format), "k");
+    let function = machine.function(kernel, "k");
+    let width = rule.steps.min(depth);
     let mut seed = 7;
     // Wild bits with NaNs and infinities, any finite size, and sizes near 1.
     for round in 0..60 {
@@ -61,14 +70,14 @@ fn compare(settings: &Settings, target: &str, format: &str, rule: BlockRule, ter
         for (index, word) in result.chunks_exact(4).enumerate() {
             let (row, column) = (index / 8, index % 8);
             let mut sum = c[index];
-            for first in (0..16).step_by(rule.steps) {
-                let steps = first..first + rule.steps;
+            for first in (0..depth).step_by(width) {
+                let steps = first..first + width;
                 let factors: Vec<[Term; 2]> =
                     steps.map(|step| [term(a[row * 16 + step]), term(b[step * 8 + column])]).collect();
                 sum = rule.add(sum, &factors);
             }
             let got = u32::from_le_bytes(word.try_into().expect("4 bytes"));
-            assert_eq!(got, sum.to_bits(), "{format}, round {round}, row {row}, column {column}: {sum:e}");
+            assert_eq!(got, sum.to_bits(), "depth {depth}, round {round}, row {row}, column {column}: {sum:e}");
         }
     }
 }
@@ -107,6 +116,31 @@ fn fragments_are_rows_or_columns() {
         let pair = |low: u32, high: u32| high << 16 | low;
         assert_eq!(plain[lane as usize], pair(group * 8 + place, group * 8 + place + 1));
         assert_eq!(transposed[lane as usize], pair(place * 8 + group, (place + 1) * 8 + group));
+    }
+}
+
+/// Thread t has halves 2 t and 2 t + 1 of one matrix, stores the matrix, and reads word t of shared memory.
+fn stored_fragment_kernel(modifiers: &str) -> String {
+    threads_kernel(
+        ".shared .align 16 .b8 tile[128];",
+        &format!(
+            "mul.lo.u32 %r1, %r0, 2;\nadd.u32 %r2, %r1, 1;\nshl.b32 %r2, %r2, 16;\nor.b32 %r1, %r1, %r2;
+mov.u32 %r3, tile;\nand.b32 %r5, %r0, 7;\nmad.lo.u32 %r5, %r5, 16, %r3;
+stmatrix.sync.aligned.m8n8.x1{modifiers}.shared.b16 [%r5], {{%r1}};\nbar.warp.sync -1;
+mad.lo.u32 %r4, %r0, 4, %r3;\nld.shared.u32 %r6, [%r4];\nst.global.u32 [%d0], %r6;\nret;"
+        ),
+    )
+}
+
+#[test]
+fn stored_fragments_are_rows_or_columns() {
+    let plain = run_threads(Settings::default(), &stored_fragment_kernel(""), 32).expect("a result");
+    let transposed = run_threads(Settings::default(), &stored_fragment_kernel(".trans"), 32).expect("a result");
+    for word in 0..32u32 {
+        let (row, column) = (word / 4, word % 4 * 2);
+        let pair = |low: u32, high: u32| high << 16 | low;
+        assert_eq!(plain[word as usize], pair(row * 8 + column, row * 8 + column + 1));
+        assert_eq!(transposed[word as usize], pair(column * 8 + row, (column + 1) * 8 + row));
     }
 }
 

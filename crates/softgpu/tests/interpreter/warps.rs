@@ -52,3 +52,8 @@ atom.shared.add.u32 %r1, [words], 2;\nst.global.u32 [%d0], %r1;\nret;";
 atom.shared.cas.b32 %r1, [words], 5, %r0;\nst.global.u32 [%d0], %r1;\nret;";
     assert_eq!(run(body), each(|t| if t == 0 { 5 } else { 0 }));
 }
+
+#[test]
+fn a_warp_has_32_lanes() {
+    assert_eq!(run(&format!("mov.u32 %r1, WARP_SZ;\nadd.s32 %r1, %r1, %r0;\n{STORE}")), each(|lane| lane + 32));
+}
