@@ -50,7 +50,7 @@ const NO_GROUPS: &str = "a turn without groups adds nothing";
 /// Of two values that are equal either may be taken.
 const BOTH_ARE_EQUAL: &str = "both values are equal there";
 
-/// One of so many mutants is in the sample; all missing barriers are.
+/// One of so many mutants is in the sample, and at least one of a source; all missing barriers are.
 const SAMPLED: usize = 12;
 /// Decides which.
 const SEED: u64 = 1;
@@ -72,15 +72,20 @@ impl Selection {
         }
     }
 
-    fn has(self, mutant: &Mutant) -> bool {
-        match (self, mutant.fault) {
-            (Selection::All, _) | (Selection::Sample, Fault::Barrier) => true,
-            (Selection::Sample, Fault::Bound | Fault::Index) => {
-                // By name, so that one more mutant leaves the others in the sample.
-                let seed = mutant.name.bytes().fold(SEED, |word, byte| word.wrapping_mul(31).wrapping_add(byte.into()));
-                Words::new(seed).below(SAMPLED) == 0
-            }
+    /// These of all.
+    fn of(self, all: &[Mutant]) -> Vec<&Mutant> {
+        if self == Selection::All {
+            return all.iter().collect();
         }
+        let (barriers, mut others): (Vec<&Mutant>, Vec<&Mutant>) =
+            all.iter().partition(|mutant| mutant.fault == Fault::Barrier);
+        // By names, so that one more mutant leaves nearly all others in the sample.
+        others.sort_by_cached_key(|mutant| {
+            let seed = mutant.name.bytes().fold(SEED, |word, byte| word.wrapping_mul(31).wrapping_add(byte.into()));
+            Words::new(seed).next()
+        });
+        others.truncate(others.len().div_ceil(SAMPLED));
+        barriers.into_iter().chain(others).collect()
     }
 }
 
@@ -151,7 +156,7 @@ pub fn assert_found(name: &str, cases: &[Cases], implied: &[Implied]) {
     let absent = implied.iter().filter(|(end, _)| !all.iter().any(|mutant| is_named(mutant, end)));
     let mut wrong: Vec<String> = absent.map(|(end, _)| format!("{end}: is listed, but not there")).collect();
     let (mut tried, mut unchanged) = (0, 0);
-    for mutant in all.iter().filter(|mutant| selection.has(mutant)) {
+    for mutant in selection.of(&all) {
         let reason = implied.iter().find(|(end, _)| is_named(mutant, end)).map(|(_, reason)| reason);
         tried += 1;
         let line = match (hunt.end(mutant), reason) {
@@ -168,6 +173,19 @@ pub fn assert_found(name: &str, cases: &[Cases], implied: &[Implied]) {
     }
     println!("{name}: {tried} of {} mutants, {unchanged} of them with the PTX of the kernels as they are", all.len());
     assert!(wrong.is_empty(), "{} of {tried} mutants of {name}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_sample_has_all_barriers_and_some_of_the_others() {
+    let source = SOURCES.iter().find(|source| source.name == "attention").expect("a source");
+    let all = mutants(&source.whole());
+    let count = |mutants: &[&Mutant]| {
+        let barriers = mutants.iter().filter(|mutant| mutant.fault == Fault::Barrier).count();
+        (barriers, mutants.len() - barriers)
+    };
+    let ((barriers, others), sampled) = (count(&Selection::All.of(&all)), count(&Selection::Sample.of(&all)));
+    assert!(barriers > 0 && barriers + others == all.len());
+    assert_eq!(sampled, (barriers, others.div_ceil(SAMPLED)));
 }
 
 #[test]
