@@ -106,7 +106,7 @@ impl Seat {
 
     fn host(&self, arena: &Arc<Arena>, queues: Arc<StreamQueues>) -> HostCommunicator {
         let hosts = HostMap::one_host();
-        HostCommunicator::new(&self.transports, self.group.clone(), &hosts, Seat::channels(), arena, queues)
+        HostCommunicator::new(&self.transports, self.group.clone(), &hosts, Seat::channels(), arena, queues, &|_| None)
     }
 }
 

@@ -92,8 +92,7 @@ impl Engine for GpuEngine {
                 let staging = staging()?;
                 let of_library = |stream| self.threads.library_group(stream, &group);
                 let (own, mirror) = (group.clone(), staging.mirror());
-                let host =
-                    HostCommunicator::new(transports, own, hosts, channels, mirror, Arc::default(), &of_library);
+                let host = HostCommunicator::new(transports, own, hosts, channels, mirror, Arc::default(), &of_library);
                 Box::new(StagedCommunicator::new(host, staging, Arc::clone(&queues)))
             };
             Ok(opened)
