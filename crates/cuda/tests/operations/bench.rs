@@ -99,7 +99,8 @@ impl Bench {
         self.first.borrow().clone()
     }
 
-    /// Runs operations one after the other on both devices on the bytes of `case`; the first difference, if there is one.
+    /// Runs operations one after the other on both devices on the bytes of `case`; the first difference, if there
+    /// is one.
     pub fn difference(&self, case: &Case, ops: &[Op]) -> Option<String> {
         let (expected, got) = (run(&self.cpu, case, ops, |_| {}), self.run(case, ops));
         let (expected, got) = match (expected, got) {

@@ -12,8 +12,8 @@ pub enum Fault {
 
 /// A changed text.
 pub struct Mutant {
-    /// Where and how, for people and for the list of those that change nothing. Of lines that are in a text more than once, the place
-    /// is counted.
+    /// Where and how, for people and for the list of those that change nothing. Of lines that are in a text more
+    /// than once, the place is counted.
     pub name: String,
     pub fault: Fault,
     pub text: String,
