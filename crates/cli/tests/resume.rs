@@ -302,11 +302,11 @@ fn what_cannot_be_resumed_is_said() {
     assert!(told.starts_with("all 6 steps are done in ") && told.ends_with(done), "{told}");
     let (code, told) = output(&mut resume(&run, &["train.learning_rate=0.002"]));
     let complete = format!("the run in {} is complete at step 6 of train.steps = 6", run.display());
-    let go_on = "to go on, use --set train.steps=7 or more\n";
+    let remedy = "to continue, use --set train.steps=7 or more\n";
     let unused = "so no step is left to train with train.learning_rate=0.002";
-    assert_eq!((code, told), (Some(2), format!("{complete}, {unused}; {go_on}")));
+    assert_eq!((code, told), (Some(2), format!("{complete}, {unused}; {remedy}")));
     let again = output(&mut resume(&run, &["train.steps=6"]));
-    assert_eq!(again, (Some(2), format!("{complete}; {go_on}")));
+    assert_eq!(again, (Some(2), format!("{complete}; {remedy}")));
     assert!(learned(&run) == learned_before);
     // It is done now, so another run may take its place.
     succeeds(&mut train(&run, &["train.steps=2"]));

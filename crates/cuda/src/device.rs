@@ -90,7 +90,7 @@ impl Drop for RankMemory {
     }
 }
 
-/// What changes while a rank submits.
+/// State that changes while a rank submits.
 struct Submissions {
     events: Events,
     ring: PinnedRing,
@@ -267,7 +267,7 @@ impl Device for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        // Code, events and pinned memory are released behind the work that uses them. The rank ends; there is nobody to tell of an error.
+        // Code, events and pinned memory are released after the work that uses them. The rank ends; there is nobody to tell of an error.
         let _ = self.memory.synchronize();
     }
 }

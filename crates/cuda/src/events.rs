@@ -1,4 +1,4 @@
-//! Points in the work of streams: the driver's events behind the numbers of [`StreamEvent`].
+//! Points in the work of streams: the driver's events for the numbers of [`StreamEvent`].
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ struct Points {
     handle: StreamHandle,
     /// Jobs so far.
     submitted: u64,
-    /// Recorded events, each behind so many jobs.
+    /// Recorded events, each after a number of jobs.
     recorded: VecDeque<(u64, Owned<EventHandle>)>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) struct Events {
     points: [Points; Stream::COUNT],
     /// An event, and the time of the host when it was reached.
     base: Option<(Owned<EventHandle>, Instant)>,
-    /// What went wrong where no error could be returned.
+    /// A failure where no error could be returned.
     failure: Option<DriverError>,
 }
 

@@ -48,7 +48,7 @@ macro_rules! header {
     };
 }
 
-/// What sources include: names and texts.
+/// Headers that sources include: names and texts.
 const HEADERS: &[(&str, &str)] = &[
     header!("types.cuh"),
     header!("tensor.cuh"),
@@ -118,7 +118,7 @@ mod tests {
         }
     }
 
-    /// The name behind the bounds of a launch.
+    /// The name after the bounds of a launch.
     fn name(text: &str) -> &str {
         let (_, text) = text.split_once(')').expect("bounds");
         text.split_once('(').expect("parameters").0.trim()

@@ -1,4 +1,4 @@
-//! What a GPU holds for a rank, released when nobody has it any more.
+//! Resources of a rank on a GPU, released when nobody has it any more.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Reads a rank's memory while its streams go on: a stream and pinned memory of its own.
+//! Reads a rank's memory while its streams continue: a stream and pinned memory of its own.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::owned::{Owned, allocate_pinned, create_event, create_stream};
 /// Bytes of pinned memory of a reader: the most that is copied at a time.
 pub(crate) const READER_BYTES: usize = 4 << 20;
 
-/// Reads tensors of a [`crate::CudaDevice`] behind all work that was submitted before the call, without stopping what follows.
+/// Reads tensors of a [`crate::CudaDevice`] after all work that was submitted before the call, without stopping what follows.
 pub struct CudaReader {
     memory: Arc<RankMemory>,
     stream: Owned<StreamHandle>,

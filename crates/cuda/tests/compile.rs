@@ -40,7 +40,7 @@ fn compiler() -> Option<Compiler> {
     Some(Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA"))
 }
 
-/// What `ptxas -v` prints of a kernel.
+/// The figures that `ptxas -v` prints of a kernel.
 #[derive(Debug, Default)]
 struct Resources {
     registers: u32,
@@ -132,7 +132,7 @@ fn every_instruction_on_real_numbers_is_exact_or_rounded_to_nearest() {
             let compiled = compiler.compile(&text, &Target::Ptx(architecture.into()), OPTIONS).expect("PTX");
             let ptx = compiled.code.ptx().expect("PTX");
             for line in ptx.lines().map(str::trim) {
-                // A guard stands before its instruction.
+                // A guard is before its instruction.
                 let instruction =
                     line.strip_prefix('@').and_then(|rest| rest.split_once(' ')).map_or(line, |(_, rest)| rest);
                 assert_eq!(violation(instruction), None, "{} for {architecture}: {line}", source.name);

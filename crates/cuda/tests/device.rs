@@ -1,4 +1,4 @@
-//! Memory and streams of a rank on the GPU in software: uploads through the ring, order between streams, reading beside the run. No kernel
+//! Memory and streams of a rank on the GPU in software: uploads through the ring, order between streams, reading during the run. No kernel
 //! is launched, so these tests need no compiler.
 
 use std::sync::Arc;
@@ -16,7 +16,7 @@ fn soft_gpu(settings: Settings) -> Arc<dyn Gpu> {
     SoftDriver::new(1, settings).open(0).expect("a GPU")
 }
 
-/// A device without kernels. The seed decides which stream of the GPU goes on.
+/// A device without kernels. The seed decides which stream of the GPU continues.
 fn open(seed: u64) -> CudaDevice {
     CudaDevice::open(soft_gpu(Settings { seed, ..Settings::default() }), &[], ARENA_BYTES).expect("a device")
 }
@@ -78,7 +78,7 @@ fn last_of_chain(seed: u64, waits: bool) -> Result<u8, String> {
 }
 
 #[test]
-fn a_stream_that_waits_goes_on_behind_the_other() {
+fn a_stream_that_waits_continues_after_the_other() {
     for seed in 0..40 {
         assert_eq!(last_of_chain(seed, true), Ok(19), "seed {seed}");
         assert_ne!(last_of_chain(seed, false), Ok(19), "the GPU misses the wait with seed {seed}");

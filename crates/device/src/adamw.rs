@@ -17,7 +17,7 @@ pub struct AdamWUpdate {
     pub update: u32,
 }
 
-/// What an update of one element multiplies and adds, with `g = grad * coefficient`:
+/// The factors of an update of one element, with `g = grad * coefficient`:
 /// `m = beta1_kept m + beta1_new g`, `v = beta2_kept v + beta2_new g^2`,
 /// `p = keep p + step m / (root_correction sqrt(v) + epsilon)`.
 #[derive(Clone, Copy, Debug, PartialEq)]

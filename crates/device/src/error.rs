@@ -57,7 +57,7 @@ pub enum DeviceError {
     /// An accelerator, or the compiler of its kernels, did not do what it was asked.
     #[error("{what}: {cause}")]
     Accelerator {
-        /// What was asked of it: an operation with its tensors, a copy, a source of kernels.
+        /// The request: an operation with its tensors, a copy, a source of kernels.
         what: String,
         /// The driver's reason.
         cause: Box<dyn std::error::Error + Send + Sync>,

@@ -1,9 +1,9 @@
-//! Whether a tensor is what an operation takes, and lies in the arena: the checks that every device with memory makes.
+//! Whether a tensor is what an operation takes, and is in the arena: the checks that every device with memory makes.
 
 use crate::{DeviceError, Dtype, Tensor};
 
 impl Tensor {
-    /// Refuses a tensor that ends behind an arena of `arena_bytes`.
+    /// Refuses a tensor that ends after an arena of `arena_bytes`.
     ///
     /// # Errors
     /// [`DeviceError::OutsideArena`].

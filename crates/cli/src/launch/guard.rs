@@ -1,4 +1,4 @@
-//! A process beside a launcher that ends the processes of a launcher that was killed. Linux sends them SIGTERM by itself, which a
+//! A process next to a launcher that ends the processes of a launcher that was killed. Linux sends them SIGTERM by itself, which a
 //! stopped process (SIGSTOP) receives once it continues. Linux continues it where its group has lost its last parent in the session
 //! and was stopped before: not one that is stopped at the same moment, nor one whose new parent is in the session of the launcher.
 
@@ -49,7 +49,7 @@ impl Guard {
     }
 
     fn tell(&self, sign: char, group: u32) {
-        // A guard that was killed guards nothing, and the run goes on.
+        // A guard that was killed guards nothing, and the run continues.
         let _ = (&self.input).write_all(format!("{sign}{group}\n").as_bytes());
     }
 }

@@ -40,7 +40,7 @@ fn process_need(process: usize, processes: usize, ranks: usize) -> usize {
 #[cfg(unix)]
 fn check(need: usize, holder: impl FnOnce() -> String) -> Result<(), Failure> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    refusal(limit.current, limit.maximum, need, holder).map_or(Ok(()), |told| Err(Failure::Input(told)))
+    refusal(limit.current, limit.maximum, need, holder).map_or(Ok(()), |text| Err(Failure::Input(text)))
 }
 
 /// Other systems have no such limit.
@@ -74,14 +74,14 @@ mod tests {
     fn a_low_limit_is_named_with_the_number_that_is_needed() {
         assert_eq!((process_need(0, 2, 4), process_need(1, 2, 4)), (26, 26));
         assert_eq!((process_need(0, 64, 1), process_need(5, 64, 1)), (147, 85));
-        let told = |current, most| refusal(Some(current), most, 26, || "process 0 of 2 with 4 ranks".into());
-        assert_eq!((told(26, Some(26)), refusal(None, None, 26, String::new)), (None, None));
+        let text = |current, most| refusal(Some(current), most, 26, || "process 0 of 2 with 4 ranks".into());
+        assert_eq!((text(26, Some(26)), refusal(None, None, 26, String::new)), (None, None));
         let expected = "open files: ulimit -n = 20 must be at least 26 for process 0 of 2 with 4 ranks; use `ulimit -n 26` before \
                         the start on each host";
-        assert_eq!(told(20, Some(4096)).as_deref(), Some(expected));
+        assert_eq!(text(20, Some(4096)).as_deref(), Some(expected));
         let hard = format!(
             "{expected} (the hard limit is 25: raise it as root, in limits.conf or as LimitNOFILE of the service)"
         );
-        assert_eq!(told(20, Some(25)), Some(hard));
+        assert_eq!(text(20, Some(25)), Some(hard));
     }
 }

@@ -195,7 +195,7 @@ impl Resumed {
     }
 }
 
-/// That the run in `folder` has done all of its `steps`, with the way to go on; `asked` are the settings that came with `--resume`.
+/// That the run in `folder` has done all of its `steps`, with the way to continue; `asked` are the settings that came with `--resume`.
 fn complete(folder: &Path, steps: u32, asked: &[String]) -> String {
     let folder = folder.display();
     let others: Vec<&str> = asked.iter().filter(|set| key_of(set) != "train.steps").map(String::as_str).collect();
@@ -204,7 +204,7 @@ fn complete(folder: &Path, steps: u32, asked: &[String]) -> String {
         others => format!(", so no step is left to train with {}", others.join(", ")),
     };
     format!(
-        "the run in {folder} is complete at step {steps} of train.steps = {steps}{unused}; to go on, use --set train.steps={} or more",
+        "the run in {folder} is complete at step {steps} of train.steps = {steps}{unused}; to continue, use --set train.steps={} or more",
         steps.saturating_add(1)
     )
 }

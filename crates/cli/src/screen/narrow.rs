@@ -42,7 +42,7 @@ fn hanging_indent(line: &str) -> usize {
     }
 }
 
-/// Columns to the right, two spaces between them. Where they do not fit into `columns`, the table goes on below with its first
+/// Columns to the right, two spaces between them. Where they do not fit into `columns`, the table continues below with its first
 /// column again.
 pub fn table(rows: &[Vec<String>], columns: Option<usize>) -> String {
     let count = rows.first().map_or(0, Vec::len);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_lines_go_on_under_their_text() {
+    fn long_lines_continue_under_their_text() {
         let text = "memory  one two three four\n  a | 0 | 1 |\nshort\n        alone and indented\n";
         assert_eq!(wrapped(text, None), text);
         assert_eq!(wrapped(text, Some(80)), text);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_table_goes_on_below_with_its_first_column() {
+    fn a_wide_table_continues_below_with_its_first_column() {
         let rows = [["stage", "one", "three", "all"], ["0", "1.00 kB", "2 B", "12.0 MB"]];
         let rows = rows.map(|row| row.map(String::from).to_vec());
         let wide = "stage      one  three      all\n    0  1.00 kB    2 B  12.0 MB\n";

@@ -104,7 +104,7 @@ fn a_command_that_does_not_fit_its_processes_is_refused() {
 
 #[test]
 fn a_failure_of_process_0_is_printed_once() {
-    let folder = Folder::new("told-once");
+    let folder = Folder::new("printed-once");
     let run = trained(&folder);
     // Each process refuses the first by itself; process 0 fails in the others once all have met.
     let nowhere = "run.folder=/proc/self/run";
@@ -115,12 +115,12 @@ fn a_failure_of_process_0_is_printed_once() {
     ];
     for (command, expected) in commands {
         let output = launched("2", command);
-        let told = stderr(&output);
-        assert_eq!(output.status.code(), Some(2), "{command:?}: {told}");
-        assert_eq!((told.matches(expected).count(), told.lines().count()), (1, 2), "{command:?}: {told}");
+        let text = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+        assert_eq!((text.matches(expected).count(), text.lines().count()), (1, 2), "{command:?}: {text}");
         assert!(
-            told.ends_with("process 0 (host localhost) failed with exit code 2, and all others were ended\n"),
-            "{told}"
+            text.ends_with("process 0 (host localhost) failed with exit code 2, and all others were ended\n"),
+            "{text}"
         );
     }
 }
@@ -140,9 +140,9 @@ fn too_few_descriptors_are_refused_before_the_meeting() {
     let expected = "open files: ulimit -n = 20 must be at least 26 for process 0 of 2 with 4 ranks; use `ulimit -n 26` before the \
                     start on each host";
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
-    let told = stderr(&output);
-    assert!(told.starts_with(&format!("{expected}{}", hard(20))), "{told}");
-    assert_eq!(told.lines().count(), 2, "{told}");
+    let text = stderr(&output);
+    assert!(text.starts_with(&format!("{expected}{}", hard(20))), "{text}");
+    assert_eq!(text.lines().count(), 2, "{text}");
     let output = of("20", "8");
     let expected = "open files: ulimit -n = 20 must be at least 28 for a launcher of 8 processes; use `ulimit -n 28` before the \
                     start on each host";
@@ -221,8 +221,8 @@ fn ctrl_c_to_one_process_of_a_proof_ends_all_with_its_exit_code() {
         assert!(Command::new("kill").args(["-INT", &processes[reached].to_string()]).status().expect("kill").success());
         let output = child.wait_with_output().expect("an end");
         assert_eq!(output.status.code(), Some(130), "process {reached}: {}", stderr(&output));
-        let told = stderr(&output);
-        let is_last = |process: usize| told == format!("process {process} (host localhost) was stopped by signal 2\n");
-        assert!(is_last(0) || is_last(1), "process {reached}: {told}");
+        let text = stderr(&output);
+        let is_last = |process: usize| text == format!("process {process} (host localhost) was stopped by signal 2\n");
+        assert!(is_last(0) || is_last(1), "process {reached}: {text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Runs that fail: the exit code, and what the user is told.
+//! Runs that fail: the exit code, and the text that is printed.
 
 use std::process::Command;
 
@@ -17,15 +17,15 @@ fn train(name: &str, settings: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn a_deadline_that_passes_ends_the_process_with_1() {
-    let (code, told) = train("deadline", &["run.timeout_seconds=0.000001"]);
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains(" failed ") && told.contains(" waited ") && told.contains(" for rank "), "{told}");
-    assert!(told.contains("see what it does, or raise run.timeout_seconds = 0.000001"), "{told}");
+    let (code, text) = train("deadline", &["run.timeout_seconds=0.000001"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(" failed ") && text.contains(" waited ") && text.contains(" for rank "), "{text}");
+    assert!(text.contains("see what it does, or raise run.timeout_seconds = 0.000001"), "{text}");
 }
 
 #[test]
 fn a_loss_that_is_not_finite_ends_the_process_with_1() {
-    let (code, told) = train("not-finite", &["model.init_std=1e20"]);
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("no weight was changed"), "{told}");
+    let (code, text) = train("not-finite", &["model.init_std=1e20"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("no weight was changed"), "{text}");
 }

@@ -57,7 +57,7 @@ pub(super) fn backward(site: &Site, o: &AttentionOperands, g: &AttentionGradient
     Ok(vec![of_queries, Launch::new(entry, shape, of_keys)])
 }
 
-/// What both passes have in common.
+/// Values that both passes have in common.
 struct Pass<'a> {
     op: &'static str,
     site: &'a Site,
@@ -112,7 +112,7 @@ impl<'a> Pass<'a> {
         if head_dim <= 64 { (entries[0], 1) } else { (entries[1], head_dim.div_ceil(128)) }
     }
 
-    /// What all kernels are given first: `Sizes`, the intervals, the mask, queries, keys and values.
+    /// The first arguments of all kernels: `Sizes`, the intervals, the mask, queries, keys and values.
     fn inputs(&self) -> Result<Parameters, DeviceError> {
         let (site, o) = (self.site, self.operands);
         let AttentionShape { sequence_length, heads, kv_heads, head_dim, .. } = o.shape;

@@ -62,7 +62,7 @@ pub(super) fn cross_entropy(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceE
     Ok(of_rows("cross_entropy_gradient", logits.rows, parameters))
 }
 
-/// Refuses padding that is no part of the columns, and tensors of other sizes than so many numbers per row.
+/// Refuses padding that is not part of the columns, and tensors with another number of elements per row.
 fn has_rows<const N: usize>(
     op: &'static str,
     logits: Tensor,

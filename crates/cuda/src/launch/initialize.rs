@@ -15,7 +15,7 @@ pub(super) fn normal(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
         return Err(super::other_op("initialize_normal", op));
     };
     require(first_col + out.cols <= global_cols, "initialize_normal", || {
-        format!("{out:?} from column {first_col} on is no part of rows of {global_cols}")
+        format!("{out:?} from column {first_col} on is not part of rows of {global_cols}")
     })?;
     let entry = match out.dtype {
         Dtype::F32 => "initialize_normal_f32",

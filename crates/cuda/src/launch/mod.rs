@@ -28,7 +28,7 @@ pub(crate) struct Launch {
     pub entry: &'static str,
     /// Blocks and threads. They change no bit.
     pub shape: LaunchShape,
-    /// What the kernel is given.
+    /// The arguments of the kernel.
     pub arguments: Arguments,
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn require(holds: bool, op: &'static str, what: impl FnOnce() -> Stri
     if holds { Ok(()) } else { Err(DeviceError::Shape { op, what: what() }) }
 }
 
-/// Blocks of `threads` threads for `count` independent elements, at most those that fill the GPU: threads go on where a grid ends.
+/// Blocks of `threads` threads for `count` independent elements, at most those that fill the GPU: threads continue where a grid ends.
 pub(crate) fn elements_shape(site: &Site, count: usize, threads: u32) -> LaunchShape {
     let blocks = count.div_ceil(threads as usize).min(most_blocks(site)).max(1);
     LaunchShape::linear(blocks as u32, threads)

@@ -86,7 +86,7 @@ pub(super) fn backward_weight(
 /// The number of rows of `width` elements in matrices of one shape, which `stats` has two numbers for each of.
 fn rows_of_norm(op: &'static str, [x, y]: [Tensor; 2], width: usize, stats: Tensor) -> Result<usize, DeviceError> {
     require((x.rows, x.cols) == (y.rows, y.cols), op, || format!("{y:?} is not of the shape of {x:?}"))?;
-    require(width > 0 && x.cols.is_multiple_of(width), op, || format!("rows of {x:?} are no heads of {width}"))?;
+    require(width > 0 && x.cols.is_multiple_of(width), op, || format!("rows of {x:?} are not heads of {width}"))?;
     let rows = x.rows * (x.cols / width);
     require(stats.len() == 2 * rows, op, || format!("{stats:?} has not two numbers for each of {rows} rows"))?;
     Ok(rows)

@@ -14,7 +14,7 @@ pub(crate) struct Site {
     pub multiprocessors: u32,
 }
 
-/// A tensor that lies in the arena, as kernels get it.
+/// A tensor in the arena, as kernels get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     start: u64,

@@ -37,7 +37,7 @@ struct Attend {
     visible: Visible,
     /// Between rows of queries, keys and the other tensors.
     gaps: [usize; 3],
-    /// Heads of the model behind the operation's, where scores are biased.
+    /// Heads of the model after the operation's, where scores are biased.
     alibi: Option<usize>,
     dropout: Option<DropoutKey>,
 }
@@ -80,7 +80,7 @@ impl Attend {
             v,
             visible,
             scale: 0.05 / (head_dim as f32).sqrt(),
-            alibi: self.alibi.map(|behind| Alibi { first_head: 3, num_heads: 3 + heads + behind }),
+            alibi: self.alibi.map(|others| Alibi { first_head: 3, num_heads: 3 + heads + others }),
             dropout: self.dropout,
             out,
             log_sum_exp,
@@ -197,7 +197,7 @@ fn attention_at_the_edges_of_blocks_tiles_and_ranges_has_the_bits_of_the_cpu() {
     assert_same(&SOURCES, backward);
 }
 
-/// Here the CPU sums the gradients of keys beside their place.
+/// Here the CPU sums the gradients of keys next to their place.
 fn long_sequences(bench: &Bench) {
     for (index, visible) in [Visible::Causal, Visible::SlidingWindow, Visible::Documents].into_iter().enumerate() {
         let attend = Attend { dropout: Some(dropout(0.1)), ..Attend::of(shape(1, 530, [2, 1], 5), visible) };

@@ -1,4 +1,4 @@
-//! Two devices beside each other: the CPU, and a GPU in software that runs what NVRTC makes of the kernels. An operation is submitted to
+//! Two devices next to each other: the CPU, and a GPU in software that runs what NVRTC makes of the kernels. An operation is submitted to
 //! both on the same bytes, and afterwards all bytes of both arenas must be equal.
 
 use std::cell::RefCell;
@@ -99,7 +99,8 @@ impl Bench {
         self.first.borrow().clone()
     }
 
-    /// Runs operations one after the other on both devices on the bytes of `case`; the first difference, if there is one.
+    /// Runs operations one after the other on both devices on the bytes of `case`; the first difference, if there
+    /// is one.
     pub fn difference(&self, case: &Case, ops: &[Op]) -> Option<String> {
         let (expected, got) = (run(&self.cpu, case, ops, |_| {}), self.run(case, ops));
         let (expected, got) = match (expected, got) {
@@ -113,7 +114,7 @@ impl Bench {
         first_difference(ops, &expected, &got)
     }
 
-    /// What the GPU says of an operation that fails.
+    /// The message of the GPU for an operation that fails.
     pub fn failure(&self, case: &Case, op: &Op) -> String {
         match self.run(case, &[*op]) {
             Ok(_) => "ran".into(),
@@ -121,7 +122,7 @@ impl Bench {
         }
     }
 
-    /// What the GPU leaves, whose kernels use the operations' tensors and nothing else.
+    /// The memory that the GPU leaves, whose kernels use the operations' tensors and nothing else.
     fn run(&self, case: &Case, ops: &[Op]) -> Result<Vec<u8>, String> {
         run(&self.cuda, case, ops, |op| self.gpu.expect(op, self.cuda.arena()))
     }
@@ -166,10 +167,10 @@ fn first_difference(ops: &[Op], expected: &[u8], got: &[u8]) -> Option<String> {
     None
 }
 
-/// Whether an element of the tensor begins or lies at this place.
+/// Whether an element of the tensor begins or is at this place.
 fn holds(tensor: &Tensor, place: usize) -> bool {
-    let Some(behind) = place.checked_sub(tensor.offset_bytes) else { return false };
-    let element = behind / tensor.dtype.size_bytes();
+    let Some(distance) = place.checked_sub(tensor.offset_bytes) else { return false };
+    let element = distance / tensor.dtype.size_bytes();
     tensor.bytes().contains(&place) && element % tensor.row_stride.max(1) < tensor.cols
 }
 

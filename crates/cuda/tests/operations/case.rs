@@ -61,13 +61,13 @@ impl Words {
     }
 }
 
-/// The bytes of an arena. Tensors are laid out one behind the other, but for one at the arena's end in some cases, behind which there is no
+/// The bytes of an arena. Tensors are laid out one after the other, but for one at the arena's end in some cases, after which there is no
 /// memory; all other bytes are random.
 pub struct Case {
     bytes: Vec<u8>,
     used: usize,
     placed: usize,
-    /// Which tensor lies at the end.
+    /// Which tensor is at the end.
     last: Option<usize>,
     pub words: Words,
 }
@@ -77,7 +77,7 @@ impl Case {
         Case { bytes: vec![], used: 0, placed: 0, last: None, words: Words::new(seed) }
     }
 
-    /// A case whose tensor number `last`, counted from 0, lies at the end of an arena of `arena_bytes`.
+    /// A case whose tensor number `last`, counted from 0, is at the end of an arena of `arena_bytes`.
     pub fn with_last(seed: u64, last: usize, arena_bytes: usize) -> Case {
         Case { bytes: vec![0x5a; arena_bytes], last: Some(last), ..Case::new(seed) }
     }
@@ -95,7 +95,7 @@ impl Case {
             return Tensor { offset_bytes: self.bytes.len() - tensor.span_bytes(), ..tensor };
         }
         let end = self.used + rows.max(1) * tensor.row_stride * dtype.size_bytes();
-        // Random bytes behind every tensor, so that an access beyond its end shows.
+        // Random bytes after every tensor, so that an access beyond its end shows.
         self.used = end.next_multiple_of(64) + 64;
         while self.bytes.len() < self.used {
             let word = self.words.next();
@@ -121,10 +121,10 @@ impl Case {
         self.reals(1, len, 0, values)
     }
 
-    /// A dense vector of these integers. More of them lie behind it, so that who reads too many takes them for its own.
+    /// A dense vector of these integers. More of them are after it, so that who reads too many takes them for its own.
     pub fn ints(&mut self, values: &[i32]) -> Tensor {
-        const BEHIND: usize = 16;
-        let tensor = self.place(1, values.len() + BEHIND, 0, Dtype::I32);
+        const AFTER: usize = 16;
+        let tensor = self.place(1, values.len() + AFTER, 0, Dtype::I32);
         for (col, value) in values.iter().cycle().take(tensor.cols).enumerate() {
             self.put(tensor, 0, col, &value.to_le_bytes());
         }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
-/// Columns that are on this rank, that are no padding, and the global number of the first.
+/// Columns that are on this rank, that are not padding, and the global number of the first.
 #[derive(Clone, Copy, Debug)]
 struct Vocabulary {
     columns: usize,
@@ -77,7 +77,7 @@ fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
     assert_same(&["cross_entropy"], edges);
 }
 
-/// The first column of the vocabulary, and the last one that is no padding.
+/// The first column of the vocabulary, and the last one that is not padding.
 pub fn outermost_labels(bench: &Bench) {
     for (columns, valid, first) in [(8, 7, 0), (8, 8, 5)] {
         let mut case = Case::new(columns as u64);
@@ -98,7 +98,7 @@ fn labels_at_the_ends_of_the_vocabulary_have_the_bits_of_the_cpu() {
     assert_same(&["cross_entropy"], outermost_labels);
 }
 
-/// What comes after a NaN starts anew, and of zeros the last one counts: the order decides.
+/// Values after a NaN start again, and of zeros the last one counts: the order decides.
 pub fn maxima(bench: &Bench) {
     for (index, columns) in [1, 2, 16, 17, 40, 256, 300, 1000, 5000].into_iter().enumerate() {
         let mut case = Case::new(index as u64);

@@ -24,7 +24,8 @@ impl Declared {
     pub fn expect(&self, op: &Op, arena: DevicePointer) {
         let operands = op.operands();
         let place = |tensor: Tensor| (arena.offset(tensor.offset_bytes), tensor.span_bytes());
-        // `Op::operands` counts for costs, where a lookup reads as many rows as it writes; its table is added here and nowhere else.
+        // `Op::operands` counts for costs, where a lookup reads as many rows as it writes; its table is added
+        // here and nowhere else.
         let table = if let Op::EmbeddingLookup { table, .. } = op { Some(*table) } else { None };
         let reads: Vec<_> = operands.reads().chain(table).map(place).collect();
         let writes: Vec<_> = operands.writes().map(place).collect();

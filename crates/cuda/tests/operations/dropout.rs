@@ -7,7 +7,7 @@ fn key(first_channel: u32, probability: f32) -> DropoutKey {
     DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token: (1 << 32) - 2, first_channel, probability }
 }
 
-/// Where `x` and the residual lie.
+/// Where `x` and the residual are.
 #[derive(Clone, Copy, Debug)]
 enum Places {
     Apart,

@@ -42,10 +42,10 @@ pub fn sums_and_copies(bench: &Bench) {
 
 #[test]
 fn every_narrow_number_is_widened_and_numbers_around_it_are_rounded() {
-    assert_same(&["element_wise"], narrow_numbers);
+    assert_same(&["element_wise"], bf16_and_fp16);
 }
 
-pub fn narrow_numbers(bench: &Bench) {
+pub fn bf16_and_fp16(bench: &Bench) {
     for dtype in [Dtype::Bf16, Dtype::F16] {
         let mut case = Case::new(0);
         let narrow = case.place(256, 256, 0, dtype);

@@ -3,7 +3,7 @@ use device::{Op, Write};
 use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
 
-/// Ids of which some are on other ranks, some are none, and most are few.
+/// Ids of which some are on other ranks, some do not exist, and most are few.
 fn ids(case: &mut Case, count: usize, first_row: usize, rows: usize) -> Vec<i32> {
     let mut id = |_| match case.words.below(8) {
         0 => -100,

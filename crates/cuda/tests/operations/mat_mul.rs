@@ -85,7 +85,7 @@ pub fn edges(bench: &Bench) {
 }
 
 #[test]
-fn sums_that_are_minus_zero_stay_so_behind_the_last_step() {
+fn sums_that_are_minus_zero_stay_so_after_the_last_step() {
     assert_same(&["mat_mul"], minus_zero);
 }
 
@@ -105,7 +105,7 @@ pub fn minus_zero(bench: &Bench) {
 }
 
 #[test]
-fn products_of_matrices_at_the_end_of_memory_read_nothing_behind_it() {
+fn products_of_matrices_at_the_end_of_memory_read_nothing_after_it() {
     assert_same(&["mat_mul"], ends);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// What is wrong with a text.
+/// A fault of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     Barrier,
@@ -12,8 +12,8 @@ pub enum Fault {
 
 /// A changed text.
 pub struct Mutant {
-    /// Where and how, for people and for the list of those that change nothing. Of lines that are in a text more than once, the place
-    /// is counted.
+    /// Where and how, for people and for the list of those that change nothing. Of lines that are in a text more
+    /// than once, the place is counted.
     pub name: String,
     pub fault: Fault,
     pub text: String,
@@ -35,7 +35,7 @@ pub fn mutants(whole: &str) -> Vec<Mutant> {
         if LEFT_ALONE.contains(&file) {
             continue;
         }
-        // Bounds of loops that are unrolled whole count registers, behind which there are none.
+        // Bounds of loops that are unrolled whole count registers, after which there are no others.
         if index > 0 && lines[index - 1].trim() == "#pragma unroll" {
             continue;
         }
@@ -106,7 +106,7 @@ fn subscripts(code: &str) -> Vec<(usize, usize)> {
                 let Some(start) = open.pop() else { continue };
                 let before = code[..start].bytes().next_back().unwrap_or(b' ');
                 let is_element = before.is_ascii_alphanumeric() || matches!(before, b')' | b']' | b'_');
-                // A declaration has its brackets behind its name, before any `=`.
+                // A declaration has its brackets after its name, before any `=`.
                 let is_declared = declares && !code[..start].contains('=');
                 if is_element && !is_declared {
                     found.push((start, place));

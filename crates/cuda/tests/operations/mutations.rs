@@ -36,7 +36,7 @@ const NORM: &[Implied] = &[
     ),
     (
         "for (u64 first = global_team() - team_of_warp; first < count; first += teams) {: <= for < at column 52",
-        "the row behind the last is the last once more, and not stored",
+        "the row after the last is the last once more, and not stored",
     ),
 ];
 const ROTARY: &[Implied] = &[("share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;: <= for < at column 22", BOTH_ARE_EQUAL)];
@@ -50,7 +50,7 @@ const NO_GROUPS: &str = "a turn without groups adds nothing";
 /// Of two values that are equal either may be taken.
 const BOTH_ARE_EQUAL: &str = "both values are equal there";
 
-/// One of so many mutants is in the sample, and at least one of a source; all missing barriers are.
+/// One mutant of this number is in the sample, and at least one of a source; all missing barriers are.
 const SAMPLED: usize = 12;
 /// Decides which.
 const SEED: u64 = 1;

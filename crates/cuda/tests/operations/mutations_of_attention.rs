@@ -5,7 +5,7 @@ use crate::{attention, cross_entropy, fixed_point, optimizer, rounded_sum};
 
 const REGISTERS: &str = "a step beyond an array in registers, which the compiler leaves out";
 const UNSET: &str = "registers that are not set, for which the compiler takes zeros, or that are not read";
-const PADDING: &str = "a zero in the padding of staged rows, or behind them where nothing is staged";
+const PADDING: &str = "a zero in the padding of staged rows, or after them where nothing is staged";
 const EMPTY: &str = "one more round in which there is nothing to do";
 const EQUAL: &str = "both sides of the choice are 0";
 const NOT_CALLED: &str = "the source does not call the function";
@@ -20,7 +20,7 @@ const ATTENTION: &[Implied] = &[
         "const f32 shift = max < -3.40282347e38f ? 0.0f : max;: <= for < at column 21",
         "a score would have to be the least number",
     ),
-    ("if (words.word[row] < dropout.threshold) {: <= for < at column 19", "one word of 2^32 would show it"),
+    ("if (words.word[row] < dropout.threshold) {: <= for < at column 19", "only one word of 2^32 shows it"),
 ];
 const ATTENTION_BACKWARD: &[Implied] = &[
     ("clear(outputs[chunk]);: [chunk] + 1 at column 13", UNSET),

@@ -49,7 +49,7 @@ fn parts_outside_of_a_parameter_are_refused() {
     let out = case.place(2, 50, 0, Dtype::F32);
     let refused =
         Op::InitializeNormal { out, seed: 1, parameter: 2, std: 1.0, first_row: 0, first_col: 1, global_cols: 50 };
-    let expected = "initialize_normal: F32[2, 50] @0 from column 1 on is no part of rows of 50";
+    let expected = "initialize_normal: F32[2, 50] @0 from column 1 on is not part of rows of 50";
     assert_eq!(bench.failure(&case, &refused), expected);
 }
 

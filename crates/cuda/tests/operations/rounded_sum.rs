@@ -44,7 +44,7 @@ fn numbers_at_the_limit_are_refused_as_on_the_cpu() {
     assert_same(&["rounded_sum"], limits);
 }
 
-/// Halves, and numbers beside them.
+/// Halves, and numbers next to them.
 pub fn ties(bench: &Bench) {
     let mut case = Case::new(0);
     let x = case.vector(120, Values::Plain);
