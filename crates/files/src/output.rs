@@ -314,7 +314,8 @@ mod tests {
         for name in
             [&input, &link, &hard, &folder.0.join("../").join(folder.0.file_name().expect("a name")).join("input")]
         {
-            let error = Output::promised(name, Content::Data, &[input.clone()]).expect_err("refused").to_string();
+            let error =
+                Output::promised(name, Content::Data, std::slice::from_ref(&input)).expect_err("refused").to_string();
             assert_eq!(error, format!("is {}, which this command reads; name another file", input.display()));
         }
         assert_eq!(fs::read_to_string(&input).expect("a file"), "read");
