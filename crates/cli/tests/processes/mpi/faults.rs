@@ -57,19 +57,23 @@ pub fn signal(pid: u32, name: &str) {
 fn a_killed_process_ends_the_run_and_is_named() {
     let folder = crate::harness::several::Folder::new("mpi-killed");
     for library in of_each_library() {
-        let (child, rest) = started(&library, &[&folder.run("run")]);
-        signal(process(&child, 2), "KILL");
-        let output = ended(child);
-        let text = said(&output) + &rest.join().expect("text");
-        assert!(!output.status.success(), "{}: {text}", library.name);
         // That of Open MPI ends all others at once, and names the rank. That of MPICH may end before it has passed on
-        // what the others print, and says itself that a process was killed.
+        // what the others print, or print that a process was killed, or nothing: one of three runs is named.
         let names: &[&str] = if library.is_open_mpi() {
             &["process 2 (", "process rank 2 "]
         } else {
             &["process 2 (ranks 2, 3) on host ", "Killed (signal 9)"]
         };
-        assert!(names.iter().any(|name| text.contains(name)), "{}: {text}", library.name);
+        let mut texts = vec![];
+        while !texts.iter().any(|text: &String| names.iter().any(|name| text.contains(name))) {
+            assert!(texts.len() < 3, "{}: {texts:#?}", library.name);
+            let (child, rest) = started(&library, &[&folder.run(&format!("run-{}", texts.len()))]);
+            signal(process(&child, 2), "KILL");
+            let output = ended(child);
+            let text = said(&output) + &rest.join().expect("text");
+            assert!(!output.status.success(), "{}: {text}", library.name);
+            texts.push(text);
+        }
     }
 }
 
