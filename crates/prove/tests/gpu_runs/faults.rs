@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
 
 use config::{Overlap, Tied, ZeroStage};
 use gpu::DriverErrorKind;
@@ -11,9 +10,6 @@ use testkit::soft_gpus::gpus_of;
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
 use crate::rig::{On, layout, outcome};
-
-/// Longer than any of these runs, and shorter than the wait for a rank that does not come.
-const IN_TIME: Duration = Duration::from_secs(50);
 
 /// The failure of a run whose GPU 1 fails from call number `first` on, for calls that `counts` counts.
 fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> Option<String> {
@@ -27,9 +23,8 @@ fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> 
     let soft = SoftDriver::new(4, Settings::default());
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
     let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
-    let began = Instant::now();
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
-    assert!(began.elapsed() < IN_TIME, "{error}");
+    assert!(!error.contains(" waited "), "the failure ends the run, and no deadline: {error}");
     Some(error)
 }
 
