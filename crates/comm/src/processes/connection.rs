@@ -429,6 +429,15 @@ impl Connection {
             || self.has_said_goodbye() && lock(&self.outbox).is_empty()
     }
 
+    /// Ends this side's half of the connection once everything that waits is written.
+    pub(super) fn end_output(&self) {
+        let mut outbox = lock(&self.outbox);
+        if outbox.is_empty() {
+            outbox.close();
+            let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+        }
+    }
+
     /// Notes that the connection is closed: nothing more comes, and nothing that was sent is read.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);

@@ -23,6 +23,8 @@ pub(super) const WAKE: u64 = 0;
 pub(super) const CONNECTION: u64 = 1 << 61;
 /// Events that are taken at once.
 const EVENTS: usize = 64;
+/// Bytes that are thrown away at once.
+const DRAIN_BYTES: usize = 16 << 10;
 
 /// The state of the thread.
 pub(super) struct Sockets {
@@ -31,7 +33,16 @@ pub(super) struct Sockets {
     pub(super) network: Arc<Network>,
     pub(super) world: Arc<World>,
     /// By process; none where there is no connection, or no more.
-    inputs: Vec<Option<Input>>,
+    inputs: Vec<Option<Reader>>,
+}
+
+/// The use of the bytes that come over one connection.
+enum Reader {
+    /// They are frames.
+    Frames(Input),
+    /// They follow a fault and are thrown away until the peer closes the connection. A socket that is closed with unread
+    /// bytes resets the connection, and the peer would lose the frame that says why the world failed.
+    Drain,
 }
 
 /// Waits for events, at most for `timeout`.
@@ -59,7 +70,7 @@ impl Sockets {
                 let data = epoll::EventData::new_u64(CONNECTION | process as u64);
                 epoll::add(&epoll, connection.socket(), data, flags)?;
             }
-            inputs.push(connection.map(|_| Input::new()));
+            inputs.push(connection.map(|_| Reader::Frames(Input::new())));
         }
         epoll::add(&epoll, network.wake(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
         Ok(Sockets { epoll, gate, network, world, inputs })
@@ -98,20 +109,38 @@ impl Sockets {
     /// Reads and writes what a connection has and takes.
     fn work(&mut self, process: usize) {
         let Some(connection) = self.network.connection(process).map(Arc::clone) else { return };
-        let Some(input) = self.inputs.get_mut(process).and_then(Option::as_mut) else { return };
+        let Some(reader) = self.inputs.get_mut(process).and_then(Option::as_mut) else { return };
         connection.flush();
-        let incoming = Incoming { connection: &connection, network: &self.network, world: &self.world };
-        let read = input.read(&connection, &mut |frame, payload| incoming.take(frame, payload));
-        connection.flush();
-        let fault = match read {
-            Ok(Read::All) => return,
-            Ok(Read::End) => Fault::Closed,
-            Err(fault) => fault,
+        let read = match reader {
+            Reader::Drain => {
+                connection.end_output();
+                drain(&connection)
+            }
+            Reader::Frames(input) => {
+                let incoming = Incoming { connection: &connection, network: &self.network, world: &self.world };
+                input.read(&connection, &mut |frame, payload| incoming.take(frame, payload))
+            }
         };
+        connection.flush();
+        match read {
+            Ok(Read::All) => {}
+            Ok(Read::End) => self.end(process, &connection, &Fault::Closed),
+            Err(fault @ (Fault::Closed | Fault::Socket(_))) => self.end(process, &connection, &fault),
+            Err(fault @ (Fault::Frame(_) | Fault::Unexpected(_) | Fault::Sequence { .. })) => {
+                self.fail(process, &fault);
+                self.inputs[process] = Some(Reader::Drain);
+                // The bytes that are here already raise no event.
+                self.work(process);
+            }
+        }
+    }
+
+    /// Forgets a connection from which nothing more comes, which is a failure without a goodbye.
+    fn end(&mut self, process: usize, connection: &Connection, fault: &Fault) {
         self.inputs[process] = None;
         let _ = epoll::delete(&self.epoll, connection.socket());
         if !connection.has_said_goodbye() && !self.network.is_leaving() {
-            self.fail(process, &fault);
+            self.fail(process, fault);
         }
         connection.close();
     }
@@ -136,6 +165,19 @@ impl Sockets {
             if let Some(connection) = self.network.connection(process) {
                 connection.close();
             }
+        }
+    }
+}
+
+/// Reads all that has come and throws it away.
+fn drain(connection: &Connection) -> Result<Read, Fault> {
+    let mut buffer = [0; DRAIN_BYTES];
+    loop {
+        match rustix::io::read(connection.socket(), &mut buffer) {
+            Ok(0) => return Ok(Read::End),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(Read::All),
+            Err(error) => return Err(Fault::Socket(error)),
         }
     }
 }

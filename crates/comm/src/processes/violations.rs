@@ -153,6 +153,21 @@ fn a_connection_that_closes_without_a_goodbye_names_rank_and_host() {
 }
 
 #[test]
+fn a_peer_learns_why_its_bytes_ended_the_world_though_more_of_them_follow() {
+    let (ranks, mut socket) = world();
+    let writing = socket.try_clone().unwrap();
+    let rest = std::thread::spawn(move || { writing }.write_all(&vec![b'x'; 300_000]));
+    let mut heard = Vec::new();
+    socket.read_to_end(&mut heard).unwrap();
+    let abort = Header::decode(heard.first_chunk().unwrap()).unwrap();
+    assert_eq!(abort.frame, Frame::Abort(Rank(2)));
+    let reason = String::from_utf8_lossy(&heard[HEADER_BYTES..]);
+    assert!(reason.contains("sent a header that begins with 0x78787878"), "{reason}");
+    rest.join().unwrap().unwrap();
+    drop(ranks);
+}
+
+#[test]
 fn a_receive_that_ends_early_keeps_its_places_until_they_are_written() {
     let (ranks, mut socket) = world();
     let len = 3 * PIECE_BYTES;
