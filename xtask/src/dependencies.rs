@@ -16,7 +16,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("softgpu_driver", &["sync", "gpu", "softgpu"]),
     ("mesh", &[]),
     ("launcher", &["mesh"]),
-    ("rendezvous", &["sync", "launcher"]),
+    ("rendezvous", &["sync", "files", "launcher"]),
     ("config", &["mesh"]),
     ("cluster", &[]),
     ("device", &["sync", "config"]),

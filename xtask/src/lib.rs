@@ -6,6 +6,7 @@
 
 pub mod corpus;
 pub mod dependencies;
+pub mod file_access;
 pub mod glossary;
 pub mod pages;
 pub mod places;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::dependencies::{self, parse_manifest};
+use crate::file_access;
 use crate::glossary;
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
@@ -88,6 +89,7 @@ fn texts(repository: &Repository) -> Vec<Finding> {
     for (file, text) in repository.with_extension("rs") {
         findings.extend(sizes(file, text));
         findings.extend(words_in_code(file, text));
+        findings.extend(file_access::check(file, text));
     }
     for file in &repository.files {
         findings.extend(names(file));
@@ -217,7 +219,8 @@ mod tests {
     fn each_rule_finds_its_violation() {
         let long_file = "// a line\n".repeat(601);
         let long_function = format!("fn long() {{\n{}}}\n", "    step();\n".repeat(79));
-        let cases: [(&str, &str, &str); 8] = [
+        let cases: [(&str, &str, &str); 9] = [
+            ("crates/mesh/src/a.rs", "fn a() { std::fs::write(b, c) }\n", "crates/mesh/src/a.rs:1: `fs::write(`"),
             ("crates/mesh/src/a.rs", &long_file, "601 lines; at most 600"),
             ("crates/mesh/src/a.rs", &long_function, "function long has 81 lines; at most 80"),
             ("crates/mesh/src/a.rs", "fn a() {\n    unsafe { b() }\n}\n", "crates/mesh/src/a.rs:2: unsafe code"),

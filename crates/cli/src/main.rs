@@ -51,9 +51,41 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether a signal may end the command at any time: its outputs get their names when they are whole. The others listen by themselves.
+fn leaves_nothing_half_done(command: &Command) -> bool {
+    match command {
+        Command::Check(_)
+        | Command::Explain(_)
+        | Command::Simulate(_)
+        | Command::Plan(_)
+        | Command::Validate(_)
+        | Command::Cluster(_)
+        | Command::Import(_)
+        | Command::Export(_)
+        | Command::Presets(_)
+        | Command::Data(_) => true,
+        Command::Train(_)
+        | Command::Launch(_)
+        | Command::LaunchAgent
+        | Command::LaunchGuard
+        | Command::Prove(_)
+        | Command::Diff(_)
+        | Command::Completions(_)
+        | Command::Doctor(_)
+        | Command::MpiAnswers(_)
+        | Command::Inspect(_)
+        | Command::Eval(_)
+        | Command::Generate(_)
+        | Command::Forward(_) => false,
+    }
+}
+
 fn run(command: &Command) -> Result<(), Failure> {
     if !processes::work_share::has_part(command)? {
         return Ok(());
+    }
+    if leaves_nothing_half_done(command) {
+        run::interrupt::ends_at_once()?;
     }
     match command {
         Command::Train(arguments) => run::train::train(arguments),

@@ -30,6 +30,7 @@ mod sources;
 mod split;
 mod token_file;
 mod tokenizer;
+mod tokenizer_file;
 mod tokens;
 
 pub use baselines::{Baselines, OrderTwo, gzip_bits_per_byte};

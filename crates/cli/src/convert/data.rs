@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
-use data::{Corpus, DataError, Dataset, TokenFile, TokenFileWriter, Tokenizer};
+use data::{Corpus, DataError, Dataset, Sources, TokenFile, TokenFileWriter, Tokenizer};
 
 use crate::failure::Failure;
+use crate::processes::shared_text::made;
 use crate::screen::figures::counted;
 use crate::screen::output::print;
 use crate::screen::output_file::data_file;
@@ -68,7 +69,10 @@ fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
     // Written in parts, under another name first.
     let out = data_file("--out", &arguments.out, &inputs)?;
     let arguments = &TokenizeArguments { out, ..arguments.clone() };
-    let dataset = Dataset::open(&data_spec(arguments)?).map_err(failure)?;
+    let spec = data_spec(arguments)?;
+    let sources = Sources::open(&spec).map_err(failure)?;
+    let given = made(&sources, &spec.tokenizer)?;
+    let dataset = Dataset::new(&spec, sources, given).map_err(failure)?;
     let written = match format {
         Format::TokenFile => write_token_file(arguments, &dataset),
         Format::Megatron => write_megatron(arguments, &dataset),

@@ -53,7 +53,7 @@ fn commit_with(
     (observer, weights): (&dyn Observer, &dyn TensorSink),
     start: Start<'_>,
 ) -> Result<Ending, Failure> {
-    let Session { verdict, text, company } = session;
+    let Session { verdict, text, company, .. } = session;
     let (run, data_xxh3) = (verdict.config.to_toml(), Some(text.hash()));
     let every = verdict.config.run.save_every;
     let saving = Some(Saving { every, run: &run, data_xxh3, ..Saving::with(committer) });

@@ -8,7 +8,6 @@ use crate::failure::Failure;
 use crate::processes::company::Several;
 use crate::processes::delivery::Deliverer;
 use crate::run::grace::Grace;
-use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::relay_while;
@@ -41,7 +40,7 @@ pub fn run(
     arguments: &TrainArguments,
     start: Start<'_>,
 ) -> Result<(), Failure> {
-    let interrupt = Interrupt::listen()?;
+    let interrupt = session.signals.heard();
     let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt);
     session.company.once("the files of the run", || Ok(()))?;
     let recorder = arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks));
@@ -50,7 +49,7 @@ pub fn run(
 }
 
 fn train(session: &Session<'_>, several: &Several, silent: &Silent, start: Start<'_>) -> Result<(), Failure> {
-    let Session { verdict, text, company } = session;
+    let Session { verdict, text, company, .. } = session;
     let deliverer = Deliverer::begin(several);
     let post = |message: Vec<u8>| deliverer.weight(message);
     let weights = ForwardingSink::new(&post);

@@ -5,6 +5,7 @@ pub mod figures;
 pub mod narrow;
 pub mod output;
 pub mod output_file;
+pub mod patience;
 pub mod progress;
 pub mod rates;
 pub mod terminal;

@@ -22,10 +22,7 @@ struct Colour {
 pub(super) fn by_colour(items: &[Item], enough: usize) -> Option<Packing> {
     let mut best: Option<Packing> = None;
     for order in orders(items) {
-        let colours = colour(items, &order);
-        if colours.len() > MOST_COLOURS {
-            continue;
-        }
+        let Some(colours) = colour(items, &order) else { continue };
         let packing = stacked(items, &colours);
         if best.as_ref().is_none_or(|best| packing.height_bytes < best.height_bytes) {
             best = Some(packing);
@@ -82,9 +79,10 @@ fn stacked(items: &[Item], colours: &[Colour]) -> Packing {
     Packing::new(items, offsets)
 }
 
-/// In the given order each item takes the first colour of its size that is free throughout its life.
-fn colour(items: &[Item], order: &[usize]) -> Vec<Colour> {
+/// In the given order each item takes the first colour of its size that is free throughout its life; `None` if there are too many colours.
+fn colour(items: &[Item], order: &[usize]) -> Option<Vec<Colour>> {
     let mut by_size: BTreeMap<usize, Vec<Colour>> = BTreeMap::new();
+    let mut number = 0;
     for &index in order {
         let item = &items[index];
         let colours = by_size.entry(item.size_bytes).or_default();
@@ -97,10 +95,14 @@ fn colour(items: &[Item], order: &[usize]) -> Vec<Colour> {
         };
         match colours.iter().enumerate().find_map(|(colour, members)| Some((colour, place(members)?))) {
             Some((colour, at)) => colours[colour].members.insert(at, index),
-            None => colours.push(Colour { size_bytes: item.size_bytes, members: vec![index] }),
+            None if number == MOST_COLOURS => return None,
+            None => {
+                number += 1;
+                colours.push(Colour { size_bytes: item.size_bytes, members: vec![index] });
+            }
         }
     }
-    by_size.into_values().flatten().collect()
+    Some(by_size.into_values().flatten().collect())
 }
 
 /// For each colour those with which it is alive together at some time.

@@ -16,16 +16,22 @@ pub(super) enum Fit {
 struct Occupied {
     /// Offset, past the end, end of life.
     blocks: Vec<(usize, usize, usize)>,
+    /// No block dies before.
+    next_death: usize,
 }
 
 impl Occupied {
     fn release(&mut self, now: usize) {
-        self.blocks.retain(|(_, _, death)| *death > now);
+        if self.next_death <= now {
+            self.blocks.retain(|(_, _, death)| *death > now);
+            self.next_death = self.blocks.iter().map(|(_, _, death)| *death).min().unwrap_or(usize::MAX);
+        }
     }
 
     fn insert(&mut self, offset: usize, item: &Item) {
         let at = self.blocks.partition_point(|(start, _, _)| *start < offset);
         self.blocks.insert(at, (offset, offset + item.size_bytes, item.end));
+        self.next_death = self.next_death.min(item.end);
     }
 
     /// Offset of a gap of at least `size`; past all blocks if there is none.
