@@ -46,8 +46,10 @@ pub fn check(file: &SourceFile, text: &str) -> Vec<Finding> {
     let mut findings = vec![];
     for (index, line) in lines {
         for call in CALLS.iter().filter(|call| line.contains(**call)) {
-            let message =
-                format!("`{call}` does not say which file is meant; use crate `files`, or add it to {LIST}", LIST = file!());
+            let message = format!(
+                "`{call}` does not say which file is meant; use crate `files`, or add it to {LIST}",
+                LIST = file!()
+            );
             findings.push(Finding { path: file.path.clone(), line: index + 1, message });
         }
     }

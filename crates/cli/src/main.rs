@@ -17,6 +17,7 @@ mod inspect;
 #[cfg(unix)]
 mod launch;
 mod memory;
+mod panics;
 mod plan;
 mod processes;
 mod rank_hosts;
@@ -33,6 +34,7 @@ use failure::Failure;
 fn main() -> ExitCode {
     #[cfg(unix)]
     launch::parent::end_with_launcher();
+    panics::leave_libraries_to_their_callers();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {

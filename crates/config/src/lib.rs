@@ -29,7 +29,7 @@ mod unit_class;
 mod zero;
 
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
-pub use check::check;
+pub use check::{check, check_sizes};
 pub use data_spec::{
     BlanksSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions,
     RunSpec, SourceSpec, TokenizerSpec, TransportChoice, Visible,

@@ -22,6 +22,7 @@ mod fields;
 mod file_problem;
 mod instructions;
 mod json_lines;
+mod long_runs;
 pub mod megatron;
 mod memory_map;
 mod mixture;

@@ -15,6 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::corpus::Document;
 use crate::error::DataError;
+use crate::long_runs;
 use crate::tokenizer_file::{self, Growth};
 
 /// How the tokenizer of bytes describes itself, where others are JSON.
@@ -68,7 +69,7 @@ impl Tokenizer {
         let mut library = tokenizers::Tokenizer::new(BPE::default());
         let byte_level = ByteLevel::new(false, true, true);
         library.with_pre_tokenizer(Some(byte_level)).with_decoder(Some(byte_level));
-        let texts = documents.iter().map(|document| document.text.as_str());
+        let texts = documents.iter().flat_map(|document| long_runs::parts(&document.text));
         match library.train(&mut trainer, texts) {
             Ok(_) => Ok(Tokenizer { kind: Kind::Library(Box::new(library), Growth::Usual), name, vocabulary }),
             Err(reason) => Err(DataError::BadTokenizer { name, reason: reason.to_string() }),
@@ -136,7 +137,8 @@ impl Tokenizer {
         if description == BYTES {
             return Ok(Tokenizer::bytes());
         }
-        let parsed = tokenizer_file::check(description).and_then(|growth| Ok((growth, refusing(|| description.parse())?)));
+        let parsed =
+            tokenizer_file::check(description).and_then(|growth| Ok((growth, refusing(|| description.parse())?)));
         let (growth, mut library): (Growth, tokenizers::Tokenizer) = match parsed {
             Ok(parsed) => parsed,
             Err(error) => {

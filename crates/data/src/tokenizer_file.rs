@@ -1,20 +1,24 @@
 //! What is looked at of a `tokenizer.json` before the library has it: sizes that the library would follow without a limit. Nothing is kept
 //! of the file, whatever its size is. Of two values for one key the library might take the other one, so there may not be two.
 
+mod entry;
 mod growth;
 mod steps;
 
 use std::fmt;
 
-use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, de};
 
+use entry::{Entry, Longest};
 use growth::growth;
-use steps::{Longest, Steps};
+use steps::Steps;
 
 /// Longest token. The library goes over the tokens of a Unigram model by one call within another for each byte, and has no stack for
 /// more than some ten thousand.
 const MAX_TOKEN_BYTES: usize = 4096;
+/// Largest number of a token: tables of all numbers below are made.
+const MAX_TOKEN: u64 = (1 << 24) - 1;
 /// Most tokens, and most merges of them.
 const MAX_TOKENS: usize = 1 << 22;
 /// Longest word of a WordPiece model, which compares each word with itself.
@@ -63,7 +67,8 @@ struct Model {
 /// The key of what is too large, with its limit.
 pub(crate) fn check(description: &str) -> Result<Growth, String> {
     let file: TokenizerFile = serde_json::from_str(description).map_err(|error| error.to_string())?;
-    if let Some(chars) = file.model.as_ref().and_then(|model| model.max_input_chars_per_word).filter(|chars| *chars > MAX_WORD_CHARS)
+    if let Some(chars) =
+        file.model.as_ref().and_then(|model| model.max_input_chars_per_word).filter(|chars| *chars > MAX_WORD_CHARS)
     {
         return Err(format!("model.max_input_chars_per_word = {chars} must be at most {MAX_WORD_CHARS}"));
     }
@@ -72,7 +77,10 @@ pub(crate) fn check(description: &str) -> Result<Growth, String> {
         ("model.merges", file.model.as_ref().and_then(|model| model.merges.as_ref())),
         ("added_tokens", file.added_tokens.as_ref()),
     ] {
-        let Some(Tokens { number, longest_bytes }) = tokens else { continue };
+        let Some(Tokens { number, longest_bytes, largest }) = tokens else { continue };
+        if *largest > MAX_TOKEN {
+            return Err(format!("{key} has the token {largest}; use numbers up to {MAX_TOKEN}"));
+        }
         if *longest_bytes > MAX_TOKEN_BYTES {
             return Err(format!("{key} has a token of {longest_bytes} bytes; use at most {MAX_TOKEN_BYTES}"));
         }
@@ -81,7 +89,9 @@ pub(crate) fn check(description: &str) -> Result<Growth, String> {
         }
     }
     let mut usual = Growth::Usual;
-    for (key, steps) in [("normalizer", &file.normalizer), ("pre_tokenizer", &file.pre_tokenizer), ("decoder", &file.decoder)] {
+    for (key, steps) in
+        [("normalizer", &file.normalizer), ("pre_tokenizer", &file.pre_tokenizer), ("decoder", &file.decoder)]
+    {
         let times = growth(&steps.list);
         if times > MAX_GROWTH {
             return Err(format!("{key} may make {times:.0} bytes of one; use steps that make at most {MAX_GROWTH:.0}"));
@@ -98,6 +108,8 @@ pub(crate) fn check(description: &str) -> Result<Growth, String> {
 struct Tokens {
     number: usize,
     longest_bytes: usize,
+    /// The largest number of a token.
+    largest: u64,
 }
 
 impl Tokens {
@@ -124,7 +136,8 @@ impl<'de> Deserialize<'de> for Tokens {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tokens, A::Error> {
                 let mut tokens = Tokens::default();
                 while let Some(Longest(bytes)) = map.next_key()? {
-                    map.next_value::<IgnoredAny>()?;
+                    // What is no number is refused by the library.
+                    tokens.largest = tokens.largest.max(map.next_value::<Entry>()?.number);
                     tokens.add(bytes);
                 }
                 Ok(tokens)
@@ -132,8 +145,9 @@ impl<'de> Deserialize<'de> for Tokens {
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tokens, A::Error> {
                 let mut tokens = Tokens::default();
-                while let Some(Longest(bytes)) = list.next_element()? {
-                    tokens.add(bytes);
+                while let Some(Entry { longest_bytes, number }) = list.next_element()? {
+                    tokens.largest = tokens.largest.max(number);
+                    tokens.add(longest_bytes);
                 }
                 Ok(tokens)
             }

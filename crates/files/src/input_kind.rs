@@ -86,9 +86,11 @@ impl InputKind {
         match self {
             InputKind::Token => Some(4 * KIB),
             InputKind::RunFile | InputKind::Profile | InputKind::Hosts => Some(4 * MIB),
-            InputKind::Schedule | InputKind::Table | InputKind::ModelDescription => Some(64 * MIB),
-            InputKind::Sequences | InputKind::Tokenizer => Some(256 * MIB),
-            InputKind::Trace | InputKind::Manifest | InputKind::Records => Some(GIB),
+            InputKind::Schedule | InputKind::Table | InputKind::ModelDescription | InputKind::Sequences => {
+                Some(64 * MIB)
+            }
+            InputKind::Tokenizer | InputKind::Trace => Some(256 * MIB),
+            InputKind::Manifest | InputKind::Records => Some(GIB),
             InputKind::Text => Some(16 * GIB),
             InputKind::Data => None,
         }
@@ -132,6 +134,29 @@ impl InputKind {
             | InputKind::Records
             | InputKind::Token
             | InputKind::Data => "use a smaller file",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(bytes: u64) -> String {
+        let (name, unit) =
+            [("GiB", GIB), ("MiB", MIB), ("KiB", KIB)].into_iter().find(|(_, unit)| bytes >= *unit).expect("a unit");
+        format!("{} {name}", bytes / unit)
+    }
+
+    #[test]
+    fn the_page_of_limits_has_every_kind() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md")).expect("a page");
+        for kind in InputKind::ALL {
+            let limit = kind.limit_bytes().map_or("any".into(), size);
+            let pipe = kind.pipe_limit_bytes().map_or("no".into(), size);
+            let row = format!("| {} | {limit} | {pipe} |\n", kind.name());
+            assert!(page.contains(&row), "docs/limits.md has no row {row}");
         }
     }
 }

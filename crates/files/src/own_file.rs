@@ -103,10 +103,11 @@ pub fn open_to_change(path: &Path) -> io::Result<File> {
 
 fn open_itself(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = options.custom_flags(flags.bits() as i32).open(path).map_err(|error| match fs::symlink_metadata(path) {
-        Ok(found) if !found.is_file() && !found.is_dir() => not_regular(),
-        Ok(_) | Err(_) => error,
-    })?;
+    let file =
+        options.custom_flags(flags.bits() as i32).open(path).map_err(|error| match fs::symlink_metadata(path) {
+            Ok(found) if !found.is_file() && !found.is_dir() => not_regular(),
+            Ok(_) | Err(_) => error,
+        })?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(not_regular()) }
 }
 

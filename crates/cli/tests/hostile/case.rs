@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use rustix::process::Signal;
+
 use crate::fixtures::Fixture;
 
 /// A command on hostile input.
@@ -22,6 +24,10 @@ pub struct Case {
     pub memory_mib: u64,
     /// Names in the folder that the command may make or change.
     pub outputs: Vec<String>,
+    /// Variables of its environment.
+    pub variables: Vec<(String, String)>,
+    /// The signal that it receives as soon as it handles that signal.
+    pub signal: Option<Signal>,
 }
 
 /// What has a name in the folder of a case.
@@ -71,6 +77,8 @@ pub fn case(name: impl Into<String>, arguments: &str) -> Case {
         seconds: 10,
         memory_mib: 1024,
         outputs: vec![],
+        variables: vec![],
+        signal: None,
     }
 }
 
@@ -117,9 +125,17 @@ impl Case {
         self
     }
 
-    /// The command honestly needs so much.
-    pub fn needs_mib(mut self, memory_mib: u64) -> Case {
-        self.memory_mib = memory_mib;
+    /// The command has variables, `NAME=VALUE` separated by spaces; `{}` in a value is the folder.
+    pub fn variables(mut self, variables: &str) -> Case {
+        let pair = |text: &str| text.split_once('=').map(|(name, value)| (name.to_string(), value.to_string()));
+        self.variables.extend(variables.split(' ').map(|text| pair(text).expect("NAME=VALUE")));
+        self
+    }
+
+    /// The command receives SIGTERM as soon as it handles it, and ends by it.
+    pub fn terminated(mut self) -> Case {
+        self.signal = Some(Signal::TERM);
+        self.code = 143;
         self
     }
 }

@@ -24,7 +24,9 @@ fn profiles_that_describe_no_cluster_are_refused() {
         profile("an unknown key", "[node]", "[node]\nfans = 3"),
         profile("a section less", "[network]", "[networks]"),
         profile("a key twice", "half_tflops = 312.0", "half_tflops = 312.0\nhalf_tflops = 312.0"),
-        profile("a name of a million letters", "A100-SXM4-80GB", "A".repeat(1_000_000)).done(""),
+        case("profile: a name of a million letters", &format!("simulate {SMALL} --cluster {{}}/it.toml"))
+            .with("it.toml", Content::Changed(Fixture::Cluster, "", replaced("A100-SXM4-80GB", "A".repeat(1_000_000))))
+            .done("cluster "),
     ];
     for (key, from) in [
         ("memory_gb", "memory_gb = 80.0"),
@@ -35,17 +37,28 @@ fn profiles_that_describe_no_cluster_are_refused() {
         ("latency_us", "latency_us = 4.0"),
         ("accelerators", "accelerators = 8"),
     ] {
-        for value in ["nan", "inf", "-inf", "-1", "0", "1e308", "\"1\"", "[1]"] {
-            // A link without latency is one that is possible.
-            let case = profile(&format!("{key} = {value}"), from, format!("{key} = {value}"));
-            cases.push(if (key, value) == ("latency_us", "0") { case.done("") } else { case });
+        for value in ["nan", "inf", "-inf", "-1", "0", "\"1\"", "[1]"] {
+            // A link without latency is possible.
+            if (key, value) != ("latency_us", "0") {
+                cases.push(profile(&format!("{key} = {value}"), from, format!("{key} = {value}")));
+            }
         }
     }
-    for value in ["nan", "-1", "inf"] {
+    for value in ["nan", "-1", "inf", "1e300"] {
         cases.push(
-            case(format!("software: operations_per_kernel = {value}"), "simulate --cluster a100-80g-dgx --software={}/it.toml")
-                .with("it.toml", Content::Changed(Fixture::Software, "", replaced("operations_per_kernel = 4.5", format!("operations_per_kernel = {value}"))))
-                .refused("it.toml"),
+            case(
+                format!("software: operations_per_kernel = {value}"),
+                "simulate --cluster a100-80g-dgx --software={}/it.toml",
+            )
+            .with(
+                "it.toml",
+                Content::Changed(
+                    Fixture::Software,
+                    "",
+                    replaced("operations_per_kernel = 4.5", format!("operations_per_kernel = {value}")),
+                ),
+            )
+            .refused("it.toml"),
         );
     }
     hold(cases);
@@ -71,10 +84,20 @@ fn tables_that_hold_no_runs_are_refused() {
         table("zero bytes", vec![0; 100]).refused("it.csv"),
         table("a header alone", "layers,hidden,heads,tp,pp,global_batch,iter_s\n").refused("it.csv"),
         table("a column less", "layers,hidden,heads,tp,pp,iter_s\n1,1,1,1,1,1\n").refused("it.csv"),
-        table("a column twice", "layers,layers,hidden,heads,tp,pp,global_batch,iter_s\n1,1,1,1,1,1,1,1\n").refused("it.csv"),
-        table("a million columns", format!("layers,hidden,heads,tp,pp,global_batch,iter_s{}\n", ",a".repeat(1_000_000))).refused("it.csv"),
-        table("a quotation mark that stays open", "layers,hidden,heads,tp,pp,global_batch,iter_s\n\"1,1,1,1,1,1,1\n").refused("it.csv"),
-        table("a million rows", format!("layers,hidden,heads,tp,pp,global_batch,iter_s\n{}", "a,1,1,1,1,1,1\n".repeat(1_000_000))).refused("it.csv"),
+        table("a column twice", "layers,layers,hidden,heads,tp,pp,global_batch,iter_s\n1,1,1,1,1,1,1,1\n")
+            .refused("it.csv"),
+        table(
+            "a million columns",
+            format!("layers,hidden,heads,tp,pp,global_batch,iter_s{}\n", ",a".repeat(1_000_000)),
+        )
+        .refused("it.csv"),
+        table("a quotation mark that stays open", "layers,hidden,heads,tp,pp,global_batch,iter_s\n\"1,1,1,1,1,1,1\n")
+            .refused("it.csv"),
+        table(
+            "a million rows",
+            format!("layers,hidden,heads,tp,pp,global_batch,iter_s\n{}", "a,1,1,1,1,1,1\n".repeat(1_000_000)),
+        )
+        .refused("it.csv"),
         row("cells behind the last column", ",104.5", ",104.5,1,2,3").refused("it.csv"),
         row("negative layers", ",70,14336", ",-70,14336").refused("it.csv"),
         row("2^31 layers", ",70,14336", ",2147483648,14336").refused("it.csv"),
@@ -88,15 +111,35 @@ fn tables_that_hold_no_runs_are_refused() {
         row("seconds that are no number", ",104.5", ",nan").refused("it.csv"),
         row("no seconds", ",104.5", ",0").refused("it.csv"),
         row("endless seconds", ",104.5", ",inf").refused("it.csv"),
-        case("table: rows that are none", &format!("validate {} --cluster a100-80g-jean-zay --rows", Fixture::Table.name())).and("(((((").refused("--rows"),
-        case("table: rows in 100,000 parentheses", &format!("validate {} --cluster a100-80g-jean-zay --rows", Fixture::Table.name())).and("(".repeat(100_000)).refused("--rows"),
-        case("table: every 0 from 0", &format!("validate {} --cluster a100-80g-jean-zay --rows", Fixture::Table.name())).and("every 0 from 0").refused("--rows"),
-        case("fit: a constant that is none", &format!("cluster fit --table {} --base a100-80g-dgx --constants a.b --out {{}}/o", Fixture::Table.name())).refused("--constants a.b"),
+        case(
+            "table: rows that are none",
+            &format!("validate {} --cluster a100-80g-jean-zay --rows", Fixture::Table.name()),
+        )
+        .and("(((((")
+        .refused("--rows"),
+        case(
+            "table: rows in 100,000 parentheses",
+            &format!("validate {} --cluster a100-80g-jean-zay --rows", Fixture::Table.name()),
+        )
+        .and("(".repeat(100_000))
+        .refused("--rows"),
+        case(
+            "table: every 0 from 0",
+            &format!("validate {} --cluster a100-80g-jean-zay --rows", Fixture::Table.name()),
+        )
+        .and("every 0 from 0")
+        .refused("--rows"),
+        case(
+            "fit: a constant that is none",
+            &format!("cluster fit --table {} --base a100-80g-dgx --constants a.b --out {{}}/o", Fixture::Table.name()),
+        )
+        .refused("--constants a.b"),
     ]);
 }
 
 fn trace(name: &str, content: impl Into<Content>) -> Case {
-    case(format!("trace: {name}"), &format!("simulate {SMALL} --cluster a100-80g-dgx --against {{}}/it.json")).with("it.json", content)
+    case(format!("trace: {name}"), &format!("simulate {SMALL} --cluster a100-80g-dgx --against {{}}/it.json"))
+        .with("it.json", content)
 }
 
 #[test]
@@ -107,12 +150,21 @@ fn traces_of_no_step_are_refused() {
         trace("empty", "").refused("it.json"),
         trace("an empty list", "{\"traceEvents\": []}").refused("it.json"),
         trace("arrays in arrays", "[".repeat(1_000_000)).refused("it.json"),
-        trace("arguments in arguments", format!("{{\"traceEvents\": [{{\"args\": {}", "{\"a\":".repeat(100_000))).refused("it.json"),
-        trace("half", Content::Changed(Fixture::Trace, "", Box::new(|bytes| bytes[..bytes.len() / 2].to_vec()))).refused("it.json"),
+        trace("arguments in arguments", format!("{{\"traceEvents\": [{{\"args\": {}", "{\"a\":".repeat(100_000)))
+            .refused("it.json"),
+        trace("half", Content::Changed(Fixture::Trace, "", Box::new(|bytes| bytes[..bytes.len() / 2].to_vec())))
+            .refused("it.json"),
         trace("a negative process", event("").replace("\"pid\": 0", "\"pid\": -1")).refused("it.json"),
         trace("a time of 1e400", event(", \"ts\": 1e400")).refused("it.json"),
         trace("a duration of text", event(", \"dur\": \"a\"")).refused("it.json"),
-        trace("300,000 events", format!("{{\"traceEvents\": [{}{{\"ph\": \"X\", \"name\": \"a\", \"pid\": 0}}]}}", "{\"ph\": \"X\", \"name\": \"a\", \"pid\": 0},".repeat(300_000))).refused("it.json"),
+        trace(
+            "300,000 events",
+            format!(
+                "{{\"traceEvents\": [{}{{\"ph\": \"X\", \"name\": \"a\", \"pid\": 0}}]}}",
+                "{\"ph\": \"X\", \"name\": \"a\", \"pid\": 0},".repeat(300_000)
+            ),
+        )
+        .refused("it.json"),
     ]);
 }
 
@@ -144,8 +196,10 @@ fn lists_that_name_no_hosts_are_refused() {
 }
 
 fn schedule(name: &str, content: impl Into<Content>) -> Case {
-    let run = SMALL.replace("parallelism.pp=1", "parallelism.pp=2").replace("train.global_batch=2", "train.global_batch=4");
-    case(format!("schedule: {name}"), &format!("check {run} --set parallelism.schedule_file={{}}/it")).with("it", content).refused("it")
+    let run =
+        SMALL.replace("parallelism.pp=1", "parallelism.pp=2").replace("train.global_batch=2", "train.global_batch=4");
+    case(format!("schedule: {name}"), &format!("check {run} --set parallelism.schedule_file={{}}/it"))
+        .with("it", content)
 }
 
 #[test]
@@ -153,22 +207,28 @@ fn schedules_of_no_run_are_refused() {
     let sound = String::from_utf8(Fixture::Schedule.read()).expect("text");
     hold(vec![
         schedule("sound", sound.clone()).done("model "),
-        schedule("empty", ""),
-        schedule("no UTF-8", b"\xff".to_vec()),
-        schedule("zero bytes", vec![0; 100]),
-        schedule("words", "a b c\n"),
-        schedule("twice", sound.repeat(2)),
-        schedule("half", sound[..sound.len() / 2].to_string()),
-        schedule("ranks in reverse", sound.lines().rev().map(|line| format!("{line}\n")).collect::<String>()),
-        schedule("a deadlock", "0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3\n1B0 1F0 1B1 1F1 1B2 1F2 1B3 1F3\n"),
-        schedule("a cell twice", sound.replacen("0F0", "0F0 0F0", 1)),
-        schedule("a stage of 2^32", sound.replacen("0F0", "4294967296F0", 1)),
-        schedule("a stage of 2^32 - 1", sound.replacen("0F0", "4294967295F0", 1)),
-        schedule("a microbatch of 2^32", sound.replacen("0F0", "0F4294967296", 1)),
-        schedule("a microbatch of 2^32 - 1", sound.replacen("0F0", "0F4294967295", 1)),
-        schedule("a million cells", "0F0 ".repeat(1_000_000)),
-        schedule("a million ranks", "0F0\n".repeat(1_000_000)),
-        schedule("a million microbatches", format!("{}\n", (0..1_000_000).map(|n| format!("0F{n} ")).collect::<String>())),
-        schedule("a million stages", format!("{}\n", (0..1_000_000).map(|n| format!("{n}F0 ")).collect::<String>())),
+        schedule("empty", "").refused("parallelism.schedule_file"),
+        schedule("no UTF-8", b"\xff".to_vec()).refused("parallelism.schedule_file"),
+        schedule("zero bytes", vec![0; 100]).refused("parallelism.schedule_file"),
+        schedule("words", "a b c\n").refused("parallelism.schedule_file"),
+        schedule("twice", sound.repeat(2)).refused("parallelism.schedule_file"),
+        schedule("half", sound[..sound.len() / 2].to_string()).refused("parallelism.schedule_file"),
+        schedule("a deadlock", "0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3\n1B0 1F0 1B1 1F1 1B2 1F2 1B3 1F3\n")
+            .refused("parallelism.schedule_file"),
+        schedule("a cell twice", sound.replacen("0F0", "0F0 0F0", 1)).refused("parallelism.schedule_file"),
+        schedule("a stage of 2^32", sound.replacen("0F0", "4294967296F0", 1)).refused("parallelism.schedule_file"),
+        schedule("a stage of 2^32 - 1", sound.replacen("0F0", "4294967295F0", 1)).refused("parallelism.schedule_file"),
+        schedule("a microbatch of 2^32", sound.replacen("0F0", "0F4294967296", 1)).refused("parallelism.schedule_file"),
+        schedule("a microbatch of 2^32 - 1", sound.replacen("0F0", "0F4294967295", 1))
+            .refused("parallelism.schedule_file"),
+        schedule("a million cells", "0F0 ".repeat(1_000_000)).refused("parallelism.schedule_file"),
+        schedule("a million ranks", "0F0\n".repeat(1_000_000)).refused("parallelism.schedule_file"),
+        schedule(
+            "a million microbatches",
+            format!("{}\n", (0..1_000_000).map(|n| format!("0F{n} ")).collect::<String>()),
+        )
+        .refused("parallelism.schedule_file"),
+        schedule("a million stages", format!("{}\n", (0..1_000_000).map(|n| format!("{n}F0 ")).collect::<String>()))
+            .refused("parallelism.schedule_file"),
     ]);
 }

@@ -30,13 +30,20 @@ fn place(name: &'static str, arguments: impl Into<String>, pipe: Pipe, too_large
 }
 
 /// A file `inside` a copy of a fixture, which the command is given as `{}/around`.
-fn inside(name: &'static str, arguments: impl Into<String>, around: Fixture, inside: &'static str, too_large: Option<u64>) -> Place {
+fn inside(
+    name: &'static str,
+    arguments: impl Into<String>,
+    around: Fixture,
+    inside: &'static str,
+    too_large: Option<u64>,
+) -> Place {
     Place { name, arguments: arguments.into(), around: Some((around, inside)), pipe: Pipe::Refused, too_large }
 }
 
 fn places() -> Vec<Place> {
-    let (run, sequences, table) = (Fixture::Run.name(), Fixture::Sequences.name(), Fixture::Table.name());
-    let small_pipeline = SMALL.replace("parallelism.pp=1", "parallelism.pp=2").replace("global_batch=2", "global_batch=4");
+    let (run, table) = (Fixture::Run.name(), Fixture::Table.name());
+    let small_pipeline =
+        SMALL.replace("parallelism.pp=1", "parallelism.pp=2").replace("global_batch=2", "global_batch=4");
     let run_file = Some(5 * MIB);
     let text = Some(17 * GIB);
     vec![
@@ -48,39 +55,75 @@ fn places() -> Vec<Place> {
         place("run file of plan", "plan {}/it --gpus 8 --cluster=a100-80g-dgx", Pipe::Read, run_file),
         place("run file of prove", "prove {}/it {}/it", Pipe::Read, run_file),
         place("run file of diff", "diff {}/it {}/it", Pipe::Read, run_file),
-        place("schedule file", format!("check {small_pipeline} --set parallelism.schedule_file={{}}/it"), Pipe::Read, Some(65 * MIB)),
+        place(
+            "schedule file",
+            format!("check {small_pipeline} --set parallelism.schedule_file={{}}/it"),
+            Pipe::Read,
+            Some(65 * MIB),
+        ),
         place("text of train", format!("train {SMALL} --data {{}}/it"), Pipe::Read, text),
         place("text of eval", format!("eval --from {run} --data {{}}/it"), Pipe::Read, text),
         place("text of tokenize", "data tokenize {}/it --out {}/o.tokens", Pipe::Read, text),
-        place("tokenizer of tokenize", format!("data tokenize {} --tokenizer {{}}/it/tokenizer.json --out {{}}/o.tokens", Fixture::Text.name()).replace("it/tokenizer.json", "it"), Pipe::Refused, Some(257 * MIB)),
-        place("tokenizer of check", format!("check {SMALL} --set data.tokenizer={{}}/it").replace("--set data.tokenizer=bytes ", ""), Pipe::Refused, Some(257 * MIB)),
-        place("sequences", format!("forward --from {run} --tokens {{}}/it --out {{}}/o.safetensors"), Pipe::Read, Some(257 * MIB)),
+        place(
+            "tokenizer of tokenize",
+            format!("data tokenize {} --tokenizer {{}}/it.json --out {{}}/o.tokens", Fixture::Text.name()),
+            Pipe::Refused,
+            Some(257 * MIB),
+        ),
+        place(
+            "tokenizer of check",
+            format!("check {SMALL} --set data.tokenizer={{}}/it.json").replace("--set data.tokenizer=bytes ", ""),
+            Pipe::Refused,
+            Some(257 * MIB),
+        ),
+        place(
+            "sequences",
+            format!("forward --from {run} --tokens {{}}/it --out {{}}/o.safetensors"),
+            Pipe::Read,
+            Some(65 * MIB),
+        ),
         place("cluster of simulate", "simulate --cluster {}/it", Pipe::Read, run_file),
         place("cluster of check", "check --cluster {}/it", Pipe::Read, run_file),
         place("software of simulate", "simulate --cluster=a100-80g-dgx --software={}/it", Pipe::Read, run_file),
-        place("base of fit", format!("cluster fit --table {table} --base {{}}/it --out {{}}/o.toml"), Pipe::Read, run_file),
-        place("table of fit", "cluster fit --table {}/it --base a100-80g-dgx --out {}/o.toml", Pipe::Read, Some(65 * MIB)),
+        place(
+            "base of fit",
+            format!("cluster fit --table {table} --base {{}}/it --out {{}}/o.toml"),
+            Pipe::Read,
+            run_file,
+        ),
+        place(
+            "table of fit",
+            "cluster fit --table {}/it --base a100-80g-dgx --out {}/o.toml",
+            Pipe::Read,
+            Some(65 * MIB),
+        ),
         place("table of validate", "validate {}/it --cluster a100-80g-dgx", Pipe::Read, Some(65 * MIB)),
-        place("trace", format!("simulate {SMALL} --cluster=a100-80g-dgx --against {{}}/it"), Pipe::Read, Some(GIB + 1)),
+        place(
+            "trace",
+            format!("simulate {SMALL} --cluster=a100-80g-dgx --against {{}}/it"),
+            Pipe::Read,
+            Some(257 * MIB),
+        ),
         place("hosts of check", "check --hosts {}/it", Pipe::Read, run_file),
         place("hosts of launch", "launch --hosts {}/it -- train", Pipe::Read, run_file),
         inside("run file of a run", "eval --from {}/around", Fixture::Run, "run.toml", run_file),
         inside("weights of a run", "eval --from {}/around", Fixture::Run, "weights.safetensors", None),
         inside("weights of export", "export {}/around --out {}/o", Fixture::Run, "weights.safetensors", None),
-        inside("note of a run's tokenizer", "generate --from {}/around --prompt a", Fixture::Run, "tokenizer.txt", Some(257 * MIB)),
-        inside("manifest", "inspect {}/around", Fixture::Checkpoint, "manifest.json", Some(GIB + 1)),
-        inside("config.json", "import {}/around --out {}/o", Fixture::HuggingFace, "config.json", Some(65 * MIB)),
         inside("tensors of a folder", "import {}/around --out {}/o", Fixture::HuggingFace, "model.safetensors", None),
     ]
 }
 
 fn of_place(place: &Place, kind: &str, content: Content) -> Case {
-    let case = case(format!("{}: {kind}", place.name), &place.arguments).refused(place.around.map_or("{}/it", |(_, name)| name));
+    let case = case(format!("{}: {kind}", place.name), &place.arguments);
     match place.around {
-        None => case.with("it", content),
+        None => {
+            // A tokenizer is known by its ending.
+            let name = if place.arguments.contains("{}/it.json") { "it.json" } else { "it" };
+            case.with(name, content).refused(&format!("{{}}/{name}"))
+        }
         Some((fixture, name)) => {
             let case = case.with("around", Content::Copy(fixture));
-            case.with(&format!("around/{name}"), content)
+            case.with(&format!("around/{name}"), content).refused(name)
         }
     }
 }
@@ -104,6 +147,39 @@ fn devices_folders_links_and_huge_files_are_refused() {
             cases.push(of_place(&place, "a pipe", Content::Pipe).says("is a pipe"));
         }
     }
+    hold(cases);
+}
+
+/// Files by which a folder is known, and which are none: the folder is another one then.
+#[test]
+fn files_that_name_a_folder_are_files() {
+    let mut cases = vec![];
+    for (arguments, fixture, name, says) in [
+        ("inspect {}/around", Fixture::Checkpoint, "manifest.json", "there is no checkpoint in {}/around"),
+        ("import {}/around --out {}/o", Fixture::HuggingFace, "config.json", "{}/around has no config.json"),
+    ] {
+        for (kind, content) in [
+            ("/dev/zero", Content::Link("/dev/zero".into())),
+            ("a folder", Content::Folder),
+            ("a link to itself", Content::Link(name.into())),
+            ("nothing", Content::Link("nowhere".into())),
+            ("a pipe", Content::Pipe),
+        ] {
+            let case = case(format!("{name}: {kind}"), arguments).with("around", Content::Copy(fixture));
+            cases.push(case.with(&format!("around/{name}"), content).refused(says));
+        }
+        let case = case(format!("{name}: a huge file"), arguments).with("around", Content::Copy(fixture));
+        cases.push(
+            case.with(&format!("around/{name}"), Content::Sparse(GIB + 1)).refused(name).says("must have at most"),
+        );
+    }
+    let note = |kind: &str, content: Content| {
+        let generate = case(format!("tokenizer.txt: {kind}"), "generate --from {}/around --prompt a");
+        generate.with("around", Content::Copy(Fixture::Run)).with("around/tokenizer.txt", content)
+    };
+    cases.push(note("a pipe", Content::Pipe).refused("tokenizer.txt"));
+    cases.push(note("/dev/zero", Content::Link("/dev/zero".into())).refused("tokenizer.txt"));
+    cases.push(note("a huge file", Content::Sparse(257 * MIB)).refused("must have at most"));
     hold(cases);
 }
 

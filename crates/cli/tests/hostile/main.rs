@@ -7,6 +7,7 @@
 mod case;
 mod checkpoints;
 mod clusters;
+mod environments;
 mod fixtures;
 mod hugging_face;
 mod kinds_of_files;
@@ -14,6 +15,7 @@ mod outputs;
 mod process;
 mod run_files;
 mod sequences;
+mod signals;
 mod texts;
 mod tokenizers;
 mod verdict;

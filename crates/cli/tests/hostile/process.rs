@@ -9,7 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, kill_process_group, prlimit};
 
 use crate::case::Case;
 
@@ -44,6 +44,9 @@ pub fn start(case: &Case, folder: &Path) -> Child {
     // Arenas of the allocator would be counted as memory that a thread has not touched.
     command.env("MALLOC_ARENA_MAX", "2");
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
+    for (name, value) in &case.variables {
+        command.env(name, value.replace("{}", &here));
+    }
     let child = command.spawn().expect("the command starts");
     let process = Pid::from_child(&child);
     let limit = |limit| Rlimit { current: Some(limit), maximum: Some(limit) };
@@ -51,6 +54,24 @@ pub fn start(case: &Case, folder: &Path) -> Child {
     let _ = prlimit(Some(process), Resource::Data, limit(case.memory_mib << 20));
     let _ = prlimit(Some(process), Resource::Cpu, limit(case.seconds));
     child
+}
+
+/// Sends `signal` as soon as the process handles it; not at all if it has ended before.
+pub fn send_when_handled(child: &Child, signal: Signal) {
+    let handles = |signals: &str| {
+        let mask = u64::from_str_radix(signals.trim(), 16).expect("a mask of signals");
+        mask >> (signal.as_raw() - 1) & 1 == 1
+    };
+    while let Ok(status) = fs::read_to_string(format!("/proc/{}/status", child.id())) {
+        if let Some(true) = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).map(handles) {
+            let _ = kill_process(Pid::from_child(child), signal);
+            return;
+        }
+        if status.contains("State:\tZ") {
+            return;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
 }
 
 /// Waits for the end.

@@ -9,7 +9,7 @@ use std::process::Child;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::case::Case;
-use crate::process::{Ended, end, start};
+use crate::process::{Ended, end, send_when_handled, start};
 
 /// A folder that ends with its case.
 struct Folder(PathBuf);
@@ -46,6 +46,9 @@ impl Started {
     /// A line of the table; what is wrong with it, if anything is.
     fn judged(self) -> (String, Vec<String>) {
         let Started { case, folder, before, child } = self;
+        if let Some(signal) = case.signal {
+            send_when_handled(&child, signal);
+        }
         let ended = end(child);
         let said = ended.said.replace(&folder.0.display().to_string(), "{}");
         let code = case.code;

@@ -25,6 +25,16 @@ fn header(name: &str, header: &str, data: usize) -> Case {
     weights(&format!("header: {name}"), move |_| bytes.clone())
 }
 
+/// The weights with all of a tensor's values replaced.
+fn filled_tensor(mut bytes: Vec<u8>, name: &str, value: f32) -> Vec<u8> {
+    let (header, _) = parts(&bytes);
+    let tensors: serde_json::Value = serde_json::from_str(&header).expect("JSON");
+    let offsets = &tensors[name]["data_offsets"];
+    let [from, to] = [0, 1].map(|end| 8 + header.len() + offsets[end].as_u64().expect("an offset") as usize);
+    bytes[from..to].copy_from_slice(&value.to_le_bytes().repeat((to - from) / 4));
+    bytes
+}
+
 /// The header and the data of weights.
 fn parts(bytes: &[u8]) -> (String, &[u8]) {
     let len = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")) as usize;
@@ -52,7 +62,9 @@ fn files_that_are_no_weights_are_refused() {
     let two = |first: (u64, u64), second: (u64, u64)| {
         format!("{{{}, {}}}", tensor("a", "[1]", first.0, first.1), tensor("b", "[1]", second.0, second.1))
     };
-    let many: String = (0..500_000).map(|n| format!("\"t{n}\": {{\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}},")).collect();
+    let many: String = (0..500_000)
+        .map(|n| format!("\"t{n}\": {{\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}},"))
+        .collect();
     hold(vec![
         weights("empty", |_| vec![]),
         weights("seven bytes", |_| vec![0; 7]),
@@ -76,8 +88,16 @@ fn files_that_are_no_weights_are_refused() {
         header("cut off", "{\"a\": {", 0),
         header("no text", "\u{0}\u{1}", 0),
         header("arrays in arrays", &format!("{{\"a\": {}", "[".repeat(1_000_000)), 0),
-        header("a shape of nested arrays", &format!("{{\"a\": {{\"dtype\": \"F32\", \"shape\": {}", "[".repeat(100_000)), 0),
-        header("half a million tensors", &format!("{{{}\"z\": {{\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}}}}", many), 0),
+        header(
+            "a shape of nested arrays",
+            &format!("{{\"a\": {{\"dtype\": \"F32\", \"shape\": {}", "[".repeat(100_000)),
+            0,
+        ),
+        header(
+            "half a million tensors",
+            &format!("{{{}\"z\": {{\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}}}}", many),
+            0,
+        ),
         header("a name of a million letters", &format!("{{{}}}", tensor(&"a".repeat(1_000_000), "[1]", 0, 4)), 4),
         header("no dtype", "{\"a\": {\"shape\": [1], \"data_offsets\": [0, 4]}}", 4),
         header("an unknown dtype", "{\"a\": {\"dtype\": \"F31\", \"shape\": [1], \"data_offsets\": [0, 4]}}", 4),
@@ -127,6 +147,11 @@ fn numbers_that_are_not_finite_are_named() {
         run("NaN: generate", "generate --from {}/run --prompt a", f32::NAN).fails("not finite"),
         run("NaN: train", &train, f32::NAN).writes("new").fails("weights"),
         run("3e38: eval", "eval --from {}/run", 3e38).fails("not finite"),
+        case("weights of a norm of 1e37, whose loss is finite as in PyTorch: eval", "eval --from {}/run")
+            .with("run", Content::Changed(Fixture::Run, "weights.safetensors", Box::new(|bytes| filled_tensor(bytes, "head.norm.weight", 1e37))))
+            .done("loss "),
+        case("gradients that overflow fp16", &format!("forward --grads --from {} --tokens {} --out {{}}/o --set train.precision=fp16 --set train.initial_loss_scale=4294967296", Fixture::Run.name(), Fixture::Sequences.name()))
+            .fails("the gradients overflow fp16 with train.initial_loss_scale = 4294967300; use a smaller one, such as --set train.initial_loss_scale=16777216"),
         run("zero: eval", "eval --from {}/run", 0.0).done("loss 5.5452"),
     ]);
 }

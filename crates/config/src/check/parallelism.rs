@@ -223,13 +223,19 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-fn world_size(config: &RunConfig, rules: &mut Rules) {
-    let Degrees { dp, tp, pp } = config.parallelism.degrees;
-    let product = config.parallelism.world_size();
-    if product > MAX_RANKS {
+/// No more ranks than anyone has.
+pub(super) fn ranks(parallelism: &Parallelism, rules: &mut Rules) {
+    let Degrees { dp, tp, pp } = parallelism.degrees;
+    if parallelism.world_size() > MAX_RANKS {
         let rule = format!("x parallelism.tp = {tp} x parallelism.pp = {pp} must be at most {MAX_RANKS} ranks");
         rules.report(Problem::of_value("parallelism.dp", dp, rule, "use smaller degrees"));
     }
+}
+
+fn world_size(config: &RunConfig, rules: &mut Rules) {
+    let Degrees { dp, tp, pp } = config.parallelism.degrees;
+    let product = config.parallelism.world_size();
+    ranks(&config.parallelism, rules);
     if config.run.ranks != product {
         let rule = format!("must be parallelism.dp x tp x pp = {dp} x {tp} x {pp} = {product}");
         rules.report(Problem::of_value(

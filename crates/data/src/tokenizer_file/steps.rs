@@ -44,63 +44,6 @@ impl Steps {
     }
 }
 
-/// Bytes of the longest string in any value.
-pub(super) struct Longest(pub(super) usize);
-
-impl<'de> Deserialize<'de> for Longest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Longest, D::Error> {
-        struct Strings;
-        impl<'de> Visitor<'de> for Strings {
-            type Value = Longest;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("anything")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Longest, E> {
-                Ok(Longest(text.len()))
-            }
-
-            fn visit_bool<E: Error>(self, _: bool) -> Result<Longest, E> {
-                Ok(Longest(0))
-            }
-
-            fn visit_i64<E: Error>(self, _: i64) -> Result<Longest, E> {
-                Ok(Longest(0))
-            }
-
-            fn visit_u64<E: Error>(self, _: u64) -> Result<Longest, E> {
-                Ok(Longest(0))
-            }
-
-            fn visit_f64<E: Error>(self, _: f64) -> Result<Longest, E> {
-                Ok(Longest(0))
-            }
-
-            fn visit_unit<E: Error>(self) -> Result<Longest, E> {
-                Ok(Longest(0))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Longest, A::Error> {
-                let mut longest = 0;
-                while let Some(Longest(bytes)) = list.next_element()? {
-                    longest = longest.max(bytes);
-                }
-                Ok(Longest(longest))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Longest, A::Error> {
-                let mut longest = 0;
-                while let Some(Longest(_)) = map.next_key()? {
-                    longest = longest.max(map.next_value::<Longest>()?.0);
-                }
-                Ok(Longest(longest))
-            }
-        }
-        deserializer.deserialize_any(Strings)
-    }
-}
-
 /// A pattern of the library: a string, `{"String": "a"}` or `{"Regex": "a"}`.
 enum Pattern {
     Text(String),
@@ -151,9 +94,13 @@ struct Fields {
 impl Fields {
     fn step<E: Error>(self) -> Result<Steps, E> {
         let one = |step| Steps { list: vec![step] };
-        let limited = |key: &str, text: String| match text.len() > MAX_TEXT_BYTES {
-            true => Err(misplaced(&format!("`{key}` of a step has {} bytes; use at most {MAX_TEXT_BYTES}", text.len()))),
-            false => Ok(text),
+        let limited = |key: &str, text: String| -> Result<String, E> {
+            match text.len() > MAX_TEXT_BYTES {
+                true => {
+                    Err(misplaced(&format!("`{key}` of a step has {} bytes; use at most {MAX_TEXT_BYTES}", text.len())))
+                }
+                false => Ok(text),
+            }
         };
         if let Some(inner) = self.inner {
             return Ok(inner);
@@ -207,7 +154,7 @@ impl<'de> Deserialize<'de> for Steps {
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Steps, A::Error> {
                 let mut steps = Steps::default();
                 while let Some(more) = list.next_element::<Steps>()? {
-                    steps.extend(more)?;
+                    steps.extend::<A::Error>(more)?;
                 }
                 Ok(steps)
             }

@@ -20,12 +20,15 @@ fn growth_follows_from_the_steps() {
     let error = with("normalizer", &doubled(11)).expect_err("too much");
     assert_eq!(error, "normalizer may make 2048 bytes of one; use steps that make at most 1024");
     // Steps within steps count, and a letter becomes others on the way.
-    let nested = all(&[all(&[replace("a", "bb")]), all(&[replace("b", "cc")]), all(&vec![replace("c", "dd"); 11])]);
+    let nested = all(&[all(&[replace("a", "bb")]), all(&[replace("b", "cc")]), all(&vec![replace("c", "cc"); 11])]);
     assert!(with("normalizer", &nested).expect_err("too much").starts_with("normalizer may make "));
     // Letters that do not become each other do not multiply.
     let apart: Vec<String> = ('a'..='z').map(|letter| replace(&letter.to_string(), "\u{2581}")).collect();
     assert_eq!(with("normalizer", &all(&apart)), Ok(Growth::Usual));
-    assert_eq!(with("decoder", "{\"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]}"), Ok(Growth::Usual));
+    assert_eq!(
+        with("decoder", "{\"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]}"),
+        Ok(Growth::Usual)
+    );
     let levels = vec!["{\"type\": \"ByteLevel\"}".to_string(); 7].join(",");
     let levels = format!("{{\"type\": \"Sequence\", \"pretokenizers\": [{levels}]}}");
     assert_eq!(
@@ -55,6 +58,12 @@ fn texts_and_tokens_have_a_longest() {
     }
     let error = check("{\"model\": {\"max_input_chars_per_word\": 100000}}").expect_err("too long");
     assert_eq!(error, "model.max_input_chars_per_word = 100000 must be at most 1000");
+    for file in
+        ["{\"model\": {\"vocab\": {\"a\": 16777216}}}", "{\"added_tokens\": [{\"id\": 16777216, \"content\": \"a\"}]}"]
+    {
+        let error = check(file).expect_err("too large");
+        assert!(error.ends_with(" has the token 16777216; use numbers up to 16777215"), "{error}");
+    }
     let many = "{\"type\": \"Strip\"},".repeat(100);
     assert_eq!(with("normalizer", &format!("[{many}{{}}]")), Ok(Growth::Usual));
     let error = with("normalizer", &all(&vec![replace("a", "b"); 1001])).expect_err("too many");

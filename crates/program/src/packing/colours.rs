@@ -20,6 +20,9 @@ struct Colour {
 
 /// The best packing over several colourings, or `None` if there are too many colours.
 pub(super) fn by_colour(items: &[Item], enough: usize) -> Option<Packing> {
+    if least_colours(items) > MOST_COLOURS {
+        return None;
+    }
     let mut best: Option<Packing> = None;
     for order in orders(items) {
         let Some(colours) = colour(items, &order) else { continue };
@@ -32,6 +35,25 @@ pub(super) fn by_colour(items: &[Item], enough: usize) -> Option<Packing> {
         }
     }
     best
+}
+
+/// Colours that any colouring has: for each size as many as items of it are alive together at some time.
+fn least_colours(items: &[Item]) -> usize {
+    let mut by_size: BTreeMap<usize, Vec<(usize, isize)>> = BTreeMap::new();
+    for item in items {
+        // At one time deaths come first.
+        by_size.entry(item.size_bytes).or_default().extend([(item.start, 1), (item.end, -1)]);
+    }
+    let most = |mut changes: Vec<(usize, isize)>| {
+        changes.sort_unstable();
+        let mut alive = 0;
+        let counts = changes.into_iter().map(|(_, change)| {
+            alive += change;
+            alive
+        });
+        counts.max().unwrap_or(0).unsigned_abs()
+    };
+    by_size.into_values().map(most).sum()
 }
 
 /// Orders in which colours are given. In order of births fewest are needed in all; what matters is that few are needed
