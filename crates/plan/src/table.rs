@@ -117,8 +117,8 @@ pub enum TableError {
 /// Most rows of a table.
 const MOST_ROWS: usize = 10_000;
 
-/// Largest count, as in a run file.
-const MOST: usize = i32::MAX as usize;
+/// Counts are below this, as in a run file.
+const COUNTS_END: usize = 1 << 31;
 
 /// Columns without which a row is no run.
 const NEEDED: [&str; 6] = ["layers", "hidden", "heads", "tp", "pp", "global_batch"];
@@ -212,11 +212,14 @@ impl Row {
     /// A cell that is no such number.
     pub fn count(&self, column: &str) -> Result<Option<usize>, TableError> {
         let Some(text) = self.text(column) else { return Ok(None) };
-        let count = text.parse().ok().filter(|count| (1..=MOST).contains(count));
-        count.map(Some).ok_or_else(|| {
-            let remedy = if NEEDED.contains(&column) { LEAVE_OUT } else { "leave it empty for the default" };
-            self.refused(column, format!("not a whole number above 0 and below 2^31; {remedy}"))
-        })
+        match text.parse() {
+            Ok(0) | Err(_) => {
+                let remedy = if NEEDED.contains(&column) { LEAVE_OUT } else { "leave it empty for the default" };
+                Err(self.refused(column, format!("not a whole number above 0; {remedy}")))
+            }
+            Ok(COUNTS_END..) => Err(self.refused(column, format!("not below {COUNTS_END}; {CORRECTION}"))),
+            Ok(count) => Ok(Some(count)),
+        }
     }
 
     /// A whole number above 0 that every run has.

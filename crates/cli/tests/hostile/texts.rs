@@ -52,12 +52,12 @@ fn what_is_no_text_is_refused() {
             .writes("o.tokens")
             .done("tokens"),
         text(
-            "JSON lines: a line of 20 million letters",
+            "JSON lines: a line of 4 million letters",
             "a.jsonl",
-            format!("{{\"text\": \"{}\"}}", "a".repeat(20_000_000)),
+            format!("{{\"text\": \"{}\"}}", "a".repeat(4_000_000)),
         )
         .writes("o.tokens")
-        .done("20,000,000 tokens"),
+        .done("4,000,000 tokens"),
         text("JSON lines: 300,000 lines", "a.jsonl", "{\"text\": \"ab\"}\n".repeat(300_000))
             .writes("o.tokens")
             .done("300,000 documents"),

@@ -58,7 +58,7 @@ fn files_that_are_no_tokenizers_are_refused() {
         with("a token of 2^32 - 1", model(json!({"type": "WordLevel", "vocab": {"a": 4294967295u32}, "unk_token": "a"}))).refused("it.json"),
         with("a token of 2^31", model(json!({"type": "WordLevel", "vocab": {"a": 2147483648u32}, "unk_token": "a"}))).refused("it.json"),
         with("a negative token", model(json!({"type": "WordLevel", "vocab": {"a": -1}, "unk_token": "a"}))).refused("it.json"),
-        with("a million tokens", model(json!({"type": "WordLevel", "vocab": vocabulary(1_000_000), "unk_token": "t0"}))).writes("o.tokens").done("tokens"),
+        with("100,000 tokens", model(json!({"type": "WordLevel", "vocab": vocabulary(100_000), "unk_token": "t0"}))).writes("o.tokens").done("tokens"),
         with("no token for the unknown", model(json!({"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "u"}))).refused(""),
         with("a token of ten million letters", model(json!({"type": "WordLevel", "vocab": {"a".repeat(10_000_000): 0, "u": 1}, "unk_token": "u"}))).refused("it.json"),
         with("a Unigram token of 5,000 bytes", model(json!({"type": "Unigram", "unk_id": 0, "vocab": [["a".repeat(5000), -1.0]], "byte_fallback": false}))).refused("5000 bytes"),
@@ -73,7 +73,7 @@ fn files_that_are_no_tokenizers_are_refused() {
         with("truncation to nothing", json!({"truncation": {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 0}})).writes("o.tokens").done("tokens"),
         with("truncation with a stride above its length", json!({"truncation": {"direction": "Right", "max_length": 1, "strategy": "LongestFirst", "stride": 9}})).writes("o.tokens").done("tokens"),
         with("words of any length", json!({"pre_tokenizer": null, "model": {"type": "WordPiece", "vocab": {"[UNK]": 0, "l": 1, "##i": 2}, "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 1u64 << 40}})).refused("model.max_input_chars_per_word"),
-        with("100,000 added tokens", json!({"added_tokens": (0..100_000).map(|n| json!({"id": 300 + n, "content": format!("<{n}>"), "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": false})).collect::<Vec<_>>()})).writes("o.tokens").done("tokens"),
+        with("20,000 added tokens", json!({"added_tokens": (0..20_000).map(|n| json!({"id": 300 + n, "content": format!("<{n}>"), "single_word": false, "lstrip": false, "rstrip": false, "normalized": true, "special": false})).collect::<Vec<_>>()})).writes("o.tokens").done("tokens"),
         with("an added token without letters", json!({"added_tokens": [{"id": 300, "content": "", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}]})).writes("o.tokens").done("tokens"),
     ]);
 }
