@@ -91,7 +91,8 @@ impl Extract {
         let mut met = BTreeSet::new();
         for Locked { name, version } in crates {
             if !self.covers.contains(name) {
-                findings.push(format!("{name} is not covered by {PATH}; renew it: cargo run -p xtask -- advisories DB"));
+                findings
+                    .push(format!("{name} is not covered by {PATH}; renew it: cargo run -p xtask -- advisories DB"));
             }
             for advisory in self.advisories.iter().filter(|advisory| advisory.package == *name) {
                 let is_safe = advisory.patched.iter().chain(&advisory.unaffected).any(|safe| safe.contains(version));
@@ -131,7 +132,9 @@ fn text(value: &toml::Value, key: &str) -> Result<String, String> {
 fn strings(value: Option<&toml::Value>) -> Result<Vec<String>, String> {
     let Some(value) = value else { return Ok(vec![]) };
     let list = value.as_array().ok_or_else(|| format!("a list was expected, not {value}"))?;
-    list.iter().map(|item| item.as_str().map(String::from).ok_or_else(|| format!("a text was expected: {item}"))).collect()
+    list.iter()
+        .map(|item| item.as_str().map(String::from).ok_or_else(|| format!("a text was expected: {item}")))
+        .collect()
 }
 
 /// The extract for `crates` as text, from a clone of the database at `database`. `accepted` lines are kept.
@@ -149,7 +152,9 @@ pub fn extract(database: &Path, crates: &[Locked], accepted: &BTreeMap<String, S
     for name in &names {
         text.push_str(&format!("    \"{name}\",\n"));
     }
-    text.push_str(&format!("]\n\n[source]\n{of}\n# Advisories that do not matter here, each with the reason.\n[accepted]\n"));
+    text.push_str(&format!(
+        "]\n\n[source]\n{of}\n# Advisories that do not matter here, each with the reason.\n[accepted]\n"
+    ));
     for (id, reason) in accepted {
         text.push_str(&format!("{id} = {reason:?}\n"));
     }

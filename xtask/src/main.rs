@@ -114,9 +114,8 @@ fn confirm_stale() -> Result<String, String> {
 /// Renews the extract; what it accepts stays.
 fn run_advisories(database: &str) -> Result<String, String> {
     let path = repository::root().join(advisories::PATH);
-    let read = |path: &std::path::Path| {
-        std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
-    };
+    let read =
+        |path: &std::path::Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
     let accepted = if path.exists() { Extract::parse(&read(&path)?)?.accepted } else { Extract::default().accepted };
     let crates = advisories::locked(&read(&repository::root().join("Cargo.lock"))?)?;
     let text = advisories::extract(std::path::Path::new(database), &crates, &accepted)?;
