@@ -4,6 +4,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advisories;
 pub mod corpus;
 pub mod dependencies;
 pub mod file_access;
