@@ -5,6 +5,7 @@ pub mod completions;
 pub mod hugging_face;
 pub mod inference;
 pub mod launch;
+pub mod report;
 pub mod unknown_option;
 
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments
 use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
 use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
 use crate::arguments::launch::{LAUNCH_HELP, LaunchArguments};
+use crate::arguments::report::ReportArguments;
 use crate::check::verdict::Planned;
 
 /// What the command's exit says.
@@ -84,6 +86,9 @@ pub enum Command {
     /// Create profiles of clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Draw runs as one page without network: losses, speed, memory, pipeline, events and run file
+    #[command(after_help = EXIT_CODES)]
+    Report(ReportArguments),
     /// Measure the loss of a run's weights on held-out text
     #[command(after_help = EXIT_CODES)]
     Eval(EvalArguments),

@@ -3,7 +3,8 @@
 use checkpoint::TensorWriter;
 use config::unique_parameters;
 use serde_json::json;
-use train::{Ending, EvaluationReport, Start, describe_engine};
+use sim::Trace;
+use train::{Ending, EvaluationReport, Setup, Start, describe_engine};
 
 use crate::arguments::TrainArguments;
 use crate::check::products;
@@ -17,9 +18,10 @@ use crate::processes::company::Company;
 use crate::run::engine::{available_cores, crowded, threads};
 use crate::run::grace::Grace;
 use crate::run::interrupt::Interrupt;
-use crate::run::measured_trace::Recorder;
+use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
+use crate::run_report::timeline;
 use crate::screen::output::tell;
 use crate::screen::output_file::OutputFile;
 use crate::screen::progress::{Progress, Screen, Told};
@@ -81,7 +83,13 @@ impl<'a> OncePerRun<'a> {
             tell(&format!("{}{products}{memory}{device}{mpi}{crowded}{}\n", describe(config), text.description()));
         }
         let meter = Meter::start(config, Capacity::measure(threads(config)));
-        let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));
+        let recording = match (&trace, session.company) {
+            (Some(_), _) => Some(Recording::EveryStep),
+            (None, Company::Alone) => Some(Recording::Sampled { steps }),
+            // Times of other processes are gathered for a trace only.
+            (None, Company::Several(_)) => None,
+        };
+        let recorder = recording.map(|recording| Recorder::new(config.run.ranks, recording));
         let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics).with_recorder(recorder);
         Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, tells_more, weights, progress })
     }
@@ -100,12 +108,11 @@ impl<'a> OncePerRun<'a> {
         kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
         let Told { evaluation, not_saved, recorder } =
             finished.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
-        if let (Some(recorder), Some(file)) = (recorder, &trace) {
-            let written = recorder.write(&verdict.setup, file);
-            let trace = written.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
-            if tells_more {
-                tell(&communication(&trace, verdict.config.parallelism.degrees));
-            }
+        let of_step = keep_step(recorder, &verdict.setup, trace.as_ref(), folder);
+        if let Some(step) = of_step.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?
+            && tells_more
+        {
+            tell(&communication(&step, verdict.config.parallelism.degrees));
         }
         if let Some(reason) = not_saved {
             return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
@@ -131,6 +138,27 @@ impl<'a> OncePerRun<'a> {
                 }
                 Ok(())
             }
+        }
+    }
+}
+
+/// Writes the times of the last recorded step into the folder of the run, and into `file` as a Chrome trace, if there is one; returns
+/// the trace where it was asked for.
+fn keep_step(
+    recorder: Option<Recorder>,
+    setup: &Setup,
+    file: Option<&OutputFile>,
+    folder: &RunFolder,
+) -> Result<Option<Trace>, Failure> {
+    match (recorder.and_then(|recorder| recorder.last_step(setup)), file) {
+        (Some((trace, step)), file) => {
+            folder.write_timeline(&timeline::measured(&trace, &setup.mesh, step))?;
+            file.map_or(Ok(()), |file| file.write(sim::ChromeTrace(&trace)))?;
+            Ok(file.map(|_| trace))
+        }
+        (None, None) => Ok(None),
+        (None, Some(file)) => {
+            Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())))
         }
     }
 }

@@ -9,16 +9,22 @@ use std::sync::Arc;
 use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed};
 use config::{ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
+use report::Timeline;
 use train::weights_writer;
 
 use crate::failure::Failure;
+use crate::run_report::timeline::TIMELINE;
 
 /// The folder of checkpoints in that of a run.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// The file of a run's weights.
 pub const WEIGHTS: &str = "weights.safetensors";
-const METRICS: &str = "metrics.jsonl";
-const RESUMES: &str = "resumes.jsonl";
+/// The resolved run file.
+pub const RUN_FILE: &str = "run.toml";
+/// The file of steps, measurements and events.
+pub const METRICS: &str = "metrics.jsonl";
+/// The file of resumptions.
+pub const RESUMES: &str = "resumes.jsonl";
 
 /// A folder that is there, and that no other run writes.
 #[derive(Debug)]
@@ -88,7 +94,7 @@ impl RunFolder {
     /// What it holds after a run.
     pub fn contents(&self) -> String {
         let tokenizer = [TOKENIZER_FILE, BYTES_FILE].into_iter().find(|name| self.path.join(name).exists());
-        let names = ["run.toml"].into_iter().chain(tokenizer).chain([METRICS, WEIGHTS, CHECKPOINTS]);
+        let names = [RUN_FILE].into_iter().chain(tokenizer).chain([METRICS, WEIGHTS, CHECKPOINTS]);
         format!("{}: {}", self.path.display(), names.collect::<Vec<_>>().join(", "))
     }
 
@@ -123,7 +129,7 @@ impl RunFolder {
     /// # Errors
     /// A folder that cannot be written.
     pub fn write_run_file(&self, config: &RunConfig) -> Result<(), Failure> {
-        self.replace("run.toml", &config.to_toml())
+        self.replace(RUN_FILE, &config.to_toml())
     }
 
     /// Adds a line to `resumes.jsonl`: what the run went on from, or the weights that it began with.
@@ -136,12 +142,22 @@ impl RunFolder {
         opened.and_then(|mut file| writeln!(file, "{record}")).map_err(|error| self.cannot_write(&file, error))
     }
 
-    /// Removes the list of resumes and the weights of an earlier run: they do not belong to the run file that is there now.
+    /// Writes the times of a step, `timeline.json`.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn write_timeline(&self, timeline: &Timeline) -> Result<(), Failure> {
+        let text = serde_json::to_string(timeline).map_err(|error| Failure::Work(error.to_string()))?;
+        self.replace(TIMELINE, &text)
+    }
+
+    /// Removes the list of resumes, the times of a step and the weights of an earlier run: they do not belong to the run file that is there now.
     ///
     /// # Errors
     /// A folder that cannot be written.
     pub fn forget_results(&self) -> Result<(), Failure> {
         self.remove(RESUMES)?;
+        self.remove(TIMELINE)?;
         self.remove(WEIGHTS)
     }
 

@@ -300,6 +300,9 @@ struct Record {
     gflops: f64,
     peak_share: f64,
     idle_share: Option<f64>,
+    /// The most that this process has held so far.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resident_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     /// In 64 bits, which JSON writes to the last digit: a power of two stays one.
     loss_scale: Option<f64>,
@@ -320,6 +323,7 @@ fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
         gflops: rates.flops / 1e9,
         peak_share: rates.peak_share,
         idle_share: rates.idle_share,
+        resident_bytes: rates.resident_bytes,
         loss_scale: report.loss_scaling.map(|scaling| f64::from(scaling.factor)),
         skipped_steps: report.loss_scaling.map(|scaling| scaling.skipped_steps),
     };
@@ -361,7 +365,7 @@ mod tests {
 
     fn rates() -> Rates {
         let left = Duration::from_millis(3_725_400);
-        Rates { tokens_per_second: 8192.0, flops: 7.05e10, peak_share: 0.354, idle_share: Some(0.04), left }
+        Rates { tokens_per_second: 8192.0, flops: 7.05e10, peak_share: 0.354, idle_share: Some(0.04), resident_bytes: Some(1000), left }
     }
 
     fn progress(screen: Screen, interrupt: Interrupt, name: &str) -> (Progress, std::path::PathBuf) {
@@ -398,7 +402,8 @@ mod tests {
         assert_eq!(
             record(&report(), &rates()).expect("JSON"),
             "{\"step\":7,\"loss\":2.345678,\"learning_rate\":0.0015,\"grad_norm\":0.9876,\"tokens\":2048,\
-             \"seconds\":0.25,\"tokens_per_second\":8192.0,\"gflops\":70.5,\"peak_share\":0.354,\"idle_share\":0.04}"
+             \"seconds\":0.25,\"tokens_per_second\":8192.0,\"gflops\":70.5,\"peak_share\":0.354,\"idle_share\":0.04,\
+             \"resident_bytes\":1000}"
         );
     }
 

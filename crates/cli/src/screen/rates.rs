@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use config::{RunConfig, flops_per_token};
 use train::{StepReport, processor};
 
+use crate::memory::taken::resident_peak_bytes;
 use crate::screen::cpu_time::cpu_time;
 
 /// What this process has to compute with.
@@ -36,6 +37,8 @@ pub struct Rates {
     /// Share of their time that the cores did not work for this process since the step before: 1 - CPU seconds / (wall seconds x cores). `None`
     /// where CPU time is not known.
     pub idle_share: Option<f64>,
+    /// The most memory that this process has held so far; `None` where the system does not report it.
+    pub resident_bytes: Option<u64>,
     /// Time until the last step, if the rest goes like the steps so far.
     pub left: Duration,
 }
@@ -90,6 +93,7 @@ impl Meter {
             flops,
             peak_share: if self.capacity.peak_flops > 0.0 { flops / self.capacity.peak_flops } else { 0.0 },
             idle_share,
+            resident_bytes: resident_peak_bytes(),
             left: Duration::from_secs_f64(left_steps * seconds_per_step),
         }
     }
