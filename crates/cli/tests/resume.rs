@@ -242,6 +242,22 @@ fn aside_of(run: &Path) -> String {
 }
 
 #[test]
+fn a_finished_run_is_kept_until_it_is_overwritten() {
+    let folder = Folder::new("kept");
+    let run = folder.run("run");
+    succeeds(&mut train(&run, &[]));
+    let first = learned(&run);
+    let told = succeeds(&mut train(&run, &["train.learning_rate=0.001"]));
+    let kept = told.trim_end().strip_prefix(&format!("{} is kept as ", run.display())).expect("a name");
+    assert!(learned(Path::new(kept)) == first && learned(&run) != first);
+    let resumed = succeeds(&mut resume(Path::new(kept), &["train.steps=7"]));
+    assert_eq!(resumed, format!("resuming after step 6 from {kept}/checkpoints/step-00000006\n"));
+    assert_eq!(succeeds(train(&run, &[]).arg("--overwrite")), "");
+    assert!(learned(&run) == first);
+    assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 2);
+}
+
+#[test]
 fn what_cannot_be_resumed_is_said() {
     let folder = Folder::new("refused");
     let run = folder.run("run");

@@ -5,11 +5,15 @@
 #![forbid(unsafe_code)]
 
 mod columns;
+mod csv;
 mod metrics;
 mod numbers;
 mod page;
 mod run;
+mod tensorboard;
 
+pub use csv::csv;
 pub use metrics::{Event, HeldOut, Metrics, StepRow};
 pub use page::{Delivery, data, page};
 pub use run::{Block, Fact, MemoryPlan, Run, StageMemory, StageTime, Timeline, TimelineSource};
+pub use tensorboard::{EVENT_FILE, event_file};

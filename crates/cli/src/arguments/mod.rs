@@ -18,6 +18,7 @@ use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArgument
 use crate::arguments::launch::{LAUNCH_HELP, LaunchArguments};
 use crate::arguments::report::ReportArguments;
 use crate::check::verdict::Planned;
+use crate::run::kept_run::Earlier;
 
 /// What the command's exit says.
 pub const EXIT_CODES: &str = "Exit codes:
@@ -158,6 +159,9 @@ pub struct TrainArguments {
     /// omit [model], or agree with them
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub from: Option<PathBuf>,
+    /// Replace a finished run in the folder; by default it is kept under a name with its time
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
     /// Record the time of every instruction of the last step in this file, for Perfetto, chrome://tracing or simulate --against
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
@@ -167,6 +171,13 @@ pub struct TrainArguments {
     /// Print errors only
     #[arg(long, conflicts_with = "json")]
     pub quiet: bool,
+}
+
+impl TrainArguments {
+    /// [`TrainArguments::overwrite`] as a type.
+    pub fn earlier(&self) -> Earlier {
+        if self.overwrite { Earlier::Replaced } else { Earlier::Kept }
+    }
 }
 
 /// Arguments of `check`.

@@ -13,6 +13,12 @@ pub struct ReportArguments {
     /// Write the page into this file; by default report.html in the folder of the run, or, of several runs, in this folder
     #[arg(long, value_name = "FILE.html", conflicts_with = "follow")]
     pub out: Option<PathBuf>,
+    /// Write the steps of the run into this file as CSV, instead of the page
+    #[arg(long, value_name = "FILE.csv", conflicts_with_all = ["out", "follow", "tensorboard"])]
+    pub csv: Option<PathBuf>,
+    /// Write an event file of TensorBoard for each run into a folder of its name in this folder, instead of the page
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["out", "follow"])]
+    pub tensorboard: Option<PathBuf>,
     /// Serve the page to browsers of this machine until Ctrl-C; it shows the steps of runs that continue
     #[arg(long)]
     pub follow: bool,

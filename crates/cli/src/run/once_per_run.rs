@@ -82,7 +82,7 @@ impl<'a> OncePerRun<'a> {
             let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());
             tell(&format!("{}{products}{memory}{device}{mpi}{crowded}{}\n", describe(config), text.description()));
         }
-        let meter = Meter::start(config, Capacity::measure(threads(config)));
+        let meter = Meter::start(config, text.sequences_per_epoch(), Capacity::measure(threads(config)));
         let recording = match (&trace, session.company) {
             (Some(_), _) => Some(Recording::EveryStep),
             (None, Company::Alone) => Some(Recording::Sampled { steps }),

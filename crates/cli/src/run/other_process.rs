@@ -44,7 +44,8 @@ pub fn run(
     let interrupt = Interrupt::listen()?;
     let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt);
     session.company.once("the files of the run", || Ok(()))?;
-    let recorder = arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
+    let recorder =
+        arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
     let silent = Silent { recorder };
     relay_while(several, &interrupt, || train(session, several, &silent, start))
 }

@@ -13,7 +13,9 @@ use report::Timeline;
 use train::weights_writer;
 
 use crate::failure::Failure;
+use crate::run::kept_run::{self, Earlier};
 use crate::run_report::timeline::TIMELINE;
+use crate::screen::output::tell;
 
 /// The folder of checkpoints in that of a run.
 pub const CHECKPOINTS: &str = "checkpoints";
@@ -33,6 +35,15 @@ pub struct RunFolder {
     /// Takes checkpoints.
     pub store: Store,
     way_out: WayOut,
+}
+
+/// What a folder holds before a run begins in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Results {
+    /// A finished run, or weights.
+    There,
+    /// Neither.
+    Nothing,
 }
 
 /// What helps a run that cannot write its folder.
@@ -71,17 +82,39 @@ impl RunFolder {
         &self.path
     }
 
-    /// Whether a new run may take the place of what is here: it may, unless that is a run that can go on.
+    /// Makes the folder as [`RunFolder::open`] does, for a run that begins. A finished run or weights that are there already are kept
+    /// under another name, or replaced.
     ///
     /// # Errors
-    /// A run whose newest checkpoint is not after its last step.
-    pub fn check_done(&self) -> Result<(), Failure> {
+    /// As [`RunFolder::open`]; a run that is not finished, and a folder that cannot be renamed.
+    pub fn begin(run: &RunSpec, earlier: Earlier) -> Result<RunFolder, Failure> {
+        let folder = RunFolder::open(run, WayOut::OtherFolder)?;
+        match (folder.results()?, earlier) {
+            (Results::Nothing, _) | (Results::There, Earlier::Replaced) => Ok(folder),
+            (Results::There, Earlier::Kept) => {
+                let kept = kept_run::keep(&run.folder)?;
+                tell(&format!("{} is kept as {}\n", run.folder.display(), kept.display()));
+                // Its lock went with it.
+                drop(folder);
+                RunFolder::open(run, WayOut::OtherFolder)
+            }
+        }
+    }
+
+    /// Whether an earlier run left results here.
+    ///
+    /// # Errors
+    /// A run whose newest checkpoint is not after its last step: it can be resumed.
+    fn results(&self) -> Result<Results, Failure> {
         let sound = |found: &Found| Checkpoint::open(&found.path).ok();
         let newest = committed(self.store.folder().path()).map_err(|error| self.failure(error))?.iter().find_map(sound);
-        let Some(newest) = newest else { return Ok(()) };
+        let Some(newest) = newest else {
+            let has_weights = self.path.join(WEIGHTS).is_file();
+            return Ok(if has_weights { Results::There } else { Results::Nothing });
+        };
         let (steps, all) = (newest.state().steps, steps_of(&newest.state().run));
         if all == Some(steps) {
-            return Ok(());
+            return Ok(Results::There);
         }
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
         let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().path().display(), self.way_out);

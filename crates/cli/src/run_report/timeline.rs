@@ -93,7 +93,8 @@ mod tests {
 
     #[test]
     fn passes_have_no_pauses_and_waits_stay() {
-        let block = |kind, microbatch, start_ns, end_ns| sim::Block { kind, microbatch: Some(microbatch), start_ns, end_ns };
+        let block =
+            |kind, microbatch, start_ns, end_ns| sim::Block { kind, microbatch: Some(microbatch), start_ns, end_ns };
         let (forward, inputs, weights) = (BlockKind::Forward, BlockKind::BackwardInput, BlockKind::BackwardWeight);
         let send = block(BlockKind::Communication, 0, 101, 103);
         let blocks = vec![
@@ -104,12 +105,8 @@ mod tests {
             block(inputs, 0, 400, 500),
             block(weights, 0, 501, 600),
         ];
-        let whole = [
-            block(forward, 0, 0, 200),
-            send,
-            block(forward, 1, 201, 300),
-            block(BlockKind::Backward, 0, 400, 600),
-        ];
+        let whole =
+            [block(forward, 0, 0, 200), send, block(forward, 1, 201, 300), block(BlockKind::Backward, 0, 400, 600)];
         assert_eq!(joined(blocks, 5), whole);
     }
 }

@@ -7,4 +7,5 @@ pub mod output;
 pub mod output_file;
 pub mod progress;
 pub mod rates;
+pub mod record;
 pub mod terminal;

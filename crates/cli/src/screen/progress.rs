@@ -3,12 +3,11 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use checkpoint::{Committed, Finished};
 use device::DeviceError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
 use sync::{into_inner, lock};
 use train::{EvaluationReport, LossScalingReport, Observer, SaveReport, StepFate, StepReport, Wish, Worker};
 
@@ -18,6 +17,7 @@ use crate::run::measured_trace::Recorder;
 use crate::screen::figures::{bytes, grouped};
 use crate::screen::output::{read_or_failed, tell};
 use crate::screen::rates::{Meter, Rates};
+use crate::screen::record;
 
 /// Where steps are told.
 pub enum Screen {
@@ -172,7 +172,8 @@ impl Outputs {
 
     fn step(&mut self, report: &StepReport, steps: u32) -> Wish {
         let rates = self.meter.step(report);
-        let written = record(report, &rates).and_then(|record| self.write_metrics(&record).map(|()| record));
+        let written = record::of_step(report, &rates, SystemTime::now())
+            .and_then(|record| self.write_metrics(&record).map(|()| record));
         let record = match written {
             Ok(record) => record,
             Err(error) => {
@@ -238,7 +239,8 @@ impl Observer for Progress {
     fn evaluation(&self, report: &EvaluationReport) {
         let mut outputs = lock(&self.outputs);
         outputs.evaluation = Some(*report);
-        let written = evaluation_record(report).and_then(|record| outputs.write_metrics(&record).map(|()| record));
+        let written = record::of_evaluation(report, SystemTime::now())
+            .and_then(|record| outputs.write_metrics(&record).map(|()| record));
         match written {
             Err(error) => outputs.fail_at(&error),
             Ok(record) => {
@@ -287,64 +289,6 @@ fn scaling(report: &LossScalingReport) -> String {
     }
 }
 
-/// One line of the metrics.
-#[derive(Serialize)]
-struct Record {
-    step: u32,
-    loss: f64,
-    learning_rate: f32,
-    grad_norm: f64,
-    tokens: usize,
-    seconds: f64,
-    tokens_per_second: f64,
-    gflops: f64,
-    peak_share: f64,
-    idle_share: Option<f64>,
-    /// The most that this process has held so far.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resident_bytes: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    /// In 64 bits, which JSON writes to the last digit: a power of two stays one.
-    loss_scale: Option<f64>,
-    /// Steps so far that changed no weight.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    skipped_steps: Option<u32>,
-}
-
-fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
-    let record = Record {
-        step: report.step,
-        loss: report.loss,
-        learning_rate: report.learning_rate,
-        grad_norm: report.gradient_norm,
-        tokens: report.tokens,
-        seconds: report.wall.as_secs_f64(),
-        tokens_per_second: rates.tokens_per_second,
-        gflops: rates.flops / 1e9,
-        peak_share: rates.peak_share,
-        idle_share: rates.idle_share,
-        resident_bytes: rates.resident_bytes,
-        loss_scale: report.loss_scaling.map(|scaling| f64::from(scaling.factor)),
-        skipped_steps: report.loss_scaling.map(|scaling| scaling.skipped_steps),
-    };
-    Ok(serde_json::to_string(&record)?)
-}
-
-/// A measurement in the metrics.
-#[derive(Serialize)]
-struct EvaluationRecord {
-    step: u32,
-    held_out_loss: f64,
-    held_out_tokens: u64,
-    seconds: f64,
-}
-
-fn evaluation_record(report: &EvaluationReport) -> std::io::Result<String> {
-    let EvaluationReport { step, loss, tokens, wall } = *report;
-    let record = EvaluationRecord { step, held_out_loss: loss, held_out_tokens: tokens, seconds: wall.as_secs_f64() };
-    Ok(serde_json::to_string(&record)?)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -365,12 +309,21 @@ mod tests {
 
     fn rates() -> Rates {
         let left = Duration::from_millis(3_725_400);
-        Rates { tokens_per_second: 8192.0, flops: 7.05e10, peak_share: 0.354, idle_share: Some(0.04), resident_bytes: Some(1000), left }
+        Rates {
+            tokens_per_second: 8192.0,
+            flops: 7.05e10,
+            peak_share: 0.354,
+            idle_share: Some(0.04),
+            resident_bytes: Some(1000),
+            total_tokens: 14336,
+            epoch: 0.25,
+            left,
+        }
     }
 
     fn progress(screen: Screen, interrupt: Interrupt, name: &str) -> (Progress, std::path::PathBuf) {
         let path = std::env::temp_dir().join(format!("pleach-progress-{name}-{}", std::process::id()));
-        let meter = Meter::start(&RunConfig::quick_start(), Capacity { cores: 2, peak_flops: 1e11 });
+        let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: 1e11 });
         (Progress::new(10, screen, meter, interrupt, File::create(&path).expect("a file")), path)
     }
 
@@ -388,23 +341,11 @@ mod tests {
     }
 
     #[test]
-    fn a_loss_scale_is_a_power_of_two_to_the_last_digit() {
+    fn a_skipped_step_says_why() {
         let scaling = LossScalingReport { factor: 4_294_967_296.0, fate: StepFate::Skipped, skipped_steps: 2 };
         let report = StepReport { loss_scaling: Some(scaling), ..report() };
         let told = line(&report, &rates(), 9);
         assert!(told.ends_with("idle  4 %  loss scale 4294967296: overflow, skipped, 2 so far"), "{told}");
-        let kept = record(&report, &rates()).expect("JSON");
-        assert!(kept.ends_with("\"loss_scale\":4294967296.0,\"skipped_steps\":2}"), "{kept}");
-    }
-
-    #[test]
-    fn a_record_keeps_every_digit() {
-        assert_eq!(
-            record(&report(), &rates()).expect("JSON"),
-            "{\"step\":7,\"loss\":2.345678,\"learning_rate\":0.0015,\"grad_norm\":0.9876,\"tokens\":2048,\
-             \"seconds\":0.25,\"tokens_per_second\":8192.0,\"gflops\":70.5,\"peak_share\":0.354,\"idle_share\":0.04,\
-             \"resident_bytes\":1000}"
-        );
     }
 
     #[test]
@@ -442,10 +383,9 @@ mod tests {
         let measured = EvaluationReport { step: 10, loss: 1.5, tokens: 640, wall: Duration::from_millis(500) };
         progress.evaluation(&measured);
         assert_eq!(progress.finish().expect("written").evaluation, Some(measured));
-        assert_eq!(
-            std::fs::read_to_string(&path).expect("metrics"),
-            "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5}\n"
-        );
+        let metrics = std::fs::read_to_string(&path).expect("metrics");
+        let expected = "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5,\"time\":";
+        assert!(metrics.starts_with(expected) && metrics.ends_with("}\n"), "{metrics}");
         std::fs::remove_file(&path).expect("removed");
     }
 }

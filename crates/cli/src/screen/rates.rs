@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use config::{RunConfig, flops_per_token};
+use config::{BatchSizes, RunConfig, flops_per_token};
 use train::{StepReport, processor};
 
 use crate::memory::taken::resident_peak_bytes;
@@ -39,6 +39,10 @@ pub struct Rates {
     pub idle_share: Option<f64>,
     /// The most memory that this process has held so far; `None` where the system does not report it.
     pub resident_bytes: Option<u64>,
+    /// Tokens of all steps until now, also of those before a resumption.
+    pub total_tokens: u64,
+    /// Sequences of all these steps, as passes over the text.
+    pub epoch: f64,
     /// Time until the last step, if the rest goes like the steps so far.
     pub left: Duration,
 }
@@ -46,6 +50,9 @@ pub struct Rates {
 /// Turns reports into rates.
 #[derive(Clone, Copy, Debug)]
 pub struct Meter {
+    batches: BatchSizes,
+    sequence_length: usize,
+    sequences_per_epoch: u64,
     flops_per_token: f64,
     capacity: Capacity,
     steps: u32,
@@ -57,10 +64,13 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that starts now.
-    pub fn start(config: &RunConfig, capacity: Capacity) -> Meter {
+    /// A meter that starts now, for a text of so many sequences.
+    pub fn start(config: &RunConfig, sequences_per_epoch: u64, capacity: Capacity) -> Meter {
         let now = Instant::now();
         Meter {
+            batches: config.train.batches(),
+            sequence_length: config.train.sequence_length,
+            sequences_per_epoch,
             flops_per_token: flops_per_token(&config.model, config.train.sequence_length),
             capacity,
             steps: config.train.steps,
@@ -88,12 +98,16 @@ impl Meter {
         let flops = tokens_per_second * self.flops_per_token;
         let left_steps = f64::from(self.steps.saturating_sub(report.step));
         let seconds_per_step = (now - self.started).as_secs_f64() / f64::from(self.measured);
+        // Steps are counted from 0 there, so this one has ended where the next one begins.
+        let sequences = self.batches.at(report.step).first_sequence;
         Rates {
             tokens_per_second,
             flops,
             peak_share: if self.capacity.peak_flops > 0.0 { flops / self.capacity.peak_flops } else { 0.0 },
             idle_share,
             resident_bytes: resident_peak_bytes(),
+            total_tokens: sequences * self.sequence_length as u64,
+            epoch: sequences as f64 / self.sequences_per_epoch.max(1) as f64,
             left: Duration::from_secs_f64(left_steps * seconds_per_step),
         }
     }
@@ -106,7 +120,7 @@ mod tests {
     #[test]
     fn rates_are_those_of_the_last_step_and_the_rest_goes_like_all() {
         let capacity = Capacity { cores: 2, peak_flops: 1e11 };
-        let mut meter = Meter::start(&RunConfig::quick_start(), capacity);
+        let mut meter = Meter::start(&RunConfig::quick_start(), 64, capacity);
         let start = meter.started;
         meter.before = (start, Some(Duration::ZERO));
         let report = |step| StepReport {
@@ -123,6 +137,7 @@ mod tests {
         assert_eq!((rates.tokens_per_second, rates.idle_share, rates.left), (4096.0, Some(0.5), 239 * second));
         assert_eq!(rates.flops, 4096.0 * flops_per_token(&RunConfig::quick_start().model, 128));
         assert_eq!(rates.peak_share, rates.flops / 1e11);
+        assert_eq!((rates.total_tokens, rates.epoch), (2048, 0.25));
         let rates = meter.step_at(&report(2), start + 3 * second, Some(Duration::from_secs(6)));
         assert_eq!((rates.idle_share, rates.left), (Some(0.0), 357 * second));
     }

@@ -32,6 +32,18 @@ function stackedBars({ rows, colours, format, width, mark }) {
   return picture;
 }
 
+/** Parts that are a hundredth of the largest row or less in every row, together as the last part. */
+function withoutCrumbs(rows) {
+  const sum = (row) => row.parts.reduce((total, [, value]) => total + value, 0);
+  const least = Math.max(...rows.map(sum)) / 100;
+  const large = new Set(rows.flatMap((row) => row.parts.filter(([, value]) => value > least).map(([name]) => name)));
+  return rows.map((row) => {
+    const crumbs = row.parts.filter(([name]) => !large.has(name)).reduce((total, [, value]) => total + value, 0);
+    const parts = row.parts.filter(([name]) => large.has(name));
+    return { ...row, parts: crumbs > 0 ? [...parts, ['other', crumbs]] : parts };
+  });
+}
+
 /** The names of all parts with their colours, largest first in the order of the first row that has them. */
 function barLegend(rows, colours) {
   const names = [...new Set(rows.flatMap((row) => row.parts.filter(([, value]) => value > 0).map(([name]) => name)))];
@@ -50,7 +62,7 @@ function kindColour(kind) {
 
 const MEMORY_COLOURS = {
   parameters: '--run-0', gradients: '--run-1', optimizer: '--run-2', activations: '--run-3', scratch: '--run-5',
-  transfers: '--recompute', 'gathered parameters': '--input', 'unreduced gradients': '--weight', gaps: '--waiting',
+  transfers: '--recompute', 'gathered parameters': '--input', 'unreduced gradients': '--weight', gaps: '--waiting', cache: '--communication',
 };
 
 function memoryColour(category) {

@@ -110,6 +110,7 @@ function tickLabels(ticks) {
   const largest = Math.max(...ticks.map(Math.abs));
   const distance = ticks.length > 1 ? Math.min(...ticks.slice(1).map((tick, i) => Math.abs(tick - ticks[i]))) : largest || 1;
   if (largest >= 1e4) return ticks.map((tick) => compact(tick));
+  if (largest >= 1e3 && distance >= 1) return ticks.map(grouped);
   if (largest > 0 && largest < 1e-3) return ticks.map((tick) => (tick === 0 ? '0' : exponential(tick, 1)));
   const decimals = Math.max(0, Math.min(6, -Math.floor(Math.log10(distance) + 1e-9)));
   return ticks.map((tick) => tick.toFixed(decimals).replace('-', '−'));

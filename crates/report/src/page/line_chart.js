@@ -26,7 +26,7 @@ function drawChart(chart, state) {
   const lines = options.lines(state.axis, state);
   const width = Math.max(160, picture.clientWidth || chart.element.clientWidth);
   const height = options.height;
-  const isLog = options.canBeLog && state.scale === 'log';
+  const isLog = options.isLog || (options.canBeLog && state.scale === 'log');
   const range = valueRange(lines, isLog, options);
   const yTicks = isLog ? logTicks(range.low, range.high, 5) : linearTicks(range.low, range.high, height > 220 ? 6 : 4);
   const yLabels = options.labels ? options.labels(yTicks) : tickLabels(yTicks);

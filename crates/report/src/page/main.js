@@ -48,7 +48,7 @@ function chartsOf(runs) {
     { column: 'rate', title: 'Learning rate', fromZero: true, format: (y) => significant(y, 4) },
     { column: 'speed', title: 'Tokens per second', fromZero: true, smooth: true, format: (y) => grouped(y) },
     { column: 'peak', title: 'Share of the peak', fromZero: true, smooth: true, format: percent, labels: (ticks) => ticks.map(percent) },
-    { column: 'scale', title: 'Loss scale', canBeLog: true, format: (y) => grouped(y) },
+    { column: 'scale', title: 'Loss scale', isLog: true, format: (y) => grouped(y) },
     { column: 'memory', title: 'Memory of the process', unit: 'peak so far', fromZero: true, format: bytes, labels: (ticks) => ticks.map(bytes) },
   ];
   return all.filter(({ column }) => has(column)).map((options) => lineChart({

@@ -27,7 +27,7 @@ function figuresOf(run) {
     ['Steps', grouped(last(columns.steps) || 0), run.rows > columns.steps.length ? `${grouped(columns.steps.length)} are drawn` : 'all are drawn'],
     ['Tokens', compact(last(columns.tokens) || 0), `${compact(columns.tokens[0] ?? 0)} in the first step`],
     ['Time', duration(last(columns.seconds) || 0), 'in steps'],
-    ['Tokens per second', compact(median(columns.speed ?? [])), Number.isFinite(share) ? `${percent(share)} of the peak, median` : 'median'],
+    ['Tokens per second', compact(median(columns.speed ?? [])), Number.isFinite(share) ? `${percent(share)} of the peak` : 'median'],
   ];
   return all.filter(([, value]) => value !== null);
 }
@@ -44,7 +44,7 @@ function comparison(runs) {
   const names = ['Loss', 'Held-out loss', 'Steps', 'Tokens', 'Time', 'Tokens per second'];
   const row = (run, index) => {
     const own = new Map(figuresOf(run).map(([label, value]) => [label, value]));
-    return el('tr', {}, el('td', {}, swatch(runColour(index)), run.name),
+    return el('tr', {}, el('td', { class: 'word' }, swatch(runColour(index)), run.name),
       names.map((name) => el('td', { class: 'number' }, own.get(name) ?? '–')));
   };
   const head = el('tr', {}, el('th', {}, 'Run'), names.map((name) => el('th', { class: 'number' }, name)));
@@ -65,7 +65,7 @@ function memorySection(runs) {
   if (!planned.length) return null;
   const lead = 'Planned bytes of one rank of each stage, at the peak of its arena, and all memory that the process has held.';
   const parts = planned.map(({ run, index }) => {
-    const rows = run.memory.stages;
+    const rows = withoutCrumbs(run.memory.stages);
     const used = run.memory.resident_bytes;
     const sums = [['Arenas of all ranks', run.memory.arenas_bytes], ['Peak of the process', used]].filter(([, value]) => value);
     const of = (width) => stackedBars({ rows, colours: memoryColour, format: bytes, width });
@@ -99,7 +99,7 @@ function pipelineSection(runs) {
     const kinds = new Set(run.timeline.stages.flatMap((stage) => stage.blocks.map(([kind]) => kind)));
     const names = Object.keys(KIND_COLOURS).filter((kind) => kinds.has(kind)).concat('waiting');
     const legend = el('div', { class: 'legend', style: 'margin-bottom: 12px' }, names.map((kind) => el('span', {}, swatch(kindColour(kind)), kind)));
-    const lead = el('p', { class: 'lead', style: 'margin: 4px 0 10px; color: var(--soft); font-size: 14px' }, about(run.timeline) + ' Numbers are microbatches.');
+    const lead = el('p', { class: 'note' }, about(run.timeline) + ' Numbers are microbatches.');
     return el('div', { class: 'of-run' }, runTitle(run, index, runs), lead, legend, drawing((width) => pipelinePicture(run.timeline, width)));
   });
   return el('section', {}, el('h2', {}, 'The pipeline in one step'), parts);
@@ -110,7 +110,7 @@ function eventSection(runs) {
   const title = el('h2', {}, 'Events');
   if (!events.length) return el('section', {}, title, el('p', { class: 'lead' }, 'Nothing was resumed, skipped or unusual.'));
   const several = runs.length > 1;
-  const row = ({ run, index, event }) => el('tr', {}, el('td', { class: 'number' }, grouped(event.step)), el('td', {}, event.kind),
+  const row = ({ run, index, event }) => el('tr', {}, el('td', { class: 'number' }, grouped(event.step)), el('td', { class: 'word' }, event.kind),
     several ? el('td', {}, swatch(runColour(index)), run.name) : null, el('td', {}, event.text));
   const head = el('tr', {}, el('th', { class: 'number' }, 'Step'), el('th', {}, 'Event'), several ? el('th', {}, 'Run') : null, el('th', {}, 'Details'));
   return el('section', {}, title, el('div', { style: 'margin-top: 12px' }, el('table', {}, el('thead', {}, head), el('tbody', {}, events.map(row)))));
