@@ -1,5 +1,7 @@
 //! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals, and the last words.
 
+use std::sync::Arc;
+
 use checkpoint::TensorWriter;
 use config::unique_parameters;
 use serde_json::json;
@@ -22,7 +24,7 @@ use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
 use crate::run_report::timeline;
-use crate::screen::output::tell;
+use crate::screen::journal::Journal;
 use crate::screen::output_file::OutputFile;
 use crate::screen::progress::{Progress, Screen, Told};
 use crate::screen::rates::{Capacity, Meter};
@@ -36,7 +38,7 @@ pub struct OncePerRun<'a> {
     /// Hears signals.
     pub interrupt: Interrupt,
     _grace: Grace,
-    tells_more: bool,
+    journal: Arc<Journal>,
     /// Takes the weights.
     pub weights: TensorWriter,
     /// Hears of every step.
@@ -72,17 +74,18 @@ impl<'a> OncePerRun<'a> {
         let grace = Grace::begin(config.run.grace_seconds, &interrupt);
         let steps = config.train.steps;
         let screen = screen(arguments, start.steps(), steps);
-        let tells_more = screen.tells_more();
-        if tells_more {
+        let journal = Arc::new(Journal::new(screen.audience(), folder.log(start.steps())?));
+        if journal.has_audience() {
             let engine = describe_engine(config.run.device, config.run.threads_per_rank);
             let products = products::line(config.train.precision, &engine);
             let memory = memory_line(verdict) + &host::line(&session.company.memory(config, &verdict.setup)?);
             let device = session.company.device_lines(config, &verdict.setup)?;
             let mpi = session.company.mpi_line();
             let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());
-            tell(&format!("{}{products}{memory}{device}{mpi}{crowded}{}\n", describe(config), text.description()));
+            let text = text.description();
+            journal.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
         }
-        let meter = Meter::start(config, text.sequences_per_epoch(), Capacity::measure(threads(config)));
+        let meter = Meter::start(config, text.sequences_per_epoch(), Capacity::measure(config, threads(config)));
         let recording = match (&trace, session.company) {
             (Some(_), _) => Some(Recording::EveryStep),
             (None, Company::Alone) => Some(Recording::Sampled { steps }),
@@ -90,8 +93,9 @@ impl<'a> OncePerRun<'a> {
             (None, Company::Several(_)) => None,
         };
         let recorder = recording.map(|recording| Recorder::new(config.run.ranks, recording));
-        let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics).with_recorder(recorder);
-        Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, tells_more, weights, progress })
+        let (often, files) = ((steps, config.run.log_every), (metrics, Arc::clone(&journal)));
+        let progress = Progress::new(often, screen, meter, interrupt.clone(), files).with_recorder(recorder);
+        Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress })
     }
 
     /// Finishes the files, and reports what became of the ranks.
@@ -99,7 +103,7 @@ impl<'a> OncePerRun<'a> {
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
-        let OncePerRun { session, folder, trace, interrupt, _grace, tells_more, weights, progress } = self;
+        let OncePerRun { session, folder, trace, interrupt, _grace, journal, weights, progress } = self;
         let Session { verdict, text, .. } = session;
         let steps = verdict.config.train.steps;
         // Both files are finished, also where one of them fails.
@@ -110,15 +114,15 @@ impl<'a> OncePerRun<'a> {
             finished.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
         let of_step = keep_step(recorder, &verdict.setup, trace.as_ref(), folder);
         if let Some(step) = of_step.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?
-            && tells_more
+            && journal.has_audience()
         {
-            tell(&communication(&step, verdict.config.parallelism.degrees));
+            journal.say(&communication(&step, verdict.config.parallelism.degrees));
         }
         if let Some(reason) = not_saved {
             return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
         }
-        if tells_more {
-            tell_end(session, evaluation.as_ref(), folder)?;
+        if journal.has_audience() {
+            tell_end(session, evaluation.as_ref(), folder, &journal)?;
         }
         match (ending, interrupt.signal()) {
             (Ending::Stopped { steps: done }, Some(signal)) => Err(Failure::Interrupted {
@@ -129,12 +133,12 @@ impl<'a> OncePerRun<'a> {
                 ),
             }),
             (Ending::Stopped { steps: done }, None) => {
-                tell(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
+                journal.warn(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
                 Ok(())
             }
             (Ending::Finished, _) => {
-                if tells_more {
-                    tell_sample(verdict, text, &interrupt);
+                if journal.has_audience() {
+                    tell_sample(verdict, text, &interrupt, &journal);
                 }
                 Ok(())
             }
@@ -173,7 +177,12 @@ fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failu
 }
 
 /// The results of the run. Memory is that of this process.
-fn tell_end(session: &Session<'_>, measured: Option<&EvaluationReport>, folder: &RunFolder) -> Result<(), Failure> {
+fn tell_end(
+    session: &Session<'_>,
+    measured: Option<&EvaluationReport>,
+    folder: &RunFolder,
+    journal: &Journal,
+) -> Result<(), Failure> {
     let Session { verdict: Verdict { config, setup, .. }, text, company } = session;
     let arenas = taken::arenas_bytes(setup, &company.ranks_of(config, setup)?);
     let of = match company {
@@ -181,7 +190,7 @@ fn tell_end(session: &Session<'_>, measured: Option<&EvaluationReport>, folder: 
         Company::Several(_) => "process 0: ",
     };
     let memory = taken::describe(of, arenas, taken::resident_peak_bytes());
-    tell(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
+    journal.say(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
     Ok(())
 }
 
@@ -189,16 +198,16 @@ fn tell_end(session: &Session<'_>, measured: Option<&EvaluationReport>, folder: 
 const SAMPLED_PARAMETERS: u64 = 50_000_000;
 
 /// Shows what the model writes. The run is done; if this fails, nothing is lost.
-fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt) {
+fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &Journal) {
     let config = &verdict.config;
     // A run that fills blanks does not continue texts.
     if unique_parameters(&config.model) > SAMPLED_PARAMETERS || config.data.blanks.is_some() {
         return;
     }
     let folder = &config.run.folder;
-    tell("\nsample  what the model makes of the beginning of a held-out line:\n\n");
+    journal.say("\nsample  what the model makes of the beginning of a held-out line:\n\n");
     if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning, interrupt)) {
-        tell(&format!("no sample: {failure}\n"));
+        journal.say(&format!("no sample: {failure}\n"));
     }
 }
 

@@ -25,6 +25,8 @@ pub const WEIGHTS: &str = "weights.safetensors";
 pub const RUN_FILE: &str = "run.toml";
 /// The file of steps, measurements and events.
 pub const METRICS: &str = "metrics.jsonl";
+/// The file of messages.
+const LOG: &str = "train.log";
 /// The file of resumptions.
 pub const RESUMES: &str = "resumes.jsonl";
 
@@ -155,6 +157,18 @@ impl RunFolder {
             return OpenOptions::new().append(true).open(&file).map_err(|error| self.cannot_write(&file, error));
         }
         File::create(&file).map_err(|error| self.cannot_write(&file, error))
+    }
+
+    /// The file `train.log`, at its end; without what is in it where a run begins.
+    ///
+    /// # Errors
+    /// A file that cannot be made.
+    pub fn log(&self, steps: u32) -> Result<File, Failure> {
+        let file = self.path.join(LOG);
+        let mut options = OpenOptions::new();
+        options.create(true);
+        let opened = if steps > 0 { options.append(true) } else { options.write(true).truncate(true) }.open(&file);
+        opened.map_err(|error| self.cannot_write(&file, error))
     }
 
     /// Writes the resolved run file, `run.toml`; that of an earlier run is replaced when this one is whole.

@@ -34,7 +34,7 @@ struct Record {
     seconds: f64,
     tokens_per_second: f64,
     gflops: f64,
-    peak_share: f64,
+    peak_share: Option<f64>,
     idle_share: Option<f64>,
     /// The most that this process has held so far.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -132,7 +132,7 @@ mod tests {
         Rates {
             tokens_per_second: 8192.0,
             flops: 7.05e10,
-            peak_share: 0.354,
+            peak_share: Some(0.354),
             idle_share: Some(0.04),
             resident_bytes: Some(1000),
             total_tokens: 14336,

@@ -132,12 +132,12 @@ impl Browser {
         value.replace("&quot;", "\"").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
     }
 
-    /// A PNG of a page, at two fifths of its size.
+    /// A PNG of a page, at half its size.
     pub fn picture(&self, html: &str, window: Window, theme: Theme) -> Vec<u8> {
         let folder = Folder::new();
         let url = Browser::place(&folder, html, window);
         let file = folder.0.join("picture.png");
-        let arguments = [format!("--screenshot={}", file.display()), "--force-device-scale-factor=0.4".into()];
+        let arguments = [format!("--screenshot={}", file.display()), "--force-device-scale-factor=0.5".into()];
         self.run(&folder, &url, window, theme, &arguments);
         std::fs::read(&file).expect("a picture")
     }

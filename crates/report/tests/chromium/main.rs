@@ -84,7 +84,7 @@ fn pages_look_as_before() {
         return;
     }
     let html = page(&[sample::run("sample", 1000)], Delivery::File);
-    for (width, window) in [("wide", WIDE), ("narrow", NARROW)] {
+    for (width, window) in [("wide", Window { height: 1900, ..WIDE }), ("narrow", Window { height: 3200, ..NARROW })] {
         for (shade, theme) in [("light", Theme::Light), ("dark", Theme::Dark)] {
             let reference: PathBuf =
                 Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/chromium/pictures/{width}-{shade}.png"));
