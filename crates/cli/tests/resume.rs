@@ -404,7 +404,9 @@ fn a_checkpoint_is_shown_compared_and_read() {
         String::from_utf8(stdout).expect("text").replace(&run.display().to_string(), "RUN")
     };
     let path = |name: &str| run.join("checkpoints").join(name).display().to_string();
-    let shown = print(&["inspect", &run.display().to_string()]);
+    let screen = print(&["inspect", &run.display().to_string()]);
+    assert!(screen.lines().count() <= 24 && screen.contains("first_moment") && !screen.contains("[0:64"), "{screen}");
+    let shown = print(&["inspect", &run.display().to_string(), "--all"]);
     let head = "RUN/checkpoints/step-00000006\nstate   after step 6, 24 sequences, 0 steps skipped, held-out loss ";
     assert!(shown.starts_with(head), "{shown}");
     assert!(

@@ -303,6 +303,9 @@ pub struct InspectArguments {
     /// A checkpoint, or a run folder, of which the newest checkpoint is used
     #[arg(value_name = "CHECKPOINT")]
     pub checkpoint: PathBuf,
+    /// List every file, every tensor with its pieces, and the run file
+    #[arg(long, conflicts_with_all = ["verify", "diff"])]
+    pub all: bool,
     /// Read everything and verify the hash of every byte
     #[arg(long)]
     pub verify: bool,
