@@ -22,6 +22,7 @@ mod plan;
 mod processes;
 mod rank_hosts;
 mod run;
+mod run_report;
 mod screen;
 mod simulate;
 
@@ -114,6 +115,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Plan(arguments) => plan::plan(arguments),
         Command::Validate(arguments) => cluster::validate::validate(arguments),
         Command::Cluster(command) => cluster::run(command),
+        Command::Report(arguments) => run_report::write_or_serve(arguments),
         Command::Eval(arguments) => infer::eval::eval(arguments),
         Command::Generate(arguments) => infer::generate::generate(arguments),
         Command::Forward(arguments) => infer::forward::forward(arguments),

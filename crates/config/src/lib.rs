@@ -52,7 +52,9 @@ pub use params::{
 pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};
 pub use rotary_scaling::RotaryScaling;
-pub use run_file::{Files, GivenWeights, RunConfig, device_name, key_of_option, known_keys, schedule_name};
+pub use run_file::{
+    Files, GivenWeights, RunConfig, answer_to_option, device_name, key_of_option, known_keys, schedule_name,
+};
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
 pub use training::{LearningRateSchedule, TrainSpec};

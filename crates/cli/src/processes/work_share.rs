@@ -40,6 +40,7 @@ impl WorkShare {
             | Command::Presets(_)
             | Command::Data(_)
             | Command::Inspect(_)
+            | Command::Report(_)
             | Command::Completions(_) => WorkShare::First,
         }
     }

@@ -4,6 +4,7 @@ pub mod engine;
 pub mod first_process;
 pub mod grace;
 pub mod interrupt;
+pub mod kept_run;
 pub mod measured_trace;
 pub mod once_per_run;
 pub mod other_process;

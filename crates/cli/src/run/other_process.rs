@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::processes::company::Several;
 use crate::processes::delivery::Deliverer;
 use crate::run::grace::Grace;
-use crate::run::measured_trace::Recorder;
+use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::relay_while;
 use crate::run::train::Session;
@@ -43,7 +43,8 @@ pub fn run(
     let interrupt = session.signals.heard();
     let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt);
     session.company.once("the files of the run", || Ok(()))?;
-    let recorder = arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks));
+    let recorder =
+        arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
     let silent = Silent { recorder };
     relay_while(several, &interrupt, || train(session, several, &silent, start))
 }
