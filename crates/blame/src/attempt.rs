@@ -62,7 +62,7 @@ impl Attempts {
         Attempts { folder: run.join(FAILURES) }
     }
 
-    /// Begins an attempt at `steps` steps by so many processes, with the next number.
+    /// Begins an attempt of a run of `steps` steps by a number of processes.
     ///
     /// # Errors
     /// A folder that cannot be written.
@@ -119,8 +119,8 @@ impl Attempts {
 
     fn keep_newest(&self) -> Result<(), AttemptError> {
         let reported = self.reported()?;
-        let given_up = reported.len().saturating_sub(KEPT);
-        for number in &reported[..given_up] {
+        let dropped = reported.len().saturating_sub(KEPT);
+        for number in &reported[..dropped] {
             let path = self.file(*number);
             fs::remove_file(&path).map_err(at(&path))?;
         }

@@ -5,12 +5,7 @@ pub fn utc(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let of_day = seconds % 86_400;
     let (year, month, day) = civil(seconds / 86_400);
-    format!(
-        "{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC",
-        of_day / 3600,
-        of_day / 60 % 60,
-        of_day % 60
-    )
+    format!("{year}-{month:02}-{day:02} {:02}:{:02}:{:02} UTC", of_day / 3600, of_day / 60 % 60, of_day % 60)
 }
 
 /// Year, month and day of the day N after 1970-01-01.

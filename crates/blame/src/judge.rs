@@ -151,8 +151,13 @@ impl Parts {
 
     fn unknown(&self) -> Verdict {
         let text = "all processes ended and left no reason: they were killed, or the machine stopped";
+        let mut processes: Vec<usize> = self.histories.values().map(|history| history.header.process).collect();
+        processes.dedup();
         let step = self.histories.values().filter_map(RankHistory::last).map(|last| last.step).max().unwrap_or(0);
-        let culprit = Culprit { step, ..Culprit::default() };
+        let culprit = match processes.as_slice() {
+            [one] => self.culprit_of_process(*one, None),
+            _ => Culprit { step, ..Culprit::default() },
+        };
         Verdict { cause: Cause::new(CauseKind::Vanished, text), culprit, noticed_by: "nobody".into() }
     }
 

@@ -22,4 +22,4 @@ pub use cause::{Cause, CauseKind};
 pub use history::{Entry, RankHistory};
 pub use part::{Heard, LauncherPart, OwnFailure, ProcessEnd, ProcessPart};
 pub use report::{FORMAT, RankReport, Report};
-pub use ring::{Peers, RING_ENTRIES, Ring, RingHeader};
+pub use ring::{Peers, RING_ENTRIES, Ring, RingHeader, now_ns};

@@ -1,4 +1,4 @@
-//! What one process, or the launcher, knows of a failure.
+//! A failure as one process, or the launcher, knows it.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +16,7 @@ pub struct OwnFailure {
     pub step: u32,
     /// The instruction.
     pub instruction: String,
-    /// What happened.
+    /// The cause.
     pub cause: Cause,
 }
 
@@ -36,7 +36,7 @@ pub struct Heard {
     pub text: String,
 }
 
-/// What one process knows.
+/// Everything that one process knows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessPart {
@@ -74,7 +74,7 @@ pub struct ProcessEnd {
     pub by_itself: bool,
 }
 
-/// What a launcher, or its agent on one host, knows.
+/// Everything that a launcher, or its agent on one host, knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LauncherPart {
@@ -86,6 +86,6 @@ pub struct LauncherPart {
     pub ends: Vec<ProcessEnd>,
     /// Processes that the system killed for lack of memory meanwhile, in the control group of the launcher.
     pub oom_kills: u64,
-    /// What it printed.
+    /// Its message.
     pub message: String,
 }

@@ -153,7 +153,7 @@ fn put_u64(entry: &mut [u8], at: usize, value: u64) {
 }
 
 /// Nanoseconds since 1970-01-01.
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 

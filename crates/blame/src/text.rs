@@ -103,7 +103,7 @@ impl Report {
             (None, _) => {}
         }
         match self.step {
-            0 => fact("step", format!("before the first of {}", self.steps)),
+            0 => fact("step", "before the first".into()),
             step => fact("step", format!("{step} of {}", self.steps)),
         }
         if !self.instruction.is_empty() {
@@ -126,7 +126,9 @@ impl Report {
                 "Nothing can refuse signal 9. Somebody sent it, or the system did: look for \"Out of memory\" in the system's log of \
                  that host (dmesg), and for the job in the log of the scheduler."
             }
-            CauseKind::Signal => "A signal such as 6, 7 or 11 comes from a fault in the program or in the memory of that host.",
+            CauseKind::Signal => {
+                "A signal such as 6, 7 or 11 comes from a fault in the program or in the memory of that host."
+            }
             CauseKind::ExitCode => "The lines that this process printed last say more.",
             CauseKind::Deadline => {
                 "The other ranks waited for it until run.timeout_seconds. Its last instruction shows where it is stuck or slow: a busy \
@@ -147,10 +149,14 @@ impl Report {
                 "Memory or a processor of that host gave a wrong result. Take the host out of the job and test it before it is used again."
             }
             CauseKind::Io => "Check the disk and the permissions of the folder.",
-            CauseKind::OutOfMemory => "Use a smaller microbatch, more shards or fewer ranks on each host; `pleach check` prints the memory of each rank.",
+            CauseKind::OutOfMemory => {
+                "Use a smaller microbatch, more shards or fewer ranks on each host; `pleach check` prints the memory of each rank."
+            }
             CauseKind::Panic => "Please report it, together with this text.",
             CauseKind::Disagreement => "Start all ranks with the same program, run file and options.",
-            CauseKind::Network => "Check the network between the hosts; each message has a checksum, so no wrong number was used.",
+            CauseKind::Network => {
+                "Check the network between the hosts; each message has a checksum, so no wrong number was used."
+            }
             CauseKind::Device => "See the log of the driver on that host.",
             CauseKind::OtherRank | CauseKind::Other => "",
         }
@@ -158,7 +164,9 @@ impl Report {
 
     fn remedy(&self, run: &str) -> String {
         match self.newest_checkpoint {
-            None => wrapped("There is no checkpoint, so the run begins again from the start. Set run.save_every to save more often."),
+            None => wrapped(
+                "There is no checkpoint, so the run begins again from the start. Set run.save_every to save more often.",
+            ),
             Some(steps) => {
                 let lost = self.step.saturating_sub(steps + 1);
                 let lost = match lost {
@@ -168,7 +176,8 @@ impl Report {
                 };
                 format!(
                     "{}\n  pleach train --resume {run}\n",
-                    wrapped(&format!("The newest checkpoint is that after step {steps}; {lost}. To resume:")).trim_end()
+                    wrapped(&format!("The newest checkpoint is that after step {steps}; {lost}. To resume:"))
+                        .trim_end()
                 )
             }
         }
@@ -176,7 +185,8 @@ impl Report {
 
     fn last_instructions(&self) -> String {
         let own = self.rank.or_else(|| self.ranks.first().copied());
-        let Some(own) = self.history.iter().find(|rank| Some(rank.rank) == own).filter(|own| !own.instructions.is_empty())
+        let Some(own) =
+            self.history.iter().find(|rank| Some(rank.rank) == own).filter(|own| !own.instructions.is_empty())
         else {
             return String::new();
         };

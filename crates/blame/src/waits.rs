@@ -1,19 +1,27 @@
 //! Who waits for whom: from a rank that is late to the rank that it waits for itself.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::history::{Entry, RankHistory};
 
 /// The rank at the end of the chain of waits that begins with `late`: a rank in an instruction that needs no other one, or whose
-/// peers are all in the same one.
+/// peers are all in the same one. Of ranks that wait for one another, the one that is the furthest back.
 pub fn origin(late: usize, histories: &BTreeMap<usize, RankHistory>) -> usize {
-    let mut seen = BTreeSet::new();
+    let mut path = vec![];
     let mut rank = late;
-    while seen.insert(rank) {
+    loop {
+        if let Some(start) = path.iter().position(|seen| *seen == rank) {
+            return path[start..].iter().copied().min_by_key(|rank| progress(*rank, histories)).unwrap_or(rank);
+        }
+        path.push(rank);
         let Some(next) = histories.get(&rank).and_then(|own| waits_for(own, histories)) else { return rank };
         rank = next;
     }
-    rank
+}
+
+/// How far a rank has come: its step, and when its last instruction began.
+fn progress(rank: usize, histories: &BTreeMap<usize, RankHistory>) -> Option<(u32, u64)> {
+    histories.get(&rank).and_then(RankHistory::last).map(|last| (last.step, last.began_ns))
 }
 
 /// The peer that keeps a rank waiting: of those in another instruction, the one that is the furthest back.
@@ -23,8 +31,7 @@ fn waits_for(own: &RankHistory, histories: &BTreeMap<usize, RankHistory>) -> Opt
         let last = histories.get(*peer).and_then(RankHistory::last);
         last.is_some_and(|last| !is_same(last, entry))
     };
-    let progress = |peer: &&usize| histories.get(*peer).and_then(RankHistory::last).map(|last| (last.step, last.began_ns));
-    entry.peers.iter().filter(elsewhere).min_by_key(progress).copied()
+    entry.peers.iter().filter(elsewhere).min_by_key(|peer| progress(**peer, histories)).copied()
 }
 
 fn is_same(one: &Entry, other: &Entry) -> bool {
@@ -65,6 +72,6 @@ mod tests {
         let same = BTreeMap::from([history(0, "gradient norm", &[1], 5), history(1, "gradient norm", &[0], 9)]);
         assert_eq!([origin(0, &same), origin(1, &same), origin(7, &same)], [0, 1, 7]);
         let ring = BTreeMap::from([history(0, "receive a", &[1], 5), history(1, "receive b", &[0], 9)]);
-        assert!(ring.contains_key(&origin(0, &ring)));
+        assert_eq!([origin(0, &ring), origin(1, &ring)], [0, 0], "the one that is the furthest back");
     }
 }

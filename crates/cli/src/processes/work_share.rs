@@ -40,6 +40,7 @@ impl WorkShare {
             | Command::Presets(_)
             | Command::Data(_)
             | Command::Inspect(_)
+            | Command::Blame(_)
             | Command::Completions(_) => WorkShare::First,
         }
     }

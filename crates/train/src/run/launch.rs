@@ -135,7 +135,7 @@ pub(crate) enum Stop {
     Failed(StopCause),
 }
 
-/// What a rank saw.
+/// The reason as a rank saw it.
 pub(crate) struct StopCause {
     kind: CauseKind,
     /// Another rank that it is about.
@@ -200,7 +200,8 @@ fn first_cause<T>(engine: &dyn Engine, results: Vec<(Rank, Result<T, TrainError>
 /// A rank that could not tell for itself; the others are told.
 fn lost(engine: &dyn Engine, rank: Rank, cause: String) -> TrainError {
     let (kind, about) = (CauseKind::Other, None);
-    let failure = RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause, kind, about };
+    let failure =
+        RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause, kind, about };
     engine.abort(rank, &failure.to_string());
     TrainError::Rank(failure)
 }

@@ -19,8 +19,8 @@ use crate::execute::reduce;
 use crate::infer::evaluate::{Evaluation, HeldOut, evaluate, evaluating_workload};
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
-use crate::run::rings::Rings;
 use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
+use crate::run::rings::Rings;
 use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
@@ -121,7 +121,7 @@ pub fn run_ranks(
     launch(setup, engine, ranks.into_iter(), |seat| run_rank(seat, ports, save_port))
 }
 
-/// What ranks do before their first step, as rings name it.
+/// The work of ranks before their first step, as rings name it.
 const START: &str = "open the rank, fill its weights and compare programs";
 
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_port: Option<SavePort<'_>>) -> Result<Ending, Stop> {
