@@ -56,6 +56,19 @@ impl FolderLock {
     }
 }
 
+/// Whether a run writes to `folder` at this moment. The lock is taken for no longer than the answer takes.
+pub fn is_in_use(folder: &Path) -> bool {
+    let Ok(file) = OpenOptions::new().read(true).open(folder.join(".lock")) else { return false };
+    match file.try_lock_shared() {
+        Ok(()) => {
+            let _ = file.unlock();
+            false
+        }
+        Err(TryLockError::WouldBlock) => true,
+        Err(TryLockError::Error(_)) => false,
+    }
+}
+
 impl Drop for FolderLock {
     fn drop(&mut self) {
         // A process that is just being started from this one may still have the file open. If this fails, the lock ends with that.

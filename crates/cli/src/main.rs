@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod blame;
 mod check;
 mod cluster;
 mod compare;
@@ -107,6 +108,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Diff(arguments) => compare::diff::diff(arguments),
         Command::Completions(arguments) => arguments::completions::completions(arguments),
         Command::Data(arguments) => convert::data::run(arguments),
+        Command::Blame(arguments) => blame::blame(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::MpiAnswers(arguments) => doctor::mpi_library::print_answers(&arguments.library),
         Command::Explain(arguments) => explain::explain(arguments),

@@ -221,6 +221,14 @@ impl Company {
         }
     }
 
+    /// Number of processes.
+    pub fn processes(&self) -> usize {
+        match self {
+            Company::Alone => 1,
+            Company::Several(several) => several.processes(),
+        }
+    }
+
     /// Whether this is process 0, which prints and writes for all.
     pub fn is_first(&self) -> bool {
         match self {
