@@ -1,18 +1,19 @@
 //! One connection to another process, as the threads of ranks and the thread of sockets share it.
 
 use super::arrival::{Arrival, UnderWay};
-use super::frame::{BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Part, Route};
+use super::frame::{Announcement, BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Part, Route};
 use super::mpi_route::{MpiRoute, Receiving};
 use super::outbox::{Body, Outbox, Outgoing};
+use super::peer_memory::{PeerMemory, Withdrawals};
 use super::pieces::{Piece, Window};
 use crate::threads::Ticket;
 use crate::threads::inbox::Payload;
-use crate::threads::remote::{Address, Ending};
+use crate::threads::remote::{Address, Ending, MessageName};
 use mesh::Rank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use sync::lock;
 
@@ -68,6 +69,12 @@ pub(super) struct Connection {
     held: AtomicUsize,
     /// Announced messages of the peer that are not finished.
     announced: AtomicUsize,
+    /// Messages that this process has taken back.
+    withdrawals: Box<Withdrawals>,
+    /// Messages of which the peer has reported that it took them back.
+    withdrawn_by_peer: AtomicU64,
+    /// The memory of the peer, where this process may read it.
+    peer_memory: OnceLock<PeerMemory>,
     has_said_goodbye: AtomicBool,
     has_seen_goodbye: AtomicBool,
     is_closed: AtomicBool,
@@ -108,6 +115,9 @@ impl Connection {
             unreported: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             announced: AtomicUsize::new(0),
+            withdrawals: Withdrawals::new(),
+            withdrawn_by_peer: AtomicU64::new(0),
+            peer_memory: OnceLock::new(),
             has_said_goodbye: AtomicBool::new(false),
             has_seen_goodbye: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -157,9 +167,9 @@ impl Connection {
             | Payload::Loan(..)
             | Payload::Arrived { .. }
             | Payload::Announced(_)) => {
-                let len_bytes = payload.len_bytes() as u64;
-                let number = lock(&self.outgoing).insert(address, payload);
-                outbox.post(Frame::Announce(address, number, len_bytes), Body::Empty);
+                let (len, at) = (payload.len_bytes() as u64, self.address_of(&payload));
+                let message = lock(&self.outgoing).insert(address, payload);
+                outbox.post(Frame::Announce(address, Announcement { message, len, at }), Body::Empty);
             }
         }
         if outbox.flush(self.socket()).is_err() {
@@ -171,6 +181,51 @@ impl Connection {
         }
     }
 
+    /// The address of a message, for a peer that reads the memory of this process.
+    fn address_of(&self, payload: &Payload) -> u64 {
+        match self.way {
+            Way::Memory(_) => payload.bytes().as_ptr() as u64,
+            Way::Socket | Way::Mpi(_) => 0,
+        }
+    }
+
+    /// Tells a peer of this machine what it needs to read the memory of this process.
+    pub(super) fn offer_memory(&self) {
+        if let Way::Memory(_) = self.way {
+            let (at, mark) = self.withdrawals.place();
+            self.send(Frame::Memory(at, mark), Body::Empty);
+        }
+    }
+
+    /// Keeps the way to the memory of the peer, if this process may read it.
+    pub(super) fn learn_memory(&self, at: u64, mark: u64) -> Result<(), Fault> {
+        match self.way {
+            Way::Memory(_) => {}
+            Way::Socket | Way::Mpi(_) => return Err(Fault::Unexpected("an address of its memory over a network")),
+        }
+        if let Some(memory) = PeerMemory::of(self.socket(), (at, mark)) {
+            let _ = self.peer_memory.set(memory);
+        }
+        Ok(())
+    }
+
+    /// Whether this process may read the memory of the peer.
+    pub(super) fn reads_peer(&self) -> bool {
+        self.peer_memory.get().is_some()
+    }
+
+    /// Fills `bytes` from `offset` of the message of `name` in the memory of the peer. False if this process may not read
+    /// there, or if the peer has taken a message back meanwhile: the bytes may be others then.
+    pub(super) fn read_peer(&self, name: &MessageName, offset: usize, bytes: &mut [u8]) -> bool {
+        let Some(memory) = self.peer_memory.get() else { return false };
+        memory.read(name.at.wrapping_add(offset as u64), bytes) == Some(name.withdrawn)
+    }
+
+    /// Messages of which the peer has reported that it took them back.
+    pub(super) fn withdrawn_by_peer(&self) -> u64 {
+        self.withdrawn_by_peer.load(Ordering::Relaxed)
+    }
+
     /// Takes the messages of `ticket` back; returns the first rank that needs one still.
     pub(super) fn take_back(&self, ticket: &Arc<Ticket>) -> Option<Rank> {
         let mut outgoing = lock(&self.outgoing);
@@ -178,6 +233,7 @@ impl Connection {
         let numbers: Vec<u64> = numbers.collect();
         let taken: Vec<Arc<Outgoing>> = numbers.iter().filter_map(|number| outgoing.open.remove(number)).collect();
         drop(outgoing);
+        self.withdrawals.add(taken.len());
         let mut outbox = lock(&self.outbox);
         for message in &taken {
             outbox.release(message.number);
@@ -386,6 +442,7 @@ impl Connection {
 
     /// Notes that the peer has taken a message back that is being received.
     pub(super) fn withdraw(&self, number: u64) {
+        self.withdrawn_by_peer.fetch_add(1, Ordering::Relaxed);
         let incoming = lock(&self.incoming);
         let Some(entry) = incoming.get(&number) else { return };
         let (arrival, sender) = (Arc::clone(&entry.arrival), entry.sender);
@@ -451,6 +508,7 @@ impl Connection {
 
     fn lose_outgoing(&self) {
         let lost = std::mem::take(&mut lock(&self.outgoing).open);
+        self.withdrawals.add_all();
         for message in lost.values() {
             lock(&self.outbox).release(message.number);
             message.payload.lose();

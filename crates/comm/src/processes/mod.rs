@@ -33,6 +33,7 @@ mod mpi_route;
 mod network;
 mod open;
 mod outbox;
+mod peer_memory;
 mod pieces;
 mod preamble;
 mod process_map;

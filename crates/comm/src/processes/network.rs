@@ -4,6 +4,7 @@ use super::arrival::Arrival;
 use super::connection::Connection;
 use super::frame::{Frame, PIECE_BYTES, Part, TEXT_LIMIT_BYTES};
 use super::outbox::Body;
+use super::peer_memory::permit_siblings;
 use super::pieces::{Piece, Pieces};
 use super::process_map::ProcessMap;
 use crate::error::AbortCause;
@@ -98,6 +99,12 @@ impl Network {
         *lock(&self.thread) = Some(thread);
     }
 
+    /// Lets the other processes of this machine read the memory of this one.
+    pub(super) fn offer_memory(&self) {
+        permit_siblings();
+        self.connections().for_each(|connection| connection.offer_memory());
+    }
+
     /// Whether all ranks of this process have left.
     pub(super) fn is_leaving(&self) -> bool {
         self.is_leaving.load(Ordering::Acquire)
@@ -133,8 +140,12 @@ impl Network {
     /// Asks every sender for the parts that begin at `offset`, for which `places` are the places.
     fn ask(&self, receive: &Receive<'_>, offset: usize, places: Vec<Piece>) {
         let len = receive.len_bytes.saturating_sub(offset).min(PIECE_BYTES);
-        for (index, (announced, piece)) in receive.messages.iter().zip(places).enumerate() {
+        for (index, (announced, mut piece)) in receive.messages.iter().zip(places).enumerate() {
             let Some(connection) = self.connection(announced.process()) else { continue };
+            if connection.read_peer(announced.name(), offset, piece.bytes_mut(len)) {
+                receive.arrival.complete(index, piece);
+                continue;
+            }
             let part = Part {
                 message: announced.message(),
                 offset: offset as u64,
@@ -162,11 +173,11 @@ impl Network {
         wait: Duration,
     ) -> Result<(), Interrupted> {
         let (rows, count) = (receive.len_bytes.div_ceil(PIECE_BYTES), receive.messages.len());
-        if *asked - folded > ROWS_AHEAD / 2 {
+        if *asked - folded > receive.rows_ahead / 2 {
             return Ok(());
         }
         let before = *asked;
-        while *asked < rows && *asked - folded < ROWS_AHEAD {
+        while *asked < rows && *asked - folded < receive.rows_ahead {
             let places = if *asked == folded {
                 self.pieces.take(count, receive.pieces.inbox, wait, receive.pieces.world)?
             } else {
@@ -191,6 +202,8 @@ struct Receive<'a> {
     len_bytes: usize,
     /// The messages that come in pieces.
     messages: Vec<&'a Announced>,
+    /// Rows that are asked for at the same time.
+    rows_ahead: usize,
     arrival: Arc<Arrival>,
 }
 
@@ -230,7 +243,10 @@ impl Remote for Network {
         let place: Vec<Option<usize>> =
             pieces.taken.iter().map(|e| e.payload.announced().and_then(|_| next.next())).collect();
         let arrival = Arrival::new(pieces.inbox, messages.len());
-        let receive = Receive { pieces, len_bytes: pieces.len_bytes, messages, arrival };
+        let is_read = |announced: &&Announced| self.connection(announced.process()).is_some_and(|c| c.reads_peer());
+        // A row that is read is there at once, and is folded while it is in the cache.
+        let rows_ahead = if messages.iter().all(is_read) { 1 } else { ROWS_AHEAD };
+        let receive = Receive { pieces, len_bytes: pieces.len_bytes, messages, rows_ahead, arrival };
         for (index, announced) in receive.messages.iter().enumerate() {
             if let Some(connection) = self.connection(announced.process()) {
                 connection.expect(announced.message(), &receive.arrival, index);

@@ -199,6 +199,7 @@ pub fn open_unless(seat: Seat, ended: &dyn Fn() -> Option<String>) -> Result<Loc
     let network = Network::new(process_map, connections, pieces, mpi.clone(), wake);
     let remote: Arc<dyn Remote> = Arc::clone(&network) as _;
     let world = Arc::new(World::new(&is_local, num_lanes, timeouts, Some(remote)));
+    network.offer_memory();
     let sockets = Sockets::new(epoll, gate, Arc::clone(&network), Arc::clone(&world));
     let sockets = sockets.map_err(|error| system("to watch its sockets")(error.into()))?;
     let thread = std::thread::Builder::new().name("sockets".into()).spawn(move || sockets.run());

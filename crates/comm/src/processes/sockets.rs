@@ -1,13 +1,13 @@
 //! The thread that waits for the sockets of one process: whatever comes from other processes comes through here.
 
 use super::connection::{Connection, Fault, credit_of};
-use super::frame::Frame;
+use super::frame::{Announcement, Frame};
 use super::gate::{Gate, LOCAL_LISTENER, PENDING, TCP_LISTENER};
 use super::input::{Input, Read};
 use super::network::Network;
 use crate::error::AbortCause;
 use crate::threads::inbox::{Envelope, Payload};
-use crate::threads::remote::{Address, Announced, Credit, Remote};
+use crate::threads::remote::{Address, Announced, Credit, MessageName, Remote};
 use crate::threads::world::World;
 use mesh::Rank;
 use rustix::event::epoll;
@@ -211,7 +211,8 @@ impl Incoming<'_> {
         let connection = self.connection;
         match frame {
             Frame::Eager(address) => self.eager(address, payload),
-            Frame::Announce(address, message, len) => self.announce(address, message, len),
+            Frame::Announce(address, announcement) => self.announce(address, announcement),
+            Frame::Memory(at, mark) => connection.learn_memory(at, mark),
             Frame::Grant(part) => connection.grant(part),
             Frame::Piece(..) => Err(Fault::Unexpected("a piece outside of a message")),
             Frame::Finish(message, ending) => connection.finished(message, ending),
@@ -260,12 +261,15 @@ impl Incoming<'_> {
         Ok(())
     }
 
-    fn announce(&self, address: Address, message: u64, len: u64) -> Result<(), Fault> {
+    fn announce(&self, address: Address, announcement: Announcement) -> Result<(), Fault> {
         self.check(address)?;
         self.connection.count_announced()?;
-        let len = usize::try_from(len).map_err(|_| Fault::Unexpected("a message longer than memory"))?;
+        let Announcement { message: number, len, at } = announcement;
+        let len_bytes = usize::try_from(len).map_err(|_| Fault::Unexpected("a message longer than memory"))?;
         let remote: Arc<dyn Remote> = Arc::clone(self.network) as _;
-        self.deliver(address, Payload::Announced(Announced::new(remote, self.connection.process, message, len)));
+        let (process, withdrawn) = (self.connection.process, self.connection.withdrawn_by_peer());
+        let name = MessageName { process, number, len_bytes, at, withdrawn };
+        self.deliver(address, Payload::Announced(Announced::new(remote, name)));
         Ok(())
     }
 

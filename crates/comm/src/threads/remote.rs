@@ -74,31 +74,48 @@ pub(crate) struct PieceWise<'a> {
     pub(crate) world: &'a dyn Liveness,
 }
 
+/// The name of a message of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MessageName {
+    /// The process that has it.
+    pub(crate) process: usize,
+    /// Its number there.
+    pub(crate) number: u64,
+    /// Its length.
+    pub(crate) len_bytes: usize,
+    /// The address of its bytes in the memory of that process.
+    pub(crate) at: u64,
+    /// Messages that the process had taken back before it announced this one.
+    pub(crate) withdrawn: u64,
+}
+
 /// A message of another process, of which only the name has come. Dropping it ends the message.
 pub(crate) struct Announced {
     remote: Arc<dyn Remote>,
-    process: usize,
-    message: u64,
-    len_bytes: usize,
+    name: MessageName,
     is_lost: AtomicBool,
 }
 
 impl Announced {
-    /// Message number `message` of process `process`.
-    pub(crate) fn new(remote: Arc<dyn Remote>, process: usize, message: u64, len_bytes: usize) -> Announced {
-        Announced { remote, process, message, len_bytes, is_lost: AtomicBool::new(false) }
+    /// The message of `name`.
+    pub(crate) fn new(remote: Arc<dyn Remote>, name: MessageName) -> Announced {
+        Announced { remote, name, is_lost: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn name(&self) -> &MessageName {
+        &self.name
     }
 
     pub(crate) fn process(&self) -> usize {
-        self.process
+        self.name.process
     }
 
     pub(crate) fn message(&self) -> u64 {
-        self.message
+        self.name.number
     }
 
     pub(crate) fn len_bytes(&self) -> usize {
-        self.len_bytes
+        self.name.len_bytes
     }
 
     /// Notes that the message is about to be dropped unread.
@@ -110,7 +127,7 @@ impl Announced {
 impl Drop for Announced {
     fn drop(&mut self) {
         let ending = if self.is_lost.load(Ordering::Relaxed) { Ending::Lost } else { Ending::Read };
-        self.remote.finish(self.process, self.message, ending);
+        self.remote.finish(self.name.process, self.name.number, ending);
     }
 }
 
