@@ -1,9 +1,9 @@
 //! One connection to another process, as the threads of ranks and the thread of sockets share it.
 
 use super::arrival::{Arrival, UnderWay};
-use super::frame::{Announcement, BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Part, Route};
+use super::frame::{Announcement, BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, MemoryPlace, Part, Route};
 use super::mpi_route::{MpiRoute, Receiving};
-use super::outbox::{Body, Outbox, Outgoing};
+use super::outbox::{Body, Flushed, Outbox, Outgoing};
 use super::peer_memory::{PeerMemory, Withdrawals};
 use super::pieces::{Piece, Window};
 use crate::threads::Ticket;
@@ -137,19 +137,28 @@ impl Connection {
         }
     }
 
-    /// Writes what waits. An error shows when the socket is read.
+    /// Writes what waits except for pieces. An error shows when the socket is read.
     pub(super) fn flush(&self) {
         let mut outbox = lock(&self.outbox);
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
+    }
+
+    /// Writes what waits and at most one piece. For the thread that polls, which calls it again for further pieces.
+    pub(super) fn flush_piece(&self) -> Flushed {
+        let mut outbox = lock(&self.outbox);
+        outbox.flush(self.socket(), 1).unwrap_or_else(|_| {
+            outbox.close();
+            Flushed::Done
+        })
     }
 
     /// Posts a frame and writes what the socket takes.
     pub(super) fn send(&self, frame: Frame, body: Body) {
         let mut outbox = lock(&self.outbox);
         outbox.post(frame, body);
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
     }
@@ -172,7 +181,7 @@ impl Connection {
                 outbox.post(Frame::Announce(address, Announcement { message, len, at }), Body::Empty);
             }
         }
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
         drop(outbox);
@@ -192,18 +201,17 @@ impl Connection {
     /// Tells a peer of this machine what it needs to read the memory of this process.
     pub(super) fn offer_memory(&self) {
         if let Way::Memory(_) = self.way {
-            let (at, mark) = self.withdrawals.place();
-            self.send(Frame::Memory(at, mark), Body::Empty);
+            self.send(Frame::Memory(self.withdrawals.place()), Body::Empty);
         }
     }
 
     /// Keeps the way to the memory of the peer, if this process may read it.
-    pub(super) fn learn_memory(&self, at: u64, mark: u64) -> Result<(), Fault> {
+    pub(super) fn learn_memory(&self, place: MemoryPlace) -> Result<(), Fault> {
         match self.way {
             Way::Memory(_) => {}
             Way::Socket | Way::Mpi(_) => return Err(Fault::Unexpected("an address of its memory over a network")),
         }
-        if let Some(memory) = PeerMemory::of(self.socket(), (at, mark)) {
+        if let Some(memory) = PeerMemory::of(place) {
             let _ = self.peer_memory.set(memory);
         }
         Ok(())
@@ -239,7 +247,7 @@ impl Connection {
             outbox.release(message.number);
             outbox.post(Frame::Withdraw(message.address, message.number), Body::Empty);
         }
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
         drop(outbox);
@@ -295,7 +303,7 @@ impl Connection {
                 }
                 outbox.post(Frame::Piece(part, Route::Shared), Body::Empty);
                 // The peer folds this piece while the next is written.
-                if outbox.flush(self.socket()).is_err() {
+                if outbox.flush(self.socket(), 0).is_err() {
                     outbox.close();
                 }
             }
@@ -462,7 +470,7 @@ impl Connection {
         let mut outbox = lock(&self.outbox);
         outbox.post(Frame::GoodbyeSeen, Body::Empty);
         outbox.end();
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
         drop(outbox);
@@ -513,5 +521,30 @@ impl Connection {
             lock(&self.outbox).release(message.number);
             message.payload.lose();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn nothing_is_read_of_a_message_that_its_sender_may_have_taken_back() {
+        let pieces = super::super::pieces::Pieces::new(1).unwrap();
+        let window = Window::map(&pieces.file().try_clone_to_owned().unwrap()).unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        let connection = Connection::new(1, near.into(), Way::Memory(window));
+        let (source, mut target) = ([5u8; 300], [0u8; 100]);
+        let at = source.as_ptr() as u64;
+        let name = MessageName { process: 1, number: 0, len_bytes: 300, at, withdrawn: 0 };
+        assert!(!connection.read_peer(&name, 0, &mut target), "the peer has not said where its memory is");
+        // The connection is its own peer.
+        connection.learn_memory(connection.withdrawals.place()).unwrap();
+        assert!(connection.reads_peer() && connection.read_peer(&name, 100, &mut target));
+        assert_eq!(target, [5; 100]);
+        connection.withdrawals.add(1);
+        assert!(!connection.read_peer(&name, 0, &mut target), "it may be this message");
+        assert!(connection.read_peer(&MessageName { withdrawn: 1, ..name }, 0, &mut target), "it was an earlier one");
     }
 }

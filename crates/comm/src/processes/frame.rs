@@ -57,6 +57,17 @@ pub(super) struct Part {
     pub(super) slot: u32,
 }
 
+/// A place in the memory of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MemoryPlace {
+    /// The number of the process, as it sees itself.
+    pub(super) process: u32,
+    /// The address.
+    pub(super) at: u64,
+    /// The number that begins there: another process has another one.
+    pub(super) mark: u64,
+}
+
 /// A message that its sender keeps until it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Announcement {
@@ -93,8 +104,8 @@ pub(super) enum Frame {
     Goodbye,
     /// The answer to it, after which nothing follows.
     GoodbyeSeen,
-    /// The address of [`Withdrawals`](super::peer_memory::Withdrawals) in the memory of the sender, and their mark.
-    Memory(u64, u64),
+    /// Where the sender counts the messages that it takes back.
+    Memory(MemoryPlace),
 }
 
 /// A header: a frame, and what is known of the bytes that follow.
@@ -221,7 +232,9 @@ impl Header {
             Frame::Abort(rank) => Fields { kind: 11, source: rank_number(rank), ..base },
             Frame::Goodbye => Fields { kind: 12, ..base },
             Frame::GoodbyeSeen => Fields { kind: 13, ..base },
-            Frame::Memory(at, mark) => Fields { kind: 14, offset: at, message: mark, ..base },
+            Frame::Memory(MemoryPlace { process, at, mark }) => {
+                Fields { kind: 14, slot: process, offset: at, message: mark, ..base }
+            }
         }
     }
 }
@@ -267,7 +280,7 @@ impl Fields {
             11 => Frame::Abort(Rank(self.source as usize)),
             12 => Frame::Goodbye,
             13 => Frame::GoodbyeSeen,
-            14 => Frame::Memory(self.offset, self.message),
+            14 => Frame::Memory(MemoryPlace { process: self.slot, at: self.offset, mark: self.message }),
             kind => return Err(BadFrame::Field { field: "kind", value: kind.into() }),
         };
         Ok(frame)
@@ -412,8 +425,11 @@ mod tests {
     }
 
     fn announcement() -> impl Strategy<Value = Announcement> {
-        (any::<u64>(), 0..=MESSAGE_LIMIT_BYTES, any::<u64>())
-            .prop_map(|(message, len, at)| Announcement { message, len, at })
+        (any::<u64>(), 0..=MESSAGE_LIMIT_BYTES, any::<u64>()).prop_map(|(message, len, at)| Announcement {
+            message,
+            len,
+            at,
+        })
     }
 
     fn frame() -> impl Strategy<Value = Frame> {
@@ -431,7 +447,11 @@ mod tests {
             any::<u32>().prop_map(|rank| Frame::Abort(Rank(rank as usize))),
             Just(Frame::Goodbye),
             Just(Frame::GoodbyeSeen),
-            (any::<u64>(), any::<u64>()).prop_map(|(at, mark)| Frame::Memory(at, mark)),
+            (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(process, at, mark)| Frame::Memory(MemoryPlace {
+                process,
+                at,
+                mark
+            })),
         ]
     }
 

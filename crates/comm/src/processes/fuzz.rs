@@ -10,7 +10,10 @@
 //! ```
 
 use super::connection::{Connection, Fault, Way};
-use super::frame::{Announcement, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, PIECE_BYTES, Part, Route, TEXT_LIMIT_BYTES};
+use super::frame::{
+    Announcement, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, MemoryPlace, PIECE_BYTES, Part, Route,
+    TEXT_LIMIT_BYTES,
+};
 use super::input::{BUFFER_BYTES, Input, Read};
 use super::preamble::{PREAMBLE_BYTES, Preamble};
 use super::violations::{TOKEN, address, world};
@@ -133,7 +136,7 @@ enum Sent {
     Abort { rank: u8, len: u8 },
     Goodbye,
     GoodbyeSeen,
-    Memory { at: u64, mark: u64 },
+    Memory { process: u32, at: u64, mark: u64 },
 }
 
 impl Sent {
@@ -173,7 +176,7 @@ impl Sent {
             Sent::Abort { rank, len } => (Frame::Abort(Rank((rank % 4).into())), vec![b'x'; len.into()]),
             Sent::Goodbye => (Frame::Goodbye, vec![]),
             Sent::GoodbyeSeen => (Frame::GoodbyeSeen, vec![]),
-            Sent::Memory { at, mark } => (Frame::Memory(at, mark), vec![]),
+            Sent::Memory { process, at, mark } => (Frame::Memory(MemoryPlace { process, at, mark }), vec![]),
         }
     }
 }

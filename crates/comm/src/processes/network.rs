@@ -7,13 +7,14 @@ use super::outbox::Body;
 use super::peer_memory::permit_siblings;
 use super::pieces::{Piece, Pieces};
 use super::process_map::ProcessMap;
+use super::role::Role;
 use crate::error::AbortCause;
 use crate::threads::Ticket;
 use crate::threads::inbox::{Interrupted, Payload};
-use crate::threads::remote::{Address, Announced, Ending, PieceWise, Remote};
+use crate::threads::polling::Polling;
+use crate::threads::remote::{Address, Announced, Ending, PieceWise, Poll, Remote};
 use crate::transport::Chunks;
 use mesh::Rank;
-use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -23,6 +24,9 @@ use sync::{lock, wait_timeout};
 
 /// Pieces of one message that are under way at the same time.
 const ROWS_AHEAD: usize = 16;
+/// Bytes of the longest message that a rank reads from the memory of its sender while it polls: other ranks of its process
+/// wait for that long.
+const HELD_BYTES: usize = 1 << 20;
 /// How long a process that ends waits for others to notice.
 const GOODBYE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -40,8 +44,8 @@ pub(super) struct Network {
     pieces: Arc<Pieces>,
     /// Stopped when the world fails.
     mpi: Option<Arc<mpi::Endpoint>>,
-    /// Wakes the thread of the sockets.
-    wake: OwnedFd,
+    /// The role of waiting for the sockets, and handling what comes.
+    pub(super) role: Role,
     is_leaving: AtomicBool,
     is_over: AtomicBool,
     /// Signalled by the thread of the sockets while this process leaves.
@@ -56,14 +60,14 @@ impl Network {
         connections: Vec<Option<Arc<Connection>>>,
         pieces: Arc<Pieces>,
         mpi: Option<Arc<mpi::Endpoint>>,
-        wake: OwnedFd,
+        role: Role,
     ) -> Arc<Network> {
         Arc::new(Network {
             process_map,
             connections,
             pieces,
             mpi,
-            wake,
+            role,
             is_leaving: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             progress: Mutex::default(),
@@ -74,10 +78,6 @@ impl Network {
 
     pub(super) fn process_map(&self) -> &ProcessMap {
         &self.process_map
-    }
-
-    pub(super) fn wake(&self) -> &OwnedFd {
-        &self.wake
     }
 
     /// The connection to `process`, if there is one.
@@ -133,10 +133,6 @@ impl Network {
         }
     }
 
-    fn wake_thread(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
     /// Asks every sender for the parts that begin at `offset`, for which `places` are the places.
     fn ask(&self, receive: &Receive<'_>, offset: usize, places: Vec<Piece>) {
         let len = receive.len_bytes.saturating_sub(offset).min(PIECE_BYTES);
@@ -170,7 +166,7 @@ impl Network {
         receive: &Receive<'_>,
         asked: &mut usize,
         folded: usize,
-        wait: Duration,
+        (wait, polling): (Duration, &mut Polling<'_>),
     ) -> Result<(), Interrupted> {
         let (rows, count) = (receive.len_bytes.div_ceil(PIECE_BYTES), receive.messages.len());
         if *asked - folded > receive.rows_ahead / 2 {
@@ -179,7 +175,7 @@ impl Network {
         let before = *asked;
         while *asked < rows && *asked - folded < receive.rows_ahead {
             let places = if *asked == folded {
-                self.pieces.take(count, receive.pieces.inbox, wait, receive.pieces.world)?
+                self.pieces.take(count, receive.pieces.inbox, (wait, &mut *polling), receive.pieces.world)?
             } else {
                 match self.pieces.try_take(count) {
                     Some(places) => places,
@@ -237,7 +233,12 @@ impl Remote for Network {
         self.connections().filter_map(|connection| connection.take_back(ticket)).min()
     }
 
-    fn fold_pieces(&self, pieces: &PieceWise<'_>, fold: &mut dyn FnMut(usize, &dyn Chunks)) -> Result<(), Interrupted> {
+    fn fold_pieces(
+        &self,
+        pieces: &PieceWise<'_>,
+        polling: &mut Polling<'_>,
+        fold: &mut dyn FnMut(usize, &dyn Chunks),
+    ) -> Result<(), Interrupted> {
         let messages: Vec<&Announced> = pieces.taken.iter().filter_map(|e| e.payload.announced()).collect();
         let mut next = 0..messages.len();
         let place: Vec<Option<usize>> =
@@ -246,6 +247,9 @@ impl Remote for Network {
         let is_read = |announced: &&Announced| self.connection(announced.process()).is_some_and(|c| c.reads_peer());
         // A row that is read is there at once, and is folded while it is in the cache.
         let rows_ahead = if messages.iter().all(is_read) { 1 } else { ROWS_AHEAD };
+        if rows_ahead == 1 && pieces.len_bytes > HELD_BYTES {
+            polling.release();
+        }
         let receive = Receive { pieces, len_bytes: pieces.len_bytes, messages, rows_ahead, arrival };
         for (index, announced) in receive.messages.iter().enumerate() {
             if let Some(connection) = self.connection(announced.process()) {
@@ -260,8 +264,8 @@ impl Remote for Network {
         let mut asked = 0;
         for folded in 0..pieces.len_bytes.div_ceil(PIECE_BYTES) {
             let left = pieces.wait.saturating_sub(started.elapsed());
-            self.ask_ahead(&receive, &mut asked, folded, left)?;
-            let waited = pieces.inbox.wait_for(left, pieces.world, || receive.arrival.is_ready());
+            self.ask_ahead(&receive, &mut asked, folded, (left, &mut *polling))?;
+            let waited = pieces.inbox.wait_for((left, &mut *polling), pieces.world, || receive.arrival.is_ready());
             waited.map_err(|interrupted| match interrupted {
                 Interrupted::Deadline(..) => late(receive.arrival.first_missing().unwrap_or(0)),
                 Interrupted::Failed | Interrupted::Left(_) => interrupted,
@@ -272,6 +276,14 @@ impl Remote for Network {
             fold(offset, &Row { pieces, offset, len, arrived, place: &place });
         }
         Ok(())
+    }
+
+    fn poller(&self) -> Option<Box<dyn Poll + '_>> {
+        self.role.take_for_rank().map(|held| Box::new(held) as Box<dyn Poll>)
+    }
+
+    fn poke(&self) {
+        self.role.poke();
     }
 
     fn finish(&self, process: usize, message: u64, ending: Ending) {
@@ -313,7 +325,7 @@ impl Remote for Network {
         self.wait_until(Instant::now() + wait.min(GOODBYE_DEADLINE), &|| has_failed() || is_over());
         self.wait_until(Instant::now() + FAREWELL_DEADLINE, &|| !has_failed() || is_over());
         self.is_over.store(true, Ordering::Release);
-        self.wake_thread();
+        self.role.wake();
         let thread = lock(&self.thread).take();
         // The thread ends by itself where it is the one that drops the last end.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {

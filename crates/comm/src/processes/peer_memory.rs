@@ -7,9 +7,8 @@
 //! [`Withdrawals`] before the memory can change, and every read ends with that count: where it is the one that was due
 //! when the message was announced, all bytes were read before. The kernel copies the ranges of one call in their order.
 
-use rustix::fd::BorrowedFd;
-use rustix::net::sockopt::socket_peercred;
-use rustix::process::{PTracer, Pid, getppid, set_ptracer};
+use super::frame::MemoryPlace;
+use rustix::process::{PTracer, Pid, getpid, getppid, set_ptracer};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -40,9 +39,10 @@ impl Withdrawals {
         self.count.fetch_add(ALL, Ordering::SeqCst);
     }
 
-    /// The address of this value and its mark, for the peer.
-    pub(super) fn place(&self) -> (u64, u64) {
-        (std::ptr::from_ref(self) as u64, self.mark)
+    /// The place of this value, for the peer.
+    pub(super) fn place(&self) -> MemoryPlace {
+        let process = getpid().as_raw_nonzero().get().cast_unsigned();
+        MemoryPlace { process, at: std::ptr::from_ref(self) as u64, mark: self.mark }
     }
 }
 
@@ -63,10 +63,12 @@ pub(super) struct PeerMemory {
 }
 
 impl PeerMemory {
-    /// The memory of the process at the other end of `socket`, whose [`Withdrawals::place`] is given; none if this process may
-    /// not read it.
-    pub(super) fn of(socket: BorrowedFd<'_>, (at, mark): (u64, u64)) -> Option<PeerMemory> {
-        let memory = PeerMemory { process: socket_peercred(socket).ok()?.pid, at, mark };
+    /// The memory of the process whose [`Withdrawals::place`] is given; none if this process may not read it, or if the
+    /// number is that of another process here.
+    pub(super) fn of(place: MemoryPlace) -> Option<PeerMemory> {
+        let MemoryPlace { process, at, mark } = place;
+        let process = Pid::from_raw(i32::try_from(process).ok()?)?;
+        let memory = PeerMemory { process, at, mark };
         memory.read(0, &mut []).map(|_| memory)
     }
 
@@ -94,14 +96,11 @@ impl PeerMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::fd::AsFd;
-    use std::os::unix::net::UnixStream;
 
     #[test]
     fn a_read_ends_with_the_count_and_fails_where_there_is_no_memory() {
-        let (near, _far) = UnixStream::pair().unwrap();
         let withdrawals = Withdrawals::new();
-        let memory = PeerMemory::of(near.as_fd(), withdrawals.place()).expect("a process reads itself");
+        let memory = PeerMemory::of(withdrawals.place()).expect("a process reads itself");
         let (source, mut target) = ([7u8; 100], [0u8; 100]);
         let from = source.as_ptr() as u64;
         assert_eq!(memory.read(from, &mut target), Some(0));
@@ -114,11 +113,12 @@ mod tests {
     }
 
     #[test]
-    fn another_process_than_the_frame_says_is_not_read() {
-        let (near, _far) = UnixStream::pair().unwrap();
+    fn another_process_is_not_read() {
         let withdrawals = Withdrawals::new();
-        let (at, mark) = withdrawals.place();
-        assert!(PeerMemory::of(near.as_fd(), (at, mark ^ 1)).is_none());
-        assert!(PeerMemory::of(near.as_fd(), (8, mark)).is_none());
+        let place = withdrawals.place();
+        assert!(PeerMemory::of(MemoryPlace { mark: place.mark ^ 1, ..place }).is_none());
+        assert!(PeerMemory::of(MemoryPlace { at: 8, ..place }).is_none());
+        assert!(PeerMemory::of(MemoryPlace { process: 0, ..place }).is_none());
+        assert!(PeerMemory::of(MemoryPlace { process: u32::MAX, ..place }).is_none());
     }
 }

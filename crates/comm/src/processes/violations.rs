@@ -1,7 +1,10 @@
 //! Tests: a process with the right token that sends sound frames it may not send.
 
 use super::connection::CREDIT_BYTES;
-use super::frame::{Announcement, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, MESSAGE_LIMIT_BYTES, PIECE_BYTES, Part, Route};
+use super::frame::{
+    Announcement, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, MESSAGE_LIMIT_BYTES, MemoryPlace, PIECE_BYTES, Part,
+    Route,
+};
 use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
 use super::{Listeners, LocalRanks, OpenError, Process, ProcessMap, Seat, WorldToken, open};
 use crate::operation::Operation;
@@ -104,7 +107,7 @@ fn every_frame_out_of_place_is_named_with_rank_and_host() {
         (Frame::Finish(5, Ending::Read), &[], "the number of a message that was never sent"),
         (Frame::Credit(1), &[], "more room for small messages than it had"),
         (Frame::Leave(Rank(0), 0), &[], "a message in the name of a rank of another process"),
-        (Frame::Memory(8, 1), &[], "an address of its memory over a network"),
+        (Frame::Memory(MemoryPlace { process: 1, at: 8, mark: 1 }), &[], "an address of its memory over a network"),
         (Frame::Abort(Rank(3)), b"x", "the failure of a rank that is not in the world"),
     ];
     for (frame, payload, expected) in cases {

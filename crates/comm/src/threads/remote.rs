@@ -1,6 +1,7 @@
 //! The ranks of a world that live in other processes, as the threads of this one see them.
 
 use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
+use super::polling::Polling;
 use super::shared_memory::Ticket;
 use crate::error::AbortCause;
 use crate::operation::Operation;
@@ -40,7 +41,18 @@ pub(crate) trait Remote: Send + Sync {
     fn take_back(&self, ticket: &Arc<Ticket>) -> Option<Rank>;
 
     /// Folds messages of which at least one is announced, piece by piece.
-    fn fold_pieces(&self, pieces: &PieceWise<'_>, fold: &mut dyn FnMut(usize, &dyn Chunks)) -> Result<(), Interrupted>;
+    fn fold_pieces(
+        &self,
+        pieces: &PieceWise<'_>,
+        polling: &mut Polling<'_>,
+        fold: &mut dyn FnMut(usize, &dyn Chunks),
+    ) -> Result<(), Interrupted>;
+
+    /// Takes polling over from the thread that waits for sockets; none while another rank has it.
+    fn poller(&self) -> Option<Box<dyn Poll + '_>>;
+
+    /// Ends the present wait of the rank that polls, unless that rank itself calls this.
+    fn poke(&self);
 
     /// Tells process `process` that its message number `message` is not needed any more.
     fn finish(&self, process: usize, message: u64, ending: Ending);
@@ -56,6 +68,12 @@ pub(crate) trait Remote: Send + Sync {
 
     /// Ends the part of this process: waits until its messages are read, or the deadline passes, or `has_failed`.
     fn close(&self, wait: Duration, has_failed: &dyn Fn() -> bool);
+}
+
+/// The role of waiting for the sockets of a process. Dropping it gives the role back.
+pub(crate) trait Poll {
+    /// Waits for bytes, at most for `wait`, and handles them.
+    fn poll(&mut self, wait: Duration);
 }
 
 /// The messages of one receive, some of which are in other processes.

@@ -1,6 +1,7 @@
 //! The transport between threads, and from them to the ranks of other processes.
 
 use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
+use super::polling::Polling;
 use super::pool::Pool;
 use super::remote::{Address, PieceWise};
 use super::shared_memory::{Ticket, lending};
@@ -73,6 +74,10 @@ impl ThreadTransport {
         (0..world.num_lanes()).map(lane_ends).collect()
     }
 
+    fn polling(&self) -> Polling<'_> {
+        Polling::new(self.place.world.remote())
+    }
+
     fn own(&self) -> std::sync::MutexGuard<'_, Own> {
         lock(&self.own)
     }
@@ -121,7 +126,10 @@ impl ThreadTransport {
     /// Waits for a ticket and, when that fails, takes the unread messages back. `receiver` is one of
     /// those that are to read, named when nothing better is known.
     fn complete(&self, ticket: &Arc<Ticket>, receiver: Rank, tag: Tag, operation: Operation) -> Result<(), CommError> {
-        let result = self.inbox.complete(ticket, self.place.world.timeouts().wait, &self.place);
+        let mut polling = self.polling();
+        let result = self.inbox.complete(ticket, (self.place.world.timeouts().wait, &mut polling), &self.place);
+        // What follows may wait for the thread of the sockets.
+        drop(polling);
         let Err(interrupted) = result else {
             if ticket.take_lost() {
                 let gone = self.one_that_left(receiver);
@@ -154,7 +162,7 @@ impl ThreadTransport {
 
     fn fold_taken(
         &self,
-        taken: &[Envelope],
+        (taken, polling): (&[Envelope], &mut Polling<'_>),
         from: &[Rank],
         tag: Tag,
         operation: Operation,
@@ -183,9 +191,12 @@ impl ThreadTransport {
                 let (inbox, wait) = (&self.inbox, self.place.world.timeouts().wait);
                 let pieces = PieceWise { taken, from, len_bytes, inbox, wait, world: &self.place };
                 let first = from.first().copied().unwrap_or(self.rank);
-                remote.fold_pieces(&pieces, fold).map_err(|early| self.interrupted(early, first, tag, operation))
+                remote
+                    .fold_pieces(&pieces, polling, fold)
+                    .map_err(|early| self.interrupted(early, first, tag, operation))
             }
             Some(_) | None => {
+                polling.release();
                 fold(0, &Taken(taken));
                 Ok(())
             }
@@ -293,11 +304,13 @@ impl Transport for ThreadTransport {
             return Ok(());
         };
         let mut taken = std::mem::take(&mut self.own().taken);
+        let (wait, mut polling) = (self.place.world.timeouts().wait, self.polling());
         let result = self
             .inbox
-            .take(from, tag, self.place.world.timeouts().wait, &self.place, &mut taken)
+            .take(from, tag, (wait, &mut polling), &self.place, &mut taken)
             .map_err(|interrupted| self.interrupted(interrupted, first, tag, operation))
-            .and_then(|()| self.fold_taken(&taken, from, tag, operation, len_bytes, fold));
+            .and_then(|()| self.fold_taken((&taken, &mut polling), from, tag, operation, len_bytes, fold));
+        drop(polling);
         taken.clear();
         self.own().taken = taken;
         result
