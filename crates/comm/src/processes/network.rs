@@ -24,9 +24,6 @@ use sync::{lock, wait_timeout};
 
 /// Pieces of one message that are under way at the same time.
 const ROWS_AHEAD: usize = 16;
-/// Bytes of the longest message that a rank reads from the memory of its sender while it polls: other ranks of its process
-/// wait for that long.
-const HELD_BYTES: usize = 1 << 20;
 /// How long a process that ends waits for others to notice.
 const GOODBYE_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -247,8 +244,8 @@ impl Remote for Network {
         let is_read = |announced: &&Announced| self.connection(announced.process()).is_some_and(|c| c.reads_peer());
         // A row that is read is there at once, and is folded while it is in the cache.
         let rows_ahead = if messages.iter().all(is_read) { 1 } else { ROWS_AHEAD };
-        if rows_ahead == 1 && pieces.len_bytes > HELD_BYTES {
-            polling.release();
+        if rows_ahead == 1 {
+            polling.release_for(pieces.len_bytes);
         }
         let receive = Receive { pieces, len_bytes: pieces.len_bytes, messages, rows_ahead, arrival };
         for (index, announced) in receive.messages.iter().enumerate() {
@@ -276,6 +273,11 @@ impl Remote for Network {
             fold(offset, &Row { pieces, offset, len, arrived, place: &place });
         }
         Ok(())
+    }
+
+    fn read(&self, announced: &Announced, into: &mut [u8]) -> bool {
+        let connection = self.connection(announced.process());
+        connection.is_some_and(|connection| connection.read_peer(announced.name(), 0, into))
     }
 
     fn poller(&self) -> Option<Box<dyn Poll + '_>> {

@@ -176,7 +176,9 @@ impl Outbox {
             let staged = &self.staged[self.written..];
             let rest = self.rest.as_ref().map_or(&[][..], Rest::bytes);
             let buffers = [IoSlice::new(staged), IoSlice::new(rest)];
-            match sendmsg(socket, &buffers, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+            // The end of a piece goes with the next one, not in a packet of its own.
+            let flags = if self.pieces.is_empty() { SendFlags::empty() } else { SendFlags::MORE };
+            match sendmsg(socket, &buffers, &mut SendAncillaryBuffer::default(), flags | SendFlags::NOSIGNAL) {
                 Ok(sent) => self.advance(sent),
                 Err(Errno::AGAIN) => return Ok(Flushed::Done),
                 Err(Errno::INTR) => {}

@@ -7,6 +7,9 @@ use super::remote::{Poll, Remote};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Bytes of the longest message that a rank reads from the memory of its sender while it polls.
+const HELD_BYTES: usize = 1 << 20;
+
 /// Polling, as far as a rank that waits has taken it over.
 pub(crate) struct Polling<'a> {
     /// None where all ranks live in this process.
@@ -33,6 +36,14 @@ impl<'a> Polling<'a> {
     pub(super) fn poll(&mut self, wait: Duration) {
         if let Some(held) = &mut self.held {
             held.poll(wait);
+        }
+    }
+
+    /// Gives polling back for a receive that reads long messages from the memory of their senders: other ranks of the process
+    /// would wait for that long.
+    pub(crate) fn release_for(&mut self, len_bytes: usize) {
+        if len_bytes > HELD_BYTES {
+            self.release();
         }
     }
 
