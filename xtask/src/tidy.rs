@@ -24,6 +24,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
     "crates/comm/src/threads/shared_memory.rs",
     "crates/comm/src/processes/pieces.rs",
     "crates/comm/src/processes/mpi_route.rs",
+    "crates/comm/src/processes/peer_memory.rs",
     "crates/mpi/src/functions.rs",
     "crates/mpi/src/library.rs",
     "crates/mpi/src/mover.rs",
