@@ -86,7 +86,7 @@ fn tokenizers_are_trained_within_the_text() {
             "a text without spaces",
             "bpe:1000",
             Content::from(
-                (0..60_000u64).map(|n| char::from(b'a' + (n * n * 2654435761 >> 7) as u8 % 26)).collect::<String>(),
+                (0..60_000u64).map(|n| char::from(b'a' + ((n * n * 2654435761) >> 7) as u8 % 26)).collect::<String>(),
             ),
         )
         .writes("o.tokens")
