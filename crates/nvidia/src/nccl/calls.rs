@@ -303,7 +303,7 @@ impl Functions {
         peer: usize,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let buffers = Buffers { from: from, to: from, count, element };
+        let buffers = Buffers { from, to: from, count, element };
         self.submit("ncclSend", communicator, buffers, |from, _, count, kind| {
             // SAFETY: see the module.
             unsafe { (self.send)(from, count, kind, int(peer), communicator, queue(stream)) }
@@ -317,7 +317,7 @@ impl Functions {
         peer: usize,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let buffers = Buffers { from: to, to: to, count, element };
+        let buffers = Buffers { from: to, to, count, element };
         self.submit("ncclRecv", communicator, buffers, |_, to, count, kind| {
             // SAFETY: see the module.
             unsafe { (self.receive)(to, count, kind, int(peer), communicator, queue(stream)) }

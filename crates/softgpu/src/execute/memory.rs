@@ -272,7 +272,7 @@ impl Memory<'_> {
                 let runs = if start == 0 {
                     runs
                 } else {
-                    moved = runs.from_address(start)?;
+                    moved = runs.after_address(start)?;
                     &moved
                 };
                 let is_in_order = match (self.checks.shared, kind) {

@@ -95,7 +95,7 @@ impl Runs {
 
     /// The runs with addresses that count from `start` on; `None` where one is below.
     #[inline(always)]
-    pub fn from_address(&self, start: u64) -> Option<Runs> {
+    pub fn after_address(&self, start: u64) -> Option<Runs> {
         let mut moved = self.clone();
         for run in &mut moved.runs[..self.count] {
             run.address = run.address.checked_sub(start)?;
