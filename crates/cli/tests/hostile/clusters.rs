@@ -98,7 +98,7 @@ fn tables_that_hold_no_runs_are_refused() {
             format!("layers,hidden,heads,tp,pp,global_batch,iter_s\n{}", "a,1,1,1,1,1,1\n".repeat(1_000_000)),
         )
         .refused("it.csv"),
-        row("cells behind the last column", ",104.5", ",104.5,1,2,3").refused("it.csv"),
+        row("cells after the last column", ",104.5", ",104.5,1,2,3").refused("it.csv"),
         row("negative layers", ",70,14336", ",-70,14336").refused("it.csv"),
         row("2^31 layers", ",70,14336", ",2147483648,14336").refused("it.csv"),
         row("2^31 - 1 layers", ",70,14336", ",2147483647,14336").refused("it.csv"),
@@ -108,11 +108,11 @@ fn tables_that_hold_no_runs_are_refused() {
         row("2^31 - 1 replicas", LAYOUT, "2147483647,4,12,1,2,2048").refused("it.csv"),
         row("a batch of 2^31 - 1", LAYOUT, "8,4,12,1,2,2147483647").refused("it.csv"),
         row("a batch of 2^30 in microbatches of one", LAYOUT, "1,4,12,1,1,1073741824").refused("it.csv"),
-        row("seconds that are no number", ",104.5", ",nan").refused("it.csv"),
+        row("seconds of text", ",104.5", ",nan").refused("it.csv"),
         row("no seconds", ",104.5", ",0").refused("it.csv"),
         row("endless seconds", ",104.5", ",inf").refused("it.csv"),
         case(
-            "table: rows that are none",
+            "table: unknown rows",
             &format!("validate {} --cluster a100-80g-jean-zay --rows", Fixture::Table.name()),
         )
         .and("(((((")
@@ -130,7 +130,7 @@ fn tables_that_hold_no_runs_are_refused() {
         .and("every 0 from 0")
         .refused("--rows"),
         case(
-            "fit: a constant that is none",
+            "fit: an unknown constant",
             &format!("cluster fit --table {} --base a100-80g-dgx --constants a.b --out {{}}/o", Fixture::Table.name()),
         )
         .refused("--constants a.b"),

@@ -1,4 +1,4 @@
-//! Weights as safetensors: headers that lie.
+//! Weights as safetensors: headers that contradict their files.
 
 use crate::case::{Case, Content, case};
 use crate::fixtures::Fixture;
@@ -110,7 +110,7 @@ fn files_that_are_no_weights_are_refused() {
         header("a shape of 100,000 dims", &one(&format!("[{}1]", "1,".repeat(100_000)), 0, 4), 4),
         header("offsets in reverse", &one("[1]", 4, 0), 4),
         header("offsets of 2^64 - 1", &one("[1]", 18446744073709551611, 18446744073709551615), 4),
-        header("offsets behind the end", &one("[1]", 100, 104), 4),
+        header("offsets past the end", &one("[1]", 100, 104), 4),
         header("offsets that do not fit the shape", &one("[2]", 0, 4), 4),
         header("three offsets", "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4, 8]}}", 4),
         header("tensors that overlap", &two((0, 4), (0, 4)), 4),
@@ -126,7 +126,7 @@ fn files_that_are_no_weights_are_refused() {
     ]);
 }
 
-/// Numbers that are no weights of a trained model are read as they are.
+/// Values that a trained model does not have.
 #[test]
 fn numbers_that_are_not_finite_are_named() {
     let filled = |value: f32| {
