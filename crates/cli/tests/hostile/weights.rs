@@ -143,10 +143,10 @@ fn numbers_that_are_not_finite_are_named() {
     };
     let train = format!("train {} --from {{}}/run --set run.folder={{}}/new", crate::fixtures::SMALL);
     hold(vec![
-        run("NaN: eval", "eval --from {}/run", f32::NAN).fails("not finite"),
-        run("infinity: eval", "eval --from {}/run", f32::INFINITY).fails("not finite"),
-        run("NaN: generate", "generate --from {}/run --prompt a", f32::NAN).fails("not finite"),
-        run("NaN: train", &train, f32::NAN).writes("new").fails("weights"),
+        run("NaN: eval", "eval --from {}/run", f32::NAN).fails("weights must be finite"),
+        run("infinity: eval", "eval --from {}/run", f32::INFINITY).fails("weights must be finite"),
+        run("NaN: generate", "generate --from {}/run --prompt a", f32::NAN).fails("weights must be finite"),
+        run("NaN: train", &train, f32::NAN).writes("new").fails("weights must be finite"),
         run("3e38: eval", "eval --from {}/run", 3e38).fails("not finite"),
         case("weights of a norm of 1e37, whose loss is finite as in PyTorch: eval", "eval --from {}/run")
             .with("run", Content::Changed(Fixture::Run, "weights.safetensors", Box::new(|bytes| filled_tensor(bytes, "head.norm.weight", 1e37))))
