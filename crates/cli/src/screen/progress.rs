@@ -320,6 +320,8 @@ impl Observer for Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::screen::rates::Capacity;
     use config::RunConfig;
