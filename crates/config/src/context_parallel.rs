@@ -1,20 +1,21 @@
-//! Context parallelism: which tokens of a sequence are whose, and how attention reaches the keys and values of the others.
+//! Context parallelism: which tokens of a sequence are whose, and how attention reaches the keys and values of the
+//! others.
 
 use std::ops::Range;
 
 /// How attention reaches keys and values of tokens on other ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContextKind {
-    /// Keys and values of all tokens are gathered before each use; their gradients are summed and scattered in rank order (Llama 3,
-    /// Grattafiori et al. 2024, section 3.3.2).
+    /// Keys and values of all tokens are gathered before each use; their gradients are summed and scattered in rank
+    /// order (Llama 3, Grattafiori et al. 2024, section 3.3.2).
     Gather,
 }
 
 /// How the chunks of a sequence are dealt to the ranks that share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ChunkOrder {
-    /// `2 cp` chunks, of which rank `r` has number `r` and number `2 cp - 1 - r`: with a causal mask all ranks have equally much work. No
-    /// token may see one that comes after it.
+    /// `2 cp` chunks, of which rank `r` has number `r` and number `2 cp - 1 - r`: with a causal mask all ranks have
+    /// equally much work. No token may see one that comes after it.
     Balanced,
     /// `cp` chunks, of which rank `r` has number `r`. Tokens may see any of their sequence.
     Contiguous,

@@ -142,8 +142,8 @@ impl Context<'_> {
         DropoutKey { first_token: key.first_token + token as u64, ..key }
     }
 
-    /// The mask of attention probabilities from the first token of the microbatch on; columns are heads, so that every rank draws those of
-    /// its own.
+    /// The mask of attention probabilities from the first token of the microbatch on; columns are heads, so that every
+    /// rank draws those of its own.
     pub(crate) fn attention_dropout(&self, site: DropoutSite, first_head: usize) -> Option<DropoutKey> {
         self.dropout_key(site, self.model.attention_dropout, first_head as u32)
     }

@@ -23,8 +23,8 @@ pub enum EqualityClass {
     /// tensor-parallel ranks, in one of the two or in both.
     LibraryOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
-    /// positions) where sequence parallelism does, over tokens of a sequence (in all gradients, not in the forward pass) where context
-    /// parallelism does.
+    /// positions) where sequence parallelism does, over tokens of a sequence (in all gradients, not in the forward
+    /// pass) where context parallelism does.
     OtherSums,
     /// The devices are of different kinds, whose kernels add in different orders: not the same bits, under any layout. No bound is derived.
     OtherDevice,

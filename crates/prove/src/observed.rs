@@ -107,7 +107,8 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
     boxes
 }
 
-/// The rows of a microbatch that this rank holds, at their places among those of all replicas: in one box where they are consecutive.
+/// The rows of a microbatch that this rank holds, at their places among those of all replicas: in one box where they
+/// are consecutive.
 fn of_tokens(worker: &Worker<'_>, what: &What, tensor: Tensor, microbatch: Microbatch) -> Vec<ValueBox> {
     let shape = worker.position.shape;
     let first_of_microbatch = worker.position.order.first_sequence(microbatch) as usize * shape.sequence_length;

@@ -39,7 +39,8 @@ fn activations_of_a_rank_are_those_of_its_tokens() {
     }
 }
 
-/// Keys and values of all tokens are whole in scratch, of one layer; with several layers the arena falls with the degree.
+/// Keys and values of all tokens are whole in scratch, of one layer; with several layers the arena falls with the
+/// degree.
 #[test]
 fn arenas_fall_with_the_degree() {
     let arenas = DEGREES.map(|cp| {

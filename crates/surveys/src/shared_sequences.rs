@@ -28,8 +28,9 @@ pub struct SharedCase {
 }
 
 impl SharedCase {
-    /// Every legal (dp, cp, tp, pp) with cp above 1 and at most [`MAX_RANKS`] ranks, in balanced chunks where they divide a sequence
-    /// and in contiguous ones. Style, ZeRO, schedule, recomputation and sequence parallelism change from one to the next.
+    /// Every legal (dp, cp, tp, pp) with cp above 1 and at most [`MAX_RANKS`] ranks, in balanced chunks where they
+    /// divide a sequence and in contiguous ones. Style, ZeRO, schedule, recomputation and sequence parallelism change
+    /// from one to the next.
     pub fn all() -> Vec<SharedCase> {
         let counts = || 1..=MAX_RANKS;
         let degrees = counts().flat_map(|dp| {
@@ -97,8 +98,8 @@ impl SharedCase {
         Layout { parallelism: plain_layout(1, 1, 1, 1), ..self.layout() }
     }
 
-    /// What is wrong with the case: values beyond the bounds of other sums; where tensor parallelism splits no sum, a first loss with other
-    /// bits than one rank's; ranks that use another arena than is planned, to the byte.
+    /// What is wrong with the case: values beyond the bounds of other sums; where tensor parallelism splits no sum, a
+    /// first loss with other bits than one rank's; ranks that use another arena than is planned, to the byte.
     ///
     /// # Errors
     /// A run that fails.

@@ -1,4 +1,5 @@
-//! A seeded sample of the layouts whose ranks share sequences; `cargo run --release -p surveys --bin shared_sequences` tries all.
+//! A seeded sample of the layouts whose ranks share sequences; `cargo run --release -p surveys --bin shared_sequences`
+//! tries all.
 
 use surveys::sample;
 use surveys::shared_sequences::SharedCase;

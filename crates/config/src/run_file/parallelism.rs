@@ -17,7 +17,8 @@ const CONTEXT_KINDS: &Choices<ContextKind> = &[("gather", ContextKind::Gather)];
 const CHUNK_ORDERS: &Choices<ChunkOrder> =
     &[("balanced", ChunkOrder::Balanced), ("contiguous", ChunkOrder::Contiguous)];
 
-/// Degrees of a run that names neither degrees nor ranks: dp, cp, tp, pp. Sequences are shared only where the run says so.
+/// Degrees of a run that names neither degrees nor ranks: dp, cp, tp, pp. Sequences are shared only where the run says
+/// so.
 const DEFAULT_DEGREES: [usize; 4] = [2, 1, 2, 2];
 
 /// [`Recompute`] without what only the full form has.
@@ -93,8 +94,9 @@ fn recompute(reader: &mut Reader, sequence_parallel: SequenceParallel) -> Recomp
     short
 }
 
-/// Without `run.ranks` a degree that is left out is 2, or 1 for cp. With it, the degree that is left out is what the others leave;
-/// where several are left out, data parallelism takes what is left and the others are 1. cp is 1 wherever it is left out.
+/// Without `run.ranks` a degree that is left out is 2, or 1 for cp. With it, the degree that is left out is what the
+/// others leave; where several are left out, data parallelism takes what is left and the others are 1. cp is 1 wherever
+/// it is left out.
 fn degrees(reader: &mut Reader, ranks: Option<usize>) -> Degrees {
     let keys = ["parallelism.dp", "parallelism.cp", "parallelism.tp", "parallelism.pp"];
     let of = |[dp, cp, tp, pp]: [usize; 4]| Degrees { dp, cp, tp, pp };

@@ -35,12 +35,14 @@ pub struct Backward<'a, E = f32> {
     pub dout: MatRef<'a, E>,
     /// Assigned: gradient of the queries `[T, H head_dim]`.
     pub dq: MatMut<'a, E>,
-    /// Assigned: gradient of the keys `[sequences keys, K head_dim]`, summed over each key's query heads in ascending order.
+    /// Assigned: gradient of the keys `[sequences keys, K head_dim]`, summed over each key's query heads in ascending
+    /// order.
     pub dk: MatMut<'a, E>,
-    /// Assigned: gradient of the values `[sequences keys, K head_dim]`, summed over each value's query heads in ascending order.
+    /// Assigned: gradient of the values `[sequences keys, K head_dim]`, summed over each value's query heads in
+    /// ascending order.
     pub dv: MatMut<'a, E>,
-    /// `[2 keys, head_dim]` or more rows, of which these may be written: where the gradients of one sequence's keys and values of one head
-    /// are summed before they are stored, if they are stored narrow or the sequence is long.
+    /// `[2 keys, head_dim]` or more rows, of which these may be written: where the gradients of one sequence's keys and
+    /// values of one head are summed before they are stored, if they are stored narrow or the sequence is long.
     pub key_sums: MatMut<'a>,
 }
 

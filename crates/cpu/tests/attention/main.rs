@@ -196,8 +196,9 @@ fn later_queries_have_the_same_bits_in_a_call_of_their_own() {
     }
 }
 
-/// Gradients of queries in a call of their own on all keys are those of a call for all in which the queries before them see nothing. The cut
-/// is between groups of blocks of queries: there sums over queries have the same terms in the same order.
+/// Gradients of queries in a call of their own on all keys are those of a call for all in which the queries before them
+/// see nothing. The cut is between groups of blocks of queries: there sums over queries have the same terms in the same
+/// order.
 #[test]
 fn gradients_of_later_queries_are_those_of_a_call_for_all() {
     let random = &mut Random(9);

@@ -1,8 +1,9 @@
 //! Attention of a rank's queries on the keys and values of all tokens, which are gathered before each use.
 //!
-//! The gathered keys and values `[B S, 2 K d]` are in scratch: of what a layer keeps, a rank has its own tokens alone. Each chunk of each
-//! sequence is one operation, whose queries follow keys before them as they do with a cache. A query's output depends on its own
-//! interval and its keys alone, so it has the bits of one rank. Gradients of keys and values are sums of the ranks' terms, in rank order.
+//! The gathered keys and values `[B S, 2 K d]` are in scratch: of what a layer keeps, a rank has its own tokens alone.
+//! Each chunk of each sequence is one operation, whose queries follow keys before them as they do with a cache. A
+//! query's output depends on its own interval and its keys alone, so it has the bits of one rank. Gradients of keys and
+//! values are sums of the ranks' terms, in rank order.
 
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Op, SumTree, Tensor};
 

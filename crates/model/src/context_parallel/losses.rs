@@ -5,8 +5,8 @@ use device::{DeviceError, Op, Tensor};
 use super::slices;
 use crate::context::{Batch, Context};
 
-/// Adds the losses of the microbatch to the step's sums: `loss[1, T]` of this rank. A sequence's losses are rounded once, so where ranks
-/// share it, the first of them has those of all and adds them.
+/// Adds the losses of the microbatch to the step's sums: `loss[1, T]` of this rank. A sequence's losses are rounded
+/// once, so where ranks share it, the first of them has those of all and adds them.
 ///
 /// # Errors
 /// The device's and the communicator's.

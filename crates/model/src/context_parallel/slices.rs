@@ -47,7 +47,8 @@ impl MicrobatchShape {
     }
 }
 
-/// Copies `parts[cp T, C]`, the rows of one rank below those of the one before, to `all[B S, C]` in the order of places.
+/// Copies `parts[cp T, C]`, the rows of one rank below those of the one before, to `all[B S, C]` in the order of
+/// places.
 pub(crate) fn in_order(context: &Context, parts: Tensor, all: Tensor) -> Result<(), DeviceError> {
     each_run(context, |of_part, of_all| {
         context.submit(Op::Copy { from: parts.rows_of(of_part), to: all.rows_of(of_all) })

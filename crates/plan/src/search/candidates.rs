@@ -214,7 +214,8 @@ fn agrees(parallelism: &Parallelism, fixed: &BTreeMap<String, String>) -> bool {
     fixed.iter().all(|(key, value)| keys.get(key) == Some(value))
 }
 
-/// Fewer tokens of a sequence than this are not worth a rank of their own: unless they are asked for, no candidate has them.
+/// Fewer tokens of a sequence than this are not worth a rank of their own: unless they are asked for, no candidate has
+/// them.
 const LEAST_TOKENS: usize = 4096;
 
 /// How many ranks may share a sequence: divisors of the ranks that a model replica of one sequence leaves.
@@ -247,7 +248,7 @@ fn sequence_parallel(tp: usize) -> Vec<SequenceParallel> {
 fn variants(one: &Parallelism) -> impl Iterator<Item = Parallelism> + '_ {
     let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
     let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
-    let zeros = match one.degrees.dp {
+    let zeros = match one.degrees.dp * one.degrees.cp {
         1 => vec![ZeroStage::Off],
         _ => vec![
             ZeroStage::Off,

@@ -1,5 +1,5 @@
-//! N23: ranks that share sequences learn what one rank learns. The forward pass has its bits; gradients are within the bounds of
-//! other sums.
+//! N23: ranks that share sequences learn what one rank learns. The forward pass has its bits; gradients are within the
+//! bounds of other sums.
 
 use config::{
     ChunkOrder, ContextKind, ContextParallel, IGNORED_LABEL, ModelSpec, Parallelism, SequenceParallel, TrainSpec,

@@ -1,7 +1,7 @@
 //! `cargo run --release -p surveys --bin shared_sequences -- [--from K]`
 //!
-//! Runs every layout whose ranks share sequences against one rank. Ends with a failure at the first that is not as near as it must be;
-//! `--from` continues after those that passed.
+//! Runs every layout whose ranks share sequences against one rank. Ends with a failure at the first that is not as near
+//! as it must be; `--from` continues after those that passed.
 
 #![forbid(unsafe_code)]
 

@@ -177,11 +177,10 @@ impl Setup {
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
         let shape = Workload::train(&parallelism, &train, train.global_batch)?.shape;
-        let cache_size = CacheSize {
-            sequences: shape.sequences,
-            capacity: shape.sequence_length,
-            stored: train.precision.stored().into(),
-        };
+        // Ranks that share sequences have whole ones, and gather keys and values in place of remembering them.
+        let capacity = if shape.slices.ranks > 1 { 0 } else { shape.sequence_length };
+        let stored = train.precision.stored().into();
+        let cache_size = CacheSize { sequences: shape.sequences, capacity, stored };
         let evaluate = Workload::evaluate(&parallelism, &train, train.global_batch as u64);
         let workloads = vec![Workload { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
         Setup::generating(model, parallelism, train, cache_size, workloads)

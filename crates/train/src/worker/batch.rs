@@ -86,8 +86,8 @@ impl HostBatch {
         }
     }
 
-    /// Fetches sequences `first_sequence ..` of `step`, as many as `shape` says, and keeps the tokens of the rank at position `slice` of
-    /// those that share them.
+    /// Fetches sequences `first_sequence ..` of `step`, as many as `shape` says, and keeps the tokens of the rank at
+    /// position `slice` of those that share them.
     ///
     /// # Errors
     /// See [`HiddenToken`].
@@ -137,8 +137,8 @@ impl HostBatch {
         }
     }
 
-    /// Copies the microbatch, on the stream that computes, to its places: `tokens, labels, positions [1, T]`, `visible [T, 2]`, and the
-    /// labels of whole sequences where the batch has them.
+    /// Copies the microbatch, on the stream that computes, to its places: `tokens, labels, positions [1, T]`, `visible
+    /// [T, 2]`, and the labels of whole sequences where the batch has them.
     pub fn write(&self, device: &dyn Device, batch: &model::Batch) -> Result<(), DeviceError> {
         let write =
             |to: Tensor, from: &[i32]| device.upload(Stream::Compute, to, bytemuck::cast_slice(&from[..to.len()]));
