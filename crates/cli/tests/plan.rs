@@ -18,7 +18,10 @@ fn layouts_are_planned_and_the_best_is_written() {
     let file = std::env::temp_dir().join(format!("pleach-plan-{}.toml", std::process::id()));
     let file = file.display().to_string();
     let text = prints(&[&["plan"], &SMALL[..], &["--gpus=4", "--top=2", "--fix", "tp=2", "--write", &file]].concat());
-    assert!(text.starts_with("1. ") && text.contains("\n2. ") && text.contains(" x tp 2 x pp "), "{text}");
+    let header: Vec<&str> = text.lines().next().expect("a header").split_whitespace().collect();
+    assert_eq!(header, ["s/step", "tokens/s/GPU", "MFU", "memory", "of", "80.0", "GB", "layout"], "{text}");
+    assert!(text.contains("\n1  ") && text.contains("\n2  ") && text.contains(" x tp 2 x pp "), "{text}");
+    assert!(text.contains("\nrefused: ") && text.contains(" by parallelism."), "{text}");
     assert!(text.contains(" ahead of the next, wh") || text.contains("the next takes as long"), "{text}");
     for line in
         ["refused by a rule", "excluded by the memory floor", "excluded by the bound on time", "simulated, of which"]
@@ -65,7 +68,7 @@ fn a_layout_as_json_has_numbers_and_all_of_its_keys() {
 #[test]
 fn what_is_no_question_is_refused() {
     let invalid = |arguments: &[&str]| refuses(arguments).lines().next().unwrap_or_default().to_string();
-    let told = "for '--gpus <COUNT>': a run needs a whole number of accelerators, at least 1";
+    let told = "for '--gpus <COUNT>': a run needs a whole number of accelerators, from 1 to 1048576";
     assert_eq!(invalid(&["--gpus=0"]), format!("error: invalid value '0' {told}"));
     assert_eq!(invalid(&["--gpus", "-1"]), format!("error: invalid value '-1' {told}"));
     let told =

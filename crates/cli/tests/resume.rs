@@ -242,6 +242,22 @@ fn aside_of(run: &Path) -> String {
 }
 
 #[test]
+fn a_finished_run_is_kept_until_it_is_overwritten() {
+    let folder = Folder::new("kept");
+    let run = folder.run("run");
+    succeeds(&mut train(&run, &[]));
+    let first = learned(&run);
+    let told = succeeds(&mut train(&run, &["train.learning_rate=0.001"]));
+    let kept = told.trim_end().strip_prefix(&format!("{} is kept as ", run.display())).expect("a name");
+    assert!(learned(Path::new(kept)) == first && learned(&run) != first);
+    let resumed = succeeds(&mut resume(Path::new(kept), &["train.steps=7"]));
+    assert_eq!(resumed, format!("resuming after step 6 from {kept}/checkpoints/step-00000006\n"));
+    assert_eq!(succeeds(train(&run, &[]).arg("--overwrite")), "");
+    assert!(learned(&run) == first);
+    assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 2);
+}
+
+#[test]
 fn what_cannot_be_resumed_is_said() {
     let folder = Folder::new("refused");
     let run = folder.run("run");
@@ -388,7 +404,9 @@ fn a_checkpoint_is_shown_compared_and_read() {
         String::from_utf8(stdout).expect("text").replace(&run.display().to_string(), "RUN")
     };
     let path = |name: &str| run.join("checkpoints").join(name).display().to_string();
-    let shown = print(&["inspect", &run.display().to_string()]);
+    let screen = print(&["inspect", &run.display().to_string()]);
+    assert!(screen.lines().count() <= 24 && screen.contains("first_moment") && !screen.contains("[0:64"), "{screen}");
+    let shown = print(&["inspect", &run.display().to_string(), "--all"]);
     let head = "RUN/checkpoints/step-00000006\nstate   after step 6, 24 sequences, 0 steps skipped, held-out loss ";
     assert!(shown.starts_with(head), "{shown}");
     assert!(

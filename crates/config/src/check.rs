@@ -10,8 +10,11 @@ mod run;
 mod sizes;
 mod train;
 
+use crate::model::ModelSpec;
+use crate::parallelism::Parallelism;
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
+use crate::training::TrainSpec;
 
 /// Checks every rule. Pure, and under a millisecond.
 ///
@@ -33,6 +36,26 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
         parameter_groups::check(config, &mut rules);
     }
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
+}
+
+/// Checks the sizes of a run that was not read from a run file, before anything is planned for it. Its counts are positive, and its
+/// batch is one of whole microbatches.
+///
+/// # Errors
+/// The first size that is beyond all that can be planned.
+pub fn check_sizes(model: &ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> Result<(), Problem> {
+    let run = RunConfig {
+        model: model.clone(),
+        parallelism: parallelism.clone(),
+        train: train.clone(),
+        ..RunConfig::quick_start()
+    };
+    let mut rules = Rules::default();
+    parallelism::ranks(&run.parallelism, &mut rules);
+    if rules.broken.is_empty() {
+        sizes::check(&run, &mut rules);
+    }
+    rules.broken.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Collects broken rules.

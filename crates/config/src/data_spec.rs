@@ -217,6 +217,8 @@ pub struct RunSpec {
     pub gpus: Option<usize>,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
+    /// Steps from one line on the screen and in the log to the next; 0 leaves that to the screen.
+    pub log_every: u32,
     /// Steps from one checkpoint to the next; 0 saves at the end only, whatever ends the run.
     pub save_every: u32,
     /// So many of the newest checkpoints are kept,

@@ -30,7 +30,7 @@ mod unit_class;
 mod zero;
 
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
-pub use check::check;
+pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
 pub use data_spec::{
     BlanksSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions,
@@ -54,7 +54,9 @@ pub use params::{
 pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};
 pub use rotary_scaling::RotaryScaling;
-pub use run_file::{Files, GivenWeights, RunConfig, device_name, key_of_option, known_keys, schedule_name};
+pub use run_file::{
+    Files, GivenWeights, RunConfig, answer_to_option, device_name, key_of_option, known_keys, schedule_name,
+};
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
 pub use training::{LearningRateSchedule, TrainSpec};

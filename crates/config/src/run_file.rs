@@ -18,6 +18,7 @@ mod run;
 mod schedule;
 mod source;
 mod train;
+mod unsupported;
 mod writer;
 mod zero;
 
@@ -228,6 +229,11 @@ pub fn key_of_option(option: &str) -> Option<String> {
     let name = option.trim_start_matches('-').replace('-', "_");
     let own = section_of(&name).map(|section| format!("{section}.{name}"));
     own.or_else(|| aliases::key(&name).map(str::to_string))
+}
+
+/// The answer to an option that names a feature which runs do not have, as the end of a sentence about it.
+pub fn answer_to_option(option: &str) -> Option<&'static str> {
+    unsupported::answer(option)
 }
 
 /// The section that has a key of this name.

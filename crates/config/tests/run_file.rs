@@ -96,6 +96,7 @@ ranks = 8
 threads_per_rank = 1
 device = "cpu"
 evaluate_every = 0
+log_every = 0
 save_every = 0
 keep_newest = 2
 keep_every = 0

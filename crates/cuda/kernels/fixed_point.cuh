@@ -9,7 +9,7 @@ namespace fixed_point {
 
 constexpr i32 LIMB_BITS = 32;
 constexpr i32 FRACTION_BITS = 80;
-constexpr i32 LIMIT_BITS = 100;
+constexpr i32 LIMIT_BITS = 160;
 constexpr i32 SIGNIFICAND_BITS = 53;
 
 __device__ inline f64 power_of_two(i32 exponent) {

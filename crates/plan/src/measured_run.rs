@@ -5,7 +5,7 @@ use config::SavedInputs;
 use config::{
     BatchOrigin, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums,
     LearningRateSchedule, LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind,
-    SequenceParallel, TrainSpec, ZeroStage,
+    SequenceParallel, TrainSpec, ZeroStage, check_sizes,
 };
 
 use crate::measured_model::{attention, model};
@@ -52,7 +52,6 @@ impl MeasuredRun {
         }
         let parallelism = parallelism(row)?;
         let model = model(row, parallelism.degrees.tp)?;
-        let parallelism = Parallelism { stage_layers: even_stages(&model, &parallelism), ..parallelism };
         let train = train(row, model.context)?;
         let per_microbatch = parallelism.degrees.dp * parallelism.microbatch_size;
         if !train.global_batch.is_multiple_of(per_microbatch) {
@@ -62,6 +61,10 @@ impl MeasuredRun {
             );
             return Err(row.refused("global_batch", rule));
         }
+        if let Err(problem) = check_sizes(&model, &parallelism, &train) {
+            return Err(row.too_large(problem.to_string()));
+        }
+        let parallelism = Parallelism { stage_layers: even_stages(&model, &parallelism), ..parallelism };
         let step_s = row.number("iter_s")?;
         let memory_bytes = memory_bytes(row)?;
         Ok(MeasuredRun {

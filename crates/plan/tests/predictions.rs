@@ -5,7 +5,7 @@ use cluster::{Cluster, Constant, Software, WeightGradients, named};
 use config::RunConfig;
 use plan::accuracy::{LayerTime, MEMORY, layer_times, memory_of};
 use plan::{Fitted, MeasuredRun, OPERATIONS, Open, PreparedRun, PreparedStep, Table, fit};
-use sim::{ChromeTrace, Loss, MemoryPart, Trace, svg};
+use sim::{Caption, ChromeTrace, Loss, MemoryPart, Trace, svg};
 
 fn cluster() -> Cluster {
     Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap()
@@ -62,10 +62,14 @@ fn a_trace_has_every_message_and_every_rank() {
     let phases = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
     // 2 pipeline ranks; 8 microbatches there and back.
     assert_eq!((phases("s"), phases("f")), (16, 16));
+    // Each process and each of its four threads has a name and a place; passes name their microbatches.
+    assert_eq!(phases("M"), 2 * (2 + 2 * 4));
+    let of_microbatch = |event: &&serde_json::Value| event["args"]["microbatch"].is_u64();
+    assert!(events.iter().any(|event| event["ph"] == "X" && of_microbatch(&event)));
     let processes: std::collections::BTreeSet<u64> =
         events.iter().map(|event| event["pid"].as_u64().unwrap()).collect();
     assert_eq!(processes.len(), 2);
-    let drawing = svg(&trace, "a < b");
+    let drawing = svg(&trace, &Caption { title: "a < b".into(), ..Caption::default() });
     assert!(drawing.contains("a &lt; b") && drawing.contains(">pp 1<") && drawing.contains(">waiting<"));
     for word in ["forward", "backward", "communication", "numbers are microbatches"] {
         assert!(drawing.contains(word), "{word}");

@@ -28,19 +28,21 @@ impl fmt::Display for ChromeTrace<'_> {
     }
 }
 
-/// Names of a process and of its threads.
+/// Names of a process and of its threads, and their order: that of ranks and of streams, whatever a viewer sees first.
 fn names(rank: &RankTrace) -> Vec<Value> {
     let pid = rank.number;
     let process = json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": rank.name}});
-    let threads = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io].map(|stream| {
-        let args = json!({"name": stream_name(stream)});
-        json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": stream as u32, "args": args})
+    let order = json!({"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}});
+    let threads = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io].into_iter().flat_map(|stream| {
+        let (tid, name) = (stream as u32, stream_name(stream));
+        let metadata = |key: &str, args: Value| json!({"ph": "M", "name": key, "pid": pid, "tid": tid, "args": args});
+        [metadata("thread_name", json!({"name": name})), metadata("thread_sort_index", json!({"sort_index": tid}))]
     });
-    std::iter::once(process).chain(threads).collect()
+    [process, order].into_iter().chain(threads).collect()
 }
 
 fn instruction(rank: &RankTrace, timed: &TimedInstr) -> Value {
-    json!({
+    let mut event = json!({
         "ph": "X",
         "name": timed.instr.to_string(),
         "cat": stream_name(timed.instr.stream()),
@@ -48,7 +50,11 @@ fn instruction(rank: &RankTrace, timed: &TimedInstr) -> Value {
         "tid": timed.instr.stream() as u32,
         "ts": microseconds(timed.start_ns),
         "dur": microseconds(timed.end_ns - timed.start_ns),
-    })
+    });
+    if let Some(microbatch) = timed.instr.microbatch() {
+        event["args"] = json!({"microbatch": microbatch.0});
+    }
+    event
 }
 
 /// Both ends of a message's arrow.

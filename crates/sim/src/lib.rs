@@ -21,6 +21,7 @@ mod price;
 mod recorded;
 mod spent;
 mod svg;
+mod svg_rows;
 mod time_axis;
 mod trace;
 
@@ -33,5 +34,5 @@ pub use memory::{KeptBeyond, MemoryPart, RankMemory, least_bytes, memory};
 pub use price::{kernel_ns, peak_flops_per_ns};
 pub use recorded::{PassWork, RecordedUnits, UnitWork};
 pub use spent::{Loss, Spent};
-pub use svg::svg;
+pub use svg::{Caption, svg};
 pub use trace::{Block, BlockKind, Communication, RankTimes, RankTrace, TimedInstr, Trace};

@@ -1,189 +1,131 @@
-//! A step drawn as SVG: a row per rank, a block per stage and microbatch, a legend and a time axis.
+//! A step drawn as SVG: a caption, a row per rank with a block per stage and microbatch, the first and the last microbatches of many once
+//! more, larger, and bars of where the time goes.
 
 use std::fmt::Write;
 
-use crate::time_axis::{Tick, ticks};
-use crate::trace::{Block, BlockKind, Trace, passes};
+use crate::svg_rows::{AXIS, IDLE, ROW, Rows, Window, colours, escaped, rows, time};
+use crate::trace::{RankTrace, Trace};
 
 const WIDTH: f64 = 1600.0;
 const LEFT: f64 = 90.0;
 const RIGHT: f64 = 20.0;
-const TOP: f64 = 76.0;
-const ROW: f64 = 22.0;
-const BAR: f64 = 16.0;
-/// Height of the band of communication.
-const COMMUNICATION: f64 = 5.0;
-const AXIS: f64 = 44.0;
-/// Width below which the turns of layers cannot be told apart.
-const THIN: f64 = 4.0;
-/// A digit's width at the size of the labels.
-const DIGIT: f64 = 6.5;
-/// Ticks of the time axis, about.
-const TICKS: f64 = 10.0;
+const TOP: f64 = 100.0;
+/// Height of a heading within the drawing.
+const HEADING: f64 = 30.0;
+/// Columns between the two larger drawings.
+const GAP: f64 = 110.0;
+/// Microbatches of a rank whose numbers a row has room for.
+const READABLE: u32 = 32;
+/// Microbatches of a rank in each of the two larger drawings, about.
+const ENLARGED: u32 = 12;
+/// Height of a bar of time with its gap.
+const SPENT: f64 = 22.0;
 
-/// The drawing, under a title.
-pub fn svg(trace: &Trace, title: &str) -> String {
+/// What stands around the drawing of a step.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caption {
+    /// The run: model, layout and cluster.
+    pub title: String,
+    /// Time, speed and shares of the step.
+    pub subtitle: String,
+    /// Where the time of the step goes, in nanoseconds.
+    pub spent: Vec<(String, u64)>,
+}
+
+/// The drawing.
+pub fn svg(trace: &Trace, caption: &Caption) -> String {
     let end_ns = trace.end_ns().max(1);
-    let scale = (WIDTH - LEFT - RIGHT) / end_ns as f64;
-    let bottom = TOP + ROW * trace.ranks.len() as f64;
-    let height = bottom + AXIS;
-    let mut out = format!(
+    let height_of_rows = ROW * trace.ranks.len() as f64 + AXIS;
+    let whole = Window { from_ns: 0, to_ns: end_ns, left: LEFT, width: WIDTH - LEFT - RIGHT, top: TOP };
+    let all = rows(&trace.ranks, whole);
+    let mut bottom = TOP + height_of_rows;
+    let mut body = legend(&all) + &all.text;
+    if microbatches(&trace.ranks) > READABLE {
+        body += &enlarged(trace, bottom);
+        bottom += HEADING + height_of_rows;
+    }
+    if !caption.spent.is_empty() {
+        body += &bars(&caption.spent, bottom);
+        bottom += HEADING + SPENT * caption.spent.len() as f64;
+    }
+    let height = bottom + 16.0;
+    format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" \
          font-family=\"DejaVu Sans, Helvetica, Arial, sans-serif\" font-size=\"12\">\n\
          <rect width=\"{WIDTH}\" height=\"{height}\" fill=\"#ffffff\"/>\n\
-         <text x=\"{LEFT}\" y=\"24\" font-size=\"15\" fill=\"#111111\">{}</text>\n",
-        escaped(title)
-    );
-    let thin_ns = (THIN / scale) as u64;
-    let rows: Vec<Vec<Vec<Block>>> = trace.ranks.iter().map(|rank| passes(&rank.blocks(), thin_ns)).collect();
-    let labels: Vec<Vec<Label>> = rows.iter().map(|passes| labels(passes, scale)).collect();
-    let blocks: Vec<Vec<Block>> = rows.into_iter().map(|passes| passes.concat()).collect();
-    out += &legend(&blocks, &labels);
-    for (row, ((rank, blocks), labels)) in trace.ranks.iter().zip(&blocks).zip(&labels).enumerate() {
-        let y = TOP + ROW * row as f64;
+         <text x=\"{LEFT}\" y=\"26\" font-size=\"17\" font-weight=\"bold\" fill=\"#111111\">{}</text>\n\
+         <text x=\"{LEFT}\" y=\"48\" font-size=\"13\" fill=\"#555555\">{}</text>\n{body}</svg>\n",
+        escaped(&caption.title),
+        escaped(&caption.subtitle)
+    )
+}
+
+/// The largest number of microbatches of a rank.
+fn microbatches(ranks: &[RankTrace]) -> u32 {
+    let numbers = ranks.iter().flat_map(|rank| &rank.instrs).filter_map(|timed| timed.instr.microbatch());
+    numbers.map(|microbatch| microbatch.0 + 1).max().unwrap_or(0)
+}
+
+/// The beginning and the end of the step side by side, each as long as some microbatches take.
+fn enlarged(trace: &Trace, top: f64) -> String {
+    let end_ns = trace.end_ns().max(1);
+    let length_ns = (end_ns / u64::from(microbatches(&trace.ranks)) * u64::from(ENLARGED)).clamp(1, end_ns);
+    let width = (WIDTH - LEFT - RIGHT - GAP) / 2.0;
+    let first = Window { from_ns: 0, to_ns: length_ns, left: LEFT, width, top: top + HEADING };
+    let last = Window { from_ns: end_ns - length_ns, to_ns: end_ns, left: LEFT + width + GAP, ..first };
+    let drawn = |name: &str, window: Window| heading(name, window.left, top) + &rows(&trace.ranks, window).text;
+    drawn("the first microbatches", first) + &drawn("the last microbatches", last)
+}
+
+fn heading(text: &str, x: f64, top: f64) -> String {
+    format!(
+        "<text x=\"{x}\" y=\"{:.1}\" font-size=\"13\" font-weight=\"bold\" fill=\"#111111\">{text}</text>\n",
+        top + 18.0
+    )
+}
+
+/// A bar for each part of the step's time, with its share.
+fn bars(spent: &[(String, u64)], top: f64) -> String {
+    const NAMES: f64 = 300.0;
+    const LONGEST: f64 = 700.0;
+    let all: u64 = spent.iter().map(|(_, ns)| ns).sum();
+    let most = spent.iter().map(|(_, ns)| *ns).max().unwrap_or(0).max(1);
+    let mut out = heading("where the time of the slowest rank goes", LEFT, top);
+    for (index, (name, ns)) in spent.iter().enumerate() {
+        let y = top + HEADING + SPENT * index as f64;
+        let (x, width) = (LEFT + NAMES, LONGEST * *ns as f64 / most as f64);
+        let share = 100.0 * *ns as f64 / all.max(1) as f64;
         let _ = writeln!(
             out,
-            "<text x=\"{}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#111111\">{}</text>\
-             <rect x=\"{LEFT}\" y=\"{y:.1}\" width=\"{:.1}\" height=\"{BAR}\" fill=\"{IDLE}\"/>",
-            LEFT - 8.0,
-            y + 12.5,
-            escaped(&rank.name),
-            WIDTH - LEFT - RIGHT,
+            "<text x=\"{:.1}\" y=\"{:.1}\" text-anchor=\"end\" fill=\"#111111\">{}</text>\
+             <rect x=\"{x}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"14\" fill=\"#4a6fa5\"/>\
+             <text x=\"{:.1}\" y=\"{:.1}\" fill=\"#555555\">{}, {share:.1} %</text>",
+            x - 8.0,
+            y + 11.5,
+            escaped(name),
+            x + width + 8.0,
+            y + 11.5,
+            time(*ns)
         );
-        out += &bars(blocks, y, scale);
-        out.extend(labels.iter().map(|label| label.at(y)));
     }
-    out += &axis(end_ns, scale, bottom);
-    out + "</svg>\n"
+    out
 }
 
-/// What waiting looks like.
-const IDLE: &str = "#eeeeee";
-
-/// Colours of Okabe and Ito, which differ in lightness as well: even and odd microbatches.
-fn colours(kind: BlockKind) -> [&'static str; 2] {
-    match kind {
-        BlockKind::Forward => ["#0072b2", "#2a8cc4"],
-        BlockKind::Recompute => ["#56b4e9", "#7cc5ee"],
-        BlockKind::Backward => ["#d55e00", "#e07b2f"],
-        BlockKind::BackwardInput => ["#e69f00", "#edb53d"],
-        BlockKind::BackwardWeight => ["#f0e442", "#f5ec7e"],
-        BlockKind::Communication => ["#a0468c", "#a0468c"],
-        BlockKind::Optimizer => ["#333333", "#333333"],
-    }
-}
-
-/// White on dark blocks, black on light ones.
-fn label_colour(kind: BlockKind) -> &'static str {
-    match kind {
-        BlockKind::Forward | BlockKind::Communication | BlockKind::Optimizer => "#ffffff",
-        BlockKind::Recompute | BlockKind::Backward | BlockKind::BackwardInput | BlockKind::BackwardWeight => "#111111",
-    }
-}
-
-fn legend(blocks: &[Vec<Block>], labels: &[Vec<Label>]) -> String {
-    let present = |kind: BlockKind| blocks.iter().flatten().any(|block| block.kind == kind);
-    let drawn = BlockKind::ALL.into_iter().filter(|kind| present(*kind)).map(|kind| (kind.name(), colours(kind)[0]));
+fn legend(all: &Rows) -> String {
+    let drawn = all.kinds.iter().map(|kind| (kind.name(), colours(*kind)[0]));
     let mut x = LEFT;
     let mut out = String::new();
     for (name, colour) in drawn.chain([("waiting", IDLE)]) {
         let _ = writeln!(
             out,
-            "<rect x=\"{x:.1}\" y=\"40\" width=\"14\" height=\"14\" fill=\"{colour}\" stroke=\"#888888\" stroke-width=\"0.5\"/>\
-             <text x=\"{:.1}\" y=\"52\" fill=\"#111111\">{name}</text>",
+            "<rect x=\"{x:.1}\" y=\"64\" width=\"14\" height=\"14\" fill=\"{colour}\" stroke=\"#888888\" stroke-width=\"0.5\"/>\
+             <text x=\"{:.1}\" y=\"76\" fill=\"#111111\">{name}</text>",
             x + 20.0
         );
         x += 50.0 + 7.5 * name.len() as f64;
     }
-    let is_unlabelled = labels.iter().all(Vec::is_empty);
-    let numbers = if is_unlabelled { "the shade changes with the microbatch" } else { "numbers are microbatches" };
-    out + &format!("<text x=\"{:.1}\" y=\"52\" fill=\"#555555\">{numbers}</text>\n", x + 10.0)
-}
-
-fn bars(blocks: &[Block], y: f64, scale: f64) -> String {
-    let mut out = String::new();
-    for kind in BlockKind::ALL {
-        for parity in [0, 1] {
-            let of_kind =
-                blocks.iter().filter(|block| block.kind == kind && block.microbatch.unwrap_or(0) % 2 == parity);
-            let mut path = String::new();
-            for block in of_kind {
-                let (x, width) = span(block, scale);
-                let (top, height) = band(kind, y);
-                let _ = write!(path, "M{x:.2} {top:.1}h{width:.2}v{height}h-{width:.2}z");
-            }
-            if !path.is_empty() {
-                let _ = writeln!(out, "<path fill=\"{}\" d=\"{path}\"/>", colours(kind)[parity as usize]);
-            }
-        }
-    }
-    out
-}
-
-/// The number of a microbatch, in the middle of its pass.
-struct Label {
-    number: u32,
-    x: f64,
-    colour: &'static str,
-}
-
-impl Label {
-    fn at(&self, y: f64) -> String {
-        let Label { number, x, colour } = self;
-        let y = y + 11.5;
-        format!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"10\" text-anchor=\"middle\" fill=\"{colour}\">{number}</text>\n"
-        )
-    }
-}
-
-/// The labels for which there is room.
-fn labels(passes: &[Vec<Block>], scale: f64) -> Vec<Label> {
-    let label = |pass: &Vec<Block>| {
-        let (first, last) = (pass.first()?, pass.last()?);
-        let (x, width) = span(&Block { end_ns: last.end_ns, ..*first }, scale);
-        let number = first.microbatch?;
-        let digits = number.checked_ilog10().unwrap_or(0) + 1;
-        let has_room = width >= DIGIT * f64::from(digits) + 4.0;
-        has_room.then(|| Label { number, x: x + width / 2.0, colour: label_colour(first.kind) })
-    };
-    passes.iter().filter_map(label).collect()
-}
-
-/// Top and height: communication runs beside what computes, so it has a band of its own at the bottom of the row.
-fn band(kind: BlockKind, y: f64) -> (f64, f64) {
-    match kind {
-        BlockKind::Communication => (y + BAR - COMMUNICATION, COMMUNICATION),
-        BlockKind::Forward
-        | BlockKind::Recompute
-        | BlockKind::Backward
-        | BlockKind::BackwardInput
-        | BlockKind::BackwardWeight
-        | BlockKind::Optimizer => (y, BAR),
-    }
-}
-
-/// Left edge and width; what would be thinner than a hair is a hair.
-fn span(block: &Block, scale: f64) -> (f64, f64) {
-    (LEFT + block.start_ns as f64 * scale, ((block.end_ns - block.start_ns) as f64 * scale).max(0.3))
-}
-
-fn axis(end_ns: u64, scale: f64, bottom: f64) -> String {
-    let mut out = String::new();
-    for Tick { at_ns, label } in ticks(end_ns, TICKS) {
-        let x = LEFT + at_ns * scale;
-        let _ = writeln!(
-            out,
-            "<path stroke=\"#888888\" d=\"M{x:.1} {:.1}v6\"/><text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"#111111\">{label}</text>",
-            bottom + 2.0,
-            bottom + 22.0
-        );
-    }
-    out
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    let numbers = if all.has_numbers { "numbers are microbatches" } else { "the shade changes with the microbatch" };
+    out + &format!("<text x=\"{:.1}\" y=\"76\" fill=\"#555555\">{numbers}</text>\n", x + 10.0)
 }
 
 #[cfg(test)]
@@ -209,7 +151,9 @@ mod tests {
             passes.into_iter().enumerate().map(timed).collect::<Vec<_>>()
         });
         let rank = RankTrace { number: 0, name: "pp 0".into(), instrs: instrs.collect() };
-        svg(&Trace { ranks: vec![rank], messages: vec![] }, "title")
+        let spent = vec![("a < b".to_string(), 3_000), ("kernels".to_string(), 1_000)];
+        let caption = Caption { title: "GPT & layout".into(), subtitle: "4.00 µs".into(), spent };
+        svg(&Trace { ranks: vec![rank], messages: vec![] }, &caption)
     }
 
     #[test]
@@ -220,6 +164,32 @@ mod tests {
         }
         assert!(!few.contains(">communication<"));
         assert!(few.contains("numbers are microbatches") && few.contains(">3</text>"));
-        assert!(many.contains("the shade changes with the microbatch") && !many.contains(">3</text>"));
+        assert!(many.contains("the shade changes with the microbatch"));
+    }
+
+    #[test]
+    fn a_drawing_says_what_it_shows_and_where_the_time_goes() {
+        let few = drawn(4);
+        for text in [">GPT &amp; layout<", ">4.00 µs<", ">a &lt; b<", ">3.0 µs, 75.0 %<", ">1.0 µs, 25.0 %<"] {
+            assert!(few.contains(text), "{text}");
+        }
+        let tip = "<title>pp 0: forward of microbatch 3, 1.0 µs from 9.0 µs</title>";
+        assert!(few.contains(tip), "{few}");
+    }
+
+    /// The numbers of 128 microbatches have no room in a row; the first and the last ones are drawn again.
+    #[test]
+    fn many_microbatches_are_readable_at_both_ends() {
+        let (few, many) = (drawn(4), drawn(128));
+        assert!(!few.contains("the first microbatches") && many.contains("the first microbatches"));
+        let numbers: Vec<u32> = many
+            .split("pointer-events=\"none\">")
+            .skip(1)
+            .filter_map(|rest| rest.split('<').next()?.parse().ok())
+            .collect();
+        for number in [0, 5, 10, 118, 127] {
+            assert!(numbers.contains(&number), "{number}: {numbers:?}");
+        }
+        assert!(drawn(2000).len() < 600_000, "no tips where they would be larger than the drawing");
     }
 }

@@ -10,6 +10,7 @@ pub mod golden;
 pub mod interleavings;
 pub mod matrix;
 pub mod page;
+pub mod pairs;
 pub mod reliability;
 pub mod results;
 pub mod sample;

@@ -28,6 +28,7 @@ pub use infer::generate::{GENERATION_ROWS, Generation, Listener, run_generation}
 pub use infer::sampling::{NoDistribution, Sampling};
 pub use run::failure::{RankFailure, TrainError};
 pub use run::observer::{LossScalingReport, Observer, StepReport, Wish};
+pub use run::rings::Rings;
 pub use run::{Ending, Ports, run, run_ranks};
 pub use setup::start::{PartSource, Start, check_tensors};
 pub use setup::step_order::StepOrder;

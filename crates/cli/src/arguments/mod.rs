@@ -1,21 +1,26 @@
 //! What can be written on the command line. The comments here are the help pages.
 
+pub mod blame;
 pub mod cluster;
 pub mod completions;
 pub mod hugging_face;
 pub mod inference;
 pub mod launch;
+pub mod report;
 pub mod unknown_option;
 
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::arguments::blame::{BLAME_HELP, BlameArguments};
 use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
 use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
 use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
 use crate::arguments::launch::{LAUNCH_HELP, LaunchArguments};
+use crate::arguments::report::ReportArguments;
 use crate::check::verdict::Planned;
+use crate::run::kept_run::Earlier;
 
 /// What the command's exit says.
 pub const EXIT_CODES: &str = "Exit codes:
@@ -84,6 +89,9 @@ pub enum Command {
     /// Create profiles of clusters
     #[command(subcommand)]
     Cluster(ClusterCommand),
+    /// Draw runs as one page without network: losses, speed, memory, pipeline, events and run file
+    #[command(after_help = EXIT_CODES)]
+    Report(ReportArguments),
     /// Measure the loss of a run's weights on held-out text
     #[command(after_help = EXIT_CODES)]
     Eval(EvalArguments),
@@ -108,6 +116,9 @@ pub enum Command {
     /// Show the content of a checkpoint, verify its hashes, or compare it with another one
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArguments),
+    /// Show why a run failed: rank, host, step, instruction and cause, with the last instructions of every rank
+    #[command(after_help = format!("{BLAME_HELP}\n\n{EXIT_CODES}"))]
+    Blame(BlameArguments),
     /// List the hardware of this machine, the features in use and the missing ones
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArguments),
@@ -153,6 +164,9 @@ pub struct TrainArguments {
     /// omit [model], or agree with them
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub from: Option<PathBuf>,
+    /// Replace a finished run in the folder; by default it is kept under a name with its time
+    #[arg(long, conflicts_with = "resume")]
+    pub overwrite: bool,
     /// Record the time of every instruction of the last step in this file, for Perfetto, chrome://tracing or simulate --against
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
@@ -162,6 +176,13 @@ pub struct TrainArguments {
     /// Print errors only
     #[arg(long, conflicts_with = "json")]
     pub quiet: bool,
+}
+
+impl TrainArguments {
+    /// [`TrainArguments::overwrite`] as a type.
+    pub fn earlier(&self) -> Earlier {
+        if self.overwrite { Earlier::Replaced } else { Earlier::Kept }
+    }
 }
 
 /// Arguments of `check`.
@@ -287,6 +308,9 @@ pub struct InspectArguments {
     /// A checkpoint, or a run folder, of which the newest checkpoint is used
     #[arg(value_name = "CHECKPOINT")]
     pub checkpoint: PathBuf,
+    /// List every file, every tensor with its pieces, and the run file
+    #[arg(long, conflicts_with_all = ["verify", "diff"])]
+    pub all: bool,
     /// Read everything and verify the hash of every byte
     #[arg(long)]
     pub verify: bool,

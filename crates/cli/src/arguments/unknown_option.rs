@@ -12,6 +12,9 @@ pub fn key_meant(error: &clap::Error, name: &str) -> Option<String> {
         return None;
     }
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
+    if let Some(answer) = config::answer_to_option(option) {
+        return Some(format!("{option} {answer}\n"));
+    }
     let key = config::key_of_option(option)?;
     Some(format!("{option} is {key} here, a key of the run file; write --set {key}=VALUE\n"))
 }
@@ -49,6 +52,10 @@ mod tests {
         assert_eq!(
             told(&["explain", "--steps", "5"]),
             expected("--steps is train.steps here, a key of the run file; write --set train.steps=VALUE\n")
+        );
+        assert_eq!(
+            told(&["train", "--wandb"]),
+            expected("--wandb is not built in; docs/metrics.md has a script that sends metrics.jsonl there\n")
         );
         assert_eq!(told(&["train", "--batch"]), None);
         assert_eq!(told(&["doctor", "--steps"]), None);

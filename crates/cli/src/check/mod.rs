@@ -96,15 +96,20 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
 
 /// A run in a few lines.
 pub fn describe(config: &RunConfig) -> String {
-    let (model, parallelism, train) = (&config.model, &config.parallelism, &config.train);
-    let tokens = train.global_batch * train.sequence_length;
     let paths: Vec<String> = config.data.sources.iter().map(|source| source.path.display().to_string()).collect();
     let corpus = if paths.is_empty() { "embedded text".to_string() } else { paths.join(", ") };
+    let (steps, folder) = (counted(u64::from(config.train.steps), "step"), config.run.folder.display());
+    format!("{}run     {steps} on {corpus}, results in {folder}\n", sizes(config))
+}
+
+/// Model, ranks and step of a run, which do not depend on where it runs.
+pub fn sizes(config: &RunConfig) -> String {
+    let (model, parallelism, train) = (&config.model, &config.parallelism, &config.train);
+    let tokens = train.global_batch * train.sequence_length;
     format!(
         "model   {}: {}, hidden {}, {}\n\
          ranks   {} = {}{}\n\
-         step    {}: {} of {}, {} of {} per replica\n\
-         run     {} on {corpus}, results in {}\n",
+         step    {}: {} of {}, {} of {} per replica\n",
         counted(unique_parameters(model), "parameter"),
         layers(model),
         model.hidden,
@@ -117,8 +122,6 @@ pub fn describe(config: &RunConfig) -> String {
         train.sequence_length,
         counted(parallelism.num_microbatches(train.global_batch) as u64, "microbatch"),
         parallelism.microbatch_size,
-        counted(u64::from(train.steps), "step"),
-        config.run.folder.display(),
     )
 }
 

@@ -157,6 +157,8 @@ fn sampling(arguments: &GenerateArguments) -> Result<Sampling, Failure> {
 }
 
 fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Vec<i32>, Failure> {
+    // Without a prompt, a text begins where a line has ended.
+    let text = if text.is_empty() { "\n" } else { text };
     let tokens =
         tokenizer.encode(text).map_err(|error| Failure::Input(format!("the prompt has no tokens: {error}")))?;
     if tokens.is_empty() {

@@ -66,6 +66,11 @@ impl Text {
         )
     }
 
+    /// Sequences of one pass over the text that is trained on.
+    pub fn sequences_per_epoch(&self) -> u64 {
+        self.training.num_windows()
+    }
+
     /// Sequences to train on.
     pub fn training(&self) -> &dyn TokenSource {
         &self.training

@@ -2,14 +2,16 @@
 
 pub mod checkpoint_path;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use checkpoint::{Checkpoint, CheckpointError, Hash};
+use checkpoint::{Checkpoint, CheckpointError, Hash, PieceRecord};
 use mesh::Region;
 
 use crate::arguments::InspectArguments;
 use crate::failure::Failure;
 use crate::inspect::checkpoint_path::checkpoint_path;
+use crate::memory::table::aligned;
 use crate::run::interrupt;
 use crate::screen::figures::{bytes, counted, grouped};
 use crate::screen::output::print;
@@ -26,7 +28,8 @@ pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
         return print(&difference(&checkpoint, &other)?);
     }
     if !arguments.verify {
-        return print(&contents(&checkpoint));
+        let summary = summary(&checkpoint);
+        return print(&if arguments.all { summary + &contents(&checkpoint) } else { summary + &tables(&checkpoint) });
     }
     let damage = checkpoint.verify();
     if damage.is_empty() {
@@ -36,11 +39,11 @@ pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     Err(Failure::Work(damage.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
 }
 
-/// Where the run stood, its files, and its tensors with their pieces.
-fn contents(checkpoint: &Checkpoint) -> String {
+/// Where the run stood, and how much there is.
+fn summary(checkpoint: &Checkpoint) -> String {
     let (manifest, state) = (checkpoint.manifest(), checkpoint.state());
     let pieces: usize = manifest.tensors.values().map(|tensor| tensor.pieces.len()).sum();
-    let mut text = format!(
+    format!(
         "{}\nstate   after step {}, {}, {} skipped{}{}{}\nformat  {}, written by pleach {}\ndata    {} in {}, {}, {}\n",
         checkpoint.path().display(),
         state.steps,
@@ -55,7 +58,36 @@ fn contents(checkpoint: &Checkpoint) -> String {
         counted(manifest.files.len() as u64, "file"),
         counted(manifest.tensors.len() as u64, "tensor"),
         counted(pieces as u64, "piece"),
-    );
+    )
+}
+
+/// The tensors by what they are for and where they belong, a line each.
+fn tables(checkpoint: &Checkpoint) -> String {
+    let mut groups: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
+    for (name, tensor) in &checkpoint.manifest().tensors {
+        let moment =
+            ["first_moment", "second_moment"].into_iter().find(|moment| name.starts_with(&format!("{moment}.")));
+        let own = moment.map_or(name.as_str(), |moment| &name[moment.len() + 1..]);
+        let unit = own.split('.').next().unwrap_or(own);
+        let (tensors, size) = groups.entry((moment.unwrap_or("weights"), unit)).or_default();
+        *tensors += 1;
+        *size += tensor.pieces.iter().map(PieceRecord::len_bytes).sum::<u64>();
+    }
+    let header = ["kind", "of", "tensors", "bytes"].map(String::from).to_vec();
+    let row = |((kind, unit), (tensors, size)): (&(&str, &str), &(u64, u64))| {
+        vec![kind.to_string(), unit.to_string(), grouped(*tensors), bytes(*size)]
+    };
+    let rows: Vec<Vec<String>> = std::iter::once(header).chain(groups.iter().map(row)).collect();
+    format!(
+        "\n{}\n--all lists files, tensors with their pieces, and the run file; --verify reads every byte\n",
+        aligned(&rows)
+    )
+}
+
+/// Files, tensors with their pieces, and the run file.
+fn contents(checkpoint: &Checkpoint) -> String {
+    let (manifest, state) = (checkpoint.manifest(), checkpoint.state());
+    let mut text = String::new();
     // Writing to a string does not fail.
     for file in &manifest.files {
         let _ = writeln!(text, "file    {}  {} bytes, header {}", file.name, grouped(file.bytes), file.header_xxh3);

@@ -47,7 +47,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         file.write(planned(&config, &best.parallelism).to_toml())?;
     }
     match (arguments.format(), &remedies) {
-        (Format::Text, None) => print(&text::found(&answer, &question))?,
+        (Format::Text, None) => print(&text::found(&answer, &question).map_err(failed)?)?,
         (Format::Text, Some(_)) => {}
         (Format::Json, _) => print(&json::document(&answer, &question, remedies.as_ref())?)?,
     }

@@ -1,39 +1,66 @@
 //! What `pleach plan` tells people.
 
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
+use plan::PreparedStep;
 use plan::search::{Answer, Counts, Found, Question, Refusals, Remedies, Smallest, keys};
 use sim::Loss;
+use train::SetupError;
 
 use crate::memory::table::aligned;
-use crate::screen::figures::{bytes, counted, enough_bytes, grouped};
+use crate::screen::figures::{bytes, counted, enough_bytes, grouped, three_digits};
 use crate::simulate::seconds;
 
-/// The best layouts with what makes each better than the next, and how they were found.
-pub fn found(answer: &Answer, question: &Question) -> String {
-    let mut text = String::new();
-    for (index, found) in answer.best.iter().enumerate() {
-        let room = question.memory_bytes - found.memory_bytes as f64;
-        text += &format!(
-            "{}. {}, {} a rank of which {} are left: {}\n",
-            index + 1,
-            seconds(found.step_ns),
-            bytes(question.memory_bytes as u64),
-            bytes(room.max(0.0) as u64),
-            layout(&found.parallelism)
-        );
-        if let Some(next) = answer.best.get(index + 1) {
-            text += &format!("   {}\n", reason(found, next));
-        }
+/// The best layouts as a table, then the reason for each place, and how they were found.
+///
+/// # Errors
+/// A layout that cannot be prepared again.
+pub fn found(answer: &Answer, question: &Question) -> Result<String, SetupError> {
+    let mut text = layouts(answer, question)?;
+    for (index, pair) in answer.best.windows(2).enumerate() {
+        text += &format!("{}{}  {}\n", if index == 0 { "\n" } else { "" }, index + 1, reason(&pair[0], &pair[1]));
     }
     let Counts { over_memory, over_time, simulated, did_not_fit } = answer.counts;
     let row = |number: usize, what: &str| vec![grouped(number as u64), what.to_string()];
-    text + "\nlayouts\n"
-        + &aligned(&[
-            row(answer.refusals.number(), "refused by a rule"),
-            row(over_memory, "excluded by the memory floor"),
-            row(over_time, "excluded by the bound on time"),
-            row(simulated, &format!("simulated, of which {} do not fit", grouped(did_not_fit as u64))),
-        ])
+    let counts = aligned(&[
+        row(answer.refusals.number(), "refused by a rule"),
+        row(over_memory, "excluded by the memory floor"),
+        row(over_time, "excluded by the bound on time"),
+        row(simulated, &format!("simulated, of which {} do not fit", grouped(did_not_fit as u64))),
+    ]);
+    Ok(text + "\nlayouts\n" + &counts + &keys_that_refuse(&answer.refusals))
+}
+
+/// Rules that are named below the counts.
+const NAMED_RULES: usize = 5;
+
+/// `refused  1,024 by parallelism.tp, 512 by parallelism.zero`.
+fn keys_that_refuse(refusals: &Refusals) -> String {
+    let mut by_number: Vec<(&String, usize)> =
+        refusals.by_key.iter().map(|(key, (number, _))| (key, *number)).collect();
+    by_number.sort_by_key(|(_, number)| std::cmp::Reverse(*number));
+    let named = by_number.iter().take(NAMED_RULES).map(|(key, number)| format!("{} by {key}", grouped(*number as u64)));
+    let named: Vec<String> = named.collect();
+    let others: usize = by_number.iter().skip(NAMED_RULES).map(|(_, number)| number).sum();
+    let rest = if others > 0 { format!(", {} by others", grouped(others as u64)) } else { String::new() };
+    if named.is_empty() { String::new() } else { format!("\nrefused: {}{rest}\n", named.join(", ")) }
+}
+
+/// A row for each of the best layouts; the last column is the layout.
+fn layouts(answer: &Answer, question: &Question) -> Result<String, SetupError> {
+    let limit = bytes(question.memory_bytes as u64);
+    let memory = format!("memory of {limit}");
+    let mut rows = vec![["", "s/step", "tokens/s/GPU", "MFU", &memory].map(String::from).to_vec()];
+    for (index, found) in answer.best.iter().enumerate() {
+        let config::RunConfig { model, train, .. } = question.config;
+        let step = PreparedStep::new(model, &found.parallelism, train, question.software)?;
+        let speed = step.tokens() as f64 / (found.step_ns as f64 * 1e-9) / question.accelerators as f64;
+        let share = 100.0 * step.mfu(question.cluster, found.step_ns);
+        let cells = [(index + 1).to_string(), seconds(found.step_ns), three_digits(speed), format!("{share:.1} %")];
+        rows.push(cells.into_iter().chain([bytes(found.memory_bytes as u64)]).collect());
+    }
+    let names = std::iter::once("layout".to_string()).chain(answer.best.iter().map(|found| layout(&found.parallelism)));
+    let table = aligned(&rows);
+    Ok(table.lines().zip(names).map(|(line, name)| format!("{line}  {name}\n")).collect())
 }
 
 /// Reports that no layout fits or is legal, with the remedies.

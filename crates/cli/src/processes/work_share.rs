@@ -40,6 +40,8 @@ impl WorkShare {
             | Command::Presets(_)
             | Command::Data(_)
             | Command::Inspect(_)
+            | Command::Report(_)
+            | Command::Blame(_)
             | Command::Completions(_) => WorkShare::First,
         }
     }

@@ -11,7 +11,6 @@ use train::{Setup, Worker, WorkloadIndex};
 
 use crate::failure::Failure;
 use crate::processes::company::Several;
-use crate::screen::output_file::OutputFile;
 use crate::simulate::rank_times::rank_times;
 
 /// Times of instructions of the last step that every rank has ended.
@@ -21,8 +20,42 @@ pub struct Recorder {
     began_unix_ns: u64,
     /// By rank.
     ranks: Vec<Mutex<Option<Spans>>>,
-    /// Of the last step, which is the same on all ranks.
-    workload: Mutex<Option<WorkloadIndex>>,
+    /// The last step, which is the same on all ranks.
+    recorded: Mutex<Option<Recorded>>,
+    recording: Recording,
+}
+
+/// Which steps are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recording {
+    /// Every one, for a trace of the last.
+    EveryStep,
+    /// Now and then, and the last of so many steps, for a report.
+    Sampled {
+        /// Steps of the run.
+        steps: u32,
+    },
+}
+
+impl Recording {
+    /// Steps from one sample to the next.
+    const SAMPLE: u32 = 20;
+
+    /// Whether `step`, counted from 0, is recorded.
+    fn has(self, step: u32) -> bool {
+        match self {
+            Recording::EveryStep => true,
+            Recording::Sampled { steps } => step + 1 == steps || step % Recording::SAMPLE == 1,
+        }
+    }
+}
+
+/// The step that was recorded last.
+#[derive(Clone, Copy)]
+struct Recorded {
+    workload: WorkloadIndex,
+    /// Counted from 0.
+    step: u32,
 }
 
 /// Start and end of the instructions of one rank, in nanoseconds since the recorder began.
@@ -37,13 +70,14 @@ struct ProcessSpans {
 
 impl Recorder {
     /// For a run of so many ranks.
-    pub fn new(ranks: usize) -> Recorder {
+    pub fn new(ranks: usize, recording: Recording) -> Recorder {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Recorder {
             began: Instant::now(),
             began_unix_ns: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
             ranks: (0..ranks).map(|_| Mutex::default()).collect(),
-            workload: Mutex::default(),
+            recorded: Mutex::default(),
+            recording,
         }
     }
 
@@ -52,7 +86,8 @@ impl Recorder {
     /// # Errors
     /// The device's.
     pub fn ended(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
-        if worker.position.at + 1 < worker.position.program.instrs.len() {
+        let is_last = worker.position.at + 1 == worker.position.program.instrs.len();
+        if !is_last || !self.recording.has(worker.position.step) {
             return Ok(());
         }
         let Some(record) = self.ranks.get(worker.ports.communicators.world().position()) else { return Ok(()) };
@@ -61,7 +96,8 @@ impl Recorder {
             worker.spans()?.into_iter().map(|span| span.map(|(start, end)| (ns(start), ns(end)))).collect();
         if let Some(spans) = spans {
             *lock(record) = Some(spans);
-            *lock(&self.workload) = Some(worker.position.workload);
+            let (workload, step) = (worker.position.workload, worker.position.step);
+            *lock(&self.recorded) = Some(Recorded { workload, step });
         }
         Ok(())
     }
@@ -93,24 +129,18 @@ impl Recorder {
         }
     }
 
-    /// Writes the last step that was done as a Chrome trace, which begins with the first instruction of a rank, and returns it.
-    ///
-    /// # Errors
-    /// A file that cannot be written, or a run that did not end a step.
-    pub fn write(self, setup: &Setup, file: &OutputFile) -> Result<Trace, Failure> {
+    /// The last recorded step, which begins with the first instruction of a rank, and its number, counted from 1; `None` where no step
+    /// was recorded.
+    pub fn last_step(self, setup: &Setup) -> Option<(Trace, u32)> {
         let done: Option<Vec<Spans>> = self.ranks.into_iter().map(into_inner).collect();
-        let (Some(done), Some(workload)) = (done, into_inner(self.workload)) else {
-            return Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())));
-        };
+        let (done, Recorded { workload, step }) = (done?, into_inner(self.recorded)?);
         let first_ns = done.iter().flatten().map(|(start, _)| *start).min().unwrap_or(0);
         let graph = setup.graph_of(workload);
         let ranks = done.iter().enumerate().map(|(number, spans)| {
             let spans = spans.iter().map(|(start, end)| (start - first_ns, end - first_ns)).collect();
             rank_times(&setup.mesh, number, spans)
         });
-        let trace = Trace::new(graph, &ranks.collect::<Vec<RankTimes>>());
-        file.write(sim::ChromeTrace(&trace))?;
-        Ok(trace)
+        Some((Trace::new(graph, &ranks.collect::<Vec<RankTimes>>()), step + 1))
     }
 }
 
@@ -120,7 +150,7 @@ mod tests {
 
     #[test]
     fn times_of_another_process_are_moved_to_the_clock_of_this_one() {
-        let recorder = Recorder { began_unix_ns: 1_000, ..Recorder::new(2) };
+        let recorder = Recorder { began_unix_ns: 1_000, ..Recorder::new(2, Recording::EveryStep) };
         recorder.take(ProcessSpans { began_unix_ns: 1_500, ranks: vec![(1, vec![(10, 20)])] });
         assert_eq!(*lock(&recorder.ranks[1]), Some(vec![(510, 520)]));
         recorder.take(ProcessSpans { began_unix_ns: 400, ranks: vec![(0, vec![(700, 800)]), (7, vec![])] });

@@ -1,9 +1,11 @@
 //! `pleach train`: a run from its first step or its newest checkpoint, its folder, and its end.
 
+pub mod attempt;
 pub mod engine;
 pub mod first_process;
 pub mod grace;
 pub mod interrupt;
+pub mod kept_run;
 pub mod measured_trace;
 pub mod once_per_run;
 pub mod other_process;

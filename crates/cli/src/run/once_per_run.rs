@@ -1,9 +1,12 @@
 //! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals, and the last words.
 
+use std::sync::Arc;
+
 use checkpoint::TensorWriter;
 use config::unique_parameters;
 use serde_json::json;
-use train::{Ending, EvaluationReport, Start, describe_engine};
+use sim::Trace;
+use train::{Ending, EvaluationReport, Setup, Start, describe_engine};
 
 use crate::arguments::TrainArguments;
 use crate::check::products;
@@ -17,10 +20,11 @@ use crate::processes::company::Company;
 use crate::run::engine::{available_cores, crowded, threads};
 use crate::run::grace::Grace;
 use crate::run::interrupt::Interrupt;
-use crate::run::measured_trace::Recorder;
+use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
-use crate::screen::output::tell;
+use crate::run_report::timeline;
+use crate::screen::journal::Journal;
 use crate::screen::output_file::OutputFile;
 use crate::screen::progress::{Progress, Screen, Told};
 use crate::screen::rates::{Capacity, Meter};
@@ -34,7 +38,7 @@ pub struct OncePerRun<'a> {
     /// Hears signals.
     pub interrupt: Interrupt,
     _grace: Grace,
-    tells_more: bool,
+    journal: Arc<Journal>,
     /// Takes the weights.
     pub weights: TensorWriter,
     /// Hears of every step.
@@ -66,24 +70,32 @@ impl<'a> OncePerRun<'a> {
         if let Some(from) = &arguments.from {
             folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
         }
-        let interrupt = Interrupt::listen()?;
+        let interrupt = session.signals.heard();
         let grace = Grace::begin(config.run.grace_seconds, &interrupt);
         let steps = config.train.steps;
         let screen = screen(arguments, start.steps(), steps);
-        let tells_more = screen.tells_more();
-        if tells_more {
+        let journal = Arc::new(Journal::new(screen.audience(), folder.log(start.steps())?));
+        if journal.has_audience() {
             let engine = describe_engine(config.run.device, config.run.threads_per_rank);
             let products = products::line(config.train.precision, &engine);
             let memory = memory_line(verdict) + &host::line(&session.company.memory(config, &verdict.setup)?);
             let device = session.company.device_lines(config, &verdict.setup)?;
             let mpi = session.company.mpi_line();
             let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());
-            tell(&format!("{}{products}{memory}{device}{mpi}{crowded}{}\n", describe(config), text.description()));
+            let text = text.description();
+            journal.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
         }
-        let meter = Meter::start(config, Capacity::measure(threads(config)));
-        let recorder = trace.as_ref().map(|_| Recorder::new(config.run.ranks));
-        let progress = Progress::new(steps, screen, meter, interrupt.clone(), metrics).with_recorder(recorder);
-        Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, tells_more, weights, progress })
+        let meter = Meter::start(config, text.sequences_per_epoch(), Capacity::measure(config, threads(config)));
+        let recording = match (&trace, session.company) {
+            (Some(_), _) => Some(Recording::EveryStep),
+            (None, Company::Alone) => Some(Recording::Sampled { steps }),
+            // Times of other processes are gathered for a trace only.
+            (None, Company::Several(_)) => None,
+        };
+        let recorder = recording.map(|recording| Recorder::new(config.run.ranks, recording));
+        let (often, files) = ((steps, config.run.log_every), (metrics, Arc::clone(&journal)));
+        let progress = Progress::new(often, screen, meter, interrupt.clone(), files).with_recorder(recorder);
+        Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress })
     }
 
     /// Finishes the files, and reports what became of the ranks.
@@ -91,7 +103,7 @@ impl<'a> OncePerRun<'a> {
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
-        let OncePerRun { session, folder, trace, interrupt, _grace, tells_more, weights, progress } = self;
+        let OncePerRun { session, folder, trace, interrupt, _grace, journal, weights, progress } = self;
         let Session { verdict, text, .. } = session;
         let steps = verdict.config.train.steps;
         // Both files are finished, also where one of them fails.
@@ -100,18 +112,17 @@ impl<'a> OncePerRun<'a> {
         kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
         let Told { evaluation, not_saved, recorder } =
             finished.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
-        if let (Some(recorder), Some(file)) = (recorder, &trace) {
-            let written = recorder.write(&verdict.setup, file);
-            let trace = written.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
-            if tells_more {
-                tell(&communication(&trace, verdict.config.parallelism.degrees));
-            }
+        let of_step = keep_step(recorder, &verdict.setup, trace.as_ref(), folder);
+        if let Some(step) = of_step.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?
+            && journal.has_audience()
+        {
+            journal.say(&communication(&step, verdict.config.parallelism.degrees));
         }
         if let Some(reason) = not_saved {
             return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
         }
-        if tells_more {
-            tell_end(session, evaluation.as_ref(), folder)?;
+        if journal.has_audience() {
+            tell_end(session, evaluation.as_ref(), folder, &journal)?;
         }
         match (ending, interrupt.signal()) {
             (Ending::Stopped { steps: done }, Some(signal)) => Err(Failure::Interrupted {
@@ -122,15 +133,36 @@ impl<'a> OncePerRun<'a> {
                 ),
             }),
             (Ending::Stopped { steps: done }, None) => {
-                tell(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
+                journal.warn(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
                 Ok(())
             }
             (Ending::Finished, _) => {
-                if tells_more {
-                    tell_sample(verdict, text, &interrupt);
+                if journal.has_audience() {
+                    tell_sample(verdict, text, &interrupt, &journal);
                 }
                 Ok(())
             }
+        }
+    }
+}
+
+/// Writes the times of the last recorded step into the folder of the run, and into `file` as a Chrome trace, if there is one; returns
+/// the trace where it was asked for.
+fn keep_step(
+    recorder: Option<Recorder>,
+    setup: &Setup,
+    file: Option<&OutputFile>,
+    folder: &RunFolder,
+) -> Result<Option<Trace>, Failure> {
+    match (recorder.and_then(|recorder| recorder.last_step(setup)), file) {
+        (Some((trace, step)), file) => {
+            folder.write_timeline(&timeline::measured(&trace, &setup.mesh, step))?;
+            file.map_or(Ok(()), |file| file.write(sim::ChromeTrace(&trace)))?;
+            Ok(file.map(|_| trace))
+        }
+        (None, None) => Ok(None),
+        (None, Some(file)) => {
+            Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())))
         }
     }
 }
@@ -145,15 +177,20 @@ fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failu
 }
 
 /// The results of the run. Memory is that of this process.
-fn tell_end(session: &Session<'_>, measured: Option<&EvaluationReport>, folder: &RunFolder) -> Result<(), Failure> {
-    let Session { verdict: Verdict { config, setup, .. }, text, company } = session;
+fn tell_end(
+    session: &Session<'_>,
+    measured: Option<&EvaluationReport>,
+    folder: &RunFolder,
+    journal: &Journal,
+) -> Result<(), Failure> {
+    let Session { verdict: Verdict { config, setup, .. }, text, company, .. } = session;
     let arenas = taken::arenas_bytes(setup, &company.ranks_of(config, setup)?);
     let of = match company {
         Company::Alone => "",
         Company::Several(_) => "process 0: ",
     };
     let memory = taken::describe(of, arenas, taken::resident_peak_bytes());
-    tell(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
+    journal.say(&format!("\n{}written {}\n{memory}", text.comparison(measured)?, folder.contents()));
     Ok(())
 }
 
@@ -161,16 +198,16 @@ fn tell_end(session: &Session<'_>, measured: Option<&EvaluationReport>, folder: 
 const SAMPLED_PARAMETERS: u64 = 50_000_000;
 
 /// Shows what the model writes. The run is done; if this fails, nothing is lost.
-fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt) {
+fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &Journal) {
     let config = &verdict.config;
     // A run that fills blanks does not continue texts.
     if unique_parameters(&config.model) > SAMPLED_PARAMETERS || config.data.blanks.is_some() {
         return;
     }
     let folder = &config.run.folder;
-    tell("\nsample  what the model makes of the beginning of a held-out line:\n\n");
+    journal.say("\nsample  what the model makes of the beginning of a held-out line:\n\n");
     if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning, interrupt)) {
-        tell(&format!("no sample: {failure}\n"));
+        journal.say(&format!("no sample: {failure}\n"));
     }
 }
 

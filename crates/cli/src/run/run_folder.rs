@@ -1,7 +1,7 @@
 //! The folder that a run leaves.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,16 +9,27 @@ use std::sync::Arc;
 use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed};
 use config::{ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
+use files::InputKind;
+use report::Timeline;
 use train::weights_writer;
 
 use crate::failure::Failure;
+use crate::run::kept_run::{self, Earlier};
+use crate::run_report::timeline::TIMELINE;
+use crate::screen::output::tell;
 
 /// The folder of checkpoints in that of a run.
 pub const CHECKPOINTS: &str = "checkpoints";
 /// The file of a run's weights.
 pub const WEIGHTS: &str = "weights.safetensors";
-const METRICS: &str = "metrics.jsonl";
-const RESUMES: &str = "resumes.jsonl";
+/// The resolved run file.
+pub const RUN_FILE: &str = "run.toml";
+/// The file of steps, measurements and events.
+pub const METRICS: &str = "metrics.jsonl";
+/// The file of messages.
+const LOG: &str = "train.log";
+/// The file of resumptions.
+pub const RESUMES: &str = "resumes.jsonl";
 
 /// A folder that is there, and that no other run writes.
 #[derive(Debug)]
@@ -27,6 +38,15 @@ pub struct RunFolder {
     /// Takes checkpoints.
     pub store: Store,
     way_out: WayOut,
+}
+
+/// What a folder holds before a run begins in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Results {
+    /// A finished run, or weights.
+    There,
+    /// Neither.
+    Nothing,
 }
 
 /// What helps a run that cannot write its folder.
@@ -65,17 +85,39 @@ impl RunFolder {
         &self.path
     }
 
-    /// Whether a new run may take the place of what is here: it may, unless that is a run that can go on.
+    /// Makes the folder as [`RunFolder::open`] does, for a run that begins. A finished run or weights that are there already are kept
+    /// under another name, or replaced.
     ///
     /// # Errors
-    /// A run whose newest checkpoint is not after its last step.
-    pub fn check_done(&self) -> Result<(), Failure> {
+    /// As [`RunFolder::open`]; a run that is not finished, and a folder that cannot be renamed.
+    pub fn begin(run: &RunSpec, earlier: Earlier) -> Result<RunFolder, Failure> {
+        let folder = RunFolder::open(run, WayOut::OtherFolder)?;
+        match (folder.results()?, earlier) {
+            (Results::Nothing, _) | (Results::There, Earlier::Replaced) => Ok(folder),
+            (Results::There, Earlier::Kept) => {
+                let kept = kept_run::keep(&run.folder)?;
+                tell(&format!("{} is kept as {}\n", run.folder.display(), kept.display()));
+                // Its lock went with it.
+                drop(folder);
+                RunFolder::open(run, WayOut::OtherFolder)
+            }
+        }
+    }
+
+    /// Whether an earlier run left results here.
+    ///
+    /// # Errors
+    /// A run whose newest checkpoint is not after its last step: it can be resumed.
+    fn results(&self) -> Result<Results, Failure> {
         let sound = |found: &Found| Checkpoint::open(&found.path).ok();
         let newest = committed(self.store.folder().path()).map_err(|error| self.failure(error))?.iter().find_map(sound);
-        let Some(newest) = newest else { return Ok(()) };
+        let Some(newest) = newest else {
+            let has_weights = self.path.join(WEIGHTS).is_file();
+            return Ok(if has_weights { Results::There } else { Results::Nothing });
+        };
         let (steps, all) = (newest.state().steps, steps_of(&newest.state().run));
         if all == Some(steps) {
-            return Ok(());
+            return Ok(Results::There);
         }
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
         let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().path().display(), self.way_out);
@@ -88,7 +130,7 @@ impl RunFolder {
     /// What it holds after a run.
     pub fn contents(&self) -> String {
         let tokenizer = [TOKENIZER_FILE, BYTES_FILE].into_iter().find(|name| self.path.join(name).exists());
-        let names = ["run.toml"].into_iter().chain(tokenizer).chain([METRICS, WEIGHTS, CHECKPOINTS]);
+        let names = [RUN_FILE].into_iter().chain(tokenizer).chain([METRICS, WEIGHTS, CHECKPOINTS]);
         format!("{}: {}", self.path.display(), names.collect::<Vec<_>>().join(", "))
     }
 
@@ -107,15 +149,26 @@ impl RunFolder {
     pub fn metrics(&self, steps: u32) -> Result<File, Failure> {
         let file = self.path.join(METRICS);
         if steps > 0 {
-            let before = fs::read_to_string(&file).unwrap_or_default();
+            // A run may go on without the records of its past, as where its folder was not copied whole.
+            let before = files::read_text(&file, InputKind::Records).unwrap_or_default();
             // A line that was cut off has no step.
             let step = |line: &&str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
             let is_done = |line: &&str| step(line).is_some_and(|step| step <= u64::from(steps));
             let kept: String = before.lines().filter(is_done).map(|line| format!("{line}\n")).collect();
             self.replace(METRICS, &kept)?;
-            return OpenOptions::new().append(true).open(&file).map_err(|error| self.cannot_write(&file, error));
+            return files::open_to_append(&file).map_err(|error| self.cannot_write(&file, error));
         }
-        File::create(&file).map_err(|error| self.cannot_write(&file, error))
+        files::create_anew(&file).map_err(|error| self.cannot_write(&file, error))
+    }
+
+    /// The file `train.log`, at its end; without what is in it where a run begins.
+    ///
+    /// # Errors
+    /// A file that cannot be made.
+    pub fn log(&self, steps: u32) -> Result<File, Failure> {
+        let file = self.path.join(LOG);
+        let opened = if steps > 0 { files::open_to_append(&file) } else { files::create_anew(&file) };
+        opened.map_err(|error| self.cannot_write(&file, error))
     }
 
     /// Writes the resolved run file, `run.toml`; that of an earlier run is replaced when this one is whole.
@@ -123,7 +176,7 @@ impl RunFolder {
     /// # Errors
     /// A folder that cannot be written.
     pub fn write_run_file(&self, config: &RunConfig) -> Result<(), Failure> {
-        self.replace("run.toml", &config.to_toml())
+        self.replace(RUN_FILE, &config.to_toml())
     }
 
     /// Adds a line to `resumes.jsonl`: what the run went on from, or the weights that it began with.
@@ -132,16 +185,26 @@ impl RunFolder {
     /// A folder that cannot be written.
     pub fn record_start(&self, record: &serde_json::Value) -> Result<(), Failure> {
         let file = self.path.join(RESUMES);
-        let opened = OpenOptions::new().create(true).append(true).open(&file);
+        let opened = files::open_to_append(&file);
         opened.and_then(|mut file| writeln!(file, "{record}")).map_err(|error| self.cannot_write(&file, error))
     }
 
-    /// Removes the list of resumes and the weights of an earlier run: they do not belong to the run file that is there now.
+    /// Writes the times of a step, `timeline.json`.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn write_timeline(&self, timeline: &Timeline) -> Result<(), Failure> {
+        let text = serde_json::to_string(timeline).map_err(|error| Failure::Work(error.to_string()))?;
+        self.replace(TIMELINE, &text)
+    }
+
+    /// Removes the list of resumes, the times of a step and the weights of an earlier run: they do not belong to the run file that is there now.
     ///
     /// # Errors
     /// A folder that cannot be written.
     pub fn forget_results(&self) -> Result<(), Failure> {
         self.remove(RESUMES)?;
+        self.remove(TIMELINE)?;
         self.remove(WEIGHTS)
     }
 

@@ -17,9 +17,10 @@ use crate::processes::company::{Company, Part, together};
 use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
 use crate::run::first_process;
+use crate::run::interrupt::{self, AtOnce};
 use crate::run::other_process;
 use crate::run::resume::resume;
-use crate::run::run_folder::{CHECKPOINTS, RunFolder, WayOut, check_apart};
+use crate::run::run_folder::{CHECKPOINTS, RunFolder, check_apart};
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
@@ -31,7 +32,8 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     }
     let Some(from) = &arguments.from else {
         let verdict = input::judged(&arguments.run, Planned::EveryBatch)?;
-        let begin = |session: &Session<'_>| session.run(arguments, Start::Seed, new_folder);
+        let open = |verdict: &Verdict| RunFolder::begin(&verdict.config.run, arguments.earlier());
+        let begin = |session: &Session<'_>| session.run(arguments, Start::Seed, open);
         return Session::with(&verdict, "train from the seed", BTreeMap::new(), begin);
     };
     let source = RunSource::open(from, &[], &[])?;
@@ -39,18 +41,11 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
     check_apart(&verdict.config.run, from)?;
     Session::with(&verdict, "train from weights", source.inputs()?, |session| {
         session.run(arguments, Start::Weights(&source.weights), |verdict| {
-            let folder = new_folder(verdict)?;
+            let folder = RunFolder::begin(&verdict.config.run, arguments.earlier())?;
             source.copy_tokenizer(&verdict.config.data.tokenizer, folder.path())?;
             Ok(folder)
         })
     })
-}
-
-/// The folder of a run that begins, if it may have it.
-fn new_folder(verdict: &Verdict) -> Result<RunFolder, Failure> {
-    let folder = RunFolder::open(&verdict.config.run, WayOut::OtherFolder)?;
-    folder.check_done()?;
-    Ok(folder)
 }
 
 /// A run that is about to start.
@@ -61,6 +56,8 @@ pub struct Session<'a> {
     pub text: Text,
     /// The processes of the run.
     pub company: &'a Company,
+    /// Signals, which end the process until the run hears them.
+    pub signals: &'a AtOnce,
 }
 
 impl Session<'_> {
@@ -75,13 +72,15 @@ impl Session<'_> {
         work: impl FnOnce(&Session<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Verdict { config, setup, .. } = verdict;
+        // Text is read, and a tokenizer trained, before there is anything to keep.
+        let signals = interrupt::ends_until_heard()?;
         let text = OwnText::read(&config.data)?;
         let (runs, programs) = (vec![config], vec![setup.fingerprint()]);
         let meeting = Meeting { command: command.into(), runs, programs, text: text.hash(), inputs };
         together(&meeting, |company| {
             company.check_memory(config, setup)?;
             let text = Text::new(config, text.tokenized(&config.data, company)?)?;
-            work(&Session { verdict, text, company })
+            work(&Session { verdict, text, company, signals: &signals })
         })
         .map(|_done| ())
     }

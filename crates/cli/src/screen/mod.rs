@@ -2,9 +2,13 @@
 
 pub mod cpu_time;
 pub mod figures;
+pub mod journal;
 pub mod narrow;
 pub mod output;
 pub mod output_file;
+pub mod patience;
 pub mod progress;
 pub mod rates;
+pub mod record;
+pub mod step_line;
 pub mod terminal;

@@ -2,31 +2,39 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::sync::Mutex;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime};
 
 use checkpoint::{Committed, Finished};
 use device::DeviceError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use serde::Serialize;
 use sync::{into_inner, lock};
-use train::{EvaluationReport, LossScalingReport, Observer, SaveReport, StepFate, StepReport, Wish, Worker};
+use train::{EvaluationReport, Observer, SaveReport, StepReport, Wish, Worker};
 
 use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
-use crate::screen::figures::{bytes, grouped};
-use crate::screen::output::{read_or_failed, tell};
+use crate::screen::figures::bytes;
+use crate::screen::journal::{Audience, Journal};
+use crate::screen::output::read_or_failed;
 use crate::screen::rates::{Meter, Rates};
+use crate::screen::record;
+use crate::screen::step_line::{Colour, Outlook, step_line};
+use crate::screen::terminal;
+
+/// Columns of the bar.
+const BAR_COLUMNS: usize = 16;
+/// Lines above the bar of a run, about, where the run file does not say how many.
+const LIVE_LINES: u32 = 40;
 
 /// Where steps are told.
 pub enum Screen {
-    /// A line of text for each.
+    /// A line of text for each that is due.
     Lines(Box<dyn Write + Send>),
     /// A JSON object for each.
     Json(Box<dyn Write + Send>),
-    /// One line that changes.
-    Live(ProgressBar),
+    /// One line that changes, with those that are due above it.
+    Live(ProgressBar, Colour),
     /// Nowhere.
     Quiet,
 }
@@ -41,55 +49,90 @@ impl Screen {
         if bar.is_hidden() {
             return Screen::Lines(Box::new(std::io::stdout()));
         }
-        if let Ok(style) = ProgressStyle::with_template("{bar:16} {wide_msg}") {
+        if let Ok(style) = ProgressStyle::with_template(&format!("{{bar:{BAR_COLUMNS}}} {{msg}}")) {
             bar.set_style(style);
         }
-        Screen::Live(bar)
+        Screen::Live(bar, Colour::of_standard_output())
     }
 
     /// Whether a person reads it, who wants to know more than the steps.
-    pub fn tells_more(&self) -> bool {
+    pub fn audience(&self) -> Audience {
         match self {
-            Screen::Lines(_) | Screen::Live(_) => true,
-            Screen::Json(_) | Screen::Quiet => false,
+            Screen::Lines(_) | Screen::Live(..) => Audience::People,
+            Screen::Json(_) | Screen::Quiet => Audience::Nobody,
         }
     }
 
-    fn step(&mut self, line: &str, record: &str) -> std::io::Result<()> {
+    /// Steps from one line that stays to the next, where the run file leaves it open.
+    fn usual_distance(&self, steps: u32) -> u32 {
         match self {
-            Screen::Lines(out) => write_line(out, line),
+            Screen::Lines(_) | Screen::Json(_) | Screen::Quiet => 1,
+            Screen::Live(..) => (steps / LIVE_LINES).max(1),
+        }
+    }
+
+    fn step(&mut self, step: &Step<'_>, record: &str) -> std::io::Result<()> {
+        match self {
+            Screen::Lines(out) if step.is_due => write_line(out, &step.line(Outlook::TimeLeft, None, Colour::Off)),
             Screen::Json(out) => write_line(out, record),
-            Screen::Live(bar) => {
-                bar.set_message(line.to_string());
+            Screen::Live(bar, colour) => {
+                let columns = terminal::columns().unwrap_or(80);
+                if step.is_due {
+                    bar.println(step.line(Outlook::None, Some(columns), *colour));
+                }
+                let beside = columns.saturating_sub(BAR_COLUMNS + 1);
+                bar.set_message(step.line(Outlook::TimeLeft, Some(beside), *colour));
                 bar.inc(1);
                 Ok(())
             }
-            Screen::Quiet => Ok(()),
+            Screen::Lines(_) | Screen::Quiet => Ok(()),
         }
     }
 
     /// A measurement between steps; that after the last step is told at the end, beside others.
-    fn evaluation(&mut self, report: &EvaluationReport, steps: u32, record: &str) -> std::io::Result<()> {
-        let line =
-            format!("step {:>1$}/{steps}  held-out loss {2:.4}", report.step, steps.to_string().len(), report.loss);
+    fn evaluation(&mut self, line: &str, is_last: bool, record: &str) -> std::io::Result<()> {
         match self {
             Screen::Json(out) => write_line(out, record),
-            Screen::Lines(out) if report.step < steps => write_line(out, &line),
-            Screen::Live(bar) if report.step < steps => {
+            Screen::Lines(out) if !is_last => write_line(out, line),
+            Screen::Live(bar, _) if !is_last => {
                 bar.println(line);
                 Ok(())
             }
-            Screen::Lines(_) | Screen::Live(_) | Screen::Quiet => Ok(()),
+            Screen::Lines(_) | Screen::Live(..) | Screen::Quiet => Ok(()),
         }
     }
 
     /// Something to know beside the steps, for people.
     fn note(&mut self, text: &str) {
         match self {
-            Screen::Lines(_) => tell(&format!("{text}\n")),
-            Screen::Live(bar) => bar.println(text),
+            // Whether somebody still reads, the next step finds out.
+            Screen::Lines(out) => drop(write_line(out, text)),
+            Screen::Live(bar, _) => bar.println(text),
             Screen::Json(_) | Screen::Quiet => {}
         }
+    }
+
+    /// The bar goes; the lines above it stay.
+    fn finish(&self) {
+        match self {
+            Screen::Live(bar, _) => bar.finish_and_clear(),
+            Screen::Lines(_) | Screen::Json(_) | Screen::Quiet => {}
+        }
+    }
+}
+
+/// A step that has ended.
+struct Step<'a> {
+    report: &'a StepReport,
+    rates: &'a Rates,
+    steps: u32,
+    /// Whether its line stays.
+    is_due: bool,
+}
+
+impl Step<'_> {
+    fn line(&self, outlook: Outlook, columns: Option<usize>, colour: Colour) -> String {
+        step_line((self.report, self.steps), self.rates, outlook, columns, colour)
     }
 }
 
@@ -110,6 +153,9 @@ struct Outputs {
     screen: Screen,
     meter: Meter,
     metrics: BufWriter<File>,
+    journal: Arc<Journal>,
+    /// Steps from one line that stays to the next.
+    log_every: u32,
     failure: Option<Failure>,
     is_interrupt_told: bool,
     evaluation: Option<EvaluationReport>,
@@ -127,11 +173,20 @@ pub struct Told {
 }
 
 impl Progress {
-    /// Progress of a run of `steps` steps.
-    pub fn new(steps: u32, screen: Screen, meter: Meter, interrupt: Interrupt, metrics: File) -> Progress {
+    /// Progress of a run of `steps` steps, whose lines stay every `log_every` steps; 0 leaves that to the screen.
+    pub fn new(
+        (steps, log_every): (u32, u32),
+        screen: Screen,
+        meter: Meter,
+        interrupt: Interrupt,
+        (metrics, journal): (File, Arc<Journal>),
+    ) -> Progress {
+        let log_every = if log_every == 0 { screen.usual_distance(steps) } else { log_every };
         let metrics = BufWriter::new(metrics);
         let (failure, evaluation, not_saved) = (None, None, None);
-        let outputs = Outputs { screen, meter, metrics, failure, is_interrupt_told: false, evaluation, not_saved };
+        let is_interrupt_told = false;
+        let outputs =
+            Outputs { screen, meter, metrics, journal, log_every, failure, is_interrupt_told, evaluation, not_saved };
         Progress { steps, interrupt, recorder: None, outputs: Mutex::new(outputs) }
     }
 
@@ -151,10 +206,7 @@ impl Progress {
     /// What could not be written, of metrics or on the standard output.
     pub fn finish(self) -> Result<Told, Failure> {
         let mut outputs = into_inner(self.outputs);
-        if let Screen::Live(bar) = &outputs.screen {
-            // The last line stays.
-            bar.abandon();
-        }
+        outputs.screen.finish();
         if let Err(error) = outputs.metrics.flush() {
             outputs.fail_at(&error);
         }
@@ -172,7 +224,8 @@ impl Outputs {
 
     fn step(&mut self, report: &StepReport, steps: u32) -> Wish {
         let rates = self.meter.step(report);
-        let written = record(report, &rates).and_then(|record| self.write_metrics(&record).map(|()| record));
+        let written = record::of_step(report, &rates, SystemTime::now())
+            .and_then(|record| self.write_metrics(&record).map(|()| record));
         let record = match written {
             Ok(record) => record,
             Err(error) => {
@@ -180,13 +233,24 @@ impl Outputs {
                 return Wish::Stop;
             }
         };
-        match self.screen.step(&line(report, &rates, steps), &record) {
+        let is_due = report.step == 1 || report.step == steps || report.step.is_multiple_of(self.log_every);
+        let step = Step { report, rates: &rates, steps, is_due };
+        if is_due {
+            self.journal.log(&format!("{}\n", step.line(Outlook::None, None, Colour::Off)));
+        }
+        match self.screen.step(&step, &record) {
             Ok(()) => Wish::Continue,
             Err(error) => {
                 self.failure = read_or_failed(Err(error)).err();
                 Wish::Stop
             }
         }
+    }
+
+    /// Something to know beside the steps.
+    fn note(&mut self, text: &str) {
+        self.journal.log(&format!("{text}\n"));
+        self.screen.note(text);
     }
 
     fn fail_at(&mut self, error: &std::io::Error) {
@@ -207,7 +271,7 @@ impl Observer for Progress {
         let mut outputs = lock(&self.outputs);
         if !outputs.is_interrupt_told {
             outputs.is_interrupt_told = true;
-            outputs.screen.note("stopping after this step; Ctrl-C again ends at once and writes nothing");
+            outputs.note("stopping after this step; Ctrl-C again ends at once and writes nothing");
         }
         Wish::Stop
     }
@@ -224,13 +288,13 @@ impl Observer for Progress {
             Ok(_) if steps == self.steps => {}
             Ok(Committed { data_bytes, .. }) => {
                 let (size, seconds) = (bytes(*data_bytes), wall.as_secs_f64());
-                outputs.screen.note(&format!("saved after step {steps}: {size} in {seconds:.2} s"));
+                outputs.note(&format!("saved after step {steps}: {size} in {seconds:.2} s"));
             }
             // A warning is for everyone.
-            Err(error) => tell(&format!("not saved after step {steps}: {error}\n")),
+            Err(error) => outputs.journal.warn(&format!("not saved after step {steps}: {error}\n")),
         }
         if let Some(error) = not_retired {
-            tell(&format!("checkpoints that are not kept are still there: {error}\n"));
+            outputs.journal.warn(&format!("checkpoints that are not kept are still there: {error}\n"));
         }
         outputs.not_saved = outcome.err().map(|error| error.to_string());
     }
@@ -238,107 +302,20 @@ impl Observer for Progress {
     fn evaluation(&self, report: &EvaluationReport) {
         let mut outputs = lock(&self.outputs);
         outputs.evaluation = Some(*report);
-        let written = evaluation_record(report).and_then(|record| outputs.write_metrics(&record).map(|()| record));
+        let written = record::of_evaluation(report, SystemTime::now())
+            .and_then(|record| outputs.write_metrics(&record).map(|()| record));
         match written {
             Err(error) => outputs.fail_at(&error),
             Ok(record) => {
-                let printed = outputs.screen.evaluation(report, self.steps, &record);
+                let (steps, step) = (self.steps, report.step);
+                let line =
+                    format!("step {0:>1$}/{steps}  held-out loss {2:.4}", step, steps.to_string().len(), report.loss);
+                outputs.journal.log(&format!("{line}\n"));
+                let printed = outputs.screen.evaluation(&line, step == steps, &record);
                 outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
             }
         }
     }
-}
-
-/// `1:02:03`, or `2:03` within an hour.
-fn clock(time: Duration) -> String {
-    let seconds = time.as_secs_f64().round() as u64;
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    match hours {
-        0 => format!("{minutes}:{seconds:02}"),
-        hours => format!("{hours}:{minutes:02}:{seconds:02}"),
-    }
-}
-
-/// The most wanted first, for narrow terminals.
-fn line(report: &StepReport, rates: &Rates, steps: u32) -> String {
-    let width = steps.to_string().len();
-    let idle = rates.idle_share.map_or(String::new(), |share| format!("  idle {:>2.0} %", 100.0 * share));
-    format!(
-        "step {:>width$}/{steps}  loss {:.4}  lr {:.2e}  grad norm {:.3}  {} left  {} tokens/s  {:.1} GFLOP/s, {:.0} % of peak{idle}{}",
-        report.step,
-        report.loss,
-        report.learning_rate,
-        report.gradient_norm,
-        clock(rates.left),
-        grouped(rates.tokens_per_second.round() as u64),
-        rates.flops / 1e9,
-        100.0 * rates.peak_share,
-        report.loss_scaling.as_ref().map_or(String::new(), scaling),
-    )
-}
-
-/// How the loss was scaled, as the end of a line.
-fn scaling(report: &LossScalingReport) -> String {
-    match report.fate {
-        StepFate::Updated => format!("  loss scale {:.0}", report.factor),
-        StepFate::Skipped | StepFate::Hopeless => {
-            format!("  loss scale {:.0}: overflow, skipped, {} so far", report.factor, report.skipped_steps)
-        }
-    }
-}
-
-/// One line of the metrics.
-#[derive(Serialize)]
-struct Record {
-    step: u32,
-    loss: f64,
-    learning_rate: f32,
-    grad_norm: f64,
-    tokens: usize,
-    seconds: f64,
-    tokens_per_second: f64,
-    gflops: f64,
-    peak_share: f64,
-    idle_share: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    /// In 64 bits, which JSON writes to the last digit: a power of two stays one.
-    loss_scale: Option<f64>,
-    /// Steps so far that changed no weight.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    skipped_steps: Option<u32>,
-}
-
-fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
-    let record = Record {
-        step: report.step,
-        loss: report.loss,
-        learning_rate: report.learning_rate,
-        grad_norm: report.gradient_norm,
-        tokens: report.tokens,
-        seconds: report.wall.as_secs_f64(),
-        tokens_per_second: rates.tokens_per_second,
-        gflops: rates.flops / 1e9,
-        peak_share: rates.peak_share,
-        idle_share: rates.idle_share,
-        loss_scale: report.loss_scaling.map(|scaling| f64::from(scaling.factor)),
-        skipped_steps: report.loss_scaling.map(|scaling| scaling.skipped_steps),
-    };
-    Ok(serde_json::to_string(&record)?)
-}
-
-/// A measurement in the metrics.
-#[derive(Serialize)]
-struct EvaluationRecord {
-    step: u32,
-    held_out_loss: f64,
-    held_out_tokens: u64,
-    seconds: f64,
-}
-
-fn evaluation_record(report: &EvaluationReport) -> std::io::Result<String> {
-    let EvaluationReport { step, loss, tokens, wall } = *report;
-    let record = EvaluationRecord { step, held_out_loss: loss, held_out_tokens: tokens, seconds: wall.as_secs_f64() };
-    Ok(serde_json::to_string(&record)?)
 }
 
 #[cfg(test)]
@@ -359,47 +336,20 @@ mod tests {
         }
     }
 
-    fn rates() -> Rates {
-        let left = Duration::from_millis(3_725_400);
-        Rates { tokens_per_second: 8192.0, flops: 7.05e10, peak_share: 0.354, idle_share: Some(0.04), left }
+    /// A file without a name: it ends with its use.
+    fn log_file(name: &str) -> File {
+        let path = std::env::temp_dir().join(format!("pleach-log-{name}-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).expect("a file");
+        std::fs::remove_file(&path).expect("removed");
+        file
     }
 
     fn progress(screen: Screen, interrupt: Interrupt, name: &str) -> (Progress, std::path::PathBuf) {
         let path = std::env::temp_dir().join(format!("pleach-progress-{name}-{}", std::process::id()));
-        let meter = Meter::start(&RunConfig::quick_start(), Capacity { cores: 2, peak_flops: 1e11 });
-        (Progress::new(10, screen, meter, interrupt, File::create(&path).expect("a file")), path)
-    }
-
-    #[test]
-    fn a_line_names_its_numbers() {
-        assert_eq!(
-            line(&report(), &rates(), 300),
-            "step   7/300  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:02:05 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak  idle  4 %"
-        );
-        let unknown = Rates { idle_share: None, left: Duration::from_secs(61), ..rates() };
-        assert_eq!(
-            line(&report(), &unknown, 9),
-            "step 7/9  loss 2.3457  lr 1.50e-3  grad norm 0.988  1:01 left  8,192 tokens/s  70.5 GFLOP/s, 35 % of peak"
-        );
-    }
-
-    #[test]
-    fn a_loss_scale_is_a_power_of_two_to_the_last_digit() {
-        let scaling = LossScalingReport { factor: 4_294_967_296.0, fate: StepFate::Skipped, skipped_steps: 2 };
-        let report = StepReport { loss_scaling: Some(scaling), ..report() };
-        let told = line(&report, &rates(), 9);
-        assert!(told.ends_with("idle  4 %  loss scale 4294967296: overflow, skipped, 2 so far"), "{told}");
-        let kept = record(&report, &rates()).expect("JSON");
-        assert!(kept.ends_with("\"loss_scale\":4294967296.0,\"skipped_steps\":2}"), "{kept}");
-    }
-
-    #[test]
-    fn a_record_keeps_every_digit() {
-        assert_eq!(
-            record(&report(), &rates()).expect("JSON"),
-            "{\"step\":7,\"loss\":2.345678,\"learning_rate\":0.0015,\"grad_norm\":0.9876,\"tokens\":2048,\
-             \"seconds\":0.25,\"tokens_per_second\":8192.0,\"gflops\":70.5,\"peak_share\":0.354,\"idle_share\":0.04}"
-        );
+        let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
+        let journal = Arc::new(Journal::new(screen.audience(), log_file(name)));
+        let metrics = File::create(&path).expect("a file");
+        (Progress::new((10, 0), screen, meter, interrupt, (metrics, journal)), path)
     }
 
     #[test]
@@ -437,10 +387,53 @@ mod tests {
         let measured = EvaluationReport { step: 10, loss: 1.5, tokens: 640, wall: Duration::from_millis(500) };
         progress.evaluation(&measured);
         assert_eq!(progress.finish().expect("written").evaluation, Some(measured));
-        assert_eq!(
-            std::fs::read_to_string(&path).expect("metrics"),
-            "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5}\n"
-        );
+        let metrics = std::fs::read_to_string(&path).expect("metrics");
+        let expected = "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5,\"time\":";
+        assert!(metrics.starts_with(expected) && metrics.ends_with("}\n"), "{metrics}");
         std::fs::remove_file(&path).expect("removed");
+    }
+
+    /// Lines that are due stay: the first, the last and every `run.log_every`-th; the log has the same, and the notes between them.
+    #[test]
+    fn lines_stay_on_the_screen_and_in_the_log() {
+        use std::io::{Read, Seek};
+        let kept = Kept::default();
+        let screen = Screen::Lines(Box::new(kept.clone()));
+        let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
+        let mut log = log_file("lines");
+        let journal = Arc::new(Journal::new(screen.audience(), log.try_clone().expect("a file")));
+        let progress = Progress::new((10, 4), screen, meter, Interrupt::default(), (log_file("none"), journal));
+        for step in 1..=10 {
+            assert_eq!(progress.step(&StepReport { step, ..report() }), Wish::Continue);
+            if step == 4 {
+                progress.evaluation(&EvaluationReport { step, loss: 1.5, tokens: 640, wall: Duration::ZERO });
+            }
+        }
+        lock(&progress.outputs).note("a note");
+        progress.finish().expect("written");
+        let beginnings = |text: &str| text.lines().map(|line| line.chars().take(10).collect()).collect::<Vec<String>>();
+        let text = String::from_utf8(lock(&kept.0).clone()).expect("text");
+        let expected = ["step  1/10", "step  4/10", "step  4/10", "step  8/10", "step 10/10", "a note"];
+        assert_eq!(beginnings(&text), expected);
+        log.rewind().expect("the beginning");
+        let mut text = String::new();
+        log.read_to_string(&mut text).expect("text");
+        assert!(text.starts_with("step  1/10  loss 2.3457  lr 1.50e-3  grad norm 0.988  8,192 tokens/s"), "{text}");
+        assert!(text.contains("\nstep  4/10  held-out loss 1.5000\n") && text.ends_with("\na note\n"), "{text}");
+        assert_eq!(text.lines().count(), 6);
+    }
+
+    /// Keeps what is written.
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            lock(&self.0).extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
     }
 }

@@ -7,14 +7,14 @@ pub mod rank_times;
 use std::collections::BTreeSet;
 
 use cluster::Cluster;
-use config::{Degrees, Parallelism, RunConfig};
+use config::{Degrees, Parallelism, RunConfig, unique_parameters};
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
-use sim::{Loss, MemoryPart, RankMemory, RankTrace, Trace, legend, lines};
+use sim::{Caption, Loss, MemoryPart, RankMemory, RankTrace, Trace, legend, lines};
 
 use crate::arguments::Format;
 use crate::arguments::cluster::SimulateArguments;
-use crate::check::describe;
+use crate::check::sizes;
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::input;
@@ -53,10 +53,6 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?.placed(run.placement);
     let prediction = step.on(&cluster).map_err(refused)?;
     let trace = Trace::of_stages(&step.graph, &prediction.times);
-    if let Some(file) = svg {
-        let title = format!("{} on {}", layout(&config), cluster.about);
-        file.write(sim::svg(&trace, &title))?;
-    }
     if let Some(file) = trace_file {
         write_trace(&file, parallelism, arguments.ranks.as_ref(), &step, &prediction)?;
     }
@@ -65,6 +61,9 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let actual = Actual::of(arguments, prediction.step_ns())?;
     let told =
         Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction, memory: &memory, actual };
+    if let Some(file) = svg {
+        file.write(sim::svg(&trace, &told.caption()))?;
+    }
     match arguments.format() {
         Format::Text => {
             let beside = against.map_or(String::new(), |comparison| format!("\n{}", comparison.text()));
@@ -155,6 +154,32 @@ struct Json {
 }
 
 impl Told<'_> {
+    /// What stands around the drawing.
+    fn caption(&self) -> Caption {
+        let Told { config, cluster, step, prediction, .. } = self;
+        let (model, step_ns, spent) = (&config.model, prediction.step_ns(), &prediction.spent);
+        let losses = spent.largest().into_iter().filter(|(_, ns)| *ns > 0).map(|(loss, ns)| (loss.to_string(), ns));
+        Caption {
+            title: format!(
+                "{} parameters in {}: {} on {}",
+                grouped(unique_parameters(model)),
+                counted(model.num_layers as u64, "layer"),
+                layout(config),
+                cluster.about
+            ),
+            subtitle: format!(
+                "step {}, {} tokens a second, MFU {:.1} %, bubble {:.1} %",
+                seconds(step_ns),
+                grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
+                100.0 * step.mfu(cluster, step_ns),
+                100.0 * prediction.times.bubble().rate(),
+            ),
+            spent: std::iter::once(("the model at the peak rate".to_string(), spent.at_peak_ns))
+                .chain(losses)
+                .collect(),
+        }
+    }
+
     fn bottleneck(&self) -> String {
         let largest: Vec<String> = (self.prediction.spent.largest().iter().take(2))
             .map(|(loss, ns)| format!("{} for {loss}", seconds(*ns)))
@@ -172,7 +197,7 @@ impl Told<'_> {
              mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
              bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\
              {}\n",
-            describe(config),
+            sizes(config),
             cluster.about,
             grouped(config.run.ranks as u64),
             cluster.accelerator.name,

@@ -254,14 +254,20 @@ fn plural(count: usize) -> &'static str {
     if count == 1 { "" } else { "s" }
 }
 
-fn world_size(config: &RunConfig, rules: &mut Rules) {
-    let degrees = config.parallelism.degrees;
-    let product = config.parallelism.world_size();
-    if product > MAX_RANKS {
+/// No more ranks than anyone has.
+pub(super) fn ranks(parallelism: &Parallelism, rules: &mut Rules) {
+    let degrees = parallelism.degrees;
+    if parallelism.world_size() > MAX_RANKS {
         let others = degrees.listed().skip(1).map(|(key, degree)| format!("x parallelism.{key} = {degree}"));
         let rule = format!("{} must be at most {MAX_RANKS} ranks", others.collect::<Vec<_>>().join(" "));
         rules.report(Problem::of_value("parallelism.dp", degrees.dp, rule, "use smaller degrees"));
     }
+}
+
+fn world_size(config: &RunConfig, rules: &mut Rules) {
+    let degrees = config.parallelism.degrees;
+    let product = config.parallelism.world_size();
+    ranks(&config.parallelism, rules);
     if config.run.ranks != product {
         let keys = degrees.listed().map(|(key, _)| key).collect::<Vec<_>>().join(" x ");
         let values = degrees.listed().map(|(_, degree)| degree.to_string()).collect::<Vec<_>>().join(" x ");

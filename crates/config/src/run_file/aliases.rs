@@ -85,6 +85,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("save_interval", "run.save_every", ""),
     ("save_retain_interval", "run.keep_every", ""),
     ("eval_interval", "run.evaluate_every", ""),
+    ("log_interval", "run.log_every", ""),
     ("distributed_timeout_minutes", "run.timeout_seconds", "in seconds"),
 ];
 

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::aliases;
 use super::nearest::nearest;
 use super::source::{Entries, Entry, Value};
+use super::unsupported;
 use crate::problem::{Location, Problem};
 
 /// Largest count that a run file may name: every product of two counts then fits 64 bits.
@@ -195,6 +196,10 @@ fn unknown_key(key: &str, known: &BTreeSet<String>) -> Problem {
     let shown = format!("`{key}`");
     if let Some(meaning) = aliases::meaning(name) {
         return Problem::of_key(&format!("`{name}`"), meaning, "");
+    }
+    if let Some(answer) = unsupported::answer(name) {
+        let (rule, remedy) = answer.split_once("; ").unwrap_or((answer, ""));
+        return Problem::of_key(&format!("`{name}`"), rule, remedy);
     }
     if let Some(home) = super::section_of(name) {
         return Problem::of_key(&shown, format!("belongs to [{home}]"), format!("write {home}.{name}"));

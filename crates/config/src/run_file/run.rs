@@ -36,6 +36,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         device: reader.choice("run.device", DEVICES, DeviceChoice::Cpu),
         gpus: reader.optional_count("run.gpus"),
         evaluate_every: short_count(reader, "run.evaluate_every", 0),
+        log_every: short_count(reader, "run.log_every", 0),
         save_every: short_count(reader, "run.save_every", 0),
         keep_newest: reader.count("run.keep_newest", 2),
         keep_every: short_count(reader, "run.keep_every", 0),
@@ -63,6 +64,7 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
         writer.count("gpus", gpus);
     }
     writer.count("evaluate_every", run.evaluate_every);
+    writer.count("log_every", run.log_every);
     writer.count("save_every", run.save_every);
     writer.count("keep_newest", run.keep_newest);
     writer.count("keep_every", run.keep_every);

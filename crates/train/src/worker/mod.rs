@@ -23,6 +23,7 @@ use crate::execute::loss_scale::LossScale;
 use crate::setup::start::{PartSource, Start};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
+use crate::storage::finite::FiniteSource;
 use crate::storage::saving::SaveStream;
 use crate::worker::batch::TokenSource;
 use crate::worker::bindings::Side;
@@ -75,7 +76,7 @@ impl<'a> Worker<'a> {
                 state.clear_moments(device)?;
             }
             Start::Weights(weights) => {
-                fetch::weights(device, model_coord, &state.units, weights)?;
+                fetch::weights(device, model_coord, &state.units, &FiniteSource(weights))?;
                 state.clear_moments(device)?;
             }
             Start::Checkpoint(checkpoint) => {

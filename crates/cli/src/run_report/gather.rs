@@ -1,0 +1,175 @@
+//! What the folders of runs hold, as a page needs it.
+
+use std::path::{Path, PathBuf};
+
+use config::{RunConfig, TrainSpec};
+use files::{InputKind, read_text};
+use program::{Category, StepTimes};
+use report::{Event, Fact, MemoryPlan, Metrics, Run, StageMemory, Timeline};
+use serde_json::Value;
+use sim::Trace;
+use train::Setup;
+
+use crate::check::{describe, verdict};
+use crate::failure::Failure;
+use crate::memory::need::{Need, largest_plan};
+use crate::run::run_folder::{METRICS, RESUMES, RUN_FILE};
+use crate::run_report::timeline::{TIMELINE, planned};
+
+/// Folders of runs, each with what does not change while it continues.
+pub struct Gathered {
+    runs: Vec<Folder>,
+}
+
+struct Folder {
+    path: PathBuf,
+    name: String,
+    run_file: String,
+    facts: Vec<Fact>,
+    plan: Option<Plan>,
+}
+
+/// What a run file plans.
+struct Plan {
+    memory: MemoryPlan,
+    timeline: Timeline,
+}
+
+impl Gathered {
+    /// Reads and plans the run files of these folders.
+    ///
+    /// # Errors
+    /// A folder without one.
+    pub fn open(folders: &[PathBuf]) -> Result<Gathered, Failure> {
+        let names = names(folders);
+        let runs = folders.iter().zip(names).map(|(path, name)| Folder::open(path, name));
+        Ok(Gathered { runs: runs.collect::<Result<_, _>>()? })
+    }
+
+    /// The files that change while runs continue.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let of = |folder: &Folder| [METRICS, RESUMES, TIMELINE].map(|name| folder.path.join(name));
+        self.runs.iter().flat_map(of).collect()
+    }
+
+    /// The runs as they are now.
+    pub fn read(&self) -> Vec<Run> {
+        self.runs.iter().map(Folder::read).collect()
+    }
+}
+
+impl Folder {
+    fn open(path: &Path, name: String) -> Result<Folder, Failure> {
+        let file = path.join(RUN_FILE);
+        let run_file = read_text(&file, InputKind::RunFile).map_err(|error| {
+            let path = path.display();
+            Failure::Input(format!("{path} must be the folder of a run, with its {RUN_FILE}, which {error}"))
+        })?;
+        let config = RunConfig::load(&file.display().to_string(), &run_file, &[]).ok();
+        let facts = config.as_ref().map(facts).unwrap_or_default();
+        let plan = config.and_then(Plan::of);
+        Ok(Folder { path: path.to_path_buf(), name, run_file, facts, plan })
+    }
+
+    fn read(&self) -> Run {
+        let text = |name: &str| read_text(&self.path.join(name), InputKind::Trace).unwrap_or_default();
+        let mut metrics = Metrics::parse(&text(METRICS));
+        metrics.events.extend(text(RESUMES).lines().filter_map(resumed));
+        metrics.events.sort_by_key(|event| event.step);
+        let measured: Option<Timeline> = serde_json::from_str(&text(TIMELINE)).ok();
+        // Where the last step was measured, one process had all ranks, and its memory is that of the run.
+        let of_all = measured.is_some();
+        let resident = metrics.steps.last().and_then(|row| row.values.get("resident_bytes")).filter(|_| of_all);
+        let resident_bytes = resident.filter(|bytes| bytes.is_finite()).map(|bytes| *bytes as u64);
+        let memory = self.plan.as_ref().map(|plan| MemoryPlan { resident_bytes, ..plan.memory.clone() });
+        let timeline = measured.or_else(|| self.plan.as_ref().map(|plan| plan.timeline.clone()));
+        let (name, facts, run_file) = (self.name.clone(), self.facts.clone(), self.run_file.clone());
+        Run { name, facts, run_file, metrics, memory, timeline }
+    }
+}
+
+impl Plan {
+    /// `None` where the run cannot be planned any more.
+    fn of(config: RunConfig) -> Option<Plan> {
+        let RunConfig { model, parallelism, train, .. } = config;
+        let setup = verdict::plan(model, parallelism, TrainSpec { batch_ramp: None, ..train }).ok()?;
+        let graph = setup.programs.programs().first()?.graph();
+        let timeline = planned(&Trace::of_stages(graph, &StepTimes::new(graph, &setup.times)));
+        Some(Plan { memory: memory(&setup), timeline })
+    }
+}
+
+fn memory(setup: &Setup) -> MemoryPlan {
+    let stage = |pp: usize| {
+        let parts = largest_plan(setup, pp).categories().into_iter().filter(|(_, bytes)| *bytes > 0);
+        let mut parts: Vec<(Category, usize)> = parts.collect();
+        parts.sort_by_key(|(category, _)| *category);
+        let parts = parts.into_iter().map(|(category, bytes)| (category.to_string(), bytes as u64)).collect();
+        StageMemory { name: format!("pp {pp}"), parts }
+    };
+    MemoryPlan {
+        stages: (0..setup.parallelism.degrees.pp).map(stage).collect(),
+        arenas_bytes: Need::new(setup).together_bytes(),
+        resident_bytes: None,
+    }
+}
+
+/// The lines that describe a run, by subject.
+fn facts(config: &RunConfig) -> Vec<Fact> {
+    let fact = |line: &str| {
+        let (subject, text) = line.split_once(' ')?;
+        Some(Fact { subject: subject.into(), text: text.trim().into() })
+    };
+    describe(config).lines().filter_map(fact).collect()
+}
+
+/// A line of `resumes.jsonl`.
+fn resumed(line: &str) -> Option<Event> {
+    let record: Value = serde_json::from_str(line).ok()?;
+    if let Some(from) = record["from"].as_str() {
+        return Some(Event { step: 0, kind: "started".into(), text: format!("with the weights of {from}") });
+    }
+    let step = record["after_step"].as_u64()?;
+    let changed = record["changed"].as_object().into_iter().flatten();
+    let changes: Vec<String> =
+        changed.map(|(key, values)| format!("{key} from {} to {}", values[0], values[1])).collect();
+    let text = match changes.as_slice() {
+        [] => format!("after step {step}, with the same run file"),
+        changes => format!("after step {step}, with {}", changes.join(", ")),
+    };
+    Some(Event { step, kind: "resumed".into(), text })
+}
+
+/// The last parts of the folders' names that distinguish them. A link is named after the folder that it names.
+fn names(folders: &[PathBuf]) -> Vec<String> {
+    let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    let last = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let short: Vec<String> =
+        folders.iter().map(|path| last(&real(path)).unwrap_or_else(|| path.display().to_string())).collect();
+    let is_unique = |name: &String| short.iter().filter(|other| *other == name).count() == 1;
+    let name = |(path, name): (&PathBuf, &String)| match is_unique(name) {
+        true => name.clone(),
+        false => path.display().to_string(),
+    };
+    folders.iter().zip(&short).map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_named_by_what_distinguishes_them() {
+        let folders = ["runs/a", "runs/b", "other/b"].map(PathBuf::from);
+        assert_eq!(names(&folders), ["a", "runs/b", "other/b"]);
+    }
+
+    #[test]
+    fn a_resumption_names_what_has_changed() {
+        let line = "{\"after_step\":5,\"changed\":{\"parallelism.tp\":[1,2]},\"checkpoint\":\"a\"}";
+        let event = resumed(line).expect("an event");
+        assert_eq!((event.step, event.text.as_str()), (5, "after step 5, with parallelism.tp from 1 to 2"));
+        assert_eq!(resumed("{\"from\":\"folder\"}").expect("an event").kind, "started");
+        assert_eq!(resumed("{"), None);
+    }
+}

@@ -1,0 +1,69 @@
+//! Features of other trainers that runs do not have, each with what to do instead.
+
+/// Names as keys and options, written with underscores, and the end of a sentence about each.
+const UNSUPPORTED: &[(&[&str], &str)] = &[
+    (&["fp8", "fp8_format", "fp8_recipe", "fp4"], "is not a precision that runs have; use train.precision = \"bf16\""),
+    (
+        &["lora", "qlora", "peft", "lora_rank", "lora_alpha"],
+        "adds adapters to frozen weights, which runs do not have; use `pleach train --from FOLDER` to train all weights",
+    ),
+    (
+        &["wandb", "wandb_project", "wandb_exp_name", "mlflow", "use_wandb"],
+        "is not built in; docs/metrics.md has a script that sends metrics.jsonl there",
+    ),
+    (
+        &["tensorboard", "tensorboard_dir", "tensorboard_log_interval"],
+        "is not written while a run continues; use `pleach report RUN --tensorboard FOLDER`",
+    ),
+    (
+        &["num_experts", "moe", "moe_router_topk", "moe_grouped_gemm", "experts"],
+        "is mixture of experts, which models do not have; use a dense model",
+    ),
+    (
+        &["optimizer", "muon", "adafactor", "sgd", "lion"],
+        "is not a choice: runs use AdamW; set train.beta1, train.beta2, train.epsilon and train.weight_decay",
+    ),
+    (
+        &["torch_compile", "compile", "use_flash_attn", "flash_attention"],
+        "is not a choice: kernels are built in, and attention never stores its matrix of scores; leave it out",
+    ),
+    (
+        &["gradient_accumulation_steps", "accumulation", "accumulation_steps", "batch_accumulation_per_replica"],
+        "follows from the batch; set train.global_batch and parallelism.microbatch_size",
+    ),
+    (
+        &["deepspeed", "deepspeed_config", "fsdp", "use_torch_fsdp2", "ddp"],
+        "is a choice of parallelism.zero: 0 replicates, 1 and 2 shard optimizer and gradients, 3 shards parameters (FSDP)",
+    ),
+    (&["ema", "ema_decay"], "keeps averages of weights, which runs do not have; average checkpoints afterwards"),
+    (
+        &["dpo", "rlhf", "ppo", "grpo", "reward_model"],
+        "is training from preferences, which runs do not have; use another program",
+    ),
+    (
+        &["quantization", "int8", "int4", "load_in_8bit", "load_in_4bit"],
+        "is not a type of weights; use train.precision = \"bf16\"",
+    ),
+];
+
+/// The answer to the name of a feature that runs do not have, as the end of a sentence about it; `--fp8` and `fp8` are one name.
+pub fn answer(name: &str) -> Option<&'static str> {
+    let name = name.trim_start_matches("--").replace('-', "_");
+    UNSUPPORTED.iter().find(|(names, _)| names.contains(&name.as_str())).map(|(_, answer)| *answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_file::known_keys;
+
+    #[test]
+    fn features_have_answers_and_keys_do_not() {
+        assert!(answer("--use-flash-attn").is_some_and(|answer| answer.starts_with("is not a choice")));
+        assert_eq!(answer("tp"), None);
+        for key in known_keys() {
+            let name = key.split_once('.').map_or(key.as_str(), |(_, name)| name);
+            assert_eq!(answer(name), None, "{key} is a key");
+        }
+    }
+}

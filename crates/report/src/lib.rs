@@ -1,0 +1,19 @@
+//! What runs have left, as one page without network: curves, memory, time, events and run files, drawn by scripts of its own.
+//!
+//! Values in, text out: the caller reads the folders of runs and writes the page.
+
+#![forbid(unsafe_code)]
+
+mod columns;
+mod csv;
+mod metrics;
+mod numbers;
+mod page;
+mod run;
+mod tensorboard;
+
+pub use csv::csv;
+pub use metrics::{Event, HeldOut, Metrics, StepRow};
+pub use page::{Delivery, data, page};
+pub use run::{Block, Fact, MemoryPlan, Run, StageMemory, StageTime, Timeline, TimelineSource};
+pub use tensorboard::{EVENT_FILE, event_file};
