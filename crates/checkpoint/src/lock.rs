@@ -58,7 +58,7 @@ impl FolderLock {
 
 /// Whether a run writes to `folder` at this moment. The lock is taken for no longer than the answer takes.
 pub fn is_in_use(folder: &Path) -> bool {
-    let Ok(file) = OpenOptions::new().read(true).open(folder.join(".lock")) else { return false };
+    let Ok(file) = File::open(folder.join(".lock")) else { return false };
     match file.try_lock_shared() {
         Ok(()) => {
             let _ = file.unlock();

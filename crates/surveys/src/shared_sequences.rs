@@ -3,9 +3,9 @@
 use std::fmt;
 
 use config::{
-    ChunkOrder, ContextKind, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, ModelSpec,
-    Parallelism, Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind, SequenceParallel, TokenizerSpec, TrainSpec,
-    ZeroStage, check,
+    ChunkOrder, ContextKind, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums,
+    ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind,
+    SequenceParallel, TokenizerSpec, TrainSpec, ZeroStage, check,
 };
 use prove::{Distance, EqualityClass, MAX_RANKS, Outcome, Promise, outcome_of};
 use testkit::layout::Layout;
@@ -23,13 +23,17 @@ const STEPS: u32 = 2;
 pub struct SharedCase {
     /// The model's style.
     pub style: Style,
+    /// What is stored and sent.
+    pub precision: Precision,
+    /// The numbers in which gradients are summed.
+    pub sums: GradientSums,
     /// The layout.
     pub parallelism: Parallelism,
 }
 
 impl SharedCase {
     /// Every legal (dp, cp, tp, pp) with cp above 1 and at most [`MAX_RANKS`] ranks, in balanced chunks where they
-    /// divide a sequence and in contiguous ones. Style, ZeRO, schedule, recomputation and sequence parallelism change
+    /// divide a sequence and in contiguous ones. Style, precision, sums, ZeRO, schedule, recomputation and sequence parallelism change
     /// from one to the next.
     pub fn all() -> Vec<SharedCase> {
         let counts = || 1..=MAX_RANKS;
@@ -71,7 +75,13 @@ impl SharedCase {
             microbatch_size: 1 + index / 5 % 2,
             ..plain_layout(degrees.dp, degrees.tp, degrees.pp, 1)
         };
-        SharedCase { style: [Style::Gpt2, Style::Llama][index / 4 % 2], parallelism }
+        let chained = Products::Chained;
+        let (precision, sums) = [
+            (Precision::Fp32(chained), GradientSums::Single),
+            (Precision::Bf16(chained), GradientSums::Single),
+            (Precision::Fp32(chained), GradientSums::Exact),
+        ][index / 7 % 3];
+        SharedCase { style: [Style::Gpt2, Style::Llama][index / 4 % 2], precision, sums, parallelism }
     }
 
     fn is_legal(&self) -> bool {
@@ -89,7 +99,9 @@ impl SharedCase {
     fn layout(&self) -> Layout {
         // So many microbatches of any replica that every schedule has its groups.
         let global_batch = self.parallelism.degrees.dp * 2 * 2;
-        let train = TrainSpec { steps: STEPS, global_batch, sequence_length: LENGTH, ..proof_training() };
+        let SharedCase { precision, sums, .. } = *self;
+        let train =
+            TrainSpec { steps: STEPS, global_batch, sequence_length: LENGTH, precision, sums, ..proof_training() };
         Layout { model: self.model(), parallelism: self.parallelism.clone(), train }
     }
 
@@ -131,9 +143,9 @@ impl fmt::Display for SharedCase {
             &self.parallelism;
         write!(
             f,
-            "{:?}, {degrees}, {:?} chunks, {zero:?}, {schedule:?}, {recompute:?}, sequence parallel {sequence_parallel:?}, \
+            "{:?} in {:?}, {:?} sums, {degrees}, {:?} chunks, {zero:?}, {schedule:?}, {recompute:?}, sequence parallel {sequence_parallel:?}, \
              microbatches of {microbatch_size}",
-            self.style, context.chunks
+            self.style, self.precision, self.sums, context.chunks
         )
     }
 }
