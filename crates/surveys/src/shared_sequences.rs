@@ -100,8 +100,15 @@ impl SharedCase {
         // So many microbatches of any replica that every schedule has its groups.
         let global_batch = self.parallelism.degrees.dp * 2 * 2;
         let SharedCase { precision, sums, .. } = *self;
-        let train =
-            TrainSpec { steps: STEPS, global_batch, sequence_length: LENGTH, precision, sums, ..proof_training() };
+        let train = TrainSpec {
+            steps: STEPS,
+            warmup_steps: 1,
+            global_batch,
+            sequence_length: LENGTH,
+            precision,
+            sums,
+            ..proof_training()
+        };
         Layout { model: self.model(), parallelism: self.parallelism.clone(), train }
     }
 
