@@ -144,10 +144,10 @@ fn strings(value: Option<&toml::Value>) -> Result<Vec<String>, String> {
 pub fn extract(database: &Path, crates: &[Locked], accepted: &BTreeMap<String, String>) -> Result<String, String> {
     let of = git(database, &["log", "-1", "--date=short", "--format=commit = \"%H\"%ndate = \"%cd\""])?;
     let names: BTreeSet<&str> = crates.iter().map(|locked| locked.name.as_str()).collect();
-    let mut text = format!(
+    let mut text = String::from(
         "# Advisories of the RustSec database for the crates of Cargo.lock. `cargo run -p xtask -- advisories DB` renews it\n\
          # from a clone of github.com/rustsec/advisory-db; a test compares it with Cargo.lock.\n\n\
-         # Crates whose advisories, if they have any, are below.\ncovers = [\n"
+         # Crates whose advisories, if they have any, are below.\ncovers = [\n",
     );
     for name in &names {
         text.push_str(&format!("    \"{name}\",\n"));

@@ -1,4 +1,4 @@
-//! Files are opened by crate `files`, which knows what each may be: elsewhere only where a file is none of a user.
+//! Files are opened by crate `files`, which knows what each may be: elsewhere only files that no user names are opened.
 
 use crate::repository::SourceFile;
 use crate::rust_code::code_only;

@@ -67,6 +67,8 @@ fn leaves_nothing_half_done(command: &Command) -> bool {
         | Command::Import(_)
         | Command::Export(_)
         | Command::Presets(_)
+        | Command::Blame(_)
+        | Command::Report(_)
         | Command::Data(_) => true,
         Command::Train(_)
         | Command::Launch(_)

@@ -420,6 +420,14 @@ fn a_checkpoint_is_shown_compared_and_read() {
     assert_eq!(same, "108 tensors with the same bits\n");
     let differing = print(&["inspect", &path("step-00000004"), "--diff", &path("step-00000006")]);
     assert!(differing.starts_with("after step 4 and after step 6\nembedding.position.weight  "), "{differing}");
+    // A run that starts from its weights has its model.
+    let checked = print(&["check", "--from", &path("step-00000006"), "--set", "train.steps=9"]);
+    assert!(
+        checked.contains(" 2 layers, hidden 16, 2 heads\n") && checked.contains("\nrun     9 steps on "),
+        "{checked}"
+    );
+    let (code, told) = output(&mut pleach(&["check", "--from", &path("step-00000006")], &["model.hidden=32"]));
+    assert!(code == Some(2) && told.starts_with("--set model.hidden=32: "), "{told}");
     // The last one has the weights that the run ended with.
     let generated = |from: &str| print(&["generate", "--from", from, "--prompt", "a", "--max-tokens", "9"]);
     assert_eq!(generated(&path("step-00000006")), generated(&run.display().to_string()));

@@ -42,8 +42,8 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
 /// batch is one of whole microbatches.
 ///
 /// # Errors
-/// The first size that is beyond all that can be planned.
-pub fn check_sizes(model: &ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> Result<(), Problem> {
+/// All sizes that are beyond what can be planned.
+pub fn check_sizes(model: &ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> Result<(), Vec<Problem>> {
     let run = RunConfig {
         model: model.clone(),
         parallelism: parallelism.clone(),
@@ -55,7 +55,7 @@ pub fn check_sizes(model: &ModelSpec, parallelism: &Parallelism, train: &TrainSp
     if rules.broken.is_empty() {
         sizes::check(&run, &mut rules);
     }
-    rules.broken.into_iter().next().map_or(Ok(()), Err)
+    if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }
 
 /// Collects broken rules.

@@ -1,8 +1,9 @@
 //! Runs of letters, digits, signs or blanks that are longer than any word. The library takes time that grows with the square of a
 //! word's length to train on it, so long runs are cut.
 
-/// Longest run that stays whole: some hundred times the longest word, and more than the texts of people have in one piece.
-const LONGEST_BYTES: usize = 16 << 10;
+/// Longest run that stays whole: more than any word, and so short that each of its bytes, as a character of two, fits the longest token that
+/// a tokenizer may have.
+const LONGEST_BYTES: usize = 2000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {

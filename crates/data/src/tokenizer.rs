@@ -243,11 +243,11 @@ impl Tokenizer {
     }
 }
 
-/// Text of so many bytes is normalised at once to see how it grows.
+/// Bytes of text that are normalised at once to measure the growth.
 const MEASURED_BYTES: usize = 4 << 10;
 /// Bytes that a text may become for each of its own, where it is longer than [`SMALL_BYTES`].
 const MOST_GROWTH: usize = 16;
-/// What a text of any length may become.
+/// Bytes that a text of any length may become.
 const SMALL_BYTES: usize = 1 << 20;
 
 /// Whether the normalizer lets `text` grow within reason, found out part by part.
@@ -256,7 +256,7 @@ fn check_growth(library: &tokenizers::Tokenizer, text: &str) -> Result<(), Strin
     let limit = SMALL_BYTES.max(text.len().saturating_mul(MOST_GROWTH));
     let (mut rest, mut grown) = (text, 0);
     while !rest.is_empty() {
-        let (part, behind) = rest.split_at(rest.floor_char_boundary(MEASURED_BYTES));
+        let (part, next) = rest.split_at(rest.floor_char_boundary(MEASURED_BYTES));
         let mut part = NormalizedString::from(part);
         refusing(|| normalizer.normalize(&mut part))?;
         grown += part.get().len();
@@ -266,7 +266,7 @@ fn check_growth(library: &tokenizers::Tokenizer, text: &str) -> Result<(), Strin
                 text.len()
             ));
         }
-        rest = behind;
+        rest = next;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is looked at of a `tokenizer.json` before the library has it: sizes that the library would follow without a limit. Nothing is kept
+//! Checks of a `tokenizer.json` before the library reads it: sizes that the library would follow without a limit. Nothing is kept
 //! of the file, whatever its size is. Of two values for one key the library might take the other one, so there may not be two.
 
 mod entry;
@@ -61,7 +61,7 @@ struct Model {
     max_input_chars_per_word: Option<u64>,
 }
 
-/// Whether the library can take a tokenizer. What is no JSON is refused, too: the library would build a model of its beginning.
+/// Whether the library can take a tokenizer. Anything but JSON is refused, too: the library would build a model of its beginning.
 ///
 /// # Errors
 /// The key of what is too large, with its limit.
@@ -136,7 +136,7 @@ impl<'de> Deserialize<'de> for Tokens {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tokens, A::Error> {
                 let mut tokens = Tokens::default();
                 while let Some(Longest(bytes)) = map.next_key()? {
-                    // What is no number is refused by the library.
+                    // The library refuses anything but a number.
                     tokens.largest = tokens.largest.max(map.next_value::<Entry>()?.number);
                     tokens.add(bytes);
                 }
@@ -156,7 +156,7 @@ impl<'de> Deserialize<'de> for Tokens {
     }
 }
 
-/// What a message says of a step that is none.
+/// The error of a misplaced step.
 fn misplaced<E: de::Error>(what: &str) -> E {
     E::custom(what)
 }

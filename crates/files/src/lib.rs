@@ -16,5 +16,5 @@ pub use identity::same_file;
 pub use input::{InputError, format_of, open, read, read_text};
 pub use input_kind::InputKind;
 pub use output::{Content, Output, OutputError, check_replaceable, copy, replace};
-pub use own_file::{Draft, create_anew, open_to_append, open_to_change};
+pub use own_file::{Draft, open_to_append, open_to_change, recreate};
 pub use path::{PathError, within};

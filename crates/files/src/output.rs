@@ -162,7 +162,7 @@ pub fn replace(path: &Path, text: impl Display) -> io::Result<()> {
 /// Copies the regular file `from`, a file of `kind`, to `to`, at once. A link `from` is followed, a link `to` is replaced.
 ///
 /// # Errors
-/// A source that is no file of `kind`, a folder that cannot be written.
+/// A source of another kind, a folder that cannot be written.
 pub fn copy(from: &Path, kind: InputKind, to: &Path) -> io::Result<()> {
     let mut source = open(from, kind)?;
     let mut draft = Draft::create(to)?;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-/// A file in the making beside the file that it will become. Dropped, it is removed.
+/// A file in the making, in the folder of the file that it will become. Dropped, it is removed.
 #[derive(Debug)]
 pub struct Draft {
     /// Takes the content.
@@ -25,7 +25,7 @@ impl Draft {
     pub fn create(path: &Path) -> io::Result<Draft> {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let temporary = path.with_file_name(format!(".{name}.partial-{}", std::process::id()));
-        let file = create_anew(&temporary)?;
+        let file = recreate(&temporary)?;
         Ok(Draft { file, path: path.to_path_buf(), temporary: Some(temporary) })
     }
 
@@ -37,7 +37,7 @@ impl Draft {
     /// Gives the file its name; what had it is gone then, and not earlier. A link of that name is replaced.
     ///
     /// # Errors
-    /// What the system says; the draft is removed then.
+    /// The system's; the draft is removed then.
     pub fn keep(mut self) -> io::Result<()> {
         if let Some(temporary) = &self.temporary {
             fs::rename(temporary, &self.path)?;
@@ -72,11 +72,11 @@ impl Drop for Draft {
     }
 }
 
-/// Makes the regular file `path` anew, empty. A file or a link that has the name is removed, so that nothing is written through a link.
+/// Recreates the regular file `path`, empty. A file or a link that has the name is removed, so that nothing is written through a link.
 ///
 /// # Errors
 /// Anything else of that name, a folder that cannot be written.
-pub fn create_anew(path: &Path) -> io::Result<File> {
+pub fn recreate(path: &Path) -> io::Result<File> {
     match fs::symlink_metadata(path) {
         Ok(found) if found.is_file() || found.is_symlink() => fs::remove_file(path)?,
         Ok(_) => return Err(not_regular()),
@@ -85,15 +85,15 @@ pub fn create_anew(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path)
 }
 
-/// Opens the regular file `path` to append to it, and makes it where there is none.
+/// Opens the regular file `path` to append to it, and creates it where it is missing.
 ///
 /// # Errors
-/// A link or anything else that is no regular file, a folder that cannot be written.
+/// A link or anything else that is not a regular file, a folder that cannot be written.
 pub fn open_to_append(path: &Path) -> io::Result<File> {
     open_itself(path, OpenOptions::new().append(true).create(true))
 }
 
-/// Opens the regular file `path` to read it and to write over it, and makes it where there is none. Its content stays.
+/// Opens the regular file `path` to read it and to write over it, and creates it where it is missing. Its content stays.
 ///
 /// # Errors
 /// As [`open_to_append`].
@@ -112,7 +112,7 @@ fn open_itself(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
 }
 
 fn not_regular() -> io::Error {
-    io::Error::new(ErrorKind::InvalidInput, "it is no regular file, and only such are written here; remove it")
+    io::Error::new(ErrorKind::InvalidInput, "it is not a regular file, and only such are written here; remove it")
 }
 
 #[cfg(test)]
@@ -165,9 +165,9 @@ mod tests {
         symlink("victim", &link).expect("a link");
         for opened in [open_to_append(&link), open_to_change(&link)] {
             let refused = opened.expect_err("a link").to_string();
-            assert_eq!(refused, "it is no regular file, and only such are written here; remove it");
+            assert_eq!(refused, "it is not a regular file, and only such are written here; remove it");
         }
-        create_anew(&link).and_then(|mut file| file.write_all(b"new")).expect("written");
+        recreate(&link).and_then(|mut file| file.write_all(b"new")).expect("written");
         assert!(!link.is_symlink() && folder.text("link") == "new");
         // A link that waits where a draft is made is removed, too.
         let draft = folder.0.join(format!(".file.partial-{}", std::process::id()));
@@ -183,7 +183,7 @@ mod tests {
         let mode = rustix::fs::Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).expect("a pipe");
         for path in [&path, &folder.0] {
-            assert!(create_anew(path).is_err() && open_to_append(path).is_err() && open_to_change(path).is_err());
+            assert!(recreate(path).is_err() && open_to_append(path).is_err() && open_to_change(path).is_err());
         }
         assert!(open_to_append(Path::new("/dev/null")).is_err());
     }

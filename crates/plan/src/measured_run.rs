@@ -61,8 +61,9 @@ impl MeasuredRun {
             );
             return Err(row.refused("global_batch", rule));
         }
-        if let Err(problem) = check_sizes(&model, &parallelism, &train) {
-            return Err(row.too_large(problem.to_string()));
+        if let Err(problems) = check_sizes(&model, &parallelism, &train) {
+            let lines: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            return Err(row.too_large(lines.join("; ")));
         }
         let parallelism = Parallelism { stage_layers: even_stages(&model, &parallelism), ..parallelism };
         let step_s = row.number("iter_s")?;

@@ -19,7 +19,7 @@ const DIGIT: f64 = 6.5;
 /// Columns between ticks of the time axis, about.
 const TICK_DISTANCE: f64 = 130.0;
 /// Blocks of a drawing, each of which has a tip; of more, the tips would be larger than the drawing.
-const MOST_TIPS: usize = 6_000;
+const MOST_TIPS: usize = 4_000;
 
 /// Time from one nanosecond to another, drawn between two columns.
 #[derive(Clone, Copy, Debug)]

@@ -85,7 +85,8 @@ impl Requirement {
 }
 
 fn comparison(text: &str) -> Result<Comparison, String> {
-    let kinds: [(&str, fn(Version) -> Comparison); 6] = [
+    type Kind = fn(Version) -> Comparison;
+    let kinds: [(&str, Kind); 6] = [
         (">=", Comparison::Least),
         ("<=", Comparison::Most),
         (">", Comparison::More),

@@ -204,6 +204,9 @@ pub struct CheckArguments {
     /// Draw the ranks on the hosts of this file; by default on those of the launcher, if it names them
     #[arg(long, value_name = "FILE", conflicts_with_all = ["other", "cluster"])]
     pub hosts: Option<PathBuf>,
+    /// Judge a run that starts from these weights, as train --from does; its model is theirs
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["other", "cluster", "hosts"])]
+    pub from: Option<PathBuf>,
     /// A second run file: report the equality class of the two layouts
     #[arg(value_name = "OTHER.toml")]
     pub other: Option<PathBuf>,

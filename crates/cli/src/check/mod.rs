@@ -16,6 +16,7 @@ use crate::compare::comparison;
 use crate::failure::Failure;
 use crate::gpu;
 use crate::input;
+use crate::input::run_source::RunSource;
 use crate::memory::host;
 use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::memory::need::{MemoryBudget, Need};
@@ -50,8 +51,11 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
-/// The verdict for this machine, or for the accelerators of the cluster that was asked for.
+/// The verdict for this machine, also for a run that starts from weights, or for the accelerators of the cluster that was asked for.
 fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
+    if let Some(from) = &arguments.from {
+        return RunSource::open(from, &[], &[])?.judged(&arguments.run);
+    }
     let Some(name) = &arguments.cluster else {
         return match &arguments.hosts {
             None => input::judged(&arguments.run, arguments.planned()),

@@ -36,7 +36,7 @@ pub struct TokenizeArguments {
     pub tokenizer: Option<String>,
 }
 
-/// What the name of the tokenizer beside a pair ends with.
+/// The ending of the name of a pair's tokenizer.
 const TOKENIZER_ENDING: &str = "tokenizer.json";
 
 /// How tokens are written.
@@ -77,7 +77,7 @@ fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
         Format::Megatron => {
             let [index, tokens] = megatron::pair(&arguments.out);
             data_file("--out", &index, &inputs)?;
-            // The tokenizer is text, but it is found beside them.
+            // The tokenizer has their name, so it needs a file, too.
             data_file("--out", &tokens.with_extension(TOKENIZER_ENDING), &inputs)?;
             data_file("--out", &tokens, &inputs)?;
             arguments.out.clone()

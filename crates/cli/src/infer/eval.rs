@@ -96,7 +96,7 @@ impl Measured {
     }
 }
 
-/// A loss that is no number tells nothing of a text.
+/// A loss that is infinite or NaN says nothing about a text.
 fn check_finite(report: &EvaluationReport) -> Result<(), Failure> {
     match report.loss.is_finite() {
         true => Ok(()),

@@ -10,7 +10,7 @@ use crate::processes::company::{Company, Several};
 use crate::processes::place::own_number;
 use crate::processes::text_transfer::TextTransfer;
 use crate::screen::figures::grouped;
-use crate::screen::patience::told_while;
+use crate::screen::patience::announced_while;
 
 const TOKENIZER: &str = "the tokenizer of the run";
 const TOKENS: &str = "the hash of all tokens";
@@ -104,7 +104,7 @@ pub fn made(sources: &Sources, spec: &TokenizerSpec) -> Result<Option<Tokenizer>
         TokenizerSpec::Bpe { vocabulary } => {
             let bytes = grouped(sources.text_bytes());
             let what = format!("training the tokenizer bpe:{vocabulary} on {bytes} bytes of text");
-            told_while(&what, || sources.tokenizer(spec)).map_err(input)
+            announced_while(&what, || sources.tokenizer(spec)).map_err(input)
         }
         TokenizerSpec::Bytes | TokenizerSpec::File(_) | TokenizerSpec::OfTokenFiles => {
             sources.tokenizer(spec).map_err(input)

@@ -205,7 +205,7 @@ fn fetch(several: &Several, path: &Path, bytes: u64, request: impl Fn(u64) -> Re
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let mut file = files::create_anew(path)?;
+    let mut file = files::recreate(path)?;
     let mut written = 0;
     while written < bytes {
         let failed = |failure: Failure| std::io::Error::other(failure.to_string());

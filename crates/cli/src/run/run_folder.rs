@@ -149,7 +149,7 @@ impl RunFolder {
     pub fn metrics(&self, steps: u32) -> Result<File, Failure> {
         let file = self.path.join(METRICS);
         if steps > 0 {
-            // A run may go on without the records of its past, as where its folder was not copied whole.
+            // A run may resume without the records of its past, as where only its checkpoints were copied.
             let before = files::read_text(&file, InputKind::Records).unwrap_or_default();
             // A line that was cut off has no step.
             let step = |line: &&str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
@@ -158,7 +158,7 @@ impl RunFolder {
             self.replace(METRICS, &kept)?;
             return files::open_to_append(&file).map_err(|error| self.cannot_write(&file, error));
         }
-        files::create_anew(&file).map_err(|error| self.cannot_write(&file, error))
+        files::recreate(&file).map_err(|error| self.cannot_write(&file, error))
     }
 
     /// The file `train.log`, at its end; without what is in it where a run begins.

@@ -1,4 +1,4 @@
-//! Work of which nothing is heard until it is done: people are told that it goes on.
+//! Work that prints nothing until it is done: a line every ten seconds shows that it continues.
 
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -9,19 +9,19 @@ use crate::screen::output::tell;
 /// How long work may be silent.
 const SILENCE: Duration = Duration::from_secs(10);
 
-/// Does `work`, and tells on the standard error every ten seconds that `what` goes on.
-pub fn told_while<T>(what: &str, work: impl FnOnce() -> T) -> T {
+/// Does `work`, and prints on the standard error every ten seconds that `what` continues.
+pub fn announced_while<T>(what: &str, work: impl FnOnce() -> T) -> T {
     every(SILENCE, |elapsed| tell(&format!("{what}: {} s so far\n", elapsed.as_secs())), work)
 }
 
-fn every<T>(silence: Duration, told: impl Fn(Duration) + Sync, work: impl FnOnce() -> T) -> T {
+fn every<T>(silence: Duration, announce: impl Fn(Duration) + Sync, work: impl FnOnce() -> T) -> T {
     let began = Instant::now();
     thread::scope(|scope| {
         let (done, waiting) = channel::<()>();
-        let told = &told;
+        let announce = &announce;
         scope.spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = waiting.recv_timeout(silence) {
-                told(began.elapsed());
+                announce(began.elapsed());
             }
         });
         let result = work();
@@ -35,9 +35,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_work_is_told_and_short_work_is_not() {
+    fn long_work_is_announced_and_short_work_is_not() {
         let (heard, hearing) = channel();
-        let told = every(
+        let announced = every(
             Duration::from_millis(1),
             |elapsed| {
                 // The work has ended when nobody listens.
@@ -45,7 +45,7 @@ mod tests {
             },
             || hearing.recv().is_ok() && hearing.recv().is_ok(),
         );
-        assert!(told, "the work has waited to be told of twice");
+        assert!(announced, "the work has waited to be announced twice");
         assert_eq!(every(Duration::from_secs(600), |_| panic!("short work"), || 3), 3);
     }
 }

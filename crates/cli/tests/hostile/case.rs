@@ -10,13 +10,13 @@ use crate::fixtures::Fixture;
 pub struct Case {
     /// The input, in words.
     pub name: String,
-    /// What is in its folder.
+    /// The content of its folder.
     pub files: Vec<(String, Content)>,
     /// Arguments; `{}` is the folder.
     pub arguments: Vec<String>,
     /// The exit code.
     pub code: i32,
-    /// What the command says, on either stream; `{}` is the folder.
+    /// Parts of the output, on either stream; `{}` is the folder.
     pub says: Vec<String>,
     /// Seconds of all cores that it may take.
     pub seconds: u64,
@@ -30,11 +30,11 @@ pub struct Case {
     pub signal: Option<Signal>,
 }
 
-/// What has a name in the folder of a case.
+/// Something that has a name in the folder of a case.
 pub enum Content {
     /// A file.
     Bytes(Vec<u8>),
-    /// A file of so many bytes, all zero, that take no room.
+    /// A file of N zero bytes, which take no room.
     Sparse(u64),
     /// A folder.
     Folder,

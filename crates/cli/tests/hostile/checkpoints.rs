@@ -54,7 +54,7 @@ fn manifests_that_lie_are_refused() {
         sealed("whole numbers", "\"dtype\":\"F32\"", "\"dtype\":\"I32\""),
         sealed("a shape that overflows", "\"shape\":[16]", "\"shape\":[4294967296,4294967296,16]"),
         sealed("a shape of no element", "\"shape\":[16]", "\"shape\":[0]"),
-        sealed("a piece behind the end of its tensor", "\"start\":[0]", "\"start\":[1]"),
+        sealed("a piece past the end of its tensor", "\"start\":[0]", "\"start\":[1]"),
         sealed("a piece at 2^64 - 1", "\"start\":[0]", "\"start\":[18446744073709551615]"),
         sealed("a piece of another file", "\"file\":0", "\"file\":9"),
         sealed("a piece at another place", "\"offset\":", "\"offset\":1"),
@@ -149,7 +149,7 @@ fn runs_whose_files_do_not_fit_each_other_are_refused() {
 fn nothing_is_written_through_links() {
     let train = format!("train --quiet {SMALL} --set run.folder={{}}/run");
     let leading = |name: &str| {
-        case(format!("a run beside a link {name}"), &train)
+        case(format!("a run next to a link {name}"), &train)
             .with("victim", "kept")
             .with("run", Content::Folder)
             .with("run/checkpoints", Content::Folder)
@@ -157,7 +157,7 @@ fn nothing_is_written_through_links() {
             .writes("run")
     };
     let below = |name: &str| {
-        case(format!("a run beside a link checkpoints/{name}"), &train)
+        case(format!("a run next to a link checkpoints/{name}"), &train)
             .with("victim", "kept")
             .with("run", Content::Folder)
             .with("run/checkpoints", Content::Folder)
@@ -169,9 +169,9 @@ fn nothing_is_written_through_links() {
     {
         cases.push(leading(name).done(""));
     }
-    cases.push(leading(".weights.safetensors.partial").refused("it is no regular file"));
-    cases.push(below(".lock").refused("it is no regular file"));
-    let export = case("export beside links", "export {}/from --out {}/hf")
+    cases.push(leading(".weights.safetensors.partial").refused("it is not a regular file"));
+    cases.push(below(".lock").refused("it is not a regular file"));
+    let export = case("export next to links", "export {}/from --out {}/hf")
         .with("from", Content::Copy(Fixture::Run))
         .with("victim", "kept")
         .with("hf", Content::Folder)
@@ -180,7 +180,7 @@ fn nothing_is_written_through_links() {
         .with("hf/tokenizer.json", Content::Link("../victim".into()))
         .writes("hf")
         .done("written");
-    let import = case("import beside links", "import {}/from --out {}/run")
+    let import = case("import next to links", "import {}/from --out {}/run")
         .with("from", Content::Copy(Fixture::HuggingFace))
         .with("from/tokenizer.json", Fixture::Tokenizer.read())
         .with("victim", "kept")

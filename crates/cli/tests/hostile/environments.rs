@@ -1,4 +1,4 @@
-//! Variables of launchers that contradict themselves, and secrets that are none.
+//! Variables of launchers that contradict themselves, and unusable secrets.
 
 use crate::case::{Case, Content, case};
 use crate::fixtures::SMALL;
@@ -31,7 +31,7 @@ fn variables_that_name_no_process_are_refused() {
 }
 
 #[test]
-fn secrets_that_are_none_are_refused() {
+fn unusable_secrets_are_refused() {
     let process = "PLEACH_PROCESS=0 PLEACH_PROCESSES=2 PLEACH_RENDEZVOUS=127.0.0.1:1";
     let token = |name: &str, content: Content| {
         case(format!("token: {name}"), &format!("train {SMALL} --set parallelism.dp=2 --set run.folder={{}}/run"))
@@ -47,7 +47,7 @@ fn secrets_that_are_none_are_refused() {
         token("a pipe", Content::Pipe),
         token("empty, and for all to read", Content::Bytes(vec![])),
         token("a huge file", Content::Sparse(1 << 40)),
-        case("token: digits that are none", &format!("train {SMALL} --set parallelism.dp=2 --set run.folder={{}}/run"))
+        case("token: not digits", &format!("train {SMALL} --set parallelism.dp=2 --set run.folder={{}}/run"))
             .variables(&format!("{process} PLEACH_TOKEN=xyz"))
             .refused("PLEACH_TOKEN"),
     ]);

@@ -67,7 +67,7 @@ impl Fixture {
         }
     }
 
-    /// What the file holds.
+    /// The content of the file.
     pub fn read(self) -> Vec<u8> {
         fs::read(self.path()).expect("a file of the fixture")
     }

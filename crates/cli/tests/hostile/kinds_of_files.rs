@@ -8,7 +8,7 @@ use crate::verdict::{hold, hold_at_once};
 struct Place {
     name: &'static str,
     arguments: String,
-    /// Folders of fixtures beside it, with the names in them that are replaced by `it`.
+    /// The folder of a fixture, and the name in it that is replaced by `it`.
     around: Option<(Fixture, &'static str)>,
     /// Whether a pipe is read, too.
     pipe: Pipe,
@@ -150,7 +150,7 @@ fn devices_folders_links_and_huge_files_are_refused() {
     hold(cases);
 }
 
-/// Files by which a folder is known, and which are none: the folder is another one then.
+/// The files that identify a folder. Where one is not a file, the folder is not of that kind.
 #[test]
 fn files_that_name_a_folder_are_files() {
     let mut cases = vec![];

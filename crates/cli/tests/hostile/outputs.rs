@@ -1,4 +1,4 @@
-//! Every output, with everything that its name can stand for. Nothing is replaced that is no file, and nothing that a command reads.
+//! Every output, with everything that its name can stand for. Only files are replaced, and never those that a command reads.
 
 use crate::case::{Case, Content, case};
 use crate::fixtures::{Fixture, SMALL};
@@ -9,7 +9,7 @@ struct Place {
     name: &'static str,
     arguments: String,
     content: Kind,
-    /// What the command reads, where an output could replace it.
+    /// An input that the output could replace.
     input: Option<Fixture>,
 }
 

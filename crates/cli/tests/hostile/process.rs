@@ -18,7 +18,7 @@ const HANG: Duration = Duration::from_secs(120);
 /// The most that a command prints.
 const MOST_BYTES: u64 = 4 << 20;
 
-/// What became of a command.
+/// The end of a command.
 pub struct Ended {
     pub status: ExitStatus,
     /// Both streams.

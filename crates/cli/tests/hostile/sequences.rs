@@ -24,7 +24,7 @@ fn sequences_that_fit_no_model_are_refused() {
         sequences("empty", "").refused("it.json: "),
         sequences("zero bytes", vec![0; 100]).refused("it.json: "),
         sequences("byte order mark", format!("\u{feff}{}", sound(""))).refused("it.json"),
-        sequences("text behind the object", format!("{} x", sound(""))).refused("it.json: "),
+        sequences("text after the object", format!("{} x", sound(""))).refused("it.json: "),
         sequences("cut off", "{\"input_ids\": [[1, 2").refused("it.json: "),
         sequences("arrays in arrays", deep.clone()).refused("it.json: "),
         sequences("tokens in deep arrays", format!("{{\"input_ids\": {deep}")).refused("it.json: "),
@@ -53,7 +53,7 @@ fn sequences_that_fit_no_model_are_refused() {
             format!("{{\"input_ids\": [{}[0]], \"labels\": [{}[0]]}}", "[0],".repeat(999_999), "[0],".repeat(999_999)),
         )
         .refused(""),
-        sequences("ten million empty sequences", format!("{{\"input_ids\": [{}[]]", "[],".repeat(10_000_000)))
+        sequences("three million empty sequences", format!("{{\"input_ids\": [{}[]]", "[],".repeat(3_000_000)))
             .refused("it.json"),
         sequences(
             "a million documents",

@@ -4,7 +4,7 @@ use crate::case::{Case, Content, case};
 use crate::fixtures::{Fixture, SMALL};
 use crate::verdict::hold;
 
-/// What `data tokenize` says of `{}/NAME`.
+/// `data tokenize` of `{}/NAME`.
 fn text(name: &str, file: &str, content: impl Into<Content>) -> Case {
     case(name, &format!("data tokenize {{}}/{file} --out {{}}/o.tokens")).with(file, content)
 }
@@ -61,7 +61,7 @@ fn what_is_no_text_is_refused() {
         text("JSON lines: 300,000 lines", "a.jsonl", "{\"text\": \"ab\"}\n".repeat(300_000))
             .writes("o.tokens")
             .done("300,000 documents"),
-        text("a name that is no file's", "a.tokens", "text").refused("a.tokens"),
+        text("a name with another meaning", "a.tokens", "text").refused("a.tokens"),
         case("too little text", &format!("train {SMALL} --data {{}}/a.txt --set run.folder={{}}/run"))
             .with("a.txt", "ab")
             .refused("has 2 tokens"),
@@ -155,7 +155,7 @@ fn damaged_pairs_are_refused() {
         pair("a sequence of 2^31 - 1 tokens", at(34, i32::MAX.to_le_bytes().to_vec())),
         pair("a sequence of -1 tokens", at(34, (-1i32).to_le_bytes().to_vec())),
         pair("a sequence at byte 2^63", at(38, (1u64 << 63).to_le_bytes().to_vec())),
-        pair("a document behind the end", at(46, huge)),
+        pair("a document past the end", at(46, huge)),
         pair("cut off", |file| file[..40].to_vec()),
         pair("twice", |file| file.repeat(2)),
         case(

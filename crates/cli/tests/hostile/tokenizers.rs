@@ -67,7 +67,7 @@ fn files_that_are_no_tokenizers_are_refused() {
         with("an unknown token that is not there", model(json!({"type": "Unigram", "unk_id": 7, "vocab": [["a", -1.0]]}))).refused("it.json"),
         with("an unknown normalizer", json!({"normalizer": {"type": "Rot13"}})).refused("it.json"),
         with("an unknown pre-tokenizer", json!({"pre_tokenizer": {"type": "Rot13"}})).refused("it.json"),
-        with("a pattern that is none", json!({"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}})).refused("it.json"),
+        with("a malformed pattern", json!({"normalizer": {"type": "Replace", "pattern": {"Regex": "("}, "content": ""}})).refused("it.json"),
         with("a pattern that backtracks", json!({"pre_tokenizer": {"type": "Split", "pattern": {"Regex": "(\\w+\\s?)+\\1\\z"}, "behavior": "Isolated", "invert": false}})).writes("o.tokens").done("tokens"),
         with("padding to 2^60", json!({"padding": {"strategy": {"Fixed": 1u64 << 60}, "direction": "Right", "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "a"}})).writes("o.tokens").done("tokens"),
         with("truncation to nothing", json!({"truncation": {"direction": "Right", "max_length": 0, "strategy": "LongestFirst", "stride": 0}})).writes("o.tokens").done("tokens"),
@@ -89,7 +89,7 @@ fn text_that_grows_without_limit_is_refused_by_the_key_that_lets_it() {
     hold(vec![
         with("normalizers that double 40 times", json!({"normalizer": sequence(doubled(40))})).refused("normalizer"),
         with("normalizers that double 12 times", json!({"normalizer": sequence(doubled(12))})).refused("normalizer"),
-        with("normalizers that double 40 times, in pairs", json!({"normalizer": sequence(doubled(40).chunks(2).map(|pair| sequence(pair.to_vec())).collect())})).refused("normalizer"),
+        with("normalizers that double 40 times, two by two", json!({"normalizer": sequence(doubled(40).chunks(2).map(|pair| sequence(pair.to_vec())).collect())})).refused("normalizer"),
         with("a letter that becomes a million", json!({"normalizer": replace("e", &long)})).refused("`content` of a step has 1000000 bytes"),
         with("nothing that becomes a million", json!({"normalizer": {"type": "Replace", "pattern": {"Regex": ""}, "content": long}})).refused("`content` of a step has 1000000 bytes"),
         with("a beginning of a million letters", json!({"normalizer": {"type": "Prepend", "prepend": long}})).refused("`prepend` of a step has 1000000 bytes"),

@@ -1,4 +1,4 @@
-//! Weights as safetensors: headers that lie.
+//! Weights as safetensors: headers that contradict their files.
 
 use crate::case::{Case, Content, case};
 use crate::fixtures::Fixture;
@@ -62,7 +62,7 @@ fn files_that_are_no_weights_are_refused() {
     let two = |first: (u64, u64), second: (u64, u64)| {
         format!("{{{}, {}}}", tensor("a", "[1]", first.0, first.1), tensor("b", "[1]", second.0, second.1))
     };
-    let many: String = (0..200_000)
+    let many: String = (0..50_000)
         .map(|n| format!("\"t{n}\": {{\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}},"))
         .collect();
     hold(vec![
@@ -95,7 +95,7 @@ fn files_that_are_no_weights_are_refused() {
             0,
         ),
         header(
-            "200,000 tensors",
+            "50,000 tensors",
             &format!("{{{}\"z\": {{\"dtype\": \"F32\", \"shape\": [0], \"data_offsets\": [0, 0]}}}}", many),
             0,
         ),
@@ -110,7 +110,7 @@ fn files_that_are_no_weights_are_refused() {
         header("a shape of 100,000 dims", &one(&format!("[{}1]", "1,".repeat(100_000)), 0, 4), 4),
         header("offsets in reverse", &one("[1]", 4, 0), 4),
         header("offsets of 2^64 - 1", &one("[1]", 18446744073709551611, 18446744073709551615), 4),
-        header("offsets behind the end", &one("[1]", 100, 104), 4),
+        header("offsets past the end", &one("[1]", 100, 104), 4),
         header("offsets that do not fit the shape", &one("[2]", 0, 4), 4),
         header("three offsets", "{\"a\": {\"dtype\": \"F32\", \"shape\": [1], \"data_offsets\": [0, 4, 8]}}", 4),
         header("tensors that overlap", &two((0, 4), (0, 4)), 4),
@@ -126,7 +126,7 @@ fn files_that_are_no_weights_are_refused() {
     ]);
 }
 
-/// Numbers that are no weights of a trained model are read as they are.
+/// Values that a trained model does not have.
 #[test]
 fn numbers_that_are_not_finite_are_named() {
     let filled = |value: f32| {
@@ -143,10 +143,10 @@ fn numbers_that_are_not_finite_are_named() {
     };
     let train = format!("train {} --from {{}}/run --set run.folder={{}}/new", crate::fixtures::SMALL);
     hold(vec![
-        run("NaN: eval", "eval --from {}/run", f32::NAN).fails("not finite"),
-        run("infinity: eval", "eval --from {}/run", f32::INFINITY).fails("not finite"),
-        run("NaN: generate", "generate --from {}/run --prompt a", f32::NAN).fails("not finite"),
-        run("NaN: train", &train, f32::NAN).writes("new").fails("weights"),
+        run("NaN: eval", "eval --from {}/run", f32::NAN).fails("weights must be finite"),
+        run("infinity: eval", "eval --from {}/run", f32::INFINITY).fails("weights must be finite"),
+        run("NaN: generate", "generate --from {}/run --prompt a", f32::NAN).fails("weights must be finite"),
+        run("NaN: train", &train, f32::NAN).writes("new").fails("weights must be finite"),
         run("3e38: eval", "eval --from {}/run", 3e38).fails("not finite"),
         case("weights of a norm of 1e37, whose loss is finite as in PyTorch: eval", "eval --from {}/run")
             .with("run", Content::Changed(Fixture::Run, "weights.safetensors", Box::new(|bytes| filled_tensor(bytes, "head.norm.weight", 1e37))))

@@ -24,10 +24,10 @@ fn searches_end() {
         plan("a thousand layers", "--gpus 8 --set model.num_layers=1000").done("layouts"),
         plan("a million layers", "--gpus 8 --set model.num_layers=1000000").refused(""),
         plan("no memory", "--gpus 8 --max-memory 0.000000001").refused("fits nowhere"),
-        plan("memory that is no number", "--gpus 8 --max-memory nan").refused("--max-memory"),
+        plan("memory of NaN", "--gpus 8 --max-memory nan").refused("--max-memory"),
         plan("endless memory", "--gpus 8 --max-memory inf").refused("--max-memory"),
-        plan("a key that is none", "--gpus 8 --fix a=b").refused("--fix a=b"),
-        plan("a value that is none", "--gpus 8 --fix tp=3").refused("--fix tp"),
+        plan("an unknown key", "--gpus 8 --fix a=b").refused("--fix a=b"),
+        plan("an illegal value", "--gpus 8 --fix tp=3").refused("--fix tp"),
     ]);
 }
 
@@ -39,7 +39,7 @@ fn schedules_are_made_in_time() {
                  --set parallelism.microbatch_size=1 --set train.global_batch={batch} --set parallelism.schedule={schedule}{more}"
         )
     };
-    let percent = |percent: &str| format!(" --set parallelism.schedule_memory_percent={percent}");
+    let percent = |percent: &str| format!(" --set parallelism.schedule_memory_percent={percent} --set run.rank_memory_bytes=1000000000000000");
     hold(vec![
         case("zb-auto, 8 stages, 4,096 microbatches, 100 %", &of("zb-auto", 8, 8, 4096, &percent("100")))
             .done("model "),
@@ -86,7 +86,7 @@ fn tokenizers_are_trained_within_the_text() {
             "a text without spaces",
             "bpe:1000",
             Content::from(
-                (0..60_000u64).map(|n| char::from(b'a' + (n * n * 2654435761 >> 7) as u8 % 26)).collect::<String>(),
+                (0..60_000u64).map(|n| char::from(b'a' + ((n * n * 2654435761) >> 7) as u8 % 26)).collect::<String>(),
             ),
         )
         .writes("o.tokens")
@@ -103,11 +103,11 @@ fn texts_are_continued_within_reason() {
     hold(vec![
         generate("no tokens", "--max-tokens 0").done(""),
         generate("2^64 tokens", "--max-tokens 18446744073709551616").refused("--max-tokens"),
-        generate("a temperature that is no number", "--temperature nan").refused("--temperature"),
+        generate("a temperature of NaN", "--temperature nan").refused("--temperature"),
         generate("an endless temperature", "--temperature inf").refused("--temperature"),
         generate("a negative temperature", "--temperature -1").refused("--temperature"),
         generate("no probability", "--top-p 0 --max-tokens 3").done(""),
-        generate("a probability that is no number", "--top-p nan").refused("--top-p"),
+        generate("a probability of NaN", "--top-p nan").refused("--top-p"),
         generate("a probability of 2", "--top-p 2").refused("--top-p"),
         generate("none of the tokens", "--top-k 0").refused("--top-k"),
         generate("2^63 of the tokens", "--top-k 9223372036854775808 --max-tokens 3").done(""),

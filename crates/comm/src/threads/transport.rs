@@ -48,6 +48,9 @@ struct OpenSend {
     operation: Operation,
 }
 
+/// Handles the messages of a receive.
+type OnTaken<'a> = &'a mut dyn FnMut(&[Envelope], &mut Polling<'_>) -> Result<(), CommError>;
+
 impl ThreadTransport {
     /// The ends of a new world, by rank.
     pub fn world(world_size: usize, timeouts: Timeouts) -> Vec<ThreadTransport> {
@@ -167,7 +170,7 @@ impl ThreadTransport {
         tag: Tag,
         operation: Operation,
         len_bytes: usize,
-        work: &mut dyn FnMut(&[Envelope], &mut Polling<'_>) -> Result<(), CommError>,
+        work: OnTaken<'_>,
     ) -> Result<(), CommError> {
         self.check_failure()?;
         let Some(&first) = from.first() else {

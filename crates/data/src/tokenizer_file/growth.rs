@@ -45,7 +45,7 @@ impl Bound {
                 self
             }
             Step::Replace { of: None, by } => {
-                // A pattern may be of one byte, or of none beside each.
+                // A pattern may match one byte, or nothing next to each.
                 let whole = self.of_text(by);
                 Bound { others: self.largest() + whole, named: BTreeMap::new() }
             }

@@ -7,7 +7,7 @@ use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use super::misplaced;
 
-/// Most steps of a file, one within another or one behind the other.
+/// Most steps of a file, nested or in sequence.
 const MAX_STEPS: usize = 1000;
 /// Longest text by which a step replaces others or which it puts in front.
 const MAX_TEXT_BYTES: usize = 1024;
@@ -24,7 +24,7 @@ pub(super) enum Step {
     },
     /// A text is put in front of the whole.
     Prefix(String),
-    /// Any character may become so many bytes for each of its own.
+    /// Any character may become N bytes for each of its own.
     Any(f64),
 }
 
@@ -130,7 +130,7 @@ impl Fields {
             "BertNormalizer" => one(Step::Any(4.0)),
             // A mark of three bytes for a space of one, and one in front.
             "Metaspace" => one(Step::Any(6.0)),
-            // A byte that is no text becomes a character of three.
+            // A byte that is not part of a character becomes a character of three.
             "ByteFallback" => one(Step::Any(3.0)),
             _ => Steps::default(),
         })
@@ -191,7 +191,7 @@ fn longest_of_map(base64: &str) -> usize {
     texts.split(|byte| *byte == 0).map(<[u8]>::len).max().unwrap_or(0)
 }
 
-/// The bytes that base64 stands for; what is no base64 is left out, for the library refuses it.
+/// The bytes that base64 stands for; other characters are skipped, because the library refuses them.
 fn decoded(base64: &str) -> Vec<u8> {
     let digit = |byte: u8| match byte {
         b'A'..=b'Z' => Some(byte - b'A'),

@@ -13,7 +13,7 @@ pub(super) enum Fit {
     Best,
 }
 
-/// What is placed at one time, as the gaps between it: a gap is between two blocks, or before the first.
+/// Everything that is placed at one time, as the gaps between it: a gap is between two blocks, or before the first.
 #[derive(Default)]
 struct Occupied {
     /// Offset and past the end.
@@ -35,7 +35,7 @@ impl Occupied {
         }
     }
 
-    /// Joins what was `start..end` with the gaps beside it.
+    /// Joins what was `start..end` with the gaps next to it.
     fn free(&mut self, mut start: usize, mut end: usize) {
         if let Some((&before, _)) = self.gaps.range(..start).next_back().filter(|(_, gap_end)| **gap_end == start) {
             self.remove_gap(before);

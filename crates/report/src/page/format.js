@@ -105,6 +105,12 @@ function logTicks(low, high, count) {
   return choice.filter((_, index) => index % every === 0);
 }
 
+/** The label of a tick of a logarithmic axis, which has as many digits as it needs. */
+function logLabel(tick) {
+  if (tick >= 1e4) return compact(tick);
+  return tick < 1e-3 ? exponential(tick, 1) : trimmed(tick, 2);
+}
+
 /** Labels with as many decimals as their distance needs, the same for all. */
 function tickLabels(ticks) {
   const largest = Math.max(...ticks.map(Math.abs));

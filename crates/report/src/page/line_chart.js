@@ -29,7 +29,7 @@ function drawChart(chart, state) {
   const isLog = options.isLog || (options.canBeLog && state.scale === 'log');
   const range = valueRange(lines, isLog, options);
   const yTicks = isLog ? logTicks(range.low, range.high, 5) : linearTicks(range.low, range.high, height > 220 ? 6 : 4);
-  const yLabels = options.labels ? options.labels(yTicks) : tickLabels(yTicks);
+  const yLabels = options.labels ? options.labels(yTicks) : isLog ? yTicks.map(logLabel) : tickLabels(yTicks);
   const left = Math.ceil(Math.max(24, ...yLabels.map((label) => measure(label)))) + GAP;
   const box = { left, right: width - 6, top: 8, bottom: height - 24 };
   const [from, to] = placeRange(lines);

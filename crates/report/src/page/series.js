@@ -70,7 +70,7 @@ function path(line, toX, toY) {
       const [one, two] = column.lowFirst ? [column.low, column.high] : [column.high, column.low];
       if (one !== column.first) point(column.x, one);
       if (two !== one) point(column.x, two);
-      if (column.last !== two) point(column.x, column.last);
+      point(column.lastX, column.last);
     }
     column = null;
   };
@@ -82,10 +82,11 @@ function path(line, toX, toY) {
       if (y < column.low) { column.low = y; column.lowFirst = false; }
       if (y > column.high) { column.high = y; column.lowFirst = true; }
       column.last = y;
+      column.lastX = x;
       column.count += 1;
     } else {
       flush();
-      column = { pixel, x, first: y, low: y, high: y, last: y, lowFirst: true, count: 1 };
+      column = { pixel, x, first: y, low: y, high: y, last: y, lastX: x, lowFirst: true, count: 1 };
     }
   }
   flush();

@@ -96,11 +96,11 @@ impl Dice {
 }
 
 fn model(dice: &mut Dice) -> ModelSpec {
-    let (hidden, head_dim) = (dice.one_of(&[32, 48, 64, 96]), dice.one_of(&[4, 8, 16]));
-    let num_heads = dice.one_of(&[4, 8, 12]);
+    let (hidden, head_dim) = (dice.one_of(&[32, 32, 48, 48, 64, 96]), dice.one_of(&[4, 8, 16]));
+    let num_heads = dice.one_of(&[4, 4, 8]);
     let num_kv_heads = num_heads / dice.one_of(&[1, 2, 4]);
-    let num_layers = dice.one_of(&[1, 2, 3, 4, 6, 8]);
-    let context = dice.one_of(&[4, 8, 16, 32]);
+    let num_layers = dice.one_of(&[1, 1, 2, 2, 3, 4, 6]);
+    let context = dice.one_of(&[4, 4, 8, 8, 16, 32]);
     let kind = dice.one_of(&[NormKind::Layer, NormKind::Rms]);
     let rotary = Position::Rotary {
         base: dice.one_of(&[100.0, 10_000.0]),
@@ -124,7 +124,7 @@ fn model(dice: &mut Dice) -> ModelSpec {
         num_heads,
         num_kv_heads,
         head_dim,
-        ffn_hidden: hidden * dice.one_of(&[1, 2, 4]),
+        ffn_hidden: hidden * dice.one_of(&[1, 1, 2, 4]),
         vocabulary: dice.one_of(&[61, 97, 257]),
         context,
         norm: Norm { kind, epsilon: 1e-5 },
@@ -161,8 +161,8 @@ fn training(dice: &mut Dice) -> TrainSpec {
     ];
     let learning_rate = dice.one_of(&[3e-4, 1e-3, 3e-3]);
     TrainSpec {
-        steps: dice.one_of(&[1, 1, 2, 2, 3, 3, 4, 5, 8, 20]),
-        global_batch: dice.one_of(&[4, 8, 8, 16]),
+        steps: dice.one_of(&[1, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 4, 5, 8, 20]),
+        global_batch: dice.one_of(&[4, 8, 8]),
         warmup_steps: 1,
         learning_rate,
         min_learning_rate: learning_rate / 10.0,

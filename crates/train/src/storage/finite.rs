@@ -36,12 +36,12 @@ mod tests {
         let model = config::RunConfig::quick_start().model;
         let param = &config::params(&model, config::Unit::Table)[0];
         let (region, mut values) = (Region::whole(&[2]), [0.0; 2]);
-        let told = |value: f32, values: &mut [f32]| {
+        let message = |value: f32, values: &mut [f32]| {
             FiniteSource(&Filled(value)).get(param, &region, values).map_err(|error| error.to_string())
         };
-        assert_eq!(told(3e38, &mut values), Ok(()));
+        assert_eq!(message(3e38, &mut values), Ok(()));
         for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            let said = told(value, &mut values).expect_err("refused");
+            let said = message(value, &mut values).expect_err("refused");
             let expected = format!(
                 "tensor {} has a value that is {value}, and weights must be finite; use those of an earlier step",
                 param.name
