@@ -89,17 +89,18 @@ impl SequenceSlices {
 mod tests {
     use super::*;
 
-    fn places(ranks: usize, order: ChunkOrder, length: usize) -> Vec<Vec<Range<usize>>> {
+    fn places(ranks: usize, order: ChunkOrder, length: usize) -> Vec<Vec<(usize, usize)>> {
         let slices = SequenceSlices { ranks, order };
-        (0..ranks).map(|position| slices.chunks(length, position).collect()).collect()
+        let of_rank = |position| slices.chunks(length, position).map(|chunk| (chunk.start, chunk.end)).collect();
+        (0..ranks).map(of_rank).collect()
     }
 
     #[test]
     fn chunks_are_dealt_in_pairs_from_both_ends_or_one_after_the_other() {
-        assert_eq!(places(1, ChunkOrder::Balanced, 7), [[0..7]]);
-        assert_eq!(places(2, ChunkOrder::Balanced, 8), [[0..2, 6..8], [2..4, 4..6]]);
-        assert_eq!(places(3, ChunkOrder::Balanced, 12), [[0..2, 10..12], [2..4, 8..10], [4..6, 6..8]]);
-        assert_eq!(places(3, ChunkOrder::Contiguous, 12), [[0..4], [4..8], [8..12]]);
+        assert_eq!(places(1, ChunkOrder::Balanced, 7), [[(0, 7)]]);
+        assert_eq!(places(2, ChunkOrder::Balanced, 8), [[(0, 2), (6, 8)], [(2, 4), (4, 6)]]);
+        assert_eq!(places(3, ChunkOrder::Balanced, 12), [[(0, 2), (10, 12)], [(2, 4), (8, 10)], [(4, 6), (6, 8)]]);
+        assert_eq!(places(3, ChunkOrder::Contiguous, 12), [[(0, 4)], [(4, 8)], [(8, 12)]]);
     }
 
     #[test]
@@ -110,11 +111,11 @@ mod tests {
         {
             let length = 6 * ranks;
             let of_ranks = places(ranks, order, length);
-            let mut all: Vec<usize> = of_ranks.iter().flatten().cloned().flatten().collect();
+            let mut all: Vec<usize> = of_ranks.iter().flatten().flat_map(|&(start, end)| start..end).collect();
             all.sort_unstable();
             assert_eq!(all, (0..length).collect::<Vec<_>>());
             let pairs: Vec<usize> =
-                of_ranks.iter().map(|chunks| chunks.iter().cloned().flatten().map(|place| place + 1).sum()).collect();
+                of_ranks.iter().map(|chunks| chunks.iter().flat_map(|&(start, end)| start + 1..=end).sum()).collect();
             let equal = pairs.iter().all(|own| *own == pairs[0]);
             assert_eq!(equal, order == ChunkOrder::Balanced, "{order:?}: {pairs:?}");
         }

@@ -138,7 +138,7 @@ impl Context<'_> {
     }
 
     /// A mask of the microbatch, from its token `token` on.
-    pub(crate) fn from_token(&self, key: DropoutKey, token: usize) -> DropoutKey {
+    pub(crate) fn key_at_token(&self, key: DropoutKey, token: usize) -> DropoutKey {
         DropoutKey { first_token: key.first_token + token as u64, ..key }
     }
 

@@ -65,7 +65,7 @@ fn of_run(context: &Context, whole: &AttentionOperands, all: Beside, run: &Token
         k,
         v,
         visible: rows(whole.visible),
-        dropout: whole.dropout.map(|key| context.from_token(key, run.rows_of_all(length).start)),
+        dropout: whole.dropout.map(|key| context.key_at_token(key, run.rows_of_all(length).start)),
         out: rows(whole.out),
         log_sum_exp: rows(whole.log_sum_exp),
         ..*whole
