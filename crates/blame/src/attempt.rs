@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use files::InputKind;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -270,7 +271,7 @@ fn write(path: &Path, value: &impl Serialize) -> Result<(), AttemptError> {
 }
 
 fn read<T: DeserializeOwned>(path: &Path) -> Result<T, AttemptError> {
-    let bytes = fs::read(path).map_err(at(path))?;
+    let bytes = files::read(path, InputKind::Records).map_err(io::Error::from).map_err(at(path))?;
     serde_json::from_slice(&bytes).map_err(io::Error::from).map_err(at(path))
 }
 

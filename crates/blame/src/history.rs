@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 
+use files::InputKind;
 use serde::{Deserialize, Serialize};
 
 use crate::ring::{ENTRY_BYTES, HEADER_BYTES, MAGIC, RING_BYTES, RingHeader, TEXT_BYTES, field};
@@ -47,7 +48,7 @@ impl RankHistory {
     /// # Errors
     /// A file that cannot be read, or is not a ring.
     pub fn read(path: &Path) -> io::Result<RankHistory> {
-        let bytes = std::fs::read(path)?;
+        let bytes = files::read(path, InputKind::Records)?;
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, format!("{} is not a ring", path.display()));
         if bytes.len() != RING_BYTES || &bytes[..8] != MAGIC {
             return Err(malformed());

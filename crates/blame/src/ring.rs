@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
-use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{Ordering, compiler_fence};
@@ -85,7 +84,7 @@ impl Ring {
     /// # Errors
     /// A file that cannot be made or mapped.
     pub fn create(path: &Path, header: &RingHeader) -> io::Result<Ring> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path)?;
+        let file = files::recreate(path)?;
         file.set_len(RING_BYTES as u64)?;
         // SAFETY: bytes of any value are legal, and the map is written through `&mut self` alone. Another process may
         // read the file at the same time, by calls of the system; nothing but this crate writes to it.

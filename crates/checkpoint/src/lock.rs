@@ -4,6 +4,8 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
+use files::InputKind;
+
 use crate::checkpoint_error::CheckpointError;
 
 /// Whether a lock could be taken.
@@ -58,7 +60,7 @@ impl FolderLock {
 
 /// Whether a run writes to `folder` at this moment. The lock is taken for no longer than the answer takes.
 pub fn is_in_use(folder: &Path) -> bool {
-    let Ok(file) = File::open(folder.join(".lock")) else { return false };
+    let Ok(file) = files::open(&folder.join(".lock"), InputKind::Data) else { return false };
     match file.try_lock_shared() {
         Ok(()) => {
             let _ = file.unlock();

@@ -72,7 +72,7 @@ impl Drop for Draft {
     }
 }
 
-/// Recreates the regular file `path`, empty. A file or a link that has the name is removed, so that nothing is written through a link.
+/// Recreates the regular file `path`, empty, to write and read it. A file or a link that has the name is removed, so that nothing is written through a link.
 ///
 /// # Errors
 /// Anything else of that name, a folder that cannot be written.
@@ -82,7 +82,7 @@ pub fn recreate(path: &Path) -> io::Result<File> {
         Ok(_) => return Err(not_regular()),
         Err(_) => {}
     }
-    OpenOptions::new().write(true).create_new(true).open(path)
+    OpenOptions::new().read(true).write(true).create_new(true).open(path)
 }
 
 /// Opens the regular file `path` to append to it, and creates it where it is missing.
