@@ -32,7 +32,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/train/src/engine/gpu_code.rs", "compiled kernels, for a tool of this repository"),
     ("crates/plan/src/bin/", "pages of this repository"),
     ("crates/surveys/", "pages of this repository"),
-    ("crates/testkit/", "files of tests"),
 ];
 
 /// Calls in product code of a file that is not allowed to have them.
