@@ -24,11 +24,13 @@ WARM_UP = 2
 SIDES = ["threads", "shared-memory", "tcp"]
 
 
-def run(side: str, file: str, layout: dict[str, int], microbatch: int, steps: int, folder: str) -> float:
-    """Seconds of a step in microbatches of `microbatch` sequences."""
+def run(
+    side: str, file: str, layout: dict[str, int], microbatch: int, steps: int, folder: str, options: list[str] | None = None
+) -> float:
+    """Seconds of a step in microbatches of `microbatch` sequences, with further `options` of `train`."""
     settings = {f"parallelism.{axis}": degree for axis, degree in layout.items()}
     settings |= {"parallelism.microbatch_size": microbatch, "run.threads_per_rank": 1, "train.steps": steps, "run.folder": folder}
-    command = ["train", file, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
+    command = ["train", file, *(options or []), *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
     if side == "threads":
         command = [PLEACH, *command]
     else:

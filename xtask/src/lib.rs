@@ -4,8 +4,10 @@
 
 #![forbid(unsafe_code)]
 
+pub mod advisories;
 pub mod corpus;
 pub mod dependencies;
+pub mod file_access;
 pub mod glossary;
 pub mod pages;
 pub mod places;

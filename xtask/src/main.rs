@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use xtask::{
+    advisories::{self, Extract},
     corpus,
     pages::{self, Git, PAGES},
     repository::{self, Repository},
@@ -19,6 +20,7 @@ commands:
   pages renew PAGE          make all figures of a page again
   pages confirm [PAGE]      run the sample of a page, or of every stale page
   pages stamp PAGE COMMIT   say that the figures of a page were made at a commit
+  advisories DB  renew the extract of known faults of dependencies from DB, a clone of the RustSec advisory database
   corpus STATE  make the embedded corpus anew from the repository as it is; STATE names it, e.g. by a date";
 
 fn main() -> ExitCode {
@@ -35,6 +37,7 @@ fn main() -> ExitCode {
         ["pages", "confirm", name] => pages::page(name).and_then(pages::confirm),
         ["pages", "confirm"] => confirm_stale(),
         ["pages", "stamp", name, commit] => pages::page(name).and_then(|page| pages::stamp_as_of(page, commit)),
+        ["advisories", database] => run_advisories(database),
         ["corpus", state] => run_corpus(state),
         _ => Err(USAGE.to_string()),
     };
@@ -106,6 +109,19 @@ fn confirm_stale() -> Result<String, String> {
         (false, true) => Ok(done.join("\n")),
         (_, false) => Err([done, failed].concat().join("\n")),
     }
+}
+
+/// Renews the extract; what it accepts stays.
+fn run_advisories(database: &str) -> Result<String, String> {
+    let path = repository::root().join(advisories::PATH);
+    let read =
+        |path: &std::path::Path| std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()));
+    let accepted = if path.exists() { Extract::parse(&read(&path)?)?.accepted } else { Extract::default().accepted };
+    let crates = advisories::locked(&read(&repository::root().join("Cargo.lock"))?)?;
+    let text = advisories::extract(std::path::Path::new(database), &crates, &accepted)?;
+    std::fs::write(&path, &text).map_err(|error| format!("{}: {error}", path.display()))?;
+    let findings = Extract::parse(&text)?.findings(&crates);
+    if findings.is_empty() { Ok(format!("{} crates are covered", crates.len())) } else { Err(findings.join("\n")) }
 }
 
 fn run_corpus(state: &str) -> Result<String, String> {

@@ -160,8 +160,9 @@ impl Checkpoint {
         let FileRecord { name, header_bytes, header_xxh3, .. } = &self.manifest.files[index];
         let path = self.path.join(name);
         let mut header = vec![0; *header_bytes as usize];
-        let read = File::open(&path).and_then(|file| read_exact_at(&file, &mut header, 0).map(|()| file));
-        let file = read.map_err(|reason| CheckpointError::Read { path: path.clone(), reason })?;
+        let unreadable = |reason| CheckpointError::Read { path: path.clone(), reason };
+        let file = files::open(&path, InputKind::Data).map_err(|error| unreadable(error.into()))?;
+        read_exact_at(&file, &mut header, 0).map_err(unreadable)?;
         self.bytes_read.fetch_add(*header_bytes, Ordering::Relaxed);
         let found = Hash::of(&header);
         if found != *header_xxh3 {

@@ -4,6 +4,8 @@ use config::Format;
 
 use crate::number;
 
+/// A header longer than this is one of something else.
+pub(crate) const MAX_HEADER_BYTES: u64 = 32 << 20;
 /// The first tensor starts on a multiple of this.
 const ALIGN_BYTES: usize = 64;
 

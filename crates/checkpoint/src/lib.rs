@@ -44,6 +44,7 @@ pub use disk::{Disk, NewFile, Storage};
 pub use error::FileError;
 pub use hash::{BLOCK_BYTES, Hash};
 pub use header::TensorEntry;
+pub use lock::is_in_use;
 pub use manifest::{
     FORMAT, FileRecord, LossScaleState, MANIFEST, Manifest, ManifestError, PieceRecord, RunState, TensorRecord,
 };

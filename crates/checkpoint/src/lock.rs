@@ -1,6 +1,6 @@
 //! One writer at a time. Locks are the system's: those of a process end with it, however it ends.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -43,8 +43,7 @@ impl FolderLock {
     pub(crate) fn take(folder: &Path) -> Result<FolderLock, CheckpointError> {
         let path = folder.join(".lock");
         let failed = |reason| CheckpointError::Write { path: path.clone(), reason };
-        let open = OpenOptions::new().create(true).read(true).write(true).truncate(false).open(&path);
-        let mut file = open.map_err(failed)?;
+        let mut file = files::open_to_change(&path).map_err(failed)?;
         if try_lock(&file).map_err(failed)? == Lock::Busy {
             let mut holder = String::new();
             // Who it is helps, but is not needed.
@@ -54,6 +53,19 @@ impl FolderLock {
         let holder = format!("process {}\n", std::process::id());
         file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(failed)?;
         Ok(FolderLock { file })
+    }
+}
+
+/// Whether a run writes to `folder` at this moment. The lock is taken for no longer than the answer takes.
+pub fn is_in_use(folder: &Path) -> bool {
+    let Ok(file) = File::open(folder.join(".lock")) else { return false };
+    match file.try_lock_shared() {
+        Ok(()) => {
+            let _ = file.unlock();
+            false
+        }
+        Err(TryLockError::WouldBlock) => true,
+        Err(TryLockError::Error(_)) => false,
     }
 }
 

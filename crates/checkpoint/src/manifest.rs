@@ -7,6 +7,7 @@ use mesh::Region;
 use serde::{Deserialize, Serialize};
 
 use crate::hash::{BLOCK_BYTES, Hash, num_blocks};
+use crate::header::MAX_HEADER_BYTES;
 
 /// Bytes of an element: checkpoints hold single precision.
 pub(crate) const ELEMENT_BYTES: usize = 4;
@@ -217,6 +218,10 @@ impl Manifest {
             check_tensor(tensor, self.files.len()).map_err(|reason| format!("tensor {name}: {reason}"))?;
         }
         for (file, pieces) in self.files.iter().zip(self.pieces_of_files()) {
+            if file.header_bytes > MAX_HEADER_BYTES {
+                let (name, found) = (&file.name, file.header_bytes);
+                return Err(format!("{name} has a header of {found} bytes; at most {MAX_HEADER_BYTES} are read"));
+            }
             let mut end_bytes = file.header_bytes;
             for (name, piece) in pieces {
                 if piece.offset != end_bytes {

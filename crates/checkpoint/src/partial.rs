@@ -1,6 +1,6 @@
 //! A file that is not whole yet: under another name, with all the room that it will need, and with one writer.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -33,7 +33,7 @@ impl Partial {
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let temporary = path.with_file_name(format!(".{name}.partial"));
         // What another process is writing is not cut off: the lock comes first.
-        let file = OpenOptions::new().create(true).write(true).truncate(false).open(&temporary).map_err(failed)?;
+        let file = files::open_to_change(&temporary).map_err(failed)?;
         // If another writer just gave the file its name, the lock is free and the temporary name is gone.
         if try_lock(&file).map_err(failed)? == Lock::Busy || !temporary.exists() {
             return Err(FileError::Busy { path: path.to_path_buf() });

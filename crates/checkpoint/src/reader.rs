@@ -14,10 +14,9 @@ use safetensors::tensor::Metadata;
 use sync::lock;
 
 use crate::error::FileError;
+use crate::header::MAX_HEADER_BYTES;
 use crate::number;
 
-/// A header longer than this is a file of something else.
-const MAX_HEADER_BYTES: u64 = 100 << 20;
 /// Elements that are read at once.
 const CHUNK_LEN: usize = 1 << 20;
 /// Elements that are read for nothing rather than left out by a read of their own: about what the system reads at once anyway.

@@ -57,28 +57,51 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
 }
 
-/// Seconds of the timed steps of a run, as process 0 writes them.
-fn seconds(network: &Network, folder: &Folder, run: &str) -> Vec<f64> {
+/// The timed steps of a run.
+struct Timed {
+    /// As process 0 writes them.
+    seconds: Vec<f64>,
+    /// Bytes on the wire of a step, of the host that sends most.
+    sent_bytes: f64,
+    /// Packets that a full queue dropped in a step, of that host.
+    dropped: f64,
+}
+
+/// The timed steps of a run.
+fn timed(network: &Network, folder: &Folder, run: &str) -> Timed {
     let key = folder.key(run);
     let rendezvous = |_| network.socket(0, PORT);
     let keys = [&RUN[..], &[&key]].concat();
     let cluster = Plan { network, processes_per_host: PROCESSES_PER_HOST, keys, rendezvous: &rendezvous }.start();
     let began = Instant::now();
+    let sent = || (0..HOSTS).map(|host| network.sent(host)).collect::<Vec<_>>();
+    let mut before = None;
     let records = loop {
         let text = folder.text(run, "metrics.jsonl");
         let records: Vec<String> = text.lines().take(WARM_UP + TIMED).map(str::to_owned).collect();
+        if records.len() >= WARM_UP && before.is_none() {
+            before = Some((records.len(), sent()));
+        }
         if records.len() == WARM_UP + TIMED {
             break records;
         }
         assert!(began.elapsed() < LIMIT, "{} of {} steps after {LIMIT:?}", records.len(), WARM_UP + TIMED);
         sleep(Duration::from_millis(20));
     };
+    let after = sent();
     drop(cluster);
+    let (first, before) = before.expect("steps after the warm-up");
+    let steps = (records.len() - first) as f64;
+    let of_step = |number: fn(&(u64, u64)) -> u64| {
+        let most = after.iter().zip(&before).map(|(after, before)| number(after) - number(before)).max();
+        most.unwrap_or(0) as f64 / steps
+    };
+    let (sent_bytes, dropped) = (of_step(|sent| sent.0), of_step(|sent| sent.1));
     let of = |record: &String| -> f64 {
         let record: serde_json::Value = serde_json::from_str(record).expect("a record");
         record["seconds"].as_f64().expect("seconds")
     };
-    records.iter().skip(WARM_UP).map(of).collect()
+    Timed { seconds: records.iter().skip(WARM_UP).map(of).collect(), sent_bytes, dropped }
 }
 
 /// The seconds of a step that `pleach simulate` predicts for hosts with links of `megabits` a second.
@@ -104,14 +127,17 @@ fn main() {
     let folder = Folder::new("bench");
     let machine = plan::machine::measure_ranks(HOSTS * PROCESSES_PER_HOST).expect("a profile");
     println!("{}", machine.about);
-    println!("link | step, quartiles | simulate | difference");
+    println!("link | step, quartiles | simulate | difference | a host sends in a step, and drops");
     for (index, megabits) in rates.into_iter().enumerate() {
         network.set_rate(megabits);
-        let [lower, median, upper] = quartiles(seconds(&network, &folder, &format!("run-{index}")));
+        let Timed { seconds, sent_bytes, dropped } = timed(&network, &folder, &format!("run-{index}"));
+        let [lower, median, upper] = quartiles(seconds);
         let predicted = predicted(&machine, &folder, megabits);
         let difference = 100.0 * (predicted / median - 1.0);
         println!(
-            "{megabits} Mbit/s | {median:.3} s ({lower:.3} to {upper:.3}) | {predicted:.3} s | {difference:+.1} %"
+            "{megabits} Mbit/s | {median:.3} s ({lower:.3} to {upper:.3}) | {predicted:.3} s | {difference:+.1} % | \
+             {:.2} MB, {dropped:.1} packets",
+            sent_bytes * 1e-6
         );
     }
 }

@@ -52,6 +52,15 @@ impl Failure {
     /// The exit code of input that is refused.
     pub const INPUT: u8 = 2;
 
+    /// Whether it is about what the user wrote or named.
+    pub fn is_input(&self) -> bool {
+        match self {
+            Failure::Input(_) | Failure::Run(_) => true,
+            Failure::Reported(failure) => failure.is_input(),
+            Failure::Work(_) | Failure::OfFirst(_) | Failure::Process { .. } | Failure::Interrupted { .. } => false,
+        }
+    }
+
     /// 2 for the user's input, 128 and its number for a signal, 1 for the rest. The command line's parser uses 2 too.
     pub fn exit_code(&self) -> ExitCode {
         match self {

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use cluster::Cluster;
 use config::{DeviceChoice, Problem, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
@@ -11,6 +12,9 @@ use crate::failure::Failure;
 
 /// Names a folder, or several like `PATH`, with NVIDIA's libraries.
 pub const LIBRARIES: &str = "PLEACH_CUDA";
+
+/// An archive of compiled kernels, where the program was built with one (`tools/release.sh`); otherwise empty.
+pub const CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels"));
 
 /// Opens what `config` computes on. GPUs themselves are opened when the first rank asks.
 ///
@@ -27,7 +31,7 @@ fn places() -> GpuPlaces {
     let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
     let code = cache.unwrap_or_else(std::env::temp_dir).join("pleach").join("kernels");
-    GpuPlaces { libraries, code }
+    GpuPlaces { libraries, code, carried: CARRIED }
 }
 
 /// Whether the device of `config` has its numerics.
@@ -44,6 +48,45 @@ pub fn problem(config: &RunConfig) -> Option<Problem> {
         }
         Err(other) => Some(Problem::of_key("run.device", other.to_string(), "")),
     }
+}
+
+/// Accelerators of named profiles that have no kernels, by the beginnings of their names, and why.
+const WITHOUT_KERNELS: [(&str, &str); 3] = [
+    ("core", "are cores of a CPU"),
+    ("Ascend", "are not NVIDIA's"),
+    ("V100", "have compute capability 7.0, and kernels need 8.0 or newer"),
+];
+
+/// A line that says what `run.device` means for a prediction on `cluster`; nothing for CPUs, whose choice is the
+/// default of runs that are predicted for any cluster.
+///
+/// # Errors
+/// A device that the cluster does not have, or whose numerics are others.
+pub fn predicted(config: &RunConfig, cluster: &Cluster) -> Result<String, Failure> {
+    let name = &cluster.accelerator.name;
+    match config.run.device {
+        DeviceChoice::Cpu => return Ok(String::new()),
+        DeviceChoice::SoftGpu => {
+            return Err(Failure::Input(
+                "run.device = \"soft-gpu\" has no speed to predict: it shows bits, on cores;\nuse \"cuda\" or \"cpu\""
+                    .into(),
+            ));
+        }
+        DeviceChoice::Cuda => {}
+    }
+    if let Some(problem) = problem(config) {
+        return Err(Failure::Input(problem.to_string()));
+    }
+    if let Some((_, reason)) = WITHOUT_KERNELS.iter().find(|(beginning, _)| name.starts_with(beginning)) {
+        return Err(Failure::Input(format!(
+            "run.device = \"cuda\" needs NVIDIA's GPUs; accelerators of --cluster, {name},\n{reason}; use another \
+             cluster, or run.device = \"cpu\""
+        )));
+    }
+    Ok(format!(
+        "device  cuda on {name}: kernel rates are the profile's;\n        \
+         pleach's own kernels have not run on a GPU\n"
+    ))
 }
 
 /// Checks that the GPUs of this host have the memory for `host`, the ranks there, in `processes` processes.
@@ -70,7 +113,8 @@ pub fn memory_lines(device: &RunDevice, setup: &Setup, host: &[Rank]) -> Result<
     Ok(memory.iter().map(|gpu| format!("device  {gpu}\n")).collect())
 }
 
-/// The lines of `pleach check`: the GPUs of this machine for a run whose ranks are all on it, once their memory suffices.
+/// The lines of `pleach check`: the GPUs of this machine for a run whose ranks are all on it, once their memory
+/// suffices.
 ///
 /// # Errors
 /// A device that this machine does not have, or that is too small.

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod blame;
 mod check;
 mod cluster;
 mod compare;
@@ -17,6 +18,7 @@ mod inspect;
 #[cfg(unix)]
 mod launch;
 mod memory;
+mod panics;
 mod plan;
 mod processes;
 mod rank_hosts;
@@ -34,6 +36,7 @@ use failure::Failure;
 fn main() -> ExitCode {
     #[cfg(unix)]
     launch::parent::end_with_launcher();
+    panics::leave_libraries_to_their_callers();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => {
@@ -52,9 +55,43 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether a signal may end the command at any time: its outputs get their names when they are whole. The others listen by themselves.
+fn leaves_nothing_half_done(command: &Command) -> bool {
+    match command {
+        Command::Check(_)
+        | Command::Explain(_)
+        | Command::Simulate(_)
+        | Command::Plan(_)
+        | Command::Validate(_)
+        | Command::Cluster(_)
+        | Command::Import(_)
+        | Command::Export(_)
+        | Command::Presets(_)
+        | Command::Blame(_)
+        | Command::Report(_)
+        | Command::Data(_) => true,
+        Command::Train(_)
+        | Command::Launch(_)
+        | Command::LaunchAgent
+        | Command::LaunchGuard
+        | Command::Prove(_)
+        | Command::Diff(_)
+        | Command::Completions(_)
+        | Command::Doctor(_)
+        | Command::MpiAnswers(_)
+        | Command::Inspect(_)
+        | Command::Eval(_)
+        | Command::Generate(_)
+        | Command::Forward(_) => false,
+    }
+}
+
 fn run(command: &Command) -> Result<(), Failure> {
     if !processes::work_share::has_part(command)? {
         return Ok(());
+    }
+    if leaves_nothing_half_done(command) {
+        run::interrupt::ends_at_once()?;
     }
     match command {
         Command::Train(arguments) => run::train::train(arguments),
@@ -73,6 +110,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Diff(arguments) => compare::diff::diff(arguments),
         Command::Completions(arguments) => arguments::completions::completions(arguments),
         Command::Data(arguments) => convert::data::run(arguments),
+        Command::Blame(arguments) => blame::blame(arguments),
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::MpiAnswers(arguments) => doctor::mpi_library::print_answers(&arguments.library),
         Command::Explain(arguments) => explain::explain(arguments),

@@ -68,7 +68,7 @@ fn a_layout_as_json_has_numbers_and_all_of_its_keys() {
 #[test]
 fn what_is_no_question_is_refused() {
     let invalid = |arguments: &[&str]| refuses(arguments).lines().next().unwrap_or_default().to_string();
-    let told = "for '--gpus <COUNT>': a run needs a whole number of accelerators, at least 1";
+    let told = "for '--gpus <COUNT>': a run needs a whole number of accelerators, from 1 to 1048576";
     assert_eq!(invalid(&["--gpus=0"]), format!("error: invalid value '0' {told}"));
     assert_eq!(invalid(&["--gpus", "-1"]), format!("error: invalid value '-1' {told}"));
     let told =

@@ -203,6 +203,31 @@ fn what_cannot_be_simulated_is_refused_with_what_would_do() {
 }
 
 #[test]
+fn the_device_of_the_run_is_compared_with_the_cluster() {
+    let cuda = ["--set", "run.device=cuda"];
+    let told = stdout(&pleach(&[&["simulate", "--cluster=a100-80g-dgx"], &cuda[..]].concat()));
+    let lines = "device  cuda on A100-SXM4-80GB: kernel rates are the profile's;\n        \
+                 pleach's own kernels have not run on a GPU\n";
+    assert!(told.contains(lines) && lines.lines().all(|line| line.len() <= 80), "{told}");
+    let planned = stdout(&pleach(&[&["plan", "--gpus=2", "--cluster=a100-80g-dgx"], &cuda[..]].concat()));
+    assert!(planned.contains(lines), "{planned}");
+    assert!(!stdout(&pleach(&["simulate", "--cluster=a100-80g-dgx"])).contains("device  "));
+    let refused = |arguments: &[&str]| {
+        let output = pleach(&[&["simulate"], arguments].concat());
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{arguments:?}");
+        stderr(&output)
+    };
+    let said = refused(&["--cluster=v100-32g-dgx1", "--set", "run.device=cuda"]);
+    assert!(said.contains("V100-SXM2-32GB,\nhave compute capability 7.0"), "{said}");
+    assert!(said.lines().all(|line| line.len() <= 80), "{said}");
+    assert!(refused(&["--cluster=ascend-910", "--set", "run.device=cuda"]).contains("are not NVIDIA's"));
+    let soft = refused(&["--cluster=a100-80g-dgx", "--set", "run.device=soft-gpu"]);
+    assert!(soft.contains("has no speed to predict"), "{soft}");
+    let narrow = refused(&["--cluster=a100-80g-dgx", "--set", "run.device=cuda", "--set", "train.precision=bf16"]);
+    assert!(narrow.contains("train.precision = \"bf16\" must be supported by the device"), "{narrow}");
+}
+
+#[test]
 fn a_table_is_validated_and_a_profile_fitted_to_it() {
     let folder = folder("validate");
     let (table, profile, predictions) =
@@ -306,6 +331,9 @@ fn this_machine_is_measured_and_its_profile_prices_a_step() {
     assert!(stdout(&measured).contains("GFLOP/s each, of which products reach "), "{}", stdout(&measured));
     let priced = pleach(&["simulate", "--cluster", &profile, "--json"]);
     assert_eq!(priced.status.code(), Some(0), "{}", stderr(&priced));
+    let on_cores = pleach(&["simulate", "--cluster", &profile, "--set", "run.device=cuda"]);
+    assert_eq!(on_cores.status.code(), Some(2));
+    assert!(stderr(&on_cores).contains("are cores of a CPU"), "{}", stderr(&on_cores));
     let json: serde_json::Value = serde_json::from_str(&stdout(&priced)).expect("JSON");
     assert!(json["step_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
     std::fs::remove_dir_all(&folder).expect("removed");

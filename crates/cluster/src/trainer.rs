@@ -50,9 +50,34 @@ impl Software {
     pub(crate) fn check(&self) -> Result<(), ProfileError> {
         // Every field is a number, a string or a table, so there is nothing that TOML cannot hold.
         let all = Table::try_from(self).unwrap_or_default();
+        every_number_is_usable("", &all)?;
         every_entry_has_a_source(&all)
     }
 }
+
+/// Times and sizes of a trainer are not negative, and none is so large that a product of two would be endless.
+fn every_number_is_usable(section: &str, entries: &Table) -> Result<(), ProfileError> {
+    for (key, value) in entries {
+        let key = format!("{section}{key}");
+        match value {
+            Value::Table(inner) => every_number_is_usable(&format!("{key}."), inner)?,
+            Value::Float(number) if !(0.0..=LARGEST).contains(number) => {
+                let rule = "must be a number from 0 to 1e15; take it from the trainer's source or a measurement";
+                return Err(ProfileError::Value { key, value: number.to_string(), rule });
+            }
+            Value::Float(_)
+            | Value::Integer(_)
+            | Value::String(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Larger than any time in microseconds, and than any number of bytes, of a step.
+const LARGEST: f64 = 1e15;
 
 /// A description with the entries of the trainer that it is like.
 fn whole(mut own: Table) -> Result<Table, ProfileError> {

@@ -3,7 +3,7 @@
 //! Bandwidth: a 64 MiB all-reduce over two ranks beside two threads that copy 64 MiB each, which is
 //! what the memory of the machine allows. Latency: small all-reduces, where waking threads costs most.
 //! Each line has all wires, so that the machine is the same for all. Processes are simulated in this one: their ranks
-//! share no memory but that of the transport.
+//! share no memory but that of the transport. Words choose lines: `-- large TCP` has those of 64 MiB over TCP.
 
 #[path = "../tests/worlds/wire.rs"]
 mod wire;
@@ -23,17 +23,35 @@ const LARGE_ELEMENTS: usize = 16 << 20;
 const TIMEOUTS: Timeouts = Timeouts::new(Duration::from_secs(60));
 
 fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let has = |word: &str| words.iter().any(|given| given == word);
+    let has_size = |size| has(size) || !(has("large") || has("small"));
+    let wires = WIRES.into_iter().filter(|(_, name)| has(name) || WIRES.iter().all(|(_, name)| !has(name)));
+    if has_size("large") {
+        large(wires.clone());
+    }
+    if has_size("small") {
+        small(wires);
+    }
+}
+
+/// 64 MiB, where the memory of the machine is the limit.
+fn large(wires: impl Iterator<Item = (Wire, &'static str)> + Clone) {
     let copy_gb_per_s = copies();
     println!("two threads copy 64 MiB each: {copy_gb_per_s:.2} GB/s per thread");
     for ranks in [2, 4] {
-        for (wire, name) in WIRES {
+        for (wire, name) in wires.clone() {
             let gb_per_s = LARGE_ELEMENTS as f64 * 4.0 / per_call_ns(wire, ranks, LARGE_ELEMENTS, 12);
             let share = 100.0 * gb_per_s / copy_gb_per_s;
             println!("all-reduce of 64 MiB, {ranks} ranks, {name}: {gb_per_s:.2} GB/s ({share:.0} % of a copy)");
         }
     }
+}
+
+/// Short ones, where waking threads is the limit.
+fn small(wires: impl Iterator<Item = (Wire, &'static str)> + Clone) {
     for bytes in [64, 4 << 10, 16 << 10, 64 << 10, 256 << 10] {
-        for (wire, name) in WIRES {
+        for (wire, name) in wires.clone() {
             let us = [2, 4, 8, 16].map(|ranks| per_call_ns(wire, ranks, bytes / 4, 4_000) / 1e3);
             let [two, four, eight, sixteen] = us;
             println!(

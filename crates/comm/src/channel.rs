@@ -78,12 +78,7 @@ impl Channel {
     /// A position outside the group; a peer that failed, left, is late, or sent another length.
     pub fn receive<T: Pod>(&self, from: usize, number: u64, data: &mut [T]) -> Result<(), CommError> {
         let from = [self.peer(from)?];
-        let bytes: &mut [u8] = bytemuck::cast_slice_mut(data);
-        let (tag, len_bytes) = (self.tag(number), bytes.len());
-        self.transport.receive(&from, tag, OPERATION, len_bytes, &mut |offset, chunks| {
-            let piece = chunks.chunk(0);
-            bytes[offset..offset + piece.len()].copy_from_slice(piece);
-        })
+        self.transport.receive_into(&from, self.tag(number), OPERATION, &mut [bytemuck::cast_slice_mut(data)])
     }
 
     fn peer(&self, position: usize) -> Result<Rank, CommError> {

@@ -133,9 +133,32 @@ pub trait Transport: Send + Sync {
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError>;
 
+    /// As [`Transport::receive`], where the bytes of each sender replace the slice at its place in `into`; all have one length.
+    ///
+    /// # Errors
+    /// As [`Transport::receive`]; the slices are unspecified then.
+    fn receive_into(
+        &self,
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        into: &mut [&mut [u8]],
+    ) -> Result<(), CommError> {
+        let len_bytes = into.first().map_or(0, |first| first.len());
+        self.receive(from, tag, operation, len_bytes, &mut |offset, chunks| fill(into, offset, chunks))
+    }
+
     /// Declares the world failed. The first cause is kept; every rank that waits wakes with it.
     fn abort(&self, cause: AbortCause);
 
     /// The cause for which the world was declared failed, if it was.
     fn failure(&self) -> Option<AbortCause>;
+}
+
+/// Copies the chunks of one range to the slices of their senders.
+pub(crate) fn fill(into: &mut [&mut [u8]], offset: usize, chunks: &dyn Chunks) {
+    for (index, slice) in into.iter_mut().enumerate() {
+        let piece = chunks.chunk(index);
+        slice[offset..offset + piece.len()].copy_from_slice(piece);
+    }
 }

@@ -10,8 +10,11 @@ mod run;
 mod sizes;
 mod train;
 
+use crate::model::ModelSpec;
+use crate::parallelism::Parallelism;
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
+use crate::training::TrainSpec;
 
 /// Checks every rule. Pure, and under a millisecond.
 ///
@@ -31,6 +34,26 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     }
     if rules.broken.is_empty() {
         parameter_groups::check(config, &mut rules);
+    }
+    if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
+}
+
+/// Checks the sizes of a run that was not read from a run file, before anything is planned for it. Its counts are positive, and its
+/// batch is one of whole microbatches.
+///
+/// # Errors
+/// All sizes that are beyond what can be planned.
+pub fn check_sizes(model: &ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> Result<(), Vec<Problem>> {
+    let run = RunConfig {
+        model: model.clone(),
+        parallelism: parallelism.clone(),
+        train: train.clone(),
+        ..RunConfig::quick_start()
+    };
+    let mut rules = Rules::default();
+    parallelism::ranks(&run.parallelism, &mut rules);
+    if rules.broken.is_empty() {
+        sizes::check(&run, &mut rules);
     }
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }

@@ -11,7 +11,7 @@ pub struct StepSums {
     /// 0 without valid tokens or if anything was not finite.
     pub coefficient: f32,
     /// Global norm of the gradient of the mean loss, before clipping; NaN if a gradient was not finite, or so large that 4,096 of
-    /// them in a row have a norm above 1e15.
+    /// them in a row have a norm above 1e24.
     pub norm: f32,
     /// Mean loss over the valid tokens, 0 without; NaN if a loss was not finite.
     pub mean_loss: f32,

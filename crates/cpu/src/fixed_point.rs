@@ -1,6 +1,6 @@
 //! Sums that associate: f64 values are rounded once to fixed point and added as integers.
 //!
-//! A sum is [`SUM_WORDS`] words of 64 bits: six limbs of 32 bits, lowest first, of a whole number in units of 2^-80; then how
+//! A sum is [`SUM_WORDS`] words of 64 bits: eight limbs of 32 bits, lowest first, of a whole number in units of 2^-80; then how
 //! many values were not finite or too large; then a count that the caller keeps. Words are added one by one, across blocks
 //! and across ranks, without carries, and those of a negative value are negative: each value adds less than 2^32 to a limb,
 //! so 2^31 values fit. Any order and any grouping gives the same words.
@@ -13,9 +13,10 @@ const LIMBS: usize = NOT_FINITE_WORD;
 const LIMB_BITS: i32 = 32;
 /// Bits of the fraction: the unit is 2^-80, about 8e-25.
 const FRACTION_BITS: i32 = 80;
-/// Values from 2^100 on are too large: the limbs of a value are at most three neighbours, and these would be the last.
-/// The square of a norm of 1e15 is below, which is far from what any clipping saves.
-const LIMIT_BITS: i32 = 100;
+/// Values from 2^160 on are too large: the limbs of a value are at most three neighbours, and these would be the last. The losses of a
+/// sequence are below, each of which is at most the largest number of single precision, about 2^128. So is the square of a norm
+/// of 1e24, which is far from what any clipping saves.
+const LIMIT_BITS: i32 = 160;
 /// Bits of a significand.
 const SIGNIFICAND_BITS: i32 = f64::MANTISSA_DIGITS as i32;
 
@@ -99,6 +100,8 @@ mod tests {
             -3e22,
             1.1e30,
             -2f64.powi(99),
+            6e36,
+            -2f64.powi(159),
         ] {
             let error = (to_f64(&sum(&[value])) - value).abs();
             assert!(error <= 2f64.powi(-81) + value.abs() * f64::EPSILON, "{value}: {error:e}");
@@ -121,14 +124,14 @@ mod tests {
 
     #[test]
     fn large_and_small_values_do_not_disturb_each_other() {
-        let large = 2f64.powi(99) * 1.9;
+        let large = 2f64.powi(159) * 1.9;
         assert_eq!(to_f64(&sum(&[large, 0.3, -large, -2.5, 1e20, -1e20])), -2.2);
         assert_eq!(to_f64(&sum(&[-large, -large, large])), -large);
     }
 
     #[test]
     fn what_is_not_finite_is_counted() {
-        let words = sum(&[1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 2f64.powi(100), 2.0]);
+        let words = sum(&[1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 2f64.powi(160), 2.0]);
         assert_eq!(words[NOT_FINITE_WORD], 4);
         assert!(to_f64(&words).is_nan());
     }

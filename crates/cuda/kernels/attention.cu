@@ -101,7 +101,8 @@ __device__ inline void exponentiate(const f32 (&sums)[4][4], Shared& shared) {
 }
 
 // Makes zeros of the thread's probabilities that dropout does not keep.
-__device__ inline void drop(Shared& shared, const DropoutMask& dropout, u32 head, const QueryBlock& block, const Tile& tile) {
+__device__ inline void drop(Shared& shared, const DropoutMask& dropout, u32 head, const QueryBlock& block,
+                            const Tile& tile) {
     const u32 key = threadIdx.x % KEY_GROUPS * 4;
     const u32 query = threadIdx.x / KEY_GROUPS * 4;
 #pragma unroll
@@ -187,13 +188,15 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
             if (chunk > 0) {
                 const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;
                 __syncthreads();
-                stage_rows<THREADS, KEYS>(shared.staged.values, values.start + chunk * CHUNK, values.stride, values.count,
+                stage_rows<THREADS, KEYS>(shared.staged.values, values.start + chunk * CHUNK, values.stride,
+                                          values.count,
                                           channels);
                 __syncthreads();
             }
             f32 sums[4][4];
             clear(sums);
-            multiply<QUERY_STRIDE, CHUNK>(sums, shared.probabilities + query, shared.staged.values + channel, tile.count);
+            multiply<QUERY_STRIDE, CHUNK>(sums, shared.probabilities + query, shared.staged.values + channel,
+                                          tile.count);
 #pragma unroll
             for (u32 row = 0; row < 4; row++) {
 #pragma unroll

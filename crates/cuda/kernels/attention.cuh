@@ -1,8 +1,9 @@
 // What the kernels of attention share: `cpu::attention` with chained products, whose order of operations they keep.
 //
-// Blocks of 32 queries meet tiles of 64 keys; both are part of the numerics. A block of threads holds one block of queries
-// (or one tile of keys) of one head in up to 128 channels, its range; wider heads have several ranges, and the scores are
-// computed for each. Products are chains of fused multiply-adds in ascending order, whatever thread computes them.
+// Blocks of 32 queries meet tiles of 64 keys; both are part of the numerics. A block of threads holds one block of
+// queries (or one tile of keys) of one head in up to 128 channels, its range; wider heads have several ranges, and the
+// scores are computed for each. Products are chains of fused multiply-adds in ascending order, whatever thread computes
+// them.
 #pragma once
 
 #include "dropout_mask.cuh"
@@ -106,7 +107,8 @@ struct Tile {
     u32 count;
 };
 
-// The tile of this number as a block sees it: it starts at a smaller multiple of four if nothing before that is visible.
+// The tile of this number as a block sees it: it starts at a smaller multiple of four if nothing before that is
+// visible.
 __device__ inline Tile tile_of(const QueryBlock& block, u32 number) {
     const i32 first = max((i32)(number * KEYS), block.seen_first / 4 * 4);
     const i32 end = min(block.seen_last, (i32)((number + 1) * KEYS));
@@ -115,8 +117,8 @@ __device__ inline Tile tile_of(const QueryBlock& block, u32 number) {
     return {(u32)first, visible ? (u32)(end - first) : 0};
 }
 
-// Stages rows of a matrix times `factor` as columns: `target[channel][row]`. What is missing of `ROWS` rows and of a chunk
-// becomes zero.
+// Stages rows of a matrix times `factor` as columns: `target[channel][row]`. What is missing of `ROWS` rows and of a
+// chunk becomes zero.
 template <u32 THREADS, u32 ROWS, u32 STRIDE, typename Element>
 __device__ void stage_columns(f32* target, const Element* rows, u64 row_stride, u32 count, u32 channels, f32 factor) {
 #pragma unroll 4
@@ -200,8 +202,8 @@ struct Rows {
     u32 count;
 };
 
-// `sums[key][query] = keys . (factor * queries)` over the channels, of the thread's four keys and `COLUMNS` queries. All
-// threads must call it; it begins and ends with a barrier's worth of distance from other uses of `staged`.
+// `sums[key][query] = keys . (factor * queries)` over the channels, of the thread's four keys and `COLUMNS` queries.
+// All threads must call it; it begins and ends with a barrier's worth of distance from other uses of `staged`.
 template <u32 THREADS, u32 COLUMNS, typename Element>
 __device__ void scores(f32 (&sums)[4][COLUMNS], Staged& staged, Rows<Element> keys, Rows<Element> queries, f32 factor,
                        u32 head_dim) {
@@ -211,8 +213,10 @@ __device__ void scores(f32 (&sums)[4][COLUMNS], Staged& staged, Rows<Element> ke
     for (u32 first = 0; first < head_dim; first += CHUNK) {
         const u32 channels = min(CHUNK, head_dim - first);
         __syncthreads();
-        stage_columns<THREADS, KEYS, KEY_STRIDE>(staged.keys, keys.start + first, keys.stride, keys.count, channels, 1.0f);
-        stage_columns<THREADS, QUERIES, QUERY_STRIDE>(staged.queries, queries.start + first, queries.stride, queries.count,
+        stage_columns<THREADS, KEYS, KEY_STRIDE>(staged.keys, keys.start + first, keys.stride, keys.count, channels,
+                                                 1.0f);
+        stage_columns<THREADS, QUERIES, QUERY_STRIDE>(staged.queries, queries.start + first, queries.stride,
+                                                      queries.count,
                                                       channels, factor);
         __syncthreads();
         multiply<KEY_STRIDE, QUERY_STRIDE>(sums, staged.keys + key, staged.queries + query, channels);

@@ -1,6 +1,6 @@
-// The backward pass of attention, without atomic sums: one kernel has a block of threads per block of queries and sums over
-// its keys, the other one per tile of keys and sums over the blocks of queries of one head after the other. Both compute
-// the probabilities again.
+// The backward pass of attention, without atomic sums: one kernel has a block of threads per block of queries and sums
+// over its keys, the other one per tile of keys and sums over the blocks of queries of one head after the other. Both
+// compute the probabilities again.
 
 #include "attention.cuh"
 
@@ -31,8 +31,8 @@ __device__ f32 dot(const Element* a, const Element* b, u32 head_dim) {
     return sum;
 }
 
-// Turns scores into probabilities after dropout, and gradients of these into `scale` times the gradients of the scores, of
-// four keys from `first_key` on and `COLUMNS` queries from `query` of the block on.
+// Turns scores into probabilities after dropout, and gradients of these into `scale` times the gradients of the scores,
+// of four keys from `first_key` on and `COLUMNS` queries from `query` of the block on.
 template <u32 COLUMNS>
 __device__ void softmax_backward(f32 (&scores)[4][COLUMNS], f32 (&gradients)[4][COLUMNS], const Problem& problem,
                                  const QueryBlock& block, const QueryGradient* queries, u32 head, f32 slope,
@@ -258,8 +258,8 @@ __device__ void score_gradients(Shared& shared, const QueryGradient* of_block, c
     }
 }
 
-// Adds the product of a block's probabilities and output gradients, or gradients of scores and queries, to the sums of the
-// keys that lie in the tile.
+// Adds the product of a block's probabilities and output gradients, or gradients of scores and queries, to the sums of
+// the keys that lie in the tile.
 __device__ inline void add_product(f32 (&totals)[4][4], const f32* left, const f32* right, u32 queries, u32 first_key,
                                    const Tile& tile) {
     f32 sums[4][4];
@@ -305,8 +305,8 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 sequence = blockIdx.z;
     const u32 group = problem.group();
     const u32 first_key = blockIdx.x * KEYS;
-    const u64 key_row = (u64)sequence * length + first_key;
-    const u32 count = min(KEYS, length - first_key);
+    const u64 key_row = (u64)sequence * problem.keys + first_key;
+    const u32 count = min(KEYS, problem.keys - first_key);
     const u32 kv_column = kv_head * head_dim;
     const Rows<Element> keys = {tensors.k.row(key_row) + kv_column, tensors.k.stride, count};
     const Rows<Element> values = {tensors.v.row(key_row) + kv_column, tensors.v.stride, count};
@@ -351,7 +351,8 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
                 stage_rows<THREADS, QUERIES>(shared.staged.rows.queries, queries.start + first, queries.stride,
                                              queries.count, channels);
                 __syncthreads();
-                add_product(dv_sums[chunk], shared.probabilities + key, shared.staged.rows.douts + channel, block.queries,
+                add_product(dv_sums[chunk], shared.probabilities + key, shared.staged.rows.douts + channel,
+                            block.queries,
                             first_key + key, tile);
                 add_product(dk_sums[chunk], shared.gradients + key, shared.staged.rows.queries + channel, block.queries,
                             first_key + key, tile);

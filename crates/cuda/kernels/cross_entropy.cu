@@ -6,8 +6,8 @@ constexpr u32 THREADS = 256;
 constexpr i32 IGNORED_LABEL = -100;
 constexpr u32 NOWHERE = 0xffffffffu;
 
-// The sum of `term(i)` over a long row in the order of `row_sum`, by all teams of a block, which take a chunk each at a time.
-// The result is that of thread 0.
+// The sum of `term(i)` over a long row in the order of `row_sum`, by all teams of a block, which take a chunk each at a
+// time. The result is that of thread 0.
 template <typename Term>
 __device__ f64 long_row_sum(u32 len, Term term) {
     constexpr u32 TEAMS = THREADS / TEAM;
@@ -36,7 +36,8 @@ __device__ f64 long_row_sum(u32 len, Term term) {
     return total;
 }
 
-// The larger of two in the order of a row: of equal ones the later, and what comes after the last one that is no number.
+// The larger of two in the order of a row: of equal ones the later, and what comes after the last one that is no
+// number.
 struct Largest {
     f32 value;
     bool restarts;
@@ -57,8 +58,8 @@ __device__ inline u32 local_column(i32 label, u64 first_column, u32 valid_column
     return (u32)((u64)label - first_column);
 }
 
-// `out[row]`: the maximum of lanes `i % 16` in ascending order, then over the lanes by the tree 8, 4, 2, 1. Sixteen parts
-// of a row are taken at once.
+// `out[row]`: the maximum of lanes `i % 16` in ascending order, then over the lanes by the tree 8, 4, 2, 1. Sixteen
+// parts of a row are taken at once.
 extern "C" __global__ void __launch_bounds__(THREADS)
 row_max(Matrix<const f32> logits, u32 valid_columns, Matrix<f32> out) {
     __shared__ Largest parts[THREADS / TEAM][TEAM];

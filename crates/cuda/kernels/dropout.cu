@@ -1,4 +1,5 @@
-// Dropout with bias and residual in one pass: `cpu::dropout`. A thread has the four channels of one block of random words.
+// Dropout with bias and residual in one pass: `cpu::dropout`. A thread has the four channels of one block of random
+// words.
 #include "dropout_mask.cuh"
 #include "elements.cuh"
 

@@ -1,5 +1,5 @@
-// Real numbers in memory: f32, and two narrow types with the conversions of `device::element`. Kernels compute in f32: a
-// load widens, a store rounds once.
+// Real numbers in memory: f32, and two narrow types with the conversions of `device::element`. Kernels compute in f32:
+// a load widens, a store rounds once.
 #pragma once
 
 #include "types.cuh"

@@ -13,7 +13,8 @@ __device__ inline u64 local_row(i32 token, u64 first_row) {
 
 // `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks.
 extern "C" __global__ void __launch_bounds__(256)
-    embedding_lookup(Matrix<const i32> tokens, Matrix<const f32> table, u64 first_row, Matrix<f32> out, u32 is_accumulated) {
+    embedding_lookup(Matrix<const i32> tokens, Matrix<const f32> table, u64 first_row, Matrix<f32> out,
+                     u32 is_accumulated) {
     for_each_element(out.rows, out.cols, [&](u64 row, u64 col) {
         const u64 local = local_row(tokens.start[row], first_row);
         f32 *to = out.row(row) + col;
@@ -32,10 +33,12 @@ struct Found {
     u32 row;
 };
 
-// `dtable[token - first_row] += scale * dy[T,D]` in ascending order of the tokens' places, but for the token `untrained`.
+// `dtable[token - first_row] += scale * dy[T,D]` in ascending order of the tokens' places, but for the token
+// `untrained`.
 //
-// A block has every `gridDim.y`-th row of the table and 256 of its columns: it reads all tokens in order, a window at a time, lists
-// those of its rows in order, and adds their gradients one after the other. So each element of the table is one thread's.
+// A block has every `gridDim.y`-th row of the table and 256 of its columns: it reads all tokens in order, a window at a
+// time, lists those of its rows in order, and adds their gradients one after the other. So each element of the table is
+// one thread's.
 extern "C" __global__ void __launch_bounds__(WINDOW)
     embedding_backward(Matrix<const i32> tokens, Matrix<const f32> dy, f32 scale, u64 first_row, i32 untrained,
                        Matrix<f32> dtable) {

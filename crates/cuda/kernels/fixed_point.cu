@@ -51,8 +51,8 @@ squared_sum(Matrix<const f32> x, u32 offset, f64 squared_loss_scale, Matrix<i64>
     }
 }
 
-// Adds the losses of a sequence of `length` tokens, in their order in f64, and the number of its valid labels to `sums`: a
-// block of threads per sequence.
+// Adds the losses of a sequence of `length` tokens, in their order in f64, and the number of its valid labels to
+// `sums`: a block of threads per sequence.
 extern "C" __global__ void __launch_bounds__(THREADS)
 loss_sum(Matrix<const f32> loss, Matrix<const i32> labels, u32 length, Matrix<i64> sums) {
     __shared__ f32 values[THREADS];
@@ -97,9 +97,11 @@ __device__ inline f32 single(f64 value) {
     return value != value ? math::not_a_number() : (f32)value;
 }
 
-// `out[4]`: coefficient, norm, mean loss, and 1 if anything was not finite. `clip_norm` is infinite where nothing is clipped.
+// `out[4]`: coefficient, norm, mean loss, and 1 if anything was not finite. `clip_norm` is infinite where nothing is
+// clipped.
 extern "C" __global__ void __launch_bounds__(32)
-clip_coefficient(Matrix<const i64> norm_sums, Matrix<const i64> loss_sums, f64 nominal_tokens, f32 loss_scale, f32 clip_norm,
+clip_coefficient(Matrix<const i64> norm_sums, Matrix<const i64> loss_sums, f64 nominal_tokens, f32 loss_scale,
+                 f32 clip_norm,
                  Matrix<f32> out) {
     const i64 valid = loss_sums.start[fixed_point::COUNT];
     const f64 scale = valid > 0 ? nominal_tokens / (f64)valid : 0.0;

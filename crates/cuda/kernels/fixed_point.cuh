@@ -1,5 +1,5 @@
-// Sums that associate, with the words of `cpu::fixed_point`: a number is rounded once to a multiple of 2^-80 and added as
-// limbs of 32 bits, without carries, so that any order gives the same words.
+// Sums that associate, with the words of `cpu::fixed_point`: a number is rounded once to a multiple of 2^-80 and added
+// as limbs of 32 bits, without carries, so that any order gives the same words.
 #pragma once
 
 #include "math.cuh"
@@ -9,7 +9,7 @@ namespace fixed_point {
 
 constexpr i32 LIMB_BITS = 32;
 constexpr i32 FRACTION_BITS = 80;
-constexpr i32 LIMIT_BITS = 100;
+constexpr i32 LIMIT_BITS = 160;
 constexpr i32 SIGNIFICAND_BITS = 53;
 
 __device__ inline f64 power_of_two(i32 exponent) {
@@ -37,7 +37,10 @@ __device__ inline void add(i64* words, f64 value) {
 #pragma unroll
     for (i32 limb = 0; limb < (i32)LIMBS; limb++) {
         // Constant places keep the words in registers.
-        words[limb] += limb == first ? lowest : limb == first + 1 ? rest & 0xffffffffll : limb == first + 2 ? rest >> 32 : 0;
+        words[limb] += limb == first       ? lowest
+                       : limb == first + 1 ? rest & 0xffffffffll
+                       : limb == first + 2 ? rest >> 32
+                                           : 0;
     }
 }
 

@@ -1,7 +1,8 @@
-// Sums over rows in the fixed order of `cpu::column_sum`: rows are cut into groups of 32; a group's sum starts from zero and goes over
-// its rows in ascending order; groups are added to the output in ascending order.
+// Sums over rows in the fixed order of `cpu::column_sum`: rows are cut into groups of 32; a group's sum starts from
+// zero and goes over its rows in ascending order; groups are added to the output in ascending order.
 //
-// A block has 32 columns, one to a lane, and up to 32 warps, each of which sums a group of its own. The first warp adds the groups.
+// A block has 32 columns, one to a lane, and up to 32 warps, each of which sums a group of its own. The first warp adds
+// the groups.
 #pragma once
 
 #include "tensor.cuh"

@@ -1,9 +1,10 @@
-// Products of matrices in chains: `cpu::gemm` has the order. K is cut into blocks of 256 steps; a block's sum is one chain of fused
-// multiply-adds from zero; the first block's sum is assigned or added to what was there, the others are added in order, and a bias is
-// added at the end.
+// Products of matrices in chains: `cpu::gemm` has the order. K is cut into blocks of 256 steps; a block's sum is one
+// chain of fused multiply-adds from zero; the first block's sum is assigned or added to what was there, the others are
+// added in order, and a bias is added at the end.
 //
-// A block of threads computes a square tile of the output, 16 x 16 threads with SIDE / 16 rows and columns each. Steps are staged in
-// shared memory 16 at a time, twice: while one stage is multiplied, the next one is on its way in registers.
+// A block of threads computes a square tile of the output, 16 x 16 threads with SIDE / 16 rows and columns each. Steps
+// are staged in shared memory 16 at a time, twice: while one stage is multiplied, the next one is on its way in
+// registers.
 #include "tensor.cuh"
 
 constexpr u32 K_BLOCK = 256;
@@ -15,10 +16,12 @@ constexpr u32 THREADS = THREADS_OF_SIDE * THREADS_OF_SIDE;
 // Rows, or columns, that a thread reads at once.
 constexpr u32 VECTOR = 4;
 
-// How an operand lies in memory: its steps along a row, or its rows (of the left operand) or columns (of the right one) along a row.
+// How an operand lies in memory: its steps along a row, or its rows (of the left operand) or columns (of the right one)
+// along a row.
 enum class Along { STEPS_IN_ROWS, LANES_IN_ROWS };
 
-// A strip of an operand: `SIDE` lanes, which are rows of the left operand or columns of the right one, and all of its steps.
+// A strip of an operand: `SIDE` lanes, which are rows of the left operand or columns of the right one, and all of its
+// steps.
 template <Along ALONG, u32 SIDE>
 struct Strip {
     static constexpr u32 PER_THREAD = SIDE * STEPS / THREADS;
@@ -198,33 +201,39 @@ __device__ inline void multiply(Matrix<const f32> a, Matrix<const f32> b, Matrix
 
 // `out[M,N] = a[M,K] b[N,K]^T`
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_nt_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out, u32 is_accumulated) {
+    mat_mul_nt_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
+                   u32 is_accumulated) {
     multiply<Along::STEPS_IN_ROWS, Along::STEPS_IN_ROWS, 128>(a, b, bias, out, is_accumulated);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_nt_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out, u32 is_accumulated) {
+    mat_mul_nt_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
+                  u32 is_accumulated) {
     multiply<Along::STEPS_IN_ROWS, Along::STEPS_IN_ROWS, 64>(a, b, bias, out, is_accumulated);
 }
 
 // `out[M,N] = a[M,K] b[K,N]`
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_nn_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out, u32 is_accumulated) {
+    mat_mul_nn_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
+                   u32 is_accumulated) {
     multiply<Along::STEPS_IN_ROWS, Along::LANES_IN_ROWS, 128>(a, b, bias, out, is_accumulated);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_nn_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out, u32 is_accumulated) {
+    mat_mul_nn_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
+                  u32 is_accumulated) {
     multiply<Along::STEPS_IN_ROWS, Along::LANES_IN_ROWS, 64>(a, b, bias, out, is_accumulated);
 }
 
 // `out[M,N] = a[K,M]^T b[K,N]`
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_tn_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out, u32 is_accumulated) {
+    mat_mul_tn_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
+                   u32 is_accumulated) {
     multiply<Along::LANES_IN_ROWS, Along::LANES_IN_ROWS, 128>(a, b, bias, out, is_accumulated);
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_tn_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out, u32 is_accumulated) {
+    mat_mul_tn_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
+                  u32 is_accumulated) {
     multiply<Along::LANES_IN_ROWS, Along::LANES_IN_ROWS, 64>(a, b, bias, out, is_accumulated);
 }

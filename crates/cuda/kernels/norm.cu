@@ -4,8 +4,8 @@
 #include "groups.cuh"
 #include "row_sum.cuh"
 
-// A row of the norm for each team, until all are done. `body(index, row, col, is_last_turn_inside)`: rows behind the last are the last once
-// more, for teams of a warp sum together, and are not stored.
+// A row of the norm for each team, until all are done. `body(index, row, col, is_last_turn_inside)`: rows behind the
+// last are the last once more, for teams of a warp sum together, and are not stored.
 template <typename Body>
 __device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body body) {
     const u64 teams = grid_threads() / TEAM;
@@ -20,7 +20,8 @@ __device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body bo
 
 // `y = norm(x) * weight + bias`; `stats` = mean, reciprocal standard deviation.
 template <bool LAYER>
-__device__ inline void norm_forward(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> bias, Matrix<f32> y,
+__device__ inline void norm_forward(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> bias,
+                                    Matrix<f32> y,
                                     Matrix<f32> stats, f32 epsilon) {
     const u64 width = weight.cols;
     const f64 count = (f64)width;
@@ -92,13 +93,15 @@ __device__ inline void norm_backward_input(Matrix<const f32> x, Matrix<const f32
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-    norm_backward_input_layer(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats, Matrix<const f32> dy,
+    norm_backward_input_layer(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats,
+                              Matrix<const f32> dy,
                               Matrix<f32> dx, u32 is_accumulated) {
     norm_backward_input<true>(x, weight, stats, dy, dx, is_accumulated);
 }
 
 extern "C" __global__ void __launch_bounds__(128)
-    norm_backward_input_rms(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats, Matrix<const f32> dy,
+    norm_backward_input_rms(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats,
+                            Matrix<const f32> dy,
                             Matrix<f32> dx, u32 is_accumulated) {
     norm_backward_input<false>(x, weight, stats, dy, dx, is_accumulated);
 }

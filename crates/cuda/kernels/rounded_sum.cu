@@ -19,7 +19,8 @@ struct Accumulate {
 };
 
 template <typename Write>
-__device__ void add_rounded(Matrix<const f32> x, f32 per_unit, f32 limit, Matrix<i64> into, Matrix<i64> refusals, Write write) {
+__device__ void add_rounded(Matrix<const f32> x, f32 per_unit, f32 limit, Matrix<i64> into, Matrix<i64> refusals,
+                            Write write) {
     const u64 i = blockIdx.x * (u64)THREADS + threadIdx.x;
     if (i >= x.len()) {
         return;

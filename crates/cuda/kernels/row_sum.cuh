@@ -1,8 +1,9 @@
-// Sums over a row in the fixed order of `cpu::lanes::row_sum`: chunks of 1024 elements; in a chunk element i goes to lane i % 16 in
-// ascending order, then the lanes are added by the tree 8, 4, 2, 1, all in f32; the chunks are added in order in f64.
+// Sums over a row in the fixed order of `cpu::lanes::row_sum`: chunks of 1024 elements; in a chunk element i goes to
+// lane i % 16 in ascending order, then the lanes are added by the tree 8, 4, 2, 1, all in f32; the chunks are added in
+// order in f64.
 //
-// A team of 16 threads, half of a warp, stands for the 16 lanes. All threads of a warp call these functions together, so both of
-// its teams sum rows of one length.
+// A team of 16 threads, half of a warp, stands for the 16 lanes. All threads of a warp call these functions together,
+// so both of its teams sum rows of one length.
 #pragma once
 
 #include "math.cuh"

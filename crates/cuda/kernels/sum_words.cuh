@@ -5,11 +5,11 @@
 
 namespace fixed_point {
 
-// Words of a sum: six limbs, how many numbers were not finite or too large, and a count that the caller keeps.
-constexpr u32 WORDS = 8;
-constexpr u32 LIMBS = 6;
-constexpr u32 NOT_FINITE = 6;
-constexpr u32 COUNT = 7;
+// Words of a sum: eight limbs, how many numbers were not finite or too large, and a count that the caller keeps.
+constexpr u32 WORDS = 10;
+constexpr u32 LIMBS = 8;
+constexpr u32 NOT_FINITE = 8;
+constexpr u32 COUNT = 9;
 
 // Adds to words that other threads add to, too.
 __device__ inline void add_atomically(i64* word, i64 value) {

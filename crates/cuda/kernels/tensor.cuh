@@ -7,8 +7,8 @@
 
 #include "types.cuh"
 
-// A matrix [rows, cols] whose rows begin `stride` elements apart; `start` is null in place of a tensor that an operation
-// does not have. `launch::parameters` writes the same bytes.
+// A matrix [rows, cols] whose rows begin `stride` elements apart; `start` is null in place of a tensor that an
+// operation does not have. `launch::parameters` writes the same bytes.
 template <typename E>
 struct Matrix {
     E *start;

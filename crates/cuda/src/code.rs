@@ -2,12 +2,12 @@
 
 use device::DeviceError;
 use gpu::Capability;
-use nvidia::nvrtc::{Cache, Code, Compiler, Source as CompilerSource, Target};
+use nvidia::nvrtc::{Cache, Code, Compiler, Source as CompilerSource, Target, fingerprint};
 
 use crate::kernels::{SOURCES, Source};
 
-/// Options of every compilation. They are part of the numerics: multiply-adds are fused where a kernel says so and nowhere else,
-/// divisions and square roots are rounded to nearest, and subnormal numbers stay.
+/// Options of every compilation. They are part of the numerics: multiply-adds are fused where a kernel says so and
+/// nowhere else, divisions and square roots are rounded to nearest, and subnormal numbers stay.
 pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false", "--ftz=false", "--prec-div=true", "--prec-sqrt=true"];
 
 /// The code of one source.
@@ -37,12 +37,30 @@ pub fn compile(
     source: &Source,
     target: &Target,
 ) -> Result<CompiledSource, DeviceError> {
-    let text = CompilerSource::new(format!("{}.cu", source.name), source.whole());
-    let compiled = cache.compile(compiler, &text, target, OPTIONS).map_err(|cause| DeviceError::Accelerator {
-        what: format!("compile {}.cu", source.name),
-        cause: Box::new(cause),
-    })?;
+    let compiled = cache.compile(compiler, &text_of(source), target, OPTIONS).map_err(|cause| failed(source, cause))?;
     Ok(CompiledSource { source: *source, code: compiled.code })
+}
+
+/// The code of one source, which nothing keeps.
+///
+/// # Errors
+/// The compiler's.
+pub fn compile_afresh(compiler: &Compiler, source: &Source, target: &Target) -> Result<CompiledSource, DeviceError> {
+    let compiled = compiler.compile(&text_of(source), target, OPTIONS).map_err(|cause| failed(source, cause))?;
+    Ok(CompiledSource { source: *source, code: compiled.code })
+}
+
+/// A hash of all that decides the code of a source by a compiler of `version`.
+pub fn fingerprint_of(version: (u32, u32), source: &Source, target: &Target) -> u128 {
+    fingerprint(version, &text_of(source), target, OPTIONS)
+}
+
+fn text_of(source: &Source) -> CompilerSource {
+    CompilerSource::new(format!("{}.cu", source.name), source.whole())
+}
+
+fn failed(source: &Source, cause: impl std::error::Error + Send + Sync + 'static) -> DeviceError {
+    DeviceError::Accelerator { what: format!("compile {}.cu", source.name), cause: Box::new(cause) }
 }
 
 /// The target of a GPU that is at hand: a CUBIN, which the driver loads as it is.

@@ -98,7 +98,8 @@ struct Submissions {
     last: [Option<Op>; Stream::COUNT],
 }
 
-/// Executes operations as kernels on streams of a GPU. The bits are those of `cpu::CpuDevice`, whatever the GPU and its streams.
+/// Executes operations as kernels on streams of a GPU. The bits are those of `cpu::CpuDevice`, whatever the GPU and its
+/// streams.
 pub struct CudaDevice {
     memory: Arc<RankMemory>,
     /// Holds the functions.
@@ -170,7 +171,8 @@ impl CudaDevice {
         self.memory.stream(stream)
     }
 
-    /// Counts work that somebody else has submitted to the driver's stream of `stream`: points that are recorded later include it.
+    /// Counts work that somebody else has submitted to the driver's stream of `stream`: points that are recorded later
+    /// include it.
     pub fn count_work(&self, stream: Stream) {
         lock(&self.submissions).events.count(stream);
     }
@@ -267,7 +269,8 @@ impl Device for CudaDevice {
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        // Code, events and pinned memory are released after the work that uses them. The rank ends; there is nobody to tell of an error.
+        // Code, events and pinned memory are released after the work that uses them. The rank ends; there is nobody to
+        // tell of an error.
         let _ = self.memory.synchronize();
     }
 }

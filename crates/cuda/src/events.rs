@@ -9,7 +9,8 @@ use gpu::{DriverError, EventHandle, Gpu, StreamHandle};
 
 use crate::owned::{Owned, create_event};
 
-/// Points of a stream that are kept. Who waits for an older one waits for the oldest that is kept, which is reached after it.
+/// Points of a stream that are kept. Who waits for an older one waits for the oldest that is kept, which is reached
+/// after it.
 const KEPT: usize = 256;
 
 /// The points of one stream.

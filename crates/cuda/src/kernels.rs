@@ -24,18 +24,37 @@ macro_rules! source {
 
 /// All files of kernels; a file is compiled at a time.
 pub const SOURCES: &[Source] = &[
-    source!("mat_mul": "mat_mul_nt_128", "mat_mul_nt_64", "mat_mul_nn_128", "mat_mul_nn_64", "mat_mul_tn_128", "mat_mul_tn_64"),
+    source!(
+        "mat_mul": "mat_mul_nt_128", "mat_mul_nt_64", "mat_mul_nn_128", "mat_mul_nn_64", "mat_mul_tn_128",
+        "mat_mul_tn_64"
+    ),
     source!("column_sum": "column_sum"),
-    source!("norm": "norm_layer", "norm_rms", "norm_backward_input_layer", "norm_backward_input_rms", "norm_backward_weight"),
+    source!(
+        "norm": "norm_layer", "norm_rms", "norm_backward_input_layer", "norm_backward_input_rms",
+        "norm_backward_weight"
+    ),
     source!("rotary": "rotary_table", "rotary_half", "rotary_interleaved"),
     source!("attention": "attention_64", "attention_128"),
-    source!("attention_backward": "attention_backward_queries_64", "attention_backward_queries_128", "attention_backward_keys_64", "attention_backward_keys_128"),
-    source!("activation": "gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu", "gelu_tanh_backward", "gelu_erf_backward", "gelu_sigmoid_backward", "relu_backward", "swiglu_backward", "geglu_backward"),
+    source!(
+        "attention_backward": "attention_backward_queries_64", "attention_backward_queries_128",
+        "attention_backward_keys_64", "attention_backward_keys_128"
+    ),
+    source!(
+        "activation": "gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu", "gelu_tanh_backward",
+        "gelu_erf_backward", "gelu_sigmoid_backward", "relu_backward", "swiglu_backward", "geglu_backward"
+    ),
     source!("dropout": "add_residual", "dropout_add", "dropout_backward"),
     source!("embedding": "embedding_lookup", "embedding_backward"),
     source!("cross_entropy": "row_max", "sum_exp", "cross_entropy", "cross_entropy_gradient"),
-    source!("rounded_sum": "add_rounded_assign", "add_rounded_accumulate", "rounded_to_single_first", "rounded_to_single_next"),
-    source!("element_wise": "accumulate_f32", "accumulate_i64", "fill_f32", "fill_bf16", "fill_f16", "fill_i64", "copy_f32_f32", "copy_f32_bf16", "copy_f32_f16", "copy_bf16_f32", "copy_bf16_bf16", "copy_bf16_f16", "copy_f16_f32", "copy_f16_bf16", "copy_f16_f16", "copy_i64"),
+    source!(
+        "rounded_sum": "add_rounded_assign", "add_rounded_accumulate", "rounded_to_single_first",
+        "rounded_to_single_next"
+    ),
+    source!(
+        "element_wise": "accumulate_f32", "accumulate_i64", "fill_f32", "fill_bf16", "fill_f16", "fill_i64",
+        "copy_f32_f32", "copy_f32_bf16", "copy_f32_f16", "copy_bf16_f32", "copy_bf16_bf16", "copy_bf16_f16",
+        "copy_f16_f32", "copy_f16_bf16", "copy_f16_f16", "copy_i64"
+    ),
     source!("initialize": "initialize_normal_f32", "initialize_normal_bf16", "initialize_normal_f16"),
     source!("fixed_point": "squared_sum", "loss_sum", "clip_coefficient"),
     source!("adamw": "adamw", "adamw_copy_f32", "adamw_copy_bf16", "adamw_copy_f16"),
@@ -65,7 +84,8 @@ const HEADERS: &[(&str, &str)] = &[
 ];
 
 impl Source {
-    /// The text with each included file in the place where it is first included, so that a compiler needs no other file.
+    /// The text with each included file in the place where it is first included, so that a compiler needs no other
+    /// file.
     pub fn whole(&self) -> String {
         let mut whole = String::new();
         append(&mut whole, &mut vec![], &format!("{}.cu", self.name), self.text);
@@ -73,7 +93,8 @@ impl Source {
     }
 }
 
-/// Appends the text of a file with what it includes. Marks of lines keep the names and numbers of the files in messages.
+/// Appends the text of a file with what it includes. Marks of lines keep the names and numbers of the files in
+/// messages.
 fn append(whole: &mut String, included: &mut Vec<&'static str>, name: &str, text: &str) {
     whole.push_str(&format!("#line 1 \"{name}\"\n"));
     for (index, line) in text.lines().enumerate() {

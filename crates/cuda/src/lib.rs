@@ -1,8 +1,8 @@
 //! NVIDIA GPUs as a device: kernels of our own, compiled for the GPU at hand, with the bits of crate `cpu`.
 //!
-//! [`kernels`] lists the sources, `launch` has one file per family of operations (operation to kernels, shapes and arguments),
-//! [`code`] turns sources into code once and keeps it on the disk, and [`CudaDevice`] submits launches to the streams of any
-//! [`gpu::Gpu`]. Nothing here is unsafe: addresses are numbers until the driver has them.
+//! [`kernels`] lists the sources, `launch` has one file per family of operations (operation to kernels, shapes and
+//! arguments), [`code`] turns sources into code once and keeps it on the disk, and [`CudaDevice`] submits launches to
+//! the streams of any [`gpu::Gpu`]. Nothing here is unsafe: addresses are numbers until the driver has them.
 
 pub mod code;
 mod device;

@@ -43,7 +43,8 @@ impl PinnedRing {
         Ok(PinnedRing { pinned, capacity, handed_out: 0, taken_back: 0, copies: VecDeque::new(), spare_events: vec![] })
     }
 
-    /// Copies `from` to `to` as work of `stream`; `from` may change at once. Waits where the ring is full of copies that have not ended.
+    /// Copies `from` to `to` as work of `stream`; `from` may change at once. Waits where the ring is full of copies
+    /// that have not ended.
     ///
     /// # Errors
     /// The driver's.

@@ -11,7 +11,8 @@ use crate::owned::{Owned, allocate_pinned, create_event, create_stream};
 /// Bytes of pinned memory of a reader: the most that is copied at a time.
 pub(crate) const READER_BYTES: usize = 4 << 20;
 
-/// Reads tensors of a [`crate::CudaDevice`] after all work that was submitted before the call, without stopping what follows.
+/// Reads tensors of a [`crate::CudaDevice`] after all work that was submitted before the call, without stopping what
+/// follows.
 pub struct CudaReader {
     memory: Arc<RankMemory>,
     stream: Owned<StreamHandle>,

@@ -1,5 +1,5 @@
-//! Every kernel compiles for every GPU that is named, within its registers and without spills, and keeps to the dialect.
-//! Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
+//! Every kernel compiles for every GPU that is named, within its registers and without spills, and keeps to the
+//! dialect. Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,7 +20,8 @@ const REGISTERS: &[(&str, u32)] = &[
     ("mat_mul_nt_64", 96),
     ("mat_mul_nn_64", 96),
     ("mat_mul_tn_64", 96),
-    // Four blocks of 128 threads, or two of 256, are on an SM at once; with 168 registers three of 128, and with more one of 256.
+    // Four blocks of 128 threads, or two of 256, are on an SM at once; with 168 registers three of 128, and with more
+    // one of 256.
     ("attention_64", 128),
     ("attention_128", 168),
     ("attention_backward_queries_64", 168),

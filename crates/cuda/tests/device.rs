@@ -1,5 +1,5 @@
-//! Memory and streams of a rank on the GPU in software: uploads through the ring, order between streams, reading during the run. No kernel
-//! is launched, so these tests need no compiler.
+//! Memory and streams of a rank on the GPU in software: uploads through the ring, order between streams, reading during
+//! the run. No kernel is launched, so these tests need no compiler.
 
 use std::sync::Arc;
 

@@ -22,6 +22,7 @@ mod fields;
 mod file_problem;
 mod instructions;
 mod json_lines;
+mod long_runs;
 pub mod megatron;
 mod memory_map;
 mod mixture;
@@ -30,6 +31,7 @@ mod sources;
 mod split;
 mod token_file;
 mod tokenizer;
+mod tokenizer_file;
 mod tokens;
 
 pub use baselines::{Baselines, OrderTwo, gzip_bits_per_byte};

@@ -62,8 +62,8 @@ pub fn open(path: &Path) -> Result<Corpus, DataError> {
     Ok(Corpus::of_file(tokens_path, tokens, ranges))
 }
 
-/// Index and tokens.
-pub(crate) fn pair(path: &Path) -> [PathBuf; 2] {
+/// The index and the tokens of the pair of which `path` is either file, or the name without an ending.
+pub fn pair(path: &Path) -> [PathBuf; 2] {
     let is_of_pair = path.extension().is_some_and(|ending| ending == "bin" || ending == "idx");
     let name = if is_of_pair { path.with_extension("") } else { path.to_path_buf() };
     ["idx", "bin"].map(|ending| {

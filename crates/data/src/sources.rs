@@ -70,6 +70,15 @@ impl Sources {
         Tokenizer::new(spec, &texts.flatten().cloned().collect::<Vec<Document>>())
     }
 
+    /// Bytes of the training text.
+    pub fn text_bytes(&self) -> u64 {
+        let bytes = |named: &NamedSource| match &named.source {
+            Source::Text(parts) => parts.train.iter().map(|document| document.text.len() as u64).sum(),
+            Source::Tokens(_) => 0,
+        };
+        self.list.iter().map(bytes).sum()
+    }
+
     /// XXH3 of the text and the tokens of all sources as they were read, whatever their names are.
     pub fn hash(&self) -> u64 {
         let mut hash = Xxh3Default::new();

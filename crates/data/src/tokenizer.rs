@@ -7,17 +7,21 @@ use std::path::Path;
 
 use config::TokenizerSpec;
 use files::{InputError, InputKind, read_text};
-use serde::Deserialize;
 use tokenizers::models::TrainerWrapper;
 use tokenizers::models::bpe::{BPE, BpeTrainer};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
+use tokenizers::{NormalizedString, Normalizer};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::corpus::Document;
 use crate::error::DataError;
+use crate::long_runs;
+use crate::tokenizer_file::{self, Growth};
 
 /// How the tokenizer of bytes describes itself, where others are JSON.
 const BYTES: &str = "bytes: token n is the byte n\n";
+/// Tokens of single bytes.
+const BYTE_TOKENS: usize = 256;
 /// Name of a tokenizer's file in a run's folder.
 pub const TOKENIZER_FILE: &str = "tokenizer.json";
 /// Name of the file that stands for it where tokens are bytes.
@@ -26,7 +30,8 @@ pub const BYTES_FILE: &str = "tokenizer.txt";
 #[derive(Clone, Debug)]
 enum Kind {
     Bytes,
-    Library(Box<tokenizers::Tokenizer>),
+    /// The library, and what is known of the texts that it makes.
+    Library(Box<tokenizers::Tokenizer>, Growth),
 }
 
 /// A tokenizer that is ready to use.
@@ -41,7 +46,7 @@ pub struct Tokenizer {
 impl Tokenizer {
     /// Every byte is a token.
     pub fn bytes() -> Tokenizer {
-        Tokenizer { kind: Kind::Bytes, name: "\"bytes\"".into(), vocabulary: 256 }
+        Tokenizer { kind: Kind::Bytes, name: "\"bytes\"".into(), vocabulary: BYTE_TOKENS }
     }
 
     /// A byte-level byte-pair encoding of `vocabulary` tokens, at least 256, trained on `documents`: the same for the same documents. Words are
@@ -51,8 +56,11 @@ impl Tokenizer {
     /// What the library says.
     pub fn train(documents: &[Document], vocabulary: usize) -> Result<Tokenizer, DataError> {
         let name = format!("\"bpe:{vocabulary}\"");
+        // Every merge joins two neighbours somewhere in the text: there are never more, so no room is taken for more.
+        let bytes: usize = documents.iter().map(|document| document.text.len()).sum();
+        let most = vocabulary.min(BYTE_TOKENS + bytes);
         let mut trainer: TrainerWrapper = BpeTrainer::builder()
-            .vocab_size(vocabulary)
+            .vocab_size(most)
             .min_frequency(2)
             .show_progress(false)
             .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
@@ -61,9 +69,9 @@ impl Tokenizer {
         let mut library = tokenizers::Tokenizer::new(BPE::default());
         let byte_level = ByteLevel::new(false, true, true);
         library.with_pre_tokenizer(Some(byte_level)).with_decoder(Some(byte_level));
-        let texts = documents.iter().map(|document| document.text.as_str());
+        let texts = documents.iter().flat_map(|document| long_runs::parts(&document.text));
         match library.train(&mut trainer, texts) {
-            Ok(_) => Ok(Tokenizer { kind: Kind::Library(Box::new(library)), name, vocabulary }),
+            Ok(_) => Ok(Tokenizer { kind: Kind::Library(Box::new(library), Growth::Usual), name, vocabulary }),
             Err(reason) => Err(DataError::BadTokenizer { name, reason: reason.to_string() }),
         }
     }
@@ -107,7 +115,7 @@ impl Tokenizer {
     pub fn save(&self, folder: &Path) -> Result<(), DataError> {
         let (name, stale) = match self.kind {
             Kind::Bytes => (BYTES_FILE, TOKENIZER_FILE),
-            Kind::Library(_) => (TOKENIZER_FILE, BYTES_FILE),
+            Kind::Library(..) => (TOKENIZER_FILE, BYTES_FILE),
         };
         self.save_as(&folder.join(name))?;
         // That of an earlier run in the same folder, if there was one.
@@ -129,9 +137,10 @@ impl Tokenizer {
         if description == BYTES {
             return Ok(Tokenizer::bytes());
         }
-        let parsed = check_tokens(description).and_then(|()| refusing(|| description.parse()));
-        let mut library: tokenizers::Tokenizer = match parsed {
-            Ok(library) => library,
+        let parsed =
+            tokenizer_file::check(description).and_then(|growth| Ok((growth, refusing(|| description.parse())?)));
+        let (growth, mut library): (Growth, tokenizers::Tokenizer) = match parsed {
+            Ok(parsed) => parsed,
             Err(error) => {
                 return Err(DataError::BadTokenizer { name, reason: format!("it is not a tokenizer: {error}") });
             }
@@ -145,7 +154,7 @@ impl Tokenizer {
         if vocabulary == 0 {
             return Err(DataError::BadTokenizer { name, reason: "it has no tokens".into() });
         }
-        Ok(Tokenizer { kind: Kind::Library(Box::new(library)), name, vocabulary })
+        Ok(Tokenizer { kind: Kind::Library(Box::new(library), growth), name, vocabulary })
     }
 
     /// Everything about it as text: `tokenizer.json`, or a note where tokens are bytes.
@@ -155,7 +164,7 @@ impl Tokenizer {
     pub fn description(&self) -> Result<String, DataError> {
         match &self.kind {
             Kind::Bytes => Ok(BYTES.into()),
-            Kind::Library(library) => library
+            Kind::Library(library, _) => library
                 .to_string(true)
                 .map_err(|reason| DataError::BadTokenizer { name: self.name.clone(), reason: reason.to_string() }),
         }
@@ -200,7 +209,11 @@ impl Tokenizer {
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         match &self.kind {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
-            Kind::Library(library) => {
+            Kind::Library(library, growth) => {
+                match growth {
+                    Growth::Usual => {}
+                    Growth::ToBeMeasured => check_growth(library, text)?,
+                }
                 refusing(|| library.encode_fast(text, false)).map(|encoding| encoding.get_ids().to_vec())
             }
         }
@@ -225,36 +238,37 @@ impl Tokenizer {
                 let bytes: Vec<u8> = tokens.iter().filter_map(|token| u8::try_from(*token).ok()).collect();
                 Ok(String::from_utf8_lossy(&bytes).into_owned())
             }
-            Kind::Library(library) => refusing(|| library.decode(tokens, false)),
+            Kind::Library(library, _) => refusing(|| library.decode(tokens, false)),
         }
     }
 }
 
-/// Longest token that is given to the library, which goes over the tokens of a Unigram model by one call within another for each byte, and
-/// has no stack for more than some ten thousand.
-const MAX_TOKEN_BYTES: usize = 4096;
+/// Bytes of text that are normalised at once to measure the growth.
+const MEASURED_BYTES: usize = 4 << 10;
+/// Bytes that a text may become for each of its own, where it is longer than [`SMALL_BYTES`].
+const MOST_GROWTH: usize = 16;
+/// Bytes that a text of any length may become.
+const SMALL_BYTES: usize = 1 << 20;
 
-/// What is looked at of a file before the library has it. Of two values for one key the library might take the other one, so there may not be two.
-#[derive(Deserialize)]
-struct TokenizerFile {
-    #[serde(default)]
-    model: Model,
-}
-
-#[derive(Default, Deserialize)]
-struct Model {
-    #[serde(default)]
-    vocab: serde_json::Value,
-}
-
-/// Whether the library can take the tokens of a Unigram model. What is no JSON is refused, too: the library would build a model of its beginning.
-fn check_tokens(description: &str) -> Result<(), String> {
-    let file: TokenizerFile = serde_json::from_str(description).map_err(|error| error.to_string())?;
-    let tokens = file.model.vocab.as_array().into_iter().flatten().filter_map(|entry| entry[0].as_str());
-    match tokens.map(str::len).find(|len_bytes| *len_bytes > MAX_TOKEN_BYTES) {
-        Some(len_bytes) => Err(format!("it has a token of {len_bytes} bytes; use at most {MAX_TOKEN_BYTES}")),
-        None => Ok(()),
+/// Whether the normalizer lets `text` grow within reason, found out part by part.
+fn check_growth(library: &tokenizers::Tokenizer, text: &str) -> Result<(), String> {
+    let Some(normalizer) = library.get_normalizer() else { return Ok(()) };
+    let limit = SMALL_BYTES.max(text.len().saturating_mul(MOST_GROWTH));
+    let (mut rest, mut grown) = (text, 0);
+    while !rest.is_empty() {
+        let (part, next) = rest.split_at(rest.floor_char_boundary(MEASURED_BYTES));
+        let mut part = NormalizedString::from(part);
+        refusing(|| normalizer.normalize(&mut part))?;
+        grown += part.get().len();
+        if grown > limit {
+            return Err(format!(
+                "its normalizer makes more than {limit} bytes of {}; use one that makes less",
+                text.len()
+            ));
+        }
+        rest = next;
     }
+    Ok(())
 }
 
 /// What the library does or why it does not: of some files that contradict themselves it says so by a panic. It is only read, so that a panic

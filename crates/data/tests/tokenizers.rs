@@ -61,7 +61,7 @@ fn what_is_no_tokenizer_is_refused() {
         format!("{{\"model\":{{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0.0],[\"{long}\",-1.0]]}}}}");
     folder.put("long.json", unigram.as_bytes());
     let said = Tokenizer::open(&folder.path("long.json")).expect_err("too long").to_string();
-    assert!(said.ends_with("it has a token of 50000 bytes; use at most 4096"), "{said}");
+    assert!(said.ends_with("model.vocab has a token of 50000 bytes; use at most 4096"), "{said}");
     // Neither of two models is looked at while the library takes the other.
     for (key, twice) in [
         ("model", format!("{{\"model\":{{}},{}", &unigram[1..])),

@@ -215,7 +215,7 @@ pub enum Direction {
 }
 
 /// I64 words of a fixed-point sum: limbs of 32 bits that ranks add without carries, and a count of values that were not finite.
-pub const SUM_WORDS: usize = 8;
+pub const SUM_WORDS: usize = 10;
 
 /// The word of a sum that counts values that were not finite or too large.
 pub const NOT_FINITE_WORD: usize = SUM_WORDS - 2;

@@ -29,6 +29,10 @@ pub enum InputKind {
     ModelDescription,
     /// The manifest of a checkpoint.
     Manifest,
+    /// Records of a run, one in a line.
+    Records,
+    /// The secret of a run.
+    Token,
     /// Text to train or to measure on.
     Text,
     /// Tensors, tokens and other data that are read in parts.
@@ -37,7 +41,7 @@ pub enum InputKind {
 
 impl InputKind {
     /// All kinds.
-    pub const ALL: [InputKind; 12] = [
+    pub const ALL: [InputKind; 14] = [
         InputKind::RunFile,
         InputKind::Schedule,
         InputKind::Sequences,
@@ -48,6 +52,8 @@ impl InputKind {
         InputKind::Tokenizer,
         InputKind::ModelDescription,
         InputKind::Manifest,
+        InputKind::Records,
+        InputKind::Token,
         InputKind::Text,
         InputKind::Data,
     ];
@@ -68,6 +74,8 @@ impl InputKind {
             InputKind::Tokenizer => "a tokenizer",
             InputKind::ModelDescription => "a description of a model",
             InputKind::Manifest => "a manifest",
+            InputKind::Records => "a file of records",
+            InputKind::Token => "a token",
             InputKind::Text => "a text",
             InputKind::Data => "a file of data",
         }
@@ -76,10 +84,13 @@ impl InputKind {
     /// The most bytes of a file of this kind; `None` where it is read in parts.
     pub fn limit_bytes(self) -> Option<u64> {
         match self {
+            InputKind::Token => Some(4 * KIB),
             InputKind::RunFile | InputKind::Profile | InputKind::Hosts => Some(4 * MIB),
-            InputKind::Schedule | InputKind::Table | InputKind::ModelDescription => Some(64 * MIB),
-            InputKind::Sequences | InputKind::Tokenizer => Some(256 * MIB),
-            InputKind::Trace | InputKind::Manifest => Some(GIB),
+            InputKind::Schedule | InputKind::Table | InputKind::ModelDescription | InputKind::Sequences => {
+                Some(64 * MIB)
+            }
+            InputKind::Tokenizer | InputKind::Trace => Some(256 * MIB),
+            InputKind::Manifest | InputKind::Records => Some(GIB),
             InputKind::Text => Some(16 * GIB),
             InputKind::Data => None,
         }
@@ -87,8 +98,23 @@ impl InputKind {
 
     /// The most bytes that are taken from a pipe, which does not say how many will come; `None` where a pipe is refused.
     pub fn pipe_limit_bytes(self) -> Option<u64> {
-        let limit = self.limit_bytes()?;
-        Some(limit.min(512 * MIB))
+        match self {
+            // Read more than once, or by several processes, or named by other files.
+            InputKind::Tokenizer
+            | InputKind::ModelDescription
+            | InputKind::Manifest
+            | InputKind::Records
+            | InputKind::Token
+            | InputKind::Data => None,
+            InputKind::RunFile
+            | InputKind::Schedule
+            | InputKind::Sequences
+            | InputKind::Profile
+            | InputKind::Table
+            | InputKind::Trace
+            | InputKind::Hosts
+            | InputKind::Text => Some(self.limit_bytes()?.min(512 * MIB)),
+        }
     }
 
     /// The remedy for a file that is too large.
@@ -105,7 +131,32 @@ impl InputKind {
             | InputKind::Tokenizer
             | InputKind::ModelDescription
             | InputKind::Manifest
+            | InputKind::Records
+            | InputKind::Token
             | InputKind::Data => "use a smaller file",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn size(bytes: u64) -> String {
+        let (name, unit) =
+            [("GiB", GIB), ("MiB", MIB), ("KiB", KIB)].into_iter().find(|(_, unit)| bytes >= *unit).expect("a unit");
+        format!("{} {name}", bytes / unit)
+    }
+
+    #[test]
+    fn the_page_of_limits_has_every_kind() {
+        let page =
+            std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/limits.md")).expect("a page");
+        for kind in InputKind::ALL {
+            let limit = kind.limit_bytes().map_or("any".into(), size);
+            let pipe = kind.pipe_limit_bytes().map_or("no".into(), size);
+            let row = format!("| {} | {limit} | {pipe} |\n", kind.name());
+            assert!(page.contains(&row), "docs/limits.md has no row {row}");
         }
     }
 }

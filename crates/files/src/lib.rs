@@ -2,16 +2,19 @@
 //!
 //! A reader knows what it expects ([`InputKind`]): the kinds of files, and a size. A device that never ends is refused, a pipe is
 //! read up to the limit and must begin to speak in time. A writer ([`Output`]) replaces regular files at once and whole, follows
-//! links, writes into pipes and devices without replacing them, and refuses a file that is one of the inputs.
+//! links, writes into pipes and devices without replacing them, and refuses a file that is one of the inputs. Inside of a folder that a
+//! command fills ([`Draft`] and its neighbours), nothing is written through a link.
 
 mod identity;
 mod input;
 mod input_kind;
 mod output;
+mod own_file;
 mod path;
 
 pub use identity::same_file;
 pub use input::{InputError, format_of, open, read, read_text};
 pub use input_kind::InputKind;
-pub use output::{Content, Output, OutputError, check_replaceable, replace};
+pub use output::{Content, Output, OutputError, check_replaceable, copy, replace};
+pub use own_file::{Draft, open_to_append, open_to_change, recreate};
 pub use path::{PathError, within};

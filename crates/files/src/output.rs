@@ -1,7 +1,7 @@
 //! Files that a command writes when its work is done, and that were found writable before it began.
 
 use std::fmt::Display;
-use std::fs::{self, File, FileType, OpenOptions};
+use std::fs::{self, FileType, OpenOptions};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use crate::identity::same_file;
+use crate::input::open;
+use crate::input_kind::InputKind;
+use crate::own_file::Draft;
 
 /// Links that are followed from a name to its file.
 const MOST_LINKS: usize = 40;
@@ -140,28 +143,31 @@ pub fn check_replaceable(path: &Path) -> Result<(), OutputError> {
     }
 }
 
-/// Makes `text` all that is in the regular file `path`, at once: whoever reads it finds the old text or the new one.
+/// Makes `text` all that is in the regular file `path`, at once: whoever reads it finds the old text or the new one. A link of that name
+/// is replaced.
 ///
 /// # Errors
 /// A disk that is full, a folder that cannot be written.
 pub fn replace(path: &Path, text: impl Display) -> io::Result<()> {
-    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let temporary = path.with_file_name(format!(".{name}.partial-{}", std::process::id()));
-    let written = write_new(&temporary, path, text).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // A partial file is of no use.
-        let _ = fs::remove_file(&temporary);
+    let draft = Draft::create(path)?;
+    let mut file = BufWriter::new(&draft.file);
+    write!(file, "{text}").and_then(|()| file.flush())?;
+    drop(file);
+    if let Ok(found) = fs::metadata(path) {
+        fs::set_permissions(draft.temporary(), found.permissions())?;
     }
-    written
+    draft.keep()
 }
 
-fn write_new(temporary: &Path, path: &Path, text: impl Display) -> io::Result<()> {
-    let mut file = BufWriter::new(File::create(temporary)?);
-    write!(file, "{text}").and_then(|()| file.flush())?;
-    if let Ok(found) = fs::metadata(path) {
-        fs::set_permissions(temporary, found.permissions())?;
-    }
-    Ok(())
+/// Copies the regular file `from`, a file of `kind`, to `to`, at once. A link `from` is followed, a link `to` is replaced.
+///
+/// # Errors
+/// A source of another kind, a folder that cannot be written.
+pub fn copy(from: &Path, kind: InputKind, to: &Path) -> io::Result<()> {
+    let mut source = open(from, kind)?;
+    let mut draft = Draft::create(to)?;
+    io::copy(&mut source, &mut draft.file)?;
+    draft.keep()
 }
 
 fn target(path: &Path, content: Content) -> Result<Target, OutputError> {

@@ -1,11 +1,12 @@
 //! The functions of a GPU's driver, as traits with values and errors.
 //!
-//! Two things implement them: a library of the system that is opened at run time, and a GPU in software. Code above these traits
-//! has no unsafe code and no addresses of host memory.
+//! Two things implement them: a library of the system that is opened at run time, and a GPU in software. Code above
+//! these traits has no unsafe code and no addresses of host memory.
 
 mod capability;
 mod driver;
 mod error;
+mod forward;
 mod handle;
 mod launch;
 

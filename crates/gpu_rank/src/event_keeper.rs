@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use gpu::{DriverError, EventHandle, Gpu};
 use sync::lock;
 
-/// Creates events, and destroys them with itself. Whoever opens ranks keeps it until the last of them has ended: a rank that has
-/// left a meeting may end before another one waits for its event.
+/// Creates events, and destroys them with itself. Whoever opens ranks keeps it until the last of them has ended: a rank
+/// that has left a meeting may end before another one waits for its event.
 pub struct EventKeeper {
     gpu: Arc<dyn Gpu>,
     events: Mutex<Vec<EventHandle>>,

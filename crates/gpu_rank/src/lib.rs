@@ -1,12 +1,14 @@
-//! A rank on a GPU, as the executor and the layers see it: streams that communicate while others compute, and collectives over
-//! the GPU's memory.
+//! A rank on a GPU, as the executor and the layers see it: streams that communicate while others compute, and
+//! collectives over the GPU's memory.
 //!
-//! - [`RankDevice`] hands work of streams with a thread of their own to that thread, and all else to the device at once.
+//! - [`RankDevice`] hands work of streams with a thread of their own to that thread, and all else to the device at
+//!   once.
 //! - [`StagedCommunicator`] copies what is communicated to memory of the host and back, over any transport.
-//! - [`PeerCommunicator`] joins ranks of one process on one GPU: kernels and copies read the arenas of the others in place.
+//! - [`PeerCommunicator`] joins ranks of one process on one GPU: kernels and copies read the arenas of the others in
+//!   place.
 //!
-//! Both communicators give the bits of [`comm::HostCommunicator`]. No kernel waits for another rank: a rank meets the others on
-//! the host, and its stream then waits for events that they have recorded.
+//! Both communicators give the bits of [`comm::HostCommunicator`]. No kernel waits for another rank: a rank meets the
+//! others on the host, and its stream then waits for events that they have recorded.
 
 mod event_keeper;
 mod failure;

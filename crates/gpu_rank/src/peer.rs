@@ -1,11 +1,13 @@
 //! Collectives of ranks of one process whose arenas are on one GPU.
 //!
-//! The members meet on the host: each records an event on its stream, tells the others the event and the address of its tensor,
-//! and lets its stream wait for the events of the others. Kernels and copies then read the others' memory in place. A second
-//! meeting orders what a member writes next after what the others have read. No kernel ever waits for another rank.
+//! The members meet on the host: each records an event on its stream, tells the others the event and the address of its
+//! tensor, and lets its stream wait for the events of the others. Kernels and copies then read the others' memory in
+//! place. A second meeting orders what a member writes next after what the others have read. No kernel ever waits for
+//! another rank.
 //!
-//! Meetings are small messages over the transport of the world, so deadlines, failures and programs that differ are reported as
-//! everywhere. Sums are added in rank order or in that of a tree, element by element: the bits of [`comm::HostCommunicator`].
+//! Meetings are small messages over the transport of the world, so deadlines, failures and programs that differ are
+//! reported as everywhere. Sums are added in rank order or in that of a tree, element by element: the bits of
+//! [`comm::HostCommunicator`].
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
@@ -23,7 +25,8 @@ use crate::event_keeper::EventKeeper;
 use crate::peer_kernels::PeerKernels;
 use crate::rank_streams::{RankStreams, driver_error};
 
-/// Events of a member in turn. One is recorded again three meetings later, when every other member waits for it already.
+/// Events of a member in turn. One is recorded again three meetings later, when every other member waits for it
+/// already.
 const EVENTS: usize = 4;
 
 /// A member at a meeting, or the sender of a message.
@@ -151,7 +154,8 @@ impl PeerEnd {
         Ok((events.recorded[number % EVENTS], number))
     }
 
-    /// Lets `stream` continue when the streams of all members have come to this meeting; the addresses of their tensors, by position.
+    /// Lets `stream` continue when the streams of all members have come to this meeting; the addresses of their
+    /// tensors, by position.
     fn meet(&self, stream: Stream, operation: Operation, x: Tensor) -> Result<Vec<DevicePointer>, DeviceError> {
         let handle = self.streams.handle(stream);
         let (event, number) = self.next_event()?;
@@ -279,8 +283,8 @@ impl PeerEnd {
         self.messages.post_send(to, tag, &[message]).map_err(failed)
     }
 
-    /// Copies what the sender has lent. It is written again only after an event that is after this copy: the plan reuses its
-    /// place after an instruction of the sender that waits, over other ranks, for this receive.
+    /// Copies what the sender has lent. It is written again only after an event that is after this copy: the plan
+    /// reuses its place after an instruction of the sender that waits, over other ranks, for this receive.
     fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         let mut message = [Announcement::zeroed()];
         self.messages.receive(from, tag, &mut message).map_err(failed)?;

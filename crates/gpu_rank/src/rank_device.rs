@@ -1,5 +1,5 @@
-//! The device of a rank some of whose streams have threads of the host: what waits for other ranks there must not keep the
-//! rank's own thread from submitting.
+//! The device of a rank some of whose streams have threads of the host: what waits for other ranks there must not keep
+//! the rank's own thread from submitting.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,15 @@ use sync::lock;
 
 use crate::rank_streams::{QueueOrder, RankStreams};
 
-/// Points of a stream that are kept: those of a step of any usual size. Who waits for an older one waits for the oldest that is
-/// kept, which is reached after it.
+/// Points of a stream that are kept: those of a step of any usual size. Who waits for an older one waits for the oldest
+/// that is kept, which is reached after it.
 const KEPT_POINTS: usize = 1 << 12;
 
 /// Points of the streams with threads: jobs of the thread, each with the device's event when it had ended.
 type Points = [Mutex<VecDeque<(u64, StreamEvent)>>; Stream::COUNT];
 
-/// Submits to a [`cuda::CudaDevice`]: work of streams with a thread on that thread, in order, and all other work at once.
+/// Submits to a [`cuda::CudaDevice`]: work of streams with a thread on that thread, in order, and all other work at
+/// once.
 pub struct RankDevice {
     streams: RankStreams,
     queues: Arc<StreamQueues>,

@@ -44,7 +44,8 @@ impl RankStreams {
         self.device.stream(stream)
     }
 
-    /// Does `job` on the thread of `stream`, where it has one among `queues`, and else at once. A failure names the GPU.
+    /// Does `job` on the thread of `stream`, where it has one among `queues`, and else at once. A failure names the
+    /// GPU.
     pub(crate) fn on(
         &self,
         queues: &StreamQueues,

@@ -1,5 +1,5 @@
-//! Collectives of a group by way of the host: what is read is copied there, the host's communicator joins it, and the result is
-//! copied back. All transports of [`HostCommunicator`] serve, and its bits are the result.
+//! Collectives of a group by way of the host: what is read is copied there, the host's communicator joins it, and the
+//! result is copied back. All transports of [`HostCommunicator`] serve, and its bits are the result.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use crate::staging::Staging;
 
 /// A group of ranks of any processes and hosts, whose tensors are on GPUs.
 ///
-/// A call on a stream without a thread waits for the GPU and for the other members. On the others it is handed to the thread.
+/// A call on a stream without a thread waits for the GPU and for the other members. On the others it is handed to the
+/// thread.
 pub struct StagedCommunicator {
     host: Arc<HostCommunicator>,
     staging: Arc<Staging>,
@@ -19,7 +20,8 @@ pub struct StagedCommunicator {
 }
 
 impl StagedCommunicator {
-    /// The group of `host`, a communicator over the mirror of `staging` without threads of its own; calls run on those of `queues`.
+    /// The group of `host`, a communicator over the mirror of `staging` without threads of its own; calls run on those
+    /// of `queues`.
     pub fn new(host: HostCommunicator, staging: Arc<Staging>, queues: Arc<StreamQueues>) -> StagedCommunicator {
         StagedCommunicator { host: Arc::new(host), staging, queues }
     }

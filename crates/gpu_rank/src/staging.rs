@@ -1,4 +1,5 @@
-//! Copies between the arena of a rank on its GPU and a mirror of it in host memory, through pinned memory of fixed size.
+//! Copies between the arena of a rank on its GPU and a mirror of it in host memory, through pinned memory of fixed
+//! size.
 //!
 //! The mirror has the arena's offsets. The system gives it pages where something is communicated, and only there.
 
@@ -46,8 +47,8 @@ impl Staging {
     /// # Errors
     /// The driver's, those of earlier work too; a tensor outside of the arena.
     pub(crate) fn download(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
-        // SAFETY: the stream runs one call at a time, others that touch `x` wait for it, and the mirror of a lent tensor is not
-        // downloaded again before its place may be written.
+        // SAFETY: the stream runs one call at a time, others that touch `x` wait for it, and the mirror of a lent
+        // tensor is not downloaded again before its place may be written.
         let bytes = unsafe { self.mirror.bytes_mut(x) }?;
         let copied = self.with_pinned(stream, |gpu, pinned| {
             let handle = self.streams.handle(stream);

@@ -1,5 +1,6 @@
 //! Files of hosts: a host per line with its number of processes.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::Ipv6Addr;
 
@@ -42,6 +43,9 @@ pub enum HostListError {
     Empty,
 }
 
+/// Longest name of a host, with its user.
+const MAX_NAME_BYTES: usize = 255;
+
 /// The hosts of a text: a line per host, `HOST`, `HOST slots=N` or `HOST:N`; `#` begins a comment. A host without a number has
 /// `default_processes`.
 ///
@@ -49,6 +53,7 @@ pub enum HostListError {
 /// See [`HostListError`].
 pub fn parse_host_list(text: &str, default_processes: usize) -> Result<Vec<Host>, HostListError> {
     let mut hosts: Vec<Host> = vec![];
+    let mut names = BTreeSet::new();
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     for (index, written) in text.lines().enumerate() {
@@ -59,7 +64,7 @@ pub fn parse_host_list(text: &str, default_processes: usize) -> Result<Vec<Host>
         }
         let host =
             host(content, default_processes).ok_or_else(|| HostListError::Line { line, text: content.into() })?;
-        if hosts.iter().any(|known| known.name == host.name) {
+        if !names.insert(host.name.clone()) {
             return Err(HostListError::Twice { line, host: host.name });
         }
         hosts.push(host);
@@ -82,7 +87,9 @@ fn host(content: &str, default_processes: usize) -> Option<Host> {
     // An address with colons is one of IPv6: any other name with a colon is a slip.
     let address = name.rsplit_once('@').map_or(name, |(_, address)| address);
     let is_host = !address.is_empty() && (!address.contains(':') || address.parse::<Ipv6Addr>().is_ok());
-    let is_name = is_host && !is_dashed && !name.contains(['[', ']']) && words.next().is_none();
+    let is_plain = name.len() <= MAX_NAME_BYTES
+        && name.chars().all(|letter| letter.is_alphanumeric() || ".-_@:%".contains(letter));
+    let is_name = is_host && is_plain && !is_dashed && words.next().is_none();
     (is_name && (1..=1 << 16).contains(&processes)).then(|| Host { name: name.into(), processes })
 }
 
@@ -113,6 +120,13 @@ mod tests {
             "a:2:3",
             "[::1]:2",
             "a:2 slots=2",
+            "a;b",
+            "$(a)",
+            "`a`",
+            "a'b",
+            "a/b",
+            "\u{0}",
+            &"a".repeat(256),
         ] {
             let expected = format!("line 2: {line:?} must be HOST, HOST slots=N or HOST:N with N from 1 to 65536");
             assert_eq!(refused(&format!("\n{line}")), expected);

@@ -10,7 +10,8 @@ const BELOW: &[&str] =
 /// Places in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Search {
-    /// Files of libraries, and folders: of libraries, of a CUDA toolkit, of Python packages, or of a virtual environment.
+    /// Files of libraries, and folders: of libraries, of a CUDA toolkit, of Python packages, or of a virtual
+    /// environment.
     pub given: Vec<PathBuf>,
     /// Whether the system's loader looks in its own folders afterwards.
     pub loader: Loader,
@@ -56,8 +57,8 @@ impl Search {
         Search { given: given.into_iter().collect(), loader: Loader::NotAsked }
     }
 
-    /// Everything that may be the library with one of `names`, in order. A given file counts if its name begins with the
-    /// part of a name before `.so`.
+    /// Everything that may be the library with one of `names`, in order. A given file counts if its name begins with
+    /// the part of a name before `.so`.
     pub fn candidates(&self, names: &[&'static str]) -> Vec<Found> {
         let mut found = vec![];
         for given in &self.given {

@@ -83,8 +83,8 @@ macro_rules! named {
                 }
             }
 
-            // SAFETY: a number, or an address that this process reads nothing from; NVIDIA's libraries accept it from any
-            // thread.
+            // SAFETY: a number, or an address that this process reads nothing from; NVIDIA's libraries accept it from
+            // any thread.
             unsafe impl Send for $name {}
             // SAFETY: as above.
             unsafe impl Sync for $name {}
@@ -101,7 +101,8 @@ macro_rules! since {
     };
 }
 
-/// Declares a table of functions: `field = "symbol": (arguments) -> result;`, with `since N` before the colon for the driver.
+/// Declares a table of functions: `field = "symbol": (arguments) -> result;`, with `since N` before the colon for the
+/// driver.
 macro_rules! functions {
     ($(#[$attribute:meta])* $table:ident {
         $($(#[$doc:meta])* $field:ident = $symbol:literal $(since $version:literal)?: ($($argument:ty),*) -> $result:ty;)*

@@ -1,6 +1,6 @@
 //! Tables of measured runs: comma-separated, one run per row, a header that names the columns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A table as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,6 +36,20 @@ pub enum TableError {
         column: &'static str,
         /// All that are needed.
         needed: String,
+    },
+    /// A name that two columns have.
+    #[error("{table} has the column `{column}` twice; leave one out")]
+    ColumnTwice {
+        /// The file.
+        table: String,
+        /// The column.
+        column: String,
+    },
+    /// More rows than are read.
+    #[error("{table} has more than {MOST_ROWS} rows; use parts of it")]
+    TooManyRows {
+        /// The file.
+        table: String,
     },
     /// No column tells anything that a prediction could be laid beside.
     #[error(
@@ -78,6 +92,14 @@ pub enum TableError {
         /// The column.
         column: String,
     },
+    /// A run that is larger than anything that is planned.
+    #[error("line {line}: {problem}; {CORRECTION}")]
+    TooLarge {
+        /// The line.
+        line: usize,
+        /// In the words of run files.
+        problem: String,
+    },
     /// A run that pleach has no words for. Other rows of the table can be used without it.
     #[error("line {line}: {column} = `{value}` is {what}")]
     Beyond {
@@ -91,6 +113,12 @@ pub enum TableError {
         what: &'static str,
     },
 }
+
+/// Most rows of a table.
+const MOST_ROWS: usize = 10_000;
+
+/// Counts are below this, as in a run file.
+const COUNTS_END: usize = 1 << 31;
 
 /// Columns without which a row is no run.
 const NEEDED: [&str; 6] = ["layers", "hidden", "heads", "tp", "pp", "global_batch"];
@@ -113,6 +141,10 @@ impl Table {
         let lines = text.lines().enumerate().filter(|(_, line)| !line.starts_with('#') && !line.trim().is_empty());
         let mut lines = lines.map(|(index, line)| (index + 1, cells(line)));
         let (_, columns) = lines.next().ok_or_else(|| TableError::NoHeader(name.into()))?;
+        let mut seen = BTreeSet::new();
+        if let Some(column) = columns.iter().find(|column| !seen.insert(column.as_str())) {
+            return Err(TableError::ColumnTwice { table: name.into(), column: column.clone() });
+        }
         if let Some(column) = NEEDED.into_iter().find(|needed| !columns.iter().any(|column| column == needed)) {
             return Err(TableError::NoColumn { table: name.into(), column, needed: NEEDED.join(", ") });
         }
@@ -121,6 +153,9 @@ impl Table {
             if cells.len() != columns.len() {
                 let (cells, columns) = (cells.len(), columns.len());
                 return Err(TableError::Cells { table: name.into(), line, cells, columns });
+            }
+            if index == MOST_ROWS {
+                return Err(TableError::TooManyRows { table: name.into() });
             }
             rows.push(Row { index, line, cells: columns.iter().cloned().zip(cells).collect() });
         }
@@ -182,6 +217,7 @@ impl Row {
                 let remedy = if NEEDED.contains(&column) { LEAVE_OUT } else { "leave it empty for the default" };
                 Err(self.refused(column, format!("not a whole number above 0; {remedy}")))
             }
+            Ok(COUNTS_END..) => Err(self.refused(column, format!("not below {COUNTS_END}; {CORRECTION}"))),
             Ok(count) => Ok(Some(count)),
         }
     }
@@ -209,6 +245,11 @@ impl Row {
     pub fn beyond(&self, column: &str, what: &'static str) -> TableError {
         let value = self.text(column).unwrap_or("").to_string();
         TableError::Beyond { line: self.line, column: column.into(), value, what }
+    }
+
+    /// That the run is larger than anything that is planned.
+    pub fn too_large(&self, problem: String) -> TableError {
+        TableError::TooLarge { line: self.line, problem }
     }
 
     /// That a cell cannot be used, and why.

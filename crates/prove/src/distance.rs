@@ -83,7 +83,7 @@ fn same_bits(a: &Outcome, b: &Outcome) -> bool {
 }
 
 /// NaN and missing steps count as infinitely far.
-fn largest_relative(oracle: &[f64], other: &[f64]) -> f64 {
+pub(crate) fn largest_relative(oracle: &[f64], other: &[f64]) -> f64 {
     if oracle.len() != other.len() {
         return f64::INFINITY;
     }
@@ -114,6 +114,11 @@ fn largest_frobenius(oracle: &Tensors, other: &Tensors, left_out: &impl Fn(&str)
         }
     }
     largest
+}
+
+/// Euclidean norm.
+pub(crate) fn norm(values: &[f32]) -> f64 {
+    square_sum(values.iter().copied().map(f64::from)).sqrt()
 }
 
 fn square_sum(values: impl Iterator<Item = f64>) -> f64 {

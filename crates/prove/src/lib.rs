@@ -2,32 +2,40 @@
 
 #![forbid(unsafe_code)]
 
+mod bounds;
 mod class;
 mod copy;
 mod difference;
 mod distance;
 mod exchange;
 mod fingerprints;
+mod initial;
+mod measured;
 mod message_forms;
 mod observed;
+mod parameter_kind;
 mod promise;
 mod rank_slots;
+mod roundings;
 mod runner;
 mod verdict;
 mod watch;
 mod weights_hash;
 
+pub use bounds::{BOUNDED_STEPS, Bounds};
 pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_order};
 pub use difference::{Difference, ElementName, Found, Holding, RunFirst, first_difference};
 pub use distance::{Distance, Outcome, Tensors};
 pub use exchange::{Exchange, NoOthers};
 pub use fingerprints::{Fingerprint, Fingerprints};
+pub use measured::Measured;
 pub use observed::{ValueBox, ValueName, What};
-pub use promise::{BOUNDED_STEPS, LEAST_EPSILON, Promise};
+pub use parameter_kind::ParameterKind;
+pub use promise::{Bounded, Distances, Promise};
 pub use rank_slots::{MAX_RANKS, RankSlots, Taken};
 pub use runner::{
     First, Leg, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_run, outcome_watched, run_first, run_leg,
 };
-pub use verdict::{Bounds, LEAST_FALL, Verdict, fall, is_noise};
+pub use verdict::{LEAST_FALL, Verdict, fall, is_noise};
 pub use watch::{Nobody, Watch};
 pub use weights_hash::weights_hash;

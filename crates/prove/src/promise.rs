@@ -1,52 +1,117 @@
 //! What two layouts of one run promise each other, and whether their outcomes keep it.
 
-use config::{Activation, Format, ModelSpec, TrainSpec};
+use std::cmp::Ordering;
+
+use config::{ModelSpec, TrainSpec};
 use train::{LossScalingReport, StepFate};
 
+use crate::bounds::{BOUNDED_STEPS, Bounds};
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
-use crate::verdict::Bounds;
-
-/// Steps over which the bounds of losses and weights are derived and measured.
-pub const BOUNDED_STEPS: u32 = 20;
-
-/// The smallest epsilon of AdamW for which there is a bound of single-precision weights: with a smaller one, elements whose gradient
-/// is all rounding error move by full steps (`docs/numerics.md`, "Weights").
-pub const LEAST_EPSILON: f32 = 1e-5;
+use crate::measured::Measured;
+use crate::parameter_kind::ParameterKind;
 
 /// The promise for two layouts of one run over some steps.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Promise {
     /// Which sums have the same order. Where all have, bits are promised, and the bounds below say nothing more.
     pub class: EqualityClass,
-    /// Relative Frobenius distance of a tensor of the first gradient; `None` where no bound is derived.
-    pub gradient: Option<f64>,
-    /// Relative difference of a step's loss; `None` where no bound is derived.
-    pub loss: Option<f64>,
-    /// Relative Frobenius distance of a tensor of the last weights; `None` where no bound is derived.
-    pub weight: Option<f64>,
+    /// The largest distances; `None` where no bound is derived.
+    pub bounds: Option<Bounds>,
+    model: ModelSpec,
+    steps: u32,
+}
+
+/// A distance with its bound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bounded {
+    /// The value that differs.
+    pub what: String,
+    /// How far.
+    pub distance: f64,
+    /// At most; `None` where no bound is derived.
+    pub bound: Option<f64>,
+}
+
+impl Bounded {
+    /// Whether the distance is within its bound. NaN is not.
+    fn is_kept(&self) -> bool {
+        self.bound.is_none_or(|bound| self.distance <= bound)
+    }
+
+    /// The distance as a share of the bound.
+    pub fn share(&self) -> f64 {
+        match self.bound {
+            Some(bound) if self.distance > 0.0 => self.distance / bound,
+            Some(_) | None => 0.0,
+        }
+    }
+}
+
+/// The distances of two outcomes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distances {
+    /// Of each kind of parameters the first gradient that is farthest.
+    pub gradients: Vec<(ParameterKind, Bounded)>,
+    /// The farthest loss.
+    pub loss: Bounded,
+    /// All last weights.
+    pub weight: Bounded,
+}
+
+impl Distances {
+    /// The gradient that is nearest to its bound, or farthest beyond it.
+    pub fn gradient(&self) -> Bounded {
+        let order = |bounded: &Bounded| (bounded.share(), bounded.distance);
+        let nearest = self.gradients.iter().map(|(_, bounded)| bounded);
+        let nearest = nearest.max_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(Ordering::Equal));
+        nearest.cloned().unwrap_or(Bounded { what: "none".into(), distance: 0.0, bound: None })
+    }
+
+    /// The largest share that any distance is of its bound.
+    pub fn nearest(&self) -> f64 {
+        let gradients = self.gradients.iter().map(|(_, bounded)| bounded);
+        gradients.chain([&self.loss, &self.weight]).map(Bounded::share).fold(0.0, f64::max)
+    }
+
+    /// Every distance beyond its bound, one clause each.
+    pub fn exceeded(&self) -> Vec<String> {
+        let gradients = self.gradients.iter().map(|(_, bounded)| ("the first gradient of ", bounded));
+        let beyond = gradients.chain([("", &self.loss), ("", &self.weight)]).filter(|(_, bounded)| !bounded.is_kept());
+        let said = |(of, Bounded { what, distance, bound }): (&str, &Bounded)| {
+            format!("{of}{what} is {distance:.1e} away, and {:.1e} is the bound", bound.unwrap_or(f64::INFINITY))
+        };
+        beyond.map(said).collect()
+    }
 }
 
 impl Promise {
     /// What two runs of `class` that train `model` promise each other after `steps` steps of `train`.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
-        let Bounds { gradient, loss, weight } = bounds(class, model.activation, train);
-        let is_short = steps <= BOUNDED_STEPS;
-        let holds_for_epsilon = match train.precision.stored() {
-            Format::Fp32 => train.epsilon >= LEAST_EPSILON,
-            // Derived from steps in the other direction, which no epsilon makes longer.
-            Format::Bf16 | Format::Fp16 => true,
+        Promise { class, bounds: Bounds::of(class, model, train, steps), model: model.clone(), steps }
+    }
+
+    /// Every distance of two outcomes, each with its bound.
+    pub fn distances(&self, outcomes: [&Outcome; 2]) -> Distances {
+        let Measured { gradients, loss, weight } = Measured::between(&self.model, outcomes);
+        let of_kind = |(kind, (distance, what))| {
+            let bound = self.bounds.as_ref().map(|bounds| bounds.gradient(kind));
+            (kind, Bounded { what, distance, bound })
         };
-        let is_bounded = match class.promises() {
-            Promised::Bits | Promised::Bounds => true,
-            Promised::Nothing => false,
-        };
-        Promise {
-            class,
-            gradient: is_bounded.then_some(gradient),
-            loss: (is_bounded && is_short).then_some(loss),
-            weight: (is_bounded && is_short && holds_for_epsilon).then_some(weight),
+        let short = self.bounds.as_ref().filter(|_| self.is_short());
+        Distances {
+            gradients: gradients.into_iter().map(of_kind).collect(),
+            loss: Bounded { what: "a loss".into(), distance: loss, bound: short.map(|bounds| bounds.loss) },
+            weight: Bounded {
+                what: "the root mean square of the weights".into(),
+                distance: weight,
+                bound: short.map(|bounds| bounds.weight),
+            },
         }
+    }
+
+    fn is_short(&self) -> bool {
+        self.steps <= BOUNDED_STEPS
     }
 
     /// The broken parts of the promise, one clause each, between outcomes that are `distance` apart.
@@ -63,17 +128,7 @@ impl Promise {
             Promised::Nothing => return vec![],
         }
         let mut faults: Vec<String> = fate_of_one(outcomes).into_iter().collect();
-        let Distance { gradient: (gradient, of_gradient), weight: (weight, of_weight), loss, .. } = distance;
-        for (what, distance, bound) in [
-            (format!("the first gradient of {of_gradient}"), *gradient, self.gradient),
-            ("a loss".to_string(), *loss, self.loss),
-            (of_weight.clone(), *weight, self.weight),
-        ] {
-            // A distance that is no number is not within the bound either.
-            if let Some(bound) = bound.filter(|bound| distance.is_nan() || distance > *bound) {
-                faults.push(format!("{what} is {distance:.1e} away, and {bound:.0e} is the bound"));
-            }
-        }
+        faults.extend(self.distances(outcomes).exceeded());
         faults
     }
 }
@@ -92,84 +147,93 @@ fn fate_of_one(outcomes: [&Outcome; 2]) -> Option<String> {
     Some(format!("step {step} was skipped in one of the two"))
 }
 
-fn bounds(class: EqualityClass, activation: Activation, train: &TrainSpec) -> Bounds {
-    let (stored, tokens) = (train.precision.stored(), train.global_batch * train.sequence_length);
-    let bounds = Bounds::of(class, stored).with_products(train.precision.products(), tokens);
-    match (stored, class) {
-        // Forward passes differ by roundings of the narrow type, from the first step on.
-        (Format::Bf16 | Format::Fp16, EqualityClass::LibraryOrder | EqualityClass::OtherSums)
-            if activation.has_kink() =>
-        {
-            bounds.with_kink()
-        }
-        (Format::Fp32 | Format::Bf16 | Format::Fp16, _) => bounds,
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use config::{Precision, Products};
+    use config::{Activation, Precision, Products};
+    use testkit::models::{Style, proof_model, proof_training};
 
     use super::*;
-    use testkit::models::{Style, proof_model, proof_training};
+
+    const WEIGHT: &str = "layers.0.ffn.up.weight";
+
+    fn promise(class: EqualityClass, train: &TrainSpec, steps: u32) -> Promise {
+        Promise::of(class, &proof_model(Style::Gpt2, 12, true), train, steps)
+    }
+
+    fn gradient(promise: &Promise) -> f64 {
+        promise.bounds.as_ref().expect("bounds").gradient(ParameterKind::Matrix)
+    }
+
+    /// An outcome of one tensor, one loss and one weight.
+    fn outcome(gradient: f32, loss: f64, weight: f32) -> Outcome {
+        let tensor = |value| [(WEIGHT.to_string(), vec![value])].into();
+        Outcome { gradients: tensor(gradient), losses: vec![loss], weights: tensor(weight), ..Outcome::default() }
+    }
+
+    fn different() -> Distance {
+        Distance { same_bits: false, loss: 1.0, norm: 1.0, gradient: (1.0, "w".into()), weight: (1.0, "w".into()) }
+    }
 
     #[test]
     fn devices_of_other_kinds_promise_nothing() {
-        let promise =
-            Promise::of(EqualityClass::OtherDevice, &proof_model(Style::Gpt2, 12, true), &proof_training(), 2);
-        assert_eq!((promise.gradient, promise.loss, promise.weight), (None, None, None));
-        let far =
-            Distance { same_bits: false, loss: 1.0, norm: 1.0, gradient: (1.0, "w".into()), weight: (1.0, "w".into()) };
-        let learned = Outcome::default();
-        assert_eq!(promise.faults([&learned, &learned], &far), [""; 0]);
-        assert_eq!(Bounds::of(EqualityClass::OtherDevice, Format::Bf16).exceeded(&far), [""; 0]);
+        let promise = promise(EqualityClass::OtherDevice, &proof_training(), 2);
+        assert_eq!(promise.bounds, None);
+        let outcomes = [outcome(1.0, 1.0, 1.0), outcome(2.0, 2.0, 2.0)];
+        let distances = promise.distances([&outcomes[0], &outcomes[1]]);
+        assert!(distances.exceeded().is_empty() && distances.gradient().distance > 0.5);
+        assert_eq!(promise.faults([&outcomes[0], &outcomes[1]], &different()), [""; 0]);
     }
 
     #[test]
-    fn a_bound_is_promised_where_one_is_derived() {
-        let (model, train) = (proof_model(Style::Gpt2, 12, true), proof_training());
-        let within = Promise::of(EqualityClass::OtherOrder, &model, &train, BOUNDED_STEPS);
-        assert_eq!((within.class, within.loss, within.weight), (EqualityClass::OtherOrder, Some(1e-5), Some(1e-4)));
-        let long = Promise::of(EqualityClass::OtherOrder, &model, &train, BOUNDED_STEPS + 1);
-        assert_eq!((long.gradient, long.loss, long.weight), (Some(1e-6), None, None));
-        let small = TrainSpec { epsilon: 1e-8, ..train.clone() };
-        let of_small = Promise::of(EqualityClass::OtherSums, &model, &small, 3);
-        assert_eq!((of_small.loss, of_small.weight), (Some(1e-5), None));
-        let narrow = TrainSpec { precision: Precision::Bf16(Products::Chained), ..small };
-        assert!(Promise::of(EqualityClass::OtherSums, &model, &narrow, 3).weight.is_some());
+    fn long_runs_have_a_bound_of_the_first_gradient_only() {
+        let train = proof_training();
+        let outcomes = [outcome(1.0, 1.0, 1.0), outcome(2.0, 2.0, 2.0)];
+        let count = |steps| {
+            let promise = promise(EqualityClass::OtherSums, &train, steps);
+            promise.faults([&outcomes[0], &outcomes[1]], &different()).len()
+        };
+        assert_eq!([count(BOUNDED_STEPS), count(BOUNDED_STEPS + 1)], [3, 1]);
     }
 
-    /// Narrow roundings move inputs of ReLU across zero where sums are split; where they are only in another order, the first forward pass has the same bits.
     #[test]
-    fn a_kink_widens_what_other_sums_of_narrow_numbers_promise() {
+    fn other_orders_are_nearer_than_other_sums_and_narrow_values_farther() {
+        let train = |precision| TrainSpec { precision, ..proof_training() };
+        let bound = |class, precision| gradient(&promise(class, &train(precision), 3));
+        let (single, narrow) = (Precision::Fp32(Products::Chained), Precision::Bf16(Products::Chained));
+        let [order, sums] = [EqualityClass::OtherOrder, EqualityClass::OtherSums];
+        assert!(bound(order, single) < bound(sums, single), "{:.1e} {:.1e}", bound(order, single), bound(sums, single));
+        assert_eq!(bound(order, single), bound(order, narrow), "the first activations have the same bits");
+        assert!(bound(sums, narrow) > 1000.0 * bound(sums, single));
+        assert_eq!(bound(EqualityClass::LibraryOrder, single), bound(sums, single));
+    }
+
+    /// bf16 and fp16 roundings move inputs of ReLU across zero where sums are split; where they are only in another order,
+    /// the first forward pass has the same bits.
+    #[test]
+    fn a_kink_widens_the_bounds_of_other_sums_but_not_that_of_the_output_matrix() {
         let smooth = proof_model(Style::Gpt2, 12, true);
         let kinked = ModelSpec { activation: Activation::Relu, ..smooth.clone() };
-        let gradient = |model: &ModelSpec, precision, class| {
-            Promise::of(class, model, &TrainSpec { precision, ..proof_training() }, 3).gradient.expect("a bound")
-        };
-        let of_both = |precision, class| [&smooth, &kinked].map(|model| gradient(model, precision, class));
-        let [near, far] = of_both(Precision::Bf16(Products::Chained), EqualityClass::OtherSums);
-        assert!(0.06 < near && near < 0.07 && 0.21 < far && far < 0.22, "{near} {far}");
-        for (precision, class) in [
-            (Precision::Bf16(Products::Chained), EqualityClass::OtherOrder),
-            (Precision::Fp32(Products::Chained), EqualityClass::OtherSums),
-        ] {
-            let [smooth, kinked] = of_both(precision, class);
-            assert_eq!(smooth, kinked);
-        }
+        let train = TrainSpec { precision: Precision::Bf16(Products::Chained), ..proof_training() };
+        let bounds = |model: &ModelSpec, class| Promise::of(class, model, &train, 3).bounds.expect("bounds");
+        let of_both = |class, kind| [&smooth, &kinked].map(|model| bounds(model, class).gradient(kind));
+        let [near, far] = of_both(EqualityClass::OtherSums, ParameterKind::Matrix);
+        assert!(near < 0.1 && far > near + 0.01, "{near} {far}");
+        let [near, far] = of_both(EqualityClass::OtherSums, ParameterKind::Output);
+        assert!((near / far - 1.0).abs() < 0.2, "{near} {far}");
+        let [near, far] = of_both(EqualityClass::OtherOrder, ParameterKind::Matrix);
+        assert_eq!(near, far);
     }
 
     /// Sums that are cut off toward zero depend on how many tokens they have: by at most 1.5 last places for each block of a piece.
     #[test]
     fn products_in_blocks_widen_what_other_orders_promise() {
-        let model = proof_model(Style::Gpt2, 12, true);
-        let gradient = |products, sequence_length| {
+        let of = |products, sequence_length| {
             let precision = Precision::Bf16(products);
             let train = TrainSpec { precision, sequence_length, global_batch: 4, ..proof_training() };
-            Promise::of(EqualityClass::OtherOrder, &model, &train, 3).gradient.expect("a bound")
+            gradient(&promise(EqualityClass::OtherOrder, &train, 3))
         };
-        assert_eq!(gradient(Products::Chained, 16), 1e-6);
-        let more = |products, length| (gradient(products, length) - 1e-6) * f64::from(1u32 << 24) / 1.5;
+        let more =
+            |products, length| (of(products, length) - of(Products::Chained, length)) * f64::from(1u32 << 24) / 1.5;
         assert!((more(Products::Blocks16, 16) - 4.0).abs() < 1e-6);
         assert!((more(Products::Blocks8, 16) - 8.0).abs() < 1e-6);
         for length in [2048, 1 << 20] {
@@ -179,59 +243,49 @@ mod tests {
 
     #[test]
     fn each_broken_part_is_named() {
-        let outcome = Outcome::default();
-        let mut distance = Distance {
-            same_bits: true,
-            loss: 2e-5,
-            norm: 1.0,
-            gradient: (f64::NAN, "g".into()),
-            weight: (1.0, "w".into()),
-        };
         let train = proof_training();
-        let faults = |class: EqualityClass, distance: &Distance| {
-            Promise::of(class, &proof_model(Style::Gpt2, 12, true), &train, 3).faults([&outcome, &outcome], distance)
-        };
-        assert_eq!(faults(EqualityClass::SameOrder, &distance), [""; 0]);
-        distance.same_bits = false;
+        let (first, second) = (outcome(1.0, 1.0, 1.0), outcome(f32::NAN, 1.5, 2.0));
+        let faults =
+            |class: EqualityClass, distance: &Distance| promise(class, &train, 3).faults([&first, &second], distance);
+        let same = Distance { same_bits: true, ..different() };
+        assert_eq!(faults(EqualityClass::SameOrder, &same), [""; 0]);
         for class in [EqualityClass::SameOrder, EqualityClass::AnyOrder] {
-            assert_eq!(faults(class, &distance), ["the bits differ"]);
+            assert_eq!(faults(class, &different()), ["the bits differ"]);
         }
-        assert_eq!(
-            faults(EqualityClass::OtherSums, &distance),
-            [
-                "the first gradient of g is NaN away, and 1e-6 is the bound",
-                "a loss is 2.0e-5 away, and 1e-5 is the bound",
-                "w is 1.0e0 away, and 1e-4 is the bound",
-            ]
+        let found = faults(EqualityClass::OtherSums, &different());
+        let starts = [
+            "the first gradient of layers.0.ffn.up.weight is inf away, and ",
+            "a loss is 5.0e-1 away, and ",
+            "the root mean square of the weights is 1.0e0 away, and ",
+        ];
+        assert!(
+            found.len() == 3 && found.iter().zip(starts).all(|(fault, start)| fault.starts_with(start)),
+            "{found:?}"
         );
+    }
+
+    fn skipping(fates: [StepFate; 2]) -> Outcome {
+        Outcome {
+            scaling: fates.map(|fate| Some(LossScalingReport { factor: 1.0, fate, skipped_steps: 0 })).to_vec(),
+            ..Outcome::default()
+        }
     }
 
     #[test]
     fn a_step_that_one_run_skips_is_named() {
-        let outcome = |fates: [StepFate; 2]| Outcome {
-            scaling: fates.map(|fate| Some(LossScalingReport { factor: 1.0, fate, skipped_steps: 0 })).to_vec(),
-            ..Outcome::default()
-        };
         let (updated, skipped) = (StepFate::Updated, StepFate::Skipped);
-        let (all, one) = (outcome([updated; 2]), outcome([updated, skipped]));
+        let (all, one) = (skipping([updated; 2]), skipping([updated, skipped]));
         assert_eq!(fate_of_one([&all, &one]), Some("step 2 was skipped in one of the two".into()));
         assert_eq!(fate_of_one([&one, &one]), None);
     }
 
     #[test]
     fn runs_that_skip_every_step_show_nothing() {
-        let outcome = |fates: [StepFate; 2]| Outcome {
-            scaling: fates.map(|fate| Some(LossScalingReport { factor: 1.0, fate, skipped_steps: 0 })).to_vec(),
-            ..Outcome::default()
-        };
         let (updated, skipped) = (StepFate::Updated, StepFate::Skipped);
-        let same =
-            Distance { same_bits: true, loss: 0.0, norm: 0.0, gradient: (0.0, "g".into()), weight: (0.0, "w".into()) };
+        let same = Distance { same_bits: true, ..different() };
         let faults = |fates| {
-            let outcome = outcome(fates);
-            Promise::of(EqualityClass::SameOrder, &proof_model(Style::Gpt2, 12, true), &proof_training(), 2)
-                .faults([&outcome, &outcome], &same)
-                .len()
+            let outcome = skipping(fates);
+            promise(EqualityClass::SameOrder, &proof_training(), 2).faults([&outcome, &outcome], &same).len()
         };
         assert_eq!([faults([skipped, skipped]), faults([skipped, updated])], [1, 0]);
     }

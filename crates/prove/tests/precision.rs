@@ -10,7 +10,7 @@ use config::{
 };
 use device::Op;
 use mesh::{Axis, AxisSet, Coord};
-use prove::{Bounds, Distance, EqualityClass, Nobody, Outcome, Promised, is_noise, outcome_watched};
+use prove::{Distance, EqualityClass, Nobody, Outcome, Promise, Promised, outcome_watched};
 use testkit::intercepted::intercept_ops;
 use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_text, proof_training};
@@ -56,24 +56,11 @@ fn assert_same_bits(what: &str, a: &Outcome, b: &Outcome) {
 /// Two runs that must have skipped the same steps and be within the bounds of their class.
 fn assert_near(what: &str, layout: &Layout, of: &Parallelism, (oracle, other): (&Outcome, &Outcome)) {
     let class = EqualityClass::of(of, &layout.parallelism);
-    let (precision, tokens) = (layout.train.precision, layout.train.global_batch * layout.train.sequence_length);
-    let bounds = Bounds::of(class, precision.stored()).with_products(precision.products(), tokens);
-    let distance = Distance::between(oracle, other, |name| is_noise(&layout.model, name));
-    println!(
-        "{what}: loss {:.1e} of {:.1e}, gradient {:.1e} of {:.1e} ({}), weight {:.1e} of {:.1e} ({})",
-        distance.loss,
-        bounds.loss,
-        distance.gradient.0,
-        bounds.gradient,
-        distance.gradient.1,
-        distance.weight.0,
-        bounds.weight,
-        distance.weight.1
-    );
+    let promise = Promise::of(class, &layout.model, &layout.train, layout.train.steps);
+    let distances = promise.distances([oracle, other]);
+    println!("{what}: the nearest is at {:.0} % of its bound", 100.0 * distances.nearest());
     assert_eq!(oracle.scaling, other.scaling, "{what}: skipped steps and factors");
-    assert!(distance.loss <= bounds.loss, "{what}: a loss is {} away", distance.loss);
-    assert!(distance.gradient.0 <= bounds.gradient, "{what}: gradient of {:?}", distance.gradient);
-    assert!(distance.weight.0 <= bounds.weight, "{what}: weight {:?}", distance.weight);
+    assert_eq!(distances.exceeded(), [""; 0], "{what}");
 }
 
 #[test]

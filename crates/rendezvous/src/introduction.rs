@@ -1,7 +1,6 @@
 //! Introductions of processes, and the directory of all.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -97,12 +96,12 @@ pub fn hash_bytes(bytes: &[u8]) -> u64 {
     xxh3_64(bytes)
 }
 
-/// The hash of a file in an [`Identity`].
+/// The hash of a regular file in an [`Identity`].
 ///
 /// # Errors
 /// A file that cannot be read.
 pub fn hash_file(path: &Path) -> io::Result<u64> {
-    let mut file = File::open(path)?;
+    let mut file = files::open(path, files::InputKind::Data)?;
     let mut hash = Xxh3::new();
     let mut block = vec![0; 1 << 20];
     loop {

@@ -5,6 +5,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+use files::InputKind;
 use launcher::{Environment, variable};
 use subtle::ConstantTimeEq;
 
@@ -68,7 +69,7 @@ impl Token {
     /// See [`TokenError`].
     pub fn from_file(path: &Path) -> Result<Token, TokenError> {
         let failed = |error: io::Error| TokenError::of_file(path, &error);
-        let file = File::open(path).map_err(failed)?;
+        let file = files::open(path, InputKind::Token).map_err(|error| failed(error.into()))?;
         check_private(path, &file)?;
         let mut digits = String::new();
         file.take(4 * Token::BYTES as u64).read_to_string(&mut digits).map_err(failed)?;

@@ -5,8 +5,8 @@
 //! cargo run -p softgpu --example ptx -- FILE KERNEL BLOCKS THREADS SHARED_BYTES ARGUMENT...
 //! ```
 //!
-//! An argument is `u32:5`, `u64:5`, `f32:0.5`, `zeros:BYTES` or `random:COUNT` (numbers of single precision from -1 to 1).
-//! Memory is printed as a hash and its first values after the launch.
+//! An argument is `u32:5`, `u64:5`, `f32:0.5`, `zeros:BYTES` or `random:COUNT` (numbers of single precision from -1 to
+//! 1). Memory is printed as a hash and its first values after the launch.
 
 use std::error::Error;
 use std::sync::Arc;

@@ -22,6 +22,11 @@ impl SoftDriver {
     pub fn new(count: usize, settings: Settings) -> SoftDriver {
         SoftDriver { devices: vec![settings; count] }
     }
+
+    /// A GPU for each of `settings`.
+    pub fn of(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
+        SoftDriver { devices: settings.into_iter().collect() }
+    }
 }
 
 impl Driver for SoftDriver {

@@ -12,7 +12,7 @@ use crate::counters::Counters;
 use crate::modules::{load, parameters};
 use crate::settings::Settings;
 use crate::state::{Function, State, invalid};
-use crate::streams::{Capture, Item, LaunchWork, Queue, Work};
+use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work};
 
 /// A GPU in software.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl SoftGpu {
 
     /// The instructions that have run so far.
     pub fn counters(&self) -> Counters {
-        sync::lock(&self.state).counters.clone()
+        sync::lock(&self.state).counts.counters()
     }
 
     fn submit(&self, call: &'static str, stream: StreamHandle, work: Work) -> Result<(), DriverError> {
@@ -516,8 +516,7 @@ impl Gpu for SoftGpu {
         let Some(graph) = state.graphs.get(&graph).cloned() else {
             return Err(invalid("launch_graph", format!("graph {} does not exist", graph.0)));
         };
-        let has_ended = vec![false; graph.len()];
-        state.push("launch_graph", stream, Item::Graph(graph, has_ended))?;
+        state.push("launch_graph", stream, Item::Graph(GraphRun::new(graph)))?;
         self.hold_backlog(&mut state);
         Ok(())
     }

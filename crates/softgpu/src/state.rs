@@ -10,14 +10,14 @@ use gpu::{
 
 use crate::checks::{AccessRanges, Check, Checks};
 use crate::code::Kernel;
-use crate::counters::Counters;
+use crate::counters::KernelCounts;
 use crate::execute::{Fault, FaultKind, Launch, Limits, Rule, run, touch_range};
 use crate::faults::{FaultPlan, PlannedFault};
 use crate::memory::global::Global;
 use crate::modules::LoadedModule;
 use crate::settings::Settings;
 use crate::streams::{
-    Capture, Clocks, Entry, Graph, Item, LaunchWork, Point, Points, Queue, Random, Ready, Work, WorkOrder,
+    Capture, Clocks, Entry, Graph, Item, LaunchWork, Node, Origin, Point, Points, Queue, Random, Ready, Work, WorkOrder,
 };
 
 /// All that a GPU holds.
@@ -48,7 +48,7 @@ pub struct State {
     /// Which work comes before which.
     clocks: Clocks,
     /// Instructions that have run.
-    pub counters: Counters,
+    pub counts: KernelCounts,
     checks: Checks,
     rule: Rule,
     faults: FaultPlan,
@@ -87,7 +87,7 @@ impl State {
             captures: vec![],
             failure: None,
             clocks: Clocks::default(),
-            counters: Counters::default(),
+            counts: KernelCounts::default(),
             checks: settings.checks.clone(),
             rule: Rule::of(settings.capability.major),
             faults: settings.faults.clone(),
@@ -147,22 +147,43 @@ impl State {
         let stream = *stream;
         match queue.take(&self.points, &mut self.random) {
             Ready::Work(work, host) => {
-                self.clocks.wait(stream, &host);
-                // After a failure nothing runs any more, but streams become empty.
-                if (self.failure.is_none() || matches!(work, Work::Record(_)))
-                    && let Err(failure) = self.run_work(stream, work)
-                {
-                    self.failure.get_or_insert(failure);
-                }
-                true
+                self.clocks.wait(Origin::Stream(stream), &host);
+                self.run_unless_failed(Origin::Stream(stream), work);
             }
-            Ready::Waits | Ready::Empty => true,
+            Ready::Node(node, work, host) => {
+                self.clocks.wait(Origin::Stream(stream), &host);
+                self.run_node(stream, node, work);
+            }
+            Ready::GraphEnded(after) => self.clocks.wait(Origin::Stream(stream), &after),
+            Ready::Waits | Ready::Empty => {}
+        }
+        true
+    }
+
+    /// After a failure nothing runs any more, but streams become empty.
+    fn run_unless_failed(&mut self, origin: Origin, work: Work) {
+        if (self.failure.is_none() || matches!(work, Work::Record(_)))
+            && let Err(failure) = self.run_work(origin, work)
+        {
+            self.failure.get_or_insert(failure);
+        }
+    }
+
+    /// Runs a node of the graph in front of a stream: after the nodes that it follows, and in no order with others.
+    fn run_node(&mut self, stream: StreamHandle, node: Node, work: Work) {
+        let chain = Origin::Chain(stream, node.chain);
+        let before_graph = self.clocks.of(Origin::Stream(stream));
+        let Some(graph) = self.streams.get_mut(&stream).and_then(Queue::graph) else { return };
+        self.clocks.set(chain, graph.before(node, &before_graph));
+        self.run_unless_failed(chain, work);
+        if let Some(graph) = self.streams.get_mut(&stream).and_then(Queue::graph) {
+            graph.end(node, self.clocks.of(chain));
         }
     }
 
     /// The host has seen that all work of a stream has ended.
     pub fn host_saw_stream(&mut self, stream: StreamHandle) {
-        let clock = self.clocks.of(stream);
+        let clock = self.clocks.of(Origin::Stream(stream));
         self.clocks.host_waits(&clock);
     }
 
@@ -200,21 +221,21 @@ impl State {
         self.streams.get_mut(&stream).ok_or_else(|| invalid(call, format!("stream {} does not exist", stream.0)))
     }
 
-    fn run_work(&mut self, stream: StreamHandle, work: Work) -> Result<(), DriverError> {
+    fn run_work(&mut self, origin: Origin, work: Work) -> Result<(), DriverError> {
         match work {
             Work::Record(point) => {
-                self.points.reach(point, self.clocks.of(stream));
+                self.points.reach(point, self.clocks.of(origin));
                 return Ok(());
             }
             Work::Wait(point) => {
                 if let Some(clock) = self.points.clock(point) {
-                    self.clocks.wait(stream, clock);
+                    self.clocks.wait(origin, clock);
                 }
                 return Ok(());
             }
             Work::Launch(_) | Work::Upload { .. } | Work::Download { .. } | Work::Copy { .. } | Work::Fill { .. } => {}
         }
-        let order = self.clocks.begin(stream);
+        let order = self.clocks.begin(origin);
         match work {
             Work::Launch(launch) => self.run_launch(&launch, &order),
             Work::Upload { to, pinned, offset_bytes, bytes } => {
@@ -256,7 +277,7 @@ impl State {
             rule: self.rule,
         };
         let counts = run(&launch, &mut self.global).map_err(|fault| failed(&fault))?;
-        self.counters.add(&work.kernel, &counts);
+        self.counts.add(&work.kernel, counts);
         Ok(())
     }
 
@@ -274,7 +295,7 @@ impl State {
         }
         touch_range(&mut self.global, pointer.0, bytes, order, is_write).map_err(|other| {
             let verb = if is_write { "written" } else { "read" };
-            let other = other.map_or("another stream".into(), |other| format!("stream {other}"));
+            let other = other.map_or("another stream".into(), |other| other.to_string());
             let text = format!("{bytes} bytes at {:#x} are {verb} without an order with work of {other}", pointer.0);
             DriverError { call, kind: DriverErrorKind::KernelFault, text }
         })

@@ -28,6 +28,8 @@ pub struct Row {
     pub weight_of: String,
     /// Fall of the loss.
     pub fall: f64,
+    /// The largest share that a distance is of its bound.
+    pub nearest: f64,
     /// Broken parts of the promise.
     pub faults: String,
 }
@@ -45,6 +47,7 @@ impl Row {
             weight: distance.weight.0,
             weight_of: distance.weight.1,
             fall: verdict.fall,
+            nearest: verdict.nearest,
             faults: faults.join("; "),
         }
     }
@@ -99,16 +102,17 @@ impl Results {
 }
 
 fn line(name: &str, row: &Row) -> String {
-    let Row { same_bits, oracle_bits, loss, gradient, gradient_of, weight, weight_of, fall, faults } = row;
+    let Row { same_bits, oracle_bits, loss, gradient, gradient_of, weight, weight_of, fall, nearest, faults } = row;
     format!(
-        "{name}\t{same_bits}\t{oracle_bits}\t{loss:e}\t{gradient:e}\t{gradient_of}\t{weight:e}\t{weight_of}\t{fall}\t{faults}\n"
+        "{name}\t{same_bits}\t{oracle_bits}\t{loss:e}\t{gradient:e}\t{gradient_of}\t{weight:e}\t{weight_of}\t{fall}\t{nearest:e}\t{faults}\n"
     )
 }
 
 /// A line of the file; `None` for one that was cut off.
 fn read(line: &str) -> Option<(String, Row)> {
     let fields: Vec<&str> = line.split('\t').collect();
-    let [name, same_bits, oracle_bits, loss, gradient, gradient_of, weight, weight_of, fall, faults] = fields[..]
+    let [name, same_bits, oracle_bits, loss, gradient, gradient_of, weight, weight_of, fall, nearest, faults] =
+        fields[..]
     else {
         return None;
     };
@@ -121,6 +125,7 @@ fn read(line: &str) -> Option<(String, Row)> {
         weight: weight.parse().ok()?,
         weight_of: weight_of.into(),
         fall: fall.parse().ok()?,
+        nearest: nearest.parse().ok()?,
         faults: faults.into(),
     };
     Some((name.into(), row))

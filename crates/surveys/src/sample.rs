@@ -86,6 +86,7 @@ mod tests {
             weight: 2e-7,
             weight_of: "b".into(),
             fall: 0.5,
+            nearest: 0.5,
             faults: faults.into(),
         }
     }

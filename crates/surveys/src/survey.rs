@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use config::{Degrees, GradientSums, Products};
-use prove::{EqualityClass, Outcome, ProofError, Verdict};
+use prove::{EqualityClass, Outcome, Promise, ProofError, Verdict};
+use testkit::layout::Layout;
 use testkit::models::proof_text;
 
 use crate::cases::{Case, Family};
@@ -28,8 +29,9 @@ pub fn orders(cases: impl IntoIterator<Item = Case>) -> Vec<Order> {
     for case in cases {
         let reference = case.reference();
         // A reference has one stage.
-        let Degrees { dp, tp, pp: _ } = reference.degrees;
-        let key = (reference.family, dp, tp, case.sequence_parallel, reference.manner.form, case.sums, case.products);
+        let Degrees { dp, cp, tp, pp: _ } = reference.degrees;
+        let key =
+            (reference.family, (dp, cp, tp), case.sequence_parallel, reference.manner.form, case.sums, case.products);
         let order = orders.entry(key).or_insert_with(|| Order { reference, cases: Vec::new() });
         order.cases.push(case);
     }
@@ -52,7 +54,7 @@ pub fn survey(orders: &[Order], workers: usize, tell: &(dyn Fn(&Case, Finding) +
 }
 
 fn survey_order(order: &Order, oracle: &Result<Outcome, String>, tell: &(dyn Fn(&Case, Finding) + Sync)) {
-    let model = order.reference.family.model();
+    let Layout { model, train, .. } = order.reference.layout();
     let is_oracle = order.reference == order.reference.of_one_rank();
     let reference = if is_oracle { oracle.clone() } else { outcome(&order.reference) };
     for case in &order.cases {
@@ -60,7 +62,8 @@ fn survey_order(order: &Order, oracle: &Result<Outcome, String>, tell: &(dyn Fn(
             let (reference, oracle) =
                 (reference.as_ref().map_err(String::clone)?, oracle.as_ref().map_err(String::clone)?);
             let outcome = outcome(case)?;
-            Ok(Verdict::of(case.class(), &model, &outcome, (reference, oracle)))
+            let promise = Promise::of(case.class(), &model, &train, train.steps);
+            Ok(Verdict::of(&promise, &model, &outcome, (reference, oracle)))
         };
         tell(case, finding());
     }
@@ -91,7 +94,9 @@ pub fn microbatch_sizes(families: &[Family], products: Products) -> Vec<(Family,
     let compare = |family: Family| -> Finding {
         let of = |family| outcome(&Case { products, ..Case::oracle(family) });
         let (oracle, other) = (of(family)?, of(Family { microbatch_size: 2, ..family })?);
-        Ok(Verdict::of(EqualityClass::OtherOrder, &family.model(), &other, (&other, &oracle)))
+        let Layout { model, train, .. } = Case { products, ..Case::oracle(family) }.layout();
+        let promise = Promise::of(EqualityClass::OtherOrder, &model, &train, train.steps);
+        Ok(Verdict::of(&promise, &model, &other, (&other, &oracle)))
     };
     let ones = families.iter().filter(|family| family.microbatch_size == 1);
     ones.map(|family| (*family, compare(*family))).collect()

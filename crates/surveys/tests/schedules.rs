@@ -78,6 +78,6 @@ fn a_file_in_order_has_the_same_bits_and_one_out_of_order_says_that_it_has_not()
     let other = outcome(&out_of_order);
     assert!(!same_bits(&oracle, &other), "sums in another order that have the same bits prove nothing");
     let distance = Distance::between(&oracle, &other, |name| prove::is_noise(&alone.model, name));
-    let bounds = prove::Bounds::PROMISE;
-    assert!(distance.gradient.0 <= bounds.gradient && distance.weight.0 <= bounds.weight, "{distance:?}");
+    let promise = prove::Promise::of(class(&out_of_order), &alone.model, &alone.train, alone.train.steps);
+    assert_eq!(promise.faults([&oracle, &other], &distance), [""; 0]);
 }

@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use gpu::{
-    Arguments, DeviceFacts, DevicePointer, Driver, DriverError, DriverErrorKind, EventHandle, FreeMemory,
-    FunctionFacts, FunctionHandle, Gpu, GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle,
-    StreamHandle,
+    Arguments, DeviceFacts, DevicePointer, Driver, DriverError, DriverErrorKind, EventHandle, FunctionHandle, Gpu,
+    LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
 };
 
 /// A call to a GPU that a judge hears of.
@@ -92,36 +91,12 @@ impl WrappedGpu {
 }
 
 impl Gpu for WrappedGpu {
-    fn facts(&self) -> &DeviceFacts {
-        self.inner.facts()
-    }
-
-    fn free_memory(&self) -> Result<FreeMemory, DriverError> {
-        self.inner.free_memory()
-    }
-
     fn allocate(&self, bytes: usize) -> Result<DevicePointer, DriverError> {
         self.judged(GpuCall::Allocate, None, |gpu| gpu.allocate(bytes))
     }
 
-    fn free(&self, pointer: DevicePointer) -> Result<(), DriverError> {
-        self.inner.free(pointer)
-    }
-
     fn allocate_pinned(&self, bytes: usize) -> Result<PinnedHandle, DriverError> {
         self.judged(GpuCall::Allocate, None, |gpu| gpu.allocate_pinned(bytes))
-    }
-
-    fn free_pinned(&self, pinned: PinnedHandle) -> Result<(), DriverError> {
-        self.inner.free_pinned(pinned)
-    }
-
-    fn write_pinned(&self, pinned: PinnedHandle, offset_bytes: usize, from: &[u8]) -> Result<(), DriverError> {
-        self.inner.write_pinned(pinned, offset_bytes, from)
-    }
-
-    fn read_pinned(&self, pinned: PinnedHandle, offset_bytes: usize, to: &mut [u8]) -> Result<(), DriverError> {
-        self.inner.read_pinned(pinned, offset_bytes, to)
     }
 
     fn upload(
@@ -165,24 +140,8 @@ impl Gpu for WrappedGpu {
         self.judged(GpuCall::Create(stream), None, |_| Ok(stream))
     }
 
-    fn destroy_stream(&self, stream: StreamHandle) -> Result<(), DriverError> {
-        self.inner.destroy_stream(stream)
-    }
-
     fn synchronize(&self, stream: StreamHandle) -> Result<(), DriverError> {
         self.judged(GpuCall::Synchronize(stream), None, |gpu| gpu.synchronize(stream))
-    }
-
-    fn has_ended(&self, stream: StreamHandle) -> Result<bool, DriverError> {
-        self.inner.has_ended(stream)
-    }
-
-    fn create_event(&self) -> Result<EventHandle, DriverError> {
-        self.inner.create_event()
-    }
-
-    fn destroy_event(&self, event: EventHandle) -> Result<(), DriverError> {
-        self.inner.destroy_event(event)
     }
 
     fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverError> {
@@ -193,32 +152,8 @@ impl Gpu for WrappedGpu {
         self.judged(GpuCall::Wait(stream), Some(()), |gpu| gpu.wait(stream, event))
     }
 
-    fn is_reached(&self, event: EventHandle) -> Result<bool, DriverError> {
-        self.inner.is_reached(event)
-    }
-
-    fn elapsed_ms(&self, from: EventHandle, to: EventHandle) -> Result<f32, DriverError> {
-        self.inner.elapsed_ms(from, to)
-    }
-
     fn load(&self, image: ModuleImage) -> Result<ModuleHandle, DriverError> {
         self.judged(GpuCall::Load, None, |gpu| gpu.load(image))
-    }
-
-    fn unload(&self, module: ModuleHandle) -> Result<(), DriverError> {
-        self.inner.unload(module)
-    }
-
-    fn function(&self, module: ModuleHandle, name: &str) -> Result<FunctionHandle, DriverError> {
-        self.inner.function(module, name)
-    }
-
-    fn function_facts(&self, function: FunctionHandle) -> Result<FunctionFacts, DriverError> {
-        self.inner.function_facts(function)
-    }
-
-    fn allow_shared(&self, function: FunctionHandle, bytes: u32) -> Result<(), DriverError> {
-        self.inner.allow_shared(function, bytes)
     }
 
     fn launch(
@@ -231,19 +166,9 @@ impl Gpu for WrappedGpu {
         self.judged(GpuCall::Launch(stream), None, |gpu| gpu.launch(stream, function, shape, arguments))
     }
 
-    fn begin_capture(&self, stream: StreamHandle) -> Result<(), DriverError> {
-        self.inner.begin_capture(stream)
-    }
-
-    fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle, DriverError> {
-        self.inner.end_capture(stream)
-    }
-
-    fn launch_graph(&self, stream: StreamHandle, graph: GraphHandle) -> Result<(), DriverError> {
-        self.inner.launch_graph(stream, graph)
-    }
-
-    fn destroy_graph(&self, graph: GraphHandle) -> Result<(), DriverError> {
-        self.inner.destroy_graph(graph)
-    }
+    gpu::forward!(
+        inner: facts, free_memory, free, free_pinned, write_pinned, read_pinned, destroy_stream, has_ended,
+        create_event, destroy_event, is_reached, elapsed_ms, unload, function, function_facts, allow_shared,
+        begin_capture, end_capture, launch_graph, destroy_graph
+    );
 }

@@ -12,9 +12,10 @@ mod storage;
 mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
-pub use engine::gpu_code::{ArchivedKernels, CodeForm, CompiledKernels, GpuCode, KernelCode};
+pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode};
 pub use engine::gpu_engine::GpuEngine;
 pub use engine::gpus::{GpuError, GpuMemory, Gpus, OpenGpu};
+pub use engine::kernel_archive::{ARCHIVED_CAPABILITIES, ArchiveError, ArchivedKernels};
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::open_engine::{EngineOptions, describe_engine, engine_cores, open_engine, open_process_engine};
 pub use engine::processor;
@@ -28,6 +29,7 @@ pub use infer::generate::{GENERATION_ROWS, Generation, Listener, run_generation}
 pub use infer::sampling::{NoDistribution, Sampling};
 pub use run::failure::{RankFailure, TrainError};
 pub use run::observer::{LossScalingReport, Observer, StepReport, Wish};
+pub use run::rings::Rings;
 pub use run::{Ending, Ports, run, run_ranks};
 pub use setup::start::{PartSource, Start, check_tensors};
 pub use setup::step_order::StepOrder;

@@ -68,6 +68,7 @@ fn train(parallelism: &Parallelism, every: Option<u32>) -> Trained {
         first_gradients: None,
         weights: Some(&weights),
         saving: None,
+        rings: None,
         evaluation: every.map(|every| held_out(&held_out_text, every)),
     };
     run(&setup, &*engine(&setup, 1), ports).expect("a run");

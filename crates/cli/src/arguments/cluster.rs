@@ -99,8 +99,12 @@ pub struct PlanArguments {
     pub write: Option<PathBuf>,
 }
 
+/// More than any cluster has. Each way to divide them is a layout to judge.
+const MOST_ACCELERATORS: usize = 1 << 20;
+
 fn accelerators(text: &str) -> Result<usize, String> {
-    text.parse().ok().filter(|count| *count > 0).ok_or("a run needs a whole number of accelerators, at least 1".into())
+    let rule = format!("a run needs a whole number of accelerators, from 1 to {MOST_ACCELERATORS}");
+    text.parse().ok().filter(|count| (1..=MOST_ACCELERATORS).contains(count)).ok_or(rule)
 }
 
 fn memory_gb(text: &str) -> Result<f64, String> {

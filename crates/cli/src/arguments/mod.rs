@@ -1,5 +1,6 @@
 //! What can be written on the command line. The comments here are the help pages.
 
+pub mod blame;
 pub mod cluster;
 pub mod completions;
 pub mod hugging_face;
@@ -12,6 +13,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::arguments::blame::{BLAME_HELP, BlameArguments};
 use crate::arguments::cluster::{ClusterCommand, PlanArguments, SimulateArguments, ValidateArguments};
 use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
 use crate::arguments::inference::{EvalArguments, FORWARD_FORMAT, ForwardArguments, GenerateArguments};
@@ -114,6 +116,9 @@ pub enum Command {
     /// Show the content of a checkpoint, verify its hashes, or compare it with another one
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArguments),
+    /// Show why a run failed: rank, host, step, instruction and cause, with the last instructions of every rank
+    #[command(after_help = format!("{BLAME_HELP}\n\n{EXIT_CODES}"))]
+    Blame(BlameArguments),
     /// List the hardware of this machine, the features in use and the missing ones
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArguments),

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use prove::{Distance, First, Leg, Nobody, Outcome, OutcomeSinks, Promise, Promised, is_noise, run_leg, weights_hash};
+use prove::{
+    Bounded, Distance, Distances, EqualityClass, First, Leg, Nobody, Outcome, OutcomeSinks, Promise, Promised,
+    is_noise, run_leg, weights_hash,
+};
 use serde_json::json;
 use train::{ForwardingSink, Start, TensorMap};
 
@@ -39,8 +42,9 @@ pub fn prove(arguments: &PairArguments) -> Result<(), Failure> {
 struct Proof {
     names: [String; 2],
     steps: u32,
-    promise: Promise,
+    class: EqualityClass,
     distance: Distance,
+    distances: Distances,
     /// Hashes of the last weights.
     weights: [u64; 2],
     faults: Vec<String>,
@@ -60,25 +64,27 @@ impl Proof {
             names: pair.names.clone(),
             steps: pair.steps,
             faults: promise.faults([&first, &second], &distance),
+            distances: promise.distances([&first, &second]),
             weights: [first, second].map(|outcome| weights_hash(model, &outcome.weights)),
-            promise,
+            class: promise.class,
             distance,
         }))
     }
 
     fn json(&self) -> String {
-        let Proof { steps, promise, distance, .. } = self;
+        let Proof { steps, class, distance, distances: Distances { loss, weight, .. }, .. } = self;
+        let gradient = self.distances.gradient();
         json!({
             "steps": steps,
-            "class": promise.class.to_string(),
+            "class": class.to_string(),
             "holds": self.faults.is_empty(),
             "faults": self.faults,
             "same_bits": distance.same_bits,
             "weights_xxh3": self.weights.map(|hash| format!("{hash:016x}")),
-            "gradient": { "distance": distance.gradient.0, "of": distance.gradient.1, "bound": promise.gradient },
-            "loss": { "distance": distance.loss, "bound": promise.loss },
+            "gradient": { "distance": gradient.distance, "of": gradient.what, "bound": gradient.bound },
+            "loss": { "distance": loss.distance, "bound": loss.bound },
             "norm": { "distance": distance.norm },
-            "weight": { "distance": distance.weight.0, "of": distance.weight.1, "bound": promise.weight },
+            "weight": { "distance": weight.distance, "of": distance.weight.1, "bound": weight.bound },
         })
         .to_string()
     }
@@ -113,25 +119,24 @@ fn outcome(runs: &Runs<'_>, verdict: &Verdict) -> Result<Option<Outcome>, Failur
 
 impl fmt::Display for Proof {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Proof { names: [first, second], promise, distance, .. } = self;
+        let Proof { names: [first, second], class, distances: Distances { loss, weight, .. }, .. } = self;
         let steps = counted(u64::from(self.steps), "step");
         write!(f, "{first} and {second}, {steps}: ")?;
-        if distance.same_bits {
+        if self.distance.same_bits {
             return write!(f, "same bits, weights xxh3 {:016x}", self.weights[0]);
         }
-        let told = |bound: Option<f64>| match (promise.class.promises(), bound) {
-            (Promised::Bits, _) => String::new(),
-            (Promised::Bounds | Promised::Nothing, Some(bound)) => format!(" (at most {bound:.0e})"),
-            (Promised::Bounds | Promised::Nothing, None) => " (no bound)".into(),
+        let told = |Bounded { distance, bound, .. }: &Bounded| {
+            let bound = match (class.promises(), bound) {
+                (Promised::Bits, _) => String::new(),
+                (Promised::Bounds | Promised::Nothing, Some(bound)) => format!(" (at most {bound:.1e})"),
+                (Promised::Bounds | Promised::Nothing, None) => " (no bound)".into(),
+            };
+            format!("{}{bound}", figure(*distance))
         };
-        let [gradient, loss, weight] = [promise.gradient, promise.loss, promise.weight].map(told);
+        let [gradient, loss, weight] = [&self.distances.gradient(), loss, weight].map(told);
         write!(
             f,
-            "{}; apart are first gradients {}{gradient}, losses {}{loss}, weights {}{weight}: the promise {}",
-            promise.class,
-            figure(distance.gradient.0),
-            figure(distance.loss),
-            figure(distance.weight.0),
+            "{class}; apart are first gradients {gradient}, losses {loss}, weights {weight}: the promise {}",
             if self.faults.is_empty() { "holds" } else { "does not hold" }
         )
     }
@@ -144,7 +149,7 @@ fn figure(distance: f64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use prove::EqualityClass;
+    use prove::ParameterKind;
 
     use super::*;
 
@@ -156,11 +161,21 @@ mod tests {
             gradient: (1.84e-7, "head.norm.weight".into()),
             weight: (3.21e-6, "head.norm.weight".into()),
         };
+        let bounded = |what: &str, distance, bound| Bounded { what: what.into(), distance, bound };
+        let distances = Distances {
+            gradients: vec![
+                (ParameterKind::Matrix, bounded("layers.0.ffn.up.weight", 2e-7, Some(1e-6))),
+                (ParameterKind::Vector, bounded("head.norm.weight", 1.84e-7, Some(4.6e-7))),
+            ],
+            loss: bounded("a loss", 0.0, Some(2.7e-7)),
+            weight: bounded("weights", 3.21e-9, weight),
+        };
         let proof = Proof {
             names: ["a.toml".into(), "b.toml".into()],
             steps: 3,
-            promise: Promise { class, gradient: Some(1e-6), loss: Some(1e-5), weight },
+            class,
             distance,
+            distances,
             weights: [0x0123_4567_89ab_cdef; 2],
             faults: faults.iter().map(ToString::to_string).collect(),
         };
@@ -174,18 +189,18 @@ mod tests {
             "a.toml and b.toml, 3 steps: same bits, weights xxh3 0123456789abcdef"
         );
         assert_eq!(
-            proof(EqualityClass::OtherSums, false, Some(1e-4), &[]),
-            "a.toml and b.toml, 3 steps: other sums; apart are first gradients 1.8e-7 (at most 1e-6), \
-             losses 0 (at most 1e-5), weights 3.2e-6 (at most 1e-4): the promise holds"
+            proof(EqualityClass::OtherSums, false, Some(1e-8), &[]),
+            "a.toml and b.toml, 3 steps: other sums; apart are first gradients 1.8e-7 (at most 4.6e-7), \
+             losses 0 (at most 2.7e-7), weights 3.2e-9 (at most 1.0e-8): the promise holds"
         );
         assert_eq!(
             proof(EqualityClass::OtherOrder, false, None, &[]),
-            "a.toml and b.toml, 3 steps: other order; apart are first gradients 1.8e-7 (at most 1e-6), \
-             losses 0 (at most 1e-5), weights 3.2e-6 (no bound): the promise holds"
+            "a.toml and b.toml, 3 steps: other order; apart are first gradients 1.8e-7 (at most 4.6e-7), \
+             losses 0 (at most 2.7e-7), weights 3.2e-9 (no bound): the promise holds"
         );
         assert_eq!(
             proof(EqualityClass::SameOrder, false, None, &["the bits differ"]),
-            "a.toml and b.toml, 3 steps: same order; apart are first gradients 1.8e-7, losses 0, weights 3.2e-6: \
+            "a.toml and b.toml, 3 steps: same order; apart are first gradients 1.8e-7, losses 0, weights 3.2e-9: \
              the promise does not hold"
         );
     }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
-use data::{Corpus, DataError, Dataset, TokenFile, TokenFileWriter, Tokenizer};
+use data::{Corpus, DataError, Dataset, Sources, TokenFile, TokenFileWriter, Tokenizer, files_of};
 
 use crate::failure::Failure;
+use crate::processes::shared_text::made;
 use crate::screen::figures::counted;
 use crate::screen::output::print;
 use crate::screen::output_file::data_file;
@@ -34,6 +35,9 @@ pub struct TokenizeArguments {
     #[arg(long, value_name = "TOKENIZER")]
     pub tokenizer: Option<String>,
 }
+
+/// The ending of the name of a pair's tokenizer.
+const TOKENIZER_ENDING: &str = "tokenizer.json";
 
 /// How tokens are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,15 +69,35 @@ fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
     // Training a tokenizer may take minutes.
     let tokenizer = arguments.tokenizer.iter().map(PathBuf::from);
     let inputs: Vec<PathBuf> = arguments.inputs.iter().cloned().chain(tokenizer).collect();
+    let spec = data_spec(arguments)?;
+    let inputs = [inputs, files_read(&spec)?].concat();
     // Written in parts, under another name first.
-    let out = data_file("--out", &arguments.out, &inputs)?;
+    let out = match format {
+        Format::TokenFile => data_file("--out", &arguments.out, &inputs)?,
+        Format::Megatron => {
+            let [index, tokens] = megatron::pair(&arguments.out);
+            data_file("--out", &index, &inputs)?;
+            // The tokenizer has their name, so it needs a file, too.
+            data_file("--out", &tokens.with_extension(TOKENIZER_ENDING), &inputs)?;
+            data_file("--out", &tokens, &inputs)?;
+            arguments.out.clone()
+        }
+    };
     let arguments = &TokenizeArguments { out, ..arguments.clone() };
-    let dataset = Dataset::open(&data_spec(arguments)?).map_err(failure)?;
+    let sources = Sources::open(&spec).map_err(failure)?;
+    let given = made(&sources, &spec.tokenizer)?;
+    let dataset = Dataset::new(&spec, sources, given).map_err(failure)?;
     let written = match format {
         Format::TokenFile => write_token_file(arguments, &dataset),
         Format::Megatron => write_megatron(arguments, &dataset),
     };
     print(&written.map_err(failure)?)
+}
+
+/// All files of the sources, which an output must not replace.
+fn files_read(spec: &DataSpec) -> Result<Vec<PathBuf>, Failure> {
+    let files = spec.sources.iter().map(files_of).collect::<Result<Vec<_>, _>>().map_err(failure)?;
+    Ok(files.concat())
 }
 
 fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
@@ -85,6 +109,11 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         None if sources.iter().any(SourceSpec::is_tokens) => TokenizerSpec::OfTokenFiles,
         None => TokenizerSpec::Bytes,
     };
+    if let TokenizerSpec::Bpe { vocabulary: vocabulary @ ..256 } = tokenizer {
+        return Err(Failure::Input(format!(
+            "--tokenizer bpe:{vocabulary} must have a token for each of 256 bytes; use at least bpe:256"
+        )));
+    }
     // The file holds everything; a run that reads it holds out what it will.
     Ok(DataSpec {
         sources,
@@ -114,7 +143,7 @@ fn write_megatron(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<St
     for_each_document(dataset, |tokens| writer.push(tokens))?;
     writer.finish()?;
     let corpus = megatron::open(&arguments.out)?;
-    let tokenizer = arguments.out.with_extension("tokenizer.json");
+    let tokenizer = arguments.out.with_extension(TOKENIZER_ENDING);
     dataset.tokenizer.save_as(&tokenizer)?;
     let (tokens, index) = (arguments.out.with_extension("bin"), arguments.out.with_extension("idx"));
     let [tokens, index, tokenizer] = [tokens, index, tokenizer].map(|path| path.display().to_string());

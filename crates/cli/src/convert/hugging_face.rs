@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use config::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::TOKENIZER_FILE;
-use files::same_file;
+use files::{InputKind, same_file};
 use interchange::{InterchangeError, export, special_tokens};
 use mesh::Region;
 use train::{TensorSink, TensorSource};
@@ -142,7 +142,7 @@ pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
     for name in TOKENIZER_FILES {
         let (source, target): (PathBuf, PathBuf) = (from.join(name), to.join(name));
         if source.is_file() {
-            let copied = std::fs::copy(&source, &target);
+            let copied = files::copy(&source, InputKind::Tokenizer, &target);
             copied.map_err(|error| Failure::Input(format!("{} cannot be written: {error}", target.display())))?;
         }
     }

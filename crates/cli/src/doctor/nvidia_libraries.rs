@@ -7,8 +7,10 @@ use launcher::Environment;
 use nvidia::nvrtc::Compiler;
 use nvidia::{LibraryError, Search, cublaslt, driver, nccl};
 use serde::Serialize;
+use train::ArchivedKernels;
 
 use super::libraries::loader_folders;
+use crate::gpu::CARRIED;
 
 /// The variable with a folder of NVIDIA's libraries.
 pub const FOLDER_VARIABLE: &str = "PLEACH_CUDA";
@@ -46,6 +48,39 @@ pub struct ListedGpu {
     pub multiprocessors: u32,
 }
 
+/// Compiled kernels that this program carries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CarriedKernels {
+    /// None.
+    None,
+    /// Those of an archive.
+    Of {
+        /// The oldest GPU of each target, such as sm_80.
+        targets: Vec<String>,
+        /// The version of the compiler that made them.
+        compiler: String,
+    },
+    /// An archive that the program refuses.
+    Refused(String),
+}
+
+impl CarriedKernels {
+    /// Those of an archive, which is empty where there is none.
+    pub fn of(archive: &[u8]) -> CarriedKernels {
+        if archive.is_empty() {
+            return CarriedKernels::None;
+        }
+        match ArchivedKernels::read(archive) {
+            Ok(kernels) => CarriedKernels::Of {
+                targets: kernels.targets().into_iter().map(|(target, _)| target.replace("compute", "sm")).collect(),
+                compiler: kernels.compiler(),
+            },
+            Err(error) => CarriedKernels::Refused(error.to_string()),
+        }
+    }
+}
+
 /// All of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NvidiaLibraries {
@@ -55,6 +90,8 @@ pub struct NvidiaLibraries {
     pub gpus: Result<Vec<ListedGpu>, String>,
     /// The compiler of kernels.
     pub nvrtc: Opened,
+    /// Kernels for a machine without a compiler.
+    pub kernels: CarriedKernels,
     /// Products of matrices.
     pub cublaslt: Opened,
     /// Collectives.
@@ -81,6 +118,7 @@ impl NvidiaLibraries {
                 let (major, minor) = compiler.version();
                 (compiler.path().into(), format!("{major}.{minor}"))
             })),
+            kernels: CarriedKernels::of(CARRIED),
             cublaslt: opened(cublaslt::Library::open(search).map(|library| (library.path().into(), library.version()))),
             nccl: opened(nccl::Library::open(search).map(|library| (library.path().into(), library.version()))),
         }

@@ -10,7 +10,7 @@ use super::cores::Cores;
 use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory, name};
 use super::mpi_library::{Answers, MpiLibrary};
-use super::nvidia_libraries::{ListedGpu, NvidiaLibraries, Opened};
+use super::nvidia_libraries::{CarriedKernels, ListedGpu, NvidiaLibraries, Opened};
 use crate::screen::figures::{bytes, counted};
 
 /// What the machine has, what pleach uses of it, and what it does not.
@@ -54,7 +54,19 @@ fn here(machine: &Machine, measured: &Measured, mpi: &MpiLibrary, nvidia: &Nvidi
         ("MPI", mpi_text(&machine.libraries, mpi)),
         ("launcher", machine.launcher.to_string()),
     ];
-    before.into_iter().chain(driver(machine, nvidia)).chain(after).collect()
+    before.into_iter().chain(driver(machine, nvidia)).chain(carried(&nvidia.kernels)).chain(after).collect()
+}
+
+/// The kernels that the program carries, if it does.
+fn carried(kernels: &CarriedKernels) -> Option<Row> {
+    let text = match kernels {
+        CarriedKernels::None => return None,
+        CarriedKernels::Of { targets, compiler } => {
+            format!("in this program, by NVRTC {compiler}: {}", targets.join(", "))
+        }
+        CarriedKernels::Refused(problem) => problem.clone(),
+    };
+    Some(("GPU code", text))
 }
 
 /// The driver and a row for each GPU; nothing on a machine that has neither.
@@ -201,7 +213,9 @@ fn missing(machine: &Machine, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> Vec
     let libraries = [("NVRTC", &nvidia.nvrtc), ("cuBLASLt", &nvidia.cublaslt), ("NCCL", &nvidia.nccl)];
     // Without a GPU, nothing is expected of a driver.
     let driver = (!machine.gpus.devices.is_empty()).then_some(("driver", &nvidia.driver));
-    let libraries = driver.into_iter().chain(libraries).filter_map(|(subject, library)| match library {
+    let is_needed = |subject| subject != "NVRTC" || !matches!(nvidia.kernels, CarriedKernels::Of { .. });
+    let libraries = driver.into_iter().chain(libraries).filter(|(subject, _)| is_needed(*subject));
+    let libraries = libraries.filter_map(|(subject, library)| match library {
         Opened::Found { .. } => None,
         Opened::Missing { remedy, .. } => Some((subject, remedy.clone())),
     });

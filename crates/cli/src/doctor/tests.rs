@@ -7,7 +7,7 @@ use super::cores::Cores;
 use super::launcher::Started;
 use super::machine::{Machine, Measured, Memory};
 use super::mpi_library::{Answers, MpiLibrary};
-use super::nvidia_libraries::{ListedGpu, NvidiaLibraries, Opened};
+use super::nvidia_libraries::{CarriedKernels, ListedGpu, NvidiaLibraries, Opened};
 use super::report;
 
 /// System folders of a machine that is not this one.
@@ -187,6 +187,20 @@ fn drivers_that_do_not_open_or_list_nothing_are_reported() {
     assert_eq!(json["nvidia"]["driver"]["version"], "CUDA 13.0");
     assert_eq!(json["nvidia"]["gpus"]["Ok"][1]["memory_bytes"], 150_754_820_096u64);
     assert!(json["nvidia"]["cublaslt"]["remedy"].as_str().is_some_and(|remedy| remedy.contains("nvidia-cublas")));
+}
+
+#[test]
+fn kernels_that_the_program_carries_replace_the_compiler() {
+    let targets = ["sm_80", "sm_90"].map(String::from).to_vec();
+    let kernels = CarriedKernels::Of { targets, compiler: "13.0".into() };
+    let text = report::text(&laptop(), &MEASURED, &no_mpi(), &NvidiaLibraries { kernels, ..no_nvidia() });
+    assert!(text.contains("  GPU code   in this program, by NVRTC 13.0: sm_80, sm_90\n"), "{text}");
+    assert_eq!(text.matches("  NVRTC  ").count(), 1, "it is not missing: {text}");
+    let refused = CarriedKernels::of(b"other bytes");
+    let text = report::text(&laptop(), &MEASURED, &no_mpi(), &NvidiaLibraries { kernels: refused, ..no_nvidia() });
+    assert!(text.contains("  GPU code   the archive of compiled kernels is damaged"), "{text}");
+    assert_eq!(text.matches("  NVRTC  ").count(), 2, "it is missing: {text}");
+    assert_eq!(CarriedKernels::of(b""), CarriedKernels::None);
 }
 
 /// The libraries themselves, where PLEACH_CUDA names the folder of their wheels.

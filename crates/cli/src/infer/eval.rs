@@ -38,6 +38,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
         end_all_while(company, &signals, || {
             let measured = Measured::new(config, part, text.tokenized(&config.data, company)?)?;
             let report = measured.loss(&source, company)?;
+            check_finite(&report)?;
             let bytes = measured.bytes_per_token;
             let printed = if arguments.json { record(&report, bytes) } else { line(&report, bytes) };
             Ok(company.is_first().then_some(printed))
@@ -92,6 +93,17 @@ impl Measured {
             .map_err(|error| Failure::Work(error.to_string()))?;
         let evaluation = Evaluation { tokens: &self.batches, sequences, every: 0 };
         ProcessRanks::open(company, &source.config, &setup)?.evaluate(evaluation, &source.weights)
+    }
+}
+
+/// A loss that is infinite or NaN says nothing about a text.
+fn check_finite(report: &EvaluationReport) -> Result<(), Failure> {
+    match report.loss.is_finite() {
+        true => Ok(()),
+        false => Err(Failure::Work(format!(
+            "the loss is {}: the weights or the activations are not finite; use weights of an earlier step, or --set train.precision=fp32",
+            report.loss
+        ))),
     }
 }
 

@@ -13,7 +13,6 @@ use train::{
 
 use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
-use crate::input::file_hash::file_hash;
 use crate::input::run_source::RunSource;
 use crate::input::sequences::Sequences;
 use crate::processes::company::{Company, Part, together};
@@ -41,7 +40,7 @@ pub fn forward(arguments: &ForwardArguments) -> Result<(), Failure> {
     let programs = Programs::new(&source.config, arguments)?;
     let command = format!("forward{}", if arguments.grads { " with gradients" } else { "" });
     let mut meeting = Meeting { programs: programs.fingerprints(), ..source.meeting(command)? };
-    meeting.inputs.insert(format!("file {}", arguments.tokens.display()), file_hash(&arguments.tokens)?);
+    meeting.inputs.insert(format!("file {}", arguments.tokens.display()), sequences.hash());
     let computed = |company: &Company| {
         let computing = Computing { source: &source, sequences: &sequences, programs: &programs, company };
         match company.once("the file of results", || Results::create(&out, arguments, model, &sequences))? {

@@ -1,9 +1,9 @@
 //! Hashes of files that all processes of a command must have alike.
 
-use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 
+use files::InputKind;
 use rendezvous::{hash_bytes, hash_file};
 
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub fn sampled_hash(path: &Path) -> Result<u64, Failure> {
 }
 
 fn sampled(path: &Path) -> std::io::Result<u64> {
-    let mut file = File::open(path)?;
+    let mut file = files::open(path, InputKind::Data)?;
     let size = file.metadata()?.len();
     let mut seen = size.to_le_bytes().to_vec();
     for offset in offsets(size) {

@@ -1,9 +1,11 @@
 //! Sequences that another program wrote: `tokens.json`, checked to the last number.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use config::{IGNORED_LABEL, ModelSpec};
 use files::{InputKind, read_text};
+use rendezvous::hash_bytes;
 use serde::Deserialize;
 use train::{SequenceBuffers, TokenSource};
 
@@ -29,6 +31,8 @@ enum Prefixes {
 #[derive(Debug)]
 pub struct Sequences {
     list: Vec<Sequence>,
+    /// XXH3 of the file.
+    hash: u64,
 }
 
 #[derive(Debug)]
@@ -76,7 +80,12 @@ impl Sequences {
             })
         };
         let list = (0..ids.len()).map(sequence).collect::<Result<_, _>>()?;
-        Ok(Sequences { list })
+        Ok(Sequences { list, hash: hash_bytes(text.as_bytes()) })
+    }
+
+    /// XXH3 of the file, which may be a pipe that nobody can read again.
+    pub fn hash(&self) -> u64 {
+        self.hash
     }
 
     /// Sequences `B`.
@@ -175,13 +184,14 @@ impl Written {
 /// Documents as ranges of places.
 fn runs(index: usize, ids: &[i64]) -> Result<Vec<(usize, usize)>, String> {
     let mut runs: Vec<(usize, usize)> = vec![];
+    let mut seen = BTreeSet::new();
     for (place, id) in ids.iter().enumerate() {
         let continues = place > 0 && ids[place - 1] == *id;
         if let (true, Some((_, end))) = (continues, runs.last_mut()) {
             *end = place + 1;
             continue;
         }
-        if ids[..place].contains(id) {
+        if !seen.insert(*id) {
             return Err(format!(
                 "document_ids[{index}][{place}] = {id} comes back after another document; each stays in one piece"
             ));

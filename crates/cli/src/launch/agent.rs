@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::launch::OWN_VARIABLES;
+use crate::launch::failure_report::{Watched, Without};
 use crate::launch::guard::Guard;
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{AGENT_DONE, Member, Order, Outcome, supervise};
@@ -71,6 +72,7 @@ impl AgentPlan {
             let label = if is_one_host { format!("[{process}] ") } else { format!("[{process} {host}] ") };
             Member {
                 name: format!("process {process} (host {host})"),
+                process: Some((process, host.clone())),
                 label: (process > 0).then_some(label),
                 last_words: None,
                 command,
@@ -107,7 +109,11 @@ pub fn serve() -> Result<(), Failure> {
     std::thread::spawn(move || read_orders(&sender));
     let signals = Signals::listen()?;
     let guard = Guard::start(&program)?;
-    match supervise(plan.members(&program), Some(&guard), || orders.try_recv().ok().or_else(|| signals.next()))? {
+    let watched = Watched::begin(&plan.command, &plan.directory, &plan.host);
+    let orders = || orders.try_recv().ok().or_else(|| signals.next());
+    let supervised = supervise(plan.members(&program), Some(&guard), orders)?;
+    watched.note(&supervised, Without::Nothing);
+    match supervised.outcome {
         Outcome::Done => std::process::exit(AGENT_DONE.into()),
         Outcome::Stopped { code, message } | Outcome::Failed { code, message } => {
             Err(Failure::Process { code, message })

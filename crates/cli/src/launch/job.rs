@@ -107,6 +107,7 @@ impl Job {
             let plan = serde_json::to_string(&plan).map_err(|error| Failure::Input(error.to_string()))?;
             members.push(Member {
                 name: format!("host {}", host.name),
+                process: None,
                 label: None,
                 last_words: None,
                 command,

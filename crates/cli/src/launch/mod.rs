@@ -1,6 +1,7 @@
 //! `pleach launch`: the processes of a run, here and on other hosts.
 
 pub mod agent;
+mod failure_report;
 pub mod guard;
 mod job;
 mod leftovers;
@@ -11,19 +12,23 @@ mod restart;
 mod signals;
 mod supervisor;
 
+use std::path::Path;
+
 use launcher::{Host, RankPlacement, launch as launch_of, variable};
 
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::input;
+use crate::launch::failure_report::Watched;
 use crate::launch::guard::Guard;
 use crate::launch::job::Job;
 use crate::launch::lines::LastWords;
 use crate::launch::other_launcher::OtherLauncher;
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
-use crate::launch::supervisor::{Outcome, supervise};
+use crate::launch::supervisor::{Outcome, Supervised, supervise};
 use crate::processes::descriptors;
+use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
 use crate::screen::output::{print, tell};
 
@@ -54,8 +59,10 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         if guard.is_none() {
             guard = Some(Guard::start(&program)?);
         }
-        let outcome = supervise(members, guard.as_ref(), || signals.next())?;
-        let Some(message) = budget.after(outcome, &signals)? else { return Ok(()) };
+        let watched = Watched::run(&restart, Path::new(""), &own_host());
+        let supervised = supervise(members, guard.as_ref(), || signals.next())?;
+        watched.report(&supervised);
+        let Some(message) = budget.after(supervised.outcome, &signals)? else { return Ok(()) };
         command = restart.command(&arguments.command);
         tell(&format!("{message}; starting again: pleach {}; {} restarts left\n", command.join(" "), budget.left));
     }
@@ -72,13 +79,17 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     let mut next = first.again(&Restart::Same);
     loop {
-        let outcome = supervise(vec![next.member(&last_words)], None, || signals.next())?;
+        let watched = Watched::run(&restart, Path::new(""), &own_host());
+        let supervised = supervise(vec![next.member(&last_words)], None, || signals.next())?;
         let left_over = leftovers::end();
         if left_over > 0 {
             tell(&format!("{left_over} processes of {} were left, and were ended\n", next.shown()));
         }
         // Leftovers hold the standard error open.
-        let Some(message) = budget.after(with_last_words(outcome, &last_words.take()), &signals)? else {
+        let outcome = with_last_words(supervised.outcome, &last_words.take());
+        let supervised = Supervised { outcome, ..supervised };
+        watched.report(&supervised);
+        let Some(message) = budget.after(supervised.outcome, &signals)? else {
             return Ok(());
         };
         next = first.again(&restart);

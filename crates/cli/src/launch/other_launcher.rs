@@ -92,7 +92,7 @@ impl OtherLauncher {
             }
         }
         let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or(program).to_owned();
-        Member { name, label: None, last_words: Some(last_words.clone()), command, plan: None }
+        Member { name, process: None, label: None, last_words: Some(last_words.clone()), command, plan: None }
     }
 }
 

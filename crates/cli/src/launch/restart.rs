@@ -1,7 +1,7 @@
 //! The command after a failure, and whether starting it again makes sense.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use checkpoint::committed;
 use clap::Parser;
@@ -83,9 +83,17 @@ impl Restart {
         code != Failure::INPUT
     }
 
+    /// The folder of the run, where it is known.
+    pub fn folder(&self) -> Option<&Path> {
+        match self {
+            Restart::Same => None,
+            Restart::Resuming { folder } | Restart::Training { folder, .. } => Some(folder),
+        }
+    }
+
     /// How far the run has come.
     pub fn progress(&self) -> Progress {
-        let (Restart::Resuming { folder } | Restart::Training { folder, .. }) = self else { return Progress::Unknown };
+        let Some(folder) = self.folder() else { return Progress::Unknown };
         let found = committed(&folder.join(CHECKPOINTS)).unwrap_or_default();
         found.first().map_or(Progress::Nothing, |newest| Progress::Steps(newest.steps))
     }

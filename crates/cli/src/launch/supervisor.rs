@@ -6,12 +6,14 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use blame::ProcessEnd;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::failure::Failure;
 use crate::launch::guard::Guard;
 use crate::launch::lines::{self, LastWords};
 use crate::launch::signals::{Signalled, Urgency};
+use crate::processes::place::own_host;
 
 /// Longest time until the end of a process is noticed.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -25,6 +27,8 @@ pub const AGENT_DONE: u8 = 60;
 pub struct Member {
     /// Its name in messages: `process 3 (host b)`.
     pub name: String,
+    /// Its number and host, where it is a process of the run.
+    pub process: Option<(usize, String)>,
     /// The start of each of its lines; without a label its output is that of this process.
     pub label: Option<String>,
     /// Keeps the last lines of its standard error, where it has no label.
@@ -65,6 +69,15 @@ pub enum Outcome {
     },
 }
 
+/// The end of all members, and of each.
+#[derive(Debug)]
+pub struct Supervised {
+    /// Of all.
+    pub outcome: Outcome,
+    /// Of each, in the order in which they ended.
+    pub ends: Vec<ProcessEnd>,
+}
+
 /// How one process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
@@ -101,6 +114,15 @@ impl Fate {
         }
     }
 
+    fn is_killed_by_other_than(self, signal: Signal) -> bool {
+        match self {
+            Fate::Killed(number) => number != signal.as_raw(),
+            Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Failed(_) | Fate::Stopped(_) | Fate::Done => {
+                false
+            }
+        }
+    }
+
     fn is_failure(self) -> bool {
         match self {
             Fate::Killed(_) | Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Failed(_) => true,
@@ -111,6 +133,7 @@ impl Fate {
 
 struct Running {
     name: String,
+    process: Option<(usize, String)>,
     child: Child,
     input: Option<ChildStdin>,
     is_agent: bool,
@@ -127,7 +150,8 @@ pub fn supervise(
     members: Vec<Member>,
     guard: Option<&Guard>,
     mut orders: impl FnMut() -> Option<Order>,
-) -> Result<Outcome, Failure> {
+) -> Result<Supervised, Failure> {
+    let mut ends = vec![];
     let (mut all, mut pending) = start(members, guard, &mut orders)?;
     let mut first: Option<(String, Fate)> = None;
     let mut ending: Option<Instant> = None;
@@ -150,9 +174,20 @@ pub fn supervise(
         if let Some(signal) = signals.late_to_others(Instant::now()) {
             all.iter_mut().for_each(|running| running.signal(signal));
         }
-        let mut ended: Vec<(String, Fate)> = all.iter_mut().filter_map(|running| running.look(guard)).collect();
-        ended.sort_by_key(|(_, fate)| *fate);
         let is_by_itself = ending.is_none();
+        let mut ended: Vec<(String, Fate)> = vec![];
+        let mut is_cause = false;
+        for running in &mut all {
+            if let Some((name, fate)) = running.look(guard) {
+                // A process that is killed may end after those that have heard of it. Until the patience is over only SIGTERM
+                // came from here.
+                let is_killed_elsewhere = !is_killed && fate.is_killed_by_other_than(Signal::TERM);
+                is_cause |= is_killed_elsewhere;
+                ends.push(running.end(fate, is_by_itself || is_killed_elsewhere));
+                ended.push((name, fate));
+            }
+        }
+        ended.sort_by_key(|(_, fate)| *fate);
         for (name, fate) in ended {
             let is_failure = fate.is_failure();
             if is_failure && ending.is_none() {
@@ -161,8 +196,11 @@ pub fn supervise(
             let is_first = match &first {
                 None => fate != Fate::Done,
                 Some((_, Fate::Stopped(_))) => is_failure && is_by_itself,
-                // The others fail because one refuses its input, and may end before it.
-                Some((_, Fate::Failed(_))) => fate == Fate::Failed(Failure::INPUT),
+                // The others fail because one refuses its input, or is killed, and may end before it.
+                Some((_, Fate::Failed(code))) if *code != Failure::INPUT => {
+                    fate == Fate::Failed(Failure::INPUT) || is_cause && matches!(fate, Fate::Killed(_))
+                }
+                Some((_, Fate::Failed(_))) => false,
                 Some((_, Fate::Killed(_) | Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Done)) => false,
             };
             if is_first {
@@ -184,7 +222,7 @@ pub fn supervise(
     for running in &mut all {
         running.copies.drain(..).for_each(|copy| drop(copy.join()));
     }
-    Ok(outcome(first))
+    Ok(Supervised { outcome: outcome(first), ends })
 }
 
 fn outcome(first: Option<(String, Fate)>) -> Outcome {
@@ -252,7 +290,7 @@ fn start(
 }
 
 fn spawn(member: Member) -> std::io::Result<Running> {
-    let Member { name, label, last_words, mut command, plan } = member;
+    let Member { name, process, label, last_words, mut command, plan } = member;
     let is_agent = plan.is_some();
     command.stdin(if is_agent { Stdio::piped() } else { Stdio::null() });
     if label.is_some() {
@@ -277,7 +315,7 @@ fn spawn(member: Member) -> std::io::Result<Running> {
         // Where the program ended at once, its exit code says more than this.
         let _ = writeln!(input, "{plan}").and_then(|()| input.flush());
     }
-    Ok(Running { name, child, input, is_agent, copies, fate: None })
+    Ok(Running { name, process, child, input, is_agent, copies, fate: None })
 }
 
 /// Asks all to end, and returns the time of it.
@@ -308,6 +346,19 @@ impl Running {
             guard.forget(self.child.id());
         }
         Some((self.name.clone(), fate))
+    }
+
+    /// The end by `fate`, for the report of a failure.
+    fn end(&self, fate: Fate, by_itself: bool) -> ProcessEnd {
+        let (process, host) = self.process.clone().map_or((None, own_host()), |(process, host)| (Some(process), host));
+        let (signal, exit_code) = match fate {
+            Fate::Killed(signal) => (Some(signal), None),
+            Fate::Failed(code) | Fate::Stopped(code) => (None, Some(code)),
+            Fate::NoAgent | Fate::Done => (None, Some(0)),
+            Fate::NoCommand => (None, Some(NO_COMMAND)),
+            Fate::NoConnection => (None, Some(NO_CONNECTION)),
+        };
+        ProcessEnd { process, name: self.name.clone(), host, signal, exit_code, by_itself }
     }
 
     fn signal(&mut self, signal: i32) {
@@ -345,6 +396,7 @@ mod tests {
         command.args(["-c", script]);
         Member {
             name: format!("process {number}"),
+            process: Some((number, "here".into())),
             label: Some(format!("[{number}] ")),
             last_words: None,
             command,
@@ -355,7 +407,7 @@ mod tests {
     fn of(scripts: &[&str], orders: &[Order]) -> Outcome {
         let members = scripts.iter().enumerate().map(|(number, script)| shell(number, script)).collect();
         let mut orders = orders.iter().copied();
-        supervise(members, None, || orders.next()).expect("all start")
+        supervise(members, None, || orders.next()).expect("all start").outcome
     }
 
     fn failed(code: u8, message: &str) -> Outcome {
@@ -400,12 +452,26 @@ mod tests {
             asked += 1;
             (asked % 200 == 0).then_some(Order::Signal(Signal::TERM.as_raw()))
         });
-        match outcome.expect("all start") {
+        match outcome.expect("all start").outcome {
             Outcome::Stopped { code: 143, message } => {
                 assert!(message.ends_with("was stopped by signal 15"), "{message}")
             }
             other @ (Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. }) => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_process_that_dies_of_a_signal_late_is_still_the_cause() {
+        let trapped = std::env::temp_dir().join(format!("pleach-supervisor-late-{}", std::process::id()));
+        let file = trapped.display();
+        let first = format!("until [ -e {file} ]; do sleep 0.01; done; exit 1");
+        let late = format!("trap '' TERM; touch {file}; sleep 0.3; kill -9 $$");
+        let expected = failed(137, "process 1 was ended by signal 9, and all others were ended");
+        assert_eq!(of(&[&first, &late], &[]), expected);
+        std::fs::remove_file(&trapped).expect("removed");
+        // SIGTERM itself comes from the launcher.
+        let expected = failed(1, "process 0 failed with exit code 1, and all others were ended");
+        assert_eq!(of(&["exit 1", "sleep 600"], &[]), expected);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::arguments::Format;
 use crate::arguments::cluster::PlanArguments;
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;
+use crate::gpu;
 use crate::input;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
@@ -26,6 +27,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     let file = OutputFile::promised_if("--write", arguments.write.as_deref(), &inputs)?;
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
+    let device = gpu::predicted(&config, &cluster)?;
     let memory_gb = arguments.max_memory.unwrap_or(cluster.accelerator.memory_gb);
     let fixed = fixed(&arguments.fix, &config, arguments.gpus)?;
     let question = Question {
@@ -47,7 +49,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         file.write(planned(&config, &best.parallelism).to_toml())?;
     }
     match (arguments.format(), &remedies) {
-        (Format::Text, None) => print(&text::found(&answer, &question).map_err(failed)?)?,
+        (Format::Text, None) => print(&(text::found(&answer, &question).map_err(failed)? + &device))?,
         (Format::Text, Some(_)) => {}
         (Format::Json, _) => print(&json::document(&answer, &question, remedies.as_ref())?)?,
     }

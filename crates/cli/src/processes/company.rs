@@ -7,7 +7,9 @@ use std::time::Duration;
 use comm::processes::MpiEndpoint;
 use config::{DeviceChoice, EngineChoice, RunConfig};
 use mesh::{MeshError, Rank};
-use rendezvous::{Control, ControlError, FailureReport, Introduction, ProcessEntry, Speaker, Times, Token, meet};
+use rendezvous::{
+    Control, ControlError, FailureReport, Introduction, ProcessEntry, RendezvousError, Speaker, Times, Token, meet,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use train::{Engine, Setup};
@@ -107,7 +109,7 @@ impl Company {
             heartbeat: of(seconds.map(|run| run.heartbeat_seconds)),
         };
         let control = meet(place.rendezvous.as_ref(), &token, own, times);
-        let control = Arc::new(control.map_err(|error| Failure::Work(error.to_string()))?);
+        let control = Arc::new(control.map_err(|error| unmet(&error, place.process))?);
         let deadline = of(seconds.map(|run| run.timeout_seconds));
         let mut several = Several { control, place, token, mpi: None, deliveries: AtomicUsize::new(0), deadline };
         if meeting.runs.iter().any(|config| mpi_world::is_wanted(config)) {
@@ -218,6 +220,14 @@ impl Company {
             Company::Several(several) => several.mpi.as_ref().map_or(String::new(), |mpi| {
                 format!("mpi     {} at {}, {}\n", mpi.version(), mpi.path().display(), mpi.abi())
             }),
+        }
+    }
+
+    /// Number of processes.
+    pub fn processes(&self) -> usize {
+        match self {
+            Company::Alone => 1,
+            Company::Several(several) => several.processes(),
         }
     }
 
@@ -356,6 +366,19 @@ impl Several {
 
     fn failed(&self, error: ControlError) -> Failure {
         failed(error, self.place.process)
+    }
+}
+
+/// The failure of a meeting, as process `own` sees it.
+fn unmet(error: &RendezvousError, own: usize) -> Failure {
+    match error {
+        RendezvousError::Refused(_) if own > 0 => Failure::OfFirst(error.to_string()),
+        RendezvousError::Refused(_)
+        | RendezvousError::Listen { .. }
+        | RendezvousError::NotListening { .. }
+        | RendezvousError::NoAnswer { .. }
+        | RendezvousError::Malformed { .. }
+        | RendezvousError::System(_) => Failure::Work(error.to_string()),
     }
 }
 

@@ -9,6 +9,8 @@ use crate::failure::Failure;
 use crate::processes::company::{Company, Several};
 use crate::processes::place::own_number;
 use crate::processes::text_transfer::TextTransfer;
+use crate::screen::figures::grouped;
+use crate::screen::patience::announced_while;
 
 const TOKENIZER: &str = "the tokenizer of the run";
 const TOKENS: &str = "the hash of all tokens";
@@ -54,7 +56,7 @@ impl OwnText {
                     // All ranks are here, and so must the text be.
                     OwnText::Missing(_) => Sources::open(data).map_err(input)?,
                 };
-                let given = sources.tokenizer(&data.tokenizer).map_err(input)?;
+                let given = made(&sources, &data.tokenizer)?;
                 Dataset::new(data, sources, given).map_err(input)
             }
             Company::Several(several) => {
@@ -93,16 +95,33 @@ fn missing(data: &DataSpec) -> Result<Vec<usize>, Failure> {
     Ok(missing)
 }
 
+/// The tokenizer that `spec` names, read or trained; to train one may take minutes.
+///
+/// # Errors
+/// See [`Tokenizer::new`].
+pub fn made(sources: &Sources, spec: &TokenizerSpec) -> Result<Option<Tokenizer>, Failure> {
+    match spec {
+        TokenizerSpec::Bpe { vocabulary } => {
+            let bytes = grouped(sources.text_bytes());
+            let what = format!("training the tokenizer bpe:{vocabulary} on {bytes} bytes of text");
+            announced_while(&what, || sources.tokenizer(spec)).map_err(input)
+        }
+        TokenizerSpec::Bytes | TokenizerSpec::File(_) | TokenizerSpec::OfTokenFiles => {
+            sources.tokenizer(spec).map_err(input)
+        }
+    }
+}
+
 /// The tokenizer of the run: one that is trained comes from process 0.
 fn tokenizer(sources: &Sources, spec: &TokenizerSpec, several: &Several) -> Result<Option<Tokenizer>, Failure> {
     let vocabulary = match spec {
         TokenizerSpec::Bpe { vocabulary } => *vocabulary,
         TokenizerSpec::Bytes | TokenizerSpec::File(_) | TokenizerSpec::OfTokenFiles => {
-            return sources.tokenizer(spec).map_err(input);
+            return made(sources, spec);
         }
     };
     if several.is_first() {
-        let trained = sources.tokenizer(spec).map_err(input)?;
+        let trained = made(sources, spec)?;
         let description = trained.as_ref().map(Tokenizer::description).transpose().map_err(input)?;
         several.broadcast(TOKENIZER, description.unwrap_or_default().into_bytes())?;
         return Ok(trained);

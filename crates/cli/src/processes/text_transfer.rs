@@ -2,13 +2,15 @@
 //! other, so that neither end holds more than a piece.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use config::{DataSpec, SourceSpec};
 use data::files_of;
+use files::InputKind;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -100,7 +102,7 @@ impl<'a> TextTransfer<'a> {
         if self.missing.is_empty() {
             return Ok(received);
         }
-        let folder = std::env::temp_dir().join(format!("pleach-text-{}", std::process::id()));
+        let folder = private_folder().map_err(|error| in_file(&std::env::temp_dir(), &error))?;
         received.folder = Some(folder.clone());
         for number in &self.missing {
             let source = self.sources.get(number);
@@ -144,6 +146,19 @@ impl<'a> TextTransfer<'a> {
     }
 }
 
+/// A new folder for this process alone. Others may write where temporary files are, so one that is there already is never used.
+fn private_folder() -> std::io::Result<PathBuf> {
+    let process = std::process::id();
+    let mut number = 0;
+    loop {
+        let folder = std::env::temp_dir().join(format!("pleach-text-{process}-{number}"));
+        match fs::DirBuilder::new().mode(0o700).create(&folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => number += 1,
+            made => return made.map(|()| folder),
+        }
+    }
+}
+
 /// The files of the sources `numbers` of `data`, with their sizes.
 fn listed(data: &DataSpec, numbers: &BTreeSet<usize>) -> Result<BTreeMap<usize, SourceFiles>, Failure> {
     let mut sources = BTreeMap::new();
@@ -178,7 +193,7 @@ fn within(path: &Path) -> Result<&Path, Failure> {
 
 /// At most a piece of the file `path` from `offset` on.
 fn piece(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    let mut file = files::open(path, InputKind::Data)?;
     file.seek(SeekFrom::Start(offset))?;
     let mut bytes = vec![];
     file.take(PIECE_BYTES).read_to_end(&mut bytes)?;
@@ -190,7 +205,7 @@ fn fetch(several: &Several, path: &Path, bytes: u64, request: impl Fn(u64) -> Re
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    let mut file = File::create(path)?;
+    let mut file = files::recreate(path)?;
     let mut written = 0;
     while written < bytes {
         let failed = |failure: Failure| std::io::Error::other(failure.to_string());

@@ -41,6 +41,7 @@ impl WorkShare {
             | Command::Data(_)
             | Command::Inspect(_)
             | Command::Report(_)
+            | Command::Blame(_)
             | Command::Completions(_) => WorkShare::First,
         }
     }

@@ -9,6 +9,7 @@ use crate::arguments::TrainArguments;
 use crate::failure::Failure;
 use crate::processes::company::{Company, Part, Several};
 use crate::processes::delivery::{self, Destinations, PieceDestination};
+use crate::run::attempt::RunAttempt;
 use crate::run::interrupt::Interrupt;
 use crate::run::once_per_run::OncePerRun;
 use crate::run::process_ranks::ProcessRanks;
@@ -25,6 +26,17 @@ pub fn run(
     arguments: &TrainArguments,
     start: Start<'_>,
 ) -> Result<(), Failure> {
+    let attempt = RunAttempt::begin(session)?;
+    attempt.conclude(run_attempt(session, folder, arguments, start, &attempt))
+}
+
+fn run_attempt(
+    session: &Session<'_>,
+    folder: &RunFolder,
+    arguments: &TrainArguments,
+    start: Start<'_>,
+    attempt: &RunAttempt<'_>,
+) -> Result<(), Failure> {
     let once =
         session.company.once("the files of the run", || OncePerRun::prepare(session, folder, arguments, start))?;
     let Part::First(once) = once else { return Ok(()) };
@@ -37,7 +49,7 @@ pub fn run(
     let pieces = PieceDestination { collector: &committer, observer: &observer };
     let to = Destinations { weights: Some(&once.weights), pieces: Some(pieces), ..Destinations::default() };
     let ending = delivery::receive_while(session.company, &session.verdict.config.model, to, || {
-        let ending = commit_with(session, &committer, (&observer, &once.weights), start)?;
+        let ending = commit_with(session, &committer, (&observer, &once.weights), (start, attempt))?;
         match (several, once.progress.recorder()) {
             (Some(several), Some(recorder)) => recorder.gather(several).map(|()| ending),
             (None, _) | (_, None) => Ok(ending),
@@ -51,15 +63,15 @@ fn commit_with(
     session: &Session<'_>,
     committer: &Committer<'_>,
     (observer, weights): (&dyn Observer, &dyn TensorSink),
-    start: Start<'_>,
+    (start, attempt): (Start<'_>, &RunAttempt<'_>),
 ) -> Result<Ending, Failure> {
-    let Session { verdict, text, company } = session;
+    let Session { verdict, text, company, .. } = session;
     let (run, data_xxh3) = (verdict.config.to_toml(), Some(text.hash()));
     let every = verdict.config.run.save_every;
     let saving = Some(Saving { every, run: &run, data_xxh3, ..Saving::with(committer) });
     let (weights, evaluation) = (Some(weights), text.evaluation());
     let ports = Ports { start, saving, weights, evaluation, ..Ports::new(text.training(), observer) };
-    ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train(ports)
+    ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train_in(ports, attempt)
 }
 
 /// The observer of a run whose signals may reach any process.

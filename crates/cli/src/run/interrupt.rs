@@ -105,6 +105,18 @@ pub struct AtOnce {
     interrupt: Interrupt,
 }
 
+/// From now on until [`AtOnce::heard`], Ctrl-C and SIGTERM end the process at once, with their exit codes: nothing is there yet
+/// that could be kept.
+///
+/// # Errors
+/// A system that does not let this process handle the signals.
+pub fn ends_until_heard() -> Result<AtOnce, Failure> {
+    let at_once = AtOnce { is_end: Arc::new(AtomicBool::new(true)), interrupt: Interrupt::default() };
+    let ending = end_where(&at_once.is_end, &[Signal::Interrupt, Signal::Terminate]);
+    let listening = ending.and_then(|()| end_where(&at_once.interrupt.pressed, &[Signal::Interrupt]));
+    listening.and_then(|()| set(&at_once.interrupt)).map(|()| at_once).map_err(not_handled)
+}
+
 /// From now on Ctrl-C and SIGTERM end the process at once, with their exit codes: for work that leaves nothing half done.
 /// SIGUSR1 warns of an end, and there is nothing to save, so the work continues: the mpiexec of MPICH sends it to all others
 /// when a process has ended, also at the end of a run that is whole.
@@ -119,6 +131,12 @@ pub fn ends_at_once() -> Result<AtOnce, Failure> {
 }
 
 impl AtOnce {
+    /// From now on signals are noted, for work that looks for them by itself. One that came before and only warns is among them.
+    pub fn heard(&self) -> Interrupt {
+        self.is_end.store(false, Ordering::Relaxed);
+        self.interrupt.clone()
+    }
+
     /// Does `work`, which looks for the signals by itself: until it is done they are noted and do not end the process.
     pub fn noted_while<T>(&self, work: impl FnOnce(&Interrupt) -> T) -> T {
         self.is_end.store(false, Ordering::Relaxed);

@@ -1,5 +1,6 @@
 //! `pleach train`: a run from its first step or its newest checkpoint, its folder, and its end.
 
+pub mod attempt;
 pub mod engine;
 pub mod first_process;
 pub mod grace;

@@ -70,7 +70,7 @@ impl<'a> OncePerRun<'a> {
         if let Some(from) = &arguments.from {
             folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
         }
-        let interrupt = Interrupt::listen()?;
+        let interrupt = session.signals.heard();
         let grace = Grace::begin(config.run.grace_seconds, &interrupt);
         let steps = config.train.steps;
         let screen = screen(arguments, start.steps(), steps);
@@ -183,7 +183,7 @@ fn tell_end(
     folder: &RunFolder,
     journal: &Journal,
 ) -> Result<(), Failure> {
-    let Session { verdict: Verdict { config, setup, .. }, text, company } = session;
+    let Session { verdict: Verdict { config, setup, .. }, text, company, .. } = session;
     let arenas = taken::arenas_bytes(setup, &company.ranks_of(config, setup)?);
     let of = match company {
         Company::Alone => "",

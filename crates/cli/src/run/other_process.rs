@@ -7,8 +7,8 @@ use crate::arguments::TrainArguments;
 use crate::failure::Failure;
 use crate::processes::company::Several;
 use crate::processes::delivery::Deliverer;
+use crate::run::attempt::RunAttempt;
 use crate::run::grace::Grace;
-use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::relay_while;
@@ -41,17 +41,33 @@ pub fn run(
     arguments: &TrainArguments,
     start: Start<'_>,
 ) -> Result<(), Failure> {
-    let interrupt = Interrupt::listen()?;
+    let attempt = RunAttempt::join(session, several)?;
+    attempt.conclude(run_attempt(session, several, arguments, start, &attempt))
+}
+
+fn run_attempt(
+    session: &Session<'_>,
+    several: &Several,
+    arguments: &TrainArguments,
+    start: Start<'_>,
+    attempt: &RunAttempt<'_>,
+) -> Result<(), Failure> {
+    let interrupt = session.signals.heard();
     let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt);
     session.company.once("the files of the run", || Ok(()))?;
     let recorder =
         arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
     let silent = Silent { recorder };
-    relay_while(several, &interrupt, || train(session, several, &silent, start))
+    relay_while(several, &interrupt, || train(session, several, &silent, (start, attempt)))
 }
 
-fn train(session: &Session<'_>, several: &Several, silent: &Silent, start: Start<'_>) -> Result<(), Failure> {
-    let Session { verdict, text, company } = session;
+fn train(
+    session: &Session<'_>,
+    several: &Several,
+    silent: &Silent,
+    (start, attempt): (Start<'_>, &RunAttempt<'_>),
+) -> Result<(), Failure> {
+    let Session { verdict, text, company, .. } = session;
     let deliverer = Deliverer::begin(several);
     let post = |message: Vec<u8>| deliverer.weight(message);
     let weights = ForwardingSink::new(&post);
@@ -60,7 +76,7 @@ fn train(session: &Session<'_>, several: &Several, silent: &Silent, start: Start
     let saving = Some(Saving { folder: &folder, collector: &deliverer, every, run: &run, data_xxh3 });
     let evaluation = text.evaluation();
     let ports = Ports { start, saving, weights: Some(&weights), evaluation, ..Ports::new(text.training(), silent) };
-    ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train(ports)?;
+    ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train_in(ports, attempt)?;
     if let Some(recorder) = &silent.recorder {
         recorder.gather(several)?;
     }

@@ -7,11 +7,12 @@ use std::sync::mpsc::channel;
 use config::RunConfig;
 use train::{
     Ending, Engine, Evaluation, EvaluationReport, Generation, Listener, LogitsSink, Ports, Setup, TensorSource,
-    TokenSource, run_evaluation, run_forward, run_generation,
+    TokenSource, TrainError, run_evaluation, run_forward, run_generation,
 };
 
 use crate::failure::Failure;
 use crate::processes::company::Company;
+use crate::run::attempt::RunAttempt;
 use crate::run::watchdog::{GRACE, watch};
 use crate::screen::output::tell;
 
@@ -35,11 +36,21 @@ impl<'a> ProcessRanks<'a> {
     /// # Errors
     /// That of `work`.
     pub fn watched<T, E: Display>(&self, work: impl FnOnce(&Setup, &dyn Engine) -> Result<T, E>) -> Result<T, Failure> {
+        self.watched_with(work, |_| {})
+    }
+
+    /// As [`ProcessRanks::watched`]; `note` hears of the failure before the process ends without a rank.
+    fn watched_with<T, E: Display>(
+        &self,
+        work: impl FnOnce(&Setup, &dyn Engine) -> Result<T, E>,
+        note: impl FnOnce(&str) + Send,
+    ) -> Result<T, Failure> {
         std::thread::scope(|scope| {
             let (running, watched) = channel();
             let failure = || self.engine.failure().map(|(_, description)| description);
             scope.spawn(move || {
                 if let Some(description) = watch(&watched, failure, GRACE) {
+                    note(&description);
                     tell(&format!("{description}\n"));
                     std::process::exit(Failure::WORK.into());
                 }
@@ -56,6 +67,17 @@ impl<'a> ProcessRanks<'a> {
     /// The failure of a rank; so do those of all functions here.
     pub fn train(&self, ports: Ports<'_>) -> Result<Ending, Failure> {
         self.watched(|setup, engine| train::run(setup, engine, ports))
+    }
+
+    /// Trains, as a part of `attempt`, which hears of a failure.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn train_in(&self, ports: Ports<'_>, attempt: &RunAttempt<'_>) -> Result<Ending, Failure> {
+        let ports = Ports { rings: Some(&attempt.rings), ..ports };
+        let noted = |error: &TrainError| attempt.note(error.own_failure());
+        let train = |setup: &Setup, engine: &dyn Engine| train::run(setup, engine, ports).inspect_err(noted);
+        self.watched_with(train, |description| attempt.note_stuck(description))
     }
 
     /// Measures the loss on held-out text.

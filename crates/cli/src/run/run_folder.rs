@@ -1,7 +1,7 @@
 //! The folder that a run leaves.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed};
 use config::{ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
+use files::InputKind;
 use report::Timeline;
 use train::weights_writer;
 
@@ -148,15 +149,16 @@ impl RunFolder {
     pub fn metrics(&self, steps: u32) -> Result<File, Failure> {
         let file = self.path.join(METRICS);
         if steps > 0 {
-            let before = fs::read_to_string(&file).unwrap_or_default();
+            // A run may resume without the records of its past, as where only its checkpoints were copied.
+            let before = files::read_text(&file, InputKind::Records).unwrap_or_default();
             // A line that was cut off has no step.
             let step = |line: &&str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
             let is_done = |line: &&str| step(line).is_some_and(|step| step <= u64::from(steps));
             let kept: String = before.lines().filter(is_done).map(|line| format!("{line}\n")).collect();
             self.replace(METRICS, &kept)?;
-            return OpenOptions::new().append(true).open(&file).map_err(|error| self.cannot_write(&file, error));
+            return files::open_to_append(&file).map_err(|error| self.cannot_write(&file, error));
         }
-        File::create(&file).map_err(|error| self.cannot_write(&file, error))
+        files::recreate(&file).map_err(|error| self.cannot_write(&file, error))
     }
 
     /// The file `train.log`, at its end; without what is in it where a run begins.
@@ -165,9 +167,7 @@ impl RunFolder {
     /// A file that cannot be made.
     pub fn log(&self, steps: u32) -> Result<File, Failure> {
         let file = self.path.join(LOG);
-        let mut options = OpenOptions::new();
-        options.create(true);
-        let opened = if steps > 0 { options.append(true) } else { options.write(true).truncate(true) }.open(&file);
+        let opened = if steps > 0 { files::open_to_append(&file) } else { files::recreate(&file) };
         opened.map_err(|error| self.cannot_write(&file, error))
     }
 
@@ -185,7 +185,7 @@ impl RunFolder {
     /// A folder that cannot be written.
     pub fn record_start(&self, record: &serde_json::Value) -> Result<(), Failure> {
         let file = self.path.join(RESUMES);
-        let opened = OpenOptions::new().create(true).append(true).open(&file);
+        let opened = files::open_to_append(&file);
         opened.and_then(|mut file| writeln!(file, "{record}")).map_err(|error| self.cannot_write(&file, error))
     }
 

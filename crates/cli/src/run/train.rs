@@ -17,6 +17,7 @@ use crate::processes::company::{Company, Part, together};
 use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
 use crate::run::first_process;
+use crate::run::interrupt::{self, AtOnce};
 use crate::run::other_process;
 use crate::run::resume::resume;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder, check_apart};
@@ -55,6 +56,8 @@ pub struct Session<'a> {
     pub text: Text,
     /// The processes of the run.
     pub company: &'a Company,
+    /// Signals, which end the process until the run hears them.
+    pub signals: &'a AtOnce,
 }
 
 impl Session<'_> {
@@ -69,13 +72,15 @@ impl Session<'_> {
         work: impl FnOnce(&Session<'_>) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         let Verdict { config, setup, .. } = verdict;
+        // Text is read, and a tokenizer trained, before there is anything to keep.
+        let signals = interrupt::ends_until_heard()?;
         let text = OwnText::read(&config.data)?;
         let (runs, programs) = (vec![config], vec![setup.fingerprint()]);
         let meeting = Meeting { command: command.into(), runs, programs, text: text.hash(), inputs };
         together(&meeting, |company| {
             company.check_memory(config, setup)?;
             let text = Text::new(config, text.tokenized(&config.data, company)?)?;
-            work(&Session { verdict, text, company })
+            work(&Session { verdict, text, company, signals: &signals })
         })
         .map(|_done| ())
     }

@@ -4,6 +4,7 @@ mod follow;
 mod gather;
 pub mod timeline;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use report::Delivery;
@@ -66,7 +67,8 @@ fn write_event_files(runs: &Gathered, folder: &Path) -> Result<(), Failure> {
         let file = own.join(report::EVENT_FILE);
         let failed = |error: std::io::Error| Failure::Input(format!("{} cannot be written: {error}", file.display()));
         std::fs::create_dir_all(&own).map_err(failed)?;
-        std::fs::write(&file, report::event_file(&run.metrics)).map_err(failed)?;
+        let mut draft = files::Draft::create(&file).map_err(failed)?;
+        draft.write_all(&report::event_file(&run.metrics)).and_then(|()| draft.keep()).map_err(failed)?;
         tell(&format!("written {}\n", file.display()));
     }
     Ok(())

@@ -6,6 +6,7 @@ pub mod journal;
 pub mod narrow;
 pub mod output;
 pub mod output_file;
+pub mod patience;
 pub mod progress;
 pub mod rates;
 pub mod record;

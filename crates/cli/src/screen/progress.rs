@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use checkpoint::{Committed, Finished};
 use device::DeviceError;
@@ -320,6 +320,8 @@ impl Observer for Progress {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::screen::rates::Capacity;
     use config::RunConfig;

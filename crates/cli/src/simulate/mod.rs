@@ -17,6 +17,7 @@ use crate::arguments::cluster::SimulateArguments;
 use crate::check::sizes;
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;
+use crate::gpu;
 use crate::input;
 use crate::memory::table::aligned;
 use crate::screen::figures::{bytes, counted, grouped, three_digits};
@@ -48,6 +49,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &inputs)?;
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
+    let device = gpu::predicted(&config, &cluster)?;
     let RunConfig { model, parallelism, train, run, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?.placed(run.placement);
@@ -59,8 +61,15 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
     let memory = step.memory();
     let actual = Actual::of(arguments, prediction.step_ns())?;
-    let told =
-        Told { config: &config, cluster: &cluster, step: &step, prediction: &prediction, memory: &memory, actual };
+    let told = Told {
+        config: &config,
+        cluster: &cluster,
+        device,
+        step: &step,
+        prediction: &prediction,
+        memory: &memory,
+        actual,
+    };
     if let Some(file) = svg {
         file.write(sim::svg(&trace, &told.caption()))?;
     }
@@ -106,8 +115,8 @@ fn layout(config: &RunConfig) -> String {
 
 /// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to communicate with.
 pub fn communication(trace: &Trace, degrees: Degrees) -> String {
-    let Degrees { dp, tp: _, pp } = degrees;
-    if dp * pp == 1 {
+    let Degrees { dp, cp, tp: _, pp } = degrees;
+    if dp * cp * pp == 1 {
         return String::new();
     }
     let ranks = trace.ranks.iter().map(RankTrace::communication);
@@ -125,6 +134,8 @@ pub fn communication(trace: &Trace, degrees: Degrees) -> String {
 struct Told<'a> {
     config: &'a RunConfig,
     cluster: &'a Cluster,
+    /// What the run's device means for the prediction.
+    device: String,
     step: &'a PreparedStep,
     prediction: &'a Prediction,
     /// Of a rank of each stage.
@@ -191,7 +202,8 @@ impl Told<'_> {
         let Told { config, cluster, step, prediction, .. } = self;
         let (step_ns, bubble) = (prediction.step_ns(), prediction.times.bubble());
         let mut text = format!(
-            "{}cluster {}: {} of {} on {}\n\n\
+            "{}cluster {}: {} of {} on {}\n\
+             {}\n\
              step    {}, {} tokens a second\n\
              {}\
              mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
@@ -202,6 +214,7 @@ impl Told<'_> {
             grouped(config.run.ranks as u64),
             cluster.accelerator.name,
             counted(config.run.ranks.div_ceil(cluster.node.accelerators) as u64, "node"),
+            self.device,
             seconds(step_ns),
             grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
             self.actual.as_ref().map_or(String::new(), |actual| format!("actual  {actual}\n")),

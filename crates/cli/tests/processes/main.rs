@@ -11,6 +11,8 @@ mod interrupt;
 mod launch;
 
 #[cfg(target_os = "linux")]
+mod blame;
+#[cfg(target_os = "linux")]
 mod commands;
 #[cfg(target_os = "linux")]
 mod endings;

@@ -1,8 +1,7 @@
 //! Every member's slice on every member.
 
 use super::Call;
-use super::over_hosts::gather_over_hosts;
-use super::slices::{OtherSlices, cut, member_of_other};
+use super::over_hosts::{gather_over_hosts, split};
 use crate::error::CommError;
 use crate::operation::Operation;
 use bytemuck::Pod;
@@ -24,31 +23,20 @@ pub(super) fn gather_slices<T: Pod>(call: &Call, operation: Operation, data: &mu
         return Ok(());
     }
     let (position, members) = (call.group.position(), call.group.size());
-    let (shorter, longer_slices) = (data.len() / members, data.len() % members);
+    let num_longer = data.len() % members;
     // The members with a longer slice come first, so the others split in two runs.
-    let (longer, equal) = call.others.split_at(longer_slices - usize::from(position < longer_slices));
+    let (longer, equal) = call.others.split_at(num_longer - usize::from(position < num_longer));
     let longest_bytes = data.len().div_ceil(members) * size_of::<T>();
     if call.goes_over_hosts(longest_bytes) {
         return gather_over_hosts(call, operation, data);
     }
-    let (own, mut slices) = cut(data, members, position);
+    let mut slices = split(data, members);
+    let own = slices.remove(position);
     let message = call.message(call.others, operation, bytemuck::cast_slice(own));
+    let mut slices: Vec<&mut [u8]> = slices.into_iter().map(bytemuck::cast_slice_mut).collect();
+    let (longer_slices, equal_slices) = slices.split_at_mut(longer.len());
     call.exchange(longest_bytes, &mut std::iter::once(message), &mut || {
-        let runs = [(0, longer, shorter + 1), (longer.len(), equal, shorter)];
-        for (first, from, len) in runs {
-            let len_bytes = len * size_of::<T>();
-            call.receive(from, operation, len_bytes, &mut |offset, chunks| {
-                for index in 0..from.len() {
-                    let piece = chunks.chunk(index);
-                    fill(&mut slices, member_of_other(first + index, position), offset, piece);
-                }
-            })?;
-        }
-        Ok(())
+        call.receive_into(longer, operation, longer_slices)?;
+        call.receive_into(equal, operation, equal_slices)
     })
-}
-
-fn fill<T: Pod>(slices: &mut OtherSlices<'_, T>, member: usize, offset: usize, piece: &[u8]) {
-    let slice: &mut [u8] = bytemuck::cast_slice_mut(slices.get_mut(member));
-    slice[offset..offset + piece.len()].copy_from_slice(piece);
 }

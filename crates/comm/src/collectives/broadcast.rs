@@ -27,9 +27,5 @@ pub fn broadcast<T: Pod>(call: &Call, root: usize, data: &mut [T]) -> Result<(),
         let message = call.message(call.others, operation, data);
         return call.exchange(data.len(), &mut std::iter::once(message), &mut || Ok(()));
     }
-    let len_bytes = data.len();
-    call.receive(&[root_rank], operation, len_bytes, &mut |offset, chunks| {
-        let piece = chunks.chunk(0);
-        data[offset..offset + piece.len()].copy_from_slice(piece);
-    })
+    call.receive_into(&[root_rank], operation, &mut [data])
 }

@@ -75,6 +75,16 @@ impl Call<'_> {
         self.transport.receive(from, self.tag, operation, len_bytes, fold)
     }
 
+    /// As [`Call::receive`], where the bytes of each sender replace a slice of `into`.
+    pub(crate) fn receive_into(
+        &self,
+        from: &[Rank],
+        operation: Operation,
+        into: &mut [&mut [u8]],
+    ) -> Result<(), CommError> {
+        self.transport.receive_into(from, self.tag, operation, into)
+    }
+
     pub(crate) fn message<'a>(&self, to: &'a [Rank], operation: Operation, bytes: &'a [u8]) -> Message<'a> {
         Message { to, tag: self.tag, operation, bytes }
     }

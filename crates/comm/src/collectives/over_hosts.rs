@@ -112,7 +112,7 @@ fn receive_slices<T: Pod>(
 /// Receives one message of the member at `from` as long as `slice`.
 fn receive_whole<T: Pod>(call: &Call, operation: Operation, from: usize, slice: &mut [T]) -> Result<(), CommError> {
     let from = ranks(call, std::iter::once(from));
-    call.receive(&from, operation, size_of_val(slice), &mut |offset, chunks| fill(slice, offset, chunks.chunk(0)))
+    call.receive_into(&from, operation, &mut [bytemuck::cast_slice_mut(slice)])
 }
 
 fn fill<T: Pod>(slice: &mut [T], offset: usize, piece: &[u8]) {

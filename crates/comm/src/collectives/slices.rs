@@ -37,16 +37,6 @@ impl<T> OtherSlices<'_, T> {
             &self.after[range.start - self.own.end..range.end - self.own.end]
         }
     }
-
-    /// The slice of another member, to be written.
-    pub(super) fn get_mut(&mut self, member: usize) -> &mut [T] {
-        let range = self.range(member);
-        if range.end <= self.own.start {
-            &mut self.before[range]
-        } else {
-            &mut self.after[range.start - self.own.end..range.end - self.own.end]
-        }
-    }
 }
 
 /// The place in the group of the member at `index` of the others of `position`.

@@ -1,18 +1,19 @@
 //! One connection to another process, as the threads of ranks and the thread of sockets share it.
 
 use super::arrival::{Arrival, UnderWay};
-use super::frame::{BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Part, Route};
+use super::frame::{Announcement, BadFrame, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, MemoryPlace, Part, Route};
 use super::mpi_route::{MpiRoute, Receiving};
-use super::outbox::{Body, Outbox, Outgoing};
+use super::outbox::{Body, Flushed, Outbox, Outgoing};
+use super::peer_memory::{PeerMemory, Withdrawals};
 use super::pieces::{Piece, Window};
 use crate::threads::Ticket;
 use crate::threads::inbox::Payload;
-use crate::threads::remote::{Address, Ending};
+use crate::threads::remote::{Address, Ending, MessageName};
 use mesh::Rank;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use sync::lock;
 
@@ -68,6 +69,12 @@ pub(super) struct Connection {
     held: AtomicUsize,
     /// Announced messages of the peer that are not finished.
     announced: AtomicUsize,
+    /// Messages that this process has taken back.
+    withdrawals: Box<Withdrawals>,
+    /// Messages of which the peer has reported that it took them back.
+    withdrawn_by_peer: AtomicU64,
+    /// The memory of the peer, where this process may read it.
+    peer_memory: OnceLock<PeerMemory>,
     has_said_goodbye: AtomicBool,
     has_seen_goodbye: AtomicBool,
     is_closed: AtomicBool,
@@ -108,6 +115,9 @@ impl Connection {
             unreported: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
             announced: AtomicUsize::new(0),
+            withdrawals: Withdrawals::new(),
+            withdrawn_by_peer: AtomicU64::new(0),
+            peer_memory: OnceLock::new(),
             has_said_goodbye: AtomicBool::new(false),
             has_seen_goodbye: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
@@ -127,19 +137,28 @@ impl Connection {
         }
     }
 
-    /// Writes what waits. An error shows when the socket is read.
+    /// Writes what waits except for pieces. An error shows when the socket is read.
     pub(super) fn flush(&self) {
         let mut outbox = lock(&self.outbox);
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
+    }
+
+    /// Writes what waits and at most one piece. For the thread that polls, which calls it again for further pieces.
+    pub(super) fn flush_piece(&self) -> Flushed {
+        let mut outbox = lock(&self.outbox);
+        outbox.flush(self.socket(), 1).unwrap_or_else(|_| {
+            outbox.close();
+            Flushed::Done
+        })
     }
 
     /// Posts a frame and writes what the socket takes.
     pub(super) fn send(&self, frame: Frame, body: Body) {
         let mut outbox = lock(&self.outbox);
         outbox.post(frame, body);
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
     }
@@ -157,18 +176,62 @@ impl Connection {
             | Payload::Loan(..)
             | Payload::Arrived { .. }
             | Payload::Announced(_)) => {
-                let len_bytes = payload.len_bytes() as u64;
-                let number = lock(&self.outgoing).insert(address, payload);
-                outbox.post(Frame::Announce(address, number, len_bytes), Body::Empty);
+                let (len, at) = (payload.len_bytes() as u64, self.address_of(&payload));
+                let message = lock(&self.outgoing).insert(address, payload);
+                outbox.post(Frame::Announce(address, Announcement { message, len, at }), Body::Empty);
             }
         }
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
         drop(outbox);
         if self.has_said_goodbye() || self.is_closed.load(Ordering::Acquire) {
             self.lose_outgoing();
         }
+    }
+
+    /// The address of a message, for a peer that reads the memory of this process.
+    fn address_of(&self, payload: &Payload) -> u64 {
+        match self.way {
+            Way::Memory(_) => payload.bytes().as_ptr() as u64,
+            Way::Socket | Way::Mpi(_) => 0,
+        }
+    }
+
+    /// Tells a peer of this machine what it needs to read the memory of this process.
+    pub(super) fn offer_memory(&self) {
+        if let Way::Memory(_) = self.way {
+            self.send(Frame::Memory(self.withdrawals.place()), Body::Empty);
+        }
+    }
+
+    /// Keeps the way to the memory of the peer, if this process may read it.
+    pub(super) fn learn_memory(&self, place: MemoryPlace) -> Result<(), Fault> {
+        match self.way {
+            Way::Memory(_) => {}
+            Way::Socket | Way::Mpi(_) => return Err(Fault::Unexpected("an address of its memory over a network")),
+        }
+        if let Some(memory) = PeerMemory::of(place) {
+            let _ = self.peer_memory.set(memory);
+        }
+        Ok(())
+    }
+
+    /// Whether this process may read the memory of the peer.
+    pub(super) fn reads_peer(&self) -> bool {
+        self.peer_memory.get().is_some()
+    }
+
+    /// Fills `bytes` from `offset` of the message of `name` in the memory of the peer. False if this process may not read
+    /// there, or if the peer has taken a message back meanwhile: the bytes may be others then.
+    pub(super) fn read_peer(&self, name: &MessageName, offset: usize, bytes: &mut [u8]) -> bool {
+        let Some(memory) = self.peer_memory.get() else { return false };
+        memory.read(name.at.wrapping_add(offset as u64), bytes) == Some(name.withdrawn)
+    }
+
+    /// Messages of which the peer has reported that it took them back.
+    pub(super) fn withdrawn_by_peer(&self) -> u64 {
+        self.withdrawn_by_peer.load(Ordering::Relaxed)
     }
 
     /// Takes the messages of `ticket` back; returns the first rank that needs one still.
@@ -178,12 +241,13 @@ impl Connection {
         let numbers: Vec<u64> = numbers.collect();
         let taken: Vec<Arc<Outgoing>> = numbers.iter().filter_map(|number| outgoing.open.remove(number)).collect();
         drop(outgoing);
+        self.withdrawals.add(taken.len());
         let mut outbox = lock(&self.outbox);
         for message in &taken {
             outbox.release(message.number);
             outbox.post(Frame::Withdraw(message.address, message.number), Body::Empty);
         }
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
         drop(outbox);
@@ -239,7 +303,7 @@ impl Connection {
                 }
                 outbox.post(Frame::Piece(part, Route::Shared), Body::Empty);
                 // The peer folds this piece while the next is written.
-                if outbox.flush(self.socket()).is_err() {
+                if outbox.flush(self.socket(), 0).is_err() {
                     outbox.close();
                 }
             }
@@ -386,6 +450,7 @@ impl Connection {
 
     /// Notes that the peer has taken a message back that is being received.
     pub(super) fn withdraw(&self, number: u64) {
+        self.withdrawn_by_peer.fetch_add(1, Ordering::Relaxed);
         let incoming = lock(&self.incoming);
         let Some(entry) = incoming.get(&number) else { return };
         let (arrival, sender) = (Arc::clone(&entry.arrival), entry.sender);
@@ -405,7 +470,7 @@ impl Connection {
         let mut outbox = lock(&self.outbox);
         outbox.post(Frame::GoodbyeSeen, Body::Empty);
         outbox.end();
-        if outbox.flush(self.socket()).is_err() {
+        if outbox.flush(self.socket(), 0).is_err() {
             outbox.close();
         }
         drop(outbox);
@@ -451,9 +516,35 @@ impl Connection {
 
     fn lose_outgoing(&self) {
         let lost = std::mem::take(&mut lock(&self.outgoing).open);
+        self.withdrawals.add_all();
         for message in lost.values() {
             lock(&self.outbox).release(message.number);
             message.payload.lose();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    #[test]
+    fn nothing_is_read_of_a_message_that_its_sender_may_have_taken_back() {
+        let pieces = super::super::pieces::Pieces::new(1).unwrap();
+        let window = Window::map(&pieces.file().try_clone_to_owned().unwrap()).unwrap();
+        let (near, _far) = UnixStream::pair().unwrap();
+        let connection = Connection::new(1, near.into(), Way::Memory(window));
+        let (source, mut target) = ([5u8; 300], [0u8; 100]);
+        let at = source.as_ptr() as u64;
+        let name = MessageName { process: 1, number: 0, len_bytes: 300, at, withdrawn: 0 };
+        assert!(!connection.read_peer(&name, 0, &mut target), "the peer has not said where its memory is");
+        // The connection is its own peer.
+        connection.learn_memory(connection.withdrawals.place()).unwrap();
+        assert!(connection.reads_peer() && connection.read_peer(&name, 100, &mut target));
+        assert_eq!(target, [5; 100]);
+        connection.withdrawals.add(1);
+        assert!(!connection.read_peer(&name, 0, &mut target), "it may be this message");
+        assert!(connection.read_peer(&MessageName { withdrawn: 1, ..name }, 0, &mut target), "it was an earlier one");
     }
 }

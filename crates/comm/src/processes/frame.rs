@@ -11,7 +11,7 @@
 //! | 28..32, 32..36, 40..48 | operation; channel and number of the tag |
 //! | 36..40 | bytes that follow the header |
 //! | 48..56, 56..64 | number of the message, length of the message |
-//! | 64..72, 72..76, 76..80 | offset and place of a piece, length of a piece |
+//! | 64..72, 72..76, 76..80 | offset of a piece, or an address in the memory of the sender; place and length of a piece |
 //! | 80..88, 88..96 | xxh3-64 of the bytes that follow, of the header up to here |
 
 use crate::operation::Operation;
@@ -33,7 +33,7 @@ pub(super) const MESSAGE_LIMIT_BYTES: u64 = 1 << 40;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"plch");
 /// The version of frames and preambles.
-pub(super) const VERSION: u16 = 1;
+pub(super) const VERSION: u16 = 2;
 
 /// How the bytes of a piece travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,13 +57,35 @@ pub(super) struct Part {
     pub(super) slot: u32,
 }
 
+/// A place in the memory of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MemoryPlace {
+    /// The number of the process, as it sees itself.
+    pub(super) process: u32,
+    /// The address.
+    pub(super) at: u64,
+    /// The number that begins there: another process has another one.
+    pub(super) mark: u64,
+}
+
+/// A message that its sender keeps until it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Announcement {
+    /// Its number.
+    pub(super) message: u64,
+    /// Its length in bytes.
+    pub(super) len: u64,
+    /// The address of its bytes in the memory of the sender, for processes of its machine; 0 for others.
+    pub(super) at: u64,
+}
+
 /// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// A small message; its bytes follow.
     Eager(Address),
-    /// The name of a message that the sender keeps until it is asked for.
-    Announce(Address, u64, u64),
+    /// The name of a message.
+    Announce(Address, Announcement),
     /// The receiver asks for a part of an announced message.
     Grant(Part),
     /// A part that was asked for.
@@ -82,6 +104,8 @@ pub(super) enum Frame {
     Goodbye,
     /// The answer to it, after which nothing follows.
     GoodbyeSeen,
+    /// Where the sender counts the messages that it takes back.
+    Memory(MemoryPlace),
 }
 
 /// A header: a frame, and what is known of the bytes that follow.
@@ -184,7 +208,8 @@ impl Header {
             | Frame::Credit(_)
             | Frame::Leave(..)
             | Frame::Goodbye
-            | Frame::GoodbyeSeen => 0..=0,
+            | Frame::GoodbyeSeen
+            | Frame::Memory(..) => 0..=0,
         }
     }
 
@@ -193,8 +218,8 @@ impl Header {
         let base = Fields { sequence, payload_len, payload_hash, ..Fields::default() };
         match frame {
             Frame::Eager(address) => base.with_address(1, address),
-            Frame::Announce(address, message, message_len) => {
-                Fields { message, message_len, ..base.with_address(2, address) }
+            Frame::Announce(address, Announcement { message, len, at }) => {
+                Fields { message, message_len: len, offset: at, ..base.with_address(2, address) }
             }
             Frame::Grant(part) => base.with_part(3, part),
             Frame::Piece(part, Route::Inline) => base.with_part(4, part),
@@ -207,6 +232,9 @@ impl Header {
             Frame::Abort(rank) => Fields { kind: 11, source: rank_number(rank), ..base },
             Frame::Goodbye => Fields { kind: 12, ..base },
             Frame::GoodbyeSeen => Fields { kind: 13, ..base },
+            Frame::Memory(MemoryPlace { process, at, mark }) => {
+                Fields { kind: 14, slot: process, offset: at, message: mark, ..base }
+            }
         }
     }
 }
@@ -237,7 +265,10 @@ impl Fields {
             2 if self.message_len > MESSAGE_LIMIT_BYTES => {
                 return Err(BadFrame::Field { field: "message length", value: self.message_len });
             }
-            2 => Frame::Announce(self.address()?, self.message, self.message_len),
+            2 => {
+                let announcement = Announcement { message: self.message, len: self.message_len, at: self.offset };
+                Frame::Announce(self.address()?, announcement)
+            }
             3 => Frame::Grant(self.part()?),
             4 => Frame::Piece(self.part()?, Route::Inline),
             5 => Frame::Piece(self.part()?, Route::Shared),
@@ -249,6 +280,7 @@ impl Fields {
             11 => Frame::Abort(Rank(self.source as usize)),
             12 => Frame::Goodbye,
             13 => Frame::GoodbyeSeen,
+            14 => Frame::Memory(MemoryPlace { process: self.slot, at: self.offset, mark: self.message }),
             kind => return Err(BadFrame::Field { field: "kind", value: kind.into() }),
         };
         Ok(frame)
@@ -392,10 +424,18 @@ mod tests {
         })
     }
 
+    fn announcement() -> impl Strategy<Value = Announcement> {
+        (any::<u64>(), 0..=MESSAGE_LIMIT_BYTES, any::<u64>()).prop_map(|(message, len, at)| Announcement {
+            message,
+            len,
+            at,
+        })
+    }
+
     fn frame() -> impl Strategy<Value = Frame> {
         prop_oneof![
             address().prop_map(Frame::Eager),
-            (address(), any::<u64>(), 0..=MESSAGE_LIMIT_BYTES).prop_map(|(to, m, len)| Frame::Announce(to, m, len)),
+            (address(), announcement()).prop_map(|(to, announcement)| Frame::Announce(to, announcement)),
             part().prop_map(Frame::Grant),
             part().prop_map(|part| Frame::Piece(part, Route::Inline)),
             part().prop_map(|part| Frame::Piece(part, Route::Shared)),
@@ -407,6 +447,11 @@ mod tests {
             any::<u32>().prop_map(|rank| Frame::Abort(Rank(rank as usize))),
             Just(Frame::Goodbye),
             Just(Frame::GoodbyeSeen),
+            (any::<u32>(), any::<u64>(), any::<u64>()).prop_map(|(process, at, mark)| Frame::Memory(MemoryPlace {
+                process,
+                at,
+                mark
+            })),
         ]
     }
 
@@ -476,7 +521,7 @@ mod tests {
         let to = Address { source: Rank(0), destination: Rank(1), lane: 0, tag, operation };
         let message = |frame| Header::decode(&Header::new(frame, 0, &[]).encode()).unwrap_err().to_string();
         assert_eq!(
-            message(Frame::Announce(to, 0, MESSAGE_LIMIT_BYTES + 1)),
+            message(Frame::Announce(to, Announcement { message: 0, len: MESSAGE_LIMIT_BYTES + 1, at: 0 })),
             "a frame whose message length is 1099511627777"
         );
         let long = Part { message: 0, offset: 0, len: PIECE_BYTES as u32 + 1, slot: 0 };

@@ -10,7 +10,10 @@
 //! ```
 
 use super::connection::{Connection, Fault, Way};
-use super::frame::{EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, PIECE_BYTES, Part, Route, TEXT_LIMIT_BYTES};
+use super::frame::{
+    Announcement, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, MemoryPlace, PIECE_BYTES, Part, Route,
+    TEXT_LIMIT_BYTES,
+};
 use super::input::{BUFFER_BYTES, Input, Read};
 use super::preamble::{PREAMBLE_BYTES, Preamble};
 use super::violations::{TOKEN, address, world};
@@ -123,7 +126,7 @@ fn bytes_of(bytes: &Bytes, number: u64) -> Vec<u8> {
 #[derive(Clone, Copy, Debug, TypeGenerator)]
 enum Sent {
     Eager { from: u8, to: u8, lane: u8, len: u16 },
-    Announce { from: u8, to: u8, lane: u8, message: u8, len: u32 },
+    Announce { from: u8, to: u8, lane: u8, message: u8, len: u32, at: u64 },
     Grant { message: u8, row: u8, len: u16, slot: u8 },
     Piece { message: u8, row: u8, len: u16, slot: u8, is_inline: bool },
     Finish { message: u8, is_read: bool },
@@ -133,6 +136,7 @@ enum Sent {
     Abort { rank: u8, len: u8 },
     Goodbye,
     GoodbyeSeen,
+    Memory { process: u32, at: u64, mark: u64 },
 }
 
 impl Sent {
@@ -149,8 +153,9 @@ impl Sent {
             Sent::Eager { from, to: rank, lane, len } => {
                 (Frame::Eager(to(from, rank, lane)), vec![7; usize::from(len) % EAGER_LIMIT_BYTES])
             }
-            Sent::Announce { from, to: rank, lane, message, len } => {
-                (Frame::Announce(to(from, rank, lane), message.into(), len.into()), vec![])
+            Sent::Announce { from, to: rank, lane, message, len, at } => {
+                let announcement = Announcement { message: message.into(), len: len.into(), at };
+                (Frame::Announce(to(from, rank, lane), announcement), vec![])
             }
             Sent::Grant { message, row, len, slot } => (Frame::Grant(part(message, row, len, slot)), vec![]),
             Sent::Piece { message, row, len, slot, is_inline } => {
@@ -171,6 +176,7 @@ impl Sent {
             Sent::Abort { rank, len } => (Frame::Abort(Rank((rank % 4).into())), vec![b'x'; len.into()]),
             Sent::Goodbye => (Frame::Goodbye, vec![]),
             Sent::GoodbyeSeen => (Frame::GoodbyeSeen, vec![]),
+            Sent::Memory { process, at, mark } => (Frame::Memory(MemoryPlace { process, at, mark }), vec![]),
         }
     }
 }

@@ -12,11 +12,16 @@ use std::sync::Arc;
 pub(super) const BUFFER_BYTES: usize = 32 << 10;
 const _: () = assert!(BUFFER_BYTES > HEADER_BYTES + EAGER_LIMIT_BYTES);
 
+/// Bytes after which a read ends, so that pieces are written and folded between reads.
+const READ_BYTES: usize = super::frame::PIECE_BYTES;
+
 /// The state of a connection after a read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Read {
     /// Everything that has come is read.
     All,
+    /// More has come than is read at once.
+    Some,
     /// The peer has closed the connection.
     End,
 }
@@ -49,18 +54,25 @@ impl Input {
         Input { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, filling: None, sequence: 0 }
     }
 
-    /// Reads all that has come. Pieces go to their places; `on_frame` handles every other frame.
+    /// Reads what has come, up to about [`READ_BYTES`]. Pieces go to their places; `on_frame` handles every other frame.
     ///
     /// # Errors
     /// Bytes that the peer may not send; the first error of `on_frame`; the socket's.
     pub(super) fn read(&mut self, connection: &Connection, on_frame: OnFrame<'_>) -> Result<Read, Fault> {
+        let mut read_bytes = 0;
         loop {
             while self.next_frame(connection, on_frame)? {}
+            if read_bytes >= READ_BYTES {
+                return Ok(Read::Some);
+            }
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
             match self.fill(connection) {
                 Ok(0) => return Ok(Read::End),
-                Ok(read) => self.filled(read),
+                Ok(read) => {
+                    self.filled(read);
+                    read_bytes += read;
+                }
                 Err(Errno::AGAIN) => return Ok(Read::All),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(Fault::Socket(error)),

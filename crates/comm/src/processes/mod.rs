@@ -2,17 +2,19 @@
 //!
 //! Each process has some ranks, which are threads of it and read each other's memory in place. [`open`] connects the
 //! processes of a [`ProcessMap`] and returns the ends of the ranks of one of them. There is one connection between two
-//! processes and one thread per process that waits for all of them; ranks write to sockets themselves.
+//! processes and one thread per process that waits for all of them, unless a rank of it waits and polls them meanwhile;
+//! ranks write to sockets themselves.
 //!
 //! - **Messages** of at most 16 KiB that are copied go at once, as long as the receiver has room for them. Of all others
 //!   only the name goes: the receiver asks for pieces when it wants that message, and the sender sends them from the memory
 //!   of the message. So no message blocks another, and a process receives into memory of fixed size
 //!   ([`receive_memory_bytes`]).
-//! - **Processes of one machine** map each other's memory for pieces. A sender copies a piece there, and a frame without
-//!   payload says that it is written. That is one copy more than between threads. A fold of the peer's arena in place
-//!   would save it, but then every buffer of a collective must be in a shared mapping, and a sender that takes a message
-//!   back must wait for a process that may have stopped. The memory and the sockets have no names in the file system:
-//!   a crash leaves no file.
+//! - **Processes of one machine** read messages in the memory of the sender, where Linux permits it: a receiver copies a
+//!   piece and folds it while it is in the cache, and nobody is asked. Elsewhere they map each other's memory for pieces: a
+//!   sender copies a piece there, and a frame without payload says that it is written. Either is one copy more than between
+//!   threads. A fold of the peer's arena in place would save it, but then every buffer of a collective must be in a shared
+//!   mapping, which has no huge pages by default. The memory and the sockets have no names in the file system: a crash
+//!   leaves no file.
 //! - **Over MPI** ([`Listeners::mpi`]) the receiver posts the place of a piece and the sender sends from the memory of the
 //!   message; frames go over sockets all the same. One thread makes all calls of the library.
 //! - **Every frame** has checksums of its header and of its payload, and a number. A frame that cannot be right, and a
@@ -33,9 +35,11 @@ mod mpi_route;
 mod network;
 mod open;
 mod outbox;
+mod peer_memory;
 mod pieces;
 mod preamble;
 mod process_map;
+mod role;
 mod sockets;
 #[cfg(test)]
 mod violations;

@@ -4,15 +4,17 @@ use super::arrival::Arrival;
 use super::connection::Connection;
 use super::frame::{Frame, PIECE_BYTES, Part, TEXT_LIMIT_BYTES};
 use super::outbox::Body;
+use super::peer_memory::permit_siblings;
 use super::pieces::{Piece, Pieces};
 use super::process_map::ProcessMap;
+use super::role::Role;
 use crate::error::AbortCause;
 use crate::threads::Ticket;
 use crate::threads::inbox::{Interrupted, Payload};
-use crate::threads::remote::{Address, Announced, Ending, PieceWise, Remote};
+use crate::threads::polling::Polling;
+use crate::threads::remote::{Address, Announced, Ending, PieceWise, Poll, Remote};
 use crate::transport::Chunks;
 use mesh::Rank;
-use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::JoinHandle;
@@ -39,8 +41,8 @@ pub(super) struct Network {
     pieces: Arc<Pieces>,
     /// Stopped when the world fails.
     mpi: Option<Arc<mpi::Endpoint>>,
-    /// Wakes the thread of the sockets.
-    wake: OwnedFd,
+    /// The role of waiting for the sockets, and handling what comes.
+    pub(super) role: Role,
     is_leaving: AtomicBool,
     is_over: AtomicBool,
     /// Signalled by the thread of the sockets while this process leaves.
@@ -55,14 +57,14 @@ impl Network {
         connections: Vec<Option<Arc<Connection>>>,
         pieces: Arc<Pieces>,
         mpi: Option<Arc<mpi::Endpoint>>,
-        wake: OwnedFd,
+        role: Role,
     ) -> Arc<Network> {
         Arc::new(Network {
             process_map,
             connections,
             pieces,
             mpi,
-            wake,
+            role,
             is_leaving: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             progress: Mutex::default(),
@@ -73,10 +75,6 @@ impl Network {
 
     pub(super) fn process_map(&self) -> &ProcessMap {
         &self.process_map
-    }
-
-    pub(super) fn wake(&self) -> &OwnedFd {
-        &self.wake
     }
 
     /// The connection to `process`, if there is one.
@@ -96,6 +94,12 @@ impl Network {
     /// Keeps the thread of the sockets, so that the last end can wait for it.
     pub(super) fn keep_thread(&self, thread: JoinHandle<()>) {
         *lock(&self.thread) = Some(thread);
+    }
+
+    /// Lets the other processes of this machine read the memory of this one.
+    pub(super) fn offer_memory(&self) {
+        permit_siblings();
+        self.connections().for_each(|connection| connection.offer_memory());
     }
 
     /// Whether all ranks of this process have left.
@@ -126,15 +130,15 @@ impl Network {
         }
     }
 
-    fn wake_thread(&self) {
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-
     /// Asks every sender for the parts that begin at `offset`, for which `places` are the places.
     fn ask(&self, receive: &Receive<'_>, offset: usize, places: Vec<Piece>) {
         let len = receive.len_bytes.saturating_sub(offset).min(PIECE_BYTES);
-        for (index, (announced, piece)) in receive.messages.iter().zip(places).enumerate() {
+        for (index, (announced, mut piece)) in receive.messages.iter().zip(places).enumerate() {
             let Some(connection) = self.connection(announced.process()) else { continue };
+            if connection.read_peer(announced.name(), offset, piece.bytes_mut(len)) {
+                receive.arrival.complete(index, piece);
+                continue;
+            }
             let part = Part {
                 message: announced.message(),
                 offset: offset as u64,
@@ -159,16 +163,16 @@ impl Network {
         receive: &Receive<'_>,
         asked: &mut usize,
         folded: usize,
-        wait: Duration,
+        (wait, polling): (Duration, &mut Polling<'_>),
     ) -> Result<(), Interrupted> {
         let (rows, count) = (receive.len_bytes.div_ceil(PIECE_BYTES), receive.messages.len());
-        if *asked - folded > ROWS_AHEAD / 2 {
+        if *asked - folded > receive.rows_ahead / 2 {
             return Ok(());
         }
         let before = *asked;
-        while *asked < rows && *asked - folded < ROWS_AHEAD {
+        while *asked < rows && *asked - folded < receive.rows_ahead {
             let places = if *asked == folded {
-                self.pieces.take(count, receive.pieces.inbox, wait, receive.pieces.world)?
+                self.pieces.take(count, receive.pieces.inbox, (wait, &mut *polling), receive.pieces.world)?
             } else {
                 match self.pieces.try_take(count) {
                     Some(places) => places,
@@ -191,6 +195,8 @@ struct Receive<'a> {
     len_bytes: usize,
     /// The messages that come in pieces.
     messages: Vec<&'a Announced>,
+    /// Rows that are asked for at the same time.
+    rows_ahead: usize,
     arrival: Arc<Arrival>,
 }
 
@@ -224,13 +230,24 @@ impl Remote for Network {
         self.connections().filter_map(|connection| connection.take_back(ticket)).min()
     }
 
-    fn fold_pieces(&self, pieces: &PieceWise<'_>, fold: &mut dyn FnMut(usize, &dyn Chunks)) -> Result<(), Interrupted> {
+    fn fold_pieces(
+        &self,
+        pieces: &PieceWise<'_>,
+        polling: &mut Polling<'_>,
+        fold: &mut dyn FnMut(usize, &dyn Chunks),
+    ) -> Result<(), Interrupted> {
         let messages: Vec<&Announced> = pieces.taken.iter().filter_map(|e| e.payload.announced()).collect();
         let mut next = 0..messages.len();
         let place: Vec<Option<usize>> =
             pieces.taken.iter().map(|e| e.payload.announced().and_then(|_| next.next())).collect();
         let arrival = Arrival::new(pieces.inbox, messages.len());
-        let receive = Receive { pieces, len_bytes: pieces.len_bytes, messages, arrival };
+        let is_read = |announced: &&Announced| self.connection(announced.process()).is_some_and(|c| c.reads_peer());
+        // A row that is read is there at once, and is folded while it is in the cache.
+        let rows_ahead = if messages.iter().all(is_read) { 1 } else { ROWS_AHEAD };
+        if rows_ahead == 1 {
+            polling.release_for(pieces.len_bytes);
+        }
+        let receive = Receive { pieces, len_bytes: pieces.len_bytes, messages, rows_ahead, arrival };
         for (index, announced) in receive.messages.iter().enumerate() {
             if let Some(connection) = self.connection(announced.process()) {
                 connection.expect(announced.message(), &receive.arrival, index);
@@ -244,8 +261,8 @@ impl Remote for Network {
         let mut asked = 0;
         for folded in 0..pieces.len_bytes.div_ceil(PIECE_BYTES) {
             let left = pieces.wait.saturating_sub(started.elapsed());
-            self.ask_ahead(&receive, &mut asked, folded, left)?;
-            let waited = pieces.inbox.wait_for(left, pieces.world, || receive.arrival.is_ready());
+            self.ask_ahead(&receive, &mut asked, folded, (left, &mut *polling))?;
+            let waited = pieces.inbox.wait_for((left, &mut *polling), pieces.world, || receive.arrival.is_ready());
             waited.map_err(|interrupted| match interrupted {
                 Interrupted::Deadline(..) => late(receive.arrival.first_missing().unwrap_or(0)),
                 Interrupted::Failed | Interrupted::Left(_) => interrupted,
@@ -256,6 +273,19 @@ impl Remote for Network {
             fold(offset, &Row { pieces, offset, len, arrived, place: &place });
         }
         Ok(())
+    }
+
+    fn read(&self, announced: &Announced, into: &mut [u8]) -> bool {
+        let connection = self.connection(announced.process());
+        connection.is_some_and(|connection| connection.read_peer(announced.name(), 0, into))
+    }
+
+    fn poller(&self) -> Option<Box<dyn Poll + '_>> {
+        self.role.take_for_rank().map(|held| Box::new(held) as Box<dyn Poll>)
+    }
+
+    fn poke(&self) {
+        self.role.poke();
     }
 
     fn finish(&self, process: usize, message: u64, ending: Ending) {
@@ -297,7 +327,7 @@ impl Remote for Network {
         self.wait_until(Instant::now() + wait.min(GOODBYE_DEADLINE), &|| has_failed() || is_over());
         self.wait_until(Instant::now() + FAREWELL_DEADLINE, &|| !has_failed() || is_over());
         self.is_over.store(true, Ordering::Release);
-        self.wake_thread();
+        self.role.wake();
         let thread = lock(&self.thread).take();
         // The thread ends by itself where it is the one that drops the last end.
         if let Some(thread) = thread.filter(|thread| thread.thread().id() != std::thread::current().id()) {

@@ -1,7 +1,8 @@
 //! The frames that wait for room in a socket.
 //!
-//! Any thread may post a frame: it writes as much as the socket takes and returns. The thread that waits for sockets
-//! writes the rest. Short frames go before pieces, so that a grant or a small message never waits for a large one.
+//! Any thread may post a short frame: it writes as much as the socket takes and returns. The thread that waits for sockets
+//! writes the rest, and all pieces, one between two reads. Short frames go before pieces, so that a grant or a small
+//! message never waits for a large one.
 
 use super::frame::{Frame, Header, Part, Route};
 use crate::threads::inbox::Payload;
@@ -38,6 +39,15 @@ impl Body {
             Body::Text(text) => text.as_bytes(),
         }
     }
+}
+
+/// The frames that a write leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flushed {
+    /// Nothing, or more than the socket takes: it has an event when it takes more.
+    Done,
+    /// Pieces that were not begun.
+    Pieces,
 }
 
 /// The rest of a piece whose header is under way.
@@ -151,24 +161,26 @@ impl Outbox {
         self.is_open = false;
     }
 
-    /// Writes until the socket takes no more.
+    /// Writes until the socket takes no more, and begins at most `pieces` pieces.
     ///
     /// # Errors
     /// The socket's; nothing can be written any more.
-    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    pub(super) fn flush(&mut self, socket: BorrowedFd<'_>, mut pieces: usize) -> Result<Flushed, Errno> {
         loop {
             if self.written == self.staged.len() && self.rest.is_none() {
-                self.stage();
+                self.stage(&mut pieces);
                 if self.staged.is_empty() {
-                    return Ok(());
+                    return Ok(if self.pieces.is_empty() { Flushed::Done } else { Flushed::Pieces });
                 }
             }
             let staged = &self.staged[self.written..];
             let rest = self.rest.as_ref().map_or(&[][..], Rest::bytes);
             let buffers = [IoSlice::new(staged), IoSlice::new(rest)];
-            match sendmsg(socket, &buffers, &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL) {
+            // The end of a piece goes with the next one, not in a packet of its own.
+            let flags = if self.pieces.is_empty() { SendFlags::empty() } else { SendFlags::MORE };
+            match sendmsg(socket, &buffers, &mut SendAncillaryBuffer::default(), flags | SendFlags::NOSIGNAL) {
                 Ok(sent) => self.advance(sent),
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(Flushed::Done),
                 Err(Errno::INTR) => {}
                 Err(error) => return Err(error),
             }
@@ -186,8 +198,8 @@ impl Outbox {
         }
     }
 
-    /// Encodes the next frames: short ones while they fit, then at most one piece.
-    fn stage(&mut self) {
+    /// Encodes the next frames: short ones while they fit, then at most one of `pieces` pieces.
+    fn stage(&mut self, pieces: &mut usize) {
         self.staged.clear();
         self.written = 0;
         while self.staged.len() < STAGED_BYTES / 2 {
@@ -195,7 +207,7 @@ impl Outbox {
             self.stage_header(frame, body.bytes());
             self.staged.extend_from_slice(body.bytes());
         }
-        if !self.short.is_empty() {
+        if !self.short.is_empty() || *pieces == 0 {
             return;
         }
         if let Some((message, part)) = self.pieces.pop_front() {
@@ -204,6 +216,7 @@ impl Outbox {
             let rest = Rest::Lent(message, range);
             self.stage_header(Frame::Piece(part, Route::Inline), rest.bytes());
             self.rest = Some(rest);
+            *pieces -= 1;
         }
     }
 

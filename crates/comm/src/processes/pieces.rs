@@ -7,6 +7,7 @@
 
 use super::frame::PIECE_BYTES;
 use crate::threads::inbox::{Inbox, Interrupted, Liveness};
+use crate::threads::polling::Polling;
 use memmap2::{MmapOptions, MmapRaw};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
@@ -85,7 +86,7 @@ impl Pieces {
         self: &Arc<Pieces>,
         count: usize,
         inbox: &Arc<Inbox>,
-        wait: Duration,
+        (wait, polling): (Duration, &mut Polling<'_>),
         world: &dyn Liveness,
     ) -> Result<Vec<Piece>, Interrupted> {
         if let Some(taken) = self.try_take(count) {
@@ -97,7 +98,7 @@ impl Pieces {
         state.waiting.push_back(Waiter { id, count, inbox: Arc::clone(inbox) });
         drop(state);
         let taken = Mutex::new(None);
-        let waited = inbox.wait_for(wait, world, || {
+        let waited = inbox.wait_for((wait, polling), world, || {
             let mut state = lock(&self.state);
             if state.waiting.front().is_some_and(|first| first.id == id) {
                 *lock(&taken) = self.take_from(&mut state, count);
@@ -228,7 +229,10 @@ mod tests {
         let held = pieces.try_take(4).unwrap();
         let wait = Duration::from_secs(60);
         std::thread::scope(|scope| {
-            let taker = scope.spawn(|| pieces.take(4, &inbox, wait, &Alive).map(|taken| taken.len()));
+            let taker = scope.spawn(|| {
+                let polling = &mut Polling::new(None);
+                pieces.take(4, &inbox, (wait, polling), &Alive).map(|taken| taken.len())
+            });
             while lock(&pieces.state).waiting.is_empty() {
                 std::thread::yield_now();
             }
@@ -239,7 +243,8 @@ mod tests {
             assert!(matches!(taker.join().unwrap(), Ok(4)));
         });
         let held = pieces.try_take(1).unwrap();
-        assert!(matches!(pieces.take(4, &inbox, Duration::ZERO, &Alive), Err(Interrupted::Deadline(..))));
+        let no_time = (Duration::ZERO, &mut Polling::new(None));
+        assert!(matches!(pieces.take(4, &inbox, no_time, &Alive), Err(Interrupted::Deadline(..))));
         assert_eq!(pieces.try_take(3).unwrap().len(), 3, "who waits no more is forgotten");
         drop(held);
     }

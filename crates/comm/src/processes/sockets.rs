@@ -1,17 +1,19 @@
-//! The thread that waits for the sockets of one process: whatever comes from other processes comes through here.
+//! The work of the thread that waits for the sockets of one process, or of a rank in its place ([`super::role`]): whatever
+//! comes from other processes comes through here.
 
 use super::connection::{Connection, Fault, credit_of};
-use super::frame::Frame;
+use super::frame::{Announcement, Frame};
 use super::gate::{Gate, LOCAL_LISTENER, PENDING, TCP_LISTENER};
 use super::input::{Input, Read};
 use super::network::Network;
+use super::outbox::Flushed;
 use crate::error::AbortCause;
 use crate::threads::inbox::{Envelope, Payload};
-use crate::threads::remote::{Address, Announced, Credit, Remote};
+use crate::threads::remote::{Address, Announced, Credit, MessageName, Remote};
 use crate::threads::world::World;
 use mesh::Rank;
 use rustix::event::epoll;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::fs::Timespec;
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -26,14 +28,15 @@ const EVENTS: usize = 64;
 /// Bytes that are thrown away at once.
 const DRAIN_BYTES: usize = 16 << 10;
 
-/// The state of the thread.
+/// The state of the work.
 pub(super) struct Sockets {
-    pub(super) epoll: OwnedFd,
-    pub(super) gate: Gate,
-    pub(super) network: Arc<Network>,
-    pub(super) world: Arc<World>,
+    gate: Gate,
+    network: Arc<Network>,
+    world: Arc<World>,
     /// By process; none where there is no connection, or no more.
     inputs: Vec<Option<Reader>>,
+    /// Processes that have sent more than was read, or wait for more pieces than were written. No event reports them.
+    more: Vec<usize>,
 }
 
 /// The use of the bytes that come over one connection.
@@ -45,8 +48,27 @@ enum Reader {
     Drain,
 }
 
+/// The thread of the sockets: works until the last rank of this process has left.
+pub(super) fn run(network: &Network, world: &Arc<World>) {
+    let _end = EndOfThread(Arc::clone(world));
+    let mut timeout = None;
+    while !network.is_over() {
+        match network.role.turn_of_thread(timeout) {
+            Ok(next) => timeout = next,
+            Err(error) => {
+                network.role.set(None).iter().for_each(|sockets| sockets.fail_all(error));
+                return;
+            }
+        }
+        if network.is_leaving() {
+            network.note_progress();
+        }
+    }
+    network.role.set(None).iter().for_each(Sockets::close_all);
+}
+
 /// Waits for events, at most for `timeout`.
-pub(super) fn wait(epoll: &OwnedFd, timeout: Option<Duration>) -> Result<Vec<u64>, Errno> {
+pub(super) fn wait(epoll: impl AsFd, timeout: Option<Duration>) -> Result<Vec<u64>, Errno> {
     let timeout = timeout.map(|timeout| Timespec {
         tv_sec: i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: timeout.subsec_nanos().into(),
@@ -60,7 +82,8 @@ pub(super) fn wait(epoll: &OwnedFd, timeout: Option<Duration>) -> Result<Vec<u64
 
 impl Sockets {
     /// Watches the connections of `network` in addition to the sockets of `gate`.
-    pub(super) fn new(epoll: OwnedFd, gate: Gate, network: Arc<Network>, world: Arc<World>) -> Result<Sockets, Errno> {
+    pub(super) fn new(gate: Gate, network: Arc<Network>, world: Arc<World>) -> Result<Sockets, Errno> {
+        let epoll = network.role.inner();
         let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
         let processes = network.process_map().processes().len();
         let mut inputs = Vec::with_capacity(processes);
@@ -68,49 +91,56 @@ impl Sockets {
             let connection = network.connection(process);
             if let Some(connection) = connection {
                 let data = epoll::EventData::new_u64(CONNECTION | process as u64);
-                epoll::add(&epoll, connection.socket(), data, flags)?;
+                epoll::add(epoll, connection.socket(), data, flags)?;
             }
             inputs.push(connection.map(|_| Reader::Frames(Input::new())));
         }
-        epoll::add(&epoll, network.wake(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
-        Ok(Sockets { epoll, gate, network, world, inputs })
+        epoll::add(epoll, network.role.waker(), epoll::EventData::new_u64(WAKE), epoll::EventFlags::IN)?;
+        Ok(Sockets { gate, network, world, inputs, more: Vec::new() })
     }
 
-    /// Works until the last rank of this process has left.
-    pub(super) fn run(mut self) {
-        let _end = EndOfThread(Arc::clone(&self.world));
-        while !self.network.is_over() {
-            match wait(&self.epoll, self.gate.next_deadline()) {
-                Ok(events) => events.into_iter().for_each(|event| self.handle(event)),
-                Err(error) => return self.fail_all(error),
-            }
-            self.gate.expire();
-            if self.network.is_leaving() {
-                self.network.note_progress();
-            }
-        }
-        self.close_all();
+    /// Waits for events, at most for `wait`, and handles them. Returns how long the next wait may be.
+    pub(super) fn turn(&mut self, wait_for: Duration) -> Result<Option<Duration>, Errno> {
+        let more = std::mem::take(&mut self.more);
+        let limit = if more.is_empty() { wait_for } else { Duration::ZERO };
+        let limit = self.gate.next_deadline().map_or(limit, |deadline| deadline.min(limit));
+        more.into_iter().for_each(|process| self.work(process));
+        let events = wait(self.network.role.inner(), Some(limit))?;
+        events.into_iter().for_each(|event| self.handle(event));
+        self.gate.expire();
+        Ok(self.gate.next_deadline())
+    }
+
+    /// Whether there is work that no event reports.
+    pub(super) fn has_more(&self) -> bool {
+        !self.more.is_empty()
+    }
+
+    /// Whether a connection has to show by a deadline who it is.
+    pub(super) fn has_deadline(&self) -> bool {
+        self.gate.next_deadline().is_some()
     }
 
     fn handle(&mut self, event: u64) {
+        let role = &self.network.role;
         match event {
             WAKE => {
-                let _ = rustix::io::read(self.network.wake(), &mut [0; 8]);
+                let _ = rustix::io::read(role.waker(), &mut [0; 8]);
             }
-            TCP_LISTENER | LOCAL_LISTENER => self.gate.accept(self.epoll.as_fd(), event),
+            TCP_LISTENER | LOCAL_LISTENER => self.gate.accept(role.inner(), event),
             event if event & PENDING != 0 => {
                 // All processes are connected, so nothing that comes now is part of the world.
-                let _ = self.gate.read(self.epoll.as_fd(), event);
+                let _ = self.gate.read(role.inner(), event);
             }
             event => self.work(usize::try_from(event & !CONNECTION).unwrap_or(usize::MAX)),
         }
     }
 
-    /// Reads and writes what a connection has and takes.
+    /// Reads and writes what a connection has and takes: pieces of both ways in turns.
     fn work(&mut self, process: usize) {
         let Some(connection) = self.network.connection(process).map(Arc::clone) else { return };
         let Some(reader) = self.inputs.get_mut(process).and_then(Option::as_mut) else { return };
-        connection.flush();
+        let mut is_more = connection.flush_piece() == Flushed::Pieces;
         let read = match reader {
             Reader::Drain => {
                 connection.end_output();
@@ -121,8 +151,10 @@ impl Sockets {
                 input.read(&connection, &mut |frame, payload| incoming.take(frame, payload))
             }
         };
-        connection.flush();
+        is_more |= connection.flush_piece() == Flushed::Pieces;
         match read {
+            Ok(Read::Some) => self.note_more(process),
+            Ok(Read::All) if is_more => self.note_more(process),
             Ok(Read::All) => {}
             Ok(Read::End) => self.end(process, &connection, &Fault::Closed),
             Err(fault @ (Fault::Closed | Fault::Socket(_))) => self.end(process, &connection, &fault),
@@ -135,10 +167,16 @@ impl Sockets {
         }
     }
 
+    fn note_more(&mut self, process: usize) {
+        if !self.more.contains(&process) {
+            self.more.push(process);
+        }
+    }
+
     /// Forgets a connection from which nothing more comes, which is a failure without a goodbye.
     fn end(&mut self, process: usize, connection: &Connection, fault: &Fault) {
         self.inputs[process] = None;
-        let _ = epoll::delete(&self.epoll, connection.socket());
+        let _ = epoll::delete(self.network.role.inner(), connection.socket());
         if !connection.has_said_goodbye() && !self.network.is_leaving() {
             self.fail(process, fault);
         }
@@ -154,7 +192,7 @@ impl Sockets {
     }
 
     /// Declares the world failed because this process cannot wait for its sockets.
-    fn fail_all(&mut self, error: Errno) {
+    pub(super) fn fail_all(&self, error: Errno) {
         let description = format!("its process cannot wait for its connections: {error}");
         self.world.abort(AbortCause { rank: first_rank(&self.world), description });
         self.close_all();
@@ -211,7 +249,8 @@ impl Incoming<'_> {
         let connection = self.connection;
         match frame {
             Frame::Eager(address) => self.eager(address, payload),
-            Frame::Announce(address, message, len) => self.announce(address, message, len),
+            Frame::Announce(address, announcement) => self.announce(address, announcement),
+            Frame::Memory(place) => connection.learn_memory(place),
             Frame::Grant(part) => connection.grant(part),
             Frame::Piece(..) => Err(Fault::Unexpected("a piece outside of a message")),
             Frame::Finish(message, ending) => connection.finished(message, ending),
@@ -260,12 +299,15 @@ impl Incoming<'_> {
         Ok(())
     }
 
-    fn announce(&self, address: Address, message: u64, len: u64) -> Result<(), Fault> {
+    fn announce(&self, address: Address, announcement: Announcement) -> Result<(), Fault> {
         self.check(address)?;
         self.connection.count_announced()?;
-        let len = usize::try_from(len).map_err(|_| Fault::Unexpected("a message longer than memory"))?;
+        let Announcement { message: number, len, at } = announcement;
+        let len_bytes = usize::try_from(len).map_err(|_| Fault::Unexpected("a message longer than memory"))?;
         let remote: Arc<dyn Remote> = Arc::clone(self.network) as _;
-        self.deliver(address, Payload::Announced(Announced::new(remote, self.connection.process, message, len)));
+        let (process, withdrawn) = (self.connection.process, self.connection.withdrawn_by_peer());
+        let name = MessageName { process, number, len_bytes, at, withdrawn };
+        self.deliver(address, Payload::Announced(Announced::new(remote, name)));
         Ok(())
     }
 

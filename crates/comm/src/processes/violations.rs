@@ -1,7 +1,10 @@
 //! Tests: a process with the right token that sends sound frames it may not send.
 
 use super::connection::CREDIT_BYTES;
-use super::frame::{EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, MESSAGE_LIMIT_BYTES, PIECE_BYTES, Part, Route};
+use super::frame::{
+    Announcement, EAGER_LIMIT_BYTES, Frame, HEADER_BYTES, Header, MESSAGE_LIMIT_BYTES, MemoryPlace, PIECE_BYTES, Part,
+    Route,
+};
 use super::preamble::{PREAMBLE_BYTES, Preamble, Verdict};
 use super::{Listeners, LocalRanks, OpenError, Process, ProcessMap, Seat, WorldToken, open};
 use crate::operation::Operation;
@@ -83,15 +86,19 @@ fn part(message: u64, offset: u64, len: u32) -> Part {
     Part { message, offset, len, slot: 0 }
 }
 
+fn announce(to: Address, len: u64) -> Frame {
+    Frame::Announce(to, Announcement { message: 0, len, at: 0 })
+}
+
 #[test]
 fn every_frame_out_of_place_is_named_with_rank_and_host() {
     let piece = PIECE_BYTES as u64;
-    let cases: [(Frame, &[u8], &str); 14] = [
+    let cases: [(Frame, &[u8], &str); 15] = [
         (Frame::Eager(address(1, 0, 0)), &[], "a message in the name of a rank of another process"),
         (Frame::Eager(address(9, 0, 0)), &[], "a message in the name of a rank of another process"),
         (Frame::Eager(address(2, 2, 0)), &[], "a message for a rank that is not in this process"),
         (Frame::Eager(address(2, 7, 0)), &[], "a message for a rank that is not in this process"),
-        (Frame::Announce(address(2, 0, 2), 0, 1), &[], "a message on a lane that this world does not have"),
+        (announce(address(2, 0, 2), 1), &[], "a message on a lane that this world does not have"),
         (Frame::Grant(part(1, 0, 1)), &[], "the number of a message that was never sent"),
         (Frame::Grant(part(0, 2 * piece, 1)), &[], "a request for bytes outside of a message"),
         (Frame::Grant(part(0, piece, 65_536)), &[], "a request for bytes outside of a message"),
@@ -100,6 +107,7 @@ fn every_frame_out_of_place_is_named_with_rank_and_host() {
         (Frame::Finish(5, Ending::Read), &[], "the number of a message that was never sent"),
         (Frame::Credit(1), &[], "more room for small messages than it had"),
         (Frame::Leave(Rank(0), 0), &[], "a message in the name of a rank of another process"),
+        (Frame::Memory(MemoryPlace { process: 1, at: 8, mark: 1 }), &[], "an address of its memory over a network"),
         (Frame::Abort(Rank(3)), b"x", "the failure of a rank that is not in the world"),
     ];
     for (frame, payload, expected) in cases {
@@ -131,7 +139,7 @@ fn frames_that_are_lost_doubled_or_altered_are_named() {
 #[test]
 fn an_announced_length_is_compared_and_not_allocated() {
     let (ranks, mut socket) = world();
-    socket.write_all(&encoded(Frame::Announce(address(2, 0, 0), 0, MESSAGE_LIMIT_BYTES), 0, &[])).unwrap();
+    socket.write_all(&encoded(announce(address(2, 0, 0), MESSAGE_LIMIT_BYTES), 0, &[])).unwrap();
     let received = ranks.ends[0][0].receive(&[Rank(2)], tag(), Operation::PointToPoint, 8, &mut |_, _| panic!("read"));
     let error = received.unwrap_err();
     assert!(matches!(error, CommError::Mismatch { peer_bytes: 0x100_0000_0000, .. }), "{error}");
@@ -172,7 +180,7 @@ fn a_receive_that_ends_early_keeps_its_places_until_they_are_written() {
     let (ranks, mut socket) = world();
     let len = 3 * PIECE_BYTES;
     let total = super::open::num_pieces(&seat().process_map, 0);
-    socket.write_all(&encoded(Frame::Announce(address(2, 0, 0), 0, len as u64), 0, &[])).unwrap();
+    socket.write_all(&encoded(announce(address(2, 0, 0), len as u64), 0, &[])).unwrap();
     let failure = ranks.failure.clone();
     let mut headers = [0; 3 * HEADER_BYTES];
     std::thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! The unread messages of one rank, and the place where that rank waits.
 
-use super::remote::{Announced, Credit};
+use super::polling::Polling;
+use super::remote::{Announced, Credit, Remote};
 use super::shared_memory::{Hold, Lent, Ticket};
 use crate::operation::Operation;
 use crate::tag::Tag;
@@ -112,6 +113,8 @@ struct State {
     waiting: Waiting,
     /// The senders whose message the owner waits for.
     missing: Vec<Rank>,
+    /// While the owner polls the sockets of its process: who ends that.
+    poller: Option<Arc<dyn Remote>>,
     /// False once the owner has left.
     is_open: bool,
 }
@@ -135,6 +138,7 @@ impl Inbox {
                 queues: (0..world_size).map(|_| VecDeque::new()).collect(),
                 waiting: Waiting::Nothing,
                 missing: Vec::with_capacity(world_size),
+                poller: None,
                 is_open: true,
             }),
             changed: Condvar::new(),
@@ -163,11 +167,20 @@ impl Inbox {
             Waiting::Messages(_) | Waiting::Nothing | Waiting::Completion => false,
         };
         state.queues[from.0].push_back(envelope);
-        drop(state);
         if completes {
-            self.changed.notify_one();
+            self.notify(state);
         }
         Ok(())
+    }
+
+    /// Makes the owner, which waits, look at its state.
+    fn notify(&self, state: MutexGuard<'_, State>) {
+        let poller = state.poller.clone();
+        drop(state);
+        match poller {
+            Some(remote) => remote.poke(),
+            None => self.changed.notify_one(),
+        }
     }
 
     /// Waits for a message of `tag` from each rank of `from` and moves them, in that order, to
@@ -176,7 +189,7 @@ impl Inbox {
         &self,
         from: &[Rank],
         tag: Tag,
-        wait: Duration,
+        (wait, polling): (Duration, &mut Polling<'_>),
         world: &dyn Liveness,
         taken: &mut Vec<Envelope>,
     ) -> Result<(), Interrupted> {
@@ -194,7 +207,7 @@ impl Inbox {
                 break;
             }
             let left = wait.saturating_sub(started.elapsed());
-            state = self.wait_while(state, Waiting::Messages(tag), left, |state| {
+            state = self.wait_while(state, Waiting::Messages(tag), (left, polling), |state| {
                 if state.missing.is_empty() {
                     return Ok(Progress::Done);
                 }
@@ -216,15 +229,20 @@ impl Inbox {
 
     /// Waits until `ticket` is closed. The interruption names no rank: the caller finds out who has
     /// not read by taking the messages back.
-    pub(crate) fn complete(&self, ticket: &Ticket, wait: Duration, world: &dyn Liveness) -> Result<(), Interrupted> {
-        self.wait_for(wait, world, || ticket.is_closed())
+    pub(crate) fn complete(
+        &self,
+        ticket: &Ticket,
+        (wait, polling): (Duration, &mut Polling<'_>),
+        world: &dyn Liveness,
+    ) -> Result<(), Interrupted> {
+        self.wait_for((wait, polling), world, || ticket.is_closed())
     }
 
     /// Waits until `is_done`. Whoever may make it true calls [`Inbox::wake_from_completion`] afterwards, and holds no
     /// lock then that `is_done` takes.
     pub(crate) fn wait_for(
         &self,
-        wait: Duration,
+        (wait, polling): (Duration, &mut Polling<'_>),
         world: &dyn Liveness,
         is_done: impl Fn() -> bool,
     ) -> Result<(), Interrupted> {
@@ -233,7 +251,7 @@ impl Inbox {
         }
         let mut state = self.lock();
         state.missing.clear();
-        self.wait_while(state, Waiting::Completion, wait, |_| {
+        self.wait_while(state, Waiting::Completion, (wait, polling), |_| {
             if is_done() {
                 return Ok(Progress::Done);
             }
@@ -259,7 +277,7 @@ impl Inbox {
         &'a self,
         mut state: MutexGuard<'a, State>,
         waiting: Waiting,
-        wait: Duration,
+        (wait, polling): (Duration, &mut Polling<'_>),
         progress: impl Fn(&State) -> Result<Progress, Interrupted>,
     ) -> Result<MutexGuard<'a, State>, Interrupted> {
         assert!(matches!(state.waiting, Waiting::Nothing), "two threads wait on one rank's transport");
@@ -277,14 +295,21 @@ impl Inbox {
                 let peer = state.missing.first().copied();
                 break Err(Interrupted::Deadline(peer, waited));
             }
+            state.poller = polling.take();
             if turns_left > 0 {
                 turns_left -= 1;
                 drop(state);
                 std::thread::yield_now();
+                polling.poll(Duration::ZERO);
                 state = self.lock();
-                continue;
+            } else if state.poller.is_some() {
+                drop(state);
+                polling.poll(wait - waited);
+                state = self.lock();
+            } else {
+                state = wait_timeout(&self.changed, state, wait - waited);
             }
-            state = wait_timeout(&self.changed, state, wait - waited);
+            state.poller = None;
         };
         state.waiting = Waiting::Nothing;
         ended.map(|()| state)
@@ -292,17 +317,20 @@ impl Inbox {
 
     /// Wakes the owner if it waits for a ticket or for a condition: it may hold now.
     pub(crate) fn wake_from_completion(&self) {
-        let is_waiting = matches!(self.lock().waiting, Waiting::Completion);
-        if is_waiting {
-            self.changed.notify_one();
+        let state = self.lock();
+        if matches!(state.waiting, Waiting::Completion) {
+            self.notify(state);
         }
     }
 
     /// Makes the owner look at the world again. The lock makes sure that an owner that has looked
     /// before the world changed is waiting by now.
     pub(crate) fn wake(&self) {
-        drop(self.lock());
+        let poller = self.lock().poller.clone();
         self.changed.notify_all();
+        if let Some(remote) = poller {
+            remote.poke();
+        }
     }
 
     /// Drops the unread messages of `ticket`; returns whether there were any.

@@ -1,6 +1,7 @@
 //! The ranks of a world that live in other processes, as the threads of this one see them.
 
 use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
+use super::polling::Polling;
 use super::shared_memory::Ticket;
 use crate::error::AbortCause;
 use crate::operation::Operation;
@@ -40,7 +41,21 @@ pub(crate) trait Remote: Send + Sync {
     fn take_back(&self, ticket: &Arc<Ticket>) -> Option<Rank>;
 
     /// Folds messages of which at least one is announced, piece by piece.
-    fn fold_pieces(&self, pieces: &PieceWise<'_>, fold: &mut dyn FnMut(usize, &dyn Chunks)) -> Result<(), Interrupted>;
+    fn fold_pieces(
+        &self,
+        pieces: &PieceWise<'_>,
+        polling: &mut Polling<'_>,
+        fold: &mut dyn FnMut(usize, &dyn Chunks),
+    ) -> Result<(), Interrupted>;
+
+    /// Fills `into` with a message in memory that this process may read; false if it may not, or not any more.
+    fn read(&self, announced: &Announced, into: &mut [u8]) -> bool;
+
+    /// Takes polling over from the thread that waits for sockets; none while another rank has it.
+    fn poller(&self) -> Option<Box<dyn Poll + '_>>;
+
+    /// Ends the present wait of the rank that polls, unless that rank itself calls this.
+    fn poke(&self);
 
     /// Tells process `process` that its message number `message` is not needed any more.
     fn finish(&self, process: usize, message: u64, ending: Ending);
@@ -56,6 +71,12 @@ pub(crate) trait Remote: Send + Sync {
 
     /// Ends the part of this process: waits until its messages are read, or the deadline passes, or `has_failed`.
     fn close(&self, wait: Duration, has_failed: &dyn Fn() -> bool);
+}
+
+/// The role of waiting for the sockets of a process. Dropping it gives the role back.
+pub(crate) trait Poll {
+    /// Waits for bytes, at most for `wait`, and handles them.
+    fn poll(&mut self, wait: Duration);
 }
 
 /// The messages of one receive, some of which are in other processes.
@@ -74,31 +95,48 @@ pub(crate) struct PieceWise<'a> {
     pub(crate) world: &'a dyn Liveness,
 }
 
+/// The name of a message of another process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MessageName {
+    /// The process that has it.
+    pub(crate) process: usize,
+    /// Its number there.
+    pub(crate) number: u64,
+    /// Its length.
+    pub(crate) len_bytes: usize,
+    /// The address of its bytes in the memory of that process.
+    pub(crate) at: u64,
+    /// Messages that the process had taken back before it announced this one.
+    pub(crate) withdrawn: u64,
+}
+
 /// A message of another process, of which only the name has come. Dropping it ends the message.
 pub(crate) struct Announced {
     remote: Arc<dyn Remote>,
-    process: usize,
-    message: u64,
-    len_bytes: usize,
+    name: MessageName,
     is_lost: AtomicBool,
 }
 
 impl Announced {
-    /// Message number `message` of process `process`.
-    pub(crate) fn new(remote: Arc<dyn Remote>, process: usize, message: u64, len_bytes: usize) -> Announced {
-        Announced { remote, process, message, len_bytes, is_lost: AtomicBool::new(false) }
+    /// The message of `name`.
+    pub(crate) fn new(remote: Arc<dyn Remote>, name: MessageName) -> Announced {
+        Announced { remote, name, is_lost: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn name(&self) -> &MessageName {
+        &self.name
     }
 
     pub(crate) fn process(&self) -> usize {
-        self.process
+        self.name.process
     }
 
     pub(crate) fn message(&self) -> u64 {
-        self.message
+        self.name.number
     }
 
     pub(crate) fn len_bytes(&self) -> usize {
-        self.len_bytes
+        self.name.len_bytes
     }
 
     /// Notes that the message is about to be dropped unread.
@@ -110,7 +148,7 @@ impl Announced {
 impl Drop for Announced {
     fn drop(&mut self) {
         let ending = if self.is_lost.load(Ordering::Relaxed) { Ending::Lost } else { Ending::Read };
-        self.remote.finish(self.process, self.message, ending);
+        self.remote.finish(self.name.process, self.name.number, ending);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The transport between threads, and from them to the ranks of other processes.
 
 use super::inbox::{Envelope, Inbox, Interrupted, Liveness, Payload};
+use super::polling::Polling;
 use super::pool::Pool;
 use super::remote::{Address, PieceWise};
 use super::shared_memory::{Ticket, lending};
@@ -8,7 +9,7 @@ use super::world::{Place, World};
 use crate::error::{AbortCause, CommError};
 use crate::operation::Operation;
 use crate::tag::Tag;
-use crate::transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport};
+use crate::transport::{Chunks, Loan, Message, SendHandle, Timeouts, Transport, fill};
 use mesh::Rank;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -47,6 +48,9 @@ struct OpenSend {
     operation: Operation,
 }
 
+/// Handles the messages of a receive.
+type OnTaken<'a> = &'a mut dyn FnMut(&[Envelope], &mut Polling<'_>) -> Result<(), CommError>;
+
 impl ThreadTransport {
     /// The ends of a new world, by rank.
     pub fn world(world_size: usize, timeouts: Timeouts) -> Vec<ThreadTransport> {
@@ -71,6 +75,10 @@ impl ThreadTransport {
         };
         let lane_ends = |lane| world.inboxes(lane).map(|(rank, inbox)| end(lane, rank, inbox)).collect();
         (0..world.num_lanes()).map(lane_ends).collect()
+    }
+
+    fn polling(&self) -> Polling<'_> {
+        Polling::new(self.place.world.remote())
     }
 
     fn own(&self) -> std::sync::MutexGuard<'_, Own> {
@@ -121,7 +129,10 @@ impl ThreadTransport {
     /// Waits for a ticket and, when that fails, takes the unread messages back. `receiver` is one of
     /// those that are to read, named when nothing better is known.
     fn complete(&self, ticket: &Arc<Ticket>, receiver: Rank, tag: Tag, operation: Operation) -> Result<(), CommError> {
-        let result = self.inbox.complete(ticket, self.place.world.timeouts().wait, &self.place);
+        let mut polling = self.polling();
+        let result = self.inbox.complete(ticket, (self.place.world.timeouts().wait, &mut polling), &self.place);
+        // The next steps may wait for the thread of the sockets.
+        drop(polling);
         let Err(interrupted) = result else {
             if ticket.take_lost() {
                 let gone = self.one_that_left(receiver);
@@ -152,14 +163,40 @@ impl ThreadTransport {
         late.into_iter().chain(remote).min()
     }
 
-    fn fold_taken(
+    /// Waits for the messages of a receive, compares them with it and hands them to `work`.
+    fn with_taken(
+        &self,
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        len_bytes: usize,
+        work: OnTaken<'_>,
+    ) -> Result<(), CommError> {
+        self.check_failure()?;
+        let Some(&first) = from.first() else {
+            return Ok(());
+        };
+        let mut taken = std::mem::take(&mut self.own().taken);
+        let (wait, mut polling) = (self.place.world.timeouts().wait, self.polling());
+        let result = self
+            .inbox
+            .take(from, tag, (wait, &mut polling), &self.place, &mut taken)
+            .map_err(|interrupted| self.interrupted(interrupted, first, tag, operation))
+            .and_then(|()| self.check_taken(&taken, from, tag, operation, len_bytes))
+            .and_then(|()| work(&taken, &mut polling));
+        drop(polling);
+        taken.clear();
+        self.own().taken = taken;
+        result
+    }
+
+    fn check_taken(
         &self,
         taken: &[Envelope],
         from: &[Rank],
         tag: Tag,
         operation: Operation,
         len_bytes: usize,
-        fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError> {
         for (envelope, &peer) in taken.iter().zip(from) {
             let peer_bytes = envelope.payload.len_bytes();
@@ -175,6 +212,18 @@ impl ThreadTransport {
                 });
             }
         }
+        Ok(())
+    }
+
+    fn fold_taken(
+        &self,
+        (taken, polling): (&[Envelope], &mut Polling<'_>),
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        len_bytes: usize,
+        fold: &mut dyn FnMut(usize, &dyn Chunks),
+    ) -> Result<(), CommError> {
         if len_bytes == 0 {
             return Ok(());
         }
@@ -183,13 +232,30 @@ impl ThreadTransport {
                 let (inbox, wait) = (&self.inbox, self.place.world.timeouts().wait);
                 let pieces = PieceWise { taken, from, len_bytes, inbox, wait, world: &self.place };
                 let first = from.first().copied().unwrap_or(self.rank);
-                remote.fold_pieces(&pieces, fold).map_err(|early| self.interrupted(early, first, tag, operation))
+                let folded = remote.fold_pieces(&pieces, polling, fold);
+                folded.map_err(|early| self.interrupted(early, first, tag, operation))
             }
             Some(_) | None => {
+                polling.release();
                 fold(0, &Taken(taken));
                 Ok(())
             }
         }
+    }
+
+    /// Fills `into` from messages in memory that this process may read. False where it may not, or not any more.
+    fn fill_taken(&self, taken: &[Envelope], polling: &mut Polling<'_>, into: &mut [&mut [u8]]) -> bool {
+        polling.release_for(into.first().map_or(0, |first| first.len()));
+        taken.iter().zip(into).all(|(envelope, slice)| {
+            match (envelope.payload.announced(), self.place.world.remote()) {
+                (Some(announced), Some(remote)) => remote.read(announced, slice),
+                (Some(_), None) => false,
+                (None, _) => {
+                    slice.copy_from_slice(envelope.payload.bytes());
+                    true
+                }
+            }
+        })
     }
 }
 
@@ -288,19 +354,26 @@ impl Transport for ThreadTransport {
         len_bytes: usize,
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError> {
-        self.check_failure()?;
-        let Some(&first) = from.first() else {
-            return Ok(());
-        };
-        let mut taken = std::mem::take(&mut self.own().taken);
-        let result = self
-            .inbox
-            .take(from, tag, self.place.world.timeouts().wait, &self.place, &mut taken)
-            .map_err(|interrupted| self.interrupted(interrupted, first, tag, operation))
-            .and_then(|()| self.fold_taken(&taken, from, tag, operation, len_bytes, fold));
-        taken.clear();
-        self.own().taken = taken;
-        result
+        self.with_taken(from, tag, operation, len_bytes, &mut |taken, polling| {
+            self.fold_taken((taken, polling), from, tag, operation, len_bytes, fold)
+        })
+    }
+
+    fn receive_into(
+        &self,
+        from: &[Rank],
+        tag: Tag,
+        operation: Operation,
+        into: &mut [&mut [u8]],
+    ) -> Result<(), CommError> {
+        let len_bytes = into.first().map_or(0, |first| first.len());
+        self.with_taken(from, tag, operation, len_bytes, &mut |taken, polling| {
+            if self.fill_taken(taken, polling, into) {
+                return Ok(());
+            }
+            let fold = &mut |offset: usize, chunks: &dyn Chunks| fill(into, offset, chunks);
+            self.fold_taken((taken, polling), from, tag, operation, len_bytes, fold)
+        })
     }
 
     fn abort(&self, cause: AbortCause) {

@@ -44,11 +44,28 @@ impl Started {
     }
 }
 
+/// Whether the processes see each other by their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    /// They do.
+    Shared,
+    /// Each is process 1 of a namespace of its own, as in a container, so that none reads the memory of another one.
+    Own,
+}
+
 /// Starts all processes of `test` and gives them the process map.
-fn start(test: &str, wire: Wire) -> Vec<Started> {
+fn start(test: &str, wire: Wire, sight: Sight) -> Vec<Started> {
     let start = || {
         let name = format!("forked::{test}");
-        let mut command = Command::new(std::env::current_exe().unwrap());
+        let program = std::env::current_exe().unwrap();
+        let mut command = match sight {
+            Sight::Shared => Command::new(program),
+            Sight::Own => {
+                let mut command = Command::new("unshare");
+                command.args(["--pid", "--fork", "--kill-child"]).arg(program);
+                command
+            }
+        };
         command.args(["--exact", &name, "--nocapture"]).env(PART, if wire == Wire::Tcp { "tcp" } else { "memory" });
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let (input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
@@ -139,15 +156,21 @@ fn processes_sum_as_threads_do() {
         .into_iter()
         .map(|(rank, sum)| format!("{rank} {}", sum.unwrap()))
         .collect();
-    for wire in [Wire::Tcp, Wire::SharedMemory] {
+    let mut sights = vec![(Wire::Tcp, Sight::Shared), (Wire::SharedMemory, Sight::Shared)];
+    let namespace = Command::new("unshare").args(["--pid", "--fork", "true"]).output();
+    match namespace.is_ok_and(|output| output.status.success()) {
+        true => sights.push((Wire::SharedMemory, Sight::Own)),
+        false => println!("skipped: processes that do not see each other need root and unshare"),
+    }
+    for (wire, sight) in sights {
         let mut got = Vec::new();
-        for (mut process, ranks) in start("processes_sum_as_threads_do", wire).into_iter().zip(RANKS) {
+        for (mut process, ranks) in start("processes_sum_as_threads_do", wire, sight).into_iter().zip(RANKS) {
             got.extend(ranks.iter().map(|_| process.line_of("sum ")));
             process.line_of("sums end");
             assert!(process.child.wait().unwrap().success());
         }
         got.sort();
-        assert_eq!(got, expected, "{wire:?}");
+        assert_eq!(got, expected, "{wire:?} {sight:?}");
     }
 }
 
@@ -170,7 +193,7 @@ fn a_process_that_is_killed_is_named_by_all_others() {
         return;
     }
     for wire in [Wire::Tcp, Wire::SharedMemory] {
-        let mut all = start("a_process_that_is_killed_is_named_by_all_others", wire);
+        let mut all = start("a_process_that_is_killed_is_named_by_all_others", wire, Sight::Shared);
         all.iter_mut().for_each(|process| _ = process.line_of("is under way"));
         let mut victim = all.remove(1);
         victim.child.kill().unwrap();

@@ -1,9 +1,10 @@
 //! Rules of sheer size: what is beyond them overflows counters or takes long to plan, and no machine runs it.
 
 use super::{Rules, nearest_of};
+use crate::batch::BatchGrowth;
 use crate::params::params;
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, schedule_name};
+use crate::run_file::{RunConfig, schedule_name, written_ramp};
 use crate::schedule::ScheduleSpec;
 use crate::unit::Unit;
 use crate::unit_class::PerClass;
@@ -14,6 +15,8 @@ const MAX_PARAMETERS: u128 = 1 << 44;
 const MAX_MICROBATCH_TOKENS: u128 = 1 << 24;
 /// Microbatches of a replica, times the layers and stages that each passes: what programs grow with.
 const MAX_PASSES: u128 = 1 << 16;
+/// The same of all sizes of a growing batch together, each of which is planned before the first step.
+const MAX_PASSES_OF_RAMP: u128 = 1 << 21;
 /// Layers times microbatches that one rank holds at the same time: planning their places takes the square of it.
 const MAX_HELD: u128 = 1 << 12;
 /// Elements of all activations of a replica's step, as wide as the widest matrix.
@@ -24,6 +27,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     parameters(config, rules);
     microbatch(config, rules);
     passes(config, rules);
+    passes_of_ramp(config, rules);
     held(config, rules);
     activations(config, rules);
 }
@@ -58,7 +62,7 @@ fn microbatch(config: &RunConfig, rules: &mut Rules) {
 fn passes(config: &RunConfig, rules: &mut Rules) {
     let (train, parallelism) = (&config.train, &config.parallelism);
     let microbatches = parallelism.num_microbatches(train.global_batch);
-    let stops = config.model.num_layers + parallelism.degrees.pp * parallelism.schedule.stages_per_rank().unwrap_or(1);
+    let stops = stops(config);
     if microbatches as u128 * stops as u128 <= MAX_PASSES {
         return;
     }
@@ -77,6 +81,30 @@ fn passes(config: &RunConfig, rules: &mut Rules) {
         }
     };
     rules.report(Problem::of_value("train.global_batch", train.global_batch, rule, remedy));
+}
+
+fn passes_of_ramp(config: &RunConfig, rules: &mut Rules) {
+    let (train, parallelism) = (&config.train, &config.parallelism);
+    let Some(ramp) = train.batch_ramp.filter(|ramp| ramp.increment > 0) else { return };
+    let sizes = (ramp.start..train.global_batch).step_by(ramp.increment);
+    let microbatches = |size: usize| match ramp.grows {
+        BatchGrowth::Microbatches => parallelism.num_microbatches(size) as u128,
+        BatchGrowth::MicrobatchSize => parallelism.num_microbatches(train.global_batch) as u128,
+    };
+    let number = sizes.len();
+    let passes = sizes.map(microbatches).sum::<u128>() * stops(config) as u128;
+    if passes > MAX_PASSES_OF_RAMP {
+        let rule = format!(
+            "goes through {number} sizes, whose programs have {passes} passes together, more than {MAX_PASSES_OF_RAMP}"
+        );
+        rules.report(Problem::of_value("train.batch_ramp", written_ramp(ramp), rule, "use a larger increment"));
+    }
+}
+
+/// Layers and stages that each microbatch passes.
+fn stops(config: &RunConfig) -> usize {
+    let parallelism = &config.parallelism;
+    config.model.num_layers + parallelism.degrees.pp * parallelism.schedule.stages_per_rank().unwrap_or(1)
 }
 
 fn held(config: &RunConfig, rules: &mut Rules) {

@@ -28,11 +28,14 @@ pub fn edit_distance(a: &str, b: &str) -> usize {
 /// third of the longer name is edited.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
+    let length = name.chars().count();
     let candidates = known.into_iter().filter_map(|candidate| {
         let abbreviates = name.len() >= 3 && candidate.starts_with(&name);
         let extends = candidate.len() >= 3 && name.starts_with(candidate);
-        let distance = edit_distance(&name, candidate);
-        let longer = name.chars().count().max(candidate.chars().count());
+        let others = candidate.chars().count();
+        let (longer, gap) = (length.max(others), length.abs_diff(others));
+        // The distance is not less than the gap between the lengths; where that is too much, a long name is not compared.
+        let distance = if longer > 3 && 3 * gap > longer { gap } else { edit_distance(&name, candidate) };
         let is_slip = 3 * distance <= longer || longer <= 3 && distance <= 1;
         // Abbreviations come first, however short they are.
         let beginning = name.chars().zip(candidate.chars()).take_while(|(a, b)| a == b).count();

@@ -113,7 +113,7 @@ pub fn parse(name: &str, text: &str) -> (Entries, Vec<Problem>) {
         .iter()
         .map(|error| {
             let rule = format!("is not TOML: {}", error.message());
-            Problem::of_key("this", rule, "").at(error.span().map(at))
+            Problem::of_key("this", rule, "").at(Some(at(error.span().unwrap_or(0..0))))
         })
         .collect();
     if !problems.is_empty() {

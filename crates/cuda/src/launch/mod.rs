@@ -100,14 +100,15 @@ pub(crate) fn require(holds: bool, op: &'static str, what: impl FnOnce() -> Stri
     if holds { Ok(()) } else { Err(DeviceError::Shape { op, what: what() }) }
 }
 
-/// Blocks of `threads` threads for `count` independent elements, at most those that fill the GPU: threads continue where a grid ends.
+/// Blocks of `threads` threads for `count` independent elements, at most those that fill the GPU: threads continue
+/// where a grid ends.
 pub(crate) fn elements_shape(site: &Site, count: usize, threads: u32) -> LaunchShape {
     let blocks = count.div_ceil(threads as usize).min(most_blocks(site)).max(1);
     LaunchShape::linear(blocks as u32, threads)
 }
 
-/// Blocks of `threads` threads, a power of two, for the independent elements of a matrix: columns along x, rows along y. At most those that
-/// fill the GPU, as in [`elements_shape`].
+/// Blocks of `threads` threads, a power of two, for the independent elements of a matrix: columns along x, rows along
+/// y. At most those that fill the GPU, as in [`elements_shape`].
 pub(crate) fn matrix_shape(site: &Site, rows: usize, cols: usize, threads: u32) -> LaunchShape {
     let wide = u32::try_from(cols.next_power_of_two()).unwrap_or(threads).min(threads);
     let block = [wide, threads / wide, 1];

@@ -1,4 +1,5 @@
-//! The parameters of a kernel as bytes, in the order of its declaration. `kernels/tensor.cuh` and `kernels/philox.cuh` declare the structs.
+//! The parameters of a kernel as bytes, in the order of its declaration. `kernels/tensor.cuh` and `kernels/philox.cuh`
+//! declare the structs.
 
 use device::{DeviceError, DropoutKey, Dtype, Tensor};
 use gpu::{Arguments, DevicePointer};

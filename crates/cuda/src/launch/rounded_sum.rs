@@ -36,8 +36,8 @@ pub(super) fn add(
     Ok(of_elements(x.len()).map(|shape| Launch::new(entry, shape, parameters)).into_iter().collect())
 }
 
-/// `Op::RoundedToSingle`. Single numbers take the place of earlier sums, so each launch converts at most as many elements
-/// as have been converted: what it overwrites has been read.
+/// `Op::RoundedToSingle`. Single numbers take the place of earlier sums, so each launch converts at most as many
+/// elements as have been converted: what it overwrites has been read.
 pub(super) fn to_single(site: &Site, sums: Tensor, unit: f32) -> Result<Vec<Launch>, DeviceError> {
     let place = site.dense(sums, Dtype::I64)?;
     let len = sums.len();

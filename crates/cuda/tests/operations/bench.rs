@@ -1,5 +1,5 @@
-//! Two devices next to each other: the CPU, and a GPU in software that runs what NVRTC makes of the kernels. An operation is submitted to
-//! both on the same bytes, and afterwards all bytes of both arenas must be equal.
+//! Two devices next to each other: the CPU, and a GPU in software that runs what NVRTC makes of the kernels. An
+//! operation is submitted to both on the same bytes, and afterwards all bytes of both arenas must be equal.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -142,8 +142,8 @@ fn run(device: &dyn Device, case: &Case, ops: &[Op], announce: impl Fn(&Op)) -> 
     Ok(bytes)
 }
 
-/// The first place where the bytes differ. Of a NaN in a written tensor of real numbers the payload is left to the device: it depends on
-/// the instruction set on CPUs, too.
+/// The first place where the bytes differ. Of a NaN in a written tensor of real numbers the payload is left to the
+/// device: it depends on the instruction set on CPUs, too.
 fn first_difference(ops: &[Op], expected: &[u8], got: &[u8]) -> Option<String> {
     let written: Vec<Tensor> = ops.iter().flat_map(|op| op.operands().writes().collect::<Vec<_>>()).collect();
     let at = |bytes: &[u8], place: usize, size: usize| -> u64 {

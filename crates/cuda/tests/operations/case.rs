@@ -61,8 +61,8 @@ impl Words {
     }
 }
 
-/// The bytes of an arena. Tensors are laid out one after the other, but for one at the arena's end in some cases, after which there is no
-/// memory; all other bytes are random.
+/// The bytes of an arena. Tensors are laid out one after the other, but for one at the arena's end in some cases, after
+/// which there is no memory; all other bytes are random.
 pub struct Case {
     bytes: Vec<u8>,
     used: usize,

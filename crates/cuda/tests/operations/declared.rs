@@ -3,10 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use device::{Op, Tensor};
-use gpu::{
-    Arguments, DeviceFacts, DevicePointer, DriverError, EventHandle, FreeMemory, FunctionFacts, FunctionHandle, Gpu,
-    GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
-};
+use gpu::{Arguments, DevicePointer, DriverError, FunctionHandle, Gpu, LaunchShape, StreamHandle};
 use softgpu::{AccessRanges, Settings, SoftGpu};
 
 pub struct Declared {
@@ -33,14 +30,6 @@ impl Declared {
     }
 }
 
-macro_rules! forwarded {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) -> $result:ty;)*) => {
-        $(fn $name(&self, $($argument: $type),*) -> $result {
-            self.soft.$name($($argument),*)
-        })*
-    };
-}
-
 impl Gpu for Declared {
     fn launch(
         &self,
@@ -53,49 +42,10 @@ impl Gpu for Declared {
         self.soft.launch(stream, function, shape, arguments)
     }
 
-    forwarded! {
-        fn facts() -> &DeviceFacts;
-        fn free_memory() -> Result<FreeMemory, DriverError>;
-        fn allocate(bytes: usize) -> Result<DevicePointer, DriverError>;
-        fn free(pointer: DevicePointer) -> Result<(), DriverError>;
-        fn allocate_pinned(bytes: usize) -> Result<PinnedHandle, DriverError>;
-        fn free_pinned(pinned: PinnedHandle) -> Result<(), DriverError>;
-        fn write_pinned(pinned: PinnedHandle, offset_bytes: usize, from: &[u8]) -> Result<(), DriverError>;
-        fn read_pinned(pinned: PinnedHandle, offset_bytes: usize, to: &mut [u8]) -> Result<(), DriverError>;
-        fn upload(
-            stream: StreamHandle,
-            to: DevicePointer,
-            pinned: PinnedHandle,
-            offset_bytes: usize,
-            bytes: usize
-        ) -> Result<(), DriverError>;
-        fn download(
-            stream: StreamHandle,
-            pinned: PinnedHandle,
-            offset_bytes: usize,
-            from: DevicePointer,
-            bytes: usize
-        ) -> Result<(), DriverError>;
-        fn copy(stream: StreamHandle, to: DevicePointer, from: DevicePointer, bytes: usize) -> Result<(), DriverError>;
-        fn fill(stream: StreamHandle, to: DevicePointer, value: u8, bytes: usize) -> Result<(), DriverError>;
-        fn create_stream() -> Result<StreamHandle, DriverError>;
-        fn destroy_stream(stream: StreamHandle) -> Result<(), DriverError>;
-        fn synchronize(stream: StreamHandle) -> Result<(), DriverError>;
-        fn has_ended(stream: StreamHandle) -> Result<bool, DriverError>;
-        fn create_event() -> Result<EventHandle, DriverError>;
-        fn destroy_event(event: EventHandle) -> Result<(), DriverError>;
-        fn record(event: EventHandle, stream: StreamHandle) -> Result<(), DriverError>;
-        fn wait(stream: StreamHandle, event: EventHandle) -> Result<(), DriverError>;
-        fn is_reached(event: EventHandle) -> Result<bool, DriverError>;
-        fn elapsed_ms(from: EventHandle, to: EventHandle) -> Result<f32, DriverError>;
-        fn load(image: ModuleImage<'_>) -> Result<ModuleHandle, DriverError>;
-        fn unload(module: ModuleHandle) -> Result<(), DriverError>;
-        fn function(module: ModuleHandle, name: &str) -> Result<FunctionHandle, DriverError>;
-        fn function_facts(function: FunctionHandle) -> Result<FunctionFacts, DriverError>;
-        fn allow_shared(function: FunctionHandle, bytes: u32) -> Result<(), DriverError>;
-        fn begin_capture(stream: StreamHandle) -> Result<(), DriverError>;
-        fn end_capture(stream: StreamHandle) -> Result<GraphHandle, DriverError>;
-        fn launch_graph(stream: StreamHandle, graph: GraphHandle) -> Result<(), DriverError>;
-        fn destroy_graph(graph: GraphHandle) -> Result<(), DriverError>;
-    }
+    gpu::forward!(
+        soft: facts, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned, upload,
+        download, copy, fill, create_stream, destroy_stream, synchronize, has_ended, create_event, destroy_event,
+        record, wait, is_reached, elapsed_ms, load, unload, function, function_facts, allow_shared, begin_capture,
+        end_capture, launch_graph, destroy_graph
+    );
 }

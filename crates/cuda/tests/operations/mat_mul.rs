@@ -90,7 +90,8 @@ fn sums_that_are_minus_zero_stay_so_after_the_last_step() {
 }
 
 pub fn minus_zero(bench: &Bench) {
-    // The product of two tiny numbers of different signs rounds to -0, and so does the sum. With whole blocks of K, too.
+    // The product of two tiny numbers of different signs rounds to -0, and so does the sum. With whole blocks of K,
+    // too.
     for steps in [3, 256, 512] {
         let mut case = Case::new(0);
         let (a, b) = (case.vector(steps, Values::Plain), case.vector(steps, Values::Plain));

@@ -19,7 +19,8 @@ pub struct Mutant {
     pub text: String,
 }
 
-/// Headers of plain arithmetic: what they compute is compared in all kernels, and they have neither indices nor barriers.
+/// Headers of plain arithmetic: what they compute is compared in all kernels, and they have neither indices nor
+/// barriers.
 const LEFT_ALONE: &[&str] = &["math.cuh", "types.cuh", "philox.cuh", "element.cuh", "tensor.cuh"];
 
 /// All mutants of a text in which marks of lines name the files.

@@ -1,5 +1,5 @@
-//! Faults in kernels are found: every mutant of every kernel gives a difference or a fault on the GPU in software, but for those that
-//! change nothing, which are listed with the reason.
+//! Faults in kernels are found: every mutant of every kernel gives a difference or a fault on the GPU in software, but
+//! for those that change nothing, which are listed with the reason.
 
 use cuda::code::{CompiledSource, OPTIONS};
 use cuda::kernels::{SOURCES, Source};
@@ -120,7 +120,8 @@ impl Hunt<'_> {
             return End::Unchanged;
         }
         let code = [CompiledSource { source: self.source, code }];
-        // Most faults change bits, which shows sooner without checks. A missing barrier changes none on a GPU in software.
+        // Most faults change bits, which shows sooner without checks. A missing barrier changes none on a GPU in
+        // software.
         let without = Checks { shared: Check::Off, local: Check::Off, global: Check::Off, ..Checks::default() };
         let found = match mutant.fault {
             Fault::Barrier => self.is_found(&code, Checks::default()),

@@ -1,8 +1,9 @@
 //! Writing pairs.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IntoInnerError, Write};
 use std::path::{Path, PathBuf};
+
+use files::Draft;
 
 use super::{MAGIC, TYPES, VERSION, pair};
 use crate::error::DataError;
@@ -15,7 +16,7 @@ const SHORT_VOCABULARY: usize = 65_500;
 #[derive(Debug)]
 pub struct MegatronWriter {
     paths: [PathBuf; 2],
-    tokens: BufWriter<File>,
+    tokens: BufWriter<Draft>,
     token_type: TokenType,
     lengths: Vec<i32>,
     row: Vec<u8>,
@@ -29,8 +30,8 @@ impl MegatronWriter {
     pub fn create(path: &Path, vocabulary: usize) -> Result<MegatronWriter, DataError> {
         let paths = pair(path);
         let token_type = if vocabulary < SHORT_VOCABULARY { TokenType::U16 } else { TokenType::I32 };
-        let file = File::create(unfinished(&paths[1]));
-        let tokens = BufWriter::new(file.map_err(|reason| unwritable(&paths[1], reason))?);
+        let draft = Draft::create(&paths[1]);
+        let tokens = BufWriter::new(draft.map_err(|reason| unwritable(&paths[1], reason))?);
         Ok(MegatronWriter { paths, tokens, token_type, lengths: vec![], row: vec![] })
     }
 
@@ -52,16 +53,16 @@ impl MegatronWriter {
     ///
     /// # Errors
     /// A file that cannot be written.
-    pub fn finish(mut self) -> Result<(), DataError> {
+    pub fn finish(self) -> Result<(), DataError> {
         let [index, tokens] = &self.paths;
-        let written = self.tokens.flush().and_then(|()| self.tokens.get_ref().sync_all());
-        written.map_err(|reason| unwritable(tokens, reason))?;
-        fs::write(unfinished(index), index_of(&self.lengths, self.token_type))
-            .map_err(|reason| unwritable(index, reason))?;
-        for path in [tokens, index] {
-            fs::rename(unfinished(path), path).map_err(|reason| unwritable(path, reason))?;
-        }
-        Ok(())
+        let written = self.tokens.into_inner().map_err(IntoInnerError::into_error);
+        let of_tokens = written.and_then(|draft| draft.file.sync_all().map(|()| draft));
+        let of_tokens = of_tokens.map_err(|reason| unwritable(tokens, reason))?;
+        let mut of_index = Draft::create(index).map_err(|reason| unwritable(index, reason))?;
+        let written = of_index.file.write_all(&index_of(&self.lengths, self.token_type));
+        written.map_err(|reason| unwritable(index, reason))?;
+        of_tokens.keep().map_err(|reason| unwritable(tokens, reason))?;
+        of_index.keep().map_err(|reason| unwritable(index, reason))
     }
 }
 
@@ -80,12 +81,6 @@ fn index_of(lengths: &[i32], token_type: TokenType) -> Vec<u8> {
     }
     (0..=lengths.len() as u64).for_each(|document| index.extend(document.to_le_bytes()));
     index
-}
-
-fn unfinished(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_os_string();
-    name.push(".unfinished");
-    name.into()
 }
 
 fn unwritable(path: &Path, reason: std::io::Error) -> DataError {

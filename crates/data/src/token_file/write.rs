@@ -1,9 +1,9 @@
 //! Writing token files.
 
-use std::fs::{self, File};
-use std::io::{BufWriter, Seek, SeekFrom, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
+use files::Draft;
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{HASH_AT, HEADER_BYTES, MAGIC, VERSION, finish_hash};
@@ -14,8 +14,7 @@ use crate::tokens::TokenType;
 /// Writes a token file document by document. It has another name until it is whole.
 pub struct TokenFileWriter {
     path: PathBuf,
-    unfinished: PathBuf,
-    file: BufWriter<File>,
+    file: BufWriter<Draft>,
     token_type: TokenType,
     /// Everything in front of the tokens; numbers that are not known yet are 0.
     front: Vec<u8>,
@@ -43,14 +42,11 @@ impl TokenFileWriter {
         front.extend(description.as_bytes());
         front.resize(front.len().next_multiple_of(8), 0);
 
-        let mut name = path.as_os_str().to_os_string();
-        name.push(".unfinished");
-        let unfinished = PathBuf::from(name);
         let unwritable = |reason| DataError::Unwritable { path: path.to_path_buf(), reason };
-        let mut file = BufWriter::new(File::create(&unfinished).map_err(unwritable)?);
+        let mut file = BufWriter::new(Draft::create(path).map_err(unwritable)?);
         file.write_all(&front).map_err(unwritable)?;
         let (path, starts, hash) = (path.to_path_buf(), vec![0], Xxh3Default::new());
-        Ok(TokenFileWriter { path, unfinished, file, token_type, front, num_documents, starts, hash, row: vec![] })
+        Ok(TokenFileWriter { path, file, token_type, front, num_documents, starts, hash, row: vec![] })
     }
 
     /// Appends a document.
@@ -87,8 +83,10 @@ impl TokenFileWriter {
         let hash = finish_hash(self.hash, &self.front);
         self.front[HASH_AT..HEADER_BYTES].copy_from_slice(&hash.to_le_bytes());
         let written = self.file.seek(SeekFrom::Start(0)).and_then(|_| self.file.write_all(&self.front));
-        let written = written.and_then(|()| self.file.flush()).and_then(|()| self.file.get_ref().sync_all());
-        let renamed = written.and_then(|()| fs::rename(&self.unfinished, &self.path));
+        let written = written.and_then(|()| self.file.flush()).and_then(|()| self.file.get_ref().file.sync_all());
+        // A writer that has written everything gives its file back.
+        let renamed = written.and_then(|()| self.file.into_inner().map_err(io::IntoInnerError::into_error));
+        let renamed = renamed.and_then(Draft::keep);
         renamed.map_err(|reason| DataError::Unwritable { path: self.path, reason })
     }
 }

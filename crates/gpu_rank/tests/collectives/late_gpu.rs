@@ -1,6 +1,6 @@
-//! A GPU that does its work as late and in as odd an order as it may: nothing runs before the host asks for its end, and then
-//! streams advance at random, as far as waits allow. Copies read pinned memory when they run. Memory is that of the host; of
-//! kernels it has those of `collectives.cu`, written once more.
+//! A GPU that does its work as late and in as odd an order as it may: nothing runs before the host asks for its end,
+//! and then streams advance at random, as far as waits allow. Copies read pinned memory when they run. Memory is that
+//! of the host; of kernels it has those of `collectives.cu`, written once more.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Mutex;

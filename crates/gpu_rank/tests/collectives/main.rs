@@ -1,6 +1,6 @@
-//! Both communicators of GPUs against the host's, on a GPU that does everything as late as it may: the same bits for every type,
-//! tree and length, while each rank overwrites its tensors as soon as a call has returned. Without any one of the waits between
-//! ranks some order of streams gives other bits.
+//! Both communicators of GPUs against the host's, on a GPU that does everything as late as it may: the same bits for
+//! every type, tree and length, while each rank overwrites its tensors as soon as a call has returned. Without any one
+//! of the waits between ranks some order of streams gives other bits.
 
 mod late_gpu;
 

@@ -1,7 +1,7 @@
 //! The calls of cuBLASLt with values and errors.
 //!
-//! Descriptions, layouts and preferences are made by these calls alone, and each owner destroys its own, so what a call is
-//! given is valid.
+//! Descriptions, layouts and preferences are made by these calls alone, and each owner destroys its own, so what a call
+//! is given is valid.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -182,8 +182,8 @@ impl Functions {
         let (one, zero) = (1.0f32, 0.0f32);
         let address = |pointer: DevicePointer| pointer.0 as *mut c_void;
         let stream = Stream(stream.0 as *mut c_void);
-        // SAFETY: all are valid; both factors live during the call. Matrices are addresses of the GPU, which the host does
-        // not read.
+        // SAFETY: all are valid; both factors live during the call. Matrices are addresses of the GPU, which the host
+        // does not read.
         let status = unsafe {
             (self.multiply)(
                 handle,

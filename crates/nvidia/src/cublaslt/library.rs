@@ -85,7 +85,8 @@ impl Handle {
     /// # Errors
     /// A GPU that the library cannot use.
     pub fn open(library: Arc<Library>, gpu: &dyn Gpu) -> Result<Handle, ProductError> {
-        // Every call of an open GPU makes its context that of the calling thread, which is the one that the library takes.
+        // Every call of an open GPU makes its context that of the calling thread, which is the one that the library
+        // takes.
         let entered = gpu.free_memory();
         entered.map_err(|error| ProductError { call: "cublasLtCreate", text: error.to_string() })?;
         Handle::of_current_context(library)

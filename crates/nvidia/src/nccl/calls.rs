@@ -1,7 +1,7 @@
 //! The calls of NCCL with values and errors.
 //!
-//! Communicators and windows are made by these calls alone, and their owner in [`super::communicator`] ends them, so a handle
-//! that a call is given is valid. Buffers are addresses of the GPU, which the host does not read.
+//! Communicators and windows are made by these calls alone, and their owner in [`super::communicator`] ends them, so a
+//! handle that a call is given is valid. Buffers are addresses of the GPU, which the host does not read.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -223,18 +223,28 @@ impl Functions {
         self.progress("ncclGroupEnd", None, unsafe { (self.group_end)() })
     }
 
+    /// Submits a call on buffers, whose addresses, count and type `call` takes.
+    fn submit(
+        &self,
+        name: &'static str,
+        communicator: RawCommunicator,
+        Buffers { from, to, count, element }: Buffers,
+        call: impl FnOnce(*const c_void, *mut c_void, usize, DataType) -> Status,
+    ) -> Result<Progress, CollectiveError> {
+        let status = call(address(from), address(to), count, data_type(element));
+        self.progress(name, Some(communicator), status)
+    }
+
     pub(super) fn sum_to_all(
         &self,
         communicator: RawCommunicator,
         buffers: Buffers,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let Buffers { from, to, count, element } = buffers;
-        let kind = data_type(element);
-        // SAFETY: see the module.
-        let status =
-            unsafe { (self.all_reduce)(address(from), address(to), count, kind, SUM, communicator, queue(stream)) };
-        self.progress("ncclAllReduce", Some(communicator), status)
+        self.submit("ncclAllReduce", communicator, buffers, |from, to, count, kind| {
+            // SAFETY: see the module.
+            unsafe { (self.all_reduce)(from, to, count, kind, SUM, communicator, queue(stream)) }
+        })
     }
 
     pub(super) fn sum_to_shards(
@@ -243,12 +253,10 @@ impl Functions {
         buffers: Buffers,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let Buffers { from, to, count, element } = buffers;
-        let kind = data_type(element);
-        // SAFETY: see the module.
-        let status =
-            unsafe { (self.reduce_scatter)(address(from), address(to), count, kind, SUM, communicator, queue(stream)) };
-        self.progress("ncclReduceScatter", Some(communicator), status)
+        self.submit("ncclReduceScatter", communicator, buffers, |from, to, count, kind| {
+            // SAFETY: see the module.
+            unsafe { (self.reduce_scatter)(from, to, count, kind, SUM, communicator, queue(stream)) }
+        })
     }
 
     pub(super) fn gather(
@@ -257,11 +265,10 @@ impl Functions {
         buffers: Buffers,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let Buffers { from, to, count, element } = buffers;
-        let kind = data_type(element);
-        // SAFETY: see the module.
-        let status = unsafe { (self.all_gather)(address(from), address(to), count, kind, communicator, queue(stream)) };
-        self.progress("ncclAllGather", Some(communicator), status)
+        self.submit("ncclAllGather", communicator, buffers, |from, to, count, kind| {
+            // SAFETY: see the module.
+            unsafe { (self.all_gather)(from, to, count, kind, communicator, queue(stream)) }
+        })
     }
 
     pub(super) fn exchange(
@@ -270,11 +277,10 @@ impl Functions {
         buffers: Buffers,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let Buffers { from, to, count, element } = buffers;
-        let kind = data_type(element);
-        // SAFETY: see the module.
-        let status = unsafe { (self.all_to_all)(address(from), address(to), count, kind, communicator, queue(stream)) };
-        self.progress("ncclAlltoAll", Some(communicator), status)
+        self.submit("ncclAlltoAll", communicator, buffers, |from, to, count, kind| {
+            // SAFETY: see the module.
+            unsafe { (self.all_to_all)(from, to, count, kind, communicator, queue(stream)) }
+        })
     }
 
     pub(super) fn spread(
@@ -284,13 +290,10 @@ impl Functions {
         root: usize,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let Buffers { from, to, count, element } = buffers;
-        let kind = data_type(element);
-        // SAFETY: see the module.
-        let status = unsafe {
-            (self.broadcast)(address(from), address(to), count, kind, int(root), communicator, queue(stream))
-        };
-        self.progress("ncclBroadcast", Some(communicator), status)
+        self.submit("ncclBroadcast", communicator, buffers, |from, to, count, kind| {
+            // SAFETY: see the module.
+            unsafe { (self.broadcast)(from, to, count, kind, int(root), communicator, queue(stream)) }
+        })
     }
 
     pub(super) fn send_to(
@@ -300,10 +303,11 @@ impl Functions {
         peer: usize,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let kind = data_type(element);
-        // SAFETY: see the module.
-        let status = unsafe { (self.send)(address(from), count, kind, int(peer), communicator, queue(stream)) };
-        self.progress("ncclSend", Some(communicator), status)
+        let buffers = Buffers { from, to: from, count, element };
+        self.submit("ncclSend", communicator, buffers, |from, _, count, kind| {
+            // SAFETY: see the module.
+            unsafe { (self.send)(from, count, kind, int(peer), communicator, queue(stream)) }
+        })
     }
 
     pub(super) fn receive_from(
@@ -313,10 +317,11 @@ impl Functions {
         peer: usize,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        let kind = data_type(element);
-        // SAFETY: see the module.
-        let status = unsafe { (self.receive)(address(to), count, kind, int(peer), communicator, queue(stream)) };
-        self.progress("ncclRecv", Some(communicator), status)
+        let buffers = Buffers { from: to, to, count, element };
+        self.submit("ncclRecv", communicator, buffers, |_, to, count, kind| {
+            // SAFETY: see the module.
+            unsafe { (self.receive)(to, count, kind, int(peer), communicator, queue(stream)) }
+        })
     }
 }
 

@@ -148,7 +148,8 @@ impl Communicator {
         ranks: usize,
         rank: usize,
     ) -> Result<Communicator, CollectiveError> {
-        // Every call of an open GPU makes its context that of the calling thread, which is the one that the library takes.
+        // Every call of an open GPU makes its context that of the calling thread, which is the one that the library
+        // takes.
         let entered = gpu.free_memory();
         entered.map_err(|error| CollectiveError { call: "ncclCommInitRankConfig", text: error.to_string() })?;
         Communicator::of_current_context(library, ids, ranks, rank)
@@ -177,7 +178,8 @@ impl Communicator {
         self.library.functions.poll(*lock(&self.raw))
     }
 
-    /// Cancels the work under way on this rank; its peers must cancel theirs. Afterwards only [`Communicator::without`] and the end.
+    /// Cancels the work under way on this rank; its peers must cancel theirs. Afterwards only [`Communicator::without`]
+    /// and the end.
     ///
     /// # Errors
     /// A communicator that cannot be cancelled.

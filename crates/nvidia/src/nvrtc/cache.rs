@@ -76,8 +76,8 @@ impl Cache {
     }
 }
 
-/// The name of a file: a hash of all that decides its contents, and the form of the code.
-fn file_name(version: (u32, u32), source: &Source, target: &Target, options: &[&str]) -> String {
+/// A hash of all that decides code: the compiler's version, the text, the target and the options.
+pub fn fingerprint(version: (u32, u32), source: &Source, target: &Target, options: &[&str]) -> u128 {
     let mut hash = Xxh3::new();
     // With lengths, so that no two lists of texts are the same bytes.
     let mut add = |text: &str| {
@@ -96,11 +96,16 @@ fn file_name(version: (u32, u32), source: &Source, target: &Target, options: &[&
     for option in options {
         add(option);
     }
+    hash.digest128()
+}
+
+/// The name of a file: its fingerprint, and the form of the code.
+fn file_name(version: (u32, u32), source: &Source, target: &Target, options: &[&str]) -> String {
     let form = match target {
         Target::Ptx(_) => "ptx",
         Target::Cubin(_) => "cubin",
     };
-    format!("{:032x}.{form}", hash.digest128())
+    format!("{:032x}.{form}", fingerprint(version, source, target, options))
 }
 
 fn encode(compiled: &Compiled) -> Vec<u8> {

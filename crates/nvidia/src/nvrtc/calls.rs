@@ -64,7 +64,8 @@ impl Functions {
         let texts: Vec<*const c_char> = headers.iter().map(|(_, text)| text.as_ptr()).collect();
         let count = c_int::try_from(headers.len()).unwrap_or(c_int::MAX);
         let mut program = Program(null_mut());
-        // SAFETY: all texts end with a zero and live during the call, which copies them; both arrays have `count` entries.
+        // SAFETY: all texts end with a zero and live during the call, which copies them; both arrays have `count`
+        // entries.
         let status =
             unsafe { (self.create)(&mut program, text.as_ptr(), name.as_ptr(), count, texts.as_ptr(), names.as_ptr()) };
         checked("nvrtcCreateProgram", status)?;

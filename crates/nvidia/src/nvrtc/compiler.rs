@@ -139,8 +139,8 @@ impl Compiler {
         if version < OLDEST {
             return Err(opened.too_old(format!("{major}.{minor}")));
         }
-        // NVRTC opens this one by its name alone, and the loader does not look next to NVRTC. A library with this name that
-        // is in the process already is taken.
+        // NVRTC opens this one by its name alone, and the loader does not look next to NVRTC. A library with this name
+        // that is in the process already is taken.
         let builtins = opened.path().with_file_name(format!("libnvrtc-builtins.so.{major}.{minor}"));
         if builtins.is_file() {
             preload(&builtins).map_err(|reason| LibraryError::Open {

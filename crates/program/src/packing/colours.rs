@@ -20,12 +20,12 @@ struct Colour {
 
 /// The best packing over several colourings, or `None` if there are too many colours.
 pub(super) fn by_colour(items: &[Item], enough: usize) -> Option<Packing> {
+    if least_colours(items) > MOST_COLOURS {
+        return None;
+    }
     let mut best: Option<Packing> = None;
     for order in orders(items) {
-        let colours = colour(items, &order);
-        if colours.len() > MOST_COLOURS {
-            continue;
-        }
+        let Some(colours) = colour(items, &order) else { continue };
         let packing = stacked(items, &colours);
         if best.as_ref().is_none_or(|best| packing.height_bytes < best.height_bytes) {
             best = Some(packing);
@@ -35,6 +35,25 @@ pub(super) fn by_colour(items: &[Item], enough: usize) -> Option<Packing> {
         }
     }
     best
+}
+
+/// Colours that any colouring has: for each size as many as items of it are alive together at some time.
+fn least_colours(items: &[Item]) -> usize {
+    let mut by_size: BTreeMap<usize, Vec<(usize, isize)>> = BTreeMap::new();
+    for item in items {
+        // At one time deaths come first.
+        by_size.entry(item.size_bytes).or_default().extend([(item.start, 1), (item.end, -1)]);
+    }
+    let most = |mut changes: Vec<(usize, isize)>| {
+        changes.sort_unstable();
+        let mut alive = 0;
+        let counts = changes.into_iter().map(|(_, change)| {
+            alive += change;
+            alive
+        });
+        counts.max().unwrap_or(0).unsigned_abs()
+    };
+    by_size.into_values().map(most).sum()
 }
 
 /// Orders in which colours are given. In order of births fewest are needed in all; what matters is that few are needed
@@ -82,9 +101,10 @@ fn stacked(items: &[Item], colours: &[Colour]) -> Packing {
     Packing::new(items, offsets)
 }
 
-/// In the given order each item takes the first colour of its size that is free throughout its life.
-fn colour(items: &[Item], order: &[usize]) -> Vec<Colour> {
+/// In the given order each item takes the first colour of its size that is free throughout its life; `None` if there are too many colours.
+fn colour(items: &[Item], order: &[usize]) -> Option<Vec<Colour>> {
     let mut by_size: BTreeMap<usize, Vec<Colour>> = BTreeMap::new();
+    let mut number = 0;
     for &index in order {
         let item = &items[index];
         let colours = by_size.entry(item.size_bytes).or_default();
@@ -97,10 +117,14 @@ fn colour(items: &[Item], order: &[usize]) -> Vec<Colour> {
         };
         match colours.iter().enumerate().find_map(|(colour, members)| Some((colour, place(members)?))) {
             Some((colour, at)) => colours[colour].members.insert(at, index),
-            None => colours.push(Colour { size_bytes: item.size_bytes, members: vec![index] }),
+            None if number == MOST_COLOURS => return None,
+            None => {
+                number += 1;
+                colours.push(Colour { size_bytes: item.size_bytes, members: vec![index] });
+            }
         }
     }
-    by_size.into_values().flatten().collect()
+    Some(by_size.into_values().flatten().collect())
 }
 
 /// For each colour those with which it is alive together at some time.

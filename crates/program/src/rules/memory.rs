@@ -1,5 +1,7 @@
 //! `memory`: the plan fits, and gives values that are alive together disjoint places.
 
+use std::collections::BTreeMap;
+
 use crate::memory::{PlannedLife, RankPlan};
 use crate::sizes::aligned;
 use crate::{Category, Extent, MemoryPlan, Rule, Violation};
@@ -69,17 +71,24 @@ fn overlapping_lives(lives: &[PlannedLife], floor_bytes: usize) -> Option<String
         return Some(format!("the {} reaches into the state or the scratch stack", low.value));
     }
     lives.sort_by_key(|life| life.start);
-    let mut alive: Vec<&PlannedLife> = vec![];
+    let mut alive: BTreeMap<usize, &PlannedLife> = BTreeMap::new();
+    let mut deaths: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for life in lives {
-        alive.retain(|other| other.end > life.start);
-        let at = alive.partition_point(|other| other.extent.offset_bytes < life.extent.offset_bytes);
-        let below = at.checked_sub(1).map(|below| alive[below]);
-        let below = below.filter(|below| end(below.extent) > life.extent.offset_bytes);
-        let above = alive.get(at).copied().filter(|above| end(life.extent) > above.extent.offset_bytes);
+        while let Some(first) = deaths.first_entry().filter(|first| *first.key() <= life.start) {
+            for offset in first.remove() {
+                alive.remove(&offset);
+            }
+        }
+        let offset = life.extent.offset_bytes;
+        let below = alive.range(..offset).next_back().map(|(_, below)| *below);
+        let below = below.filter(|below| end(below.extent) > offset);
+        let above = alive.range(offset..).next().map(|(_, above)| *above);
+        let above = above.filter(|above| end(life.extent) > above.extent.offset_bytes);
         if let Some(other) = below.or(above) {
             return Some(format!("the {} and the {} share bytes while both are alive", life.value, other.value));
         }
-        alive.insert(at, life);
+        alive.insert(offset, life);
+        deaths.entry(life.end).or_default().push(offset);
     }
     None
 }

@@ -1,15 +1,19 @@
 //! Readers of files that come from elsewhere, under files that are nearly sound: each is read or refused with a message.
 //!
 //! As plain tests they try a few hundred inputs, other ones each time, and every file in `found`; what fails prints the seed that repeats it.
-//! For longer, or under a fuzzer that looks at what is reached (`cargo bolero`, which brings libFuzzer):
+//! For longer, each target in turn (`tools/fuzz.sh`), or under a fuzzer that looks at what is reached (`cargo bolero`,
+//! which brings libFuzzer):
 //!
 //! ```text
+//! tools/fuzz.sh 600
 //! BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p prove --test fuzz -- --nocapture manifests
 //! cargo bolero test --package prove --test fuzz manifests
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 
+mod folders;
 mod spoilt;
+mod texts;
 mod watched;
 
 use std::path::Path;

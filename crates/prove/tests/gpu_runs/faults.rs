@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use config::{Overlap, Tied, ZeroStage};
 use gpu::DriverErrorKind;
-use softgpu::{Settings, SoftDriver};
+use softgpu::{FaultPlan, PlannedFault, Settings, SoftDriver};
 use testkit::soft_gpus::gpus_of;
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
@@ -70,4 +70,32 @@ fn a_gpu_without_memory_names_what_needs_less() {
         "{said}"
     );
     assert!(said.contains("a smaller microbatch, more ranks or a higher ZeRO stage need less"), "{said}");
+}
+
+/// The failure of a run whose GPU 1 fails by itself, as its settings plan it.
+fn planned(fault: PlannedFault) -> Option<String> {
+    let faulty = Settings { faults: FaultPlan::new(&[fault]), ..Settings::default() };
+    let settings = [Settings::default(), faulty, Settings::default(), Settings::default()];
+    let gpus = gpus_of(Arc::new(SoftDriver::of(settings)))?;
+    let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
+    let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
+    assert!(!error.contains(" waited "), "the failure ends the run, and no deadline: {error}");
+    Some(error)
+}
+
+/// The GPU in software fails in the middle of work that was submitted before, as hardware does: a later call learns of it.
+#[test]
+fn a_gpu_that_fails_by_itself_is_named_with_its_remedy() {
+    let faults = [
+        (PlannedFault::LostAtCall(900), "the GPU is lost", "Xid"),
+        (PlannedFault::EccAtLaunch(450), "an error of the GPU's memory that cannot be corrected", "nvidia-smi"),
+        (PlannedFault::TimeoutAtLaunch(520), "a kernel that does not end", "smaller microbatch"),
+        (PlannedFault::OutOfMemoryAtAllocation(1), "cannot allocate an arena of ", "a higher ZeRO stage need less"),
+    ];
+    for (fault, reason, remedy) in faults {
+        let Some(said) = planned(fault) else { return };
+        for part in ["rank 1 failed", "GPU 1 (soft GPU", reason, remedy] {
+            assert!(said.contains(part), "{fault:?}, {part}: {said}");
+        }
+    }
 }

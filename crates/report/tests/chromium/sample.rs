@@ -75,7 +75,7 @@ fn step_line(step: u32, steps: u32, noise: &mut Noise) -> String {
         false => (0.5 + 2.0 * (-8.0 * time).exp() + 0.3 * noise.next()).to_string(),
     };
     let rate = 3e-3 * if time < 0.05 { time / 0.05 } else { 0.55 + 0.45 * (3.3 * (time - 0.05)).cos() };
-    let speed = 4000.0 * (0.95 + 0.1 * noise.next()) * if step % (steps / 10) == 0 { 0.6 } else { 1.0 };
+    let speed = 4000.0 * (0.95 + 0.1 * noise.next()) * if step.is_multiple_of(steps / 10) { 0.6 } else { 1.0 };
     let scale = 65536.0 / f64::from(1 << skipped);
     let seconds = 2048.0 / speed;
     let resident = 100_000_000 + 20_000_000 * u64::from(step > steps / 10);

@@ -37,7 +37,8 @@ impl Flow {
 
     /// `label` is in front of instruction `at`.
     pub fn label(&mut self, label: Label, at: usize) {
-        // Two jumps in a row have no instruction between them: each block has one that does nothing, in front of its jump.
+        // Two jumps in a row have no instruction between them: each block has one that does nothing, in front of its
+        // jump.
         self.labels[label.0] = Some(at);
     }
 

@@ -45,8 +45,8 @@ pub fn aligned(offset: usize, align: usize) -> usize {
     offset.div_ceil(align.max(1)) * align.max(1)
 }
 
-/// Lays variables of `space` out one after the other, from `offset` on; returns the end. Variables whose size the launch
-/// decides are at the end, all at the same place.
+/// Lays variables of `space` out one after the other, from `offset` on; returns the end. Variables whose size the
+/// launch decides are at the end, all at the same place.
 pub fn lay_out(variables: &[Variable], space: Space, from: usize, symbols: &mut Symbols) -> usize {
     let mut offset = from;
     let of_space = || variables.iter().filter(|variable| variable.space == space);

@@ -1,5 +1,5 @@
-//! Copies to shared memory that a thread starts and later waits for. Each reads and writes as late as it may: when it is
-//! waited for.
+//! Copies to shared memory that a thread starts and later waits for. Each reads and writes as late as it may: when it
+//! is waited for.
 
 use super::fault::Fault;
 use super::memory::Memory;

@@ -1,7 +1,7 @@
 //! Barriers of a block.
 
 use super::fault::{Fault, FaultKind};
-use super::shared::Knowledge;
+use super::shared_cells::Knowledge;
 
 /// Barriers of a block.
 pub const BARRIERS: usize = 16;

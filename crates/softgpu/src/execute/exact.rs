@@ -154,8 +154,8 @@ pub fn shift_right(exact: Exact, places: i32, rounding: Rounding) -> u64 {
     kept + u64::from(is_up)
 }
 
-/// `value`, or its odd neighbour if the exact number is on the side of `rest`: whoever rounds it to at most 51 bits rounds
-/// the exact number.
+/// `value`, or its odd neighbour if the exact number is on the side of `rest`: whoever rounds it to at most 51 bits
+/// rounds the exact number.
 fn odd(value: f64, rest: f64) -> f64 {
     let bits = value.to_bits();
     if rest == 0.0 || !value.is_finite() || bits & 1 == 1 || rest.is_nan() {

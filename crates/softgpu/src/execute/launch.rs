@@ -4,8 +4,9 @@ use gpu::LaunchShape;
 
 use super::block::run_block;
 use super::fault::Fault;
+use super::global_order::BlockOrder;
 use super::instruction_sets::InstructionSet;
-use super::memory::BlockOrder;
+use super::runs::Runs;
 use super::tensor_core::Rule;
 use crate::checks::{AccessRanges, Checks};
 use crate::code::Kernel;
@@ -49,6 +50,10 @@ pub struct Run<'a> {
     pub global: &'a mut Global,
     /// Instructions of warps that are left to it.
     pub left: u64,
+    /// Room for the accesses of an instruction.
+    pub runs: Runs,
+    /// The allocation that was found last.
+    pub last: usize,
     /// The order between its blocks.
     pub blocks: BlockOrder,
     /// How often each basic block was run by a warp.
@@ -67,6 +72,8 @@ pub fn run(launch: &Launch<'_>, global: &mut Global) -> Result<Vec<u64>, Fault> 
         launch,
         global,
         left: launch.limits.warp_instructions,
+        runs: Runs::default(),
+        last: 0,
         blocks: BlockOrder::default(),
         counts: vec![0; launch.kernel.blocks.len()],
         set: InstructionSet::widest(),

@@ -1,74 +1,16 @@
 //! The memory that a warp sees, with the checks of every access.
 
-use std::collections::{HashMap, HashSet};
-
 use super::fault::{Fault, FaultKind};
+use super::global_order::{Accessor, BlockOrder, Disorder, Kind, Reads};
+use super::local::{Local, outside};
+use super::runs::{Run, Runs};
 use super::shared::Shared;
 use super::transfer::{check_alignment, place};
 use crate::checks::{AccessRanges, Check, Checks};
 use crate::memory::global::{Allocation, Global};
-use crate::memory::shadow::{ATOMIC, Cell, SEVERAL};
+use crate::memory::windows::window_start;
 use crate::ptx::Space;
 use crate::streams::WorkOrder;
-
-/// Local memory of a warp's threads.
-#[derive(Debug)]
-pub struct Local {
-    bytes: Vec<u8>,
-    is_written: Vec<bool>,
-    bytes_per_thread: usize,
-}
-
-impl Local {
-    /// Memory that nothing has written.
-    pub fn new(bytes_per_thread: usize) -> Local {
-        let bytes = bytes_per_thread * 32;
-        Local { bytes: vec![0; bytes], is_written: vec![false; bytes], bytes_per_thread }
-    }
-
-    fn range(&self, address: u64, bytes: usize, lane: usize) -> Result<std::ops::Range<usize>, Fault> {
-        let size = self.bytes_per_thread;
-        match usize::try_from(address) {
-            Ok(offset) if offset.saturating_add(bytes) <= size => {
-                Ok(lane * size + offset..lane * size + offset + bytes)
-            }
-            _ => Err(outside("local memory of a thread", address, bytes, size, lane)),
-        }
-    }
-}
-
-/// The order between the blocks of a launch that comes from atomics.
-#[derive(Debug, Default)]
-pub struct BlockOrder {
-    /// For each place of an atomic, blocks whose writes come before it.
-    released: HashMap<u64, HashSet<u32>>,
-    /// Blocks whose writes the current block sees.
-    acquired: HashSet<u32>,
-    /// Whether the current block has written since its last fence.
-    is_unfenced: bool,
-}
-
-impl BlockOrder {
-    /// The next block begins.
-    pub fn begin_block(&mut self) {
-        self.acquired.clear();
-        self.is_unfenced = false;
-    }
-
-    /// A fence for the whole GPU.
-    pub fn fence(&mut self) {
-        self.is_unfenced = false;
-    }
-
-    fn atomic(&mut self, address: u64, block: u32) {
-        let place = self.released.entry(address).or_default();
-        self.acquired.extend(place.iter());
-        if !self.is_unfenced {
-            place.insert(block);
-            place.extend(&self.acquired);
-        }
-    }
-}
 
 /// The memory that a warp sees.
 #[derive(Debug)]
@@ -76,7 +18,7 @@ pub struct Memory<'a> {
     /// That of the GPU.
     pub global: &'a mut Global,
     /// The allocation that was found last.
-    pub last: usize,
+    pub last: &'a mut usize,
     /// The arguments.
     pub parameters: &'a [u8],
     /// That of the block.
@@ -97,31 +39,18 @@ pub struct Memory<'a> {
     pub warp: usize,
 }
 
-/// The kind of an access.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Read,
-    Write,
-    Atomic,
-}
-
-fn outside(name: &str, address: u64, bytes: usize, size: usize, lane: usize) -> Fault {
-    let text = format!("{bytes} bytes at {address:#x} are outside of {name}, which has {size} bytes");
-    Fault::of_lane(FaultKind::Access, lane, text)
-}
-
 impl Memory<'_> {
     /// The number of an allocation, and the offset in it.
     fn find(&mut self, address: u64, bytes: usize, lane: usize) -> Result<(usize, usize), Fault> {
         let inside = |allocation: &Allocation| allocation.offset_of(address, bytes);
-        if let Some(offset) = self.global.get(self.last).and_then(inside) {
-            return Ok((self.last, offset));
+        if let Some(offset) = self.global.get(*self.last).and_then(inside) {
+            return Ok((*self.last, offset));
         }
         let found = self.global.find(address, bytes);
         let offset = found.and_then(|index| self.global.get(index)).and_then(inside);
         match (found, offset) {
             (Some(index), Some(offset)) => {
-                self.last = index;
+                *self.last = index;
                 Ok((index, offset))
             }
             _ => {
@@ -201,16 +130,7 @@ impl Memory<'_> {
                 }
                 Ok(&self.shared.bytes[offset..offset + bytes])
             }
-            Space::Local => {
-                let range = self.local.range(address, bytes, lane)?;
-                let is_written = self.local.is_written[range.clone()].iter().all(|written| *written);
-                if !is_written && self.checks.local == Check::On {
-                    let text =
-                        format!("{bytes} bytes of local memory at {address:#x} are read, but were never written");
-                    return Err(Fault::of_lane(FaultKind::Unwritten, lane, text));
-                }
-                Ok(&self.local.bytes[range])
-            }
+            Space::Local => self.local.read(address, bytes, lane, self.checks.local),
             Space::Param => {
                 let offset = usize::try_from(address).unwrap_or(usize::MAX);
                 let size = self.parameters.len();
@@ -245,11 +165,7 @@ impl Memory<'_> {
                 }
                 self.shared.bytes[offset..offset + bytes].copy_from_slice(from);
             }
-            Space::Local => {
-                let range = self.local.range(address, bytes, lane)?;
-                self.local.is_written[range.clone()].fill(true);
-                self.local.bytes[range].copy_from_slice(from);
-            }
+            Space::Local => self.local.write(address, from, lane)?,
             Space::Param => {
                 let text = format!("{bytes} bytes at {address:#x} are arguments, which kernels only read");
                 return Err(Fault::of_lane(FaultKind::Access, lane, text));
@@ -306,149 +222,129 @@ impl Memory<'_> {
         lane: usize,
         is_same: bool,
     ) -> Result<(), Fault> {
-        if self.checks.global == Check::Off {
-            return Ok(());
-        }
-        let Some(allocation) = self.global.get_mut(index) else { return Ok(()) };
-        let (order, block, strict) = (self.order, self.block, self.checks.unwritten_global);
-        let blocks = &mut *self.blocks;
-        if kind == Kind::Write {
-            blocks.is_unfenced = true;
-        }
-        let start = allocation.start;
-        let is_plain = allocation.is_module;
-        let visited = allocation.shadow.visit(offset, bytes, |cells| {
-            for cell in cells {
-                let conflict = conflict(cell, order, blocks, block, kind, is_same);
-                let unwritten = cell.writer_work == 0 && kind == Kind::Read && strict == Check::On && !is_plain;
-                if conflict.is_some() || unwritten {
-                    return Err(conflict);
-                }
-                note(cell, order.number, block, kind);
-            }
-            Ok(())
-        });
-        visited.map_err(|conflict| {
+        self.order_of(index, offset, bytes, kind, is_same).map_err(|disorder| {
+            let start = self.global.get(index).map_or(0, |allocation| allocation.start);
             let address = start + offset as u64;
-            match conflict {
-                Some(conflict) => conflict.fault(order, address, bytes, kind, lane),
-                None => {
+            match disorder {
+                Disorder::Conflict(conflict) => conflict.fault(self.order, address, bytes, kind, lane),
+                Disorder::Unwritten => {
                     let text = format!("{bytes} bytes at {address:#x} are read, but were never written");
                     Fault::of_lane(FaultKind::Unwritten, lane, text)
                 }
             }
         })
     }
-}
 
-/// Two accesses without an order.
-#[derive(Clone, Copy, Debug)]
-struct Conflict {
-    was_write: bool,
-    work: u32,
-    block: u32,
-}
+    #[inline(always)]
+    fn order_of(
+        &mut self,
+        index: usize,
+        offset: usize,
+        bytes: usize,
+        kind: Kind,
+        is_same: bool,
+    ) -> Result<(), Disorder> {
+        if self.checks.global == Check::Off {
+            return Ok(());
+        }
+        let Some(allocation) = self.global.get_mut(index) else { return Ok(()) };
+        if kind == Kind::Write {
+            self.blocks.write();
+        }
+        let is_strict = self.checks.unwritten_global == Check::On && !allocation.is_module;
+        let reads = if is_strict { Reads::OfWritten } else { Reads::OfAnything };
+        let accessor = Accessor { order: self.order, blocks: self.blocks, block: self.block, reads };
+        accessor.touch(&mut allocation.shadow, offset, bytes, kind, is_same)
+    }
 
-impl Conflict {
-    fn fault(self, order: &WorkOrder, address: u64, bytes: usize, kind: Kind, lane: usize) -> Fault {
-        let verb = match kind {
-            Kind::Read => "read",
-            Kind::Write => "written",
-            Kind::Atomic => "changed",
-        };
-        let other = if self.was_write { "was written" } else { "was read" };
-        let by = match (self.work == order.number, order.stream(self.work)) {
-            (true, _) if self.block & !ATOMIC == SEVERAL => "several blocks of this launch".to_string(),
-            (true, _) => format!("block {} of this launch", (self.block & !ATOMIC) - 1),
-            (false, Some(stream)) => format!("work of stream {}, for which this launch does not wait", stream.0),
-            (false, None) => "work of another stream, for which this launch does not wait".to_string(),
-        };
-        let text = format!("{bytes} bytes at {address:#x}, {verb} here: {other} by {by}, without an order between");
-        Fault::of_lane(FaultKind::Race, lane, text)
-    }
-}
-
-#[inline(always)]
-fn conflict(
-    cell: &Cell,
-    order: &WorkOrder,
-    blocks: &BlockOrder,
-    block: u32,
-    kind: Kind,
-    is_same: bool,
-) -> Option<Conflict> {
-    if is_same && kind == Kind::Write {
-        return None;
-    }
-    if cell.writer_work != 0 {
-        let is_ordered = if cell.writer_work == order.number {
-            let writer = cell.writer_block & !ATOMIC;
-            let both_atomic = kind == Kind::Atomic && cell.writer_block & ATOMIC != 0;
-            writer == block
-                || both_atomic
-                || blocks.acquired.contains(&writer)
-                || (writer == SEVERAL && !blocks.acquired.is_empty())
-        } else {
-            order.follows(cell.writer_work)
-        };
-        if !is_ordered {
-            return Some(Conflict { was_write: true, work: cell.writer_work, block: cell.writer_block });
-        }
-    }
-    if kind != Kind::Read && cell.reader_work != 0 {
-        let is_ordered = if cell.reader_work == order.number {
-            let reader = cell.reader_block;
-            reader == block || blocks.acquired.contains(&reader) || (reader == SEVERAL && !blocks.acquired.is_empty())
-        } else {
-            order.follows(cell.reader_work)
-        };
-        if !is_ordered {
-            return Some(Conflict { was_write: false, work: cell.reader_work, block: cell.reader_block });
-        }
-    }
-    None
-}
-
-#[inline(always)]
-fn note(cell: &mut Cell, work: u32, block: u32, kind: Kind) {
-    match kind {
-        Kind::Read => {
-            let is_another = cell.reader_work == work && cell.reader_block != block;
-            cell.reader_block = if is_another { SEVERAL } else { block };
-            cell.reader_work = work;
-        }
-        Kind::Write => {
-            cell.writer_work = work;
-            cell.writer_block = block;
-        }
-        Kind::Atomic => {
-            let is_another = cell.writer_work == work && cell.writer_block & !ATOMIC != block;
-            cell.writer_block = ATOMIC | if is_another { SEVERAL } else { block };
-            cell.writer_work = work;
-        }
-    }
-}
-
-/// Notes an access of copies and fills, which have no blocks; returns the stream of work that has no order with it.
-pub fn touch_range(
-    global: &mut Global,
-    address: u64,
-    bytes: usize,
-    order: &WorkOrder,
-    is_write: bool,
-) -> Result<(), Option<u64>> {
-    let Some(index) = global.find(address, bytes) else { return Ok(()) };
-    let Some(allocation) = global.get_mut(index) else { return Ok(()) };
-    let Some(offset) = allocation.offset_of(address, bytes) else { return Ok(()) };
-    let kind = if is_write { Kind::Write } else { Kind::Read };
-    let blocks = BlockOrder::default();
-    allocation.shadow.visit(offset, bytes, |cells| {
-        for cell in cells {
-            if let Some(conflict) = conflict(cell, order, &blocks, 1, kind, false) {
-                return Err(order.stream(conflict.work).map(|stream| stream.0));
+    /// Checks and notes an access of all lanes of an instruction where that needs no look at each; returns the memory
+    /// and the address of its first byte. `None` where lanes must be looked at one by one, which names the fault if
+    /// there is one.
+    #[inline(always)]
+    fn access_all(&mut self, space: Space, runs: &Runs, kind: Kind) -> Option<(Backing, u64)> {
+        let first = runs.each().first()?;
+        let (found, _) = place(space, first.address);
+        match found {
+            Space::Global | Space::Generic | Space::Const => self.global_access_all(runs, kind),
+            Space::Shared => {
+                let start = if space == Space::Generic { window_start(Space::Shared) } else { 0 };
+                let moved;
+                let runs = if start == 0 {
+                    runs
+                } else {
+                    moved = runs.after_address(start)?;
+                    &moved
+                };
+                let is_in_order = match (self.checks.shared, kind) {
+                    (Check::Off, _) => runs.each().iter().all(|run| self.shared.is_inside(run)),
+                    (Check::On, Kind::Read) => self.shared.reads_all(runs, self.warp),
+                    (Check::On, Kind::Write | Kind::Atomic) => self.shared.writes_all(runs, self.warp),
+                };
+                is_in_order.then_some((Backing::Shared, start))
             }
-            note(cell, order.number, 1, kind);
+            Space::Param => {
+                let start = if space == Space::Generic { window_start(Space::Param) } else { 0 };
+                let size = self.parameters.len() as u64;
+                let is_inside = |run: &Run| {
+                    run.address >= start && (run.address - start).saturating_add(run.bytes() as u64) <= size
+                };
+                let is_read = kind == Kind::Read && runs.each().iter().all(is_inside);
+                is_read.then_some((Backing::Parameters, start))
+            }
+            Space::Local => None,
         }
-        Ok(())
-    })
+    }
+
+    #[inline(always)]
+    fn global_access_all(&mut self, runs: &Runs, kind: Kind) -> Option<(Backing, u64)> {
+        let first = runs.each().first()?;
+        let (index, _) = self.find(first.address, first.bytes(), 0).ok()?;
+        let allocation = self.global.get(index)?;
+        if allocation.is_constant && kind != Kind::Read {
+            return None;
+        }
+        let start = allocation.start;
+        for run in runs.each() {
+            let bytes = run.bytes();
+            let offset = self.global.get(index)?.offset_of(run.address, bytes)?;
+            self.declared(run.address, bytes, kind, 0).ok()?;
+            self.order_of(index, offset, bytes, kind, false).ok()?;
+        }
+        Some((Backing::Global(index), start))
+    }
+
+    /// The memory that all lanes of an instruction read, and the address of its first byte.
+    #[inline(always)]
+    pub fn read_all(&mut self, space: Space, runs: &Runs) -> Option<(&[u8], u64)> {
+        let (backing, start) = self.access_all(space, runs, Kind::Read)?;
+        let bytes = match backing {
+            Backing::Global(index) => &*self.global.get(index)?.bytes,
+            Backing::Shared => &*self.shared.bytes,
+            Backing::Parameters => self.parameters,
+        };
+        Some((bytes, start))
+    }
+
+    /// The memory that all lanes of an instruction write, and the address of its first byte.
+    #[inline(always)]
+    pub fn write_all(&mut self, space: Space, runs: &Runs) -> Option<(&mut [u8], u64)> {
+        let (backing, start) = self.access_all(space, runs, Kind::Write)?;
+        let bytes = match backing {
+            Backing::Global(index) => &mut *self.global.get_mut(index)?.bytes,
+            Backing::Shared => &mut *self.shared.bytes,
+            Backing::Parameters => return None,
+        };
+        Some((bytes, start))
+    }
+}
+
+/// The memory of an access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    /// An allocation.
+    Global(usize),
+    /// That of the block.
+    Shared,
+    /// The arguments.
+    Parameters,
 }

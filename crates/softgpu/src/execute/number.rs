@@ -31,12 +31,16 @@ macro_rules! lanes_of_numbers {
         fn $name(registers: &mut Registers, lanes: Lanes, op: NumberOp, to: Row, from: [Row; 4]) {
             const SIGN: $word = 1 << (<$word>::BITS - 1);
             const NAN: $word = $nan;
+            const INFINITY: $word = <$float>::INFINITY.to_bits();
             macro_rules! each {
                 ($f:expr) => {
                     registers.$each(lanes, to, from, |a, b, c, _| {
                         let f: fn($float, $float, $float) -> $float = $f;
                         let result = f(<$float>::from_bits(a), <$float>::from_bits(b), <$float>::from_bits(c));
-                        if result.is_nan() { NAN } else { result.to_bits() }
+                        // Without a branch, so that lanes are computed together.
+                        let bits = result.to_bits();
+                        let is_nan = (0 as $word).wrapping_sub(<$word>::from(bits & !SIGN > INFINITY));
+                        NAN & is_nan | bits & !is_nan
                     })
                 };
             }

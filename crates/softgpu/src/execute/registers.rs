@@ -28,13 +28,15 @@ pub struct Registers {
 impl Registers {
     /// Zeros, and the constants of `kernel`, whose special registers `special` tells.
     pub fn new(kernel: &Kernel, special: impl Fn(crate::ptx::Special) -> Small) -> Registers {
-        let mut small = vec![[0; LANES]; kernel.small];
+        let mut small = Vec::with_capacity(kernel.small + kernel.small_constants.len() + SCRATCH);
+        small.resize(kernel.small, [0; LANES]);
         small.extend(kernel.small_constants.iter().map(|constant| match constant {
             Constant::Value(value) => [*value; LANES],
             Constant::Special(register) => special(*register),
         }));
         small.resize(small.len() + SCRATCH, [0; LANES]);
-        let mut wide = vec![[0; LANES]; kernel.wide];
+        let mut wide = Vec::with_capacity(kernel.wide + kernel.wide_constants.len());
+        wide.resize(kernel.wide, [0; LANES]);
         wide.extend(kernel.wide_constants.iter().map(|value| [*value; LANES]));
         Registers { predicates: vec![0; kernel.predicates], small, wide }
     }
@@ -84,22 +86,59 @@ impl Registers {
     /// Computes a row of 32 bits from four, lane by lane.
     #[inline(always)]
     pub fn small_of(&mut self, lanes: Lanes, to: Row, from: [Row; 4], f: impl Fn(u32, u32, u32, u32) -> u32) {
-        let [a, b, c, d] = from.map(|row| self.small[usize::from(row)]);
-        let to = &mut self.small[usize::from(to)];
-        for lane in 0..LANES {
-            let value = f(a[lane], b[lane], c[lane], d[lane]);
-            to[lane] = if is_set(lanes, lane) { value } else { to[lane] };
-        }
+        row_of(&mut self.small, lanes, to, from, f);
     }
 
     /// Computes a row of 64 bits from four, lane by lane.
     #[inline(always)]
     pub fn wide_of(&mut self, lanes: Lanes, to: Row, from: [Row; 4], f: impl Fn(u64, u64, u64, u64) -> u64) {
-        let [a, b, c, d] = from.map(|row| self.wide[usize::from(row)]);
-        let to = &mut self.wide[usize::from(to)];
-        for lane in 0..LANES {
-            let value = f(a[lane], b[lane], c[lane], d[lane]);
-            to[lane] = if is_set(lanes, lane) { value } else { to[lane] };
+        row_of(&mut self.wide, lanes, to, from, f);
+    }
+}
+
+/// A register's value in a lane.
+trait Word: Copy + Default {
+    /// This where the lane's bit is set, and otherwise `other`: without a branch, so that lanes are computed together.
+    fn where_set(self, lanes: Lanes, lane: usize, other: Self) -> Self;
+}
+
+impl Word for u32 {
+    #[inline(always)]
+    fn where_set(self, lanes: Lanes, lane: usize, other: u32) -> u32 {
+        let mask = 0u32.wrapping_sub(lanes >> lane & 1);
+        self & mask | other & !mask
+    }
+}
+
+impl Word for u64 {
+    #[inline(always)]
+    fn where_set(self, lanes: Lanes, lane: usize, other: u64) -> u64 {
+        let mask = 0u64.wrapping_sub(u64::from(lanes) >> lane & 1);
+        self & mask | other & !mask
+    }
+}
+
+/// Lanes that are computed at once.
+const PART: usize = 8;
+
+/// Computes a row from four. Parts of rows are read before they are written, so the result may replace an operand.
+#[inline(always)]
+fn row_of<W: Word>(rows: &mut [[W; LANES]], lanes: Lanes, to: Row, from: [Row; 4], f: impl Fn(W, W, W, W) -> W) {
+    // Loops instead of maps over arrays, which the compiler does not turn into vectors.
+    for part in 0..LANES / PART {
+        let range = part * PART..(part + 1) * PART;
+        let mut operands = [[W::default(); PART]; 4];
+        for (operand, row) in operands.iter_mut().zip(&from) {
+            operand.copy_from_slice(&rows[usize::from(*row)][range.clone()]);
+        }
+        let [a, b, c, d] = operands;
+        let mut values = [W::default(); PART];
+        for lane in 0..PART {
+            values[lane] = f(a[lane], b[lane], c[lane], d[lane]);
+        }
+        let to = &mut rows[usize::from(to)][range];
+        for lane in 0..PART {
+            to[lane] = values[lane].where_set(lanes, part * PART + lane, to[lane]);
         }
     }
 }
@@ -111,6 +150,12 @@ pub fn is_set(lanes: Lanes, lane: usize) -> bool {
 }
 
 /// The lanes whose bit is set, in ascending order.
+#[inline(always)]
 pub fn lanes_in(lanes: Lanes) -> impl Iterator<Item = usize> {
-    (0..LANES).filter(move |lane| is_set(lanes, *lane))
+    let mut left = lanes;
+    std::iter::from_fn(move || {
+        let lane = left.trailing_zeros() as usize;
+        left &= left.wrapping_sub(1);
+        (lane < LANES).then_some(lane)
+    })
 }

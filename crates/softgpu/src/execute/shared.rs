@@ -1,97 +1,152 @@
-//! Shared memory of a block, and the order of accesses to it.
+//! Shared memory of a block.
+//!
+//! A barrier of all warps orders everything before it before everything after it. So of the accesses since then, three
+//! marks a byte tell what is in order without a look at threads: a read of bytes that were written before, a write of
+//! bytes that nobody has touched since. Such accesses are only listed. The first access that the marks leave open
+//! enters the list into cells that know the threads, and is judged there.
 
 use super::fault::{Fault, FaultKind};
+use super::runs::{Run, Runs};
+use super::shared_cells::{Knowledge, Moment, SharedCells};
+use crate::memory::marks::Marks;
 
-/// The most warps of a block.
-pub const MAX_WARPS: usize = 32;
-
-/// For each warp of a block, the last of its times that comes before.
-pub type Knowledge = [u32; MAX_WARPS];
+/// Accesses in the list before it is entered into the cells.
+const MAX_LISTED: usize = 4096;
 
 /// Shared memory of a block.
 #[derive(Debug)]
 pub struct Shared {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// A cell has `1 << shift` bytes: as many as the smallest access so far, at most 4.
-    shift: u32,
-    cells: Vec<Cell>,
-    /// For each warp, the last time of every warp that comes before now.
-    known: Vec<Knowledge>,
+    /// Bytes that anything has written.
+    is_written: Marks,
+    /// Bytes that were written since the last barrier of all warps.
+    is_written_since: Marks,
+    /// Bytes that were read since.
+    is_read_since: Marks,
+    /// Accesses since then that are not in the cells.
+    listed: Vec<Listed>,
+    cells: SharedCells,
 }
 
-/// The last accesses of a few bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cell {
-    writer: Moment,
-    reader: Moment,
-    /// A bit for each warp that has read since.
-    readers: u32,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    Write,
 }
 
-/// A thread at a time of its warp; time 0 is never.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Moment {
+/// An access that is not in the cells.
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    run: Run,
+    kind: Kind,
     time: u32,
     warp: u8,
-    /// The lane, or 32 for several.
-    lane: u8,
 }
-
-const SEVERAL_LANES: u8 = 32;
 
 impl Shared {
     /// Memory that nothing has written.
     pub fn new(bytes: usize, warps: usize) -> Shared {
-        let mut known = vec![[0; MAX_WARPS]; warps];
-        for (warp, known) in known.iter_mut().enumerate() {
-            known[warp] = 1;
+        Shared {
+            bytes: vec![0; bytes],
+            is_written: Marks::new(bytes),
+            is_written_since: Marks::new(bytes),
+            is_read_since: Marks::new(bytes),
+            listed: vec![],
+            cells: SharedCells::new(bytes, warps),
         }
-        Shared { bytes: vec![0; bytes], shift: 2, cells: vec![Cell::default(); bytes.div_ceil(4)], known }
     }
 
     /// Returns what a warp knows, and begins its next time.
     pub fn depart(&mut self, warp: usize) -> Knowledge {
-        let known = self.known[warp];
-        self.known[warp][warp] += 1;
-        known
+        self.cells.depart(warp)
     }
 
     /// Orders everything that `warps` and the owners of `departed` have done before all that `warps` do next.
     pub fn synchronize(&mut self, warps: &[usize], departed: &[Knowledge]) {
-        let mut joined = [0; MAX_WARPS];
-        let all = warps.iter().map(|warp| &self.known[*warp]).chain(departed);
-        for known in all {
-            for (joined, known) in joined.iter_mut().zip(known) {
-                *joined = (*joined).max(*known);
+        if warps.len() == self.cells.warps() {
+            self.listed.clear();
+            self.is_written_since.clear();
+            self.is_read_since.clear();
+        } else if warps.len() > 1 || !departed.is_empty() {
+            // What is listed was done with the knowledge from before.
+            self.enter_listed();
+        }
+        self.cells.synchronize(warps, departed);
+    }
+
+    /// Enters the list into the cells.
+    fn enter_listed(&mut self) {
+        for Listed { run, kind, time, warp } in self.listed.drain(..) {
+            for (lane, address) in run.places() {
+                let now = Moment { time, warp, lane: lane as u8 };
+                match kind {
+                    Kind::Read => self.cells.note_read(address as usize, run.each.into(), now),
+                    Kind::Write => self.cells.note_write(address as usize, run.each.into(), now),
+                }
             }
         }
-        for warp in warps {
-            self.known[*warp] = joined;
-            self.known[*warp][*warp] += 1;
-        }
     }
 
-    fn is_before(&self, moment: Moment, warp: usize, lane: usize) -> bool {
-        let now = self.known[warp][usize::from(moment.warp)];
-        if usize::from(moment.warp) == warp {
-            moment.time < now || usize::from(moment.lane) == lane
-        } else {
-            moment.time <= now
+    fn list(&mut self, run: &Run, kind: Kind, warp: usize) {
+        if self.listed.len() == MAX_LISTED {
+            self.enter_listed();
         }
+        self.listed.push(Listed { run: *run, kind, time: self.cells.now(warp, 0).time, warp: warp as u8 });
     }
 
-    fn cells_of(&mut self, offset: usize, bytes: usize) -> std::ops::Range<usize> {
-        let wanted = (offset | bytes).trailing_zeros();
-        while self.shift > wanted {
-            self.shift -= 1;
-            self.cells = self.cells.iter().flat_map(|cell| [*cell, *cell]).collect();
-        }
-        offset >> self.shift..(offset + bytes) >> self.shift
+    /// Whether the memory has all bytes of a run.
+    #[inline(always)]
+    pub fn is_inside(&self, run: &Run) -> bool {
+        run.address.saturating_add(run.bytes() as u64) <= self.bytes.len() as u64
     }
 
-    fn now(&self, warp: usize, lane: usize) -> Moment {
-        Moment { time: self.known[warp][warp], warp: warp as u8, lane: lane as u8 }
+    fn is_read_in_order(&self, run: &Run) -> bool {
+        let (offset, bytes) = (run.address as usize, run.bytes());
+        self.is_inside(run) && self.is_written.are_all(offset, bytes) && !self.is_written_since.is_any(offset, bytes)
+    }
+
+    fn note_reads(&mut self, run: &Run, warp: usize) {
+        self.is_read_since.set(run.address as usize, run.bytes());
+        self.list(run, Kind::Read, warp);
+    }
+
+    /// Whether all reads of a warp's instruction are in order for certain; then they are noted.
+    #[inline(always)]
+    pub fn reads_all(&mut self, runs: &Runs, warp: usize) -> bool {
+        let is_in_order = runs.each().iter().all(|run| self.is_read_in_order(run));
+        if is_in_order {
+            for run in runs.each() {
+                self.note_reads(run, warp);
+            }
+        }
+        is_in_order
+    }
+
+    /// Whether writes are in order for certain; then they are noted.
+    fn writes_run(&mut self, run: &Run, warp: usize) -> bool {
+        let (offset, bytes) = (run.address as usize, run.bytes());
+        // Lanes that write the same bytes are not.
+        let is_in_order = !run.is_one_place
+            && self.is_inside(run)
+            && !self.is_written_since.is_any(offset, bytes)
+            && !self.is_read_since.is_any(offset, bytes);
+        if is_in_order {
+            self.mark_written(offset, bytes);
+            self.list(run, Kind::Write, warp);
+        }
+        is_in_order
+    }
+
+    /// Whether all writes of a warp's instruction are in order for certain. Those that are, are noted.
+    #[inline(always)]
+    pub fn writes_all(&mut self, runs: &Runs, warp: usize) -> bool {
+        runs.each().iter().all(|run| self.writes_run(run, warp))
+    }
+
+    fn mark_written(&mut self, offset: usize, bytes: usize) {
+        self.is_written.set(offset, bytes);
+        self.is_written_since.set(offset, bytes);
     }
 
     /// Checks a read.
@@ -99,27 +154,20 @@ impl Shared {
     /// # Errors
     /// Bytes that nothing has written, or that another thread writes at the same time.
     pub fn reads(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize) -> Result<(), Fault> {
-        let now = self.now(warp, lane);
-        for index in self.cells_of(offset, bytes) {
-            let cell = self.cells[index];
-            if cell.writer.time == 0 {
-                let text = format!("{bytes} bytes of shared memory at {offset:#x} are read, but were never written");
-                return Err(Fault::of_lane(FaultKind::Unwritten, lane, text));
-            }
-            if !self.is_before(cell.writer, warp, lane) {
-                return Err(race(offset, lane, "is written", cell.writer, "read"));
-            }
-            let is_alone = cell.reader.time == 0 || cell.reader == now || self.is_before(cell.reader, warp, lane);
-            let cell = &mut self.cells[index];
-            if is_alone {
-                cell.reader = now;
-                cell.readers = 1 << warp;
-            } else {
-                let time = cell.reader.time.max(now.time);
-                cell.reader = Moment { time, warp: warp as u8, lane: SEVERAL_LANES };
-                cell.readers |= 1 << warp;
-            }
+        let run = Run::of_lane(offset as u64, bytes, lane);
+        if self.is_read_in_order(&run) {
+            self.note_reads(&run, warp);
+            return Ok(());
         }
+        if !self.is_written.are_all(offset, bytes) {
+            let text = format!("{bytes} bytes of shared memory at {offset:#x} are read, but were never written");
+            return Err(Fault::of_lane(FaultKind::Unwritten, lane, text));
+        }
+        let now = self.cells.now(warp, lane);
+        self.enter_listed();
+        self.cells.check_read(offset, bytes, now)?;
+        self.cells.note_read(offset, bytes, now);
+        self.is_read_since.set(offset, bytes);
         Ok(())
     }
 
@@ -135,40 +183,134 @@ impl Shared {
         lane: usize,
         is_same: bool,
     ) -> Result<(), Fault> {
-        let now = self.now(warp, lane);
-        for index in self.cells_of(offset, bytes) {
-            let cell = self.cells[index];
-            if cell.writer.time > 0 && !self.is_before(cell.writer, warp, lane) && !is_same {
-                return Err(race(offset, lane, "is written", cell.writer, "written"));
-            }
-            let mut readers = (0..MAX_WARPS).filter(|reader| cell.readers >> reader & 1 == 1);
-            let is_read = |reader: usize| {
-                let moment = Moment { warp: reader as u8, ..cell.reader };
-                !self.is_before(moment, warp, lane)
-            };
-            if !is_same && readers.any(is_read) {
-                return Err(race(offset, lane, "is read", cell.reader, "written"));
-            }
-            self.cells[index] = Cell { writer: now, reader: Moment::default(), readers: 0 };
+        if self.writes_run(&Run::of_lane(offset as u64, bytes, lane), warp) {
+            return Ok(());
         }
+        let now = self.cells.now(warp, lane);
+        self.enter_listed();
+        if !is_same {
+            self.cells.check_write(offset, bytes, now)?;
+        }
+        self.cells.note_write(offset, bytes, now);
+        self.mark_written(offset, bytes);
         Ok(())
     }
 
     /// Marks bytes that an atomic reads and writes; atomics do not race with each other.
     pub fn changes(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize) {
-        let now = self.now(warp, lane);
-        for index in self.cells_of(offset, bytes) {
-            self.cells[index] = Cell { writer: now, reader: Moment::default(), readers: 0 };
-        }
+        self.enter_listed();
+        self.cells.note_write(offset, bytes, self.cells.now(warp, lane));
+        self.mark_written(offset, bytes);
     }
 }
 
-fn race(offset: usize, lane: usize, other: &str, moment: Moment, own: &str) -> Fault {
-    let thread = if moment.lane == SEVERAL_LANES {
-        format!("several threads, one of warp {}", moment.warp)
-    } else {
-        format!("thread {} of the block", usize::from(moment.warp) * 32 + usize::from(moment.lane))
-    };
-    let text = format!("shared memory at {offset:#x} {other} by {thread} and {own} here, without a barrier between");
-    Fault::of_lane(FaultKind::Race, lane, text)
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::streams::Random;
+
+    const WARPS: usize = 3;
+    const BYTES: usize = 256;
+
+    /// The same judgement without the list and its marks: every access of every lane goes into the cells at once.
+    struct Plain {
+        cells: SharedCells,
+        is_written: Vec<bool>,
+    }
+
+    impl Plain {
+        fn reads(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize) -> Result<(), Fault> {
+            if !self.is_written[offset..offset + bytes].iter().all(|written| *written) {
+                let text = format!("{bytes} bytes of shared memory at {offset:#x} are read, but were never written");
+                return Err(Fault::of_lane(FaultKind::Unwritten, lane, text));
+            }
+            let now = self.cells.now(warp, lane);
+            self.cells.check_read(offset, bytes, now)?;
+            self.cells.note_read(offset, bytes, now);
+            Ok(())
+        }
+
+        fn writes(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize) -> Result<(), Fault> {
+            let now = self.cells.now(warp, lane);
+            self.cells.check_write(offset, bytes, now)?;
+            self.cells.note_write(offset, bytes, now);
+            self.is_written[offset..offset + bytes].fill(true);
+            Ok(())
+        }
+    }
+
+    /// An access by some lanes: each its own bytes, or all the same.
+    fn drawn(random: &mut Random) -> (usize, Runs) {
+        let each = [2, 4, 4, 8][random.below(4)];
+        let first = random.below(BYTES / 2 / each) * each;
+        let step = [0, each, each, 2 * each][random.below(4)];
+        let lanes = [1, 0b1111, 0b1011, 0xf0][random.below(4)];
+        let addresses = std::array::from_fn(|lane| ((first + lane * step) % BYTES) as u64);
+        let mut runs = Runs::default();
+        assert!(runs.set(&addresses, lanes, each), "multiples");
+        (each, runs)
+    }
+
+    fn each_lane(
+        (each, runs): &(usize, Runs),
+        mut judge: impl FnMut(usize, usize, usize) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let places = runs.each().iter().flat_map(|run| run.places());
+        places.into_iter().try_for_each(|(lane, address)| judge(address as usize, *each, lane))
+    }
+
+    #[test]
+    fn listed_accesses_are_judged_as_if_each_went_into_the_cells() {
+        let mut faults = 0;
+        for seed in 0..3000 {
+            let mut random = Random::new(seed);
+            let mut shared = Shared::new(BYTES, WARPS);
+            let mut plain = Plain { cells: SharedCells::new(BYTES, WARPS), is_written: vec![false; BYTES] };
+            if seed % 2 == 0 {
+                shared.changes(0, BYTES, 0, 0);
+                plain.cells.note_write(0, BYTES, plain.cells.now(0, 0));
+                plain.is_written.fill(true);
+            }
+            let all: Vec<usize> = (0..WARPS).collect();
+            let (mut departed, mut judged) = (vec![], (Ok(()), Ok(())));
+            while judged == (Ok(()), Ok(())) && random.below(60) > 0 {
+                let warp = random.below(WARPS);
+                match random.below(8) {
+                    0 | 1 => {
+                        shared.synchronize(&all, &[]);
+                        plain.cells.synchronize(&all, &[]);
+                    }
+                    2 => {
+                        let some = [&all[..2], &all[1..], &all[warp..=warp]][random.below(3)];
+                        shared.synchronize(some, &departed);
+                        plain.cells.synchronize(some, &departed);
+                        departed.clear();
+                    }
+                    3 => {
+                        departed.push(shared.depart(warp));
+                        assert_eq!(departed.last(), Some(&plain.cells.depart(warp)));
+                    }
+                    4 | 5 => {
+                        let access = drawn(&mut random);
+                        judged.0 = match shared.writes_all(&access.1, warp) {
+                            true => Ok(()),
+                            false => each_lane(&access, |at, each, lane| shared.writes(at, each, warp, lane, false)),
+                        };
+                        judged.1 = each_lane(&access, |at, each, lane| plain.writes(at, each, warp, lane));
+                    }
+                    _ => {
+                        let access = drawn(&mut random);
+                        judged.0 = match shared.reads_all(&access.1, warp) {
+                            true => Ok(()),
+                            false => each_lane(&access, |at, each, lane| shared.reads(at, each, warp, lane)),
+                        };
+                        judged.1 = each_lane(&access, |at, each, lane| plain.reads(at, each, warp, lane));
+                    }
+                }
+            }
+            assert_eq!(judged.0, judged.1, "seed {seed}");
+            faults += usize::from(judged.0.is_err());
+        }
+        assert!((500..2900).contains(&faults), "{faults} of 3000 sequences end with a fault");
+    }
 }

@@ -3,7 +3,8 @@
 use super::fault::{Fault, FaultKind};
 use super::memory::Memory;
 use super::registers::{LANES, Lanes, Registers, Wide, lanes_in};
-use crate::code::{Address, Kernel, Transfer};
+use super::runs::Runs;
+use crate::code::{Address, Kernel, Slot, Transfer};
 use crate::memory::windows::resolved;
 use crate::ptx::Space;
 
@@ -35,16 +36,49 @@ pub fn check_alignment(address: u64, bytes: usize, lane: usize) -> Result<(), Fa
     Err(Fault::of_lane(FaultKind::Misaligned, lane, text))
 }
 
-/// Loads.
+/// Loads. `runs` is room for the accesses.
+///
+/// # Errors
+/// An access that a lane may not make.
 pub fn load(
     registers: &mut Registers,
     memory: &mut Memory<'_>,
+    runs: &mut Runs,
     kernel: &Kernel,
     lanes: Lanes,
     transfer: &Transfer,
 ) -> Result<(), Fault> {
     let addresses = addresses(registers, transfer.address);
     let (bytes, count) = (usize::from(transfer.bytes), usize::from(transfer.count));
+    let first = transfer.slots as usize;
+    let slots = &kernel.slots[first..first + count];
+    let is_aligned = runs.set(&addresses, lanes, bytes * count);
+    if is_aligned && let Some((from, start)) = memory.read_all(transfer.address.space, runs) {
+        for (index, slot) in slots.iter().enumerate() {
+            let start = start.wrapping_sub((index * bytes) as u64);
+            let place = |lane: usize| addresses[lane].wrapping_sub(start) as usize;
+            match (*slot, bytes) {
+                (Slot::Small(row), 4) => {
+                    let row = &mut registers.small[usize::from(row)];
+                    each_lane(lanes, |lane| row[lane] = word(from, place(lane)));
+                }
+                (Slot::Small(row), _) => {
+                    let row = &mut registers.small[usize::from(row)];
+                    each_lane(lanes, |lane| {
+                        row[lane] = read_element(&from[place(lane)..place(lane) + bytes], transfer.is_signed) as u32;
+                    });
+                }
+                (Slot::Wide(row), _) => {
+                    let row = &mut registers.wide[usize::from(row)];
+                    each_lane(lanes, |lane| {
+                        row[lane] = read_element(&from[place(lane)..place(lane) + bytes], transfer.is_signed);
+                    });
+                }
+                (Slot::Sink, _) => {}
+            }
+        }
+        return Ok(());
+    }
     let mut values = [[0; LANES]; MAX_ELEMENTS];
     for lane in lanes_in(lanes) {
         let from = memory.read(transfer.address.space, addresses[lane], bytes * count, lane)?;
@@ -52,26 +86,47 @@ pub fn load(
             value[lane] = read_element(element, transfer.is_signed);
         }
     }
-    let first = transfer.slots as usize;
-    for (slot, values) in kernel.slots[first..first + count].iter().zip(&values) {
+    for (slot, values) in slots.iter().zip(&values) {
         registers.write(*slot, lanes, values);
     }
     Ok(())
 }
 
-/// Stores.
+/// Stores. `runs` is room for the accesses.
+///
+/// # Errors
+/// An access that a lane may not make.
 pub fn store(
     registers: &Registers,
     memory: &mut Memory<'_>,
+    runs: &mut Runs,
     kernel: &Kernel,
     lanes: Lanes,
     transfer: &Transfer,
 ) -> Result<(), Fault> {
     let addresses = addresses(registers, transfer.address);
     let (bytes, count) = (usize::from(transfer.bytes), usize::from(transfer.count));
-    let mut values = [[0; LANES]; MAX_ELEMENTS];
     let first = transfer.slots as usize;
-    for (slot, values) in kernel.slots[first..first + count].iter().zip(&mut values) {
+    let slots = &kernel.slots[first..first + count];
+    let is_aligned = runs.set(&addresses, lanes, bytes * count);
+    if is_aligned && let Some((to, start)) = memory.write_all(transfer.address.space, runs) {
+        for (index, slot) in slots.iter().enumerate() {
+            let start = start.wrapping_sub((index * bytes) as u64);
+            let place = |lane: usize| addresses[lane].wrapping_sub(start) as usize;
+            if let (Slot::Small(row), 4) = (*slot, bytes) {
+                let row = &registers.small[usize::from(row)];
+                each_lane(lanes, |lane| to[place(lane)..place(lane) + 4].copy_from_slice(&row[lane].to_le_bytes()));
+            } else {
+                let values = registers.values(*slot);
+                each_lane(lanes, |lane| {
+                    to[place(lane)..place(lane) + bytes].copy_from_slice(&values[lane].to_le_bytes()[..bytes]);
+                });
+            }
+        }
+        return Ok(());
+    }
+    let mut values = [[0; LANES]; MAX_ELEMENTS];
+    for (slot, values) in slots.iter().zip(&mut values) {
         *values = registers.values(*slot);
     }
     let mut buffer = [0; MAX_BYTES];
@@ -82,6 +137,22 @@ pub fn store(
         memory.write(transfer.address.space, addresses[lane], &buffer[..bytes * count], lane)?;
     }
     Ok(())
+}
+
+/// Calls `f` with each of the lanes.
+#[inline(always)]
+fn each_lane(lanes: Lanes, mut f: impl FnMut(usize)) {
+    if lanes == Lanes::MAX {
+        (0..LANES).for_each(f);
+    } else {
+        lanes_in(lanes).for_each(&mut f);
+    }
+}
+
+/// The word at a place.
+#[inline(always)]
+fn word(from: &[u8], place: usize) -> u32 {
+    from[place..].first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
 /// A value of 1, 2, 4 or 8 bytes, extended to 64 bits.

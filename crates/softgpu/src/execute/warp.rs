@@ -5,7 +5,8 @@ use super::barriers::Wait;
 use super::block::BlockState;
 use super::fault::{Fault, FaultKind};
 use super::launch::{Launch, Run};
-use super::memory::{Local, Memory};
+use super::local::Local;
+use super::memory::Memory;
 use super::registers::{LANES, Lanes, Registers, lanes_in};
 use super::{atomics, matrix, shuffle, transfer};
 use crate::code::{Instruction, Kernel, Op, Reach, Row, Terminator};
@@ -274,7 +275,7 @@ impl Warp {
         let kernel = run.launch.kernel;
         let mut memory = Memory {
             global: run.global,
-            last: 0,
+            last: &mut run.last,
             parameters: &run.launch.parameters,
             shared: &mut state.shared,
             local: &mut self.local,
@@ -286,8 +287,8 @@ impl Warp {
             warp: self.number,
         };
         match op {
-            Op::Load(op) => transfer::load(registers, &mut memory, kernel, lanes, op),
-            Op::Store(op) => transfer::store(registers, &mut memory, kernel, lanes, op),
+            Op::Load(op) => transfer::load(registers, &mut memory, &mut run.runs, kernel, lanes, op),
+            Op::Store(op) => transfer::store(registers, &mut memory, &mut run.runs, kernel, lanes, op),
             Op::Atomic(op) => atomics::atomic(registers, &mut memory, lanes, op),
             Op::LoadFragments(op) => {
                 matrix::check_all(lanes)?;

@@ -1,5 +1,6 @@
 //! The memory of the GPU.
 
 pub mod global;
+pub mod marks;
 pub mod shadow;
 pub mod windows;

@@ -21,27 +21,95 @@ pub const SEVERAL: u32 = u32::MAX >> 1;
 /// A bit next to the writing block: the write was atomic.
 pub const ATOMIC: u32 = 1 << 31;
 
+/// Neighbouring cells, one list for each of their parts: so that many are compared at once.
+#[derive(Debug)]
+pub struct Cells<'a> {
+    writer_work: &'a mut [u32],
+    writer_block: &'a mut [u32],
+    reader_work: &'a mut [u32],
+    reader_block: &'a mut [u32],
+}
+
+fn is_uniform(words: &[u32]) -> bool {
+    let first = words.first().copied().unwrap_or_default();
+    words.iter().fold(true, |all, word| all & (*word == first))
+}
+
+impl Cells<'_> {
+    /// Their number.
+    pub fn count(&self) -> usize {
+        self.writer_work.len()
+    }
+
+    /// A cell.
+    #[inline(always)]
+    pub fn get(&self, index: usize) -> Cell {
+        Cell {
+            writer_work: self.writer_work[index],
+            writer_block: self.writer_block[index],
+            reader_work: self.reader_work[index],
+            reader_block: self.reader_block[index],
+        }
+    }
+
+    /// The cell that all are, if they are alike.
+    #[inline(always)]
+    pub fn uniform(&self) -> Option<Cell> {
+        let lists = [&*self.writer_work, &*self.writer_block, &*self.reader_work, &*self.reader_block];
+        lists.into_iter().all(is_uniform).then(|| self.get(0))
+    }
+
+    /// Replaces a cell.
+    #[inline(always)]
+    pub fn set(&mut self, index: usize, cell: Cell) {
+        self.writer_work[index] = cell.writer_work;
+        self.writer_block[index] = cell.writer_block;
+        self.reader_work[index] = cell.reader_work;
+        self.reader_block[index] = cell.reader_block;
+    }
+
+    /// Replaces all cells.
+    #[inline(always)]
+    pub fn fill(&mut self, cell: Cell) {
+        self.writer_work.fill(cell.writer_work);
+        self.writer_block.fill(cell.writer_block);
+        self.reader_work.fill(cell.reader_work);
+        self.reader_block.fill(cell.reader_block);
+    }
+}
+
 /// The shadow of a page. Cells are as large as the smallest access so far: at most 4 bytes.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// A cell has `1 << shift` bytes.
     shift: u32,
-    cells: Vec<Cell>,
+    /// The four parts of all cells, one after the other.
+    words: Vec<u32>,
 }
 
 impl Page {
     fn new() -> Page {
-        Page { shift: 2, cells: vec![Cell::default(); PAGE_BYTES >> 2] }
+        Page { shift: 2, words: vec![0; 4 * (PAGE_BYTES >> 2)] }
     }
 
     /// The cells of `bytes` from `offset` on, which do not reach into the next page.
-    pub fn cells(&mut self, offset: usize, bytes: usize) -> &mut [Cell] {
+    #[inline(always)]
+    pub fn cells(&mut self, offset: usize, bytes: usize) -> Cells<'_> {
         let wanted = (offset | bytes).trailing_zeros();
         while self.shift > wanted {
             self.shift -= 1;
-            self.cells = self.cells.iter().flat_map(|cell| [*cell, *cell]).collect();
+            self.words = self.words.iter().flat_map(|word| [*word, *word]).collect();
         }
-        &mut self.cells[offset >> self.shift..(offset + bytes) >> self.shift]
+        let range = offset >> self.shift..(offset + bytes) >> self.shift;
+        let (writers, readers) = self.words.split_at_mut(2 * (PAGE_BYTES >> self.shift));
+        let (writer_work, writer_block) = writers.split_at_mut(PAGE_BYTES >> self.shift);
+        let (reader_work, reader_block) = readers.split_at_mut(PAGE_BYTES >> self.shift);
+        Cells {
+            writer_work: &mut writer_work[range.clone()],
+            writer_block: &mut writer_block[range.clone()],
+            reader_work: &mut reader_work[range.clone()],
+            reader_block: &mut reader_block[range],
+        }
     }
 }
 
@@ -53,11 +121,12 @@ pub struct Shadow {
 
 impl Shadow {
     /// The cells of `bytes` from `offset` on, page after page.
+    #[inline(always)]
     pub fn visit<E>(
         &mut self,
         offset: usize,
         bytes: usize,
-        mut visit: impl FnMut(&mut [Cell]) -> Result<(), E>,
+        mut visit: impl FnMut(Cells<'_>) -> Result<(), E>,
     ) -> Result<(), E> {
         let mut at = offset;
         let end = offset + bytes;
@@ -72,5 +141,37 @@ impl Shadow {
             at += in_page;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn smaller_cells_take_over_what_is_known() {
+        let mut shadow = Shadow::default();
+        let cell = Cell { writer_work: 7, writer_block: 1, reader_work: 8, reader_block: SEVERAL };
+        // From the end of a page into the next one.
+        let mut counts = vec![];
+        let filled: Result<(), ()> = shadow.visit(PAGE_BYTES - 8, 16, |mut cells| {
+            counts.push(cells.count());
+            cells.fill(cell);
+            Ok(())
+        });
+        assert_eq!((filled, counts), (Ok(()), vec![2, 2]));
+        let seen = |shadow: &mut Shadow, offset: usize, bytes: usize| {
+            let mut seen = vec![];
+            let visited: Result<(), ()> = shadow.visit(offset, bytes, |cells| {
+                seen.push((cells.count(), cells.uniform()));
+                Ok(())
+            });
+            visited.map(|()| seen)
+        };
+        assert_eq!(seen(&mut shadow, PAGE_BYTES - 8, 2), Ok(vec![(1, Some(cell))]));
+        assert_eq!(seen(&mut shadow, PAGE_BYTES - 8, 8), Ok(vec![(4, Some(cell))]));
+        assert_eq!(seen(&mut shadow, PAGE_BYTES - 10, 4), Ok(vec![(2, None)]));
+        assert_eq!(seen(&mut shadow, PAGE_BYTES - 12, 4), Ok(vec![(2, Some(Cell::default()))]));
+        assert_eq!(seen(&mut shadow, PAGE_BYTES, 12), Ok(vec![(3, None)]));
     }
 }

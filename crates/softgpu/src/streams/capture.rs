@@ -31,6 +31,26 @@ impl Graph {
         self.nodes[node].work.clone()
     }
 
+    /// The nodes that a node comes after.
+    pub fn predecessors(&self, node: usize) -> &[usize] {
+        &self.nodes[node].predecessors
+    }
+
+    /// The chain of each node: one after the other within a chain, and chains in any order where no edge orders them.
+    /// The first node that comes after another one continues its chain.
+    pub fn chains(&self) -> Vec<usize> {
+        let mut chains: Vec<usize> = vec![];
+        let mut last_of_chain: Vec<usize> = vec![];
+        for (index, node) in self.nodes.iter().enumerate() {
+            let continued = node.predecessors.iter().find(|before| last_of_chain[chains[**before]] == **before);
+            let chain = continued.map_or(last_of_chain.len(), |before| chains[*before]);
+            last_of_chain.resize(last_of_chain.len().max(chain + 1), index);
+            last_of_chain[chain] = index;
+            chains.push(chain);
+        }
+        chains
+    }
+
     /// How many nodes there are.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -103,5 +123,23 @@ impl Capture {
         }
         let missing = self.graph.nodes.len() - seen.len();
         if missing > 0 { Err(missing) } else { Ok(self.graph) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use gpu::DevicePointer;
+
+    use super::*;
+
+    #[test]
+    fn branches_of_a_graph_are_chains_of_their_own() {
+        let node = |predecessors: &[usize]| Node {
+            work: Work::Fill { to: DevicePointer(0), value: 0, bytes: 1 },
+            predecessors: predecessors.to_vec(),
+        };
+        // 0 forks into 1 and 2; 3 follows 2; 4 joins; 5 follows nothing.
+        let graph = Graph { nodes: vec![node(&[]), node(&[0]), node(&[0]), node(&[2]), node(&[1, 3]), node(&[])] };
+        assert_eq!(graph.chains(), [0, 0, 1, 1, 0, 2]);
     }
 }

@@ -1,6 +1,7 @@
-//! The order of work: vector clocks over streams.
+//! The order of work: vector clocks over streams and over the chains of graphs.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use gpu::StreamHandle;
 
@@ -25,13 +26,31 @@ impl Clock {
     }
 }
 
-/// The clocks of all streams.
+/// Whose work it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// A stream's.
+    Stream(StreamHandle),
+    /// That of a chain of nodes of a graph, which a stream launched.
+    Chain(StreamHandle, usize),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Stream(stream) => write!(f, "stream {}", stream.0),
+            Origin::Chain(stream, chain) => write!(f, "branch {chain} of a graph of stream {}", stream.0),
+        }
+    }
+}
+
+/// The clocks of all streams, and of the chains of graphs that run.
 #[derive(Debug, Default)]
 pub struct Clocks {
-    streams: HashMap<StreamHandle, Clock>,
-    /// Streams by the number that work carries. More than 256 streams share numbers, and count as one then.
-    names: Vec<StreamHandle>,
-    numbers: HashMap<StreamHandle, u32>,
+    origins: HashMap<Origin, Clock>,
+    /// Origins by the number that work carries. More than 256 share numbers, and count as one then.
+    names: Vec<Origin>,
+    numbers: HashMap<Origin, u32>,
     /// Work that has run.
     count: u32,
     last: BTreeMap<u32, u32>,
@@ -40,9 +59,14 @@ pub struct Clocks {
 }
 
 impl Clocks {
-    /// The work that comes before the next work of a stream.
-    pub fn of(&self, stream: StreamHandle) -> Clock {
-        self.streams.get(&stream).cloned().unwrap_or_default()
+    /// The work that comes before the next work of an origin.
+    pub fn of(&self, origin: Origin) -> Clock {
+        self.origins.get(&origin).cloned().unwrap_or_default()
+    }
+
+    /// The next work of an origin comes after that of a clock, and no other.
+    pub fn set(&mut self, origin: Origin, clock: Clock) {
+        self.origins.insert(origin, clock);
     }
 
     /// The work that comes before all that the host submits now.
@@ -55,26 +79,26 @@ impl Clocks {
         self.host.join(clock);
     }
 
-    /// A stream waits for the work of a clock.
-    pub fn wait(&mut self, stream: StreamHandle, clock: &Clock) {
-        self.streams.entry(stream).or_default().join(clock);
+    /// An origin waits for the work of a clock.
+    pub fn wait(&mut self, origin: Origin, clock: &Clock) {
+        self.origins.entry(origin).or_default().join(clock);
     }
 
-    /// The next work of a stream begins.
-    pub fn begin(&mut self, stream: StreamHandle) -> WorkOrder {
+    /// The next work of an origin begins.
+    pub fn begin(&mut self, origin: Origin) -> WorkOrder {
         let next = self.names.len() as u32;
-        let index = *self.numbers.entry(stream).or_insert(next);
+        let index = *self.numbers.entry(origin).or_insert(next);
         if index == next {
-            self.names.push(stream);
+            self.names.push(origin);
         }
         let slot = index % (1 << STREAM_BITS);
         self.count += 1;
         let number = self.count << STREAM_BITS | slot;
-        let clock = self.streams.entry(stream).or_default();
+        let clock = self.origins.entry(origin).or_default();
         clock.0.insert(slot, number);
         let clock = clock.clone();
-        let unknown = self.last.iter().filter(|(stream, last)| clock.of(**stream) < **last);
-        let limit = unknown.map(|(stream, _)| clock.of(*stream)).min().unwrap_or(number);
+        let unknown = self.last.iter().filter(|(slot, last)| clock.of(**slot) < **last);
+        let limit = unknown.map(|(slot, _)| clock.of(*slot)).min().unwrap_or(number);
         self.last.insert(slot, number);
         WorkOrder { number, limit, clock, names: self.names.clone() }
     }
@@ -88,7 +112,7 @@ pub struct WorkOrder {
     /// All work up to this number comes before.
     limit: u32,
     clock: Clock,
-    names: Vec<StreamHandle>,
+    names: Vec<Origin>,
 }
 
 impl WorkOrder {
@@ -97,8 +121,8 @@ impl WorkOrder {
         work <= self.limit || self.clock.of(work % (1 << STREAM_BITS)) >= work
     }
 
-    /// The stream of a work.
-    pub fn stream(&self, work: u32) -> Option<StreamHandle> {
+    /// Whose work it is.
+    pub fn origin(&self, work: u32) -> Option<Origin> {
         self.names.get((work % (1 << STREAM_BITS)) as usize).copied()
     }
 }

@@ -2,13 +2,15 @@
 
 mod capture;
 mod clocks;
+mod graph_run;
 mod points;
 mod queue;
 mod random;
 mod work;
 
 pub use capture::{Capture, Graph};
-pub use clocks::{Clocks, WorkOrder};
+pub use clocks::{Clocks, Origin, WorkOrder};
+pub use graph_run::{GraphRun, Node};
 pub use points::{Point, Points};
 pub use queue::{Entry, Item, Queue, Ready};
 pub use random::Random;

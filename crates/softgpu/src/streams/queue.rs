@@ -1,10 +1,9 @@
 //! The work of one stream, in its order.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
-use super::capture::Graph;
 use super::clocks::Clock;
+use super::graph_run::{GraphRun, Node};
 use super::points::Points;
 use super::random::Random;
 use super::work::Work;
@@ -29,8 +28,8 @@ pub struct Entry {
 pub enum Item {
     /// One piece.
     Work(Work),
-    /// A graph, and which of its nodes have ended.
-    Graph(Arc<Graph>, Vec<bool>),
+    /// A graph.
+    Graph(GraphRun),
 }
 
 /// The next piece of a stream.
@@ -38,6 +37,10 @@ pub enum Item {
 pub enum Ready {
     /// It can be run.
     Work(Work, Clock),
+    /// A node of the graph in front can be run.
+    Node(Node, Work, Clock),
+    /// All nodes of a graph have ended; what follows comes after the work of the clock.
+    GraphEnded(Clock),
     /// A point of another stream comes first.
     Waits,
     /// There is none.
@@ -60,6 +63,14 @@ impl Queue {
         self.items.is_empty()
     }
 
+    /// The graph in front.
+    pub fn graph(&mut self) -> Option<&mut GraphRun> {
+        match self.items.front_mut().map(|entry| &mut entry.item) {
+            Some(Item::Graph(graph)) => Some(graph),
+            Some(Item::Work(_)) | None => None,
+        }
+    }
+
     /// Whether [`Queue::take`] returns work.
     pub fn is_ready(&self, points: &Points) -> bool {
         match self.items.front().map(|entry| &entry.item) {
@@ -78,14 +89,13 @@ impl Queue {
                 Some(Entry { item: Item::Work(work), host }) => Ready::Work(work, host),
                 _ => Ready::Empty,
             },
-            Item::Graph(graph, has_ended) => {
-                let ready = graph.ready(has_ended);
-                if let Some(node) = ready.get(random.below(ready.len())) {
-                    has_ended[*node] = true;
-                    return Ready::Work(graph.work(*node), host.clone());
+            Item::Graph(graph) => {
+                if let Some((node, work)) = graph.next(random) {
+                    return Ready::Node(node, work, host.clone());
                 }
+                let after = graph.after();
                 self.items.pop_front();
-                self.take(points, random)
+                Ready::GraphEnded(after)
             }
         }
     }

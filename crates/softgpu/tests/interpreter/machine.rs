@@ -77,8 +77,8 @@ pub fn run_shape(settings: Settings, ptx: &str, shape: LaunchShape, words: usize
     Ok(bytes.chunks_exact(4).map(|word| u32::from_le_bytes(word.try_into().expect("4 bytes"))).collect())
 }
 
-/// Computes `%d0` from `%d1`, `%d2` and `%d3` in each thread. The low bits of the operands are in `%r1..`, `%f1..`, `%h1..`
-/// and all of them in `%g1..` too; a result of 32 bits is in `%r0` or `%f0`, and `end` moves it.
+/// Computes `%d0` from `%d1`, `%d2` and `%d3` in each thread. The low bits of the operands are in `%r1..`, `%f1..`,
+/// `%h1..` and all of them in `%g1..` too; a result of 32 bits is in `%r0` or `%f0`, and `end` moves it.
 pub fn evaluate(body: &str, end: &str, inputs: &[[u64; 3]]) -> Vec<u64> {
     let header = header("sm_90a");
     let loads: String = (1..=3)

@@ -70,8 +70,8 @@ fn double_precision() {
     }
 }
 
-/// The result of a direction is on its side of the exact one, and its neighbour on the other: checked in double precision,
-/// in which a product of two numbers of single precision is exact.
+/// The result of a direction is on its side of the exact one, and its neighbour on the other: checked in double
+/// precision, in which a product of two numbers of single precision is exact.
 #[test]
 fn directions_enclose_products() {
     for (body, is_up) in [("mul.rm.f32 %f0, %f1, %f2;", false), ("mul.rp.f32 %f0, %f1, %f2;", true)] {

@@ -1,6 +1,6 @@
 //! Streams, events and graphs: missing events are found.
 
-use gpu::{DevicePointer, DriverErrorKind, EventHandle, Gpu, StreamHandle};
+use gpu::{DevicePointer, DriverError, DriverErrorKind, EventHandle, Gpu, StreamHandle};
 use softgpu::{Check, Checks, Settings};
 
 use crate::machine::Machine;
@@ -102,6 +102,48 @@ fn a_graph_runs_what_was_captured_in_its_order() {
             gpu.launch_graph(machine.stream, graph).expect("a launch");
             assert_eq!(download(&machine, machine.stream, memory[2]), [value; 64]);
         }
+    }
+}
+
+/// A graph in which a stream fills memory and another one copies it on, with an edge from the fill to the copy or
+/// without one.
+fn fill_and_copy_in_a_graph(machine: &Machine, with_edge: bool) -> Result<Vec<u8>, DriverError> {
+    let gpu = &machine.gpu;
+    let [from, to] = [(); 2].map(|()| gpu.allocate(64).expect("memory"));
+    let other = gpu.create_stream()?;
+    let [fork, filled, join] = [(); 3].map(|()| gpu.create_event().expect("an event"));
+    gpu.begin_capture(machine.stream)?;
+    gpu.record(fork, machine.stream)?;
+    gpu.wait(other, fork)?;
+    gpu.fill(machine.stream, from, 9, 64)?;
+    if with_edge {
+        gpu.record(filled, machine.stream)?;
+        gpu.wait(other, filled)?;
+    }
+    gpu.copy(other, to, from, 64)?;
+    gpu.record(join, other)?;
+    gpu.wait(machine.stream, join)?;
+    let graph = gpu.end_capture(machine.stream)?;
+    // Launches of a graph are in the order of their stream, and so is what follows.
+    for _ in 0..2 {
+        gpu.launch_graph(machine.stream, graph)?;
+    }
+    gpu.fill(machine.stream, from, 0, 64)?;
+    gpu.synchronize(machine.stream)?;
+    Ok(download(machine, machine.stream, to))
+}
+
+#[test]
+fn a_missing_edge_of_a_graph_is_a_fault_in_every_schedule() {
+    for seed in 0..16 {
+        assert_eq!(fill_and_copy_in_a_graph(&machine(seed, Check::On), true), Ok(vec![9; 64]), "seed {seed}");
+        let error = fill_and_copy_in_a_graph(&machine(seed, Check::On), false).expect_err("a race");
+        assert_eq!(error.kind, DriverErrorKind::KernelFault);
+        let text = format!(
+            "without an order with work of branch {} of a graph of stream",
+            u8::from(error.text.contains("are written"))
+        );
+        assert!(error.text.contains(&text), "seed {seed}: {error}");
     }
 }
 

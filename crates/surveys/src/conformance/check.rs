@@ -1,6 +1,7 @@
-//! The comparison, in parts: a case that is done is not done again, and one during which the program ended has failed.
+//! The comparison, in parts: a case that is done is not done again. One during which the program ended is done once more, and has failed
+//! where the program ends during it again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use crate::conformance::expected::{Expected, difference, result};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// It was begun; where the program has ended since, it has failed.
+    /// It was begun, and has not ended.
     Begun,
     /// The bits are those of the CPU.
     Equal,
@@ -38,6 +39,9 @@ pub struct Results {
     pub gpu: String,
     /// Version of CUDA of the driver.
     pub driver: String,
+    /// Cases during which the program ended once.
+    #[serde(default)]
+    pub interrupted: BTreeSet<String>,
     /// Results by the names of their cases.
     pub cases: BTreeMap<String, CaseResult>,
 }
@@ -72,11 +76,16 @@ impl Results {
         std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path)).map_err(|error| failed(&error))
     }
 
-    /// Cases that the program did not come back from count as different.
+    /// A case that the program did not come back from is begun again, but once.
     fn close_begun(&mut self) {
-        for case in self.cases.values_mut().filter(|case| case.verdict == Verdict::Begun) {
-            case.verdict = Verdict::Different("the program ended during this case".into());
-        }
+        let interrupted = &mut self.interrupted;
+        self.cases.retain(|name, case| {
+            let is_again = case.verdict == Verdict::Begun && !interrupted.insert(name.clone());
+            if is_again {
+                case.verdict = Verdict::Different("the program ended twice during this case".into());
+            }
+            case.verdict != Verdict::Begun
+        });
     }
 
     /// Compares what is left of `cases` within `time`, on the ranks that `open` makes, and keeps all results in `path`.

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use prove::{Bounds, EqualityClass, Outcome, Promised, Verdict, outcome_watched};
+use prove::{EqualityClass, Outcome, Promise, Promised, Verdict, outcome_watched};
 use sync::lock;
+use testkit::layout::Layout;
 use testkit::models::proof_text;
-use testkit::numbers::{GLOBAL_BATCH, SEQUENCE_LENGTH};
 use testkit::poison::PoisonFreed;
 
 use crate::arena_use::MeasuringEngine;
@@ -36,7 +36,9 @@ fn prove(cell: &Cell, known: &Known) -> Finding {
     let (reference, oracle) = (known.outcome(&cell.reference())?, known.outcome(&cell.oracle())?);
     let (outcome, mut faults) = measured(cell)?;
     let class = class(cell);
-    let verdict = Verdict::of(class, &cell.shape.model(), &outcome, (&reference, &oracle));
+    let Layout { model, train, .. } = cell.layout();
+    let promise = Promise::of(class, &model, &train, train.steps);
+    let verdict = Verdict::of(&promise, &model, &outcome, (&reference, &oracle));
     if !verdict.same_bits {
         faults.push("its bits are not those of one stage in the plain manner".to_string());
     }
@@ -46,9 +48,7 @@ fn prove(cell: &Cell, known: &Known) -> Finding {
     if oracle.scaling != outcome.scaling {
         faults.push("it does not skip the steps that one rank skips, or scales losses otherwise".to_string());
     }
-    let bounds = Bounds::of(class, cell.numbers.format);
-    let bounds = bounds.with_products(cell.numbers.products, GLOBAL_BATCH * SEQUENCE_LENGTH);
-    faults.extend(bounds.exceeded(&verdict.distance));
+    faults.extend(verdict.exceeded.iter().cloned());
     Ok(Row::of(verdict, &faults))
 }
 

@@ -1,5 +1,5 @@
-//! Ranks on GPUs: threads of this process, each with a device on the GPU that its number on the host names. Other processes may
-//! have other ranks of the mesh, and other ranks of the same GPU.
+//! Ranks on GPUs: threads of this process, each with a device on the GPU that its number on the host names. Other
+//! processes may have other ranks of the mesh, and other ranks of the same GPU.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -32,8 +32,8 @@ pub struct GpuEngine {
 }
 
 impl GpuEngine {
-    /// An engine for the ranks of `threads`, which communicate while they compute where `overlap` says so, as `threads` does. `host`
-    /// are all ranks of this host, in order.
+    /// An engine for the ranks of `threads`, which communicate while they compute where `overlap` says so, as `threads`
+    /// does. `host` are all ranks of this host, in order.
     pub fn new(threads: ThreadEngine, overlap: Overlap, host: &[Rank], gpus: Arc<Gpus>) -> GpuEngine {
         let of_host = host.iter().enumerate().map(|(local, rank)| (rank.0, gpus.of_rank(local)));
         let own = threads.ranks();

@@ -11,6 +11,7 @@ use sync::lock;
 use thiserror::Error;
 
 use crate::engine::gpu_code::{GpuCode, KernelCode};
+use crate::engine::kernel_archive::ArchiveError;
 
 /// The oldest driver whose version of CUDA the kernels need: 13.0, of driver 580.
 const OLDEST_CUDA: u32 = 13_000;
@@ -18,10 +19,12 @@ const OLDEST_CUDA: u32 = 13_000;
 /// The oldest GPUs: those of Ampere.
 const OLDEST_CAPABILITY: Capability = Capability { major: 8, minor: 0 };
 
-/// Memory of a GPU that a process takes for its context and for loaded libraries, where it has not opened the GPU yet: an estimate.
+/// Memory of a GPU that a process takes for its context and for loaded libraries, where it has not opened the GPU yet:
+/// an estimate.
 pub const CONTEXT_BYTES: u64 = 600 << 20;
 
-/// Memory of a GPU that a rank takes in addition to its arena: its kernels, and what allocations are rounded up to. An estimate.
+/// Memory of a GPU that a rank takes in addition to its arena: its kernels, and what allocations are rounded up to. An
+/// estimate.
 pub const RANK_MARGIN_BYTES: u64 = 64 << 20;
 
 /// Why ranks cannot have GPUs. Nothing has been started.
@@ -72,6 +75,9 @@ pub enum GpuError {
          PLEACH_CUDA"
     )]
     NoCompiler(DeviceKind, String),
+    /// Kernels that the program carries cannot be used.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
     /// A GPU is too small for its ranks.
     #[error("{0} does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both")]
     TooSmall(GpuMemory),
@@ -233,8 +239,8 @@ impl Gpus {
         Ok(open)
     }
 
-    /// The need of a host's ranks on each GPU: `arena_bytes` are those of the host's ranks, in order, and `processes` the
-    /// processes that have them.
+    /// The need of a host's ranks on each GPU: `arena_bytes` are those of the host's ranks, in order, and `processes`
+    /// the processes that have them.
     ///
     /// # Errors
     /// The driver's.
@@ -261,8 +267,8 @@ impl Gpus {
         (0..used).map(memory_of).collect()
     }
 
-    /// Checks that every GPU has the memory for its ranks: what is free, or all where other processes of the run may have taken
-    /// theirs.
+    /// Checks that every GPU has the memory for its ranks: what is free, or all where other processes of the run may
+    /// have taken theirs.
     ///
     /// # Errors
     /// [`GpuError::TooSmall`], and the driver's.
@@ -274,5 +280,91 @@ impl Gpus {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use softgpu::{Settings, SoftDriver};
+
+    use super::*;
+    use crate::engine::kernel_archive::ArchivedKernels;
+
+    /// A driver of a version, with GPUs that are in software.
+    struct Listed {
+        version: u32,
+        gpus: SoftDriver,
+    }
+
+    impl Driver for Listed {
+        fn version(&self) -> Result<u32, DriverError> {
+            Ok(self.version)
+        }
+
+        fn devices(&self) -> Result<Vec<DeviceFacts>, DriverError> {
+            self.gpus.devices()
+        }
+
+        fn open(&self, ordinal: usize) -> Result<Arc<dyn Gpu>, DriverError> {
+            self.gpus.open(ordinal)
+        }
+    }
+
+    /// GPUs of these capabilities under a driver of `version`.
+    fn listed(version: u32, capabilities: &[(u32, u32)]) -> Listed {
+        let settings = |(major, minor): &(u32, u32)| Settings {
+            capability: Capability { major: *major, minor: *minor },
+            ..Settings::default()
+        };
+        Listed { version, gpus: SoftDriver::of(capabilities.iter().map(settings)) }
+    }
+
+    #[test]
+    fn drivers_and_gpus_that_cannot_run_the_kernels_are_refused_with_a_remedy() {
+        let refused = |driver: Listed, wanted| match usable_gpus(&driver, wanted) {
+            Ok(facts) => panic!("{facts:?}"),
+            Err(error) => error.to_string(),
+        };
+        assert_eq!(
+            refused(listed(12_080, &[(9, 0)]), None),
+            "the driver supports CUDA 12.8, and kernels need 13.0; install driver 580 or newer, or write run.device = \
+             \"cpu\""
+        );
+        assert_eq!(
+            refused(listed(13_000, &[]), None),
+            "run.device = \"cuda\" needs a GPU, and the driver lists none; write run.device = \"cpu\" or \"soft-gpu\""
+        );
+        assert_eq!(
+            refused(listed(13_000, &[(9, 0), (9, 0)]), Some(3)),
+            "run.gpus = 3 must be at most the GPUs of this machine; got 2; use 2, or leave it out"
+        );
+        let old = refused(listed(13_000, &[(9, 0), (7, 5)]), None);
+        let said = "has compute capability sm_75, and kernels need sm_80 or newer; use run.gpus to leave it out, or \
+                    write run.device = \"cpu\"";
+        assert!(old.starts_with("GPU 1 (soft GPU (sm_75") && old.ends_with(said), "{old}");
+        // The old one is left out.
+        let facts = usable_gpus(&listed(13_000, &[(9, 0), (7, 5)]), Some(1)).expect("the first");
+        assert_eq!(facts.len(), 1);
+    }
+
+    #[test]
+    fn a_gpu_that_is_too_small_for_its_ranks_is_named_with_its_memory() {
+        let large = Settings::default();
+        let small = Settings { memory_bytes: 1 << 30, ..Settings::default() };
+        let code = ArchivedKernels::read(&ArchivedKernels::of_no_target()).expect("an archive");
+        let driver = Arc::new(SoftDriver::of([large, small]));
+        let gpus = Gpus::new(driver, DeviceKind::CUDA, Box::new(code), None).expect("two GPUs");
+        // Ranks 0 and 2 are on the large one, rank 1 on the small one: of its memory, 64 MiB are a rank's own margin.
+        let most = (1u64 << 30) - RANK_MARGIN_BYTES;
+        gpus.check_memory(&[2 << 30, most, 2 << 30], 1).expect("both fit");
+        let error = gpus.check_memory(&[2 << 30, most + 1, 2 << 30], 1).expect_err("a byte too many").to_string();
+        assert_eq!(
+            error,
+            "GPU 1 (soft GPU (sm_90a)): 1 rank with 1.01 GB of arenas and 0.07 GB more, of 1.07 GB free (1.07 GB in \
+             all) does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both"
+        );
+        // A context of another process takes its part, too.
+        let error = gpus.check_memory(&[5 << 30, 1, 2_700 << 20], 2).expect_err("two contexts").to_string();
+        assert!(error.contains("2 ranks with 8.20 GB of arenas and 0.76 GB more"), "{error}");
     }
 }

@@ -5,6 +5,7 @@ pub mod description;
 pub mod gpu_code;
 pub mod gpu_engine;
 pub mod gpus;
+pub mod kernel_archive;
 pub mod meta_engine;
 pub mod open_engine;
 pub mod processor;
@@ -29,7 +30,8 @@ pub struct RankEngine {
 
 /// Opens ranks. Faults are tested by wrapping an engine, never by a switch in it.
 pub trait Engine: Sync {
-    /// The device, with an arena of `arena_bytes`, and the communicators of `rank`. Called once per rank, on the rank's own thread.
+    /// The device, with an arena of `arena_bytes`, and the communicators of `rank`. Called once per rank, on the rank's
+    /// own thread.
     ///
     /// # Errors
     /// [`DeviceError::Refused`] for a choice in `numerics` that the device does not have; an arena or threads that the

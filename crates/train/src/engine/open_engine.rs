@@ -62,7 +62,8 @@ pub fn open_process_engine(
     Ok((engine, failure))
 }
 
-/// Cores on which threads of an engine that is opened now may compute, in ascending order; empty where the system does not say.
+/// Cores on which threads of an engine that is opened now may compute, in ascending order; empty where the system does
+/// not say.
 pub fn engine_cores() -> Vec<usize> {
     allowed_cores()
 }

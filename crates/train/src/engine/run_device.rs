@@ -6,12 +6,13 @@ use std::sync::Arc;
 use config::DeviceChoice;
 use device::{DeviceError, DeviceKind, Numerics};
 use gpu::{DeviceFacts, Driver};
-use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler};
+use nvidia::{LibraryError, Search};
 use softgpu::{Settings, SoftDriver};
 
-use crate::engine::gpu_code::{CodeForm, CompiledKernels};
+use crate::engine::gpu_code::{CodeForm, CompiledKernels, KernelCode};
 use crate::engine::gpus::{GpuError, Gpus, usable_gpus};
+use crate::engine::kernel_archive::ArchivedKernels;
 
 /// The devices of a run's ranks, ready for engines.
 #[derive(Clone)]
@@ -22,13 +23,16 @@ pub enum RunDevice {
     Gpus(Arc<Gpus>),
 }
 
-/// Folders of this machine that GPUs need.
+/// Where the libraries and the code are that GPUs need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuPlaces {
     /// Folders and files of NVIDIA's libraries, which are looked at before those of the system's loader.
     pub libraries: Vec<PathBuf>,
     /// Where compiled kernels are kept.
     pub code: PathBuf,
+    /// An archive of compiled kernels that the program carries, used where there is no compiler; empty where it carries
+    /// none.
+    pub carried: &'static [u8],
 }
 
 impl GpuPlaces {
@@ -50,10 +54,22 @@ impl RunDevice {
         };
         // The driver's list is judged first: without a GPU nobody needs a compiler.
         usable_gpus(&*driver, wanted)?;
-        let compiler = Compiler::open(&places.search());
-        let compiler = compiler.map_err(|error| GpuError::NoCompiler(kind, error.to_string()))?;
-        let code = Box::new(CompiledKernels::new(compiler, Cache::in_folder(&places.code), form));
+        let code = kernels(Compiler::open(&places.search()), places, kind, form)?;
         Ok(RunDevice::Gpus(Arc::new(Gpus::new(driver, kind, code, wanted)?)))
+    }
+}
+
+/// The kernels of `compiler`, or else those that the program carries.
+fn kernels(
+    compiler: Result<Compiler, LibraryError>,
+    places: &GpuPlaces,
+    kind: DeviceKind,
+    form: CodeForm,
+) -> Result<Box<dyn KernelCode>, GpuError> {
+    match compiler {
+        Ok(compiler) => Ok(Box::new(CompiledKernels::new(compiler, Cache::in_folder(&places.code), form))),
+        Err(error) if places.carried.is_empty() => Err(GpuError::NoCompiler(kind, error.to_string())),
+        Err(_) => Ok(Box::new(ArchivedKernels::read(places.carried)?)),
     }
 }
 
@@ -99,5 +115,30 @@ pub fn check_numerics(device: DeviceChoice, numerics: Numerics) -> Result<(), De
         // Kernels of the CPU have all numerics.
         DeviceChoice::Cpu => Ok(()),
         DeviceChoice::Cuda | DeviceChoice::SoftGpu => numerics.accepted_by(kind(device), cuda::accepts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The error of kernels without a compiler.
+    fn refusal(carried: &'static [u8]) -> String {
+        let compiler = Compiler::open(&Search::only([PathBuf::from("/no/such/folder")]));
+        let places = GpuPlaces { carried, ..GpuPlaces::default() };
+        let kernels = kernels(compiler, &places, DeviceKind::CUDA, CodeForm::Cubin);
+        kernels.err().map_or("kernels".into(), |error| error.to_string())
+    }
+
+    #[test]
+    fn without_a_compiler_the_kernels_of_the_program_are_used_or_refused() {
+        let none = refusal(b"");
+        assert!(none.contains("install NVRTC 13") && none.contains("libnvrtc.so.13"), "{none}");
+        let other = refusal(b"other bytes");
+        let said = "the archive of compiled kernels is damaged: it begins with other bytes; make it again with \
+                    tools/release.sh";
+        assert_eq!(other, said);
+        let kernels: &'static [u8] = ArchivedKernels::of_no_target().leak();
+        assert_eq!(refusal(kernels), "kernels");
     }
 }

@@ -67,8 +67,9 @@ impl ThreadEngine {
         ThreadEngine { mesh, timeouts, hosts, ends, queued: vec![], threads_per_rank: 1, cores: vec![], library: None }
     }
 
-    /// An engine for the ranks of one process of several: returns once all processes are connected, or when `ended` returns the reason for
-    /// which the run has ended. The second value learns of failures of the world and reports them.
+    /// An engine for the ranks of one process of several: returns once all processes are connected, or when `ended`
+    /// returns the reason for which the run has ended. The second value learns of failures of the world and reports
+    /// them.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -97,7 +98,8 @@ impl ThreadEngine {
         Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank, cores, library }, failure))
     }
 
-    /// The same engine, whose ranks communicate while they compute where `overlap` says so. Asked before transports are wrapped.
+    /// The same engine, whose ranks communicate while they compute where `overlap` says so. Asked before transports are
+    /// wrapped.
     pub fn with_overlap(self, overlap: Overlap) -> ThreadEngine {
         match queued(overlap) {
             [] => self,
@@ -105,13 +107,15 @@ impl ThreadEngine {
         }
     }
 
-    /// The same engine, in which each of these streams of a rank has a thread of its own. Asked before transports are wrapped.
+    /// The same engine, in which each of these streams of a rank has a thread of its own. Asked before transports are
+    /// wrapped.
     pub fn with_queues(self, queued: &[Stream]) -> ThreadEngine {
         let ends = ends(self.mesh.world_size(), queued, self.timeouts);
         ThreadEngine { ends, queued: queued.to_vec(), ..self }
     }
 
-    /// The same engine, whose collectives move bytes as if the ranks were on these hosts: for counting in tests. No bit depends on it.
+    /// The same engine, whose collectives move bytes as if the ranks were on these hosts: for counting in tests. No bit
+    /// depends on it.
     pub fn with_hosts(self, hosts: HostMap) -> ThreadEngine {
         ThreadEngine { hosts, ..self }
     }
@@ -121,9 +125,9 @@ impl ThreadEngine {
         ThreadEngine { library: Some(library), ..self }
     }
 
-    /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device. Where the calling
-    /// thread may use exactly as many cores as that makes threads, each thread stays on one; where there are more, another process may
-    /// have the others, and where there are fewer, threads take turns.
+    /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device.
+    /// Where the calling thread may use exactly as many cores as that makes threads, each thread stays on one; where
+    /// there are more, another process may have the others, and where there are fewer, threads take turns.
     pub fn with_threads_per_rank(self, threads_per_rank: usize) -> ThreadEngine {
         let allowed = allowed_cores();
         let is_one_each = threads_per_rank > 1 && allowed.len() == threads_per_rank * self.ends.len();
@@ -167,7 +171,8 @@ impl ThreadEngine {
         self.library.as_ref()?.group(lane_of(&self.queued, stream), group)
     }
 
-    /// The communicators of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have devices of their own.
+    /// The communicators of `rank`, over tensors of `arena`: for engines that share these ranks' memory and have
+    /// devices of their own.
     ///
     /// # Errors
     /// A mesh with ranks along axes that no program divides work along.

@@ -1,13 +1,19 @@
 //! How a rank's failure is told: which rank, step and instruction, and the program around it.
 
+use std::error::Error;
 use std::fmt;
 
+use blame::{Cause, CauseKind, OwnFailure};
+use comm::CommError;
 use config::GradientSums;
+use device::DeviceError;
 use mesh::Rank;
-use thiserror::Error;
+
+use crate::storage::fetch::FetchError;
+use crate::worker::OpenError;
 
 /// Why a run ended before its last step.
-#[derive(Debug, Error)]
+#[derive(Debug, thiserror::Error)]
 pub enum TrainError {
     /// The run cannot start: the program, the plan or the data do not fit.
     #[error("{0}")]
@@ -46,6 +52,100 @@ pub enum TrainError {
     },
 }
 
+impl TrainError {
+    /// The failure as a part of the report of the run.
+    pub fn own_failure(&self) -> OwnFailure {
+        let together = |step, instruction: &str, kind| OwnFailure {
+            rank: None,
+            about: None,
+            step,
+            instruction: instruction.into(),
+            cause: Cause::new(kind, self.to_string()),
+        };
+        match self {
+            TrainError::Prepare(_) => together(0, "", CauseKind::Other),
+            TrainError::Overflow { step, .. } | TrainError::NotFinite { step, .. } => {
+                together(*step, "gradient norm", CauseKind::NonFinite)
+            }
+            TrainError::Rank(failure) => OwnFailure {
+                rank: Some(failure.rank.0),
+                about: failure.about.map(|rank| rank.0),
+                step: failure.step,
+                instruction: failure.instruction.clone(),
+                cause: Cause::new(failure.kind, failure.cause.clone()),
+            },
+        }
+    }
+}
+
+/// The kind of `error`, and the rank that it is about where that is another one.
+pub(crate) fn kind_of(error: &(dyn Error + 'static)) -> (CauseKind, Option<Rank>) {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref::<CommError>().map(kind_of_communication) {
+            return found;
+        }
+        let found = error.downcast_ref::<DeviceError>().or_else(|| device_error_in(error)).map(kind_of_device);
+        if let Some(found) = found {
+            return found;
+        }
+        if error.is::<std::io::Error>() {
+            return (CauseKind::Io, None);
+        }
+        next = error.source();
+    }
+    (CauseKind::Other, None)
+}
+
+/// The device's error in one that is transparent, whose own source is that of the device's.
+fn device_error_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a DeviceError> {
+    let of_fetch = |error: &'a FetchError| match error {
+        FetchError::Device(error) => Some(error),
+        FetchError::Source(_) => None,
+    };
+    match error.downcast_ref::<OpenError>() {
+        Some(OpenError::Device(error)) => Some(error),
+        Some(OpenError::Fetch(error)) => of_fetch(error),
+        Some(OpenError::Axis(_) | OpenError::Bind(_)) => None,
+        None => error.downcast_ref::<FetchError>().and_then(of_fetch),
+    }
+}
+
+fn kind_of_device(error: &DeviceError) -> (CauseKind, Option<Rank>) {
+    match error {
+        DeviceError::OutOfMemory { .. } | DeviceError::Threads { .. } => (CauseKind::OutOfMemory, None),
+        DeviceError::Communication(cause) => {
+            let known = cause.downcast_ref::<CommError>().map(kind_of_communication);
+            known.unwrap_or_else(|| kind_of_text(&cause.to_string()))
+        }
+        DeviceError::Accelerator { .. } => (CauseKind::Device, None),
+        DeviceError::Stream { cause, .. } => kind_of_text(cause),
+        DeviceError::Panicked { .. } => (CauseKind::Panic, None),
+        DeviceError::Storage { .. } => (CauseKind::Io, None),
+        DeviceError::OutsideArena { .. } | DeviceError::Shape { .. } | DeviceError::Refused { .. } => {
+            (CauseKind::Other, None)
+        }
+    }
+}
+
+fn kind_of_text(text: &str) -> (CauseKind, Option<Rank>) {
+    let (kind, about) = CauseKind::of_text(text);
+    (kind, about.map(Rank))
+}
+
+fn kind_of_communication(error: &CommError) -> (CauseKind, Option<Rank>) {
+    match error {
+        CommError::Aborted { by, .. } => (CauseKind::OtherRank, Some(*by)),
+        CommError::Deadline { peer, .. } => (CauseKind::Deadline, Some(*peer)),
+        CommError::PeerLeft { peer, .. } => (CauseKind::OtherRank, Some(*peer)),
+        CommError::Mismatch { .. } => (CauseKind::Disagreement, None),
+        CommError::Library { .. } => (CauseKind::Deadline, None),
+        CommError::UnequalSlices { .. } | CommError::TooManyMembers { .. } | CommError::NoSuchPosition { .. } => {
+            (CauseKind::Other, None)
+        }
+    }
+}
+
 fn remedy(sums: GradientSums) -> &'static str {
     match sums {
         GradientSums::Single => "A lower learning rate, a longer warm-up or clipping may help",
@@ -69,6 +169,10 @@ pub struct RankFailure {
     pub instruction: String,
     /// What happened.
     pub cause: String,
+    /// Its kind.
+    pub kind: CauseKind,
+    /// The rank that was late or has left, where the cause is another one.
+    pub about: Option<Rank>,
 }
 
 impl fmt::Display for RankFailure {

@@ -1,17 +1,20 @@
 //! Ranks as threads: each does the same body, and the failure of one ends all, told with its step and instruction.
 
 use std::any::Any;
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::error::Error;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, ScopedJoinHandle};
 
+use blame::CauseKind;
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Rank};
 use program::Instr;
 
 use crate::engine::Engine;
 use crate::run::agreement::{AgreementError, agree};
-use crate::run::failure::{RankFailure, TrainError, excerpt};
+use crate::run::failure::{RankFailure, TrainError, excerpt, kind_of};
+use crate::run::rings::RankRing;
 use crate::setup::start::Start;
 use crate::setup::{Setup, WorkloadIndex};
 use crate::worker::Worker;
@@ -22,9 +25,29 @@ use crate::worker::batch::TokenSource;
 pub(crate) struct Progress {
     step: Cell<u32>,
     at: Cell<Option<(WorkloadIndex, usize)>>,
+    ring: RefCell<Option<RankRing>>,
 }
 
 impl Progress {
+    /// From now on the last instructions are kept in `ring`, where there is one.
+    pub(crate) fn keep_in(&self, ring: Option<RankRing>) {
+        *self.ring.borrow_mut() = ring;
+    }
+
+    /// Does `work` that is not an instruction, under this name.
+    pub(crate) fn named<T>(&self, name: &str, work: impl FnOnce() -> T) -> T {
+        self.with_ring(|ring| ring.begin(self.step.get(), name));
+        let done = work();
+        self.with_ring(RankRing::end);
+        done
+    }
+
+    fn with_ring(&self, note: impl FnOnce(&mut RankRing)) {
+        if let Some(ring) = self.ring.borrow_mut().as_mut() {
+            note(ring);
+        }
+    }
+
     /// A step begins, counted from 1.
     pub(crate) fn begin_step(&self, step: u32) {
         self.step.set(step);
@@ -42,7 +65,9 @@ impl Progress {
             self.at.set(Some((worker.position.workload, at)));
             worker.position.at = at;
             watch(worker, Moment::Before, instr)?;
+            self.with_ring(|ring| ring.begin_instr(self.step.get(), &worker.position.program.view, instr));
             worker.issue(instr)?;
+            self.with_ring(RankRing::end);
             match watch(worker, Moment::After, instr)? {
                 Flow::GoOn => {}
                 Flow::End => return worker.ports.device.synchronize(),
@@ -107,12 +132,21 @@ pub(crate) enum Stop {
     /// Seen by all ranks at once.
     Together(TrainError),
     /// Seen by this rank.
-    Failed(String),
+    Failed(StopCause),
 }
 
-impl<E: std::error::Error> From<E> for Stop {
+/// The reason as a rank saw it.
+pub(crate) struct StopCause {
+    kind: CauseKind,
+    /// Another rank that it is about.
+    about: Option<Rank>,
+    text: String,
+}
+
+impl<E: Error + 'static> From<E> for Stop {
     fn from(error: E) -> Stop {
-        Stop::Failed(error.to_string())
+        let (kind, about) = kind_of(&error);
+        Stop::Failed(StopCause { kind, about, text: error.to_string() })
     }
 }
 
@@ -165,7 +199,9 @@ fn first_cause<T>(engine: &dyn Engine, results: Vec<(Rank, Result<T, TrainError>
 
 /// A rank that could not tell for itself; the others are told.
 fn lost(engine: &dyn Engine, rank: Rank, cause: String) -> TrainError {
-    let failure = RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause };
+    let (kind, about) = (CauseKind::Other, None);
+    let failure =
+        RankFailure { rank, step: 0, excerpt: String::new(), instruction: "start".into(), cause, kind, about };
     engine.abort(rank, &failure.to_string());
     TrainError::Rank(failure)
 }
@@ -183,14 +219,17 @@ fn guarded<T>(
         Ok(Ok(value)) => return Ok(value),
         Ok(Err(Stop::Together(error))) => return Err(error),
         Ok(Err(Stop::Failed(cause))) => cause,
-        Err(panic) => format!("panicked: {}", panic_message(&*panic)),
+        Err(panic) => {
+            let text = format!("panicked: {}", panic_message(&*panic));
+            StopCause { kind: CauseKind::Panic, about: None, text }
+        }
     };
     let failure = describe(setup, number, &progress, cause);
     engine.abort(number, &failure.to_string());
     Err(TrainError::Rank(failure))
 }
 
-fn describe(setup: &Setup, rank: Rank, progress: &Progress, cause: String) -> RankFailure {
+fn describe(setup: &Setup, rank: Rank, progress: &Progress, cause: StopCause) -> RankFailure {
     let stage = setup.mesh.coord(rank).along(Axis::Pp);
     let at = progress.at.get().map(|(workload, at)| (setup.program_of(workload, stage).instrs.as_slice(), at));
     RankFailure {
@@ -198,7 +237,9 @@ fn describe(setup: &Setup, rank: Rank, progress: &Progress, cause: String) -> Ra
         step: progress.step.get(),
         excerpt: at.map_or(String::new(), |(instrs, at)| excerpt(instrs, at)),
         instruction: at.map_or("start".into(), |(instrs, at)| instrs[at].to_string()),
-        cause,
+        cause: cause.text,
+        kind: cause.kind,
+        about: cause.about,
     }
 }
 

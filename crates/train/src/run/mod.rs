@@ -4,6 +4,7 @@ pub mod agreement;
 pub mod failure;
 pub(crate) mod launch;
 pub mod observer;
+pub mod rings;
 
 use std::time::Instant;
 
@@ -19,6 +20,7 @@ use crate::infer::evaluate::{Evaluation, HeldOut, evaluate, evaluating_workload}
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
 use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
+use crate::run::rings::Rings;
 use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
@@ -44,13 +46,24 @@ pub struct Ports<'a> {
     pub saving: Option<Saving<'a>>,
     /// What is measured between steps, by a setup that has a program for it.
     pub evaluation: Option<Evaluation<'a>>,
+    /// Where ranks keep their last instructions for the report of a failure.
+    pub rings: Option<&'a Rings>,
 }
 
 impl<'a> Ports<'a> {
     /// A run from drawn weights of which only the reports are kept.
     pub fn new(tokens: &'a dyn TokenSource, observer: &'a dyn Observer) -> Ports<'a> {
         let start = Start::Seed;
-        Ports { tokens, observer, start, first_gradients: None, weights: None, saving: None, evaluation: None }
+        Ports {
+            tokens,
+            observer,
+            start,
+            first_gradients: None,
+            weights: None,
+            saving: None,
+            evaluation: None,
+            rings: None,
+        }
     }
 }
 
@@ -108,19 +121,23 @@ pub fn run_ranks(
     launch(setup, engine, ranks.into_iter(), |seat| run_rank(seat, ports, save_port))
 }
 
+/// The work of ranks before their first step, as rings name it.
+const START: &str = "open the rank, fill its weights and compare programs";
+
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_port: Option<SavePort<'_>>) -> Result<Ending, Stop> {
     let held_out = ports
         .evaluation
         .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_workload(seat.setup), evaluation)));
+    seat.progress.keep_in(ports.rings.and_then(|rings| rings.open(&seat.setup.mesh, seat.number)));
     std::thread::scope(|scope| {
-        let mut rank = seat.open(ports.tokens, ports.start)?;
+        let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start))?;
         if let (Some(port), Some(memory)) = (save_port, rank.ports.memory.take()) {
             let stream = SaveStream::start(scope, &rank, seat.number, memory, (port, ports.observer));
             rank.ports.saving = Some(stream);
         }
         let ending = run_steps(&mut rank, seat, &ports, held_out.as_ref())?;
         if let Some(sink) = ports.weights {
-            deliver::weights(&rank, sink)?;
+            seat.progress.named("deliver weights", || deliver::weights(&rank, sink))?;
         }
         Ok(ending)
     })
@@ -166,7 +183,8 @@ fn run_steps<'a>(
             }
         }
         if let Some(saving) = ports.saving.filter(|saving| is_last || outcome.stop || saving.is_due_after(step + 1)) {
-            worker.save(saving.state(worker, step + 1, held_out_loss))?;
+            let state = saving.state(worker, step + 1, held_out_loss);
+            progress.named("begin to save", || worker.save(state))?;
         }
         if outcome.stop {
             return Ok(Ending::Stopped { steps: step + 1 });

@@ -2,6 +2,7 @@
 
 pub mod deliver;
 pub mod fetch;
+pub(crate) mod finite;
 pub mod gathered;
 pub mod pieces;
 pub mod saving;

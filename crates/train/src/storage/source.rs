@@ -58,6 +58,14 @@ pub enum SourceError {
         /// Elements of the tensor.
         len: usize,
     },
+    /// It has a value that is infinite or no number.
+    #[error("tensor {name} has a value that is {value}, and weights must be finite; use those of an earlier step")]
+    NotFinite {
+        /// The tensor.
+        name: String,
+        /// The first such value.
+        value: f32,
+    },
     /// It could not be read.
     #[error("tensor {name} cannot be read: {cause}")]
     Read {

@@ -23,6 +23,7 @@ use crate::execute::loss_scale::LossScale;
 use crate::setup::start::{PartSource, Start};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
+use crate::storage::finite::FiniteSource;
 use crate::storage::saving::SaveStream;
 use crate::worker::batch::TokenSource;
 use crate::worker::bindings::Side;
@@ -75,7 +76,7 @@ impl<'a> Worker<'a> {
                 state.clear_moments(device)?;
             }
             Start::Weights(weights) => {
-                fetch::weights(device, model_coord, &state.units, weights)?;
+                fetch::weights(device, model_coord, &state.units, &FiniteSource(weights))?;
                 state.clear_moments(device)?;
             }
             Start::Checkpoint(checkpoint) => {
@@ -137,13 +138,14 @@ impl<'a> Worker<'a> {
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
     ///
     /// # Errors
-    /// An engine without a tensor-parallel group.
+    /// An engine without a tensor-parallel or a context-parallel group.
     pub fn context(&self, first_sequence: u64) -> Result<Context<'_>, DeviceError> {
         let first_token = first_sequence * self.position.shape.sequence_length as u64;
         Ok(Context {
             device: &*self.ports.device,
             stream: Stream::Compute,
             tp: self.ports.communicators.over(self.position.setup.parallelism.tensor_axes())?,
+            cp: self.ports.communicators.over(self.position.setup.parallelism.context_axes())?,
             model: &self.position.setup.model,
             shape: self.position.shape,
             sequence_parallel: self.position.sequence_parallel(),

@@ -7,6 +7,7 @@ mod bits;
 mod cluster;
 mod corruption;
 mod faults;
+#[allow(dead_code, reason = "the bench of hosts uses the rest")]
 mod namespaces;
 mod relay;
 mod starting;

@@ -116,6 +116,16 @@ impl Network {
         }
     }
 
+    /// Bytes on the wire and dropped packets of what a host has sent since [`Network::set_rate`].
+    pub fn sent(&self, host: usize) -> (u64, u64) {
+        let text = tc(&["-n", &self.namespace(host), "-s", "qdisc", "show", "dev", "eth0"]);
+        let number_after = |key: &str| {
+            let rest = text.split(key).nth(1).unwrap_or_else(|| panic!("no {key}: {text}"));
+            rest.trim_start().split(|c: char| !c.is_ascii_digit()).next().and_then(|digits| digits.parse().ok())
+        };
+        (number_after("Sent").expect("bytes"), number_after("(dropped").expect("packets"))
+    }
+
     /// Packets that [`Network::set_loss`] has dropped.
     pub fn lost(&self, host: usize) -> u64 {
         let text = tc(&["-n", &self.switch(), "-s", "qdisc", "show", "dev", &port(host), "clsact"]);

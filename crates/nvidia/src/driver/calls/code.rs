@@ -38,8 +38,8 @@ impl Api {
         let mut options = [ERROR_LOG, ERROR_LOG_BYTES];
         // The size is a value in the place of an address.
         let mut values = [log.as_mut_ptr().cast::<c_void>(), std::ptr::without_provenance_mut(LOG_BYTES - 1)];
-        // SAFETY: the driver reads the image to its end, two options and their values, and writes the log within its size,
-        // whose last byte stays zero.
+        // SAFETY: the driver reads the image to its end, two options and their values, and writes the log within its
+        // size, whose last byte stays zero.
         let status = unsafe { (self.code.load)(&mut module, image, 2, options.as_mut_ptr(), values.as_mut_ptr()) };
         self.checked("cuModuleLoadDataEx", status).map_err(|mut error| {
             let log = CStr::from_bytes_until_nul(&log).unwrap_or_default().to_string_lossy();
@@ -114,7 +114,8 @@ impl Api {
         let mut places: Vec<*mut c_void> =
             arguments.values().iter().map(|value| value.as_ptr().cast_mut().cast()).collect();
         let ([x, y, z], [block_x, block_y, block_z]) = (grid, block);
-        // SAFETY: see the module; the driver copies each argument by its parameter's size during the call and writes none.
+        // SAFETY: see the module; the driver copies each argument by its parameter's size during the call and writes
+        // none.
         let status = unsafe {
             (self.code.launch)(
                 function,

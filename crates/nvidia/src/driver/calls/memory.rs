@@ -106,7 +106,8 @@ impl Api {
 
     /// Frees memory and its addresses.
     pub(in crate::driver) fn unmap(&self, range: Range) -> Result<(), DriverError> {
-        // SAFETY: the range was mapped whole, its owner gives it up, and its work has ended by the contract of `Gpu::free`.
+        // SAFETY: the range was mapped whole, its owner gives it up, and its work has ended by the contract of
+        // `Gpu::free`.
         self.checked("cuMemUnmap", unsafe { (self.memory.unmap)(range.address, range.bytes) })?;
         // SAFETY: as above; it is no longer mapped.
         self.checked("cuMemAddressFree", unsafe { (self.memory.free_addresses)(range.address, range.bytes) })
@@ -156,8 +157,8 @@ impl Pinned {
         unsafe { self.address.as_ptr().add(offset) }
     }
 
-    /// Copies into it. One thread at a time writes or reads by the lock of its owner; copies of a GPU that use the same bytes
-    /// have ended by the contract of `Gpu::write_pinned`.
+    /// Copies into it. One thread at a time writes or reads by the lock of its owner; copies of a GPU that use the same
+    /// bytes have ended by the contract of `Gpu::write_pinned`.
     pub(in crate::driver) fn write(self, offset: usize, from: &[u8]) {
         // SAFETY: the place has that many bytes, and a slice of the program does not overlap with memory of the driver.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.place(offset, from.len()), from.len()) };

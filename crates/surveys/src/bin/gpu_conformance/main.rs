@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use device::DeviceKind;
-use gpu::{Capability, Driver};
+use gpu::Driver;
 use nvidia::Search;
 use nvidia::driver::Library;
 use nvidia::nvrtc::Compiler;
@@ -17,15 +17,7 @@ use surveys::conformance::check::{Ended, Results};
 use surveys::conformance::expected::{Expected, result};
 use testkit::layout::engine;
 use testkit::soft_gpus::gpu_engine;
-use train::{ArchivedKernels, Gpus};
-
-/// The GPUs that kernels are compiled for; newer ones run the code of older ones.
-const CAPABILITIES: [Capability; 4] = [
-    Capability { major: 8, minor: 0 },
-    Capability { major: 9, minor: 0 },
-    Capability { major: 10, minor: 0 },
-    Capability { major: 12, minor: 0 },
-];
+use train::{ARCHIVED_CAPABILITIES, ArchivedKernels, Gpus};
 
 /// The exit code of a part after which another one resumes.
 const UNFINISHED: u8 = 3;
@@ -89,9 +81,9 @@ fn text(error: impl std::fmt::Display) -> String {
 
 fn pack(Pack { folder, cuda, small }: &Pack) -> Result<(), String> {
     let compiler = Compiler::open(&Search::only([cuda.clone()])).map_err(text)?;
-    for capability in CAPABILITIES {
-        ArchivedKernels::write(&compiler, &folder.join("kernels"), capability).map_err(text)?;
-    }
+    let kernels = ArchivedKernels::compile(&compiler, &ARCHIVED_CAPABILITIES).map_err(text)?;
+    std::fs::create_dir_all(folder).map_err(text)?;
+    std::fs::write(kernels_in(folder), kernels.to_bytes().map_err(text)?).map_err(text)?;
     let cases = all().into_iter().filter(|case| !small || case.size == Size::Small);
     let mut expected = Expected::new();
     for case in cases {
@@ -102,6 +94,10 @@ fn pack(Pack { folder, cuda, small }: &Pack) -> Result<(), String> {
     std::fs::write(expected_in(folder), expected).map_err(text)?;
     let program = std::env::current_exe().map_err(text)?;
     std::fs::copy(program, folder.join("gpu_conformance")).map(|_| ()).map_err(text)
+}
+
+fn kernels_in(folder: &Path) -> PathBuf {
+    folder.join("kernels")
 }
 
 fn expected_in(folder: &Path) -> PathBuf {
@@ -116,7 +112,8 @@ fn check(Check { folder, results: path, driver, minutes }: &Check) -> Result<Exi
     let devices = driver.devices().map_err(text)?;
     let gpu = devices.first().ok_or("the driver lists no GPU")?;
     results.gpu = format!("{}, {}, {} bytes", gpu.name, gpu.capability, gpu.memory_bytes);
-    let kernels = Box::new(ArchivedKernels::in_folder(&folder.join("kernels")));
+    let kernels = std::fs::read(kernels_in(folder)).map_err(text)?;
+    let kernels = Box::new(ArchivedKernels::read(&kernels).map_err(text)?);
     let gpus = Arc::new(Gpus::new(Arc::new(driver), DeviceKind::CUDA, kernels, Some(1)).map_err(text)?);
     let expected: Expected =
         serde_json::from_str(&std::fs::read_to_string(expected_in(folder)).map_err(text)?).map_err(text)?;

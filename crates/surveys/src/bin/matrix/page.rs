@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use config::Products;
-use prove::{Bounds, EqualityClass, Promised};
+use prove::{EqualityClass, Promised};
 use surveys::matrix::proof::class;
 use surveys::matrix::{Cell, Order, Sharing, forms};
 use surveys::results::Row;
@@ -185,9 +185,11 @@ fn by_value(shown: &[Shown]) -> String {
 
 fn by_class(shown: &[Shown]) -> String {
     let mut text = "## Distances from one rank\n\n\
-                    *Same bits* counts cells with the bits of their reference. Each distance is the largest, beside its bound.\n\n\
-                    | class | precision | cells | same bits | first gradient | bound | loss | bound | last weights | bound |\n\
-                    |---|---|---|---|---|---|---|---|---|---|\n"
+                    *Same bits* counts cells with the bits of their reference. Each distance is the largest of any tensor.\n\
+                    The last column is the largest share that a distance is of its own bound, which\n\
+                    [numerics.md](numerics.md#the-bounds) derives for each kind of parameters, model and precision.\n\n\
+                    | class | precision | cells | same bits | first gradient | loss | last weights | nearest to its bound |\n\
+                    |---|---|---|---|---|---|---|---|\n"
         .to_string();
     for (of, name) in [
         (EqualityClass::AnyOrder, "any order: dp, microbatch size"),
@@ -202,16 +204,14 @@ fn by_class(shown: &[Shown]) -> String {
             }
             let same_bits = rows.iter().filter(|row| row.same_bits).count();
             let largest = |part: fn(&Row) -> f64| rows.iter().map(|row| part(row)).fold(0.0, f64::max);
-            let bounds = Bounds::of(of, numbers.format);
-            let bound = |bound: f64| match of.promises() {
+            let nearest = match of.promises() {
                 Promised::Bits => "same bits".to_string(),
-                Promised::Bounds => format!("{bound:.1e}"),
+                Promised::Bounds => format!("{:.0} %", 100.0 * largest(|row| row.nearest)),
                 Promised::Nothing => "none".to_string(),
             };
-            let [gradient, loss, weight] = [bounds.gradient, bounds.loss, bounds.weight].map(bound);
             let _ = writeln!(
                 text,
-                "| {name} | {} | {} | {same_bits} | {:.1e} | {gradient} | {:.1e} | {loss} | {:.1e} | {weight} |",
+                "| {name} | {} | {} | {same_bits} | {:.1e} | {:.1e} | {:.1e} | {nearest} |",
                 numbers,
                 rows.len(),
                 largest(|row| row.gradient),

@@ -1,0 +1,25 @@
+//! Why a run failed: the last instructions of every rank, what each process saw, and one report.
+//!
+//! While a run trains, each rank keeps its last instructions in a [`Ring`]: a small file that it maps, so the ring
+//! outlives the process, however that ends. A process that fails adds a [`ProcessPart`], and `pleach launch` adds the exit
+//! codes and signals that it saw. [`Attempt::report`] joins all parts in one [`Report`].
+
+#![deny(unsafe_code)]
+
+mod attempt;
+mod cause;
+mod date;
+mod history;
+mod judge;
+mod part;
+mod report;
+mod ring;
+mod text;
+mod waits;
+
+pub use attempt::{Attempt, AttemptError, Attempts};
+pub use cause::{Cause, CauseKind};
+pub use history::{Entry, RankHistory};
+pub use part::{Heard, LauncherPart, OwnFailure, ProcessEnd, ProcessPart};
+pub use report::{FORMAT, RankReport, Report};
+pub use ring::{Peers, RING_ENTRIES, Ring, RingHeader, now_ns};

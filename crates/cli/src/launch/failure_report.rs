@@ -1,0 +1,96 @@
+//! The part of a launcher in the report of a failure: exit codes and signals that it saw.
+
+use std::path::{Path, PathBuf};
+
+use blame::{Attempt, Attempts, LauncherPart, now_ns};
+
+use crate::failure::Failure;
+use crate::launch::restart::Restart;
+use crate::launch::supervisor::{Outcome, Supervised};
+use crate::run::attempt::{newest_checkpoint, shown_by};
+use crate::screen::output::tell;
+
+/// Largest difference of the clocks of two hosts.
+const CLOCKS_NS: u64 = 60_000_000_000;
+
+/// The remedy where process 0 has not begun an attempt: some process did not start.
+#[derive(Clone, Copy, Debug)]
+pub enum Without {
+    /// Nothing: the launcher of this agent sees to it.
+    Nothing,
+    /// An attempt of this number of processes begins and ends with its report.
+    Begins(usize),
+}
+
+impl Without {
+    fn attempt(self, attempts: &Attempts) -> Option<Attempt> {
+        match self {
+            Without::Nothing => None,
+            Without::Begins(processes) => attempts.begin(0, processes).ok(),
+        }
+    }
+}
+
+/// An attempt of a run as a launcher, or the agent of a host, watches it.
+pub struct Watched {
+    /// The folder of the run, where the command trains one.
+    run: Option<PathBuf>,
+    host: String,
+    began_ns: u64,
+    oom_kills: u64,
+}
+
+impl Watched {
+    /// Begins to watch the command of pleach `words` in the folder `directory`.
+    pub fn begin(words: &[String], directory: &Path, host: &str) -> Watched {
+        let restart = Restart::of(words).unwrap_or(Restart::Same);
+        Watched::run(&restart, directory, host)
+    }
+
+    /// Begins to watch a run that is started again by `restart`.
+    pub fn run(restart: &Restart, directory: &Path, host: &str) -> Watched {
+        let run = restart.folder().map(|folder| directory.join(folder));
+        Watched { run, host: host.into(), began_ns: now_ns(), oom_kills: oom_kills() }
+    }
+
+    /// Adds what this process saw of a failure to the attempt. Nothing where it ended well, or the input was refused.
+    pub fn note(&self, supervised: &Supervised, without: Without) -> Option<Attempt> {
+        let (code, message) = match &supervised.outcome {
+            Outcome::Failed { code, message } if *code != Failure::INPUT => (*code, message.clone()),
+            Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. } => return None,
+        };
+        let attempts = Attempts::of_run(self.run.as_deref()?);
+        let began = |attempt: &Attempt| attempt.started_ns() + CLOCKS_NS >= self.began_ns;
+        let attempt = attempts.open().ok()?.into_iter().rfind(began).or_else(|| without.attempt(&attempts))?;
+        let part = LauncherPart {
+            host: self.host.clone(),
+            at_ns: now_ns(),
+            ends: supervised.ends.clone(),
+            oom_kills: oom_kills().saturating_sub(self.oom_kills),
+            message: format!("{message} (exit code {code})"),
+        };
+        // The message of the failure is printed in any case.
+        attempt.add_launcher(&part).ok().map(|()| attempt)
+    }
+
+    /// As [`Watched::note`], and writes the report, for nobody else is left to add to it.
+    pub fn report(&self, supervised: &Supervised) {
+        let (Some(attempt), Some(run)) = (self.note(supervised, Without::Begins(supervised.ends.len())), &self.run)
+        else {
+            return;
+        };
+        if let Ok(report) = attempt.report(newest_checkpoint(run)) {
+            tell(&format!("attempt {}: {}; {}\n", report.attempt, report.line(), shown_by(run)));
+        }
+    }
+}
+
+/// Processes that the system has killed so far for lack of memory: in the control group of this process, or on its host.
+fn oom_kills() -> u64 {
+    let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let path = group.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    let events = std::fs::read_to_string(format!("/sys/fs/cgroup{path}/memory.events"));
+    let counted = events.or_else(|_| std::fs::read_to_string("/proc/vmstat")).unwrap_or_default();
+    let count = counted.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
+    count.unwrap_or(0)
+}

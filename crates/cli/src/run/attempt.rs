@@ -1,0 +1,161 @@
+//! This start of a run, for the report of its failure: the rings of its ranks, and what this process knows when it fails.
+
+use std::path::Path;
+use std::sync::Mutex;
+
+use blame::{Attempt, Attempts, Cause, CauseKind, Heard, OwnFailure, ProcessPart};
+use checkpoint::committed;
+use sync::lock;
+use train::Rings;
+
+use crate::failure::Failure;
+use crate::processes::company::{Company, Several};
+use crate::run::run_folder::CHECKPOINTS;
+use crate::run::train::Session;
+use crate::screen::output::tell;
+
+/// The attempt as one of its processes takes part in it.
+pub struct RunAttempt<'a> {
+    /// For the ranks of this process.
+    pub rings: Rings,
+    run: &'a Path,
+    several: Option<&'a Several>,
+    ranks: Vec<usize>,
+    /// The first failure of a rank of this process.
+    own: Mutex<Option<OwnFailure>>,
+}
+
+/// Topic of the number of an attempt.
+const TOPIC: &str = "number of the attempt";
+
+impl<'a> RunAttempt<'a> {
+    /// Begins the attempt, in process 0, once the run folder is its own: an earlier attempt that has no report is over, and receives
+    /// one.
+    ///
+    /// # Errors
+    /// A folder that cannot be written, and failures of other processes.
+    pub fn begin(session: &Session<'a>) -> Result<RunAttempt<'a>, Failure> {
+        let config = &session.verdict.config;
+        let run = config.run.folder.as_path();
+        let (attempts, processes) = (Attempts::of_run(run), session.company.processes());
+        let begun = || -> Result<Attempt, Failure> {
+            for earlier in attempts.open().map_err(unusable)? {
+                let report = earlier.report(newest_checkpoint(run)).map_err(unusable)?;
+                tell(&format!("an earlier attempt failed: {}; {}\n", report.line(), shown_by(run)));
+            }
+            attempts.begin(config.train.steps, processes).map_err(unusable)
+        };
+        let attempt = begun().inspect_err(|failure| {
+            if let Company::Several(several) = session.company {
+                several.report(failure);
+            }
+        })?;
+        if let Company::Several(several) = session.company {
+            several.broadcast(TOPIC, attempt.number().to_le_bytes().to_vec())?;
+        }
+        RunAttempt::of(session, attempt)
+    }
+
+    /// Joins the attempt that process 0 has begun.
+    ///
+    /// # Errors
+    /// Failures of other processes.
+    pub fn join(session: &Session<'a>, several: &'a Several) -> Result<RunAttempt<'a>, Failure> {
+        let number = several.broadcast(TOPIC, vec![])?;
+        let number = <[u8; 4]>::try_from(number).map(u32::from_le_bytes);
+        let number = number.map_err(|bytes| Failure::Work(format!("{TOPIC}: {bytes:?}")))?;
+        RunAttempt::of(session, Attempts::of_run(&session.verdict.config.run.folder).attempt(number))
+    }
+
+    fn of(session: &Session<'a>, attempt: Attempt) -> Result<RunAttempt<'a>, Failure> {
+        let Session { verdict, company, .. } = session;
+        let (process, host, several) = match company {
+            Company::Alone => (0, crate::processes::place::own_host(), None),
+            Company::Several(several) => (several.place.process, several.place.host.clone(), Some(several)),
+        };
+        let ranks = company.ranks_of(&verdict.config, &verdict.setup)?.into_iter().map(|rank| rank.0).collect();
+        let rings = Rings { attempt, process, host };
+        Ok(RunAttempt { rings, run: &verdict.config.run.folder, several, ranks, own: Mutex::new(None) })
+    }
+
+    /// Notes the failure of a rank of this process, at once: this process may be ended before it concludes.
+    pub fn note(&self, failure: OwnFailure) {
+        lock(&self.own).get_or_insert(failure);
+        self.add_part();
+    }
+
+    /// Notes that a rank of this process does not come back from a run that has failed: `description` is of that failure.
+    pub fn note_stuck(&self, description: &str) {
+        let cause = Cause::new(CauseKind::OtherRank, format!("a rank did not stop: {description}"));
+        self.note(OwnFailure { rank: None, about: None, step: 0, instruction: String::new(), cause });
+    }
+
+    /// Ends the attempt, of which this process has seen `result`. The report of a run of one process is written here; of several
+    /// processes, `pleach launch` writes it, or `pleach blame`, or the next attempt.
+    ///
+    /// # Errors
+    /// That of `result`.
+    pub fn conclude<T>(&self, result: Result<T, Failure>) -> Result<T, Failure> {
+        let is_first = self.several.is_none_or(Several::is_first);
+        match &result {
+            Ok(_) | Err(Failure::Interrupted { .. }) if is_first => {
+                // A folder that is left says that nothing was reported, and the next attempt looks at it.
+                let _ = self.rings.attempt.end_well();
+            }
+            Ok(_) | Err(Failure::Interrupted { .. }) => {}
+            // Nothing has run: the input was refused.
+            Err(failure) if failure.is_input() && lock(&self.own).is_none() => {
+                if is_first {
+                    let _ = self.rings.attempt.end_well();
+                }
+            }
+            Err(failure) => {
+                let cause = Cause::new(CauseKind::Io, failure.to_string());
+                if self.heard().is_none() {
+                    let own = OwnFailure { rank: None, about: None, step: 0, instruction: String::new(), cause };
+                    lock(&self.own).get_or_insert(own);
+                }
+                self.add_part();
+                if self.several.is_none() && self.rings.attempt.report(newest_checkpoint(self.run)).is_ok() {
+                    tell(&format!("{}\n", shown_by(self.run)));
+                }
+            }
+        }
+        result
+    }
+
+    fn add_part(&self) {
+        let part = ProcessPart {
+            process: self.rings.process,
+            host: self.rings.host.clone(),
+            pid: std::process::id(),
+            ranks: self.ranks.clone(),
+            at_ns: blame::now_ns(),
+            own: lock(&self.own).clone(),
+            heard: self.heard(),
+        };
+        // A run that has failed has a message already, and nobody is helped by a second one about its report.
+        let _ = self.rings.attempt.add_process(&part);
+    }
+
+    fn heard(&self) -> Option<Heard> {
+        let failure = self.several?.control.failure()?;
+        let (kind, _) = CauseKind::of_text(&failure.report.cause);
+        let (process, host, rank) = (failure.process, failure.host, failure.report.rank);
+        Some(Heard { process, host, rank, kind, text: failure.report.cause })
+    }
+}
+
+/// The newest checkpoint of the run in `run`, by its steps.
+pub fn newest_checkpoint(run: &Path) -> Option<u32> {
+    committed(&run.join(CHECKPOINTS)).ok()?.first().map(|found| found.steps)
+}
+
+/// How a person reads the report.
+pub fn shown_by(run: &Path) -> String {
+    format!("`pleach blame {}` prints the report", run.display())
+}
+
+fn unusable(error: blame::AttemptError) -> Failure {
+    Failure::Input(error.to_string())
+}

@@ -1,0 +1,215 @@
+//! Every output, with everything that its name can stand for. Only files are replaced, and never those that a command reads.
+
+use crate::case::{Case, Content, case};
+use crate::fixtures::{Fixture, SMALL};
+use crate::verdict::hold;
+
+/// An option that names an output, as `{}/it`.
+struct Place {
+    name: &'static str,
+    arguments: String,
+    content: Kind,
+    /// An input that the output could replace.
+    input: Option<Fixture>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Goes to the standard output, into pipes and to devices as well.
+    Text,
+    /// Needs a regular file.
+    Data,
+    /// A folder.
+    Folder,
+}
+
+fn place(name: &'static str, arguments: impl Into<String>, content: Kind, input: Option<Fixture>) -> Place {
+    Place { name, arguments: arguments.into(), content, input }
+}
+
+fn places() -> Vec<Place> {
+    let run = "{}/input";
+    let table = Fixture::Table.name();
+    vec![
+        place(
+            "forward --out",
+            format!("forward --from {} --tokens {run} --out {{}}/it", Fixture::Run.name()),
+            Kind::Data,
+            Some(Fixture::Sequences),
+        ),
+        place(
+            "plan --write",
+            "plan --gpus 2 --cluster {}/input --write {}/it --set model.num_layers=2 --set train.global_batch=4 --fix schedule=1f1b",
+            Kind::Text,
+            Some(Fixture::Cluster),
+        ),
+        place(
+            "simulate --svg",
+            format!("simulate {SMALL} --cluster {run} --svg {{}}/it"),
+            Kind::Text,
+            Some(Fixture::Cluster),
+        ),
+        place(
+            "simulate --trace",
+            format!("simulate {SMALL} --cluster {run} --trace {{}}/it"),
+            Kind::Text,
+            Some(Fixture::Cluster),
+        ),
+        place(
+            "validate --predictions",
+            format!("validate {run} --cluster a100-80g-jean-zay --predictions {{}}/it"),
+            Kind::Text,
+            Some(Fixture::Table),
+        ),
+        place(
+            "cluster fit --out",
+            format!("cluster fit --table {table} --base {run} --constants network.efficiency --out {{}}/it"),
+            Kind::Text,
+            Some(Fixture::Cluster),
+        ),
+        place(
+            "train --trace",
+            format!("train --quiet {SMALL} --data {run} --set run.folder={{}}/run --trace {{}}/it"),
+            Kind::Text,
+            Some(Fixture::Text),
+        ),
+        place("import --out", format!("import {run} --out {{}}/it"), Kind::Folder, Some(Fixture::HuggingFace)),
+        place("export --out", format!("export {run} --out {{}}/it"), Kind::Folder, Some(Fixture::Run)),
+        place("run.folder", format!("train --quiet {SMALL} --set run.folder={{}}/it"), Kind::Folder, None),
+    ]
+}
+
+fn of_place(place: &Place, what: &str) -> Case {
+    let case = case(format!("{}: {what}", place.name), &place.arguments).writes("run");
+    match place.input {
+        Some(fixture) => case.with("input", Content::Copy(fixture)),
+        None => case,
+    }
+}
+
+/// The same with another name of the output.
+fn named(place: &Place, what: &str, output: &str) -> Case {
+    let mut case = of_place(place, what);
+    case.arguments.iter_mut().for_each(|argument| *argument = argument.replace("{}/it", output));
+    case
+}
+
+fn of_text(place: &Place) -> Vec<Case> {
+    vec![
+        of_place(place, "/dev/null").with("it", Content::Link("/dev/null".into())).done(""),
+        of_place(place, "/dev/full").with("it", Content::Link("/dev/full".into())).fails("No space left"),
+        named(place, "the standard output", "-").done(""),
+        of_place(place, "a new file").writes("it").done(""),
+        of_place(place, "a file that is there").with("it", "old").writes("it").done(""),
+        of_place(place, "a file by a link")
+            .with("it", Content::Link("target".into()))
+            .with("target", "old")
+            .writes("target")
+            .done(""),
+        of_place(place, "a file that a link promises")
+            .with("it", Content::Link("target".into()))
+            .writes("target")
+            .done(""),
+        of_place(place, "a folder").with("it", Content::Folder).refused("{}/it is a folder"),
+    ]
+}
+
+fn of_data(place: &Place) -> Vec<Case> {
+    vec![
+        of_place(place, "/dev/null").with("it", Content::Link("/dev/null".into())).refused("{}/it is a device"),
+        of_place(place, "a pipe").with("it", Content::Pipe).refused("{}/it is a pipe"),
+        named(place, "the standard output", "-").refused("is the standard output"),
+        of_place(place, "a new file").writes("it").done(""),
+        of_place(place, "a file by a link")
+            .with("it", Content::Link("target".into()))
+            .with("target", "old")
+            .writes("target")
+            .done(""),
+        of_place(place, "a folder").with("it", Content::Folder).refused("{}/it is a folder"),
+    ]
+}
+
+fn of_folders(place: &Place) -> Vec<Case> {
+    vec![
+        of_place(place, "a file").with("it", "old").refused("{}/it"),
+        of_place(place, "a device").with("it", Content::Link("/dev/null".into())).refused("{}/it"),
+        of_place(place, "a pipe").with("it", Content::Pipe).refused("{}/it"),
+        named(place, "a folder in a file", "{}/file/it").with("file", "old").refused("file"),
+        of_place(place, "a folder of weights that is a folder")
+            .with("it", Content::Folder)
+            .with("it/weights.safetensors", Content::Folder)
+            .with("it/model.safetensors", Content::Folder)
+            .refused("safetensors")
+            .writes("it/checkpoints"),
+        of_place(place, "a folder of pipes")
+            .with("it", Content::Folder)
+            .with("it/weights.safetensors", Content::Pipe)
+            .with("it/model.safetensors", Content::Pipe)
+            .refused("safetensors")
+            .writes("it/checkpoints"),
+    ]
+}
+
+#[test]
+fn outputs_replace_nothing_but_files() {
+    let mut cases = vec![];
+    for place in places() {
+        cases.extend(match place.content {
+            Kind::Text => of_text(&place),
+            Kind::Data => of_data(&place),
+            Kind::Folder => of_folders(&place),
+        });
+        cases.push(of_place(&place, "a link to itself").with("it", Content::Link("it".into())).refused("{}/it"));
+        if place.content != Kind::Folder {
+            cases.push(named(&place, "a folder that is missing", "{}/no/such").refused("{}/no"));
+        }
+        if place.input.is_some() {
+            let refused = "which this command reads";
+            cases.push(named(&place, "its input", "{}/input").refused(refused));
+            cases.push(
+                of_place(&place, "its input by a link").with("it", Content::Link("input".into())).refused(refused),
+            );
+        }
+    }
+    hold(cases);
+}
+
+#[test]
+fn outputs_of_tokens_need_files() {
+    let tokenize = |name: &str, out: &str| {
+        case(format!("tokenize --out: {name}"), &format!("data tokenize {{}}/text.txt --out {{}}/{out}"))
+            .with("text.txt", Fixture::Text.read())
+    };
+    hold(vec![
+        tokenize("a device", "it.tokens")
+            .with("it.tokens", Content::Link("/dev/null".into()))
+            .refused("it.tokens is a device"),
+        tokenize("a pipe", "it.tokens").with("it.tokens", Content::Pipe).refused("it.tokens is a pipe"),
+        tokenize("a folder", "it.tokens").with("it.tokens", Content::Folder).refused("it.tokens is a folder"),
+        tokenize("a file by a link", "it.tokens")
+            .with("it.tokens", Content::Link("other.tokens".into()))
+            .with("other.tokens", "old")
+            .writes("other.tokens")
+            .done("tokens"),
+        tokenize("another ending", "text.txt").refused("should end with"),
+        case("tokenize --out: its input", "data tokenize {}/t.tokens --out {}/t.tokens")
+            .with("t.tokens", Content::Copy(Fixture::Tokens))
+            .refused("which this command reads"),
+        case("tokenize --out: its input as a pair", "data tokenize {}/pair/m.idx --out {}/pair/m.bin")
+            .with("pair", Content::Copy(Fixture::Pair))
+            .and("--tokenizer")
+            .and("bytes")
+            .refused("which this command reads"),
+        tokenize("a pair over a device", "it.bin")
+            .with("it.bin", Content::Link("/dev/null".into()))
+            .refused("it.bin is a device"),
+        tokenize("a pair whose index is a pipe", "it.bin").with("it.idx", Content::Pipe).refused("it.idx"),
+        tokenize("a pair whose index is a folder", "it.bin").with("it.idx", Content::Folder).refused("it.idx"),
+        tokenize("a pair whose index is an input", "it.bin")
+            .with("it.idx", Content::Link("text.txt".into()))
+            .refused("which this command reads"),
+        tokenize("a pair whose tokenizer is a folder", "it.bin")
+            .with("it.tokenizer.json", Content::Folder)
+            .refused("it.tokenizer.json"),
+    ]);
+}

@@ -1,0 +1,192 @@
+//! Text, JSON lines, folders of them, token files and pairs.
+
+use crate::case::{Case, Content, case};
+use crate::fixtures::{Fixture, SMALL};
+use crate::verdict::hold;
+
+/// `data tokenize` of `{}/NAME`.
+fn text(name: &str, file: &str, content: impl Into<Content>) -> Case {
+    case(name, &format!("data tokenize {{}}/{file} --out {{}}/o.tokens")).with(file, content)
+}
+
+#[test]
+fn what_is_no_text_is_refused() {
+    hold(vec![
+        text("sound", "a.txt", "some words").writes("o.tokens").done("1 document, 10 tokens"),
+        text("empty", "a.txt", "").refused("a.txt holds no text"),
+        text("byte order mark alone", "a.txt", "\u{feff}").refused("a.txt holds no text"),
+        text("zero bytes", "a.txt", vec![0; 100]).writes("o.tokens").done("100 tokens"),
+        text("lines that end in CR LF", "a.txt", "a\r\nb\r\n").writes("o.tokens").done("6 tokens"),
+        text("UTF-16", "a.txt", b"\xff\xfea\0b\0".to_vec()).refused("a.txt is not UTF-8 at byte 0"),
+        text("Latin-1", "a.txt", b"caf\xe9".to_vec()).refused("a.txt is not UTF-8 at byte 3"),
+        text("a character that is cut off", "a.txt", b"abc\xe2\x82".to_vec()).refused("a.txt is not UTF-8 at byte 3"),
+        text("gzip", "a.txt", b"\x1f\x8b\x08\xff".to_vec()).refused("compressed by gzip"),
+        text("zstd", "a.txt", b"\x28\xb5\x2f\xfd\xff".to_vec()).refused("compressed by zstd"),
+        text("xz", "a.txt", b"\xfd7zXZ\0\xff".to_vec()).refused("compressed by xz"),
+        text("bzip2", "a.txt", b"BZh9\xff".to_vec()).refused("compressed by bzip2"),
+        text("zip", "a.txt", b"PK\x03\x04\xff".to_vec()).refused("an archive of zip"),
+        text("parquet", "a.txt", b"PAR1\xff".to_vec()).refused("a table of parquet"),
+        text("a folder without text", "a", Content::Folder).refused("holds no text"),
+        text("a folder in a link to itself", "a", Content::Folder)
+            .with("a/b", Content::Link("../a".into()))
+            .refused("holds no text"),
+        text("a folder with a pipe and a device", "a", Content::Folder)
+            .with("a/p.txt", Content::Pipe)
+            .with("a/z.txt", Content::Link("/dev/zero".into()))
+            .with("a/t.txt", "text")
+            .writes("o.tokens")
+            .done("1 document, 4 tokens"),
+        text("JSON lines: an empty line", "a.jsonl", "\n\n{\"text\": \"ab\"}\n\n").writes("o.tokens").done("2 tokens"),
+        text("JSON lines: a list", "a.jsonl", "[1]\n").refused("a.jsonl:1"),
+        text("JSON lines: no text", "a.jsonl", "{\"a\": 1}\n").refused("a.jsonl:1"),
+        text("JSON lines: a text of numbers", "a.jsonl", "{\"text\": 1}\n").refused("a.jsonl:1"),
+        text("JSON lines: cut off", "a.jsonl", "{\"text\": \"ab\"}\n{\"text\": \"a").refused("a.jsonl:2"),
+        text("JSON lines: half a surrogate pair", "a.jsonl", "{\"text\": \"\\ud800\"}\n").refused("a.jsonl:1"),
+        text("JSON lines: arrays in arrays", "a.jsonl", format!("{{\"a\": {}", "[".repeat(1_000_000)))
+            .refused("a.jsonl:1"),
+        text("JSON lines: one object over all lines", "a.jsonl", "{\n\"text\": \"a\"\n}\n").refused("a.jsonl:1"),
+        text("JSON lines: byte order mark", "a.jsonl", "\u{feff}{\"text\": \"ab\"}\n")
+            .writes("o.tokens")
+            .done("2 tokens"),
+        text("JSON lines: a key twice", "a.jsonl", "{\"text\": \"ab\", \"text\": \"c\"}\n")
+            .writes("o.tokens")
+            .done("tokens"),
+        text(
+            "JSON lines: a line of 4 million letters",
+            "a.jsonl",
+            format!("{{\"text\": \"{}\"}}", "a".repeat(4_000_000)),
+        )
+        .writes("o.tokens")
+        .done("4,000,000 tokens"),
+        text("JSON lines: 300,000 lines", "a.jsonl", "{\"text\": \"ab\"}\n".repeat(300_000))
+            .writes("o.tokens")
+            .done("300,000 documents"),
+        text("a name with another meaning", "a.tokens", "text").refused("a.tokens"),
+        case("too little text", &format!("train {SMALL} --data {{}}/a.txt --set run.folder={{}}/run"))
+            .with("a.txt", "ab")
+            .refused("has 2 tokens"),
+    ]);
+}
+
+fn changed(
+    fixture: Fixture,
+    file: &'static str,
+    change: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static,
+) -> Content {
+    Content::Changed(fixture, file, Box::new(change))
+}
+
+/// A token file whose bytes from `at` on are `bytes`.
+fn tokens(name: &str, at: usize, bytes: Vec<u8>) -> Case {
+    let content = changed(Fixture::Tokens, "", move |mut file| {
+        file[at..at + bytes.len()].copy_from_slice(&bytes);
+        file
+    });
+    text(&format!("token file: {name}"), "a.tokens", content)
+}
+
+#[test]
+fn damaged_token_files_are_refused() {
+    let huge = u64::MAX.to_le_bytes().to_vec();
+    let large = (1u64 << 40).to_le_bytes().to_vec();
+    let cut = |name: &str, keep: fn(usize) -> usize| {
+        let content = changed(Fixture::Tokens, "", move |mut file| {
+            file.truncate(keep(file.len()));
+            file
+        });
+        text(&format!("token file: {name}"), "a.tokens", content).refused("a.tokens: ")
+    };
+    let mut cases = vec![
+        tokens("another magic", 0, b"PLEACHTX".to_vec()).refused("a.tokens: "),
+        tokens("version 2", 8, vec![2]).refused("a.tokens: "),
+        tokens("tokens of 3 bytes", 12, vec![3]).refused("a.tokens: "),
+        tokens("another hash", 56, vec![0; 8]).refused("a.tokens: "),
+        cut("empty", |_| 0),
+        cut("magic alone", |_| 8),
+        cut("half a header", |_| 40),
+        cut("a header", |_| 64),
+        cut("a byte less", |len| len - 1),
+        text("token file: twice", "a.tokens", changed(Fixture::Tokens, "", |file| file.repeat(2)))
+            .refused("a.tokens: "),
+        text("token file: sparse", "a.tokens", Content::Sparse(1 << 40)).refused("a.tokens: "),
+        text(
+            "token file: a header on a file of 2^40 bytes",
+            "a.tokens",
+            changed(Fixture::Tokens, "", |file| file[..64].to_vec()),
+        )
+        .refused("a.tokens: "),
+    ];
+    for (field, at) in [("documents", 16), ("tokens", 24), ("tokenizer's bytes", 40)] {
+        for (number, bytes) in [("2^64 - 1", &huge), ("2^40", &large), ("0", &vec![0; 8])] {
+            cases.push(tokens(&format!("{number} {field}"), at, bytes.clone()).refused("a.tokens: "));
+        }
+    }
+    cases.push(tokens("a vocabulary of 2^64 - 1", 32, huge).refused("a.tokens: "));
+    hold(cases);
+}
+
+/// A run on the pair whose index was changed.
+fn pair(name: &str, change: impl Fn(Vec<u8>) -> Vec<u8> + Send + Sync + 'static) -> Case {
+    let run = SMALL.replace("data.tokenizer=bytes", "data.tokenizer={}/pair/m.tokenizer.json");
+    // Sizes of the tokens are those that the index says.
+    case(format!("pair: {name}"), &format!("train {run} --data {{}}/pair/m.idx --set run.folder={{}}/run"))
+        .with("pair", changed(Fixture::Pair, "m.idx", change))
+        .refused("/pair/m.")
+}
+
+#[test]
+fn damaged_pairs_are_refused() {
+    let at = |at: usize, bytes: Vec<u8>| {
+        move |mut file: Vec<u8>| {
+            file[at..at + bytes.len()].copy_from_slice(&bytes);
+            file
+        }
+    };
+    let huge = u64::MAX.to_le_bytes().to_vec();
+    hold(vec![
+        pair("empty", |_| vec![]),
+        pair("another magic", at(0, b"X".to_vec())),
+        pair("version 2", at(9, vec![2])),
+        pair("tokens of type 7", at(17, vec![7])),
+        pair("2^64 - 1 sequences", at(18, huge.clone())),
+        pair("2^61 sequences", at(18, (1u64 << 61).to_le_bytes().to_vec())),
+        pair("2^64 - 1 documents", at(26, huge.clone())),
+        pair("no documents", at(26, vec![0; 8])),
+        pair("a sequence of 2^31 - 1 tokens", at(34, i32::MAX.to_le_bytes().to_vec())),
+        pair("a sequence of -1 tokens", at(34, (-1i32).to_le_bytes().to_vec())),
+        pair("a sequence at byte 2^63", at(38, (1u64 << 63).to_le_bytes().to_vec())),
+        pair("a document past the end", at(46, huge)),
+        pair("cut off", |file| file[..40].to_vec()),
+        pair("twice", |file| file.repeat(2)),
+        case(
+            "pair: tokens that are cut off",
+            &format!("train {SMALL} --data {{}}/pair/m.idx --set run.folder={{}}/run"),
+        )
+        .with("pair", changed(Fixture::Pair, "m.bin", |file| file[..10].to_vec()))
+        .refused("m."),
+        case("pair: tokens are a device", &format!("train {SMALL} --data {{}}/pair/m.idx --set run.folder={{}}/run"))
+            .with("pair", Content::Copy(Fixture::Pair))
+            .with("pair/m.bin", Content::Link("/dev/zero".into()))
+            .refused("m.bin"),
+    ]);
+}
+
+/// Tasks of a run that fills blanks.
+fn tasks(name: &str, content: impl Into<Content>) -> Case {
+    let blanks = "--set model.vocabulary=260 --set data.blanks={mask=256,gmask=257,sop=258,eop=259,instructions=\"tasks.jsonl\"}";
+    let small = SMALL.replace("model.context=16", "model.context=64");
+    case(format!("tasks: {name}"), &format!("train {small} {blanks} --set run.folder={{}}/run"))
+        .with("tasks.jsonl", content)
+}
+
+#[test]
+fn tasks_that_are_none_are_refused() {
+    hold(vec![
+        tasks("empty", "").refused("tasks.jsonl"),
+        tasks("no target", "{\"input\": \"a\"}\n").refused("tasks.jsonl:1"),
+        tasks("a device", Content::Link("/dev/zero".into())).refused("tasks.jsonl"),
+        tasks("a folder", Content::Folder).refused("tasks.jsonl"),
+        tasks("sparse", Content::Sparse(17 << 30)).refused("tasks.jsonl"),
+        tasks("no text", b"\xff\xfe".to_vec()).refused("tasks.jsonl"),
+    ]);
+}

@@ -1,0 +1,211 @@
+//! How far two runs may be apart, from the count of roundings; derived in `docs/numerics.md`.
+
+use std::f64::consts::PI;
+
+use config::{Format, ModelSpec, Products, TrainSpec, Unit, all_params};
+
+use crate::class::EqualityClass;
+use crate::parameter_kind::ParameterKind;
+use crate::roundings::Roundings;
+
+/// Steps over which the bounds of losses and weights are derived and measured.
+pub const BOUNDED_STEPS: u32 = 20;
+
+/// The largest distances that rounding alone makes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bounds {
+    /// Of a tensor of the first gradient, relative to its size, by kind in the order of [`ParameterKind::ALL`].
+    pub gradients: [f64; ParameterKind::ALL.len()],
+    /// Relative difference of a step's loss.
+    pub loss: f64,
+    /// Root mean square difference of a weight after the last step.
+    pub weight: f64,
+}
+
+impl Bounds {
+    /// Those of two runs of `class` that train `model` for `steps` steps of `train`; `None` where nothing is promised.
+    pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Bounds> {
+        let run = Run { model, train, steps, stored: train.precision.stored() };
+        match class {
+            EqualityClass::OtherDevice => None,
+            EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder => Some(run.other_order()),
+            EqualityClass::LibraryOrder | EqualityClass::OtherSums => Some(run.other_sums()),
+        }
+    }
+
+    /// That of gradients of `kind`.
+    pub fn gradient(&self, kind: ParameterKind) -> f64 {
+        let index = ParameterKind::ALL.iter().position(|other| *other == kind);
+        index.map_or(f64::INFINITY, |index| self.gradients[index])
+    }
+}
+
+/// Roundoff of single precision.
+const SINGLE: f64 = 1.0 / 16_777_216.0;
+
+/// Root mean square distance of two runs with so many roundings each: sqrt(2 x 0.18) u sqrt(N).
+fn distance(roundings: f64, roundoff: f64) -> f64 {
+    0.6 * roundoff * roundings.sqrt()
+}
+
+/// By how much root mean square weights of one pair of runs in 100,000 exceed the count's.
+const WEIGHT_FACTOR: f64 = 1.2;
+/// The same for losses.
+const LOSS_FACTOR: f64 = 2.5;
+/// How often more jumps than a bound counts are accepted to happen.
+const JUMP_PROBABILITY: f64 = 1e-5;
+
+struct Run<'a> {
+    model: &'a ModelSpec,
+    train: &'a TrainSpec,
+    steps: u32,
+    stored: Format,
+}
+
+impl Run<'_> {
+    fn tokens(&self) -> usize {
+        self.train.global_batch * self.train.sequence_length
+    }
+
+    /// Activations of the first step are the same bits, and gradients of parameters are summed in single precision.
+    fn other_order(&self) -> Bounds {
+        let first = Roundings::of_other_order(self.tokens());
+        let cut_off = self.cut_off();
+        let gradient =
+            |kind: ParameterKind| kind.probability_factor() * distance(first.of_kind(kind), SINGLE) + cut_off;
+        let first_error = distance(first.matrix, SINGLE);
+        let later = Roundings::of_other_sums(self.model, self.train, self.stored);
+        // After an update weights differ, and narrow copies of some do: from there on other roundings are made everywhere.
+        let error = match (self.stored, self.steps) {
+            (_, 0 | 1) => first_error,
+            (Format::Fp32, _) => first_error.hypot(self.jump(&later)),
+            (Format::Bf16 | Format::Fp16, _) => {
+                distance(later.matrix, self.stored.unit_roundoff()).hypot(self.jump(&later))
+            }
+        };
+        let of_logits = match self.stored {
+            Format::Fp32 => 0.0,
+            Format::Bf16 | Format::Fp16 => distance(later.stream + 2.0, self.stored.unit_roundoff()),
+        };
+        let weight = self.weight(error + cut_off);
+        Bounds { gradients: ParameterKind::ALL.map(gradient), loss: self.loss(of_logits, weight), weight }
+    }
+
+    fn other_sums(&self) -> Bounds {
+        let roundoff = self.stored.unit_roundoff();
+        let roundings = Roundings::of_other_sums(self.model, self.train, self.stored);
+        let jump = self.jump(&roundings);
+        let gradient = |kind: ParameterKind| {
+            let smooth = kind.probability_factor() * distance(roundings.of_kind(kind), roundoff) + self.cut_off();
+            match kind {
+                // In front of every kink.
+                ParameterKind::Output => smooth,
+                ParameterKind::Table
+                | ParameterKind::Matrix
+                | ParameterKind::QueryKey
+                | ParameterKind::Vector
+                | ParameterKind::QueryKeyVector => smooth.hypot(jump),
+            }
+        };
+        let error = distance(roundings.matrix, roundoff).hypot(jump);
+        let weight = self.weight(error + self.cut_off());
+        let of_logits = distance(roundings.stream + 2.0, roundoff);
+        Bounds { gradients: ParameterKind::ALL.map(gradient), loss: self.loss(of_logits, weight), weight }
+    }
+
+    /// Losses of sums over tokens that are cut off, always toward zero: up to 1.5 last places of single precision for each
+    /// block of tokens (`docs/numerics.md`, "Products in blocks").
+    fn cut_off(&self) -> f64 {
+        let Some(block) = self.train.precision.products().block() else { return 0.0 };
+        1.5 * SINGLE * self.tokens().min(Products::PIECE).div_ceil(block) as f64
+    }
+
+    /// Distance of the gradients of an activation with a kink whose inputs are on different sides of it.
+    ///
+    /// Of a layer's inputs, normal numbers that are a relative e apart, a share e / pi has other signs. Half of the inputs
+    /// have a gradient, of random sign and independent of the others, so n of them among all make sqrt(2 n / all).
+    fn jump(&self, roundings: &Roundings) -> f64 {
+        if !self.model.activation.has_kink() {
+            return 0.0;
+        }
+        // Each later step of a single-precision run is another chance; in narrow ones an average of steps counts.
+        let chances = match self.stored {
+            Format::Fp32 => f64::from(self.steps.max(1)),
+            Format::Bf16 | Format::Fp16 => 1.0,
+        };
+        let error = distance(roundings.input, self.stored.unit_roundoff());
+        let layers = (0..self.model.num_layers as u32).map(Unit::Layer);
+        let of_layer = |unit: Unit| {
+            let inputs = (self.tokens() * self.model.ffn_hidden_of(unit)) as f64;
+            let jumps = most_jumps(chances * inputs * error / PI);
+            (2.0 * jumps / inputs).sqrt()
+        };
+        layers.chain([Unit::Head]).map(of_layer).fold(0.0, f64::max)
+    }
+
+    /// Root mean square difference of weights whose gradients are a relative `error` apart: one step's share of the
+    /// learning rate, times the sum of the rates.
+    fn weight(&self, error: f64) -> f64 {
+        let rates = self.rates();
+        let largest = 4.0 * error / PI;
+        // Where gradients are clipped their root mean square has a bound, and AdamW's epsilon damps small elements.
+        let damped = self.train.clip_norm.map(|clip| {
+            let size = f64::from(clip) / (self.parameters().max(1) as f64).sqrt();
+            0.27 * error * error * size / f64::from(self.train.epsilon)
+        });
+        let share = damped.map_or(largest, |damped| damped * largest / (damped + largest));
+        // A difference below a last place of the weight is rounded away, or up to a last place.
+        let last_places = 0.7 * error * SINGLE * f64::from(self.model.init_std) * f64::from(self.steps.max(1));
+        let all = share * rates * rates + last_places * rates;
+        if error > 0.0 { WEIGHT_FACTOR * all.sqrt() } else { 0.0 }
+    }
+
+    /// Sum of the rates of all steps, with the largest factor of any parameter.
+    fn rates(&self) -> f64 {
+        let factors = self.train.groups.iter().map(|group| f64::from(group.learning_rate_scale));
+        let factor = factors.fold(1.0, f64::max);
+        factor * (0..self.steps).map(|step| f64::from(self.train.learning_rate_at(step))).sum::<f64>()
+    }
+
+    fn parameters(&self) -> usize {
+        all_params(self.model).map(|param| param.len()).sum()
+    }
+
+    /// Relative difference of a loss: last places of the reported number; logits a relative `of_logits` apart, of random
+    /// sign over the tokens; weights `of_weights` apart, along a gradient of norm 2.
+    fn loss(&self, of_logits: f64, of_weights: f64) -> f64 {
+        let logits = f64::from(self.model.init_std) * (self.model.hidden as f64).sqrt() + 30.0 * self.rates();
+        let mean = of_logits * logits / (self.tokens().max(1) as f64).sqrt();
+        let moved = if self.steps > 1 { 2.0 * of_weights } else { 0.0 };
+        4.5 * SINGLE + LOSS_FACTOR * (mean + moved) / (self.model.vocabulary.max(2) as f64).ln()
+    }
+}
+
+/// The least number that a Poisson variable of this mean exceeds with a probability below [`JUMP_PROBABILITY`].
+fn most_jumps(mean: f64) -> f64 {
+    // Far from zero it is normal.
+    if mean > 500.0 {
+        return mean + 4.3 * mean.sqrt();
+    }
+    let (mut number, mut term) = (0.0, (-mean).exp());
+    let mut within = term;
+    while 1.0 - within > JUMP_PROBABILITY {
+        number += 1.0;
+        term *= mean / number;
+        within += term;
+    }
+    number
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jumps_are_counted_as_poisson_has_them() {
+        // P(X > 0) = 1e-6, P(X > 1) = 5e-7, P(X > 1) = 1.2e-5, and of 1,000 the quantile is 4.3 deviations away.
+        assert_eq!([1e-6, 1e-3, 5e-3].map(most_jumps), [0.0, 1.0, 2.0]);
+        assert_eq!(most_jumps(1.0), 8.0);
+        assert!((most_jumps(499.0) - most_jumps(501.0)).abs() < 8.0, "{} {}", most_jumps(499.0), most_jumps(501.0));
+    }
+}

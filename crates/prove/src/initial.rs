@@ -1,0 +1,134 @@
+//! Sizes of activations of a model with its initial weights: how much each branch adds to what it reads.
+
+use std::collections::BTreeMap;
+
+use config::{Activation, Blocks, Init, ModelSpec, Position, TopQuery, Unit, all_params};
+
+/// A layer with its initial weights.
+#[derive(Clone, Copy, Debug)]
+pub struct Layer {
+    /// Mean square of what attention adds.
+    pub attention: f64,
+    /// Mean square of what the feed-forward block adds.
+    pub feed_forward: f64,
+    /// Mean square of scores.
+    pub score: f64,
+    /// Mean square of inputs of the activation.
+    pub input: f64,
+    /// Width of the feed-forward block.
+    pub width: usize,
+}
+
+/// The stream and the layers, in forward order; the top query's is the last.
+#[derive(Clone, Debug)]
+pub struct Initial {
+    /// Mean square of the stream in front of the first layer.
+    pub stream: f64,
+    /// The layers.
+    pub layers: Vec<Layer>,
+}
+
+impl Initial {
+    /// That of `model` with sequences of `tokens` tokens, of which each sees those before it.
+    pub fn of(model: &ModelSpec, tokens: usize) -> Initial {
+        let stds = standard_deviations(model);
+        let layers = (0..model.num_layers as u32).map(|layer| (format!("layers.{layer}"), Unit::Layer(layer)));
+        let top = match model.top_query {
+            TopQuery::On => Some(("top_query".to_string(), Unit::Head)),
+            TopQuery::Off => None,
+        };
+        let layers = layers.chain(top).map(|(name, unit)| layer(model, &stds, (&name, unit), tokens)).collect();
+        let table = f64::from(model.init_std).powi(2);
+        let stream = match (model.embedding_norm, model.position) {
+            (true, _) => 1.0,
+            (false, Position::Learned { .. }) => 2.0 * table,
+            (false, Position::Rotary { .. } | Position::Alibi) => table,
+        };
+        Initial { stream, layers }
+    }
+}
+
+/// Standard deviations of initial weights, by name; those of norms and biases are left out.
+pub fn standard_deviations(model: &ModelSpec) -> BTreeMap<String, f64> {
+    let normal = |init| match init {
+        Init::Normal { std } => Some(f64::from(std)),
+        Init::Zeros | Init::Ones => None,
+    };
+    all_params(model).filter_map(|param| Some((param.name, normal(param.init)?))).collect()
+}
+
+/// The mean of 1 / t over the places of a sequence: what a mean over t keys leaves of the mean square of values.
+fn mean_share(tokens: usize) -> f64 {
+    (1..=tokens).map(|keys| 1.0 / keys as f64).sum::<f64>() / tokens.max(1) as f64
+}
+
+fn layer(model: &ModelSpec, stds: &BTreeMap<String, f64>, (name, unit): (&str, Unit), tokens: usize) -> Layer {
+    let square = |map: &str| stds.get(&format!("{name}.{map}.weight")).map_or(0.0, |std| std * std);
+    // Mean square of a map's output of `inputs` numbers of mean square 1.
+    let gain = |map: &str, inputs: usize| square(map) * inputs as f64;
+    let (hidden, width) = (model.hidden, model.ffn_hidden_of(unit));
+    let score = if model.qk_norm { 1.0 } else { gain("attention.query", hidden) * gain("attention.key", hidden) };
+    let input = gain("ffn.up", hidden);
+    let kept = 1.0 / (1.0 - f64::from(model.dropout));
+    Layer {
+        attention: kept
+            * mean_share(tokens)
+            * gain("attention.value", hidden)
+            * gain("attention.output", model.query_width()),
+        feed_forward: kept * mean_square(model.activation, input) * gain("ffn.down", width),
+        score,
+        input,
+        width,
+    }
+}
+
+/// Mean square of the outputs of `activation` whose inputs are normal with mean square `input`.
+fn mean_square(activation: Activation, input: f64) -> f64 {
+    const STEPS: i32 = 200;
+    let gelu = |x: f64| x * 0.5 * (1.0 + (0.797_884_56 * (x + 0.044_715 * x.powi(3))).tanh());
+    let function = |x: f64| match activation {
+        Activation::GeluTanh | Activation::GeluErf | Activation::GeGlu => gelu(x),
+        Activation::GeluSigmoid => x / (1.0 + (-1.702 * x).exp()),
+        Activation::Relu => x.max(0.0),
+        Activation::SwiGlu => x / (1.0 + (-x).exp()),
+    };
+    let (mut sum, mut weights) = (0.0, 0.0);
+    for step in -STEPS..=STEPS {
+        let place = 6.0 * f64::from(step) / f64::from(STEPS);
+        let weight = (-place * place / 2.0).exp();
+        sum += weight * function(place * input.sqrt()).powi(2);
+        weights += weight;
+    }
+    let of_values = if activation.inputs_per_output() == 2 { input } else { 1.0 };
+    of_values * sum / weights
+}
+
+/// The weight of the stream that a branch is added to, where it has one.
+pub fn stream_weight(blocks: Blocks) -> Option<f64> {
+    match blocks {
+        Blocks::Sequential | Blocks::Parallel => None,
+        Blocks::DeepNorm { alpha } => Some(f64::from(alpha)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use testkit::models::{Style, proof_model};
+
+    use super::*;
+
+    #[test]
+    fn activations_have_the_mean_squares_of_their_definitions() {
+        assert!((mean_square(Activation::Relu, 2.0) - 1.0).abs() < 1e-3);
+        // At small inputs half of the input passes, and of a gated one half of the gate times the value.
+        assert!((mean_square(Activation::GeluTanh, 1e-4) - 0.25e-4).abs() < 1e-6);
+        assert!((mean_square(Activation::SwiGlu, 1e-2) - 0.25e-4).abs() < 1e-6);
+    }
+
+    #[test]
+    fn branches_of_the_proof_model_add_less_than_they_read() {
+        let initial = Initial::of(&proof_model(Style::Llama, 12, false), 8);
+        let added: f64 = initial.layers.iter().map(|layer| layer.attention + layer.feed_forward).sum();
+        assert!(initial.layers.len() == 16 && added < initial.stream, "{added} to {}", initial.stream);
+    }
+}

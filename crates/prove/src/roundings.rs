@@ -1,0 +1,252 @@
+//! Roundings that separate two runs, counted along the forward and the backward pass (`docs/numerics.md`, "The count").
+//!
+//! One rounding is a relative variance of 0.18 u^2 of the tensor that it is in. Sums of tensors add variances weighted by
+//! mean squares; products add those of their factors.
+
+use config::{Blocks, Format, ModelSpec, TrainSpec};
+
+use crate::initial::{Initial, Layer, stream_weight};
+use crate::parameter_kind::ParameterKind;
+
+/// Roundings relative to each kind's gradients, and to what losses and kinks depend on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Roundings {
+    /// Of embeddings.
+    pub table: f64,
+    /// Of the output matrix.
+    pub output: f64,
+    /// Of other matrices.
+    pub matrix: f64,
+    /// Of queries and keys.
+    pub query_key: f64,
+    /// Of norms and biases.
+    pub vector: f64,
+    /// Of inputs of activations, the largest.
+    pub input: f64,
+    /// Of the stream that the head reads.
+    pub stream: f64,
+}
+
+impl Roundings {
+    /// Those of gradients of `kind`.
+    pub fn of_kind(&self, kind: ParameterKind) -> f64 {
+        match kind {
+            ParameterKind::Table => self.table,
+            ParameterKind::Output => self.output,
+            ParameterKind::Matrix => self.matrix,
+            ParameterKind::QueryKey | ParameterKind::QueryKeyVector => self.query_key,
+            ParameterKind::Vector => self.vector,
+        }
+    }
+
+    /// Where only sums over sequences are in another order: those of one sum over all `tokens`.
+    pub fn of_other_order(tokens: usize) -> Roundings {
+        let sum = chain(tokens) + 1.0;
+        Roundings { table: sum, output: sum, matrix: sum, query_key: sum, vector: sum, input: 0.0, stream: 0.0 }
+    }
+
+    /// Where sums within a token are split differently, in runs whose activations are `stored`.
+    pub fn of_other_sums(model: &ModelSpec, train: &TrainSpec, stored: Format) -> Roundings {
+        let cost = Cost { model, stored, tokens: train.sequence_length };
+        let sum = cost.sum_over_tokens(train.global_batch * train.sequence_length);
+        let initial = Initial::of(model, train.sequence_length);
+        let (passed, stream) = forward(&cost, &initial);
+        let read = stream + cost.norm();
+        let logits = read * f64::from(model.init_std).powi(2) * model.hidden as f64 / model.vocabulary as f64;
+        let head = logits + cost.vocabulary();
+        let into_stream = head + 0.5 * read + 1.0;
+        let mut roundings = Roundings {
+            table: 0.0,
+            output: read + sum,
+            matrix: 0.0,
+            query_key: 0.0,
+            vector: into_stream + read + sum,
+            input: passed.iter().map(|layer| layer.input).fold(0.0, f64::max),
+            stream,
+        };
+        let mut gradient = into_stream;
+        for layer in passed.iter().rev() {
+            gradient = backward(&cost, layer, gradient, sum, &mut roundings);
+        }
+        roundings.table = gradient + sum;
+        roundings
+    }
+}
+
+/// Roundings of a sum of `terms` random terms, relative to it: chains of 256, which are added.
+pub(crate) fn chain(terms: usize) -> f64 {
+    terms.min(256) as f64 / 2.0 + terms as f64 / 512.0
+}
+
+/// Roundings of operations: in single precision those of their sums, in bf16 and fp16 those of stored results.
+struct Cost<'a> {
+    model: &'a ModelSpec,
+    stored: Format,
+    tokens: usize,
+}
+
+impl Cost<'_> {
+    fn of(&self, single: f64) -> f64 {
+        match self.stored {
+            Format::Fp32 => single,
+            Format::Bf16 | Format::Fp16 => 1.0,
+        }
+    }
+
+    fn product(&self, terms: usize) -> f64 {
+        self.of(chain(terms) + 0.5)
+    }
+
+    fn norm(&self) -> f64 {
+        self.of(4.0)
+    }
+
+    fn activation(&self) -> f64 {
+        self.of(4.0)
+    }
+
+    /// A mean over the keys that a query sees, half of the sequence.
+    fn mean(&self) -> f64 {
+        self.of(chain(self.tokens) / 2.0)
+    }
+
+    /// A sum over the tokens of a step, which is in single precision.
+    fn sum_over_tokens(&self, tokens: usize) -> f64 {
+        match self.stored {
+            Format::Fp32 => chain(tokens),
+            Format::Bf16 | Format::Fp16 => 0.0,
+        }
+    }
+
+    /// Within a dot product over a head, which bf16 and fp16 runs do not store.
+    fn score(&self) -> f64 {
+        match self.stored {
+            Format::Fp32 => self.product(self.model.head_dim),
+            Format::Bf16 | Format::Fp16 => 0.0,
+        }
+    }
+
+    /// The product of gradients of logits with the output matrix: once the label's term is in, each step rounds.
+    fn vocabulary(&self) -> f64 {
+        self.of(chain(self.model.vocabulary) + 3.0)
+    }
+
+    /// By how much errors in gradients of probabilities grow where the softmax subtracts their mean over the t keys that a
+    /// query sees: of t shares, t - 1 are left. The first query sees one key and has neither.
+    fn subtraction(&self) -> f64 {
+        let sum = |power: i32| (2..=self.tokens).map(|keys| (keys as f64).powi(-power)).sum::<f64>();
+        let left = sum(1) - sum(2);
+        if left > 0.0 { sum(1) / left } else { 1.0 }
+    }
+}
+
+/// A layer after the forward pass.
+struct Passed {
+    layer: Layer,
+    /// Roundings of inputs of attention and of the feed-forward block.
+    normed: [f64; 2],
+    /// Of queries.
+    query: f64,
+    /// Of values.
+    value: f64,
+    /// Of their means.
+    mean: f64,
+    /// Of the activation's inputs and outputs.
+    input: f64,
+    output: f64,
+    /// Mean square of each branch relative to the stream that it is added to.
+    shares: [f64; 2],
+}
+
+/// Roundings of all layers, and of the stream after the last one.
+fn forward(cost: &Cost<'_>, initial: &Initial) -> (Vec<Passed>, f64) {
+    let model = cost.model;
+    let (mut size, mut stream) = (initial.stream, 0.0);
+    let mut passed = Vec::new();
+    for layer in &initial.layers {
+        let normed = stream + if stream > 0.0 { cost.norm() } else { cost.of(0.0) };
+        let query = normed + cost.product(model.hidden) + if model.qk_norm { 2.0 } else { 0.0 };
+        let value = normed + cost.product(model.hidden);
+        let mean = value + layer.score * (2.0 * query + cost.product(model.head_dim)) + cost.mean();
+        let attention = mean + cost.product(model.query_width()) + 2.0;
+        let feed_forward = |normed: f64| {
+            let input = normed + cost.product(model.hidden);
+            let factors = model.activation.inputs_per_output() as f64;
+            let output = factors * input + cost.activation();
+            (input, output, output + cost.product(layer.width) + 2.0)
+        };
+        // DeepNorm's stream is a norm's output: it has the mean square of its weight.
+        let weighted = stream_weight(model.blocks).map(|alpha| alpha * alpha);
+        let stream_size = |size: f64| weighted.unwrap_or(size);
+        let first = stream_size(size);
+        let add = |(size, roundings): (f64, f64), (added, of_added): (f64, f64)| {
+            (size * roundings + added * of_added) / (size + added) + 1.0
+        };
+        let kept = |stream: f64, normed: f64| if weighted.is_some() { normed } else { stream };
+        match model.blocks {
+            Blocks::Parallel => {
+                let (input, output, added) = feed_forward(normed);
+                let sum = size + layer.attention + layer.feed_forward;
+                let shares = [layer.attention / size, layer.feed_forward / size];
+                passed.push(Passed { layer: *layer, normed: [normed; 2], query, value, mean, input, output, shares });
+                stream = (size * stream + layer.attention * attention + layer.feed_forward * added) / sum + 1.0;
+                size = sum;
+            }
+            Blocks::Sequential | Blocks::DeepNorm { .. } => {
+                let middle = add((first, kept(stream, normed)), (layer.attention, attention));
+                let second = stream_size(first + layer.attention);
+                let normed_again = middle + cost.norm();
+                let (input, output, added) = feed_forward(normed_again);
+                let shares = [layer.attention / first, layer.feed_forward / second];
+                let normed = [normed, normed_again];
+                passed.push(Passed { layer: *layer, normed, query, value, mean, input, output, shares });
+                stream = add((second, kept(middle, normed_again)), (layer.feed_forward, added));
+                size = second + layer.feed_forward;
+            }
+        }
+    }
+    (passed, stream)
+}
+
+/// Roundings of the gradient of `layer`'s input, from those of its `output`; those of its parameters go to `roundings`.
+fn backward(cost: &Cost<'_>, layer: &Passed, of_output: f64, sum: f64, roundings: &mut Roundings) -> f64 {
+    let model = cost.model;
+    let gated = model.activation.inputs_per_output() == 2;
+    let [of_attention, of_feed_forward] = layer.normed;
+    let [attention_share, feed_forward_share] = layer.shares;
+    // The feed-forward block.
+    let down = of_output + 1.0;
+    let factor = if gated { layer.input } else { 0.5 * layer.layer.input.min(1.0) * layer.input };
+    let up = down + cost.product(model.hidden) + factor + cost.of(3.0);
+    let through = up + cost.product(layer.layer.width * if gated { 2 } else { 1 }) + 1.0 + 0.5 * of_feed_forward;
+    let between = match model.blocks {
+        Blocks::Parallel => of_output,
+        Blocks::Sequential | Blocks::DeepNorm { .. } => {
+            (of_output + feed_forward_share * through) / (1.0 + feed_forward_share) + 1.0
+        }
+    };
+    // Attention.
+    let score = layer.layer.score;
+    let output = between + cost.product(model.hidden) + 1.0;
+    let value = output + 2.0 * score * layer.query + cost.mean();
+    let probability = cost.subtraction() * (output + layer.value + cost.score() + cost.of(5.0));
+    let query = probability + layer.query + cost.mean() + 2.0 * score * layer.query;
+    // A norm of heads takes one of `head_dim` directions away.
+    let dims = model.head_dim as f64;
+    let query = if model.qk_norm { (query + layer.query) * dims / (dims - 1.0).max(1.0) } else { query };
+    let through_attention = value + cost.product(3 * model.query_width()) + 1.0 + 0.5 * of_attention;
+    let matrices = [layer.output + down, of_feed_forward + up, layer.mean + between, of_attention + value];
+    let norms = [through + of_feed_forward, through_attention + of_attention];
+    let largest = |into: &mut f64, all: &[f64]| *into = all.iter().map(|one| one + sum).fold(*into, f64::max);
+    largest(&mut roundings.matrix, &matrices);
+    largest(&mut roundings.query_key, &[of_attention + query]);
+    largest(&mut roundings.vector, &norms);
+    let added = attention_share * through_attention;
+    match model.blocks {
+        Blocks::Parallel => {
+            let all = 1.0 + feed_forward_share + attention_share;
+            (of_output + feed_forward_share * through + added) / all + 1.0
+        }
+        Blocks::Sequential | Blocks::DeepNorm { .. } => (between + added) / (1.0 + attention_share) + 1.0,
+    }
+}

@@ -1,0 +1,71 @@
+//! One pair, run and compared.
+
+use std::fmt;
+
+use config::Format;
+use prove::{EqualityClass, Outcome, Promise};
+
+use crate::pairs::draw::Pair;
+use crate::pairs::table::Kind;
+
+/// A distance as a share of its bound.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Share {
+    /// What is bounded, in which numbers.
+    pub kind: Kind,
+    /// The distance over the bound.
+    pub share: f64,
+    /// The tensor.
+    pub of: String,
+}
+
+/// Runs both layouts of `pair`, and compares each distance with its bound.
+///
+/// # Errors
+/// A layout that does not run, or runs that skip different steps.
+pub fn measure(pair: &Pair) -> Result<Vec<Share>, String> {
+    let [first, second] = &pair.layouts;
+    let outcome = |layout: &testkit::layout::Layout| {
+        layout.outcome(&pair.text).map_err(|error| format!("pair {}: {error}; {pair}", pair.number))
+    };
+    let (a, b) = (outcome(first)?, outcome(second)?);
+    if a.scaling != b.scaling {
+        return Err(format!("pair {}: they skip different steps; {pair}", pair.number));
+    }
+    Ok(shares(pair, [&a, &b]))
+}
+
+/// The shares of every kind in `outcomes` of the layouts of `pair`.
+pub fn shares(pair: &Pair, outcomes: [&Outcome; 2]) -> Vec<Share> {
+    let (model, train) = (&pair.layouts[0].model, &pair.layouts[0].train);
+    let class = pair.class();
+    let distances = Promise::of(class, model, train, train.steps).distances(outcomes);
+    let stored = train.precision.stored();
+    // With another order only, the first activations are the same bits, and gradients are summed in single precision.
+    let of_gradients = match class {
+        EqualityClass::LibraryOrder | EqualityClass::OtherSums => stored,
+        EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder | EqualityClass::OtherDevice => {
+            Format::Fp32
+        }
+    };
+    let kink = |is_first: bool| model.activation.has_kink() && !(is_first && class == EqualityClass::OtherOrder);
+    let gradients = distances.gradients.iter().map(|(kind, bounded)| Share {
+        kind: Kind::gradient(*kind, class, of_gradients, kink(true)),
+        share: bounded.share(),
+        of: bounded.what.clone(),
+    });
+    let is_first = train.steps == 1;
+    let of_weights = if is_first { of_gradients } else { stored };
+    let rest = [
+        (Kind::loss(stored, kink(is_first)), &distances.loss),
+        (Kind::weights(of_weights, kink(is_first)), &distances.weight),
+    ];
+    let rest = rest.map(|(kind, bounded)| Share { kind, share: bounded.share(), of: bounded.what.clone() });
+    gradients.chain(rest).collect()
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}: {:.3} of its bound", self.kind, self.of, self.share)
+    }
+}

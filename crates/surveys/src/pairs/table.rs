@@ -1,0 +1,147 @@
+//! Shares of bounds by kind: the largest, and the quantile that no bound may exceed three times.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Write as _;
+
+use config::Format;
+use prove::{EqualityClass, ParameterKind};
+
+use crate::pairs::measure::Share;
+
+/// Distances that have one derivation.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kind(String);
+
+impl Kind {
+    /// Of first gradients. A kink is one kind in all precisions: in single precision no more than one pair in a thousand
+    /// meets it.
+    pub fn gradient(kind: ParameterKind, class: EqualityClass, numbers: Format, has_kink: bool) -> Kind {
+        // The output matrix's gradient is made before any activation's.
+        let has_kink = has_kink && kind != ParameterKind::Output;
+        match (class, has_kink) {
+            (EqualityClass::OtherOrder, _) => Kind(format!("gradient, other order, {kind}")),
+            (_, true) => Kind(format!("gradient, other sums, ReLU, {kind}")),
+            (_, false) => Kind(format!("gradient, other sums, {}, {kind}", name(numbers))),
+        }
+    }
+
+    /// Of losses.
+    pub fn loss(numbers: Format, has_kink: bool) -> Kind {
+        if has_kink { Kind("loss, ReLU".into()) } else { Kind(format!("loss, {}", name(numbers))) }
+    }
+
+    /// Of weights.
+    pub fn weights(numbers: Format, has_kink: bool) -> Kind {
+        if has_kink { Kind("weights, ReLU".into()) } else { Kind(format!("weights, {}", name(numbers))) }
+    }
+
+    /// A kind by its name.
+    pub fn named(name: &str) -> Kind {
+        Kind(name.into())
+    }
+}
+
+fn name(numbers: Format) -> &'static str {
+    match numbers {
+        Format::Fp32 => "fp32",
+        Format::Bf16 => "bf16",
+        Format::Fp16 => "fp16",
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The shares of many pairs.
+#[derive(Clone, Debug, Default)]
+pub struct Shares {
+    pairs: usize,
+    by_kind: BTreeMap<Kind, Vec<(f64, u32)>>,
+}
+
+impl Shares {
+    /// Adds those of the pair `number`.
+    pub fn add(&mut self, number: u32, shares: &[Share]) {
+        self.pairs += 1;
+        for share in shares {
+            self.by_kind.entry(share.kind.clone()).or_default().push((share.share, number));
+        }
+    }
+
+    /// Pairs that were added.
+    pub fn pairs(&self) -> usize {
+        self.pairs
+    }
+
+    /// Kinds with a share above 1, and with the pair.
+    pub fn exceeded(&self) -> Vec<String> {
+        let all = self.by_kind.iter().flat_map(|(kind, shares)| shares.iter().map(move |share| (kind, share)));
+        let beyond = all.filter(|(_, (share, _))| share.is_nan() || *share > 1.0);
+        beyond.map(|(kind, (share, number))| format!("pair {number}: {kind} at {share:.2} of the bound")).collect()
+    }
+
+    /// Kinds whose bound is more than three times the 99.9 % quantile of its distances.
+    pub fn loose(&self) -> Vec<String> {
+        let quantiles = self.by_kind.iter().map(|(kind, shares)| (kind, quantile(shares, 0.999)));
+        let loose = quantiles.filter(|(_, quantile)| *quantile < 1.0 / 3.0);
+        loose.map(|(kind, quantile)| format!("{kind}: the bound is {:.1} times the quantile", 1.0 / quantile)).collect()
+    }
+}
+
+/// The least share that is not below `part` of all.
+fn quantile(shares: &[(f64, u32)], part: f64) -> f64 {
+    let mut sorted: Vec<f64> = shares.iter().map(|(share, _)| *share).collect();
+    sorted.sort_by(f64::total_cmp);
+    let index = (part * sorted.len() as f64).ceil() as usize;
+    sorted.get(index.clamp(1, sorted.len().max(1)) - 1).copied().unwrap_or(0.0)
+}
+
+/// The rows of a table with a line for each kind.
+pub fn table(shares: &Shares) -> String {
+    let mut text = "| kind | pairs | median | 99 % | 99.9 % | largest | bound over the 99.9 % quantile |\n\
+                    |---|---|---|---|---|---|---|\n"
+        .to_string();
+    for (kind, all) in &shares.by_kind {
+        let at = |part| quantile(all, part);
+        let _ = writeln!(
+            text,
+            "| {kind} | {} | {:.2} | {:.2} | {:.2} | {:.2} | {:.1} |",
+            all.len(),
+            at(0.5),
+            at(0.99),
+            at(0.999),
+            at(1.0),
+            1.0 / at(0.999)
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_exceeded_above_1_and_loose_below_a_third() {
+        let share = |share: f64| Share { kind: Kind::named("a"), share, of: "w".into() };
+        let of = |all: &[f64]| {
+            let mut shares = Shares::default();
+            all.iter().zip(0..).for_each(|(one, number)| shares.add(number, &[share(*one)]));
+            (shares.exceeded().len(), shares.loose().len())
+        };
+        assert_eq!(of(&[0.2, 0.5]), (0, 0));
+        assert_eq!(of(&[0.2, 0.3]), (0, 1));
+        assert_eq!(of(&[0.2, 1.1, f64::NAN]), (2, 0));
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let shares: Vec<(f64, u32)> = (1..=1000).map(|number| (f64::from(number), 0)).collect();
+        assert_eq!([0.5, 0.999, 1.0].map(|part| quantile(&shares, part)), [500.0, 999.0, 1000.0]);
+        assert_eq!(quantile(&shares[..2], 0.999), 2.0);
+    }
+}

@@ -1,0 +1,40 @@
+//! A seeded sample of random pairs of layouts; `cargo run --release -p surveys --bin pairs` runs all of them.
+
+#![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
+
+use prove::EqualityClass;
+use surveys::pairs::{Pair, Shares, draw, measure};
+
+/// Another seed is another sample.
+const SEED: u32 = 7;
+/// Pairs of the sample.
+const PAIRS: usize = 40;
+
+/// The first pairs of few steps and little work.
+fn sample() -> Vec<Pair> {
+    let is_small = |pair: &Pair| {
+        let layout = &pair.layouts[0];
+        layout.train.steps <= 3 && layout.model.num_layers <= 4 && layout.model.hidden <= 64
+    };
+    (0..).map(|number| draw(SEED, number)).filter(is_small).take(PAIRS).collect()
+}
+
+#[test]
+fn no_pair_exceeds_a_bound() {
+    let mut shares = Shares::default();
+    let pairs = sample();
+    for pair in &pairs {
+        shares.add(pair.number, &measure(pair).unwrap());
+    }
+    assert_eq!((shares.pairs(), shares.exceeded()), (PAIRS, vec![]));
+    for class in [EqualityClass::OtherOrder, EqualityClass::OtherSums] {
+        assert!(pairs.iter().any(|pair| pair.class() == class), "{class}");
+    }
+}
+
+#[test]
+fn a_seed_draws_the_same_pairs() {
+    let text = |seed| (0..20).map(|number| draw(seed, number).to_string()).collect::<Vec<_>>();
+    assert_eq!(text(1), text(1));
+    assert_ne!(text(1), text(2));
+}

@@ -1,0 +1,94 @@
+//! The last instructions of each rank of this process, in rings that outlive it.
+
+use std::collections::BTreeMap;
+
+use blame::{Attempt, Peers, Ring, RingHeader};
+use config::Unit;
+use mesh::{AxisSet, Mesh, Rank};
+use program::{Instr, PeerGroup, RankView};
+
+/// Number of the world among the groups of a ring; the others have those of [`PeerGroup::index`].
+const WORLD: u8 = PeerGroup::ALL.len() as u8;
+
+/// Where the rings of this process are.
+#[derive(Clone, Debug)]
+pub struct Rings {
+    /// The attempt that they belong to.
+    pub attempt: Attempt,
+    /// Number of this process.
+    pub process: usize,
+    /// Its host.
+    pub host: String,
+}
+
+impl Rings {
+    /// The ring of `rank`; none where the file system of the run folder maps no files, which costs the report its instructions
+    /// and the run nothing.
+    pub(crate) fn open(&self, mesh: &Mesh, rank: Rank) -> Option<RankRing> {
+        let peers = program::Peers::of(mesh, rank);
+        let numbers = |group: &mesh::Group| group.members().iter().map(|rank| rank.0).collect::<Vec<usize>>();
+        let mut groups: BTreeMap<u8, Vec<usize>> =
+            peers.each().filter_map(|(which, group)| Some((number(which)?, numbers(group)))).collect();
+        groups.insert(WORLD, numbers(&mesh.group(rank, AxisSet::ALL)));
+        let pipeline = peers.group(PeerGroup::PIPELINE).map(numbers).unwrap_or_default();
+        let (process, host, pid) = (self.process, self.host.clone(), std::process::id());
+        let ring = self.attempt.ring(&RingHeader { rank: rank.0, process, host, pid, groups }).ok()?;
+        Some(RankRing { ring, pipeline })
+    }
+}
+
+fn number(group: PeerGroup) -> Option<u8> {
+    match group {
+        PeerGroup::WORLD => Some(WORLD),
+        PeerGroup::Along(_) | PeerGroup::Ends => group.index().and_then(|index| u8::try_from(index).ok()),
+    }
+}
+
+/// The ring of one rank.
+#[derive(Debug)]
+pub(crate) struct RankRing {
+    ring: Ring,
+    /// Ranks of the pipeline, by stage.
+    pipeline: Vec<usize>,
+}
+
+impl RankRing {
+    /// Notes that `instr` begins in `step`.
+    pub(crate) fn begin_instr(&mut self, step: u32, view: &RankView, instr: Instr) {
+        let peers = self.peers(view, instr);
+        self.ring.begin(step, peers, instr);
+    }
+
+    /// Notes that work of this name begins, in which all ranks take part.
+    pub(crate) fn begin(&mut self, step: u32, name: &str) {
+        self.ring.begin(step, Peers::Group(WORLD), name);
+    }
+
+    /// Notes its end.
+    pub(crate) fn end(&mut self) {
+        self.ring.end();
+    }
+
+    /// The ranks that `instr` may wait for.
+    fn peers(&self, view: &RankView, instr: Instr) -> Peers {
+        let stage = |unit: Option<Unit>| {
+            let owner = unit.and_then(|unit| view.owner(unit));
+            owner.and_then(|stage| self.pipeline.get(stage)).map_or(Peers::None, |rank| Peers::Rank(*rank))
+        };
+        let group = |which| number(which).map_or(Peers::None, Peers::Group);
+        match instr {
+            Instr::SendAct { unit, .. } | Instr::RecvGrad { unit, .. } => stage(view.next(unit)),
+            Instr::RecvAct { unit, .. } | Instr::SendGrad { unit, .. } => stage(Some(unit)),
+            Instr::Forward { .. }
+            | Instr::Recompute { .. }
+            | Instr::BackwardInput { .. }
+            | Instr::BackwardWeight { .. } => group(PeerGroup::TENSOR),
+            Instr::GatherParams { .. } | Instr::ReduceGrads { .. } => group(PeerGroup::SHARDS),
+            Instr::SumTied => group(PeerGroup::Ends),
+            Instr::GradNorm => group(PeerGroup::WORLD),
+            Instr::Load { .. } | Instr::FreeParams { .. } | Instr::OptimizerStep { .. } | Instr::Save { .. } => {
+                Peers::None
+            }
+        }
+    }
+}

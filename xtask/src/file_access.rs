@@ -1,0 +1,90 @@
+//! Files are opened by crate `files`, which knows what each may be: elsewhere only files that no user names are opened.
+
+use crate::repository::SourceFile;
+use crate::rust_code::code_only;
+use crate::tidy::Finding;
+
+/// Calls that open, read, write or copy files.
+const CALLS: &[&str] = &[
+    "fs::write(",
+    "fs::read(",
+    "fs::read_to_string(",
+    "fs::copy(",
+    "File::open(",
+    "File::create(",
+    "File::options(",
+    "OpenOptions::new(",
+];
+
+/// Files and folders that may use them, each with the files that it opens.
+const ALLOWED: &[(&str, &str)] = &[
+    ("crates/files/", "the reader and the writer"),
+    ("crates/cli/src/doctor/", "files of the system"),
+    ("crates/cli/src/launch/leftovers.rs", "/proc"),
+    ("crates/cli/src/memory/", "/proc and /sys"),
+    ("crates/comm/src/processes/process_map.rs", "/proc"),
+    ("crates/mpi/src/find.rs", "/proc"),
+    ("crates/plan/src/machine/resident.rs", "/proc"),
+    ("crates/checkpoint/src/disk.rs", "folders, to make names last"),
+    ("crates/rendezvous/src/token.rs", "a new token, for its owner alone"),
+    ("crates/nvidia/src/nvrtc/cache.rs", "the cache of compiled kernels"),
+    ("crates/train/src/engine/gpu_code.rs", "compiled kernels, for a tool of this repository"),
+    ("crates/plan/src/bin/", "pages of this repository"),
+    ("crates/surveys/", "pages of this repository"),
+    ("crates/testkit/", "files of tests"),
+];
+
+/// Calls in product code of a file that is not allowed to have them.
+pub fn check(file: &SourceFile, text: &str) -> Vec<Finding> {
+    let is_product = file.path.starts_with("crates/") && file.path.contains("/src/") && file.stem() != "tests";
+    if !is_product || ALLOWED.iter().any(|(place, _)| file.path.starts_with(place)) {
+        return vec![];
+    }
+    // Unit tests are the end of a file.
+    let code = code_only(text);
+    let lines = code.lines().enumerate().take_while(|(_, line)| line.trim() != "mod tests {");
+    let mut findings = vec![];
+    for (index, line) in lines {
+        for call in CALLS.iter().filter(|call| line.contains(**call)) {
+            let message = format!(
+                "`{call}` does not say which file is meant; use crate `files`, or add it to {LIST}",
+                LIST = file!()
+            );
+            findings.push(Finding { path: file.path.clone(), line: index + 1, message });
+        }
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(path: &str, text: &str) -> Vec<usize> {
+        check(&SourceFile::of(path, text), text).iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn each_call_is_found_in_product_code_alone() {
+        for call in CALLS {
+            let text = format!("fn a() {{\n    {call}b);\n}}\n");
+            assert_eq!(lines("crates/mesh/src/a.rs", &text), [2], "{call}");
+            assert_eq!(lines("crates/mesh/tests/a.rs", &text), [0; 0]);
+            assert_eq!(lines("crates/files/src/a.rs", &text), [0; 0]);
+            let tested = format!("#[cfg(test)]\nmod tests {{\n    {call}b);\n}}\n");
+            assert_eq!(lines("crates/mesh/src/a.rs", &tested), [0; 0]);
+            assert_eq!(lines("crates/mesh/src/a.rs", &format!("// {call}b)\n")), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn every_exception_is_in_use() {
+        let repository = crate::repository::Repository::open().expect("every file can be read");
+        for (place, _) in ALLOWED {
+            let used = repository.with_extension("rs").any(|(file, text)| {
+                file.path.starts_with(place) && CALLS.iter().any(|call| code_only(text).contains(call))
+            });
+            assert!(used, "{place} opens no file");
+        }
+    }
+}
