@@ -24,6 +24,7 @@ mod rank_hosts;
 mod run;
 mod screen;
 mod simulate;
+mod watch;
 
 use std::process::ExitCode;
 

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod anomalies;
 mod batch;
 mod check;
 mod data_spec;
@@ -28,11 +29,12 @@ mod unit;
 mod unit_class;
 mod zero;
 
+pub use anomalies::{Anomalies, OnNonFinite, OnSpike};
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::check;
 pub use data_spec::{
     BlanksSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions,
-    RunSpec, SourceSpec, TokenizerSpec, TransportChoice, Visible,
+    Recheck, RunSpec, SourceSpec, TokenizerSpec, TransportChoice, Visible,
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;

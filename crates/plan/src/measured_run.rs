@@ -3,9 +3,9 @@
 use cluster::{AttentionKernels, Software};
 use config::SavedInputs;
 use config::{
-    BatchOrigin, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums, LearningRateSchedule, LossScaling,
-    ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, TrainSpec,
-    ZeroStage,
+    Anomalies, BatchOrigin, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums, LearningRateSchedule,
+    LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel,
+    TrainSpec, ZeroStage,
 };
 
 use crate::measured_model::{attention, model};
@@ -197,6 +197,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
         groups: vec![],
+        anomalies: Anomalies::default(),
         precision,
         sums: GradientSums::Single,
         seed: 0,

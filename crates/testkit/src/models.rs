@@ -3,9 +3,9 @@
 use std::fmt;
 
 use config::{
-    Activation, BatchOrigin, Biases, Blocks, Degrees, GradientSums, LearningRateSchedule, ModelSpec, Norm, NormKind,
-    Pairing, Parallelism, Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind, SequenceParallel,
-    TopQuery, TrainSpec, ZeroStage,
+    Activation, Anomalies, BatchOrigin, Biases, Blocks, Degrees, GradientSums, LearningRateSchedule, ModelSpec, Norm,
+    NormKind, Pairing, Parallelism, Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind,
+    SequenceParallel, TopQuery, TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -100,6 +100,7 @@ pub fn proof_training() -> TrainSpec {
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
         groups: vec![],
+        anomalies: Anomalies::default(),
         precision: Precision::Fp32(Products::Chained),
         sums: GradientSums::Single,
         seed: 1234,

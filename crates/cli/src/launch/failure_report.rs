@@ -9,6 +9,7 @@ use crate::launch::restart::Restart;
 use crate::launch::supervisor::{Outcome, Supervised};
 use crate::run::attempt::{newest_checkpoint, shown_by};
 use crate::screen::output::tell;
+use crate::watch::{Event, Notify};
 
 /// Largest difference of the clocks of two hosts.
 const CLOCKS_NS: u64 = 60_000_000_000;
@@ -80,9 +81,20 @@ impl Watched {
             return;
         };
         if let Ok(report) = attempt.report(newest_checkpoint(run)) {
-            tell(&format!("attempt {}: {}; {}\n", report.attempt, report.line(), shown_by(run)));
+            let line = format!("attempt {}: {}", report.attempt, report.line());
+            tell(&format!("{line}; {}\n", shown_by(run)));
+            // Where another process failed, process 0 has called the command itself.
+            if let Some(notify) = notify_of(run).filter(|_| report.process == Some(0)) {
+                notify.event(Event::Failed, report.step, &line);
+            }
         }
     }
+}
+
+/// The command of `run.notify` in the resolved run file of the run, if it has one.
+fn notify_of(run: &Path) -> Option<Notify> {
+    let table: toml::Table = std::fs::read_to_string(run.join("run.toml")).ok()?.parse().ok()?;
+    Some(Notify::new(table.get("run")?.get("notify")?.as_str()?, run))
 }
 
 /// Processes that the system has killed so far for lack of memory: in the control group of this process, or on its host.

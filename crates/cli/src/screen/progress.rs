@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use checkpoint::{Committed, Finished};
@@ -10,7 +10,10 @@ use device::DeviceError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use sync::{into_inner, lock};
-use train::{EvaluationReport, LossScalingReport, Observer, SaveReport, StepFate, StepReport, Wish, Worker};
+use train::{
+    Anomaly, AnomalyReport, EvaluationReport, LossScalingReport, Observer, SaveReport, Spike, SpikeKind, StepFate,
+    StepReport, Wish, Worker,
+};
 
 use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
@@ -18,6 +21,7 @@ use crate::run::measured_trace::Recorder;
 use crate::screen::figures::{bytes, grouped};
 use crate::screen::output::{read_or_failed, tell};
 use crate::screen::rates::{Meter, Rates};
+use crate::watch::Watchers;
 
 /// Where steps are told.
 pub enum Screen {
@@ -103,6 +107,7 @@ pub struct Progress {
     steps: u32,
     interrupt: Interrupt,
     recorder: Option<Recorder>,
+    watchers: Option<Arc<Watchers>>,
     outputs: Mutex<Outputs>,
 }
 
@@ -132,12 +137,17 @@ impl Progress {
         let metrics = BufWriter::new(metrics);
         let (failure, evaluation, not_saved) = (None, None, None);
         let outputs = Outputs { screen, meter, metrics, failure, is_interrupt_told: false, evaluation, not_saved };
-        Progress { steps, interrupt, recorder: None, outputs: Mutex::new(outputs) }
+        Progress { steps, interrupt, recorder: None, watchers: None, outputs: Mutex::new(outputs) }
     }
 
     /// The same, which also hears of every instruction.
     pub fn with_recorder(self, recorder: Option<Recorder>) -> Progress {
         Progress { recorder, ..self }
+    }
+
+    /// The same, which also tells those who watch from outside.
+    pub fn with_watchers(self, watchers: Arc<Watchers>) -> Progress {
+        Progress { watchers: Some(watchers), ..self }
     }
 
     /// The recorder of instructions, where they are recorded.
@@ -170,9 +180,8 @@ impl Outputs {
         self.metrics.flush()
     }
 
-    fn step(&mut self, report: &StepReport, steps: u32) -> Wish {
-        let rates = self.meter.step(report);
-        let written = record(report, &rates).and_then(|record| self.write_metrics(&record).map(|()| record));
+    fn step(&mut self, report: &StepReport, rates: &Rates, steps: u32) -> Wish {
+        let written = record(report, rates).and_then(|record| self.write_metrics(&record).map(|()| record));
         let record = match written {
             Ok(record) => record,
             Err(error) => {
@@ -180,7 +189,10 @@ impl Outputs {
                 return Wish::Stop;
             }
         };
-        match self.screen.step(&line(report, &rates, steps), &record) {
+        if let Some(anomaly) = &report.anomaly {
+            self.screen.note(&anomaly_line(report.step, anomaly));
+        }
+        match self.screen.step(&line(report, rates, steps), &record) {
             Ok(()) => Wish::Continue,
             Err(error) => {
                 self.failure = read_or_failed(Err(error)).err();
@@ -197,7 +209,12 @@ impl Outputs {
 impl Observer for Progress {
     fn step(&self, report: &StepReport) -> Wish {
         // Rank 0 alone reports; if it panicked while it did, the run is over and what it wrote is still true.
-        lock(&self.outputs).step(report, self.steps)
+        let mut outputs = lock(&self.outputs);
+        let rates = outputs.meter.step(report);
+        if let Some(watchers) = &self.watchers {
+            watchers.step(report, &rates);
+        }
+        outputs.step(report, &rates, self.steps)
     }
 
     fn wish(&self) -> Wish {
@@ -217,6 +234,9 @@ impl Observer for Progress {
     }
 
     fn saved(&self, report: SaveReport) {
+        if let Some(watchers) = &self.watchers {
+            watchers.saved(&report);
+        }
         let mut outputs = lock(&self.outputs);
         let SaveReport { steps, finished: Finished { outcome, not_retired }, wall } = report;
         match &outcome {
@@ -236,6 +256,9 @@ impl Observer for Progress {
     }
 
     fn evaluation(&self, report: &EvaluationReport) {
+        if let Some(watchers) = &self.watchers {
+            watchers.evaluation(report);
+        }
         let mut outputs = lock(&self.outputs);
         outputs.evaluation = Some(*report);
         let written = evaluation_record(report).and_then(|record| outputs.write_metrics(&record).map(|()| record));
@@ -287,6 +310,33 @@ fn scaling(report: &LossScalingReport) -> String {
     }
 }
 
+fn anomaly_name(anomaly: &Anomaly) -> &'static str {
+    match anomaly {
+        Anomaly::NonFinite => "not finite",
+        Anomaly::Spike(spike) => spike.kind.name(),
+    }
+}
+
+/// A step that is not as usual, as a line for people.
+fn anomaly_line(step: u32, report: &AnomalyReport) -> String {
+    let done = match report.fate {
+        StepFate::Updated => "the run continues".to_string(),
+        StepFate::Skipped | StepFate::Hopeless => {
+            format!("the step changed no weight, {} so far", report.skipped_steps)
+        }
+    };
+    match report.anomaly {
+        Anomaly::NonFinite => format!("step {step}: the loss or a gradient is not finite; {done}"),
+        Anomaly::Spike(Spike { kind: SpikeKind::Divergence, value, usual, .. }) => {
+            format!("step {step}: the run diverges: smoothed loss {value:.4}, and {usual:.4} at its least; {done}")
+        }
+        Anomaly::Spike(Spike { kind, value, usual, score }) => format!(
+            "step {step}: {}: {value:.4} is {score:.1} robust deviations above {usual:.4}, the median of recent steps; {done}",
+            kind.name()
+        ),
+    }
+}
+
 /// One line of the metrics.
 #[derive(Serialize)]
 struct Record {
@@ -306,9 +356,25 @@ struct Record {
     /// Steps so far that changed no weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped_steps: Option<u32>,
+    /// The name of the anomaly of a step that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anomaly: Option<&'static str>,
+    /// The usual value, and how far above it that of this step is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usual: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<f64>,
+    /// Whether the step changed no weight for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<bool>,
 }
 
 fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
+    let spike = report.anomaly.and_then(|report| match report.anomaly {
+        Anomaly::NonFinite => None,
+        Anomaly::Spike(spike) => Some(spike),
+    });
+    let of_scaling = report.loss_scaling.map(|scaling| scaling.skipped_steps);
     let record = Record {
         step: report.step,
         loss: report.loss,
@@ -321,7 +387,11 @@ fn record(report: &StepReport, rates: &Rates) -> std::io::Result<String> {
         peak_share: rates.peak_share,
         idle_share: rates.idle_share,
         loss_scale: report.loss_scaling.map(|scaling| f64::from(scaling.factor)),
-        skipped_steps: report.loss_scaling.map(|scaling| scaling.skipped_steps),
+        skipped_steps: of_scaling.or(report.anomaly.map(|report| report.skipped_steps)),
+        anomaly: report.anomaly.map(|report| anomaly_name(&report.anomaly)),
+        usual: spike.map(|spike| spike.usual),
+        score: spike.map(|spike| spike.score),
+        skipped: report.anomaly.map(|report| report.fate != StepFate::Updated),
     };
     Ok(serde_json::to_string(&record)?)
 }
@@ -353,6 +423,7 @@ mod tests {
             loss: 2.345_678,
             gradient_norm: 0.987_6,
             loss_scaling: None,
+            anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,
             wall: Duration::from_millis(250),
