@@ -17,7 +17,7 @@ const CLOCKS_NS: u64 = 60_000_000_000;
 /// The remedy where process 0 has not begun an attempt: some process did not start.
 #[derive(Clone, Copy, Debug)]
 pub enum Without {
-    /// Nothing: the launcher of this agent sees to it.
+    /// Nothing: the launcher of this agent sees to it, or another launcher has started nothing that could fail.
     Nothing,
     /// An attempt of this number of processes begins and ends with its report.
     Begins(usize),
@@ -44,13 +44,7 @@ pub struct Watched {
 impl Watched {
     /// Begins to watch the command of pleach `words` in the folder `directory`.
     pub fn begin(words: &[String], directory: &Path, host: &str) -> Watched {
-        let restart = Restart::of(words).unwrap_or(Restart::Same);
-        Watched::run(&restart, directory, host)
-    }
-
-    /// Begins to watch a run that is started again by `restart`.
-    pub fn run(restart: &Restart, directory: &Path, host: &str) -> Watched {
-        let run = restart.folder().map(|folder| directory.join(folder));
+        let run = Restart::trained(words).map(|folder| directory.join(folder));
         Watched { run, host: host.into(), began_ns: now_ns(), oom_kills: oom_kills() }
     }
 
@@ -75,9 +69,8 @@ impl Watched {
     }
 
     /// As [`Watched::note`], and writes the report, for nobody else is left to add to it.
-    pub fn report(&self, supervised: &Supervised) {
-        let (Some(attempt), Some(run)) = (self.note(supervised, Without::Begins(supervised.ends.len())), &self.run)
-        else {
+    pub fn report(&self, supervised: &Supervised, without: Without) {
+        let (Some(attempt), Some(run)) = (self.note(supervised, without), &self.run) else {
             return;
         };
         if let Ok(report) = attempt.report(newest_checkpoint(run)) {

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use blame::{Attempts, CauseKind, RankHistory, Report};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::several::{Folder, on_threads, processes_of, with_keys};
 
@@ -81,36 +82,58 @@ fn newest_checkpoint(run: &Path) -> u32 {
     folder.map_or(0, |entries| entries.filter_map(name).max().unwrap_or(0))
 }
 
-/// The ring of the rank of `process` in the attempt that is open.
-fn ring(run: &Path, attempt: u32, process: usize) -> Option<RankHistory> {
+/// The file of the ring of the rank of `process` in the attempt that is open.
+fn ring(run: &Path, attempt: u32, process: usize) -> Option<PathBuf> {
     let folder = run.join(format!("failures/attempt-{attempt:04}"));
-    let rings = std::fs::read_dir(folder).ok()?.filter_map(|entry| RankHistory::read(&entry.ok()?.path()).ok());
-    rings.into_iter().find(|ring| ring.header.process == process)
+    let mut files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.find(|path| RankHistory::read(path).is_ok_and(|ring| ring.header.process == process && ring.last().is_some()))
 }
 
-/// One kill: when it was sent, and the report that proves it.
+/// Whether a checkpoint is being written.
+fn is_saving(run: &Path) -> bool {
+    let is_partial = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().ends_with(".partial"))
+    };
+    std::fs::read_dir(run.join("checkpoints")).is_ok_and(|mut entries| entries.any(is_partial))
+}
+
+/// One kill: when it was sent, in which phase, and the report that proves it.
 struct Kill {
     sent_ns: u64,
+    phase: Phase,
     report: Report,
 }
 
-/// Kills `victim` of the attempt when its rank is in `phase`, or in any other where that one does not come soon.
-fn kill_in(phase: Phase, run: &Path, attempt: u32, victim: usize, launcher: u32) -> Kill {
-    let pid = wait("the ring of the victim", || ring(run, attempt, victim)).header.pid;
+/// Kills `victim` of the attempt when its rank is in `wanted`, or in any other phase where that one does not come soon. The process is
+/// stopped while its ring is read, so that the phase is that of the kill.
+fn kill_in(wanted: Phase, run: &Path, attempt: u32, victim: usize, launcher: u32) -> Kill {
+    let path = wait("the ring of the victim", || ring(run, attempt, victim));
+    let read = || RankHistory::read(&path).expect("a ring");
+    let pid = read().header.pid;
     assert!(processes_of(launcher).contains(&pid), "the ring is that of a living process");
+    let process = Pid::from_raw(i32::try_from(pid).expect("a process")).expect("a process");
+    let signal = |signal| kill_process(process, signal).expect("the process lives");
     let since = Instant::now();
-    let patience = if phase == Phase::Start { Duration::from_millis(50) } else { Duration::from_millis(500) };
-    loop {
-        let now = ring(run, attempt, victim).and_then(|ring| Phase::of(&ring.last()?.instruction));
-        if now == Some(phase) || since.elapsed() > patience {
-            break;
+    let patience = if wanted == Phase::Start { Duration::from_millis(50) } else { Duration::from_secs(3) };
+    let mut pauses = 0;
+    let (phase, instruction) = loop {
+        signal(Signal::STOP);
+        let last = read().last().cloned().expect("an instruction");
+        let in_ring = Phase::of(&last.instruction).expect("a known instruction");
+        let now = if wanted == Phase::Save && is_saving(run) { Phase::Save } else { in_ring };
+        if now == wanted || since.elapsed() > patience {
+            break (now, last.instruction);
         }
-    }
+        signal(Signal::CONT);
+        pauses += 1;
+        std::thread::sleep(Duration::from_micros(drawn(pauses, 400) as u64));
+    };
     let sent_ns = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_nanos() as u64;
-    assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().expect("kill").success());
+    signal(Signal::KILL);
     let attempts = Attempts::of_run(run);
     let report = wait("the report of the kill", || attempts.report(attempt).ok());
-    Kill { sent_ns, report }
+    assert_eq!(report.instruction, instruction, "the report has the instruction in which the process was killed");
+    Kill { sent_ns, phase, report }
 }
 
 /// A number below `end`, from the number of the kill.
@@ -144,7 +167,7 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
             wait("a checkpoint", || (newest_checkpoint(&run) > before).then_some(()));
         }
         let victim = drawn(number, PROCESSES);
-        let Kill { sent_ns, report } = kill_in(phase, &run, attempt, victim, child.id());
+        let Kill { sent_ns, phase, report } = kill_in(phase, &run, attempt, victim, child.id());
         assert_eq!(
             (report.process, report.cause.kind),
             (Some(victim), CauseKind::Signal),
@@ -154,7 +177,7 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
         assert_eq!(report.cause.signal, Some(9), "kill {number}: {}", report.line());
         assert!(!report.instruction.is_empty(), "kill {number}: {}", report.line());
         latencies.push(report.failed_ns.saturating_sub(sent_ns) as f64 / 1e9);
-        *phases.entry(Phase::of(&report.instruction).unwrap_or(Phase::Start)).or_default() += 1;
+        *phases.entry(phase).or_default() += 1;
         if newest_checkpoint(&run) == before {
             // Killed before it could make progress: the launcher ends, and somebody starts the run again.
             assert_eq!(child.wait().expect("an end").code(), Some(137), "kill {number}: {}", report.line());
@@ -169,11 +192,11 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
     let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     let counted: Vec<String> = phases.iter().map(|(phase, count)| format!("{phase} {count}")).collect();
     println!("{kills} kills: {}; noticed within p50 {:.3} s, p99 {:.3} s", counted.join(", "), at(0.5), at(0.99));
-    if kills >= 200 {
-        assert!(phases.values().all(|count| *count >= 20), "{phases:?}");
-    }
     let undisturbed = folder.run("undisturbed");
     on_threads(&["run.save_every=3", &steps, &undisturbed]);
     assert_eq!(folder.losses("run"), folder.losses("undisturbed"));
     assert!(folder.weights("run") == folder.weights("undisturbed"), "weights");
+    if kills >= 200 {
+        assert!(phases.values().all(|count| *count >= 20), "{phases:?}");
+    }
 }
