@@ -46,7 +46,8 @@ pub use hash::{BLOCK_BYTES, Hash};
 pub use header::TensorEntry;
 pub use lock::is_in_use;
 pub use manifest::{
-    FORMAT, FileRecord, LossScaleState, MANIFEST, Manifest, ManifestError, PieceRecord, RunState, TensorRecord,
+    FORMAT, FileRecord, LossScaleState, MANIFEST, Manifest, ManifestError, PieceRecord, RunState, SpikeState,
+    TensorRecord,
 };
 pub use piece_file::{PieceEntry, PieceFile};
 pub use process_pieces::ProcessPieces;

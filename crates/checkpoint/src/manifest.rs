@@ -38,8 +38,26 @@ pub struct RunState {
     /// Hash of the tokens that the run takes its sequences from. Where it is not known, other text is not noticed.
     #[serde(default)]
     pub data_xxh3: Option<Hash>,
+    /// The losses and norms that later steps are compared with, where that may change weights.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spikes: Option<SpikeState>,
     /// The resolved run file.
     pub run: String,
+}
+
+/// The losses and norms of the last steps that updated weights, the oldest first; numbers are the bits of 64-bit floats.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SpikeState {
+    /// Losses.
+    pub losses: Vec<u64>,
+    /// Norms of their gradients.
+    pub norms: Vec<u64>,
+    /// The smoothed loss.
+    pub smoothed: Option<u64>,
+    /// The least smoothed loss.
+    pub least: u64,
+    /// Whether a divergence was reported from which the run has not recovered.
+    pub has_diverged: bool,
 }
 
 /// A dynamic loss scale between two steps.

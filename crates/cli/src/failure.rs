@@ -32,6 +32,14 @@ pub enum Failure {
         /// Its name and its end, for the user.
         message: String,
     },
+    /// A step that was not as usual: the run is to return to a checkpoint. No weight was changed.
+    #[error("{reason}")]
+    RollBack {
+        /// The step, counted from 1.
+        step: u32,
+        /// For the user.
+        reason: String,
+    },
     /// A signal; everything was written.
     #[error("{told}")]
     Interrupted {
@@ -57,7 +65,11 @@ impl Failure {
         match self {
             Failure::Input(_) | Failure::Run(_) => true,
             Failure::Reported(failure) => failure.is_input(),
-            Failure::Work(_) | Failure::OfFirst(_) | Failure::Process { .. } | Failure::Interrupted { .. } => false,
+            Failure::Work(_)
+            | Failure::OfFirst(_)
+            | Failure::Process { .. }
+            | Failure::RollBack { .. }
+            | Failure::Interrupted { .. } => false,
         }
     }
 
@@ -65,7 +77,7 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Input(_) | Failure::Run(_) => ExitCode::from(Failure::INPUT),
-            Failure::Work(_) | Failure::OfFirst(_) => ExitCode::from(Failure::WORK),
+            Failure::Work(_) | Failure::OfFirst(_) | Failure::RollBack { .. } => ExitCode::from(Failure::WORK),
             Failure::Reported(failure) => failure.exit_code(),
             Failure::Process { code, .. } => ExitCode::from(*code),
             Failure::Interrupted { signal, .. } => ExitCode::from(signal.exit_code()),

@@ -26,6 +26,7 @@ mod run;
 mod run_report;
 mod screen;
 mod simulate;
+mod watch;
 
 use std::process::ExitCode;
 

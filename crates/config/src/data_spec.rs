@@ -202,6 +202,17 @@ pub enum CollectivesChoice {
     Native,
 }
 
+/// How much of what ranks compute and keep is checked for bits that are silently wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recheck {
+    /// Nothing.
+    Off,
+    /// Blocks of state and operations, as many as cost about 1 % of a step.
+    Sample,
+    /// All state, and every operation twice.
+    All,
+}
+
 /// Where a run writes, and on how many ranks it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
@@ -235,6 +246,12 @@ pub struct RunSpec {
     pub collectives: CollectivesChoice,
     /// Which ranks share a host.
     pub placement: PlacementOrder,
+    /// Where process 0 serves the numbers of the run over HTTP: a port of its own address, or HOST:PORT.
+    pub metrics_address: Option<String>,
+    /// A command for a shell that is called on events of the run.
+    pub notify: Option<String>,
+    /// How much of what ranks compute and keep is checked for wrong bits.
+    pub recheck: Recheck,
     /// Time after which a silent process counts as failed.
     pub heartbeat_seconds: f32,
     /// Time in which all processes of a run must arrive.

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod anomalies;
 mod batch;
 mod check;
 mod context_parallel;
@@ -29,12 +30,13 @@ mod unit;
 mod unit_class;
 mod zero;
 
+pub use anomalies::{Anomalies, OnNonFinite, OnSpike};
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
 pub use data_spec::{
     BlanksSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions,
-    RunSpec, SourceSpec, TokenizerSpec, TransportChoice, Visible,
+    Recheck, RunSpec, SourceSpec, TokenizerSpec, TransportChoice, Visible,
 };
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;

@@ -1,5 +1,6 @@
 //! The optimisation of a run: steps, batch, learning rate, AdamW, clipping.
 
+use crate::anomalies::Anomalies;
 use crate::batch::{BatchOrigin, BatchRamp, BatchSizes};
 use crate::parameter_groups::ParameterGroup;
 use crate::precision::{GradientSums, Precision};
@@ -56,6 +57,8 @@ pub struct TrainSpec {
     pub precision: Precision,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
+    /// The answers to steps that are not as usual.
+    pub anomalies: Anomalies,
     /// Seed of initial weights, dropout and data order.
     pub seed: u64,
 }

@@ -82,6 +82,9 @@ embedding_gradient_scale = 1.0
 precision = "fp32"
 products = "chained"
 sums = "single"
+on_nonfinite = "stop"
+on_spike = "warn"
+spike_score = 8.0
 seed = 0
 
 [data]
@@ -105,6 +108,7 @@ engine = "auto"
 transport = "auto"
 collectives = "own"
 placement = "tp-pp-dp"
+recheck = "sample"
 heartbeat_seconds = 5.0
 rendezvous_seconds = 10.0
 grace_seconds = 30.0

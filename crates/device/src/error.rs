@@ -76,6 +76,12 @@ pub enum DeviceError {
         /// Its message.
         message: String,
     },
+    /// Bits are wrong that nothing wrote, or that the same computation gives differently.
+    #[error("{what}")]
+    Corrupted {
+        /// The tensor or the operation, and what shows it.
+        what: String,
+    },
     /// State is not handed to storage.
     #[error("storage does not take the state of {what}: {reason}")]
     Storage {

@@ -3,7 +3,7 @@
 use cluster::{AttentionKernels, Software};
 use config::SavedInputs;
 use config::{
-    BatchOrigin, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums,
+    Anomalies, BatchOrigin, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums,
     LearningRateSchedule, LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind,
     SequenceParallel, TrainSpec, ZeroStage, check_sizes,
 };
@@ -202,6 +202,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
         groups: vec![],
+        anomalies: Anomalies::default(),
         precision,
         sums: GradientSums::Single,
         seed: 0,

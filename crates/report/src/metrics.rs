@@ -62,6 +62,7 @@ impl Metrics {
                 metrics.held_out.push(HeldOut { step, loss: number(loss) });
             } else {
                 metrics.push_step(step, &record);
+                metrics.add_anomaly(step, &record);
             }
         }
         metrics.add_events_of_steps();
@@ -77,6 +78,19 @@ impl Metrics {
         let total_tokens = record.get("total_tokens").and_then(Value::as_u64).unwrap_or(tokens + of("tokens") as u64);
         let total_seconds = seconds + of("seconds");
         self.steps.push(StepRow { step, total_tokens, total_seconds, values });
+    }
+
+    /// Adds the spike that the line of a step names. Steps that are not finite show in their numbers.
+    fn add_anomaly(&mut self, step: u64, record: &Map<String, Value>) {
+        let Some(name) = record.get("anomaly").and_then(Value::as_str) else { return };
+        if !record.contains_key("usual") {
+            return;
+        }
+        let did = match record.get("skipped").and_then(Value::as_bool) {
+            Some(true) => "no weight changed",
+            Some(false) | None => "the run continued",
+        };
+        self.events.push(Event { step, kind: "spike".into(), text: format!("{name}: {did}") });
     }
 
     /// Skipped steps and numbers that are not finite are events, which the lines of their steps imply.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use config::{
-    Activation, BatchOrigin, Biases, Blocks, ContextParallel, Degrees, GradientSums, LearningRateSchedule, ModelSpec,
+    Activation, Anomalies, BatchOrigin, Biases, Blocks, ContextParallel, Degrees, GradientSums, LearningRateSchedule, ModelSpec,
     Norm, NormKind, Pairing, Parallelism, Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind,
     SequenceParallel, TopQuery, TrainSpec, ZeroStage,
 };
@@ -100,6 +100,7 @@ pub fn proof_training() -> TrainSpec {
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
         groups: vec![],
+        anomalies: Anomalies::default(),
         precision: Precision::Fp32(Products::Chained),
         sums: GradientSums::Single,
         seed: 1234,

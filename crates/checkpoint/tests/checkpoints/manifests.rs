@@ -23,6 +23,7 @@ fn a_manifest_is_read_as_it_was_written() {
         loss_scale,
         held_out_loss: Some(2.5),
         data_xxh3: Some(Hash(7)),
+        spikes: None,
         skipped_steps: 3,
         ..manifest().state
     };

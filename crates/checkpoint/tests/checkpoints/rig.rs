@@ -95,6 +95,7 @@ pub fn state(steps: u32) -> RunState {
         loss_scale: None,
         held_out_loss: None,
         data_xxh3: None,
+        spikes: None,
         run: "[train]\nsteps = 9\n".into(),
     }
 }

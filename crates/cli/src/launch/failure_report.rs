@@ -9,6 +9,7 @@ use crate::launch::restart::Restart;
 use crate::launch::supervisor::{Outcome, Supervised};
 use crate::run::attempt::{newest_checkpoint, shown_by};
 use crate::screen::output::tell;
+use crate::watch::{Event, Notify};
 
 /// Largest difference of the clocks of two hosts.
 const CLOCKS_NS: u64 = 60_000_000_000;
@@ -16,7 +17,7 @@ const CLOCKS_NS: u64 = 60_000_000_000;
 /// The remedy where process 0 has not begun an attempt: some process did not start.
 #[derive(Clone, Copy, Debug)]
 pub enum Without {
-    /// Nothing: the launcher of this agent sees to it.
+    /// Nothing: the launcher of this agent sees to it, or another launcher has started nothing that could fail.
     Nothing,
     /// An attempt of this number of processes begins and ends with its report.
     Begins(usize),
@@ -43,13 +44,7 @@ pub struct Watched {
 impl Watched {
     /// Begins to watch the command of pleach `words` in the folder `directory`.
     pub fn begin(words: &[String], directory: &Path, host: &str) -> Watched {
-        let restart = Restart::of(words).unwrap_or(Restart::Same);
-        Watched::run(&restart, directory, host)
-    }
-
-    /// Begins to watch a run that is started again by `restart`.
-    pub fn run(restart: &Restart, directory: &Path, host: &str) -> Watched {
-        let run = restart.folder().map(|folder| directory.join(folder));
+        let run = Restart::trained(words).map(|folder| directory.join(folder));
         Watched { run, host: host.into(), began_ns: now_ns(), oom_kills: oom_kills() }
     }
 
@@ -74,15 +69,25 @@ impl Watched {
     }
 
     /// As [`Watched::note`], and writes the report, for nobody else is left to add to it.
-    pub fn report(&self, supervised: &Supervised) {
-        let (Some(attempt), Some(run)) = (self.note(supervised, Without::Begins(supervised.ends.len())), &self.run)
-        else {
+    pub fn report(&self, supervised: &Supervised, without: Without) {
+        let (Some(attempt), Some(run)) = (self.note(supervised, without), &self.run) else {
             return;
         };
         if let Ok(report) = attempt.report(newest_checkpoint(run)) {
-            tell(&format!("attempt {}: {}; {}\n", report.attempt, report.line(), shown_by(run)));
+            let line = format!("attempt {}: {}", report.attempt, report.line());
+            tell(&format!("{line}; {}\n", shown_by(run)));
+            // Where another process failed, process 0 has called the command itself.
+            if let Some(notify) = notify_of(run).filter(|_| report.process == Some(0)) {
+                notify.event(Event::Failed, report.step, &line);
+            }
         }
     }
+}
+
+/// The command of `run.notify` in the resolved run file of the run, if it has one.
+fn notify_of(run: &Path) -> Option<Notify> {
+    let table: toml::Table = std::fs::read_to_string(run.join("run.toml")).ok()?.parse().ok()?;
+    Some(Notify::new(table.get("run")?.get("notify")?.as_str()?, run))
 }
 
 /// Processes that the system has killed so far for lack of memory: in the control group of this process, or on its host.

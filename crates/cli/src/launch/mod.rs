@@ -19,7 +19,7 @@ use launcher::{Host, RankPlacement, launch as launch_of, variable};
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::input;
-use crate::launch::failure_report::Watched;
+use crate::launch::failure_report::{Watched, Without};
 use crate::launch::guard::Guard;
 use crate::launch::job::Job;
 use crate::launch::lines::LastWords;
@@ -59,9 +59,9 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
         if guard.is_none() {
             guard = Some(Guard::start(&program)?);
         }
-        let watched = Watched::run(&restart, Path::new(""), &own_host());
+        let watched = Watched::begin(&arguments.command, Path::new(""), &own_host());
         let supervised = supervise(members, guard.as_ref(), || signals.next())?;
-        watched.report(&supervised);
+        watched.report(&supervised, Without::Begins(supervised.ends.len()));
         let Some(message) = budget.after(supervised.outcome, &signals)? else { return Ok(()) };
         command = restart.command(&arguments.command);
         tell(&format!("{message}; starting again: pleach {}; {} restarts left\n", command.join(" "), budget.left));
@@ -79,7 +79,7 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     let mut next = first.again(&Restart::Same);
     loop {
-        let watched = Watched::run(&restart, Path::new(""), &own_host());
+        let watched = Watched::begin(&first.command_of_pleach(), Path::new(""), &own_host());
         let supervised = supervise(vec![next.member(&last_words)], None, || signals.next())?;
         let left_over = leftovers::end();
         if left_over > 0 {
@@ -88,7 +88,7 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
         // Leftovers hold the standard error open.
         let outcome = with_last_words(supervised.outcome, &last_words.take());
         let supervised = Supervised { outcome, ..supervised };
-        watched.report(&supervised);
+        watched.report(&supervised, Without::Nothing);
         let Some(message) = budget.after(supervised.outcome, &signals)? else {
             return Ok(());
         };

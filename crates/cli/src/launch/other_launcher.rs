@@ -51,11 +51,14 @@ impl OtherLauncher {
     /// # Errors
     /// See [`Restart::of`].
     pub fn restart(&self) -> Result<Restart, Failure> {
-        let mut words = self.words.iter().skip_while(|word| !is_pleach(word)).skip(1).peekable();
-        if words.peek().is_none() {
-            return Ok(Restart::Same);
-        }
-        Restart::of(&words.take_while(|word| *word != NEXT_PROGRAM).cloned().collect::<Vec<_>>())
+        let words = self.command_of_pleach();
+        if words.is_empty() { Ok(Restart::Same) } else { Restart::of(&words) }
+    }
+
+    /// The words after the name of pleach, of the first program; none where a script hides them.
+    pub fn command_of_pleach(&self) -> Vec<String> {
+        let words = self.words.iter().skip_while(|word| !is_pleach(word)).skip(1);
+        words.take_while(|word| *word != NEXT_PROGRAM).cloned().collect()
     }
 
     /// The words of the next start: the command of pleach, of each program, as `restart` says.

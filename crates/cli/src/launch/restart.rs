@@ -83,8 +83,15 @@ impl Restart {
         code != Failure::INPUT
     }
 
-    /// The folder of the run, where it is known.
-    pub fn folder(&self) -> Option<&Path> {
+    /// The folder of the run that the command of these words trains, also where it is started again as before.
+    pub fn trained(words: &[String]) -> Option<PathBuf> {
+        let words = std::iter::once("pleach").chain(words.iter().map(String::as_str));
+        let Command::Train(train) = Arguments::try_parse_from(words).ok()?.command else { return None };
+        train.resume.or_else(|| input::load(&train.run).ok().map(|config| config.run.folder))
+    }
+
+    /// The folder of the run, where its checkpoints tell how far it has come.
+    fn folder(&self) -> Option<&Path> {
         match self {
             Restart::Same => None,
             Restart::Resuming { folder } | Restart::Training { folder, .. } => Some(folder),

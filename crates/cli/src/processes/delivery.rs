@@ -156,7 +156,9 @@ pub fn receive_while<T>(
         let has_failed = &has_failed;
         let receiving = scope.spawn(move || receiver.receive(|| has_failed.load(Ordering::Acquire)));
         let worked = work();
-        has_failed.store(worked.is_err(), Ordering::Release);
+        // The others of a run that returns to a checkpoint send their ends, after a checkpoint that is on its way.
+        let is_over = worked.as_ref().is_err_and(|failure| !matches!(failure, Failure::RollBack { .. }));
+        has_failed.store(is_over, Ordering::Release);
         let received =
             receiving.join().unwrap_or_else(|_| Err(Failure::Work("the thread that gathers tensors ended".into())));
         worked.and_then(|value| received.map(|()| value))

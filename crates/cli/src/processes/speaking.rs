@@ -22,6 +22,7 @@ pub fn tell(failure: &Failure) {
         | Failure::Work(_)
         | Failure::Reported(_)
         | Failure::Process { .. }
+        | Failure::RollBack { .. }
         | Failure::Interrupted { .. } => {}
     }
     output::tell(&format!("{failure}\n"));

@@ -13,6 +13,7 @@ use crate::run::attempt::RunAttempt;
 use crate::run::interrupt::Interrupt;
 use crate::run::once_per_run::OncePerRun;
 use crate::run::process_ranks::ProcessRanks;
+use crate::run::roll_back::returning;
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
 
@@ -27,7 +28,8 @@ pub fn run(
     start: Start<'_>,
 ) -> Result<(), Failure> {
     let attempt = RunAttempt::begin(session)?;
-    attempt.conclude(run_attempt(session, folder, arguments, start, &attempt))
+    let run = |session: &Session<'_>, start: Start<'_>| run_attempt(session, folder, arguments, start, &attempt);
+    attempt.conclude(returning(session, Some(folder), start, run))
 }
 
 fn run_attempt(
@@ -70,7 +72,14 @@ fn commit_with(
     let every = verdict.config.run.save_every;
     let saving = Some(Saving { every, run: &run, data_xxh3, ..Saving::with(committer) });
     let (weights, evaluation) = (Some(weights), text.evaluation());
-    let ports = Ports { start, saving, weights, evaluation, ..Ports::new(text.training(), observer) };
+    let ports = Ports {
+        start,
+        saving,
+        weights,
+        evaluation,
+        recheck: verdict.config.run.recheck,
+        ..Ports::new(text.training(), observer)
+    };
     ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train_in(ports, attempt)
 }
 

@@ -11,6 +11,7 @@ pub mod once_per_run;
 pub mod other_process;
 pub mod process_ranks;
 pub mod resume;
+pub mod roll_back;
 pub mod run_folder;
 pub mod signal_relay;
 pub mod train;

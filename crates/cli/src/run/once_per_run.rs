@@ -29,6 +29,7 @@ use crate::screen::output_file::OutputFile;
 use crate::screen::progress::{Progress, Screen, Told};
 use crate::screen::rates::{Capacity, Meter};
 use crate::simulate::communication;
+use crate::watch::{Event, Watchers};
 
 /// Open ends of a run: all that it will write has its place before the first step.
 pub struct OncePerRun<'a> {
@@ -43,6 +44,7 @@ pub struct OncePerRun<'a> {
     pub weights: TensorWriter,
     /// Hears of every step.
     pub progress: Progress,
+    watchers: Arc<Watchers>,
 }
 
 impl<'a> OncePerRun<'a> {
@@ -70,6 +72,7 @@ impl<'a> OncePerRun<'a> {
         if let Some(from) = &arguments.from {
             folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
         }
+        let watchers = Arc::new(Watchers::open(config, folder.path())?);
         let interrupt = session.signals.heard();
         let grace = Grace::begin(config.run.grace_seconds, &interrupt);
         let steps = config.train.steps;
@@ -95,7 +98,9 @@ impl<'a> OncePerRun<'a> {
         let recorder = recording.map(|recording| Recorder::new(config.run.ranks, recording));
         let (often, files) = ((steps, config.run.log_every), (metrics, Arc::clone(&journal)));
         let progress = Progress::new(often, screen, meter, interrupt.clone(), files).with_recorder(recorder);
-        Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress })
+        let progress = progress.with_watchers(Arc::clone(&watchers));
+        watchers.event(Event::Started, start.steps(), &format!("training from step {} to {steps}", start.steps() + 1));
+        Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress, watchers })
     }
 
     /// Finishes the files, and reports what became of the ranks.
@@ -103,7 +108,21 @@ impl<'a> OncePerRun<'a> {
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
-        let OncePerRun { session, folder, trace, interrupt, _grace, journal, weights, progress } = self;
+        let watchers = Arc::clone(&self.watchers);
+        let concluded = self.concluded(ending);
+        let step = watchers.last_step();
+        match &concluded {
+            Ok(()) => watchers.event(Event::Finished, step, "all steps are done"),
+            Err(stopped @ Failure::Interrupted { .. }) => watchers.event(Event::Stopped, step, &stopped.to_string()),
+            // The step has been reported, and the run continues.
+            Err(Failure::RollBack { .. }) => {}
+            Err(failure) => watchers.event(Event::Failed, step, &failure.to_string()),
+        }
+        concluded
+    }
+
+    fn concluded(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
+        let OncePerRun { session, folder, trace, interrupt, _grace, journal, weights, progress, watchers: _ } = self;
         let Session { verdict, text, .. } = session;
         let steps = verdict.config.train.steps;
         // Both files are finished, also where one of them fails.

@@ -11,6 +11,7 @@ use crate::run::attempt::RunAttempt;
 use crate::run::grace::Grace;
 use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::process_ranks::ProcessRanks;
+use crate::run::roll_back::returning;
 use crate::run::signal_relay::relay_while;
 use crate::run::train::Session;
 
@@ -42,7 +43,8 @@ pub fn run(
     start: Start<'_>,
 ) -> Result<(), Failure> {
     let attempt = RunAttempt::join(session, several)?;
-    attempt.conclude(run_attempt(session, several, arguments, start, &attempt))
+    let run = |session: &Session<'_>, start: Start<'_>| run_attempt(session, several, arguments, start, &attempt);
+    attempt.conclude(returning(session, None, start, run))
 }
 
 fn run_attempt(
@@ -75,8 +77,21 @@ fn train(
     let (every, data_xxh3) = (verdict.config.run.save_every, Some(text.hash()));
     let saving = Some(Saving { folder: &folder, collector: &deliverer, every, run: &run, data_xxh3 });
     let evaluation = text.evaluation();
-    let ports = Ports { start, saving, weights: Some(&weights), evaluation, ..Ports::new(text.training(), silent) };
-    ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train_in(ports, attempt)?;
+    let ports = Ports {
+        start,
+        saving,
+        weights: Some(&weights),
+        evaluation,
+        recheck: verdict.config.run.recheck,
+        ..Ports::new(text.training(), silent)
+    };
+    let trained = ProcessRanks::open(company, &verdict.config, &verdict.setup)?.train_in(ports, attempt);
+    if let Err(returns @ Failure::RollBack { .. }) = trained {
+        // Process 0 waits for the end of this delivery, too.
+        deliverer.end()?;
+        return Err(returns);
+    }
+    trained?;
     if let Some(recorder) = &silent.recorder {
         recorder.gather(several)?;
     }

@@ -75,9 +75,23 @@ impl<'a> ProcessRanks<'a> {
     /// As above.
     pub fn train_in(&self, ports: Ports<'_>, attempt: &RunAttempt<'_>) -> Result<Ending, Failure> {
         let ports = Ports { rings: Some(&attempt.rings), ..ports };
-        let noted = |error: &TrainError| attempt.note(error.own_failure());
-        let train = |setup: &Setup, engine: &dyn Engine| train::run(setup, engine, ports).inspect_err(noted);
-        self.watched_with(train, |description| attempt.note_stuck(description))
+        let mut returns = None;
+        let ended = self.watched_with(
+            |setup, engine| {
+                train::run(setup, engine, ports).inspect_err(|error| match error {
+                    TrainError::RollBack { step, .. } => {
+                        returns = Some(Failure::RollBack { step: *step, reason: error.to_string() });
+                    }
+                    TrainError::Prepare(_)
+                    | TrainError::Rank(_)
+                    | TrainError::Overflow { .. }
+                    | TrainError::Skipping { .. }
+                    | TrainError::NotFinite { .. } => attempt.note(error.own_failure()),
+                })
+            },
+            |description| attempt.note_stuck(description),
+        );
+        returns.map_or(ended, Err)
     }
 
     /// Measures the loss on held-out text.

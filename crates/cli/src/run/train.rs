@@ -53,7 +53,7 @@ pub struct Session<'a> {
     /// The run.
     pub verdict: &'a Verdict,
     /// What it learns from.
-    pub text: Text,
+    pub text: &'a Text,
     /// The processes of the run.
     pub company: &'a Company,
     /// Signals, which end the process until the run hears them.
@@ -80,7 +80,7 @@ impl Session<'_> {
         together(&meeting, |company| {
             company.check_memory(config, setup)?;
             let text = Text::new(config, text.tokenized(&config.data, company)?)?;
-            work(&Session { verdict, text, company, signals: &signals })
+            work(&Session { verdict, text: &text, company, signals: &signals })
         })
         .map(|_done| ())
     }

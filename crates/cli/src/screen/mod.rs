@@ -1,5 +1,6 @@
 //! Output for people: streams, files, numbers, and the line of a running run.
 
+pub mod anomaly;
 pub mod cpu_time;
 pub mod figures;
 pub mod journal;

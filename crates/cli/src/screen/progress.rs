@@ -14,6 +14,7 @@ use train::{EvaluationReport, Observer, SaveReport, StepReport, Wish, Worker};
 use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
+use crate::screen::anomaly::anomaly_line;
 use crate::screen::figures::bytes;
 use crate::screen::journal::{Audience, Journal};
 use crate::screen::output::read_or_failed;
@@ -26,6 +27,7 @@ use crate::screen::terminal;
 const BAR_COLUMNS: usize = 16;
 /// Lines above the bar of a run, about, where the run file does not say how many.
 const LIVE_LINES: u32 = 40;
+use crate::watch::Watchers;
 
 /// Where steps are told.
 pub enum Screen {
@@ -146,6 +148,7 @@ pub struct Progress {
     steps: u32,
     interrupt: Interrupt,
     recorder: Option<Recorder>,
+    watchers: Option<Arc<Watchers>>,
     outputs: Mutex<Outputs>,
 }
 
@@ -187,12 +190,17 @@ impl Progress {
         let is_interrupt_told = false;
         let outputs =
             Outputs { screen, meter, metrics, journal, log_every, failure, is_interrupt_told, evaluation, not_saved };
-        Progress { steps, interrupt, recorder: None, outputs: Mutex::new(outputs) }
+        Progress { steps, interrupt, recorder: None, watchers: None, outputs: Mutex::new(outputs) }
     }
 
     /// The same, which also hears of every instruction.
     pub fn with_recorder(self, recorder: Option<Recorder>) -> Progress {
         Progress { recorder, ..self }
+    }
+
+    /// The same, which also tells those who watch from outside.
+    pub fn with_watchers(self, watchers: Arc<Watchers>) -> Progress {
+        Progress { watchers: Some(watchers), ..self }
     }
 
     /// The recorder of instructions, where they are recorded.
@@ -222,9 +230,8 @@ impl Outputs {
         self.metrics.flush()
     }
 
-    fn step(&mut self, report: &StepReport, steps: u32) -> Wish {
-        let rates = self.meter.step(report);
-        let written = record::of_step(report, &rates, SystemTime::now())
+    fn step(&mut self, report: &StepReport, rates: &Rates, steps: u32) -> Wish {
+        let written = record::of_step(report, rates, SystemTime::now())
             .and_then(|record| self.write_metrics(&record).map(|()| record));
         let record = match written {
             Ok(record) => record,
@@ -233,8 +240,11 @@ impl Outputs {
                 return Wish::Stop;
             }
         };
+        if let Some(anomaly) = &report.anomaly {
+            self.note(&anomaly_line(report.step, anomaly));
+        }
         let is_due = report.step == 1 || report.step == steps || report.step.is_multiple_of(self.log_every);
-        let step = Step { report, rates: &rates, steps, is_due };
+        let step = Step { report, rates, steps, is_due };
         if is_due {
             self.journal.log(&format!("{}\n", step.line(Outlook::None, None, Colour::Off)));
         }
@@ -261,7 +271,12 @@ impl Outputs {
 impl Observer for Progress {
     fn step(&self, report: &StepReport) -> Wish {
         // Rank 0 alone reports; if it panicked while it did, the run is over and what it wrote is still true.
-        lock(&self.outputs).step(report, self.steps)
+        let mut outputs = lock(&self.outputs);
+        let rates = outputs.meter.step(report);
+        if let Some(watchers) = &self.watchers {
+            watchers.step(report, &rates);
+        }
+        outputs.step(report, &rates, self.steps)
     }
 
     fn wish(&self) -> Wish {
@@ -281,6 +296,9 @@ impl Observer for Progress {
     }
 
     fn saved(&self, report: SaveReport) {
+        if let Some(watchers) = &self.watchers {
+            watchers.saved(&report);
+        }
         let mut outputs = lock(&self.outputs);
         let SaveReport { steps, finished: Finished { outcome, not_retired }, wall } = report;
         match &outcome {
@@ -300,6 +318,9 @@ impl Observer for Progress {
     }
 
     fn evaluation(&self, report: &EvaluationReport) {
+        if let Some(watchers) = &self.watchers {
+            watchers.evaluation(report);
+        }
         let mut outputs = lock(&self.outputs);
         outputs.evaluation = Some(*report);
         let written = record::of_evaluation(report, SystemTime::now())
@@ -332,6 +353,7 @@ mod tests {
             loss: 2.345_678,
             gradient_norm: 0.987_6,
             loss_scaling: None,
+            anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,
             wall: Duration::from_millis(250),

@@ -151,6 +151,7 @@ mod tests {
             loss: 1.0,
             gradient_norm: 1.0,
             loss_scaling: None,
+            anomaly: None,
             learning_rate: 1.0,
             tokens: 2048,
             wall: Duration::from_millis(500),

@@ -3,8 +3,9 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Serialize, Serializer};
-use train::{EvaluationReport, StepReport};
+use train::{Anomaly, EvaluationReport, StepFate, StepReport};
 
+use crate::screen::anomaly::anomaly_name;
 use crate::screen::rates::Rates;
 
 /// A number with all of its digits. JSON has finite ones only: others are the strings `NaN`, `Infinity` and `-Infinity`, which number parsers
@@ -45,6 +46,17 @@ struct Record {
     /// Steps so far that changed no weight.
     #[serde(skip_serializing_if = "Option::is_none")]
     skipped_steps: Option<u32>,
+    /// The name of the anomaly of a step that has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anomaly: Option<&'static str>,
+    /// The usual value, and how far above it that of this step is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    usual: Option<Number>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    score: Option<Number>,
+    /// Whether the step changed no weight for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    skipped: Option<bool>,
     total_tokens: u64,
     epoch: f64,
     time: f64,
@@ -55,6 +67,11 @@ struct Record {
 /// # Errors
 /// None that is known: numbers and strings are JSON.
 pub fn of_step(report: &StepReport, rates: &Rates, now: SystemTime) -> std::io::Result<String> {
+    let spike = report.anomaly.and_then(|report| match report.anomaly {
+        Anomaly::NonFinite => None,
+        Anomaly::Spike(spike) => Some(spike),
+    });
+    let of_scaling = report.loss_scaling.map(|scaling| scaling.skipped_steps);
     let record = Record {
         step: report.step,
         loss: Number(report.loss),
@@ -68,7 +85,11 @@ pub fn of_step(report: &StepReport, rates: &Rates, now: SystemTime) -> std::io::
         idle_share: rates.idle_share,
         resident_bytes: rates.resident_bytes,
         loss_scale: report.loss_scaling.map(|scaling| f64::from(scaling.factor)),
-        skipped_steps: report.loss_scaling.map(|scaling| scaling.skipped_steps),
+        skipped_steps: of_scaling.or(report.anomaly.map(|report| report.skipped_steps)),
+        anomaly: report.anomaly.map(|report| anomaly_name(&report.anomaly)),
+        usual: spike.map(|spike| Number(spike.usual)),
+        score: spike.map(|spike| Number(spike.score)),
+        skipped: report.anomaly.map(|report| report.fate != StepFate::Updated),
         total_tokens: rates.total_tokens,
         epoch: rates.epoch,
         time: unix_seconds(now),
@@ -122,6 +143,7 @@ mod tests {
             loss: 2.345_678,
             gradient_norm: 0.987_6,
             loss_scaling: None,
+            anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,
             wall: Duration::from_millis(250),

@@ -155,6 +155,7 @@ mod tests {
             loss: 2.345_678,
             gradient_norm: 0.987_6,
             loss_scaling: None,
+            anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,
             wall: Duration::from_millis(250),

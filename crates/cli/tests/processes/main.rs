@@ -11,11 +11,15 @@ mod interrupt;
 mod launch;
 
 #[cfg(target_os = "linux")]
+mod anomalies;
+#[cfg(target_os = "linux")]
 mod blame;
 #[cfg(target_os = "linux")]
 mod commands;
 #[cfg(target_os = "linux")]
 mod endings;
+#[cfg(target_os = "linux")]
+mod kills;
 #[cfg(target_os = "linux")]
 mod many_ranks;
 #[cfg(target_os = "linux")]

@@ -38,6 +38,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         }
         (EngineChoice::Threads, TransportChoice::Auto) | (EngineChoice::Auto | EngineChoice::Processes, _) => {}
     }
+    watching(config, rules);
     collectives(config, rules);
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     check_gpus(config, rules);
@@ -45,6 +46,22 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
         let remedy = format!("use at most {MAX_THREADS}");
         rules.report(Problem::of_value("run.threads_per_rank", threads, "is more than any machine has cores", remedy));
+    }
+}
+
+/// Rules of those who watch from outside.
+fn watching(config: &RunConfig, rules: &mut Rules) {
+    if let Some(address) = &config.run.metrics_address {
+        let (host, port) = address.rsplit_once(':').unwrap_or(("127.0.0.1", address));
+        if host.is_empty() || port.parse::<u16>().is_err() {
+            let remedy = "use a port, such as \"9400\", or an address for other hosts, such as \"0.0.0.0:9400\"";
+            let rule = "must be a port or HOST:PORT";
+            rules.report(Problem::of_value("run.metrics_address", format!("{address:?}"), rule, remedy));
+        }
+    }
+    if config.run.notify.as_ref().is_some_and(|command| command.trim().is_empty()) {
+        let remedy = "write a command for a shell, or leave it out";
+        rules.report(Problem::of_value("run.notify", "\"\"", "must be a command", remedy));
     }
 }
 

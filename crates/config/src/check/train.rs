@@ -1,6 +1,7 @@
 //! Rules of `[train]`.
 
 use super::Rules;
+use crate::anomalies::OnNonFinite;
 use crate::precision::{LossScaling, Precision};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
@@ -25,6 +26,27 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     learning_rate(config, rules);
     optimizer(config, rules);
     loss_scaling(config, rules);
+    anomalies(config, rules);
+}
+
+fn anomalies(config: &RunConfig, rules: &mut Rules) {
+    let anomalies = config.train.anomalies;
+    let (key, score) = ("train.spike_score", anomalies.spike_score);
+    rules.number(
+        key,
+        score,
+        (3.0..=1000.0).contains(&score),
+        "must be a number of deviations",
+        "use 3 to 1000, such as 8.0",
+    );
+    if anomalies.rolls_back() && config.run.save_every == 0 {
+        let key = match anomalies.on_nonfinite {
+            OnNonFinite::RollBack => "train.on_nonfinite",
+            OnNonFinite::Stop | OnNonFinite::Skip => "train.on_spike",
+        };
+        let rule = "needs checkpoints to return to; run.save_every = 0 saves none before the end";
+        rules.report(Problem::of_value(key, "\"rollback\"", rule, "set run.save_every, such as 100"));
+    }
 }
 
 fn learning_rate(config: &RunConfig, rules: &mut Rules) {

@@ -3,7 +3,7 @@
 use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
-use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, RunSpec, TransportChoice};
+use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, Recheck, RunSpec, TransportChoice};
 use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
@@ -27,6 +27,8 @@ const PLACEMENTS: &Choices<PlacementOrder> = &[
     ("dp-pp-tp", PlacementOrder::DpPpTp),
 ];
 
+const RECHECKS: &Choices<Recheck> = &[("sample", Recheck::Sample), ("off", Recheck::Off), ("all", Recheck::All)];
+
 /// Reads the section. `ranks` is 0 where the run does not name it; it is set once the degrees are known.
 pub fn read(reader: &mut Reader) -> RunSpec {
     RunSpec {
@@ -45,6 +47,9 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         transport: reader.choice("run.transport", TRANSPORTS, TransportChoice::Auto),
         collectives: reader.choice("run.collectives", COLLECTIVES, CollectivesChoice::Own),
         placement: reader.choice("run.placement", PLACEMENTS, PlacementOrder::default()),
+        metrics_address: reader.optional_text("run.metrics_address"),
+        notify: reader.optional_text("run.notify"),
+        recheck: reader.choice("run.recheck", RECHECKS, Recheck::Sample),
         heartbeat_seconds: reader.number("run.heartbeat_seconds", 5.0),
         rendezvous_seconds: reader.number("run.rendezvous_seconds", 10.0),
         grace_seconds: reader.number("run.grace_seconds", 30.0),
@@ -73,6 +78,12 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.text("transport", name_of(TRANSPORTS, run.transport));
     writer.text("collectives", name_of(COLLECTIVES, run.collectives));
     writer.text("placement", name_of(PLACEMENTS, run.placement));
+    for (key, text) in [("metrics_address", &run.metrics_address), ("notify", &run.notify)] {
+        if let Some(text) = text {
+            writer.text(key, text);
+        }
+    }
+    writer.text("recheck", name_of(RECHECKS, run.recheck));
     writer.number("heartbeat_seconds", run.heartbeat_seconds);
     writer.number("rendezvous_seconds", run.rendezvous_seconds);
     writer.number("grace_seconds", run.grace_seconds);

@@ -5,6 +5,7 @@ use super::precision;
 use super::reader::{Choices, Reader, count, name_of};
 use super::source::Value;
 use super::writer::Writer;
+use crate::anomalies::{Anomalies, OnNonFinite, OnSpike};
 use crate::batch::{BatchGrowth, BatchOrigin, BatchRamp};
 use crate::precision::GradientSums;
 use crate::training::{LearningRateSchedule, TrainSpec};
@@ -19,6 +20,12 @@ const GROWTHS: &Choices<BatchGrowth> =
     &[("microbatches", BatchGrowth::Microbatches), ("microbatch_size", BatchGrowth::MicrobatchSize)];
 
 const SUMS: &Choices<GradientSums> = &[("single", GradientSums::Single), ("exact", GradientSums::Exact)];
+
+const ON_NONFINITE: &Choices<OnNonFinite> =
+    &[("stop", OnNonFinite::Stop), ("skip", OnNonFinite::Skip), ("rollback", OnNonFinite::RollBack)];
+
+const ON_SPIKE: &Choices<OnSpike> =
+    &[("warn", OnSpike::Warn), ("skip", OnSpike::Skip), ("rollback", OnSpike::RollBack), ("off", OnSpike::Off)];
 
 /// Reads the section; `context` is the default of the sequence length.
 pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
@@ -48,7 +55,17 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         groups: parameter_groups::read(reader),
         precision: precision::read(reader),
         sums: reader.choice("train.sums", SUMS, GradientSums::Single),
+        anomalies: anomalies(reader),
         seed: reader.seed("train.seed", 0),
+    }
+}
+
+fn anomalies(reader: &mut Reader) -> Anomalies {
+    let usual = Anomalies::default();
+    Anomalies {
+        on_nonfinite: reader.choice("train.on_nonfinite", ON_NONFINITE, usual.on_nonfinite),
+        on_spike: reader.choice("train.on_spike", ON_SPIKE, usual.on_spike),
+        spike_score: reader.number("train.spike_score", usual.spike_score),
     }
 }
 
@@ -108,5 +125,8 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     parameter_groups::write(&train.groups, writer);
     precision::write(train.precision, writer);
     writer.text("sums", name_of(SUMS, train.sums));
+    writer.text("on_nonfinite", name_of(ON_NONFINITE, train.anomalies.on_nonfinite));
+    writer.text("on_spike", name_of(ON_SPIKE, train.anomalies.on_spike));
+    writer.number("spike_score", train.anomalies.spike_score);
     writer.count("seed", train.seed);
 }

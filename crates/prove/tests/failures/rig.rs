@@ -50,7 +50,11 @@ pub fn failure_of(setup: &Setup, engine: &dyn Engine) -> RankFailure {
     println!("ended after {:?}: {error}", started.elapsed());
     match error {
         TrainError::Rank(failure) => failure,
-        TrainError::Prepare(_) | TrainError::NotFinite { .. } | TrainError::Overflow { .. } => {
+        TrainError::Prepare(_)
+        | TrainError::NotFinite { .. }
+        | TrainError::Skipping { .. }
+        | TrainError::RollBack { .. }
+        | TrainError::Overflow { .. } => {
             panic!("not the failure of a rank: {error}")
         }
     }

@@ -107,6 +107,7 @@ fn state(run: &LargeRun) -> Result<RunState, String> {
         loss_scale: None,
         held_out_loss: None,
         data_xxh3: Some(Hash(1)),
+        spikes: None,
         run: config.to_toml(),
     })
 }

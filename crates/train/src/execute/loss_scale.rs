@@ -95,6 +95,12 @@ impl LossScale {
         StepFate::Updated
     }
 
+    /// Takes note of a step that changes no weight for another reason than its scale.
+    pub fn skip(&mut self) -> StepFate {
+        self.skipped_steps += 1;
+        StepFate::Skipped
+    }
+
     /// Takes note of a step in which a loss or a gradient was not finite, on whatever rank.
     pub fn after_overflow(&mut self) -> StepFate {
         let Some(scaling) = self.scaling else { return StepFate::Hopeless };
@@ -134,6 +140,7 @@ mod tests {
             loss_scale: scale.state(),
             held_out_loss: None,
             data_xxh3: None,
+            spikes: None,
             run: String::new(),
         }
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use config::IGNORED_LABEL;
+use config::{IGNORED_LABEL, Recheck};
 use device::{DeviceError, Op, SUM_WORDS, Stream};
 use program::Purpose;
 
@@ -59,7 +59,7 @@ pub fn run_evaluation(
 ) -> Result<EvaluationReport, TrainError> {
     launch(setup, engine, engine.ranks().into_iter(), |seat| {
         let tokens = HeldOut::new(setup, evaluating_workload(setup), evaluation);
-        let mut rank = seat.open(&tokens, Start::with(initial))?;
+        let mut rank = seat.open(&tokens, Start::with(initial), Recheck::Off)?;
         Ok(evaluate(&mut rank, &tokens, 0, seat.progress)?)
     })
 }

@@ -1,6 +1,6 @@
 //! Logits and loss of given sequences, under any parallelism: the forward pass as a check for other programs.
 
-use config::{Microbatch, Unit};
+use config::{Microbatch, Recheck, Unit};
 use device::DeviceError;
 
 use crate::engine::Engine;
@@ -37,7 +37,7 @@ pub fn run_forward(
     launch(setup, engine, engine.ranks().into_iter(), |seat| -> Result<_, Stop> {
         let per_pass = HeldOut::new(setup, WorkloadIndex::MAIN, evaluation);
         let measured = HeldOut::new(setup, evaluating_workload(setup), evaluation);
-        let mut rank = seat.open(&per_pass, Start::with(initial))?;
+        let mut rank = seat.open(&per_pass, Start::with(initial), Recheck::Off)?;
         for pass in 0..per_pass.passes() {
             seat.progress.begin_step(pass + 1);
             rank.begin_step(pass)?;

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard};
 
-use config::{IGNORED_LABEL, Unit};
+use config::{IGNORED_LABEL, Recheck, Unit};
 use device::{COUNT_WORD, DeviceError, Reduction, SUM_WORDS, Stream, SumTree};
 use sync::lock;
 
@@ -68,7 +68,7 @@ fn generate(
     listener: &dyn Listener,
 ) -> Result<(), Stop> {
     let text = Text::new(generation.prompt, seat.setup.model.context);
-    let mut rank = seat.open(&text, Start::with(initial))?;
+    let mut rank = seat.open(&text, Start::with(initial), Recheck::Off)?;
     let mut wish = Wish::Continue;
     for position in generation.prompt.len()..generation.prompt.len() + generation.max_tokens {
         seat.progress.begin_step((position - generation.prompt.len()) as u32 + 1);

@@ -9,6 +9,8 @@ use config::GradientSums;
 use device::DeviceError;
 use mesh::Rank;
 
+use crate::run::spikes::Spike;
+use crate::run::step_verdict::Anomaly;
 use crate::storage::fetch::FetchError;
 use crate::worker::OpenError;
 
@@ -33,6 +35,31 @@ pub enum TrainError {
         loss_scale: f32,
         /// Steps before that changed no weight.
         skipped_steps: u32,
+        /// As reported.
+        loss: f64,
+    },
+    /// The run is to return to a checkpoint. Seen by all ranks before any weight changed.
+    #[error("step {step}: {}; no weight was changed", anomaly_text(anomaly, *loss, *gradient_norm))]
+    RollBack {
+        /// Counted from 1.
+        step: u32,
+        /// The anomaly of the step.
+        anomaly: Anomaly,
+        /// As reported.
+        loss: f64,
+        /// As reported.
+        gradient_norm: f64,
+    },
+    /// No step updates weights any more. Seen by all ranks.
+    #[error(
+        "step {step}: loss {loss}; {steps} steps in a row have changed no weight. A lower learning rate, a longer warm-up or \
+         train.on_nonfinite = \"rollback\" may help"
+    )]
+    Skipping {
+        /// Counted from 1.
+        step: u32,
+        /// How many.
+        steps: u32,
         /// As reported.
         loss: f64,
     },
@@ -64,9 +91,10 @@ impl TrainError {
         };
         match self {
             TrainError::Prepare(_) => together(0, "", CauseKind::Other),
-            TrainError::Overflow { step, .. } | TrainError::NotFinite { step, .. } => {
-                together(*step, "gradient norm", CauseKind::NonFinite)
-            }
+            TrainError::Overflow { step, .. }
+            | TrainError::NotFinite { step, .. }
+            | TrainError::Skipping { step, .. }
+            | TrainError::RollBack { step, .. } => together(*step, "gradient norm", CauseKind::NonFinite),
             TrainError::Rank(failure) => OwnFailure {
                 rank: Some(failure.rank.0),
                 about: failure.about.map(|rank| rank.0),
@@ -122,6 +150,7 @@ fn kind_of_device(error: &DeviceError) -> (CauseKind, Option<Rank>) {
         DeviceError::Stream { cause, .. } => kind_of_text(cause),
         DeviceError::Panicked { .. } => (CauseKind::Panic, None),
         DeviceError::Storage { .. } => (CauseKind::Io, None),
+        DeviceError::Corrupted { .. } => (CauseKind::Corruption, None),
         DeviceError::OutsideArena { .. } | DeviceError::Shape { .. } | DeviceError::Refused { .. } => {
             (CauseKind::Other, None)
         }
@@ -142,6 +171,16 @@ fn kind_of_communication(error: &CommError) -> (CauseKind, Option<Rank>) {
         CommError::Library { .. } => (CauseKind::Deadline, None),
         CommError::UnequalSlices { .. } | CommError::TooManyMembers { .. } | CommError::NoSuchPosition { .. } => {
             (CauseKind::Other, None)
+        }
+    }
+}
+
+/// The numbers of a step, as the cause of a return to a checkpoint.
+fn anomaly_text(anomaly: &Anomaly, loss: f64, gradient_norm: f64) -> String {
+    match anomaly {
+        Anomaly::NonFinite => format!("loss {loss}, gradient norm {gradient_norm}"),
+        Anomaly::Spike(Spike { kind, value, usual, score }) => {
+            format!("{}: {value:.4}, {score:.1} robust deviations above the usual {usual:.4}", kind.name())
         }
     }
 }

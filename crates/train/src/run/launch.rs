@@ -7,11 +7,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, ScopedJoinHandle};
 
 use blame::CauseKind;
-use device::{DeviceError, Numerics};
+use config::{Overlap, Recheck};
+use device::{DeviceError, DeviceKind, Numerics};
 use mesh::{Axis, Rank};
 use program::Instr;
 
-use crate::engine::Engine;
+use crate::engine::{Engine, RankEngine};
+use crate::recheck::rechecked_device::RecheckedDevice;
 use crate::run::agreement::{AgreementError, agree};
 use crate::run::failure::{RankFailure, TrainError, excerpt, kind_of};
 use crate::run::rings::RankRing;
@@ -113,17 +115,36 @@ pub(crate) struct Seat<'a> {
 impl<'a> Seat<'a> {
     /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see [`Worker::open`]
     /// and [`agree`].
-    pub(crate) fn open(&self, tokens: &'a dyn TokenSource, start: Start<'_>) -> Result<Worker<'a>, Stop> {
+    pub(crate) fn open(
+        &self,
+        tokens: &'a dyn TokenSource,
+        start: Start<'_>,
+        recheck: Recheck,
+    ) -> Result<Worker<'a>, Stop> {
         let coord = self.setup.mesh.coord(self.number);
         let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
         let numerics = Numerics::of(self.setup.train.precision, self.setup.train.sums);
         let engine = self.engine.open(self.number, arena_bytes, numerics)?;
+        let engine = self.rechecked(engine, recheck);
         let rank = Worker::open(self.setup, coord, tokens, start, engine)?;
         match agree(&rank.ports, &rank.state.constants, self.setup.fingerprint()) {
             Ok(()) => Ok(rank),
             Err(AgreementError::Device(error)) => Err(error.into()),
             Err(differ @ AgreementError::Differ(_)) => Err(Stop::Together(TrainError::Prepare(differ.to_string()))),
         }
+    }
+}
+
+impl Seat<'_> {
+    /// The same rank, some of whose operations are computed twice. On devices with queues, and where streams run side by side, a
+    /// second computation cannot follow the first at once: there only state is checked.
+    fn rechecked(&self, engine: RankEngine, recheck: Recheck) -> RankEngine {
+        let overlap = self.setup.parallelism.overlap_on_cpus();
+        if self.engine.describe().device != DeviceKind::CPU || overlap == Overlap::On || recheck == Recheck::Off {
+            return engine;
+        }
+        let device = RecheckedDevice::new(engine.device, recheck, self.number, self.setup.train.seed);
+        RankEngine { device: Box::new(device), ..engine }
     }
 }
 

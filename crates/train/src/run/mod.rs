@@ -5,10 +5,13 @@ pub mod failure;
 pub(crate) mod launch;
 pub mod observer;
 pub mod rings;
+pub mod spikes;
+pub mod step_verdict;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use checkpoint::ProcessWriter;
+use config::Recheck;
 use device::DeviceError;
 use mesh::Rank;
 use program::{Instr, Purpose};
@@ -17,10 +20,12 @@ use crate::engine::Engine;
 use crate::execute::loss_scale::StepFate;
 use crate::execute::reduce;
 use crate::infer::evaluate::{Evaluation, HeldOut, evaluate, evaluating_workload};
+use crate::recheck::state_hashes::StateHashes;
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
 use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
 use crate::run::rings::Rings;
+use crate::run::step_verdict::StepVerdict;
 use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
@@ -46,6 +51,8 @@ pub struct Ports<'a> {
     pub saving: Option<Saving<'a>>,
     /// What is measured between steps, by a setup that has a program for it.
     pub evaluation: Option<Evaluation<'a>>,
+    /// How much is checked for wrong bits.
+    pub recheck: Recheck,
     /// Where ranks keep their last instructions for the report of a failure.
     pub rings: Option<&'a Rings>,
 }
@@ -62,6 +69,7 @@ impl<'a> Ports<'a> {
             weights: None,
             saving: None,
             evaluation: None,
+            recheck: Recheck::Off,
             rings: None,
         }
     }
@@ -105,7 +113,8 @@ pub fn run_ranks(
         check_tensors(checkpoint, &setup.model)
             .map_err(|error| TrainError::Prepare(format!("{}: {error}", checkpoint.path().display())))?;
         let first_sequence = setup.train.batches().at(state.steps).first_sequence;
-        if state.steps > steps || state.sequences != first_sequence {
+        // A run that returns to a checkpoint may leave out data.
+        if state.steps > steps || state.sequences > first_sequence {
             return Err(TrainError::Prepare(format!(
                 "{} is after {} steps and {} sequences; the run has {steps} steps, and that one begins at sequence {first_sequence}",
                 checkpoint.path().display(),
@@ -130,7 +139,7 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_port: Option<SavePort<'_>>) -
         .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_workload(seat.setup), evaluation)));
     seat.progress.keep_in(ports.rings.and_then(|rings| rings.open(&seat.setup.mesh, seat.number)));
     std::thread::scope(|scope| {
-        let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start))?;
+        let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start, ports.recheck))?;
         if let (Some(port), Some(memory)) = (save_port, rank.ports.memory.take()) {
             let stream = SaveStream::start(scope, &rank, seat.number, memory, (port, ports.observer));
             rank.ports.saving = Some(stream);
@@ -152,14 +161,16 @@ fn run_steps<'a>(
 ) -> Result<Ending, Stop> {
     let Seat { setup, number, progress, .. } = seat;
     let mut wish = Wish::Continue;
+    let mut hashes = StateHashes::new(ports.recheck, worker);
+    hashes.take(&*worker.ports.device, ports.start.steps(), Duration::ZERO)?;
     for step in ports.start.steps()..setup.train.steps {
         let started = Instant::now();
         progress.begin_step(step + 1);
         worker.take_up(setup.training_workload(step), ports.tokens);
         let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
-        let outcome = run_step(worker, step, asked, progress)?;
+        let (outcome, verdict) = run_step(worker, step, asked, (progress, &mut hashes))?;
         let scaled_by = worker.state.loss_scale;
-        let fate = fate(worker, &outcome)?;
+        let (fate, anomaly) = step_verdict::conclude(worker, &outcome, verdict).map_err(Stop::Together)?;
         if let (true, Some(sink)) = (is_first_update(worker, fate), ports.first_gradients) {
             deliver::gradients(worker, sink, &outcome)?;
         }
@@ -169,8 +180,9 @@ fn run_steps<'a>(
                 fate,
                 skipped_steps: worker.state.loss_scale.skipped_steps(),
             });
-            wish = ports.observer.step(&StepReport { loss_scaling, ..report(setup, step, &outcome, started) });
+            wish = ports.observer.step(&StepReport { loss_scaling, anomaly, ..report(setup, step, &outcome, started) });
         }
+        hashes.take(&*worker.ports.device, step + 1, started.elapsed())?;
         let is_last = step + 1 == setup.train.steps;
         // Who wishes to stop does not wait for a measurement.
         let is_measured = |evaluation: &Evaluation<'_>| !outcome.stop && (is_last || evaluation.is_due_after(step + 1));
@@ -193,31 +205,6 @@ fn run_steps<'a>(
     Ok(Ending::Finished)
 }
 
-/// Whether the step's sums let it update weights; the same answer on every rank, for the same sums.
-fn fate(worker: &mut Worker<'_>, outcome: &reduce::StepOutcome) -> Result<StepFate, Stop> {
-    let fate = if outcome.not_finite {
-        worker.state.loss_scale.after_overflow()
-    } else {
-        worker.state.loss_scale.after_finite()
-    };
-    let (step, loss) = (worker.position.step + 1, outcome.loss);
-    match (fate, worker.state.loss_scale.is_dynamic()) {
-        (StepFate::Updated | StepFate::Skipped, _) => Ok(fate),
-        (StepFate::Hopeless, true) => Err(Stop::Together(TrainError::Overflow {
-            step,
-            loss_scale: worker.state.loss_scale.factor(),
-            skipped_steps: worker.state.loss_scale.skipped_steps(),
-            loss,
-        })),
-        (StepFate::Hopeless, false) => Err(Stop::Together(TrainError::NotFinite {
-            step,
-            loss,
-            gradient_norm: outcome.norm,
-            sums: worker.position.setup.train.sums,
-        })),
-    }
-}
-
 /// Whether the step that has just been done was the first to update weights.
 fn is_first_update(worker: &Worker<'_>, fate: StepFate) -> bool {
     fate == StepFate::Updated && worker.position.step == worker.state.loss_scale.skipped_steps()
@@ -229,6 +216,7 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
         loss: outcome.loss,
         gradient_norm: outcome.norm,
         loss_scaling: None,
+        anomaly: None,
         learning_rate: setup.train.learning_rate_at(step),
         tokens: setup.train.batches().at(step).sequences * setup.train.sequence_length,
         wall: started.elapsed(),
@@ -251,27 +239,33 @@ impl Asked<'_> {
     }
 }
 
-/// Executes one step's program. The result is read before the first update, so that nothing changes where it is not finite.
+/// Executes one step's program. Its sums are read before the first update, so that nothing changes where they are not finite.
 fn run_step(
     worker: &mut Worker<'_>,
     step: u32,
     asked: Asked<'_>,
-    progress: &Progress,
-) -> Result<reduce::StepOutcome, DeviceError> {
+    (progress, hashes): (&Progress, &mut StateHashes),
+) -> Result<(reduce::StepOutcome, StepVerdict), DeviceError> {
     worker.begin_step(step)?;
     let mut outcome = reduce::StepOutcome::default();
+    let mut verdict = StepVerdict::default();
     progress.run_program(worker, |worker, moment, instr| {
         match (moment, instr) {
             (Moment::Before, Instr::GradNorm) => {
+                // Before any weight changes, and before other ranks learn the sums of this one.
+                hashes.verify(&*worker.ports.device)?;
                 reduce::vote(&*worker.ports.device, &worker.state.constants, asked.wish())?
             }
-            (Moment::After, Instr::GradNorm) => outcome = reduce::read_outcome(worker)?,
+            (Moment::After, Instr::GradNorm) => {
+                outcome = reduce::read_outcome(worker)?;
+                verdict = step_verdict::judge(worker, &outcome);
+            }
             (Moment::Before | Moment::After, _) => {}
         }
         if moment == Moment::After {
             asked.observer.instruction(worker)?;
         }
-        Ok(if outcome.not_finite { Flow::End } else { Flow::GoOn })
+        Ok(if verdict.leaves_weights { Flow::End } else { Flow::GoOn })
     })?;
-    Ok(outcome)
+    Ok((outcome, verdict))
 }

@@ -6,6 +6,7 @@ use device::DeviceError;
 
 use crate::execute::loss_scale::StepFate;
 use crate::infer::evaluate::EvaluationReport;
+use crate::run::step_verdict::AnomalyReport;
 use crate::storage::saving::SaveReport;
 use crate::worker::Worker;
 
@@ -20,6 +21,8 @@ pub struct StepReport {
     pub gradient_norm: f64,
     /// How the loss was scaled in this step; `None` where it is not.
     pub loss_scaling: Option<LossScalingReport>,
+    /// The anomaly of the step, if it has one.
+    pub anomaly: Option<AnomalyReport>,
     /// Learning rate of the update.
     pub learning_rate: f32,
     /// Tokens of the step, over all ranks.

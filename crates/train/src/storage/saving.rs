@@ -55,6 +55,7 @@ impl<'a> Saving<'a> {
             loss_scale: worker.state.loss_scale.state(),
             held_out_loss,
             data_xxh3: self.data_xxh3,
+            spikes: worker.spike_state(),
             run: self.run.into(),
         }
     }

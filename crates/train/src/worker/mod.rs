@@ -11,7 +11,7 @@ pub mod unit_state;
 
 use std::time::Instant;
 
-use checkpoint::{RunState, StatePart};
+use checkpoint::{RunState, SpikeState, StatePart};
 use config::{Unit, UnsupportedAxis};
 use device::{DeviceError, Frame, Stream};
 use mesh::Coord;
@@ -20,6 +20,7 @@ use program::{Purpose, save_instrs};
 
 use crate::engine::RankEngine;
 use crate::execute::loss_scale::LossScale;
+use crate::run::spikes::SpikeWatch;
 use crate::setup::start::{PartSource, Start};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
@@ -85,9 +86,17 @@ impl<'a> Worker<'a> {
                 let moments = [part(StatePart::FirstMoment), part(StatePart::SecondMoment)];
                 fetch::moments(device, model_coord, &state.units, moments.each_ref().map(|part| part as _))?;
                 state.loss_scale = LossScale::resumed(setup.train.precision, checkpoint.state());
+                if let Some(spikes) = &checkpoint.state().spikes {
+                    state.spikes = SpikeWatch::resumed(setup.train.anomalies.spike_score, spikes);
+                }
             }
         }
         Ok(())
+    }
+
+    /// The losses and norms that a resumed run needs for the same decisions; none where no weight depends on them.
+    pub fn spike_state(&self) -> Option<SpikeState> {
+        self.position.setup.train.anomalies.depends_on_history().then(|| self.state.spikes.state())
     }
 
     /// Turns to another of the run's programs, and to other tokens. State stays as and where it is.

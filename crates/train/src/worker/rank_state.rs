@@ -9,6 +9,7 @@ use model::{BindError, Constants};
 
 use crate::execute::loss_scale::LossScale;
 use crate::execute::reduce;
+use crate::run::spikes::SpikeWatch;
 use crate::worker::batch::HostBatch;
 use crate::worker::bindings::Bindings;
 use crate::worker::memory;
@@ -29,6 +30,10 @@ pub struct RankState {
     pub host_batch: HostBatch,
     /// The factor of the loss, and the steps that it has cost.
     pub loss_scale: LossScale,
+    /// The losses and norms that later ones are compared with.
+    pub spikes: SpikeWatch,
+    /// Steps that changed no weight, since the last that did.
+    pub skipped_in_a_row: u32,
     /// The instructions of the program that were issued last, by their indices.
     pub issued: Vec<Option<Issued>>,
     /// Computing units that have contributed gradients in this step.
@@ -70,6 +75,8 @@ impl RankState {
             scratch: Frame::nowhere(),
             host_batch: HostBatch::new(largest),
             loss_scale: LossScale::new(setup.train.precision),
+            spikes: SpikeWatch::new(setup.train.anomalies.spike_score),
+            skipped_in_a_row: 0,
             issued: vec![],
             contributed: Vec::with_capacity(setup.model.num_layers + 2),
             reduced: Vec::with_capacity(setup.model.num_layers + 4),

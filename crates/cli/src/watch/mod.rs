@@ -1,0 +1,84 @@
+//! A run as programs watch it from outside: numbers over HTTP, a file that is renewed, a command that is called on events.
+
+mod notify;
+mod numbers;
+mod server;
+mod status_file;
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use config::RunConfig;
+use sync::lock;
+use train::{EvaluationReport, SaveReport, StepFate, StepReport};
+
+use crate::failure::Failure;
+use crate::screen::rates::Rates;
+use crate::watch::numbers::Numbers;
+use crate::watch::server::Server;
+use crate::watch::status_file::StatusFile;
+
+pub use notify::{Event, Notify};
+
+/// Everything that watches a run, in process 0.
+pub struct Watchers {
+    numbers: Arc<Mutex<Numbers>>,
+    status: Mutex<StatusFile>,
+    notify: Option<Notify>,
+    _server: Option<Server>,
+}
+
+impl Watchers {
+    /// Opens what the run file asks for.
+    ///
+    /// # Errors
+    /// An address that cannot be listened at.
+    pub fn open(config: &RunConfig, folder: &Path) -> Result<Watchers, Failure> {
+        let numbers = Arc::new(Mutex::new(Numbers::new(config.train.steps)));
+        let server = config.run.metrics_address.as_deref();
+        let server = server.map(|address| Server::start(address, Arc::clone(&numbers))).transpose()?;
+        let status = Mutex::new(StatusFile::new(folder, config.train.steps));
+        let notify = config.run.notify.as_deref().map(|command| Notify::new(command, folder));
+        Ok(Watchers { numbers, status, notify, _server: server })
+    }
+
+    /// A step has ended.
+    pub fn step(&self, report: &StepReport, rates: &Rates) {
+        lock(&self.numbers).step(report, rates);
+        lock(&self.status).step(report.step, report.loss);
+        if let Some(anomaly) = &report.anomaly {
+            let done =
+                if anomaly.fate == StepFate::Updated { "the run continues" } else { "the step changed no weight" };
+            self.event(
+                Event::Anomaly,
+                report.step,
+                &format!("loss {}, gradient norm {}; {done}", report.loss, report.gradient_norm),
+            );
+        }
+    }
+
+    /// The held-out loss was measured.
+    pub fn evaluation(&self, report: &EvaluationReport) {
+        lock(&self.numbers).evaluation(report.loss);
+    }
+
+    /// A checkpoint was committed, or not.
+    pub fn saved(&self, report: &SaveReport) {
+        lock(&self.numbers).saved(report);
+        if let Err(error) = &report.finished.outcome {
+            self.event(Event::NotSaved, report.steps, &error.to_string());
+        }
+    }
+
+    /// Tells the command of `run.notify` about an event.
+    pub fn event(&self, event: Event, step: u32, message: &str) {
+        if let Some(notify) = &self.notify {
+            notify.event(event, step, message);
+        }
+    }
+
+    /// The last step that was reported.
+    pub fn last_step(&self) -> u32 {
+        lock(&self.numbers).last_step()
+    }
+}

@@ -1,0 +1,202 @@
+//! Kills of single processes of a run over TCP, each proven by the report of its attempt, and the bits of the run after all of them.
+//! `PLEACH_KILLS=200` kills 200 times, with at least 20 in each phase.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use blame::{Attempts, CauseKind, RankHistory, Report};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::several::{Folder, on_threads, processes_of, with_keys};
+
+/// The part of a step in which a rank is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Phase {
+    Start,
+    Forward,
+    Backward,
+    Collective,
+    Optimizer,
+    Save,
+}
+
+impl Phase {
+    const ALL: [Phase; 6] =
+        [Phase::Forward, Phase::Backward, Phase::Collective, Phase::Optimizer, Phase::Save, Phase::Start];
+
+    fn of(instruction: &str) -> Option<Phase> {
+        let begins = |starts: &[&str]| starts.iter().any(|start| instruction.starts_with(start));
+        match () {
+            () if begins(&["open the rank"]) => Some(Phase::Start),
+            () if begins(&["load", "forward"]) => Some(Phase::Forward),
+            () if begins(&["backward", "recompute"]) => Some(Phase::Backward),
+            () if begins(&["send", "receive", "gather", "reduce", "sum", "gradient norm"]) => Some(Phase::Collective),
+            () if begins(&["optimizer", "free"]) => Some(Phase::Optimizer),
+            () if begins(&["begin to save", "save"]) => Some(Phase::Save),
+            () => None,
+        }
+    }
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+const PROCESSES: usize = 8;
+/// Longest wait for a state that must come.
+const PATIENCE: Duration = Duration::from_secs(240);
+
+fn kills() -> usize {
+    std::env::var("PLEACH_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(4)
+}
+
+fn launched(words: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(["launch", "--nproc", "8", "--restarts", "100000", "--"]).args(words);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pleach")
+}
+
+/// Waits until `found` finds something.
+#[track_caller]
+fn wait<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(since.elapsed() < PATIENCE, "{what} has not come");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn newest_checkpoint(run: &Path) -> u32 {
+    let name = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.ok()?.file_name().to_str()?.strip_prefix("step-")?.parse().ok()
+    };
+    let folder = std::fs::read_dir(run.join("checkpoints"));
+    folder.map_or(0, |entries| entries.filter_map(name).max().unwrap_or(0))
+}
+
+/// The file of the ring of the rank of `process` in the attempt that is open.
+fn ring(run: &Path, attempt: u32, process: usize) -> Option<PathBuf> {
+    let folder = run.join(format!("failures/attempt-{attempt:04}"));
+    let mut files = std::fs::read_dir(folder).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    files.find(|path| RankHistory::read(path).is_ok_and(|ring| ring.header.process == process && ring.last().is_some()))
+}
+
+/// Whether a checkpoint is being written.
+fn is_saving(run: &Path) -> bool {
+    let is_partial = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_string_lossy().ends_with(".partial"))
+    };
+    std::fs::read_dir(run.join("checkpoints")).is_ok_and(|mut entries| entries.any(is_partial))
+}
+
+/// One kill: when it was sent, in which phase, and the report that proves it.
+struct Kill {
+    sent_ns: u64,
+    phase: Phase,
+    report: Report,
+}
+
+/// Kills `victim` of the attempt when its rank is in `wanted`, or in any other phase where that one does not come soon. The process is
+/// stopped while its ring is read, so that the phase is that of the kill.
+fn kill_in(wanted: Phase, run: &Path, attempt: u32, victim: usize, launcher: u32) -> Kill {
+    let path = wait("the ring of the victim", || ring(run, attempt, victim));
+    let read = || RankHistory::read(&path).expect("a ring");
+    let pid = read().header.pid;
+    assert!(processes_of(launcher).contains(&pid), "the ring is that of a living process");
+    let process = Pid::from_raw(i32::try_from(pid).expect("a process")).expect("a process");
+    let signal = |signal| kill_process(process, signal).expect("the process lives");
+    let since = Instant::now();
+    let patience = if wanted == Phase::Start { Duration::from_millis(50) } else { Duration::from_secs(3) };
+    let mut pauses = 0;
+    let (phase, instruction) = loop {
+        signal(Signal::STOP);
+        let last = read().last().cloned().expect("an instruction");
+        let in_ring = Phase::of(&last.instruction).expect("a known instruction");
+        let now = if wanted == Phase::Save && is_saving(run) { Phase::Save } else { in_ring };
+        if now == wanted || since.elapsed() > patience {
+            break (now, last.instruction);
+        }
+        signal(Signal::CONT);
+        pauses += 1;
+        std::thread::sleep(Duration::from_micros(drawn(pauses, 400) as u64));
+    };
+    let sent_ns = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_nanos() as u64;
+    signal(Signal::KILL);
+    let attempts = Attempts::of_run(run);
+    let report = wait("the report of the kill", || attempts.report(attempt).ok());
+    assert_eq!(report.instruction, instruction, "the report has the instruction in which the process was killed");
+    Kill { sent_ns, phase, report }
+}
+
+/// A number below `end`, from the number of the kill.
+fn drawn(number: usize, end: usize) -> usize {
+    (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) as usize % end
+}
+
+#[test]
+fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturbed_one() {
+    let folder = Folder::new("kills");
+    let kills = kills();
+    let steps = format!("train.steps={}", 60 + 60 * kills);
+    let (own, run) = (folder.run("run"), folder.0.join("run"));
+    let keys = ["run.save_every=3", "run.transport=tcp", &steps, &own];
+    let train = with_keys(&["train", "--quiet"], &keys);
+    let resume_at = folder.path("run");
+    let mut child = launched(&train);
+    let mut phases: BTreeMap<Phase, usize> = Phase::ALL.map(|phase| (phase, 0)).into();
+    let mut latencies = vec![];
+    let mut last_attempt = 0;
+    for number in 0..kills {
+        let phase = *Phase::ALL.iter().min_by_key(|phase| phases[phase]).expect("phases");
+        let attempt = wait("an attempt", || {
+            let open = Attempts::of_run(&run).open().ok()?;
+            open.last().map(|attempt| attempt.number()).filter(|number| *number > last_attempt)
+        });
+        last_attempt = attempt;
+        // A start that adds no checkpoint is the last one, so every start but one that is killed at once makes one.
+        let before = newest_checkpoint(&run);
+        if phase != Phase::Start {
+            wait("a checkpoint", || (newest_checkpoint(&run) > before).then_some(()));
+        }
+        let victim = drawn(number, PROCESSES);
+        let Kill { sent_ns, phase, report } = kill_in(phase, &run, attempt, victim, child.id());
+        assert_eq!(
+            (report.process, report.cause.kind),
+            (Some(victim), CauseKind::Signal),
+            "kill {number}: {}",
+            report.line()
+        );
+        assert_eq!(report.cause.signal, Some(9), "kill {number}: {}", report.line());
+        assert!(!report.instruction.is_empty(), "kill {number}: {}", report.line());
+        latencies.push(report.failed_ns.saturating_sub(sent_ns) as f64 / 1e9);
+        *phases.entry(phase).or_default() += 1;
+        if newest_checkpoint(&run) == before {
+            // Killed before it could make progress: the launcher ends, and somebody starts the run again.
+            assert_eq!(child.wait().expect("an end").code(), Some(137), "kill {number}: {}", report.line());
+            child = match newest_checkpoint(&run) {
+                0 => launched(&train),
+                _ => launched(&["train", "--quiet", "--resume", &resume_at]),
+            };
+        }
+    }
+    assert_eq!(child.wait().expect("an end").code(), Some(0), "the run ends well in the end");
+    latencies.sort_by(f64::total_cmp);
+    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
+    let counted: Vec<String> = phases.iter().map(|(phase, count)| format!("{phase} {count}")).collect();
+    println!("{kills} kills: {}; noticed within p50 {:.3} s, p99 {:.3} s", counted.join(", "), at(0.5), at(0.99));
+    let undisturbed = folder.run("undisturbed");
+    on_threads(&["run.save_every=3", &steps, &undisturbed]);
+    assert_eq!(folder.losses("run"), folder.losses("undisturbed"));
+    assert!(folder.weights("run") == folder.weights("undisturbed"), "weights");
+    if kills >= 200 {
+        assert!(phases.values().all(|count| *count >= 20), "{phases:?}");
+    }
+}
