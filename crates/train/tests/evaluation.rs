@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use config::{Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
+use config::{Recheck, Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
@@ -69,6 +69,7 @@ fn train(parallelism: &Parallelism, every: Option<u32>) -> Trained {
         weights: Some(&weights),
         saving: None,
         rings: None,
+        recheck: Recheck::Off,
         evaluation: every.map(|every| held_out(&held_out_text, every)),
     };
     run(&setup, &*engine(&setup, 1), ports).expect("a run");

@@ -61,7 +61,7 @@ pub fn returning(
                 "build": env!("CARGO_PKG_VERSION"),
             }))?;
         }
-        let again = Session { verdict: &next, text: session.text, company: session.company };
+        let again = Session { verdict: &next, ..*session };
         result = run(&again, Start::Checkpoint(&checkpoint));
         verdict = Some(next);
     }

@@ -144,9 +144,17 @@ mod tests {
             tokens: 2048,
             wall: Duration::from_millis(250),
         };
-        let left = Duration::ZERO;
-        numbers
-            .step(&report, &Rates { tokens_per_second: 8192.0, flops: 1e9, peak_share: 0.5, idle_share: None, left });
+        let rates = Rates {
+            tokens_per_second: 8192.0,
+            flops: 1e9,
+            peak_share: Some(0.5),
+            idle_share: None,
+            resident_bytes: None,
+            total_tokens: 14_336,
+            epoch: 0.25,
+            left: Duration::ZERO,
+        };
+        numbers.step(&report, &rates);
         let text = numbers.text();
         for line in [
             "# TYPE pleach_loss gauge",
