@@ -9,6 +9,7 @@ use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError,
 
 use super::slices::{self, TokenRun};
 use crate::context::Context;
+use crate::dropout::{self, DropoutSum};
 
 /// Keys and values `[T, K d]` of this rank, or their gradients.
 #[derive(Clone, Copy)]
@@ -123,8 +124,10 @@ pub(crate) fn backward(
                         context.submit(Op::Fill { out: unseen, value: 0.0 })?;
                     }
                 } else {
-                    let (x, into) = (more.0.rows_of(0..seen), sums.0.rows_of(first..first + seen));
-                    context.submit(Op::Accumulate { x, into })?;
+                    let (x, out) = (more.0.rows_of(0..seen), sums.0.rows_of(first..first + seen));
+                    // Terms are stored as activations are, and so is their sum.
+                    let sum = DropoutSum { x, bias: None, residual: Some(out), residual_scale: 1.0, out };
+                    dropout::add(context, sum, None)?;
                 }
                 before = Some(run);
             }
