@@ -237,7 +237,7 @@ def loss_of_pleach(weights: pathlib.Path, config: dict, length: int, folder: pat
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode != 0:
         sys.exit(f"forward: {ended.stderr}")
-    return float(re.search(r"loss ([\d.]+)", ended.stdout).group(1))
+    return float(re.search(r"loss ([\d.]+)", ended.stderr).group(1))
 
 
 def main() -> None:

@@ -166,7 +166,12 @@ impl RankHosts {
 
     /// How many groups of each kind cross hosts.
     fn crossings(&self) -> String {
-        let kinds = [("tp", AxisSet::of(Axis::Tp)), ("pp", AxisSet::of(Axis::Pp)), ("dp", AxisSet::DATA)];
+        let kinds = [
+            ("tp", AxisSet::of(Axis::Tp)),
+            ("cp", AxisSet::of(Axis::Cp)),
+            ("pp", AxisSet::of(Axis::Pp)),
+            ("dp", AxisSet::DATA),
+        ];
         let kinds = kinds.into_iter().filter(|(_, axes)| self.mesh.size(*axes) > 1);
         let (mut staying, mut parts) = (vec![], vec![]);
         for (name, axes) in kinds {

@@ -61,7 +61,7 @@ fn eval_measures_held_out_text_whatever_the_layout() {
     // Bytes that are equally probable have ln 256 = 5.5; a few steps have taught a little.
     assert!((1.0..5.0).contains(&loss), "{record}");
     assert!((value["bits_per_byte"].as_f64().expect("bits") - loss / std::f64::consts::LN_2).abs() < 1e-9, "{record}");
-    for set in ["parallelism.pp=2", "parallelism.microbatch_size=4", "parallelism.dp=2"] {
+    for set in ["parallelism.pp=2", "parallelism.microbatch_size=4", "parallelism.dp=2", "parallelism.cp=2"] {
         let other = prints(&["eval", "--from", run, "--json", "--set", set]);
         let other: serde_json::Value = serde_json::from_str(&other).expect("JSON");
         assert_eq!(other["loss"], value["loss"], "{set}");
@@ -147,7 +147,13 @@ fn forward_gives_the_same_results_under_every_layout() {
         oracle.iter().filter_map(|(name, (shape, _))| Some((name.strip_prefix("grad.")?, shape))).collect();
     assert!(gradients.into_iter().eq(weights.iter().map(|(name, (shape, _))| (name.as_str(), shape))));
 
-    let same = ["parallelism.pp=2", "parallelism.microbatch_size=2", "parallelism.dp=2"];
+    let same = [
+        "parallelism.pp=2",
+        "parallelism.microbatch_size=2",
+        "parallelism.dp=2",
+        "parallelism.cp=2",
+        "parallelism.cp=4",
+    ];
     for set in same {
         let other = forward("same.safetensors", &tokens, &["--set", set]);
         assert!(other["logits"] == oracle["logits"] && other["loss"] == oracle["loss"], "{set}");
@@ -157,12 +163,18 @@ fn forward_gives_the_same_results_under_every_layout() {
     assert!(pipeline == oracle, "pipeline stages change no bit");
     let layout = ["--grads", "--set", "parallelism.tp=2", "--set", "parallelism.dp=2"];
     let other = forward("tp.safetensors", &tokens, &layout);
+    // Beside tensor parallelism, ranks that share sequences change no bit of the forward pass either.
+    let shared = forward("cp.safetensors", &tokens, &[&layout[..], &["--set", "parallelism.cp=3"]].concat());
+    assert!(shared["logits"] == other["logits"] && shared["loss"] == other["loss"]);
     // A gradient that is small beside the others, as that of a key bias, is a difference of larger ones and bears their rounding.
     let gradients = oracle.iter().filter(|(name, _)| name.starts_with("grad.")).flat_map(|(_, (_, values))| values);
     let floor = 1e-3 * norm(gradients.copied().map(f64::from));
     let distances: Vec<(f64, &String)> =
         oracle.iter().map(|(name, (_, values))| (distance(values, &other[name].1, floor), name)).collect();
     // Sums of two halves instead of one, through two layers: a few tens of roundings of 2^-24 at random.
+    let of_shared: f64 =
+        oracle.iter().map(|(name, (_, values))| distance(values, &shared[name].1, floor)).fold(0.0, f64::max);
+    assert!(of_shared < 2e-6, "{of_shared}");
     let worst = distances.iter().fold(&distances[0], |a, b| if b.0 > a.0 { b } else { a });
     assert!(worst.0 < 2e-6, "{worst:?}");
     println!("farthest from one rank: {worst:?}");
@@ -184,6 +196,27 @@ fn forward_reads_masks_and_positions() {
     assert!(row(&split, 9) == row(&plain, 9) && row(&split, 10) != row(&plain, 10));
     let prefix = forward("prefix.safetensors", &tokens("prefix.json", 1, r#", "prefix_length": [5]"#), &[]);
     assert!(row(&prefix, 0) != row(&plain, 0) && row(&prefix, 4) != row(&plain, 4));
+}
+
+/// Chunks that are dealt out in pairs hide what comes after them; contiguous ones hide nothing.
+#[test]
+fn ranks_that_share_sequences_read_masks_and_positions() {
+    let documents: Vec<usize> = (0..LENGTH).map(|place| place / 10).collect();
+    let documents = tokens("shared.json", 1, &format!(r#", "document_ids": [{documents:?}]"#));
+    let prefix = tokens("shared_prefix.json", 1, r#", "prefix_length": [9]"#);
+    let shared = ["--set", "parallelism.cp=2"];
+    let contiguous = [&shared[..], &["--set", "parallelism.cp_chunks=contiguous"]].concat();
+    let plain = |tokens: &str| forward("whole.safetensors", tokens, &[]);
+    assert!(forward("shared.safetensors", &documents, &shared) == plain(&documents));
+    assert!(forward("shared.safetensors", &documents, &contiguous) == plain(&documents));
+    assert!(forward("shared.safetensors", &prefix, &contiguous) == plain(&prefix));
+    let out = folder().join("hidden.safetensors").display().to_string();
+    let arguments = ["forward", "--from", run(), "--tokens", &prefix, "--out", &out];
+    let output = pleach(&[&arguments[..], &shared].concat());
+    let message = String::from_utf8(output.stderr).expect("text");
+    let expected =
+        "token 0 of sequence 0 sees 9 tokens, but its chunk lets it see 6; use parallelism.cp_chunks = \"contiguous\"";
+    assert!(message.contains(expected), "{message}");
 }
 
 #[test]

@@ -11,6 +11,8 @@ use mesh::{Axis, AxisSizes, Mesh, MeshError};
 pub struct Degrees {
     /// Replicas that see different sequences.
     pub dp: usize,
+    /// Ranks that share the tokens of every sequence.
+    pub cp: usize,
     /// Ranks that share every matrix.
     pub tp: usize,
     /// Ranks that hold different layers.
@@ -31,7 +33,7 @@ pub struct UnsupportedAxis {
 impl fmt::Display for UnsupportedAxis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UnsupportedAxis { axis, degree, consumer } = self;
-        write!(f, "{consumer} must have 1 rank along {axis}; got {degree}; use dp, tp or pp")
+        write!(f, "{consumer} must have 1 rank along {axis}; got {degree}; use dp, cp, tp or pp")
     }
 }
 
@@ -39,7 +41,7 @@ impl std::error::Error for UnsupportedAxis {}
 
 impl Degrees {
     /// One rank.
-    pub const ONE: Degrees = Degrees { dp: 1, tp: 1, pp: 1 };
+    pub const ONE: Degrees = Degrees { dp: 1, cp: 1, tp: 1, pp: 1 };
 
     /// The degrees of `mesh`, for a `consumer` that knows no other axes.
     ///
@@ -47,27 +49,30 @@ impl Degrees {
     /// A mesh with more than one rank along another axis.
     pub fn of(mesh: &Mesh, consumer: &'static str) -> Result<Degrees, UnsupportedAxis> {
         let AxisSizes { pp, dp_outer, dp_inner, cp, ep, tp } = mesh.sizes();
-        for (axis, degree) in [(Axis::Cp, cp), (Axis::Ep, ep)] {
-            if degree > 1 {
-                return Err(UnsupportedAxis { axis, degree, consumer });
-            }
+        if ep > 1 {
+            return Err(UnsupportedAxis { axis: Axis::Ep, degree: ep, consumer });
         }
-        Ok(Degrees { dp: dp_outer * dp_inner, tp, pp })
+        Ok(Degrees { dp: dp_outer * dp_inner, cp, tp, pp })
     }
 
     /// Name and degree, in the order in which messages list them.
-    pub const fn named(self) -> [(&'static str, usize); 3] {
-        let Degrees { dp, tp, pp } = self;
-        [("dp", dp), ("tp", tp), ("pp", pp)]
+    pub const fn named(self) -> [(&'static str, usize); 4] {
+        let Degrees { dp, cp, tp, pp } = self;
+        [("dp", dp), ("cp", cp), ("tp", tp), ("pp", pp)]
     }
 
-    /// `dp 2 tp 1 pp 4` where `separator` is a space.
+    /// As [`Degrees::named`], without context parallelism where one rank has whole sequences.
+    pub fn listed(self) -> impl Iterator<Item = (&'static str, usize)> {
+        self.named().into_iter().filter(|(name, degree)| *name != "cp" || *degree != 1)
+    }
+
+    /// `dp 2 tp 1 pp 4` where `separator` is a space, of [`Degrees::listed`].
     pub fn joined(self, separator: &str) -> String {
-        self.named().map(|(name, degree)| format!("{name} {degree}")).join(separator)
+        self.listed().map(|(name, degree)| format!("{name} {degree}")).collect::<Vec<_>>().join(separator)
     }
 
     /// The mesh, with sharding groups of `shard_group` neighbours along dp. Ranks of one tensor-parallel group are
-    /// neighbours, pipeline stages farthest apart.
+    /// neighbours, those that share a sequence come next, pipeline stages are farthest apart.
     ///
     /// # Errors
     /// A degree of 0, or more ranks than a machine word counts.
@@ -82,14 +87,14 @@ impl Degrees {
 
     /// Ranks along each axis, as [`Degrees::mesh`].
     pub fn sizes(self, shard_group: usize) -> AxisSizes {
-        let Degrees { dp, tp, pp } = self;
+        let Degrees { dp, cp, tp, pp } = self;
         let dp_outer = dp.checked_div(shard_group).unwrap_or(0);
-        AxisSizes { pp, dp_outer, dp_inner: shard_group, cp: 1, ep: 1, tp }
+        AxisSizes { pp, dp_outer, dp_inner: shard_group, cp, ep: 1, tp }
     }
 }
 
 impl fmt::Display for Degrees {
-    /// `dp 2 x tp 1 x pp 4`.
+    /// `dp 2 x tp 1 x pp 4`, or `dp 2 x cp 2 x tp 1 x pp 4`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.joined(" x "))
     }
@@ -99,7 +104,7 @@ impl fmt::Display for Degrees {
 mod tests {
     use super::*;
 
-    const DEGREES: Degrees = Degrees { dp: 4, tp: 3, pp: 2 };
+    const DEGREES: Degrees = Degrees { dp: 4, cp: 1, tp: 3, pp: 2 };
 
     #[test]
     fn sharding_groups_divide_the_replicas_alone() {
@@ -107,6 +112,9 @@ mod tests {
             let mesh = DEGREES.mesh(shard_group).map_err(|error| error.to_string());
             assert_eq!(mesh.and_then(|mesh| Degrees::of(&mesh, "").map_err(|error| error.to_string())), Ok(DEGREES));
         }
+        let shared = Degrees { cp: 5, ..DEGREES };
+        let of_mesh = shared.mesh(2).map(|mesh| Degrees::of(&mesh, "").map_err(|error| error.to_string()));
+        assert_eq!((of_mesh, shared.world_size()), (Ok(Ok(shared)), 120));
         assert_eq!(DEGREES.world_size(), 24);
         assert_eq!(Degrees { tp: 0, ..DEGREES }.world_size(), 0);
         assert_eq!(Degrees { tp: usize::MAX, ..DEGREES }.world_size(), usize::MAX);
@@ -117,8 +125,8 @@ mod tests {
     fn other_axes_are_refused_by_name() {
         let of =
             |sizes| Mesh::new(sizes).map(|mesh| Degrees::of(&mesh, "the pipeline").map_err(|error| error.to_string()));
-        let message = |axis| format!("the pipeline must have 1 rank along {axis}; got 2; use dp, tp or pp");
-        assert_eq!(of(AxisSizes { cp: 2, ..AxisSizes::ONE }), Ok(Err(message("cp"))));
+        let message = |axis| format!("the pipeline must have 1 rank along {axis}; got 2; use dp, cp, tp or pp");
+        assert_eq!(of(AxisSizes { cp: 2, ..AxisSizes::ONE }), Ok(Ok(Degrees { cp: 2, ..Degrees::ONE })));
         assert_eq!(of(AxisSizes { ep: 2, ..AxisSizes::ONE }), Ok(Err(message("ep"))));
         assert_eq!(of(AxisSizes::ONE), Ok(Ok(Degrees::ONE)));
     }
@@ -127,5 +135,6 @@ mod tests {
     fn degrees_are_listed_in_one_order() {
         assert_eq!(DEGREES.to_string(), "dp 4 x tp 3 x pp 2");
         assert_eq!(DEGREES.joined(" "), "dp 4 tp 3 pp 2");
+        assert_eq!(Degrees { cp: 2, ..DEGREES }.to_string(), "dp 4 x cp 2 x tp 3 x pp 2");
     }
 }

@@ -8,6 +8,7 @@
 
 mod batch;
 mod check;
+mod context_parallel;
 mod data_spec;
 mod degrees;
 mod fnv;
@@ -30,6 +31,7 @@ mod zero;
 
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::{check, check_sizes};
+pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
 pub use data_spec::{
     BlanksSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, IGNORED_LABEL, InstructionsSpec, Positions,
     RunSpec, SourceSpec, TokenizerSpec, TransportChoice, Visible,

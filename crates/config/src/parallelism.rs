@@ -4,6 +4,7 @@ use std::num::NonZeroUsize;
 
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, MeshError};
 
+use crate::context_parallel::{ContextParallel, SequenceSlices};
 use crate::degrees::Degrees;
 use crate::schedule::ScheduleSpec;
 use crate::zero::ZeroStage;
@@ -116,6 +117,8 @@ pub struct SumRuns {
 pub struct Parallelism {
     /// How many ways each kind of work is divided.
     pub degrees: Degrees,
+    /// How ranks share sequences.
+    pub context: ContextParallel,
     /// Whether the ranks that share matrices share out the tokens between them, too.
     pub sequence_parallel: SequenceParallel,
     /// What data parallelism shards.
@@ -138,7 +141,7 @@ pub struct Parallelism {
 }
 
 impl Parallelism {
-    /// The mesh of these degrees. Ranks of one tensor-parallel group are neighbours, pipeline stages farthest apart.
+    /// The mesh of these degrees, as [`Degrees::mesh`].
     ///
     /// # Errors
     /// A degree of 0, or more ranks than a machine word counts.
@@ -160,10 +163,14 @@ impl Parallelism {
     /// several groups.
     pub fn sum_runs(&self) -> SumRuns {
         let (tree, group) = (self.sum_tree, self.shard_group());
-        let run = |replicas: usize| NonZeroUsize::new(replicas).unwrap_or(NonZeroUsize::MIN);
+        let run = |members: usize| NonZeroUsize::new(members).unwrap_or(NonZeroUsize::MIN);
         match tree.checked_div(group) {
             Some(groups @ 1..) => SumRuns { in_groups: NonZeroUsize::MIN, over_groups: run(groups) },
-            Some(0) | None => SumRuns { in_groups: run(tree), over_groups: NonZeroUsize::MIN },
+            // The ranks that share a replica's sequences are neighbours in a group.
+            Some(0) | None if tree > 1 => {
+                SumRuns { in_groups: run(tree * self.degrees.cp), over_groups: NonZeroUsize::MIN }
+            }
+            Some(0) | None => SumRuns { in_groups: NonZeroUsize::MIN, over_groups: NonZeroUsize::MIN },
         }
     }
 
@@ -175,6 +182,11 @@ impl Parallelism {
             }
             (recompute, SequenceParallel::Off | SequenceParallel::On) => recompute,
         }
+    }
+
+    /// Which tokens of a sequence are whose.
+    pub fn slices(&self) -> SequenceSlices {
+        SequenceSlices { ranks: self.degrees.cp, order: self.context.chunks }
     }
 
     /// The number of ranks, as [`Degrees::world_size`].
@@ -198,13 +210,23 @@ impl Parallelism {
     }
 
     /// The axes along which ranks see different sequences.
-    pub fn data_axes(&self) -> AxisSet {
+    pub fn sequence_axes(&self) -> AxisSet {
         AxisSet::DATA
+    }
+
+    /// The axes along which ranks see different tokens of the same sequences.
+    pub fn context_axes(&self) -> AxisSet {
+        AxisSet::of(Axis::Cp)
+    }
+
+    /// The axes along which ranks see different tokens, of the same sequences or of others.
+    pub fn data_axes(&self) -> AxisSet {
+        self.sequence_axes().union(self.context_axes())
     }
 
     /// The data axes along which ranks hold different shards of what ZeRO shards.
     pub fn shard_axes(&self) -> AxisSet {
-        AxisSet::of(Axis::DpInner)
+        AxisSet::of(Axis::DpInner).union(self.context_axes())
     }
 
     /// The data axes along which ranks hold copies of the same shards.

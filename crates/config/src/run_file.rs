@@ -183,7 +183,7 @@ fn read(reader: &mut Reader, files: &dyn Files) -> RunConfig {
     let model = model::read(reader, tokens);
     let mut run = run::read(reader);
     let ranks = reader.is_set("run.ranks").then_some(run.ranks);
-    let parallelism = parallelism::read(reader, ranks, files);
+    let parallelism = parallelism::read(reader, ranks, &data, files);
     let train = train::read(reader, model.context);
     if ranks.is_none() {
         run.ranks = parallelism.world_size();

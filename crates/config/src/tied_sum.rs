@@ -26,11 +26,12 @@ impl TiedSum {
     /// Of how many microbatches at most the gradients may wait for the end of the step: of more, those of the embedding's output alone would take
     /// more than the sum, a row for each token of a rank's share of the vocabulary. None, where no rank keeps such a sum whole.
     pub fn max_waiting_microbatches(model: &ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> usize {
-        let Parallelism { degrees: Degrees { tp, .. }, microbatch_size, sequence_parallel, zero, .. } = *parallelism;
+        let Parallelism { degrees: Degrees { cp, tp, .. }, microbatch_size, sequence_parallel, zero, .. } =
+            *parallelism;
         if !model.tied_embeddings || zero.keeps(StateKind::Gradients) == Kept::Shard {
             return 0;
         }
-        let waiting_rows = microbatch_size * train.sequence_length / sequence_parallel.runs(tp);
+        let waiting_rows = microbatch_size * train.sequence_length / cp / sequence_parallel.runs(tp);
         let sum_bytes = model.vocabulary.div_ceil(tp) * train.sums.size_bytes();
         sum_bytes / (waiting_rows * train.precision.stored().size_bytes())
     }

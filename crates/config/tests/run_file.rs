@@ -324,16 +324,19 @@ fn names_of_megatron_are_answered_with_the_key_here() {
 #[test]
 fn axes_that_runs_do_not_have_are_refused_by_name() {
     let of = |name: &str, axis: &str| {
-        format!("`{name}` is {axis}, an axis along which no run divides work; use dp, tp and pp")
+        format!("`{name}` is {axis}, an axis along which no run divides work; use dp, cp, tp and pp")
     };
-    assert_eq!(refused("[parallelism]\ncp = 2\n", &[]), format!("run.toml:2:1: {}", of("cp", "context parallelism")));
+    assert_eq!(refused("[parallelism]\nep = 2\n", &[]), format!("run.toml:2:1: {}", of("ep", "expert parallelism")));
     assert_eq!(
         refused("", &["parallelism.ep=2"]),
         format!("--set parallelism.ep=2: {}", of("ep", "expert parallelism"))
     );
     assert_eq!(
-        refused("", &["parallelism.context_parallel_size=2"]),
-        format!("--set parallelism.context_parallel_size=2: {}", of("context_parallel_size", "context parallelism"))
+        refused("", &["parallelism.expert_model_parallel_size=2"]),
+        format!(
+            "--set parallelism.expert_model_parallel_size=2: {}",
+            of("expert_model_parallel_size", "expert parallelism")
+        )
     );
 }
 
@@ -504,4 +507,36 @@ fn keys_of_sharding_need_a_stage_that_has_them() {
             )
         );
     }
+}
+
+/// Ranks share sequences only where the run says so, and a run file without the key is written as before.
+#[test]
+fn ranks_share_sequences_where_the_run_says_so() {
+    let of = |keys: &[&str]| load("", keys).expect("legal");
+    let plain = of(&[]);
+    assert_eq!((plain.parallelism.degrees.cp, plain.to_toml().contains("cp")), (1, false));
+    let shared = of(&["parallelism.cp=4"]);
+    assert_eq!((shared.parallelism.degrees.cp, shared.run.ranks), (4, 32));
+    assert!(shared.to_toml().contains("cp = 4\n"), "{}", shared.to_toml());
+    assert_eq!(load(&shared.to_toml(), &[]).expect("legal").parallelism, shared.parallelism);
+    // A degree that is left out is what the others leave, but never cp.
+    let inferred = of(&["run.ranks=16", "parallelism.cp=2", "parallelism.tp=2", "parallelism.pp=2"]);
+    assert_eq!(inferred.parallelism.degrees.dp, 2);
+    assert_eq!(
+        refused("", &["parallelism.cp=3"]),
+        "--set parallelism.cp=3: parallelism.cp = 3 x 2 chunks must divide train.sequence_length = 128; use 1, 2, 4 or 8"
+    );
+    assert_eq!(
+        refused("", &["parallelism.cp=128"]),
+        "--set parallelism.cp=128: parallelism.cp = 128 x 2 chunks must divide train.sequence_length = 128; use 16, 32 or 64, \
+         or parallelism.cp_chunks = \"contiguous\""
+    );
+    let blanks = "data.blanks={ mask = 252, gmask = 253, sop = 254, eop = 255 }";
+    let bytes = ["data.tokenizer=bytes", "parallelism.cp=2", blanks];
+    assert_eq!(of(&bytes).parallelism.context.chunks, config::ChunkOrder::Contiguous);
+    assert_eq!(
+        refused("", &[&bytes[..], &["parallelism.cp_chunks=balanced"]].concat()),
+        "--set parallelism.cp_chunks=balanced: parallelism.cp_chunks = \"balanced\" hides tokens that data.blanks lets others see; \
+         use \"contiguous\""
+    );
 }

@@ -335,7 +335,9 @@ impl KeyHead {
 
     /// The place of the head's sums among those of all.
     fn sums(&self, tensor: Tensor) -> Tensor {
-        let (rows, index) = (2 * self.whole.sequence_length, self.sequence * self.whole.kv_heads + self.kv_head);
+        let (heads, index) =
+            (self.whole.sequences * self.whole.kv_heads, self.sequence * self.whole.kv_heads + self.kv_head);
+        let rows = tensor.rows / heads;
         tensor.rows_of(index * rows..(index + 1) * rows)
     }
 

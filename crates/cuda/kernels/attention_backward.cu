@@ -302,8 +302,8 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 sequence = blockIdx.z;
     const u32 group = problem.group();
     const u32 first_key = blockIdx.x * KEYS;
-    const u64 key_row = (u64)sequence * length + first_key;
-    const u32 count = min(KEYS, length - first_key);
+    const u64 key_row = (u64)sequence * problem.keys + first_key;
+    const u32 count = min(KEYS, problem.keys - first_key);
     const u32 kv_column = kv_head * head_dim;
     const Rows<Element> keys = rows_of(tensors.k, key_row, kv_column, count);
     const Rows<Element> values = rows_of(tensors.v, key_row, kv_column, count);

@@ -91,6 +91,7 @@ pub struct AttentionGradients {
     pub dk: Tensor,
     /// Assigned: of the values.
     pub dv: Tensor,
-    /// `[2 T K, d]`: where the gradients of each head's keys and values are summed before they are stored, `2 S` rows per sequence and head.
+    /// Where the gradients of each head's keys and values are summed before they are stored: of width `d`, with at
+    /// least two rows for each key of each sequence and head, and equally many for each head.
     pub key_sums: Tensor,
 }

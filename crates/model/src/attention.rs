@@ -12,6 +12,8 @@ use device::{
 use crate::binding::{AttentionParams, QkNormParams};
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
+use crate::context_parallel;
+use crate::context_parallel::attention::KeysValues;
 use crate::gradient_sums::{Contributions, clear, sum_contributions};
 use crate::placement::{Partial, Residual, Sharded, enter};
 use crate::projection::ProjectionPending;
@@ -56,7 +58,7 @@ fn attention_shape(context: &Context) -> AttentionShape {
     let (model, tp) = (context.model, context.tp.size());
     AttentionShape {
         sequences: context.shape.sequences,
-        sequence_length: context.shape.sequence_length,
+        sequence_length: context.shape.tokens_of_sequence(),
         heads: model.num_heads / tp,
         kv_heads: model.num_kv_heads / tp,
         head_dim: model.head_dim,
@@ -162,6 +164,10 @@ impl Attention<'_> {
             self.norm_heads(norms, saved.qkv, qk_norm)?;
             self.rotate(qk_norm.normed, Direction::Forward)?;
         }
+        if context.shape.slices.ranks > 1 {
+            // Whole sequences are here, so there is nothing to remember.
+            return context_parallel::attention::forward(context, &self.operands(saved.query_key_value(&shape), saved));
+        }
         let read = self.remember(saved.query_key_value(&shape), cache)?;
         context.submit(Op::Attention { operands: self.operands(read, saved) })
     }
@@ -230,9 +236,12 @@ impl Attention<'_> {
         let (context, shape) = (self.context, attention_shape(self.context));
         let dout = context.activation(context.scratch, saved.out.rows, saved.out.cols);
         context.scratch.scoped(|| params.output.backward_input(context, enter(context, dy)?, dout))?;
-        let key_sums = context.scratch.floats(2 * context.shape.tokens() * shape.kv_heads, shape.head_dim);
         let operands = self.operands(saved.query_key_value(&shape), saved);
         let Qkv { q: dq, k: dk, v: dv } = *gradients;
+        if context.shape.slices.ranks > 1 {
+            return context_parallel::attention::backward(context, &operands, [dout, dq], KeysValues { k: dk, v: dv });
+        }
+        let key_sums = context.scratch.floats(2 * context.shape.tokens() * shape.kv_heads, shape.head_dim);
         let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
         context.submit(Op::AttentionBackward { operands, gradients })
     }

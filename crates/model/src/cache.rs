@@ -48,7 +48,7 @@ impl KeyValueCache {
 
     /// Adds the microbatch's keys and values `[T, K d]`.
     pub(crate) fn append(&self, context: &Context, k: Tensor, v: Tensor) -> Result<(), DeviceError> {
-        let MicrobatchShape { sequences, sequence_length } = context.shape;
+        let MicrobatchShape { sequences, sequence_length, slices: _ } = context.shape;
         for sequence in 0..sequences {
             let rows = sequence * sequence_length..(sequence + 1) * sequence_length;
             let start = sequence * self.capacity + self.first;

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use config::{ModelSpec, SequenceParallel};
+use config::{ModelSpec, SequenceParallel, SequenceSlices};
 use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Stream, Tensor};
 
 use crate::constants::Constants;
+use crate::dropout::ResidualDropout;
 use crate::gradient_sums::Accumulation;
 
 /// Sequences and tokens of one microbatch.
@@ -13,14 +14,26 @@ use crate::gradient_sums::Accumulation;
 pub struct MicrobatchShape {
     /// Sequences `B`.
     pub sequences: usize,
-    /// Tokens `S` of each sequence.
+    /// Tokens `S` of each sequence, on all ranks that share it.
     pub sequence_length: usize,
+    /// Which of them this rank has.
+    pub slices: SequenceSlices,
 }
 
 impl MicrobatchShape {
-    /// Rows `T = B * S` of every activation.
+    /// Whole sequences.
+    pub const fn whole(sequences: usize, sequence_length: usize) -> MicrobatchShape {
+        MicrobatchShape { sequences, sequence_length, slices: SequenceSlices::WHOLE }
+    }
+
+    /// Tokens that a rank has of a sequence: `S / cp`.
+    pub fn tokens_of_sequence(self) -> usize {
+        self.slices.tokens(self.sequence_length)
+    }
+
+    /// Rows `T = B * S / cp` of every activation.
     pub fn tokens(self) -> usize {
-        self.sequences * self.sequence_length
+        self.sequences * self.tokens_of_sequence()
     }
 }
 
@@ -31,7 +44,7 @@ pub struct DropoutRun {
     pub seed: u64,
     /// Optimizer step.
     pub step: u32,
-    /// Index of row 0 within the step: global sequence index times sequence length.
+    /// Index within the step of the first token of the microbatch: global sequence index times sequence length.
     pub first_token: u64,
 }
 
@@ -68,6 +81,8 @@ pub struct Context<'a> {
     pub stream: Stream,
     /// The tensor-parallel group; a group of one is no special case.
     pub tp: &'a dyn Communicator,
+    /// The ranks that share the tokens of every sequence, in the order of [`config::SequenceSlices`].
+    pub cp: &'a dyn Communicator,
     /// Global sizes and kinds.
     pub model: &'a ModelSpec,
     /// Rows of the activations.
@@ -117,14 +132,18 @@ impl Context<'_> {
         self.activation(frame, self.residual_rows().len(), self.model.hidden)
     }
 
-    /// The mask of a dropout on the residual stream, or `None` where nothing is dropped: the rows of this rank of the whole
-    /// microbatch's mask.
-    pub(crate) fn residual_dropout(&self, site: DropoutSite) -> Option<DropoutKey> {
-        let whole = self.dropout_key(site, self.model.dropout, 0)?;
-        Some(DropoutKey { first_token: whole.first_token + self.residual_rows().start as u64, ..whole })
+    /// The mask of a dropout on the residual stream, or `None` where nothing is dropped.
+    pub(crate) fn residual_dropout(&self, site: DropoutSite) -> Option<ResidualDropout> {
+        self.dropout_key(site, self.model.dropout, 0).map(ResidualDropout::new)
     }
 
-    /// The mask of attention probabilities; columns are heads, so that every rank draws those of its own.
+    /// A mask of the microbatch, from its token `token` on.
+    pub(crate) fn key_at_token(&self, key: DropoutKey, token: usize) -> DropoutKey {
+        DropoutKey { first_token: key.first_token + token as u64, ..key }
+    }
+
+    /// The mask of attention probabilities from the first token of the microbatch on; columns are heads, so that every
+    /// rank draws those of its own.
     pub(crate) fn attention_dropout(&self, site: DropoutSite, first_head: usize) -> Option<DropoutKey> {
         self.dropout_key(site, self.model.attention_dropout, first_head as u32)
     }
@@ -153,6 +172,8 @@ pub struct Batch {
     pub positions: Tensor,
     /// Interval `[first, last)` of keys that each query sees, counted within its sequence `[T, 2]`.
     pub visible: Tensor,
+    /// Labels of all tokens of the sequences `[1, B S]`, where ranks share them.
+    pub labels_of_all: Option<Tensor>,
 }
 
 impl Batch {
@@ -164,6 +185,8 @@ impl Batch {
             labels: frame.tensor(1, tokens, Dtype::I32),
             positions: frame.tensor(1, tokens, Dtype::I32),
             visible: frame.tensor(tokens, 2, Dtype::I32),
+            labels_of_all: (shape.slices.ranks > 1)
+                .then(|| frame.tensor(1, shape.sequences * shape.sequence_length, Dtype::I32)),
         }
     }
 }

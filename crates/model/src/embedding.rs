@@ -3,10 +3,11 @@
 use std::ops::Range;
 
 use config::Position;
-use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
+use device::{DeviceError, Frame, Op, Tensor, Write};
 
 use crate::binding::EmbeddingParams;
 use crate::context::{Batch, Context, DropoutSite};
+use crate::dropout::{self, DropoutSum, ResidualDropout};
 use crate::gradient_sums::Contributions;
 use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, enter, leave};
@@ -71,9 +72,9 @@ impl Embedding<'_> {
         }
         match self.dropout() {
             None => Ok(()),
-            dropout => {
-                let (residual, residual_scale) = (None, 1.0);
-                context.submit(Op::DropoutAdd { x: out, bias: None, residual, residual_scale, dropout, out })
+            masked => {
+                let sum = DropoutSum { x: out, bias: None, residual: None, residual_scale: 1.0, out };
+                dropout::add(context, sum, masked)
             }
         }
     }
@@ -110,7 +111,7 @@ impl Embedding<'_> {
     ) -> Result<(), DeviceError> {
         let pending = self.lay_out_pending(pending);
         if let (Some(dropout), Some(dx)) = (self.dropout(), pending.dropped) {
-            self.context.submit(Op::DropoutBackward { dy: output_gradient.tensor(), dropout, dx })?;
+            dropout.backward(self.context, output_gradient.tensor(), dx)?;
         }
         if let (Some(saved), Some(dx)) = (self.place_norm_input(frames), pending.sum) {
             let norm = NormParams { weight: saved.weight, bias: None };
@@ -194,7 +195,7 @@ impl Embedding<'_> {
         }
     }
 
-    fn dropout(&self) -> Option<DropoutKey> {
+    fn dropout(&self) -> Option<ResidualDropout> {
         self.context.residual_dropout(DropoutSite::EMBEDDING)
     }
 

@@ -50,15 +50,15 @@ pub(crate) struct Contributions {
 }
 
 impl Contributions {
-    /// All rows of the microbatch: each sequence makes a term.
+    /// All rows of the microbatch: each sequence makes a term, or the tokens of each that a rank has.
     pub(crate) fn of_sequences(context: &Context) -> Contributions {
-        Contributions { rows: context.shape.tokens(), of_one: context.shape.sequence_length, per_row: 1 }
+        Contributions { rows: context.shape.tokens(), of_one: context.shape.tokens_of_sequence(), per_row: 1 }
     }
 
     /// This rank's rows of the residual stream. Where the group shares them out, each piece of a sequence makes a term that is on one
     /// rank whatever the size of a microbatch.
     pub(crate) fn of_residual(context: &Context) -> Contributions {
-        let of_one = context.sequence_parallel.undivided_tokens(context.shape.sequence_length, context.tp.size());
+        let of_one = context.sequence_parallel.undivided_tokens(context.shape.tokens_of_sequence(), context.tp.size());
         Contributions { rows: context.residual_rows().len(), of_one, per_row: 1 }
     }
 

@@ -12,6 +12,7 @@ use device::{DeviceError, Op, Reduction, SumTree, Tensor, Write};
 use crate::binding::HeadParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, MicrobatchShape};
+use crate::context_parallel::losses;
 use crate::gradient_sums::{Contributions, sum_contributions};
 use crate::linear::contribution_to_weight;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
@@ -199,7 +200,6 @@ impl Head<'_> {
     }
 
     fn sum_losses(&self, loss: Tensor) -> Result<(), DeviceError> {
-        let (sequences, sums) = (self.context.shape.sequences, self.context.constants.loss_sums);
-        self.context.submit(Op::LossSum { loss, labels: self.batch.labels, sequences, sums })
+        losses::add(self.context, self.batch, loss)
     }
 }

@@ -10,12 +10,13 @@
 //! which is kept anyway, and cheap, so it is not kept: the backward pass of the input writes it again for that of the weights.
 
 use config::Blocks;
-use device::{DeviceError, DropoutKey, Frame, Op, Tensor, Write};
+use device::{DeviceError, Frame, Tensor, Write};
 
 use crate::attention::Attention;
 use crate::binding::LayerParams;
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
+use crate::dropout::{self, DropoutSum, ResidualDropout};
 use crate::feed_forward::FeedForward;
 use crate::layer_tensors::{LayerPending, LayerSaved};
 use crate::norm::NormParams;
@@ -37,7 +38,7 @@ pub struct Layer<'a> {
 struct Block {
     sum: Residual,
     bias: Option<Tensor>,
-    dropout: Option<DropoutKey>,
+    dropout: Option<ResidualDropout>,
 }
 
 /// What it is added to: `[R, D]`, times `scale`.
@@ -132,8 +133,7 @@ impl Layer<'_> {
         let block = Block { sum: leave(context, sum)?, bias: params.attention.output.bias, dropout: None };
         self.add(Beside::unscaled(input), block, output)?;
         let Some(bias) = params.feed_forward.down.bias else { return Ok(()) };
-        let (bias, residual, residual_scale) = (Some(bias), None, 1.0);
-        context.submit(Op::DropoutAdd { x: out, bias, residual, residual_scale, dropout: None, out })
+        dropout::add(context, DropoutSum { x: out, bias: Some(bias), residual: None, residual_scale: 1.0, out }, None)
     }
 
     /// Fills the saved set from `input` again, without the output: the same bits as [`Layer::forward`] leaves there.
@@ -230,14 +230,8 @@ impl Layer<'_> {
             }
             Blocks::DeepNorm { alpha } => {
                 let (x_gradient, residual) = (block.tensor(), Some(dy.tensor()));
-                self.context.submit(Op::DropoutAdd {
-                    x: x_gradient,
-                    bias: None,
-                    residual,
-                    residual_scale: alpha,
-                    dropout: None,
-                    out: x_gradient,
-                })?;
+                let sum = DropoutSum { x: x_gradient, bias: None, residual, residual_scale: alpha, out: x_gradient };
+                dropout::add(self.context, sum, None)?;
                 norm.backward_input(self.context, x, stats, block, to, Write::Assign)
             }
         }
@@ -344,9 +338,9 @@ impl Layer<'_> {
 
     /// `out[R, D]` assigned: what the block is added to, plus `dropout(sum + bias)`.
     fn add(&self, beside: Beside, block: Block, out: Residual) -> Result<(), DeviceError> {
-        let Block { sum, bias, dropout } = block;
+        let Block { sum, bias, dropout: masked } = block;
         let (x, residual, out) = (sum.tensor(), Some(beside.residual), out.tensor());
-        self.context.submit(Op::DropoutAdd { x, bias, residual, residual_scale: beside.scale, dropout, out })
+        dropout::add(self.context, DropoutSum { x, bias, residual, residual_scale: beside.scale, out }, masked)
     }
 
     /// The gradient in front of a dropout: masked into `to`, or `dy` itself where nothing is dropped.
@@ -354,10 +348,10 @@ impl Layer<'_> {
         &self,
         dy: Residual,
         to: Option<Tensor>,
-        dropout: Option<DropoutKey>,
+        masked: Option<ResidualDropout>,
     ) -> Result<Residual, DeviceError> {
-        let (Some(dropout), Some(dx)) = (dropout, to) else { return Ok(dy) };
-        self.context.submit(Op::DropoutBackward { dy: dy.tensor(), dropout, dx })?;
+        let (Some(masked), Some(dx)) = (masked, to) else { return Ok(dy) };
+        masked.backward(self.context, dy.tensor(), dx)?;
         Ok(Residual::new(dx))
     }
 
@@ -374,11 +368,11 @@ impl Layer<'_> {
         FeedForward { context: self.context }
     }
 
-    fn attention_dropout(&self) -> Option<DropoutKey> {
+    fn attention_dropout(&self) -> Option<ResidualDropout> {
         self.context.residual_dropout(DropoutSite::attention_output(self.number))
     }
 
-    fn feed_forward_dropout(&self) -> Option<DropoutKey> {
+    fn feed_forward_dropout(&self) -> Option<ResidualDropout> {
         self.context.residual_dropout(DropoutSite::feed_forward_output(self.number))
     }
 }

@@ -1,11 +1,12 @@
 //! Where a layer's passes find what the passes before them left: kept from the forward pass, or only between the two backward passes.
 
 use config::Blocks;
-use device::{DropoutKey, Frame, Tensor};
+use device::{Frame, Tensor};
 
 use crate::attention::{AttentionPending, AttentionSaved};
 use crate::binding::LayerParams;
 use crate::context::Context;
+use crate::dropout::ResidualDropout;
 use crate::feed_forward::{FeedForwardPending, FeedForwardSaved};
 use crate::placement::Residual;
 use crate::saved::SavedFrames;
@@ -68,7 +69,7 @@ impl LayerPending {
         frame: &Frame,
         context: &Context,
         params: &LayerParams,
-        [attention, feed_forward]: [Option<DropoutKey>; 2],
+        [attention, feed_forward]: [Option<ResidualDropout>; 2],
     ) -> LayerPending {
         let lay_out = || context.residual(frame);
         LayerPending {

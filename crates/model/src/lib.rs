@@ -13,6 +13,8 @@ mod binding;
 mod cache;
 mod constants;
 mod context;
+mod context_parallel;
+mod dropout;
 mod embedding;
 mod gradient_sums;
 mod head;
@@ -37,6 +39,7 @@ pub use binding::{
 pub use cache::{CacheSize, KeyValueCache};
 pub use constants::{Constants, RotaryTables};
 pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
+pub use context_parallel::slices::TokenRun;
 pub use embedding::{Embedding, EmbeddingGradients};
 pub use gradient_sums::Accumulation;
 pub use head::{Head, HeadGradients};

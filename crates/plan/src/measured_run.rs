@@ -3,9 +3,9 @@
 use cluster::{AttentionKernels, Software};
 use config::SavedInputs;
 use config::{
-    BatchOrigin, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums, LearningRateSchedule, LossScaling,
-    ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind, SequenceParallel, TrainSpec,
-    ZeroStage, check_sizes,
+    BatchOrigin, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums,
+    LearningRateSchedule, LossScaling, ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, ScheduleKind,
+    SequenceParallel, TrainSpec, ZeroStage, check_sizes,
 };
 
 use crate::measured_model::{attention, model};
@@ -113,10 +113,10 @@ fn memory_bytes(row: &Row) -> Result<Option<f64>, TableError> {
 
 fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     let (tp, pp) = (row.required("tp")?, row.required("pp")?);
-    let of_replica = Degrees { dp: 1, tp, pp }.world_size();
+    let of_replica = Degrees { dp: 1, cp: 1, tp, pp }.world_size();
     let dp = match (row.count("dp")?, row.count("gpus")?) {
-        (Some(dp), Some(gpus)) if Degrees { dp, tp, pp }.world_size() != gpus => {
-            let degrees = Degrees { dp, tp, pp };
+        (Some(dp), Some(gpus)) if (Degrees { dp, cp: 1, tp, pp }).world_size() != gpus => {
+            let degrees = Degrees { dp, cp: 1, tp, pp };
             let rule = format!("not {degrees} = {}; {CORRECTION}, or leave gpus or dp empty", degrees.world_size());
             return Err(row.refused("gpus", rule));
         }
@@ -157,7 +157,8 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         Some(_) => return Err(row.refused("zero", "not one of 0, 1, 2 and 3".into())),
     };
     Ok(Parallelism {
-        degrees: Degrees { dp, tp, pp },
+        degrees: Degrees { dp, cp: 1, tp, pp },
+        context: ContextParallel::DEFAULT,
         sequence_parallel,
         zero,
         shard_group: None,

@@ -74,9 +74,17 @@ impl Case {
         let all = Candidates::new(&config, accelerators, &BTreeMap::new()).legal;
         let kept = &all[numbers.below(all.len() as u64) as usize];
         let mut fixed = keys(kept);
+        fixed.remove("cp");
         while fixed.len() > KEPT {
             let known: Vec<String> = fixed.keys().cloned().collect();
             fixed.remove(&known[numbers.below(known.len() as u64) as usize]);
+        }
+        // Sequences as short as these are shared where that is asked for.
+        let mut shared = fixed.clone();
+        shared.remove("dp");
+        shared.insert("cp".into(), "2".into());
+        if number.is_multiple_of(4) && !Candidates::new(&config, accelerators, &shared).legal.is_empty() {
+            fixed = shared;
         }
         Case { config, cluster, software, accelerators, fixed }
     }
@@ -146,7 +154,7 @@ impl Case {
     /// Where nothing fits, the least memory is that of everything, and the number of accelerators is the first on which the search finds something.
     /// Returns whether there is one.
     fn remedies_are_the_smallest(&mut self, number: u64) -> bool {
-        self.fixed.retain(|key, _| key != "dp" && key != "pp");
+        self.fixed.retain(|key, _| !["dp", "cp", "pp"].contains(&key.as_str()));
         let Some(least) = self.everything(number).into_iter().map(|(_, memory)| memory).min() else { return false };
         let question = self.question(least as f64 - 1.0);
         let remedies = question.remedies().unwrap();

@@ -16,8 +16,11 @@ pub enum PeerGroup {
 impl PeerGroup {
     /// Ranks that share every matrix.
     pub const TENSOR: PeerGroup = PeerGroup::along(Axis::Tp);
-    /// Ranks that see different sequences and among which ZeRO shards state: all of dp, or one sharding group.
-    pub const SHARDS: PeerGroup = PeerGroup::along(Axis::DpInner);
+    /// Ranks that share the tokens of every sequence, in the order of their positions.
+    pub const CONTEXT: PeerGroup = PeerGroup::along(Axis::Cp);
+    /// Ranks that see different tokens and among which ZeRO shards state: all of dp, or one sharding group, each with
+    /// the ranks that share its sequences.
+    pub const SHARDS: PeerGroup = PeerGroup::Along(AxisSet::of(Axis::DpInner).with(Axis::Cp));
     /// Ranks that hold the same shards in other sharding groups; a group of one where all of dp is one.
     pub const REPLICAS: PeerGroup = PeerGroup::along(Axis::DpOuter);
     /// Ranks that hold the stages of one model replica, in pipeline order.
@@ -26,8 +29,14 @@ impl PeerGroup {
     pub const WORLD: PeerGroup = PeerGroup::Along(AxisSet::ALL);
 
     /// Those that every rank has besides the world.
-    pub const ALL: [PeerGroup; 5] =
-        [PeerGroup::TENSOR, PeerGroup::SHARDS, PeerGroup::REPLICAS, PeerGroup::PIPELINE, PeerGroup::Ends];
+    pub const ALL: [PeerGroup; 6] = [
+        PeerGroup::TENSOR,
+        PeerGroup::CONTEXT,
+        PeerGroup::SHARDS,
+        PeerGroup::REPLICAS,
+        PeerGroup::PIPELINE,
+        PeerGroup::Ends,
+    ];
 
     const fn along(axis: Axis) -> PeerGroup {
         PeerGroup::Along(AxisSet::of(axis))
@@ -44,6 +53,7 @@ impl fmt::Display for PeerGroup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             PeerGroup::TENSOR => f.write_str("tensor-parallel group"),
+            PeerGroup::CONTEXT => f.write_str("context-parallel group"),
             PeerGroup::SHARDS => f.write_str("sharding group"),
             PeerGroup::REPLICAS => f.write_str("group of replicas"),
             PeerGroup::PIPELINE => f.write_str("pipeline"),
@@ -102,10 +112,10 @@ mod tests {
     #[test]
     fn every_set_of_axes_that_a_layout_names_has_a_group() {
         let layout = RunConfig::quick_start().parallelism;
-        for axes in [layout.tensor_axes(), layout.shard_axes(), layout.replica_axes()] {
+        for axes in [layout.tensor_axes(), layout.context_axes(), layout.shard_axes(), layout.replica_axes()] {
             assert!(PeerGroup::Along(axes).index().is_some(), "{axes}");
         }
-        assert_eq!(PeerGroup::Along(AxisSet::of(Axis::Cp)).index(), None);
+        assert_eq!(PeerGroup::Along(AxisSet::of(Axis::Ep)).index(), None);
         assert_eq!(PeerGroup::Along(AxisSet::of(Axis::Cp).with(Axis::Tp)).to_string(), "group along cp+tp");
     }
 }

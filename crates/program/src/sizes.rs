@@ -47,7 +47,7 @@ impl Sizes {
             let layout = UnitLayout::of(model, classes.first(class), parallelism);
             let kept = |state| match parallelism.zero.keeps(state) {
                 Kept::Whole => layout.padded_len(),
-                Kept::Shard => layout.part(parallelism.shard_group(), 0).len(),
+                Kept::Shard => layout.part(parallelism.axis_sizes().size(parallelism.shard_axes()), 0).len(),
             };
             StateBytes {
                 gathered: layout.padded_len() * number,

@@ -23,7 +23,8 @@ pub enum EqualityClass {
     /// tensor-parallel ranks, in one of the two or in both.
     LibraryOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
-    /// positions) where sequence parallelism does.
+    /// positions) where sequence parallelism does, over tokens of a sequence (in all gradients, not in the forward
+    /// pass) where context parallelism does.
     OtherSums,
     /// The devices are of different kinds, whose kernels add in different orders: not the same bits, under any layout. No bound is derived.
     OtherDevice,
@@ -33,9 +34,10 @@ impl EqualityClass {
     /// The class of changing `a` into `b`, other things equal, where gradients are summed in single precision.
     pub fn of(a: &Parallelism, b: &Parallelism) -> EqualityClass {
         let shares_tokens = |layout: &Parallelism| layout.sequence_parallel.runs(layout.degrees.tp) > 1;
-        let [Degrees { dp, tp, pp: _ }, of_b] = [a.degrees, b.degrees];
+        let slices = |layout: &Parallelism| (layout.degrees.cp > 1).then(|| layout.slices());
+        let [Degrees { dp, cp: _, tp, pp: _ }, of_b] = [a.degrees, b.degrees];
         // A change of pp changes no sum.
-        if tp != of_b.tp || shares_tokens(a) != shares_tokens(b) {
+        if tp != of_b.tp || shares_tokens(a) != shares_tokens(b) || slices(a) != slices(b) {
             EqualityClass::OtherSums
         } else if dp != of_b.dp
             || a.microbatch_size != b.microbatch_size

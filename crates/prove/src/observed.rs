@@ -75,15 +75,15 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
     let mut boxes = match instrs[worker.position.at] {
         Instr::Forward { unit: unit @ (Unit::Embedding | Unit::Layer(_)), microbatch } => {
             let output = worker.position.activations().output(unit, microbatch);
-            vec![of_tokens(worker, What::Output(unit), output.tensor(), microbatch)]
+            of_tokens(worker, &What::Output(unit), output.tensor(), microbatch)
         }
         Instr::BackwardInput { unit, microbatch } => {
             let previous = unit.previous(worker.position.setup.model.num_layers);
             let value_box = |previous| {
                 let gradient = worker.position.activations().output_grad(previous, microbatch);
-                of_tokens(worker, What::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
+                of_tokens(worker, &What::OutputGradient(Reverse(previous)), gradient.tensor(), microbatch)
             };
-            previous.into_iter().map(value_box).collect()
+            previous.into_iter().flat_map(value_box).collect()
         }
         Instr::GradNorm => of_reduction(worker),
         Instr::Forward { unit: Unit::Table | Unit::Head, .. }
@@ -107,22 +107,33 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
     boxes
 }
 
-/// The rows of a microbatch that this rank holds, at their place among those of all replicas.
-fn of_tokens(worker: &Worker<'_>, what: What, tensor: Tensor, microbatch: Microbatch) -> ValueBox {
-    let first_of_microbatch =
-        worker.position.order.first_sequence(microbatch) as usize * worker.position.shape.sequence_length;
-    let first = match worker.position.setup.parallelism.sequence_parallel {
-        SequenceParallel::Off => first_of_microbatch,
-        SequenceParallel::On => first_of_microbatch + worker.position.rank.tensor.position * tensor.rows,
+/// The rows of a microbatch that this rank holds, at their places among those of all replicas: in one box where they
+/// are consecutive.
+fn of_tokens(worker: &Worker<'_>, what: &What, tensor: Tensor, microbatch: Microbatch) -> Vec<ValueBox> {
+    let shape = worker.position.shape;
+    let first_of_microbatch = worker.position.order.first_sequence(microbatch) as usize * shape.sequence_length;
+    let first_held = match worker.position.setup.parallelism.sequence_parallel {
+        SequenceParallel::Off => 0,
+        SequenceParallel::On => worker.position.rank.tensor.position * tensor.rows,
     };
+    let held = first_held..first_held + tensor.rows;
     let sequences = worker.position.setup.train.batches().at(worker.position.step).sequences;
-    ValueBox {
-        what,
-        shape: vec![sequences * worker.position.shape.sequence_length, tensor.cols],
-        region: Region { start: vec![first, 0], extent: vec![tensor.rows, tensor.cols] },
+    let value_box = |first_row: usize, tensor: Tensor| ValueBox {
+        what: what.clone(),
+        shape: vec![sequences * shape.sequence_length, tensor.cols],
+        region: Region { start: vec![first_of_microbatch + first_row, 0], extent: vec![tensor.rows, tensor.cols] },
         tensor,
         microbatch: Some(microbatch),
+    };
+    if shape.slices.ranks == 1 {
+        return vec![value_box(first_held, tensor)];
     }
+    let runs = shape.runs(worker.position.rank.slice).filter_map(|run| run.within(&held));
+    runs.map(|run| {
+        let rows = run.rows.start - first_held..run.rows.end - first_held;
+        value_box(run.rows_of_all(shape.sequence_length).start, tensor.rows_of(rows))
+    })
+    .collect()
 }
 
 /// Loss, norm, and the gradients of which this rank has the sum over all ranks.

@@ -79,7 +79,7 @@ fn process_maps(ranks: usize) -> [Vec<usize>; 3] {
 fn sums_in_the_order_of_a_library_are_within_the_bounds() {
     let mut different = 0;
     for (number, parallelism) in layouts().into_iter().enumerate() {
-        let Degrees { dp, tp, pp } = parallelism.degrees;
+        let Degrees { dp, cp: _, tp, pp } = parallelism.degrees;
         let layout = single(parallelism);
         // The maps take turns.
         let map = process_maps(dp * tp * pp)[number % 3].clone();

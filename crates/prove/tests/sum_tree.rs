@@ -59,7 +59,7 @@ fn halves_of_four() -> Vec<Parallelism> {
         // Every replica is a group: runs of the sum over groups.
         Parallelism { shard_group: Some(1), ..of(ZeroStage::One) },
         Parallelism { overlap: Some(Overlap::On), ..of(ZeroStage::One) },
-        Parallelism { degrees: Degrees { dp: 4, tp: 1, pp: 2 }, ..of(ZeroStage::One) },
+        Parallelism { degrees: Degrees { dp: 4, cp: 1, tp: 1, pp: 2 }, ..of(ZeroStage::One) },
     ]
 }
 

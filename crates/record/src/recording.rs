@@ -54,9 +54,9 @@ pub struct RecordCase<'a> {
 pub struct UnitRecord {
     /// Operations and their costs.
     pub record: Record,
-    /// What this rank sends to its tensor-parallel group, by collective.
+    /// What this rank sends to its tensor-parallel and its context-parallel group, by collective.
     pub sent: BTreeMap<Operation, Traffic>,
-    /// The collectives of the tensor-parallel group, in order.
+    /// The collectives of the tensor-parallel group, in order, then those of the context-parallel group.
     pub collectives: Vec<CollectiveCall>,
     /// Bytes used of each section.
     pub saved_until_input_bytes: usize,
@@ -94,7 +94,8 @@ pub fn record_unit(case: &RecordCase, unit: Unit, phase: PassKind) -> Result<Uni
 struct Recorder<'a> {
     case: &'a RecordCase<'a>,
     device: MetaDevice,
-    communicator: MetaCommunicator,
+    tp: MetaCommunicator,
+    cp: MetaCommunicator,
     /// Parameters, gradients, activations and constants: whatever is not measured.
     other: Frame,
     until_input: Frame,
@@ -111,7 +112,9 @@ impl<'a> Recorder<'a> {
         Recorder {
             case,
             device: MetaDevice::default(),
-            communicator: MetaCommunicator::new(Axis::Tp.into(), case.tp.size, case.tp.position),
+            tp: MetaCommunicator::new(Axis::Tp.into(), case.tp.size, case.tp.position),
+            // With balanced chunks all ranks do as much as the first.
+            cp: MetaCommunicator::new(Axis::Cp.into(), case.shape.slices.ranks, 0),
             other: Frame::measuring(),
             until_input: Frame::measuring(),
             until_weight: Frame::measuring(),
@@ -124,10 +127,15 @@ impl<'a> Recorder<'a> {
     }
 
     fn finish(self) -> UnitRecord {
+        let mut sent = self.tp.take_sent();
+        for (operation, traffic) in self.cp.take_sent() {
+            let sum = sent.entry(operation).or_default();
+            *sum = *sum + traffic;
+        }
         UnitRecord {
             record: self.device.take_record(),
-            sent: self.communicator.take_sent(),
-            collectives: self.communicator.take_calls(),
+            sent,
+            collectives: [self.tp.take_calls(), self.cp.take_calls()].concat(),
             saved_until_input_bytes: self.until_input.peak_bytes(),
             saved_until_weight_bytes: self.until_weight.peak_bytes(),
             core_until_input_bytes: self.core_until_input.peak_bytes(),
@@ -146,7 +154,8 @@ impl<'a> Recorder<'a> {
         Context {
             device: &self.device,
             stream: Stream::Compute,
-            tp: &self.communicator,
+            tp: &self.tp,
+            cp: &self.cp,
             model: self.case.model,
             shape: self.case.shape,
             sequence_parallel: self.case.sequence_parallel,
@@ -187,7 +196,7 @@ impl<'a> Recorder<'a> {
 
     /// No tokens before: its size is nobody's footprint.
     fn cache(&self) -> KeyValueCache {
-        let MicrobatchShape { sequences, sequence_length } = self.case.shape;
+        let MicrobatchShape { sequences, sequence_length, slices: _ } = self.case.shape;
         let cache_size = CacheSize { sequences, capacity: sequence_length, stored: self.case.stored };
         KeyValueCache::lay_out(&self.other, self.case.model, self.case.tp.size, cache_size, 0)
     }

@@ -11,7 +11,7 @@ use record::{RecordCase, UnitRecords};
 use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
 
 /// Two tensor-parallel ranks in a node, eight replicas over several.
-const DEGREES: Degrees = Degrees { dp: 8, tp: 2, pp: 1 };
+const DEGREES: Degrees = Degrees { dp: 8, cp: 1, tp: 2, pp: 1 };
 
 #[test]
 fn collectives_of_a_layer_cost_what_their_axes_do() {
@@ -20,7 +20,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
     let records = UnitRecords::new(RecordCase {
         model: &model,
         tp: TensorParallel { size: DEGREES.tp, position: 0 },
-        shape: MicrobatchShape { sequences: 2, sequence_length: 64 },
+        shape: MicrobatchShape::whole(2, 64),
         stored: Dtype::Bf16,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,

@@ -13,7 +13,7 @@ use sim::{GroupShape, RecordedUnits, StepCosts, StepShape, collective_ns};
 fn layout(zero: ZeroStage) -> Parallelism {
     let parallelism = RunConfig::quick_start().parallelism;
     let shard_group = (zero != ZeroStage::Off).then_some(4);
-    Parallelism { degrees: Degrees { dp: 8, tp: 2, pp: 2 }, zero, shard_group, ..parallelism }
+    Parallelism { degrees: Degrees { dp: 8, cp: 1, tp: 2, pp: 2 }, zero, shard_group, ..parallelism }
 }
 
 fn costs(cluster: &Cluster, parallelism: &Parallelism, sums: GradientSums) -> StepCosts {

@@ -15,7 +15,7 @@ fn forward(top_query: TopQuery) -> PassWork {
         model: &model,
         tp: TensorParallel { size: 1, position: 0 },
         // Two sequences of three chunks each.
-        shape: MicrobatchShape { sequences: 2, sequence_length: 300 },
+        shape: MicrobatchShape::whole(2, 300),
         stored: Dtype::Bf16,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,

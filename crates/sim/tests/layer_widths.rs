@@ -31,11 +31,11 @@ struct OfLayer {
 fn layers(model: &ModelSpec) -> Vec<OfLayer> {
     let config = RunConfig::quick_start();
     let parallelism =
-        Parallelism { degrees: Degrees { dp: 4, tp: TP, pp: 1 }, zero: ZeroStage::One, ..config.parallelism };
+        Parallelism { degrees: Degrees { dp: 4, cp: 1, tp: TP, pp: 1 }, zero: ZeroStage::One, ..config.parallelism };
     let records = UnitRecords::new(RecordCase {
         model,
         tp: TensorParallel { size: TP, position: 0 },
-        shape: MicrobatchShape { sequences: 1, sequence_length: model.context },
+        shape: MicrobatchShape::whole(1, model.context),
         stored: Dtype::F32,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,

@@ -34,7 +34,7 @@ fn units(
     let case = RecordCase {
         model: &model,
         tp: TensorParallel { size: 1, position: 0 },
-        shape: MicrobatchShape { sequences, sequence_length: tokens },
+        shape: MicrobatchShape::whole(sequences, tokens),
         stored,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,

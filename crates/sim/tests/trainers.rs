@@ -15,7 +15,7 @@ fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
     let case = RecordCase {
         model: &model,
         tp: TensorParallel { size: 1, position: 0 },
-        shape: MicrobatchShape { sequences: 1, sequence_length: model.context },
+        shape: MicrobatchShape::whole(1, model.context),
         stored: Dtype::Bf16,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,

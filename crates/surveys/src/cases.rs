@@ -3,9 +3,9 @@
 use std::fmt;
 
 use config::{
-    Degrees, FullRecompute, Gathering, GradientReduction, GradientSums, ModelSpec, Parallelism, Precision, Problem,
-    Products, Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind, SequenceParallel, Tied, TokenizerSpec,
-    TrainSpec, ZeroStage, check,
+    ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums, ModelSpec, Parallelism,
+    Precision, Problem, Products, Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind, SequenceParallel, Tied,
+    TokenizerSpec, TrainSpec, ZeroStage, check,
 };
 use prove::{EqualityClass, MAX_RANKS, gradient_order};
 use testkit::layout::Layout;
@@ -60,7 +60,7 @@ impl fmt::Display for Family {
 /// All degrees with at most [`MAX_RANKS`] ranks, in ascending order: 110.
 pub fn all_degrees() -> Vec<Degrees> {
     let counts = || 1..=MAX_RANKS;
-    let of_replicas = |dp| counts().flat_map(move |tp| counts().map(move |pp| Degrees { dp, tp, pp }));
+    let of_replicas = |dp| counts().flat_map(move |tp| counts().map(move |pp| Degrees { dp, cp: 1, tp, pp }));
     counts().flat_map(of_replicas).filter(|degrees| degrees.world_size() <= MAX_RANKS).collect()
 }
 
@@ -349,6 +349,7 @@ impl Case {
         let (microbatch_size, sequence_parallel) = (self.family.microbatch_size, self.sequence_parallel);
         Parallelism {
             degrees: self.degrees,
+            context: ContextParallel::DEFAULT,
             sequence_parallel,
             zero: form.zero,
             shard_group: form.shard_group(self.degrees.dp),
@@ -400,7 +401,7 @@ impl Case {
 
     /// Whether the case should be legal, by arithmetic of its own: what is split is divided, and the microbatches make the batch.
     pub fn divides(&self) -> bool {
-        let (model, train, Degrees { dp, tp, pp }) = (self.family.model(), proof_training(), self.degrees);
+        let (model, train, Degrees { dp, cp: _, tp, pp }) = (self.family.model(), proof_training(), self.degrees);
         let heads = [model.num_heads, model.num_kv_heads, model.ffn_hidden].iter().all(|count| count % tp == 0);
         let shared_out = match self.sequence_parallel {
             SequenceParallel::Off => true,
@@ -528,7 +529,7 @@ mod tests {
     #[test]
     fn more_tensor_parallelism_than_key_value_heads_is_refused_by_name() {
         let family = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 1 };
-        let case = Case { degrees: Degrees { dp: 1, tp: 12, pp: 1 }, ..Case::oracle(family) };
+        let case = Case { degrees: Degrees { tp: 12, ..Degrees::ONE }, ..Case::oracle(family) };
         let said: Vec<String> = case.refusals().iter().map(ToString::to_string).collect();
         let expected = "parallelism.tp = 12 must be at most model.num_kv_heads = 4, since key and value heads are not split; \
                         use 1, 2 or 4";

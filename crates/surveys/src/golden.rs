@@ -33,7 +33,8 @@ fn cases() -> Vec<Case> {
     let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 12, tied: Tied::Yes, microbatch_size: 2 };
     let llama = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 1 };
     let one = Form { zero: ZeroStage::One, shard_groups: ShardGroups::One };
-    let case = |family, (dp, tp, pp), manner| Case { degrees: Degrees { dp, tp, pp }, manner, ..Case::oracle(family) };
+    let case =
+        |family, (dp, tp, pp), manner| Case { degrees: Degrees { dp, cp: 1, tp, pp }, manner, ..Case::oracle(family) };
     let usual = Manner { form: one, schedule: ScheduleKind::OneForwardOneBackward, recompute: Recompute::None };
     let recomputed = Manner { recompute: Recompute::FULL, ..Manner::PLAIN };
     vec![

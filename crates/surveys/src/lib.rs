@@ -15,4 +15,5 @@ pub mod reliability;
 pub mod results;
 pub mod sample;
 pub mod scale;
+pub mod shared_sequences;
 pub mod survey;

@@ -9,9 +9,9 @@ pub mod proof;
 use std::fmt;
 
 use config::{
-    Activation, Blocks, Degrees, FullRecompute, Gathering, GivenSchedule, GradientReduction, GradientSums, ModelSpec,
-    Pairing, Parallelism, Position, Problem, Recompute, Reshard, RotaryScaling, RunConfig, SavedInputs, ScheduleKind,
-    ScheduleSpec, SequenceParallel, Tied, TokenizerSpec, TopQuery, ZeroStage, check,
+    Activation, Blocks, ContextParallel, Degrees, FullRecompute, Gathering, GivenSchedule, GradientReduction,
+    GradientSums, ModelSpec, Pairing, Parallelism, Position, Problem, Recompute, Reshard, RotaryScaling, RunConfig,
+    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, Tied, TokenizerSpec, TopQuery, ZeroStage, check,
 };
 use philox::philox4x32_10;
 use prove::MAX_RANKS;
@@ -261,6 +261,7 @@ impl Cell {
         let train = training(self.numbers);
         let parallelism = Parallelism {
             degrees: self.degrees,
+            context: ContextParallel::DEFAULT,
             sequence_parallel: self.sharing.sequence_parallel(),
             zero: self.form.zero,
             shard_group: self.form.shard_group(dp),
@@ -303,7 +304,7 @@ fn degrees(form: Form, order: Order, sharing: Sharing) -> Vec<Degrees> {
     let mut all = Vec::new();
     for &dp in replicas {
         for pp in 2..=4 {
-            let degrees = Degrees { dp, tp: sharing.tp(), pp };
+            let degrees = Degrees { dp, cp: 1, tp: sharing.tp(), pp };
             let group = match order {
                 Order::Generated(kind) => kind.microbatch_group(pp),
                 Order::Given => 1,

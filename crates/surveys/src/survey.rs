@@ -29,8 +29,9 @@ pub fn orders(cases: impl IntoIterator<Item = Case>) -> Vec<Order> {
     for case in cases {
         let reference = case.reference();
         // A reference has one stage.
-        let Degrees { dp, tp, pp: _ } = reference.degrees;
-        let key = (reference.family, dp, tp, case.sequence_parallel, reference.manner.form, case.sums, case.products);
+        let Degrees { dp, cp, tp, pp: _ } = reference.degrees;
+        let key =
+            (reference.family, (dp, cp, tp), case.sequence_parallel, reference.manner.form, case.sums, case.products);
         let order = orders.entry(key).or_insert_with(|| Order { reference, cases: Vec::new() });
         order.cases.push(case);
     }

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use config::{
-    Activation, BatchOrigin, Biases, Blocks, Degrees, GradientSums, LearningRateSchedule, ModelSpec, Norm, NormKind,
-    Pairing, Parallelism, Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind, SequenceParallel,
-    TopQuery, TrainSpec, ZeroStage,
+    Activation, BatchOrigin, Biases, Blocks, ContextParallel, Degrees, GradientSums, LearningRateSchedule, ModelSpec,
+    Norm, NormKind, Pairing, Parallelism, Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind,
+    SequenceParallel, TopQuery, TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};
@@ -109,7 +109,8 @@ pub fn proof_training() -> TrainSpec {
 /// A layout of plain parts: no ZeRO, 1F1B.
 pub fn plain_layout(dp: usize, tp: usize, pp: usize, microbatch_size: usize) -> Parallelism {
     Parallelism {
-        degrees: Degrees { dp, tp, pp },
+        degrees: Degrees { dp, cp: 1, tp, pp },
+        context: ContextParallel::DEFAULT,
         sequence_parallel: SequenceParallel::Off,
         zero: ZeroStage::Off,
         shard_group: None,

@@ -215,3 +215,19 @@ fn a_rank_with_other_sizes_is_found() {
     let change = |own: &mut Assignment| own.part.sizes.units[config::UnitClass::Layer(0)].accumulator += 64;
     finds(&setup, 3, change, (Rule::Collectives, "rank 3"));
 }
+
+/// dp 2 x cp 2 x tp 2 x pp 2: rank 8 pp + 4 dp + 2 cp + tp.
+#[test]
+fn ranks_that_share_sequences_fit_together() {
+    let shared = |more: &str| setup(&["parallelism.dp=2", "parallelism.cp=2", more]);
+    for stage in 0..=3 {
+        let setup = shared(&zero(stage));
+        for workload in setup.workload_indices() {
+            verified(&setup, workload, |_, _| ()).unwrap();
+        }
+    }
+    let expected = (Rule::Batch, "rank 2 must read the tokens of position 1 of a sequence; got 0");
+    finds(&shared(&zero(1)), 2, |own| own.position.slice = 0, expected);
+    let expected = (Rule::Batch, "rank 2 must read the sequences of rank 0, of its context-parallel group: 0 to 7");
+    finds(&shared(&zero(1)), 2, |own| own.sequences.replica = 1, expected);
+}

@@ -1,4 +1,4 @@
-//! A mesh with ranks along `cp` or `ep`, which no program divides work along: whoever takes a mesh refuses it by name, or
+//! A mesh with ranks along `ep`, which no program divides work along: whoever takes a mesh refuses it by name, or
 //! computes what is right on it.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]
@@ -29,15 +29,13 @@ fn setup() -> Setup {
     Setup::new(model, parallelism, train).unwrap()
 }
 
-/// The mesh of [`setup`] with two ranks along each of `cp` and `ep`, in turn.
-fn other_meshes() -> [(Axis, Mesh); 2] {
-    let sizes = AxisSizes { tp: 2, ..AxisSizes::ONE };
-    [(Axis::Cp, AxisSizes { cp: 2, ..sizes }), (Axis::Ep, AxisSizes { ep: 2, ..sizes })]
-        .map(|(axis, sizes)| (axis, Mesh::new(sizes).unwrap()))
+/// The mesh of [`setup`] with two ranks along `ep`.
+fn other_meshes() -> [(Axis, Mesh); 1] {
+    [(Axis::Ep, Mesh::new(AxisSizes { tp: 2, ep: 2, ..AxisSizes::ONE }).unwrap())]
 }
 
 fn refusal(consumer: &str, axis: Axis) -> String {
-    format!("{consumer} must have 1 rank along {axis}; got 2; use dp, tp or pp")
+    format!("{consumer} must have 1 rank along {axis}; got 2; use dp, cp, tp or pp")
 }
 
 #[test]
@@ -80,15 +78,15 @@ fn a_reduction_over_axes_without_a_group_names_them() {
     let Instr::ReduceGrads { unit, by, axes } = setup.program(0).instrs[rank.position.at] else {
         panic!("no reduction")
     };
-    for (added, named) in [(AxisSet::of(Axis::Cp), "cp"), (AxisSet::of(Axis::Ep).with(Axis::Tp), "ep+tp")] {
+    for (added, named) in [(AxisSet::of(Axis::Ep), "ep"), (AxisSet::of(Axis::Ep).with(Axis::Tp), "ep+tp")] {
         let axes = GradientAxes::new(axes.as_slice().iter().map(|axes| axes.without(Axis::Tp).union(added)));
         let error = rank.execute(Instr::ReduceGrads { unit, by, axes }).unwrap_err().to_string();
         assert_eq!(
             error,
-            format!("a rank has no group along {named}; its groups are along tp, dp_inner, dp_outer, pp")
+            format!("a rank has no group along {named}; its groups are along tp, cp, dp_inner+cp, dp_outer, pp")
         );
     }
-    assert!(rank.ports.communicators.group(PeerGroup::Along(AxisSet::of(Axis::Cp))).is_err());
+    assert!(rank.ports.communicators.group(PeerGroup::Along(AxisSet::of(Axis::Ep))).is_err());
 }
 
 /// Ranks along the axis hold copies; each element of each parameter is stored by one of them.

@@ -21,6 +21,7 @@ struct Run {
     parameters: u64,
     ranks: usize,
     dp: usize,
+    cp: usize,
     tp: usize,
     pp: usize,
     tokens_per_step: usize,
@@ -91,12 +92,13 @@ pub fn of_verdict(
             bytes: plan.categories().into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect(),
         }
     });
-    let Degrees { dp, tp, pp } = parallelism.degrees;
+    let Degrees { dp, cp, tp, pp } = parallelism.degrees;
     line(&Run {
         legal: true,
         parameters: unique_parameters(&config.model),
         ranks: config.run.ranks,
         dp,
+        cp,
         tp,
         pp,
         tokens_per_step: train.global_batch * train.sequence_length,

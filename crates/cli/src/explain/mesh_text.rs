@@ -19,7 +19,7 @@ pub fn mesh(setup: &Setup) -> String {
         for replica in 0..parallelism.degrees.dp {
             let members = mesh.ranks().filter(|rank| {
                 let coord = mesh.coord(*rank);
-                coord.along(Axis::Pp) == stage && coord.position(parallelism.data_axes()) == replica
+                coord.along(Axis::Pp) == stage && coord.position(parallelism.sequence_axes()) == replica
             });
             let members: Vec<String> = members.map(|rank| format!("{:>3}", rank.0)).collect();
             text += &format!("  pp {stage}  dp {replica}  |{} |\n", members.join(" "));
@@ -50,15 +50,23 @@ fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
     };
     let (tree, dp) = (setup.parallelism.sum_tree, setup.parallelism.degrees.dp);
     let order = if 1 < tree && tree < dp { format!(", runs of {tree} neighbours first") } else { String::new() };
+    let (data, see) = match setup.parallelism.degrees.cp {
+        1 => ("dp", "see other sequences"),
+        _ => ("dp+cp", "see other tokens"),
+    };
     let mut kinds = vec![
         ("tp", setup.parallelism.tensor_axes(), "share every matrix and sum activations inside each layer".into()),
-        ("dp", setup.parallelism.data_axes(), format!("{weights}, see other sequences, sum gradients {sums}{order}")),
+        (data, setup.parallelism.data_axes(), format!("{weights}, {see}, sum gradients {sums}{order}")),
         ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()),
     ];
     let members = setup.parallelism.shard_group();
     if 1 < members && members < dp {
         let work = "have one copy between them of what ZeRO shards";
         kinds.insert(2, ("zero", setup.parallelism.shard_axes(), work.into()));
+    }
+    if setup.parallelism.degrees.cp > 1 {
+        let work = "share the tokens of every sequence, gather keys and values in each layer";
+        kinds.insert(1, ("cp", setup.parallelism.context_axes(), work.into()));
     }
     kinds
 }

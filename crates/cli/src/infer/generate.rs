@@ -80,6 +80,12 @@ fn continue_text(
             "parallelism.dp = {dp}: replicas split sequences, and one text is one sequence; use 1"
         )));
     }
+    if config.parallelism.degrees.cp > 1 {
+        let cp = config.parallelism.degrees.cp;
+        return Err(Failure::Input(format!(
+            "parallelism.cp = {cp}: ranks share the tokens of whole sequences, and a text is continued token by token; use 1"
+        )));
+    }
     if config.data.blanks.is_some() {
         return Err(Failure::Input(
             "data.blanks: the run fills blanks behind a text whose tokens all see each other, and here each token sees those before it; \

@@ -128,7 +128,7 @@ fn derived_seconds(runs: &[Compared]) -> String {
 
 fn section(Compared { preset, published, laid_out, answer }: &Compared) -> String {
     let others = ["zero", "schedule", "stages_per_rank", "microbatch_size", "recompute", "sequence_parallel"];
-    let degrees = Degrees::ONE.named().into_iter().map(|(key, _)| key);
+    let degrees = Degrees::ONE.listed().map(|(key, _)| key);
     let columns: Vec<&str> = degrees.chain(others).collect();
     let row = |name: &str, found: &Found| {
         let keys = keys(&found.parallelism);

@@ -167,7 +167,7 @@ impl RunFolder {
     /// A file that cannot be made.
     pub fn log(&self, steps: u32) -> Result<File, Failure> {
         let file = self.path.join(LOG);
-        let opened = if steps > 0 { files::open_to_append(&file) } else { files::create_anew(&file) };
+        let opened = if steps > 0 { files::open_to_append(&file) } else { files::recreate(&file) };
         opened.map_err(|error| self.cannot_write(&file, error))
     }
 

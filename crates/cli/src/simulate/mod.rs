@@ -115,8 +115,8 @@ fn layout(config: &RunConfig) -> String {
 
 /// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to communicate with.
 pub fn communication(trace: &Trace, degrees: Degrees) -> String {
-    let Degrees { dp, tp: _, pp } = degrees;
-    if dp * pp == 1 {
+    let Degrees { dp, cp, tp: _, pp } = degrees;
+    if dp * cp * pp == 1 {
         return String::new();
     }
     let ranks = trace.ranks.iter().map(RankTrace::communication);

@@ -17,7 +17,11 @@ const MOST: usize = 64;
 pub fn rank_times(mesh: &Mesh, number: usize, times: Vec<(u64, u64)>) -> RankTimes {
     let coord = mesh.coord(Rank(number));
     let (dp, tp, pp) = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp));
-    let name = format!("rank {number}: dp {dp}, tp {tp}, pp {pp}");
+    let cp = match (mesh.sizes().cp, coord.along(Axis::Cp)) {
+        (1, _) => String::new(),
+        (_, cp) => format!(" cp {cp},"),
+    };
+    let name = format!("rank {number}: dp {dp},{cp} tp {tp}, pp {pp}");
     RankTimes { number, name, pp, pipeline: coord.position(AxisSet::of(Axis::Pp).complement()), times }
 }
 
@@ -71,7 +75,7 @@ impl TracedRanks {
         match self {
             TracedRanks::All => Ok(of_first(AxisSet::NONE)),
             TracedRanks::Replica => Ok(of_first(AxisSet::DATA)),
-            TracedRanks::Pipeline => Ok(of_first(AxisSet::DATA.with(Axis::Tp))),
+            TracedRanks::Pipeline => Ok(of_first(AxisSet::DATA.with(Axis::Cp).with(Axis::Tp))),
             TracedRanks::Numbers(ranges) => {
                 let last = mesh.world_size() - 1;
                 match ranges.iter().map(|range| *range.end()).find(|number| *number > last) {

@@ -210,14 +210,12 @@ fn schedules_of_no_run_are_refused() {
         schedule("words", "a b c\n").refused("{}/it"),
         schedule("twice", sound.repeat(2)).refused("{}/it"),
         schedule("half", sound[..sound.len() / 2].to_string()).refused("{}/it"),
-        schedule("a deadlock", "0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3\n1B0 1F0 1B1 1F1 1B2 1F2 1B3 1F3\n")
-            .refused("{}/it"),
+        schedule("a deadlock", "0F0 0B0 0F1 0B1 0F2 0B2 0F3 0B3\n1B0 1F0 1B1 1F1 1B2 1F2 1B3 1F3\n").refused("{}/it"),
         schedule("a cell twice", sound.replacen("0F0", "0F0 0F0", 1)).refused("{}/it"),
         schedule("a stage of 2^32", sound.replacen("0F0", "4294967296F0", 1)).refused("{}/it"),
         schedule("a stage of 2^32 - 1", sound.replacen("0F0", "4294967295F0", 1)).refused("{}/it"),
         schedule("a microbatch of 2^32", sound.replacen("0F0", "0F4294967296", 1)).refused("{}/it"),
-        schedule("a microbatch of 2^32 - 1", sound.replacen("0F0", "0F4294967295", 1))
-            .refused("{}/it"),
+        schedule("a microbatch of 2^32 - 1", sound.replacen("0F0", "0F4294967295", 1)).refused("{}/it"),
         schedule("a million cells", "0F0 ".repeat(1_000_000)).refused("{}/it"),
         schedule("a million ranks", "0F0\n".repeat(1_000_000)).refused("{}/it"),
         schedule(

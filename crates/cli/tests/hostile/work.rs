@@ -39,7 +39,9 @@ fn schedules_are_made_in_time() {
                  --set parallelism.microbatch_size=1 --set train.global_batch={batch} --set parallelism.schedule={schedule}{more}"
         )
     };
-    let percent = |percent: &str| format!(" --set parallelism.schedule_memory_percent={percent} --set run.rank_memory_bytes=1000000000000000");
+    let percent = |percent: &str| {
+        format!(" --set parallelism.schedule_memory_percent={percent} --set run.rank_memory_bytes=1000000000000000")
+    };
     hold(vec![
         case("zb-auto, 8 stages, 4,096 microbatches, 100 %", &of("zb-auto", 8, 8, 4096, &percent("100")))
             .done("model "),

@@ -119,7 +119,8 @@ fn a_rank_reads_its_own_bytes_and_headers() {
     for (path, (tp, pp)) in [(&one, (2, 2)), (&three, (2, 2)), (&three, (1, 3))] {
         let source = HuggingFaceFolder::open(path).expect("a folder");
         let headers = source.read_bytes();
-        let parallelism = Parallelism { degrees: Degrees { dp: 1, tp, pp }, microbatch_size: 1, ..parallelism.clone() };
+        let parallelism =
+            Parallelism { degrees: Degrees { dp: 1, cp: 1, tp, pp }, microbatch_size: 1, ..parallelism.clone() };
         let setup = Setup::forward(source.model.clone(), parallelism, train.clone()).expect("a legal run");
         let counted = Counted { folder: &source, elements: Mutex::default() };
         let tokens = ProofText { vocabulary: 61, seed: 1, labels: testkit::text::Labels::Every };

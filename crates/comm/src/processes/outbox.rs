@@ -41,7 +41,7 @@ impl Body {
     }
 }
 
-/// What is left after a write.
+/// The frames that a write leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flushed {
     /// Nothing, or more than the socket takes: it has an event when it takes more.

@@ -1,4 +1,4 @@
-//! Messages of another process of this machine, read where they lie in its memory.
+//! Messages of another process of this machine, read in its memory.
 //!
 //! Linux copies from the memory of a process that this one may trace. Where it may not (another user, another namespace of
 //! processes, a filter of system calls), and wherever a read fails, pieces come as from any process: [`super::pieces`].

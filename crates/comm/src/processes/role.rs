@@ -112,7 +112,7 @@ impl Role {
         }
     }
 
-    /// What the thread is woken for.
+    /// Sets the events that wake the thread.
     fn watch(&self, flags: epoll::EventFlags) {
         let _ = epoll::modify(&self.outer, &self.inner, epoll::EventData::new_u64(0), flags);
     }

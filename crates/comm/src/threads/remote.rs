@@ -48,7 +48,7 @@ pub(crate) trait Remote: Send + Sync {
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), Interrupted>;
 
-    /// Fills `into` with a message that lies in memory which this process may read; false if it may not, or not any more.
+    /// Fills `into` with a message in memory that this process may read; false if it may not, or not any more.
     fn read(&self, announced: &Announced, into: &mut [u8]) -> bool;
 
     /// Takes polling over from the thread that waits for sockets; none while another rank has it.

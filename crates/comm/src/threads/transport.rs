@@ -131,7 +131,7 @@ impl ThreadTransport {
     fn complete(&self, ticket: &Arc<Ticket>, receiver: Rank, tag: Tag, operation: Operation) -> Result<(), CommError> {
         let mut polling = self.polling();
         let result = self.inbox.complete(ticket, (self.place.world.timeouts().wait, &mut polling), &self.place);
-        // What follows may wait for the thread of the sockets.
+        // The next steps may wait for the thread of the sockets.
         drop(polling);
         let Err(interrupted) = result else {
             if ticket.take_lost() {
@@ -243,7 +243,7 @@ impl ThreadTransport {
         }
     }
 
-    /// Fills `into` from messages that lie in memory which this process may read. False if some do not, or not any more.
+    /// Fills `into` from messages in memory that this process may read. False where it may not, or not any more.
     fn fill_taken(&self, taken: &[Envelope], polling: &mut Polling<'_>, into: &mut [&mut [u8]]) -> bool {
         polling.release_for(into.first().map_or(0, |first| first.len()));
         taken.iter().zip(into).all(|(envelope, slice)| {

@@ -105,7 +105,8 @@ fn larger_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: B
         return Ok(());
     }
     let sequences_each = parallelism.degrees.dp * (train.global_batch / grain);
-    let tokens = |batch: usize| (batch / sequences_each).saturating_mul(train.sequence_length);
+    let length = parallelism.slices().tokens(train.sequence_length);
+    let tokens = |batch: usize| (batch / sequences_each).saturating_mul(length);
     if parallelism.degrees.tp == 0 || are_multiples(parallelism.degrees.tp, [tokens(start), tokens(increment)]) {
         return Ok(());
     }

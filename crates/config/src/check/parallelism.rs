@@ -1,6 +1,7 @@
 //! Rules of `[parallelism]`: what each degree must divide.
 
 use super::{Rules, multiples_around, nearest_of};
+use crate::context_parallel::ChunkOrder;
 use crate::degrees::Degrees;
 use crate::model::ModelSpec;
 use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
@@ -13,9 +14,10 @@ const MAX_RANKS: usize = 1 << 20;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let parallelism = &config.parallelism;
-    let Degrees { dp, tp, pp } = parallelism.degrees;
+    let Degrees { dp, cp, tp, pp } = parallelism.degrees;
     let positive = rules.all_positive(&[
         ("parallelism.dp", dp),
+        ("parallelism.cp", cp),
         ("parallelism.tp", tp),
         ("parallelism.pp", pp),
         ("parallelism.microbatch_size", parallelism.microbatch_size),
@@ -26,6 +28,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     }
     shard_group(config, rules);
     sum_tree(config, rules);
+    context_parallelism(config, rules);
     tensor_parallelism(config, rules);
     shared_tokens(config, rules);
     recomputation(config, rules);
@@ -52,6 +55,33 @@ fn sum_tree(config: &RunConfig, rules: &mut Rules) {
         let rule = format!("must be a multiple of parallelism.shard_group = {group} where it is more");
         let remedy = format!("use {}, or at most {group}", multiples_around(group, tree));
         rules.report(Problem::of_value("parallelism.sum_tree", tree, rule, remedy));
+    }
+}
+
+/// Sequences are cut into equal chunks, in which a token's chunk hides none that it sees.
+fn context_parallelism(config: &RunConfig, rules: &mut Rules) {
+    let (Parallelism { degrees: Degrees { cp, .. }, context, .. }, train) = (&config.parallelism, &config.train);
+    if *cp == 1 || train.sequence_length == 0 {
+        return;
+    }
+    let (length, chunks) = (train.sequence_length, config.parallelism.slices().num_chunks());
+    if !length.is_multiple_of(chunks) {
+        let per_rank = chunks / cp;
+        let degrees: Vec<usize> =
+            mesh::divisors(length).into_iter().filter(|cp| length.is_multiple_of(cp * per_rank)).collect();
+        let rule = match context.chunks {
+            ChunkOrder::Balanced => format!("x 2 chunks must divide train.sequence_length = {length}"),
+            ChunkOrder::Contiguous => format!("must divide train.sequence_length = {length}"),
+        };
+        let mut remedy = format!("use {}", nearest_of(&degrees, *cp, 4));
+        if context.chunks == ChunkOrder::Balanced && length.is_multiple_of(*cp) {
+            remedy.push_str(", or parallelism.cp_chunks = \"contiguous\"");
+        }
+        rules.report(Problem::of_value("parallelism.cp", cp, rule, remedy));
+    }
+    if context.chunks == ChunkOrder::Balanced && config.data.blanks.is_some() {
+        let rule = "hides tokens that data.blanks lets others see";
+        rules.report(Problem::of_value("parallelism.cp_chunks", "\"balanced\"", rule, "use \"contiguous\""));
     }
 }
 
@@ -96,8 +126,9 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
         (SequenceParallel::Off, Recompute::None | Recompute::Selective | Recompute::Full(_)) => return,
     };
     let (Parallelism { degrees, microbatch_size, .. }, train) = (&config.parallelism, &config.train);
-    let Degrees { dp, tp, .. } = degrees;
-    let tokens = microbatch_size.saturating_mul(train.sequence_length);
+    let Degrees { dp, cp, tp, .. } = degrees;
+    let length = config.parallelism.slices().tokens(train.sequence_length);
+    let tokens = microbatch_size.saturating_mul(length);
     if tokens == 0 || tokens.is_multiple_of(*tp) {
         return;
     }
@@ -106,7 +137,7 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
     let degrees = mesh::divisors(split.fold(0, mesh::greatest_common_divisor));
     let mut remedy = format!("use {}", nearest_of(&degrees, *tp, 4));
     // Microbatches that have a multiple of tp tokens and still make the batch.
-    let grain = tp / mesh::greatest_common_divisor(*tp, train.sequence_length);
+    let grain = tp / mesh::greatest_common_divisor(*tp, length);
     let of_batch = train.global_batch.checked_div(*dp).unwrap_or(0);
     let sizes: Vec<usize> = match of_batch {
         0 => vec![],
@@ -116,10 +147,10 @@ fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
         let sizes = nearest_of(&sizes, *microbatch_size, 3);
         remedy.push_str(&format!(", or parallelism.microbatch_size = {sizes}"));
     }
-    let length = train.sequence_length;
+    let of_rank = if *cp == 1 { String::new() } else { format!(" / parallelism.cp = {cp}") };
     let rule = format!(
-        "must divide parallelism.microbatch_size x train.sequence_length = {microbatch_size} x {length} = {tokens} tokens, \
-         which {sharer} shards"
+        "must divide parallelism.microbatch_size x train.sequence_length{of_rank} = {microbatch_size} x {length} = {tokens} \
+         tokens, which {sharer} shards"
     );
     rules.report(Problem::of_value("parallelism.tp", tp, rule, remedy));
 }
@@ -225,24 +256,27 @@ fn plural(count: usize) -> &'static str {
 
 /// No more ranks than anyone has.
 pub(super) fn ranks(parallelism: &Parallelism, rules: &mut Rules) {
-    let Degrees { dp, tp, pp } = parallelism.degrees;
+    let degrees = parallelism.degrees;
     if parallelism.world_size() > MAX_RANKS {
-        let rule = format!("x parallelism.tp = {tp} x parallelism.pp = {pp} must be at most {MAX_RANKS} ranks");
-        rules.report(Problem::of_value("parallelism.dp", dp, rule, "use smaller degrees"));
+        let others = degrees.listed().skip(1).map(|(key, degree)| format!("x parallelism.{key} = {degree}"));
+        let rule = format!("{} must be at most {MAX_RANKS} ranks", others.collect::<Vec<_>>().join(" "));
+        rules.report(Problem::of_value("parallelism.dp", degrees.dp, rule, "use smaller degrees"));
     }
 }
 
 fn world_size(config: &RunConfig, rules: &mut Rules) {
-    let Degrees { dp, tp, pp } = config.parallelism.degrees;
+    let degrees = config.parallelism.degrees;
     let product = config.parallelism.world_size();
     ranks(&config.parallelism, rules);
     if config.run.ranks != product {
-        let rule = format!("must be parallelism.dp x tp x pp = {dp} x {tp} x {pp} = {product}");
+        let keys = degrees.listed().map(|(key, _)| key).collect::<Vec<_>>().join(" x ");
+        let values = degrees.listed().map(|(_, degree)| degree.to_string()).collect::<Vec<_>>().join(" x ");
+        let rule = format!("must be parallelism.{keys} = {values} = {product}");
         rules.report(Problem::of_value(
             "run.ranks",
             config.run.ranks,
             rule,
-            format!("write {product}, or leave one of the four out"),
+            format!("write {product}, or leave one of the {} out", if degrees.cp == 1 { "four" } else { "five" }),
         ));
     }
 }

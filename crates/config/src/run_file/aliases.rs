@@ -53,6 +53,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("embed_layernorm", "model.embedding_norm", ""),
     ("untie_embeddings_and_output_weights", "model.tied_embeddings", "write false"),
     ("qk_layernorm", "model.qk_norm", ""),
+    ("context_parallel_size", "parallelism.cp", ""),
+    ("cp_comm_type", "parallelism.cp_kind", "\"all_gather\" is \"gather\""),
     ("hidden_dropout", "model.dropout", ""),
     ("init_method_std", "model.init_std", ""),
     ("train_iters", "train.steps", ""),
@@ -89,8 +91,6 @@ const ALIASES: &[(&str, &str, &str)] = &[
 
 /// Axes of other trainers along which no run divides work: `(name, axis)`.
 const OTHER_AXES: &[(&str, &str)] = &[
-    ("cp", "context parallelism"),
-    ("context_parallel_size", "context parallelism"),
     ("ep", "expert parallelism"),
     ("expert_model_parallel_size", "expert parallelism"),
     ("expert_tensor_parallel_size", "expert parallelism"),
@@ -106,7 +106,7 @@ pub fn key(name: &str) -> Option<&'static str> {
 pub fn meaning(name: &str) -> Option<String> {
     let name = name.trim_start_matches("--").replace('-', "_");
     if let Some((_, axis)) = OTHER_AXES.iter().find(|(other, _)| *other == name) {
-        return Some(format!("is {axis}, an axis along which no run divides work; use dp, tp and pp"));
+        return Some(format!("is {axis}, an axis along which no run divides work; use dp, cp, tp and pp"));
     }
     let (_, key, note) = ALIASES.iter().find(|(alias, _, _)| *alias == name)?;
     Some(if note.is_empty() { format!("is `{key}` here") } else { format!("is `{key}` here ({note})") })

@@ -3,6 +3,8 @@
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
 use super::{Files, schedule, zero};
+use crate::context_parallel::{ChunkOrder, ContextKind, ContextParallel};
+use crate::data_spec::DataSpec;
 use crate::degrees::Degrees;
 use crate::parallelism::{FullRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
@@ -11,8 +13,13 @@ const RECOMPUTES: &Choices<RecomputeKind> =
     &[("none", RecomputeKind::None), ("selective", RecomputeKind::Selective), ("full", RecomputeKind::Full)];
 const SAVED_INPUTS: &Choices<SavedInputs> = &[("whole", SavedInputs::Whole), ("sharded", SavedInputs::Sharded)];
 
-/// Degrees of a run that names neither degrees nor ranks.
-const DEFAULT_DEGREE: usize = 2;
+const CONTEXT_KINDS: &Choices<ContextKind> = &[("gather", ContextKind::Gather)];
+const CHUNK_ORDERS: &Choices<ChunkOrder> =
+    &[("balanced", ChunkOrder::Balanced), ("contiguous", ChunkOrder::Contiguous)];
+
+/// Degrees of a run that names neither degrees nor ranks: dp, cp, tp, pp. Sequences are shared only where the run says
+/// so.
+const DEFAULT_DEGREES: [usize; 4] = [2, 1, 2, 2];
 
 /// [`Recompute`] without what only the full form has.
 #[derive(Clone, Copy, PartialEq)]
@@ -23,14 +30,16 @@ enum RecomputeKind {
 }
 
 /// Reads the section. `ranks` is the number of ranks, if the run names it.
-pub fn read(reader: &mut Reader, ranks: Option<usize>, files: &dyn Files) -> Parallelism {
+pub fn read(reader: &mut Reader, ranks: Option<usize>, data: &DataSpec, files: &dyn Files) -> Parallelism {
     let degrees = degrees(reader, ranks);
+    let context = context(reader, data);
     let sequence_parallel = match reader.yes_no("parallelism.sequence_parallel", false) {
         true => SequenceParallel::On,
         false => SequenceParallel::Off,
     };
     Parallelism {
         degrees,
+        context,
         sequence_parallel,
         zero: zero::read(reader),
         shard_group: zero::read_shard_group(reader),
@@ -40,6 +49,16 @@ pub fn read(reader: &mut Reader, ranks: Option<usize>, files: &dyn Files) -> Par
         recompute: recompute(reader, sequence_parallel),
         stage_layers: reader.optional_counts("parallelism.stage_layers"),
         overlap: overlap(reader),
+    }
+}
+
+/// The tokens of a text whose blanks are filled see ones that come after them, so no token's chunk may hide these.
+fn context(reader: &mut Reader, data: &DataSpec) -> ContextParallel {
+    let ContextParallel { kind, chunks } = ContextParallel::DEFAULT;
+    let chunks = if data.blanks.is_some() { ChunkOrder::Contiguous } else { chunks };
+    ContextParallel {
+        kind: reader.choice("parallelism.cp_kind", CONTEXT_KINDS, kind),
+        chunks: reader.choice("parallelism.cp_chunks", CHUNK_ORDERS, chunks),
     }
 }
 
@@ -75,15 +94,19 @@ fn recompute(reader: &mut Reader, sequence_parallel: SequenceParallel) -> Recomp
     short
 }
 
-/// Without `run.ranks` a degree that is left out is 2. With it, the degree that is left out is what the others leave;
-/// where several are left out, data parallelism takes what is left and the others are 1.
+/// Without `run.ranks` a degree that is left out is 2, or 1 for cp. With it, the degree that is left out is what the
+/// others leave; where several are left out, data parallelism takes what is left and the others are 1. cp is 1 wherever
+/// it is left out.
 fn degrees(reader: &mut Reader, ranks: Option<usize>) -> Degrees {
-    let keys = ["parallelism.dp", "parallelism.tp", "parallelism.pp"];
-    let of = |[dp, tp, pp]: [usize; 3]| Degrees { dp, tp, pp };
+    let keys = ["parallelism.dp", "parallelism.cp", "parallelism.tp", "parallelism.pp"];
+    let of = |[dp, cp, tp, pp]: [usize; 4]| Degrees { dp, cp, tp, pp };
     let given = keys.map(|key| reader.optional_count(key));
-    let missing: Vec<usize> = (0..keys.len()).filter(|axis| !reader.is_set(keys[*axis])).collect();
+    let is_missing = |axis: &usize| keys[*axis] != "parallelism.cp" && !reader.is_set(keys[*axis]);
+    let missing: Vec<usize> = (0..keys.len()).filter(is_missing).collect();
     let (Some(ranks), Some(inferred)) = (ranks, missing.first()) else {
-        return of(given.map(|degree| degree.unwrap_or(DEFAULT_DEGREE)));
+        let mut degrees = DEFAULT_DEGREES;
+        degrees.iter_mut().zip(given).for_each(|(degree, given)| *degree = given.unwrap_or(*degree));
+        return of(degrees);
     };
     let mut degrees = given.map(|degree| degree.unwrap_or(1));
     let others = of(degrees).world_size();
@@ -109,8 +132,13 @@ fn nearest_multiples(number: usize, factor: usize) -> String {
 /// Writes the section.
 pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
     writer.section("parallelism");
-    for (key, degree) in parallelism.degrees.named() {
+    for (key, degree) in parallelism.degrees.listed() {
         writer.count(key, degree);
+    }
+    if parallelism.degrees.cp > 1 {
+        let ContextParallel { kind, chunks } = parallelism.context;
+        writer.text("cp_kind", name_of(CONTEXT_KINDS, kind));
+        writer.text("cp_chunks", name_of(CHUNK_ORDERS, chunks));
     }
     writer.yes_no("sequence_parallel", parallelism.sequence_parallel == SequenceParallel::On);
     zero::write(parallelism, writer);

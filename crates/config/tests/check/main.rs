@@ -553,7 +553,7 @@ fn verdicts_on_degrees_are_those_of_the_plain_rules() {
         config.train.global_batch = 48;
         let (parallelism, ranks) = (config.parallelism.clone(), dp * tp * pp);
         config.parallelism =
-            config::Parallelism { degrees: config::Degrees { dp, tp, pp }, microbatch_size, ..parallelism };
+            config::Parallelism { degrees: config::Degrees { dp, cp: 1, tp, pp }, microbatch_size, ..parallelism };
         config.run.ranks = ranks;
         assert_eq!(check(&config).is_ok(), degrees_are_legal(&config), "{:?}", config.parallelism);
         legal += usize::from(check(&config).is_ok());

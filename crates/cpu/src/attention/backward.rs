@@ -23,9 +23,9 @@ use crate::view::{MatMut, MatRef};
 pub struct Backward<'a, E = f32> {
     /// Queries `[T, H head_dim]`.
     pub q: MatRef<'a, E>,
-    /// Keys `[T, K head_dim]`.
+    /// Keys `[sequences keys, K head_dim]`, as in the forward pass.
     pub k: MatRef<'a, E>,
-    /// Values `[T, K head_dim]`.
+    /// Values `[sequences keys, K head_dim]`.
     pub v: MatRef<'a, E>,
     /// Outputs of the forward pass `[T, H head_dim]`.
     pub out: MatRef<'a, E>,
@@ -35,33 +35,33 @@ pub struct Backward<'a, E = f32> {
     pub dout: MatRef<'a, E>,
     /// Assigned: gradient of the queries `[T, H head_dim]`.
     pub dq: MatMut<'a, E>,
-    /// Assigned: gradient of the keys `[T, K head_dim]`, summed over each key's query heads in ascending order.
+    /// Assigned: gradient of the keys `[sequences keys, K head_dim]`, summed over each key's query heads in ascending
+    /// order.
     pub dk: MatMut<'a, E>,
-    /// Assigned: gradient of the values `[T, K head_dim]`, summed over each value's query heads in ascending order.
+    /// Assigned: gradient of the values `[sequences keys, K head_dim]`, summed over each value's query heads in
+    /// ascending order.
     pub dv: MatMut<'a, E>,
-    /// `[2 length, head_dim]` or more rows, of which these may be written: where the gradients of one sequence's keys and values of one head
-    /// are summed before they are stored, if they are stored narrow or the sequence is long.
+    /// `[2 keys, head_dim]` or more rows, of which these may be written: where the gradients of one sequence's keys and
+    /// values of one head are summed before they are stored, if they are stored narrow or the sequence is long.
     pub key_sums: MatMut<'a>,
 }
 
 impl<E: Stored> Backward<'_, E> {
-    /// Panics if the shapes do not fit together.
-    pub(super) fn assert_fits(&self, attention: &Attention<'_>) {
+    /// Keys per sequence. Panics if the shapes do not fit together.
+    pub(super) fn keys_of(&self, attention: &Attention<'_>) -> usize {
         let shape = attention.shape;
-        attention.assert_valid();
+        let keys = attention.keys_of(self.k);
         for (name, matrix) in [("q", self.q), ("out", self.out), ("dout", self.dout), ("dq", self.dq.as_ref())] {
             attention.assert_heads(name, matrix, shape.heads);
         }
         for (name, matrix) in [("k", self.k), ("v", self.v), ("dk", self.dk.as_ref()), ("dv", self.dv.as_ref())] {
-            attention.assert_heads(name, matrix, shape.kv_heads);
+            attention.assert_rows(name, matrix, shape.sequences * keys, shape.kv_heads);
         }
         attention.assert_statistics(self.log_sum_exp);
         let sums = (self.key_sums.rows(), self.key_sums.cols());
-        let needed = (2 * shape.sequence_length, shape.head_dim);
-        assert!(
-            sums.0 >= needed.0 && sums.1 == needed.1,
-            "key_sums is {sums:?}, not [2 length, head_dim] = {needed:?}"
-        );
+        let needed = (2 * keys, shape.head_dim);
+        assert!(sums.0 >= needed.0 && sums.1 == needed.1, "key_sums is {sums:?}, not [2 keys, head_dim] = {needed:?}");
+        keys
     }
 
     /// What a block's probabilities and their gradients need, with its output gradients and its outputs transposed into two rooms.
@@ -96,12 +96,11 @@ pub fn attention_backward<E: Operand>(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
-    tensors.assert_fits(attention);
-    let shape = attention.shape;
+    let (keys, shape) = (tensors.keys_of(attention), attention.shape);
     let AttentionBuffers { blocks, wide, ahead } = buffers;
-    let keys_ahead = KeysAhead::new(shape, shape.sequence_length, [tensors.k, tensors.v]);
+    let keys_ahead = KeysAhead::new(shape, keys, [tensors.k, tensors.v]);
     let kernels = Kernels::of(instruction_set);
-    let mut pass = Pass { attention, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
+    let mut pass = Pass { attention, keys, blocks, ahead, keys_ahead, kernels, instruction_set, meter };
     let mut blocks = BlockIndex::all(shape).peekable();
     if let Some(&first) = blocks.peek() {
         pass.ask_for(first, &tensors);
@@ -109,7 +108,7 @@ pub fn attention_backward<E: Operand>(
     }
     while let Some(first) = blocks.peek().copied() {
         let key_head = first.key_head(shape);
-        let mut sums = KeySums::new(shape, key_head);
+        let mut sums = KeySums::new(shape, keys, key_head);
         while let Some(index) = blocks.next_if(|index| index.key_head(shape) == key_head) {
             pass.block(index, blocks.peek().copied(), &mut tensors, &mut sums, wide);
         }
@@ -119,6 +118,8 @@ pub fn attention_backward<E: Operand>(
 
 struct Pass<'a, E> {
     attention: &'a Attention<'a>,
+    /// Per sequence.
+    keys: usize,
     blocks: &'a mut Blocks,
     ahead: &'a mut Ahead,
     keys_ahead: KeysAhead<'a, E>,
@@ -150,7 +151,7 @@ impl<E: Operand> Pass<'_, E> {
         self.ahead.add(next.rows(shape, tensors.log_sum_exp, 1));
         self.keys_ahead.begin(next, self.ahead);
         let (_, kv_head) = next.key_head(shape);
-        if shape.sequence_length <= SHORT {
+        if shape.sequence_length <= SHORT && self.keys == shape.sequence_length {
             for matrix in [tensors.dk.as_ref(), tensors.dv.as_ref()] {
                 self.ahead.add(BlockIndex { head: kv_head, ..next }.rows(shape, matrix, shape.head_dim));
             }
@@ -168,8 +169,7 @@ impl<E: Operand> Pass<'_, E> {
         wide: &mut WideBuffers,
     ) {
         let BlockIndex { sequence, head, position } = index;
-        let shape = self.attention.shape;
-        let block = &QueryBlock::new(self.attention, shape.sequence_length, sequence, position);
+        let block = &QueryBlock::new(self.attention, self.keys, sequence, position);
         let head_dim = self.attention.shape.head_dim;
         let (kv_head, set) = (head / self.attention.group(), self.instruction_set);
         let rows = self.load(block, head, tensors);

@@ -37,11 +37,8 @@ impl<E: Stored> Forward<'_, E> {
     /// Keys per sequence. Panics if the shapes do not fit together.
     pub(super) fn keys_of(&self, attention: &Attention<'_>) -> usize {
         let shape = attention.shape;
-        attention.assert_valid();
+        let keys = attention.keys_of(self.k);
         attention.assert_heads("q", self.q, shape.heads);
-        let keys = self.k.rows() / shape.sequences.max(1);
-        assert!(keys >= shape.sequence_length, "{keys} keys per sequence for {} queries", shape.sequence_length);
-        assert!(keys < 1 << 24, "positions of {keys} keys are not exact in f32");
         attention.assert_rows("k", self.k, shape.sequences * keys, shape.kv_heads);
         attention.assert_rows("v", self.v, shape.sequences * keys, shape.kv_heads);
         attention.assert_heads("out", self.out.as_ref(), shape.heads);

@@ -23,6 +23,8 @@ pub(super) enum Sum {
 /// Sums of a key head, in the rows of its gradients where these are of `f32` and [`SHORT`], otherwise beside them until all terms are in.
 pub(super) struct KeySums {
     shape: AttentionShape,
+    /// Per sequence.
+    keys: usize,
     sequence: usize,
     kv_head: usize,
     /// Rows that have been made zero: each just before its first term, so that it is in cache for it.
@@ -31,8 +33,8 @@ pub(super) struct KeySums {
 
 impl KeySums {
     /// Before any term.
-    pub fn new(shape: AttentionShape, (sequence, kv_head): (usize, usize)) -> Self {
-        Self { shape, sequence, kv_head, cleared: 0 }
+    pub fn new(shape: AttentionShape, keys: usize, (sequence, kv_head): (usize, usize)) -> Self {
+        Self { shape, keys, sequence, kv_head, cleared: 0 }
     }
 
     /// The sums of the rows up to `until`, zero if they have no terms yet.
@@ -46,23 +48,23 @@ impl KeySums {
         }
     }
 
-    /// All rows `[length, head_dim]`.
+    /// All rows `[keys, head_dim]`.
     pub fn rows<'a, E: Operand>(&self, sum: Sum, tensors: &'a mut Backward<'_, E>) -> MatMut<'a> {
-        let AttentionShape { sequence_length: length, head_dim, .. } = self.shape;
+        let (keys, head_dim) = (self.keys, self.shape.head_dim);
         let (gradient, first) = match sum {
             Sum::Keys => (&mut tensors.dk, 0),
-            Sum::Values => (&mut tensors.dv, length),
+            Sum::Values => (&mut tensors.dv, keys),
         };
-        self.own_rows(gradient).unwrap_or_else(|_| tensors.key_sums.block(first, length, 0, head_dim))
+        self.own_rows(gradient).unwrap_or_else(|_| tensors.key_sums.block(first, keys, 0, head_dim))
     }
 
     /// Stores the sums after the last term.
     pub fn finish<E: Operand>(mut self, tensors: &mut Backward<'_, E>, instruction_set: InstructionSet) {
-        let AttentionShape { sequence_length: length, head_dim, .. } = self.shape;
-        self.clear(length, tensors);
-        for (gradient, first) in [(&mut tensors.dk, 0), (&mut tensors.dv, length)] {
+        let (keys, head_dim) = (self.keys, self.shape.head_dim);
+        self.clear(keys, tensors);
+        for (gradient, first) in [(&mut tensors.dk, 0), (&mut tensors.dv, keys)] {
             if let Err(to) = self.own_rows(gradient) {
-                let from = tensors.key_sums.as_ref().block(first, length, 0, head_dim);
+                let from = tensors.key_sums.as_ref().block(first, keys, 0, head_dim);
                 lanes::run(instruction_set, Copy { from, to });
             }
         }
@@ -70,8 +72,8 @@ impl KeySums {
 
     /// The rows of a gradient, if they are those of its sums, and as an error if they are not.
     fn own_rows<'a, E: Operand>(&self, gradient: &'a mut MatMut<'_, E>) -> Result<MatMut<'a>, MatMut<'a, E>> {
-        let AttentionShape { sequence_length: length, head_dim, .. } = self.shape;
-        let stored = gradient.block(self.sequence * length, length, self.kv_head * head_dim, head_dim);
-        if length > SHORT { Err(stored) } else { E::for_sums(stored) }
+        let (keys, head_dim) = (self.keys, self.shape.head_dim);
+        let stored = gradient.block(self.sequence * keys, keys, self.kv_head * head_dim, head_dim);
+        if keys > SHORT { Err(stored) } else { E::for_sums(stored) }
     }
 }

@@ -122,18 +122,21 @@ impl<'a> Attention<'a> {
         self.shape.heads / self.shape.kv_heads
     }
 
-    /// Panics if the sizes contradict each other or exceed what the kernels can say.
-    fn assert_valid(&self) {
+    /// Keys per sequence. Panics if the sizes contradict each other or exceed what the kernels can say.
+    fn keys_of<E: Element>(&self, k: MatRef<'_, E>) -> usize {
         let AttentionShape { heads, kv_heads, head_dim, sequence_length, .. } = self.shape;
         assert!(kv_heads > 0 && heads % kv_heads == 0, "{kv_heads} kv heads do not divide {heads} heads");
         assert!((1..=MAX_HEAD_DIM).contains(&head_dim), "heads of {head_dim} channels; use at most {MAX_HEAD_DIM}");
-        assert!(sequence_length < 1 << 24, "positions of {sequence_length} tokens are not exact in f32");
+        let keys = k.rows() / self.shape.sequences.max(1);
+        assert!(keys >= sequence_length, "{keys} keys per sequence for {sequence_length} queries");
+        assert!(keys < 1 << 24, "positions of {keys} keys are not exact in f32");
         assert!(self.visible.len() == self.tokens(), "{} intervals for {} tokens", self.visible.len(), self.tokens());
         if let Some(dropout) = &self.dropout {
             let heads = dropout.first_channel as usize + heads;
-            assert!(sequence_length <= MAX_DROPOUT_KEYS, "dropout does not tell {sequence_length} keys apart");
+            assert!(keys <= MAX_DROPOUT_KEYS, "dropout does not tell {keys} keys apart");
             assert!(heads <= MAX_DROPOUT_HEADS, "dropout does not tell {heads} heads apart");
         }
+        keys
     }
 
     /// Panics unless `matrix` is `[tokens, heads * head_dim]`.

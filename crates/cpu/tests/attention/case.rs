@@ -237,8 +237,8 @@ impl Case {
         }
     }
 
-    /// Outputs of the queries from `position` on of a case of one sequence, in a call of their own.
-    pub fn run_later(&self, position: usize, instruction_set: InstructionSet) -> Vec<f32> {
+    /// Both passes of the queries from `position` on of a case of one sequence, in calls of their own.
+    pub fn run_later(&self, position: usize, instruction_set: InstructionSet) -> Outputs {
         match self.products {
             Products::Chained => self.run_later_as(position, &CHAINED, instruction_set),
             Products::Pairs => self.run_later_as(position, &PAIRS, instruction_set),
@@ -247,18 +247,37 @@ impl Case {
         }
     }
 
-    fn run_later_as<E: Stored>(&self, position: usize, passes: &Passes<E>, set: InstructionSet) -> Vec<f32> {
-        let (fused, queries, (q_cols, _)) = (narrow::<E>(&self.fused), self.tokens() - position, self.widths());
+    fn run_later_as<E: Stored>(&self, position: usize, passes: &Passes<E>, set: InstructionSet) -> Outputs {
+        let (fused, queries, (q_cols, kv_cols)) = (narrow::<E>(&self.fused), self.tokens() - position, self.widths());
         let shape = AttentionShape { sequence_length: queries, ..self.shape };
         let dropout = self.dropout.map(|key| DropoutKey { first_token: key.first_token + position as u64, ..key });
         let attention = Attention { shape, visible: &self.visible[position..], dropout, ..self.attention() };
         let [q, k, v] = self.split(&fused);
         let q = q.block(position, queries, 0, q_cols);
         let (mut out, mut log_sum_exp) = (vec![E::narrow(0.0); queries * q_cols], vec![0.0; queries * shape.heads]);
-        let (view, log_sum_exp) = (&mut out[..], MatMut::dense(&mut log_sum_exp, queries, shape.heads));
-        let forward = Forward { q, k, v, out: MatMut::dense(view, queries, q_cols), log_sum_exp };
+        let (view, statistics) = (&mut out[..], MatMut::dense(&mut log_sum_exp, queries, shape.heads));
+        let forward = Forward { q, k, v, out: MatMut::dense(view, queries, q_cols), log_sum_exp: statistics };
         (passes.forward)(&attention, forward, set, &Meter::new());
-        widen(&out)
+
+        let (keys, dout) = (self.tokens(), narrow::<E>(&self.dout[position * q_cols..]));
+        let [mut dq, mut dk, mut dv] =
+            [queries * q_cols, keys * kv_cols, keys * kv_cols].map(|len| vec![E::narrow(f32::NAN); len]);
+        let mut key_sums = vec![f32::NAN; 2 * keys * shape.head_dim];
+        let backward = Backward {
+            q,
+            k,
+            v,
+            out: MatRef::dense(&out, queries, q_cols),
+            log_sum_exp: MatRef::dense(&log_sum_exp, queries, shape.heads),
+            dout: MatRef::dense(&dout, queries, q_cols),
+            dq: MatMut::dense(&mut dq, queries, q_cols),
+            dk: MatMut::dense(&mut dk, keys, kv_cols),
+            dv: MatMut::dense(&mut dv, keys, kv_cols),
+            key_sums: MatMut::dense(&mut key_sums, 2 * keys, shape.head_dim),
+        };
+        (passes.backward)(&attention, backward, set, &Meter::new());
+        let [out, dq, dk, dv] = [out, dq, dk, dv].map(|values| widen(&values));
+        Outputs { out, log_sum_exp, dq, dk, dv }
     }
 
     fn run_as<E: Stored>(&self, passes: &Passes<E>, instruction_set: InstructionSet) -> Outputs {

@@ -188,9 +188,33 @@ fn later_queries_have_the_same_bits_in_a_call_of_their_own() {
             for position in [1, 32, 75, 149] {
                 let expected = &whole[position * case.widths().0..];
                 assert!(
-                    bits(&case.run_later(position, set)) == bits(expected),
+                    bits(&case.run_later(position, set).out) == bits(expected),
                     "{products:?} {visible:?} {position} {set:?}"
                 );
+            }
+        }
+    }
+}
+
+/// Gradients of queries in a call of their own on all keys are those of a call for all in which the queries before them
+/// see nothing. The cut is between groups of blocks of queries: there sums over queries have the same terms in the same
+/// order.
+#[test]
+fn gradients_of_later_queries_are_those_of_a_call_for_all() {
+    let random = &mut Random(9);
+    for (products, visible) in with_all_visible(Products::ALL) {
+        let position = 128;
+        let mut case = Case::new(products, (shape(1, 190, 4, 2, 20), visible), true, random);
+        case.visible[..position].fill([0, 0]);
+        for set in InstructionSet::available() {
+            let (whole, later) = (case.run(set), case.run_later(position, set));
+            let of_later = &whole.dq[position * case.widths().0..];
+            for (name, own, expected) in
+                [("dq", &later.dq[..], of_later), ("dk", &later.dk, &whole.dk), ("dv", &later.dv, &whole.dv)]
+            {
+                // A sum of nothing but zeros may have either sign.
+                let same = own.iter().zip(expected).all(|(own, expected)| own == expected);
+                assert!(same && own.len() == expected.len(), "{name} {products:?} {visible:?} {set:?}");
             }
         }
     }

@@ -31,12 +31,12 @@ pub(super) fn forward(site: &Site, o: &AttentionOperands) -> Result<Vec<Launch>,
 /// `Op::AttentionBackward`. The gradients are summed in registers, so `key_sums` is not written.
 pub(super) fn backward(site: &Site, o: &AttentionOperands, g: &AttentionGradients) -> Result<Vec<Launch>, DeviceError> {
     let pass = Pass::new("attention_backward", site, o)?;
-    let AttentionShape { sequence_length: length, heads, kv_heads, .. } = o.shape;
-    pass.is("keys", o.k, pass.tokens, kv_heads)?;
-    for (name, tensor, heads) in
-        [("dout", g.dout, heads), ("dq", g.dq, heads), ("dk", g.dk, kv_heads), ("dv", g.dv, kv_heads)]
-    {
+    let AttentionShape { sequences, sequence_length: length, heads, kv_heads, .. } = o.shape;
+    for (name, tensor) in [("dout", g.dout), ("dq", g.dq)] {
         pass.is(name, tensor, pass.tokens, heads)?;
+    }
+    for (name, tensor) in [("dk", g.dk), ("dv", g.dv)] {
+        pass.is(name, tensor, sequences * pass.keys, kv_heads)?;
     }
     if pass.tokens == 0 {
         return Ok(vec![]);
@@ -52,7 +52,7 @@ pub(super) fn backward(site: &Site, o: &AttentionOperands, g: &AttentionGradient
     let shape = pass.shape(length.div_ceil(QUERIES), heads * ranges, 128)?;
     let of_queries = Launch::new(entry, shape, inputs()?.place(site.matrix(g.dq, Dtype::F32)?));
     let (entry, ranges) = pass.kernel(["attention_backward_keys_64", "attention_backward_keys_128"]);
-    let shape = pass.shape(length.div_ceil(KEYS), kv_heads * ranges, 256)?;
+    let shape = pass.shape(pass.keys.div_ceil(KEYS), kv_heads * ranges, 256)?;
     let of_keys = inputs()?.place(site.matrix(g.dk, Dtype::F32)?).place(site.matrix(g.dv, Dtype::F32)?);
     Ok(vec![of_queries, Launch::new(entry, shape, of_keys)])
 }
@@ -92,7 +92,7 @@ impl<'a> Pass<'a> {
         require(o.visible.len() == 2 * tokens, op, || format!("{:?} is not {tokens} intervals", o.visible))?;
         if let Some(dropout) = &o.dropout {
             let heads = dropout.first_channel as usize + heads;
-            require(length <= MAX_DROPOUT_KEYS, op, || format!("dropout does not tell {length} keys apart"))?;
+            require(keys <= MAX_DROPOUT_KEYS, op, || format!("dropout does not tell {keys} keys apart"))?;
             require(heads <= MAX_DROPOUT_HEADS, op, || format!("dropout does not tell {heads} heads apart"))?;
         }
         Ok(pass)

@@ -4,7 +4,7 @@ use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Pos
 use model::MicrobatchShape;
 
 /// Two sequences of six tokens.
-pub const SHAPE: MicrobatchShape = MicrobatchShape { sequences: 2, sequence_length: 6 };
+pub const SHAPE: MicrobatchShape = MicrobatchShape::whole(2, 6);
 
 /// Layer norm, learned positions, GELU, biases, tied table. Heads are wider together than the residual stream, and the
 /// vocabulary is odd.

@@ -73,7 +73,7 @@ fn gradients_are_those_of_the_objective() {
 #[test]
 fn gradients_cross_chunks_of_the_head() {
     let model = ModelSpec { num_layers: 1, context: 200, num_heads: 1, num_kv_heads: 1, ..cases::gpt2() };
-    check("a chunk ends within the second sequence", &model, MicrobatchShape { sequences: 2, sequence_length: 133 });
+    check("a chunk ends within the second sequence", &model, MicrobatchShape::whole(2, 133));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use record::{RecordCase, UnitRecord, footprints, record_unit};
 use crate::cases;
 
 /// Sizes at which every tensor fills whole cache lines, so that bytes are sums of shapes.
-const SHAPE: MicrobatchShape = MicrobatchShape { sequences: 2, sequence_length: 256 };
+const SHAPE: MicrobatchShape = MicrobatchShape::whole(2, 256);
 
 /// GPT-2 style: width 192, 12 heads, four times as wide inside.
 fn wide() -> ModelSpec {

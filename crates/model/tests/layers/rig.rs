@@ -280,6 +280,7 @@ impl<'a> Running<'a> {
             device: self.tracer,
             stream: Stream::Compute,
             tp: self.tracer,
+            cp: &comm::MetaCommunicator::new(mesh::Axis::Cp.into(), 1, 0),
             model: &rank.model,
             shape: rank.shape,
             sequence_parallel: rank.manner.sequence_parallel,

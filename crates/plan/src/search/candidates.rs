@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use config::{
-    Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard, RunConfig,
-    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check, schedule_name,
+    ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard,
+    RunConfig, SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check, schedule_name,
 };
 
 /// Stages per rank of interleaved schedules that are tried.
@@ -79,8 +79,11 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
 /// The values of `key` that some layout on `accelerators` has, as run files write them; nothing for other keys than those of [`keys`].
 pub fn values(config: &RunConfig, accelerators: usize, key: &str) -> Option<Vec<String>> {
     let numbers = |values: Vec<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>();
-    let one =
-        Shape(Degrees { dp: 2, tp: 2, pp: 2 }).plain(ScheduleKind::OneForwardOneBackward, SequenceParallel::On, 1);
+    let one = Shape(Degrees { dp: 2, cp: 1, tp: 2, pp: 2 }).plain(
+        ScheduleKind::OneForwardOneBackward,
+        SequenceParallel::On,
+        1,
+    );
     let of_variants = || {
         let mut values: Vec<String> = variants(&one).filter_map(|variant| keys(&variant).remove(key)).collect();
         values.sort();
@@ -88,7 +91,7 @@ pub fn values(config: &RunConfig, accelerators: usize, key: &str) -> Option<Vec<
         values
     };
     match key {
-        "dp" | "tp" | "pp" => Some(numbers(mesh::divisors(accelerators))),
+        "dp" | "cp" | "tp" | "pp" => Some(numbers(mesh::divisors(accelerators))),
         "zero" | "reduce" | "recompute" => Some(of_variants()),
         "schedule" => {
             let mut names: Vec<String> = schedules(2).into_iter().map(|kind| schedule_name(kind).to_string()).collect();
@@ -111,19 +114,25 @@ impl Candidates {
         let mut candidates = Candidates::default();
         for tp in mesh::divisors(accelerators) {
             for pp in mesh::divisors(accelerators / tp) {
-                let degrees = Shape(Degrees { dp: accelerators / tp / pp, tp, pp });
-                let refused = degrees.refused(config);
-                for schedule in schedules(pp) {
-                    for sequence_parallel in sequence_parallel(tp) {
-                        for microbatch_size in degrees.microbatch_sizes(config) {
-                            let one = degrees.plain(schedule, sequence_parallel, microbatch_size);
-                            candidates.add(config, fixed, &one, refused.as_ref());
-                        }
-                    }
+                for cp in context_degrees(config, accelerators / tp / pp, fixed) {
+                    candidates.add_degrees(config, fixed, Degrees { dp: accelerators / tp / pp / cp, cp, tp, pp });
                 }
             }
         }
         candidates
+    }
+
+    fn add_degrees(&mut self, config: &RunConfig, fixed: &BTreeMap<String, String>, degrees: Degrees) {
+        let shape = Shape(degrees);
+        let refused = shape.refused(config);
+        for schedule in schedules(degrees.pp) {
+            for sequence_parallel in sequence_parallel(degrees.tp) {
+                for microbatch_size in shape.microbatch_sizes(config) {
+                    let one = shape.plain(schedule, sequence_parallel, microbatch_size);
+                    self.add(config, fixed, &one, refused.as_ref());
+                }
+            }
+        }
     }
 
     /// All variants of `one` that agree with `fixed`. No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands
@@ -136,8 +145,8 @@ impl Candidates {
         refused: Option<&Problem>,
     ) {
         // No candidate chooses these: they are as they are given.
-        let Parallelism { overlap, sum_tree, .. } = config.parallelism;
-        let one = &Parallelism { overlap, sum_tree, ..one.clone() };
+        let Parallelism { overlap, sum_tree, context, .. } = config.parallelism;
+        let one = &Parallelism { overlap, sum_tree, context, ..one.clone() };
         let agreeing = variants(one).filter(|variant| agrees(variant, fixed));
         match refused.cloned().or_else(|| broken_rule(config, one)) {
             None => self.legal.extend(agreeing),
@@ -155,6 +164,7 @@ impl Shape {
     fn plain(self, schedule: ScheduleKind, sequence_parallel: SequenceParallel, microbatch_size: usize) -> Parallelism {
         Parallelism {
             degrees: self.0,
+            context: ContextParallel::DEFAULT,
             sequence_parallel,
             zero: ZeroStage::Off,
             shard_group: None,
@@ -204,6 +214,17 @@ fn agrees(parallelism: &Parallelism, fixed: &BTreeMap<String, String>) -> bool {
     fixed.iter().all(|(key, value)| keys.get(key) == Some(value))
 }
 
+/// Fewer tokens of a sequence than this are not worth a rank of their own: unless they are asked for, no candidate has
+/// them.
+const LEAST_TOKENS: usize = 4096;
+
+/// How many ranks may share a sequence: divisors of the ranks that a model replica of one sequence leaves.
+fn context_degrees(config: &RunConfig, ranks: usize, fixed: &BTreeMap<String, String>) -> Vec<usize> {
+    let is_given = fixed.contains_key("cp");
+    let enough = |cp: &usize| *cp == 1 || is_given || config.train.sequence_length / cp >= LEAST_TOKENS;
+    mesh::divisors(ranks).into_iter().filter(enough).collect()
+}
+
 /// A pipeline of one rank has one order of passes that is worth trying; the automatic schedule is a search of its own and is left out.
 fn schedules(pp: usize) -> Vec<ScheduleKind> {
     if pp == 1 {
@@ -227,7 +248,7 @@ fn sequence_parallel(tp: usize) -> Vec<SequenceParallel> {
 fn variants(one: &Parallelism) -> impl Iterator<Item = Parallelism> + '_ {
     let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
     let (step, microbatch) = (GradientReduction::Step, GradientReduction::Microbatch);
-    let zeros = match one.degrees.dp {
+    let zeros = match one.degrees.dp * one.degrees.cp {
         1 => vec![ZeroStage::Off],
         _ => vec![
             ZeroStage::Off,

@@ -61,7 +61,7 @@ impl<'a> Floors<'a> {
         });
         let split = split.clone()?;
         // Neither replicas nor stages change a rank's elements of a unit.
-        let Degrees { dp: _, tp, pp } = parallelism.degrees;
+        let Degrees { dp: _, cp: _, tp, pp } = parallelism.degrees;
         let elements = self.elements.entry(tp).or_insert_with(|| {
             let (model, classes) = (&config.model, config.model.classes());
             let len = |unit| UnitLayout::new(params(model, unit), parallelism.axis_sizes(), 1).len;
@@ -233,7 +233,7 @@ impl Shape<'_> {
     fn share(&self, state: StateKind) -> f64 {
         match self.parallelism.zero.keeps(state) {
             Kept::Whole => 1.0,
-            Kept::Shard => 1.0 / self.parallelism.shard_group() as f64,
+            Kept::Shard => 1.0 / self.parallelism.axis_sizes().size(self.parallelism.shard_axes()) as f64,
         }
     }
 

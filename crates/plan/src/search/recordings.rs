@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::{Cluster, Software};
 use config::{
-    Degrees, LayerRecompute, Parallelism, PerClass, RunConfig, ScheduleKind, SequenceParallel, TiedSum, TrainSpec,
-    UnitClass, ZeroStage,
+    Degrees, LayerRecompute, Parallelism, PerClass, RunConfig, ScheduleKind, SequenceParallel, SequenceSlices, TiedSum,
+    TrainSpec, UnitClass, ZeroStage,
 };
 use program::Footprints;
 use rayon::prelude::*;
@@ -21,6 +21,7 @@ use crate::PreparedStep;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
     tp: usize,
+    slices: SequenceSlices,
     microbatch_size: usize,
     sequence_parallel: SequenceParallel,
     recompute: LayerRecompute,
@@ -29,9 +30,10 @@ pub(super) struct Key {
 impl Key {
     pub(super) fn of(parallelism: &Parallelism) -> Key {
         // Passes depend neither on replicas nor on stages.
-        let Parallelism { degrees: Degrees { dp: _, tp, pp: _ }, microbatch_size, sequence_parallel, .. } =
+        let Parallelism { degrees: Degrees { dp: _, cp: _, tp, pp: _ }, microbatch_size, sequence_parallel, .. } =
             *parallelism;
-        Key { tp, microbatch_size, sequence_parallel, recompute: parallelism.recompute_to_do().of_layer(0) }
+        let slices = parallelism.slices();
+        Key { tp, slices, microbatch_size, sequence_parallel, recompute: parallelism.recompute_to_do().of_layer(0) }
     }
 }
 
@@ -89,10 +91,10 @@ impl<'a> Recordings<'a> {
     fn recording(&self, parallelism: &Parallelism) -> Result<Recording<'a>, SetupError> {
         let records = UnitRecords::new(StepOrder::case(&self.config.model, parallelism, &self.config.train))?;
         let (units, footprints) = (RecordedUnits::new(&records, self.software), records.footprints());
-        // Passes do not depend on how the ranks beside the tensor-parallel group are used.
-        let Degrees { dp: _, tp, pp: _ } = parallelism.degrees;
+        // Passes do not depend on how the ranks beside the tensor-parallel and the context-parallel group are used.
+        let Degrees { dp: _, cp, tp, pp: _ } = parallelism.degrees;
         let alone = Parallelism {
-            degrees: Degrees { dp: 1, tp, pp: 1 },
+            degrees: Degrees { dp: 1, cp, tp, pp: 1 },
             zero: ZeroStage::Off,
             schedule: ScheduleKind::OneForwardOneBackward.into(),
             stage_layers: None,

@@ -161,7 +161,7 @@ fn a_missing_tensor_axis_is_named() {
         case.violations(programs)[0].to_string(),
         format!(
             "gradients: pipeline rank 1: `reduce gradients of layer 1` (instruction {index}) must sum the gradient of \
-             ffn_norm.weight of layer 1 over dp_outer+dp_inner+tp; got dp_outer+dp_inner"
+             ffn_norm.weight of layer 1 over dp_outer+dp_inner+cp+tp; got dp_outer+dp_inner+cp"
         )
     );
 }

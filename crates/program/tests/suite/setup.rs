@@ -145,7 +145,8 @@ impl Setup {
 
     pub fn parallelism(&self) -> Parallelism {
         Parallelism {
-            degrees: Degrees { dp: 2, tp: 2, pp: self.pp },
+            degrees: Degrees { dp: 2, cp: 1, tp: 2, pp: self.pp },
+            context: config::ContextParallel::DEFAULT,
             sequence_parallel: SequenceParallel::Off,
             zero: self.zero,
             shard_group: None,

@@ -10,6 +10,7 @@ mod rig;
 mod accumulation;
 mod batch_ramp;
 mod clipping;
+mod context_parallel;
 mod dropout_masks;
 mod embedding_gradient;
 mod every_gradient;

@@ -30,7 +30,8 @@
 mod vectors;
 
 use config::{
-    Activation, Blocks, Pairing, Parallelism, Position, Precision, Products, ScheduleKind, TrainSpec, ZeroStage,
+    Activation, Blocks, ChunkOrder, ContextKind, ContextParallel, Degrees, Pairing, Parallelism, Position, Precision,
+    Products, ScheduleKind, TrainSpec, ZeroStage,
 };
 use prove::{Distance, Outcome, ProofError, outcome_from};
 use testkit::layout::{Layout, engine};
@@ -87,6 +88,30 @@ fn every_layout_learns_what_pytorch_learns() {
                 gradient.0, gradient.1, weight.0, weight.1
             );
             assert!(agrees(&distance), "{} on {degrees:?}, {products:?}: {distance:?}", vectors.name);
+        }
+    }
+}
+
+/// Sequences of 12 tokens with several documents, shared by 2 and 6 ranks in balanced chunks and by 4 in contiguous
+/// ones, also beside every other axis. No sum is longer than on one rank, so the bounds are the same.
+#[test]
+fn ranks_that_share_sequences_learn_what_pytorch_learns() {
+    let shared = |cp, chunks, degrees| {
+        let plain = parallelism(degrees, 1);
+        let degrees = Degrees { cp, ..plain.degrees };
+        Parallelism { degrees, context: ContextParallel { kind: ContextKind::Gather, chunks }, ..plain }
+    };
+    let layouts = [
+        shared(2, ChunkOrder::Balanced, (1, 1, 1)),
+        shared(6, ChunkOrder::Balanced, (1, 1, 1)),
+        shared(4, ChunkOrder::Contiguous, (1, 1, 1)),
+        shared(2, ChunkOrder::Balanced, (2, 2, 2)),
+    ];
+    for vectors in all() {
+        for (parallelism, products) in layouts.iter().flat_map(|layout| PRODUCTS.map(|of| (layout, of))) {
+            let distance = distance(&vectors, &layout(&vectors, parallelism.clone(), products));
+            println!("  {} on {}, {products:?}: {distance:?}", vectors.name, parallelism.degrees);
+            assert!(agrees(&distance), "{} on {}, {products:?}: {distance:?}", vectors.name, parallelism.degrees);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use config::{
-    Format, Gathering, GradientReduction, GradientSums, Parallelism, Recompute, Reshard, ScheduleKind,
+    Degrees, Format, Gathering, GradientReduction, GradientSums, Parallelism, Recompute, Reshard, ScheduleKind,
     SequenceParallel, Tied, TrainSpec, ZeroStage,
 };
 use prove::{EqualityClass, Outcome};
@@ -68,6 +68,11 @@ fn exact(train: TrainSpec) -> TrainSpec {
     TrainSpec { sums: GradientSums::Exact, ..train }
 }
 
+/// The same, where two ranks share each sequence.
+fn sharing(layout: Parallelism) -> Parallelism {
+    Parallelism { degrees: Degrees { cp: 2, ..layout.degrees }, ..layout }
+}
+
 /// The same layout of everything at once, and other dp, tp, pp, ZeRO stages, sharding groups, schedules, recomputation
 /// and sequence parallelism.
 pub fn pairs() -> Vec<Pair> {
@@ -83,6 +88,8 @@ pub fn pairs() -> Vec<Pair> {
         Pair::new(grouped, zero(ZeroStage::Off, 1, 1, 3)).trained(exact),
         Pair::new(zero(ZeroStage::Off, 1, 2, 1), zero(THREE, 2, 1, 2)),
         Pair::new(zero(THREE, 2, 1, 2), of_tokens),
+        Pair::new(sharing(zero(ZeroStage::One, 2, 1, 1)), zero(THREE, 2, 1, 1)),
+        Pair::new(zero(ZeroStage::One, 2, 1, 1), sharing(zero(THREE, 1, 1, 2))),
     ]
 }
 

@@ -64,7 +64,7 @@ pub fn draw(seed: u32, number: u32) -> Pair {
 /// Whether everything that is split can be divided.
 fn is_legal(layout: &Layout) -> bool {
     let Layout { model, parallelism, train } = layout;
-    let Degrees { dp, tp, pp } = parallelism.degrees;
+    let Degrees { dp, cp: _, tp, pp } = parallelism.degrees;
     let shared_out = match parallelism.sequence_parallel {
         SequenceParallel::Off => true,
         SequenceParallel::On => (parallelism.microbatch_size * train.sequence_length).is_multiple_of(tp),
@@ -72,7 +72,7 @@ fn is_legal(layout: &Layout) -> bool {
     let divided = [model.num_heads, model.num_kv_heads, model.ffn_hidden].iter().all(|count| count.is_multiple_of(tp));
     divided
         && shared_out
-        && dp * tp * pp <= 8
+        && parallelism.degrees.world_size() <= 8
         && pp <= model.num_layers
         && train.global_batch.is_multiple_of(dp * parallelism.microbatch_size)
 }

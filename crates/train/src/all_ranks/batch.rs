@@ -10,22 +10,29 @@ struct Slice {
     rank: usize,
 }
 
+/// The groups whose ranks read the same sequences: the same tokens, or others.
+const SAME_SEQUENCES: [PeerGroup; 3] = [PeerGroup::TENSOR, PeerGroup::CONTEXT, PeerGroup::PIPELINE];
+
 /// Ranks of a model replica that read different sequences, and sequences of a step of `sequences` that several replicas read,
 /// or none.
 pub(super) fn violations(world: &World, seen: &[Seen], sequences: usize) -> Vec<Violation> {
     let mut found = vec![];
     let mut slices = vec![];
     for (rank, own) in seen.iter().enumerate() {
-        for (which, name) in [(PeerGroup::TENSOR, "tensor-parallel group"), (PeerGroup::PIPELINE, "pipeline")] {
+        for which in SAME_SEQUENCES {
             let first = world.members(rank, which)[0].0;
             if seen[first].sequences != own.sequences {
                 let (own, other) = (listed(&own.sequences), listed(&seen[first].sequences));
                 found.push(format!(
-                    "rank {rank} must read the sequences of rank {first}, of its {name}: {other}; got {own}"
+                    "rank {rank} must read the sequences of rank {first}, of its {which}: {other}; got {own}"
                 ));
             }
         }
-        if [PeerGroup::TENSOR, PeerGroup::PIPELINE].iter().all(|which| world.position(rank, *which) == 0) {
+        let (slice, position) = (own.position.slice, world.position(rank, PeerGroup::CONTEXT));
+        if slice != position {
+            found.push(format!("rank {rank} must read the tokens of position {position} of a sequence; got {slice}"));
+        }
+        if SAME_SEQUENCES.iter().all(|which| world.position(rank, *which) == 0) {
             slices.extend(own_slices(rank, &own.sequences));
         }
     }

@@ -115,12 +115,10 @@ impl Worker<'_> {
 
     fn load(&mut self, microbatch: Microbatch) -> Result<(), DeviceError> {
         let batch = self.position.activations().batch(microbatch);
-        self.state.host_batch.fetch(
-            self.ports.source,
-            self.position.step,
-            self.position.order.first_sequence(microbatch),
-            self.position.shape,
-        );
+        let slice = (self.position.shape, self.position.rank.slice);
+        let first_sequence = self.position.order.first_sequence(microbatch);
+        let fetched = self.state.host_batch.fetch(self.ports.source, self.position.step, first_sequence, slice);
+        fetched.map_err(|hidden| DeviceError::Shape { op: "load", what: hidden.to_string() })?;
         self.state.host_batch.write(&*self.ports.device, &batch)
     }
 

@@ -56,12 +56,16 @@ fn deliver(worker: &Worker<'_>, first_of_pass: u64, sink: &dyn LogitsSink) -> Re
         return Ok(());
     }
     let first = first_of_pass + worker.position.order.first_sequence(Microbatch(0));
-    let length = worker.position.shape.sequence_length;
+    let shape = worker.position.shape;
     let rows_at_once = (MESSAGE_ELEMENTS / worker.position.setup.model.vocabulary).max(1);
-    for sequence in 0..worker.position.shape.sequences {
-        for token in (0..length).step_by(rows_at_once) {
-            let rows = sequence * length + token..sequence * length + length.min(token + rows_at_once);
-            sink.put(first + sequence as u64, token, &worker.read_logits(rows)?);
+    let mut row = 0;
+    for sequence in 0..shape.sequences as u64 {
+        for chunk in shape.slices.chunks(shape.sequence_length, worker.position.rank.slice) {
+            for token in chunk.clone().step_by(rows_at_once) {
+                let rows = row..row + rows_at_once.min(chunk.end - token);
+                row = rows.end;
+                sink.put(first + sequence, token, &worker.read_logits(rows)?);
+            }
         }
     }
     Ok(())

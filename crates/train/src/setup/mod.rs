@@ -177,11 +177,10 @@ impl Setup {
     /// See [`SetupError`].
     pub fn forward(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
         let shape = Workload::train(&parallelism, &train, train.global_batch)?.shape;
-        let cache_size = CacheSize {
-            sequences: shape.sequences,
-            capacity: shape.sequence_length,
-            stored: train.precision.stored().into(),
-        };
+        // Ranks that share sequences have whole ones, and gather keys and values in place of remembering them.
+        let capacity = if shape.slices.ranks > 1 { 0 } else { shape.sequence_length };
+        let stored = train.precision.stored().into();
+        let cache_size = CacheSize { sequences: shape.sequences, capacity, stored };
         let evaluate = Workload::evaluate(&parallelism, &train, train.global_batch as u64);
         let workloads = vec![Workload { purpose: Purpose::Generate, num_microbatches: 1, shape }, evaluate];
         Setup::generating(model, parallelism, train, cache_size, workloads)
@@ -197,7 +196,7 @@ impl Setup {
         train: TrainSpec,
         rows: usize,
     ) -> Result<Setup, SetupError> {
-        let shape = MicrobatchShape { sequences: 1, sequence_length: rows };
+        let shape = MicrobatchShape::whole(1, rows);
         // The last rows of a microbatch may stand behind the last token.
         let stored = train.precision.stored().into();
         let cache_size = CacheSize { sequences: 1, capacity: model.context + rows, stored };
@@ -350,14 +349,14 @@ impl Workload {
         if global_batch == 0 || dp * number * size != global_batch {
             return Err(refused);
         }
-        let shape = MicrobatchShape { sequences: size, sequence_length: train.sequence_length };
+        let shape = shape(parallelism, train, size);
         Ok(Workload { purpose: Purpose::Train, num_microbatches: number, shape })
     }
 
     /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a pipeline busy.
     fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Workload {
         let Parallelism { degrees: Degrees { dp, pp, .. }, microbatch_size, .. } = *parallelism;
-        let shape = MicrobatchShape { sequences: microbatch_size, sequence_length: train.sequence_length };
+        let shape = shape(parallelism, train, microbatch_size);
         let all = (sequences as usize).div_ceil(dp * microbatch_size).max(1);
         Workload { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
     }
@@ -402,6 +401,11 @@ impl Workload {
     pub fn nominal_tokens(&self, parallelism: &Parallelism) -> f64 {
         (self.sequences(parallelism) * self.shape.sequence_length) as f64
     }
+}
+
+/// Of a microbatch of `sequences` sequences of the run.
+pub(crate) fn shape(parallelism: &Parallelism, train: &TrainSpec, sequences: usize) -> MicrobatchShape {
+    MicrobatchShape { sequences, sequence_length: train.sequence_length, slices: parallelism.slices() }
 }
 
 /// Microbatches of an evaluation's pass per pipeline stage: a pipeline of `p` stages idles for `p - 1` of `8 p + p - 1` cells.

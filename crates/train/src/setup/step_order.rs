@@ -3,7 +3,6 @@
 use config::{
     Degrees, FullRecompute, ModelSpec, Parallelism, PerClass, Recompute, TiedSum, TrainSpec, Unit, UnitClass,
 };
-use model::MicrobatchShape;
 use program::{
     CellCosts, CellTimes, CompileInput, Demands, Footprint, Footprints, PassKind, PassTimes, Program, Purpose,
     Schedule, Sizes, StageSplit, State, StepGraph, UnitTimes, Verified, compile, compile_rank, forward_only,
@@ -11,7 +10,7 @@ use program::{
 };
 use record::{RecordCase, UnitRecords};
 
-use crate::setup::{SetupError, Workload};
+use crate::setup::{SetupError, Workload, shape};
 
 /// What all programs of a run have in common.
 #[derive(Clone, Debug)]
@@ -211,7 +210,7 @@ impl RankCompiler<'_, '_> {
 
 /// A training step of so many microbatches.
 fn training(parallelism: &Parallelism, train: &TrainSpec, num_microbatches: usize) -> Workload {
-    let shape = MicrobatchShape { sequences: parallelism.microbatch_size, sequence_length: train.sequence_length };
+    let shape = shape(parallelism, train, parallelism.microbatch_size);
     Workload { purpose: Purpose::Train, num_microbatches, shape }
 }
 

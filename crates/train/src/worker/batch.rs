@@ -3,6 +3,7 @@
 use config::Microbatch;
 use device::{Device, DeviceError, Stream, Tensor};
 use model::MicrobatchShape;
+use thiserror::Error;
 
 /// Where tokens come from. A pure function of (step, sequence): it does not know ranks.
 pub trait TokenSource: Sync {
@@ -48,6 +49,19 @@ impl SequenceOrder {
     }
 }
 
+/// A token that sees more than the chunks of its run let it see.
+#[derive(Debug, Error)]
+#[error(
+    "token {token} of sequence {sequence} sees {last} tokens, but its chunk lets it see {seen}; \
+     use parallelism.cp_chunks = \"contiguous\""
+)]
+pub struct HiddenToken {
+    sequence: u64,
+    token: usize,
+    last: i32,
+    seen: usize,
+}
+
 /// Host copy of one microbatch, reused.
 #[derive(Debug)]
 pub struct HostBatch {
@@ -55,16 +69,65 @@ pub struct HostBatch {
     labels: Vec<i32>,
     positions: Vec<i32>,
     visible: Vec<i32>,
+    /// Labels of whole sequences, where ranks share them.
+    labels_of_all: Vec<i32>,
 }
 
 impl HostBatch {
-    /// Buffers for microbatches of at most `len` tokens.
+    /// Buffers for microbatches of at most `len` tokens, whole sequences.
     pub fn new(len: usize) -> HostBatch {
-        HostBatch { tokens: vec![0; len], labels: vec![0; len], positions: vec![0; len], visible: vec![0; 2 * len] }
+        let zeros = || vec![0; len];
+        HostBatch {
+            tokens: zeros(),
+            labels: zeros(),
+            positions: zeros(),
+            visible: vec![0; 2 * len],
+            labels_of_all: vec![],
+        }
     }
 
-    /// Fetches sequences `first_sequence ..` of `step`, as many as `shape` says.
-    pub fn fetch(&mut self, source: &dyn TokenSource, step: u32, first_sequence: u64, shape: MicrobatchShape) {
+    /// Fetches sequences `first_sequence ..` of `step`, as many as `shape` says, and keeps the tokens of the rank at
+    /// position `slice` of those that share them.
+    ///
+    /// # Errors
+    /// See [`HiddenToken`].
+    pub fn fetch(
+        &mut self,
+        source: &dyn TokenSource,
+        step: u32,
+        first_sequence: u64,
+        (shape, slice): (MicrobatchShape, usize),
+    ) -> Result<(), HiddenToken> {
+        self.fetch_whole(source, step, first_sequence, shape);
+        if shape.slices.ranks == 1 {
+            return Ok(());
+        }
+        self.labels_of_all.clone_from(&self.labels);
+        let mut row = 0;
+        for sequence in 0..shape.sequences {
+            for chunk in shape.slices.chunks(shape.sequence_length, slice) {
+                let (first, seen) =
+                    (sequence * shape.sequence_length, shape.slices.keys_seen_by(shape.sequence_length, &chunk));
+                for token in chunk.clone() {
+                    let last = self.visible[2 * (first + token) + 1];
+                    if last > seen as i32 {
+                        let sequence = first_sequence + sequence as u64;
+                        return Err(HiddenToken { sequence, token, last, seen });
+                    }
+                }
+                // Rows move towards the front, in ascending order of places.
+                let from = first + chunk.start..first + chunk.end;
+                for values in [&mut self.tokens, &mut self.labels, &mut self.positions] {
+                    values.copy_within(from.clone(), row);
+                }
+                self.visible.copy_within(2 * from.start..2 * from.end, 2 * row);
+                row += chunk.len();
+            }
+        }
+        Ok(())
+    }
+
+    fn fetch_whole(&mut self, source: &dyn TokenSource, step: u32, first_sequence: u64, shape: MicrobatchShape) {
         let length = shape.sequence_length;
         let rows = self.tokens.chunks_mut(length).zip(self.labels.chunks_mut(length));
         let more = self.positions.chunks_mut(length).zip(self.visible.chunks_mut(2 * length));
@@ -74,13 +137,15 @@ impl HostBatch {
         }
     }
 
-    /// Copies the microbatch, on the stream that computes, to its places: `tokens, labels, positions [1, T]`, `visible [T, 2]`.
+    /// Copies the microbatch, on the stream that computes, to its places: `tokens, labels, positions [1, T]`, `visible
+    /// [T, 2]`, and the labels of whole sequences where the batch has them.
     pub fn write(&self, device: &dyn Device, batch: &model::Batch) -> Result<(), DeviceError> {
         let write =
             |to: Tensor, from: &[i32]| device.upload(Stream::Compute, to, bytemuck::cast_slice(&from[..to.len()]));
         write(batch.tokens, &self.tokens)?;
         write(batch.labels, &self.labels)?;
         write(batch.positions, &self.positions)?;
-        write(batch.visible, &self.visible)
+        write(batch.visible, &self.visible)?;
+        batch.labels_of_all.map_or(Ok(()), |labels| write(labels, &self.labels_of_all))
     }
 }

@@ -138,13 +138,14 @@ impl<'a> Worker<'a> {
     /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
     ///
     /// # Errors
-    /// An engine without a tensor-parallel group.
+    /// An engine without a tensor-parallel or a context-parallel group.
     pub fn context(&self, first_sequence: u64) -> Result<Context<'_>, DeviceError> {
         let first_token = first_sequence * self.position.shape.sequence_length as u64;
         Ok(Context {
             device: &*self.ports.device,
             stream: Stream::Compute,
             tp: self.ports.communicators.over(self.position.setup.parallelism.tensor_axes())?,
+            cp: self.ports.communicators.over(self.position.setup.parallelism.context_axes())?,
             model: &self.position.setup.model,
             shape: self.position.shape,
             sequence_parallel: self.position.sequence_parallel(),

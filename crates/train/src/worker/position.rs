@@ -17,6 +17,8 @@ pub struct RankPosition {
     pub tensor: TensorParallel,
     /// Data-parallel position: which sequences it reads.
     pub replica: usize,
+    /// Context-parallel position: which of their tokens.
+    pub slice: usize,
     /// Which shard it keeps of what ZeRO shards.
     pub shards: ShardPlace,
 }
@@ -34,7 +36,8 @@ impl RankPosition {
             stage: coord.along(Axis::Pp),
             model,
             tensor: TensorParallel { size, position },
-            replica: coord.position(parallelism.data_axes()),
+            replica: coord.position(parallelism.sequence_axes()),
+            slice: coord.position(parallelism.context_axes()),
             shards: ShardPlace::new(parallelism, mesh, coord),
         })
     }

@@ -57,7 +57,12 @@ impl RankState {
     /// Parameters that no layer reads.
     pub fn new(position: &RunPosition<'_>) -> Result<RankState, BindError> {
         let RunPosition { setup, plan, rank, .. } = *position;
-        let largest = setup.workloads.iter().map(|workload| workload.shape.tokens()).max().unwrap_or(0);
+        let largest = setup
+            .workloads
+            .iter()
+            .map(|workload| workload.shape.sequences * workload.shape.sequence_length)
+            .max()
+            .unwrap_or(0);
         Ok(RankState {
             units: unit_states(position),
             bindings: Bindings::new(setup, rank.stage)?,

@@ -126,10 +126,11 @@ impl<'a> RunPosition<'a> {
         offsets(self.program, self.plan, by, side, self.at)
     }
 
-    /// The keys and values to which a unit of a generating program adds.
+    /// The keys and values to which a unit of a generating program adds; none where ranks share sequences.
     pub fn cache(&self, unit: Unit) -> Option<KeyValueCache> {
         let Setup { model, cache_size, .. } = self.setup;
-        self.program.view.caches(unit).then(|| {
+        let remembers = self.program.view.caches(unit) && self.shape.slices.ranks == 1;
+        remembers.then(|| {
             let frame = memory::cache(self.plan, unit);
             KeyValueCache::lay_out(&frame, model, self.rank.tensor.size, *cache_size, self.first_cached)
         })

@@ -32,18 +32,17 @@ pub fn attention_backward_blocks<E: Operand>(
     instruction_set: InstructionSet,
     meter: &Meter,
 ) {
-    tensors.assert_fits(attention);
-    let shape = attention.shape;
+    let (keys, shape) = (tensors.keys_of(attention), attention.shape);
     let Some(narrow) = Narrow::of([E::DTYPE; 2]) else { panic!("{:?} is not multiplied in blocks", E::DTYPE) };
     let mut memory = Memory::new(narrow, packing, shape.head_dim);
     let (workspace, gradients) = (memory.workspace(), memory.backward_workspace());
     let mut pass = Pass { attention, rule, workspace, gradients, instruction_set, meter };
     for sequence in 0..shape.sequences {
         for kv_head in 0..shape.kv_heads {
-            let mut sums = KeySums::new(shape, (sequence, kv_head));
+            let mut sums = KeySums::new(shape, keys, (sequence, kv_head));
             for head in kv_head * attention.group()..(kv_head + 1) * attention.group() {
                 for position in (0..shape.sequence_length).step_by(GROUP * QUERIES) {
-                    let group = Group::new(attention, shape.sequence_length, sequence, position);
+                    let group = Group::new(attention, keys, sequence, position);
                     pass.group(&group, head, &mut tensors, &mut sums);
                 }
             }

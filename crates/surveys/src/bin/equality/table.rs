@@ -136,7 +136,7 @@ fn with_exact_sums(measured: &[(&Case, &Row)]) -> String {
 fn by_degrees(title: &str, measured: &[(&Case, &Row)]) -> String {
     let mut groups: BTreeMap<(usize, usize), Summary> = BTreeMap::new();
     for (case, row) in measured {
-        let Degrees { dp, tp, pp: _ } = case.degrees;
+        let Degrees { dp, cp: _, tp, pp: _ } = case.degrees;
         groups.entry((dp, tp)).or_default().add(row);
     }
     let mut text = head(title, "dp x tp");

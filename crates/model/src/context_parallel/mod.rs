@@ -1,0 +1,9 @@
+//! Context parallelism: what a rank that has some tokens of each sequence needs from those that have the others.
+//!
+//! Everything but attention and the sum of losses works on rows, whatever tokens they are: the batch says where each is
+//! in its sequence. [`slices`] tells which rows are which places; [`attention`] brings keys and values together;
+//! [`losses`] sums the losses of a sequence in the order of its tokens.
+
+pub(crate) mod attention;
+pub(crate) mod losses;
+pub(crate) mod slices;

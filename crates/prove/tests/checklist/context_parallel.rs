@@ -1,0 +1,194 @@
+//! N23: ranks that share sequences learn what one rank learns. The forward pass has its bits; gradients are within the
+//! bounds of other sums.
+
+use config::{
+    ChunkOrder, ContextKind, ContextParallel, IGNORED_LABEL, ModelSpec, Parallelism, SequenceParallel, TrainSpec,
+};
+use device::{Op, Tensor};
+use mesh::{Axis, Coord};
+use program::PeerGroup;
+use prove::Outcome;
+use testkit::intercepted::{Call, alter_ops, drop_calls, intercept_calls, intercept_ops};
+use testkit::models::Style;
+use testkit::wrapped_engine::WrapRank;
+use train::{RankEngine, SequenceBuffers, TokenSource};
+
+use crate::rig::*;
+
+/// Sequences of 8 tokens.
+const LENGTH: usize = 8;
+
+/// dp, cp, tp, pp.
+fn shared((dp, cp, tp, pp): (usize, usize, usize, usize), chunks: ChunkOrder) -> Parallelism {
+    let plain = degrees((dp, tp, pp));
+    let degrees = config::Degrees { cp, ..plain.degrees };
+    Parallelism { degrees, context: ContextParallel { kind: ContextKind::Gather, chunks }, ..plain }
+}
+
+/// Layouts in which ranks share sequences: of each other axis one, of sequence parallelism, and of each form of ZeRO.
+fn layouts() -> Vec<Parallelism> {
+    let balanced = |at| shared(at, ChunkOrder::Balanced);
+    let tensor = Parallelism { sequence_parallel: SequenceParallel::On, ..balanced((1, 2, 2, 1)) };
+    vec![
+        balanced((1, 2, 1, 1)),
+        balanced((1, 4, 1, 1)),
+        balanced((1, 2, 2, 1)),
+        tensor,
+        balanced((1, 2, 1, 2)),
+        Parallelism { zero: TWO, ..balanced((2, 2, 1, 1)) },
+        Parallelism { zero: THREE, ..balanced((1, 4, 1, 1)) },
+        shared((1, 4, 1, 1), ChunkOrder::Contiguous),
+    ]
+}
+
+/// Whether ranks that share sequences learn what one rank does, from the first loss on with its bits.
+fn check(model: &ModelSpec, train: &TrainSpec, tokens: &dyn TokenSource, wrap: &WrapRank<'_>) -> Verdict {
+    let one = Case::new(model, degrees((1, 1, 1)), train).tokens(tokens).outcome().expect("one rank");
+    verdict(layouts().into_iter().filter_map(|layout| {
+        let name = format!("{} {:?}", layout.degrees, layout.context.chunks);
+        let split = layout.degrees.tp > 1;
+        let other = Case::new(model, layout, train).tokens(tokens).wrapped(wrap).outcome();
+        let compared = other.and_then(|other| {
+            within_bounds(model, &one, &other)?;
+            if split { Ok(()) } else { same_first_loss(&one, &other) }
+        });
+        compared.err().map(|error| format!("{name}: {error}"))
+    }))
+}
+
+/// Where tensor parallelism does not split sums, the forward pass of the first step has the bits of one rank.
+fn same_first_loss(one: &Outcome, other: &Outcome) -> Verdict {
+    let [one, other] = [one, other].map(|outcome| outcome.losses.first().copied().map(f64::to_bits));
+    if one == other { Ok(()) } else { Err(format!("the first loss has other bits: {one:?}, {other:?}")) }
+}
+
+/// Learned positions with dropout, rotary ones, and a linear bias.
+fn clean(wrap: &WrapRank<'_>) -> Verdict {
+    let styles = [Style::Gpt2, Style::Llama].map(|style| small_model(style, true));
+    let biased = ModelSpec { position: config::Position::Alibi, ..small_model(Style::Gpt2, false) };
+    verdict(styles.into_iter().chain([biased]).filter_map(|model| check(&model, &training(2), &RAGGED, wrap).err()))
+}
+
+#[test]
+fn ranks_that_share_sequences_learn_what_one_rank_learns() {
+    assert_holds(clean(&untouched));
+}
+
+fn position(coord: Coord) -> usize {
+    coord.along(Axis::Cp)
+}
+
+/// The keys and values of the first two ranks change places.
+fn swapped(rank: RankEngine) -> RankEngine {
+    intercept_calls(rank, PeerGroup::CONTEXT, |device, group, stream, call| {
+        call.perform(group, stream)?;
+        let Call::AllGather(x) = call else { return Ok(()) };
+        // The losses are gathered, too.
+        if group.size() == 1 || x.cols == 1 {
+            return Ok(());
+        }
+        let rows = x.rows / group.size();
+        let slices = [x.rows_of(0..rows), x.rows_of(rows..2 * rows)];
+        device.synchronize()?;
+        let values = slices.map(|slice| read(device, slice));
+        let [first, second] = values;
+        device.write(slices[0], &second?)?;
+        device.write(slices[1], &first?)
+    })
+}
+
+fn read(device: &dyn device::Device, x: Tensor) -> Result<Vec<u8>, device::DeviceError> {
+    let mut bytes = vec![0u8; x.size_bytes()];
+    device.read(x, &mut bytes)?;
+    Ok(bytes)
+}
+
+#[test]
+fn chunks_in_a_wrong_order_are_found() {
+    assert_found(clean(&|_, rank| swapped(rank)), "the gradient of");
+    assert_found(clean(&|_, rank| swapped(rank)), "cp 4 x tp 1 x pp 1 Contiguous");
+}
+
+/// Places of tokens are counted from the start of their chunk.
+fn counted_from_the_chunk(coord: Coord, rank: RankEngine) -> RankEngine {
+    let cp = coord.sizes().cp;
+    if cp == 1 {
+        return rank;
+    }
+    intercept_ops(rank, move |device, stream, op| {
+        if let Op::Rotary { positions, .. } = op {
+            let mut places = vec![0i32; positions.len()];
+            device.read(*positions, bytemuck::cast_slice_mut(&mut places))?;
+            let chunk = (LENGTH / (2 * cp)).max(1) as i32;
+            places.iter_mut().for_each(|place| *place %= chunk);
+            device.write(*positions, bytemuck::cast_slice(&places))?;
+        }
+        device.submit(stream, op)
+    })
+}
+
+#[test]
+fn a_position_that_counts_from_the_chunk_is_found() {
+    let model = small_model(Style::Llama, true);
+    let check = |wrap: &WrapRank<'_>| check(&model, &training(2), &RAGGED, wrap);
+    assert_holds(check(&untouched));
+    assert_found(check(&counted_from_the_chunk), "the gradient of");
+}
+
+/// The labels that count among those of the rank at `position` of `cp`, in a step of 8 sequences.
+fn own_labels(slices: config::SequenceSlices, position: usize) -> [usize; 2] {
+    let mut counts = [0, 0];
+    for sequence in 0..8 {
+        let (mut tokens, mut labels, mut positions, mut visible) = ([0; 8], [0; 8], [0; 8], [0; 16]);
+        let buffers = SequenceBuffers {
+            tokens: &mut tokens,
+            labels: &mut labels,
+            positions: &mut positions,
+            visible: &mut visible,
+        };
+        RAGGED.fill(0, sequence, buffers);
+        let counted = |place: usize| labels[place] != IGNORED_LABEL;
+        counts[0] += slices.chunks(LENGTH, position).flatten().filter(|place| counted(*place)).count();
+        counts[1] += (0..LENGTH).filter(|place| counted(*place)).count();
+    }
+    counts
+}
+
+/// Each rank divides by the number of its own labels; gradients are then averaged over the ranks that share sequences.
+fn divided_by_own(coord: Coord, rank: RankEngine) -> RankEngine {
+    let ranks = coord.sizes().cp;
+    let slices = config::SequenceSlices { ranks, order: ChunkOrder::Balanced };
+    let [own, all] = own_labels(slices, position(coord));
+    let factor = all as f32 / (ranks * own.max(1)) as f32;
+    alter_ops(rank, move |op| {
+        if let Op::CrossEntropy { gradient_scale: Some(scale), .. } = op {
+            *scale *= factor;
+        }
+    })
+}
+
+#[test]
+fn a_loss_that_is_divided_by_local_tokens_is_found() {
+    assert_found(clean(&divided_by_own), "the gradient of");
+}
+
+/// Masks of dropout are drawn by rows of the rank, not by tokens.
+fn drawn_by_rows(rank: RankEngine) -> RankEngine {
+    alter_ops(rank, |op| {
+        if let Some((key, _)) = testkit::intercepted::dropout_key(op) {
+            key.first_token %= 2;
+        }
+    })
+}
+
+#[test]
+fn masks_that_depend_on_the_rank_are_found() {
+    assert_found(clean(&|_, rank| drawn_by_rows(rank)), "the gradient of");
+}
+
+#[test]
+fn gradients_of_keys_that_stay_on_their_rank_are_found() {
+    let dropped =
+        |_, rank: RankEngine| drop_calls(rank, PeerGroup::CONTEXT, |call| matches!(call, Call::ReduceScatter(..)));
+    assert_found(clean(&dropped), "the gradient of");
+}
