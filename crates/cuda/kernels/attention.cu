@@ -159,16 +159,13 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     const QueryBlock block = query_block(problem, sequence, (gridDim.x - 1 - blockIdx.x) * QUERIES);
     const u32 kv_column = head / problem.group() * head_dim;
     const f32 bias_slope = problem.alibi_heads == 0 ? 0.0f : slope(problem, head);
-    const Rows<Element> queries = {tensors.q.row(block.token) + head * head_dim, tensors.q.stride, block.queries};
+    const Rows<Element> queries = rows_of(tensors.q, block.token, head * head_dim, block.queries);
 
     const u32 query = threadIdx.x / CHANNEL_GROUPS * 4;
     const u32 channel = threadIdx.x % CHANNEL_GROUPS * 4;
     Running running = {-math::infinity(), 0.0f};
     f32 outputs[CHUNKS][4][4];
-#pragma unroll
-    for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
-        clear(outputs[chunk]);
-    }
+    clear_all(outputs);
     bool is_first = true;
     for (u32 number = block.seen_first / KEYS; number * KEYS < block.seen_last; number++) {
         const Tile tile = tile_of(block, number);
@@ -176,7 +173,7 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
             continue;
         }
         const u64 key_row = (u64)sequence * problem.keys + tile.first;
-        const Rows<Element> keys = {tensors.k.row(key_row) + kv_column, tensors.k.stride, tile.count};
+        const Rows<Element> keys = rows_of(tensors.k, key_row, kv_column, tile.count);
         const Rows<Element> values = {tensors.v.row(key_row) + kv_column + first_channel, tensors.v.stride, tile.count};
         probabilities(shared, running, problem, block, tile, head, bias_slope, keys, queries, values,
                       min(CHUNK, head_dim - first_channel));
@@ -186,11 +183,10 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
         for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
             const u32 first = first_channel + chunk * CHUNK;
             if (chunk > 0) {
-                const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;
+                const u32 channels = channels_of(first, head_dim);
                 __syncthreads();
                 stage_rows<THREADS, KEYS>(shared.staged.values, values.start + chunk * CHUNK, values.stride,
-                                          values.count,
-                                          channels);
+                                          values.count, channels);
                 __syncthreads();
             }
             f32 sums[4][4];

@@ -202,6 +202,26 @@ struct Rows {
     u32 count;
 };
 
+// Rows of a matrix from `row` on, and their channels from `column` on.
+template <typename Element>
+__device__ inline Rows<Element> rows_of(Matrix<const Element> matrix, u64 row, u32 column, u32 count) {
+    return {matrix.row(row) + column, matrix.stride, count};
+}
+
+// Channels of a chunk that begins at `first`: none behind the last channel.
+__device__ inline u32 channels_of(u32 first, u32 head_dim) {
+    return first < head_dim ? min(CHUNK, head_dim - first) : 0;
+}
+
+// Zeroes the sums of all chunks.
+template <u32 CHUNKS, u32 COLUMNS>
+__device__ inline void clear_all(f32 (&sums)[CHUNKS][4][COLUMNS]) {
+#pragma unroll
+    for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+        clear(sums[chunk]);
+    }
+}
+
 // `sums[key][query] = keys . (factor * queries)` over the channels, of the thread's four keys and `COLUMNS` queries.
 // All threads must call it; it begins and ends with a barrier's worth of distance from other uses of `staged`.
 template <u32 THREADS, u32 COLUMNS, typename Element>

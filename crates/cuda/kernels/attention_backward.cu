@@ -144,8 +144,8 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 column = head * head_dim;
     const u32 kv_column = head / problem.group() * head_dim;
     const f32 bias_slope = problem.alibi_heads == 0 ? 0.0f : slope(problem, head);
-    const Rows<Element> queries = {tensors.q.row(block.token) + column, tensors.q.stride, block.queries};
-    const Rows<Element> douts = {tensors.dout.row(block.token) + column, tensors.dout.stride, block.queries};
+    const Rows<Element> queries = rows_of(tensors.q, block.token, column, block.queries);
+    const Rows<Element> douts = rows_of(tensors.dout, block.token, column, block.queries);
     if (threadIdx.x < QUERIES) {
         shared.queries[threadIdx.x] = query_gradient(problem, tensors, sequence, position + threadIdx.x, head);
     }
@@ -153,10 +153,7 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 query = threadIdx.x / CHANNEL_GROUPS * 4;
     const u32 channel = threadIdx.x % CHANNEL_GROUPS * 4;
     f32 outputs[CHUNKS][4][4];
-#pragma unroll
-    for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
-        clear(outputs[chunk]);
-    }
+    clear_all(outputs);
     bool is_first = true;
     for (u32 number = block.seen_first / KEYS; number * KEYS < block.seen_last; number++) {
         const Tile tile = tile_of(block, number);
@@ -164,13 +161,13 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
             continue;
         }
         const u64 key_row = (u64)sequence * problem.keys + tile.first;
-        const Rows<Element> keys = {tensors.k.row(key_row) + kv_column, tensors.k.stride, tile.count};
-        const Rows<Element> values = {tensors.v.row(key_row) + kv_column, tensors.v.stride, tile.count};
+        const Rows<Element> keys = rows_of(tensors.k, key_row, kv_column, tile.count);
+        const Rows<Element> values = rows_of(tensors.v, key_row, kv_column, tile.count);
         score_gradients(shared, problem, block, tile, head, bias_slope, keys, values, queries, douts);
 #pragma unroll
         for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
             const u32 first = first_channel + chunk * CHUNK;
-            const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;
+            const u32 channels = channels_of(first, head_dim);
             __syncthreads();
             stage_rows<THREADS, KEYS>(shared.staged.keys, keys.start + first, keys.stride, keys.count, channels);
             __syncthreads();
@@ -308,19 +305,16 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u64 key_row = (u64)sequence * problem.keys + first_key;
     const u32 count = min(KEYS, problem.keys - first_key);
     const u32 kv_column = kv_head * head_dim;
-    const Rows<Element> keys = {tensors.k.row(key_row) + kv_column, tensors.k.stride, count};
-    const Rows<Element> values = {tensors.v.row(key_row) + kv_column, tensors.v.stride, count};
+    const Rows<Element> keys = rows_of(tensors.k, key_row, kv_column, count);
+    const Rows<Element> values = rows_of(tensors.v, key_row, kv_column, count);
 
     // Of the products over queries: four keys and four channels of a thread.
     const u32 key = threadIdx.x / CHANNEL_GROUPS * 4;
     const u32 channel = threadIdx.x % CHANNEL_GROUPS * 4;
     f32 dk_sums[CHUNKS][4][4];
     f32 dv_sums[CHUNKS][4][4];
-#pragma unroll
-    for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
-        clear(dk_sums[chunk]);
-        clear(dv_sums[chunk]);
-    }
+    clear_all(dk_sums);
+    clear_all(dv_sums);
     for (u32 head = kv_head * group; head < (kv_head + 1) * group; head++) {
         const u32 column = head * head_dim;
         const f32 bias_slope = problem.alibi_heads == 0 ? 0.0f : slope(problem, head);
@@ -337,14 +331,14 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
             if (tile.count == 0) {
                 continue;
             }
-            const Rows<Element> queries = {tensors.q.row(block.token) + column, tensors.q.stride, block.queries};
-            const Rows<Element> douts = {tensors.dout.row(block.token) + column, tensors.dout.stride, block.queries};
+            const Rows<Element> queries = rows_of(tensors.q, block.token, column, block.queries);
+            const Rows<Element> douts = rows_of(tensors.dout, block.token, column, block.queries);
             score_gradients(shared, shared.queries[prepared], problem, block, first_key, head, bias_slope, keys, values,
                             queries, douts);
 #pragma unroll
             for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
                 const u32 first = first_channel + chunk * CHUNK;
-                const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;
+                const u32 channels = channels_of(first, head_dim);
                 __syncthreads();
                 stage_rows<THREADS, QUERIES>(shared.staged.rows.douts, douts.start + first, douts.stride, douts.count,
                                              channels);

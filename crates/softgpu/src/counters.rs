@@ -37,7 +37,7 @@ impl Counters {
     }
 }
 
-/// What each kernel has run, by its basic blocks: opcodes are named when somebody asks.
+/// The runs of each kernel's basic blocks: opcodes are named when somebody asks.
 #[derive(Debug, Default)]
 pub struct KernelCounts(Vec<KernelCount>);
 

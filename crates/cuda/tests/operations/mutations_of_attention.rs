@@ -11,11 +11,11 @@ const EQUAL: &str = "both sides of the choice are 0";
 const NOT_CALLED: &str = "the source does not call the function";
 
 const ATTENTION: &[Implied] = &[
-    ("clear(outputs[chunk]);: [chunk] + 1 at column 13", UNSET),
+    ("clear(sums[chunk]);: [chunk] + 1 at column 10", UNSET),
     ("index < ROWS * CHUNK; index += THREADS) {: <= for < at column 35", PADDING),
     ("first < head_dim; first += CHUNK) {: <= for < at column 25", EMPTY),
     ("number * KEYS < block.seen_last; number++) {: <= for < at column 56", EMPTY),
-    ("const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;: <= for < at column 26", EQUAL),
+    ("return first < head_dim ? min(CHUNK, head_dim - first) : 0;: <= for < at column 12", EQUAL),
     (
         "const f32 shift = max < -3.40282347e38f ? 0.0f : max;: <= for < at column 21",
         "a score would have to be the least number",
@@ -23,14 +23,12 @@ const ATTENTION: &[Implied] = &[
     ("if (words.word[row] < dropout.threshold) {: <= for < at column 19", "only one word of 2^32 shows it"),
 ];
 const ATTENTION_BACKWARD: &[Implied] = &[
-    ("clear(outputs[chunk]);: [chunk] + 1 at column 13", UNSET),
-    ("clear(dk_sums[chunk]);: [chunk] + 1 at column 13", UNSET),
-    ("clear(dv_sums[chunk]);: [chunk] + 1 at column 13", UNSET),
+    ("clear(sums[chunk]);: [chunk] + 1 at column 10", UNSET),
     ("index < ROWS * CHUNK; index += THREADS) {: <= for < at column 35", PADDING),
     ("first < head_dim; first += CHUNK) {: <= for < at column 25", EMPTY),
     ("number * KEYS < block.seen_last; number++) {: <= for < at column 56", EMPTY),
     ("number * QUERIES < length; number++) {: <= for < at column 37", EMPTY),
-    ("const u32 channels = first < head_dim ? min(CHUNK, head_dim - first) : 0;: <= for < at column 26", EQUAL),
+    ("return first < head_dim ? min(CHUNK, head_dim - first) : 0;: <= for < at column 12", EQUAL),
     ("const u32 rows = key < count ? count - key : 0;: <= for < at column 20", EQUAL),
     (
         "first_key + row < tile.first + tile.count;: <= for < at column 67",

@@ -1,4 +1,4 @@
-//! The accesses of a warp's lanes, joined where they lie next to each other.
+//! The accesses of a warp's lanes, joined where they are next to each other.
 
 use super::registers::{LANES, Lanes, Wide, lanes_in};
 
@@ -61,7 +61,7 @@ pub struct Runs {
 }
 
 impl Runs {
-    /// Becomes the accesses of `each` bytes by `lanes`; `false` where an address is no multiple of `each`.
+    /// Becomes the accesses of `each` bytes by `lanes`; `false` where an address is not a multiple of `each`.
     #[inline(always)]
     pub fn set(&mut self, addresses: &Wide, lanes: Lanes, each: usize) -> bool {
         let runs = self;
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_joined_where_they_lie_next_to_each_other() {
+    fn lanes_are_joined_where_they_are_next_to_each_other() {
         let all = Lanes::MAX;
         assert_eq!(described(|lane| 64 + 4 * lane, all), Some(vec![(64, 0, 32, false)]));
         assert_eq!(described(|_| 64, all), Some(vec![(64, 0, 32, true)]));

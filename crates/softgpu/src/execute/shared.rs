@@ -69,7 +69,7 @@ impl Shared {
             self.is_written_since.clear();
             self.is_read_since.clear();
         } else if warps.len() > 1 || !departed.is_empty() {
-            // What is listed was done with the knowledge from before.
+            // The listed accesses were made with the knowledge from before.
             self.enter_listed();
         }
         self.cells.synchronize(warps, departed);
