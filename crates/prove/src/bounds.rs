@@ -49,9 +49,11 @@ fn distance(roundings: f64, roundoff: f64) -> f64 {
 }
 
 /// By how much root mean square weights of one pair of runs in 100,000 exceed the count's.
-const WEIGHT_FACTOR: f64 = 1.2;
+const WEIGHT_FACTOR: f64 = 1.5;
 /// The same for losses.
-const LOSS_FACTOR: f64 = 2.5;
+const LOSS_FACTOR: f64 = 3.0;
+/// Jumps of all weights together relative to those of one layer's inputs: later layers have none.
+const JUMP_OF_ALL: f64 = 0.5;
 /// How often more jumps than a bound counts are accepted to happen.
 const JUMP_PROBABILITY: f64 = 1e-5;
 
@@ -78,9 +80,9 @@ impl Run<'_> {
         // After an update weights differ, and narrow copies of some do: from there on other roundings are made everywhere.
         let error = match (self.stored, self.steps) {
             (_, 0 | 1) => first_error,
-            (Format::Fp32, _) => first_error.hypot(self.jump(&later)),
+            (Format::Fp32, _) => first_error.hypot(JUMP_OF_ALL * self.jump(&later)),
             (Format::Bf16 | Format::Fp16, _) => {
-                distance(later.matrix, self.stored.unit_roundoff()).hypot(self.jump(&later))
+                distance(later.matrix, self.stored.unit_roundoff()).hypot(JUMP_OF_ALL * self.jump(&later))
             }
         };
         let of_logits = match self.stored {
@@ -97,17 +99,9 @@ impl Run<'_> {
         let jump = self.jump(&roundings);
         let gradient = |kind: ParameterKind| {
             let smooth = kind.probability_factor() * distance(roundings.of_kind(kind), roundoff) + self.cut_off();
-            match kind {
-                // In front of every kink.
-                ParameterKind::Output => smooth,
-                ParameterKind::Table
-                | ParameterKind::Matrix
-                | ParameterKind::QueryKey
-                | ParameterKind::Vector
-                | ParameterKind::QueryKeyVector => smooth.hypot(jump),
-            }
+            smooth.hypot(kind.jump_factor() * jump)
         };
-        let error = distance(roundings.matrix, roundoff).hypot(jump);
+        let error = distance(roundings.matrix, roundoff).hypot(JUMP_OF_ALL * jump);
         let weight = self.weight(error + self.cut_off());
         let of_logits = distance(roundings.stream + 2.0, roundoff);
         Bounds { gradients: ParameterKind::ALL.map(gradient), loss: self.loss(of_logits, weight), weight }

@@ -29,6 +29,9 @@ struct Arguments {
     /// Where results are kept while the pairs run
     #[arg(long, value_name = "FILE")]
     results: Option<PathBuf>,
+    /// Print the pair of this number and its shares, and nothing else
+    #[arg(long, value_name = "NUMBER")]
+    show: Option<u32>,
     /// Where the table goes besides the screen
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -39,7 +42,14 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), String> {
-    let Arguments { pairs, seed, results, write: to } = arguments;
+    let Arguments { pairs, seed, results, show, write: to } = arguments;
+    if let Some(number) = show {
+        let pair = draw(*seed, *number);
+        let shares = measure(&pair)?;
+        println!("{pair}");
+        shares.iter().for_each(|share| println!("{share}"));
+        return Ok(());
+    }
     let default = || PathBuf::from(format!("target/pairs-{seed}.txt"));
     let kept = Kept::open(&results.clone().unwrap_or_else(default))?;
     let next = AtomicU32::new(0);
