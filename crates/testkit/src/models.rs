@@ -3,9 +3,9 @@
 use std::fmt;
 
 use config::{
-    Activation, Anomalies, BatchOrigin, Biases, Blocks, ContextParallel, Degrees, GradientSums, LearningRateSchedule, ModelSpec,
-    Norm, NormKind, Pairing, Parallelism, Position, Precision, Products, Recompute, RotaryScaling, ScheduleKind,
-    SequenceParallel, TopQuery, TrainSpec, ZeroStage,
+    Activation, Anomalies, BatchOrigin, Biases, Blocks, ContextParallel, Degrees, GradientSums, LearningRateSchedule,
+    ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, Precision, Products, Recompute, RotaryScaling,
+    ScheduleKind, SequenceParallel, TopQuery, TrainSpec, ZeroStage,
 };
 
 use crate::text::{Labels, ProofText};

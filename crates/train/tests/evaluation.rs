@@ -2,7 +2,9 @@
 
 use std::sync::Mutex;
 
-use config::{Recheck, Gathering, GradientReduction, ModelSpec, Parallelism, Reshard, SequenceParallel, TrainSpec, ZeroStage};
+use config::{
+    Gathering, GradientReduction, ModelSpec, Parallelism, Recheck, Reshard, SequenceParallel, TrainSpec, ZeroStage,
+};
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
