@@ -43,7 +43,7 @@ impl Bounds {
 /// Roundoff of single precision.
 const SINGLE: f64 = 1.0 / 16_777_216.0;
 
-/// Root mean square distance of two runs with so many roundings each: sqrt(2 x 0.18) u sqrt(N).
+/// Root mean square distance of two runs with N roundings each: sqrt(2 x 0.18) u sqrt(N).
 fn distance(roundings: f64, roundoff: f64) -> f64 {
     0.6 * roundoff * roundings.sqrt()
 }

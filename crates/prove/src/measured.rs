@@ -118,7 +118,7 @@ impl Scales<'_> {
             return self.norm(&format!("{map}.weight")) / (self.model.hidden as f64).sqrt();
         }
         let Some((norm, _)) = name.rsplit_once('.').filter(|(norm, _)| norm.ends_with("norm")) else { return 0.0 };
-        // A norm's gradient comes through the matrix that reads it, or goes on into the matrix in front of it.
+        // A norm's gradient comes through the matrix that reads it, or continues into the matrix in front of it.
         let matrix = if let Some(map) = norm.strip_suffix("query_norm") {
             format!("{map}query.weight")
         } else if let Some(map) = norm.strip_suffix("key_norm") {

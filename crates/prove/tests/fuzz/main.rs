@@ -11,9 +11,7 @@
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 
-mod folders;
 mod spoilt;
-mod texts;
 mod watched;
 
 use std::path::Path;

@@ -20,19 +20,19 @@ pub struct Pair {
     pub number: u32,
     /// The two.
     pub layouts: [Layout; 2],
-    /// What they learn.
+    /// The text of both.
     pub text: ProofText,
 }
 
 impl Pair {
-    /// What the layouts promise each other.
+    /// The class of the promise between the layouts.
     pub fn class(&self) -> EqualityClass {
         let [a, b] = &self.layouts;
         EqualityClass::of(&a.parallelism, &b.parallelism).in_sums([a.train.sums, b.train.sums])
     }
 }
 
-/// The pair of this number. What is drawn is drawn again until both layouts are legal and promise no bits.
+/// The pair of this number: the first that is drawn with two legal layouts which do not promise the same bits.
 pub fn draw(seed: u32, number: u32) -> Pair {
     let mut dice = Dice { seed, number, thrown: 0 };
     loop {
@@ -65,13 +65,13 @@ pub fn draw(seed: u32, number: u32) -> Pair {
 fn is_legal(layout: &Layout) -> bool {
     let Layout { model, parallelism, train } = layout;
     let Degrees { dp, cp: _, tp, pp } = parallelism.degrees;
-    let shared_out = match parallelism.sequence_parallel {
+    let tokens_divide = match parallelism.sequence_parallel {
         SequenceParallel::Off => true,
         SequenceParallel::On => (parallelism.microbatch_size * train.sequence_length).is_multiple_of(tp),
     };
     let divided = [model.num_heads, model.num_kv_heads, model.ffn_hidden].iter().all(|count| count.is_multiple_of(tp));
     divided
-        && shared_out
+        && tokens_divide
         && parallelism.degrees.world_size() <= 8
         && pp <= model.num_layers
         && train.global_batch.is_multiple_of(dp * parallelism.microbatch_size)

@@ -11,7 +11,7 @@ use crate::pairs::table::Kind;
 /// A distance as a share of its bound.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
-    /// What is bounded, in which numbers.
+    /// The kind of the bounded value.
     pub kind: Kind,
     /// The distance over the bound.
     pub share: f64,
