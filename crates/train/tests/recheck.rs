@@ -28,9 +28,12 @@ impl Observer for Losses {
     }
 }
 
+fn model() -> config::ModelSpec {
+    config::ModelSpec { num_layers: 2, ..proof_model(Style::Llama, 4, true) }
+}
+
 fn setup(parallelism: Parallelism, train: TrainSpec) -> Setup {
-    let model = config::ModelSpec { num_layers: 2, ..proof_model(Style::Llama, 4, true) };
-    Setup::new(model, parallelism, TrainSpec { steps: 3, global_batch: 4, ..train }).expect("legal")
+    Setup::new(model(), parallelism, TrainSpec { steps: 3, global_batch: 4, ..train }).expect("legal")
 }
 
 /// Two replicas of two tensor-parallel ranks, with sharded optimizer state.
@@ -172,17 +175,29 @@ fn every_wrong_result_of_an_operation_is_found_and_the_wrong_computation_named()
     println!("wrong first computations {}, wrong second ones {}", named[0], named[1]);
 }
 
-/// The bits of a run do not depend on what is checked, and nothing is found where nothing is wrong.
+/// The bits of a run do not depend on the checks, and nothing is found where nothing is wrong. `PLEACH_CLEAN_STEPS=1000` does 1,000 steps
+/// under each of ten layouts, with either check.
 #[test]
 fn checks_change_no_bit_and_raise_no_alarm() {
-    let bf16 = TrainSpec { precision: Precision::Bf16(Products::Chained), ..proof_training() };
+    let steps = std::env::var("PLEACH_CLEAN_STEPS").ok().and_then(|count| count.parse().ok()).unwrap_or(2);
+    let zero = |zero, layout| Parallelism { zero, ..layout };
+    let overlapped = |layout| Parallelism { overlap: Some(Overlap::On), ..layout };
+    let single = || TrainSpec { steps, ..proof_training() };
+    let bf16 = || TrainSpec { precision: Precision::Bf16(Products::Chained), ..single() };
     let layouts = [
-        (plain_layout(1, 1, 1, 2), proof_training()),
-        (Parallelism { zero: ZeroStage::One, ..plain_layout(2, 2, 1, 1) }, bf16),
-        (Parallelism { overlap: Some(Overlap::On), ..plain_layout(2, 1, 2, 1) }, proof_training()),
+        (plain_layout(1, 1, 1, 2), single()),
+        (plain_layout(2, 1, 1, 2), single()),
+        (plain_layout(1, 2, 1, 1), single()),
+        (plain_layout(1, 1, 2, 1), bf16()),
+        (plain_layout(2, 2, 1, 1), bf16()),
+        (zero(ZeroStage::One, plain_layout(2, 2, 1, 1)), single()),
+        (zero(ZeroStage::One, plain_layout(2, 1, 2, 1)), bf16()),
+        (zero(ZeroStage::One, plain_layout(2, 2, 2, 1)), single()),
+        (overlapped(plain_layout(2, 1, 2, 1)), single()),
+        (overlapped(zero(ZeroStage::One, plain_layout(2, 2, 1, 1))), bf16()),
     ];
     for (parallelism, train) in layouts {
-        let setup = setup(parallelism, train);
+        let setup = Setup::new(model(), parallelism, TrainSpec { global_batch: 4, ..train }).expect("legal");
         let plain = losses(&setup, &*engine(&setup, 1), Recheck::Off).expect("a clean run");
         for recheck in [Recheck::Sample, Recheck::All] {
             let checked = losses(&setup, &*engine(&setup, 1), recheck).expect("no false alarm");

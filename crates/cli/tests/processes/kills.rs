@@ -97,6 +97,14 @@ fn is_saving(run: &Path) -> bool {
     std::fs::read_dir(run.join("checkpoints")).is_ok_and(|mut entries| entries.any(is_partial))
 }
 
+/// Whether every thread of a process has stopped; a signal needs a moment to reach it.
+fn is_stopped(pid: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process lives");
+    let state =
+        |thread: PathBuf| std::fs::read_to_string(thread.join("stat")).ok()?.rsplit_once(") ")?.1.chars().next();
+    threads.filter_map(|thread| state(thread.ok()?.path())).all(|state| state == 'T')
+}
+
 /// One kill: when it was sent, in which phase, and the report that proves it.
 struct Kill {
     sent_ns: u64,
@@ -118,6 +126,7 @@ fn kill_in(wanted: Phase, run: &Path, attempt: u32, victim: usize, launcher: u32
     let mut pauses = 0;
     let (phase, instruction) = loop {
         signal(Signal::STOP);
+        wait("the stop", || is_stopped(pid).then_some(()));
         let last = read().last().cloned().expect("an instruction");
         let in_ring = Phase::of(&last.instruction).expect("a known instruction");
         let now = if wanted == Phase::Save && is_saving(run) { Phase::Save } else { in_ring };
