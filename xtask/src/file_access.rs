@@ -29,7 +29,6 @@ const ALLOWED: &[(&str, &str)] = &[
     ("crates/checkpoint/src/disk.rs", "folders, to make names last"),
     ("crates/rendezvous/src/token.rs", "a new token, for its owner alone"),
     ("crates/nvidia/src/nvrtc/cache.rs", "the cache of compiled kernels"),
-    ("crates/train/src/engine/gpu_code.rs", "compiled kernels, for a tool of this repository"),
     ("crates/plan/src/bin/", "pages of this repository"),
     ("crates/surveys/", "pages of this repository"),
 ];

@@ -18,7 +18,7 @@ pub struct Draft {
 }
 
 impl Draft {
-    /// An empty file that will be called `path`. What has that name stays until [`Draft::keep`].
+    /// An empty file that will be called `path`. A file of that name stays until [`Draft::keep`].
     ///
     /// # Errors
     /// A folder that cannot be written.

@@ -27,7 +27,7 @@ fn seal(bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn manifests_that_lie_are_refused() {
+fn manifests_with_other_contents_are_refused() {
     hold(vec![
         case("checkpoint: sound", "inspect {}/it --verify").with("it", Content::Copy(Fixture::Checkpoint)).done(""),
         manifest("empty", |_| vec![]),

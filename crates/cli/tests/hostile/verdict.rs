@@ -1,4 +1,4 @@
-//! Runs cases and compares what became of them with their verdicts. What a command must not write is as it was.
+//! Runs cases and compares each end with its verdict. A file that a command must not write is as it was.
 
 use std::collections::BTreeMap;
 use std::fs;
