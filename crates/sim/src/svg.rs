@@ -72,7 +72,10 @@ fn enlarged(trace: &Trace, top: f64) -> String {
     let length_ns = (end_ns / u64::from(microbatches(&trace.ranks)) * u64::from(ENLARGED)).clamp(1, end_ns);
     let width = (WIDTH - LEFT - RIGHT - GAP) / 2.0;
     let first = Window { from_ns: 0, to_ns: length_ns, left: LEFT, width, top: top + HEADING };
-    let last = Window { from_ns: end_ns - length_ns, to_ns: end_ns, left: LEFT + width + GAP, ..first };
+    // After the last pass come reductions and the norm, which the whole drawing shows.
+    let passes = trace.ranks.iter().flat_map(|rank| &rank.instrs).filter(|timed| timed.instr.pass().is_some());
+    let to_ns = passes.map(|timed| timed.end_ns).max().unwrap_or(end_ns).max(length_ns);
+    let last = Window { from_ns: to_ns - length_ns, to_ns, left: LEFT + width + GAP, ..first };
     let drawn = |name: &str, window: Window| heading(name, window.left, top) + &rows(&trace.ranks, window).text;
     drawn("the first microbatches", first) + &drawn("the last microbatches", last)
 }

@@ -6,7 +6,8 @@ use std::sync::Mutex;
 
 use sync::lock;
 
-use crate::screen::output;
+use crate::screen::narrow::wrapped;
+use crate::screen::{output, terminal};
 
 /// Where the messages of a run go beside its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,12 +44,12 @@ impl Journal {
         let _ = lock(&self.file).write_all(text.as_bytes());
     }
 
-    /// Writes `text` for those who listen, on the stream of the steps.
+    /// Writes `text` for those who listen, on the stream of the steps, in the columns of its window.
     pub fn say(&self, text: &str) {
         self.log(text);
         if self.has_audience() {
             // A reader who is gone has read enough, and a full disk behind the stream is noticed by the next step.
-            let _ = output::print(text);
+            let _ = output::print(&wrapped(text, terminal::columns()));
         }
     }
 

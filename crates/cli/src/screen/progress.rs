@@ -46,13 +46,13 @@ impl Screen {
     ///
     /// `done` steps of `steps` were done before.
     pub fn of_standard_output(done: u32, steps: u32) -> Screen {
-        let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stdout());
-        bar.set_position(u64::from(done));
+        let style = ProgressStyle::with_template(&format!("{{bar:{BAR_COLUMNS}}} {{msg}}"));
+        // Nothing is drawn before the first step: the description of the run comes first.
+        let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stdout())
+            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+            .with_position(u64::from(done));
         if bar.is_hidden() {
             return Screen::Lines(Box::new(std::io::stdout()));
-        }
-        if let Ok(style) = ProgressStyle::with_template(&format!("{{bar:{BAR_COLUMNS}}} {{msg}}")) {
-            bar.set_style(style);
         }
         Screen::Live(bar, Colour::of_standard_output())
     }

@@ -65,6 +65,7 @@ impl Field {
         let gap = if name.is_empty() || value.is_empty() { "" } else { " " };
         match (colour, mood) {
             (Colour::Off, _) => format!("{name}{gap}{value}"),
+            (Colour::On, Mood::Usual) if name.is_empty() => value.clone(),
             (Colour::On, Mood::Usual) => format!("\x1b[2m{name}\x1b[0m{gap}{value}"),
             (Colour::On, Mood::Important) => format!("\x1b[2m{name}\x1b[0m{gap}\x1b[1m{value}\x1b[0m"),
             (Colour::On, Mood::Alarm) => format!("\x1b[31m{name}{gap}{value}\x1b[0m"),
