@@ -43,7 +43,7 @@ class Checkpoint:
 
     @property
     def state(self):
-        """The state of the run beside its tensors."""
+        """The state of the run without its tensors."""
         return self._manifest["state"]
 
     @property

@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 def program():
-    """The path of the program: beside this interpreter's scripts, or in PATH."""
+    """The path of the program: next to this interpreter's scripts, or in PATH."""
     own = Path(sysconfig.get_path("scripts")) / "pleach"
-    beside = Path(__file__).parent.parent / "bin" / "pleach"  # where `pip install --target` puts it
-    for path in (own, beside):
+    neighbour = Path(__file__).parent.parent / "bin" / "pleach"  # where `pip install --target` puts it
+    for path in (own, neighbour):
         if path.is_file() and os.access(path, os.X_OK):
             return str(path)
     found = shutil.which("pleach")

@@ -11,7 +11,7 @@ from .tensors import read_safetensors
 
 
 class Run:
-    """What a run has left in its folder, read when it is asked for."""
+    """The records in a run's folder, read when they are asked for."""
 
     def __init__(self, folder):
         self.folder = Path(folder)

@@ -79,8 +79,8 @@ pub fn predicted(config: &RunConfig, cluster: &Cluster) -> Result<String, Failur
     }
     if let Some((_, reason)) = WITHOUT_KERNELS.iter().find(|(beginning, _)| name.starts_with(beginning)) {
         return Err(Failure::Input(format!(
-            "run.device = \"cuda\" needs NVIDIA's GPUs; accelerators of --cluster, {name},\n{reason}; use another \
-             cluster, or run.device = \"cpu\""
+            "run.device = \"cuda\" needs NVIDIA's GPUs;\naccelerators of --cluster, {name},\n{reason};\n\
+             use another cluster, or run.device = \"cpu\""
         )));
     }
     Ok(format!(

@@ -71,8 +71,8 @@ fn a_run_moves_between_devices_and_processes_with_the_same_weights() {
     prints(&["train", &folder.run("cpu", ""), "--quiet"]);
     let soft = "device = \"soft-gpu\"\ngpus = 2\n";
     let output = pleach(&["train", &folder.run("soft", soft)]);
-    let said = stderr(&output);
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let said = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", stderr(&output));
     assert!(folder.weights("soft") == folder.weights("cpu"), "one process");
     let line = "device  GPU 0 (soft GPU (sm_90a)): 2 ranks with ";
     assert!(said.contains(line) && said.contains("device  GPU 1"), "{said}");

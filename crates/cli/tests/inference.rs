@@ -163,10 +163,10 @@ fn forward_gives_the_same_results_under_every_layout() {
     assert!(pipeline == oracle, "pipeline stages change no bit");
     let layout = ["--grads", "--set", "parallelism.tp=2", "--set", "parallelism.dp=2"];
     let other = forward("tp.safetensors", &tokens, &layout);
-    // Beside tensor parallelism, ranks that share sequences change no bit of the forward pass either.
+    // With tensor parallelism, too, ranks that share sequences change no bit of the forward pass.
     let shared = forward("cp.safetensors", &tokens, &[&layout[..], &["--set", "parallelism.cp=3"]].concat());
     assert!(shared["logits"] == other["logits"] && shared["loss"] == other["loss"]);
-    // A gradient that is small beside the others, as that of a key bias, is a difference of larger ones and bears their rounding.
+    // A gradient that is small compared with the others, as that of a key bias, is a difference of larger ones and bears their rounding.
     let gradients = oracle.iter().filter(|(name, _)| name.starts_with("grad.")).flat_map(|(_, (_, values))| values);
     let floor = 1e-3 * norm(gradients.copied().map(f64::from));
     let distances: Vec<(f64, &String)> =
@@ -198,7 +198,7 @@ fn forward_reads_masks_and_positions() {
     assert!(row(&prefix, 0) != row(&plain, 0) && row(&prefix, 4) != row(&plain, 4));
 }
 
-/// Chunks that are dealt out in pairs hide what comes after them; contiguous ones hide nothing.
+/// Balanced chunks hide what comes after them; contiguous ones hide nothing.
 #[test]
 fn ranks_that_share_sequences_read_masks_and_positions() {
     let documents: Vec<usize> = (0..LENGTH).map(|place| place / 10).collect();

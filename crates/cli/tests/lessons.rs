@@ -8,7 +8,8 @@ fn lessons() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/learn")
 }
 
-/// Runs a command line of a lesson in `folder`; both streams as they would appear, standard output first.
+/// Runs a command line of a lesson in `folder`; both streams as they would appear, standard output first. Of a run, the standard
+/// output until the last step, followed by `…`.
 fn run(line: &str, folder: &Path) -> String {
     let arguments = line.strip_prefix("pleach ").expect("lessons run pleach").split_whitespace();
     let output = Command::new(env!("CARGO_BIN_EXE_pleach"))
@@ -16,19 +17,25 @@ fn run(line: &str, folder: &Path) -> String {
         .current_dir(folder)
         .output()
         .expect("the command starts");
-    let is_training = line.starts_with("pleach train");
-    let stderr = if is_training { String::new() } else { String::from_utf8_lossy(&output.stderr).into_owned() };
-    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &stderr;
-    text.lines().map(portable).collect()
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    if line.starts_with("pleach train") {
+        let lines: Vec<&str> = stdout.lines().collect();
+        let last = lines.iter().rposition(|line| line.contains("  grad norm ")).expect("a step");
+        return lines[..=last].iter().map(|line| portable(line)).collect::<String>() + "…\n";
+    }
+    let text = stdout + String::from_utf8_lossy(&output.stderr);
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// A progress line without what depends on the machine.
+/// A line of a run without figures of the machine: its memory, and the speed of a step.
 fn portable(line: &str) -> String {
+    if line.starts_with("memory  ") {
+        return format!("{}; …\n", line.split(';').next().unwrap_or(line));
+    }
     let fields: Vec<&str> = line.split("  ").collect();
-    let end = fields.iter().position(|field| field.starts_with("grad norm"));
-    match end {
-        Some(end) if line.trim_start().starts_with("step") => format!("{}  …\n", fields[..=end].join("  ")),
-        Some(_) | None => format!("{}\n", line.trim_end()),
+    match fields.iter().position(|field| field.starts_with("grad norm")) {
+        Some(end) => format!("{}  …\n", fields[..=end].join("  ")),
+        None => format!("{}\n", line.trim_end()),
     }
 }
 

@@ -37,7 +37,7 @@ impl Python {
     }
 }
 
-/// What a command that succeeds prints.
+/// The output of a command that succeeds.
 fn printed(command: &mut Command) -> String {
     let output: Output = command.output().expect("an interpreter");
     assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
@@ -60,7 +60,7 @@ fn other_programs_read_metrics() {
     let Some(python) = Python::find("readers of metrics") else { return };
     let folder = Folder::new("readers");
     let run = trained(&folder);
-    // A step that is no number is read as one.
+    // A step that is not a number is read as one.
     let metrics = Path::new(&run).join("metrics.jsonl");
     let text = fs::read_to_string(&metrics).expect("metrics");
     let last = text.lines().rfind(|line| line.starts_with("{\"step\":4,\"loss\"")).expect("a step").to_string();
@@ -78,7 +78,7 @@ fn other_programs_read_metrics() {
         events = EventAccumulator(sys.argv[3]); events.Reload()\n\
         training, held_out = (events.Scalars('loss/' + tag) for tag in ('training', 'held_out'))\n\
         assert [event.step for event in training] == table.step.tolist() == [1, 2, 3, 4, 5]\n\
-        steps = lines[lines.loss.notna()].astype({'loss': float})\n\
+        steps = lines[lines.learning_rate.notna()].astype({'loss': float})\n\
         for losses in (table.loss.tolist(), steps.loss.tolist()):\n\
         \x20   assert all(abs(event.value - loss) < 1e-6 for event, loss in zip(training[:4], losses))\n\
         \x20   assert losses[4] != losses[4] and training[4].value != training[4].value\n\
@@ -119,8 +119,8 @@ fn a_wheel_brings_the_program_and_reads_its_runs() {
         \x20   pleach_lm.pleach('check', '--set', 'train.steps=0', capture_output=True)\n\
         except pleach_lm.command.subprocess.CalledProcessError as error:\n\
         \x20   print(error.returncode)\n";
-    let told = printed(python.command(&["-c", code, &run, &installed]).env("PYTHONPATH", &installed));
-    assert_eq!(told, format!("pleach {}\n2\n", env!("CARGO_PKG_VERSION")));
+    let lines = printed(python.command(&["-c", code, &run, &installed]).env("PYTHONPATH", &installed));
+    assert_eq!(lines, format!("pleach {}\n2\n", env!("CARGO_PKG_VERSION")));
     // A flipped byte is found.
     let damage = "import sys, pathlib, pleach_lm\n\
         checkpoint = pleach_lm.Run(sys.argv[1]).checkpoints[-1]\n\
@@ -130,6 +130,6 @@ fn a_wheel_brings_the_program_and_reads_its_runs() {
         \x20   [checkpoint[name] for name in checkpoint]\n\
         except pleach_lm.DamagedError as error:\n\
         \x20   print(str(error).endswith('differs from its hash: the checkpoint is damaged'))\n";
-    let told = printed(python.command(&["-c", damage, &run]).env("PYTHONPATH", &installed));
-    assert_eq!(told, "True\n");
+    let found = printed(python.command(&["-c", damage, &run]).env("PYTHONPATH", &installed));
+    assert_eq!(found, "True\n");
 }

@@ -62,9 +62,9 @@ fn runs_become_a_page_a_table_and_event_files() {
     assert_eq!(stderr(&refused), "--csv takes one run; got 2; use a file for each\n");
 
     let events = folder.path("events");
-    let told = reported(&[&one, &two, "--tensorboard", &events]);
+    let printed = reported(&[&one, &two, "--tensorboard", &events]);
     let file = |name: &str| format!("{events}/{name}/events.out.tfevents.0000000000.pleach");
-    assert_eq!(told, format!("written {}\nwritten {}\n", file("one"), file("two")));
+    assert_eq!(printed, format!("written {}\nwritten {}\n", file("one"), file("two")));
     assert!(fs::read(file("one")).expect("events").windows(13).any(|bytes| bytes == b"brain.Event:2"));
 }
 

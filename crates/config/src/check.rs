@@ -53,7 +53,7 @@ pub fn check_sizes(model: &ModelSpec, parallelism: &Parallelism, train: &TrainSp
     let mut rules = Rules::default();
     parallelism::ranks(&run.parallelism, &mut rules);
     if rules.broken.is_empty() {
-        sizes::check(&run, &mut rules);
+        sizes::check_measured(&run, &mut rules);
     }
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }

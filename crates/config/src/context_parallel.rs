@@ -21,7 +21,7 @@ pub enum ChunkOrder {
     Contiguous,
 }
 
-/// What a run decides about context parallelism besides its degree.
+/// The choices of a run about context parallelism in addition to its degree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ContextParallel {
     /// How keys and values come together.
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn chunks_are_dealt_in_pairs_from_both_ends_or_one_after_the_other() {
+    fn chunks_are_dealt_from_both_ends_or_one_after_the_other() {
         assert_eq!(places(1, ChunkOrder::Balanced, 7), [[(0, 7)]]);
         assert_eq!(places(2, ChunkOrder::Balanced, 8), [[(0, 2), (6, 8)], [(2, 4), (4, 6)]]);
         assert_eq!(places(3, ChunkOrder::Balanced, 12), [[(0, 2), (10, 12)], [(2, 4), (8, 10)], [(4, 6), (6, 8)]]);

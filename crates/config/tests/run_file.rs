@@ -518,10 +518,10 @@ fn keys_of_sharding_need_a_stage_that_has_them() {
 fn ranks_share_sequences_where_the_run_says_so() {
     let of = |keys: &[&str]| load("", keys).expect("legal");
     let plain = of(&[]);
-    assert_eq!((plain.parallelism.degrees.cp, plain.to_toml().contains("cp")), (1, false));
+    assert_eq!((plain.parallelism.degrees.cp, plain.to_toml().contains("\ncp")), (1, false));
     let shared = of(&["parallelism.cp=4"]);
     assert_eq!((shared.parallelism.degrees.cp, shared.run.ranks), (4, 32));
-    assert!(shared.to_toml().contains("cp = 4\n"), "{}", shared.to_toml());
+    assert!(shared.to_toml().contains("\ncp = 4\n"), "{}", shared.to_toml());
     assert_eq!(load(&shared.to_toml(), &[]).expect("legal").parallelism, shared.parallelism);
     // A degree that is left out is what the others leave, but never cp.
     let inferred = of(&["run.ranks=16", "parallelism.cp=2", "parallelism.tp=2", "parallelism.pp=2"]);

@@ -10,7 +10,7 @@ use crate::context::Context;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ResidualDropout(DropoutKey);
 
-/// What is dropped, and what it is added to.
+/// The tensor that is dropped, and the one that it is added to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DropoutSum {
     /// `[R, D]`
@@ -19,7 +19,7 @@ pub(crate) struct DropoutSum {
     pub(crate) bias: Option<Tensor>,
     /// `[R, D]`, added after.
     pub(crate) residual: Option<Tensor>,
-    /// What it is multiplied by.
+    /// Its factor.
     pub(crate) residual_scale: f32,
     /// `[R, D]`, assigned; may be `x` or `residual`.
     pub(crate) out: Tensor,

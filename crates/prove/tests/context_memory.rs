@@ -1,4 +1,4 @@
-//! What ranks that share sequences keep: of a layer's activations `1 / cp`, to the byte.
+//! Memory of ranks that share sequences: of a layer's activations `1 / cp`, to the byte.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

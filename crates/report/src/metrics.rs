@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What a run has measured, in the order of its file.
+/// The measurements of a run, in the order of its file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
     /// By step.
@@ -16,7 +16,7 @@ pub struct Metrics {
     pub events: Vec<Event>,
 }
 
-/// One step. A value that the file does not have is NaN, as one that is no number.
+/// One step. A value that the file does not have is NaN, as one that is not a number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StepRow {
     /// Counted from 1.

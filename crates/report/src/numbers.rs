@@ -3,7 +3,7 @@
 /// Significant digits of drawn values: a thousandth of a pixel on any screen.
 const DIGITS: usize = 6;
 
-/// JSON of a value with six significant digits; a value that is no number is `null`, an infinity a string.
+/// JSON of a value with six significant digits; a value that is not a number is `null`, an infinity a string.
 pub(crate) fn short(value: f64) -> String {
     if value.is_nan() {
         return "null".into();

@@ -98,7 +98,7 @@ fn record(data: &[u8]) -> Vec<u8> {
     [&length, &masked(&length).to_le_bytes()[..], data, &masked(data).to_le_bytes()].concat()
 }
 
-/// A CRC-32C that may lie inside of data with one: rotated, and moved by a constant.
+/// A CRC-32C that may be inside of data with one: rotated, and moved by a constant.
 fn masked(data: &[u8]) -> u32 {
     crc32c(data).rotate_right(15).wrapping_add(0xa282_ead8)
 }

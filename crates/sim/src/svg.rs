@@ -21,7 +21,7 @@ const ENLARGED: u32 = 12;
 /// Height of a bar of time with its gap.
 const SPENT: f64 = 22.0;
 
-/// What stands around the drawing of a step.
+/// The texts around the drawing of a step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caption {
     /// The run: model, layout and cluster.

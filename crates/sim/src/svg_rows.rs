@@ -12,7 +12,7 @@ const BAR: f64 = 16.0;
 const COMMUNICATION: f64 = 5.0;
 /// Height of the axis below the rows.
 pub(crate) const AXIS: f64 = 34.0;
-/// Width below which the turns of layers cannot be told apart.
+/// Width below which the turns of layers cannot be distinguished.
 const THIN: f64 = 4.0;
 /// A digit's width at the size of the labels.
 const DIGIT: f64 = 6.5;
@@ -62,7 +62,7 @@ pub(crate) struct Rows {
     pub(crate) has_numbers: bool,
 }
 
-/// What waiting looks like.
+/// The look of waiting.
 pub(crate) const IDLE: &str = "#eeeeee";
 
 /// Draws `ranks` in `window`, with an axis below them.
@@ -174,7 +174,7 @@ fn number(pass: &[Block], y: f64, window: Window) -> Option<String> {
     })
 }
 
-/// Top and height: communication runs beside what computes, so it has a band of its own at the bottom of the row.
+/// Top and height: communication runs at the same time as computation, so it has a band of its own at the bottom of the row.
 fn band(kind: BlockKind, y: f64) -> (f64, f64) {
     match kind {
         BlockKind::Communication => (y + BAR - COMMUNICATION, COMMUNICATION),

@@ -23,7 +23,7 @@ const STEPS: u32 = 2;
 pub struct SharedCase {
     /// The model's style.
     pub style: Style,
-    /// What is stored and sent.
+    /// The numbers that are stored and sent.
     pub precision: Precision,
     /// The numbers in which gradients are summed.
     pub sums: GradientSums,
@@ -97,7 +97,7 @@ impl SharedCase {
     }
 
     fn layout(&self) -> Layout {
-        // So many microbatches of any replica that every schedule has its groups.
+        // Enough microbatches of any replica that every schedule has its groups.
         let global_batch = self.parallelism.degrees.dp * 2 * 2;
         let SharedCase { precision, sums, .. } = *self;
         let train = TrainSpec {
@@ -117,7 +117,7 @@ impl SharedCase {
         Layout { parallelism: plain_layout(1, 1, 1, 1), ..self.layout() }
     }
 
-    /// What is wrong with the case: values beyond the bounds of other sums; where tensor parallelism splits no sum, a
+    /// The faults of the case: values beyond the bounds of other sums; where tensor parallelism splits no sum, a
     /// first loss with other bits than one rank's; ranks that use another arena than is planned, to the byte.
     ///
     /// # Errors

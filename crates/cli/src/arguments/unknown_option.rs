@@ -29,7 +29,7 @@ mod tests {
     use super::*;
     use clap::Parser;
 
-    fn told(arguments: &[&str]) -> Option<String> {
+    fn remedy(arguments: &[&str]) -> Option<String> {
         let error = Arguments::try_parse_from(std::iter::once("pleach").chain(arguments.iter().copied()));
         key_meant(&error.expect_err("an unknown option"), arguments[0])
     }
@@ -38,27 +38,27 @@ mod tests {
     fn keys_are_told_to_those_who_write_options() {
         let expected = |text: &str| Some(text.to_string());
         assert_eq!(
-            told(&["train", "--lr", "1e-3"]),
+            remedy(&["train", "--lr", "1e-3"]),
             expected(
                 "--lr is train.learning_rate here, a key of the run file; write --set train.learning_rate=VALUE\n"
             )
         );
         assert_eq!(
-            told(&["check", "--tensor-model-parallel-size=2"]),
+            remedy(&["check", "--tensor-model-parallel-size=2"]),
             expected(
                 "--tensor-model-parallel-size is parallelism.tp here, a key of the run file; write --set parallelism.tp=VALUE\n"
             )
         );
         assert_eq!(
-            told(&["explain", "--steps", "5"]),
+            remedy(&["explain", "--steps", "5"]),
             expected("--steps is train.steps here, a key of the run file; write --set train.steps=VALUE\n")
         );
         assert_eq!(
-            told(&["train", "--wandb"]),
+            remedy(&["train", "--wandb"]),
             expected("--wandb is not built in; docs/metrics.md has a script that sends metrics.jsonl there\n")
         );
-        assert_eq!(told(&["train", "--batch"]), None);
-        assert_eq!(told(&["doctor", "--steps"]), None);
-        assert_eq!(told(&["trian", "--steps"]), None);
+        assert_eq!(remedy(&["train", "--batch"]), None);
+        assert_eq!(remedy(&["doctor", "--steps"]), None);
+        assert_eq!(remedy(&["trian", "--steps"]), None);
     }
 }

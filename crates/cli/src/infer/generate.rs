@@ -47,7 +47,7 @@ enum Printed {
 const SAMPLE_TOKENS: usize = 160;
 
 /// What a run writes by itself: the continuation of `prompt` by the weights in `folder`, as the command gives it without options,
-/// printed to the standard error. An interrupt ends it early.
+/// printed to the standard output. An interrupt ends it early.
 ///
 /// # Errors
 /// As [`generate`].
@@ -57,7 +57,7 @@ pub fn sample(folder: &Path, prompt: &str, interrupt: &Interrupt) -> Result<(), 
     source.config.run.engine = EngineChoice::Threads;
     let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 1.0, seed: 0 };
     let request = Request { prompt, max_tokens: SAMPLE_TOKENS, sampling };
-    continue_text(&source, request, interrupt, Box::new(std::io::stderr())).map(|_printed| ())
+    continue_text(&source, request, interrupt, Box::new(std::io::stdout())).map(|_printed| ())
 }
 
 /// A text to continue.

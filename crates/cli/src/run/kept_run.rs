@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::failure::Failure;
 use crate::run::run_folder::{METRICS, WEIGHTS};
 
-/// What becomes of a finished run in the folder of a new one.
+/// The treatment of a finished run in the folder of a new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Earlier {
     /// It is renamed.
@@ -39,7 +39,7 @@ fn seconds_of_end(folder: &Path) -> u64 {
     end.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// `folder-STAMP`, or with a number behind it where that is taken.
+/// `folder-STAMP`, or followed by a number where that is taken.
 fn free_name(folder: &Path, stamp: &str) -> PathBuf {
     let mut name = folder.as_os_str().to_os_string();
     name.push(format!("-{stamp}"));

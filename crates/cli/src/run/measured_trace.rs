@@ -30,7 +30,7 @@ pub struct Recorder {
 pub enum Recording {
     /// Every one, for a trace of the last.
     EveryStep,
-    /// Now and then, and the last of so many steps, for a report.
+    /// Now and then, and the last of `steps` steps, for a report.
     Sampled {
         /// Steps of the run.
         steps: u32,
@@ -69,7 +69,7 @@ struct ProcessSpans {
 }
 
 impl Recorder {
-    /// For a run of so many ranks.
+    /// For a run of `ranks` ranks.
     pub fn new(ranks: usize, recording: Recording) -> Recorder {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Recorder {

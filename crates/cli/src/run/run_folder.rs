@@ -40,7 +40,7 @@ pub struct RunFolder {
     way_out: WayOut,
 }
 
-/// What a folder holds before a run begins in it.
+/// The content of a folder before a run begins in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Results {
     /// A finished run, or weights.
@@ -49,7 +49,7 @@ enum Results {
     Nothing,
 }
 
-/// What helps a run that cannot write its folder.
+/// The remedy for a run that cannot write its folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WayOut {
     /// One that begins may do so in any folder.
@@ -127,7 +127,7 @@ impl RunFolder {
         )))
     }
 
-    /// What it holds after a run.
+    /// Its content after a run.
     pub fn contents(&self) -> String {
         let tokenizer = [TOKENIZER_FILE, BYTES_FILE].into_iter().find(|name| self.path.join(name).exists());
         let names = [RUN_FILE].into_iter().chain(tokenizer).chain([METRICS, WEIGHTS, CHECKPOINTS]);

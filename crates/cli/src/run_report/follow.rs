@@ -25,7 +25,7 @@ pub struct Server {
     at: SocketAddr,
 }
 
-/// What an answer is.
+/// The kind of an answer.
 struct Answer {
     status: &'static str,
     kind: &'static str,

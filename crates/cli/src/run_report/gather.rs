@@ -1,4 +1,4 @@
-//! What the folders of runs hold, as a page needs it.
+//! The content of the folders of runs, as a page needs it.
 
 use std::path::{Path, PathBuf};
 
@@ -29,7 +29,7 @@ struct Folder {
     plan: Option<Plan>,
 }
 
-/// What a run file plans.
+/// The plan of a run file.
 struct Plan {
     memory: MemoryPlan,
     timeline: Timeline,

@@ -55,9 +55,9 @@ fn stage_time(name: String, rank: &RankTrace, end_ns: u64) -> StageTime {
 /// Between instructions of one pass a measured rank pauses for less than this part of the step.
 const PAUSE: u64 = 500;
 
-/// Passes without the pauses of at most `pause_ns` between their instructions. Communication runs beside them.
+/// Passes without the pauses of at most `pause_ns` between their instructions. Communication runs at the same time.
 fn joined(blocks: Vec<sim::Block>, pause_ns: u64) -> Vec<sim::Block> {
-    let (beside, computing): (Vec<sim::Block>, Vec<sim::Block>) =
+    let (communicating, computing): (Vec<sim::Block>, Vec<sim::Block>) =
         blocks.into_iter().partition(|block| block.kind == BlockKind::Communication);
     let mut joined: Vec<sim::Block> = vec![];
     for block in computing {
@@ -70,7 +70,7 @@ fn joined(blocks: Vec<sim::Block>, pause_ns: u64) -> Vec<sim::Block> {
             Some(_) | None => joined.push(block),
         }
     }
-    joined.extend(beside);
+    joined.extend(communicating);
     joined.sort_by_key(|block| block.start_ns);
     joined
 }

@@ -9,7 +9,7 @@ use sync::lock;
 use crate::screen::narrow::wrapped;
 use crate::screen::{output, terminal};
 
-/// Where the messages of a run go beside its log.
+/// Where the messages of a run go in addition to its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Audience {
     /// People, who read the standard output.
@@ -48,7 +48,7 @@ impl Journal {
     pub fn say(&self, text: &str) {
         self.log(text);
         if self.has_audience() {
-            // A reader who is gone has read enough, and a full disk behind the stream is noticed by the next step.
+            // A reader who is gone has read enough, and a full disk that holds the stream is noticed by the next step.
             let _ = output::print(&wrapped(text, terminal::columns()));
         }
     }

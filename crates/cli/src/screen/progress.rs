@@ -82,8 +82,8 @@ impl Screen {
                 if step.is_due {
                     bar.println(step.line(Outlook::None, Some(columns), *colour));
                 }
-                let beside = columns.saturating_sub(BAR_COLUMNS + 1);
-                bar.set_message(step.line(Outlook::TimeLeft, Some(beside), *colour));
+                let rest = columns.saturating_sub(BAR_COLUMNS + 1);
+                bar.set_message(step.line(Outlook::TimeLeft, Some(rest), *colour));
                 bar.inc(1);
                 Ok(())
             }
@@ -91,7 +91,7 @@ impl Screen {
         }
     }
 
-    /// A measurement between steps; that after the last step is told at the end, beside others.
+    /// A measurement between steps; that after the last step is told at the end, with others.
     fn evaluation(&mut self, line: &str, is_last: bool, record: &str) -> std::io::Result<()> {
         match self {
             Screen::Json(out) => write_line(out, record),
@@ -104,7 +104,7 @@ impl Screen {
         }
     }
 
-    /// Something to know beside the steps, for people.
+    /// Something to know in addition to the steps, for people.
     fn note(&mut self, text: &str) {
         match self {
             // Whether somebody still reads, the next step finds out.
@@ -257,7 +257,7 @@ impl Outputs {
         }
     }
 
-    /// Something to know beside the steps.
+    /// Something to know in addition to the steps.
     fn note(&mut self, text: &str) {
         self.journal.log(&format!("{text}\n"));
         self.screen.note(text);

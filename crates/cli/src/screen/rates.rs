@@ -32,7 +32,7 @@ impl Capacity {
 /// Products of bf16 terms that a product of fp32 numbers is the sum of.
 const TERM_PRODUCTS: f64 = 6.0;
 
-/// FLOP/s of `cores` cores in tiles of AMX, for products in pairs where the processor has them, or in vectors.
+/// FLOP/s of `cores` cores in tiles of AMX, for bf16x3 products where the processor has them, or in vectors.
 fn peak_flops(precision: Precision, cores: usize) -> f64 {
     let tiles = match precision.products() {
         Products::Pairs => processor::core_tile_flops_per_second().map(|core| core * cores as f64),
@@ -84,7 +84,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that starts now, for a text of so many sequences.
+    /// A meter that starts now, for a text of `sequences` sequences.
     pub fn start(config: &RunConfig, sequences_per_epoch: u64, capacity: Capacity) -> Meter {
         let now = Instant::now();
         Meter {

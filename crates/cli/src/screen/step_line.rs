@@ -222,7 +222,7 @@ mod tests {
                 .fold(coloured, |text, code| text.replace(code, ""));
             assert_eq!(plain, of(Colour::Off));
         }
-        let told = step_line((&report, 9), &rates(), Outlook::TimeLeft, None, Colour::Off);
-        assert!(told.ends_with("idle  4 %  loss scale 4294967296: overflow, skipped, 2 so far"), "{told}");
+        let line = step_line((&report, 9), &rates(), Outlook::TimeLeft, None, Colour::Off);
+        assert!(line.ends_with("idle  4 %  loss scale 4294967296: overflow, skipped, 2 so far"), "{line}");
     }
 }

@@ -61,7 +61,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
     let memory = step.memory();
     let actual = Actual::of(arguments, prediction.step_ns())?;
-    let told = Told {
+    let answer = Told {
         config: &config,
         cluster: &cluster,
         device,
@@ -71,15 +71,15 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
         actual,
     };
     if let Some(file) = svg {
-        file.write(sim::svg(&trace, &told.caption()))?;
+        file.write(sim::svg(&trace, &answer.caption()))?;
     }
     match arguments.format() {
         Format::Text => {
             let beside = against.map_or(String::new(), |comparison| format!("\n{}", comparison.text()));
-            print(&(told.text(&trace) + &beside))
+            print(&(answer.text(&trace) + &beside))
         }
         Format::Json => {
-            let json = serde_json::to_string(&Json { against, ..told.json() })
+            let json = serde_json::to_string(&Json { against, ..answer.json() })
                 .map_err(|error| Failure::Work(error.to_string()))?;
             print(&format!("{json}\n"))
         }
@@ -134,7 +134,7 @@ pub fn communication(trace: &Trace, degrees: Degrees) -> String {
 struct Told<'a> {
     config: &'a RunConfig,
     cluster: &'a Cluster,
-    /// What the run's device means for the prediction.
+    /// The meaning of the run's device for the prediction.
     device: String,
     step: &'a PreparedStep,
     prediction: &'a Prediction,
@@ -165,7 +165,7 @@ struct Json {
 }
 
 impl Told<'_> {
-    /// What stands around the drawing.
+    /// The texts around the drawing.
     fn caption(&self) -> Caption {
         let Told { config, cluster, step, prediction, .. } = self;
         let (model, step_ns, spent) = (&config.model, prediction.step_ns(), &prediction.spent);

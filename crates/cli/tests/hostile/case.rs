@@ -24,6 +24,8 @@ pub struct Case {
     pub memory_mib: u64,
     /// Names in the folder that the command may make or change.
     pub outputs: Vec<String>,
+    /// Names in the folder, each with the name that its content has afterwards.
+    pub renamed: Vec<(String, String)>,
     /// Variables of its environment.
     pub variables: Vec<(String, String)>,
     /// The signal that it receives as soon as it handles that signal.
@@ -34,6 +36,8 @@ pub struct Case {
 pub enum Content {
     /// A file.
     Bytes(Vec<u8>),
+    /// A file that was last changed when 1970 began.
+    Old(&'static str),
     /// A file of N zero bytes, which take no room.
     Sparse(u64),
     /// A folder.
@@ -77,6 +81,7 @@ pub fn case(name: impl Into<String>, arguments: &str) -> Case {
         seconds: 10,
         memory_mib: 1024,
         outputs: vec![],
+        renamed: vec![],
         variables: vec![],
         signal: None,
     }
@@ -125,6 +130,12 @@ impl Case {
         self
     }
 
+    /// The command renames what has the name `from` and changes nothing below it. It may make another `from`.
+    pub fn renames(mut self, from: &str, to: &str) -> Case {
+        self.renamed.push((from.into(), to.into()));
+        self.writes(from)
+    }
+
     /// The command has variables, `NAME=VALUE` separated by spaces; `{}` in a value is the folder.
     pub fn variables(mut self, variables: &str) -> Case {
         let pair = |text: &str| text.split_once('=').map(|(name, value)| (name.to_string(), value.to_string()));
@@ -147,6 +158,11 @@ impl Content {
         let _ = std::fs::remove_file(path);
         match self {
             Content::Bytes(bytes) => std::fs::write(path, bytes).expect("a file"),
+            Content::Old(text) => {
+                std::fs::write(path, text).expect("a file");
+                let file = std::fs::File::options().write(true).open(path).expect("a file");
+                file.set_modified(std::time::SystemTime::UNIX_EPOCH).expect("a time");
+            }
             Content::Sparse(bytes) => {
                 std::fs::File::create(path).and_then(|file| file.set_len(*bytes)).expect("a file");
             }

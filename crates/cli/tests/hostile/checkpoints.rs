@@ -144,18 +144,20 @@ fn runs_whose_files_do_not_fit_each_other_are_refused() {
     ]);
 }
 
-/// Names in the folder of a run that lead elsewhere: the run replaces the links, and leaves alone where they lead.
+/// Names in the folder of a run that lead elsewhere: the run replaces the links, or keeps them with the weights of an earlier run,
+/// and leaves alone where they lead.
 #[test]
 fn nothing_is_written_through_links() {
     let train = format!("train --quiet {SMALL} --set run.folder={{}}/run");
-    let leading = |name: &str| {
-        case(format!("a run next to a link {name}"), &train)
-            .with("victim", "kept")
+    let replacing = format!("{train} --overwrite");
+    let leading_in = |name: &str, how: &str, command: &str| {
+        case(format!("a run {how} a link {name}"), command)
+            .with("victim", Content::Old("kept"))
             .with("run", Content::Folder)
             .with("run/checkpoints", Content::Folder)
             .with(&format!("run/{name}"), Content::Link("../victim".into()))
-            .writes("run")
     };
+    let leading = |name: &str| leading_in(name, "next to", &train).writes("run");
     let below = |name: &str| {
         case(format!("a run next to a link checkpoints/{name}"), &train)
             .with("victim", "kept")
@@ -165,10 +167,18 @@ fn nothing_is_written_through_links() {
             .writes("run")
     };
     let mut cases = vec![];
-    for name in ["metrics.jsonl", "weights.safetensors", "run.toml", "tokenizer.txt", "tokenizer.json", "resumes.jsonl"]
-    {
+    for name in ["metrics.jsonl", "run.toml", "tokenizer.txt", "tokenizer.json", "resumes.jsonl", "train.log"] {
         cases.push(leading(name).done(""));
     }
+    // Weights are of an earlier run, wherever they are; its folder is named after the time of their last change.
+    let kept = "run-19700101-000000";
+    cases.push(
+        leading_in("weights.safetensors", "next to", &train)
+            .renames("run", kept)
+            .writes(&format!("{kept}/checkpoints/.lock"))
+            .done(&format!("{{}}/run is kept as {{}}/{kept}\n")),
+    );
+    cases.push(leading_in("weights.safetensors", "in the place of", &replacing).writes("run").done(""));
     cases.push(leading(".weights.safetensors.partial").refused("it is not a regular file"));
     cases.push(below(".lock").refused("it is not a regular file"));
     let export = case("export next to links", "export {}/from --out {}/hf")

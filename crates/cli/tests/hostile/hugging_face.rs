@@ -26,12 +26,20 @@ fn number(key: &'static str, value: &str) -> Case {
 
 #[test]
 fn configurations_of_no_model_are_refused() {
+    let typed = |name: &str, model_type: &str| {
+        let without_class = replaced("\"architectures\"", "\"architecture\"");
+        let with_type = replaced("\"model_type\": \"gpt2\"", model_type);
+        let change = Box::new(move |bytes| with_type(without_class(bytes)));
+        imported(name, Content::Changed(Fixture::HuggingFace, "config.json", change))
+    };
     let mut cases = vec![
         imported("sound", Content::Copy(Fixture::HuggingFace)).writes("run").done("written"),
-        config("no class", "\"architectures\"", "\"architecture\""),
+        typed("no class, with a known type", "\"model_type\": \"gpt2\"").writes("run").done("written"),
+        typed("no class, with an unknown type", "\"model_type\": \"gtp2\"").refused("hf/config.json: model_type"),
+        typed("no class and no type", "\"type\": \"gpt2\"").refused("hf/config.json: model_type"),
         config("cut off", "}", ""),
         config("arrays in arrays", "\"architectures\": [", format!("\"architectures\": {}", "[".repeat(200_000))),
-        config("an unknown class", "ForCausalLM", "ForCasualLM"),
+        config("an unknown class", "GPT2LMHeadModel", "GPT2LMHaedModel").says("hf/config.json: architectures"),
     ];
     for key in ["n_layer", "n_embd", "n_head", "n_positions", "vocab_size"] {
         for value in

@@ -38,7 +38,12 @@ impl Started {
         for (name, content) in &case.files {
             content.put(&folder.0.join(name));
         }
-        let before = contents(&folder.0, &case.outputs);
+        let mut before = contents(&folder.0, &case.outputs);
+        for (from, to) in &case.renamed {
+            let below = contents(&folder.0.join(from), &[]);
+            before.extend(below.into_iter().map(|(name, content)| (format!("{to}/{name}"), content)));
+            before.insert(to.clone(), "folder".into());
+        }
         let child = start(&case, &folder.0);
         Started { case, folder, before, child }
     }

@@ -92,7 +92,7 @@ fn a_stopped_process_is_named_by_the_others() {
 #[test]
 fn a_run_that_fails_by_itself_leaves_a_report_and_one_that_ends_well_none() {
     let folder = Folder::new("blame-alone");
-    let output = pleach(&with_keys(&["train", "--quiet"], &["model.init_std=1e20", &folder.run("run")]));
+    let output = pleach(&with_keys(&["train", "--quiet"], &["model.init_std=1e30", &folder.run("run")]));
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     let shown = prints(&["blame", &folder.path("run")]);
     let words: String = shown.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -222,13 +222,12 @@ fn kill(signal: &str, process: &str) {
     assert!(Command::new("kill").args([signal, process]).status().expect("kill").success());
 }
 
-/// The standard output of `child`, after its first line.
-fn first_line(child: &mut Child) -> BufReader<impl Read + use<>> {
-    let mut output = BufReader::new(child.stdout.take().expect("output"));
-    let mut line = String::new();
-    output.read_line(&mut line).expect("text");
-    assert!(line.starts_with("step       1/1000000  loss "), "{line}");
-    output
+/// The lines of the standard output of `child` that follow the first step.
+fn after_first_step(child: &mut Child) -> impl Iterator<Item = String> + Send + use<> {
+    let output = BufReader::new(child.stdout.take().expect("output"));
+    let mut lines = output.lines().map(|line| line.expect("text"));
+    assert!(lines.any(|line| line.starts_with("step       1/1000000  loss ")), "a first step");
+    lines
 }
 
 #[test]
@@ -237,9 +236,9 @@ fn a_signal_reaches_the_processes_and_is_the_exit_code() {
     for (signal, code) in [("-INT", 130), ("-TERM", 143)] {
         let run = folder.0.join(code.to_string());
         let mut child = started(&[], &run);
-        let output = first_line(&mut child);
+        let output = after_first_step(&mut child);
         kill(signal, &child.id().to_string());
-        output.lines().for_each(|line| drop(line.expect("text")));
+        output.for_each(drop);
         let mut said = String::new();
         child.stderr.take().expect("messages").read_to_string(&mut said).expect("text");
         assert_eq!(child.wait().expect("an end").code(), Some(code), "{said}");
@@ -251,25 +250,25 @@ fn a_signal_reaches_the_processes_and_is_the_exit_code() {
 fn processes_end_with_a_launcher_that_was_killed() {
     let folder = Folder::new("orphans");
     let mut child = started(&[], &folder.0.join("run"));
-    let output = first_line(&mut child);
+    let output = after_first_step(&mut child);
     kill("-KILL", &child.id().to_string());
     child.wait().expect("an end");
     // The output is that of process 0, and ends with it.
-    output.lines().for_each(|line| drop(line.expect("text")));
+    output.for_each(drop);
 }
 
 #[test]
 fn a_stopped_process_ends_with_a_launcher_that_was_killed() {
     let folder = Folder::new("stopped");
     let mut child = started(&["--nproc", "2"], &folder.0.join("run"));
-    let output = first_line(&mut child);
+    let output = after_first_step(&mut child);
     let process = processes_of(child.id())[0];
     // One after the other at once: Linux itself continues a process that has been stopped for longer.
     let script = format!("kill -STOP {process}; kill -KILL {}", child.id());
     assert!(Command::new("sh").args(["-c", &script]).status().expect("a shell").success());
     child.wait().expect("an end");
     // The output is that of process 0, and ends with it.
-    output.lines().for_each(|line| drop(line.expect("text")));
+    output.for_each(drop);
 }
 
 #[test]
@@ -277,11 +276,13 @@ fn a_killed_process_is_restarted_from_its_checkpoint() {
     let folder = Folder::new("restart");
     let run = folder.0.join("run");
     let mut child = started(&["--restarts", "1"], &run);
-    let output = first_line(&mut child);
-    let drained = std::thread::spawn(move || output.lines().for_each(|line| drop(line.expect("text"))));
+    let mut output = after_first_step(&mut child);
+    let (sender, reported) = std::sync::mpsc::channel();
+    let drained = std::thread::spawn(move || output.try_for_each(|line| sender.send(line)));
     let mut messages = BufReader::new(child.stderr.take().expect("messages")).lines().map(|line| line.expect("text"));
     let mut until = |start: &str| messages.find(|line| line.starts_with(start)).expect(start);
-    until("saved after step ");
+    let until_reported = |start: &str| reported.iter().find(|line| line.starts_with(start)).expect(start);
+    until_reported("saved after step ");
     kill("-KILL", &processes_of(child.id())[0].to_string());
     let expected = format!(
         "process 0 (host localhost) was ended by signal 9, and all others were ended; starting again: pleach train --resume {}; \
@@ -289,11 +290,11 @@ fn a_killed_process_is_restarted_from_its_checkpoint() {
         run.display()
     );
     assert_eq!(until("process 0 "), expected);
-    until("resuming after step ");
+    until_reported("resuming after step ");
     // The first checkpoint of the resumed run shows that it trains.
-    until("saved after step ");
+    until_reported("saved after step ");
     kill("-TERM", &child.id().to_string());
     until("process 0 (host localhost) was stopped by signal 15");
-    drained.join().expect("no panic");
+    drained.join().expect("no panic").expect("a reader");
     assert_eq!(child.wait().expect("an end").code(), Some(143));
 }

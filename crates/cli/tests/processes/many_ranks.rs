@@ -10,7 +10,7 @@ use std::process::Output;
 use std::time::Instant;
 
 use crate::harness::several::{Folder, succeeds};
-use crate::harness::{pleach, stderr};
+use crate::harness::{pleach, stdout};
 
 /// The variable with the number of ranks.
 const RANKS: &str = "PLEACH_RANKS";
@@ -58,7 +58,7 @@ impl Runs {
         let started = Instant::now();
         let output: Output = if processes == 1 { pleach(command) } else { pleach(&launched) };
         succeeds(&output);
-        let memory = stderr(&output).lines().rfind(|line| line.starts_with("memory")).unwrap_or("").to_string();
+        let memory = stdout(&output).lines().rfind(|line| line.starts_with("memory")).unwrap_or("").to_string();
         let seconds = started.elapsed().as_secs_f64();
         eprintln!("{} {name}, {} ranks in {number} processes: {seconds:.1} s, {memory}", command[0], self.ranks);
     }

@@ -14,7 +14,7 @@ fn connections_are_shown_with_arenas() {
     let folder = Folder::new("connections");
     let output = in_processes("4", &[&folder.run("run"), "train.steps=1"]);
     succeeds(&output);
-    let message = stderr(&output);
+    let message = stdout(&output);
     assert!(message.contains("of connections in 4 processes; host "), "{message}");
     let hosts = folder.path("hosts");
     fs::write(&hosts, "a slots=1\nb slots=3\n").expect("a file");

@@ -15,6 +15,8 @@ const MAX_PARAMETERS: u128 = 1 << 44;
 const MAX_MICROBATCH_TOKENS: u128 = 1 << 24;
 /// Microbatches of a replica, times the layers and stages that each passes: what programs grow with.
 const MAX_PASSES: u128 = 1 << 16;
+/// The same for a measured run, of which a table may have long ones: its passes are priced and never planned.
+const MAX_PASSES_OF_MEASURED: u128 = 1 << 18;
 /// The same of all sizes of a growing batch together, each of which is planned before the first step.
 const MAX_PASSES_OF_RAMP: u128 = 1 << 21;
 /// Layers times microbatches that one rank holds at the same time: planning their places takes the square of it.
@@ -24,9 +26,18 @@ const MAX_ACTIVATIONS: u128 = 1 << 52;
 
 /// Only asked once every other rule holds: the numbers are positive and divide each other.
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
+    check_with(config, MAX_PASSES, rules);
+}
+
+/// The same for a run that was measured and is only priced.
+pub(super) fn check_measured(config: &RunConfig, rules: &mut Rules) {
+    check_with(config, MAX_PASSES_OF_MEASURED, rules);
+}
+
+fn check_with(config: &RunConfig, max_passes: u128, rules: &mut Rules) {
     parameters(config, rules);
     microbatch(config, rules);
-    passes(config, rules);
+    passes(config, max_passes, rules);
     passes_of_ramp(config, rules);
     held(config, rules);
     activations(config, rules);
@@ -59,20 +70,20 @@ fn microbatch(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
-fn passes(config: &RunConfig, rules: &mut Rules) {
+fn passes(config: &RunConfig, max_passes: u128, rules: &mut Rules) {
     let (train, parallelism) = (&config.train, &config.parallelism);
     let microbatches = parallelism.num_microbatches(train.global_batch);
     let stops = stops(config);
-    if microbatches as u128 * stops as u128 <= MAX_PASSES {
+    if microbatches as u128 * stops as u128 <= max_passes {
         return;
     }
     let rule = format!(
-        "is {microbatches} microbatches of {} per replica; times {stops} layers and stages that is more than {MAX_PASSES} \
+        "is {microbatches} microbatches of {} per replica; times {stops} layers and stages that is more than {max_passes} \
          passes, too long a program",
         parallelism.microbatch_size
     );
     let per_replica = train.global_batch / parallelism.degrees.dp;
-    let fits = |size: &usize| (per_replica / size) as u128 * stops as u128 <= MAX_PASSES;
+    let fits = |size: &usize| (per_replica / size) as u128 * stops as u128 <= max_passes;
     let sizes: Vec<usize> = mesh::divisors(per_replica).into_iter().filter(fits).collect();
     let remedy = match sizes.is_empty() {
         true => "use a smaller batch".into(),

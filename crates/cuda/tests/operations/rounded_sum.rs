@@ -91,5 +91,5 @@ fn sums_that_do_not_fit_are_refused() {
     let op = Op::AddRounded { x, rounding, into, write: Write::Assign, refusals };
     assert_eq!(bench.failure(&case, &op), "add_rounded: F32[1, 3] @0 and I64[1, 2] @128 are not of one length");
     let op = Op::AddRounded { x, rounding, into: refusals.elements(0..3), write: Write::Assign, refusals: into };
-    assert_eq!(bench.failure(&case, &op), "sum: I64[1, 2] @128 is not the 8 words of a sum");
+    assert_eq!(bench.failure(&case, &op), "sum: I64[1, 2] @128 is not the 10 words of a sum");
 }

@@ -18,7 +18,7 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
         fields.count_of(["n_layer", "num_hidden_layers"])?,
         hidden,
         fields.count_of(["n_head", "num_attention_heads"])?,
-        4 * hidden,
+        hidden.saturating_mul(4),
         fields.count("vocab_size")?,
         fields.count_or("seq_length", 2048)?,
     ];

@@ -16,7 +16,7 @@ pub(super) fn read(fields: &Fields) -> Result<ModelSpec, InterchangeError> {
         fields.count("n_layer")?,
         hidden,
         fields.count("n_head")?,
-        fields.count_or("n_inner", 4 * hidden)?,
+        fields.count_or("n_inner", hidden.saturating_mul(4))?,
         fields.count("vocab_size")?,
         fields.count_or("n_positions", 1024)?,
     ];

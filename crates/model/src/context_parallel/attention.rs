@@ -18,13 +18,13 @@ pub(crate) struct KeysValues {
     pub(crate) v: Tensor,
 }
 
-/// Keys beside values: `[rows, 2 K d]`.
+/// Rows of keys, each followed by its values: `[rows, 2 K d]`.
 #[derive(Clone, Copy)]
-struct Beside(Tensor);
+struct KeyValueRows(Tensor);
 
-impl Beside {
-    fn of_rows(context: &Context, shape: &AttentionShape, rows: usize) -> Beside {
-        Beside(context.activation(context.scratch, rows, 2 * shape.kv_heads * shape.head_dim))
+impl KeyValueRows {
+    fn of_rows(context: &Context, shape: &AttentionShape, rows: usize) -> KeyValueRows {
+        KeyValueRows(context.activation(context.scratch, rows, 2 * shape.kv_heads * shape.head_dim))
     }
 
     fn rows_of(self, first: usize, count: usize) -> KeysValues {
@@ -34,17 +34,17 @@ impl Beside {
 }
 
 /// Rows of this rank among the slices of all.
-fn own(context: &Context, parts: Beside) -> KeysValues {
+fn own(context: &Context, parts: KeyValueRows) -> KeysValues {
     let tokens = context.shape.tokens();
     parts.rows_of(context.cp.position() * tokens, tokens)
 }
 
 /// Keys and values of all tokens, in scratch.
-fn gather(context: &Context, shape: &AttentionShape, from: KeysValues) -> Result<Beside, DeviceError> {
+fn gather(context: &Context, shape: &AttentionShape, from: KeysValues) -> Result<KeyValueRows, DeviceError> {
     let rows = context.shape.slices.ranks * context.shape.tokens();
-    let all = Beside::of_rows(context, shape, rows);
+    let all = KeyValueRows::of_rows(context, shape, rows);
     context.scratch.scoped(|| {
-        let parts = Beside::of_rows(context, shape, rows);
+        let parts = KeyValueRows::of_rows(context, shape, rows);
         let to = own(context, parts);
         context.submit(Op::Copy { from: from.k, to: to.k })?;
         context.submit(Op::Copy { from: from.v, to: to.v })?;
@@ -54,8 +54,8 @@ fn gather(context: &Context, shape: &AttentionShape, from: KeysValues) -> Result
     Ok(all)
 }
 
-/// What the operation of `run` is given: its rows of `whole`, on the keys that they may see.
-fn of_run(context: &Context, whole: &AttentionOperands, all: Beside, run: &TokenRun) -> AttentionOperands {
+/// The operands of `run`: its rows of `whole`, on the keys that they may see.
+fn of_run(context: &Context, whole: &AttentionOperands, all: KeyValueRows, run: &TokenRun) -> AttentionOperands {
     let length = context.shape.sequence_length;
     let seen = context.shape.slices.keys_seen_by(length, &run.places);
     let KeysValues { k, v } = all.rows_of(run.sequence * length, seen);
@@ -100,11 +100,11 @@ pub(crate) fn backward(
     let shape = &whole.shape;
     let (length, rows) = (context.shape.sequence_length, context.shape.slices.ranks * context.shape.tokens());
     context.scratch.scoped(|| {
-        let sums = Beside::of_rows(context, shape, rows);
+        let sums = KeyValueRows::of_rows(context, shape, rows);
         context.scratch.scoped(|| {
             let all = gather(context, shape, KeysValues { k: whole.k, v: whole.v })?;
             // Room for the most that any rank needs, so that all ranks need equally much.
-            let more = Beside::of_rows(context, shape, keys_of_first_chunks(context));
+            let more = KeyValueRows::of_rows(context, shape, keys_of_first_chunks(context));
             let key_sums = context.scratch.floats(2 * length * shape.kv_heads, shape.head_dim);
             let mut before: Option<TokenRun> = None;
             // The last chunk of a sequence sees most keys: it assigns, the one before it adds.
@@ -145,8 +145,8 @@ fn keys_of_first_chunks(context: &Context) -> usize {
 }
 
 /// This rank's rows of the sum over the group of `terms[B S, 2 K d]`, in rank order.
-fn scatter(context: &Context, shape: &AttentionShape, terms: Beside, to: KeysValues) -> Result<(), DeviceError> {
-    let parts = Beside::of_rows(context, shape, terms.0.rows);
+fn scatter(context: &Context, shape: &AttentionShape, terms: KeyValueRows, to: KeysValues) -> Result<(), DeviceError> {
+    let parts = KeyValueRows::of_rows(context, shape, terms.0.rows);
     slices::by_rank(context, terms.0, parts.0)?;
     context.cp.reduce_scatter(context.stream, parts.0, SumTree::RANK_ORDER)?;
     let from = own(context, parts);

@@ -71,9 +71,9 @@ fn footprints_are_the_sums_of_the_tensors() {
     let stats = tokens * 2;
 
     assert_eq!(actual.batch_bytes, bytes(&[tokens, tokens, tokens, tokens * 2]));
-    // Cosines and sines of 8 positions and 2 pairs; twice 6 words of 8 bytes; 4 floats.
+    // Cosines and sines of 8 positions and 2 pairs; twice 10 words of 8 bytes; 4 floats.
     assert_eq!(actual.constant_bytes, bytes(&[16, 16]));
-    assert_eq!(actual.loss_sums_bytes, bytes(&[12, 12, 4]));
+    assert_eq!(actual.loss_sums_bytes, bytes(&[20, 20, 4]));
     let embedding = Footprint {
         output_bytes: bytes(&[residual]),
         // The gradient in front of the dropout.

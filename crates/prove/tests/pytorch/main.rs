@@ -1,7 +1,7 @@
 //! Whole runs against an independent implementation: the same models, written in PyTorch and trained there in double
 //! precision for ten steps (the GPT-NeoX for twenty, at a fifth of the rate) by `tools/reference/gpt.py`, from the same weights and the same text.
 //!
-//! Let u = 2^-24. PyTorch's side is exact beside ours; what it gives is stored in single precision, within u.
+//! Let u = 2^-24. PyTorch's side is exact compared with ours; what it gives is stored in single precision, within u.
 //!
 //! **Gradients: 1e-5** relative Frobenius distance per tensor. Under random rounding a chain of K terms is off by u sqrt(K / 6) of
 //! its result (`docs/numerics.md`), 1.3e-7 for the longest, K = 31. A gradient has passed at most R = 4 L + 2 = 14 such
@@ -25,7 +25,7 @@
 //! 2^-24 of their step at most, of either sign. From K = 8 on a chained sum makes no fewer roundings. The shortest product
 //! of these layouts has K = 6: 3.5 roundings in place of 3.
 //!
-//! Key biases of dims that are not rotated are left out, and with them those beside them: their exact gradient is zero, and AdamW makes steps of rounding errors.
+//! Key biases of dims that are not rotated are left out, and with them their neighbours: their exact gradient is zero, and AdamW makes steps of rounding errors.
 
 mod vectors;
 
@@ -93,7 +93,7 @@ fn every_layout_learns_what_pytorch_learns() {
 }
 
 /// Sequences of 12 tokens with several documents, shared by 2 and 6 ranks in balanced chunks and by 4 in contiguous
-/// ones, also beside every other axis. No sum is longer than on one rank, so the bounds are the same.
+/// ones, also with every other axis. No sum is longer than on one rank, so the bounds are the same.
 #[test]
 fn ranks_that_share_sequences_learn_what_pytorch_learns() {
     let shared = |cp, chunks, degrees| {

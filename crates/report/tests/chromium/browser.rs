@@ -11,7 +11,7 @@ pub struct Window {
     pub height: u32,
 }
 
-/// What the system prefers.
+/// The preference of the system.
 #[derive(Clone, Copy, Debug)]
 pub enum Theme {
     Light,

@@ -19,7 +19,7 @@ const FONT: &str = "DejaVu Sans";
 /// page differs by more.
 const TOLERATED: f64 = 0.02;
 
-/// Texts that lie outside of the window, over each other or in a box that cuts them off, and a page that scrolls sideways.
+/// Texts that are outside of the window, over each other or in a box that cuts them off, and a page that scrolls sideways.
 const GEOMETRY: &str = include_str!("geometry.js");
 
 fn problems(browser: &Browser, html: &str, window: Window, theme: Theme) -> Vec<String> {

@@ -7,7 +7,7 @@ const RUN_FILE: &str = "[model]\nnum_layers = 6\nhidden = 128\nnum_heads = 4\nvo
     [train]\nsteps = 1000\nglobal_batch = 16\nlearning_rate = 0.003\nprecision = \"fp16\"\n\n\
     [data]\ntokenizer = \"bpe\"\n\n[run]\nfolder = \"runs/sample\"\nranks = 16\n";
 
-/// A run of so many steps, with a spike, skipped steps, a value that is no number, and a resumption.
+/// A run of `steps` steps, with a spike, skipped steps, a value that is not a number, and a resumption.
 pub fn run(name: &str, steps: u32) -> Run {
     let mut noise = Noise(7);
     let mut lines = String::new();

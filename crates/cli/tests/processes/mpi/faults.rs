@@ -18,9 +18,8 @@ pub fn started(library: &Library, keys: &[&str]) -> (Child, JoinHandle<String>) 
     let program = [&[env!("CARGO_BIN_EXE_pleach")], &arguments[..]].concat();
     let mut child = library.command(4, &program).spawn().expect("mpiexec");
     let mut stdout = child.stdout.take().expect("output");
-    // Open MPI gives its processes a terminal, where lines of steps are drawn over each other.
     let (mut seen, mut chunk) = (String::new(), [0; 4096]);
-    while !seen.contains("step 2/") && !seen.contains("step       2/") {
+    while !has_second_step(&seen) {
         let read = stdout.read(&mut chunk).expect("output");
         if read == 0 {
             panic!("{}: the run ended early: {seen}{}", library.name, said(&ended(child)));
@@ -33,6 +32,17 @@ pub fn started(library: &Library, keys: &[&str]) -> (Child, JoinHandle<String>) 
         String::from_utf8_lossy(&rest).into_owned()
     });
     (child, rest)
+}
+
+/// Whether a line of a second or later step is in `seen`. Open MPI gives its processes a terminal, where lines of steps have colours and
+/// are drawn over each other.
+fn has_second_step(seen: &str) -> bool {
+    let numbers = seen.match_indices("/1000000").map(|(end, _)| {
+        let before = &seen[..end];
+        let digits = before.trim_end_matches(|c: char| c.is_ascii_digit()).len();
+        before[digits..].parse::<u32>()
+    });
+    numbers.flatten().any(|step| step >= 2)
 }
 
 /// The process of the run of `child` that the launcher numbers `number`.
