@@ -174,22 +174,31 @@ fn the_cache_changes_no_bit() {
     }
 }
 
-#[test]
-fn weights_that_are_no_numbers_draw_no_token() {
+/// The refusal of a text by a model whose weights all have one value.
+fn refused_with(weight: f32) -> String {
     let model = model(Style::Llama);
     let setup = Setup::generation(model.clone(), plain_layout(1, 1, 2, 1), proof_training(), GENERATION_ROWS)
         .expect("a legal run");
     let mut weights = TensorMap::default();
     for unit in std::iter::once(config::Unit::Table).chain(config::Unit::computing(model.num_layers)) {
         for param in config::params(&model, unit) {
-            weights.insert(&param.name, &param.shape, vec![f32::NAN; param.len()]);
+            weights.insert(&param.name, &param.shape, vec![weight; param.len()]);
         }
     }
     let kept = Kept::default();
     let generation = Generation { prompt: &[1, 2, 3], max_tokens: 4, sampling: SAMPLING };
     let said = run_generation(&setup, &*engine(&setup, 1), generation, Some(&weights), &kept).expect_err("no text");
-    assert!(said.to_string().contains("the logit of token 0 at position 3 is NaN, so no token can be drawn"), "{said}");
     assert_eq!(kept.tokens.into_inner().expect("no panic"), Vec::<i32>::new());
+    said.to_string()
+}
+
+#[test]
+fn weights_or_activations_that_are_not_finite_draw_no_token() {
+    let of_weights = refused_with(f32::NAN);
+    assert!(of_weights.contains("embedding.token.weight has a value that is NaN"), "{of_weights}");
+    let of_activations = refused_with(1e18);
+    let expected = "the logit of token 0 at position 3 is NaN, so no token can be drawn";
+    assert!(of_activations.contains(expected), "{of_activations}");
 }
 
 #[test]

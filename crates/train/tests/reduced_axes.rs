@@ -64,8 +64,10 @@ fn sent(setup: &Setup, kept: AxisSet) -> BTreeMap<Operation, u64> {
 fn each_axis_of_a_reduction_is_one_collective() {
     for zero in 0..4 {
         let setup = setup(zero);
-        let only = |axis| sent(&setup, AxisSet::of(axis));
-        let (tensor, inner, outer) = (only(Axis::Tp), only(Axis::DpInner), only(Axis::DpOuter));
+        let only = |axes| sent(&setup, axes);
+        // Ranks that share sequences are in the group of the shards.
+        let of_shards = AxisSet::of(Axis::DpInner).with(Axis::Cp);
+        let (tensor, inner, outer) = (only(AxisSet::of(Axis::Tp)), only(of_shards), only(AxisSet::of(Axis::DpOuter)));
         assert_eq!(sent(&setup, AxisSet::NONE), BTreeMap::new(), "zero {zero}");
         assert_eq!(tensor.keys().collect::<Vec<_>>(), [&Operation::AllReduce], "zero {zero}");
         let over_data = if zero == 0 { Operation::AllReduce } else { Operation::ReduceScatter };
