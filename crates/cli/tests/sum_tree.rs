@@ -4,11 +4,10 @@
 mod harness;
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use harness::{pleach, stderr, stdout};
+use harness::{free_port, pleach, stderr, stdout};
 
 /// Four replicas whose slices are long enough to go to each host once.
 const RUN: &[&str] = &[
@@ -67,7 +66,7 @@ fn on_threads(folder: &Folder, name: &str, keys: &[&str]) -> Vec<u8> {
 fn on_hosts(folder: &Folder, name: &str, keys: &[&str], hosts: [&str; 4]) -> Vec<u8> {
     let run = folder.run(name);
     let arguments = arguments(&[keys, &[&run]].concat());
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port();
+    let port = free_port();
     let start = |(process, host): (usize, &&str)| -> Child {
         Command::new(env!("CARGO_BIN_EXE_pleach"))
             .args(&arguments)

@@ -532,7 +532,7 @@ fn ranks_share_sequences_where_the_run_says_so() {
     );
     assert_eq!(
         refused("", &["parallelism.cp=128"]),
-        "--set parallelism.cp=128: parallelism.cp = 128 x 2 chunks must divide train.sequence_length = 128; use 16, 32 or 64, \
+        "--set parallelism.cp=128: parallelism.cp = 128 x 2 chunks must divide train.sequence_length = 128; use 8, 16, 32 or 64, \
          or parallelism.cp_chunks = \"contiguous\""
     );
     let blanks = "data.blanks={ mask = 252, gmask = 253, sop = 254, eop = 255 }";

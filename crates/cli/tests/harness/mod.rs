@@ -3,7 +3,9 @@
 
 pub mod several;
 
+use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Runs `pleach` to its end.
 pub fn pleach(arguments: &[&str]) -> Output {
@@ -23,4 +25,14 @@ pub fn prints(arguments: &[&str]) -> String {
     let output = pleach(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
     String::from_utf8(output.stdout).expect("text")
+}
+
+/// A port of 127.0.0.1 that nobody uses, below those that systems give to connections: it is free, too, when its process listens.
+pub fn free_port() -> u16 {
+    const FIRST: u16 = 10_000;
+    const PORTS: u32 = 20_000;
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let own = std::process::id().wrapping_mul(97);
+    let drawn = || FIRST + (own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % PORTS) as u16;
+    (0..PORTS).map(|_| drawn()).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }

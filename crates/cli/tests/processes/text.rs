@@ -1,12 +1,11 @@
 //! Files of a run in several processes: text that a host lacks comes from process 0; other text and other weights are refused.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use crate::harness::several::{Folder, TINY, succeeds};
-use crate::harness::{stderr, stdout};
+use crate::harness::{free_port, stderr, stdout};
 
 const PROCESSES: usize = 3;
 
@@ -29,7 +28,7 @@ fn command(arguments: &[String], at: &Path) -> Command {
 
 /// `command` in processes of which number `n` has the working directory `n` of `folder`, so that each sees files of its own.
 fn in_own_directories(folder: &Folder, command: impl Fn(&Path) -> Command) -> Vec<Output> {
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+    let port = free_port();
     let start = |process: usize| -> Child {
         let mut command = command(&folder.0.join(process.to_string()));
         command.env("PLEACH_PROCESS", process.to_string()).env("PLEACH_PROCESSES", PROCESSES.to_string());

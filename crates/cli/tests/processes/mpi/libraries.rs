@@ -1,10 +1,11 @@
 //! The libraries of MPI of this machine, and runs by their mpiexec.
 
 use std::io::Read;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+use crate::harness::free_port;
 
 /// Longest time of a test's run. Every run ends long before.
 const LIMIT: Duration = Duration::from_secs(240);
@@ -89,10 +90,6 @@ impl Library {
         let program = [&[env!("CARGO_BIN_EXE_pleach")], arguments].concat();
         ended(self.command(number, &program).spawn().expect("mpiexec"))
     }
-}
-
-fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port").port()
 }
 
 /// Waits for `child`, at most [`LIMIT`]; then it is killed, and the test fails. Afterwards none of its descendants lives.
