@@ -535,8 +535,8 @@ fn ranks_share_sequences_where_the_run_says_so() {
         "--set parallelism.cp=128: parallelism.cp = 128 x 2 chunks must divide train.sequence_length = 128; use 8, 16, 32 or 64, \
          or parallelism.cp_chunks = \"contiguous\""
     );
-    let blanks = "data.blanks={ mask = 252, gmask = 253, sop = 254, eop = 255 }";
-    let bytes = ["data.tokenizer=bytes", "parallelism.cp=2", blanks];
+    let blanks = "data.blanks={ mask = 256, gmask = 257, sop = 258, eop = 259 }";
+    let bytes = ["data.tokenizer=bytes", "model.vocabulary=260", "parallelism.cp=2", blanks];
     assert_eq!(of(&bytes).parallelism.context.chunks, config::ChunkOrder::Contiguous);
     assert_eq!(
         refused("", &[&bytes[..], &["parallelism.cp_chunks=balanced"]].concat()),
