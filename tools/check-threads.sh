@@ -1,8 +1,9 @@
 #!/bin/sh
-# Searches for lost wakes, data races and undefined behaviour in the parts that threads share: `models`, `miri`, `tsan` or
-# `drd`.
+# Searches for lost wakes, data races and undefined behaviour in the parts that threads share: `models`, `faults`, `miri`,
+# `tsan` or `drd`.
 #
 # models: inbox, tickets, pools and streams in thousands of orders of their threads, drawn by shuttle.
+# faults: faults such as a wake that is left out, put in one after the other: a model must fail for each.
 # miri: the interpreter of rustc's mid-level code, with many seeds for the order of threads and for weak memory. Needs a
 #       nightly toolchain with `rustup component add miri rust-src --toolchain nightly`.
 # tsan: ThreadSanitizer, with a standard library compiled for it. Needs the same nightly toolchain.
@@ -16,6 +17,34 @@ case "${1:-}" in
 models)
     export CARGO_TARGET_DIR=target/models RUSTFLAGS="--cfg shuttle"
     for package in comm cpu device; do cargo test -p "$package" --lib models; done
+    ;;
+faults)
+    # Each fault is put into a copy of the tree, where its model must fail.
+    copy=target/models-with-faults
+    mkdir -p "$copy"
+    export CARGO_TARGET_DIR="$PWD/target/models" RUSTFLAGS="--cfg shuttle"
+    git ls-files -z | xargs -0 cp --parents -t "$copy"
+    # Package, file, and the edit of sed that is the fault.
+    with_fault() {
+        sed "$3" "$2" > "$copy/$2"
+        if cmp -s "$copy/$2" "$2"; then echo "$2: $3 changes nothing" >&2; exit 1; fi
+        (cd "$copy" && cargo test --no-run -p "$1" --lib)
+        if (cd "$copy" && cargo test -p "$1" --lib models) > target/fault.txt 2>&1; then
+            echo "no model of $1 finds $3 in $2" >&2
+            exit 1
+        fi
+        echo "$1: found $3"
+        # The new time makes cargo compile it again.
+        cat "$2" > "$copy/$2"
+    }
+    with_fault comm crates/comm/src/threads/inbox.rs 's/None => self.changed.notify_one(),/None => {}/'
+    with_fault comm crates/comm/src/threads/inbox.rs 's/self.changed.notify_all();//'
+    with_fault comm crates/comm/src/threads/shared_memory.rs 's/self.0.owner.wake_from_completion();//'
+    with_fault comm crates/comm/src/threads/shared_memory.rs 's/if self.0.open.fetch_sub(1, Ordering::Release) == 1/if false/'
+    with_fault cpu crates/cpu/src/pool.rs 's/if state.sleepers > 0/if state.sleepers > 1/'
+    with_fault cpu crates/cpu/src/pool.rs 's/if state.running == 0 {/if false {/'
+    with_fault device crates/device/src/queue.rs 's/self.ended.notify_all();//'
+    rm -r "$copy"
     ;;
 miri)
     export CARGO_TARGET_DIR=target/miri MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-many-seeds=0..$seeds"
@@ -40,7 +69,7 @@ drd)
         --skip deadline --skip sixteen
     ;;
 *)
-    echo "usage: tools/check-threads.sh models|miri|tsan|drd [SEEDS]" >&2
+    echo "usage: tools/check-threads.sh models|faults|miri|tsan|drd [SEEDS]" >&2
     exit 2
     ;;
 esac

@@ -59,7 +59,9 @@ impl<'a> Fields<'a> {
     /// It is something else.
     pub fn count_or(&self, key: &str, default: usize) -> Result<usize, InterchangeError> {
         let wanted = "a whole number up to 16777216";
-        self.or_default(key, wanted, default, |value| usize::try_from(value.as_u64()?).ok().filter(|size| *size <= MAX_SIZE))
+        self.or_default(key, wanted, default, |value| {
+            usize::try_from(value.as_u64()?).ok().filter(|size| *size <= MAX_SIZE)
+        })
     }
 
     /// The whole number under the first of `keys` that is there.

@@ -10,6 +10,33 @@ use crate::roundings::Roundings;
 
 /// Steps over which the bounds of losses and weights are derived and measured.
 pub const BOUNDED_STEPS: u32 = 20;
+/// The largest product of the sum of all rates and the root of the width over which they are. Maps whose elements move by R
+/// change an input of mean square 1 by R sqrt(D): beyond a half the model is no longer the one whose roundings are counted.
+const BOUNDED_MOVE: f64 = 0.5;
+
+/// Why losses and weights of two runs have no bound after `steps` steps; `None` where they have.
+pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<String> {
+    let rates = sum_of_rates(train, steps);
+    let limit = BOUNDED_MOVE / (model.hidden.max(1) as f64).sqrt();
+    if steps > BOUNDED_STEPS {
+        Some(format!("{steps} steps are more than the {BOUNDED_STEPS} over which losses and weights have a bound"))
+    } else if rates > limit {
+        Some(format!(
+            "the learning rates of these steps add up to {rates:.2e}, and losses and weights have a bound up to {limit:.2e} \
+             in width {}; prove fewer steps, or use a lower train.learning_rate",
+            model.hidden
+        ))
+    } else {
+        None
+    }
+}
+
+/// Sum of the rates of all steps, with the largest factor of any parameter.
+fn sum_of_rates(train: &TrainSpec, steps: u32) -> f64 {
+    let factors = train.groups.iter().map(|group| f64::from(group.learning_rate_scale));
+    let factor = factors.fold(1.0, f64::max);
+    factor * (0..steps).map(|step| f64::from(train.learning_rate_at(step))).sum::<f64>()
+}
 
 /// The largest distances that rounding alone makes.
 #[derive(Clone, Debug, PartialEq)]
@@ -154,11 +181,8 @@ impl Run<'_> {
         if error > 0.0 { WEIGHT_FACTOR * all.sqrt() } else { 0.0 }
     }
 
-    /// Sum of the rates of all steps, with the largest factor of any parameter.
     fn rates(&self) -> f64 {
-        let factors = self.train.groups.iter().map(|group| f64::from(group.learning_rate_scale));
-        let factor = factors.fold(1.0, f64::max);
-        factor * (0..self.steps).map(|step| f64::from(self.train.learning_rate_at(step))).sum::<f64>()
+        sum_of_rates(self.train, self.steps)
     }
 
     fn parameters(&self) -> usize {

@@ -53,9 +53,9 @@ impl ParameterKind {
     pub(crate) fn probability_factor(self) -> f64 {
         match self {
             ParameterKind::Table | ParameterKind::Output | ParameterKind::Matrix => 1.6,
-            ParameterKind::QueryKey => 2.3,
+            // Vectors of queries and keys are compared with the scale of their matrices, and meet the same softmax.
+            ParameterKind::QueryKey | ParameterKind::QueryKeyVector => 2.3,
             ParameterKind::Vector => 1.9,
-            ParameterKind::QueryKeyVector => 1.8,
         }
     }
 

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use config::{ModelSpec, TrainSpec};
 use train::{LossScalingReport, StepFate};
 
-use crate::bounds::{BOUNDED_STEPS, Bounds};
+use crate::bounds::{Bounds, left_out};
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::measured::Measured;
@@ -18,8 +18,9 @@ pub struct Promise {
     pub class: EqualityClass,
     /// The largest distances; `None` where no bound is derived.
     pub bounds: Option<Bounds>,
+    /// Why losses and weights have none of them, after these steps.
+    pub left_out: Option<String>,
     model: ModelSpec,
-    steps: u32,
 }
 
 /// A distance with its bound.
@@ -88,7 +89,9 @@ impl Distances {
 impl Promise {
     /// What two runs of `class` that train `model` promise each other after `steps` steps of `train`.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
-        Promise { class, bounds: Bounds::of(class, model, train, steps), model: model.clone(), steps }
+        let bounds = Bounds::of(class, model, train, steps);
+        let left_out = bounds.as_ref().and_then(|_| left_out(model, train, steps));
+        Promise { class, bounds, left_out, model: model.clone() }
     }
 
     /// Every distance of two outcomes, each with its bound.
@@ -98,7 +101,7 @@ impl Promise {
             let bound = self.bounds.as_ref().map(|bounds| bounds.gradient(kind));
             (kind, Bounded { what, distance, bound })
         };
-        let short = self.bounds.as_ref().filter(|_| self.is_short());
+        let short = self.bounds.as_ref().filter(|_| self.left_out.is_none());
         Distances {
             gradients: gradients.into_iter().map(of_kind).collect(),
             loss: Bounded { what: "a loss".into(), distance: loss, bound: short.map(|bounds| bounds.loss) },
@@ -108,10 +111,6 @@ impl Promise {
                 bound: short.map(|bounds| bounds.weight),
             },
         }
-    }
-
-    fn is_short(&self) -> bool {
-        self.steps <= BOUNDED_STEPS
     }
 
     /// The broken parts of the promise, one clause each, between outcomes that are `distance` apart.
@@ -153,6 +152,7 @@ mod tests {
     use testkit::models::{Style, proof_model, proof_training};
 
     use super::*;
+    use crate::bounds::BOUNDED_STEPS;
 
     const WEIGHT: &str = "layers.0.ffn.up.weight";
 
@@ -193,6 +193,23 @@ mod tests {
             promise.faults([&outcomes[0], &outcomes[1]], &different()).len()
         };
         assert_eq!([count(BOUNDED_STEPS), count(BOUNDED_STEPS + 1)], [3, 1]);
+    }
+
+    /// 4 rates of 0.3, of which three warm up, add up to 0.75; 1 / (2 sqrt(48)) is 0.072.
+    #[test]
+    fn rates_that_make_another_model_have_a_bound_of_the_first_gradient_only() {
+        let outcomes = [outcome(1.0, 1.0, 1.0), outcome(2.0, 2.0, 2.0)];
+        let of = |learning_rate| {
+            let train = TrainSpec { learning_rate, ..proof_training() };
+            let promise = promise(EqualityClass::OtherSums, &train, 4);
+            (promise.faults([&outcomes[0], &outcomes[1]], &different()).len(), promise.left_out)
+        };
+        assert_eq!(of(2e-2), (3, None));
+        let (faults, left_out) = of(0.3);
+        assert_eq!(faults, 1);
+        assert!(
+            left_out.is_some_and(|said| said.contains("add up to 7.50e-1") && said.contains("train.learning_rate"))
+        );
     }
 
     #[test]

@@ -48,6 +48,8 @@ struct Proof {
     /// Hashes of the last weights.
     weights: [u64; 2],
     faults: Vec<String>,
+    /// Why losses and weights have no bound.
+    left_out: Option<String>,
 }
 
 impl Proof {
@@ -67,6 +69,7 @@ impl Proof {
             distances: promise.distances([&first, &second]),
             weights: [first, second].map(|outcome| weights_hash(model, &outcome.weights)),
             class: promise.class,
+            left_out: promise.left_out,
             distance,
         }))
     }
@@ -79,6 +82,7 @@ impl Proof {
             "class": class.to_string(),
             "holds": self.faults.is_empty(),
             "faults": self.faults,
+            "left_out": self.left_out,
             "same_bits": distance.same_bits,
             "weights_xxh3": self.weights.map(|hash| format!("{hash:016x}")),
             "gradient": { "distance": gradient.distance, "of": gradient.what, "bound": gradient.bound },
@@ -138,7 +142,11 @@ impl fmt::Display for Proof {
             f,
             "{class}; apart are first gradients {gradient}, losses {loss}, weights {weight}: the promise {}",
             if self.faults.is_empty() { "holds" } else { "does not hold" }
-        )
+        )?;
+        match (class.promises(), &self.left_out) {
+            (Promised::Bounds, Some(reason)) => write!(f, "; {reason}"),
+            (Promised::Bounds, None) | (Promised::Bits | Promised::Nothing, _) => Ok(()),
+        }
     }
 }
 
@@ -154,6 +162,16 @@ mod tests {
     use super::*;
 
     fn proof(class: EqualityClass, same_bits: bool, weight: Option<f64>, faults: &[&str]) -> String {
+        proof_without(class, same_bits, weight, faults, None)
+    }
+
+    fn proof_without(
+        class: EqualityClass,
+        same_bits: bool,
+        weight: Option<f64>,
+        faults: &[&str],
+        left_out: Option<&str>,
+    ) -> String {
         let distance = Distance {
             same_bits,
             loss: 0.0,
@@ -178,6 +196,7 @@ mod tests {
             distances,
             weights: [0x0123_4567_89ab_cdef; 2],
             faults: faults.iter().map(ToString::to_string).collect(),
+            left_out: left_out.map(Into::into),
         };
         proof.to_string()
     }
@@ -203,5 +222,11 @@ mod tests {
             "a.toml and b.toml, 3 steps: same order; apart are first gradients 1.8e-7, losses 0, weights 3.2e-9: \
              the promise does not hold"
         );
+    }
+    #[test]
+    fn the_line_says_why_there_is_no_bound() {
+        let of = |class| proof_without(class, false, None, &[], Some("the rates are high"));
+        assert!(of(EqualityClass::OtherSums).ends_with("(no bound): the promise holds; the rates are high"));
+        assert!(of(EqualityClass::SameOrder).ends_with("the promise holds"));
     }
 }

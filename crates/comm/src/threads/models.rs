@@ -6,6 +6,7 @@
 //! ```
 
 use super::inbox::{Envelope, Inbox, Liveness, Payload};
+use super::polling::Polling;
 use super::pool::Pool;
 use super::shared_memory::{Ticket, lending};
 use crate::operation::Operation;
@@ -52,7 +53,7 @@ fn envelope(tag: Tag, payload: Payload) -> Envelope {
 /// Takes a message of `tag` from each of `from`; the first byte of each.
 fn take(inbox: &Inbox, from: &[Rank], tag: Tag) -> Vec<u8> {
     let mut taken = Vec::new();
-    assert!(inbox.take(from, tag, WAIT, &Whole, &mut taken).is_ok());
+    assert!(inbox.take(from, tag, (WAIT, &mut Polling::new(None)), &Whole, &mut taken).is_ok());
     taken.iter().map(|envelope| envelope.payload.bytes()[0]).collect()
 }
 
@@ -103,7 +104,7 @@ fn lent_memory_is_free_when_the_scope_has_ended() {
                     let payload = Payload::Lent(scope.lend(&bytes));
                     assert!(inbox.deliver(Rank(0), envelope(tag(1), payload)).is_ok());
                 }
-                assert!(own.complete(scope.ticket(), WAIT, &Whole).is_ok());
+                assert!(own.complete(scope.ticket(), (WAIT, &mut Polling::new(None)), &Whole).is_ok());
             },
         );
         // A reader that still read would see this.
@@ -129,7 +130,7 @@ fn a_receiver_that_leaves_frees_what_was_lent_to_it() {
             |scope| {
                 let payload = Payload::Lent(scope.lend(&bytes));
                 let delivered = peer.deliver(Rank(0), envelope(tag(1), payload)).is_ok();
-                assert!(own.complete(scope.ticket(), WAIT, &Whole).is_ok());
+                assert!(own.complete(scope.ticket(), (WAIT, &mut Polling::new(None)), &Whole).is_ok());
                 delivered
             },
         );
@@ -179,7 +180,8 @@ fn a_failure_ends_a_wait_in_every_order() {
                 inbox.wake();
             })
         };
-        assert!(inbox.take(&[Rank(1)], tag(1), WAIT, &*world, &mut Vec::new()).is_err());
+        let waited = inbox.take(&[Rank(1)], tag(1), (WAIT, &mut Polling::new(None)), &*world, &mut Vec::new());
+        assert!(waited.is_err());
         failing.join().unwrap();
     });
 }

@@ -52,9 +52,10 @@ impl Parser<'_> {
         while self.takes('[') {
             let count = if self.sees(']') { 0 } else { self.integer()? as usize };
             self.expect(']')?;
-            bytes = bytes.checked_mul(count).filter(|bytes| *bytes <= MAX_BYTES).ok_or_else(|| {
-                self.error(format!("{name} must have at most {MAX_BYTES} bytes"))
-            })?;
+            bytes = bytes
+                .checked_mul(count)
+                .filter(|bytes| *bytes <= MAX_BYTES)
+                .ok_or_else(|| self.error(format!("{name} must have at most {MAX_BYTES} bytes")))?;
         }
         let initial = if self.takes('=') { self.initial()? } else { vec![] };
         // An array without a length has that of its first values.
