@@ -25,5 +25,5 @@ pub fn tell(failure: &Failure) {
         | Failure::RollBack { .. }
         | Failure::Interrupted { .. } => {}
     }
-    output::tell(&format!("{failure}\n"));
+    output::tell(&format!("{}\n", output::shown(&failure.to_string())));
 }

@@ -34,9 +34,41 @@ pub fn tell(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
+/// The longest line of a message.
+const LINE_CHARACTERS: usize = 4096;
+
+/// A message that quotes files of others, as a terminal may show it: characters that steer a terminal, or turn the direction of a
+/// line, are written as numbers, and a line ends where nobody reads on.
+pub fn shown(message: &str) -> String {
+    message.lines().map(shown_line).collect::<Vec<_>>().join("\n")
+}
+
+fn shown_line(line: &str) -> String {
+    let is_steering = |c: char| {
+        (c.is_control() && c != '\t')
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    let mut shown = String::new();
+    for c in line.chars().take(LINE_CHARACTERS) {
+        if is_steering(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
+    }
+    let left = line.chars().count().saturating_sub(LINE_CHARACTERS);
+    if left > 0 {
+        shown.push_str(&format!("... ({left} more characters)"));
+    }
+    shown
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_do_not_steer_the_terminal_and_end() {
+        assert_eq!(shown("a\x1b[31m\tb\u{202e}\n\u{9b}é"), "a\\u{1b}[31m\tb\\u{202e}\n\\u{9b}é");
+        let long = shown(&format!("{}\nb", "é".repeat(5000)));
+        assert_eq!(long, format!("{}... (904 more characters)\nb", "é".repeat(4096)));
+    }
 
     struct Broken(ErrorKind);
 
