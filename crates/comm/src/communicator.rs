@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// Every member makes the same calls in the same order with buffers of the same length. A call
 /// returns when this rank's buffer holds the result and no other rank reads it any more. Sums are in
-/// rank order, or in that of a [`SumTree`] where one is given. In a group of one every call leaves the buffer as it is.
+/// rank order, or in that of a [`SumTree`] where one is given. In a group of one every call leaves the buffer as it is,
+/// and an all-to-all copies it.
 ///
 /// # Errors
 /// Every collective fails when a peer failed, left, missed the deadline or made another call. The
@@ -186,6 +187,18 @@ impl GroupCommunicator {
         match &self.library {
             Some(library) => library.all_gather(&self.next_call(), data),
             None => collectives::all_gather(&self.next_call(), data),
+        }
+    }
+
+    /// Fills slice `p` of `to`, for every `p`, with slice `position` of the `from` of the member at `p`. Both are cut into
+    /// `size` equal slices and have one length, which the size must divide.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn all_to_all<E: Pod>(&self, from: &[E], to: &mut [E]) -> Result<(), CommError> {
+        match &self.library {
+            Some(library) => library.all_to_all(&self.next_call(), from, to),
+            None => collectives::all_to_all(&self.next_call(), from, to),
         }
     }
 

@@ -44,8 +44,13 @@ struct Announcement {
 }
 
 /// Operations of groups, by the number that members send each other.
-const OPERATIONS: [Operation; 4] =
-    [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::PointToPoint];
+const OPERATIONS: [Operation; 5] = [
+    Operation::AllReduce,
+    Operation::ReduceScatter,
+    Operation::AllGather,
+    Operation::PointToPoint,
+    Operation::AllToAll,
+];
 
 /// Everything that a group needs of its rank.
 pub struct PeerLanes<'a> {
@@ -274,6 +279,25 @@ impl PeerEnd {
         self.meet(stream, operation, x).map(|_| ())
     }
 
+    /// Copies this member's slice of every member's `from`.
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        let operation = Operation::AllToAll;
+        from.exchanges_with(to)?;
+        let slices = self.slices(operation, from)?;
+        to.is_dense_of(from.dtype)?;
+        let own = &slices[self.position()];
+        let skipped_bytes = own.start * from.dtype.size_bytes();
+        let members = self.meet(stream, operation, from)?;
+        for (slice, start) in slices.iter().zip(&members).filter(|(slice, _)| !slice.is_empty()) {
+            let to = to.elements(slice.clone());
+            let from = start.offset(skipped_bytes);
+            let copied = self.gpu().copy(self.streams.handle(stream), self.address(to), from, to.size_bytes());
+            copied.map_err(driver_error(format!("copy {to:?} from another rank")))?;
+        }
+        // Nobody reads this member's slices any more.
+        self.meet(stream, operation, from).map(|_| ())
+    }
+
     /// Tells the receiver where `x` is, and the event after which it is there. The receiver destroys the event.
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         let handle = self.streams.handle(stream);
@@ -336,6 +360,10 @@ impl Communicator for PeerCommunicator {
             return Ok(());
         }
         self.on(stream, move |end| end.all_gather(stream, x))
+    }
+
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.all_to_all(stream, from, to))
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

@@ -23,6 +23,13 @@ pub enum Call {
     ReduceScatter(Tensor, SumTree),
     /// [`Communicator::all_gather`]
     AllGather(Tensor),
+    /// [`Communicator::all_to_all`]
+    AllToAll {
+        /// What is sent.
+        from: Tensor,
+        /// What is filled.
+        to: Tensor,
+    },
     /// [`Communicator::send`]
     Send {
         /// Receiver.
@@ -73,6 +80,7 @@ impl Call {
             Call::AllReduce(x, reduction) => group.all_reduce(stream, x, reduction),
             Call::ReduceScatter(x, tree) => group.reduce_scatter(stream, x, tree),
             Call::AllGather(x) => group.all_gather(stream, x),
+            Call::AllToAll { from, to } => group.all_to_all(stream, from, to),
             Call::Send { to, tag, x } => group.send(stream, to, tag, x),
             Call::Receive { from, tag, x } => group.receive(stream, from, tag, x),
         }
@@ -259,6 +267,10 @@ impl Communicator for InterceptedGroup {
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
         self.on(stream, Call::AllGather(x))
+    }
+
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, Call::AllToAll { from, to })
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

@@ -19,6 +19,7 @@
 
 mod all_gather;
 mod all_reduce;
+mod all_to_all;
 mod barrier;
 mod broadcast;
 mod over_first;
@@ -31,6 +32,7 @@ mod traffic;
 
 pub use all_gather::all_gather;
 pub use all_reduce::{all_reduce, all_reduce_in_runs};
+pub use all_to_all::all_to_all;
 pub use barrier::barrier;
 pub use broadcast::broadcast;
 pub use over_first::DIRECT_MEMBERS;

@@ -366,13 +366,14 @@ impl Fields {
 }
 
 /// The operations by their number on the wire.
-const OPERATIONS: [Operation; 6] = [
+const OPERATIONS: [Operation; 7] = [
     Operation::AllReduce,
     Operation::ReduceScatter,
     Operation::AllGather,
     Operation::Broadcast,
     Operation::Barrier,
     Operation::PointToPoint,
+    Operation::AllToAll,
 ];
 
 fn operation_number(operation: Operation) -> u32 {
@@ -383,6 +384,7 @@ fn operation_number(operation: Operation) -> u32 {
         Operation::Broadcast => 3,
         Operation::Barrier => 4,
         Operation::PointToPoint => 5,
+        Operation::AllToAll => 6,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Rules of `[parallelism]`: what each degree must divide.
 
 use super::{Rules, multiples_around, nearest_of};
-use crate::context_parallel::ChunkOrder;
+use crate::context_parallel::{ChunkOrder, ContextKind};
 use crate::degrees::Degrees;
 use crate::model::ModelSpec;
 use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
@@ -29,6 +29,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     shard_group(config, rules);
     sum_tree(config, rules);
     context_parallelism(config, rules);
+    exchanged_heads(config, rules);
     tensor_parallelism(config, rules);
     shared_tokens(config, rules);
     recomputation(config, rules);
@@ -79,10 +80,34 @@ fn context_parallelism(config: &RunConfig, rules: &mut Rules) {
         }
         rules.report(Problem::of_value("parallelism.cp", cp, rule, remedy));
     }
-    if context.chunks == ChunkOrder::Balanced && config.data.blanks.is_some() {
+    if (context.kind, context.chunks) == (ContextKind::Gather, ChunkOrder::Balanced) && config.data.blanks.is_some() {
         let rule = "hides tokens that data.blanks lets others see";
         rules.report(Problem::of_value("parallelism.cp_chunks", "\"balanced\"", rule, "use \"contiguous\""));
     }
+}
+
+/// Each rank of a group that exchanges heads has equally many, with the keys and values that they read.
+fn exchanged_heads(config: &RunConfig, rules: &mut Rules) {
+    let (model, Parallelism { degrees: Degrees { cp, tp, .. }, context, .. }) = (&config.model, &config.parallelism);
+    let counts = [("model.num_kv_heads", model.num_kv_heads), ("model.num_heads", model.num_heads)];
+    match context.kind {
+        ContextKind::Heads if *cp > 1 => {}
+        ContextKind::Gather | ContextKind::Heads => return,
+    }
+    // Heads that tensor parallelism does not divide are refused already.
+    if counts.iter().any(|(_, count)| *count == 0 || !count.is_multiple_of(*tp)) {
+        return;
+    }
+    let Some((key, count)) = counts.into_iter().find(|(_, count)| !(count / tp).is_multiple_of(*cp)) else { return };
+    let local = counts.iter().fold(0, |common, (_, count)| mesh::greatest_common_divisor(common, count / tp));
+    let heads = match tp {
+        1 => format!("{key} = {count}"),
+        tp => format!("{key} / parallelism.tp = {count} / {tp} = {}", count / tp),
+    };
+    let rule = format!("must divide {heads}, the heads that parallelism.cp_kind = \"heads\" shares out");
+    let choice = nearest_of(&mesh::divisors(local), *cp, 8);
+    let remedy = format!("use {choice}, or parallelism.cp_kind = \"gather\"");
+    rules.report(Problem::of_value("parallelism.cp", cp, rule, remedy));
 }
 
 fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {
