@@ -104,7 +104,8 @@ pub struct SequenceSlices {
 
 impl SequenceSlices {
     /// Every rank has whole sequences.
-    pub const WHOLE: SequenceSlices = SequenceSlices { ranks: 1, order: ChunkOrder::Contiguous, kind: ContextKind::Gather };
+    pub const WHOLE: SequenceSlices =
+        SequenceSlices { ranks: 1, order: ChunkOrder::Contiguous, kind: ContextKind::Gather };
 
     /// Equal chunks into which a sequence is cut.
     pub fn num_chunks(self) -> usize {
@@ -136,7 +137,8 @@ impl SequenceSlices {
         match (self.kind, self.order) {
             (ContextKind::Gather, ChunkOrder::Balanced) => chunk.end,
             // A head sees whole sequences, whoever has which tokens between layers.
-            (ContextKind::Gather, ChunkOrder::Contiguous) | (ContextKind::Heads, ChunkOrder::Balanced | ChunkOrder::Contiguous) => sequence_length,
+            (ContextKind::Gather, ChunkOrder::Contiguous)
+            | (ContextKind::Heads, ChunkOrder::Balanced | ChunkOrder::Contiguous) => sequence_length,
         }
     }
 }

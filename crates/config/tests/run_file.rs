@@ -545,7 +545,8 @@ fn ranks_share_sequences_where_the_run_says_so() {
          parallelism.cp_kind = \"heads\" shares out; use 1 or 2, or parallelism.cp_kind = \"gather\""
     );
     // As many heads for keys as for queries: from three ranks on it is cheaper to exchange heads than to gather keys.
-    let auto = |more: &[&str]| of(&[&["parallelism.tp=1", "parallelism.cp_kind=auto"], more].concat()).parallelism.context;
+    let auto =
+        |more: &[&str]| of(&[&["parallelism.tp=1", "parallelism.cp_kind=auto"], more].concat()).parallelism.context;
     let kinds = [config::ContextKind::Gather, config::ContextKind::Heads];
     assert_eq!([auto(&["parallelism.cp=2"]).kind, auto(&["parallelism.cp=4"]).kind], kinds);
     assert_eq!(auto(&["parallelism.cp=8"]).kind, config::ContextKind::Gather, "4 heads are not shared out to 8 ranks");

@@ -85,11 +85,9 @@ mod tests {
         assert_eq!(ids.not_real().to_string(), "matrix: I32[1, 4] @0 holds no real numbers");
         let (sent, rule) = (Tensor::new(0, 2, 4, Dtype::F32), "differ in type or length, or overlap");
         assert!(sent.exchanges_with(Tensor::new(32, 4, 2, Dtype::F32)).is_ok());
-        for received in [
-            Tensor::new(28, 2, 4, Dtype::F32),
-            Tensor::new(32, 2, 4, Dtype::Bf16),
-            Tensor::new(32, 2, 3, Dtype::F32),
-        ] {
+        for received in
+            [Tensor::new(28, 2, 4, Dtype::F32), Tensor::new(32, 2, 4, Dtype::Bf16), Tensor::new(32, 2, 3, Dtype::F32)]
+        {
             let refused = text(sent.exchanges_with(received));
             assert_eq!(refused, format!("all_to_all: F32[2, 4] @0 and {received:?} {rule}"));
         }

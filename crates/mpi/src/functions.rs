@@ -424,18 +424,7 @@ impl<H: Handle> Calls for Functions<H> {
                 Collective::AllToAll { parts } => {
                     let (lens, starts) = (parts.lens.as_ptr(), parts.starts.as_ptr());
                     let received = place.byte_add(parts.total());
-                    (self.begin_exchange)(
-                        place,
-                        lens,
-                        starts,
-                        byte,
-                        received,
-                        lens,
-                        starts,
-                        byte,
-                        communicator,
-                        made,
-                    )
+                    (self.begin_exchange)(place, lens, starts, byte, received, lens, starts, byte, communicator, made)
                 }
                 Collective::Broadcast { root, len } => {
                     (self.begin_broadcast)(place, count(len), byte, count(root), communicator, made)

@@ -1,8 +1,8 @@
 //! A seeded sample of the layouts whose ranks share sequences; `cargo run --release -p surveys --bin shared_sequences`
 //! tries all.
 
-use surveys::sample;
 use config::ContextKind;
+use surveys::sample;
 use surveys::shared_sequences::SharedCase;
 
 /// Another seed is another sample.

@@ -31,12 +31,14 @@ impl Seat {
                 self.with_mates(call, operation, len, &mut |chunks| {
                     self.meet(call, operation, len)?;
                     let longest = Seat::longest_piece(2 * members * self.here().len(), 1);
-                    let mut work = Exchange { seat: self, own: (from, &mut *to), chunks, of_mates: &mut of_mates, slice };
+                    let mut work =
+                        Exchange { seat: self, own: (from, &mut *to), chunks, of_mates: &mut of_mates, slice };
                     self.in_pieces(call, operation, (slice, longest), &mut work)
                 })?;
-                let mut messages = mates.chunks(1).enumerate().map(|(mate, to)| {
-                    call.message(to, operation, &of_mates[mate * len..(mate + 1) * len])
-                });
+                let mut messages = mates
+                    .chunks(1)
+                    .enumerate()
+                    .map(|(mate, to)| call.message(to, operation, &of_mates[mate * len..(mate + 1) * len]));
                 call.exchange(len, &mut messages, &mut || Ok(()))
             }
         }

@@ -180,13 +180,8 @@ fn counted_and_derived(
     })
 }
 
-const OPERATIONS: [Operation; 5] = [
-    Operation::AllReduce,
-    Operation::ReduceScatter,
-    Operation::AllGather,
-    Operation::AllToAll,
-    Operation::Broadcast,
-];
+const OPERATIONS: [Operation; 5] =
+    [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::AllToAll, Operation::Broadcast];
 
 fn every_rank_and_every_host_link_sends_what_the_formulas_say(wire: Wire) {
     for hosts in [&[2, 2][..], &[4, 4], &[2, 2, 2, 2], &[3, 1], &[4], &[1, 1, 1]] {

@@ -95,9 +95,7 @@ fn of_share(
         visible: batch.visible_of_all.unwrap_or(batch.visible),
         scale: whole.scale,
         alibi: whole.alibi.map(|alibi| Alibi { first_head: alibi.first_head + first_head, ..alibi }),
-        dropout: whole
-            .dropout
-            .map(|key| DropoutKey { first_channel: key.first_channel + first_head as u32, ..key }),
+        dropout: whole.dropout.map(|key| DropoutKey { first_channel: key.first_channel + first_head as u32, ..key }),
         out,
         log_sum_exp: whole.log_sum_exp.reshaped(rows_of_all(context), shape.heads),
     }

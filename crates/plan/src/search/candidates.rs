@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use config::{
-    ContextKind, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute,
-    Reshard, RunConfig, SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check, context_kind_name,
-    schedule_name,
+    ContextKind, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem,
+    Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
+    context_kind_name, schedule_name,
 };
 
 /// Stages per rank of interleaved schedules that are tried.
