@@ -34,7 +34,7 @@ impl ContextKind {
         }
     }
 
-    /// Whether ranks that share sequences can share out a model's heads in this way.
+    /// Whether ranks that share sequences can split a model's heads in this way.
     pub fn divides_heads(self, model: &ModelSpec, Degrees { dp: _, cp, tp, pp: _ }: Degrees) -> bool {
         match self {
             ContextKind::Gather => true,

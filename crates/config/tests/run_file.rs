@@ -542,14 +542,14 @@ fn ranks_share_sequences_where_the_run_says_so() {
     assert_eq!(
         refused("", &["parallelism.cp=4", "parallelism.cp_kind=heads"]),
         "--set parallelism.cp=4: parallelism.cp = 4 must divide model.num_kv_heads / parallelism.tp = 4 / 2 = 2, the heads that \
-         parallelism.cp_kind = \"heads\" shares out; use 1 or 2, or parallelism.cp_kind = \"gather\""
+         parallelism.cp_kind = \"heads\" splits; use 1 or 2, or parallelism.cp_kind = \"gather\""
     );
     // As many heads for keys as for queries: from three ranks on it is cheaper to exchange heads than to gather keys.
     let auto =
         |more: &[&str]| of(&[&["parallelism.tp=1", "parallelism.cp_kind=auto"], more].concat()).parallelism.context;
     let kinds = [config::ContextKind::Gather, config::ContextKind::Heads];
     assert_eq!([auto(&["parallelism.cp=2"]).kind, auto(&["parallelism.cp=4"]).kind], kinds);
-    assert_eq!(auto(&["parallelism.cp=8"]).kind, config::ContextKind::Gather, "4 heads are not shared out to 8 ranks");
+    assert_eq!(auto(&["parallelism.cp=8"]).kind, config::ContextKind::Gather, "4 heads are not split between 8 ranks");
     assert_eq!(auto(&["parallelism.cp=4", "model.num_kv_heads=1"]).kind, config::ContextKind::Gather);
     let blanks = "data.blanks={ mask = 256, gmask = 257, sop = 258, eop = 259 }";
     let bytes = ["data.tokenizer=bytes", "model.vocabulary=260", "parallelism.cp=2", blanks];

@@ -98,7 +98,7 @@ impl SharedCase {
 
     fn model(&self) -> ModelSpec {
         let Parallelism { degrees, context, .. } = &self.parallelism;
-        // Groups of queries, but as many keys as there are queries where ranks could not share out the heads otherwise.
+        // Groups of queries, but as many keys as there are queries where ranks could not split the heads otherwise.
         let kv_heads = match context.kind {
             ContextKind::Heads if degrees.cp.is_multiple_of(3) => 12,
             ContextKind::Gather | ContextKind::Heads => 4,

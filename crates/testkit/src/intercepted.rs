@@ -25,9 +25,9 @@ pub enum Call {
     AllGather(Tensor),
     /// [`Communicator::all_to_all`]
     AllToAll {
-        /// What is sent.
+        /// The tensor that is sent.
         from: Tensor,
-        /// What is filled.
+        /// The tensor that is filled.
         to: Tensor,
     },
     /// [`Communicator::send`]

@@ -145,7 +145,7 @@ impl LibraryCommunicator for Communicator {
 impl Room {
     fn end(&self, call: usize, mut all: Vec<Brought>) {
         let collective = all[0].collective.clone();
-        // What processes exchange, depends on how many members each has.
+        // The parts that processes exchange have as many bytes as each has members.
         let is_same = |other: &LibraryCall| match (&collective, other) {
             (LibraryCall::AllToAll { .. }, LibraryCall::AllToAll { .. }) => true,
             (one, other) => one == other,
@@ -233,10 +233,14 @@ impl Room {
 fn exchange(all: &mut [Brought]) {
     let sent: Vec<Vec<u8>> = all.iter().map(|brought| bytemuck::cast_slice(&brought.memory).to_vec()).collect();
     let parts = |brought: &Brought| match &brought.collective {
-        LibraryCall::AllToAll { parts } => parts.clone(),
-        other => panic!("{} is no all-to-all", other.function()),
+        LibraryCall::AllToAll { parts } => Some(parts.clone()),
+        LibraryCall::AllReduce { .. }
+        | LibraryCall::ReduceScatter { .. }
+        | LibraryCall::AllGather { .. }
+        | LibraryCall::Broadcast { .. }
+        | LibraryCall::Barrier => None,
     };
-    let of_senders: Vec<_> = all.iter().map(parts).collect();
+    let of_senders: Vec<_> = all.iter().filter_map(parts).collect();
     for (process, brought) in all.iter_mut().enumerate() {
         let own = &of_senders[process];
         let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut brought.memory);

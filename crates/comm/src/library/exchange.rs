@@ -30,7 +30,9 @@ impl Seat {
                 let mut of_mates = vec![0; mates.len() * len];
                 self.with_mates(call, operation, len, &mut |chunks| {
                     self.meet(call, operation, len)?;
-                    let longest = Seat::longest_piece(2 * members * self.here().len(), 1);
+                    // Pieces are equally long everywhere, so the process with most members decides.
+                    let most = self.library.by_process.iter().map(Vec::len).max().unwrap_or(1);
+                    let longest = Seat::longest_piece(2 * members * most, 1);
                     let mut work =
                         Exchange { seat: self, own: (from, &mut *to), chunks, of_mates: &mut of_mates, slice };
                     self.in_pieces(call, operation, (slice, longest), &mut work)
@@ -45,15 +47,15 @@ impl Seat {
     }
 }
 
-/// The slices that members of this process send and receive. The memory has what each process gets and, behind that, what
-/// each has sent: by process, sender and receiver.
+/// The slices that members of this process send and receive. The first half of the memory is sent, and the
+/// second half received: by process, sender and receiver.
 struct Exchange<'a> {
     seat: &'a Seat,
-    /// What the leader sends, and where it receives.
+    /// The leader's two buffers.
     own: (&'a [u8], &'a mut [u8]),
-    /// What its mates send.
+    /// The buffers that its mates send.
     chunks: &'a dyn Chunks,
-    /// What its mates receive, one after the other.
+    /// The buffers that its mates receive, one after the other.
     of_mates: &'a mut [u8],
     slice: usize,
 }

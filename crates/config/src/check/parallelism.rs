@@ -104,7 +104,7 @@ fn exchanged_heads(config: &RunConfig, rules: &mut Rules) {
         1 => format!("{key} = {count}"),
         tp => format!("{key} / parallelism.tp = {count} / {tp} = {}", count / tp),
     };
-    let rule = format!("must divide {heads}, the heads that parallelism.cp_kind = \"heads\" shares out");
+    let rule = format!("must divide {heads}, the heads that parallelism.cp_kind = \"heads\" splits");
     let choice = nearest_of(&mesh::divisors(local), *cp, 8);
     let remedy = format!("use {choice}, or parallelism.cp_kind = \"gather\"");
     rules.report(Problem::of_value("parallelism.cp", cp, rule, remedy));

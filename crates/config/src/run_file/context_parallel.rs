@@ -7,7 +7,7 @@ use crate::data_spec::DataSpec;
 use crate::degrees::Degrees;
 use crate::model::ModelSpec;
 
-/// What a run file may say of the way to keys and values of other ranks.
+/// The value in a run file.
 #[derive(Clone, Copy, PartialEq)]
 enum Asked {
     Kind(ContextKind),

@@ -1,7 +1,7 @@
 //! Attention of some heads on whole sequences: an all-to-all gives each rank its share of the heads, of the tokens of all
 //! ranks, and another one gives the outputs back (Ulysses, Jacobs et al. 2023, arXiv 2309.14509).
 //!
-//! What a head computes depends on the queries, keys and values of its sequence alone, and these are moved, not changed. So
+//! The output of a head depends on the queries, keys and values of its sequence alone, and these are moved, not changed. So
 //! outputs and all gradients of queries, keys and values have the bits of one rank. Of what a layer keeps, a rank has its
 //! own tokens alone; only the log-sum-exps are kept as they are made, for its heads of all tokens, which is as much.
 

@@ -93,19 +93,22 @@ fn every_layout_learns_what_pytorch_learns() {
 }
 
 /// Sequences of 12 tokens with several documents, shared by 2 and 6 ranks in balanced chunks and by 4 in contiguous
-/// ones, also with every other axis. No sum is longer than on one rank, so the bounds are the same.
+/// ones, also with every other axis; by 2 that exchange heads, too. No sum is longer than on one rank, so the bounds are the same.
 #[test]
 fn ranks_that_share_sequences_learn_what_pytorch_learns() {
-    let shared = |cp, chunks, degrees| {
+    let of = |kind, cp, chunks, degrees| {
         let plain = parallelism(degrees, 1);
         let degrees = Degrees { cp, ..plain.degrees };
-        Parallelism { degrees, context: ContextParallel { kind: ContextKind::Gather, chunks }, ..plain }
+        Parallelism { degrees, context: ContextParallel { kind, chunks }, ..plain }
     };
+    let shared = |cp, chunks, degrees| of(ContextKind::Gather, cp, chunks, degrees);
     let layouts = [
         shared(2, ChunkOrder::Balanced, (1, 1, 1)),
         shared(6, ChunkOrder::Balanced, (1, 1, 1)),
         shared(4, ChunkOrder::Contiguous, (1, 1, 1)),
         shared(2, ChunkOrder::Balanced, (2, 2, 2)),
+        of(ContextKind::Heads, 2, ChunkOrder::Contiguous, (1, 1, 1)),
+        of(ContextKind::Heads, 2, ChunkOrder::Balanced, (2, 1, 2)),
     ];
     for vectors in all() {
         for (parallelism, products) in layouts.iter().flat_map(|layout| PRODUCTS.map(|of| (layout, of))) {
