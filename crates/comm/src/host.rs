@@ -200,6 +200,13 @@ impl End {
         }
     }
 
+    fn shift(&self, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        from.exchanges_with(to)?;
+        // SAFETY: as in `sum`; nothing writes `from` meanwhile, and the two places do not overlap.
+        let (from, to) = unsafe { (self.arena.bytes(from)?, self.arena.bytes_mut(to)?) };
+        self.collectives.shift(from, to).map_err(failed)
+    }
+
     fn send(&self, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         let mut lent = lock(&self.lent);
         // Sends that were read long ago are closed here, so that the list stays as short as the pipeline is deep.
@@ -267,6 +274,10 @@ impl device::Communicator for HostCommunicator {
 
     fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
         self.on(stream, move |end| end.all_to_all(from, to))
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.shift(from, to))
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

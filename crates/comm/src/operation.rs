@@ -13,6 +13,8 @@ pub enum Operation {
     AllGather,
     /// A slice of every member for every member.
     AllToAll,
+    /// Every member's buffer on the next member, counted round.
+    Shift,
     /// One member's buffer on every member.
     Broadcast,
     /// Waiting until every member has arrived.
@@ -29,6 +31,7 @@ impl Operation {
             Operation::ReduceScatter => "reduce-scatter",
             Operation::AllGather => "all-gather",
             Operation::AllToAll => "all-to-all",
+            Operation::Shift => "ring shift",
             Operation::Broadcast => "broadcast",
             Operation::Barrier => "barrier",
             Operation::PointToPoint => "send and receive",

@@ -16,11 +16,14 @@ pub enum ContextKind {
     /// An all-to-all gives each rank some heads of all tokens, and another one the outputs of all heads of its own
     /// tokens (Ulysses, Jacobs et al. 2023, arXiv 2309.14509).
     Heads,
+    /// Blocks of keys and values are passed around the ranks, and the outputs of attention on each are joined by their
+    /// log-sum-exps (Liu et al. 2023, arXiv 2310.01889): no rank ever has more than two blocks.
+    Ring,
 }
 
 impl ContextKind {
     /// All kinds.
-    pub const ALL: [ContextKind; 2] = [ContextKind::Gather, ContextKind::Heads];
+    pub const ALL: [ContextKind; 3] = [ContextKind::Gather, ContextKind::Heads, ContextKind::Ring];
 
     /// Elements that a rank receives for each of its tokens and each head's width in both passes of a layer, times `cp`
     /// over `cp - 1`. A link gives each its bytes at the same price, so they decide which kind is cheaper.
@@ -31,13 +34,15 @@ impl ContextKind {
             ContextKind::Gather => 3 * 2 * kv_heads * cp,
             // Queries, keys and values, outputs; in the backward pass these and their gradients. A part in cp stays.
             ContextKind::Heads => 3 * 2 * (heads + kv_heads),
+            // As gathering, and single-precision sums that come home.
+            ContextKind::Ring => 4 * 2 * kv_heads * cp,
         }
     }
 
     /// Whether ranks that share sequences can split a model's heads in this way.
     pub fn divides_heads(self, model: &ModelSpec, Degrees { dp: _, cp, tp, pp: _ }: Degrees) -> bool {
         match self {
-            ContextKind::Gather => true,
+            ContextKind::Gather | ContextKind::Ring => true,
             ContextKind::Heads => {
                 [model.num_heads, model.num_kv_heads].iter().all(|heads| heads.is_multiple_of(tp * cp))
             }
@@ -80,9 +85,9 @@ impl ContextParallel {
     /// ones that come after them, so no token's chunk may hide these.
     pub fn of(kind: ContextKind, data: &DataSpec) -> ContextParallel {
         let chunks = match kind {
-            ContextKind::Gather if data.blanks.is_none() => ChunkOrder::Balanced,
+            ContextKind::Gather | ContextKind::Ring if data.blanks.is_none() => ChunkOrder::Balanced,
             // With whole sequences all ranks have equally much work anyway.
-            ContextKind::Gather | ContextKind::Heads => ChunkOrder::Contiguous,
+            ContextKind::Gather | ContextKind::Heads | ContextKind::Ring => ChunkOrder::Contiguous,
         };
         ContextParallel { kind, chunks }
     }
@@ -135,9 +140,9 @@ impl SequenceSlices {
     /// How many of the keys of a sequence of `sequence_length` tokens the tokens of `chunk` may see.
     pub fn keys_seen_by(self, sequence_length: usize, chunk: &Range<usize>) -> usize {
         match (self.kind, self.order) {
-            (ContextKind::Gather, ChunkOrder::Balanced) => chunk.end,
+            (ContextKind::Gather | ContextKind::Ring, ChunkOrder::Balanced) => chunk.end,
             // A head sees whole sequences, whoever has which tokens between layers.
-            (ContextKind::Gather, ChunkOrder::Contiguous)
+            (ContextKind::Gather | ContextKind::Ring, ChunkOrder::Contiguous)
             | (ContextKind::Heads, ChunkOrder::Balanced | ChunkOrder::Contiguous) => sequence_length,
         }
     }

@@ -48,7 +48,7 @@ impl Tensor {
             return Ok(());
         }
         let what = format!("{self:?} and {to:?} differ in type or length, or overlap");
-        Err(DeviceError::Shape { op: "all_to_all", what })
+        Err(DeviceError::Shape { op: "exchange", what })
     }
 
     /// The reason for which a tensor of integers is refused where real numbers are computed with.
@@ -89,7 +89,7 @@ mod tests {
             [Tensor::new(28, 2, 4, Dtype::F32), Tensor::new(32, 2, 4, Dtype::Bf16), Tensor::new(32, 2, 3, Dtype::F32)]
         {
             let refused = text(sent.exchanges_with(received));
-            assert_eq!(refused, format!("all_to_all: F32[2, 4] @0 and {received:?} {rule}"));
+            assert_eq!(refused, format!("exchange: F32[2, 4] @0 and {received:?} {rule}"));
         }
         assert_eq!(text(ids.has_host_bytes("read", 8)), "read: I32[1, 4] @0 has 16 bytes, the host 8");
     }

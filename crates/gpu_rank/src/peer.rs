@@ -44,12 +44,13 @@ struct Announcement {
 }
 
 /// Operations of groups, by the number that members send each other.
-const OPERATIONS: [Operation; 5] = [
+const OPERATIONS: [Operation; 6] = [
     Operation::AllReduce,
     Operation::ReduceScatter,
     Operation::AllGather,
     Operation::PointToPoint,
     Operation::AllToAll,
+    Operation::Shift,
 ];
 
 /// Everything that a group needs of its rank.
@@ -298,6 +299,20 @@ impl PeerEnd {
         self.meet(stream, operation, from).map(|_| ())
     }
 
+    /// Copies the previous member's `from`.
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        let operation = Operation::Shift;
+        from.exchanges_with(to)?;
+        from.is_dense_of(to.dtype)?;
+        to.is_dense_of(from.dtype)?;
+        let members = self.meet(stream, operation, from)?;
+        let previous = members[(self.position() + self.members() - 1) % self.members()];
+        let copied = self.gpu().copy(self.streams.handle(stream), self.address(to), previous, to.size_bytes());
+        copied.map_err(driver_error(format!("copy {to:?} from another rank")))?;
+        // Nobody reads this member's tensor any more.
+        self.meet(stream, operation, from).map(|_| ())
+    }
+
     /// Tells the receiver where `x` is, and the event after which it is there. The receiver destroys the event.
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         let handle = self.streams.handle(stream);
@@ -364,6 +379,10 @@ impl Communicator for PeerCommunicator {
 
     fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
         self.on(stream, move |end| end.all_to_all(stream, from, to))
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.shift(stream, from, to))
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

@@ -177,6 +177,7 @@ impl Attention<'_> {
     fn operands(&self, Qkv { q, k, v }: Qkv, saved: &AttentionSaved) -> AttentionOperands {
         AttentionOperands {
             shape: attention_shape(self.context),
+            places: None,
             q,
             k,
             v,

@@ -78,6 +78,7 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
         Operation::AllReduce => (2.0, if nodes > 1 { ring_us.min(tree_us) } else { ring_us }),
         Operation::ReduceScatter | Operation::AllGather => (1.0, ring_us),
         Operation::AllToAll => return exchange_ns(cluster, group, bytes),
+        Operation::Shift => return shift_ns(cluster, group, bytes),
         Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
             return point_to_point_ns(cluster, group, bytes);
         }
@@ -102,6 +103,16 @@ fn exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
         _ => (network.start_us.max(link.start_us), network.latency_us),
     };
     inside.max(between) + 1000.0 * (start_us + latency_us)
+}
+
+/// Nanoseconds of messages from each member to the next. One of a node's members sends to another node, so as many share the
+/// node's network cards as there are such groups beside each other.
+pub(crate) fn shift_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let inside = bytes * link.ns_per_byte() + 1000.0 * (link.start_us + link.latency_us);
+    let sharers = group.sharers() / group.per_node as f64;
+    let between = bytes * network.ns_per_byte() * sharers + 1000.0 * (network.start_us + network.latency_us);
+    if group.nodes > 1 { inside.max(between) } else { inside }
 }
 
 /// Nanoseconds of a message from one member to another.

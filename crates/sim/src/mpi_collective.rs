@@ -16,7 +16,7 @@
 use cluster::Cluster;
 use comm::Operation;
 
-use crate::collective::{GroupShape, point_to_point_ns};
+use crate::collective::{GroupShape, point_to_point_ns, shift_ns};
 
 /// Nanoseconds of one collective over `bytes`, the whole argument, all slices together.
 pub fn mpi_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
@@ -30,6 +30,7 @@ pub fn mpi_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operat
     let moved_ns = match operation {
         Operation::AllReduce => doubling_ns(cluster, group, bytes).min(2.0 * halving_ns(cluster, group, bytes)),
         Operation::ReduceScatter | Operation::AllGather => halving_ns(cluster, group, bytes),
+        Operation::Shift => return shift_ns(cluster, group, bytes),
         Operation::AllToAll => exchange_ns(cluster, group, bytes),
         Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
             return point_to_point_ns(cluster, group, bytes);

@@ -34,6 +34,7 @@ pub fn own_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operat
         | Operation::ReduceScatter
         | Operation::AllGather
         | Operation::AllToAll
+        | Operation::Shift
         | Operation::Broadcast
         | Operation::Barrier
         | Operation::PointToPoint => moved(operation),

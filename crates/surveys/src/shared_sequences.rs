@@ -16,7 +16,7 @@ use crate::arena_use::MeasuringEngine;
 /// Tokens of a sequence: several tiles of attention's keys, and a multiple of twice most degrees.
 const LENGTH: usize = 96;
 /// The ways to keys and values of other ranks.
-pub const KINDS: [ContextKind; 2] = [ContextKind::Gather, ContextKind::Heads];
+pub const KINDS: [ContextKind; 3] = ContextKind::ALL;
 /// Steps of a run.
 const STEPS: u32 = 2;
 
@@ -101,7 +101,7 @@ impl SharedCase {
         // Groups of queries, but as many keys as there are queries where ranks could not split the heads otherwise.
         let kv_heads = match context.kind {
             ContextKind::Heads if degrees.cp.is_multiple_of(3) => 12,
-            ContextKind::Gather | ContextKind::Heads => 4,
+            ContextKind::Gather | ContextKind::Heads | ContextKind::Ring => 4,
         };
         ModelSpec { context: LENGTH, num_layers: 2, ..proof_model(self.style, kv_heads, self.style == Style::Gpt2) }
     }
@@ -127,8 +127,8 @@ impl SharedCase {
         Layout { parallelism: plain_layout(1, 1, 1, 1), ..self.layout() }
     }
 
-    /// The faults of the case: values beyond the bounds of other sums; where tensor parallelism splits no sum, a
-    /// first loss with other bits than one rank's; ranks that use another arena than is planned, to the byte.
+    /// The faults of the case: values beyond the bounds of other sums; where neither tensor parallelism nor blocks of keys
+    /// split a sum, a first loss with other bits than one rank's; ranks that use another arena than is planned, to the byte.
     ///
     /// # Errors
     /// A run that fails.
@@ -147,7 +147,8 @@ impl SharedCase {
         faults.extend(engine.faults(&setup));
         let [first, own] =
             [&oracle, &outcome].map(|outcome: &Outcome| outcome.losses.first().map(|loss| loss.to_bits()));
-        if self.parallelism.degrees.tp == 1 && first != own {
+        let is_split = self.parallelism.degrees.tp > 1 || self.parallelism.context.kind == ContextKind::Ring;
+        if !is_split && first != own {
             faults.push("the first loss has other bits than that of one rank".into());
         }
         Ok(faults)

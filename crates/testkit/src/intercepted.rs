@@ -30,6 +30,13 @@ pub enum Call {
         /// The tensor that is filled.
         to: Tensor,
     },
+    /// [`Communicator::shift`]
+    Shift {
+        /// What is sent.
+        from: Tensor,
+        /// What is filled.
+        to: Tensor,
+    },
     /// [`Communicator::send`]
     Send {
         /// Receiver.
@@ -81,6 +88,7 @@ impl Call {
             Call::ReduceScatter(x, tree) => group.reduce_scatter(stream, x, tree),
             Call::AllGather(x) => group.all_gather(stream, x),
             Call::AllToAll { from, to } => group.all_to_all(stream, from, to),
+            Call::Shift { from, to } => group.shift(stream, from, to),
             Call::Send { to, tag, x } => group.send(stream, to, tag, x),
             Call::Receive { from, tag, x } => group.receive(stream, from, tag, x),
         }
@@ -271,6 +279,10 @@ impl Communicator for InterceptedGroup {
 
     fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
         self.on(stream, Call::AllToAll { from, to })
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, Call::Shift { from, to })
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

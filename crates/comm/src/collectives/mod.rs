@@ -27,6 +27,7 @@ mod over_hosts;
 mod reduce_scatter;
 mod reduction;
 mod runs;
+mod shift;
 mod slices;
 mod traffic;
 
@@ -38,6 +39,7 @@ pub use broadcast::broadcast;
 pub use over_first::DIRECT_MEMBERS;
 pub use reduce_scatter::{reduce_scatter, reduce_scatter_in_runs};
 pub use reduction::{Max, Reduction, Sum, WrappingSum};
+pub use shift::shift;
 pub use traffic::{CollectiveShape, HostTraffic, Traffic, traffic};
 
 use crate::error::CommError;

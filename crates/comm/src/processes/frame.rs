@@ -366,7 +366,7 @@ impl Fields {
 }
 
 /// The operations by their number on the wire.
-const OPERATIONS: [Operation; 7] = [
+const OPERATIONS: [Operation; 8] = [
     Operation::AllReduce,
     Operation::ReduceScatter,
     Operation::AllGather,
@@ -374,6 +374,7 @@ const OPERATIONS: [Operation; 7] = [
     Operation::Barrier,
     Operation::PointToPoint,
     Operation::AllToAll,
+    Operation::Shift,
 ];
 
 fn operation_number(operation: Operation) -> u32 {
@@ -385,6 +386,7 @@ fn operation_number(operation: Operation) -> u32 {
         Operation::Barrier => 4,
         Operation::PointToPoint => 5,
         Operation::AllToAll => 6,
+        Operation::Shift => 7,
     }
 }
 

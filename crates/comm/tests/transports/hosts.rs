@@ -165,6 +165,7 @@ fn counted_and_derived(
             Operation::AllReduce => communicator.all_reduce_in_runs(&mut data, tree).unwrap(),
             Operation::ReduceScatter => communicator.reduce_scatter_in_runs(&mut data, tree).unwrap(),
             Operation::AllGather => communicator.all_gather(&mut data).unwrap(),
+            Operation::Shift => communicator.shift(&input(position, len), &mut data).unwrap(),
             Operation::AllToAll => communicator.all_to_all(&input(position, len), &mut data).unwrap(),
             Operation::Broadcast => {
                 communicator.broadcast_bytes(0, bytemuck::cast_slice_mut(&mut data)).unwrap();
@@ -180,8 +181,14 @@ fn counted_and_derived(
     })
 }
 
-const OPERATIONS: [Operation; 5] =
-    [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::AllToAll, Operation::Broadcast];
+const OPERATIONS: [Operation; 6] = [
+    Operation::AllReduce,
+    Operation::ReduceScatter,
+    Operation::AllGather,
+    Operation::AllToAll,
+    Operation::Shift,
+    Operation::Broadcast,
+];
 
 fn every_rank_and_every_host_link_sends_what_the_formulas_say(wire: Wire) {
     for hosts in [&[2, 2][..], &[4, 4], &[2, 2, 2, 2], &[3, 1], &[4], &[1, 1, 1]] {

@@ -15,8 +15,12 @@ enum Asked {
     Auto,
 }
 
-const KINDS: &Choices<Asked> =
-    &[("auto", Asked::Auto), ("gather", Asked::Kind(ContextKind::Gather)), ("heads", Asked::Kind(ContextKind::Heads))];
+const KINDS: &Choices<Asked> = &[
+    ("auto", Asked::Auto),
+    ("gather", Asked::Kind(ContextKind::Gather)),
+    ("heads", Asked::Kind(ContextKind::Heads)),
+    ("ring", Asked::Kind(ContextKind::Ring)),
+];
 const CHUNK_ORDERS: &Choices<ChunkOrder> =
     &[("balanced", ChunkOrder::Balanced), ("contiguous", ChunkOrder::Contiguous)];
 

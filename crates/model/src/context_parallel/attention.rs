@@ -3,7 +3,7 @@
 use config::ContextKind;
 use device::{AttentionOperands, DeviceError, Tensor};
 
-use super::{gather, heads};
+use super::{gather, heads, ring};
 use crate::context::{Batch, Context};
 
 /// Keys and values `[T, K d]` of this rank, or their gradients.
@@ -21,6 +21,7 @@ pub(crate) fn forward(context: &Context, batch: &Batch, whole: &AttentionOperand
     match context.shape.slices.kind {
         ContextKind::Gather => gather::forward(context, whole),
         ContextKind::Heads => heads::forward(context, batch, whole),
+        ContextKind::Ring => ring::forward(context, whole),
     }
 }
 
@@ -38,5 +39,6 @@ pub(crate) fn backward(
     match context.shape.slices.kind {
         ContextKind::Gather => gather::backward(context, whole, gradients, to),
         ContextKind::Heads => heads::backward(context, batch, whole, gradients, to),
+        ContextKind::Ring => ring::backward(context, whole, gradients, to),
     }
 }

@@ -89,6 +89,7 @@ fn of_share(
     let first_head = context.cp.position() * shape.heads;
     AttentionOperands {
         shape,
+        places: None,
         q,
         k,
         v,

@@ -93,7 +93,7 @@ fn every_layout_learns_what_pytorch_learns() {
 }
 
 /// Sequences of 12 tokens with several documents, shared by 2 and 6 ranks in balanced chunks and by 4 in contiguous
-/// ones, also with every other axis; by 2 that exchange heads, too. No sum is longer than on one rank, so the bounds are the same.
+/// ones, also with every other axis; by 2 that exchange heads, and by 6 and 3 that pass blocks of keys around. No sum is longer than on one rank, so the bounds are the same.
 #[test]
 fn ranks_that_share_sequences_learn_what_pytorch_learns() {
     let of = |kind, cp, chunks, degrees| {
@@ -109,6 +109,8 @@ fn ranks_that_share_sequences_learn_what_pytorch_learns() {
         shared(2, ChunkOrder::Balanced, (2, 2, 2)),
         of(ContextKind::Heads, 2, ChunkOrder::Contiguous, (1, 1, 1)),
         of(ContextKind::Heads, 2, ChunkOrder::Balanced, (2, 1, 2)),
+        of(ContextKind::Ring, 6, ChunkOrder::Balanced, (1, 1, 1)),
+        of(ContextKind::Ring, 3, ChunkOrder::Contiguous, (2, 2, 1)),
     ];
     for vectors in all() {
         for (parallelism, products) in layouts.iter().flat_map(|layout| PRODUCTS.map(|of| (layout, of))) {

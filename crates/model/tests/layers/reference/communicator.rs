@@ -1,4 +1,4 @@
-//! All-reduce, reduce-scatter, all-gather and all-to-all between threads, each with a reference device of its own.
+//! All-reduce, reduce-scatter, all-gather, all-to-all and ring shift between threads, each with a reference device of its own.
 
 use std::sync::{Barrier, Mutex};
 
@@ -85,6 +85,16 @@ impl Communicator for ReferenceCommunicator<'_> {
         let own = self.position * slice..(self.position + 1) * slice;
         let joined: Vec<f64> = contributions.iter().flat_map(|member| member[own.clone()].to_vec()).collect();
         self.device.assign(to, &joined);
+        self.exchange.barrier.wait();
+        Ok(())
+    }
+
+    fn shift(&self, _stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.exchange.contributions.lock().unwrap()[self.position] = self.device.values(from);
+        self.exchange.barrier.wait();
+        let previous = (self.position + self.size - 1) % self.size;
+        let received = self.exchange.contributions.lock().unwrap()[previous].clone();
+        self.device.assign(to, &received);
         self.exchange.barrier.wait();
         Ok(())
     }
