@@ -140,6 +140,11 @@ fn attention(on: &Operands) {
         let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
         on.submit(Op::AttentionBackward { operands, gradients });
     }
+    let (sums, of_sums) = (on.single(TOKENS, query), on.single(TOKENS, shape.heads));
+    for write in [Write::Assign, Write::Accumulate] {
+        let (part, part_log_sum_exp, out, log_sum_exp) = (out, log_sum_exp, sums, of_sums);
+        on.submit(Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, head_dim, write });
+    }
 }
 
 fn elementwise(on: &Operands) {
