@@ -45,7 +45,7 @@ struct Case {
     set: InstructionSet,
 }
 
-/// What is computed on some keys.
+/// Outputs on some keys.
 #[derive(PartialEq)]
 struct On {
     out: Vec<f32>,
@@ -175,7 +175,7 @@ fn attention_on_sets_of_keys_is_joined_to_attention_on_all() {
 }
 
 #[test]
-fn joining_has_the_same_bits_on_every_instruction_set_and_for_narrow_numbers_that_are_widened() {
+fn joining_has_the_same_bits_on_every_instruction_set_and_for_bf16_values() {
     let [q, k, v, _] = operands();
     let bits = |on: &On| on.out.iter().chain(&on.log_sum_exp).map(|value| value.to_bits()).collect::<Vec<u32>>();
     let cases = cases();

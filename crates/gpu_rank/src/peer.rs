@@ -163,6 +163,17 @@ impl PeerEnd {
     /// Lets `stream` continue when the streams of all members have come to this meeting; the addresses of their
     /// tensors, by position.
     fn meet(&self, stream: Stream, operation: Operation, x: Tensor) -> Result<Vec<DevicePointer>, DeviceError> {
+        self.meet_waiting(stream, operation, x, &|_| true)
+    }
+
+    /// The same, where `stream` waits for some positions only.
+    fn meet_waiting(
+        &self,
+        stream: Stream,
+        operation: Operation,
+        x: Tensor,
+        is_waited_for: &dyn Fn(usize) -> bool,
+    ) -> Result<Vec<DevicePointer>, DeviceError> {
         let handle = self.streams.handle(stream);
         let (event, number) = self.next_event()?;
         self.gpu()
@@ -173,6 +184,9 @@ impl PeerEnd {
         self.meetings.all_gather(&mut all).map_err(failed)?;
         for (position, other) in all.iter().enumerate().filter(|(position, _)| *position != self.position()) {
             self.check(self.channels.collectives, number as u64, position, (operation, x), other)?;
+            if !is_waited_for(position) {
+                continue;
+            }
             let waited = self.gpu().wait(handle, EventHandle(other.event));
             waited.map_err(driver_error(format!("wait for the others in {operation} of {x:?}")))?;
         }
@@ -305,12 +319,14 @@ impl PeerEnd {
         from.exchanges_with(to)?;
         from.is_dense_of(to.dtype)?;
         to.is_dense_of(from.dtype)?;
-        let members = self.meet(stream, operation, from)?;
-        let previous = members[(self.position() + self.members() - 1) % self.members()];
-        let copied = self.gpu().copy(self.streams.handle(stream), self.address(to), previous, to.size_bytes());
+        let (own, members) = (self.position(), self.members());
+        let (previous, next) = ((own + members - 1) % members, (own + 1) % members);
+        let places = self.meet_waiting(stream, operation, from, &|other| other == previous)?;
+        let handle = self.streams.handle(stream);
+        let copied = self.gpu().copy(handle, self.address(to), places[previous], to.size_bytes());
         copied.map_err(driver_error(format!("copy {to:?} from another rank")))?;
-        // Nobody reads this member's tensor any more.
-        self.meet(stream, operation, from).map(|_| ())
+        // The next member does not read this member's tensor any more.
+        self.meet_waiting(stream, operation, from, &|other| other == next).map(|_| ())
     }
 
     /// Tells the receiver where `x` is, and the event after which it is there. The receiver destroys the event.

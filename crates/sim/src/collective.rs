@@ -106,7 +106,7 @@ fn exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
 }
 
 /// Nanoseconds of messages from each member to the next. One of a node's members sends to another node, so as many share the
-/// node's network cards as there are such groups beside each other.
+/// node's network cards as the node has such groups.
 pub(crate) fn shift_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let (link, network) = (&cluster.node.link, &cluster.network);
     let inside = bytes * link.ns_per_byte() + 1000.0 * (link.start_us + link.latency_us);

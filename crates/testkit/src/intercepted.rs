@@ -32,9 +32,9 @@ pub enum Call {
     },
     /// [`Communicator::shift`]
     Shift {
-        /// What is sent.
+        /// The tensor that is sent.
         from: Tensor,
-        /// What is filled.
+        /// The tensor that is filled.
         to: Tensor,
     },
     /// [`Communicator::send`]

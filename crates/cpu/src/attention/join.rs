@@ -68,7 +68,7 @@ impl<E: Stored> Kernel for JoinAttention<'_, E> {
 }
 
 impl<E: Stored> JoinAttention<'_, E> {
-    /// What the outputs of some heads are multiplied by, own and of the other set; their log-sum-exps are written.
+    /// The factors of the outputs of some heads, own and of the other set; their log-sum-exps are written.
     #[inline(always)]
     fn weights<L: Lanes>(&mut self, row: usize, heads: std::ops::Range<usize>) -> [[f32; LANES]; 2] {
         let (mut own, mut part) = ([f32::NEG_INFINITY; LANES], [f32::NEG_INFINITY; LANES]);

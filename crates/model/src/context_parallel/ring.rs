@@ -4,7 +4,7 @@
 //! A rank has its own block and then those of the ranks before it, one after the other: two at any time, so memory is that
 //! of its own tokens, whatever the length of a sequence. Outputs on the chunks of each block are joined in this order by
 //! their log-sum-exps, in single precision. In the backward pass blocks take the same way; the sums of their gradients
-//! travel one step behind them, in single precision, and come home after the last rank has added its terms.
+//! travel one step after them, in single precision, and come home after the last rank has added its terms.
 
 use config::ChunkOrder;
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Op, Places, Tensor, Write};
@@ -48,21 +48,21 @@ impl Passing {
 }
 
 /// Own queries and chunks of a block that they may see.
-struct Pair {
+struct Meeting {
     queries: TokenRun,
     keys: TokenRun,
     /// Whether these queries have met no keys before.
     is_first: bool,
 }
 
-/// Whose block a rank has after so many steps.
+/// The rank whose block this rank has after `step` steps.
 fn owner(context: &Context, step: usize) -> usize {
     let ranks = context.shape.slices.ranks;
     (context.cp.position() + ranks - step) % ranks
 }
 
-/// The pairs of this rank's chunks and those of the block that it has after `step` steps, in order.
-fn pairs(context: &Context, step: usize) -> Vec<Pair> {
+/// The meetings of this rank's chunks and those of the block that it has after `step` steps, in order.
+fn meetings(context: &Context, step: usize) -> Vec<Meeting> {
     let shape = context.shape;
     let may_see = |queries: &TokenRun, keys: &TokenRun| match shape.slices.order {
         // A token sees none that comes after it.
@@ -72,8 +72,9 @@ fn pairs(context: &Context, step: usize) -> Vec<Pair> {
     let of_queries = |queries: TokenRun| {
         let keys = shape.runs(owner(context, step)).filter(|keys| keys.sequence == queries.sequence);
         let keys: Vec<TokenRun> = keys.filter(|keys| may_see(&queries, keys)).collect();
-        let pair = move |(index, keys)| Pair { queries: queries.clone(), keys, is_first: step == 0 && index == 0 };
-        keys.into_iter().enumerate().map(pair).collect::<Vec<_>>()
+        let meeting =
+            move |(index, keys)| Meeting { queries: queries.clone(), keys, is_first: step == 0 && index == 0 };
+        keys.into_iter().enumerate().map(meeting).collect::<Vec<_>>()
     };
     shape.runs(context.cp.position()).flat_map(of_queries).collect()
 }
@@ -83,14 +84,14 @@ fn chunk(context: &Context) -> usize {
     context.shape.sequence_length / context.shape.slices.num_chunks()
 }
 
-/// The operands of `pair`, whose keys are in `block`.
-fn of_pair(context: &Context, whole: &AttentionOperands, block: Tensor, pair: &Pair) -> AttentionOperands {
-    let (queries, length) = (&pair.queries, context.shape.sequence_length);
-    let KeysValues { k, v } = halves(block.rows_of(pair.keys.rows.clone()));
+/// The operands of `meeting`, whose keys are in `block`.
+fn of_meeting(context: &Context, whole: &AttentionOperands, block: Tensor, meeting: &Meeting) -> AttentionOperands {
+    let (queries, length) = (&meeting.queries, context.shape.sequence_length);
+    let KeysValues { k, v } = halves(block.rows_of(meeting.keys.rows.clone()));
     let rows = |tensor: Tensor| tensor.rows_of(queries.rows.clone());
     AttentionOperands {
         shape: AttentionShape { sequences: 1, sequence_length: queries.rows.len(), ..whole.shape },
-        places: Some(Places { first_query: queries.places.start, first_key: pair.keys.places.start }),
+        places: Some(Places { first_query: queries.places.start, first_key: meeting.keys.places.start }),
         q: rows(whole.q),
         k,
         v,
@@ -114,12 +115,12 @@ pub(super) fn forward(context: &Context, whole: &AttentionOperands) -> Result<()
         let part = context.activation(context.scratch, chunk(context), whole.out.cols);
         let part_log_sum_exp = context.scratch.floats(chunk(context), whole.shape.heads);
         for step in 0..steps {
-            for pair in pairs(context, step) {
-                let operands = of_pair(context, whole, blocks.here, &pair);
-                let (out, log_sum_exp) = (sums.rows_of(pair.queries.rows.clone()), operands.log_sum_exp);
+            for meeting in meetings(context, step) {
+                let operands = of_meeting(context, whole, blocks.here, &meeting);
+                let (out, log_sum_exp) = (sums.rows_of(meeting.queries.rows.clone()), operands.log_sum_exp);
                 let of_part = AttentionOperands { out: part, log_sum_exp: part_log_sum_exp, ..operands };
                 context.submit(Op::Attention { operands: of_part })?;
-                let write = if pair.is_first { Write::Assign } else { Write::Accumulate };
+                let write = if meeting.is_first { Write::Assign } else { Write::Accumulate };
                 context.submit(Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, head_dim, write })?;
             }
             if step + 1 < steps {
@@ -164,14 +165,14 @@ pub(super) fn backward(
             context.submit(Op::Fill { out, value: 0.0 })?;
         }
         for step in 0..steps {
-            for pair in pairs(context, step) {
-                let operands = of_pair(context, whole, blocks.here, &pair);
-                let (queries, KeysValues { k: dk, v: dv }) = (pair.queries.rows.clone(), halves(terms));
+            for meeting in meetings(context, step) {
+                let operands = of_meeting(context, whole, blocks.here, &meeting);
+                let (queries, KeysValues { k: dk, v: dv }) = (meeting.queries.rows.clone(), halves(terms));
                 let dout = dout.rows_of(queries.clone());
                 let gradients = AttentionGradients { dout, dq: query_terms, dk, dv, key_sums };
                 context.submit(Op::AttentionBackward { operands, gradients })?;
                 add(context, query_terms, query_sums.rows_of(queries))?;
-                add(context, terms, sums.here.rows_of(pair.keys.rows.clone()))?;
+                add(context, terms, sums.here.rows_of(meeting.keys.rows.clone()))?;
             }
             if step + 1 < steps {
                 blocks.pass(context)?;
