@@ -27,6 +27,7 @@
 //!
 //! Key biases of dims that are not rotated are left out, and with them their neighbours: their exact gradient is zero, and AdamW makes steps of rounding errors.
 
+mod long_sequence;
 mod vectors;
 
 use config::{
