@@ -63,6 +63,22 @@ fn two_runs_share_one_library() {
     }
 }
 
+#[test]
+fn a_run_on_threads_is_proved_against_the_same_over_mpi() {
+    let folder = Folder::new("mpi-proof");
+    for library in all() {
+        let file = |name: &str, keys: &[&str]| {
+            let path = folder.path(name);
+            std::fs::write(&path, run_file(&[TINY, LONG, &["parallelism.zero=3"], keys].concat())).expect("a run file");
+            path
+        };
+        let (threads, mpi) = (file("threads.toml", &["run.engine=threads"]), file("mpi.toml", &[]));
+        let output = library.pleach(4, &["prove", &threads, &mpi, "--steps", "2"]);
+        assert_eq!(output.status.code(), Some(0), "{}: {}", library.name, said(&output));
+        assert!(said(&output).contains("2 steps: same bits"), "{}: {}", library.name, said(&output));
+    }
+}
+
 /// A run file with these keys; the last of equal ones counts.
 pub fn run_file(keys: &[&str]) -> String {
     let keys: BTreeMap<&str, &str> = keys.iter().filter_map(|key| key.split_once('=')).collect();

@@ -91,10 +91,12 @@ fn a_rank_that_stops_ends_the_run_though_a_library_waits_for_it() {
         let output = ended(child);
         let text = said(&output) + &rest.join().expect("text");
         assert!(!output.status.success(), "{}: {text}", library.name);
-        // All waits have one deadline, so the first report may be that of a rank that waits for one that waits itself. The
-        // instructions of all ranks come with it.
+        // All waits have one deadline, so the first report may be that of a rank that waits for one that waits itself. Process 0
+        // adds the process that does not answer.
         assert!(text.contains(" waited ") && text.contains(" for rank "), "{}: {text}", library.name);
         assert!(text.contains("  -->  "), "{}: {text}", library.name);
+        let stopped = text.matches("process 1 (host ").count();
+        assert!(stopped > 0 && text.contains(" has not answered since then: stopped"), "{}: {text}", library.name);
     }
 }
 
