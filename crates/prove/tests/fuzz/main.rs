@@ -1,6 +1,6 @@
 //! Readers of files that come from elsewhere, under files that are nearly sound: each is read or refused with a message.
 //!
-//! As plain tests they try a few hundred inputs, other ones each time, and every file in `found`; what fails prints the seed that repeats it.
+//! As plain tests they try a few hundred inputs, the same each time, and every file in `found`.
 //! For longer, each target in turn (`tools/fuzz.sh`), or under a fuzzer that looks at what is reached (`cargo bolero`,
 //! which brings libFuzzer):
 //!

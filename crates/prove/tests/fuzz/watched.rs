@@ -9,6 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use bolero::TypeGenerator;
+use bolero::generator::bolero_generator::driver::{ByteSliceDriver, Options};
 use sync::{into_inner, lock};
 
 use crate::spoilt::Spoilt;
@@ -58,7 +60,7 @@ struct Seen {
 }
 
 impl Target<'_> {
-    /// All seeds, all files in `found`, then what `fuzz` comes up with.
+    /// All seeds, all files in `found`, then what `fuzz` comes up with, or in a plain test inputs that are the same each time.
     pub fn run(self, fuzz: impl FnOnce(Tried<'_>)) {
         let seen = Seen::default();
         for seed in &self.seeds {
@@ -82,7 +84,12 @@ impl Target<'_> {
                 }
             });
             let _running = running;
-            fuzz(&|spoilt| self.count(spoilt, &seen));
+            let tried = |spoilt: &Spoilt| self.count(spoilt, &seen);
+            if is_plain_test() {
+                (0..INPUTS as u64).filter_map(drawn).for_each(|spoilt| tried(&spoilt))
+            } else {
+                fuzz(&tried)
+            }
         });
         let (inputs, accepted) = (seen.inputs.into_inner(), seen.accepted.into_inner());
         let (longest, len) = into_inner(seen.longest);
@@ -108,6 +115,26 @@ impl Target<'_> {
             *longest = (took, file.len());
         }
     }
+}
+
+/// Whether neither a time nor a fuzzer was asked for.
+#[allow(unexpected_cfgs, reason = "cargo bolero sets it")]
+fn is_plain_test() -> bool {
+    let is_set = |name: &str| std::env::var_os(name).is_some();
+    !cfg!(fuzzing) && !is_set("BOLERO_RANDOM_ITERATIONS") && !is_set("BOLERO_RANDOM_TEST_TIME_MS")
+}
+
+/// The input of a number, out of bytes of SplitMix64.
+fn drawn(number: u64) -> Option<Spoilt> {
+    let mut state = number << 32;
+    let mut next = || {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    };
+    let bytes: Vec<u8> = (0..64).flat_map(|_| next().to_le_bytes()).collect();
+    Spoilt::generate(&mut ByteSliceDriver::new(&bytes, &Options::default()))
 }
 
 /// Files that once were read wrongly.
