@@ -2,6 +2,10 @@
 
 /// More nodes than a machine has; a mistyped range must not fill the memory.
 const MAX_NODES: usize = 1 << 16;
+/// The most bytes of a name: DNS has 253.
+const MAX_NAME_BYTES: usize = 255;
+/// The most brackets in a name; each one that is expanded takes a part of the stack.
+const MAX_BRACKETS: usize = 8;
 
 /// A list that cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -16,11 +20,15 @@ pub struct NodeListError {
 /// The names of a node list, in its order.
 ///
 /// # Errors
-/// Brackets that do not match, ranges that are not ascending numbers, more than 65,536 nodes, no node.
+/// Brackets that do not match, ranges that are not ascending numbers, more than 65,536 nodes, names of more than 255 bytes
+/// or 8 brackets, no node.
 pub fn expand_node_list(text: &str) -> Result<Vec<String>, NodeListError> {
     let refused = |reason| NodeListError { text: text.into(), reason };
     let mut names = vec![];
     for part in split_outside_brackets(text).map_err(refused)? {
+        if part.matches('[').count() > MAX_BRACKETS {
+            return Err(refused("a name has more than 8 brackets"));
+        }
         expand(part, &mut names).map_err(refused)?;
     }
     if names.is_empty() { Err(refused("it names no node")) } else { Ok(names) }
@@ -74,6 +82,9 @@ fn split_outside_brackets(text: &str) -> Result<Vec<&str>, &'static str> {
 /// The names of `prefix[ranges]suffix`; the suffix may have brackets itself.
 fn expand(part: &str, names: &mut Vec<String>) -> Result<(), &'static str> {
     let Some((prefix, rest)) = part.split_once('[') else {
+        if part.len() > MAX_NAME_BYTES {
+            return Err("a name has more than 255 bytes");
+        }
         names.push(part.into());
         return if names.len() > MAX_NODES { Err("it has more than 65536 nodes") } else { Ok(()) };
     };
@@ -136,6 +147,10 @@ mod tests {
         for (text, reason) in cases {
             assert_eq!(expand_node_list(text).expect_err(text).reason, reason, "{text}");
         }
+        let reason = |text: &str| expand_node_list(text).expect_err("refused").reason;
+        assert_eq!(reason(&format!("{}[0-65535]", "n".repeat(67_000))), "a name has more than 255 bytes");
+        assert_eq!(reason(&"[1]".repeat(100_000)), "a name has more than 8 brackets");
+        assert_eq!(expand_node_list(&"[1]".repeat(8)), Ok(vec!["1".repeat(8)]));
         for text in ["", "2(x", "2(x99999999)", "x"] {
             assert!(expand_tasks_per_node(text).is_err(), "{text}");
         }
