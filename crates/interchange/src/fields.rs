@@ -149,3 +149,22 @@ impl<'a> Fields<'a> {
         self.none(key, "is not supported; use null")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_whose_products_overflow_are_refused() {
+        let read = |size: u64| {
+            let map = Map::from_iter([("num_heads".to_string(), Value::from(size))]);
+            Fields { path: Path::new("config.json"), map: &map }
+                .count_or("num_heads", 1)
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(read(1 << 24), Ok(1 << 24));
+        for size in [(1 << 24) + 1, 1 << 33, u64::MAX] {
+            assert!(read(size).is_err_and(|said| said.contains("a whole number up to 16777216")), "{size}");
+        }
+    }
+}

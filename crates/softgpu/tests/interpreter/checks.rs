@@ -170,3 +170,17 @@ fn code_that_is_refused() {
     let cubin = gpu.load(ModuleImage::Cubin(&[0; 16])).expect_err("a CUBIN");
     assert_eq!(cubin.kind, DriverErrorKind::InvalidImage);
 }
+
+#[test]
+fn ptx_without_limits_is_refused() {
+    let gpu = opened(Settings::default());
+    let refuse =
+        |words: &str, body: &str| gpu.load(ModuleImage::Ptx(&threads_kernel(words, body))).expect_err("no limit").text;
+    let nested = |depth: usize| format!("{}{}ret;", "{".repeat(depth), "}".repeat(depth));
+    assert!(gpu.load(ModuleImage::Ptx(&threads_kernel("", &nested(60)))).is_ok());
+    contains(&refuse("", &nested(200_000)), &["braces must be nested at most 64 deep"]);
+    contains(&refuse("", &format!("mov.b32 %r0, {};\nret;", "{".repeat(200_000))), &["nested at most 64 deep"]);
+    contains(&refuse("", ".reg .b32 %q<4000000000>;\nret;"), &["4000000000 registers must be at most 1048576"]);
+    contains(&refuse(".shared .align 3 .b8 odd[4];", "ret;"), &[".align 3 must be a power of two up to 4096"]);
+    contains(&refuse(".shared .b8 big[4000000000][4000000000];", "ret;"), &["big must have at most 268435456 bytes"]);
+}
