@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-/// What a thread does with a part of a task.
+/// The execution of one part of a task by a thread.
 trait ExecutePart: Fn(&Task, Share) -> Result<(), DeviceError> {}
 
 impl<F: Fn(&Task, Share) -> Result<(), DeviceError>> ExecutePart for F {}

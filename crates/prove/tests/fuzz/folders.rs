@@ -7,8 +7,8 @@ use interchange::{HuggingFaceFolder, InterchangeError, export};
 use mesh::Region;
 use testkit::models::{Style, proof_model};
 
+use crate::corrupted::Corrupted;
 use crate::no_seal;
-use crate::spoilt::Spoilt;
 use crate::watched::{INPUTS, Read, Scratch, Target};
 
 /// A folder with one layer of a style.
@@ -68,7 +68,9 @@ fn hugging_face_configurations() {
         if read.contains(&Read::Accepted) { Read::Accepted } else { Read::Refused }
     };
     let target = Target { name: "hugging_face_configurations", seeds, seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 #[test]
@@ -87,5 +89,7 @@ fn hugging_face_indices() {
         read_folder(scratch.path())
     };
     let target = Target { name: "hugging_face_indices", seeds: vec![index.into_bytes()], seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }

@@ -11,8 +11,8 @@
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 
+mod corrupted;
 mod folders;
-mod spoilt;
 mod texts;
 mod watched;
 
@@ -20,9 +20,9 @@ use std::path::Path;
 
 use checkpoint::{Checkpoint, TensorReader};
 use config::{DataSpec, Files, RunConfig};
+use corrupted::Corrupted;
 use data::{Corpus, DataError, Document, TokenFile, TokenFileWriter, Tokenizer};
 use mesh::Region;
-use spoilt::Spoilt;
 use watched::{INPUTS, Read, Scratch, Target};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -67,7 +67,9 @@ fn run_files() {
         Read::from(&loaded)
     };
     let target = Target { name: "run_files", seeds, seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 /// A checkpoint that an earlier version wrote.
@@ -101,7 +103,9 @@ fn manifests() {
         Read::from(&opened)
     };
     let target = Target { name: "manifests", seeds: files_in(CHECKPOINT, "json"), seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 /// A file of tensors of each type that can be read, and one without elements.
@@ -133,7 +137,9 @@ fn safetensors_headers() {
     };
     let seeds = [vec![tensors()], files_in(CHECKPOINT, "safetensors")].concat();
     let target = Target { name: "safetensors_headers", seeds, seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 fn trained() -> Tokenizer {
@@ -195,7 +201,9 @@ fn token_files() {
         Read::from(&opened)
     };
     let target = Target { name: "token_files", seeds, seal: seal_tokens, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 /// Tokenizers of the other kinds that the library knows, in its own words.
@@ -227,5 +235,7 @@ fn tokenizer_files() {
         Read::from(&opened)
     };
     let target = Target { name: "tokenizer_files", seeds, seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }

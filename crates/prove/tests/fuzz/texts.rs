@@ -9,7 +9,7 @@ use launcher::{expand_node_list, expand_tasks_per_node, parse_host_list};
 use program::Schedule;
 use softgpu::{Settings, SoftGpu};
 
-use crate::spoilt::Spoilt;
+use crate::corrupted::Corrupted;
 use crate::watched::{INPUTS, Read, Scratch, Target};
 use crate::{files_in, no_seal};
 
@@ -38,7 +38,9 @@ fn cluster_files() {
         seal: no_seal,
         read: &read,
     };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 #[test]
@@ -50,7 +52,9 @@ fn software_files() {
         seal: no_seal,
         read: &read,
     };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 #[test]
@@ -66,7 +70,9 @@ fn schedule_files() {
     let given = include_str!("../../../../examples/pp_schedule_file.txt");
     let target =
         Target { name: "schedule_files", seeds: seeds(&[given, "0F0 0B0 # one\n"]), seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 #[test]
@@ -80,7 +86,9 @@ fn host_files() {
     });
     let given = "\u{feff}# machines\nnode0 slots=4\n  node1:2  # small\n\nuser@node2\nfd00::1\n";
     let target = Target { name: "host_files", seeds: seeds(&[given, "a\n"]), seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 #[test]
@@ -93,7 +101,9 @@ fn node_lists() {
     });
     let given = ["node[01-03,7]", "a,b[1-2]-x[3,5],c", "2(x3),1", "gpu[0001-0999]"];
     let target = Target { name: "node_lists", seeds: seeds(&given), seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 #[test]
@@ -109,7 +119,9 @@ fn json_lines() {
     let tasks =
         "{\"input\": \"add 1 2\", \"target\": \"3\"}\n\n{\"input\": \"\", \"target\": \"x\", \"more\": [1, {}]}\n";
     let target = Target { name: "json_lines", seeds: seeds(&[documents, tasks]), seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 /// A kernel with a loop, a predicate, shared memory and a call of a barrier.
@@ -135,7 +147,9 @@ fn ptx() {
         Read::from(&module)
     });
     let target = Target { name: "ptx", seeds: seeds(&[KERNEL]), seal: no_seal, read: &read };
-    target.run(|tried| bolero::check!().with_type::<Spoilt>().with_iterations(INPUTS).for_each(|spoilt| tried(spoilt)));
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
 }
 
 /// The examples are where the tests think they are.

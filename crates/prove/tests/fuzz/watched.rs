@@ -13,7 +13,7 @@ use bolero::TypeGenerator;
 use bolero::generator::bolero_generator::driver::{ByteSliceDriver, Options};
 use sync::{into_inner, lock};
 
-use crate::spoilt::Spoilt;
+use crate::corrupted::Corrupted;
 
 /// What a reader made of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ pub struct Target<'a> {
 }
 
 /// What a fuzzer calls with each input.
-pub type Tried<'a> = &'a (dyn Fn(&Spoilt) + RefUnwindSafe);
+pub type Tried<'a> = &'a (dyn Fn(&Corrupted) + RefUnwindSafe);
 
 /// Inputs of a plain test, which takes moments.
 pub const INPUTS: usize = 400;
@@ -84,9 +84,9 @@ impl Target<'_> {
                 }
             });
             let _running = running;
-            let tried = |spoilt: &Spoilt| self.count(spoilt, &seen);
+            let tried = |corrupted: &Corrupted| self.count(corrupted, &seen);
             if is_plain_test() {
-                (0..INPUTS as u64).filter_map(drawn).for_each(|spoilt| tried(&spoilt))
+                (0..INPUTS as u64).filter_map(drawn).for_each(|corrupted| tried(&corrupted))
             } else {
                 fuzz(&tried)
             }
@@ -103,8 +103,8 @@ impl Target<'_> {
         assert!(peak_bytes().is_none_or(|peak| peak < MEMORY_BYTES), "{}: {:?} bytes", self.name, peak_bytes());
     }
 
-    fn count(&self, spoilt: &Spoilt, seen: &Seen) {
-        let file = spoilt.file(&self.seeds, self.seal);
+    fn count(&self, corrupted: &Corrupted, seen: &Seen) {
+        let file = corrupted.file(&self.seeds, self.seal);
         let started = Instant::now();
         let read = (self.read)(&file);
         let took = started.elapsed();
@@ -125,7 +125,7 @@ fn is_plain_test() -> bool {
 }
 
 /// The input of a number, out of bytes of SplitMix64.
-fn drawn(number: u64) -> Option<Spoilt> {
+fn drawn(number: u64) -> Option<Corrupted> {
     let mut state = number << 32;
     let mut next = || {
         state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -134,7 +134,7 @@ fn drawn(number: u64) -> Option<Spoilt> {
         mixed ^ (mixed >> 31)
     };
     let bytes: Vec<u8> = (0..64).flat_map(|_| next().to_le_bytes()).collect();
-    Spoilt::generate(&mut ByteSliceDriver::new(&bytes, &Options::default()))
+    Corrupted::generate(&mut ByteSliceDriver::new(&bytes, &Options::default()))
 }
 
 /// Files that once were read wrongly.

@@ -4,7 +4,7 @@ use bolero::TypeGenerator;
 
 /// A sound file and what is done to it.
 #[derive(Clone, Debug, TypeGenerator)]
-pub struct Spoilt {
+pub struct Corrupted {
     seed: u8,
     #[generator(bolero::produce_with::<Vec<Edit>>().len(1usize..5))]
     edits: Vec<Edit>,
@@ -67,7 +67,7 @@ const DIGITS: [&str; 16] = [
     "nan",
 ];
 
-impl Spoilt {
+impl Corrupted {
     /// What became of one of `seeds`; hashes are renewed by `seal`.
     pub fn file(&self, seeds: &[Vec<u8>], seal: impl Fn(&mut [u8])) -> Vec<u8> {
         let mut file = seeds[usize::from(self.seed) % seeds.len()].clone();
