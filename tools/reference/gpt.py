@@ -194,8 +194,8 @@ def layer_output(x: torch.Tensor, params: Params, name: str, model: dict, batch:
             return alpha * v + feed(v)
 
 
-def loss(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Mean cross-entropy over the labels of the whole batch that count."""
+def logits(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """`[B, S, V]`."""
     x = F.embedding(batch["tokens"], params["embedding.token.weight"])
     if model["position"] == "learned":
         x = x + F.embedding(batch["positions"], params["embedding.position.weight"])
@@ -207,8 +207,12 @@ def loss(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch.T
     if model.get("top_query"):
         x = layer_output(x, params, "top_query", model, batch)
     output = "embedding.token.weight" if model["tied_embeddings"] else "head.output.weight"
-    logits = F.linear(x, params[output])
-    return F.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten(), ignore_index=IGNORED)
+    return F.linear(x, params[output])
+
+
+def loss(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """Mean cross-entropy over the labels of the whole batch that count."""
+    return F.cross_entropy(logits(params, model, batch).flatten(0, 1), batch["labels"].flatten(), ignore_index=IGNORED)
 
 
 def learning_rate(train: dict, step: int) -> float:

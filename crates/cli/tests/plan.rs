@@ -75,7 +75,7 @@ fn what_is_no_question_is_refused() {
         "for '--max-memory <GB>': is not a size of memory; give units of 10^9 bytes, e.g. 40, or leave the option out";
     assert_eq!(invalid(&["--gpus=4", "--max-memory", "-1"]), format!("error: invalid value '-1' {told}"));
     let message = refuses(&["--gpus=4", "--fix", "ep=2"]);
-    assert!(message.starts_with("--fix ep=2 fixes nothing; write KEY=VALUE with cp, dp, "), "{message}");
+    assert!(message.starts_with("--fix ep=2 fixes nothing; write KEY=VALUE with cp, cp_kind, dp, "), "{message}");
 }
 
 #[test]

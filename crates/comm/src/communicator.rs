@@ -16,7 +16,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 ///
 /// Every member makes the same calls in the same order with buffers of the same length. A call
 /// returns when this rank's buffer holds the result and no other rank reads it any more. Sums are in
-/// rank order, or in that of a [`SumTree`] where one is given. In a group of one every call leaves the buffer as it is.
+/// rank order, or in that of a [`SumTree`] where one is given. In a group of one every call leaves the buffer as it is,
+/// and an all-to-all or a ring shift copies it.
 ///
 /// # Errors
 /// Every collective fails when a peer failed, left, missed the deadline or made another call. The
@@ -45,7 +46,7 @@ impl GroupCommunicator {
     }
 
     /// The same, whose collectives are those of a library among processes; all members give the same. Maxima stay
-    /// pleach's own, and so do sums that [`LibrarySums`](crate::LibrarySums) leaves in rank order. A [`SumTree`] has no
+    /// pleach's own, and so do ring shifts, which are messages, and sums that [`LibrarySums`](crate::LibrarySums) leaves in rank order. A [`SumTree`] has no
     /// effect on the others, and after a reduce-scatter the other slices are unspecified.
     #[must_use]
     pub fn with_library(self, library: LibraryGroup) -> GroupCommunicator {
@@ -187,6 +188,26 @@ impl GroupCommunicator {
             Some(library) => library.all_gather(&self.next_call(), data),
             None => collectives::all_gather(&self.next_call(), data),
         }
+    }
+
+    /// Fills slice `p` of `to`, for every `p`, with slice `position` of the `from` of the member at `p`. Both are cut into
+    /// `size` equal slices and have one length, which the size must divide.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn all_to_all<E: Pod>(&self, from: &[E], to: &mut [E]) -> Result<(), CommError> {
+        match &self.library {
+            Some(library) => library.all_to_all(&self.next_call(), from, to),
+            None => collectives::all_to_all(&self.next_call(), from, to),
+        }
+    }
+
+    /// Replaces `to` by the `from` of the previous member, counted round. Both have one length, the same on all members.
+    ///
+    /// # Errors
+    /// See the type.
+    pub fn shift<E: Pod>(&self, from: &[E], to: &mut [E]) -> Result<(), CommError> {
+        collectives::shift(&self.next_call(), from, to)
     }
 
     /// Replaces `bytes` by those of the member at position `root`.

@@ -122,6 +122,12 @@ impl End {
         self.collectives.all_gather(data).map_err(failed)
     }
 
+    fn exchange<E: Element>(&self, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        // SAFETY: as in `sum`; nothing writes `from` meanwhile, and `all_to_all` has refused tensors that overlap.
+        let (from, to) = unsafe { (self.arena.reals::<E>(from)?, self.arena.reals_mut::<E>(to)?) };
+        self.collectives.all_to_all(from, to).map_err(failed)
+    }
+
     fn all_reduce(&self, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
         match (x.dtype, reduction) {
             (Dtype::F32, Reduction::Sum(tree)) => {
@@ -180,6 +186,25 @@ impl End {
                 Err(DeviceError::Shape { op: "all_gather", what: format!("{x:?} holds no real numbers") })
             }
         }
+    }
+
+    fn all_to_all(&self, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        from.exchanges_with(to)?;
+        match from.dtype {
+            Dtype::F32 => self.exchange::<f32>(from, to),
+            Dtype::Bf16 => self.exchange::<Bf16>(from, to),
+            Dtype::F16 => self.exchange::<F16>(from, to),
+            Dtype::I32 | Dtype::I64 => {
+                Err(DeviceError::Shape { op: "all_to_all", what: format!("{from:?} holds no real numbers") })
+            }
+        }
+    }
+
+    fn shift(&self, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        from.exchanges_with(to)?;
+        // SAFETY: as in `sum`; nothing writes `from` meanwhile, and the two places do not overlap.
+        let (from, to) = unsafe { (self.arena.bytes(from)?, self.arena.bytes_mut(to)?) };
+        self.collectives.shift(from, to).map_err(failed)
     }
 
     fn send(&self, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
@@ -245,6 +270,14 @@ impl device::Communicator for HostCommunicator {
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
         self.on(stream, move |end| end.all_gather(x))
+    }
+
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.all_to_all(from, to))
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.shift(from, to))
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

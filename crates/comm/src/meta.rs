@@ -111,6 +111,18 @@ impl device::Communicator for MetaCommunicator {
         Ok(())
     }
 
+    fn all_to_all(&self, _stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.touch(to);
+        self.record(Operation::AllToAll, from, SumTree::RANK_ORDER);
+        Ok(())
+    }
+
+    fn shift(&self, _stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.touch(to);
+        self.record(Operation::Shift, from, SumTree::RANK_ORDER);
+        Ok(())
+    }
+
     fn send(&self, _stream: Stream, _to: usize, _tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.record(Operation::PointToPoint, x, SumTree::RANK_ORDER);
         Ok(())

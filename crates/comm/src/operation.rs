@@ -11,6 +11,10 @@ pub enum Operation {
     ReduceScatter,
     /// Every member's slice on every member.
     AllGather,
+    /// A slice of every member for every member.
+    AllToAll,
+    /// Every member's buffer on the next member, counted round.
+    Shift,
     /// One member's buffer on every member.
     Broadcast,
     /// Waiting until every member has arrived.
@@ -26,6 +30,8 @@ impl Operation {
             Operation::AllReduce => "all-reduce",
             Operation::ReduceScatter => "reduce-scatter",
             Operation::AllGather => "all-gather",
+            Operation::AllToAll => "all-to-all",
+            Operation::Shift => "ring shift",
             Operation::Broadcast => "broadcast",
             Operation::Barrier => "barrier",
             Operation::PointToPoint => "send and receive",

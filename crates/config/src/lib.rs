@@ -57,7 +57,8 @@ pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Produ
 pub use problem::{Location, Problem};
 pub use rotary_scaling::RotaryScaling;
 pub use run_file::{
-    Files, GivenWeights, RunConfig, answer_to_option, device_name, key_of_option, known_keys, schedule_name,
+    Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, key_of_option, known_keys,
+    schedule_name,
 };
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;

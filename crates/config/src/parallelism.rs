@@ -186,7 +186,7 @@ impl Parallelism {
 
     /// Which tokens of a sequence are whose.
     pub fn slices(&self) -> SequenceSlices {
-        SequenceSlices { ranks: self.degrees.cp, order: self.context.chunks }
+        SequenceSlices { ranks: self.degrees.cp, order: self.context.chunks, kind: self.context.kind }
     }
 
     /// The number of ranks, as [`Degrees::world_size`].

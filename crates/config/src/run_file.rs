@@ -6,6 +6,7 @@
 
 mod aliases;
 mod blanks;
+mod context_parallel;
 mod data;
 mod given;
 mod model;
@@ -36,6 +37,7 @@ use source::{Entries, SECTIONS};
 use writer::Writer;
 
 pub(crate) use blanks::written as written_blanks;
+pub use context_parallel::context_kind_name;
 pub use given::GivenWeights;
 pub(crate) use nearest::nearest;
 pub use run::device_name;
@@ -183,7 +185,7 @@ fn read(reader: &mut Reader, files: &dyn Files) -> RunConfig {
     let model = model::read(reader, tokens);
     let mut run = run::read(reader);
     let ranks = reader.is_set("run.ranks").then_some(run.ranks);
-    let parallelism = parallelism::read(reader, ranks, &data, files);
+    let parallelism = parallelism::read(reader, ranks, (&data, &model), files);
     let train = train::read(reader, model.context);
     if ranks.is_none() {
         run.ranks = parallelism.world_size();

@@ -535,6 +535,35 @@ fn ranks_share_sequences_where_the_run_says_so() {
         "--set parallelism.cp=128: parallelism.cp = 128 x 2 chunks must divide train.sequence_length = 128; use 8, 16, 32 or 64, \
          or parallelism.cp_chunks = \"contiguous\""
     );
+    let heads = of(&["parallelism.cp=2", "parallelism.cp_kind=heads"]);
+    let context = config::ContextParallel { kind: config::ContextKind::Heads, chunks: config::ChunkOrder::Contiguous };
+    assert_eq!((heads.parallelism.context, heads.to_toml().contains("cp_kind = \"heads\"")), (context, true));
+    assert_eq!(load(&heads.to_toml(), &[]).expect("legal").parallelism, heads.parallelism);
+    assert_eq!(
+        refused("", &["parallelism.cp=4", "parallelism.cp_kind=heads"]),
+        "--set parallelism.cp=4: parallelism.cp = 4 must divide model.num_kv_heads / parallelism.tp = 4 / 2 = 2, the heads that \
+         parallelism.cp_kind = \"heads\" splits; use 1 or 2, or parallelism.cp_kind = \"gather\""
+    );
+    // As many heads for keys as for queries: from three ranks on it is cheaper to exchange heads than to gather keys.
+    let auto =
+        |more: &[&str]| of(&[&["parallelism.tp=1", "parallelism.cp_kind=auto"], more].concat()).parallelism.context;
+    let kinds = [config::ContextKind::Gather, config::ContextKind::Heads];
+    assert_eq!([auto(&["parallelism.cp=2"]).kind, auto(&["parallelism.cp=4"]).kind], kinds);
+    assert_eq!(auto(&["parallelism.cp=8"]).kind, config::ContextKind::Gather, "4 heads are not split between 8 ranks");
+    assert_eq!(auto(&["parallelism.cp=4", "model.num_kv_heads=1"]).kind, config::ContextKind::Gather);
+    // Masks of probabilities are drawn for four keys at once, and only processors have kernels for some of the keys.
+    let ring = ["parallelism.cp=2", "parallelism.cp_kind=ring"];
+    assert_eq!(of(&ring).parallelism.context.chunks, config::ChunkOrder::Balanced);
+    assert_eq!(
+        refused("", &[&ring[..], &["model.attention_dropout=0.1", "train.sequence_length=120"]].concat()),
+        "--set parallelism.cp_kind=ring: parallelism.cp_kind = \"ring\" with model.attention_dropout takes chunks of a multiple of \
+         4 tokens, not of train.sequence_length = 120 / 4 = 30; use \"gather\" or \"heads\""
+    );
+    assert_eq!(
+        refused("", &[&ring[..], &["run.device=cuda"]].concat()),
+        "--set parallelism.cp_kind=ring: parallelism.cp_kind = \"ring\" has no kernels on run.device = \"cuda\"; \
+         use \"gather\" or \"heads\""
+    );
     let blanks = "data.blanks={ mask = 256, gmask = 257, sop = 258, eop = 259 }";
     let bytes = ["data.tokenizer=bytes", "model.vocabulary=260", "parallelism.cp=2", blanks];
     assert_eq!(of(&bytes).parallelism.context.chunks, config::ChunkOrder::Contiguous);

@@ -122,8 +122,14 @@ fn main() {
             let causal: Vec<_> = (0..sequences).flat_map(|_| (0..sequence_length as i32).map(|i| [0, i + 1])).collect();
             for dropout in [None, Some(key)] {
                 let with = if dropout.is_some() { "dropout" } else { "" };
-                let attention =
-                    Attention { shape, visible: &causal, scale: 1.0 / (head_dim as f32).sqrt(), alibi: None, dropout };
+                let attention = Attention {
+                    shape,
+                    visible: &causal,
+                    first_key: 0,
+                    scale: 1.0 / (head_dim as f32).sqrt(),
+                    alibi: None,
+                    dropout,
+                };
                 let shape = format!("{sequences} x {sequence_length}, {heads}/{kv_heads} heads of {head_dim} {with}");
                 type Measured<'a> = &'a dyn Fn() -> [(f64, u64); 2];
                 let kinds: [(&str, Measured<'_>); 3] = [

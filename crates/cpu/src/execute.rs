@@ -10,8 +10,8 @@ use crate::accumulate::{Accumulate, add_integers};
 use crate::activation::{ActivationBackward, ActivationForward};
 use crate::adamw::AdamW;
 use crate::attention::{
-    self, Attention, attention_backward, attention_backward_blocks, attention_backward_pairs, attention_forward,
-    attention_forward_blocks, attention_forward_pairs,
+    self, Attention, JoinAttention, attention_backward, attention_backward_blocks, attention_backward_pairs,
+    attention_forward, attention_forward_blocks, attention_forward_pairs,
 };
 use crate::clip_coefficient::{Factors, clip_coefficient};
 use crate::column_sum::ColumnSum;
@@ -146,6 +146,11 @@ impl Worker {
                         attention_backward(&attention, tensors, &mut buffers, self.instruction_set, &self.meter);
                     }
                 }
+            }),
+            Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, head_dim, write } => stored!(E of part => {
+                let (part, part_log_sum_exp) = (self.matrix::<E>(part)?, self.matrix(part_log_sum_exp)?);
+                let (out, log_sum_exp) = (self.matrix_mut(out)?, self.matrix_mut(log_sum_exp)?);
+                self.run(JoinAttention { part, part_log_sum_exp, out, log_sum_exp, head_dim, write });
             }),
             Op::Activation { activation, x, y } => stored!(E of x => {
                 self.run(ActivationForward { activation, x: self.matrix::<E>(x)?, y: self.matrix_mut(y)? });

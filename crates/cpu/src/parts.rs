@@ -70,6 +70,7 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         Op::Norm { .. }
         | Op::NormBackwardInput { .. }
         | Op::Rotary { .. }
+        | Op::JoinAttention { .. }
         | Op::Activation { .. }
         | Op::ActivationBackward { .. }
         | Op::DropoutAdd { .. }
@@ -131,6 +132,12 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let rows = share.of(x.rows, 1)?;
             let (x, positions) = (x.rows_of(rows.clone()), positions.elements(rows));
             Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction }
+        }
+        Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, head_dim, write } => {
+            let rows = share.of(out.rows, 1)?;
+            let [part, part_log_sum_exp, out, log_sum_exp] =
+                [part, part_log_sum_exp, out, log_sum_exp].map(|tensor| tensor.rows_of(rows.clone()));
+            Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, head_dim, write }
         }
         Op::Activation { activation, x, y } => {
             let rows = share.of(x.rows, 1)?;
@@ -281,6 +288,7 @@ impl KeyHead {
     fn operands(&self, whole: AttentionOperands) -> AttentionOperands {
         AttentionOperands {
             shape: self.shape(),
+            places: whole.places,
             q: self.queries(whole.q),
             k: self.keys(whole.k),
             v: self.keys(whole.v),

@@ -44,11 +44,23 @@ impl Alibi {
     }
 }
 
+/// Where the first query and the first key of an attention on some keys of one sequence are in the sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// Place of query 0.
+    pub first_query: usize,
+    /// Place of key 0; a multiple of 4 where probabilities are dropped.
+    pub first_key: usize,
+}
+
 /// What both passes of attention are given, over `T` = sequences x length tokens, `H` heads and `K` key and value heads of width `d`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionOperands {
     /// Sizes.
     pub shape: AttentionShape,
+    /// Of some keys of one sequence; `None` where keys are those of whole sequences, and queries their last tokens. A query
+    /// sees of its interval what there is of the keys, and nothing is an output of zero and a log-sum-exp of minus infinity.
+    pub places: Option<Places>,
     /// Queries `[T, H d]`.
     pub q: Tensor,
     /// Keys `[T, K d]`, or with more rows, equally many per sequence.
@@ -73,6 +85,17 @@ impl AttentionOperands {
     /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, the queries being the last of the keys' tokens.
     pub fn causal_multiply_adds(&self) -> u64 {
         let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = self.shape;
+        if let Some(Places { first_query, first_key }) = self.places {
+            let (queries, keys) = (sequence_length as u64, self.k.rows as u64);
+            // Pairs of the queries at places below `end` with the keys before them.
+            let pairs_below = |end: usize| {
+                let seen = end.saturating_sub(first_key) as u64;
+                let slope = seen.min(keys);
+                slope * (slope + 1) / 2 + (seen - slope) * keys
+            };
+            let pairs = pairs_below(first_query + queries as usize) - pairs_below(first_query);
+            return pairs * heads as u64 * head_dim as u64;
+        }
         let before = (self.k.rows / sequences).saturating_sub(sequence_length);
         let length = sequence_length as u64;
         let pairs = sequences as u64 * (length * (length + 1) / 2 + before as u64 * length);

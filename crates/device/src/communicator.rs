@@ -16,7 +16,7 @@ pub enum Reduction {
 
 /// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
 ///
-/// A group of one is no special case: its calls do nothing. Tensors are dense. Implemented over threads by
+/// A group of one is no special case: its calls do nothing, and an all-to-all or a shift copies. Tensors are dense. Implemented over threads by
 /// `comm`; `comm::MetaCommunicator` records.
 pub trait Communicator {
     /// Members of the group.
@@ -33,6 +33,13 @@ pub trait Communicator {
 
     /// `x` is `size` equal slices; every member ends with all of them, slice `p` from member `p`.
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError>;
+
+    /// `from` and `to` are `size` equal slices each, in places that do not overlap; slice `p` of `to` ends as slice `position`
+    /// of the `from` of member `p`.
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError>;
+
+    /// `to` ends as the `from` of the previous member, counted round; the two places do not overlap.
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError>;
 
     /// Posts `x` to member `to` without blocking. `x` must not be written until `to` has received it.
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError>;
@@ -61,6 +68,14 @@ impl<C: Communicator + ?Sized> Communicator for Arc<C> {
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
         (**self).all_gather(stream, x)
+    }
+
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        (**self).all_to_all(stream, from, to)
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        (**self).shift(stream, from, to)
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

@@ -63,6 +63,7 @@ impl Op {
             | Op::NormBackwardWeight { .. }
             | Op::RotaryTable { .. }
             | Op::Rotary { .. }
+            | Op::JoinAttention { .. }
             | Op::Activation { .. }
             | Op::ActivationBackward { .. }
             | Op::DropoutAdd { .. }
@@ -113,6 +114,10 @@ impl Op {
                 [o.q, o.k, o.v, o.visible, o.out, o.log_sum_exp, g.dout].map(Some),
                 [g.dq, g.dk, g.dv, g.key_sums].map(Some),
             ),
+            Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, write, .. } => {
+                let [read, statistics] = [out, log_sum_exp].map(|tensor| out_if_accumulated(tensor, write));
+                Operands::new([Some(part), Some(part_log_sum_exp), read, statistics], [out, log_sum_exp].map(Some))
+            }
             Op::Activation { x, y, .. } => Operands::new([Some(x)], [Some(y)]),
             Op::ActivationBackward { x, dy, dx, y, .. } => Operands::new([Some(x), Some(dy)], [Some(dx), Some(y)]),
             Op::DropoutAdd { x, bias, residual, out, .. } => Operands::new([Some(x), bias, residual], [Some(out)]),

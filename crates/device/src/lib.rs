@@ -24,7 +24,7 @@ mod device;
 
 pub use adamw::{AdamWFactors, AdamWUpdate};
 pub use arena::Arena;
-pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape};
+pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, Places};
 pub use communicator::{Communicator, Reduction};
 pub use cost::{Cost, Operands};
 pub use device::{Device, MemoryReader, Stream};

@@ -112,6 +112,16 @@ pub enum Op {
     /// `dq`, `dk`, `dv` from `dout`, see [`AttentionGradients`]; probabilities are computed again.
     /// Stored: all but `visible`, `log_sum_exp` and `key_sums`.
     AttentionBackward { operands: AttentionOperands, gradients: AttentionGradients },
+    /// `out[T, H d]`, `log_sum_exp[T, H]` = those of attention on `part`'s keys, or become those of attention on these keys and on
+    /// their own, none of which is among both: each output by its share of the sum of exponentials. Stored: `part`; the others F32.
+    JoinAttention {
+        part: Tensor,
+        part_log_sum_exp: Tensor,
+        out: Tensor,
+        log_sum_exp: Tensor,
+        head_dim: usize,
+        write: Write,
+    },
     /// `y[T,F] = activation(x[T,F])`, gated kinds read `x[T,2F]` = gate | up. Stored: all.
     Activation { activation: Activation, x: Tensor, y: Tensor },
     /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept. Stored: all.
@@ -236,6 +246,7 @@ impl Op {
             Op::Rotary { .. } => "rotary",
             Op::Attention { .. } => "attention",
             Op::AttentionBackward { .. } => "attention_backward",
+            Op::JoinAttention { .. } => "join_attention",
             Op::Activation { .. } => "activation",
             Op::ActivationBackward { .. } => "activation_backward",
             Op::DropoutAdd { .. } => "dropout_add",

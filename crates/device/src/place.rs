@@ -37,6 +37,20 @@ impl Tensor {
         Ok(())
     }
 
+    /// Refuses a tensor to receive into that differs in type or length from `self`, which is sent, or overlaps with it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`].
+    pub fn exchanges_with(self, to: Tensor) -> Result<(), DeviceError> {
+        let (sent, received) = (self.bytes(), to.bytes());
+        let is_apart = sent.end <= received.start || received.end <= sent.start;
+        if self.dtype == to.dtype && self.len() == to.len() && (is_apart || self.is_empty()) {
+            return Ok(());
+        }
+        let what = format!("{self:?} and {to:?} differ in type or length, or overlap");
+        Err(DeviceError::Shape { op: "exchange", what })
+    }
+
     /// The reason for which a tensor of integers is refused where real numbers are computed with.
     pub fn not_real(self) -> DeviceError {
         DeviceError::Shape { op: "matrix", what: format!("{self:?} holds no real numbers") }
@@ -69,6 +83,14 @@ mod tests {
         let ids = Tensor::new(0, 1, 4, Dtype::I32);
         assert_eq!(text(ids.is_dense_of(Dtype::I64)), "slice: I32[1, 4] @0 is not a dense I64 tensor");
         assert_eq!(ids.not_real().to_string(), "matrix: I32[1, 4] @0 holds no real numbers");
+        let (sent, rule) = (Tensor::new(0, 2, 4, Dtype::F32), "differ in type or length, or overlap");
+        assert!(sent.exchanges_with(Tensor::new(32, 4, 2, Dtype::F32)).is_ok());
+        for received in
+            [Tensor::new(28, 2, 4, Dtype::F32), Tensor::new(32, 2, 4, Dtype::Bf16), Tensor::new(32, 2, 3, Dtype::F32)]
+        {
+            let refused = text(sent.exchanges_with(received));
+            assert_eq!(refused, format!("exchange: F32[2, 4] @0 and {received:?} {rule}"));
+        }
         assert_eq!(text(ids.has_host_bytes("read", 8)), "read: I32[1, 4] @0 has 16 bytes, the host 8");
     }
 }

@@ -44,8 +44,14 @@ struct Announcement {
 }
 
 /// Operations of groups, by the number that members send each other.
-const OPERATIONS: [Operation; 4] =
-    [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::PointToPoint];
+const OPERATIONS: [Operation; 6] = [
+    Operation::AllReduce,
+    Operation::ReduceScatter,
+    Operation::AllGather,
+    Operation::PointToPoint,
+    Operation::AllToAll,
+    Operation::Shift,
+];
 
 /// Everything that a group needs of its rank.
 pub struct PeerLanes<'a> {
@@ -157,6 +163,17 @@ impl PeerEnd {
     /// Lets `stream` continue when the streams of all members have come to this meeting; the addresses of their
     /// tensors, by position.
     fn meet(&self, stream: Stream, operation: Operation, x: Tensor) -> Result<Vec<DevicePointer>, DeviceError> {
+        self.meet_waiting(stream, operation, x, &|_| true)
+    }
+
+    /// The same, where `stream` waits for some positions only.
+    fn meet_waiting(
+        &self,
+        stream: Stream,
+        operation: Operation,
+        x: Tensor,
+        is_waited_for: &dyn Fn(usize) -> bool,
+    ) -> Result<Vec<DevicePointer>, DeviceError> {
         let handle = self.streams.handle(stream);
         let (event, number) = self.next_event()?;
         self.gpu()
@@ -167,6 +184,9 @@ impl PeerEnd {
         self.meetings.all_gather(&mut all).map_err(failed)?;
         for (position, other) in all.iter().enumerate().filter(|(position, _)| *position != self.position()) {
             self.check(self.channels.collectives, number as u64, position, (operation, x), other)?;
+            if !is_waited_for(position) {
+                continue;
+            }
             let waited = self.gpu().wait(handle, EventHandle(other.event));
             waited.map_err(driver_error(format!("wait for the others in {operation} of {x:?}")))?;
         }
@@ -274,6 +294,41 @@ impl PeerEnd {
         self.meet(stream, operation, x).map(|_| ())
     }
 
+    /// Copies this member's slice of every member's `from`.
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        let operation = Operation::AllToAll;
+        from.exchanges_with(to)?;
+        let slices = self.slices(operation, from)?;
+        to.is_dense_of(from.dtype)?;
+        let own = &slices[self.position()];
+        let skipped_bytes = own.start * from.dtype.size_bytes();
+        let members = self.meet(stream, operation, from)?;
+        for (slice, start) in slices.iter().zip(&members).filter(|(slice, _)| !slice.is_empty()) {
+            let to = to.elements(slice.clone());
+            let from = start.offset(skipped_bytes);
+            let copied = self.gpu().copy(self.streams.handle(stream), self.address(to), from, to.size_bytes());
+            copied.map_err(driver_error(format!("copy {to:?} from another rank")))?;
+        }
+        // Nobody reads this member's slices any more.
+        self.meet(stream, operation, from).map(|_| ())
+    }
+
+    /// Copies the previous member's `from`.
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        let operation = Operation::Shift;
+        from.exchanges_with(to)?;
+        from.is_dense_of(to.dtype)?;
+        to.is_dense_of(from.dtype)?;
+        let (own, members) = (self.position(), self.members());
+        let (previous, next) = ((own + members - 1) % members, (own + 1) % members);
+        let places = self.meet_waiting(stream, operation, from, &|other| other == previous)?;
+        let handle = self.streams.handle(stream);
+        let copied = self.gpu().copy(handle, self.address(to), places[previous], to.size_bytes());
+        copied.map_err(driver_error(format!("copy {to:?} from another rank")))?;
+        // The next member does not read this member's tensor any more.
+        self.meet_waiting(stream, operation, from, &|other| other == next).map(|_| ())
+    }
+
     /// Tells the receiver where `x` is, and the event after which it is there. The receiver destroys the event.
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         let handle = self.streams.handle(stream);
@@ -336,6 +391,14 @@ impl Communicator for PeerCommunicator {
             return Ok(());
         }
         self.on(stream, move |end| end.all_gather(stream, x))
+    }
+
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.all_to_all(stream, from, to))
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |end| end.shift(stream, from, to))
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

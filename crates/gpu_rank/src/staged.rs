@@ -92,6 +92,22 @@ impl Communicator for StagedCommunicator {
         })
     }
 
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |host, staging| {
+            staging.download(stream, from)?;
+            host.all_to_all(stream, from, to)?;
+            staging.upload(stream, to)
+        })
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, move |host, staging| {
+            staging.download(stream, from)?;
+            host.shift(stream, from, to)?;
+            staging.upload(stream, to)
+        })
+    }
+
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.on(stream, move |host, staging| {
             staging.download(stream, x)?;

@@ -27,7 +27,7 @@ pub(crate) struct AttentionSaved {
     qkv: Tensor,
     /// With query and key norms.
     qk_norm: Option<QkNormSaved>,
-    /// `[T, H]`.
+    /// `[T, H]`; where ranks share sequences and exchange heads, of as many heads less and tokens more.
     log_sum_exp: Tensor,
     /// `[T, H d]`: input of the output projection.
     out: Tensor,
@@ -166,7 +166,8 @@ impl Attention<'_> {
         }
         if context.shape.slices.ranks > 1 {
             // Whole sequences are here, so there is nothing to remember.
-            return context_parallel::attention::forward(context, &self.operands(saved.query_key_value(&shape), saved));
+            let operands = self.operands(saved.query_key_value(&shape), saved);
+            return context_parallel::attention::forward(context, self.batch, &operands);
         }
         let read = self.remember(saved.query_key_value(&shape), cache)?;
         context.submit(Op::Attention { operands: self.operands(read, saved) })
@@ -176,6 +177,7 @@ impl Attention<'_> {
     fn operands(&self, Qkv { q, k, v }: Qkv, saved: &AttentionSaved) -> AttentionOperands {
         AttentionOperands {
             shape: attention_shape(self.context),
+            places: None,
             q,
             k,
             v,
@@ -239,7 +241,8 @@ impl Attention<'_> {
         let operands = self.operands(saved.query_key_value(&shape), saved);
         let Qkv { q: dq, k: dk, v: dv } = *gradients;
         if context.shape.slices.ranks > 1 {
-            return context_parallel::attention::backward(context, &operands, [dout, dq], KeysValues { k: dk, v: dv });
+            let to = KeysValues { k: dk, v: dv };
+            return context_parallel::attention::backward(context, self.batch, &operands, [dout, dq], to);
         }
         let key_sums = context.scratch.floats(2 * context.shape.tokens() * shape.kv_heads, shape.head_dim);
         let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use config::{ModelSpec, SequenceParallel, SequenceSlices};
+use config::{ContextKind, ModelSpec, SequenceParallel, SequenceSlices};
 use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Stream, Tensor};
 
 use crate::constants::Constants;
@@ -174,19 +174,22 @@ pub struct Batch {
     pub visible: Tensor,
     /// Labels of all tokens of the sequences `[1, B S]`, where ranks share them.
     pub labels_of_all: Option<Tensor>,
+    /// Intervals of all queries of the sequences `[B S, 2]`, where ranks share them and exchange heads.
+    pub visible_of_all: Option<Tensor>,
 }
 
 impl Batch {
     /// Lays out the inputs of one microbatch at the start of `frame`.
     pub fn lay_out(frame: &Frame, shape: MicrobatchShape) -> Batch {
-        let tokens = shape.tokens();
+        let (tokens, all) = (shape.tokens(), shape.sequences * shape.sequence_length);
+        let exchanges_heads = shape.slices.ranks > 1 && shape.slices.kind == ContextKind::Heads;
         Batch {
             tokens: frame.tensor(1, tokens, Dtype::I32),
             labels: frame.tensor(1, tokens, Dtype::I32),
             positions: frame.tensor(1, tokens, Dtype::I32),
             visible: frame.tensor(tokens, 2, Dtype::I32),
-            labels_of_all: (shape.slices.ranks > 1)
-                .then(|| frame.tensor(1, shape.sequences * shape.sequence_length, Dtype::I32)),
+            labels_of_all: (shape.slices.ranks > 1).then(|| frame.tensor(1, all, Dtype::I32)),
+            visible_of_all: exchanges_heads.then(|| frame.tensor(all, 2, Dtype::I32)),
         }
     }
 }

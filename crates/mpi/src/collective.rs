@@ -81,6 +81,12 @@ pub enum Collective {
         /// Parts in bytes.
         parts: Parts,
     },
+    /// `MPI_Ialltoallv`: part `p` of the first half of the buffer goes to process `p`, and part `p` of the second half is
+    /// what process `p` has sent. The part that a process has for another is as long as the one that it gets from there.
+    AllToAll {
+        /// Parts of either half, in bytes.
+        parts: Parts,
+    },
     /// `MPI_Ibcast`.
     Broadcast {
         /// The process of the communicator whose bytes all get.
@@ -99,6 +105,7 @@ impl Collective {
             Collective::AllReduce { number, len } => number.size_bytes() * len,
             Collective::ReduceScatter { number, parts } => number.size_bytes() * parts.total(),
             Collective::AllGather { parts } => parts.total(),
+            Collective::AllToAll { parts } => 2 * parts.total(),
             Collective::Broadcast { len, .. } => *len,
             Collective::Barrier => 0,
         }
@@ -110,6 +117,7 @@ impl Collective {
             Collective::AllReduce { .. } => "MPI_Iallreduce",
             Collective::ReduceScatter { .. } => "MPI_Ireduce_scatter",
             Collective::AllGather { .. } => "MPI_Iallgatherv",
+            Collective::AllToAll { .. } => "MPI_Ialltoallv",
             Collective::Broadcast { .. } => "MPI_Ibcast",
             Collective::Barrier => "MPI_Ibarrier",
         }
@@ -134,6 +142,8 @@ mod tests {
         assert_eq!(parts.total(), 8);
         assert_eq!((parts.len_of(3), Parts::new([usize::MAX, 1])), (0, None));
         assert_eq!(Parts::new([1 << 30, 1 << 30]), None);
+        let exchange = Collective::AllToAll { parts: parts.clone() };
+        assert_eq!((exchange.size_bytes(), exchange.function()), (16, "MPI_Ialltoallv"));
         let scatter = Collective::ReduceScatter { number: Number::Integer, parts };
         assert_eq!((scatter.size_bytes(), scatter.function()), (64, "MPI_Ireduce_scatter"));
     }

@@ -65,6 +65,18 @@ type BeginSum<H> = unsafe extern "C" fn(*const c_void, *mut c_void, c_int, H, H,
 type BeginSumToParts<H> = unsafe extern "C" fn(*const c_void, *mut c_void, *const c_int, H, H, H, *mut H) -> c_int;
 type BeginGather<H> =
     unsafe extern "C" fn(*const c_void, c_int, H, *mut c_void, *const c_int, *const c_int, H, H, *mut H) -> c_int;
+type BeginExchange<H> = unsafe extern "C" fn(
+    *const c_void,
+    *const c_int,
+    *const c_int,
+    H,
+    *mut c_void,
+    *const c_int,
+    *const c_int,
+    H,
+    H,
+    *mut H,
+) -> c_int;
 type BeginBroadcast<H> = unsafe extern "C" fn(*mut c_void, c_int, H, c_int, H, *mut H) -> c_int;
 type TestSome<H> = unsafe extern "C" fn(c_int, *mut H, *mut c_int, *mut c_int, *mut c_void) -> c_int;
 
@@ -94,6 +106,7 @@ pub(crate) struct Functions<H> {
     begin_sum: BeginSum<H>,
     begin_sum_to_parts: BeginSumToParts<H>,
     begin_gather: BeginGather<H>,
+    begin_exchange: BeginExchange<H>,
     begin_broadcast: BeginBroadcast<H>,
     begin_barrier: unsafe extern "C" fn(H, *mut H) -> c_int,
     /// Communicators that were opened, by number; `None` once they are freed.
@@ -181,6 +194,7 @@ impl<H: Handle> Functions<H> {
             begin_sum: symbol(&library, "MPI_Iallreduce")?,
             begin_sum_to_parts: symbol(&library, "MPI_Ireduce_scatter")?,
             begin_gather: symbol(&library, "MPI_Iallgatherv")?,
+            begin_exchange: symbol(&library, "MPI_Ialltoallv")?,
             begin_broadcast: symbol(&library, "MPI_Ibcast")?,
             begin_barrier: symbol(&library, "MPI_Ibarrier")?,
             communicators: Vec::new(),
@@ -420,6 +434,11 @@ impl<H: Handle> Calls for Functions<H> {
                 Collective::AllGather { parts } => {
                     let (lens, starts) = (parts.lens.as_ptr(), parts.starts.as_ptr());
                     (self.begin_gather)(in_place, 0, byte, place, lens, starts, byte, communicator, made)
+                }
+                Collective::AllToAll { parts } => {
+                    let (lens, starts) = (parts.lens.as_ptr(), parts.starts.as_ptr());
+                    let received = place.byte_add(parts.total());
+                    (self.begin_exchange)(place, lens, starts, byte, received, lens, starts, byte, communicator, made)
                 }
                 Collective::Broadcast { root, len } => {
                     (self.begin_broadcast)(place, count(len), byte, count(root), communicator, made)

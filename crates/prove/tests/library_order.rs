@@ -179,6 +179,10 @@ fn every_collective_gives_what_pleachs_own_gives() {
                 let mut gathered = own.clone();
                 communicator.all_gather(&mut gathered).unwrap();
                 let is_gathered = (0..len).all(|at| gathered[at] == value(at / slice.max(1), at));
+                let mut received = vec![0.0; len];
+                communicator.all_to_all(&own, &mut received).unwrap();
+                let from = |at: usize| value(at / slice.max(1), position * slice + at % slice.max(1));
+                let is_exchanged = (0..len).all(|at| received[at] == from(at));
                 let mut integers: Vec<i64> = (0..len).map(|at| i64::MAX - (at * position) as i64).collect();
                 communicator.all_reduce_integers(&mut integers).unwrap();
                 let wrapped =
@@ -190,9 +194,9 @@ fn every_collective_gives_what_pleachs_own_gives() {
                     bytes.iter().enumerate().all(|(at, byte)| *byte == (at + root) as u8)
                 });
                 communicator.barrier().unwrap();
-                [is_reduced, is_scattered, is_gathered, is_wrapped, is_passed]
+                [is_reduced, is_scattered, is_gathered, is_exchanged, is_wrapped, is_passed]
             });
-            assert!(results.iter().all(|result| *result == [true; 5]), "{process_of:?} {slice}: {results:?}");
+            assert!(results.iter().all(|result| *result == [true; 6]), "{process_of:?} {slice}: {results:?}");
         }
     }
 }

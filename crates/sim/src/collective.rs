@@ -77,6 +77,8 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
     let (rounds, steps_us) = match operation {
         Operation::AllReduce => (2.0, if nodes > 1 { ring_us.min(tree_us) } else { ring_us }),
         Operation::ReduceScatter | Operation::AllGather => (1.0, ring_us),
+        Operation::AllToAll => return exchange_ns(cluster, group, bytes),
+        Operation::Shift => return shift_ns(cluster, group, bytes),
         Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
             return point_to_point_ns(cluster, group, bytes);
         }
@@ -86,6 +88,31 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
     let between = part(nodes) * bytes / per_node as f64 * network.ns_per_byte() * group.sharers();
     let start_us = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
     rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * start_us
+}
+
+/// Nanoseconds of an all-to-all of NCCL: sends and receives in one group. A member has a slice for each other one; those of
+/// its node go over its link, and the others over its share of the node's network cards, at the same time.
+fn exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    let GroupShape { size, per_node, nodes, .. } = group;
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let slice = bytes / size as f64;
+    let inside = (per_node - 1) as f64 * slice * link.ns_per_byte();
+    let between = (size - per_node) as f64 * slice * network.ns_per_byte() * group.sharers();
+    let (start_us, latency_us) = match nodes {
+        0 | 1 => (link.start_us, link.latency_us),
+        _ => (network.start_us.max(link.start_us), network.latency_us),
+    };
+    inside.max(between) + 1000.0 * (start_us + latency_us)
+}
+
+/// Nanoseconds of messages from each member to the next. One of a node's members sends to another node, so as many share the
+/// node's network cards as the node has such groups.
+pub(crate) fn shift_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let inside = bytes * link.ns_per_byte() + 1000.0 * (link.start_us + link.latency_us);
+    let sharers = group.sharers() / group.per_node as f64;
+    let between = bytes * network.ns_per_byte() * sharers + 1000.0 * (network.start_us + network.latency_us);
+    if group.nodes > 1 { inside.max(between) } else { inside }
 }
 
 /// Nanoseconds of a message from one member to another.

@@ -184,6 +184,7 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         | Op::NormBackwardWeight { .. }
         | Op::RotaryTable { .. }
         | Op::Rotary { .. }
+        | Op::JoinAttention { .. }
         | Op::Activation { .. }
         | Op::ActivationBackward { .. }
         | Op::DropoutAdd { .. }

@@ -7,13 +7,16 @@
 //! - *Rabenseifner's*: a reduce-scatter that halves the buffer while the distance doubles, then the gather that undoes
 //!   it; `2 log2 n` steps and `2 (n - 1) / n` of the bytes. A reduce-scatter or a gather alone is one half of it.
 //!
+//! An all-to-all is the best of Bruck's algorithm, `log2 n` steps of half the bytes, and of messages from each member to each
+//! other one.
+//!
 //! Partners at short distances share a node, so the larger parts stay inside. The sums and copies of a leader for
 //! the other ranks of its process are not in the price.
 
 use cluster::Cluster;
 use comm::Operation;
 
-use crate::collective::{GroupShape, point_to_point_ns};
+use crate::collective::{GroupShape, point_to_point_ns, shift_ns};
 
 /// Nanoseconds of one collective over `bytes`, the whole argument, all slices together.
 pub fn mpi_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
@@ -27,6 +30,8 @@ pub fn mpi_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operat
     let moved_ns = match operation {
         Operation::AllReduce => doubling_ns(cluster, group, bytes).min(2.0 * halving_ns(cluster, group, bytes)),
         Operation::ReduceScatter | Operation::AllGather => halving_ns(cluster, group, bytes),
+        Operation::Shift => return shift_ns(cluster, group, bytes),
+        Operation::AllToAll => exchange_ns(cluster, group, bytes),
         Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
             return point_to_point_ns(cluster, group, bytes);
         }
@@ -54,4 +59,21 @@ fn halving_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let bytes = bytes / group.per_node as f64;
     let between_ns = part(group.nodes) * bytes * network.ns_per_byte() * group.sharers();
     inside_ns + between_ns + between * 1000.0 * network.latency_us
+}
+
+/// A slice to each other member.
+fn exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
+    let GroupShape { size, per_node, nodes, .. } = group;
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let slice = bytes / size as f64;
+    let (inside, between) = ((per_node - 1) as f64, (size - per_node) as f64);
+    let direct = inside * (slice * link.ns_per_byte() + 1000.0 * link.latency_us)
+        + between * (slice * network.ns_per_byte() * group.sharers() + 1000.0 * network.latency_us);
+    // Half of all slices in each step, over the slower link where there is one.
+    let rounds = (size as f64).log2().ceil();
+    let (slowest_ns, latency_us) = match nodes {
+        0 | 1 => (link.ns_per_byte(), link.latency_us),
+        _ => (network.ns_per_byte() * group.sharers(), network.latency_us),
+    };
+    direct.min(rounds * (bytes / 2.0 * slowest_ns + 1000.0 * latency_us))
 }

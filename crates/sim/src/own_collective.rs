@@ -33,6 +33,8 @@ pub fn own_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operat
         Operation::AllReduce
         | Operation::ReduceScatter
         | Operation::AllGather
+        | Operation::AllToAll
+        | Operation::Shift
         | Operation::Broadcast
         | Operation::Barrier
         | Operation::PointToPoint => moved(operation),

@@ -147,6 +147,18 @@ impl Communicator for MeasuringGroup {
         self.inner.all_gather(stream, x)
     }
 
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.measured.touch(from);
+        self.measured.touch(to);
+        self.inner.all_to_all(stream, from, to)
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.measured.touch(from);
+        self.measured.touch(to);
+        self.inner.shift(stream, from, to)
+    }
+
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.measured.touch(x);
         self.inner.send(stream, to, tag, x)

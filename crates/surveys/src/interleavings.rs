@@ -112,6 +112,16 @@ impl Communicator for ShufflingGroup {
         self.inner.all_gather(stream, x)
     }
 
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.delays.before(stream);
+        self.inner.all_to_all(stream, from, to)
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.delays.before(stream);
+        self.inner.shift(stream, from, to)
+    }
+
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.delays.before(stream);
         self.inner.send(stream, to, tag, x)

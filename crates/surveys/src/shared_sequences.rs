@@ -15,6 +15,8 @@ use crate::arena_use::MeasuringEngine;
 
 /// Tokens of a sequence: several tiles of attention's keys, and a multiple of twice most degrees.
 const LENGTH: usize = 96;
+/// The ways to keys and values of other ranks.
+pub const KINDS: [ContextKind; 3] = ContextKind::ALL;
 /// Steps of a run.
 const STEPS: u32 = 2;
 
@@ -32,8 +34,8 @@ pub struct SharedCase {
 }
 
 impl SharedCase {
-    /// Every legal (dp, cp, tp, pp) with cp above 1 and at most [`MAX_RANKS`] ranks, in balanced chunks where they
-    /// divide a sequence and in contiguous ones. Style, precision, sums, ZeRO, schedule, recomputation and sequence parallelism change
+    /// Every legal (dp, cp, tp, pp) with cp above 1 and at most [`MAX_RANKS`] ranks, with each kind, in balanced chunks where
+    /// they divide a sequence and in contiguous ones. Style, precision, sums, ZeRO, schedule, recomputation and sequence parallelism change
     /// from one to the next.
     pub fn all() -> Vec<SharedCase> {
         let counts = || 1..=MAX_RANKS;
@@ -41,13 +43,16 @@ impl SharedCase {
             counts().flat_map(move |cp| counts().flat_map(move |tp| counts().map(move |pp| Degrees { dp, cp, tp, pp })))
         });
         let degrees = degrees.filter(|degrees| degrees.cp > 1 && degrees.world_size() <= MAX_RANKS);
-        let both =
-            degrees.flat_map(|degrees| [ChunkOrder::Balanced, ChunkOrder::Contiguous].map(|order| (degrees, order)));
-        let cases = both.enumerate().map(|(index, (degrees, chunks))| SharedCase::new(index, degrees, chunks));
+        let contexts = KINDS.into_iter().flat_map(|kind| {
+            [ChunkOrder::Balanced, ChunkOrder::Contiguous].map(|chunks| ContextParallel { kind, chunks })
+        });
+        let contexts: Vec<ContextParallel> = contexts.collect();
+        let both = degrees.flat_map(|degrees| contexts.iter().map(move |context| (degrees, *context)));
+        let cases = both.enumerate().map(|(index, (degrees, context))| SharedCase::new(index, degrees, context));
         cases.filter(SharedCase::is_legal).collect()
     }
 
-    fn new(index: usize, degrees: Degrees, chunks: ChunkOrder) -> SharedCase {
+    fn new(index: usize, degrees: Degrees, context: ContextParallel) -> SharedCase {
         let of_microbatch = GradientReduction::Microbatch;
         let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
         let zeros = [
@@ -64,7 +69,6 @@ impl SharedCase {
             SequenceParallel::On => SavedInputs::Sharded,
         };
         let full = Recompute::Full(FullRecompute { every: 1, inputs });
-        let context = ContextParallel { kind: ContextKind::Gather, chunks };
         let parallelism = Parallelism {
             degrees,
             context,
@@ -93,7 +97,13 @@ impl SharedCase {
     }
 
     fn model(&self) -> ModelSpec {
-        ModelSpec { context: LENGTH, num_layers: 2, ..proof_model(self.style, 4, self.style == Style::Gpt2) }
+        let Parallelism { degrees, context, .. } = &self.parallelism;
+        // Groups of queries, but as many keys as there are queries where ranks could not split the heads otherwise.
+        let kv_heads = match context.kind {
+            ContextKind::Heads if degrees.cp.is_multiple_of(3) => 12,
+            ContextKind::Gather | ContextKind::Heads | ContextKind::Ring => 4,
+        };
+        ModelSpec { context: LENGTH, num_layers: 2, ..proof_model(self.style, kv_heads, self.style == Style::Gpt2) }
     }
 
     fn layout(&self) -> Layout {
@@ -117,8 +127,8 @@ impl SharedCase {
         Layout { parallelism: plain_layout(1, 1, 1, 1), ..self.layout() }
     }
 
-    /// The faults of the case: values beyond the bounds of other sums; where tensor parallelism splits no sum, a
-    /// first loss with other bits than one rank's; ranks that use another arena than is planned, to the byte.
+    /// The faults of the case: values beyond the bounds of other sums; where neither tensor parallelism nor blocks of keys
+    /// split a sum, a first loss with other bits than one rank's; ranks that use another arena than is planned, to the byte.
     ///
     /// # Errors
     /// A run that fails.
@@ -137,7 +147,8 @@ impl SharedCase {
         faults.extend(engine.faults(&setup));
         let [first, own] =
             [&oracle, &outcome].map(|outcome: &Outcome| outcome.losses.first().map(|loss| loss.to_bits()));
-        if self.parallelism.degrees.tp == 1 && first != own {
+        let is_split = self.parallelism.degrees.tp > 1 || self.parallelism.context.kind == ContextKind::Ring;
+        if !is_split && first != own {
             faults.push("the first loss has other bits than that of one rank".into());
         }
         Ok(faults)
@@ -150,9 +161,9 @@ impl fmt::Display for SharedCase {
             &self.parallelism;
         write!(
             f,
-            "{:?} in {:?}, {:?} sums, {degrees}, {:?} chunks, {zero:?}, {schedule:?}, {recompute:?}, sequence parallel {sequence_parallel:?}, \
+            "{:?} in {:?}, {:?} sums, {degrees}, {:?} in {:?} chunks, {zero:?}, {schedule:?}, {recompute:?}, sequence parallel {sequence_parallel:?}, \
              microbatches of {microbatch_size}",
-            self.style, self.precision, self.sums, context.chunks
+            self.style, self.precision, self.sums, context.kind, context.chunks
         )
     }
 }

@@ -1,6 +1,7 @@
 //! A seeded sample of the layouts whose ranks share sequences; `cargo run --release -p surveys --bin shared_sequences`
 //! tries all.
 
+use config::ContextKind;
 use surveys::sample;
 use surveys::shared_sequences::SharedCase;
 
@@ -11,11 +12,16 @@ const SEED: u32 = 5;
 fn ranks_that_share_sequences_learn_what_one_rank_learns() {
     let all = SharedCase::all();
     assert!(all.len() > 100, "{}", all.len());
-    let of_cp =
-        |cp: usize| all.iter().filter(move |case| case.parallelism.degrees.cp == cp).cloned().collect::<Vec<_>>();
-    for (index, cp) in [2, 3, 4, 8].into_iter().enumerate() {
-        let drawn = sample::draw(of_cp(cp), 2, SEED, index as u32);
-        assert_eq!(drawn.len(), 2, "cp {cp}");
+    let of = |kind: ContextKind, cp: usize| {
+        let is_meant = |case: &&SharedCase| (case.parallelism.context.kind, case.parallelism.degrees.cp) == (kind, cp);
+        all.iter().filter(is_meant).cloned().collect::<Vec<_>>()
+    };
+    let gathered = [2, 3, 4, 8].map(|cp| (ContextKind::Gather, cp));
+    let exchanged = [2, 3, 4].map(|cp| (ContextKind::Heads, cp));
+    let passed = [2, 3, 4, 8].map(|cp| (ContextKind::Ring, cp));
+    for (index, (kind, cp)) in gathered.into_iter().chain(exchanged).chain(passed).enumerate() {
+        let drawn = sample::draw(of(kind, cp), 2, SEED, index as u32);
+        assert_eq!(drawn.len(), 2, "{kind:?}, cp {cp}");
         for case in drawn {
             assert_eq!(case.faults(), Ok(vec![]), "{case}");
         }

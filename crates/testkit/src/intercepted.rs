@@ -23,6 +23,20 @@ pub enum Call {
     ReduceScatter(Tensor, SumTree),
     /// [`Communicator::all_gather`]
     AllGather(Tensor),
+    /// [`Communicator::all_to_all`]
+    AllToAll {
+        /// The tensor that is sent.
+        from: Tensor,
+        /// The tensor that is filled.
+        to: Tensor,
+    },
+    /// [`Communicator::shift`]
+    Shift {
+        /// The tensor that is sent.
+        from: Tensor,
+        /// The tensor that is filled.
+        to: Tensor,
+    },
     /// [`Communicator::send`]
     Send {
         /// Receiver.
@@ -73,6 +87,8 @@ impl Call {
             Call::AllReduce(x, reduction) => group.all_reduce(stream, x, reduction),
             Call::ReduceScatter(x, tree) => group.reduce_scatter(stream, x, tree),
             Call::AllGather(x) => group.all_gather(stream, x),
+            Call::AllToAll { from, to } => group.all_to_all(stream, from, to),
+            Call::Shift { from, to } => group.shift(stream, from, to),
             Call::Send { to, tag, x } => group.send(stream, to, tag, x),
             Call::Receive { from, tag, x } => group.receive(stream, from, tag, x),
         }
@@ -259,6 +275,14 @@ impl Communicator for InterceptedGroup {
 
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
         self.on(stream, Call::AllGather(x))
+    }
+
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, Call::AllToAll { from, to })
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.on(stream, Call::Shift { from, to })
     }
 
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {

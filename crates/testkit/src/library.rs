@@ -145,7 +145,12 @@ impl LibraryCommunicator for Communicator {
 impl Room {
     fn end(&self, call: usize, mut all: Vec<Brought>) {
         let collective = all[0].collective.clone();
-        assert!(all.iter().all(|brought| brought.collective == collective), "all processes make the same call");
+        // The parts that processes exchange have as many bytes as each has members.
+        let is_same = |other: &LibraryCall| match (&collective, other) {
+            (LibraryCall::AllToAll { .. }, LibraryCall::AllToAll { .. }) => true,
+            (one, other) => one == other,
+        };
+        assert!(all.iter().all(|brought| is_same(&brought.collective)), "all processes make the same call");
         match &collective {
             LibraryCall::AllReduce { number, len } => {
                 let sums = self.sums(*number, *len, call, &all);
@@ -174,6 +179,7 @@ impl Room {
                     memory[..whole.len()].copy_from_slice(&whole);
                 }
             }
+            LibraryCall::AllToAll { .. } => exchange(&mut all),
             LibraryCall::Broadcast { root, len } => {
                 let bytes: &[u8] = bytemuck::cast_slice(&all[*root].memory);
                 let bytes = bytes[..*len].to_vec();
@@ -219,6 +225,30 @@ impl Room {
                 let (first, second) = terms.split_at(terms.len() / 2);
                 self.added(first) + self.added(second)
             }
+        }
+    }
+}
+
+/// Part `p` of the second half of a process's memory becomes what process `p` has for it in the first.
+fn exchange(all: &mut [Brought]) {
+    let sent: Vec<Vec<u8>> = all.iter().map(|brought| bytemuck::cast_slice(&brought.memory).to_vec()).collect();
+    let parts = |brought: &Brought| match &brought.collective {
+        LibraryCall::AllToAll { parts } => Some(parts.clone()),
+        LibraryCall::AllReduce { .. }
+        | LibraryCall::ReduceScatter { .. }
+        | LibraryCall::AllGather { .. }
+        | LibraryCall::Broadcast { .. }
+        | LibraryCall::Barrier => None,
+    };
+    let of_senders: Vec<_> = all.iter().filter_map(parts).collect();
+    for (process, brought) in all.iter_mut().enumerate() {
+        let own = &of_senders[process];
+        let memory: &mut [u8] = bytemuck::cast_slice_mut(&mut brought.memory);
+        for (sender, parts) in of_senders.iter().enumerate() {
+            let len = own.len_of(sender);
+            assert_eq!(len, parts.len_of(process), "two processes agree on what they exchange");
+            let (from, to) = (parts.start_of(process), own.total() + own.start_of(sender));
+            memory[to..to + len].copy_from_slice(&sent[sender][from..from + len]);
         }
     }
 }

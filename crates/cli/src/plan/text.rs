@@ -106,7 +106,11 @@ fn rules(refusals: &Refusals) -> String {
 fn layout(parallelism: &Parallelism) -> String {
     let keys = keys(parallelism);
     let of = |key: &str| keys.get(key).map_or("", String::as_str).to_string();
-    let mut text = format!("{}, zero {}, {}", parallelism.degrees, zero(parallelism, &of("zero")), of("schedule"));
+    let mut text = parallelism.degrees.to_string();
+    if parallelism.degrees.cp > 1 {
+        text += &format!(" by {}", of("cp_kind"));
+    }
+    text += &format!(", zero {}, {}", zero(parallelism, &of("zero")), of("schedule"));
     if of("stages_per_rank") != "1" {
         text += &format!(" with {} stages per rank", of("stages_per_rank"));
     }

@@ -19,6 +19,7 @@
 
 mod all_gather;
 mod all_reduce;
+mod all_to_all;
 mod barrier;
 mod broadcast;
 mod over_first;
@@ -26,16 +27,19 @@ mod over_hosts;
 mod reduce_scatter;
 mod reduction;
 mod runs;
+mod shift;
 mod slices;
 mod traffic;
 
 pub use all_gather::all_gather;
 pub use all_reduce::{all_reduce, all_reduce_in_runs};
+pub use all_to_all::all_to_all;
 pub use barrier::barrier;
 pub use broadcast::broadcast;
 pub use over_first::DIRECT_MEMBERS;
 pub use reduce_scatter::{reduce_scatter, reduce_scatter_in_runs};
 pub use reduction::{Max, Reduction, Sum, WrappingSum};
+pub use shift::shift;
 pub use traffic::{CollectiveShape, HostTraffic, Traffic, traffic};
 
 use crate::error::CommError;

@@ -93,6 +93,9 @@ pub fn traffic(shape: &CollectiveShape, position: usize) -> HostTraffic {
         Operation::AllReduce => shape.reduced(position) + shape.gathered(position),
         Operation::ReduceScatter => shape.reduced(position),
         Operation::AllGather => shape.gathered(position),
+        Operation::Shift if shape.hosts.members() == 1 => HostTraffic::default(),
+        Operation::Shift => shape.sent_to(position, (position + 1) % shape.hosts.members(), whole),
+        Operation::AllToAll => shape.sent_to_all(position, |receiver| shape.slice(receiver)),
         Operation::Broadcast if shape.goes_over_hosts(whole) => {
             let is_relay = shape.hosts.relay_for(0, position) == position;
             shape.passed_on(position, if is_relay { whole } else { 0 }, usize::from(is_relay))
@@ -119,7 +122,7 @@ impl CollectiveShape<'_> {
             Operation::Broadcast => self.goes_over_hosts(self.len * self.width_bytes),
             Operation::AllReduce if self.len * self.width_bytes > COPY_LIMIT_BYTES => false,
             Operation::AllReduce | Operation::Barrier => goes_over_first(self.hosts.members()),
-            Operation::PointToPoint => false,
+            Operation::AllToAll | Operation::Shift | Operation::PointToPoint => false,
         }
     }
 

@@ -10,6 +10,7 @@
 //! it, and a rank's arena is never under a call that does not end. A leader tells the next one that it has begun, with the
 //! length of its buffer, so that a member that is late or does something else is named.
 
+mod exchange;
 mod gathers;
 mod pieces;
 mod seat;

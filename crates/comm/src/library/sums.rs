@@ -112,7 +112,7 @@ impl Seat {
     }
 
     /// Calls `work` once with the buffers of the other members of this process, each of `len_bytes`.
-    fn with_mates(
+    pub(super) fn with_mates(
         &self,
         call: &Call,
         operation: Operation,

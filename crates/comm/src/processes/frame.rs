@@ -366,13 +366,15 @@ impl Fields {
 }
 
 /// The operations by their number on the wire.
-const OPERATIONS: [Operation; 6] = [
+const OPERATIONS: [Operation; 8] = [
     Operation::AllReduce,
     Operation::ReduceScatter,
     Operation::AllGather,
     Operation::Broadcast,
     Operation::Barrier,
     Operation::PointToPoint,
+    Operation::AllToAll,
+    Operation::Shift,
 ];
 
 fn operation_number(operation: Operation) -> u32 {
@@ -383,6 +385,8 @@ fn operation_number(operation: Operation) -> u32 {
         Operation::Broadcast => 3,
         Operation::Barrier => 4,
         Operation::PointToPoint => 5,
+        Operation::AllToAll => 6,
+        Operation::Shift => 7,
     }
 }
 

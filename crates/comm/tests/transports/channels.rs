@@ -124,6 +124,10 @@ fn count_all_collectives(transport: Arc<dyn Transport>, len: usize) {
         check(Operation::ReduceScatter);
         communicator.all_gather(&mut data).unwrap();
         check(Operation::AllGather);
+        communicator.all_to_all(&input(position, len), &mut data).unwrap();
+        check(Operation::AllToAll);
+        communicator.shift(&input(position, len), &mut data).unwrap();
+        check(Operation::Shift);
     }
 }
 

@@ -16,6 +16,8 @@ over_every_wire!(
     reduce_scatter_of_integers_wraps_in_the_own_slice,
     reduce_scatter_leaves_the_sum_in_the_own_slice_and_the_rest_alone,
     all_gather_fills_the_slices_of_the_others,
+    all_to_all_gives_every_member_its_slice_of_every_member,
+    a_ring_shift_gives_every_member_the_buffer_of_the_previous_one,
     a_reduce_scatter_and_an_all_gather_are_an_all_reduce,
     broadcast_copies_the_root,
     bytes_of_any_length_are_gathered_and_broadcast,
@@ -156,6 +158,45 @@ fn all_gather_fills_the_slices_of_the_others(wire: Wire) {
             let slice = |position| input(position, len)[even_split(len, ranks, position)].to_vec();
             let expected: Vec<f32> = (0..ranks).flat_map(slice).collect();
             assert!(results.iter().all(|got| *got == expected), "{ranks} ranks, {slice_len}");
+        }
+    }
+}
+
+fn all_to_all_gives_every_member_its_slice_of_every_member(wire: Wire) {
+    for ranks in 1..=9 {
+        for slice_len in [0, 1, 5, 1024, 4099] {
+            let len = slice_len * ranks;
+            let results = run(wire, ranks, |transport| {
+                let communicator = communicator(&transport);
+                let (from, mut to) = (input(communicator.position(), len), vec![f32::NAN; len]);
+                communicator.all_to_all(&from, &mut to).unwrap();
+                assert_eq!(from, input(communicator.position(), len), "what is sent stays");
+                to
+            });
+            for (position, got) in results.into_iter().enumerate() {
+                let slice = |sender| input(sender, len)[even_split(len, ranks, position)].to_vec();
+                let expected: Vec<f32> = (0..ranks).flat_map(slice).collect();
+                assert_eq!(bits(&got), bits(&expected), "{ranks} ranks, slices of {slice_len}");
+            }
+        }
+    }
+}
+
+fn a_ring_shift_gives_every_member_the_buffer_of_the_previous_one(wire: Wire) {
+    for ranks in 1..=9 {
+        for len in LENS {
+            let results = run(wire, ranks, |transport| {
+                let communicator = communicator(&transport);
+                let (mut from, mut to) = (input(communicator.position(), len), vec![f32::NAN; len]);
+                // Twice: what was received is sent on.
+                communicator.shift(&from, &mut to).unwrap();
+                communicator.shift(&to, &mut from).unwrap();
+                [to, from].map(|got| bits(&got))
+            });
+            for (position, got) in results.into_iter().enumerate() {
+                let before = |steps: usize| bits(&input((position + steps * ranks - steps) % ranks, len));
+                assert!(got == [before(1), before(2)], "{ranks} ranks, {len} elements");
+            }
         }
     }
 }

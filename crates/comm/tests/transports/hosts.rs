@@ -165,6 +165,8 @@ fn counted_and_derived(
             Operation::AllReduce => communicator.all_reduce_in_runs(&mut data, tree).unwrap(),
             Operation::ReduceScatter => communicator.reduce_scatter_in_runs(&mut data, tree).unwrap(),
             Operation::AllGather => communicator.all_gather(&mut data).unwrap(),
+            Operation::Shift => communicator.shift(&input(position, len), &mut data).unwrap(),
+            Operation::AllToAll => communicator.all_to_all(&input(position, len), &mut data).unwrap(),
             Operation::Broadcast => {
                 communicator.broadcast_bytes(0, bytemuck::cast_slice_mut(&mut data)).unwrap();
             }
@@ -179,8 +181,14 @@ fn counted_and_derived(
     })
 }
 
-const OPERATIONS: [Operation; 4] =
-    [Operation::AllReduce, Operation::ReduceScatter, Operation::AllGather, Operation::Broadcast];
+const OPERATIONS: [Operation; 6] = [
+    Operation::AllReduce,
+    Operation::ReduceScatter,
+    Operation::AllGather,
+    Operation::AllToAll,
+    Operation::Shift,
+    Operation::Broadcast,
+];
 
 fn every_rank_and_every_host_link_sends_what_the_formulas_say(wire: Wire) {
     for hosts in [&[2, 2][..], &[4, 4], &[2, 2, 2, 2], &[3, 1], &[4], &[1, 1, 1]] {
@@ -220,6 +228,7 @@ fn the_formulas_of_equal_hosts_are_those_of_the_table() {
         let times = |factors: [usize; 2]| factors.map(|factor| factor * slice);
         assert_eq!(of(Operation::AllGather, 1), times([h * (p - 1), h - 1]));
         assert_eq!(of(Operation::ReduceScatter, 1), times([p - 1, n - p]));
+        assert_eq!(of(Operation::AllToAll, 1), times([p - 1, n - p]));
         let gathered = [h * (p - 1), h - 1];
         let all_reduced = |scattered: [usize; 2]| [0, 1].map(|which| scattered[which] + gathered[which]);
         assert_eq!(of(Operation::AllReduce, 1), times(all_reduced([p - 1, n - p])));

@@ -1,12 +1,13 @@
 //! Rules of `[parallelism]`: what each degree must divide.
 
 use super::{Rules, multiples_around, nearest_of};
-use crate::context_parallel::ChunkOrder;
+use crate::context_parallel::{ChunkOrder, ContextKind};
+use crate::data_spec::DeviceChoice;
 use crate::degrees::Degrees;
 use crate::model::ModelSpec;
 use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, schedule_name};
+use crate::run_file::{RunConfig, device_name, schedule_name};
 use crate::schedule::{ScheduleKind, ScheduleSpec};
 
 /// More ranks than this are a slip of the pen.
@@ -29,6 +30,8 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     shard_group(config, rules);
     sum_tree(config, rules);
     context_parallelism(config, rules);
+    exchanged_heads(config, rules);
+    passed_blocks(config, rules);
     tensor_parallelism(config, rules);
     shared_tokens(config, rules);
     recomputation(config, rules);
@@ -79,10 +82,67 @@ fn context_parallelism(config: &RunConfig, rules: &mut Rules) {
         }
         rules.report(Problem::of_value("parallelism.cp", cp, rule, remedy));
     }
-    if context.chunks == ChunkOrder::Balanced && config.data.blanks.is_some() {
+    let hides_later = match context.kind {
+        ContextKind::Gather | ContextKind::Ring => context.chunks == ChunkOrder::Balanced,
+        ContextKind::Heads => false,
+    };
+    if hides_later && config.data.blanks.is_some() {
         let rule = "hides tokens that data.blanks lets others see";
         rules.report(Problem::of_value("parallelism.cp_chunks", "\"balanced\"", rule, "use \"contiguous\""));
     }
+}
+
+/// Keys that are passed around come in chunks, of which masks of dropout are drawn four at once, and only the processor has
+/// kernels for some of the keys.
+fn passed_blocks(config: &RunConfig, rules: &mut Rules) {
+    let Parallelism { degrees: Degrees { cp, .. }, context, .. } = &config.parallelism;
+    match context.kind {
+        ContextKind::Ring if *cp > 1 => {}
+        ContextKind::Gather | ContextKind::Heads | ContextKind::Ring => return,
+    }
+    let mut refuse = |rule: String, remedy: &str| {
+        rules.report(Problem::of_value("parallelism.cp_kind", "\"ring\"", rule, remedy));
+    };
+    let (length, chunks) = (config.train.sequence_length, config.parallelism.slices().num_chunks());
+    if config.model.attention_dropout > 0.0 && length.is_multiple_of(chunks) && !(length / chunks).is_multiple_of(4) {
+        let rule = format!(
+            "with model.attention_dropout takes chunks of a multiple of 4 tokens, not of train.sequence_length = {length} / \
+             {chunks} = {}",
+            length / chunks
+        );
+        refuse(rule, "use \"gather\" or \"heads\"");
+    }
+    match config.run.device {
+        DeviceChoice::Cpu => {}
+        DeviceChoice::Cuda | DeviceChoice::SoftGpu => {
+            let rule = format!("has no kernels on run.device = \"{}\"", device_name(config.run.device));
+            refuse(rule, "use \"gather\" or \"heads\"");
+        }
+    }
+}
+
+/// Each rank of a group that exchanges heads has equally many, with the keys and values that they read.
+fn exchanged_heads(config: &RunConfig, rules: &mut Rules) {
+    let (model, Parallelism { degrees: Degrees { cp, tp, .. }, context, .. }) = (&config.model, &config.parallelism);
+    let counts = [("model.num_kv_heads", model.num_kv_heads), ("model.num_heads", model.num_heads)];
+    match context.kind {
+        ContextKind::Heads if *cp > 1 => {}
+        ContextKind::Gather | ContextKind::Heads | ContextKind::Ring => return,
+    }
+    // Heads that tensor parallelism does not divide are refused already.
+    if counts.iter().any(|(_, count)| *count == 0 || !count.is_multiple_of(*tp)) {
+        return;
+    }
+    let Some((key, count)) = counts.into_iter().find(|(_, count)| !(count / tp).is_multiple_of(*cp)) else { return };
+    let local = counts.iter().fold(0, |common, (_, count)| mesh::greatest_common_divisor(common, count / tp));
+    let heads = match tp {
+        1 => format!("{key} = {count}"),
+        tp => format!("{key} / parallelism.tp = {count} / {tp} = {}", count / tp),
+    };
+    let rule = format!("must divide {heads}, the heads that parallelism.cp_kind = \"heads\" splits");
+    let choice = nearest_of(&mesh::divisors(local), *cp, 8);
+    let remedy = format!("use {choice}, or parallelism.cp_kind = \"gather\"");
+    rules.report(Problem::of_value("parallelism.cp", cp, rule, remedy));
 }
 
 fn tensor_parallelism(config: &RunConfig, rules: &mut Rules) {

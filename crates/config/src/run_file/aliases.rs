@@ -54,7 +54,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("untie_embeddings_and_output_weights", "model.tied_embeddings", "write false"),
     ("qk_layernorm", "model.qk_norm", ""),
     ("context_parallel_size", "parallelism.cp", ""),
-    ("cp_comm_type", "parallelism.cp_kind", "\"all_gather\" is \"gather\""),
+    ("cp_comm_type", "parallelism.cp_kind", "\"all_gather\" is \"gather\", \"a2a\" is \"heads\", \"p2p\" is \"ring\""),
     ("hidden_dropout", "model.dropout", ""),
     ("init_method_std", "model.init_std", ""),
     ("train_iters", "train.steps", ""),

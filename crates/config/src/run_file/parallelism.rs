@@ -2,20 +2,16 @@
 
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use super::{Files, schedule, zero};
-use crate::context_parallel::{ChunkOrder, ContextKind, ContextParallel};
+use super::{Files, context_parallel, schedule, zero};
 use crate::data_spec::DataSpec;
 use crate::degrees::Degrees;
+use crate::model::ModelSpec;
 use crate::parallelism::{FullRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
 
 const RECOMPUTES: &Choices<RecomputeKind> =
     &[("none", RecomputeKind::None), ("selective", RecomputeKind::Selective), ("full", RecomputeKind::Full)];
 const SAVED_INPUTS: &Choices<SavedInputs> = &[("whole", SavedInputs::Whole), ("sharded", SavedInputs::Sharded)];
-
-const CONTEXT_KINDS: &Choices<ContextKind> = &[("gather", ContextKind::Gather)];
-const CHUNK_ORDERS: &Choices<ChunkOrder> =
-    &[("balanced", ChunkOrder::Balanced), ("contiguous", ChunkOrder::Contiguous)];
 
 /// Degrees of a run that names neither degrees nor ranks: dp, cp, tp, pp. Sequences are shared only where the run says
 /// so.
@@ -30,9 +26,14 @@ enum RecomputeKind {
 }
 
 /// Reads the section. `ranks` is the number of ranks, if the run names it.
-pub fn read(reader: &mut Reader, ranks: Option<usize>, data: &DataSpec, files: &dyn Files) -> Parallelism {
+pub fn read(
+    reader: &mut Reader,
+    ranks: Option<usize>,
+    (data, model): (&DataSpec, &ModelSpec),
+    files: &dyn Files,
+) -> Parallelism {
     let degrees = degrees(reader, ranks);
-    let context = context(reader, data);
+    let context = context_parallel::read(reader, degrees, data, model);
     let sequence_parallel = match reader.yes_no("parallelism.sequence_parallel", false) {
         true => SequenceParallel::On,
         false => SequenceParallel::Off,
@@ -49,16 +50,6 @@ pub fn read(reader: &mut Reader, ranks: Option<usize>, data: &DataSpec, files: &
         recompute: recompute(reader, sequence_parallel),
         stage_layers: reader.optional_counts("parallelism.stage_layers"),
         overlap: overlap(reader),
-    }
-}
-
-/// The tokens of a text whose blanks are filled see ones that come after them, so no token's chunk may hide these.
-fn context(reader: &mut Reader, data: &DataSpec) -> ContextParallel {
-    let ContextParallel { kind, chunks } = ContextParallel::DEFAULT;
-    let chunks = if data.blanks.is_some() { ChunkOrder::Contiguous } else { chunks };
-    ContextParallel {
-        kind: reader.choice("parallelism.cp_kind", CONTEXT_KINDS, kind),
-        chunks: reader.choice("parallelism.cp_chunks", CHUNK_ORDERS, chunks),
     }
 }
 
@@ -136,9 +127,7 @@ pub fn write(parallelism: &Parallelism, writer: &mut Writer) {
         writer.count(key, degree);
     }
     if parallelism.degrees.cp > 1 {
-        let ContextParallel { kind, chunks } = parallelism.context;
-        writer.text("cp_kind", name_of(CONTEXT_KINDS, kind));
-        writer.text("cp_chunks", name_of(CHUNK_ORDERS, chunks));
+        context_parallel::write(parallelism.context, writer);
     }
     writer.yes_no("sequence_parallel", parallelism.sequence_parallel == SequenceParallel::On);
     zero::write(parallelism, writer);

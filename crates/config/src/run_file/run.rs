@@ -25,6 +25,9 @@ const PLACEMENTS: &Choices<PlacementOrder> = &[
     ("pp-dp-tp", PlacementOrder::PpDpTp),
     ("dp-tp-pp", PlacementOrder::DpTpPp),
     ("dp-pp-tp", PlacementOrder::DpPpTp),
+    ("cp-tp-pp-dp", PlacementOrder::CpTpPpDp),
+    ("tp-pp-cp-dp", PlacementOrder::TpPpCpDp),
+    ("tp-pp-dp-cp", PlacementOrder::TpPpDpCp),
 ];
 
 const RECHECKS: &Choices<Recheck> = &[("sample", Recheck::Sample), ("off", Recheck::Off), ("all", Recheck::All)];

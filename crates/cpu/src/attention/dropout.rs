@@ -19,20 +19,23 @@ pub(super) struct HeadDropout {
     step: u32,
     site: u32,
     first_token: u64,
+    /// Blocks of keys before the call's first.
+    first_block: u32,
     threshold: u32,
     /// Factor of kept values.
     pub scale: f32,
 }
 
 impl HeadDropout {
-    /// The decisions for the local head `head`.
-    pub fn new(dropout: &DropoutKey, head: usize) -> Self {
+    /// The decisions for the local head `head` on keys from the place `first_key` on, a multiple of four.
+    pub fn new(dropout: &DropoutKey, head: usize, first_key: usize) -> Self {
         Self {
             key: key_of_seed(dropout.seed),
             head: (dropout.first_channel + head as u32) << 16,
             step: dropout.step,
             site: dropout.site,
             first_token: dropout.first_token,
+            first_block: (first_key / KEYS_PER_BLOCK) as u32,
             threshold: probability_threshold(dropout.probability),
             scale: 1.0 / (1.0 - dropout.probability),
         }
@@ -42,7 +45,7 @@ impl HeadDropout {
     /// `first_key` on, a multiple of four: `[key][query]`.
     #[inline(always)]
     pub fn keep(&self, token: usize, first_key: usize) -> [[f32; LANES]; KEYS_PER_BLOCK] {
-        let key = (first_key / KEYS_PER_BLOCK) as u32 | self.head;
+        let key = ((first_key / KEYS_PER_BLOCK) as u32 + self.first_block) | self.head;
         let first = (self.first_token + token as u64) as u32;
         let mut tokens = [first; LANES];
         for (lane, token) in tokens.iter_mut().enumerate() {

@@ -48,6 +48,7 @@ mod buffers;
 mod dropout;
 mod forward;
 mod group;
+mod join;
 mod key_sums;
 mod pairs;
 mod query_block;
@@ -60,6 +61,7 @@ pub use backward::{Backward, attention_backward};
 pub use buffers::AttentionBuffers;
 pub use device::{Alibi, AttentionShape, DropoutKey};
 pub use forward::{Forward, attention_forward};
+pub use join::JoinAttention;
 pub use pairs::{attention_backward_pairs, attention_forward_pairs};
 pub use tensor_cores::{BLOCK_KEYS, attention_backward_blocks, attention_forward_blocks};
 pub use widened::Operand;
@@ -86,6 +88,8 @@ pub struct Attention<'a> {
     /// are more keys than queries). An empty
     /// interval gives an output of zero, a log-sum-exp of minus infinity and gradients of zero.
     pub visible: &'a [[i32; 2]],
+    /// Place in the sequence of the first key; a multiple of 4 with dropout. Intervals are places, too.
+    pub first_key: usize,
     /// Factor of the scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// Biases of the scores.
@@ -98,8 +102,9 @@ pub struct Attention<'a> {
 impl<'a> Attention<'a> {
     /// What `operands` say beside their tensors; `visible` are the numbers of theirs.
     pub(crate) fn of(operands: &AttentionOperands, visible: &'a [i32]) -> Self {
-        let AttentionOperands { shape, scale, alibi, dropout, .. } = *operands;
-        Self { shape, visible: bytemuck::cast_slice(visible), scale, alibi, dropout }
+        let AttentionOperands { shape, places, scale, alibi, dropout, .. } = *operands;
+        let first_key = places.map_or(0, |places| places.first_key);
+        Self { shape, visible: bytemuck::cast_slice(visible), first_key, scale, alibi, dropout }
     }
 
     /// Tokens of the call.
@@ -114,7 +119,7 @@ impl<'a> Attention<'a> {
 
     /// The decisions about the probabilities of the local head.
     fn dropout_of(&self, head: usize) -> Option<HeadDropout> {
-        self.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head))
+        self.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head, self.first_key))
     }
 
     /// Query heads that share one key and value head.
@@ -129,11 +134,18 @@ impl<'a> Attention<'a> {
         assert!((1..=MAX_HEAD_DIM).contains(&head_dim), "heads of {head_dim} channels; use at most {MAX_HEAD_DIM}");
         let keys = k.rows() / self.shape.sequences.max(1);
         assert!(keys >= sequence_length, "{keys} keys per sequence for {sequence_length} queries");
-        assert!(keys < 1 << 24, "positions of {keys} keys are not exact in f32");
+        let end = self.first_key + keys;
+        assert!(end < 1 << 24, "positions of {end} keys are not exact in f32");
         assert!(self.visible.len() == self.tokens(), "{} intervals for {} tokens", self.visible.len(), self.tokens());
         if let Some(dropout) = &self.dropout {
             let heads = dropout.first_channel as usize + heads;
-            assert!(keys <= MAX_DROPOUT_KEYS, "dropout does not tell {keys} keys apart");
+            assert!(end <= MAX_DROPOUT_KEYS, "dropout does not tell {end} keys apart");
+            let grain = dropout::KEYS_PER_BLOCK;
+            assert!(
+                self.first_key.is_multiple_of(grain),
+                "dropout draws {grain} keys at once, not from {} on",
+                self.first_key
+            );
             assert!(heads <= MAX_DROPOUT_HEADS, "dropout does not tell {heads} heads apart");
         }
         keys

@@ -19,6 +19,8 @@ pub(super) struct QueryBlock {
     pub first: [f32; QUERIES],
     /// One past the last visible position per query.
     pub last: [f32; QUERIES],
+    /// The same, if there were keys up to it: where biases of scores are counted from.
+    pub end: [f32; QUERIES],
     intervals: [Range<usize>; QUERIES],
     /// From the first visible position of all queries to one past the last.
     seen: Range<usize>,
@@ -39,17 +41,21 @@ impl QueryBlock {
         let first_key = sequence * keys;
         let token = sequence * length + position;
         let queries = QUERIES.min(length - position);
-        let mut intervals = [const { 0..0 }; QUERIES];
-        for (interval, [first, last]) in intervals.iter_mut().zip(&attention.visible[token..token + queries]) {
-            let last = (*last).clamp(0, keys as i32) as usize;
-            *interval = ((*first).max(0) as usize).min(last)..last;
+        let (mut intervals, mut end) = ([const { 0..0 }; QUERIES], [0.0; QUERIES]);
+        let visible = &attention.visible[token..token + queries];
+        for ((interval, end), [first, last]) in intervals.iter_mut().zip(&mut end).zip(visible) {
+            // Positions count from the call's first key.
+            let [first, last] = [first, last].map(|place| i64::from(*place) - attention.first_key as i64);
+            *end = last as f32;
+            let last = last.clamp(0, keys as i64) as usize;
+            *interval = (first.max(0) as usize).min(last)..last;
         }
         let first = std::array::from_fn(|query| intervals[query].start as f32);
         let last = std::array::from_fn(|query| intervals[query].end as f32);
         let not_empty = || intervals.iter().filter(|interval| !interval.is_empty());
         let start = not_empty().map(|interval| interval.start).min().unwrap_or(0);
         let seen = start..not_empty().map(|interval| interval.end).max().unwrap_or(0);
-        Self { first_key, token, queries, first, last, intervals, seen }
+        Self { first_key, token, queries, first, last, end, intervals, seen }
     }
 
     /// Queries up to a whole number of lanes.

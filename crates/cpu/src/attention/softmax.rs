@@ -40,6 +40,7 @@ pub(super) fn lanes_mut(row: &mut [f32; QUERIES], group: usize) -> &mut [f32; LA
 pub(super) struct Mask<L> {
     first: L,
     last: L,
+    end: L,
     all: bool,
     slope: Option<L>,
 }
@@ -47,8 +48,8 @@ pub(super) struct Mask<L> {
 impl<L: Lanes> Mask<L> {
     #[inline(always)]
     pub fn new(block: &QueryBlock, tile: &KeyTile, group: usize, slope: Option<f32>) -> Self {
-        let (first, last) = (lanes(&block.first, group), lanes(&block.last, group));
-        Self { first: L::load(first), last: L::load(last), all: block.sees_all(tile), slope: slope.map(L::splat) }
+        let [first, last, end] = [&block.first, &block.last, &block.end].map(|row| L::load(lanes(row, group)));
+        Self { first, last, end, all: block.sees_all(tile), slope: slope.map(L::splat) }
     }
 
     /// `score` of `key` with ALiBi's bias, which is 0 at the last key that the query sees.
@@ -56,7 +57,7 @@ impl<L: Lanes> Mask<L> {
     pub fn biased(&self, key: usize, score: L) -> L {
         match self.slope {
             None => score,
-            Some(slope) => (L::splat((key + 1) as f32) - self.last).mul_add(slope, score),
+            Some(slope) => (L::splat((key + 1) as f32) - self.end).mul_add(slope, score),
         }
     }
 

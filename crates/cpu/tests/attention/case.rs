@@ -210,7 +210,14 @@ impl Case {
 
     pub fn attention(&self) -> Attention<'_> {
         let scale = 1.0 / (self.shape.head_dim as f32).sqrt();
-        Attention { shape: self.shape, visible: &self.visible, scale, alibi: self.alibi, dropout: self.dropout }
+        Attention {
+            shape: self.shape,
+            visible: &self.visible,
+            first_key: 0,
+            scale,
+            alibi: self.alibi,
+            dropout: self.dropout,
+        }
     }
 
     /// Queries, keys and values of fused rows.

@@ -74,6 +74,7 @@ impl<'a> Pass<'a> {
         let tokens = sequences * length;
         let keys = o.k.rows / sequences.max(1);
         let pass = Pass { op, site, operands: o, tokens, keys };
+        require(o.places.is_none(), op, || "some of the keys; this device has kernels for all of them".into())?;
         require(kv_heads > 0 && heads.is_multiple_of(kv_heads), op, || {
             format!("{kv_heads} kv heads do not divide {heads} heads")
         })?;

@@ -60,6 +60,10 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         }
         Op::Attention { operands } => attention::forward(site, &operands),
         Op::AttentionBackward { operands, gradients } => attention::backward(site, &operands, &gradients),
+        Op::JoinAttention { .. } => {
+            let what = "has no kernel; use parallelism.cp_kind = \"gather\" or \"heads\"".into();
+            Err(DeviceError::Shape { op: op.name(), what })
+        }
         Op::Activation { activation, x, y } => activation::forward(site, activation, x, y),
         Op::ActivationBackward { activation, x, dy, dx, y } => activation::backward(site, activation, x, dy, (dx, y)),
         Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out } => {

@@ -74,6 +74,7 @@ impl Attend {
         let out = case.reals(tokens, heads * head_dim, self.gaps[2], Values::Plain);
         let log_sum_exp = case.reals(tokens, heads, self.gaps[2], Values::Plain);
         AttentionOperands {
+            places: None,
             shape: self.shape,
             q,
             k,

@@ -29,6 +29,8 @@ enum Call {
     AllReduce(Reduction),
     ReduceScatter(SumTree),
     AllGather,
+    AllToAll,
+    Shift,
     /// To the next member, under this tag.
     Ring(u64),
 }
@@ -59,13 +61,16 @@ fn calls() -> Vec<(Call, Dtype, usize)> {
         (Call::ReduceScatter(tree(2)), Dtype::F32, 120),
         (Call::AllGather, Dtype::Bf16, 12),
         (Call::AllGather, Dtype::F16, 12),
+        (Call::AllToAll, Dtype::F32, 60),
+        (Call::AllToAll, Dtype::Bf16, 36),
+        (Call::Shift, Dtype::F32, 34),
     ]
 }
 
 /// The tensor of call `number`. Collectives share a place; what is sent and received has its own.
 fn place(number: usize, call: Call, dtype: Dtype, len: usize) -> [Tensor; 2] {
     let own = match call {
-        Call::AllReduce(_) | Call::ReduceScatter(_) | Call::AllGather => 0,
+        Call::AllReduce(_) | Call::ReduceScatter(_) | Call::AllGather | Call::AllToAll | Call::Shift => 0,
         Call::Ring(_) => (1 + number) * KEPT_BYTES,
     };
     [Tensor::new(own, 1, len, dtype), Tensor::new((20 + number) * KEPT_BYTES, 1, len, dtype)]
@@ -138,6 +143,8 @@ fn issue(group: &dyn Communicator, stream: Stream, call: Call, [own, received]: 
         Call::AllReduce(reduction) => group.all_reduce(stream, own, reduction),
         Call::ReduceScatter(tree) => group.reduce_scatter(stream, own, tree),
         Call::AllGather => group.all_gather(stream, own),
+        Call::AllToAll => group.all_to_all(stream, own, received),
+        Call::Shift => group.shift(stream, own, received),
         Call::Ring(tag) => group
             .send(stream, (position + 1) % size, tag, own)
             .and_then(|()| group.receive(stream, (position + size - 1) % size, tag, received)),
@@ -148,7 +155,7 @@ fn issue(group: &dyn Communicator, stream: Stream, call: Call, [own, received]: 
         Call::AllReduce(_) | Call::AllGather => own,
         // The other slices are unspecified.
         Call::ReduceScatter(_) => slice(own),
-        Call::Ring(_) => received,
+        Call::AllToAll | Call::Shift | Call::Ring(_) => received,
     }
 }
 

@@ -78,13 +78,13 @@ fn each_run(
 
 #[cfg(test)]
 mod tests {
-    use config::{ChunkOrder, SequenceSlices};
+    use config::{ChunkOrder, ContextKind, SequenceSlices};
 
     use super::*;
 
     #[test]
     fn rows_are_the_tokens_of_one_sequence_after_the_other() {
-        let slices = SequenceSlices { ranks: 2, order: ChunkOrder::Balanced };
+        let slices = SequenceSlices { ranks: 2, order: ChunkOrder::Balanced, kind: ContextKind::Gather };
         let shape = MicrobatchShape { sequences: 2, sequence_length: 8, slices };
         let run = |rows, sequence, places| TokenRun { rows, sequence, places };
         let runs: Vec<TokenRun> = shape.runs(1).collect();

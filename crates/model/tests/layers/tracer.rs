@@ -110,6 +110,14 @@ impl Communicator for Tracer<'_> {
         self.communicator.all_gather(stream, x)
     }
 
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.communicator.all_to_all(stream, from, to)
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.communicator.shift(stream, from, to)
+    }
+
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.communicator.send(stream, to, tag, x)
     }

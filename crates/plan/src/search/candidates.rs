@@ -1,10 +1,12 @@
-//! The layouts that are tried: every combination of degrees, forms of ZeRO, schedules, microbatch sizes, recomputation and sequence parallelism.
+//! The layouts that are tried: every combination of degrees, ways to share sequences, forms of ZeRO, schedules,
+//! microbatch sizes, recomputation and sequence parallelism.
 
 use std::collections::BTreeMap;
 
 use config::{
-    ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem, Recompute, Reshard,
-    RunConfig, SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check, schedule_name,
+    ContextKind, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem,
+    Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
+    context_kind_name, schedule_name,
 };
 
 /// Stages per rank of interleaved schedules that are tried.
@@ -65,6 +67,7 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
     let sequence_parallel = parallelism.sequence_parallel == SequenceParallel::On;
     let degrees = parallelism.degrees.named().map(|(key, degree)| (key, degree.to_string()));
     let entries = [
+        ("cp_kind", context_kind_name(parallelism.context.kind).to_string()),
         ("zero", zero.to_string()),
         ("reduce", reduce.to_string()),
         ("schedule", schedule),
@@ -79,7 +82,8 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
 /// The values of `key` that some layout on `accelerators` has, as run files write them; nothing for other keys than those of [`keys`].
 pub fn values(config: &RunConfig, accelerators: usize, key: &str) -> Option<Vec<String>> {
     let numbers = |values: Vec<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>();
-    let one = Shape(Degrees { dp: 2, cp: 1, tp: 2, pp: 2 }).plain(
+    let degrees = Degrees { dp: 2, cp: 1, tp: 2, pp: 2 };
+    let one = Shape { degrees, context: ContextParallel::DEFAULT }.plain(
         ScheduleKind::OneForwardOneBackward,
         SequenceParallel::On,
         1,
@@ -92,6 +96,7 @@ pub fn values(config: &RunConfig, accelerators: usize, key: &str) -> Option<Vec<
     };
     match key {
         "dp" | "cp" | "tp" | "pp" => Some(numbers(mesh::divisors(accelerators))),
+        "cp_kind" => Some(ContextKind::ALL.map(|kind| context_kind_name(kind).to_string()).to_vec()),
         "zero" | "reduce" | "recompute" => Some(of_variants()),
         "schedule" => {
             let mut names: Vec<String> = schedules(2).into_iter().map(|kind| schedule_name(kind).to_string()).collect();
@@ -115,15 +120,18 @@ impl Candidates {
         for tp in mesh::divisors(accelerators) {
             for pp in mesh::divisors(accelerators / tp) {
                 for cp in context_degrees(config, accelerators / tp / pp, fixed) {
-                    candidates.add_degrees(config, fixed, Degrees { dp: accelerators / tp / pp / cp, cp, tp, pp });
+                    let degrees = Degrees { dp: accelerators / tp / pp / cp, cp, tp, pp };
+                    for context in contexts(config, cp) {
+                        candidates.add_shape(config, fixed, Shape { degrees, context });
+                    }
                 }
             }
         }
         candidates
     }
 
-    fn add_degrees(&mut self, config: &RunConfig, fixed: &BTreeMap<String, String>, degrees: Degrees) {
-        let shape = Shape(degrees);
+    fn add_shape(&mut self, config: &RunConfig, fixed: &BTreeMap<String, String>, shape: Shape) {
+        let degrees = shape.degrees;
         let refused = shape.refused(config);
         for schedule in schedules(degrees.pp) {
             for sequence_parallel in sequence_parallel(degrees.tp) {
@@ -145,8 +153,8 @@ impl Candidates {
         refused: Option<&Problem>,
     ) {
         // No candidate chooses these: they are as they are given.
-        let Parallelism { overlap, sum_tree, context, .. } = config.parallelism;
-        let one = &Parallelism { overlap, sum_tree, context, ..one.clone() };
+        let Parallelism { overlap, sum_tree, .. } = config.parallelism;
+        let one = &Parallelism { overlap, sum_tree, ..one.clone() };
         let agreeing = variants(one).filter(|variant| agrees(variant, fixed));
         match refused.cloned().or_else(|| broken_rule(config, one)) {
             None => self.legal.extend(agreeing),
@@ -155,16 +163,19 @@ impl Candidates {
     }
 }
 
-/// A layout's degrees before the rest of it is chosen.
+/// A layout's degrees and how ranks share sequences, before the rest of it is chosen.
 #[derive(Clone, Copy)]
-struct Shape(Degrees);
+struct Shape {
+    degrees: Degrees,
+    context: ContextParallel,
+}
 
 impl Shape {
     /// Without ZeRO and recomputation.
     fn plain(self, schedule: ScheduleKind, sequence_parallel: SequenceParallel, microbatch_size: usize) -> Parallelism {
         Parallelism {
-            degrees: self.0,
-            context: ContextParallel::DEFAULT,
+            degrees: self.degrees,
+            context: self.context,
             sequence_parallel,
             zero: ZeroStage::Off,
             shard_group: None,
@@ -179,7 +190,7 @@ impl Shape {
 
     /// Those that divide a replica's share of the batch, ascending.
     fn microbatch_sizes(self, config: &RunConfig) -> Vec<usize> {
-        let per_replica = config.train.global_batch / self.0.dp;
+        let per_replica = config.train.global_batch / self.degrees.dp;
         mesh::divisors(per_replica.max(1)).into_iter().filter(|size| *size <= LARGEST_MICROBATCH).collect()
     }
 
@@ -223,6 +234,16 @@ fn context_degrees(config: &RunConfig, ranks: usize, fixed: &BTreeMap<String, St
     let is_given = fixed.contains_key("cp");
     let enough = |cp: &usize| *cp == 1 || is_given || config.train.sequence_length / cp >= LEAST_TOKENS;
     mesh::divisors(ranks).into_iter().filter(enough).collect()
+}
+
+/// The ways in which ranks share sequences. The run's own choice of chunks is kept for its own kind.
+fn contexts(config: &RunConfig, cp: usize) -> Vec<ContextParallel> {
+    let own = config.parallelism.context;
+    if cp == 1 {
+        return vec![own];
+    }
+    let of = |kind| if kind == own.kind { own } else { ContextParallel::of(kind, &config.data) };
+    ContextKind::ALL.map(of).to_vec()
 }
 
 /// A pipeline of one rank has one order of passes that is worth trying; the automatic schedule is a search of its own and is left out.

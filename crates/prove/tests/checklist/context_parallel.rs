@@ -19,17 +19,28 @@ use crate::rig::*;
 const LENGTH: usize = 8;
 
 /// dp, cp, tp, pp.
-fn shared((dp, cp, tp, pp): (usize, usize, usize, usize), chunks: ChunkOrder) -> Parallelism {
+fn shared((dp, cp, tp, pp): (usize, usize, usize, usize), context: ContextParallel) -> Parallelism {
     let plain = degrees((dp, tp, pp));
     let degrees = config::Degrees { cp, ..plain.degrees };
-    Parallelism { degrees, context: ContextParallel { kind: ContextKind::Gather, chunks }, ..plain }
+    Parallelism { degrees, context, ..plain }
 }
 
 /// Layouts in which ranks share sequences: of each other axis one, of sequence parallelism, and of each form of ZeRO.
-fn layouts() -> Vec<Parallelism> {
-    let balanced = |at| shared(at, ChunkOrder::Balanced);
-    let tensor = Parallelism { sequence_parallel: SequenceParallel::On, ..balanced((1, 2, 2, 1)) };
-    vec![
+/// Blocks that are passed around come in chunks of 4 tokens where probabilities are dropped.
+fn layouts(model: &ModelSpec) -> Vec<Parallelism> {
+    let of = |kind, chunks| move |at| shared(at, ContextParallel { kind, chunks });
+    let balanced = of(ContextKind::Gather, ChunkOrder::Balanced);
+    let heads = of(ContextKind::Heads, ChunkOrder::Contiguous);
+    let in_both = |layout| Parallelism { sequence_parallel: SequenceParallel::On, ..layout };
+    let tensor = in_both(balanced((1, 2, 2, 1)));
+    let passed = match model.attention_dropout > 0.0 {
+        true => vec![of(ContextKind::Ring, ChunkOrder::Contiguous)((1, 2, 1, 1))],
+        false => {
+            let ring = of(ContextKind::Ring, ChunkOrder::Balanced);
+            vec![ring((1, 4, 1, 1)), in_both(ring((1, 2, 2, 1))), Parallelism { zero: THREE, ..ring((2, 2, 1, 2)) }]
+        }
+    };
+    let others = vec![
         balanced((1, 2, 1, 1)),
         balanced((1, 4, 1, 1)),
         balanced((1, 2, 2, 1)),
@@ -37,16 +48,22 @@ fn layouts() -> Vec<Parallelism> {
         balanced((1, 2, 1, 2)),
         Parallelism { zero: TWO, ..balanced((2, 2, 1, 1)) },
         Parallelism { zero: THREE, ..balanced((1, 4, 1, 1)) },
-        shared((1, 4, 1, 1), ChunkOrder::Contiguous),
-    ]
+        of(ContextKind::Gather, ChunkOrder::Contiguous)((1, 4, 1, 1)),
+        heads((1, 2, 1, 1)),
+        of(ContextKind::Heads, ChunkOrder::Balanced)((1, 4, 1, 1)),
+        in_both(heads((1, 2, 2, 1))),
+        Parallelism { zero: THREE, ..heads((2, 2, 1, 2)) },
+    ];
+    [others, passed].concat()
 }
 
 /// Whether ranks that share sequences learn what one rank does, from the first loss on with its bits.
 fn check(model: &ModelSpec, train: &TrainSpec, tokens: &dyn TokenSource, wrap: &WrapRank<'_>) -> Verdict {
     let one = Case::new(model, degrees((1, 1, 1)), train).tokens(tokens).outcome().expect("one rank");
-    verdict(layouts().into_iter().filter_map(|layout| {
-        let name = format!("{} {:?}", layout.degrees, layout.context.chunks);
-        let split = layout.degrees.tp > 1;
+    verdict(layouts(model).into_iter().filter_map(|layout| {
+        let name = format!("{} {:?} {:?}", layout.degrees, layout.context.kind, layout.context.chunks);
+        // Outputs on blocks of keys are joined in another order than one rank's.
+        let split = layout.degrees.tp > 1 || layout.context.kind == ContextKind::Ring;
         let other = Case::new(model, layout, train).tokens(tokens).wrapped(wrap).outcome();
         let compared = other.and_then(|other| {
             within_bounds(model, &one, &other)?;
@@ -62,11 +79,12 @@ fn same_first_loss(one: &Outcome, other: &Outcome) -> Verdict {
     if one == other { Ok(()) } else { Err(format!("the first loss has other bits: {one:?}, {other:?}")) }
 }
 
-/// Learned positions with dropout, rotary ones, and a linear bias.
+/// Learned positions with dropout, rotary ones, and a linear bias, with dropout and without.
 fn clean(wrap: &WrapRank<'_>) -> Verdict {
     let styles = [Style::Gpt2, Style::Llama].map(|style| small_model(style, true));
-    let biased = ModelSpec { position: config::Position::Alibi, ..small_model(Style::Gpt2, false) };
-    verdict(styles.into_iter().chain([biased]).filter_map(|model| check(&model, &training(2), &RAGGED, wrap).err()))
+    let biased = [small_model(Style::Gpt2, false), still_model(Style::Gpt2, false)];
+    let biased = biased.map(|model| ModelSpec { position: config::Position::Alibi, ..model });
+    verdict(styles.into_iter().chain(biased).filter_map(|model| check(&model, &training(2), &RAGGED, wrap).err()))
 }
 
 #[test]
@@ -78,11 +96,11 @@ fn position(coord: Coord) -> usize {
     coord.along(Axis::Cp)
 }
 
-/// The keys and values of the first two ranks change places.
+/// The keys and values of the first two ranks change places; with them the queries, where heads are exchanged.
 fn swapped(rank: RankEngine) -> RankEngine {
     intercept_calls(rank, PeerGroup::CONTEXT, |device, group, stream, call| {
         call.perform(group, stream)?;
-        let Call::AllGather(x) = call else { return Ok(()) };
+        let (Call::AllGather(x) | Call::AllToAll { to: x, .. }) = call else { return Ok(()) };
         // The losses are gathered, too.
         if group.size() == 1 || x.cols == 1 {
             return Ok(());
@@ -106,7 +124,8 @@ fn read(device: &dyn device::Device, x: Tensor) -> Result<Vec<u8>, device::Devic
 #[test]
 fn chunks_in_a_wrong_order_are_found() {
     assert_found(clean(&|_, rank| swapped(rank)), "the gradient of");
-    assert_found(clean(&|_, rank| swapped(rank)), "cp 4 x tp 1 x pp 1 Contiguous");
+    assert_found(clean(&|_, rank| swapped(rank)), "cp 4 x tp 1 x pp 1 Gather Contiguous");
+    assert_found(clean(&|_, rank| swapped(rank)), "cp 4 x tp 1 x pp 1 Heads Balanced");
 }
 
 /// Places of tokens are counted from the start of their chunk.
@@ -157,7 +176,7 @@ fn own_labels(slices: config::SequenceSlices, position: usize) -> [usize; 2] {
 /// Each rank divides by the number of its own labels; gradients are then averaged over the ranks that share sequences.
 fn divided_by_own(coord: Coord, rank: RankEngine) -> RankEngine {
     let ranks = coord.sizes().cp;
-    let slices = config::SequenceSlices { ranks, order: ChunkOrder::Balanced };
+    let slices = config::SequenceSlices { ranks, order: ChunkOrder::Balanced, kind: ContextKind::Gather };
     let [own, all] = own_labels(slices, position(coord));
     let factor = all as f32 / (ranks * own.max(1)) as f32;
     alter_ops(rank, move |op| {
@@ -184,6 +203,70 @@ fn drawn_by_rows(rank: RankEngine) -> RankEngine {
 #[test]
 fn masks_that_depend_on_the_rank_are_found() {
     assert_found(clean(&|_, rank| drawn_by_rows(rank)), "the gradient of");
+}
+
+#[test]
+fn tokens_that_are_not_exchanged_for_heads_are_found() {
+    let dropped =
+        |_, rank: RankEngine| drop_calls(rank, PeerGroup::CONTEXT, |call| matches!(call, Call::AllToAll { .. }));
+    assert_found(clean(&dropped), "cp 2 x tp 1 x pp 1 Heads Contiguous");
+}
+
+/// Heads are numbered from the first of the rank, not of the model: biases and masks of dropout are those of others.
+fn numbered_from_the_rank(rank: RankEngine) -> RankEngine {
+    alter_ops(rank, |op| {
+        if let Op::Attention { operands } | Op::AttentionBackward { operands, .. } = op {
+            operands.alibi.iter_mut().for_each(|alibi| alibi.first_head = 0);
+            operands.dropout.iter_mut().for_each(|key| key.first_channel = 0);
+        }
+    })
+}
+
+#[test]
+fn heads_that_are_numbered_from_the_rank_are_found() {
+    let name = "cp 2 x tp 1 x pp 1 Heads Contiguous";
+    let check = |model: &ModelSpec| check(model, &training(2), &RAGGED, &|_, rank| numbered_from_the_rank(rank));
+    assert_found(check(&ModelSpec { position: config::Position::Alibi, ..still_model(Style::Gpt2, false) }), name);
+    assert_found(check(&small_model(Style::Gpt2, false)), name);
+}
+
+/// Outputs on blocks of keys are added as they are.
+fn added_without_rescale(rank: RankEngine) -> RankEngine {
+    intercept_ops(rank, |device, stream, op| {
+        if let Op::JoinAttention { part, out, write: device::Write::Accumulate, .. } = *op {
+            return device.submit(stream, &Op::Accumulate { x: part, into: out });
+        }
+        device.submit(stream, op)
+    })
+}
+
+#[test]
+fn blocks_that_are_not_rescaled_by_their_log_sum_exps_are_found() {
+    let found = clean(&|_, rank| added_without_rescale(rank));
+    assert_found(found, "cp 2 x tp 1 x pp 1 Ring Contiguous");
+}
+
+#[test]
+fn blocks_that_are_not_passed_on_are_found() {
+    let dropped = |_, rank: RankEngine| drop_calls(rank, PeerGroup::CONTEXT, |call| matches!(call, Call::Shift { .. }));
+    assert_found(clean(&dropped), "cp 4 x tp 1 x pp 1 Ring Balanced");
+}
+
+/// The gradients of keys and values stay with the rank that added the last terms.
+#[test]
+fn gradients_that_do_not_come_home_are_found() {
+    let model = still_model(Style::Llama, false);
+    let without_last = |_, rank: RankEngine| {
+        let calls = std::cell::Cell::new(0);
+        intercept_calls(rank, PeerGroup::CONTEXT, move |_, group, stream, call| {
+            let Call::Shift { .. } = call else { return call.perform(group, stream) };
+            calls.set(calls.get() + 1);
+            // Of a layer: 3 in the forward pass and 3 + 4 in the backward pass, or 1 and 1 + 2 of two ranks.
+            let of_layer = 3 * group.size() - 2;
+            if usize::is_multiple_of(calls.get(), of_layer) { Ok(()) } else { call.perform(group, stream) }
+        })
+    };
+    assert_found(check(&model, &training(2), &RAGGED, &without_last), "Ring Balanced");
 }
 
 #[test]

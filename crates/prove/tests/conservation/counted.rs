@@ -169,6 +169,14 @@ impl Communicator for Twice {
         self.group.all_gather(stream, x)
     }
 
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.group.all_to_all(stream, from, to)
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.group.shift(stream, from, to)
+    }
+
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.group.send(stream, to, tag, x)
     }

@@ -101,9 +101,11 @@ fn seen(group: PeerGroup, call: Call) -> Seen {
         Call::AllReduce(x, Reduction::Sum(tree)) => (group, Some(Collective::AllReduce(tree)), x.size_bytes()),
         Call::ReduceScatter(x, tree) => (group, Some(Collective::ReduceScatter(tree)), x.size_bytes()),
         Call::AllGather(x) => (group, Some(Collective::AllGather), x.size_bytes()),
-        Call::AllReduce(x, Reduction::Max) | Call::Send { x, .. } | Call::Receive { x, .. } => {
-            (group, None, x.size_bytes())
-        }
+        Call::AllReduce(x, Reduction::Max)
+        | Call::AllToAll { from: x, .. }
+        | Call::Shift { from: x, .. }
+        | Call::Send { x, .. }
+        | Call::Receive { x, .. } => (group, None, x.size_bytes()),
     }
 }
 

@@ -136,6 +136,18 @@ impl Communicator for WatchedGroup {
         self.group.all_gather(stream, x)
     }
 
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.note(Access::Read, from);
+        self.note(Access::Write, to);
+        self.group.all_to_all(stream, from, to)
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.note(Access::Read, from);
+        self.note(Access::Write, to);
+        self.group.shift(stream, from, to)
+    }
+
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.note(Access::Read, x);
         self.group.send(stream, to, tag, x)

@@ -27,6 +27,7 @@
 //!
 //! Key biases of dims that are not rotated are left out, and with them their neighbours: their exact gradient is zero, and AdamW makes steps of rounding errors.
 
+mod long_sequence;
 mod vectors;
 
 use config::{
@@ -93,19 +94,24 @@ fn every_layout_learns_what_pytorch_learns() {
 }
 
 /// Sequences of 12 tokens with several documents, shared by 2 and 6 ranks in balanced chunks and by 4 in contiguous
-/// ones, also with every other axis. No sum is longer than on one rank, so the bounds are the same.
+/// ones, also with every other axis; by 2 that exchange heads, and by 6 and 3 that pass blocks of keys around. No sum is longer than on one rank, so the bounds are the same.
 #[test]
 fn ranks_that_share_sequences_learn_what_pytorch_learns() {
-    let shared = |cp, chunks, degrees| {
+    let of = |kind, cp, chunks, degrees| {
         let plain = parallelism(degrees, 1);
         let degrees = Degrees { cp, ..plain.degrees };
-        Parallelism { degrees, context: ContextParallel { kind: ContextKind::Gather, chunks }, ..plain }
+        Parallelism { degrees, context: ContextParallel { kind, chunks }, ..plain }
     };
+    let shared = |cp, chunks, degrees| of(ContextKind::Gather, cp, chunks, degrees);
     let layouts = [
         shared(2, ChunkOrder::Balanced, (1, 1, 1)),
         shared(6, ChunkOrder::Balanced, (1, 1, 1)),
         shared(4, ChunkOrder::Contiguous, (1, 1, 1)),
         shared(2, ChunkOrder::Balanced, (2, 2, 2)),
+        of(ContextKind::Heads, 2, ChunkOrder::Contiguous, (1, 1, 1)),
+        of(ContextKind::Heads, 2, ChunkOrder::Balanced, (2, 1, 2)),
+        of(ContextKind::Ring, 6, ChunkOrder::Balanced, (1, 1, 1)),
+        of(ContextKind::Ring, 3, ChunkOrder::Contiguous, (2, 2, 1)),
     ];
     for vectors in all() {
         for (parallelism, products) in layouts.iter().flat_map(|layout| PRODUCTS.map(|of| (layout, of))) {

@@ -106,14 +106,15 @@ fn vocabulary(file: &SafeTensors) -> usize {
     file.tensor("initial/embedding.token.weight").expect("a table").shape()[0]
 }
 
-fn values<const N: usize, T>(file: &SafeTensors, name: &str, dtype: Dtype, read: impl Fn([u8; N]) -> T) -> Vec<T> {
+/// The numbers of the tensor `name`.
+pub fn values<const N: usize, T>(file: &SafeTensors, name: &str, dtype: Dtype, read: impl Fn([u8; N]) -> T) -> Vec<T> {
     let tensor = file.tensor(name).unwrap_or_else(|error| panic!("{name}: {error}"));
     assert_eq!(tensor.dtype(), dtype, "{name}");
     tensor.data().as_chunks().0.iter().map(|bytes| read(*bytes)).collect()
 }
 
 /// Shapes and values of the tensors whose names begin with `prefix`, without it.
-fn tensors<const N: usize>(
+pub fn tensors<const N: usize>(
     file: &SafeTensors,
     prefix: &str,
     dtype: Dtype,

@@ -71,6 +71,8 @@ pub struct HostBatch {
     visible: Vec<i32>,
     /// Labels of whole sequences, where ranks share them.
     labels_of_all: Vec<i32>,
+    /// Intervals of whole sequences, where ranks share them.
+    visible_of_all: Vec<i32>,
 }
 
 impl HostBatch {
@@ -83,6 +85,7 @@ impl HostBatch {
             positions: zeros(),
             visible: vec![0; 2 * len],
             labels_of_all: vec![],
+            visible_of_all: vec![],
         }
     }
 
@@ -103,6 +106,7 @@ impl HostBatch {
             return Ok(());
         }
         self.labels_of_all.clone_from(&self.labels);
+        self.visible_of_all.clone_from(&self.visible);
         let mut row = 0;
         for sequence in 0..shape.sequences {
             for chunk in shape.slices.chunks(shape.sequence_length, slice) {
@@ -138,7 +142,7 @@ impl HostBatch {
     }
 
     /// Copies the microbatch, on the stream that computes, to its places: `tokens, labels, positions [1, T]`, `visible
-    /// [T, 2]`, and the labels of whole sequences where the batch has them.
+    /// [T, 2]`, and the labels and intervals of whole sequences where the batch has them.
     pub fn write(&self, device: &dyn Device, batch: &model::Batch) -> Result<(), DeviceError> {
         let write =
             |to: Tensor, from: &[i32]| device.upload(Stream::Compute, to, bytemuck::cast_slice(&from[..to.len()]));
@@ -146,6 +150,7 @@ impl HostBatch {
         write(batch.labels, &self.labels)?;
         write(batch.positions, &self.positions)?;
         write(batch.visible, &self.visible)?;
-        batch.labels_of_all.map_or(Ok(()), |labels| write(labels, &self.labels_of_all))
+        batch.labels_of_all.map_or(Ok(()), |labels| write(labels, &self.labels_of_all))?;
+        batch.visible_of_all.map_or(Ok(()), |visible| write(visible, &self.visible_of_all))
     }
 }

@@ -23,6 +23,11 @@ pub fn numbers(turn: usize) -> Vec<usize> {
     if std::env::var_os(ALL).is_some() { all.to_vec() } else { vec![all[turn % all.len()]] }
 }
 
+/// Whether a library runs this one of `forms` forms: every one, or one, which takes turns.
+pub fn runs_form(library: usize, form: usize, forms: usize) -> bool {
+    std::env::var_os(ALL).is_some() || library % forms == form
+}
+
 pub fn trained(library: &Library, number: usize, keys: &[&str]) {
     let output = library.pleach(number, &with_keys(&["train"], &[LONG, keys].concat()));
     assert_eq!(output.status.code(), Some(0), "{} with {number} processes: {}", library.name, said(&output));

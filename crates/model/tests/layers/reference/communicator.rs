@@ -1,4 +1,4 @@
-//! All-reduce, reduce-scatter and all-gather between threads, each with a reference device of its own.
+//! All-reduce, reduce-scatter, all-gather, all-to-all and ring shift between threads, each with a reference device of its own.
 
 use std::sync::{Barrier, Mutex};
 
@@ -73,6 +73,28 @@ impl Communicator for ReferenceCommunicator<'_> {
         let slice = x.len() / self.size;
         let joined: Vec<f64> = (0..x.len()).map(|index| contributions[index / slice][index]).collect();
         self.device.assign(x, &joined);
+        self.exchange.barrier.wait();
+        Ok(())
+    }
+
+    fn all_to_all(&self, _stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        let slice = from.len() / self.size;
+        self.exchange.contributions.lock().unwrap()[self.position] = self.device.values(from);
+        self.exchange.barrier.wait();
+        let contributions = self.exchange.contributions.lock().unwrap().clone();
+        let own = self.position * slice..(self.position + 1) * slice;
+        let joined: Vec<f64> = contributions.iter().flat_map(|member| member[own.clone()].to_vec()).collect();
+        self.device.assign(to, &joined);
+        self.exchange.barrier.wait();
+        Ok(())
+    }
+
+    fn shift(&self, _stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.exchange.contributions.lock().unwrap()[self.position] = self.device.values(from);
+        self.exchange.barrier.wait();
+        let previous = (self.position + self.size - 1) % self.size;
+        let received = self.exchange.contributions.lock().unwrap()[previous].clone();
+        self.device.assign(to, &received);
         self.exchange.barrier.wait();
         Ok(())
     }

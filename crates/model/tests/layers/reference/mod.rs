@@ -115,6 +115,9 @@ impl Device for ReferenceDevice {
             Op::RowMax { .. } | Op::SumExp { .. } | Op::CrossEntropy { .. } | Op::LossSum { .. } => {
                 loss::run(memory, op)
             }
+            Op::JoinAttention { .. } => {
+                return Err(DeviceError::Shape { op: op.name(), what: "no layer here shares sequences".into() });
+            }
             Op::AddRounded { .. } | Op::RoundedToSingle { .. } => {
                 return Err(DeviceError::Shape { op: op.name(), what: "rounds, and this device does not".into() });
             }

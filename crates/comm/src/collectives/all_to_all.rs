@@ -1,0 +1,35 @@
+//! A slice of every member for every member.
+
+use super::Call;
+use super::over_hosts::split;
+use super::slices::member_of_other;
+use crate::error::CommError;
+use crate::operation::Operation;
+use bytemuck::Pod;
+
+/// Fills slice `p` of `to`, for every `p`, with slice `position` of the `from` of the member at `p`: buffers of one length,
+/// cut into one equal slice per member. Slices differ by receiver, so each goes straight there, between hosts too.
+///
+/// # Errors
+/// A length that the group does not divide; a peer that failed, left, is late, or calls something
+/// else.
+///
+/// # Panics
+/// The two buffers differ in length.
+pub fn all_to_all<T: Pod>(call: &Call, from: &[T], to: &mut [T]) -> Result<(), CommError> {
+    let (operation, position, members) = (Operation::AllToAll, call.group.position(), call.group.size());
+    call.check_equal_slices(operation, from.len())?;
+    assert_eq!(from.len(), to.len(), "both buffers of an all-to-all have one length");
+    let len = from.len() / members;
+    let outgoing = |member: usize| &from[member * len..(member + 1) * len];
+    let mut slices = split(to, members);
+    slices.remove(position).copy_from_slice(outgoing(position));
+    if call.others.is_empty() {
+        return Ok(());
+    }
+    let mut messages = call.others.chunks(1).enumerate().map(|(index, peer)| {
+        call.message(peer, operation, bytemuck::cast_slice(outgoing(member_of_other(index, position))))
+    });
+    let mut slices: Vec<&mut [u8]> = slices.into_iter().map(bytemuck::cast_slice_mut).collect();
+    call.exchange(len * size_of::<T>(), &mut messages, &mut || call.receive_into(call.others, operation, &mut slices))
+}
