@@ -1,6 +1,8 @@
 #!/bin/sh
-# Searches for data races and undefined behaviour in the parts that threads share: `miri`, `tsan` or `drd`.
+# Searches for lost wakes, data races and undefined behaviour in the parts that threads share: `models`, `miri`, `tsan` or
+# `drd`.
 #
+# models: inbox, tickets, pools and streams in thousands of orders of their threads, drawn by shuttle.
 # miri: the interpreter of rustc's mid-level code, with many seeds for the order of threads and for weak memory. Needs a
 #       nightly toolchain with `rustup component add miri rust-src --toolchain nightly`.
 # tsan: ThreadSanitizer, with a standard library compiled for it. Needs the same nightly toolchain.
@@ -11,6 +13,10 @@ cd "$(dirname "$0")/.."
 
 seeds=${2:-8}
 case "${1:-}" in
+models)
+    export CARGO_TARGET_DIR=target/models RUSTFLAGS="--cfg shuttle"
+    for package in comm cpu device; do cargo test -p "$package" --lib models; done
+    ;;
 miri)
     export CARGO_TARGET_DIR=target/miri MIRIFLAGS="-Zmiri-disable-isolation -Zmiri-many-seeds=0..$seeds"
     cargo +nightly miri test -p sync
@@ -34,7 +40,7 @@ drd)
         --skip deadline --skip sixteen
     ;;
 *)
-    echo "usage: tools/check-threads.sh miri|tsan|drd [SEEDS]" >&2
+    echo "usage: tools/check-threads.sh models|miri|tsan|drd [SEEDS]" >&2
     exit 2
     ;;
 esac

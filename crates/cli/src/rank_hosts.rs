@@ -10,6 +10,7 @@ use train::Setup;
 
 use crate::failure::Failure;
 use crate::memory::host::{HostMemory, HostProcess, counted_processes};
+use crate::processes::place::variable_of_launch;
 use crate::screen::figures::{bytes, counted};
 
 /// Hosts that are drawn; of more, the first.
@@ -55,7 +56,7 @@ impl RankHosts {
         let (hosts, source) = match file {
             Some(path) => (read_hosts(path, 1)?, "--hosts"),
             None => {
-                let launch = launch(&|name: &str| std::env::var(name).ok());
+                let launch = launch(&variable_of_launch);
                 let launch = launch.map_err(|error| Failure::Input(error.to_string()))?;
                 let Some((launcher, hosts)) = launch.and_then(|launch| Some((launch.launcher, launch.hosts?))) else {
                     return Ok(None);

@@ -7,12 +7,12 @@
 use std::any::Any;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{Builder, JoinHandle};
+use std::sync::Arc;
 
 use device::{DeviceError, Op};
-use sync::{lock, wait};
+use sync::atomic::{AtomicU64, Ordering};
+use sync::thread::{Builder, JoinHandle};
+use sync::{Condvar, Mutex, MutexGuard, lock, wait};
 
 use crate::affinity::stay_on;
 use crate::parts::Share;
@@ -20,7 +20,11 @@ use crate::task::{PairsMatMul, Task};
 use crate::worker::Worker;
 
 /// Looks at a changing number before sleeping: about 20 microseconds.
+#[cfg(not(shuttle))]
 const LOOKS: u32 = 1000;
+/// A model of all orders needs no more than one.
+#[cfg(shuttle)]
+const LOOKS: u32 = 1;
 
 /// Threads that wait for operations.
 pub(crate) struct Pool {
@@ -57,6 +61,11 @@ impl State {
     }
 }
 
+/// What a thread does with a part of a task.
+trait ExecutePart: Fn(&Task, Share) -> Result<(), DeviceError> {}
+
+impl<F: Fn(&Task, Share) -> Result<(), DeviceError>> ExecutePart for F {}
+
 /// How a part failed.
 enum Failure {
     Error(DeviceError),
@@ -74,7 +83,10 @@ impl Pool {
             let core = cores.get(index).copied();
             let serve = move || {
                 core.into_iter().for_each(stay_on);
-                shared.serve(&worker, index + 1);
+                shared.serve(index + 1, &|task: &Task, share| {
+                    // SAFETY: `Shared::work` takes each part once, and opens a task when all parts of the one before are done.
+                    unsafe { worker.execute_part(task, share) }
+                });
             };
             let thread = Builder::new().name(format!("{rank}.{}", index + 1)).spawn(serve);
             pool.threads.push(thread.map_err(|cause| DeviceError::Threads { threads: count, cause })?);
@@ -94,20 +106,48 @@ impl Pool {
 
     /// Runs all parts of `task`.
     fn run(&self, own: &Worker, task: Task) -> Result<(), DeviceError> {
-        let threads = self.threads.len() + 1;
-        let number = task.parts(threads);
-        if number == 0 {
-            return Ok(());
+        self.shared.run(task, self.threads.len() + 1, &|task: &Task, share| {
+            // SAFETY: as in `start`.
+            unsafe { own.execute_part(task, share) }
+        })
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.end();
+        for thread in self.threads.drain(..) {
+            // A part's panic has been handed to the rank's thread.
+            let _ = thread.join();
         }
-        let mut state = self.shared.state();
+    }
+}
+
+impl Shared {
+    /// Runs all parts of `task` on `threads` threads, of which the calling one is the first.
+    fn run(&self, task: Task, threads: usize, execute: &impl ExecutePart) -> Result<(), DeviceError> {
+        match task.parts(threads) {
+            0 => Ok(()),
+            number => self.run_parts(task, (number, threads), execute),
+        }
+    }
+
+    /// Runs the parts of `task`, of which there are `number`.
+    fn run_parts(
+        &self,
+        task: Task,
+        (number, threads): (usize, usize),
+        execute: &impl ExecutePart,
+    ) -> Result<(), DeviceError> {
+        let mut state = self.state();
         state.open = Some((task, number));
         let row = |index: usize| number * index / threads..number * (index + 1) / threads;
         state.rows.clear();
         state.rows.extend((0..threads).map(row));
-        self.shared.announce(&state);
+        self.announce(&state);
         drop(state);
-        self.shared.work(own, 0);
-        let mut state = self.shared.wait_until(|state| state.running == 0 && state.open.is_none());
+        self.work(0, execute);
+        let mut state = self.wait_until(|state| state.running == 0 && state.open.is_none());
         match state.failure.take() {
             None => Ok(()),
             Some(Failure::Error(error)) => Err(error),
@@ -117,22 +157,14 @@ impl Pool {
             }
         }
     }
-}
 
-impl Drop for Pool {
-    fn drop(&mut self) {
-        let mut state = self.shared.state();
+    /// Ends the threads.
+    fn end(&self) {
+        let mut state = self.state();
         state.is_over = true;
-        self.shared.announce(&state);
-        drop(state);
-        for thread in self.threads.drain(..) {
-            // A part's panic has been handed to the rank's thread.
-            let _ = thread.join();
-        }
+        self.announce(&state);
     }
-}
 
-impl Shared {
     /// Nothing panics while it holds the lock.
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
@@ -167,14 +199,14 @@ impl Shared {
     }
 
     /// What a thread of the pool does until the pool ends: it has the row of this index.
-    fn serve(&self, worker: &Worker, thread: usize) {
+    fn serve(&self, thread: usize, execute: &impl ExecutePart) {
         while !self.wait_until(|state| state.open.is_some() || state.is_over).is_over {
-            self.work(worker, thread);
+            self.work(thread, execute);
         }
     }
 
     /// Works on parts of the open task until all are taken.
-    fn work(&self, worker: &Worker, thread: usize) {
+    fn work(&self, thread: usize, execute: &impl ExecutePart) {
         let mut state = self.state();
         while let Some((task, number)) = state.open {
             let Some(index) = state.take(thread) else { break };
@@ -183,9 +215,7 @@ impl Shared {
                 state.open = None;
             }
             drop(state);
-            // SAFETY: each part is taken once, and a task is opened when all parts of the one before are done.
-            let run = || unsafe { worker.execute_part(&task, Share { index, number }) };
-            let result = catch_unwind(AssertUnwindSafe(run));
+            let result = catch_unwind(AssertUnwindSafe(|| execute(&task, Share { index, number })));
             state = self.state();
             state.running -= 1;
             let failure = match result {
@@ -198,5 +228,65 @@ impl Shared {
         if state.running == 0 {
             self.announce(&state);
         }
+    }
+}
+
+/// Models of the pool: in every order of threads that shuttle draws, each part of each task is run once, a failure reaches the
+/// rank's thread, and no thread sleeps for ever. `tools/check-threads.sh models` runs them.
+#[cfg(all(test, shuttle))]
+mod models {
+    use device::{Dtype, Tensor};
+    use sync::shuttle::{check_pct, check_random};
+    use sync::thread;
+
+    use super::*;
+
+    const ORDERS: usize = 5000;
+
+    fn model(run: fn()) {
+        check_random(run, ORDERS);
+        check_pct(run, ORDERS, 3);
+    }
+
+    /// Threads of a pool that note each part, and a task after the other on the calling thread.
+    fn run_tasks(threads: usize, tasks: usize, fails: fn(usize) -> bool) -> (Vec<usize>, Vec<bool>) {
+        let shared = Arc::new(Shared::default());
+        let counts = Arc::new(Mutex::new(vec![0; 4]));
+        let execute = |counts: Arc<Mutex<Vec<usize>>>| {
+            move |_: &Task, share: Share| {
+                lock(&counts)[share.index] += 1;
+                match fails(share.index) {
+                    false => Ok(()),
+                    true => Err(DeviceError::Threads { threads: 0, cause: std::io::Error::other("planned") }),
+                }
+            }
+        };
+        let others: Vec<_> = (1..threads)
+            .map(|thread| {
+                let (shared, execute) = (Arc::clone(&shared), execute(Arc::clone(&counts)));
+                thread::spawn(move || shared.serve(thread, &execute))
+            })
+            .collect();
+        let own = execute(Arc::clone(&counts));
+        let results = (0..tasks).map(|_| shared.run_parts(task(), (4, threads), &own).is_ok()).collect();
+        shared.end();
+        others.into_iter().for_each(|thread| thread.join().unwrap());
+        let counts = lock(&counts).clone();
+        (counts, results)
+    }
+
+    /// A task that nobody computes.
+    fn task() -> Task {
+        Task::Shares(Op::Fill { out: Tensor::new(0, 1, 1, Dtype::F32), value: 0.0 })
+    }
+
+    #[test]
+    fn each_part_is_run_once_by_one_thread() {
+        model(|| assert_eq!(run_tasks(3, 2, |_| false), (vec![2; 4], vec![true; 2])));
+    }
+
+    #[test]
+    fn a_failure_of_any_thread_is_the_failure_of_its_task() {
+        model(|| assert_eq!(run_tasks(2, 2, |index| index == 3).1, [false, false]));
     }
 }

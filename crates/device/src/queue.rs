@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
-use std::thread::{Builder, JoinHandle};
+use std::sync::Arc;
 use std::time::Instant;
 
-use sync::lock;
+use sync::mpsc::{Receiver, Sender, channel};
+use sync::thread::{Builder, JoinHandle};
+use sync::{Condvar, Mutex, MutexGuard, lock};
 
 use crate::{DeviceError, Stream};
 
@@ -231,7 +231,7 @@ fn run(job: Job) -> Result<(), DeviceError> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
@@ -296,5 +296,61 @@ mod tests {
         let queues = StreamQueues::default();
         queues.wait(Stream::Compute, queues.record(Stream::Reduce)).expect("nothing to wait for");
         queues.synchronize().expect("nothing to wait for");
+    }
+}
+
+/// Models of streams: in every order of threads that shuttle draws, jobs run in their order, waits hold between streams, and
+/// an end or a failure reaches everyone who waits. `tools/check-threads.sh models` runs them.
+#[cfg(all(test, shuttle))]
+mod models {
+    use sync::shuttle::{check_pct, check_random};
+
+    use super::*;
+
+    const ORDERS: usize = 3000;
+    const BOTH: [Stream; 2] = [Stream::Reduce, Stream::Transfer];
+
+    fn model(run: fn()) {
+        check_random(run, ORDERS);
+        check_pct(run, ORDERS, 3);
+    }
+
+    fn queues() -> StreamQueues {
+        StreamQueues::start(&BOTH, "rank 0", &(Arc::new(|_, _: &DeviceError| {}) as OnFailure)).expect("threads")
+    }
+
+    fn submit(queues: &StreamQueues, stream: Stream, job: impl FnOnce() -> Result<(), DeviceError> + Send + 'static) {
+        queues.of(stream).expect("a queue").submit(Box::new(job));
+    }
+
+    #[test]
+    fn jobs_run_in_order_and_waits_hold_between_streams() {
+        model(|| {
+            let (queues, log) = (queues(), Arc::new(Mutex::new(vec![])));
+            let note = |number: u32| {
+                let log = Arc::clone(&log);
+                move || {
+                    lock(&log).push(number);
+                    Ok(())
+                }
+            };
+            submit(&queues, Stream::Reduce, note(0));
+            submit(&queues, Stream::Reduce, note(1));
+            queues.wait(Stream::Transfer, queues.record(Stream::Reduce)).expect("no failure");
+            submit(&queues, Stream::Transfer, note(2));
+            queues.wait(Stream::Compute, queues.record(Stream::Transfer)).expect("no failure");
+            assert_eq!(*lock(&log), [0, 1, 2]);
+        });
+    }
+
+    #[test]
+    fn a_failure_reaches_everyone_who_waits() {
+        model(|| {
+            let queues = queues();
+            submit(&queues, Stream::Reduce, || Err(DeviceError::Panicked { message: "planned".into() }));
+            queues.wait(Stream::Transfer, queues.record(Stream::Reduce)).expect("the other stream waits");
+            assert!(queues.synchronize().is_err());
+            assert!(queues.of(Stream::Transfer).expect("a queue").synchronize().is_err());
+        });
     }
 }

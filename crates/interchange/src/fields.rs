@@ -15,6 +15,9 @@ pub struct Fields<'a> {
     pub map: &'a Map<String, Value>,
 }
 
+/// The largest size: products of two sizes then fit a machine word with room for a third factor of a few heads.
+const MAX_SIZE: usize = 1 << 24;
+
 impl<'a> Fields<'a> {
     fn find(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|value| !value.is_null())
@@ -55,7 +58,8 @@ impl<'a> Fields<'a> {
     /// # Errors
     /// It is something else.
     pub fn count_or(&self, key: &str, default: usize) -> Result<usize, InterchangeError> {
-        self.or_default(key, "a whole number", default, |value| usize::try_from(value.as_u64()?).ok())
+        let wanted = "a whole number up to 16777216";
+        self.or_default(key, wanted, default, |value| usize::try_from(value.as_u64()?).ok().filter(|size| *size <= MAX_SIZE))
     }
 
     /// The whole number under the first of `keys` that is there.

@@ -40,6 +40,8 @@ pub mod variable {
     pub const TOKEN_FILE: &str = "PLEACH_TOKEN_FILE";
     /// Hosts of the run in the form of a host file, entries separated by commas.
     pub const HOSTS: &str = "PLEACH_HOSTS";
+    /// Number that all processes of one start on one machine share, and those of another start do not.
+    pub const JOB: &str = "PLEACH_JOB";
     /// Process id of the `pleach launch` that started this process.
     pub const PARENT: &str = "PLEACH_PARENT";
 }

@@ -9,10 +9,10 @@ use crate::{Environment, variable};
 
 /// Port of a rendezvous on one machine, where nothing else gives one.
 const LOCAL_PORT: u16 = 29417;
-/// First of the ports that follow from the number of a Slurm job; below those that systems give to outgoing connections.
-const FIRST_SLURM_PORT: u64 = 20_000;
+/// First of the ports that follow from the number of a job; below those that systems give to outgoing connections.
+const FIRST_JOB_PORT: u64 = 20_000;
 /// Number of these ports.
-const SLURM_PORTS: u64 = 10_000;
+const JOB_PORTS: u64 = 10_000;
 
 /// The place that one launcher gives this process.
 #[derive(Clone, Debug)]
@@ -207,10 +207,15 @@ fn slurm(environment: Environment<'_>) -> Result<Option<Address>, LaunchError> {
     let number = |name| environment(name).and_then(|text: String| text.trim().parse::<u64>().ok()).unwrap_or(0);
     // Steps of one job may run at the same time.
     let mixed = number("SLURM_JOB_ID").wrapping_add(number("SLURM_STEP_ID").wrapping_mul(7919));
-    let port = (FIRST_SLURM_PORT + mixed % SLURM_PORTS) as u16;
+    let port = job_port(mixed);
     Ok(names.into_iter().next().map(|host| Address { host, port }))
 }
 
+fn job_port(job: u64) -> u16 {
+    (FIRST_JOB_PORT + job % JOB_PORTS) as u16
+}
+
+/// On the loopback interface where all processes are on this machine: two starts at the same time have different ports.
 fn local(
     environment: Environment<'_>,
     launcher: Launcher,
@@ -218,7 +223,9 @@ fn local(
     processes: usize,
 ) -> Result<Option<Address>, LaunchError> {
     let is_local = read_number(environment, launcher, local_count)? == Some(processes);
-    Ok(is_local.then(|| Address { host: "127.0.0.1".into(), port: LOCAL_PORT }))
+    let job = read_number(environment, launcher, variable::JOB)?;
+    let port = job.map_or(LOCAL_PORT, |job| job_port(job as u64));
+    Ok(is_local.then(|| Address { host: "127.0.0.1".into(), port }))
 }
 
 /// All hosts with their processes, where the launcher gives them.

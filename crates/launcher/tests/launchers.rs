@@ -239,6 +239,20 @@ fn missing_and_malformed_variables_are_named_with_the_remedy() {
 }
 
 #[test]
+fn starts_on_one_machine_meet_at_different_ports() {
+    let shown_by = |launcher: &str, job: &str| shown(&format!("{launcher} PLEACH_JOB={job}"));
+    assert_eq!(shown_by(MPICH, "4711"), "MPICH: process 1 of 2, local 1, on vm, at 127.0.0.1:24711");
+    assert_eq!(shown_by(MPICH, "124712"), "MPICH: process 1 of 2, local 1, on vm, at 127.0.0.1:24712");
+    assert_eq!(shown_by(OPEN_MPI, "4711"), "Open MPI: process 1 of 2, local 1, on vm, at 127.0.0.1:24711");
+    assert_eq!(shown_by(MPICH, "x"), "PLEACH_JOB = \"x\" must be a whole number; MPICH started this process");
+    // An address that is given counts.
+    assert_eq!(
+        shown_by(&format!("{MPICH} PLEACH_RENDEZVOUS=a:1"), "4711"),
+        "MPICH: process 1 of 2, local 1, on vm, at a:1"
+    );
+}
+
+#[test]
 fn all_processes_of_a_step_meet_at_one_address_and_steps_at_different_ones() {
     let address = |variables: &str| of(variables).expect("legal").expect("a launch").rendezvous.expect("an address");
     let other_process =

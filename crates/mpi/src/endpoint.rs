@@ -91,6 +91,7 @@ enum Command {
     Send { peer: usize, tag: u32, source: Box<dyn Source> },
     Receive { peer: usize, tag: u32, target: Box<dyn Target> },
     Join(Joint),
+    Free(Vec<CommunicatorNumber>),
     Call(OnThread),
     Finish(Sender<Result<(), Code>>),
 }
@@ -238,6 +239,12 @@ impl Endpoint {
         let late = |seconds| EndpointError::Late { path: path.clone(), function, seconds, cause };
         let opened = wait_for(&reports, deadline, ended, late)?;
         opened.map_err(|text| EndpointError::Call { path: self.path.clone(), function, text })
+    }
+
+    /// Frees communicators, of which no collective is under way. Does not wait; each of their processes does it, in the
+    /// order in which they were opened, and before it opens others. Libraries have some thousand communicators at a time.
+    pub fn free_communicators(&self, numbers: Vec<CommunicatorNumber>) {
+        self.post(Command::Free(numbers));
     }
 
     /// Begins `collective` on a communicator, over memory that is at least as long as [`Collective::size_bytes`]. The
@@ -416,6 +423,7 @@ fn work(mover: &mut Mover, commands: Vec<Command>, shared: &Shared) -> Result<()
             Command::Send { peer, tag, source } => mover.send(peer, tag, source)?,
             Command::Receive { peer, tag, target } => mover.receive(peer, tag, target)?,
             Command::Join(joint) => mover.join(joint)?,
+            Command::Free(numbers) => mover.free_communicators(&numbers)?,
             Command::Call(call) => call(mover),
             Command::Finish(report) => {
                 while !mover.is_idle() && !lock(&shared.queue).has_stopped {

@@ -109,7 +109,8 @@ impl<'a> Surroundings<'a> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         let mut loaded: Vec<PathBuf> = maps.lines().filter_map(mapped_library).collect();
         loaded.dedup();
-        Surroundings { environment, ancestors: ancestors(), loaded, folders }
+        let ancestors = ancestors().into_iter().map(|(_, program)| program).collect();
+        Surroundings { environment, ancestors, loaded, folders }
     }
 
     /// The ABIs that fit the launcher whose variables are there.
@@ -134,12 +135,24 @@ fn mapped_library(line: &str) -> Option<PathBuf> {
     is_mpi.then(|| path.to_path_buf())
 }
 
-/// The programs of the ancestors of this process, as far as they may be seen.
-fn ancestors() -> Vec<PathBuf> {
+/// The number of the process of a launcher of MPI that has started this process and all others of its run on this machine: its
+/// nearest ancestor that is one.
+pub fn launching_process() -> Option<u32> {
+    let is_launcher = |program: &PathBuf| {
+        let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        ["mpiexec", "mpirun", "orterun", "orted", "prterun", "prted", "hydra_"]
+            .iter()
+            .any(|start| name.starts_with(start))
+    };
+    ancestors().into_iter().find(|(_, program)| is_launcher(program)).map(|(process, _)| process)
+}
+
+/// The ancestors of this process with their programs, as far as they may be seen.
+fn ancestors() -> Vec<(u32, PathBuf)> {
     let mut programs = vec![];
     let mut process = std::os::unix::process::parent_id();
     while process > 1 && programs.len() < ANCESTORS {
-        programs.extend(std::fs::read_link(format!("/proc/{process}/exe")));
+        programs.extend(std::fs::read_link(format!("/proc/{process}/exe")).map(|program| (process, program)));
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         // The name in parentheses may have spaces.
         let rest = stat.rsplit_once(')').map_or("", |(_, rest)| rest);

@@ -13,6 +13,8 @@ use crate::collective::{Collective, Number};
 /// Longest text of a library: `MPI_MAX_LIBRARY_VERSION_STRING` of all of them, which no error text exceeds.
 const TEXT_BYTES: usize = 8192;
 const SUCCESS: c_int = 0;
+/// `MPI_ERR_COMM` in all three ABIs.
+const NO_COMMUNICATOR: Code = Code(5);
 /// `MPI_UNDEFINED` in all three ABIs: no request is active.
 const UNDEFINED: c_int = -32766;
 
@@ -100,14 +102,15 @@ pub(crate) struct Functions<H> {
     group_part: OfGroup<H>,
     open_group: OpenGroup<H>,
     free_group: unsafe extern "C" fn(*mut H) -> c_int,
+    free_communicator: unsafe extern "C" fn(*mut H) -> c_int,
     begin_sum: BeginSum<H>,
     begin_sum_to_parts: BeginSumToParts<H>,
     begin_gather: BeginGather<H>,
     begin_exchange: BeginExchange<H>,
     begin_broadcast: BeginBroadcast<H>,
     begin_barrier: unsafe extern "C" fn(H, *mut H) -> c_int,
-    /// Communicators that were opened, by number.
-    communicators: Vec<H>,
+    /// Communicators that were opened, by number; `None` once they are freed.
+    communicators: Vec<Option<H>>,
     /// Messages under way.
     requests: Vec<H>,
     /// The form of each, in the same order.
@@ -187,6 +190,7 @@ impl<H: Handle> Functions<H> {
             group_part: symbol(&library, "MPI_Group_incl")?,
             open_group: symbol(&library, "MPI_Comm_create_group")?,
             free_group: symbol(&library, "MPI_Group_free")?,
+            free_communicator: symbol(&library, "MPI_Comm_free")?,
             begin_sum: symbol(&library, "MPI_Iallreduce")?,
             begin_sum_to_parts: symbol(&library, "MPI_Ireduce_scatter")?,
             begin_gather: symbol(&library, "MPI_Iallgatherv")?,
@@ -252,6 +256,9 @@ pub(crate) trait Calls: Send {
 
     /// `MPI_Comm_create_group` of these processes of the world; its number. Only they call it, each with the same `tag`.
     fn open_communicator(&mut self, processes: &[c_int], tag: c_int) -> Result<usize, Code>;
+
+    /// `MPI_Comm_free`. All processes of the communicator free it, and nobody uses it any more.
+    fn free_communicator(&mut self, communicator: usize) -> Result<(), Code>;
 
     /// Begins `collective` over `memory`, in place. All processes of the communicator make the same calls in the same order.
     ///
@@ -391,13 +398,20 @@ impl<H: Handle> Calls for Functions<H> {
         }
         // SAFETY: the communicator has just been opened, and the other handle is the library's own constant.
         checked(unsafe { (self.set_error_handler)(opened, self.constants.errors_return) })?;
-        self.communicators.push(opened);
+        self.communicators.push(Some(opened));
         Ok(self.communicators.len() - 1)
+    }
+
+    fn free_communicator(&mut self, communicator: usize) -> Result<(), Code> {
+        let freed = self.communicators.get_mut(communicator).and_then(Option::take);
+        let mut freed = freed.ok_or(NO_COMMUNICATOR)?;
+        // SAFETY: the communicator was opened and is not in the list any more, so it is freed once.
+        checked(unsafe { (self.free_communicator)(&mut freed) })
     }
 
     unsafe fn begin(&mut self, communicator: usize, collective: &Collective, memory: *mut [u8]) -> Result<(), Code> {
         let Constants { byte, float, integer, sum, .. } = self.constants;
-        let communicator = self.communicators[communicator];
+        let communicator = self.communicators.get(communicator).copied().flatten().ok_or(NO_COMMUNICATOR)?;
         let (in_place, place): (*const c_void, *mut c_void) = (self.abi.in_place(), memory.cast());
         let of = |number: &Number| match number {
             Number::Single => float,

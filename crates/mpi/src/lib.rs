@@ -19,6 +19,6 @@ mod mover;
 pub use abi::{Abi, ThreadLevel};
 pub use collective::{Collective, CommunicatorNumber, Number, Parts};
 pub use endpoint::{Endpoint, EndpointError};
-pub use find::{FindError, Found, Surroundings, find, mpiexec_of};
+pub use find::{FindError, Found, Surroundings, find, launching_process, mpiexec_of};
 pub use library::{Library, LibraryError};
 pub use mover::{Failure, IDLE_TAG, Source, Target};

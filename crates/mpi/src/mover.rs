@@ -131,6 +131,15 @@ impl Mover {
         self.calls.open_communicator(&processes, tag.cast_signed()).map(CommunicatorNumber)
     }
 
+    /// Frees communicators, of which no collective is under way.
+    pub(crate) fn free_communicators(&mut self, numbers: &[CommunicatorNumber]) -> Result<(), Failure> {
+        for number in numbers {
+            let freed = self.calls.free_communicator(number.0);
+            freed.map_err(|code| self.failure(None, "MPI_Comm_free", code))?;
+        }
+        Ok(())
+    }
+
     /// Begins a collective.
     pub(crate) fn join(&mut self, mut joint: Joint) -> Result<(), Failure> {
         let len_bytes = joint.collective.size_bytes();

@@ -102,6 +102,30 @@ impl Control {
         lock(&self.shared.state).failure.clone()
     }
 
+    /// On process 0, the processes that have given no sign of life since the run has failed, apart from the one that failed: they
+    /// are stopped, or their host or the network is down. It waits until all have answered, at most until `limit` after the
+    /// failure. Other processes wait in the same way until process 0 has ended, which is what they return otherwise: a launcher
+    /// that ends all others with the first does not end process 0 before it has named them.
+    pub fn unanswered(&self, limit: Duration) -> Vec<&ProcessEntry> {
+        if self.service.is_none() {
+            return vec![];
+        }
+        let mut state = lock(&self.shared.state);
+        while state.failure.is_some() && !state.is_over {
+            let left = match &state.awaited {
+                Some((_, awaited)) if awaited.is_empty() => break,
+                Some((since, _)) => limit.saturating_sub(since.elapsed()),
+                None => limit,
+            };
+            if left.is_zero() {
+                break;
+            }
+            state = wait_timeout(&self.shared.changed, state, left);
+        }
+        let awaited = state.awaited.iter().flat_map(|(_, awaited)| awaited);
+        awaited.filter_map(|process| self.directory.processes.get(*process)).collect()
+    }
+
     /// Calls `callback` once when the run fails, on the thread that notices; at once if it has failed.
     pub fn on_failure(&self, callback: impl FnOnce(&ProcessFailure) + Send + 'static) {
         let failure = {

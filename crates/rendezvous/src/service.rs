@@ -74,6 +74,7 @@ impl Service {
         let all: Vec<usize> = self.peers.keys().copied().collect();
         all.into_iter().for_each(|id| self.ready(id));
         loop {
+            self.note_awaited();
             self.send();
             if self.is_done(&mut until) {
                 return Ok(());
@@ -142,6 +143,9 @@ impl Service {
             Message::Failure(failure) => {
                 if self.shared.note_failure(&failure) && self.process == 0 {
                     self.queue_to_all(&Message::Failure(failure), Some(id));
+                } else if self.process != 0 {
+                    // The answer: this process lives.
+                    self.queue_to_all(&Message::Heartbeat, None);
                 }
             }
             Message::Stop(wish) => {
@@ -258,6 +262,22 @@ impl Service {
             );
             self.fail(process, cause);
         }
+    }
+
+    /// Notes which processes have not answered since process 0 has passed a failure on, apart from the one that failed; on other
+    /// processes, whether process 0 is still there.
+    fn note_awaited(&mut self) {
+        let mut state = lock(&self.shared.state);
+        let Some(failed) = state.failure.as_ref().map(|failure| failure.process) else { return };
+        let since = state.awaited.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+        let is_awaited = |peer: &&Peer| match self.process {
+            0 => !peer.has_left && peer.process != failed && peer.heard < since,
+            _ => true,
+        };
+        let awaited = self.peers.values().filter(is_awaited).map(|peer| peer.process).collect();
+        state.awaited = Some((since, awaited));
+        drop(state);
+        self.shared.changed.notify_all();
     }
 
     /// Notes that `process` failed. Process 0 repeats it to all; others report it to process 0.

@@ -80,6 +80,39 @@ fn a_silent_process_is_named_after_the_heartbeat() {
     silent.read_exact(&mut heard).expect("the directory");
 }
 
+/// The failure of one process reaches all; those that do not answer are known, and those that do or have ended are not.
+#[test]
+fn processes_that_do_not_answer_a_failure_are_known_to_process_0() {
+    let times = Times { rendezvous: LONG, heartbeat: LONG };
+    let listening = Listening::bind(&rig::address(0)).expect("a free port");
+    let address = listening.local_address();
+    let first = std::thread::spawn(move || listening.meet(&token(), introduction(0, 5), times));
+    let others = [1, 2, 3].map(|process| {
+        std::thread::spawn(move || {
+            rendezvous::meet(Some(&rig::address(address.port())), &token(), introduction(process, 5), times)
+        })
+    });
+    let mut silent = TcpStream::connect(address).expect("connected");
+    silent.write_all(&rig::first_bytes(introduction(4, 5))).expect("sent");
+    let first = first.join().expect("no panic").expect("met");
+    let [second, third, fourth] = others.map(|thread| thread.join().expect("no panic").expect("met"));
+    assert!(first.unanswered(LONG).is_empty(), "nothing has failed, so nobody is asked");
+    third.report(FailureReport { rank: Some(4), cause: "late".into(), ..FailureReport::default() });
+    drop(third);
+    let named: Vec<String> =
+        first.unanswered(Duration::from_secs(1)).into_iter().map(rendezvous::ProcessEntry::named).collect();
+    assert_eq!(named, ["process 4 (host h0)"]);
+    let awaited: Vec<String> =
+        second.unanswered(Duration::ZERO).into_iter().map(rendezvous::ProcessEntry::named).collect();
+    assert_eq!(awaited, ["process 0 (host h0)"], "others wait for process 0");
+    // It wakes up and answers.
+    silent.write_all(&rendezvous::encode(&rendezvous::Message::Heartbeat)).expect("sent");
+    assert!(first.unanswered(LONG).is_empty());
+    drop(first);
+    assert!(second.unanswered(LONG).is_empty(), "process 0 has ended");
+    drop(fourth);
+}
+
 #[test]
 fn a_signal_at_any_process_reaches_all() {
     let controls = Meeting::of(3).met();

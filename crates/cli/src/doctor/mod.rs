@@ -26,7 +26,7 @@ use nvidia_libraries::NvidiaLibraries;
 /// # Errors
 /// Output that cannot be written.
 pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
-    let environment = |name: &str| std::env::var(name).ok();
+    let environment = crate::processes::place::variable_of_launch;
     let machine = Machine::below(Path::new("/"), &environment);
     let measured = Measured::on(machine.cores.usable);
     let mpi = MpiLibrary::of_process(&environment);

@@ -32,6 +32,9 @@ use crate::run::interrupt::Interrupt;
 /// this only has to be longer than any work.
 const WORKING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// Time in which a process that lives answers that it has heard of a failure.
+const ANSWER: Duration = Duration::from_secs(1);
+
 /// The processes that run together.
 pub enum Company {
     /// This one has all ranks.
@@ -252,7 +255,7 @@ impl Company {
             }
             Err(failure) => {
                 several.report(&failure);
-                Err(Failure::Reported(Box::new(failure)))
+                Err(Failure::Reported(Box::new(several.with_silent(failure))))
             }
             Ok(value) => several.finish().map(|()| value),
         }
@@ -350,6 +353,25 @@ impl Several {
     pub fn report(&self, failure: &Failure) {
         let speaker = if self.is_first() { Speaker::Reporter } else { Speaker::Every };
         self.control.report(FailureReport { cause: failure.to_string(), speaker, ..FailureReport::default() });
+    }
+
+    /// `failure` with the processes that do not answer any more, on process 0. Where a rank was late, the first one that
+    /// noticed may have waited for a rank that itself waits for one of these.
+    fn with_silent(&self, failure: Failure) -> Failure {
+        let Failure::Work(text) = &failure else { return failure };
+        if self.control.failure().is_none_or(|heard| heard.report.rank.is_none()) {
+            return failure;
+        }
+        let silent: Vec<String> = self.control.unanswered(ANSWER).into_iter().map(ProcessEntry::named).collect();
+        match silent.as_slice() {
+            _ if !self.is_first() => failure,
+            [] => failure,
+            silent => Failure::Work(format!(
+                "{text}\n{} {} not answered since then: stopped, or the host or the network is down",
+                silent.join(", "),
+                if silent.len() == 1 { "has" } else { "have" }
+            )),
+        }
     }
 
     /// Says goodbye: to the library of MPI, and to the other processes.

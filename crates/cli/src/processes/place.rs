@@ -1,7 +1,7 @@
 //! The place that a launcher gave this process: its number and its ranks.
 
 use config::{EngineChoice, RunConfig};
-use launcher::{Address, Host, Launch, LaunchError, Launcher, RankPlacement, launch};
+use launcher::{Address, Host, Launch, LaunchError, Launcher, RankPlacement, launch, variable};
 use mesh::{Mesh, PlacementOrder, Rank};
 
 use crate::failure::Failure;
@@ -119,7 +119,7 @@ impl Launched {
             // Without an answer this process keeps the ranks: the run file asks for no launcher.
             return Ok(if own_number().is_ok_and(|number| number > 0) { Launched::InFirst } else { Launched::Alone });
         }
-        let found = launch(&|name: &str| std::env::var(name).ok());
+        let found = launch(&variable_of_launch);
         let found = found.map_err(|error| Failure::Input(error.to_string()))?;
         let needs_launcher = |config: &&&RunConfig| config.run.engine == EngineChoice::Processes;
         match (found, configs.iter().find(needs_launcher)) {
@@ -134,12 +134,19 @@ impl Launched {
     }
 }
 
+/// A variable of this process for [`launch`]. Where nobody has given the start a number, it is that of the launcher's process.
+pub fn variable_of_launch(name: &str) -> Option<String> {
+    let of_process =
+        || (name == variable::JOB).then(mpi::launching_process).flatten().map(|process| process.to_string());
+    std::env::var(name).ok().or_else(of_process)
+}
+
 /// The number that a launcher gave this process; 0 without a launcher.
 ///
 /// # Errors
 /// Variables of launchers that contradict each other.
 pub fn own_number() -> Result<usize, Failure> {
-    match launch(&|name: &str| std::env::var(name).ok()) {
+    match launch(&variable_of_launch) {
         Ok(launch) => Ok(launch.map_or(0, |launch| launch.process)),
         // Only processes that meet need the address.
         Err(LaunchError::NoAddress { process, .. }) => Ok(process),

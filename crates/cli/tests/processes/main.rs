@@ -15,6 +15,8 @@ mod anomalies;
 #[cfg(target_os = "linux")]
 mod blame;
 #[cfg(target_os = "linux")]
+mod by_hand;
+#[cfg(target_os = "linux")]
 mod commands;
 #[cfg(target_os = "linux")]
 mod endings;

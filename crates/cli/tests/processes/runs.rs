@@ -1,5 +1,6 @@
 //! Runs whose ranks are in several processes: the bits of threads, failures with names, signals, and what is refused.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
@@ -19,21 +20,42 @@ const RUNS: &[(&[&str], &[&str])] = &[
     (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
 ];
 
+/// Set for every run in every number of processes over either transport.
+const ALL: &str = "PLEACH_PROCESSES_ALL";
+
+/// The files of the newest checkpoint that have tensors, by name.
+fn tensors(folder: &Folder, run: &str) -> BTreeMap<String, Vec<u8>> {
+    let files = fs::read_dir(folder.path(&format!("{run}/checkpoints/step-00000004"))).expect("a checkpoint");
+    let files = files
+        .map(|file| file.expect("a file").path())
+        .filter(|path| path.extension().is_some_and(|end| end == "safetensors"));
+    files
+        .map(|path| (path.file_name().expect("a name").to_string_lossy().into_owned(), fs::read(&path).expect("bytes")))
+        .collect()
+}
+
 #[test]
 fn processes_have_the_bits_of_threads() {
     let folder = Folder::new("bits");
+    let is_all = std::env::var_os(ALL).is_some();
     for (index, (numbers, keys)) in RUNS.iter().enumerate() {
         let threads = format!("threads-{index}");
         on_threads(&[*keys, &[&folder.run(&threads)]].concat());
-        for number in *numbers {
+        let ranks: usize =
+            if keys.contains(&"parallelism.dp=4") && !keys.contains(&"parallelism.tp=1") { 16 } else { 8 };
+        let fits = |number: &&str| number.parse::<usize>().is_ok_and(|number| number <= ranks);
+        let every: Vec<&str> = ["2", "4", "8", "16"].into_iter().filter(fits).collect();
+        for number in if is_all { &every[..] } else { numbers } {
             let transports = ["shared-memory", "tcp"];
-            for transport in if index == 0 { &transports[..] } else { &transports[index % 2..=index % 2] } {
+            for transport in if index == 0 || is_all { &transports[..] } else { &transports[index % 2..=index % 2] } {
                 let name = format!("{transport}-{index}-{number}");
                 let run = [&folder.run(&name)[..], &format!("run.transport={transport}")];
                 let output = in_processes(number, &[*keys, &run].concat());
                 succeeds(&output);
                 assert_eq!(folder.losses(&name), folder.losses(&threads), "{keys:?} {name}");
                 assert!(folder.weights(&name) == folder.weights(&threads), "weights of {keys:?} {name}");
+                let saved = tensors(&folder, &name);
+                assert!(!saved.is_empty() && saved == tensors(&folder, &threads), "checkpoint of {keys:?} {name}");
                 assert!(!stderr(&output).contains("[1]"), "only process 0 speaks: {}", stderr(&output));
             }
         }
@@ -141,6 +163,23 @@ fn a_signal_to_the_launcher_commits_a_checkpoint() {
     assert_eq!(text.matches("ended by SIGTERM after step").count(), 1, "{text}");
     let saved = fs::read_dir(folder.0.join("run/checkpoints")).expect("checkpoints").count();
     assert!(saved >= 2, "a checkpoint and a lock");
+}
+
+#[test]
+fn a_signal_to_any_process_commits_a_checkpoint_and_ends_all() {
+    let folder = Folder::new("any-signal");
+    for (process, name, code) in [(0, "INT", 130), (2, "INT", 130), (3, "TERM", 143)] {
+        let run = format!("run-{process}");
+        let (child, lines) = started(&[&folder.run(&run), "run.save_every=0"]);
+        let processes = processes_of(child.id());
+        signal(processes[process], name);
+        let (ended_with, text) = ended(child, lines);
+        assert_eq!(ended_with, Some(code), "process {process}: {text}");
+        assert_eq!(text.matches(" after step ").count(), 1, "process {process}: {text}");
+        let saved = fs::read_dir(folder.0.join(&run).join("checkpoints")).expect("checkpoints").count();
+        assert!(saved >= 2, "a checkpoint and a lock");
+        assert!(processes.iter().all(|pid| !PathBuf::from(format!("/proc/{pid}")).exists()), "no process is left");
+    }
 }
 
 #[test]

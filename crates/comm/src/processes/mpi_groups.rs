@@ -12,8 +12,12 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
-/// The groups of a process's ranks that other processes share, each with a communicator in each lane.
+/// The groups of a process's ranks that other processes share, each with a communicator in each lane. Dropping it frees the
+/// communicators; no rank uses them any more, and all processes of a run drop it before they open the groups of the next world.
 pub struct MpiGroups {
+    endpoint: Arc<Endpoint>,
+    /// The communicators, in the order in which they were opened.
+    numbers: Vec<CommunicatorNumber>,
     /// By lane and members.
     groups: BTreeMap<(usize, Vec<Rank>), LibraryGroup>,
 }
@@ -34,7 +38,7 @@ impl MpiGroups {
     ) -> Result<MpiGroups, OpenError> {
         // One order of all groups of the world: the first that is not open yet is the next of each of its processes.
         let keys: BTreeSet<(usize, Vec<Rank>)> = groups.map(|(lane, group)| (lane, group.members().to_vec())).collect();
-        let mut opened = BTreeMap::new();
+        let mut groups = MpiGroups { endpoint: Arc::clone(endpoint), numbers: vec![], groups: BTreeMap::new() };
         for (lane, members) in keys {
             let by_process = by_process(process_map, &members);
             if by_process.len() < 2 {
@@ -42,11 +46,18 @@ impl MpiGroups {
             }
             let processes = by_process.keys().copied().collect();
             let number = endpoint.open_communicator(processes, tag(lane, &members), wait, ended)?;
+            groups.numbers.push(number);
             let communicator = Arc::new(MpiCommunicator { endpoint: Arc::clone(endpoint), number });
             let group = LibraryGroup { communicator, by_process: by_process.into_values().collect(), sums, wait };
-            opened.insert((lane, members), group);
+            groups.groups.insert((lane, members), group);
         }
-        Ok(MpiGroups { groups: opened })
+        Ok(groups)
+    }
+}
+
+impl Drop for MpiGroups {
+    fn drop(&mut self) {
+        self.endpoint.free_communicators(std::mem::take(&mut self.numbers));
     }
 }
 

@@ -8,10 +8,11 @@ use crate::tag::Tag;
 use crate::transport::Loan;
 use mesh::Rank;
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sync::{lock, wait, wait_timeout};
+use sync::thread::yield_now;
+use sync::{Condvar, Mutex, MutexGuard, lock, wait, wait_timeout};
 
 /// How often a rank that waits hands its core to another runnable thread before it parks.
 ///
@@ -299,7 +300,7 @@ impl Inbox {
             if turns_left > 0 {
                 turns_left -= 1;
                 drop(state);
-                std::thread::yield_now();
+                yield_now();
                 polling.poll(Duration::ZERO);
                 state = self.lock();
             } else if state.poller.is_some() {

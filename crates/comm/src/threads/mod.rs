@@ -11,3 +11,6 @@ pub(crate) mod world;
 pub(crate) use shared_memory::Ticket;
 pub use transport::ThreadTransport;
 pub use world::WorldFailure;
+
+#[cfg(all(test, shuttle))]
+mod models;

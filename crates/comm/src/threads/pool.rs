@@ -1,9 +1,9 @@
 //! Buffers for copied messages, used again and again.
 
 use crate::collectives::COPY_LIMIT_BYTES;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use sync::lock;
+use sync::{Mutex, lock};
 
 /// The copies that one rank has sent. A buffer is free again when the last receiver drops it.
 #[derive(Default)]

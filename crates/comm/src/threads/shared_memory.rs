@@ -8,7 +8,8 @@
 use super::inbox::Inbox;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Counts the messages of one send that have not been read, or taken back, yet.
 pub(crate) struct Ticket {

@@ -11,7 +11,9 @@
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 
+mod folders;
 mod spoilt;
+mod texts;
 mod watched;
 
 use std::path::Path;

@@ -11,8 +11,13 @@ use super::{Function, Immediate, Line, Module, PtxError, Scalar, Space};
 /// The first place that is not PTX, or PTX that this GPU does not know.
 pub fn parse(text: &str) -> Result<Module, PtxError> {
     let tokens = tokens(text)?;
-    let mut parser = Parser { tokens: &tokens, at: 0, scopes: Scopes::default() };
+    let mut parser = Parser { tokens: &tokens, at: 0, scopes: Scopes::default(), depth: 0 };
     parser.module()
+}
+
+/// Threads of a shape; one that no block can have counts as the largest number.
+fn product(shape: impl IntoIterator<Item = u32>) -> u32 {
+    shape.into_iter().fold(1, u32::saturating_mul)
 }
 
 /// A place in the tokens, and the names that are valid there.
@@ -22,7 +27,14 @@ pub struct Parser<'a> {
     at: usize,
     /// Registers and labels.
     pub scopes: Scopes,
+    /// Braces that are open.
+    depth: usize,
 }
+
+/// The deepest nesting of braces; each level takes a part of the reader's stack.
+const MAX_DEPTH: usize = 64;
+/// The most registers of a declaration: the most that a thread of a GPU has is 255, before they are assigned.
+const MAX_REGISTERS: u64 = 1 << 20;
 
 impl Parser<'_> {
     /// The next token.
@@ -237,14 +249,14 @@ impl Parser<'_> {
         while !self.sees('{') {
             let word = self.word()?;
             match word.as_str() {
-                ".maxntid" => function.max_threads = Some(self.numbers()?.into_iter().product()),
+                ".maxntid" => function.max_threads = Some(product(self.numbers()?)),
                 ".reqntid" => {
                     let mut shape = [1; 3];
                     for (to, from) in shape.iter_mut().zip(self.numbers()?) {
                         *to = from;
                     }
                     function.exact_threads = Some(shape);
-                    function.max_threads = Some(shape.iter().product());
+                    function.max_threads = Some(product(shape));
                 }
                 ".minnctapersm" | ".maxnreg" => self.advance(),
                 ".pragma" => self.skip_statement(),
@@ -263,8 +275,23 @@ impl Parser<'_> {
         Ok(numbers)
     }
 
+    /// Opens a level of braces.
+    pub fn nest(&mut self) -> Result<(), PtxError> {
+        if self.depth == MAX_DEPTH {
+            return Err(self.error(format!("braces must be nested at most {MAX_DEPTH} deep")));
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// Closes a level of braces.
+    pub fn unnest(&mut self) {
+        self.depth -= 1;
+    }
+
     /// Statements up to the closing brace.
     fn braces(&mut self, function: &mut Function) -> Result<(), PtxError> {
+        self.nest()?;
         self.scopes.open(&self.tokens[self.at..]);
         while !self.takes('}') {
             if self.takes('{') {
@@ -274,6 +301,7 @@ impl Parser<'_> {
             }
         }
         self.scopes.close();
+        self.unnest();
         Ok(())
     }
 
@@ -325,6 +353,9 @@ impl Parser<'_> {
             if self.takes('<') {
                 let count = self.integer()?;
                 self.expect('>')?;
+                if count > MAX_REGISTERS {
+                    return Err(self.error(format!("{count} registers must be at most {MAX_REGISTERS}")));
+                }
                 for index in 0..count {
                     self.scopes.declare(format!("{name}{index}"), scalar.width());
                 }

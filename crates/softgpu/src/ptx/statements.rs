@@ -43,6 +43,7 @@ impl Parser<'_> {
             return self.bracketed();
         }
         if self.takes('{') {
+            self.nest()?;
             let mut elements = Vec::new();
             while !self.takes('}') {
                 if !elements.is_empty() {
@@ -50,6 +51,7 @@ impl Parser<'_> {
                 }
                 elements.push(self.operand()?);
             }
+            self.unnest();
             return Ok(Operand::Vector(elements));
         }
         let first = self.plain_operand()?;

@@ -16,6 +16,11 @@ pub fn space_of(directive: &str) -> Option<Space> {
     })
 }
 
+/// The most bytes of a variable.
+const MAX_BYTES: usize = 1 << 28;
+/// The largest alignment.
+const MAX_ALIGN: u64 = 1 << 12;
+
 impl Parser<'_> {
     /// A variable, from after the directive of its space on.
     pub fn variable(&mut self, space: Space) -> Result<Variable, PtxError> {
@@ -25,7 +30,10 @@ impl Parser<'_> {
         let name = loop {
             let word = self.word()?;
             match word.as_str() {
-                ".align" => align = Some(self.integer()? as usize),
+                ".align" => match self.integer()? {
+                    bytes if bytes.is_power_of_two() && bytes <= MAX_ALIGN => align = Some(bytes as usize),
+                    bytes => return Err(self.error(format!(".align {bytes} must be a power of two up to {MAX_ALIGN}"))),
+                },
                 ".v2" => elements = 2,
                 ".v4" => elements = 4,
                 // A parameter that points: the size and space of what it points to say nothing about the parameter.
@@ -44,7 +52,9 @@ impl Parser<'_> {
         while self.takes('[') {
             let count = if self.sees(']') { 0 } else { self.integer()? as usize };
             self.expect(']')?;
-            bytes *= count;
+            bytes = bytes.checked_mul(count).filter(|bytes| *bytes <= MAX_BYTES).ok_or_else(|| {
+                self.error(format!("{name} must have at most {MAX_BYTES} bytes"))
+            })?;
         }
         let initial = if self.takes('=') { self.initial()? } else { vec![] };
         // An array without a length has that of its first values.

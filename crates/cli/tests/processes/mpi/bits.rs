@@ -23,6 +23,11 @@ pub fn numbers(turn: usize) -> Vec<usize> {
     if std::env::var_os(ALL).is_some() { all.to_vec() } else { vec![all[turn % all.len()]] }
 }
 
+/// Whether a library runs this one of `forms` forms: every one, or one, which takes turns.
+pub fn runs_form(library: usize, form: usize, forms: usize) -> bool {
+    std::env::var_os(ALL).is_some() || library % forms == form
+}
+
 pub fn trained(library: &Library, number: usize, keys: &[&str]) {
     let output = library.pleach(number, &with_keys(&["train"], &[LONG, keys].concat()));
     assert_eq!(output.status.code(), Some(0), "{} with {number} processes: {}", library.name, said(&output));
@@ -60,6 +65,22 @@ fn two_runs_share_one_library() {
         let (first, second) = (file("a.toml", &["parallelism.zero=1"]), file("b.toml", &["parallelism.zero=3"]));
         let output = library.pleach(2, &["prove", &first, &second, "--steps", "2"]);
         assert_eq!(output.status.code(), Some(0), "{}: {}", library.name, said(&output));
+    }
+}
+
+#[test]
+fn a_run_on_threads_is_proved_against_the_same_over_mpi() {
+    let folder = Folder::new("mpi-proof");
+    for library in all() {
+        let file = |name: &str, keys: &[&str]| {
+            let path = folder.path(name);
+            std::fs::write(&path, run_file(&[TINY, LONG, &["parallelism.zero=3"], keys].concat())).expect("a run file");
+            path
+        };
+        let (threads, mpi) = (file("threads.toml", &["run.engine=threads"]), file("mpi.toml", &[]));
+        let output = library.pleach(4, &["prove", &threads, &mpi, "--steps", "2"]);
+        assert_eq!(output.status.code(), Some(0), "{}: {}", library.name, said(&output));
+        assert!(said(&output).contains("2 steps: same bits"), "{}: {}", library.name, said(&output));
     }
 }
 

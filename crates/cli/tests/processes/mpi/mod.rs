@@ -10,3 +10,4 @@ mod libraries;
 mod native;
 mod refusals;
 mod restarts;
+mod together;

@@ -110,8 +110,14 @@ fn a_rank_that_is_late_is_named_before_its_heartbeat() {
     let timeout = Duration::from_secs(3);
     let keys = ["run.heartbeat_seconds=60", "run.timeout_seconds=3"];
     let Some((fault, others, own)) = ends_after_frost(2, &keys) else { return };
-    // The first that is late waits for a rank of the host, or for one that waits for it.
+    // The first that is late waits for a rank of the host, or for one that waits for it. Process 0 adds who does not answer.
     let late = |_| (0..8).map(|rank| format!(" ms for rank {rank} in ")).collect();
     assert_named(&others, fault, timeout + AFTER_HEARTBEAT, late);
+    let frozen = "process 4 (host h2), process 5 (host h2) have not answered since then: stopped";
+    assert!(
+        others[0].text.contains(frozen) || others[0].text.contains("(host h2) has not answered"),
+        "{}",
+        others[0].text
+    );
     assert_named(&own, fault, LIMIT, |process| [late(process), about(0..8)].concat());
 }
