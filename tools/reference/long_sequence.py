@@ -17,7 +17,7 @@ from tensors import save
 PATH = FOLDER / "long/three_documents.toml"
 # Documents begin in chunks of different ranks, none where a chunk begins.
 STARTS = [0, 1171, 2730]
-# The logits of every so many tokens.
+# Tokens from one whose logits are kept to the next.
 EVERY = 61
 
 

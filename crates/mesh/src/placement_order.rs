@@ -23,7 +23,7 @@ pub enum PlacementOrder {
     DpPpTp,
     /// Ranks that share sequences nearest: they talk inside every layer, too. It suits long sequences and few heads.
     CpTpPpDp,
-    /// Ranks that share sequences farther than stages: it suits keys and values that are few beside the layers' work.
+    /// Ranks that share sequences farther than stages: it suits models whose keys and values are few.
     TpPpCpDp,
     /// Ranks that share sequences farthest.
     TpPpDpCp,

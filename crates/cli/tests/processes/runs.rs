@@ -20,7 +20,7 @@ const RUNS: &[(&[&str], &[&str])] = &[
     (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
 ];
 
-/// Set for every run in every number of processes over either transport.
+/// Set for every run in every number of processes over either transport, and for every run with twice its replicas in 16.
 const ALL: &str = "PLEACH_PROCESSES_ALL";
 
 /// The files of the newest checkpoint that have tensors, by name.
@@ -34,31 +34,42 @@ fn tensors(folder: &Folder, run: &str) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
+/// The run with `keys` on threads, and in each of `numbers` of processes over each of `transports`, has the same bits.
+fn assert_same_as_threads(folder: &Folder, name: &str, keys: &[&str], numbers: &[&str], transports: &[&str]) {
+    let threads = format!("threads-{name}");
+    on_threads(&[keys, &[&folder.run(&threads)]].concat());
+    for (number, transport) in numbers.iter().flat_map(|number| transports.iter().map(move |way| (number, way))) {
+        let run = format!("{transport}-{name}-{number}");
+        let own = [&folder.run(&run)[..], &format!("run.transport={transport}")];
+        let output = in_processes(number, &[keys, &own].concat());
+        succeeds(&output);
+        assert_eq!(folder.losses(&run), folder.losses(&threads), "{keys:?} {run}");
+        assert!(folder.weights(&run) == folder.weights(&threads), "weights of {keys:?} {run}");
+        let saved = tensors(folder, &run);
+        assert!(!saved.is_empty() && saved == tensors(folder, &threads), "checkpoint of {keys:?} {run}");
+        assert!(!stderr(&output).contains("[1]"), "only process 0 speaks: {}", stderr(&output));
+    }
+}
+
 #[test]
 fn processes_have_the_bits_of_threads() {
     let folder = Folder::new("bits");
-    let is_all = std::env::var_os(ALL).is_some();
+    let transports = ["shared-memory", "tcp"];
     for (index, (numbers, keys)) in RUNS.iter().enumerate() {
-        let threads = format!("threads-{index}");
-        on_threads(&[*keys, &[&folder.run(&threads)]].concat());
-        let ranks: usize =
-            if keys.contains(&"parallelism.dp=4") && !keys.contains(&"parallelism.tp=1") { 16 } else { 8 };
-        let fits = |number: &&str| number.parse::<usize>().is_ok_and(|number| number <= ranks);
-        let every: Vec<&str> = ["2", "4", "8", "16"].into_iter().filter(fits).collect();
-        for number in if is_all { &every[..] } else { numbers } {
-            let transports = ["shared-memory", "tcp"];
-            for transport in if index == 0 || is_all { &transports[..] } else { &transports[index % 2..=index % 2] } {
-                let name = format!("{transport}-{index}-{number}");
-                let run = [&folder.run(&name)[..], &format!("run.transport={transport}")];
-                let output = in_processes(number, &[*keys, &run].concat());
-                succeeds(&output);
-                assert_eq!(folder.losses(&name), folder.losses(&threads), "{keys:?} {name}");
-                assert!(folder.weights(&name) == folder.weights(&threads), "weights of {keys:?} {name}");
-                let saved = tensors(&folder, &name);
-                assert!(!saved.is_empty() && saved == tensors(&folder, &threads), "checkpoint of {keys:?} {name}");
-                assert!(!stderr(&output).contains("[1]"), "only process 0 speaks: {}", stderr(&output));
-            }
+        let (name, is_of_sixteen) = (index.to_string(), numbers.contains(&"16"));
+        if std::env::var_os(ALL).is_none() {
+            let ways = if index == 0 { &transports[..] } else { &transports[index % 2..=index % 2] };
+            assert_same_as_threads(&folder, &name, keys, numbers, ways);
+            continue;
         }
+        assert_same_as_threads(&folder, &name, keys, &["2", "4", "8"], &transports);
+        let replicas = match keys.contains(&"parallelism.tp=1") {
+            true => "parallelism.dp=8",
+            false => "parallelism.dp=4",
+        };
+        let of_sixteen =
+            if is_of_sixteen { keys.to_vec() } else { [*keys, &[replicas, "train.global_batch=8"]].concat() };
+        assert_same_as_threads(&folder, &format!("{name}-sixteen"), &of_sixteen, &["16"], &transports);
     }
 }
 

@@ -469,7 +469,7 @@ fn training_numbers_are_sane() {
         ),
         (
             &["run.placement=pp-tp"],
-            "run.placement = \"pp-tp\" is not one of \"tp-pp-dp\", \"tp-dp-pp\", \"pp-tp-dp\", \"pp-dp-tp\", \"dp-tp-pp\" and \"dp-pp-tp\"",
+            "run.placement = \"pp-tp\" is not one of \"tp-pp-dp\", \"tp-dp-pp\", \"pp-tp-dp\", \"pp-dp-tp\", \"dp-tp-pp\", \"dp-pp-tp\", \"cp-tp-pp-dp\", \"tp-pp-cp-dp\" and \"tp-pp-dp-cp\"",
         ),
         (
             &["run.engine=threads", "run.transport=tcp"],

@@ -48,7 +48,7 @@ impl TokenSource for Documents {
     }
 }
 
-/// What PyTorch was given, and its results.
+/// The input of PyTorch, and its results.
 struct Long {
     model: ModelSpec,
     train: TrainSpec,
@@ -83,7 +83,7 @@ fn open() -> Long {
     }
 }
 
-/// The logits of every so many tokens, by place.
+/// The logits of one token in [`EVERY`], by place.
 struct Sampled {
     vocabulary: usize,
     rows: Mutex<Vec<(usize, Vec<f32>)>>,

@@ -1,0 +1,89 @@
+//! Llama 3.1 in bf16 on H100s: sequences of 131,072 tokens are shared by ranks, as in the published layout of its 405B
+//! model (Grattafiori et al. 2024, table 4: tp 8, cp 16, pp 16, dp 8). Sequences of 8,192 tokens of the 8B model are not.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
+
+use std::collections::BTreeMap;
+
+use cluster::{Cluster, named};
+use config::{ContextKind, Degrees, RunConfig};
+use plan::search::{Found, Question, search};
+
+/// Layers, width, query heads and width of the feed-forward blocks; all have 8 key heads.
+const LLAMA_8B: [usize; 4] = [32, 4096, 32, 14336];
+const LLAMA_405B: [usize; 4] = [126, 16384, 128, 53248];
+
+/// The fastest layout of a batch of `sequences` of `length` tokens, of those that agree with `fixed`.
+fn fastest(
+    [layers, hidden, heads, ffn]: [usize; 4],
+    (sequences, length): (usize, usize),
+    accelerators: usize,
+    fixed: &[(&str, &str)],
+) -> Found {
+    let overrides = [
+        format!("model.num_layers={layers}"),
+        format!("model.hidden={hidden}"),
+        format!("model.num_heads={heads}"),
+        "model.num_kv_heads=8".into(),
+        format!("model.ffn_hidden={ffn}"),
+        "model.vocabulary=128256".into(),
+        "model.context=131072".into(),
+        "model.norm=rms".into(),
+        "model.position=rotary".into(),
+        "model.activation=swiglu".into(),
+        "model.biases=false".into(),
+        "model.tied_embeddings=false".into(),
+        "model.dropout=0".into(),
+        "train.precision=bf16".into(),
+        format!("train.sequence_length={length}"),
+        format!("train.global_batch={sequences}"),
+        format!("parallelism.dp={sequences}"),
+        "parallelism.tp=1".into(),
+        "parallelism.pp=1".into(),
+        "parallelism.microbatch_size=1".into(),
+    ];
+    let config = RunConfig::load("", "", &overrides).unwrap();
+    let cluster = Cluster::from_toml(named("h100-80g-dgx").unwrap()).unwrap();
+    let fixed: BTreeMap<String, String> =
+        fixed.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect();
+    let question = Question {
+        config: &config,
+        cluster: &cluster,
+        software: None,
+        accelerators,
+        fixed: &fixed,
+        memory_bytes: cluster.accelerator.memory_gb * 1e9,
+        top: 1,
+    };
+    search(&question).unwrap().best.swap_remove(0)
+}
+
+/// The keys that are the same in all of them, so that few layouts are left.
+const PLAIN: [(&str, &str); 5] =
+    [("schedule", "1f1b"), ("microbatch_size", "1"), ("zero", "3"), ("reduce", "microbatch"), ("recompute", "none")];
+
+#[test]
+fn the_8b_model_shares_sequences_of_131072_tokens_and_not_of_8192() {
+    let of = |sequences, length| fastest(LLAMA_8B, (sequences, length), 64, &[&PLAIN[..], &[("pp", "1")]].concat());
+    assert_eq!(of(512, 8192).parallelism.degrees, Degrees { dp: 64, cp: 1, tp: 1, pp: 1 });
+    let long = of(32, 131_072).parallelism;
+    // As many ranks as there are key heads exchange them, which moves less than keys that are gathered.
+    assert_eq!((long.degrees, long.context.kind), (Degrees { dp: 8, cp: 8, tp: 1, pp: 1 }, ContextKind::Heads));
+}
+
+#[test]
+fn the_405b_model_shares_131072_tokens_between_as_many_ranks_as_were_published() {
+    let published = [
+        ("tp", "8"),
+        ("pp", "16"),
+        ("cp_kind", "gather"),
+        ("schedule", "interleaved"),
+        ("stages_per_rank", "4"),
+        ("microbatch_size", "1"),
+        ("zero", "1"),
+        ("recompute", "none"),
+        ("sequence_parallel", "true"),
+    ];
+    let found = fastest(LLAMA_405B, (128, 131_072), 16_384, &published).parallelism;
+    assert_eq!(found.degrees, Degrees { dp: 8, cp: 16, tp: 8, pp: 16 });
+}
