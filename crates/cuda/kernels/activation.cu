@@ -88,56 +88,27 @@ __device__ inline void gated_backward(Matrix<const f32> x, Matrix<const f32> dy,
     });
 }
 
-extern "C" __global__ void __launch_bounds__(256) gelu_tanh(Matrix<const f32> x, Matrix<f32> y) {
-    plain<GeluTanh>(x, y);
-}
+// A kernel of a function, and that of its gradient.
+#define ACTIVATION(NAME, FORM, CURVE)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(256) NAME(Matrix<const f32> x, Matrix<f32> y) {                       \
+        FORM<CURVE>(x, y);                                                                                             \
+    }
+#define GRADIENT(NAME, FORM, CURVE)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        NAME(Matrix<const f32> x, Matrix<const f32> dy, Matrix<f32> dx, Matrix<f32> y) {                               \
+        FORM<CURVE>(x, dy, dx, y);                                                                                     \
+    }
 
-extern "C" __global__ void __launch_bounds__(256) gelu_erf(Matrix<const f32> x, Matrix<f32> y) {
-    plain<GeluErf>(x, y);
-}
+ACTIVATION(gelu_tanh, plain, GeluTanh)
+ACTIVATION(gelu_erf, plain, GeluErf)
+ACTIVATION(gelu_sigmoid, plain, GeluSigmoid)
+ACTIVATION(relu, plain, Relu)
+ACTIVATION(swiglu, gated, Silu)
+ACTIVATION(geglu, gated, GeluErf)
 
-extern "C" __global__ void __launch_bounds__(256) gelu_sigmoid(Matrix<const f32> x, Matrix<f32> y) {
-    plain<GeluSigmoid>(x, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256) relu(Matrix<const f32> x, Matrix<f32> y) {
-    plain<Relu>(x, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256) swiglu(Matrix<const f32> x, Matrix<f32> y) {
-    gated<Silu>(x, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256) geglu(Matrix<const f32> x, Matrix<f32> y) {
-    gated<GeluErf>(x, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    gelu_tanh_backward(Matrix<const f32> x, Matrix<const f32> dy, Matrix<f32> dx, Matrix<f32> y) {
-    plain_backward<GeluTanh>(x, dy, dx, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    gelu_erf_backward(Matrix<const f32> x, Matrix<const f32> dy, Matrix<f32> dx, Matrix<f32> y) {
-    plain_backward<GeluErf>(x, dy, dx, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    gelu_sigmoid_backward(Matrix<const f32> x, Matrix<const f32> dy, Matrix<f32> dx, Matrix<f32> y) {
-    plain_backward<GeluSigmoid>(x, dy, dx, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    relu_backward(Matrix<const f32> x, Matrix<const f32> dy, Matrix<f32> dx, Matrix<f32> y) {
-    plain_backward<Relu>(x, dy, dx, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    swiglu_backward(Matrix<const f32> x, Matrix<const f32> dy, Matrix<f32> dx, Matrix<f32> y) {
-    gated_backward<Silu>(x, dy, dx, y);
-}
-
-extern "C" __global__ void __launch_bounds__(256)
-    geglu_backward(Matrix<const f32> x, Matrix<const f32> dy, Matrix<f32> dx, Matrix<f32> y) {
-    gated_backward<GeluErf>(x, dy, dx, y);
-}
+GRADIENT(gelu_tanh_backward, plain_backward, GeluTanh)
+GRADIENT(gelu_erf_backward, plain_backward, GeluErf)
+GRADIENT(gelu_sigmoid_backward, plain_backward, GeluSigmoid)
+GRADIENT(relu_backward, plain_backward, Relu)
+GRADIENT(swiglu_backward, gated_backward, Silu)
+GRADIENT(geglu_backward, gated_backward, GeluErf)

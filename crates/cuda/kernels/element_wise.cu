@@ -2,39 +2,37 @@
 #include "element.cuh"
 #include "elements.cuh"
 
-extern "C" __global__ void __launch_bounds__(256) accumulate_f32(Matrix<const f32> x, Matrix<f32> into) {
+template <typename E>
+__device__ inline void accumulate(Matrix<const E> x, Matrix<E> into) {
     for_each_element(into.rows, into.cols, [&](u64 row, u64 col) {
         into.row(row)[col] = into.row(row)[col] + x.row(row)[col];
     });
 }
 
+#define ACCUMULATE(NAME, E)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(256) NAME(Matrix<const E> x, Matrix<E> into) {                        \
+        accumulate(x, into);                                                                                           \
+    }
+
+ACCUMULATE(accumulate_f32, f32)
 // Modulo 2^64, as between ranks.
-extern "C" __global__ void __launch_bounds__(256) accumulate_i64(Matrix<const u64> x, Matrix<u64> into) {
-    for_each_element(into.rows, into.cols, [&](u64 row, u64 col) {
-        into.row(row)[col] = into.row(row)[col] + x.row(row)[col];
-    });
-}
+ACCUMULATE(accumulate_i64, u64)
 
 template <typename E>
 __device__ inline void fill(Matrix<E> out, E value) {
     for_each_element(out.rows, out.cols, [&](u64 row, u64 col) { out.row(row)[col] = value; });
 }
 
-extern "C" __global__ void __launch_bounds__(256) fill_f32(Matrix<f32> out, f32 value) {
-    fill(out, value);
-}
+// A kernel that fills with `VALUE`, which it makes of its argument `value` of type `FROM`.
+#define FILL(NAME, E, FROM, VALUE)                                                                                     \
+    extern "C" __global__ void __launch_bounds__(256) NAME(Matrix<E> out, FROM value) {                                \
+        fill<E>(out, VALUE);                                                                                           \
+    }
 
-extern "C" __global__ void __launch_bounds__(256) fill_bf16(Matrix<Bf16> out, f32 value) {
-    fill(out, narrow<Bf16>(value));
-}
-
-extern "C" __global__ void __launch_bounds__(256) fill_f16(Matrix<F16> out, f32 value) {
-    fill(out, narrow<F16>(value));
-}
-
-extern "C" __global__ void __launch_bounds__(256) fill_i64(Matrix<i64> out, i64 value) {
-    fill(out, value);
-}
+FILL(fill_f32, f32, f32, value)
+FILL(fill_bf16, Bf16, f32, narrow<Bf16>(value))
+FILL(fill_f16, F16, f32, narrow<F16>(value))
+FILL(fill_i64, i64, i64, value)
 
 template <typename From, typename To>
 __device__ inline void copy(Matrix<const From> from, Matrix<To> to) {
@@ -43,41 +41,20 @@ __device__ inline void copy(Matrix<const From> from, Matrix<To> to) {
     });
 }
 
-extern "C" __global__ void __launch_bounds__(256) copy_f32_f32(Matrix<const f32> from, Matrix<f32> to) {
-    copy(from, to);
-}
+#define COPY(NAME, FROM, TO)                                                                                           \
+    extern "C" __global__ void __launch_bounds__(256) NAME(Matrix<const FROM> from, Matrix<TO> to) {                   \
+        copy(from, to);                                                                                                \
+    }
 
-extern "C" __global__ void __launch_bounds__(256) copy_f32_bf16(Matrix<const f32> from, Matrix<Bf16> to) {
-    copy(from, to);
-}
-
-extern "C" __global__ void __launch_bounds__(256) copy_f32_f16(Matrix<const f32> from, Matrix<F16> to) {
-    copy(from, to);
-}
-
-extern "C" __global__ void __launch_bounds__(256) copy_bf16_f32(Matrix<const Bf16> from, Matrix<f32> to) {
-    copy(from, to);
-}
-
-extern "C" __global__ void __launch_bounds__(256) copy_bf16_bf16(Matrix<const Bf16> from, Matrix<Bf16> to) {
-    copy(from, to);
-}
-
-extern "C" __global__ void __launch_bounds__(256) copy_bf16_f16(Matrix<const Bf16> from, Matrix<F16> to) {
-    copy(from, to);
-}
-
-extern "C" __global__ void __launch_bounds__(256) copy_f16_f32(Matrix<const F16> from, Matrix<f32> to) {
-    copy(from, to);
-}
-
-extern "C" __global__ void __launch_bounds__(256) copy_f16_bf16(Matrix<const F16> from, Matrix<Bf16> to) {
-    copy(from, to);
-}
-
-extern "C" __global__ void __launch_bounds__(256) copy_f16_f16(Matrix<const F16> from, Matrix<F16> to) {
-    copy(from, to);
-}
+COPY(copy_f32_f32, f32, f32)
+COPY(copy_f32_bf16, f32, Bf16)
+COPY(copy_f32_f16, f32, F16)
+COPY(copy_bf16_f32, Bf16, f32)
+COPY(copy_bf16_bf16, Bf16, Bf16)
+COPY(copy_bf16_f16, Bf16, F16)
+COPY(copy_f16_f32, F16, f32)
+COPY(copy_f16_bf16, F16, Bf16)
+COPY(copy_f16_f16, F16, F16)
 
 extern "C" __global__ void __launch_bounds__(256) copy_i64(Matrix<const i64> from, Matrix<i64> to) {
     for_each_element(to.rows, to.cols, [&](u64 row, u64 col) { to.row(row)[col] = from.row(row)[col]; });

@@ -199,41 +199,21 @@ __device__ inline void multiply(Matrix<const f32> a, Matrix<const f32> b, Matrix
     }
 }
 
-// `out[M,N] = a[M,K] b[N,K]^T`
-extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_nt_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
-                   u32 is_accumulated) {
-    multiply<Along::STEPS_IN_ROWS, Along::STEPS_IN_ROWS, 128>(a, b, bias, out, is_accumulated);
-}
+// A kernel for operands that lie so, with tiles of `SIDE` rows and columns.
+#define MAT_MUL(NAME, LEFT, RIGHT, SIDE)                                                                               \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+        NAME(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out, u32 is_accumulated) {  \
+        multiply<Along::LEFT, Along::RIGHT, SIDE>(a, b, bias, out, is_accumulated);                                    \
+    }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_nt_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
-                  u32 is_accumulated) {
-    multiply<Along::STEPS_IN_ROWS, Along::STEPS_IN_ROWS, 64>(a, b, bias, out, is_accumulated);
-}
+// `out[M,N] = a[M,K] b[N,K]^T`
+MAT_MUL(mat_mul_nt_128, STEPS_IN_ROWS, STEPS_IN_ROWS, 128)
+MAT_MUL(mat_mul_nt_64, STEPS_IN_ROWS, STEPS_IN_ROWS, 64)
 
 // `out[M,N] = a[M,K] b[K,N]`
-extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_nn_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
-                   u32 is_accumulated) {
-    multiply<Along::STEPS_IN_ROWS, Along::LANES_IN_ROWS, 128>(a, b, bias, out, is_accumulated);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_nn_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
-                  u32 is_accumulated) {
-    multiply<Along::STEPS_IN_ROWS, Along::LANES_IN_ROWS, 64>(a, b, bias, out, is_accumulated);
-}
+MAT_MUL(mat_mul_nn_128, STEPS_IN_ROWS, LANES_IN_ROWS, 128)
+MAT_MUL(mat_mul_nn_64, STEPS_IN_ROWS, LANES_IN_ROWS, 64)
 
 // `out[M,N] = a[K,M]^T b[K,N]`
-extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_tn_128(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
-                   u32 is_accumulated) {
-    multiply<Along::LANES_IN_ROWS, Along::LANES_IN_ROWS, 128>(a, b, bias, out, is_accumulated);
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-    mat_mul_tn_64(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
-                  u32 is_accumulated) {
-    multiply<Along::LANES_IN_ROWS, Along::LANES_IN_ROWS, 64>(a, b, bias, out, is_accumulated);
-}
+MAT_MUL(mat_mul_tn_128, LANES_IN_ROWS, LANES_IN_ROWS, 128)
+MAT_MUL(mat_mul_tn_64, LANES_IN_ROWS, LANES_IN_ROWS, 64)

@@ -22,7 +22,7 @@ pub struct CompiledSource {
 /// The code of all sources: from the cache, or else from `compiler`.
 ///
 /// # Errors
-/// The compiler's, and those of the cache's folder, by name.
+/// The compiler's, by the name of the source.
 pub fn compile_all(compiler: &Compiler, cache: &Cache, target: &Target) -> Result<Vec<CompiledSource>, DeviceError> {
     SOURCES.iter().map(|source| compile(compiler, cache, source, target)).collect()
 }

@@ -139,17 +139,44 @@ mod tests {
         }
     }
 
-    /// The name after the bounds of a launch.
-    fn name(text: &str) -> &str {
-        let (_, text) = text.split_once(')').expect("bounds");
-        text.split_once('(').expect("parameters").0.trim()
+    /// The names of the kernels that a text has: after the bounds of a launch, or as the first argument of a macro that
+    /// stands for a kernel.
+    fn kernels(text: &str) -> Vec<&str> {
+        const KERNEL: &str = "__global__ void __launch_bounds__(";
+        let (mut macros, mut names, mut rest) = (vec![], vec![], text);
+        while !rest.is_empty() {
+            // A line with those that continue it.
+            let end = rest.match_indices('\n').map(|(end, _)| end + 1).find(|end| !rest[..*end].ends_with("\\\n"));
+            let (line, after) = rest.split_at(end.unwrap_or(rest.len()));
+            let of_macro = macros.iter().find_map(|name| line.strip_prefix(name)?.strip_prefix('('));
+            if let Some(definition) = line.strip_prefix("#define ") {
+                let name = definition.split_once('(').map(|(name, _)| name);
+                macros.extend(name.filter(|_| definition.contains(KERNEL)));
+            } else if let Some(arguments) = of_macro {
+                names.extend(arguments.split_once(',').map(|(name, _)| name));
+            } else if let Some((_, bounds)) = line.split_once(KERNEL) {
+                let (_, name) = bounds.split_once(')').expect("bounds");
+                // The name may be in the next line.
+                let name = if name.trim().is_empty() { after } else { name };
+                names.push(name.split_once('(').expect("parameters").0.trim());
+            }
+            rest = after;
+        }
+        names
+    }
+
+    #[test]
+    fn kernels_of_macros_are_named_by_their_uses() {
+        let text = "#define A(NAME, T) \\\n    extern \"C\" __global__ void __launch_bounds__(8) NAME(T x) {}\n\
+                    #define B(x) (x)\nA(a, int)\nB(b)\n__global__ void __launch_bounds__(8, 2)\n    c(int x) {\nA(d, int)\n";
+        assert_eq!(kernels(text), ["a", "c", "d"]);
     }
 
     #[test]
     fn the_list_names_exactly_the_kernels_of_the_files() {
         let mut all = vec![];
         for source in SOURCES {
-            let names: Vec<&str> = source.text.split("__global__ void __launch_bounds__(").skip(1).map(name).collect();
+            let names = kernels(source.text);
             assert_eq!(names, source.entries, "{}", source.name);
             all.extend(names);
         }

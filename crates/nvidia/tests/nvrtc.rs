@@ -97,6 +97,9 @@ fn the_cache_answers_without_the_compiler() {
     assert_eq!(compile(), other);
     std::fs::write(&files[0], "torn").expect("written");
     assert_eq!(compile(), first);
+    // A file in the place of the folder takes no code, and what is compiled is returned.
+    let full = Cache::in_folder(files[0].join("below"));
+    assert_eq!(full.compile(&compiler, &scale(), &target("compute_90a"), &["--fmad=false"]), Ok(first));
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 

@@ -87,12 +87,22 @@ fn sequence(driver: &dyn Driver) -> Vec<f32> {
     assert_eq!((gpu.is_reached(to), gpu.has_ended(other)), (Ok(true), Ok(true)));
     assert!(gpu.elapsed_ms(from, to).expect("a time") >= 0.0);
 
+    // Copies of a graph read and write the host's memory when it runs.
+    let host = gpu.allocate_pinned(8).expect("pinned memory");
+    let last = memory.offset(bytes - 4);
     gpu.begin_capture(work).expect("a capture");
+    gpu.upload(work, last, host, 0, 4).expect("a copy");
     gpu.launch(work, kernel, shape, &arguments).expect("a launch");
     gpu.launch(work, kernel, shape, &arguments).expect("a launch");
+    gpu.download(work, host, 4, last, 4).expect("a copy");
     let graph = gpu.end_capture(work).expect("a graph");
-    for _ in 0..3 {
+    for round in [20.0f32, 10.0, (COUNT - 1) as f32 * 0.5 + 6.0] {
+        gpu.write_pinned(host, 0, &round.to_le_bytes()).expect("written");
         gpu.launch_graph(work, graph).expect("launched");
+        gpu.synchronize(work).expect("its end");
+        let mut word = [0; 4];
+        gpu.read_pinned(host, 4, &mut word).expect("read");
+        assert_eq!(f32::from_le_bytes(word), round + 2.0);
     }
     gpu.fill(work, memory, 0, 4).expect("filled");
     gpu.copy(work, memory.offset(4), memory, 4).expect("a copy");
@@ -183,4 +193,38 @@ fn functions_are_found_by_their_versions() {
         assert!(older.0 == 500 && older.1.is_null(), "{} before {since}: {older:?}", function.symbol);
     }
     assert_eq!(find("cuNoSuchFunction", 13_000), (500, std::ptr::null_mut()));
+}
+
+/// Every function of the tables of cuBLASLt and NCCL is there, too, and its results have the names of the headers.
+#[test]
+fn all_tables_but_that_of_the_compiler_are_there_and_results_have_their_names() {
+    type Name = unsafe extern "C" fn(u32, *mut *const std::ffi::c_char) -> u32;
+    // SAFETY: the library's initialisers do nothing.
+    let library = unsafe { libloading::Library::new(shared_library()) }.expect("the library");
+    let headers = nvidia::headers::all();
+    let functions =
+        headers.iter().filter(|header| header.includes[0] != "nvrtc.h").flat_map(|header| &header.functions);
+    let mut count = 0;
+    for function in functions {
+        // SAFETY: only the address is taken.
+        let symbol = unsafe { library.get::<*mut std::ffi::c_void>(function.symbol.as_bytes()) };
+        assert!(symbol.is_ok_and(|symbol| !symbol.is_null()), "{}", function.symbol);
+        count += 1;
+    }
+    assert!(count >= 90, "{count} functions");
+    // SAFETY: the type is that of the driver's header.
+    let name = unsafe { library.get::<Name>(b"cuGetErrorName") }.expect("a function");
+    let driver = headers.iter().find(|header| header.includes[0] == "cuda.h").expect("the driver");
+    let mut named = 0;
+    for (expected, code) in driver.constants.iter().filter(|(name, _)| name.starts_with("CUDA_")) {
+        let mut text = std::ptr::null();
+        // SAFETY: the call writes one address.
+        let status = unsafe { name(*code as u32, &mut text) };
+        if status == 0 {
+            // SAFETY: the library returns a constant text that ends with a zero.
+            assert_eq!(unsafe { std::ffi::CStr::from_ptr(text) }.to_str(), Ok(*expected), "{code}");
+            named += 1;
+        }
+    }
+    assert!(named >= 10, "{named} names");
 }

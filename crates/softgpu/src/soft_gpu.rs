@@ -1,6 +1,7 @@
 //! The GPU in software.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use gpu::{
     Arguments, DeviceFacts, DevicePointer, DriverError, DriverErrorKind, EventHandle, FreeMemory, FunctionFacts,
@@ -19,13 +20,15 @@ use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work};
 pub struct SoftGpu {
     facts: DeviceFacts,
     settings: Settings,
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
 }
 
 /// The most threads of a block.
 const MAX_THREADS: u32 = 1024;
 /// Dynamic shared memory that a launch may have without permission.
 const PLAIN_SHARED: u32 = 48 << 10;
+/// The time between two looks at a stream that waits for another thread.
+const PAUSE: Duration = Duration::from_micros(50);
 /// Pieces of work that a question about a stream runs.
 const WORK_OF_A_QUERY: usize = 2;
 
@@ -84,7 +87,7 @@ impl SoftGpu {
         sync::lock(&self.state).counts.counters()
     }
 
-    fn submit(&self, call: &'static str, stream: StreamHandle, work: Work) -> Result<(), DriverError> {
+    pub(crate) fn submit(&self, call: &'static str, stream: StreamHandle, work: Work) -> Result<(), DriverError> {
         let mut state = sync::lock(&self.state);
         state.submit(call, stream, work)?;
         self.hold_backlog(&mut state);
@@ -125,7 +128,12 @@ impl SoftGpu {
         Ok(())
     }
 
-    fn check_range(state: &State, call: &'static str, pointer: DevicePointer, bytes: usize) -> Result<(), DriverError> {
+    pub(crate) fn check_range(
+        state: &State,
+        call: &'static str,
+        pointer: DevicePointer,
+        bytes: usize,
+    ) -> Result<(), DriverError> {
         match state.global.find(pointer.0, bytes) {
             Some(_) => Ok(()),
             None => {
@@ -296,6 +304,12 @@ impl Gpu for SoftGpu {
                 return state.check("synchronize");
             }
             if !state.run_any() {
+                if !state.promised.is_empty() {
+                    // Another thread records what this stream waits for.
+                    drop(state);
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
                 let text = format!("stream {} waits for an event that no stream reaches", stream.0);
                 return Err(DriverError { call: "synchronize", kind: DriverErrorKind::Timeout, text });
             }

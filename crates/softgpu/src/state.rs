@@ -1,6 +1,6 @@
 //! All that a GPU holds, after one lock.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use gpu::{
@@ -17,7 +17,8 @@ use crate::memory::global::Global;
 use crate::modules::LoadedModule;
 use crate::settings::Settings;
 use crate::streams::{
-    Capture, Clocks, Entry, Graph, Item, LaunchWork, Node, Origin, Point, Points, Queue, Random, Ready, Work, WorkOrder,
+    Capture, Clocks, Entry, Graph, HostWork, Item, LaunchWork, Node, Origin, Point, Points, Queue, Random, Ready, Work,
+    WorkOrder,
 };
 
 /// All that a GPU holds.
@@ -37,6 +38,8 @@ pub struct State {
     pub events: HashMap<EventHandle, Option<Point>>,
     /// Points.
     pub points: Points,
+    /// Points that streams may wait for and that no stream has yet.
+    pub promised: HashSet<Point>,
     /// Graphs.
     pub graphs: HashMap<GraphHandle, Arc<Graph>>,
     /// The memory that the next launch of a stream may use.
@@ -82,6 +85,7 @@ impl State {
             streams: BTreeMap::new(),
             events: HashMap::new(),
             points: Points::default(),
+            promised: HashSet::new(),
             graphs: HashMap::new(),
             expected: HashMap::new(),
             captures: vec![],
@@ -233,11 +237,17 @@ impl State {
                 }
                 return Ok(());
             }
-            Work::Launch(_) | Work::Upload { .. } | Work::Download { .. } | Work::Copy { .. } | Work::Fill { .. } => {}
+            Work::Launch(_)
+            | Work::Host(_)
+            | Work::Upload { .. }
+            | Work::Download { .. }
+            | Work::Copy { .. }
+            | Work::Fill { .. } => {}
         }
         let order = self.clocks.begin(origin);
         match work {
             Work::Launch(launch) => self.run_launch(&launch, &order),
+            Work::Host(work) => self.run_host_work(&work, &order),
             Work::Upload { to, pinned, offset_bytes, bytes } => {
                 self.touch("upload", to, bytes, &order, true)?;
                 let from = self.pinned.get(&pinned).and_then(|pinned| pinned.get(offset_bytes..offset_bytes + bytes));
@@ -278,6 +288,21 @@ impl State {
         };
         let counts = run(&launch, &mut self.global).map_err(|fault| failed(&fault))?;
         self.counts.add(&work.kernel, counts);
+        Ok(())
+    }
+
+    fn run_host_work(&mut self, work: &HostWork, order: &WorkOrder) -> Result<(), DriverError> {
+        let HostWork { call, reads, writes, compute } = work;
+        let mut read = vec![];
+        for (from, bytes) in reads {
+            self.touch(call, *from, *bytes, order, false)?;
+            let from = self.global.range(from.0, *bytes);
+            read.push(from.ok_or_else(|| invalid(call, "memory was freed before its work had ended"))?.to_vec());
+        }
+        for ((to, bytes), result) in writes.iter().zip(compute(&read)) {
+            self.touch(call, *to, *bytes, order, true)?;
+            copy_range(call, Some(&result), self.global.range_mut(to.0, *bytes))?;
+        }
         Ok(())
     }
 

@@ -1,13 +1,15 @@
 //! Copies between the GPU and plain memory of the host. The GPU copies to and from pinned memory of its own; the plain
-//! memory is read when the copy is submitted, and written when a call tells that the copy has ended.
+//! memory is read when the copy is submitted, and written when a call tells that the copy has ended. Copies that are
+//! captured read and write it when the graph runs.
 
 use std::ffi::c_void;
 
-use gpu::{DevicePointer, DriverError, EventHandle, Gpu, PinnedHandle, StreamHandle};
+use gpu::{DevicePointer, DriverError, Gpu, PinnedHandle, StreamHandle};
+use softgpu::{HostWork, Promise};
 
 use crate::memory::enter;
 use crate::process::{Process, entered};
-use crate::status::{INVALID_VALUE, NOT_SUPPORTED, Status, of};
+use crate::status::{INVALID_VALUE, Status, of};
 
 /// Copies that have not ended.
 #[derive(Debug, Default)]
@@ -15,7 +17,8 @@ pub struct HostCopies(Vec<HostCopy>);
 
 #[derive(Debug)]
 struct HostCopy {
-    event: EventHandle,
+    /// Its end.
+    end: Promise,
     pinned: PinnedHandle,
     to: Option<HostRange>,
 }
@@ -29,9 +32,23 @@ struct HostRange {
 
 // SAFETY: the memory belongs to no thread; by the driver's interface its owner neither frees nor uses it meanwhile.
 unsafe impl Send for HostRange {}
+// SAFETY: as above; a copy of a graph runs while the GPU holds its lock, so none runs twice at once.
+unsafe impl Sync for HostRange {}
+
+impl HostRange {
+    fn read(self) -> Vec<u8> {
+        // SAFETY: the owner keeps the memory as long as the graph may run.
+        unsafe { std::slice::from_raw_parts(self.address, self.bytes) }.to_vec()
+    }
+
+    fn write(self, bytes: &[u8]) {
+        // SAFETY: the owner keeps the memory, and does not use it while the graph runs.
+        unsafe { std::slice::from_raw_parts_mut(self.address, self.bytes) }.copy_from_slice(bytes);
+    }
+}
 
 impl Process {
-    /// Ends copies whose event is reached.
+    /// Ends copies that the GPU has made. It is no wait of the caller's: a later call has no order with these copies.
     ///
     /// # Errors
     /// A failure of any work.
@@ -39,17 +56,16 @@ impl Process {
         let mut copies = sync::lock(&self.copies);
         let mut open = Vec::new();
         for copy in copies.0.drain(..) {
-            if !self.gpu.is_reached(copy.event)? {
+            if !self.gpu.has_come(copy.end)? {
                 open.push(copy);
                 continue;
             }
-            if let Some(HostRange { address, bytes }) = copy.to {
-                // SAFETY: the owner keeps the memory, and does not use it, until the copy has ended.
-                let to = unsafe { std::slice::from_raw_parts_mut(address, bytes) };
-                self.gpu.read_pinned(copy.pinned, 0, to)?;
+            if let Some(to) = copy.to {
+                let mut bytes = vec![0; to.bytes];
+                self.gpu.read_pinned(copy.pinned, 0, &mut bytes)?;
+                to.write(&bytes);
             }
             self.gpu.free_pinned(copy.pinned)?;
-            self.gpu.destroy_event(copy.event)?;
         }
         copies.0 = open;
         Ok(())
@@ -62,12 +78,12 @@ impl Process {
         pinned: PinnedHandle,
         copied: Result<(), DriverError>,
     ) -> Status {
-        let recorded = copied.and_then(|()| self.gpu.create_event()).and_then(|event| {
-            self.gpu.record(event, stream)?;
-            sync::lock(&self.copies).0.push(HostCopy { event, pinned, to });
+        let submitted = copied.and_then(|()| self.gpu.promise()).and_then(|end| {
+            self.gpu.keep_promise(end, stream)?;
+            sync::lock(&self.copies).0.push(HostCopy { end, pinned, to });
             Ok(())
         });
-        of(recorded)
+        of(submitted)
     }
 
     fn is_captured(&self, stream: StreamHandle) -> bool {
@@ -83,7 +99,14 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(to: u64, from: *const c_void, byte
         return INVALID_VALUE;
     }
     if process.is_captured(stream) {
-        return NOT_SUPPORTED;
+        let host = HostRange { address: from.cast::<u8>().cast_mut(), bytes };
+        let work = HostWork {
+            call: "cuMemcpyHtoDAsync",
+            reads: vec![],
+            writes: vec![(DevicePointer(to), bytes)],
+            compute: Box::new(move |_| vec![host.read()]),
+        };
+        return of(process.gpu.submit_host_work(stream, work));
     }
     // SAFETY: the interface asks for N bytes of the host.
     let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), bytes) };
@@ -108,7 +131,17 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(to: *mut c_void, from: u64, bytes:
         return INVALID_VALUE;
     }
     if process.is_captured(stream) {
-        return NOT_SUPPORTED;
+        let host = HostRange { address: to.cast(), bytes };
+        let work = HostWork {
+            call: "cuMemcpyDtoHAsync",
+            reads: vec![(DevicePointer(from), bytes)],
+            writes: vec![],
+            compute: Box::new(move |read| {
+                read.iter().for_each(|bytes| host.write(bytes));
+                vec![]
+            }),
+        };
+        return of(process.gpu.submit_host_work(stream, work));
     }
     match process.gpu.allocate_pinned(bytes) {
         Ok(pinned) => {

@@ -1,14 +1,18 @@
-//! The GPU in software as a shared library with the C interface of NVIDIA's driver, for tests of code that opens one.
+//! The GPU in software as a shared library with the C interfaces of NVIDIA's driver, cuBLASLt and NCCL, for tests of code
+//! that opens them. Under the names of three libraries the one file is one library, with one GPU.
 //!
-//! It has one GPU. The names, types and results are those of the driver's public header.
+//! Names, types and results are those of the public headers. Ranks of NCCL are threads of the process, all on the GPU.
 
 #![allow(non_snake_case, clippy::missing_safety_doc)]
 
 mod code;
+mod cublaslt;
 mod devices;
+mod handles;
 mod host_copies;
 mod lookup;
 mod memory;
+mod nccl;
 mod process;
 mod status;
 mod streams;

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 use gpu::{GraphHandle, StreamHandle};
 use softgpu::{Settings, SoftGpu};
 
+use crate::cublaslt::Descriptions;
 use crate::host_copies::HostCopies;
+use crate::nccl::Groups;
 use crate::status::{INVALID_CONTEXT, Status};
 
 /// The state of the driver.
@@ -26,6 +28,10 @@ pub struct Process {
     pub graphs: Mutex<HashMap<GraphHandle, u32>>,
     /// Streams whose work is being captured.
     pub captured: Mutex<Vec<StreamHandle>>,
+    /// Products that callers have described.
+    pub descriptions: Mutex<Descriptions>,
+    /// Groups of ranks.
+    pub groups: Groups,
 }
 
 static PROCESS: OnceLock<Process> = OnceLock::new();
@@ -49,6 +55,8 @@ pub fn process() -> &'static Process {
         pinned: Mutex::default(),
         graphs: Mutex::default(),
         captured: Mutex::default(),
+        descriptions: Mutex::default(),
+        groups: Groups::default(),
     })
 }
 

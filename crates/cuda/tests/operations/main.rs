@@ -2,6 +2,7 @@
 //! Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
 
 mod activation;
+mod any_shape;
 mod attention;
 mod bench;
 mod case;

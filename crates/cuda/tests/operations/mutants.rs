@@ -84,7 +84,25 @@ fn changes(line: &str) -> Vec<(String, String, Fault)> {
         let changed = format!("{}[({inside}) + 1]{}", &line[..start], &line[end + 1..]);
         all.push((changed, format!("[{inside}] + 1 {}", ordinal(code, start)), Fault::Index));
     }
+    for (start, end) in row_arguments(code) {
+        let inside = &code[start + 1..end];
+        let changed = format!("{}(({inside}) + 1){}", &line[..start], &line[end + 1..]);
+        all.push((changed, format!("row({inside}) + 1 {}", ordinal(code, start)), Fault::Index));
+    }
     all
+}
+
+/// The brackets of arguments of `row(..)`: the number of a row in a matrix.
+fn row_arguments(code: &str) -> Vec<(usize, usize)> {
+    let end_of = |start: usize| {
+        let mut depth = 0;
+        code[start..].bytes().position(|byte| {
+            depth += i32::from(byte == b'(') - i32::from(byte == b')');
+            depth == 0
+        })
+    };
+    let calls = code.match_indices(".row(").map(|(place, name)| place + name.len() - 1);
+    calls.filter_map(|start| Some((start, start + end_of(start)?))).collect()
 }
 
 /// Which of the places of a line this is.
@@ -122,7 +140,8 @@ fn subscripts(code: &str) -> Vec<(usize, usize)> {
 #[test]
 fn barriers_bounds_and_indices_are_changed_one_at_a_time() {
     let text = "#line 1 \"types.cuh\"\na[1];\n#line 1 \"a.cu\"\n    __shared__ f32 a[32];\n    __syncthreads();\n    \
-                __syncthreads();\n    for (u32 i = 0; i < n; i++) {\n    into[i] = x[y[i]] + 1; // a[1]\n    each([&](u32 i) {\n";
+                __syncthreads();\n    for (u32 i = 0; i < n; i++) {\n    into[i] = x[y[i]] + 1; // a[1]\n    \
+                each([&](u32 i) {\n    x.row(first(i) + 2) = 0;\n";
     let names: Vec<String> = mutants(text).into_iter().map(|mutant| mutant.name).collect();
     let expected = [
         "a.cu: __syncthreads();: no barrier, place 1 of 2",
@@ -131,7 +150,9 @@ fn barriers_bounds_and_indices_are_changed_one_at_a_time() {
         "a.cu: into[i] = x[y[i]] + 1; // a[1]: [i] + 1 at column 4",
         "a.cu: into[i] = x[y[i]] + 1; // a[1]: [i] + 1 at column 13",
         "a.cu: into[i] = x[y[i]] + 1; // a[1]: [y[i]] + 1 at column 11",
+        "a.cu: x.row(first(i) + 2) = 0;: row(first(i) + 2) + 1 at column 5",
     ];
     assert_eq!(names, expected);
     assert_eq!(mutants(text)[4].text.lines().nth(7), Some("    into[i] = x[y[(i) + 1]] + 1; // a[1]"));
+    assert_eq!(mutants(text)[6].text.lines().nth(9), Some("    x.row((first(i) + 2) + 1) = 0;"));
 }

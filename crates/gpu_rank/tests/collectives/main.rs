@@ -2,7 +2,12 @@
 //! every type, tree and length, while each rank overwrites its tensors as soon as a call has returned. Without any one
 //! of the waits between ranks some order of streams gives other bits.
 
+mod kernels;
 mod late_gpu;
+#[allow(dead_code, reason = "tests of operations use the kinds of faults")]
+#[path = "../../../cuda/tests/operations/mutants.rs"]
+mod mutants;
+mod mutations;
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Barrier};
@@ -189,11 +194,20 @@ fn devices(members: usize, gpu: &Arc<dyn Gpu>) -> Vec<Arc<CudaDevice>> {
     (0..members).map(device).collect()
 }
 
-/// The same on the devices of one GPU, every call on `stream`.
-fn on_gpu(devices: &[Arc<CudaDevice>], kind: Kind, stream: Stream, queued: &[Stream]) -> Vec<Vec<Vec<u8>>> {
+/// Kernels of the late GPU, which needs no code.
+fn no_code() -> CompiledSource {
+    CompiledSource { source: COLLECTIVES, code: Code::Ptx(String::new()) }
+}
+
+/// The same on the devices of one GPU with these kernels, every call on `stream`.
+fn on_gpu(
+    devices: &[Arc<CudaDevice>],
+    kernels: &CompiledSource,
+    kind: Kind,
+    (stream, queued): (Stream, &[Stream]),
+) -> Vec<Vec<Vec<u8>>> {
     let gpu = devices[0].gpu();
-    let kernels = CompiledSource { source: COLLECTIVES, code: Code::Ptx(String::new()) };
-    let kernels = Arc::new(PeerKernels::load(&**gpu, &kernels).expect("loaded"));
+    let kernels = Arc::new(PeerKernels::load(&**gpu, kernels).expect("loaded"));
     let submitted = Barrier::new(devices.len());
     let events: Vec<_> = devices.iter().map(|_| Arc::new(EventKeeper::new(Arc::clone(gpu)))).collect();
     on_ranks(devices.len(), queued, |seat| {
@@ -266,11 +280,11 @@ fn both_communicators_have_the_bits_of_the_host() {
         for kind in [Kind::Staged, Kind::Peers] {
             for seed in 1..=4 {
                 let gpu: Arc<dyn Gpu> = Arc::new(LateGpu::new(seed));
-                let done = on_gpu(&devices(members, &gpu), kind, Stream::Compute, &[]);
+                let done = on_gpu(&devices(members, &gpu), &no_code(), kind, (Stream::Compute, &[]));
                 assert_eq!(done, expected, "{members} {kind:?} {seed}");
                 let gpu: Arc<dyn Gpu> = Arc::new(LateGpu::new(seed));
                 let queued = [Stream::Reduce, Stream::Transfer];
-                let done = on_gpu(&devices(members, &gpu), kind, Stream::Reduce, &queued);
+                let done = on_gpu(&devices(members, &gpu), &no_code(), kind, (Stream::Reduce, &queued));
                 assert_eq!(done, expected, "{members} {kind:?} {seed}");
             }
         }
@@ -289,7 +303,7 @@ fn without_a_wait_between_ranks_some_order_gives_other_bits() {
         if let Some(wait) = left_out {
             late.leave_out(stream, wait);
         }
-        let is_right = on_gpu(&devices, Kind::Peers, Stream::Compute, &[]) == expected;
+        let is_right = on_gpu(&devices, &no_code(), Kind::Peers, (Stream::Compute, &[])) == expected;
         (is_right && !late.has_faulted(), late.waits(stream))
     };
     let (is_right, waits) = run(None);

@@ -68,6 +68,7 @@ pub(super) fn remedy(status: Status) -> Option<&'static str> {
         46 => Some("another process uses this GPU alone; wait for it, or set the compute mode to default"),
         222 => Some("update the driver to the CUDA version that compiled the PTX: 580 or later for PTX 9.0"),
         209 => Some("compile for the architecture of this GPU"),
+        801 => Some("this GPU, or the share of it that this machine has, lacks the call; use a whole GPU"),
         802 => Some("start NVIDIA's fabric manager"),
         803 => Some("the driver's library and its kernel module differ: restart the machine, or load the module again"),
         _ => None,

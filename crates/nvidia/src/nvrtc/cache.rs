@@ -20,46 +20,31 @@ pub struct Cache {
     folder: PathBuf,
 }
 
-/// Why there is no code.
-#[derive(Debug, thiserror::Error)]
-pub enum CachedCompileError {
-    /// The compiler refuses the text.
-    #[error(transparent)]
-    Compile(#[from] CompileError),
-    /// The folder cannot be written.
-    #[error("compiled kernels cannot be kept in {folder}: {reason}; use another folder")]
-    Folder {
-        /// The folder.
-        folder: PathBuf,
-        /// The system's reason.
-        reason: io::Error,
-    },
-}
-
 impl Cache {
     /// A cache in a folder, which is made when it is first written.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Cache {
         Cache { folder: folder.into() }
     }
 
-    /// The code from the cache, or else from `compiler`, kept from then on. A damaged file counts as none.
+    /// The code from the cache, or else from `compiler`, kept from then on. A damaged file counts as none, and where the
+    /// folder takes no file, the code is compiled at every start.
     ///
     /// # Errors
-    /// See [`CachedCompileError`].
+    /// The compiler's.
     pub fn compile(
         &self,
         compiler: &Compiler,
         source: &Source,
         target: &Target,
         options: &[&str],
-    ) -> Result<Compiled, CachedCompileError> {
+    ) -> Result<Compiled, CompileError> {
         let path = self.folder.join(file_name(compiler.version(), source, target, options));
         if let Some(compiled) = fs::read(&path).ok().and_then(|bytes| decode(&bytes, target)) {
             return Ok(compiled);
         }
         let compiled = compiler.compile(source, target, options)?;
-        let folder = |reason| CachedCompileError::Folder { folder: self.folder.clone(), reason };
-        self.write(&path, &encode(&compiled)).map_err(folder)?;
+        // Not kept is no failure: a run needs the code, and a disk that is full or read-only has others to tell.
+        let _ = self.write(&path, &encode(&compiled));
         Ok(compiled)
     }
 

@@ -20,7 +20,7 @@ mod compiler;
 mod functions;
 mod target;
 
-pub use cache::{Cache, CachedCompileError, fingerprint};
+pub use cache::{Cache, fingerprint};
 pub use compiler::{Code, CompileError, Compiled, Compiler, Source};
 pub use target::{Target, TargetError};
 

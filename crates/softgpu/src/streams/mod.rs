@@ -9,9 +9,9 @@ mod random;
 mod work;
 
 pub use capture::{Capture, Graph};
-pub use clocks::{Clocks, Origin, WorkOrder};
+pub use clocks::{Clock, Clocks, Origin, WorkOrder};
 pub use graph_run::{GraphRun, Node};
 pub use points::{Point, Points};
 pub use queue::{Entry, Item, Queue, Ready};
 pub use random::Random;
-pub use work::{LaunchWork, Work};
+pub use work::{HostFunction, HostWork, LaunchWork, Work};

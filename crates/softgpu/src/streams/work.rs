@@ -1,5 +1,6 @@
 //! The work of streams.
 
+use std::fmt;
 use std::sync::Arc;
 
 use gpu::{DevicePointer, LaunchShape, PinnedHandle};
@@ -53,6 +54,8 @@ pub enum Work {
     },
     /// Runs a kernel.
     Launch(Arc<LaunchWork>),
+    /// Computes by a function of the host.
+    Host(Arc<HostWork>),
     /// Marks a point as reached.
     Record(Point),
     /// Begins what follows only after a point.
@@ -70,4 +73,26 @@ pub struct LaunchWork {
     pub parameters: Vec<u8>,
     /// The ranges of memory that it may use; all where there are none.
     pub ranges: Option<AccessRanges>,
+}
+
+/// Work that a function of the host computes: a product of a library, or a sum over ranks.
+pub struct HostWork {
+    /// Its name in messages.
+    pub call: &'static str,
+    /// Ranges that are read: addresses and bytes.
+    pub reads: Vec<(DevicePointer, usize)>,
+    /// Ranges that are written.
+    pub writes: Vec<(DevicePointer, usize)>,
+    /// From the bytes of `reads` to those of `writes`.
+    pub compute: HostFunction,
+}
+
+/// From bytes that are read to bytes that are written, range by range.
+pub type HostFunction = Box<dyn Fn(&[Vec<u8>]) -> Vec<Vec<u8>> + Send + Sync>;
+
+impl fmt::Debug for HostWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let HostWork { call, reads, writes, compute: _ } = self;
+        f.debug_struct("HostWork").field("call", call).field("reads", reads).field("writes", writes).finish()
+    }
 }

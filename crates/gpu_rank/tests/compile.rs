@@ -1,11 +1,12 @@
-//! Every kernel compiles for every GPU that is named, within its registers and without spills, and keeps to the
-//! dialect. Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
+//! Every kernel, those of collectives too, compiles for every GPU that is named, within its registers and without spills,
+//! and keeps to the dialect. Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use cuda::code::OPTIONS;
-use cuda::kernels::SOURCES;
+use cuda::kernels::{SOURCES, Source as Kernels};
+use gpu_rank::COLLECTIVES;
 use nvidia::Search;
 use nvidia::nvrtc::{Compiler, Source, Target};
 
@@ -31,6 +32,11 @@ const REGISTERS: &[(&str, u32)] = &[
 ];
 /// At 64 registers an SM has room for 1024 threads.
 const USUAL_REGISTERS: u32 = 64;
+
+/// Every source of kernels.
+fn sources() -> impl Iterator<Item = Kernels> {
+    SOURCES.iter().copied().chain([COLLECTIVES])
+}
 
 /// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
 fn compiler() -> Option<Compiler> {
@@ -78,7 +84,7 @@ fn kernels_fit_their_registers_on_every_gpu_and_spill_nothing() {
     let Some(compiler) = compiler() else { return };
     let options: Vec<&str> = OPTIONS.iter().copied().chain(["--ptxas-options=-v"]).collect();
     let mut wrong = vec![];
-    for source in SOURCES {
+    for source in sources() {
         for architecture in ARCHITECTURES {
             let text = Source::new(format!("{}.cu", source.name), source.whole());
             let target = Target::Cubin(architecture.into());
@@ -127,7 +133,7 @@ fn violation(instruction: &str) -> Option<&'static str> {
 fn every_instruction_on_real_numbers_is_exact_or_rounded_to_nearest() {
     let Some(compiler) = compiler() else { return };
     let mut found = 0;
-    for source in SOURCES {
+    for source in sources() {
         for architecture in ARCHITECTURES {
             let text = Source::new(format!("{}.cu", source.name), source.whole());
             let compiled = compiler.compile(&text, &Target::Ptx(architecture.into()), OPTIONS).expect("PTX");

@@ -1,0 +1,393 @@
+//! Products of cuBLASLt and collectives of NCCL on the GPU in software, opened by name as NVIDIA's libraries are: their
+//! bits, their order among the work of streams, and ranks that leave.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Barrier};
+
+use cpu::gemm::{BlockRule, Term};
+use device::{Bf16, Element as _};
+use gpu::{DevicePointer, Driver, DriverErrorKind, Gpu, StreamHandle};
+use nvidia::nccl::{Communicator, Element, Progress};
+use nvidia::{Search, cublaslt, driver, nccl};
+
+/// The three libraries, which are one file under three names.
+struct Libraries {
+    gpu: Arc<dyn Gpu>,
+    products: Arc<cublaslt::Library>,
+    collectives: Arc<nccl::Library>,
+    _driver: driver::Library,
+}
+
+/// The libraries. Their file is a copy, so that the loader gives each test a GPU of its own.
+fn opened(name: &str) -> Libraries {
+    let program = std::env::current_exe().expect("a program");
+    let shared = program.parent().expect("the folder of the program").join("libsoftgpu_driver.so");
+    let folder = std::env::temp_dir().join(format!("pleach-soft-libraries-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::copy(shared, folder.join("libcuda.so.1")).expect("a copy");
+    for other in ["libcublasLt.so.13", "libnccl.so.2"] {
+        std::fs::hard_link(folder.join("libcuda.so.1"), folder.join(other)).expect("another name");
+    }
+    let search = Search::only([PathBuf::from(&folder)]);
+    let driver = driver::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
+    let products = cublaslt::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
+    let collectives = nccl::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+    let gpu = driver.open(0).expect("a GPU");
+    Libraries { gpu, products: Arc::new(products), collectives: Arc::new(collectives), _driver: driver }
+}
+
+impl Libraries {
+    /// Memory of the GPU with these bytes, written as work of `stream`.
+    fn placed(&self, stream: StreamHandle, bytes: &[u8]) -> DevicePointer {
+        let memory = self.gpu.allocate(bytes.len().max(1)).expect("memory");
+        self.upload(stream, memory, bytes);
+        memory
+    }
+
+    fn upload(&self, stream: StreamHandle, memory: DevicePointer, bytes: &[u8]) {
+        let pinned = self.gpu.allocate_pinned(bytes.len().max(1)).expect("pinned memory");
+        self.gpu.write_pinned(pinned, 0, bytes).expect("written");
+        self.gpu.upload(stream, memory, pinned, 0, bytes.len()).expect("a copy");
+    }
+
+    fn read(&self, stream: StreamHandle, memory: DevicePointer, bytes: usize) -> Result<Vec<u8>, gpu::DriverError> {
+        let pinned = self.gpu.allocate_pinned(bytes)?;
+        self.gpu.download(stream, pinned, 0, memory, bytes)?;
+        self.gpu.synchronize(stream)?;
+        let mut result = vec![0; bytes];
+        self.gpu.read_pinned(pinned, 0, &mut result)?;
+        Ok(result)
+    }
+}
+
+/// Number `index` of a seed, from -2 to 2.
+fn number(seed: usize, index: usize) -> f32 {
+    let mixed = ((seed * 7919 + index) as u32).wrapping_mul(0x9e37_79b1);
+    ((mixed ^ mixed >> 13).wrapping_mul(0x85eb_ca6b) >> 8) as f32 / (1 << 22) as f32 - 2.0
+}
+
+/// Numbers as bytes of a type, and as they are read from it.
+fn stored(seed: usize, count: usize, element: cublaslt::Element) -> (Vec<u8>, Vec<f32>) {
+    let numbers = (0..count).map(|index| number(seed, index));
+    match element {
+        cublaslt::Element::F32 => (numbers.clone().flat_map(f32::to_le_bytes).collect(), numbers.collect()),
+        cublaslt::Element::Bf16 => {
+            let narrow: Vec<Bf16> = numbers.map(Bf16::narrow).collect();
+            let bytes = narrow.iter().flat_map(|number| number.0.to_le_bytes()).collect();
+            (bytes, narrow.into_iter().map(Bf16::widen).collect())
+        }
+    }
+}
+
+/// A sum of products in the order of the definition: chains of 256 steps for fp32, blocks of tensor cores for bf16.
+fn summed(factors: cublaslt::Element, terms: &[[f32; 2]]) -> f32 {
+    match factors {
+        cublaslt::Element::F32 => {
+            let chain = |terms: &[[f32; 2]]| terms.iter().fold(0.0f32, |sum, [a, b]| a.mul_add(*b, sum));
+            terms.chunks(256).map(chain).reduce(|total, sum| total + sum).unwrap_or_default()
+        }
+        cublaslt::Element::Bf16 => {
+            let narrow = |terms: &[f32; 2]| terms.map(|term| Term::from(Bf16::narrow(term)));
+            let blocks = terms.chunks(16).map(|block| block.iter().map(narrow).collect::<Vec<_>>());
+            blocks.fold(0.0, |sum, block| BlockRule::BLOCKS16.add(sum, &block))
+        }
+    }
+}
+
+fn all_products() -> Vec<cublaslt::Product> {
+    use cublaslt::{Element::*, Product, Stored::*};
+    let sizes = [[1, 1, 1], [3, 5, 17], [16, 1, 33], [7, 40, 300], [33, 2, 700]];
+    let stored = [(Plain, Plain), (Plain, Transposed), (Transposed, Plain), (Transposed, Transposed)];
+    let elements = [(F32, F32), (Bf16, F32), (Bf16, Bf16)];
+    let cases = sizes.into_iter().flat_map(|sizes| stored.map(|stored| (sizes, stored)));
+    let cases = cases.flat_map(|(sizes, stored)| elements.map(|elements| (sizes, stored, elements)));
+    cases.map(|([m, n, k], (a, b), (factors, result))| Product { m, n, k, factors, result, a, b }).collect()
+}
+
+#[test]
+fn products_have_the_bits_of_their_definition_for_every_type_and_transpose() {
+    let libraries = opened("products");
+    let stream = libraries.gpu.create_stream().expect("a stream");
+    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), &*libraries.gpu).expect("a handle");
+    for (seed, product) in all_products().into_iter().enumerate() {
+        let [m, n, k] = [product.m, product.n, product.k].map(|size| size as usize);
+        let found = handle.algorithms(&product, 1 << 20, 4).expect("algorithms");
+        let [algorithm] = found[..] else { panic!("{found:?}") };
+        assert_eq!((algorithm.splits, algorithm.workspace_bytes), (1, 0));
+        let [(a_bytes, a), (b_bytes, b)] =
+            [(2 * seed, m * k), (2 * seed + 1, k * n)].map(|(seed, count)| stored(seed, count, product.factors));
+        // Nobody waits for the copies but the stream.
+        let places = [a_bytes, b_bytes].map(|bytes| libraries.placed(stream, &bytes));
+        let (d_bytes, width) = match product.result {
+            cublaslt::Element::F32 => (4 * m * n, 4),
+            cublaslt::Element::Bf16 => (2 * m * n, 2),
+        };
+        let d = libraries.gpu.allocate(d_bytes).expect("memory");
+        handle.multiply(&product, &algorithm, [places[0], places[1], d], DevicePointer(0), stream).expect("submitted");
+        let got = libraries.read(stream, d, d_bytes).expect("a result");
+        for (index, word) in got.chunks_exact(width).enumerate() {
+            let (row, col) = (index / n, index % n);
+            let at = |stored, rows: usize, cols: usize, row: usize, col: usize| match stored {
+                cublaslt::Stored::Plain => row * cols + col,
+                cublaslt::Stored::Transposed => col * rows + row,
+            };
+            let terms: Vec<[f32; 2]> =
+                (0..k).map(|step| [a[at(product.a, m, k, row, step)], b[at(product.b, k, n, step, col)]]).collect();
+            let sum = summed(product.factors, &terms);
+            let expected = match product.result {
+                cublaslt::Element::F32 => sum.to_le_bytes().to_vec(),
+                cublaslt::Element::Bf16 => Bf16::narrow(sum).0.to_le_bytes().to_vec(),
+            };
+            assert_eq!(word, expected, "row {row}, column {col} of {product:?}");
+        }
+    }
+}
+
+#[test]
+fn a_product_without_an_order_with_its_operands_is_a_fault() {
+    let libraries = opened("race");
+    let [stream, other] = [(); 2].map(|()| libraries.gpu.create_stream().expect("a stream"));
+    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), &*libraries.gpu).expect("a handle");
+    let product = all_products()[0];
+    let algorithm = handle.algorithms(&product, 0, 1).expect("algorithms")[0];
+    let place = libraries.placed(stream, &1.5f32.to_le_bytes());
+    let d = libraries.gpu.allocate(4).expect("memory");
+    handle.multiply(&product, &algorithm, [place, place, d], DevicePointer(0), other).expect("submitted");
+    let errors = [stream, other].map(|stream| libraries.gpu.synchronize(stream).err());
+    let error = errors.into_iter().flatten().next().expect("a race");
+    assert_eq!(error.kind, DriverErrorKind::KernelFault);
+}
+
+#[test]
+fn products_that_the_library_does_not_have_are_refused() {
+    use cublaslt::{Element, Product, Stored};
+    let libraries = opened("refused");
+    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), &*libraries.gpu).expect("a handle");
+    let (factors, result) = (Element::F32, Element::F32);
+    let huge = Product { m: 1 << 30, n: 1, k: 1, factors, result, a: Stored::Plain, b: Stored::Plain };
+    assert_eq!(handle.algorithms(&huge, 0, 1), Ok(vec![]));
+    // A thread without the context has no handle.
+    let library = Arc::clone(&libraries.products);
+    let opened = std::thread::spawn(|| cublaslt::Handle::of_current_context(library).err()).join().expect("a thread");
+    let error = opened.expect("no context").to_string();
+    assert!(error.starts_with("cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED"), "{error}");
+}
+
+const RANKS: usize = 3;
+
+/// Does `rank` on a thread for each rank, with a communicator that has met and a stream.
+fn on_ranks<T: Send>(libraries: &Libraries, rank: impl Fn(usize, Communicator, StreamHandle) -> T + Sync) -> Vec<T> {
+    let id = libraries.collectives.group_id().expect("a name");
+    let all_have_met = Barrier::new(RANKS);
+    let (rank, all_have_met) = (&rank, &all_have_met);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..RANKS)
+            .map(|number| {
+                scope.spawn(move || {
+                    let library = Arc::clone(&libraries.collectives);
+                    let met = Communicator::begin(library, &*libraries.gpu, &[id], RANKS, number).expect("begun");
+                    while met.poll().expect("no failure") == Progress::Continues {
+                        std::thread::yield_now();
+                    }
+                    all_have_met.wait();
+                    rank(number, met, libraries.gpu.create_stream().expect("a stream"))
+                })
+            })
+            .collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).collect()
+    })
+}
+
+/// `count` elements of a rank.
+fn elements(rank: usize, count: usize, element: Element) -> Vec<u8> {
+    let numbers = (0..count).map(|index| number(100 + rank, index));
+    match element {
+        Element::Bytes => numbers.map(|number| (number * 60.0) as i8 as u8).collect(),
+        Element::I64 => numbers.flat_map(|number| ((number * 1e18) as i64).to_le_bytes()).collect(),
+        Element::F32 => numbers.flat_map(f32::to_le_bytes).collect(),
+        Element::Bf16 => numbers.flat_map(|number| Bf16::narrow(number).0.to_le_bytes()).collect(),
+    }
+}
+
+fn width(element: Element) -> usize {
+    match element {
+        Element::Bytes => 1,
+        Element::I64 => 8,
+        Element::F32 => 4,
+        Element::Bf16 => 2,
+    }
+}
+
+/// The sum over ranks in their order, rounded once.
+fn sum(all: &[Vec<u8>], element: Element) -> Vec<u8> {
+    let places = (0..all[0].len()).step_by(width(element));
+    let words = |place: usize| all.iter().map(move |bytes| &bytes[place..place + width(element)]);
+    let four = |word: &[u8]| f32::from_le_bytes(word.try_into().expect("4 bytes"));
+    let two = |word: &[u8]| Bf16(u16::from_le_bytes(word.try_into().expect("2 bytes"))).widen();
+    let eight = |word: &[u8]| i64::from_le_bytes(word.try_into().expect("8 bytes"));
+    places
+        .flat_map(|place| match element {
+            Element::Bytes => panic!("bytes are not added"),
+            Element::I64 => words(place).map(eight).fold(0, i64::wrapping_add).to_le_bytes().to_vec(),
+            Element::F32 => words(place).map(four).reduce(|a, b| a + b).expect("ranks").to_le_bytes().to_vec(),
+            Element::Bf16 => {
+                let sum = words(place).map(two).reduce(|a, b| a + b).expect("ranks");
+                Bf16::narrow(sum).0.to_le_bytes().to_vec()
+            }
+        })
+        .collect()
+}
+
+/// Every collective of one type, one after the other; the results of each rank with what is expected.
+fn collectives(
+    libraries: &Libraries,
+    (rank, met, stream): (usize, &Communicator, StreamHandle),
+    element: Element,
+    count: usize,
+) -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
+    let all: Vec<Vec<u8>> = (0..RANKS).map(|rank| elements(rank, RANKS * count, element)).collect();
+    let piece = count * width(element);
+    let short = |bytes: &Vec<u8>| bytes[..piece].to_vec();
+    let part = |bytes: &[u8], index: usize| bytes[index * piece..(index + 1) * piece].to_vec();
+    let short_all: Vec<Vec<u8>> = all.iter().map(short).collect();
+    let from = libraries.placed(stream, &all[rank]);
+    let one = |bytes: usize| libraries.gpu.allocate(bytes).expect("memory");
+    let (a, b) = (one(piece), one(RANKS * piece));
+    let elements = (count, element);
+    let mut results = vec![];
+    let mut keep = |name, memory, expected: Vec<u8>| {
+        results.push((name, libraries.read(stream, memory, expected.len()).expect("a result"), expected));
+    };
+    if element != Element::Bytes {
+        met.all_reduce((from, a), elements, stream).expect("submitted");
+        keep("all_reduce", a, sum(&short_all, element));
+        met.reduce_scatter((from, a), elements, stream).expect("submitted");
+        keep("reduce_scatter", a, part(&sum(&all, element), rank));
+        // In place.
+        met.all_reduce((a, a), elements, stream).expect("submitted");
+        let scattered: Vec<Vec<u8>> = (0..RANKS).map(|rank| part(&sum(&all, element), rank)).collect();
+        keep("all_reduce in place", a, sum(&scattered, element));
+    }
+    met.all_gather((from, b), elements, stream).expect("submitted");
+    keep("all_gather", b, short_all.concat());
+    met.all_to_all((from, b), elements, stream).expect("submitted");
+    keep("all_to_all", b, all.iter().flat_map(|bytes| part(bytes, rank)).collect());
+    met.broadcast((from, a), elements, 1, stream).expect("submitted");
+    keep("broadcast", a, short_all[1].clone());
+    // Messages around the ring, all on one stream: alone, each would wait for the next one.
+    let (next, previous) = ((rank + 1) % RANKS, (rank + RANKS - 1) % RANKS);
+    let sent = libraries.collectives.together(|| {
+        met.send(from, elements, next, stream)?;
+        met.receive(a, elements, previous, stream)?;
+        Ok(())
+    });
+    sent.expect("submitted");
+    keep("send and receive", a, short_all[previous].clone());
+    results
+}
+
+#[test]
+fn collectives_among_threads_have_the_bits_of_sums_in_rank_order() {
+    let libraries = opened("collectives");
+    let all = on_ranks(&libraries, |rank, met, stream| {
+        let mut results = vec![];
+        for (element, count) in [(Element::F32, 7), (Element::I64, 3), (Element::Bf16, 65), (Element::Bytes, 5)] {
+            results.extend(collectives(&libraries, (rank, &met, stream), element, count));
+        }
+        while met.finish().expect("no failure") == Progress::Continues {}
+        met.close().expect("finished");
+        results
+    });
+    for (rank, results) in all.into_iter().enumerate() {
+        assert_eq!(results.len(), 3 * 7 + 4);
+        for (name, got, expected) in results {
+            assert_eq!(got, expected, "{name} of rank {rank}");
+        }
+    }
+}
+
+/// Each rank sums on one stream and copies the sum on by another one, which waits for the first or does not.
+fn copied_sums(waits: bool) -> Vec<Result<Vec<u8>, DriverErrorKind>> {
+    let libraries = opened(if waits { "waits" } else { "waits-not" });
+    let submitted = Barrier::new(RANKS);
+    on_ranks(&libraries, |rank, met, stream| {
+        let other = libraries.gpu.create_stream().expect("a stream");
+        let copy = || {
+            let memory = libraries.placed(stream, &(rank as f32).to_le_bytes());
+            let to = libraries.gpu.allocate(4).expect("memory");
+            met.all_reduce((memory, memory), (1, Element::F32), stream).expect("submitted");
+            submitted.wait();
+            if waits {
+                let event = libraries.gpu.create_event()?;
+                libraries.gpu.record(event, stream)?;
+                libraries.gpu.wait(other, event)?;
+            }
+            libraries.gpu.copy(other, to, memory, 4)?;
+            libraries.read(other, to, 4)
+        };
+        copy().map_err(|error: gpu::DriverError| error.kind)
+    })
+}
+
+#[test]
+fn work_that_does_not_wait_for_a_collective_is_a_fault() {
+    assert_eq!(copied_sums(true), vec![Ok(3.0f32.to_le_bytes().to_vec()); RANKS]);
+    let failed = copied_sums(false);
+    assert!(failed.contains(&Err(DriverErrorKind::KernelFault)), "{failed:?}");
+}
+
+#[test]
+fn a_rank_that_leaves_is_told_to_the_others_who_continue_without_it() {
+    let libraries = opened("leaves");
+    let left = Barrier::new(RANKS);
+    let sums = on_ranks(&libraries, |rank, met, stream| {
+        let memory = libraries.placed(stream, &(1.0 + rank as f32).to_le_bytes());
+        if rank == 2 {
+            // It comes to no collective any more.
+            drop(met);
+            left.wait();
+            return vec![];
+        }
+        // Either the call comes before the peer has left, and waits for it, or it is refused.
+        let submitted = met.all_reduce((memory, memory), (1, Element::F32), stream);
+        left.wait();
+        let expected = "remote process exited or there was a network error";
+        if let Err(error) = submitted {
+            assert_eq!(error.text, expected);
+        }
+        assert_eq!(met.poll().expect_err("a peer has left").text, expected);
+        assert_eq!(met.revoke(), Ok(Progress::Done));
+        // What waited for the peer has ended.
+        libraries.gpu.synchronize(stream).expect("no hang");
+        let smaller = met.without(&[2]).expect("begun");
+        while smaller.poll().expect("no failure") == Progress::Continues {
+            std::thread::yield_now();
+        }
+        smaller.all_reduce((memory, memory), (1, Element::F32), stream).expect("submitted");
+        libraries.read(stream, memory, 4).expect("a sum")
+    });
+    let three = 3.0f32.to_le_bytes().to_vec();
+    assert_eq!(sums, [three.clone(), three, vec![]]);
+}
+
+#[test]
+fn calls_of_ranks_that_do_not_fit_together_fail() {
+    let libraries = opened("misused");
+    let failures = on_ranks(&libraries, |rank, met, stream| {
+        let memory = libraries.placed(stream, &[0; 64]);
+        let submitted = met.all_reduce((memory, memory), (1 + rank, Element::F32), stream).map(|_| ());
+        // All that were submitted end, and the failure is told at the latest by the next question.
+        let ended = libraries.gpu.synchronize(stream);
+        let told = loop {
+            match met.poll() {
+                Ok(_) if submitted.is_ok() => std::thread::yield_now(),
+                other => break other.err(),
+            }
+        };
+        (ended, submitted.err().or(told).map(|error| error.text))
+    });
+    for (ended, text) in failures {
+        assert_eq!((ended, text.as_deref()), (Ok(()), Some("invalid usage")));
+    }
+}

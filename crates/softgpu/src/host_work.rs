@@ -1,0 +1,99 @@
+//! Work of libraries that are not kernels, and points that a stream may wait for before another stream has them: what
+//! stands in for products and collectives of NVIDIA's libraries.
+
+use std::sync::Arc;
+
+use gpu::{DriverError, StreamHandle};
+
+use crate::soft_gpu::SoftGpu;
+use crate::state::{State, invalid};
+use crate::streams::{Clock, HostWork, Point, Work};
+
+/// A point that streams wait for, and that some stream will have. It is kept once, or broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise(Point);
+
+impl SoftGpu {
+    /// Submits work that a function of the host computes, in the order of the stream.
+    ///
+    /// # Errors
+    /// Memory that is not allocated; a stream that does not exist; an earlier failure.
+    pub fn submit_host_work(&self, stream: StreamHandle, work: HostWork) -> Result<(), DriverError> {
+        {
+            let state = sync::lock(&self.state);
+            for (pointer, bytes) in work.reads.iter().chain(&work.writes) {
+                SoftGpu::check_range(&state, work.call, *pointer, *bytes)?;
+            }
+        }
+        self.submit(work.call, stream, Work::Host(Arc::new(work)))
+    }
+
+    /// A point that no stream has yet. While there are such, who waits for the end of a stream waits for other threads.
+    ///
+    /// # Errors
+    /// An earlier failure.
+    pub fn promise(&self) -> Result<Promise, DriverError> {
+        let mut state = sync::lock(&self.state);
+        state.check("promise")?;
+        let point = state.points.add();
+        state.promised.insert(point);
+        Ok(Promise(point))
+    }
+
+    /// Lets `stream` begin what follows after a promised point.
+    ///
+    /// # Errors
+    /// A stream that does not exist, or that is captured; an earlier failure.
+    pub fn wait_for_promise(&self, stream: StreamHandle, Promise(point): Promise) -> Result<(), DriverError> {
+        let mut state = sync::lock(&self.state);
+        if state.captures.iter().any(|capture| capture.has_stream(stream)) {
+            return Err(invalid("wait_for_promise", format!("stream {} is being captured", stream.0)));
+        }
+        state.submit("wait_for_promise", stream, Work::Wait(point))
+    }
+
+    /// The point is where the work of `stream` so far has ended.
+    ///
+    /// # Errors
+    /// A stream that does not exist, or that is captured; an earlier failure: the promise is broken then. One that is kept
+    /// or broken already.
+    pub fn keep_promise(&self, Promise(point): Promise, stream: StreamHandle) -> Result<(), DriverError> {
+        let mut state = sync::lock(&self.state);
+        take(&mut state, "keep_promise", point)?;
+        let submitted = if state.captures.iter().any(|capture| capture.has_stream(stream)) {
+            Err(invalid("keep_promise", format!("stream {} is being captured", stream.0)))
+        } else {
+            state.submit("keep_promise", stream, Work::Record(point))
+        };
+        if submitted.is_err() {
+            state.points.reach(point, Clock::default());
+        }
+        submitted
+    }
+
+    /// Whether a stream has come to a point. Who asks has not waited for it: work that is submitted afterwards has no order
+    /// with what came before.
+    ///
+    /// # Errors
+    /// An earlier failure.
+    pub fn has_come(&self, Promise(point): Promise) -> Result<bool, DriverError> {
+        let mut state = sync::lock(&self.state);
+        state.check("has_come")?;
+        Ok(state.points.reached(point).is_some())
+    }
+
+    /// Lets streams continue that wait for a point, without an order with any work.
+    ///
+    /// # Errors
+    /// A promise that is kept or broken already.
+    pub fn break_promise(&self, Promise(point): Promise) -> Result<(), DriverError> {
+        let mut state = sync::lock(&self.state);
+        take(&mut state, "break_promise", point)?;
+        state.points.reach(point, Clock::default());
+        Ok(())
+    }
+}
+
+fn take(state: &mut State, call: &'static str, point: Point) -> Result<(), DriverError> {
+    if state.promised.remove(&point) { Ok(()) } else { Err(invalid(call, "the promise was kept or broken before")) }
+}

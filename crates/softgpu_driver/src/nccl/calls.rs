@@ -1,0 +1,479 @@
+//! The functions of the library.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::{Arc, Mutex};
+
+use gpu::{DevicePointer, DriverErrorKind, Gpu, StreamHandle};
+
+use super::collective::{Call, Element, Kind};
+use super::group::{Group, Refusal, Seat, State, Submission, submit};
+use crate::handles::Handles;
+use crate::process::{entered, process};
+
+/// 2.28.9.
+const VERSION: c_int = 22_809;
+
+/// A result of the library: 0 is success.
+type Status = u32;
+
+const SUCCESS: Status = 0;
+const UNHANDLED_CUDA_ERROR: Status = 1;
+const INVALID_ARGUMENT: Status = 4;
+const INVALID_USAGE: Status = 5;
+const REMOTE_ERROR: Status = 6;
+const IN_PROGRESS: Status = 7;
+
+/// The only reduction.
+const SUM: c_uint = 0;
+
+/// Names a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(C)]
+pub struct Id {
+    bytes: [u8; 128],
+}
+
+/// The first settings of a communicator.
+#[repr(C)]
+pub struct Config {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+}
+
+/// Groups that meet, and ranks in them.
+#[derive(Debug, Default)]
+pub struct Groups {
+    meeting: Mutex<HashMap<Id, Arc<Group>>>,
+    ids: Mutex<u64>,
+    seats: Mutex<Handles<Arc<Mutex<Seat>>>>,
+    /// Windows with their communicators.
+    windows: Mutex<Handles<u64>>,
+}
+
+thread_local! {
+    /// How many groups of calls this thread has open, and the calls.
+    static OPEN: RefCell<(usize, Vec<Submission>)> = const { RefCell::new((0, vec![])) };
+}
+
+impl From<State> for Status {
+    fn from(state: State) -> Status {
+        match state {
+            State::Met => SUCCESS,
+            State::Continues => IN_PROGRESS,
+            State::PeerHasLeft => REMOTE_ERROR,
+            State::Misused => INVALID_USAGE,
+        }
+    }
+}
+
+impl From<Refusal> for Status {
+    fn from(refusal: Refusal) -> Status {
+        match refusal {
+            Refusal::Group(state) => state.into(),
+            Refusal::Gpu(error) if error.kind == DriverErrorKind::InvalidArgument => INVALID_ARGUMENT,
+            Refusal::Gpu(_) => UNHANDLED_CUDA_ERROR,
+        }
+    }
+}
+
+/// Writes a value where a caller asks for it.
+///
+/// # Safety
+/// `to` is null or a place for a value.
+unsafe fn put<T>(to: *mut T, value: T) -> Status {
+    if to.is_null() {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: as the caller promises.
+    unsafe { to.write(value) };
+    SUCCESS
+}
+
+fn seat(communicator: u64) -> Option<Arc<Mutex<Seat>>> {
+    sync::lock(&process().groups.seats).get(communicator).cloned()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetVersion(version: *mut c_int) -> Status {
+    // SAFETY: the interface asks for a place for a number.
+    unsafe { put(version, VERSION) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetErrorString(status: Status) -> *const c_char {
+    let text = match status {
+        SUCCESS => c"no error",
+        UNHANDLED_CUDA_ERROR => c"unhandled cuda error",
+        INVALID_ARGUMENT => c"invalid argument",
+        INVALID_USAGE => c"invalid usage",
+        REMOTE_ERROR => c"remote process exited or there was a network error",
+        IN_PROGRESS => c"NCCL operation in progress",
+        _ => c"unknown result code",
+    };
+    text.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetLastError(_communicator: u64) -> *const c_char {
+    c"".as_ptr()
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetUniqueId(id: *mut Id) -> Status {
+    let mut ids = sync::lock(&process().groups.ids);
+    *ids += 1;
+    let mut bytes = [0; 128];
+    bytes[..8].copy_from_slice(&ids.to_le_bytes());
+    // SAFETY: the interface asks for a place for 128 bytes.
+    unsafe { put(id, Id { bytes }) }
+}
+
+/// Whether calls may wait for other ranks: they must not, as threads that wait for each other in calls would hang.
+///
+/// # Safety
+/// `config` is null or settings.
+unsafe fn is_blocking(config: *const Config) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe { config.as_ref() }.is_none_or(|config| config.blocking != 0)
+}
+
+/// Gives a rank its place in a group.
+///
+/// # Safety
+/// `communicator` is null or a place for a handle.
+unsafe fn take_seat(communicator: *mut u64, group: Arc<Group>, rank: usize) -> Status {
+    let state = group.state(rank);
+    let seat = Arc::new(Mutex::new(Seat { group, rank, collectives: 0 }));
+    let handle = sync::lock(&process().groups.seats).add(seat);
+    // SAFETY: as the caller promises.
+    let put = unsafe { put(communicator, handle) };
+    if put == SUCCESS { state.into() } else { put }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankConfig(
+    communicator: *mut u64,
+    ranks: c_int,
+    id: Id,
+    rank: c_int,
+    config: *mut Config,
+) -> Status {
+    if entered().is_err() {
+        return UNHANDLED_CUDA_ERROR;
+    }
+    let (Ok(ranks), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else { return INVALID_ARGUMENT };
+    // SAFETY: the interface asks for settings or null.
+    if unsafe { is_blocking(config) } {
+        return INVALID_ARGUMENT;
+    }
+    let mut meeting = sync::lock(&process().groups.meeting);
+    let group = Arc::clone(meeting.entry(id).or_insert_with(|| Arc::new(Group::new(ranks))));
+    if group.ranks() != ranks {
+        return INVALID_ARGUMENT;
+    }
+    match group.join(rank) {
+        Ok(are_all_there) => {
+            if are_all_there {
+                meeting.remove(&id);
+            }
+        }
+        Err(_) => return INVALID_ARGUMENT,
+    }
+    drop(meeting);
+    // SAFETY: the interface asks for a place for a handle.
+    unsafe { take_seat(communicator, group, rank) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitRankScalable(
+    communicator: *mut u64,
+    ranks: c_int,
+    rank: c_int,
+    num_ids: c_int,
+    ids: *mut Id,
+    config: *mut Config,
+) -> Status {
+    if ids.is_null() || num_ids < 1 {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: the interface asks for N names; all are given to every rank, and the first is enough within a process.
+    let id = unsafe { ids.read() };
+    // SAFETY: as of that call.
+    unsafe { ncclCommInitRankConfig(communicator, ranks, id, rank, config) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommShrink(
+    communicator: u64,
+    excluded: *mut c_int,
+    count: c_int,
+    smaller: *mut u64,
+    config: *mut Config,
+    _flags: c_int,
+) -> Status {
+    let (Some(seat), Ok(count)) = (seat(communicator), usize::try_from(count)) else { return INVALID_ARGUMENT };
+    // SAFETY: the interface asks for settings or null.
+    if excluded.is_null() || unsafe { is_blocking(config) } {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: the interface asks for N numbers.
+    let excluded = unsafe { std::slice::from_raw_parts(excluded, count) };
+    let excluded: Vec<usize> = excluded.iter().filter_map(|rank| usize::try_from(*rank).ok()).collect();
+    let (group, rank) = {
+        let seat = sync::lock(&seat);
+        (Arc::clone(&seat.group), seat.rank)
+    };
+    let Some((group, rank)) = group.without(&excluded, rank) else { return INVALID_ARGUMENT };
+    if group.join(rank).is_err() {
+        return INVALID_USAGE;
+    }
+    // SAFETY: the interface asks for a place for a handle.
+    unsafe { take_seat(smaller, group, rank) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommFinalize(communicator: u64) -> Status {
+    let Some(seat) = seat(communicator) else { return INVALID_ARGUMENT };
+    let seat = sync::lock(&seat);
+    seat.group.finish(seat.rank).into()
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommDestroy(communicator: u64) -> Status {
+    let mut seats = sync::lock(&process().groups.seats);
+    let Some(seat) = seats.get(communicator).cloned() else { return INVALID_ARGUMENT };
+    let is_over = {
+        let seat = sync::lock(&seat);
+        seat.group.is_over(seat.rank)
+    };
+    if !is_over {
+        return INVALID_USAGE;
+    }
+    seats.remove(communicator);
+    SUCCESS
+}
+
+fn leave(communicator: u64) -> Status {
+    let Some(seat) = seat(communicator) else { return INVALID_ARGUMENT };
+    let seat = sync::lock(&seat);
+    seat.group.leave(seat.rank, &process().gpu);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommRevoke(communicator: u64, flags: c_int) -> Status {
+    if flags == 0 { leave(communicator) } else { INVALID_ARGUMENT }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommAbort(communicator: u64) -> Status {
+    let left = leave(communicator);
+    sync::lock(&process().groups.seats).remove(communicator);
+    left
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: u64, state: *mut Status) -> Status {
+    let Some(seat) = seat(communicator) else { return INVALID_ARGUMENT };
+    let seat = sync::lock(&seat);
+    // SAFETY: the interface asks for a place for a result.
+    unsafe { put(state, seat.group.state(seat.rank).into()) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclMemAlloc(memory: *mut u64, bytes: usize) -> Status {
+    let Ok(process) = entered() else { return UNHANDLED_CUDA_ERROR };
+    match process.gpu.allocate(bytes) {
+        // SAFETY: the interface asks for a place for an address.
+        Ok(allocated) => unsafe { put(memory, allocated.0) },
+        Err(_) => UNHANDLED_CUDA_ERROR,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclMemFree(memory: u64) -> Status {
+    process().gpu.free(DevicePointer(memory)).map_or(INVALID_ARGUMENT, |()| SUCCESS)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommWindowRegister(
+    communicator: u64,
+    memory: u64,
+    bytes: usize,
+    window: *mut u64,
+    _flags: c_int,
+) -> Status {
+    if seat(communicator).is_none() || memory == 0 || bytes == 0 {
+        return INVALID_ARGUMENT;
+    }
+    // SAFETY: the interface asks for a place for a handle.
+    unsafe { put(window, sync::lock(&process().groups.windows).add(communicator)) }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclCommWindowDeregister(communicator: u64, window: u64) -> Status {
+    let mut windows = sync::lock(&process().groups.windows);
+    if windows.get(window) != Some(&communicator) {
+        return INVALID_ARGUMENT;
+    }
+    windows.remove(window);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGroupStart() -> Status {
+    OPEN.with(|open| open.borrow_mut().0 += 1);
+    SUCCESS
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGroupEnd() -> Status {
+    let calls = OPEN.with(|open| {
+        let mut open = open.borrow_mut();
+        open.0 = open.0.checked_sub(1)?;
+        Some(if open.0 == 0 { std::mem::take(&mut open.1) } else { vec![] })
+    });
+    calls.map_or(INVALID_USAGE, submitted)
+}
+
+fn submitted(calls: Vec<Submission>) -> Status {
+    submit(&process().gpu, &calls).map_or_else(Status::from, |()| SUCCESS)
+}
+
+/// Submits a call, or keeps it until the group of calls ends that this thread has open.
+fn call(
+    name: &'static str,
+    (communicator, stream): (u64, u64),
+    kind: Kind,
+    (from, to): (u64, u64),
+    (count, element): (usize, c_uint),
+) -> Status {
+    let (Some(seat), Some(element)) = (seat(communicator), Element::of(element)) else { return INVALID_ARGUMENT };
+    let is_sum = matches!(kind, Kind::AllReduce | Kind::ReduceScatter);
+    let ranks = sync::lock(&seat).group.ranks();
+    let is_rank = match kind {
+        Kind::Broadcast(rank) | Kind::Send(rank) | Kind::Receive(rank) => rank < ranks,
+        Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => true,
+    };
+    if is_sum && element == Element::Bytes || !is_rank {
+        return INVALID_ARGUMENT;
+    }
+    let call = Call { kind, element, count, from: DevicePointer(from), to: DevicePointer(to) };
+    let submission = Submission { seat, name, call, stream: StreamHandle(stream) };
+    let now = OPEN.with(|open| {
+        let mut open = open.borrow_mut();
+        if open.0 > 0 {
+            open.1.push(submission);
+            return None;
+        }
+        Some(vec![submission])
+    });
+    now.map_or(SUCCESS, submitted)
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclAllReduce(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    element: c_uint,
+    reduction: c_uint,
+    communicator: u64,
+    stream: u64,
+) -> Status {
+    if reduction != SUM {
+        return INVALID_ARGUMENT;
+    }
+    let places = (from.addr() as u64, to.addr() as u64);
+    call("ncclAllReduce", (communicator, stream), Kind::AllReduce, places, (count, element))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclReduceScatter(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    element: c_uint,
+    reduction: c_uint,
+    communicator: u64,
+    stream: u64,
+) -> Status {
+    if reduction != SUM {
+        return INVALID_ARGUMENT;
+    }
+    let places = (from.addr() as u64, to.addr() as u64);
+    call("ncclReduceScatter", (communicator, stream), Kind::ReduceScatter, places, (count, element))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclAllGather(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    element: c_uint,
+    communicator: u64,
+    stream: u64,
+) -> Status {
+    let places = (from.addr() as u64, to.addr() as u64);
+    call("ncclAllGather", (communicator, stream), Kind::AllGather, places, (count, element))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclAlltoAll(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    element: c_uint,
+    communicator: u64,
+    stream: u64,
+) -> Status {
+    let places = (from.addr() as u64, to.addr() as u64);
+    call("ncclAlltoAll", (communicator, stream), Kind::AllToAll, places, (count, element))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclBroadcast(
+    from: *const c_void,
+    to: *mut c_void,
+    count: usize,
+    element: c_uint,
+    root: c_int,
+    communicator: u64,
+    stream: u64,
+) -> Status {
+    let Ok(root) = usize::try_from(root) else { return INVALID_ARGUMENT };
+    let places = (from.addr() as u64, to.addr() as u64);
+    call("ncclBroadcast", (communicator, stream), Kind::Broadcast(root), places, (count, element))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclSend(
+    from: *const c_void,
+    count: usize,
+    element: c_uint,
+    peer: c_int,
+    communicator: u64,
+    stream: u64,
+) -> Status {
+    let Ok(peer) = usize::try_from(peer) else { return INVALID_ARGUMENT };
+    let place = from.addr() as u64;
+    call("ncclSend", (communicator, stream), Kind::Send(peer), (place, place), (count, element))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclRecv(
+    to: *mut c_void,
+    count: usize,
+    element: c_uint,
+    peer: c_int,
+    communicator: u64,
+    stream: u64,
+) -> Status {
+    let Ok(peer) = usize::try_from(peer) else { return INVALID_ARGUMENT };
+    let place = to.addr() as u64;
+    call("ncclRecv", (communicator, stream), Kind::Receive(peer), (place, place), (count, element))
+}
