@@ -181,7 +181,7 @@ impl Group {
         match self.state_inside(&inside, rank) {
             State::Met if !inside.left.contains(&rank) && !inside.finished.contains(&rank) => {}
             State::Met => return Err(Refusal::Group(State::Misused)),
-            refused => return Err(Refusal::Group(refused)),
+            refused @ (State::Continues | State::PeerHasLeft | State::Misused) => return Err(Refusal::Group(refused)),
         }
         let others = match call.kind {
             Kind::Send(peer) | Kind::Receive(peer) => {
