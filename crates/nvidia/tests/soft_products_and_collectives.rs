@@ -338,7 +338,7 @@ fn work_that_does_not_wait_for_a_collective_is_a_fault() {
 }
 
 #[test]
-fn a_rank_that_leaves_is_told_to_the_others_who_continue_without_it() {
+fn a_rank_that_leaves_is_reported_to_the_others_who_continue_without_it() {
     let libraries = opened("leaves");
     let left = Barrier::new(RANKS);
     let sums = on_ranks(&libraries, |rank, met, stream| {
@@ -358,7 +358,7 @@ fn a_rank_that_leaves_is_told_to_the_others_who_continue_without_it() {
         }
         assert_eq!(met.poll().expect_err("a peer has left").text, expected);
         assert_eq!(met.revoke(), Ok(Progress::Done));
-        // What waited for the peer has ended.
+        // Work that waited for the peer has ended.
         libraries.gpu.synchronize(stream).expect("no hang");
         let smaller = met.without(&[2]).expect("begun");
         while smaller.poll().expect("no failure") == Progress::Continues {
@@ -377,15 +377,15 @@ fn calls_of_ranks_that_do_not_fit_together_fail() {
     let failures = on_ranks(&libraries, |rank, met, stream| {
         let memory = libraries.placed(stream, &[0; 64]);
         let submitted = met.all_reduce((memory, memory), (1 + rank, Element::F32), stream).map(|_| ());
-        // All that were submitted end, and the failure is told at the latest by the next question.
+        // All that were submitted end, and the failure is reported by the next question at the latest.
         let ended = libraries.gpu.synchronize(stream);
-        let told = loop {
+        let reported = loop {
             match met.poll() {
                 Ok(_) if submitted.is_ok() => std::thread::yield_now(),
                 other => break other.err(),
             }
         };
-        (ended, submitted.err().or(told).map(|error| error.text))
+        (ended, submitted.err().or(reported).map(|error| error.text))
     });
     for (ended, text) in failures {
         assert_eq!((ended, text.as_deref()), (Ok(()), Some("invalid usage")));

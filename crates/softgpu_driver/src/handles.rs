@@ -33,7 +33,7 @@ impl<T> Handles<T> {
         self.things.get_mut(&handle)
     }
 
-    /// Gives up the thing of a handle.
+    /// Removes the thing of a handle.
     pub fn remove(&mut self, handle: u64) -> Option<T> {
         self.things.remove(&handle)
     }

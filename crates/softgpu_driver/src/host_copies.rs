@@ -48,7 +48,7 @@ impl HostRange {
 }
 
 impl Process {
-    /// Ends copies that the GPU has made. It is no wait of the caller's: a later call has no order with these copies.
+    /// Ends copies that the GPU has made. The caller has not waited: a later call has no order with these copies.
     ///
     /// # Errors
     /// A failure of any work.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use crate::bench::Bench;
 use crate::case::{Case, Values};
 
-/// What decides an operation, beside the words of its case.
+/// The choices that decide an operation, in addition to the words of its case.
 #[derive(Clone, Copy, Debug)]
 struct Drawn {
     rows: usize,

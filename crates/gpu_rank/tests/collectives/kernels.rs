@@ -76,7 +76,7 @@ impl Reduced {
             _ => device::Dtype::F32,
         };
         let mut bytes = values(member, self.len, dtype, self.len);
-        // Some elements are of any bits: infinities, numbers that are none, zeros of both signs.
+        // Some elements are of any bits: infinities, NaNs, zeros of both signs.
         for place in (0..bytes.len()).step_by(3 * self.width() + 1) {
             bytes[place] = bytes[place].wrapping_mul(31).wrapping_add(member as u8);
         }
@@ -175,7 +175,7 @@ pub fn reductions() -> Vec<Reduced> {
     COLLECTIVES.entries.iter().flat_map(|kernel| of_kernel(kernel)).collect()
 }
 
-/// The first place where the results differ. Of a number that is none the payload is left to the device.
+/// The first place where the results differ. Of a NaN the payload is left to the device.
 pub fn difference(reduced: Reduced, expected: &[u8], got: &[u8]) -> Option<usize> {
     let is_nan = |word: &[u8]| match (reduced.kernel, word) {
         ("reduce_sum_f32", [a, b, c, d]) => f32::from_le_bytes([*a, *b, *c, *d]).is_nan(),

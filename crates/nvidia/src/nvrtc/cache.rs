@@ -43,7 +43,7 @@ impl Cache {
             return Ok(compiled);
         }
         let compiled = compiler.compile(source, target, options)?;
-        // Not kept is no failure: a run needs the code, and a disk that is full or read-only has others to tell.
+        // A run needs the code, and not its file: a disk that is full or read-only stops no run here.
         let _ = self.write(&path, &encode(&compiled));
         Ok(compiled)
     }

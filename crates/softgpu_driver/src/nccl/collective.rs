@@ -75,7 +75,7 @@ fn added<T: Copy>(pieces: &[&[u8]], each: impl Fn(&[u8]) -> Vec<T>, add: impl Fn
     sums
 }
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Everybody has the sum.
@@ -97,7 +97,7 @@ pub enum Kind {
 /// The part of one rank in a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// What is asked for.
+    /// The request.
     pub kind: Kind,
     /// The type of elements.
     pub element: Element,

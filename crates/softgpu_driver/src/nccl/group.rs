@@ -70,7 +70,7 @@ pub struct Submission {
     pub seat: Arc<Mutex<Seat>>,
     /// The name of the function.
     pub name: &'static str,
-    /// What is asked for.
+    /// The request.
     pub call: Call,
     /// The stream.
     pub stream: StreamHandle,
