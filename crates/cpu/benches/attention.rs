@@ -125,7 +125,7 @@ fn main() {
                 let attention = Attention {
                     shape,
                     visible: &causal,
-                    first_key: 0,
+                    first_key: None,
                     scale: 1.0 / (head_dim as f32).sqrt(),
                     alibi: None,
                     dropout,

@@ -99,6 +99,9 @@ fn processes_that_do_not_answer_a_failure_are_known_to_process_0() {
     assert!(first.unanswered(LONG).is_empty(), "nothing has failed, so nobody is asked");
     third.report(FailureReport { rank: Some(4), cause: "late".into(), ..FailureReport::default() });
     drop(third);
+    for control in [&first, &second] {
+        failures(std::slice::from_ref(control));
+    }
     let named: Vec<String> =
         first.unanswered(Duration::from_secs(1)).into_iter().map(rendezvous::ProcessEntry::named).collect();
     assert_eq!(named, ["process 4 (host h0)"]);

@@ -88,8 +88,9 @@ pub struct Attention<'a> {
     /// are more keys than queries). An empty
     /// interval gives an output of zero, a log-sum-exp of minus infinity and gradients of zero.
     pub visible: &'a [[i32; 2]],
-    /// Place in the sequence of the first key; a multiple of 4 with dropout. Intervals are places, too.
-    pub first_key: usize,
+    /// Place in the sequence of the first key, where these are some keys of it; a multiple of 4 with dropout. Intervals are
+    /// places, too, and biases count from their ends, wherever the keys end.
+    pub first_key: Option<usize>,
     /// Factor of the scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
     /// Biases of the scores.
@@ -103,7 +104,7 @@ impl<'a> Attention<'a> {
     /// What `operands` say beside their tensors; `visible` are the numbers of theirs.
     pub(crate) fn of(operands: &AttentionOperands, visible: &'a [i32]) -> Self {
         let AttentionOperands { shape, places, scale, alibi, dropout, .. } = *operands;
-        let first_key = places.map_or(0, |places| places.first_key);
+        let first_key = places.map(|places| places.first_key);
         Self { shape, visible: bytemuck::cast_slice(visible), first_key, scale, alibi, dropout }
     }
 
@@ -117,9 +118,14 @@ impl<'a> Attention<'a> {
         self.alibi.map(|alibi| alibi.slope(head))
     }
 
+    /// Place in the sequence of the first key.
+    fn first_place(&self) -> usize {
+        self.first_key.unwrap_or(0)
+    }
+
     /// The decisions about the probabilities of the local head.
     fn dropout_of(&self, head: usize) -> Option<HeadDropout> {
-        self.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head, self.first_key))
+        self.dropout.as_ref().map(|dropout| HeadDropout::new(dropout, head, self.first_place()))
     }
 
     /// Query heads that share one key and value head.
@@ -134,7 +140,7 @@ impl<'a> Attention<'a> {
         assert!((1..=MAX_HEAD_DIM).contains(&head_dim), "heads of {head_dim} channels; use at most {MAX_HEAD_DIM}");
         let keys = k.rows() / self.shape.sequences.max(1);
         assert!(keys >= sequence_length, "{keys} keys per sequence for {sequence_length} queries");
-        let end = self.first_key + keys;
+        let end = self.first_place() + keys;
         assert!(end < 1 << 24, "positions of {end} keys are not exact in f32");
         assert!(self.visible.len() == self.tokens(), "{} intervals for {} tokens", self.visible.len(), self.tokens());
         if let Some(dropout) = &self.dropout {
@@ -142,9 +148,9 @@ impl<'a> Attention<'a> {
             assert!(end <= MAX_DROPOUT_KEYS, "dropout does not tell {end} keys apart");
             let grain = dropout::KEYS_PER_BLOCK;
             assert!(
-                self.first_key.is_multiple_of(grain),
+                self.first_place().is_multiple_of(grain),
                 "dropout draws {grain} keys at once, not from {} on",
-                self.first_key
+                self.first_place()
             );
             assert!(heads <= MAX_DROPOUT_HEADS, "dropout does not tell {heads} heads apart");
         }

@@ -19,7 +19,7 @@ pub(super) struct QueryBlock {
     pub first: [f32; QUERIES],
     /// One past the last visible position per query.
     pub last: [f32; QUERIES],
-    /// The same, if there were keys up to it: where biases of scores are counted from.
+    /// Where biases of scores are counted from: the same, or beyond the keys where these are some keys of a sequence.
     pub end: [f32; QUERIES],
     intervals: [Range<usize>; QUERIES],
     /// From the first visible position of all queries to one past the last.
@@ -45,9 +45,10 @@ impl QueryBlock {
         let visible = &attention.visible[token..token + queries];
         for ((interval, end), [first, last]) in intervals.iter_mut().zip(&mut end).zip(visible) {
             // Positions count from the call's first key.
-            let [first, last] = [first, last].map(|place| i64::from(*place) - attention.first_key as i64);
-            *end = last as f32;
-            let last = last.clamp(0, keys as i64) as usize;
+            let [first, last] = [first, last].map(|place| i64::from(*place) - attention.first_place() as i64);
+            let there = last.clamp(0, keys as i64);
+            *end = if attention.first_key.is_some() { last } else { there } as f32;
+            let last = there as usize;
             *interval = (first.max(0) as usize).min(last)..last;
         }
         let first = std::array::from_fn(|query| intervals[query].start as f32);

@@ -213,7 +213,7 @@ impl Case {
         Attention {
             shape: self.shape,
             visible: &self.visible,
-            first_key: 0,
+            first_key: None,
             scale,
             alibi: self.alibi,
             dropout: self.dropout,
