@@ -1,14 +1,12 @@
 #!/bin/sh
-# Searches for lost wakes, data races and undefined behaviour in the parts that threads share: `models`, `faults`, `miri`,
-# `tsan` or `drd`.
+# Searches for lost wakes, data races and undefined behaviour in the parts that threads share: `models`, `faults`, `miri`
+# or `tsan`.
 #
 # models: inbox, tickets, pools and streams in thousands of orders of their threads, drawn by shuttle.
 # faults: faults such as a wake that is left out, put in one after the other: a model must fail for each.
 # miri: the interpreter of rustc's mid-level code, with many seeds for the order of threads and for weak memory. Needs a
 #       nightly toolchain with `rustup component add miri rust-src --toolchain nightly`.
 # tsan: ThreadSanitizer, with a standard library compiled for it. Needs the same nightly toolchain.
-# drd:  Valgrind's detector, on the kernels without vector instructions. Needs valgrind. Locks of Rust's standard library are
-#       futexes, which drd does not know: it is run with their frames suppressed, so it sees races outside of locks only.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -62,14 +60,8 @@ tsan)
     cargo +nightly test -Zbuild-std --target "$host" -p comm --test transports -- over_threads --skip deadline
     cargo +nightly test -Zbuild-std --target "$host" -p cpu --test threads
     ;;
-drd)
-    cargo test --no-run -p comm --test transports
-    program=$(cargo test --no-run -p comm --test transports 2>&1 | sed -n 's/.*(\(.*transports-[0-9a-f]*\)).*/\1/p')
-    valgrind --tool=drd --error-exitcode=9 --suppressions=tools/drd.supp "$program" over_threads --test-threads=1 \
-        --skip deadline --skip sixteen
-    ;;
 *)
-    echo "usage: tools/check-threads.sh models|faults|miri|tsan|drd [SEEDS]" >&2
+    echo "usage: tools/check-threads.sh models|faults|miri|tsan [SEEDS]" >&2
     exit 2
     ;;
 esac

@@ -15,6 +15,10 @@ const LAYOUTS: &[(&str, &[&str])] = &[
     ("zero-1", &["parallelism.dp=4", "parallelism.tp=1", "parallelism.zero=1"]),
     ("zero-3", &["parallelism.dp=4", "parallelism.pp=1", "parallelism.zero=3", "parallelism.overlap=true"]),
     ("tensor", &["parallelism.dp=1", "parallelism.tp=4", "model.num_heads=4"]),
+    (
+        "heads",
+        &["parallelism.dp=1", "parallelism.tp=1", "parallelism.cp=4", "parallelism.cp_kind=heads", "model.num_heads=4"],
+    ),
 ];
 
 fn written(folder: &Folder, name: &str, keys: &[&str]) -> String {
