@@ -35,6 +35,10 @@ const WORKING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// Time in which a process that lives answers that it has heard of a failure.
 const ANSWER: Duration = Duration::from_secs(1);
 
+/// Time in which other processes wait for process 0 to name those that do not answer. Open MPI's launcher ends it with the
+/// first process that ends.
+const LAST_WORD: Duration = Duration::from_millis(1750);
+
 /// The processes that run together.
 pub enum Company {
     /// This one has all ranks.
@@ -362,7 +366,8 @@ impl Several {
         if self.control.failure().is_none_or(|heard| heard.report.rank.is_none()) {
             return failure;
         }
-        let silent: Vec<String> = self.control.unanswered(ANSWER).into_iter().map(ProcessEntry::named).collect();
+        let limit = if self.is_first() { ANSWER } else { LAST_WORD };
+        let silent: Vec<String> = self.control.unanswered(limit).into_iter().map(ProcessEntry::named).collect();
         match silent.as_slice() {
             _ if !self.is_first() => failure,
             [] => failure,
