@@ -46,7 +46,8 @@ impl GroupCommunicator {
     }
 
     /// The same, whose collectives are those of a library among processes; all members give the same. Maxima stay
-    /// pleach's own, and so do ring shifts, which are messages, and sums that [`LibrarySums`](crate::LibrarySums) leaves in rank order. A [`SumTree`] has no
+    /// pleach's own, and so do ring shifts, which are messages, and sums that [`LibrarySums`](crate::LibrarySums)
+    /// leaves in rank order. A [`SumTree`] has no
     /// effect on the others, and after a reduce-scatter the other slices are unspecified.
     #[must_use]
     pub fn with_library(self, library: LibraryGroup) -> GroupCommunicator {
@@ -155,7 +156,8 @@ impl GroupCommunicator {
         self.reduce_scatter_integers_in_runs(data, SumTree::RANK_ORDER)
     }
 
-    /// As [`GroupCommunicator::reduce_scatter`] of single-precision numbers, in the order of `tree`. The other slices are
+    /// As [`GroupCommunicator::reduce_scatter`] of single-precision numbers, in the order of `tree`. The other slices
+    /// are
     /// unspecified afterwards where that is not rank order.
     ///
     /// # Errors
@@ -190,7 +192,8 @@ impl GroupCommunicator {
         }
     }
 
-    /// Fills slice `p` of `to`, for every `p`, with slice `position` of the `from` of the member at `p`. Both are cut into
+    /// Fills slice `p` of `to`, for every `p`, with slice `position` of the `from` of the member at `p`. Both are cut
+    /// into
     /// `size` equal slices and have one length, which the size must divide.
     ///
     /// # Errors
@@ -202,7 +205,8 @@ impl GroupCommunicator {
         }
     }
 
-    /// Replaces `to` by the `from` of the previous member, counted round. Both have one length, the same on all members.
+    /// Replaces `to` by the `from` of the previous member, counted round. Both have one length, the same on all
+    /// members.
     ///
     /// # Errors
     /// See the type.

@@ -7,7 +7,8 @@ use crate::{DeviceError, Stream, SumTree, Tensor};
 /// How values of ranks are joined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reduction {
-    /// In the order of the tree: of real numbers in F32, a narrow result rounded once; or of I64 (wrapping). Sums of bf16
+    /// In the order of the tree: of real numbers in F32, a narrow result rounded once; or of I64 (wrapping). Sums of
+    /// bf16
     /// and fp16 values are in rank order only.
     Sum(SumTree),
     /// Largest; F32.
@@ -16,7 +17,8 @@ pub enum Reduction {
 
 /// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
 ///
-/// A group of one is no special case: its calls do nothing, and an all-to-all or a shift copies. Tensors are dense. Implemented over threads by
+/// A group of one is no special case: its calls do nothing, and an all-to-all or a shift copies. Tensors are dense.
+/// Implemented over threads by
 /// `comm`; `comm::MetaCommunicator` records.
 pub trait Communicator {
     /// Members of the group.
@@ -28,13 +30,15 @@ pub trait Communicator {
     /// Joins `x` over the group in place; every member ends with the same bits.
     fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError>;
 
-    /// `x` is `size` equal slices; slice `position` ends as the sum over the group in the order of `tree`, the others are unspecified.
+    /// `x` is `size` equal slices; slice `position` ends as the sum over the group in the order of `tree`, the others
+    /// are unspecified.
     fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError>;
 
     /// `x` is `size` equal slices; every member ends with all of them, slice `p` from member `p`.
     fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError>;
 
-    /// `from` and `to` are `size` equal slices each, in places that do not overlap; slice `p` of `to` ends as slice `position`
+    /// `from` and `to` are `size` equal slices each, in places that do not overlap; slice `p` of `to` ends as slice
+    /// `position`
     /// of the `from` of member `p`.
     fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError>;
 

@@ -1,31 +1,42 @@
 //! Whole runs against an independent implementation: the same models, written in PyTorch and trained there in double
-//! precision for ten steps (the GPT-NeoX for twenty, at a fifth of the rate) by `tools/reference/gpt.py`, from the same weights and the same text.
+//! precision for ten steps (the GPT-NeoX for twenty, at a fifth of the rate) by `tools/reference/gpt.py`, from the
+//! same weights and the same text.
 //!
 //! Let u = 2^-24. PyTorch's side is exact compared with ours; what it gives is stored in single precision, within u.
 //!
-//! **Gradients: 1e-5** relative Frobenius distance per tensor. Under random rounding a chain of K terms is off by u sqrt(K / 6) of
+//! **Gradients: 1e-5** relative Frobenius distance per tensor. Under random rounding a chain of K terms is off by u
+//! sqrt(K / 6) of
 //! its result (`docs/numerics.md`), 1.3e-7 for the longest, K = 31. A gradient has passed at most R = 4 L + 2 = 14 such
 //! stages forward and as many backward; their errors add in quadrature to 7e-7, and as much again comes from what lies
-//! between them, norms, softmax and activations of a few u each. Softmax takes the mean of its gradient away, and norms the
+//! between them, norms, softmax and activations of a few u each. Softmax takes the mean of its gradient away, and
+//! norms the
 //! part along their input; in the gradients of queries, keys and their norms little is left of larger terms, a quarter
 //! at worst: 6e-6.
 //!
-//! **Losses and norms: 1e-5** relative. A loss is a mean over tens of labels, off by less than a gradient; over ten steps weights
+//! **Losses and norms: 1e-5** relative. A loss is a mean over tens of labels, off by less than a gradient; over ten
+//! steps weights
 //! drift apart as below, and the loss by that times the norm of the gradient, at most 5: 5e-6.
 //!
-//! **Weights: 1e-5** relative Frobenius distance per tensor. An AdamW step moves a weight by lr = 5e-3 times a number of size 1 that
-//! is off by what the gradients are off, 6e-6 at worst, and rounds it once. Against weights of size 0.05 (biases) and more, ten
-//! steps that err the same way are 10 (5e-3 x 6e-6 / 0.05 + u) = 7e-6 apart. PyTorch divides by the norm plus 1e-6 where it clips, which
+//! **Weights: 1e-5** relative Frobenius distance per tensor. An AdamW step moves a weight by lr = 5e-3 times a number
+//! of size 1 that
+//! is off by what the gradients are off, 6e-6 at worst, and rounds it once. Against weights of size 0.05 (biases) and
+//! more, ten
+//! steps that err the same way are 10 (5e-3 x 6e-6 / 0.05 + u) = 7e-6 apart. PyTorch divides by the norm plus 1e-6
+//! where it clips, which
 //! scales gradients by 1e-6, and AdamW forgets scales.
 //!
-//! **Products with `"pairs"`** have the same bounds. In the counting of `docs/numerics.md` a chained sum over K makes K / 2
-//! roundings. In terms of bf16 a block of 32 steps makes 8 in its two chains (K / 4 where K is shorter) and one where they
+//! **Products with `"pairs"`** have the same bounds. In the counting of `docs/numerics.md` a chained sum over K makes
+//! K / 2
+//! roundings. In terms of bf16 a block of 32 steps makes 8 in its two chains (K / 4 where K is shorter) and one where
+//! they
 //! are added. Then six sums round the running sum of all blocks, of which the first five of the first block are 2^-8 as
 //! large. Together that is K / 4 + 2 up to K = 32, and 9 + 6 K / 64 beyond. Products of terms that are left out are
-//! 2^-24 of their step at most, of either sign. From K = 8 on a chained sum makes no fewer roundings. The shortest product
+//! 2^-24 of their step at most, of either sign. From K = 8 on a chained sum makes no fewer roundings. The shortest
+//! product
 //! of these layouts has K = 6: 3.5 roundings in place of 3.
 //!
-//! Key biases of dims that are not rotated are left out, and with them their neighbours: their exact gradient is zero, and AdamW makes steps of rounding errors.
+//! Key biases of dims that are not rotated are left out, and with them their neighbours: their exact gradient is
+//! zero, and AdamW makes steps of rounding errors.
 
 mod long_sequence;
 mod vectors;
@@ -94,7 +105,8 @@ fn every_layout_learns_what_pytorch_learns() {
 }
 
 /// Sequences of 12 tokens with several documents, shared by 2 and 6 ranks in balanced chunks and by 4 in contiguous
-/// ones, also with every other axis; by 2 that exchange heads, and by 6 and 3 that pass blocks of keys around. No sum is longer than on one rank, so the bounds are the same.
+/// ones, also with every other axis; by 2 that exchange heads, and by 6 and 3 that pass blocks of keys around. No sum
+/// is longer than on one rank, so the bounds are the same.
 #[test]
 fn ranks_that_share_sequences_learn_what_pytorch_learns() {
     let of = |kind, cp, chunks, degrees| {
