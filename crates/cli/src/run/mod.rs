@@ -16,3 +16,4 @@ pub mod run_folder;
 pub mod signal_relay;
 pub mod train;
 pub mod watchdog;
+pub mod work_times;

@@ -37,4 +37,6 @@ mod runs;
 #[cfg(target_os = "linux")]
 mod slurm;
 #[cfg(target_os = "linux")]
+mod stragglers;
+#[cfg(target_os = "linux")]
 mod text;
