@@ -23,8 +23,8 @@ const RUN: &[&str] = &[
 
 /// The slow process runs for this long,
 const RUNS: Duration = Duration::from_millis(2);
-/// and then stands still for this long.
-const STANDS: Duration = Duration::from_millis(20);
+/// and is then stopped for this long.
+const PAUSES: Duration = Duration::from_millis(20);
 /// Longest wait for a state that must come.
 const PATIENCE: Duration = Duration::from_secs(240);
 
@@ -58,7 +58,7 @@ fn a_slow_process_is_named_within_20_steps() {
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 kill_process(victim, Signal::STOP).expect("it lives");
-                std::thread::sleep(STANDS);
+                std::thread::sleep(PAUSES);
                 kill_process(victim, Signal::CONT).expect("it lives");
                 std::thread::sleep(RUNS);
             }

@@ -2,8 +2,8 @@
 //!
 //! Ranks of one pipeline stage have the same program, so their own work takes the same time on equal machines. A rank without
 //! peers is compared with the time that its program is predicted to take, in proportion to the other stages. A collective ends for
-//! the member that comes last after the transfer alone, so the least time of its members is that of their links. What a rank of a
-//! pipeline waits for another is compared with the waits of its peers.
+//! the member that comes last after the transfer alone, so the least time of its members is that of their links. The time
+//! that a rank waits for another of its pipeline is compared with the waits of its peers.
 //!
 //! Whatever else a machine does only adds to a time. A rank is slow where both the least and the median of its last steps are more
 //! than [`LIMIT`] times those of its peers.
@@ -300,7 +300,7 @@ impl StragglerWatch {
         Usual::of(&steps.filter_map(of_step).collect::<Vec<f64>>())
     }
 
-    /// Of each pipeline the first link that is slow, in either direction: stages behind it wait as long.
+    /// Of each pipeline the first link that is slow, in either direction: the stages after it wait as long.
     fn slow_links(&self, floor: f64) -> Vec<Straggler> {
         let mut found = vec![];
         let stages = self.mesh.size(Axis::Pp);
