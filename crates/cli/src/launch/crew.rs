@@ -9,7 +9,7 @@ use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::launch::job::Shell;
 use crate::launch::probe::{PAUSE, ReturnWatch, silent};
-use crate::launch::replan::{Replanned, comparing_profile, layout_keys, replan};
+use crate::launch::replan::{Replanned, comparing_profile, layout_keys, replan, with_most_replicas};
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::Outcome;
@@ -108,6 +108,10 @@ impl Crew {
         let names = named(&missing);
         match (whole.run.on_loss, may_start) {
             (OnLoss::Stop, _) | (OnLoss::Wait | OnLoss::Replan, false) => {
+                if progress == Progress::Nothing {
+                    // There is nothing to resume, and the failure names the host that did not start.
+                    return Change::None;
+                }
                 Change::Stop(format!("{names} does not answer{}", self.remedy(&whole, &missing)))
             }
             (OnLoss::Wait, true) => {
@@ -119,6 +123,10 @@ impl Crew {
             }
             (OnLoss::Replan, true) => {
                 let lost = silent(&self.shell, &self.all);
+                if lost.is_empty() {
+                    self.lost = missing;
+                    return Change::Hosts(self.complete());
+                }
                 match self.without(&whole, &lost) {
                     Ok(replanned) => Change::Hosts(self.take(&whole, lost, replanned, progress)),
                     Err(failure) => Change::Stop(format!("{names} does not answer; {failure}")),
@@ -154,9 +162,11 @@ impl Crew {
 
     /// The command that resumes the run without the hosts that are `missing`, in words that follow the reason.
     fn remedy(&self, whole: &RunConfig, missing: &[Host]) -> String {
-        let (Ok(replanned), Some(folder)) = (self.without(whole, missing), &self.folder) else { return String::new() };
+        let left: Vec<Host> = self.now.iter().filter(|host| !missing.contains(host)).cloned().collect();
+        let layout = with_most_replicas(whole, processes(&self.all), &left);
+        let (Some((_, after)), Some(folder)) = (layout, &self.folder) else { return String::new() };
         let file = self.hosts_file.as_ref().map_or("HOSTS".into(), |file| file.display().to_string());
-        let keys = layout_keys(whole, &replanned.config);
+        let keys = layout_keys(whole, &after);
         let keys: String = keys.iter().map(|key| format!(" --set {key}")).collect();
         format!(
             "; to resume on the others, remove it from {file} and use `pleach launch --hosts {file} -- train --resume {}{keys}`, or \

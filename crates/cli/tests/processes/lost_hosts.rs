@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::harness::free_port;
 use crate::harness::several::{Folder, on_threads, with_keys};
+use crate::network::namespaces::Network;
 
 /// Sums and rates that depend neither on dp nor on the number of steps.
 const RUN: &[&str] = &[
@@ -32,15 +33,21 @@ struct Launch<'a> {
 }
 
 impl Launch<'_> {
+    /// On two addresses of the loopback.
     fn start<'a>(folder: &'a Folder, on_loss: &str) -> Launch<'a> {
+        Launch::on(folder, &HOSTS.map(str::to_string), "exec sh -c \"$2\"", &[&format!("run.on_loss={on_loss}")])
+    }
+
+    /// On `hosts`, where `script` starts the command of its second argument on the host of its first.
+    fn on<'a>(folder: &'a Folder, names: &[String], script: &str, keys: &[&str]) -> Launch<'a> {
         let hosts = folder.0.join("hosts");
-        fs::write(&hosts, HOSTS.map(|host| format!("{host} slots=2\n")).concat()).expect("a file");
+        fs::write(&hosts, names.iter().map(|host| format!("{host} slots=2\n")).collect::<String>()).expect("a file");
         let ssh = folder.0.join("ssh");
-        let script = format!("#!/bin/sh\n[ -e {}/down-$1 ] && exit 255\nexec sh -c \"$2\"\n", folder.0.display());
+        let script = format!("#!/bin/sh\n[ -e {}/down-$1 ] && exit 255\n{script}\n", folder.0.display());
         fs::write(&ssh, script).expect("a file");
         fs::set_permissions(&ssh, Permissions::from_mode(0o755)).expect("permissions");
-        let (on_loss, own) = (format!("run.on_loss={on_loss}"), folder.run("run"));
-        let words = with_keys(&["train", "--quiet"], &[RUN, &["train.steps=1000000", &on_loss, &own]].concat());
+        let own = folder.run("run");
+        let words = with_keys(&["train", "--quiet"], &[RUN, keys, &["train.steps=1000000", &own]].concat());
         let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
         command.args(["launch", "--restarts", "3", "--hosts"]).arg(&hosts).arg("--ssh").arg(&ssh).arg("--").args(words);
         let messages = File::create(folder.0.join("messages")).expect("a file");
@@ -81,9 +88,14 @@ impl Launch<'_> {
         text.lines().filter_map(|line| of(line).ok()).collect()
     }
 
+    /// Lets `host` answer no more.
+    fn take_down(&self, host: &str) {
+        fs::write(self.folder.0.join(format!("down-{host}")), "").expect("a file");
+    }
+
     /// Kills the agent of `host` and its processes, and lets it answer no more.
     fn lose(&self, host: &str) {
-        fs::write(self.folder.0.join(format!("down-{host}")), "").expect("a file");
+        self.take_down(host);
         let mut killed = 0;
         for agent in children(self.child.id()) {
             let of_host: Vec<u32> = children(agent).into_iter().filter(|process| is_on(*process, host)).collect();
@@ -211,6 +223,35 @@ fn a_run_stops_with_the_command_that_resumes_it_without_a_lost_host() {
          train --resume {run} --set parallelism.dp=1`, or run.on_loss = \"replan\"\n"
     );
     assert!(messages.ends_with(&remedy), "{messages}");
+}
+
+/// Two of four hosts are cut off: their processes live, and nobody reaches them.
+#[test]
+fn a_run_continues_without_half_of_a_network_and_with_it_again() {
+    let Some(network) = Network::of(4) else { return };
+    let folder = Folder::new("network");
+    let names: Vec<String> = (0..4).map(|host| network.address(host).to_string()).collect();
+    let keys = ["run.on_loss=replan", "run.heartbeat_seconds=4"];
+    let launch = Launch::on(&folder, &names, &network.shell(), &keys);
+    launch.wait_for_checkpoint();
+    for lost in [0, 2] {
+        network.cut(lost);
+        launch.take_down(&names[lost]);
+    }
+    launch.wait("a smaller layout", || launch.resumptions().iter().any(|dp| *dp == serde_json::json!([2, 1])));
+    launch.wait_for_checkpoint();
+    let cost = format!(
+        "each of hosts {}, {} does not answer; replanned for 4 of 8 processes with parallelism.dp=1; a step has ",
+        names[0], names[2]
+    );
+    assert!(launch.messages().contains(&cost), "{}", launch.messages());
+    for lost in [0, 2] {
+        network.join(lost);
+        launch.bring_back(&names[lost]);
+    }
+    launch.wait("the layout before", || launch.resumptions().last() == Some(&serde_json::json!([1, 2])));
+    launch.wait_for_checkpoint();
+    launch.ends_with_the_bits_of_an_undisturbed_run();
 }
 
 /// Four processes that another launcher has started, two on each host.
