@@ -6,7 +6,7 @@
 //! that a rank waits for another of its pipeline is compared with the waits of its peers.
 //!
 //! Whatever else a machine does only adds to a time. A rank is slow where both the least and the median of its last steps are more
-//! than [`LIMIT`] times those of its peers.
+//! than [`LIMIT`] times those of its peers, and its least is more than their median.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -137,7 +137,9 @@ impl Usual {
     }
 
     fn exceeds(self, usual: Usual, limit: f64) -> bool {
-        self.least > limit * usual.least && self.median > limit * usual.median
+        let is_longer = self.least > limit * usual.least && self.median > limit * usual.median;
+        // Where other programs use the cores, times vary from step to step more than they differ from rank to rank.
+        is_longer && self.least > usual.median
     }
 }
 
@@ -215,7 +217,8 @@ impl StragglerWatch {
     fn slow_rank(&self, rank: Rank, floor: f64) -> Option<Straggler> {
         let all = |times: &WorkTimes| times.own_ns.iter().sum::<u64>() as f64 * 1e-9;
         let own = self.usual(rank, all)?;
-        let peers: Vec<Usual> = self.peers(rank).filter_map(|peer| self.usual(peer, all)).collect();
+        // Times of peers may come later than those of the rank.
+        let peers = self.peers(rank).map(|peer| self.usual(peer, all)).collect::<Option<Vec<Usual>>>()?;
         let Some(usual) = Usual::among(&peers) else { return self.slower_than_predicted(rank, floor) };
         let found = Straggler {
             suspect: Suspect::Rank(rank),
@@ -247,7 +250,7 @@ impl StragglerWatch {
         };
         let relative = |rank: Rank| Some(self.usual(rank, computed)?.scaled(1e-9 / predicted(rank)?));
         let own = relative(rank)?;
-        let others: Vec<Usual> = self.mesh.ranks().filter(|other| *other != rank).filter_map(relative).collect();
+        let others = self.mesh.ranks().filter(|other| *other != rank).map(relative).collect::<Option<Vec<Usual>>>()?;
         let usual = Usual::among(&others)?;
         let found = Straggler {
             suspect: Suspect::Rank(rank),
@@ -322,7 +325,7 @@ impl StragglerWatch {
     fn slow_link(&self, stage: usize, from: Rank, to: Rank, floor: f64) -> Option<Straggler> {
         let waited = |times: &WorkTimes| times.received_ns.get(&stage).copied().unwrap_or(0) as f64 * 1e-9;
         let own = self.usual(to, waited)?;
-        let peers: Vec<Usual> = self.peers(to).filter_map(|peer| self.usual(peer, waited)).collect();
+        let peers = self.peers(to).map(|peer| self.usual(peer, waited)).collect::<Option<Vec<Usual>>>()?;
         let usual = Usual::among(&peers)?;
         let (suspect, seconds, basis) = (Suspect::Link { from, to }, own.median, Basis::Peers(None));
         let found = Straggler { suspect, seconds, usual: usual.median, basis };

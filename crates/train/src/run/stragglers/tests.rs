@@ -80,6 +80,44 @@ fn stages_noise_and_small_differences_are_not_slow() {
 }
 
 #[test]
+fn times_that_vary_more_than_ranks_differ_name_nobody() {
+    // Every third step of a rank is undisturbed; the others take up to three times as long.
+    let disturbed = |times: u64| {
+        let mut watch = watch(2, 1, 1, 1.0);
+        let mut found = vec![];
+        for step in 1..=200 {
+            for rank in [Rank(0), Rank(1)] {
+                let longer = (u64::from(step) + rank.0 as u64) % 3;
+                let work = 100 * MILLISECOND * (1 + longer) * if rank.0 == 1 { times } else { 10 } / 10;
+                let own_ns = [0, work, 0, 0];
+                let (calls, received_ns) = (BTreeMap::new(), BTreeMap::new());
+                watch.take(WorkTimes { rank, step, own_ns, calls, received_ns });
+            }
+            found.extend(watch.slow(step, 1.0));
+        }
+        found.len()
+    };
+    assert_eq!((disturbed(10), disturbed(15)), (0, 0));
+    assert_eq!(disturbed(25), 1, "a rank that is slower than that is named, again after 200 steps");
+}
+
+#[test]
+fn a_rank_whose_peers_are_late_is_compared_later() {
+    let mut watch = watch(2, 1, 2, 1.0);
+    for step in 1..=14 {
+        for rank in watch.mesh.ranks() {
+            let Given { work, .. } = slow_work(3, 20)(rank, rank.0 / 2);
+            // The peer of rank 3 has not sent its last steps.
+            if rank.0 != 2 || step < 12 {
+                let (calls, received_ns) = (BTreeMap::new(), BTreeMap::new());
+                watch.take(WorkTimes { rank, step, own_ns: [0, work, 0, 0], calls, received_ns });
+            }
+        }
+        assert_eq!(watch.slow(step, 1.0), []);
+    }
+}
+
+#[test]
 fn a_rank_without_peers_is_compared_with_its_prediction() {
     assert_eq!(
         lines(watch(1, 1, 2, 1.0), 20, slow_work(1, 40)),
