@@ -94,8 +94,8 @@ impl Crew {
     }
 
     /// Asks the hosts after a failure whether they are there, and does what `run.on_loss` says. Nothing is waited for or replanned where
-    /// the run may not start again.
-    pub fn after(&mut self, outcome: &Outcome, progress: Progress, may_start: bool, signals: &Signals) -> Change {
+    /// no `restarts` are left.
+    pub fn after(&mut self, outcome: &Outcome, progress: Progress, restarts: u32, signals: &Signals) -> Change {
         let Some(whole) =
             self.whole.clone().filter(|_| matches!(outcome, Outcome::Failed { code, .. } if Restart::helps(*code)))
         else {
@@ -106,22 +106,22 @@ impl Crew {
             return Change::None;
         }
         let names = named(&missing);
-        match (whole.run.on_loss, may_start) {
-            (OnLoss::Stop, _) | (OnLoss::Wait | OnLoss::Replan, false) => {
+        match (whole.run.on_loss, restarts) {
+            (OnLoss::Stop, _) | (OnLoss::Wait | OnLoss::Replan, 0) => {
                 if progress == Progress::Nothing {
                     // There is nothing to resume, and the failure names the host that did not start.
                     return Change::None;
                 }
                 Change::Stop(format!("{names} does not answer{}", self.remedy(&whole, &missing)))
             }
-            (OnLoss::Wait, true) => {
+            (OnLoss::Wait, _) => {
                 tell(&format!("{names} does not answer; waiting, as run.on_loss = \"wait\" says\n"));
                 while signals.last().is_none() && !silent(&self.shell, &missing).is_empty() {
                     std::thread::sleep(PAUSE);
                 }
                 Change::Hosts(format!("{names} answers again"))
             }
-            (OnLoss::Replan, true) => {
+            (OnLoss::Replan, _) => {
                 let lost = silent(&self.shell, &self.all);
                 if lost.is_empty() {
                     self.lost = missing;

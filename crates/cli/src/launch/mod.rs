@@ -76,7 +76,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
                 crew.complete()
             }
             Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. } => {
-                let change = crew.after(&supervised.outcome, restart.progress(), budget.left > 0, &signals);
+                let change = crew.after(&supervised.outcome, restart.progress(), budget.left, &signals);
                 let Some(message) = budget.after(supervised.outcome, change, &signals)? else { return Ok(()) };
                 message
             }
