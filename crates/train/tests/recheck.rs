@@ -177,13 +177,13 @@ fn every_wrong_result_of_an_operation_is_found_and_the_wrong_computation_named()
     println!("wrong first computations {}, wrong second ones {}", named[0], named[1]);
 }
 
-/// One operation in so many of the faulty rank has a wrong result, another one each time.
+/// Operations of the faulty rank for each one with a wrong result.
 const WRONG: usize = 20;
-/// One operation in so many is computed twice by `Recheck::Sample`.
+/// Operations for each one that `Recheck::Sample` computes twice.
 const SAMPLED: f64 = SAMPLED_OPERATIONS as f64;
 
 /// With p wrong results per operation and M operations per step, no sample meets one in n steps with probability (1 - p / 256)^(n M). Here
-/// that is one in a million: so many steps suffice. `PLEACH_FLIPS=200` tries 200 ranks.
+/// that is one in a million. `PLEACH_FLIPS=200` tries 200 ranks.
 #[test]
 fn a_rank_that_is_wrong_now_and_then_is_named_by_samples() {
     let small = four_ranks();
