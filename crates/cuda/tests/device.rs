@@ -167,7 +167,7 @@ impl Gpu for HeldGpu {
         if is_held {
             let ends = self.ends.lock().expect("whole");
             ends.0.send(()).expect("the test hears");
-            ends.1.recv_timeout(PATIENCE).expect("the test goes on while this stream is held");
+            ends.1.recv_timeout(PATIENCE).expect("the test continues while this stream is held");
         }
         self.inner.synchronize(stream)
     }
@@ -191,7 +191,7 @@ impl Gpu for HeldGpu {
 }
 
 #[test]
-fn all_streams_go_on_while_a_reader_waits_for_its_copy() {
+fn all_streams_continue_while_a_reader_waits_for_its_copy() {
     for seed in 0..4 {
         let (tell, begun) = channel();
         let (let_go, go) = channel();

@@ -36,7 +36,7 @@ fn a_checkpoint_moves_to_gpus_and_back_with_the_same_bits() {
 /// Launches on a GPU that the reader of its state waits for, once.
 const LAUNCHES: usize = 200;
 
-/// What is known of GPU 0.
+/// The properties of GPU 0.
 #[derive(Default)]
 struct Held {
     /// The stream that was created last: from the first launch on the reader's, for a rank opens it after all others.
@@ -46,9 +46,9 @@ struct Held {
     meanwhile: Option<usize>,
 }
 
-/// The first copy of state ends only after launches of the step that follows: a run that waited for it would not go on.
+/// The first copy of state ends only after launches of the step that follows: a run that waited for it would not continue.
 #[test]
-fn a_step_goes_on_while_state_is_read() {
+fn a_step_continues_while_state_is_read() {
     let held = Arc::new((Mutex::new(Held::default()), Condvar::new()));
     let judge: Judge = {
         let held = Arc::clone(&held);

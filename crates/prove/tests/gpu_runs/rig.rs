@@ -59,7 +59,7 @@ pub fn leg(layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
     leg_that_saves_every(0, layout, on, until, folder)
 }
 
-/// As [`leg`], with a checkpoint after every so many steps.
+/// As [`leg`], with a checkpoint after `every` steps each.
 pub fn leg_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
     let store = Store::open(folder, Arc::new(Disk), Retention { newest: usize::MAX, every: 0, best: 0 });
     let store = store.expect("a store");
