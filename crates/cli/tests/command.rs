@@ -243,3 +243,44 @@ fn completions_know_every_command() {
         }
     }
 }
+
+/// What bash offers at the end of `line`, with the breaks of words that Readline has by default.
+fn offered(script: &str, line: &str) -> Vec<String> {
+    let code = "source \"$1\"; COMP_WORDBREAKS=$' \\t\\n\"\\'><=;|&(:'; COMP_LINE=\"$2\"; COMP_POINT=${#COMP_LINE}\n\
+        COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n\
+        _pleach_names pleach \"${COMP_WORDS[-1]}\" \"${COMP_WORDS[-2]}\" 2> /dev/null\n\
+        for word in \"${COMPREPLY[@]}\"; do echo \"$word\"; done";
+    let output = std::process::Command::new("bash").args(["-c", code, "bash", script, line]).output().expect("bash");
+    assert!(output.status.success(), "{line}: {}", stderr(&output));
+    stdout(&output).lines().map(str::to_string).collect()
+}
+
+#[test]
+fn completions_know_keys_values_presets_and_clusters() {
+    let script = std::env::temp_dir().join(format!("pleach-completions-{}", std::process::id())).display().to_string();
+    std::fs::write(&script, stdout(&pleach(&["completions", "bash"]))).expect("a script");
+    let offered = |line: &str| offered(&script, line);
+    assert_eq!(offered("pleach train --set parallelism.schedule_f"), ["parallelism.schedule_file="]);
+    assert_eq!(offered("pleach train --set=train.warm"), ["train.warmup_steps="]);
+    assert_eq!(offered("pleach check --set train.precision=b"), ["bf16"], "the word begins after the break");
+    let schedules = offered("pleach plan --set parallelism.schedule=");
+    assert_eq!(schedules, ["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "zb-auto"]);
+    assert!(offered("pleach train pre").contains(&"preset:opt-175b".into()));
+    assert_eq!(offered("pleach simulate --cluster h100-8"), ["h100-80g-dgx"]);
+    assert_eq!(offered("pleach simulate --cluster=gb"), ["gb200-nvl72"]);
+    assert_eq!(offered("pleach train preset:bloom"), ["bloom-176b", "bloom-176b-tiny"]);
+    assert_eq!(offered("pleach train --overw"), ["--overwrite"], "all else is completed as before");
+    assert!(offered("pleach train runs/").is_empty(), "files are completed by the shell");
+    std::fs::remove_file(&script).expect("removed");
+
+    for (shell, places) in [
+        ("zsh", vec![":_pleach_settings'", ":_pleach_clusters'", ":_pleach_runs'"]),
+        ("fish", vec!["-l set -x", "-l cluster -r -a"]),
+    ] {
+        let text = stdout(&pleach(&["completions", shell]));
+        let names = ["parallelism.schedule=zb-auto", "h100-80g-dgx", "preset:bloom-176b"];
+        for word in names.into_iter().chain(places) {
+            assert!(text.contains(word), "{shell} lacks {word}");
+        }
+    }
+}

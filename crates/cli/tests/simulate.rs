@@ -1,10 +1,13 @@
 //! `simulate`, `validate` and `cluster fit`, as a user meets them.
 
 mod harness;
+#[path = "harness/trace_events.rs"]
+mod trace_events;
 
 use std::path::PathBuf;
 
 use harness::{pleach, stderr, stdout};
+use trace_events::broken_rules;
 
 /// A new folder for one test.
 fn folder(name: &str) -> PathBuf {
@@ -40,6 +43,7 @@ fn a_step_is_simulated_drawn_and_traced() {
     assert!(std::fs::read_to_string(svg).expect("a drawing").starts_with("<svg "));
     let trace: serde_json::Value =
         serde_json::from_str(&std::fs::read_to_string(trace).expect("a trace")).expect("JSON");
+    assert_eq!(broken_rules(&trace), [""; 0]);
     assert_eq!(processes(&trace).len(), 8, "a process for each rank");
     assert_eq!(processes(&trace)[5], (5, "rank 5: dp 0, tp 1, pp 1".to_string()));
     assert!(trace["traceEvents"].as_array().is_some_and(|events| events.len() > 100));
@@ -88,6 +92,7 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
     assert_eq!(trained.status.code(), Some(0), "{}", stderr(&trained));
     let text = std::fs::read_to_string(&trace).expect("a trace");
     let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(broken_rules(&json), [""; 0]);
     let events = json["traceEvents"].as_array().expect("events");
     let named: Vec<String> = processes(&json).into_iter().map(|(_, name)| name).collect();
     let ranks = [

@@ -58,7 +58,7 @@ pub use problem::{Location, Problem};
 pub use rotary_scaling::RotaryScaling;
 pub use run_file::{
     Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, key_of_option, known_keys,
-    schedule_name,
+    known_names, schedule_name,
 };
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;

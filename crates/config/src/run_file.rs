@@ -226,6 +226,13 @@ pub fn known_keys() -> Vec<String> {
     reader.asked().map(str::to_string).collect()
 }
 
+/// The keys whose values have names, with the names.
+pub fn known_names() -> BTreeMap<String, Vec<&'static str>> {
+    let mut reader = Reader::new(Entries::new());
+    read(&mut reader, &NoFiles);
+    reader.into_names()
+}
+
 /// The key, as `section.key`, that an option of this name means: one of its own keys, or an option of Megatron-LM.
 pub fn key_of_option(option: &str) -> Option<String> {
     let name = option.trim_start_matches('-').replace('-', "_");

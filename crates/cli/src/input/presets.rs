@@ -90,6 +90,11 @@ const fn derived(cluster: &'static str, software: &'static str, step_s: f64, fro
     Some(Published { cluster, software, step_s, origin: Origin::Derived(from) })
 }
 
+/// What stands for each preset in place of a run file.
+pub fn names() -> impl Iterator<Item = String> {
+    PRESETS.iter().map(|preset| format!("{PREFIX}{}", preset.name))
+}
+
 /// The presets of published runs.
 pub fn all_published() -> impl Iterator<Item = (Preset, Published)> {
     PRESETS.into_iter().filter_map(|preset| Some((preset, preset.published?)))

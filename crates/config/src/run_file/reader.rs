@@ -1,6 +1,6 @@
 //! Takes typed values out of a run file. What is never asked for is unknown.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::aliases;
 use super::nearest::nearest;
@@ -26,6 +26,7 @@ pub fn name_of<T: Copy + PartialEq>(choices: &Choices<T>, value: T) -> &'static 
 pub struct Reader {
     entries: Entries,
     asked: BTreeSet<String>,
+    names: BTreeMap<String, Vec<&'static str>>,
     /// Keys whose value could not be used, so that a default stands in for it.
     pub unusable: BTreeSet<String>,
     /// What is wrong so far.
@@ -41,6 +42,11 @@ impl Reader {
     /// All keys that were asked for.
     pub fn asked(&self) -> impl Iterator<Item = &str> {
         self.asked.iter().map(String::as_str)
+    }
+
+    /// Keys whose values have names, with the names.
+    pub fn into_names(self) -> BTreeMap<String, Vec<&'static str>> {
+        self.names
     }
 
     /// Whether `key` was written.
@@ -137,7 +143,9 @@ impl Reader {
 
     /// One of the names in `choices`; a number stands for its own digits, `true` and `false` for themselves.
     pub fn choice<T: Copy>(&mut self, key: &str, choices: &Choices<T>, default: T) -> T {
-        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&'static str> = choices.iter().map(|(name, _)| *name).collect();
+        let wanted = one_of(&names);
+        self.names.insert(key.into(), names);
         let written = |value: &Value| {
             let digits = || value.integer().map(|number| number.to_string());
             let truth = || value.boolean().map(|truth| truth.to_string());
@@ -147,7 +155,6 @@ impl Reader {
             let text = written(value)?;
             choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice)
         };
-        let wanted = one_of(&names);
         self.take(key, &wanted, found).unwrap_or(default)
     }
 

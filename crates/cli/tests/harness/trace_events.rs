@@ -1,0 +1,160 @@
+//! Rules of the published trace event format: phases and their fields, nesting, pairs of arrows. Checked for every event.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+/// Process and thread of an event.
+type Thread = (u64, u64);
+
+/// Every rule that an event of `trace` breaks, as a sentence; none of a trace that viewers read as it is meant.
+pub fn broken_rules(trace: &Value) -> Vec<String> {
+    let Some(events) = trace["traceEvents"].as_array() else { return vec!["no array traceEvents".into()] };
+    let mut broken: Vec<String> =
+        events.iter().filter_map(|event| fault(event).map(|fault| format!("{fault}: {event}"))).collect();
+    if broken.is_empty() {
+        broken.extend(unnamed(events));
+        let slices = slices(events);
+        broken.extend(crossing(&slices));
+        broken.extend(unpaired(events, &slices));
+    }
+    broken
+}
+
+/// What one event lacks.
+fn fault(event: &Value) -> Option<&'static str> {
+    let is_time = |key: &str| event[key].as_f64().is_some_and(|time| time.is_finite() && time >= 0.0);
+    let args = &event["args"];
+    if !event["name"].is_string() || event["pid"].as_u64().is_none() {
+        return Some("without name or process");
+    }
+    if !args.is_null() && !args.is_object() {
+        return Some("args that are no object");
+    }
+    let timed = match event["ph"].as_str() {
+        Some("M") => {
+            let known = match event["name"].as_str() {
+                Some("process_name" | "thread_name") => args["name"].is_string(),
+                Some("process_sort_index" | "thread_sort_index") => args["sort_index"].is_i64(),
+                _ => false,
+            };
+            return (!known).then_some("metadata of no known form");
+        }
+        Some("X") => is_time("dur"),
+        Some("s") => event["cat"].is_string() && event["id"].is_u64(),
+        Some("f") => event["cat"].is_string() && event["id"].is_u64() && event["bp"] == "e",
+        _ => return Some("of an unknown phase"),
+    };
+    (!timed || !is_time("ts") || event["tid"].as_u64().is_none()).then_some("without the fields of its phase")
+}
+
+fn of_phase<'a>(events: &'a [Value], phase: &'a str) -> impl Iterator<Item = &'a Value> {
+    events.iter().filter(move |event| event["ph"] == phase)
+}
+
+fn thread(event: &Value) -> Thread {
+    (event["pid"].as_u64().unwrap_or_default(), event["tid"].as_u64().unwrap_or_default())
+}
+
+/// Whole nanoseconds, in which a trace is measured.
+fn nanoseconds(event: &Value, key: &str) -> u64 {
+    (event[key].as_f64().unwrap_or_default() * 1000.0).round() as u64
+}
+
+/// Threads that have slices and no name.
+fn unnamed(events: &[Value]) -> Vec<String> {
+    let named = of_phase(events, "M").filter(|event| event["name"] == "thread_name").map(thread);
+    let named: BTreeSet<Thread> = named.collect();
+    let used: BTreeSet<Thread> = of_phase(events, "X").map(thread).collect();
+    used.difference(&named).map(|thread| format!("a thread without name: {thread:?}")).collect()
+}
+
+/// Starts and ends of the slices of every thread, in the order of their starts; the longest first.
+fn slices(events: &[Value]) -> BTreeMap<Thread, Vec<(u64, u64)>> {
+    let mut slices: BTreeMap<Thread, Vec<(u64, u64)>> = BTreeMap::new();
+    for event in of_phase(events, "X") {
+        let start = nanoseconds(event, "ts");
+        slices.entry(thread(event)).or_default().push((start, start + nanoseconds(event, "dur")));
+    }
+    slices.values_mut().for_each(|slices| slices.sort_by_key(|&(start, end)| (start, u64::MAX - end)));
+    slices
+}
+
+/// Slices of one thread that begin in another one and outlast it: they must nest.
+fn crossing(slices: &BTreeMap<Thread, Vec<(u64, u64)>>) -> Vec<String> {
+    let mut broken = vec![];
+    for (thread, slices) in slices {
+        let mut open: Vec<u64> = vec![];
+        for &(start, end) in slices {
+            open.retain(|outer| *outer > start);
+            if open.last().is_some_and(|outer| end > *outer) {
+                broken.push(format!("slices of {thread:?} cross at {start} ns"));
+            }
+            open.push(end);
+        }
+    }
+    broken
+}
+
+/// Arrows that lack an end, run backwards, or end where no slice is, so that a viewer drops them.
+fn unpaired(events: &[Value], slices: &BTreeMap<Thread, Vec<(u64, u64)>>) -> Vec<String> {
+    let mut arrows: BTreeMap<u64, [Vec<&Value>; 2]> = BTreeMap::new();
+    for (end, phase) in ["s", "f"].into_iter().enumerate() {
+        for event in of_phase(events, phase) {
+            arrows.entry(event["id"].as_u64().unwrap_or_default()).or_default()[end].push(event);
+        }
+    }
+    let on_slice = |event: &Value| {
+        let at = nanoseconds(event, "ts");
+        slices.get(&thread(event)).is_some_and(|slices| slices.iter().any(|&(start, end)| (start..=end).contains(&at)))
+    };
+    let mut broken = vec![];
+    for (id, [sent, received]) in arrows {
+        match (sent.as_slice(), received.as_slice()) {
+            ([sent], [received]) => {
+                if nanoseconds(sent, "ts") > nanoseconds(received, "ts") {
+                    broken.push(format!("arrow {id} runs backwards"));
+                }
+                if !on_slice(sent) || !on_slice(received) {
+                    broken.push(format!("arrow {id} ends on no slice"));
+                }
+            }
+            (sent, received) => broken.push(format!("arrow {id} has {} + {} ends", sent.len(), received.len())),
+        }
+    }
+    broken
+}
+
+#[test]
+fn every_rule_rejects() {
+    let event = |ph: &str, tid: u64, ts: f64| serde_json::json!({"ph": ph, "name": "a", "cat": "c", "pid": 0, "tid": tid, "ts": ts});
+    let with = |mut event: Value, key: &str, value: Value| {
+        event[key] = value;
+        event
+    };
+    let named = |tid: u64| {
+        let name = serde_json::json!({"name": "compute"});
+        serde_json::json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": name})
+    };
+    let slice = |tid: u64, ts: f64, dur: f64| with(event("X", tid, ts), "dur", dur.into());
+    let end = |ph: &str, tid: u64, ts: f64| with(with(event(ph, tid, ts), "id", 7.into()), "bp", "e".into());
+    let rules = |events: Vec<Value>| broken_rules(&serde_json::json!({"traceEvents": events})).join("\n");
+    let whole = || vec![named(0), named(1), slice(0, 1.0, 4.0), slice(0, 2.0, 3.0), slice(1, 3.0, 2.0)];
+    let and = |added: Vec<Value>| rules([whole(), added].concat());
+    assert_eq!(and(vec![end("s", 0, 2.0), end("f", 1, 5.0)]), "");
+    for (added, said) in [
+        (vec![event("X", 0, 1.0)], "without the fields of its phase"),
+        (vec![slice(0, -1.0, 1.0)], "without the fields of its phase"),
+        (vec![event("Q", 0, 1.0)], "of an unknown phase"),
+        (vec![with(event("M", 0, 1.0), "args", serde_json::json!({"name": 1}))], "metadata of no known form"),
+        (vec![with(slice(0, 1.0, 1.0), "args", 3.into())], "args that are no object"),
+        (vec![slice(5, 1.0, 1.0)], "a thread without name: (0, 5)"),
+        (vec![slice(0, 4.0, 3.0)], "slices of (0, 0) cross at 4000 ns"),
+        (vec![end("s", 0, 2.0)], "arrow 7 has 1 + 0 ends"),
+        (vec![end("s", 0, 4.0), end("f", 1, 3.0)], "arrow 7 runs backwards"),
+        (vec![end("s", 0, 2.0), end("f", 1, 9.0)], "arrow 7 ends on no slice"),
+    ] {
+        let found = and(added);
+        assert!(found.starts_with(said), "{said}\n{found}");
+    }
+}
