@@ -1,4 +1,4 @@
-//! Two ranks of one thread each that share a sequence beside one rank with two threads on the same cores: `cargo bench -p
+//! Two ranks of one thread each that share a sequence next to one rank with two threads on the same cores: `cargo bench -p
 //! train --bench sequences [-- TOKENS]`, without a number for 8,192 tokens.
 //!
 //! The Llama of 12 million parameters of `bench/compare` takes one sequence a step. One rank and every kind of context
