@@ -52,9 +52,9 @@ pub struct Bounds {
 /// How far the losses of a step may be apart, relative to the loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossBound {
-    /// What roundings of the forward pass make.
+    /// Share that roundings of the forward pass make.
     forward: f64,
-    /// What the distance of the weights makes, for a gradient of norm 1.
+    /// Share that the distance of the weights makes, for a gradient of norm 1.
     moved: f64,
 }
 

@@ -1,5 +1,5 @@
-//! Two ranks of one thread each that share a sequence next to one rank with two threads on the same cores: `cargo bench -p
-//! train --bench sequences [-- TOKENS]`, without a number for 8,192 tokens.
+//! Two ranks of one thread each that share a sequence, compared with one rank with two threads on the same cores:
+//! `cargo bench -p train --bench sequences [-- TOKENS]`, without a number for 8,192 tokens.
 //!
 //! The Llama of 12 million parameters of `bench/compare` takes one sequence a step. One rank and every kind of context
 //! parallelism take turns, a short run each; then operations are timed for the imbalance of ranks.
