@@ -41,6 +41,9 @@ _pleach_clusters() { local names=(CLUSTERS); compadd -- $names; _files }
 _pleach_runs() { local names=(PRESETS); compadd -- $names; _files }
 "#;
 
+/// Adds names to the script that completes commands and options.
+type WithNames = fn(&str) -> String;
+
 /// Prints the shell's script.
 ///
 /// # Errors
@@ -50,7 +53,7 @@ pub fn completions(arguments: &CompletionsArguments) -> Result<(), Failure> {
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "pleach", &mut script);
     let script = String::from_utf8_lossy(&script);
     // Elvish and PowerShell complete commands and options.
-    let ways: [(Shell, fn(&str) -> String); 3] = [(Shell::Bash, bash), (Shell::Zsh, zsh), (Shell::Fish, fish)];
+    let ways: [(Shell, WithNames); 3] = [(Shell::Bash, bash), (Shell::Zsh, zsh), (Shell::Fish, fish)];
     let way = ways.iter().find(|(shell, _)| *shell == arguments.shell);
     print(&way.map_or_else(|| script.to_string(), |(_, with_names)| with_names(&script)))
 }
