@@ -244,7 +244,7 @@ fn completions_know_every_command() {
     }
 }
 
-/// What bash offers at the end of `line`, with the breaks of words that Readline has by default.
+/// The words that bash offers at the end of `line`, with the breaks of words that Readline has by default.
 fn offered(script: &str, line: &str) -> Vec<String> {
     let code = "source \"$1\"; COMP_WORDBREAKS=$' \\t\\n\"\\'><=;|&(:'; COMP_LINE=\"$2\"; COMP_POINT=${#COMP_LINE}\n\
         COMP_WORDS=($2); COMP_CWORD=$((${#COMP_WORDS[@]} - 1))\n\

@@ -90,7 +90,7 @@ const fn derived(cluster: &'static str, software: &'static str, step_s: f64, fro
     Some(Published { cluster, software, step_s, origin: Origin::Derived(from) })
 }
 
-/// What stands for each preset in place of a run file.
+/// The name of each preset as it is written in place of a run file.
 pub fn names() -> impl Iterator<Item = String> {
     PRESETS.iter().map(|preset| format!("{PREFIX}{}", preset.name))
 }

@@ -21,7 +21,7 @@ pub fn broken_rules(trace: &Value) -> Vec<String> {
     broken
 }
 
-/// What one event lacks.
+/// The first rule that one event breaks by itself.
 fn fault(event: &Value) -> Option<&'static str> {
     let is_time = |key: &str| event[key].as_f64().is_some_and(|time| time.is_finite() && time >= 0.0);
     let args = &event["args"];
@@ -29,7 +29,7 @@ fn fault(event: &Value) -> Option<&'static str> {
         return Some("without name or process");
     }
     if !args.is_null() && !args.is_object() {
-        return Some("args that are no object");
+        return Some("args that are not an object");
     }
     let timed = match event["ph"].as_str() {
         Some("M") => {
@@ -147,7 +147,7 @@ fn every_rule_rejects() {
         (vec![slice(0, -1.0, 1.0)], "without the fields of its phase"),
         (vec![event("Q", 0, 1.0)], "of an unknown phase"),
         (vec![with(event("M", 0, 1.0), "args", serde_json::json!({"name": 1}))], "metadata of no known form"),
-        (vec![with(slice(0, 1.0, 1.0), "args", 3.into())], "args that are no object"),
+        (vec![with(slice(0, 1.0, 1.0), "args", 3.into())], "args that are not an object"),
         (vec![slice(5, 1.0, 1.0)], "a thread without name: (0, 5)"),
         (vec![slice(0, 4.0, 3.0)], "slices of (0, 0) cross at 4000 ns"),
         (vec![end("s", 0, 2.0)], "arrow 7 has 1 + 0 ends"),
