@@ -213,6 +213,17 @@ pub enum Recheck {
     All,
 }
 
+/// The answer to a host that does not answer any more, where `pleach launch` started the run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnLoss {
+    /// The run ends.
+    Stop,
+    /// It continues once the host answers again.
+    Wait,
+    /// It continues without the host, in another layout.
+    Replan,
+}
+
 /// Where a run writes, and on how many ranks it runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunSpec {
@@ -252,6 +263,8 @@ pub struct RunSpec {
     pub notify: Option<String>,
     /// How much of what ranks compute and keep is checked for wrong bits.
     pub recheck: Recheck,
+    /// The answer to the loss of a host.
+    pub on_loss: OnLoss,
     /// Time after which a silent process counts as failed.
     pub heartbeat_seconds: f32,
     /// Time in which all processes of a run must arrive.

@@ -109,6 +109,7 @@ transport = "auto"
 collectives = "own"
 placement = "tp-pp-dp"
 recheck = "sample"
+on_loss = "stop"
 heartbeat_seconds = 5.0
 rendezvous_seconds = 10.0
 grace_seconds = 30.0

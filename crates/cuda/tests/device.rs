@@ -1,12 +1,14 @@
 //! Memory and streams of a rank on the GPU in software: uploads through the ring, order between streams, reading during
 //! the run. No kernel is launched, so these tests need no compiler.
 
-use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use config::{Format, GradientSums, Products};
 use cuda::CudaDevice;
 use device::{Device, DeviceError, DeviceKind, Dtype, MemoryReader, Numerics, Stream, Tensor};
-use gpu::{Driver, Gpu};
+use gpu::{Arguments, Driver, DriverError, FunctionHandle, Gpu, LaunchShape, StreamHandle};
 use proptest::prelude::*;
 use softgpu::{Settings, SoftDriver};
 
@@ -138,6 +140,87 @@ fn a_reader_sees_all_work_that_was_submitted_before() {
             });
             assert!(copied.iter().all(|byte| *byte == round), "seed {seed}, round {round}");
         }
+    }
+}
+
+/// A GPU on which the host's wait for the stream of a reader ends only when the test lets it.
+struct HeldGpu {
+    inner: Arc<dyn Gpu>,
+    /// The device's own, and the reader's.
+    streams: Mutex<Vec<StreamHandle>>,
+    /// Tells that the wait has begun, and hears that it may end.
+    ends: Mutex<(Sender<()>, Receiver<()>)>,
+}
+
+/// Only a failure waits so long.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+impl Gpu for HeldGpu {
+    fn create_stream(&self) -> Result<StreamHandle, DriverError> {
+        let stream = self.inner.create_stream()?;
+        self.streams.lock().expect("whole").push(stream);
+        Ok(stream)
+    }
+
+    fn synchronize(&self, stream: StreamHandle) -> Result<(), DriverError> {
+        let is_held = self.streams.lock().expect("whole").get(Stream::COUNT) == Some(&stream);
+        if is_held {
+            let ends = self.ends.lock().expect("whole");
+            ends.0.send(()).expect("the test hears");
+            ends.1.recv_timeout(PATIENCE).expect("the test goes on while this stream is held");
+        }
+        self.inner.synchronize(stream)
+    }
+
+    fn launch(
+        &self,
+        stream: StreamHandle,
+        function: FunctionHandle,
+        shape: LaunchShape,
+        arguments: &Arguments,
+    ) -> Result<(), DriverError> {
+        self.inner.launch(stream, function, shape, arguments)
+    }
+
+    gpu::forward!(
+        inner: facts, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned, upload,
+        download, copy, fill, destroy_stream, has_ended, create_event, destroy_event, record, is_reached, elapsed_ms,
+        wait, load, unload, function, function_facts, allow_shared, begin_capture, end_capture, launch_graph,
+        destroy_graph
+    );
+}
+
+#[test]
+fn all_streams_go_on_while_a_reader_waits_for_its_copy() {
+    for seed in 0..4 {
+        let (tell, begun) = channel();
+        let (let_go, go) = channel();
+        let inner = soft_gpu(Settings { seed, ..Settings::default() });
+        let gpu = HeldGpu { inner, streams: Mutex::default(), ends: Mutex::new((tell, go)) };
+        let device = CudaDevice::open(Arc::new(gpu), &[], ARENA_BYTES).expect("a device");
+        let reader = device.reader().expect("a reader");
+        // More than the reader's pinned memory, so that it waits more than once.
+        let state = bytes_at(0, 10 << 20);
+        device.upload(Stream::Compute, state, &vec![7; state.size_bytes()]).expect("uploaded");
+        let copied = std::thread::scope(|scope| {
+            let reading = scope.spawn(|| {
+                let mut bytes = vec![0; state.size_bytes()];
+                reader.read(state, &mut bytes).map(|()| bytes)
+            });
+            for piece in 0..3 {
+                begun.recv_timeout(PATIENCE).expect("the reader has submitted a copy");
+                for (number, stream) in Stream::ALL.into_iter().enumerate() {
+                    let value = (16 * piece + number) as u8;
+                    let other = bytes_at((16 + number) << 20, 1 << 20);
+                    device.upload(stream, other, &vec![value; 1 << 20]).expect("uploaded");
+                    assert!(read(&device, other).iter().all(|byte| *byte == value), "seed {seed}, {stream:?}");
+                }
+                assert!(!reading.is_finished(), "the reader is held");
+                let_go.send(()).expect("the reader hears");
+            }
+            reading.join().expect("no panic").expect("read")
+        });
+        assert!(copied.iter().all(|byte| *byte == 7), "seed {seed}");
     }
 }
 

@@ -43,10 +43,26 @@ fn sum_of_rates(train: &TrainSpec, steps: u32) -> f64 {
 pub struct Bounds {
     /// Of a tensor of the first gradient, relative to its size, by kind in the order of [`ParameterKind::ALL`].
     pub gradients: [f64; ParameterKind::ALL.len()],
-    /// Relative difference of a step's loss.
-    pub loss: f64,
+    /// Of losses.
+    pub loss: LossBound,
     /// Root mean square difference of a weight after the last step.
     pub weight: f64,
+}
+
+/// How far the losses of a step may be apart, relative to the loss.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossBound {
+    /// What roundings of the forward pass make.
+    forward: f64,
+    /// What the distance of the weights makes, for a gradient of norm 1.
+    moved: f64,
+}
+
+impl LossBound {
+    /// That of `step`, counted from 0, whose gradient has this norm before clipping. The first step's weights are the same.
+    pub fn of_step(&self, step: usize, norm: f64) -> f64 {
+        if step == 0 { self.forward } else { self.forward + self.moved * norm }
+    }
 }
 
 impl Bounds {
@@ -77,8 +93,10 @@ fn distance(roundings: f64, roundoff: f64) -> f64 {
 
 /// By how much root mean square weights of one pair of runs in 100,000 exceed the count's.
 const WEIGHT_FACTOR: f64 = 1.5;
-/// The same for losses.
-const LOSS_FACTOR: f64 = 3.0;
+/// The same for losses, whose error is one number, 1 + 4.3 / sqrt(2) of its root mean square: from logits, and from weights,
+/// whose distance is a bound already.
+const LOGITS_FACTOR: f64 = 4.0;
+const MOVED_FACTOR: f64 = 3.0;
 /// Jumps of all weights together relative to those of one layer's inputs: later layers have none.
 const JUMP_OF_ALL: f64 = 0.5;
 /// How often more jumps than a bound counts are accepted to happen.
@@ -189,13 +207,16 @@ impl Run<'_> {
         all_params(self.model).map(|param| param.len()).sum()
     }
 
-    /// Relative difference of a loss: last places of the reported number; logits a relative `of_logits` apart, of random
-    /// sign over the tokens; weights `of_weights` apart, along a gradient of norm 2.
-    fn loss(&self, of_logits: f64, of_weights: f64) -> f64 {
+    /// Last places of the reported number; logits a relative `of_logits` apart, of random sign over the tokens; weights
+    /// `of_weights` apart, along a gradient.
+    fn loss(&self, of_logits: f64, of_weights: f64) -> LossBound {
         let logits = f64::from(self.model.init_std) * (self.model.hidden as f64).sqrt() + 30.0 * self.rates();
         let mean = of_logits * logits / (self.tokens().max(1) as f64).sqrt();
-        let moved = if self.steps > 1 { 2.0 * of_weights } else { 0.0 };
-        4.5 * SINGLE + LOSS_FACTOR * (mean + moved) / (self.model.vocabulary.max(2) as f64).ln()
+        let relative = 1.0 / (self.model.vocabulary.max(2) as f64).ln();
+        LossBound {
+            forward: 4.5 * SINGLE + LOGITS_FACTOR * relative * mean,
+            moved: MOVED_FACTOR * relative * of_weights,
+        }
     }
 }
 

@@ -83,13 +83,17 @@ fn same_bits(a: &Outcome, b: &Outcome) -> bool {
 }
 
 /// NaN and missing steps count as infinitely far.
-pub(crate) fn largest_relative(oracle: &[f64], other: &[f64]) -> f64 {
+fn largest_relative(oracle: &[f64], other: &[f64]) -> f64 {
     if oracle.len() != other.len() {
         return f64::INFINITY;
     }
-    // A skipped step has no norm in either run.
-    let differing = oracle.iter().zip(other).filter(|(a, b)| a.to_bits() != b.to_bits());
-    differing.map(|(a, b)| finite_or_infinity((a - b).abs() / a.abs())).fold(0.0, f64::max)
+    oracle.iter().zip(other).map(|(a, b)| relative(*a, *b)).fold(0.0, f64::max)
+}
+
+/// Difference of two numbers, relative to the first one: none between the same bits, as of the norms of a skipped step, and
+/// infinite where one of them is NaN.
+pub(crate) fn relative(a: f64, b: f64) -> f64 {
+    if a.to_bits() == b.to_bits() { 0.0 } else { finite_or_infinity((a - b).abs() / a.abs()) }
 }
 
 fn finite_or_infinity(x: f64) -> f64 {

@@ -22,7 +22,7 @@ mod verdict;
 mod watch;
 mod weights_hash;
 
-pub use bounds::{BOUNDED_STEPS, Bounds};
+pub use bounds::{BOUNDED_STEPS, Bounds, LossBound};
 pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_order};
 pub use difference::{Difference, ElementName, Found, Holding, RunFirst, first_difference};
 pub use distance::{Distance, Outcome, Tensors};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use config::ModelSpec;
 
-use crate::distance::{Outcome, Tensors, largest_relative, norm};
+use crate::distance::{Outcome, Tensors, norm, relative};
 use crate::initial::standard_deviations;
 use crate::parameter_kind::ParameterKind;
 use crate::verdict::is_noise;
@@ -14,8 +14,8 @@ use crate::verdict::is_noise;
 pub struct Measured {
     /// Of each kind that the model has, the tensor of the first gradient that is farthest, and its distance.
     pub gradients: BTreeMap<ParameterKind, (f64, String)>,
-    /// Largest relative difference of a step's loss.
-    pub loss: f64,
+    /// Relative difference of each step's loss, and the smaller one of the two norms of its gradient.
+    pub losses: Vec<(f64, f64)>,
     /// Root mean square difference of a last weight.
     pub weight: f64,
 }
@@ -32,10 +32,27 @@ impl Measured {
     pub fn between(model: &ModelSpec, [first, second]: [&Outcome; 2]) -> Measured {
         Measured {
             gradients: gradients(model, &first.gradients, &second.gradients),
-            loss: largest_relative(&first.losses, &second.losses),
+            losses: losses([first, second]),
             weight: weight(model, &first.weights, &second.weights),
         }
     }
+}
+
+/// Relative difference of each step's loss, and its gradient's norm; infinitely far where a run has steps that the other does
+/// not have. A step that was skipped has no norm: the largest of all steps stands for it.
+fn losses([first, second]: [&Outcome; 2]) -> Vec<(f64, f64)> {
+    let largest = first.norms.iter().copied().filter(|norm| norm.is_finite()).fold(0.0, f64::max);
+    let of_run = |outcome: &Outcome, step: usize| {
+        outcome.norms.get(step).copied().filter(|norm| norm.is_finite()).unwrap_or(largest)
+    };
+    let of_step = |step: usize| {
+        let distance = match (first.losses.get(step), second.losses.get(step)) {
+            (Some(a), Some(b)) => relative(*a, *b),
+            (None, _) | (_, None) => f64::INFINITY,
+        };
+        (distance, of_run(first, step).min(of_run(second, step)))
+    };
+    (0..first.losses.len().max(second.losses.len())).map(of_step).collect()
 }
 
 /// Root mean square difference over all elements but those that are noise.

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use config::{ModelSpec, TrainSpec};
 use train::{LossScalingReport, StepFate};
 
-use crate::bounds::{Bounds, left_out};
+use crate::bounds::{Bounds, LossBound, left_out};
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::measured::Measured;
@@ -96,7 +96,7 @@ impl Promise {
 
     /// Every distance of two outcomes, each with its bound.
     pub fn distances(&self, outcomes: [&Outcome; 2]) -> Distances {
-        let Measured { gradients, loss, weight } = Measured::between(&self.model, outcomes);
+        let Measured { gradients, losses, weight } = Measured::between(&self.model, outcomes);
         let of_kind = |(kind, (distance, what))| {
             let bound = self.bounds.as_ref().map(|bounds| bounds.gradient(kind));
             (kind, Bounded { what, distance, bound })
@@ -104,7 +104,7 @@ impl Promise {
         let short = self.bounds.as_ref().filter(|_| self.left_out.is_none());
         Distances {
             gradients: gradients.into_iter().map(of_kind).collect(),
-            loss: Bounded { what: "a loss".into(), distance: loss, bound: short.map(|bounds| bounds.loss) },
+            loss: nearest_loss(&losses, short.map(|bounds| bounds.loss)),
             weight: Bounded {
                 what: "the root mean square of the weights".into(),
                 distance: weight,
@@ -130,6 +130,19 @@ impl Promise {
         faults.extend(self.distances(outcomes).exceeded());
         faults
     }
+}
+
+/// The loss that is the largest share of its bound, of all steps; the most distant one where there is none.
+fn nearest_loss(losses: &[(f64, f64)], bound: Option<LossBound>) -> Bounded {
+    let of_step = |(step, (distance, norm)): (usize, &(f64, f64))| Bounded {
+        what: format!("the loss of step {}", step + 1),
+        distance: *distance,
+        bound: bound.map(|bound| bound.of_step(step, *norm)),
+    };
+    let order = |bounded: &Bounded| (bounded.share(), bounded.distance);
+    let all = losses.iter().enumerate().map(of_step);
+    let nearest = all.max_by(|a, b| order(a).partial_cmp(&order(b)).unwrap_or(Ordering::Equal));
+    nearest.unwrap_or(Bounded { what: "a loss".into(), distance: 0.0, bound: None })
 }
 
 /// Whether a run has skipped each of its steps: the first weights have the same bits under every layout.
@@ -272,7 +285,7 @@ mod tests {
         let found = faults(EqualityClass::OtherSums, &different());
         let starts = [
             "the first gradient of layers.0.ffn.up.weight is inf away, and ",
-            "a loss is 5.0e-1 away, and ",
+            "the loss of step 1 is 5.0e-1 away, and ",
             "the root mean square of the weights is 1.0e0 away, and ",
         ];
         assert!(

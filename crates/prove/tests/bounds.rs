@@ -56,9 +56,13 @@ fn check(model: &ModelSpec, train: &TrainSpec, other: &Parallelism) {
         let expected = format!("the first gradient of {name} is ");
         assert!(found.len() == 1 && found[0].starts_with(&expected), "{class} {kind}: {found:?}");
     }
-    let mut faulty = second.clone();
-    faulty.losses[0] *= 1.0 + 3.0 * bounds.loss;
-    assert!(exceeded(&faulty).iter().any(|found| found.starts_with("a loss is ")), "{class}");
+    for step in 0..oracle.losses.len() {
+        let bound = bounds.loss.of_step(step, oracle.norms[step]);
+        let mut faulty = second.clone();
+        faulty.losses[step] *= 1.0 + 3.0 * bound;
+        let expected = format!("the loss of step {} is ", step + 1);
+        assert!(exceeded(&faulty).iter().any(|found| found.starts_with(&expected)), "{class}");
+    }
     let mut faulty = second;
     for value in faulty.weights.values_mut().flatten() {
         *value += (3.0 * bounds.weight) as f32;

@@ -4,17 +4,13 @@
 //! Of a pipeline the bubble is divided out by its closed form, `(p - 1) / (m + p - 1)` of the time of `m` microbatches on `p` stages, and the
 //! imbalance of its stages: what the busiest rank computes over what ranks compute on average, in seconds inside of operations.
 
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
-
-use mesh::{Axis, Coord};
-use sync::lock;
-use testkit::intercepted::intercept_ops;
+use imbalance::imbalance;
+use mesh::Axis;
 use testkit::layout::engine;
-use testkit::wrapped_engine::WrappedEngine;
 use timed::{FOLDER, Length, load, median, seconds_of_steps};
 use train::Setup;
 
+mod imbalance;
 mod timed;
 
 const LENGTH: Length = Length { warm_up: 1, timed: 3 };
@@ -55,23 +51,6 @@ fn setup(overrides: &[&str]) -> Setup {
     load(&format!("{FOLDER}/gpt_12m.toml"), &overrides).1
 }
 
-/// Seconds inside of operations of the busiest stage, over the mean of the stages.
-fn imbalance(setup: &Setup) -> f64 {
-    let busy = Arc::new(Mutex::new(vec![0.0; setup.parallelism.degrees.pp]));
-    let wrap = |coord: Coord, rank| {
-        let (busy, stage) = (Arc::clone(&busy), coord.along(Axis::Pp));
-        intercept_ops(rank, move |device, stream, op| {
-            let started = Instant::now();
-            device.submit(stream, op)?;
-            lock(&busy)[stage] += started.elapsed().as_secs_f64();
-            Ok(())
-        })
-    };
-    seconds_of_steps(setup, &WrappedEngine::new(setup, &wrap), LENGTH);
-    let busy = lock(&busy);
-    busy.iter().copied().fold(0.0, f64::max) * busy.len() as f64 / busy.iter().sum::<f64>()
-}
-
 /// Medians of the seconds of a step of the layout and of one rank with two threads, in turns, and of the ratios of each pair.
 fn measure(layout: &Setup, one_rank: &Setup) -> [f64; 3] {
     let pairs: Vec<[f64; 2]> = (0..PAIRS)
@@ -98,7 +77,7 @@ fn main() {
         // Where ranks share cores, others compute while one waits.
         if stages > 1 && layout.parallelism.world_size() == stages {
             let work = microbatches as f64 / (microbatches + stages - 1) as f64;
-            let imbalance = imbalance(&layout);
+            let imbalance = imbalance(&layout, Axis::Pp, LENGTH);
             println!(
                 "  bubble {:.1} % of the time, imbalance of stages {imbalance:.3}: {:.3} without both",
                 100.0 * (1.0 - work),

@@ -34,6 +34,8 @@ pub use run::observer::{LossScalingReport, Observer, StepReport, Wish};
 pub use run::rings::Rings;
 pub use run::spikes::{Spike, SpikeKind, SpikeWatch};
 pub use run::step_verdict::{Anomaly, AnomalyReport, MOST_SKIPPED_IN_A_ROW, StepVerdict};
+pub use run::stragglers::{Straggler, StragglerWatch, Suspect};
+pub use run::work_times::{CallTimes, Work, WorkTimes};
 pub use run::{Ending, Ports, run, run_ranks};
 pub use setup::start::{PartSource, Start, check_tensors};
 pub use setup::step_order::StepOrder;

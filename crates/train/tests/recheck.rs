@@ -14,7 +14,9 @@ use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{Engine, Observer, Ports, RankEngine, RankFailure, Setup, StepReport, TrainError, Wish, run};
+use train::{
+    Engine, Observer, Ports, RankEngine, RankFailure, SAMPLED_OPERATIONS, Setup, StepReport, TrainError, Wish, run,
+};
 
 const TEXT: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
 
@@ -77,7 +79,7 @@ fn failure(setup: &Setup, engine: &dyn Engine, recheck: Recheck) -> RankFailure 
     match losses(setup, engine, recheck) {
         Err(TrainError::Rank(failure)) => failure,
         Err(other) => panic!("not the failure of a rank: {other}"),
-        Ok(_) => panic!("the flip was not found"),
+        Ok(losses) => panic!("the flip was not found in {} steps", losses.len()),
     }
 }
 
@@ -173,6 +175,48 @@ fn every_wrong_result_of_an_operation_is_found_and_the_wrong_computation_named()
         named[usize::from(second)] += 1;
     }
     println!("wrong first computations {}, wrong second ones {}", named[0], named[1]);
+}
+
+/// Operations of the faulty rank for each one with a wrong result.
+const WRONG: usize = 20;
+/// Operations for each one that `Recheck::Sample` computes twice.
+const SAMPLED: f64 = SAMPLED_OPERATIONS as f64;
+
+/// With p wrong results per operation and M operations per step, no sample meets one in n steps with probability (1 - p / 256)^(n M). Here
+/// that is one in a million. `PLEACH_FLIPS=200` tries 200 ranks.
+#[test]
+fn a_rank_that_is_wrong_now_and_then_is_named_by_samples() {
+    let small = four_ranks();
+    // Every operation is computed twice in the count of three steps.
+    let of_step = count_operations(&small) / 6;
+    let missed = (1.0 - 1.0 / (WRONG as f64 * SAMPLED)).powf(of_step as f64);
+    let steps = (1e-6_f64.ln() / missed.ln()).ceil() as u32;
+    let setup =
+        Setup::new(model(), small.parallelism.clone(), TrainSpec { steps, ..small.train.clone() }).expect("legal");
+    let mut found = vec![];
+    for seed in 0..flips() {
+        let faulty = Rank(seed as usize % 4);
+        let wrap = |coord: Coord, engine: RankEngine| {
+            if setup.mesh.rank(coord) != faulty {
+                return engine;
+            }
+            let draw = RefCell::new(Draw(seed));
+            intercept_ops(engine, move |device, stream, op| {
+                device.submit(stream, op)?;
+                let operands = op.operands();
+                // Sums of a few numbers decide what the run does, whatever the weights are.
+                let written = operands.writes().find(|tensor| tensor.len() >= 16);
+                let mut draw = draw.borrow_mut();
+                let (is_wrong, at) = (draw.below(WRONG) == 0, draw.below(1 << 10));
+                // The lowest bit of a number, so that the run learns on.
+                written.filter(|_| is_wrong).map_or(Ok(()), |tensor| flip(device, tensor, 32 * at))
+            })
+        };
+        let failure = failure(&setup, &WrappedEngine::new(&setup, &wrap), Recheck::Sample);
+        assert_eq!((failure.rank, failure.kind), (faulty, CauseKind::Corruption), "seed {seed}: {failure}");
+        found.push(failure.step);
+    }
+    println!("found in steps {found:?} of {steps}, with {of_step} operations a step");
 }
 
 /// The bits of a run do not depend on the checks, and nothing is found where nothing is wrong. `PLEACH_CLEAN_STEPS=1000` does 1,000 steps

@@ -18,6 +18,56 @@ const FIRST_PORT: u16 = 20_000;
 /// Number of these ports.
 const PORTS: u16 = 10_000;
 
+/// The way to other hosts.
+#[derive(Clone, Debug)]
+pub struct Shell {
+    ssh: Vec<String>,
+    remote_program: PathBuf,
+}
+
+impl Shell {
+    /// That of `arguments`; pleach has the path of this one on other hosts unless they say another.
+    ///
+    /// # Errors
+    /// An empty program, and a path of this program that is not known.
+    pub fn new(arguments: &LaunchArguments) -> Result<Shell, Failure> {
+        let ssh: Vec<String> = arguments.ssh.split_whitespace().map(str::to_string).collect();
+        if ssh.is_empty() {
+            return Err(Failure::Input("--ssh is empty; use e.g. --ssh \"ssh -p 2222\"".into()));
+        }
+        let own = || std::env::current_exe().map_err(|error| unknown("the path of pleach", &error));
+        let remote_program = arguments.program.clone().map_or_else(own, Ok)?;
+        Ok(Shell { ssh, remote_program })
+    }
+
+    /// A command that succeeds where pleach can be started on `host`; `None` for this one.
+    pub fn question(&self, host: &Host) -> Option<Command> {
+        (!is_local(&host.name)).then(|| self.command(&host.name, "--version"))
+    }
+
+    /// Starts pleach with `words` on `host`.
+    fn command(&self, host: &str, words: &str) -> Command {
+        let mut command = Command::new(&self.ssh[0]);
+        command.args(&self.ssh[1..]).args([host, &self.words(words)]);
+        for name in OWN_VARIABLES {
+            command.env_remove(name);
+        }
+        command
+    }
+
+    /// `words` of pleach as the shell of another host reads them.
+    fn words(&self, words: &str) -> String {
+        format!("exec {} {words}", quoted(&self.remote_program.display().to_string()))
+    }
+}
+
+fn unknown(what: &str, error: &std::io::Error) -> Failure {
+    Failure::Work(format!("{what} is not known: {error}"))
+}
+
+/// The words of pleach for the processes of another host.
+const AGENT: &str = "launch-agent";
+
 /// Everything that one attempt starts.
 pub struct Job {
     hosts: Vec<Host>,
@@ -25,8 +75,7 @@ pub struct Job {
     token: Token,
     command: Vec<String>,
     program: PathBuf,
-    remote_program: PathBuf,
-    ssh: Vec<String>,
+    shell: Shell,
     directory: PathBuf,
 }
 
@@ -41,21 +90,15 @@ impl Job {
             Some(address) => address.clone(),
             None => address(hosts, &token)?,
         };
-        let unknown = |what: &str, error: std::io::Error| Failure::Work(format!("{what} is not known: {error}"));
-        let program = std::env::current_exe().map_err(|error| unknown("the path of pleach", error))?;
-        let ssh: Vec<String> = arguments.ssh.split_whitespace().map(str::to_string).collect();
-        if ssh.is_empty() {
-            return Err(Failure::Input("--ssh is empty; use e.g. --ssh \"ssh -p 2222\"".into()));
-        }
+        let program = std::env::current_exe().map_err(|error| unknown("the path of pleach", &error))?;
         Ok(Job {
             hosts: hosts.to_vec(),
             rendezvous,
             token,
             command,
-            remote_program: arguments.program.clone().unwrap_or_else(|| program.clone()),
             program,
-            ssh,
-            directory: std::env::current_dir().map_err(|error| unknown("the working folder", error))?,
+            shell: Shell::new(arguments)?,
+            directory: std::env::current_dir().map_err(|error| unknown("the working folder", &error))?,
         })
     }
 
@@ -99,11 +142,7 @@ impl Job {
                 members.extend(plan.members(&self.program));
                 continue;
             }
-            let mut command = Command::new(&self.ssh[0]);
-            command.args(&self.ssh[1..]).args([&host.name, &self.remote_command()]);
-            for name in OWN_VARIABLES {
-                command.env_remove(name);
-            }
+            let command = self.shell.command(&host.name, AGENT);
             let plan = serde_json::to_string(&plan).map_err(|error| Failure::Input(error.to_string()))?;
             members.push(Member {
                 name: format!("host {}", host.name),
@@ -117,18 +156,14 @@ impl Job {
         Ok(members)
     }
 
-    fn remote_command(&self) -> String {
-        format!("exec {} launch-agent", quoted(&self.remote_program.display().to_string()))
-    }
-
     /// The commands and variables as text, without the token.
     pub fn shown(&self) -> String {
         let mut text = String::new();
         let command: Vec<String> = self.command.iter().map(|word| quoted(word)).collect();
         for (host, first) in self.numbered() {
             if !is_local(&host.name) {
-                let ssh: Vec<String> = self.ssh.iter().map(|word| quoted(word)).collect();
-                let remote = quoted(&self.remote_command());
+                let ssh: Vec<String> = self.shell.ssh.iter().map(|word| quoted(word)).collect();
+                let remote = quoted(&self.shell.words(AGENT));
                 text += &format!("{} {} {remote}\n", ssh.join(" "), host.name);
             }
             for (local, process) in (first..first + host.processes).enumerate() {

@@ -1,6 +1,7 @@
 //! `pleach launch`: the processes of a run, here and on other hosts.
 
 pub mod agent;
+mod crew;
 mod failure_report;
 pub mod guard;
 mod job;
@@ -8,6 +9,8 @@ mod leftovers;
 mod lines;
 mod other_launcher;
 pub mod parent;
+mod probe;
+pub mod replan;
 mod restart;
 mod signals;
 mod supervisor;
@@ -19,11 +22,13 @@ use launcher::{Host, RankPlacement, launch as launch_of, variable};
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
 use crate::input;
+use crate::launch::crew::{Change, Crew};
 use crate::launch::failure_report::{Watched, Without};
 use crate::launch::guard::Guard;
 use crate::launch::job::Job;
 use crate::launch::lines::LastWords;
 use crate::launch::other_launcher::OtherLauncher;
+use crate::launch::probe::ReturnWatch;
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::{Outcome, Supervised, supervise};
@@ -52,18 +57,31 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     let mut guard = None;
     let mut command = arguments.command.clone();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
+    let mut crew = Crew::new(arguments, &hosts, &restart)?;
     loop {
-        let job = Job::new(arguments, &hosts, command)?;
+        let job = Job::new(arguments, crew.hosts(), command)?;
         let members = job.members()?;
         descriptors::check_launcher(members.len())?;
         if guard.is_none() {
             guard = Some(Guard::start(&program)?);
         }
         let watched = Watched::begin(&arguments.command, Path::new(""), &own_host());
-        let supervised = supervise(members, guard.as_ref(), || signals.next())?;
+        let mut returns = crew.return_watch();
+        let orders = || returns.as_mut().and_then(ReturnWatch::order).or_else(|| signals.next());
+        let supervised = supervise(members, guard.as_ref(), orders)?;
         watched.report(&supervised, Without::Begins(supervised.ends.len()));
-        let Some(message) = budget.after(supervised.outcome, &signals)? else { return Ok(()) };
-        command = restart.command(&arguments.command);
+        let message = match &supervised.outcome {
+            Outcome::Stopped { .. } if returns.is_some_and(|watch| watch.has_ordered()) && signals.last().is_none() => {
+                budget.before = restart.progress();
+                crew.complete()
+            }
+            Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. } => {
+                let change = crew.after(&supervised.outcome, restart.progress(), budget.left, &signals);
+                let Some(message) = budget.after(supervised.outcome, change, &signals)? else { return Ok(()) };
+                message
+            }
+        };
+        command = crew.command(restart.command(&arguments.command));
         tell(&format!("{message}; starting again: pleach {}; {} restarts left\n", command.join(" "), budget.left));
     }
 }
@@ -89,7 +107,7 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
         let outcome = with_last_words(supervised.outcome, &last_words.take());
         let supervised = Supervised { outcome, ..supervised };
         watched.report(&supervised, Without::Nothing);
-        let Some(message) = budget.after(supervised.outcome, &signals)? else {
+        let Some(message) = budget.after(supervised.outcome, Change::None, &signals)? else {
             return Ok(());
         };
         next = first.again(&restart);
@@ -122,13 +140,18 @@ impl Budget<'_> {
     ///
     /// # Errors
     /// An end after which nothing is started again.
-    fn after(&mut self, outcome: Outcome, signals: &Signals) -> Result<Option<String>, Failure> {
+    fn after(&mut self, outcome: Outcome, change: Change, signals: &Signals) -> Result<Option<String>, Failure> {
         let (code, message) = match outcome {
             Outcome::Done => return Ok(None),
             Outcome::Stopped { code, message } => return Err(Failure::Process { code, message }),
             Outcome::Failed { code, message } => (code, message),
         };
         let failed = |code, message| Err(Failure::Process { code, message });
+        let change = match change {
+            Change::None => None,
+            Change::Hosts(change) => Some(change),
+            Change::Stop(reason) => return failed(code, format!("{message}; {reason}")),
+        };
         if self.left == 0 || !Restart::helps(code) {
             return failed(code, message);
         }
@@ -137,7 +160,8 @@ impl Budget<'_> {
             return failed(u8::try_from(128 + signal).unwrap_or(Failure::WORK), message);
         }
         let now = self.restart.progress();
-        if !now.is_made_since(self.before) {
+        // Other hosts are another start than the last.
+        if change.is_none() && !now.is_made_since(self.before) {
             let message = format!(
                 "{message}; {now}, as at its start, so nothing is started again: find the cause, or use a smaller \
                  run.save_every"
@@ -145,7 +169,7 @@ impl Budget<'_> {
             return failed(code, message);
         }
         (self.before, self.left) = (now, self.left - 1);
-        Ok(Some(message))
+        Ok(Some(change.map_or(message.clone(), |change| format!("{message}; {change}"))))
     }
 }
 

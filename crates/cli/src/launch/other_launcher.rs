@@ -138,7 +138,7 @@ mod tests {
         assert!(matches!(two.restart(), Ok(Restart::Same)));
         assert_eq!(two.again(&Restart::Same).words, two.words);
         let resumed = of(&["srun", "pleach", "train", "--resume", "runs/a"]).restart().expect("a run");
-        assert!(matches!(&resumed, Restart::Resuming { folder } if folder == Path::new("runs/a")), "{resumed:?}");
+        assert!(matches!(&resumed, Restart::Resuming { folder, .. } if folder == Path::new("runs/a")), "{resumed:?}");
         assert!(matches!(of(&["sh", "job.sh"]).restart(), Ok(Restart::Same)));
         assert!(of(&["mpiexec", "pleach", "trian"]).restart().is_err());
     }

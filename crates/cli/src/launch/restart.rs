@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 
 use checkpoint::committed;
 use clap::Parser;
+use config::RunConfig;
+use files::InputKind;
 
 use crate::arguments::{Arguments, Command, TrainArguments};
 use crate::failure::Failure;
-use crate::input;
-use crate::run::run_folder::CHECKPOINTS;
+use crate::input::{self, Disk};
+use crate::run::resume::base;
+use crate::run::run_folder::{CHECKPOINTS, RUN_FILE};
 
 /// How a command of pleach is started again.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub enum Restart {
     Resuming {
         /// The run's folder.
         folder: PathBuf,
+        /// Changed keys of its run file.
+        overrides: Vec<String>,
     },
     /// A run that trains resumes from its newest checkpoint, once it has one.
     Training {
@@ -69,7 +74,7 @@ impl Restart {
         let parsed = Arguments::try_parse_from(words).map_err(|error| Failure::Input(error.to_string()))?;
         let Command::Train(train) = parsed.command else { return Ok(Restart::Same) };
         if let Some(folder) = train.resume {
-            return Ok(Restart::Resuming { folder });
+            return Ok(Restart::Resuming { folder, overrides: input::overrides(&train.run) });
         }
         if train.from.is_some() {
             return Ok(Restart::Same);
@@ -91,10 +96,30 @@ impl Restart {
     }
 
     /// The folder of the run, where its checkpoints tell how far it has come.
-    fn folder(&self) -> Option<&Path> {
+    pub fn folder(&self) -> Option<&Path> {
         match self {
             Restart::Same => None,
-            Restart::Resuming { folder } | Restart::Training { folder, .. } => Some(folder),
+            Restart::Resuming { folder, .. } | Restart::Training { folder, .. } => Some(folder),
+        }
+    }
+
+    /// The run that is trained, where its checkpoints tell how far it has come.
+    ///
+    /// # Errors
+    /// A run file that cannot be read, or is wrong.
+    pub fn config(&self) -> Result<Option<RunConfig>, Failure> {
+        match self {
+            Restart::Same => Ok(None),
+            Restart::Training { train, .. } => input::load(&train.run).map(Some),
+            Restart::Resuming { folder, overrides } => {
+                let file = folder.join(RUN_FILE);
+                // Without the file the command says what is missing.
+                let Ok(text) = files::read_text(&file, InputKind::RunFile) else { return Ok(None) };
+                let base =
+                    base(&text, overrides).map_err(|reason| Failure::Input(format!("{}: {reason}", file.display())))?;
+                let loaded = RunConfig::load_with(&file.display().to_string(), &base, overrides, &Disk);
+                loaded.map(|(config, _)| Some(config)).map_err(Failure::Run)
+            }
         }
     }
 

@@ -25,7 +25,7 @@ use crate::processes::mpi_world;
 #[cfg(unix)]
 use crate::processes::open_files::allow_all_open_files;
 use crate::processes::place::{Launched, Place};
-use crate::run::engine::engine;
+use crate::run::engine::{available_cores, engine};
 use crate::run::interrupt::Interrupt;
 
 /// Longest wait for a process that works. The control channel notices the end of a process and a silent host at once, so
@@ -207,6 +207,15 @@ impl Company {
                 Ok((here.into_iter().flat_map(|(_, ranks)| ranks).collect(), processes))
             }
         }
+    }
+
+    /// Threads that compute on this host for each of its cores: they take turns where that is more than 1.
+    ///
+    /// # Errors
+    /// Ranks that cannot be placed.
+    pub fn turns(&self, config: &RunConfig, setup: &Setup) -> Result<f64, Failure> {
+        let threads = self.host_ranks(config, setup)?.0.len().saturating_mul(config.run.threads_per_rank);
+        Ok(threads as f64 / available_cores() as f64)
     }
 
     /// The GPUs of this host with their ranks, a line each; nothing for other devices.

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use blame::{Attempt, Attempts, Cause, CauseKind, Heard, OwnFailure, ProcessPart};
 use checkpoint::committed;
+use config::RunConfig;
 use sync::lock;
 use train::Rings;
 
@@ -12,6 +13,7 @@ use crate::failure::Failure;
 use crate::processes::company::{Company, Several};
 use crate::run::run_folder::CHECKPOINTS;
 use crate::run::train::Session;
+use crate::run::without_host;
 use crate::screen::output::tell;
 
 /// The attempt as one of its processes takes part in it.
@@ -19,6 +21,7 @@ pub struct RunAttempt<'a> {
     /// For the ranks of this process.
     pub rings: Rings,
     run: &'a Path,
+    config: &'a RunConfig,
     several: Option<&'a Several>,
     ranks: Vec<usize>,
     /// The first failure of a rank of this process.
@@ -75,7 +78,8 @@ impl<'a> RunAttempt<'a> {
         };
         let ranks = company.ranks_of(&verdict.config, &verdict.setup)?.into_iter().map(|rank| rank.0).collect();
         let rings = Rings { attempt, process, host };
-        Ok(RunAttempt { rings, run: &verdict.config.run.folder, several, ranks, own: Mutex::new(None) })
+        let config = &verdict.config;
+        Ok(RunAttempt { rings, run: &config.run.folder, config, several, ranks, own: Mutex::new(None) })
     }
 
     /// Notes the failure of a rank of this process, at once: this process may be ended before it concludes.
@@ -116,6 +120,9 @@ impl<'a> RunAttempt<'a> {
                     lock(&self.own).get_or_insert(own);
                 }
                 self.add_part();
+                if let Some(advice) = self.several.and_then(|several| without_host::advice(self.config, several)) {
+                    tell(&advice);
+                }
                 if self.several.is_none() && self.rings.attempt.report(newest_checkpoint(self.run)).is_ok() {
                     tell(&format!("{}\n", shown_by(self.run)));
                 }

@@ -1,8 +1,11 @@
 //! The ranks of process 0, which commits checkpoints and gathers weights: of all ranks, where there is one process.
 
+use std::time::Duration;
+
 use checkpoint::Committer;
 use train::{
-    Ending, EvaluationReport, Observer, Ports, SaveReport, Saving, Start, StepReport, TensorSink, Wish, Worker,
+    Ending, EvaluationReport, Observer, Ports, SaveReport, Saving, Start, StepReport, TensorSink, Wish, WorkTimes,
+    Worker,
 };
 
 use crate::arguments::TrainArguments;
@@ -16,6 +19,7 @@ use crate::run::process_ranks::ProcessRanks;
 use crate::run::roll_back::returning;
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
+use crate::run::work_times;
 
 /// Runs from `start` to the end, and leaves in `folder` what there is to leave.
 ///
@@ -91,7 +95,16 @@ struct Heard<'a> {
 }
 
 impl Observer for Heard<'_> {
+    fn rank_step(&self, times: WorkTimes) {
+        self.progress.rank_step(times);
+    }
+
     fn step(&self, report: &StepReport) -> Wish {
+        if let Some(several) = self.several {
+            while let Ok(Some((_, message))) = several.control.receive(work_times::TOPIC, Duration::ZERO) {
+                work_times::received(&message).into_iter().for_each(|times| self.progress.rank_step(times));
+            }
+        }
         self.progress.step(report)
     }
 

@@ -16,3 +16,5 @@ pub mod run_folder;
 pub mod signal_relay;
 pub mod train;
 pub mod watchdog;
+pub mod without_host;
+pub mod work_times;

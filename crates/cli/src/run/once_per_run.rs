@@ -6,7 +6,7 @@ use checkpoint::TensorWriter;
 use config::unique_parameters;
 use serde_json::json;
 use sim::Trace;
-use train::{Ending, EvaluationReport, Setup, Start, describe_engine};
+use train::{Ending, EvaluationReport, Setup, Start, StragglerWatch, describe_engine};
 
 use crate::arguments::TrainArguments;
 use crate::check::products;
@@ -98,6 +98,8 @@ impl<'a> OncePerRun<'a> {
         let recorder = recording.map(|recording| Recorder::new(config.run.ranks, recording));
         let (often, files) = ((steps, config.run.log_every), (metrics, Arc::clone(&journal)));
         let progress = Progress::new(often, screen, meter, interrupt.clone(), files).with_recorder(recorder);
+        let turns = session.company.turns(config, &verdict.setup)?;
+        let progress = progress.with_stragglers(StragglerWatch::new(&verdict.setup, turns));
         let progress = progress.with_watchers(Arc::clone(&watchers));
         watchers.event(Event::Started, start.steps(), &format!("training from step {} to {steps}", start.steps() + 1));
         Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress, watchers })

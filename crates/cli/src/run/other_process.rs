@@ -1,7 +1,7 @@
 //! The ranks of a process other than 0: silent unless they fail.
 
 use device::DeviceError;
-use train::{ForwardingSink, Observer, Ports, Saving, Start, StepReport, Wish, Worker};
+use train::{ForwardingSink, Observer, Ports, Saving, Start, StepReport, Wish, WorkTimes, Worker};
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
@@ -14,15 +14,21 @@ use crate::run::process_ranks::ProcessRanks;
 use crate::run::roll_back::returning;
 use crate::run::signal_relay::relay_while;
 use crate::run::train::Session;
+use crate::run::work_times::TimesSender;
 
 /// Hears all and prints nothing: process 0 asks and reports for all.
-#[derive(Default)]
-pub struct Silent {
+pub struct Silent<'a> {
+    /// Takes the times of ranks to process 0.
+    times: TimesSender<'a>,
     /// Hears of every instruction, where a trace is asked for.
-    pub recorder: Option<Recorder>,
+    recorder: Option<Recorder>,
 }
 
-impl Observer for Silent {
+impl Observer for Silent<'_> {
+    fn rank_step(&self, times: WorkTimes) {
+        self.times.take(times);
+    }
+
     fn step(&self, _report: &StepReport) -> Wish {
         Wish::Continue
     }
@@ -59,14 +65,15 @@ fn run_attempt(
     session.company.once("the files of the run", || Ok(()))?;
     let recorder =
         arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
-    let silent = Silent { recorder };
+    let ranks = session.company.ranks_of(&session.verdict.config, &session.verdict.setup)?.len();
+    let silent = Silent { times: TimesSender::new(several, ranks), recorder };
     relay_while(several, &interrupt, || train(session, several, &silent, (start, attempt)))
 }
 
 fn train(
     session: &Session<'_>,
     several: &Several,
-    silent: &Silent,
+    silent: &Silent<'_>,
     (start, attempt): (Start<'_>, &RunAttempt<'_>),
 ) -> Result<(), Failure> {
     let Session { verdict, text, company, .. } = session;

@@ -84,7 +84,7 @@ fn set_aside_for_next_start(checkpoints: &CheckpointFolder, found: &Found, damag
 }
 
 /// Changed keys of a run file, each with its values before and after.
-type Changed = BTreeMap<String, [serde_json::Value; 2]>;
+pub type Changed = BTreeMap<String, [serde_json::Value; 2]>;
 
 /// The folder of a run that resumes from `checkpoint`; newer checkpoints that are `damaged` are set aside.
 fn reopened(
@@ -272,7 +272,7 @@ const DEPENDENT_ON_SCHEDULE: &[&str] = &[
 ];
 
 /// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are all there.
-fn base(run: &str, overrides: &[String]) -> Result<String, String> {
+pub fn base(run: &str, overrides: &[String]) -> Result<String, String> {
     let mut table: toml::Table = run.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
     let changed: Vec<&str> = overrides.iter().map(|set| key_of(set)).collect();
     let dependent = DEPENDENT.iter().filter(|(key, _)| changed.contains(key)).flat_map(|(_, dependent)| *dependent);
@@ -286,7 +286,7 @@ fn base(run: &str, overrides: &[String]) -> Result<String, String> {
 }
 
 /// Keys whose values differ, each with both. The folder is where it is.
-fn changes(before: &str, after: &str) -> Changed {
+pub fn changes(before: &str, after: &str) -> Changed {
     let [before, after] = [before, after].map(values);
     let keys = before.keys().chain(after.keys()).filter(|key| *key != "run.folder");
     let both = |key: &String| [&before, &after].map(|values| values.get(key).cloned().unwrap_or_default());

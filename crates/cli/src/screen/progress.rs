@@ -9,7 +9,7 @@ use checkpoint::{Committed, Finished};
 use device::DeviceError;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sync::{into_inner, lock};
-use train::{EvaluationReport, Observer, SaveReport, StepReport, Wish, Worker};
+use train::{EvaluationReport, Observer, SaveReport, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
@@ -149,6 +149,7 @@ pub struct Progress {
     interrupt: Interrupt,
     recorder: Option<Recorder>,
     watchers: Option<Arc<Watchers>>,
+    stragglers: Option<Mutex<StragglerWatch>>,
     outputs: Mutex<Outputs>,
 }
 
@@ -190,7 +191,8 @@ impl Progress {
         let is_interrupt_told = false;
         let outputs =
             Outputs { screen, meter, metrics, journal, log_every, failure, is_interrupt_told, evaluation, not_saved };
-        Progress { steps, interrupt, recorder: None, watchers: None, outputs: Mutex::new(outputs) }
+        let outputs = Mutex::new(outputs);
+        Progress { steps, interrupt, recorder: None, watchers: None, stragglers: None, outputs }
     }
 
     /// The same, which also hears of every instruction.
@@ -201,6 +203,11 @@ impl Progress {
     /// The same, which also tells those who watch from outside.
     pub fn with_watchers(self, watchers: Arc<Watchers>) -> Progress {
         Progress { watchers: Some(watchers), ..self }
+    }
+
+    /// The same, which also names ranks that are slow.
+    pub fn with_stragglers(self, watch: StragglerWatch) -> Progress {
+        Progress { stragglers: Some(Mutex::new(watch)), ..self }
     }
 
     /// The recorder of instructions, where they are recorded.
@@ -276,7 +283,21 @@ impl Observer for Progress {
         if let Some(watchers) = &self.watchers {
             watchers.step(report, &rates);
         }
-        outputs.step(report, &rates, self.steps)
+        let wish = outputs.step(report, &rates, self.steps);
+        let slow = |watch: &Mutex<StragglerWatch>| lock(watch).slow(report.step, report.wall.as_secs_f64());
+        for straggler in self.stragglers.as_ref().map_or(vec![], slow) {
+            if let Some(watchers) = &self.watchers {
+                watchers.straggler(report.step, &straggler);
+            }
+            outputs.note(&format!("step {}: {straggler}", report.step));
+        }
+        wish
+    }
+
+    fn rank_step(&self, times: WorkTimes) {
+        if let Some(watch) = &self.stragglers {
+            lock(watch).take(times);
+        }
     }
 
     fn wish(&self) -> Wish {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use config::RunConfig;
 use sync::lock;
-use train::{EvaluationReport, SaveReport, StepFate, StepReport};
+use train::{EvaluationReport, SaveReport, StepFate, StepReport, Straggler};
 
 use crate::failure::Failure;
 use crate::screen::rates::Rates;
@@ -55,6 +55,12 @@ impl Watchers {
                 &format!("loss {}, gradient norm {}; {done}", report.loss, report.gradient_norm),
             );
         }
+    }
+
+    /// A rank or a link is slow.
+    pub fn straggler(&self, step: u32, straggler: &Straggler) {
+        lock(&self.numbers).straggler();
+        self.event(Event::Straggler, step, &straggler.to_string());
     }
 
     /// The held-out loss was measured.

@@ -19,6 +19,8 @@ pub enum Event {
     Started,
     /// A step is not as usual.
     Anomaly,
+    /// A rank or a link is slower than its peers.
+    Straggler,
     /// A checkpoint could not be written.
     NotSaved,
     /// All steps are done.
@@ -35,6 +37,7 @@ impl Event {
         match self {
             Event::Started => "started",
             Event::Anomaly => "anomaly",
+            Event::Straggler => "straggler",
             Event::NotSaved => "not-saved",
             Event::Finished => "finished",
             Event::Stopped => "stopped",

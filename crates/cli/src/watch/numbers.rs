@@ -27,6 +27,7 @@ pub struct Numbers {
     saved_step: Option<u32>,
     save_seconds: Option<f64>,
     failed_saves: u64,
+    stragglers: u64,
 }
 
 impl Numbers {
@@ -77,6 +78,11 @@ impl Numbers {
         }
     }
 
+    /// A rank or a link was named as slow.
+    pub fn straggler(&mut self) {
+        self.stragglers += 1;
+    }
+
     /// All of it. Numbers that are not known yet are left out.
     pub fn text(&self) -> String {
         let mut text = String::new();
@@ -108,6 +114,8 @@ impl Numbers {
             "Checkpoints that were not written.",
             Some(self.failed_saves as f64),
         );
+        let stragglers = Some(self.stragglers as f64);
+        metric("stragglers_total", counter, "Times that a rank or a link was named as slow.", stragglers);
         if !self.anomalies.is_empty() {
             text +=
                 "# HELP pleach_anomalies_total Steps that were not as usual.\n# TYPE pleach_anomalies_total counter\n";

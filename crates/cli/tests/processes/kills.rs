@@ -145,6 +145,56 @@ fn kill_in(wanted: Phase, run: &Path, attempt: u32, victim: usize, launcher: u32
     Kill { sent_ns, phase, report }
 }
 
+/// The price of kills.
+#[derive(Default)]
+struct Price {
+    /// Seconds from each kill to the failure as it was written down.
+    noticed: Vec<f64>,
+    /// Seconds from each kill to the next attempt.
+    down: Vec<f64>,
+    sent_ns: Option<u64>,
+    /// Steps that were done again.
+    lost_steps: u32,
+}
+
+impl Price {
+    fn add(&mut self, sent_ns: u64, report: &Report) {
+        let seconds = |from: u64, to: u64| to.saturating_sub(from) as f64 / 1e9;
+        self.noticed.push(seconds(sent_ns, report.failed_ns));
+        self.down.extend(self.sent_ns.replace(sent_ns).map(|before| seconds(before, report.started_ns)));
+        let done = report.step.saturating_sub(1);
+        self.lost_steps += done.saturating_sub(report.newest_checkpoint.unwrap_or(0));
+    }
+
+    /// In words, of a run that took `wall`, with steps of `step` seconds.
+    fn line(mut self, wall: Duration, step: f64) -> String {
+        let mut at = |which: fn(&mut Price) -> &mut Vec<f64>, share: f64| {
+            let all = which(&mut self);
+            all.sort_by(f64::total_cmp);
+            all.get((all.len().saturating_sub(1) as f64 * share) as usize).copied().unwrap_or(0.0)
+        };
+        let [noticed, late] = [0.5, 0.99].map(|share| at(|price| &mut price.noticed, share));
+        let [down, long] = [0.5, 0.99].map(|share| at(|price| &mut price.down, share));
+        let lost = self.down.iter().sum::<f64>() + f64::from(self.lost_steps) * step;
+        format!(
+            "noticed within p50 {noticed:.3} s, p99 {late:.3} s; the next attempt after p50 {down:.3} s, p99 {long:.3} s; {} steps \
+             of {step:.4} s done again; goodput {:.3} of {:.1} s",
+            self.lost_steps,
+            1.0 - lost / wall.as_secs_f64(),
+            wall.as_secs_f64()
+        )
+    }
+}
+
+/// The median time of the steps of a run.
+fn step_seconds(run: &Path) -> f64 {
+    let text = std::fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+    let record = |line: &str| serde_json::from_str::<serde_json::Value>(line).expect("JSON");
+    let mut all: Vec<f64> = text.lines().filter_map(|line| record(line)["seconds"].as_f64()).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
 /// A number below `end`, from the number of the kill.
 fn drawn(number: usize, end: usize) -> usize {
     (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) as usize % end
@@ -161,7 +211,8 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
     let resume_at = folder.path("run");
     let mut child = launched(&train);
     let mut phases: BTreeMap<Phase, usize> = Phase::ALL.map(|phase| (phase, 0)).into();
-    let mut latencies = vec![];
+    let began = Instant::now();
+    let mut price = Price::default();
     let mut last_attempt = 0;
     for number in 0..kills {
         let phase = *Phase::ALL.iter().min_by_key(|phase| phases[phase]).expect("phases");
@@ -185,7 +236,7 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
         );
         assert_eq!(report.cause.signal, Some(9), "kill {number}: {}", report.line());
         assert!(!report.instruction.is_empty(), "kill {number}: {}", report.line());
-        latencies.push(report.failed_ns.saturating_sub(sent_ns) as f64 / 1e9);
+        price.add(sent_ns, &report);
         *phases.entry(phase).or_default() += 1;
         if newest_checkpoint(&run) == before {
             // Killed before it could make progress: the launcher ends, and somebody starts the run again.
@@ -197,10 +248,8 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
         }
     }
     assert_eq!(child.wait().expect("an end").code(), Some(0), "the run ends well in the end");
-    latencies.sort_by(f64::total_cmp);
-    let at = |share: f64| latencies[((latencies.len() - 1) as f64 * share) as usize];
     let counted: Vec<String> = phases.iter().map(|(phase, count)| format!("{phase} {count}")).collect();
-    println!("{kills} kills: {}; noticed within p50 {:.3} s, p99 {:.3} s", counted.join(", "), at(0.5), at(0.99));
+    println!("{kills} kills: {}; {}", counted.join(", "), price.line(began.elapsed(), step_seconds(&run)));
     let undisturbed = folder.run("undisturbed");
     on_threads(&["run.save_every=3", &steps, &undisturbed]);
     assert_eq!(folder.losses("run"), folder.losses("undisturbed"));

@@ -23,6 +23,8 @@ mod endings;
 #[cfg(target_os = "linux")]
 mod kills;
 #[cfg(target_os = "linux")]
+mod lost_hosts;
+#[cfg(target_os = "linux")]
 mod many_ranks;
 #[cfg(target_os = "linux")]
 mod memory;
@@ -36,5 +38,7 @@ mod pairs;
 mod runs;
 #[cfg(target_os = "linux")]
 mod slurm;
+#[cfg(target_os = "linux")]
+mod stragglers;
 #[cfg(target_os = "linux")]
 mod text;

@@ -3,7 +3,7 @@
 use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
-use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, Recheck, RunSpec, TransportChoice};
+use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, OnLoss, Recheck, RunSpec, TransportChoice};
 use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
@@ -32,6 +32,8 @@ const PLACEMENTS: &Choices<PlacementOrder> = &[
 
 const RECHECKS: &Choices<Recheck> = &[("sample", Recheck::Sample), ("off", Recheck::Off), ("all", Recheck::All)];
 
+const LOSSES: &Choices<OnLoss> = &[("stop", OnLoss::Stop), ("wait", OnLoss::Wait), ("replan", OnLoss::Replan)];
+
 /// Reads the section. `ranks` is 0 where the run does not name it; it is set once the degrees are known.
 pub fn read(reader: &mut Reader) -> RunSpec {
     RunSpec {
@@ -53,6 +55,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         metrics_address: reader.optional_text("run.metrics_address"),
         notify: reader.optional_text("run.notify"),
         recheck: reader.choice("run.recheck", RECHECKS, Recheck::Sample),
+        on_loss: reader.choice("run.on_loss", LOSSES, OnLoss::Stop),
         heartbeat_seconds: reader.number("run.heartbeat_seconds", 5.0),
         rendezvous_seconds: reader.number("run.rendezvous_seconds", 10.0),
         grace_seconds: reader.number("run.grace_seconds", 30.0),
@@ -87,6 +90,7 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
         }
     }
     writer.text("recheck", name_of(RECHECKS, run.recheck));
+    writer.text("on_loss", name_of(LOSSES, run.on_loss));
     writer.number("heartbeat_seconds", run.heartbeat_seconds);
     writer.number("rendezvous_seconds", run.rendezvous_seconds);
     writer.number("grace_seconds", run.grace_seconds);

@@ -7,7 +7,7 @@
 
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Op, SumTree, Tensor};
 
-use super::attention::KeysValues;
+use super::attention::{self, KeysValues};
 use super::slices::{self, TokenRun};
 use crate::context::Context;
 use crate::dropout::{self, DropoutSum};
@@ -52,19 +52,7 @@ fn gather(context: &Context, shape: &AttentionShape, from: KeysValues) -> Result
 fn of_run(context: &Context, whole: &AttentionOperands, all: KeyValueRows, run: &TokenRun) -> AttentionOperands {
     let length = context.shape.sequence_length;
     let seen = context.shape.slices.keys_seen_by(length, &run.places);
-    let KeysValues { k, v } = all.rows_of(run.sequence * length, seen);
-    let rows = |tensor: Tensor| tensor.rows_of(run.rows.clone());
-    AttentionOperands {
-        shape: AttentionShape { sequences: 1, sequence_length: run.rows.len(), ..whole.shape },
-        q: rows(whole.q),
-        k,
-        v,
-        visible: rows(whole.visible),
-        dropout: whole.dropout.map(|key| context.key_at_token(key, run.rows_of_all(length).start)),
-        out: rows(whole.out),
-        log_sum_exp: rows(whole.log_sum_exp),
-        ..*whole
-    }
+    attention::of_queries(context, whole, run, all.rows_of(run.sequence * length, seen))
 }
 
 /// The forward pass of `whole`, whose keys and values are this rank's.

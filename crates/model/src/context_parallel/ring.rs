@@ -7,9 +7,9 @@
 //! travel one step after them, in single precision, and come home after the last rank has added its terms.
 
 use config::ChunkOrder;
-use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Op, Places, Tensor, Write};
+use device::{AttentionGradients, AttentionOperands, DeviceError, Dtype, Op, Places, Tensor, Write};
 
-use super::attention::KeysValues;
+use super::attention::{self, KeysValues};
 use super::slices::TokenRun;
 use crate::context::Context;
 
@@ -86,21 +86,9 @@ fn chunk(context: &Context) -> usize {
 
 /// The operands of `meeting`, whose keys are in `block`.
 fn of_meeting(context: &Context, whole: &AttentionOperands, block: Tensor, meeting: &Meeting) -> AttentionOperands {
-    let (queries, length) = (&meeting.queries, context.shape.sequence_length);
-    let KeysValues { k, v } = halves(block.rows_of(meeting.keys.rows.clone()));
-    let rows = |tensor: Tensor| tensor.rows_of(queries.rows.clone());
-    AttentionOperands {
-        shape: AttentionShape { sequences: 1, sequence_length: queries.rows.len(), ..whole.shape },
-        places: Some(Places { first_query: queries.places.start, first_key: meeting.keys.places.start }),
-        q: rows(whole.q),
-        k,
-        v,
-        visible: rows(whole.visible),
-        dropout: whole.dropout.map(|key| context.key_at_token(key, queries.rows_of_all(length).start)),
-        out: rows(whole.out),
-        log_sum_exp: rows(whole.log_sum_exp),
-        ..*whole
-    }
+    let keys = halves(block.rows_of(meeting.keys.rows.clone()));
+    let places = Places { first_query: meeting.queries.places.start, first_key: meeting.keys.places.start };
+    AttentionOperands { places: Some(places), ..attention::of_queries(context, whole, &meeting.queries, keys) }
 }
 
 /// The forward pass of `whole`, whose keys and values are this rank's.

@@ -1,9 +1,15 @@
 //! A run that moves from CPUs to GPUs and back has the bits of one that has not moved.
 
-use config::{Overlap, Tied, ZeroStage};
-use testkit::soft_gpus::soft_gpus;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
-use crate::rig::{Folder, On, ZERO_THREE, layout, leg, outcome};
+use config::{Overlap, Tied, ZeroStage};
+use gpu::StreamHandle;
+use softgpu::{Settings, SoftDriver};
+use testkit::soft_gpus::{gpus_of, soft_gpus};
+use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
+
+use crate::rig::{Folder, On, ZERO_THREE, layout, leg, leg_that_saves_every, outcome};
 
 #[test]
 fn a_checkpoint_moves_to_gpus_and_back_with_the_same_bits() {
@@ -25,4 +31,64 @@ fn a_checkpoint_moves_to_gpus_and_back_with_the_same_bits() {
     let folder = Folder::new();
     let moved = leg(&gathered, &gpus, 3, &folder.0).followed_by(leg(&gathered, &gpus, 6, &folder.0));
     assert!(moved == whole, "{:?} {:?}", moved.losses, whole.losses);
+}
+
+/// Launches on a GPU that the reader of its state waits for, once.
+const LAUNCHES: usize = 200;
+
+/// What is known of GPU 0.
+#[derive(Default)]
+struct Held {
+    /// The stream that was created last: from the first launch on the reader's, for a rank opens it after all others.
+    reader: Option<StreamHandle>,
+    launches: usize,
+    /// Launches since the reader began to wait for its first copy, once it has ended that wait.
+    meanwhile: Option<usize>,
+}
+
+/// The first copy of state ends only after launches of the step that follows: a run that waited for it would not go on.
+#[test]
+fn a_step_goes_on_while_state_is_read() {
+    let held = Arc::new((Mutex::new(Held::default()), Condvar::new()));
+    let judge: Judge = {
+        let held = Arc::clone(&held);
+        Arc::new(move |gpu, call| {
+            let (state, changed) = &*held;
+            if gpu == 0 {
+                let mut state = state.lock().expect("whole");
+                match call {
+                    GpuCall::Create(stream) => state.reader = Some(stream),
+                    GpuCall::Launch(_) => {
+                        state.launches += 1;
+                        changed.notify_all();
+                    }
+                    GpuCall::Synchronize(stream)
+                        if state.reader == Some(stream) && state.launches > 0 && state.meanwhile.is_none() =>
+                    {
+                        let before = state.launches;
+                        let is_early = |state: &mut Held| state.launches < before + LAUNCHES;
+                        // Only a failure waits so long.
+                        let waited = changed.wait_timeout_while(state, Duration::from_secs(120), is_early);
+                        let (mut state, _) = waited.expect("whole");
+                        state.meanwhile = Some(state.launches - before);
+                    }
+                    GpuCall::Allocate
+                    | GpuCall::Copy(_)
+                    | GpuCall::Record(_)
+                    | GpuCall::Wait(_)
+                    | GpuCall::Synchronize(_)
+                    | GpuCall::Load => {}
+                }
+            }
+            Fate::Done
+        })
+    };
+    let soft = SoftDriver::new(4, Settings::default());
+    let Some(gpus) = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge))) else { return };
+    let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
+    let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");
+    let folder = Folder::new();
+    assert!(leg_that_saves_every(1, &layout, &On::Gpus(gpus), 3, &folder.0) == expected);
+    let meanwhile = held.0.lock().expect("whole").meanwhile;
+    assert!(meanwhile.is_some_and(|launches| launches >= LAUNCHES), "{meanwhile:?}");
 }

@@ -1,10 +1,10 @@
-//! Every wait of a stream for an event is needed: without it the bits are others, or the GPU itself finds the race. Those that
-//! the host's own reading implies are listed.
+//! Every wait of a stream for an event is needed: without it the bits are others, or the GPU itself finds the race.
+//! Those that the host's own reading implies are listed.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use config::{Overlap, Tied};
+use config::{Overlap, Tied, ZeroStage};
 use gpu::StreamHandle;
 use softgpu::{Settings, SoftDriver};
 use testkit::soft_gpus::gpus_of;
@@ -14,18 +14,63 @@ use testkit::layout::Layout;
 
 use crate::rig::{On, ZERO_THREE, layout, outcome};
 
-/// One step of two layers on two stages, of two microbatches: few waits, of every kind.
-fn small() -> Layout {
-    let mut layout = layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1);
-    (layout.model.num_layers, layout.train.global_batch, layout.train.warmup_steps) = (2, 4, 0);
-    layout
+/// Small runs whose waits are left out one by one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tried {
+    /// One step of two layers on two stages, each on a GPU of its own: few waits, of every kind.
+    TwoStages,
+    /// Two steps on dp 2 x tp 2 x pp 2, each rank on a GPU of its own, with this sharding.
+    EightRanks(Tied, ZeroStage),
+}
+
+impl Tried {
+    /// `PLEACH_WAITS=all` tries eight ranks as well.
+    fn from_environment() -> Vec<Tried> {
+        match std::env::var("PLEACH_WAITS").as_deref() {
+            Ok("all") => {
+                vec![
+                    Tried::TwoStages,
+                    Tried::EightRanks(Tied::Yes, ZeroStage::One),
+                    Tried::EightRanks(Tied::No, ZERO_THREE),
+                ]
+            }
+            Ok(other) => panic!("PLEACH_WAITS is {other:?}; set it to \"all\", or not at all"),
+            Err(_) => vec![Tried::TwoStages],
+        }
+    }
+
+    fn layout(self) -> Layout {
+        let (degrees, tied, zero, steps) = match self {
+            Tried::TwoStages => ([1, 1, 2], Tied::Yes, ZERO_THREE, 1),
+            Tried::EightRanks(tied, zero) => ([2, 2, 2], tied, zero, 2),
+        };
+        let mut layout = layout(tied, degrees, zero, Overlap::On, steps);
+        let microbatches = if steps == 1 { 4 } else { 8 };
+        (layout.model.num_layers, layout.train.global_batch, layout.train.warmup_steps) = (2, microbatches, 0);
+        layout
+    }
+
+    fn num_gpus(self) -> usize {
+        match self {
+            Tried::TwoStages => 2,
+            Tried::EightRanks(..) => 8,
+        }
+    }
+
+    /// Whether the bits are right without this wait. Of eight ranks none is listed.
+    fn is_implied(self, wait: Wait) -> bool {
+        match self {
+            Tried::TwoStages => IMPLIED.contains(&wait),
+            Tried::EightRanks(..) => false,
+        }
+    }
 }
 
 /// A wait: the GPU, the stream by the order of creation, and its number there.
 type Wait = (usize, usize, usize);
 
-/// The last waits of the streams that compute: optimizer steps wait for the norm on the stream of reductions, whose outcome the host has
-/// read before, after the end of all streams.
+/// The last waits of the streams that compute: optimizer steps wait for the norm on the stream of reductions, whose
+/// outcome the host has read before, after the end of all streams.
 const IMPLIED: [Wait; 3] = [(0, 0, 6), (0, 0, 7), (1, 0, 7)];
 
 /// Counts waits, and leaves one out.
@@ -62,32 +107,52 @@ impl Waits {
     }
 }
 
-/// One step on two stages, each on a GPU of its own that orders streams by `seed`; what is kept of the waits, and the outcome.
-fn run(left_out: Option<Wait>, seed: u64) -> Option<(Arc<Waits>, Result<prove::Outcome, prove::ProofError>)> {
+/// A run on GPUs that order streams by `seed`; what is kept of the waits, and the outcome.
+fn run(
+    tried: Tried,
+    left_out: Option<Wait>,
+    seed: u64,
+) -> Option<(Arc<Waits>, Result<prove::Outcome, prove::ProofError>)> {
     let waits = Arc::new(Waits { left_out, ..Waits::default() });
     let judge: Judge = {
         let waits = Arc::clone(&waits);
         Arc::new(move |gpu, call| waits.judge(gpu, call))
     };
-    let soft = SoftDriver::new(2, Settings { seed, ..Settings::default() });
+    let soft = SoftDriver::new(tried.num_gpus(), Settings { seed, ..Settings::default() });
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
-    Some((waits, outcome(&small(), &On::Gpus(gpus))))
+    Some((waits, outcome(&tried.layout(), &On::Gpus(gpus))))
 }
 
 #[test]
 fn every_wait_is_needed_or_implied() {
-    let expected = outcome(&small(), &On::Cpus).expect("a run on CPUs");
-    let Some((clean, outcome)) = run(None, 0) else { return };
-    assert!(outcome.expect("a run on GPUs") == expected, "nothing is left out");
-    let counts = clean.counts.lock().expect("whole").clone();
-    let all: Vec<Wait> =
-        counts.iter().flat_map(|((gpu, stream), count)| (0..*count).map(|number| (*gpu, *stream, number))).collect();
-    let is_caught = |wait: Wait| {
-        (0..2).any(|seed| {
-            let (_, outcome) = run(Some(wait), seed).expect("NVRTC");
-            outcome.map_or(true, |outcome| outcome != expected)
-        })
-    };
-    let missed: Vec<Wait> = all.iter().copied().filter(|wait| !is_caught(*wait)).collect();
-    assert_eq!(missed, IMPLIED, "of {} waits", all.len());
+    for tried in Tried::from_environment() {
+        let expected = outcome(&tried.layout(), &On::Cpus).expect("a run on CPUs");
+        let Some((clean, outcome)) = run(tried, None, 0) else { return };
+        assert!(outcome.expect("a run on GPUs") == expected, "nothing is left out");
+        let counts = clean.counts.lock().expect("whole").clone();
+        let of_stream = |((gpu, stream), count): (&(usize, usize), &usize)| {
+            let (gpu, stream) = (*gpu, *stream);
+            (0..*count).map(move |number| (gpu, stream, number)).collect::<Vec<Wait>>()
+        };
+        let all: Vec<Wait> = counts.iter().flat_map(of_stream).collect();
+        let is_caught = |wait: Wait| {
+            (0..2).any(|seed| {
+                let (_, outcome) = run(tried, Some(wait), seed).expect("NVRTC");
+                outcome.map_or(true, |outcome| outcome != expected)
+            })
+        };
+        let (mut missed, mut implied) = (vec![], vec![]);
+        for wait in all.iter().copied() {
+            if tried.is_implied(wait) {
+                implied.push(wait);
+            }
+            if !is_caught(wait) {
+                let count = counts[&(wait.0, wait.1)];
+                println!("{tried:?}: without {wait:?} of {count} the bits are right");
+                missed.push(wait);
+            }
+        }
+        println!("{tried:?}: {} waits, {} of them implied", all.len(), implied.len());
+        assert_eq!(missed, implied, "{tried:?}: of {} waits", all.len());
+    }
 }

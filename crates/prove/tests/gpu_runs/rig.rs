@@ -56,6 +56,11 @@ pub fn outcome(layout: &Layout, on: &On) -> Result<Outcome, ProofError> {
 
 /// The steps from the newest checkpoint in `folder`, if there is one, until `until` are done; ends with a checkpoint.
 pub fn leg(layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
+    leg_that_saves_every(0, layout, on, until, folder)
+}
+
+/// As [`leg`], with a checkpoint after every so many steps.
+pub fn leg_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
     let store = Store::open(folder, Arc::new(Disk), Retention { newest: usize::MAX, every: 0, best: 0 });
     let store = store.expect("a store");
     let is_new = committed(folder).expect("a folder").is_empty();
@@ -64,7 +69,7 @@ pub fn leg(layout: &Layout, on: &On, until: u32, folder: &Path) -> Outcome {
     let setup = Layout { train, ..layout.clone() }.setup().expect("a plan");
     let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
     let committer = Committer::new(&store, 1);
-    let saving = Some(Saving::with(&committer));
+    let saving = Some(Saving { every, ..Saving::with(&committer) });
     let first = First { steps: until - start.steps(), watch: &Nobody };
     let leg = Leg { start, saving, first };
     outcome_of_run(&setup, &*on.engine(&setup), &proof_text(), leg).expect("a leg")

@@ -37,7 +37,8 @@ impl Worker<'_> {
         let (began, start) = (Instant::now(), self.ports.device.record(stream));
         self.execute(instr)?;
         let end = self.ports.device.record(stream);
-        self.state.issued[self.position.at] = Some(Issued { start, end, began, returned: Instant::now() });
+        let (returned, waited) = (Instant::now(), self.ports.calls.take_waited());
+        self.state.issued[self.position.at] = Some(Issued { start, end, began, returned, waited });
         Ok(())
     }
 

@@ -7,12 +7,14 @@ pub mod observer;
 pub mod rings;
 pub mod spikes;
 pub mod step_verdict;
+pub mod stragglers;
+pub mod work_times;
 
 use std::time::{Duration, Instant};
 
 use checkpoint::ProcessWriter;
-use config::Recheck;
-use device::DeviceError;
+use config::{Overlap, Recheck};
+use device::{DeviceError, DeviceKind};
 use mesh::Rank;
 use program::{Instr, Purpose};
 
@@ -26,6 +28,7 @@ use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
 use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
 use crate::run::rings::Rings;
 use crate::run::step_verdict::StepVerdict;
+use crate::run::work_times::WorkTimes;
 use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
@@ -160,6 +163,9 @@ fn run_steps<'a>(
     held_out: Option<&'a (Evaluation<'a>, HeldOut<'a>)>,
 ) -> Result<Ending, Stop> {
     let Seat { setup, number, progress, .. } = seat;
+    // Elsewhere the rank's own thread only hands work over.
+    let overlap = setup.parallelism.overlap_on_cpus();
+    let is_timed = seat.engine.describe().device == DeviceKind::CPU && overlap == Overlap::Off;
     let mut wish = Wish::Continue;
     let mut hashes = StateHashes::new(ports.recheck, worker);
     hashes.take(&*worker.ports.device, ports.start.steps(), Duration::ZERO)?;
@@ -170,6 +176,9 @@ fn run_steps<'a>(
         let asked = Asked { wish, speaks: number.0 == 0, observer: ports.observer };
         let (outcome, verdict) = run_step(worker, step, asked, (progress, &mut hashes))?;
         let scaled_by = worker.state.loss_scale;
+        if is_timed {
+            ports.observer.rank_step(WorkTimes::of_step(worker, number));
+        }
         let (fate, anomaly) = step_verdict::conclude(worker, &outcome, verdict).map_err(Stop::Together)?;
         if let (true, Some(sink)) = (is_first_update(worker, fate), ports.first_gradients) {
             deliver::gradients(worker, sink, &outcome)?;

@@ -7,6 +7,7 @@ use device::DeviceError;
 use crate::execute::loss_scale::StepFate;
 use crate::infer::evaluate::EvaluationReport;
 use crate::run::step_verdict::AnomalyReport;
+use crate::run::work_times::WorkTimes;
 use crate::storage::saving::SaveReport;
 use crate::worker::Worker;
 
@@ -55,6 +56,9 @@ pub enum Wish {
 pub trait Observer: Sync {
     /// Called after each step. [`Wish::Stop`] ends the run on all ranks after the next step.
     fn step(&self, report: &StepReport) -> Wish;
+
+    /// Called after each step on every rank's own thread, where that computes; by default nothing is done.
+    fn rank_step(&self, _times: WorkTimes) {}
 
     /// Asked in every step, before the ranks join their sums: [`Wish::Stop`] ends the run on all ranks after this step.
     fn wish(&self) -> Wish {

@@ -21,6 +21,7 @@ use program::{Purpose, save_instrs};
 use crate::engine::RankEngine;
 use crate::execute::loss_scale::LossScale;
 use crate::run::spikes::SpikeWatch;
+use crate::run::work_times::CallClock;
 use crate::setup::start::{PartSource, Start};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
@@ -58,7 +59,9 @@ impl<'a> Worker<'a> {
         let rank = RankPosition::new(&setup.parallelism, &setup.mesh, coord)?;
         let position = RunPosition::new(setup, rank, WorkloadIndex::MAIN);
         let RankEngine { device, memory, communicators } = engine;
-        let ports = RankPorts { device, communicators, source, memory: Some(memory), saving: None };
+        let calls = CallClock::default();
+        let communicators = calls.timed(communicators);
+        let ports = RankPorts { device, communicators, calls, source, memory: Some(memory), saving: None };
         let mut worker = Worker { position, state: RankState::new(&position)?, ports };
         worker.take_up(WorkloadIndex::MAIN, source);
         worker.fill(start)?;
@@ -141,6 +144,7 @@ impl<'a> Worker<'a> {
     /// The device's.
     pub fn begin_step(&mut self, step: u32) -> Result<(), DeviceError> {
         self.position.step = step;
+        self.ports.calls.restart();
         self.state.begin_step(&*self.ports.device)
     }
 

@@ -3,6 +3,7 @@
 use device::{Device, MemoryReader};
 
 use crate::engine::Communicators;
+use crate::run::work_times::CallClock;
 use crate::storage::saving::SaveStream;
 use crate::worker::batch::TokenSource;
 
@@ -12,6 +13,8 @@ pub struct RankPorts<'a> {
     pub device: Box<dyn Device>,
     /// Joins tensors.
     pub communicators: Communicators,
+    /// Measures calls of the groups.
+    pub calls: CallClock,
     /// Where tokens come from.
     pub source: &'a dyn TokenSource,
     /// Reads this rank's memory for storage; `None` once the thread that reads has it.

@@ -1,7 +1,7 @@
 //! The state of a worker between instructions: its tensors, and how far a step has filled them.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::Unit;
 use device::{Device, DeviceError, Frame, Op, Stream, StreamEvent, Write};
@@ -53,6 +53,8 @@ pub struct Issued {
     pub began: Instant,
     /// The call returned.
     pub returned: Instant,
+    /// Time in calls of groups meanwhile.
+    pub waited: Duration,
 }
 
 impl RankState {

@@ -1,8 +1,11 @@
 //! `pleach launch --restarts N -- mpiexec ...`: the whole job again, from its newest checkpoint.
 
 use std::io::{BufRead, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use blame::{Attempts, RankHistory};
 
 use super::libraries::{Library, descendants, ended, is_pleach, of_each_library, said};
 use crate::harness::several::{Folder, on_threads, with_keys};
@@ -27,33 +30,74 @@ fn drawn(below: u32) -> u32 {
     nanos / 1000 % below
 }
 
+/// Kills in each run.
+fn kills() -> u32 {
+    std::env::var("PLEACH_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(1)
+}
+
+/// Waits until `found` finds something.
+#[track_caller]
+fn wait<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let since = Instant::now();
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(since.elapsed() < Duration::from_secs(240), "{what} has not come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn newest_checkpoint(run: &Path) -> Option<u32> {
+    let name = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse().ok();
+    std::fs::read_dir(run.join("checkpoints")).ok()?.flatten().filter_map(name).max()
+}
+
+/// The rings of the attempt after `last` that is open: of processes that train.
+fn open_attempt(run: &Path, last: u32) -> Option<(u32, Vec<RankHistory>)> {
+    let number = Attempts::of_run(run).open().ok()?.last()?.number();
+    let files = std::fs::read_dir(run.join(format!("failures/attempt-{number:04}"))).ok()?;
+    let rings: Vec<RankHistory> = files.flatten().filter_map(|file| RankHistory::read(&file.path()).ok()).collect();
+    (number > last && rings.iter().any(|ring| ring.last().is_some())).then_some((number, rings))
+}
+
+/// Each kill hits a process of the open attempt that has added a checkpoint.
 #[test]
 fn a_killed_rank_restarts_the_job_with_the_same_bits() {
     let folder = Folder::new("mpi-restarts");
-    on_threads(&[RUN, &[&folder.run("threads")]].concat());
+    let (kills, steps) = (kills(), format!("train.steps={}", 300 + 60 * (kills() - 1)));
+    on_threads(&[RUN, &[&steps, &folder.run("threads")]].concat());
     for library in of_each_library() {
         let name = library.name.replace(' ', "-");
         let run = folder.run(&name);
-        let keys = [RUN, &["run.transport=mpi", &run]].concat();
-        let mut child = launched(&library, "3", &keys).spawn().expect("pleach");
-        // At least one checkpoint, then a step at random.
-        let since = Instant::now();
-        while !folder.0.join(&name).join("checkpoints/latest").exists() {
-            assert!(since.elapsed() < Duration::from_secs(120), "{}: no checkpoint has come", library.name);
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        std::thread::sleep(Duration::from_millis(drawn(300).into()));
-        let ranks: Vec<u32> = descendants(child.id()).into_iter().filter(|pid| is_pleach(*pid)).collect();
-        let victim = ranks.get(drawn(4) as usize).or(ranks.first()).expect("a process of the run");
-        assert!(Command::new("kill").args(["-KILL", &victim.to_string()]).status().expect("kill").success());
+        let at = folder.0.join(&name);
+        let keys = [RUN, &[&steps, "run.transport=mpi", &run]].concat();
+        let mut child = launched(&library, &(kills + 2).to_string(), &keys).spawn().expect("pleach");
         let messages = child.stderr.take().expect("messages");
         let text = std::thread::spawn(move || {
             BufReader::new(messages).lines().map_while(Result::ok).map(|line| line + "\n").collect::<String>()
         });
+        let mut last = 0;
+        for number in 0..kills {
+            let (attempt, _) = wait("an attempt", || open_attempt(&at, last));
+            last = attempt;
+            let before = newest_checkpoint(&at);
+            wait("a checkpoint", || newest_checkpoint(&at).filter(|newest| Some(*newest) > before));
+            // Then a step at random.
+            std::thread::sleep(Duration::from_millis(drawn(if kills == 1 { 300 } else { 50 }).into()));
+            let (attempt, rings) = open_attempt(&at, last - 1).expect("the attempt is open");
+            assert_eq!(attempt, last, "{}: kill {number} hits the attempt that trains", library.name);
+            let living = descendants(child.id());
+            let pids: Vec<u32> = rings.iter().map(|ring| ring.header.pid).filter(|pid| living.contains(pid)).collect();
+            let victim = pids.get(drawn(4) as usize % pids.len().max(1)).expect("a process that trains");
+            assert!(is_pleach(*victim), "{}: {victim}", library.name);
+            assert!(Command::new("kill").args(["-KILL", &victim.to_string()]).status().expect("kill").success());
+        }
         let output = ended(child);
         let text = text.join().expect("text");
         assert_eq!(output.status.code(), Some(0), "{}: {text}", library.name);
         assert!(text.contains("it said last: ") && text.contains("; starting again: "), "{}: {text}", library.name);
+        assert_eq!(text.matches("; starting again: ").count(), kills as usize, "{}: {text}", library.name);
         assert!(
             text.contains("pleach train --resume ") && text.contains("; 2 restarts left"),
             "{}: {text}",
@@ -61,6 +105,7 @@ fn a_killed_rank_restarts_the_job_with_the_same_bits() {
         );
         assert_eq!(folder.losses(&name), folder.losses("threads"), "{}", library.name);
         assert!(folder.weights(&name) == folder.weights("threads"), "weights of {}", library.name);
+        println!("{}: {kills} kills, the same losses and weights", library.name);
     }
 }
 

@@ -8,7 +8,7 @@ mod cluster;
 mod corruption;
 mod faults;
 #[allow(dead_code, reason = "the bench of hosts uses the rest")]
-mod namespaces;
+pub mod namespaces;
 mod relay;
 mod starting;
 mod strangers;

@@ -138,6 +138,18 @@ impl Network {
         ip(&["-n", &self.switch(), "link", "set", &port(host), "down"]);
     }
 
+    /// Joins it again.
+    pub fn join(&self, host: usize) {
+        ip(&["-n", &self.switch(), "link", "set", &port(host), "up"]);
+    }
+
+    /// A line for a shell that runs its second argument on the host at the address of its first, as `ssh` does.
+    pub fn shell(&self) -> String {
+        let case = |host: usize| format!("{}) name={} ;; ", self.address(host), self.namespace(host));
+        let cases: String = (0..self.hosts).map(case).collect();
+        format!("case $1 in {cases}esac; exec ip netns exec $name sh -c \"$2\"")
+    }
+
     fn switch(&self) -> String {
         format!("{}s", self.prefix)
     }

@@ -26,7 +26,9 @@ pub fn page(all: &[Shown]) -> String {
          processes that never train, that end by themselves, or that report other losses, and expects each of these\n\
          trials to fail.\n\n\
          | | what is done | what must hold | held | seen |\n|---|---|---|---|---|\n{}\n\
-         R20, an older checkpoint under a newer program, is held by `crates/checkpoint/tests/checkpoints/older.rs`.\n",
+         R20, an older checkpoint under a newer program, is held by `crates/checkpoint/tests/checkpoints/older.rs`.\n\
+         Kills of processes over TCP and MPI, hosts that are lost and back, flipped bits in memory and runs that diverge are\n\
+         tests with counts of their own, which [failures.md](failures.md) has with dates and commits.\n",
         parallelism.world_size(),
         parallelism.degrees,
         all.iter().map(row).collect::<String>(),
