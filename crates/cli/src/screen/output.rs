@@ -4,8 +4,8 @@ use std::io::{self, ErrorKind, Write};
 
 use crate::failure::Failure;
 
-/// Prints results to the standard output. A reader who closed the pipe has read enough. Names out of files of others may be
-/// in them: characters that steer a terminal are written as numbers.
+/// Prints results to the standard output. A reader who closed the pipe has read enough. Names out of files of others
+/// may be in them: characters that steer a terminal are written as numbers.
 ///
 /// # Errors
 /// Output that cannot be written.
