@@ -4,7 +4,8 @@ use std::io::{self, ErrorKind, Write};
 
 use crate::failure::Failure;
 
-/// Prints results to the standard output. A reader who closed the pipe has read enough.
+/// Prints results to the standard output. A reader who closed the pipe has read enough. Names out of files of others
+/// may be in them: characters that steer a terminal are written as numbers.
 ///
 /// # Errors
 /// Output that cannot be written.
@@ -13,7 +14,26 @@ pub fn print(text: &str) -> Result<(), Failure> {
 }
 
 fn print_to(out: &mut dyn Write, text: &str) -> Result<(), Failure> {
-    read_or_failed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+    read_or_failed(out.write_all(result(text).as_bytes()).and_then(|()| out.flush()))
+}
+
+/// A result with the characters that steer a terminal as `\u009b`, a form that strings of JSON and TOML have, too.
+fn result(text: &str) -> String {
+    let mut result = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c != '\n' && is_steering(c) {
+            result.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            result.push(c);
+        }
+    }
+    result
+}
+
+/// Whether `c` steers a terminal or turns the direction of a line. All of these have four hexadecimal digits.
+fn is_steering(c: char) -> bool {
+    (c.is_control() && c != '\t')
+        || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// `written`, where a closed pipe is no failure.
@@ -44,10 +64,6 @@ pub fn shown(message: &str) -> String {
 }
 
 fn shown_line(line: &str) -> String {
-    let is_steering = |c: char| {
-        (c.is_control() && c != '\t')
-            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-    };
     let mut shown = String::new();
     for c in line.chars().take(LINE_CHARACTERS) {
         if is_steering(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
@@ -68,6 +84,16 @@ mod tests {
         assert_eq!(shown("a\x1b[31m\tb\u{202e}\n\u{9b}é"), "a\\u{1b}[31m\tb\\u{202e}\n\\u{9b}é");
         let long = shown(&format!("{}\nb", "é".repeat(5000)));
         assert_eq!(long, format!("{}... (904 more characters)\nb", "é".repeat(4096)));
+    }
+
+    #[test]
+    fn results_do_not_steer_the_terminal_and_stay_json() {
+        let mut printed = Vec::new();
+        print_to(&mut printed, "{\"name\":\t\"\u{7f}\u{9b}31m\u{202e}é\"}\n").expect("printed");
+        assert_eq!(String::from_utf8_lossy(&printed), "{\"name\":\t\"\\u007f\\u009b31m\\u202eé\"}\n");
+        let value = serde_json::from_slice::<serde_json::Value>(&printed).expect("JSON");
+        assert_eq!(value["name"], "\u{7f}\u{9b}31m\u{202e}é");
+        assert_eq!(result("\x1b]0;title\x07\r\n"), "\\u001b]0;title\\u0007\\u000d\n");
     }
 
     struct Broken(ErrorKind);

@@ -16,6 +16,7 @@ mod process;
 mod run_files;
 mod sequences;
 mod signals;
+mod steering;
 mod texts;
 mod tokenizers;
 mod verdict;

@@ -23,6 +23,8 @@ pub struct Ended {
     pub status: ExitStatus,
     /// Both streams.
     pub said: String,
+    /// The standard output.
+    pub printed: String,
     pub wall: Duration,
     /// The most that was resident when it was looked at.
     pub peak_mib: u64,
@@ -100,8 +102,9 @@ pub fn end(mut child: Child) -> Ended {
         thread::sleep(Duration::from_millis(3));
     };
     let wall = began.elapsed();
-    let said = readers.map(|reader| reader.join().expect("read")).concat();
-    Ended { status, said, wall, peak_mib }
+    let [printed, told] = readers.map(|reader| reader.join().expect("read"));
+    let said = printed.clone() + &told;
+    Ended { status, said, printed, wall, peak_mib }
 }
 
 fn resident_peak_mib(process: u32) -> Option<u64> {

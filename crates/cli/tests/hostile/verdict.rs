@@ -67,6 +67,12 @@ impl Started {
         if said.contains("panicked at") {
             wrong.push("panics".into());
         }
+        // The text that a model makes is printed as it is, by `train` at its end.
+        let is_result = case.arguments.first().is_none_or(|command| command != "generate" && command != "train");
+        let steering = ended.printed.chars().find(|c| c.is_control() && *c != '\n' && *c != '\t');
+        if let (true, Some(c)) = (is_result, steering) {
+            wrong.push(format!("prints {c:?}, which steers a terminal"));
+        }
         let after = contents(&folder.0, &case.outputs);
         if after != before {
             let differs = |(name, content): &(&String, &String)| before.get(*name) != Some(content);
