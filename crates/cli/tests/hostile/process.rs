@@ -102,8 +102,8 @@ pub fn end(mut child: Child) -> Ended {
         thread::sleep(Duration::from_millis(3));
     };
     let wall = began.elapsed();
-    let [printed, told] = readers.map(|reader| reader.join().expect("read"));
-    let said = printed.clone() + &told;
+    let [printed, warned] = readers.map(|reader| reader.join().expect("read"));
+    let said = printed.clone() + &warned;
     Ended { status, said, printed, wall, peak_mib }
 }
 
