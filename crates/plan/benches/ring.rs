@@ -3,8 +3,8 @@
 //!
 //! Two ranks of a core each share the sequences of a Llama of 12 million parameters of `bench/compare`. A ring passes its
 //! blocks inside of layers, so a trace has no span for them: what is exposed is the time by which the link makes a step
-//! longer. The reduction of gradients, a quarter of the bytes, is part of it on both sides. Steps with and without the link take turns. `simulate` has the same link, and one without latency that is so
-//! fast that its time is nothing.
+//! longer. The reduction of gradients, a quarter of the bytes, is part of it on both sides. Steps with and without the
+//! link take turns. `simulate` has the same link, and one without latency that is so fast that its time is nothing.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

@@ -11,6 +11,7 @@ use blame::{Attempts, CauseKind, RankHistory, Report};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::several::{Folder, on_threads, processes_of, with_keys};
+use crate::wait::wait;
 
 /// The part of a step in which a rank is killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -48,8 +49,6 @@ impl fmt::Display for Phase {
 }
 
 const PROCESSES: usize = 8;
-/// Longest wait for a state that must come.
-const PATIENCE: Duration = Duration::from_secs(240);
 
 fn kills() -> usize {
     std::env::var("PLEACH_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(4)
@@ -59,19 +58,6 @@ fn launched(words: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
     command.args(["launch", "--nproc", "8", "--restarts", "100000", "--"]).args(words);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pleach")
-}
-
-/// Waits until `found` finds something.
-#[track_caller]
-fn wait<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(since.elapsed() < PATIENCE, "{what} has not come");
-        std::thread::sleep(Duration::from_micros(200));
-    }
 }
 
 fn newest_checkpoint(run: &Path) -> u32 {

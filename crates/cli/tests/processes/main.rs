@@ -42,3 +42,5 @@ mod slurm;
 mod stragglers;
 #[cfg(target_os = "linux")]
 mod text;
+#[cfg(target_os = "linux")]
+mod wait;

@@ -2,11 +2,12 @@
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::harness::several::{Folder, processes_of, with_keys};
+use crate::wait::wait;
 
 /// Two replicas, whose steps take much longer than [`RUNS`].
 const RUN: &[&str] = &[
@@ -25,20 +26,6 @@ const RUN: &[&str] = &[
 const RUNS: Duration = Duration::from_millis(2);
 /// and is then stopped for this long.
 const PAUSES: Duration = Duration::from_millis(20);
-/// Longest wait for a state that must come.
-const PATIENCE: Duration = Duration::from_secs(240);
-
-#[track_caller]
-fn wait<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(since.elapsed() < PATIENCE, "{what} has not come");
-        std::thread::sleep(Duration::from_millis(2));
-    }
-}
 
 #[test]
 fn a_slow_process_is_named_within_20_steps() {

@@ -3,13 +3,14 @@
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use blame::{Attempts, RankHistory};
 
 use super::libraries::{Library, descendants, ended, is_pleach, of_each_library, said};
 use crate::harness::several::{Folder, on_threads, with_keys};
 use crate::harness::{pleach, stderr};
+use crate::wait::wait;
 
 const RUN: &[&str] = &["train.steps=300", "run.save_every=5"];
 
@@ -33,19 +34,6 @@ fn drawn(below: u32) -> u32 {
 /// Kills in each run.
 fn kills() -> u32 {
     std::env::var("PLEACH_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(1)
-}
-
-/// Waits until `found` finds something.
-#[track_caller]
-fn wait<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
-    let since = Instant::now();
-    loop {
-        if let Some(found) = found() {
-            return found;
-        }
-        assert!(since.elapsed() < Duration::from_secs(240), "{what} has not come");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 fn newest_checkpoint(run: &Path) -> Option<u32> {
