@@ -8,3 +8,4 @@ mod inference;
 mod moves;
 mod order;
 mod rig;
+mod shared_sequences;
