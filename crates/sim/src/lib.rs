@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod beside;
 mod chrome;
 mod collective;
 mod costs;
@@ -25,6 +26,7 @@ mod svg_rows;
 mod time_axis;
 mod trace;
 
+pub use beside::Issued;
 pub use chrome::ChromeTrace;
 pub use collective::{GroupShape, collective_ns};
 pub use costs::{PassCost, StateCost, StepCosts, StepShape};

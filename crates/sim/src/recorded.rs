@@ -10,6 +10,7 @@ use device::Op;
 use program::PassKind;
 use record::{UnitRecord, UnitRecords};
 
+use crate::beside::{Issued, issued};
 use crate::kernel::{Kernel, kernels};
 use crate::memory::{KeptBeyond, keeps_norms};
 
@@ -18,8 +19,10 @@ use crate::memory::{KeptBeyond, keeps_norms};
 pub struct PassWork {
     /// What the accelerator runs, in order.
     pub kernels: Vec<Kernel>,
-    /// Collectives of the tensor-parallel group between them.
+    /// Collectives of the tensor-parallel and the context-parallel group between them.
     pub collectives: Vec<CollectiveCall>,
+    /// The order of both, where some collectives are beside the kernels; empty where all are between them.
+    pub order: Vec<Issued>,
     /// Floating-point operations of matrix products and causal attention, whatever the kernels do for them.
     pub flops: f64,
 }
@@ -79,6 +82,7 @@ fn unit_work(
         PassWork {
             kernels: kernels(&ops, software),
             collectives: if at_once { without_chunks(&unit.collectives) } else { unit.collectives.clone() },
+            order: software.map_or_else(|| issued(unit), |_| vec![]),
             flops: flops(&ops),
         }
     };
