@@ -17,7 +17,7 @@ pub enum Stream {
     Transfer,
     /// Saving.
     Io,
-    /// Ring shifts inside of a layer's passes, beside the attention of the same pass.
+    /// Ring shifts inside of a layer's passes, during the attention of the same pass.
     Shift,
 }
 

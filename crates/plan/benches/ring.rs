@@ -5,7 +5,7 @@
 //! blocks inside of layers, so a trace has no span for them: what is exposed is the time by which the link makes a step
 //! longer. The reduction of gradients, a quarter of the bytes, is part of it on both sides. Steps with and without the
 //! link take turns. `simulate` has the same link, and one without latency that is so fast that its time is nothing.
-//! Shifts are in line with attention, and with `parallelism.overlap` beside it.
+//! Shifts are in line with attention, and with `parallelism.overlap` at the same time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -95,7 +95,7 @@ fn compare(overlap: bool, machine: &Cluster) {
         let expected = simulated(&step, machine, pace) - simulated(&step, machine, NO_LINK);
         println!(
             "{} | {rate} | {:.1} ms | {:.1} ms | {:.1} ms | {:.1} ms | {:.3}",
-            if overlap { "beside attention" } else { "in line" },
+            if overlap { "during attention" } else { "in line" },
             1e3 * without,
             1e3 * with,
             1e3 * exposed,

@@ -70,7 +70,7 @@ fn the_kind_with_fewest_bytes_has_the_shortest_step_or_nearly_so() {
     let differ: Vec<_> = others.iter().map(|(layout, _)| *layout).collect();
     assert_eq!((chosen.len(), differ), (36, vec![(32, [8, 2], 8_192), (32, [4, 4], 8_192)]), "{others:?}");
     assert!(others.iter().all(|(_, ratio)| *ratio < 1.02), "{others:?}");
-    // Shifts run beside attention there, and yet: what joins outputs and adds terms moves more in memory than they hide.
+    // Shifts run during attention there, but joining outputs and adding terms moves more in memory than they hide.
     assert!(!shortest.contains(&ContextKind::Ring), "{shortest:?}");
     assert!(chosen.contains(&ContextKind::Gather) && chosen.contains(&ContextKind::Heads), "{chosen:?}");
 }

@@ -203,7 +203,7 @@ mod tests {
             let degrees = Degrees { cp: 2, ..plain.degrees };
             Parallelism { degrees, zero: ZeroStage::One, shard_group: Some(shard_group), ..plain }
         };
-        let order = |layout: &Parallelism| gradient_order(layout).runs;
+        let order = |layout: &Parallelism| gradient_order(layout).runs.into_iter().collect::<Vec<usize>>();
         assert_eq!(order(&shared(2, 1)), [2]);
         assert_eq!(order(&shared(4, 2)), [4]);
         assert_eq!(order(&shared(2, 2)), [0; 0]);

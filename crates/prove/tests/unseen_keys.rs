@@ -67,7 +67,7 @@ struct Counts {
     tiles: AtomicUsize,
 }
 
-/// Rows of the keys that lie in no tile of which a query sees a key.
+/// Rows of the keys in tiles of which no query sees a key.
 fn unseen_rows(device: &dyn Device, operands: &AttentionOperands) -> Result<[Range<usize>; 2], DeviceError> {
     let mut bytes = vec![0i32; operands.visible.len()];
     device.read(operands.visible, bytemuck::cast_slice_mut(&mut bytes))?;
@@ -82,7 +82,7 @@ fn unseen_rows(device: &dyn Device, operands: &AttentionOperands) -> Result<[Ran
     })
 }
 
-/// Both of keys and values, which lie side by side.
+/// Rows of keys and values, which are side by side.
 fn rows_of_both(operands: &AttentionOperands, rows: Range<usize>) -> Tensor {
     let (k, v) = (operands.k, operands.v);
     let width = k.dtype.size_bytes();
@@ -115,7 +115,7 @@ fn without_unseen(rank: RankEngine, counts: &'static Counts) -> RankEngine {
     })
 }
 
-/// What is learned, plainly and without the keys that are not seen, and the counts.
+/// The outcomes of a plain run and of one without the keys that are not seen, and the counts.
 fn outcomes(context: ContextParallel, masks: Masks) -> ([Outcome; 2], &'static Counts) {
     let (layout, counts) = (layout(context), &*Box::leak(Box::<Counts>::default()));
     let setup = layout.setup().unwrap();

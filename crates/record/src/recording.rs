@@ -61,7 +61,7 @@ pub struct UnitRecord {
     pub sent: BTreeMap<Operation, Traffic>,
     /// The collectives of the tensor-parallel and the context-parallel group, in order.
     pub collectives: Vec<CollectiveCall>,
-    /// The order of operations and collectives, where some of them are beside the stream that computes; empty elsewhere.
+    /// The order of operations and collectives, where some of them are on other streams than the one that computes; empty elsewhere.
     pub order: Vec<Enqueued>,
     /// Bytes used of each section.
     pub saved_until_input_bytes: usize,

@@ -16,7 +16,7 @@ pub enum Enqueued {
     Collective(Stream, usize),
     /// The point of a stream when everything before has ended; events have numbers of their own.
     Recorded(StreamEvent),
-    /// What follows on the stream begins after the event.
+    /// Later work of the stream begins after the event.
     Awaited(Stream, StreamEvent),
 }
 
@@ -30,7 +30,7 @@ impl Enqueued {
     }
 }
 
-/// What was asked of the device and the groups of one function so far.
+/// The work that the device and the groups of one function were asked for so far.
 #[derive(Debug, Default)]
 pub(crate) struct Log {
     order: RefCell<Vec<Enqueued>>,
@@ -38,7 +38,7 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    /// The collectives, and the order of everything where something is beside the stream that computes.
+    /// The collectives, and the order of everything where something is on another stream than the one that computes.
     pub(crate) fn take(&self) -> (Vec<CollectiveCall>, Vec<Enqueued>) {
         let (collectives, order) = (self.collectives.take(), self.order.take());
         let is_in_line = order.iter().all(|enqueued| enqueued.stream() == Stream::Compute);

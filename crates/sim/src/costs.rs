@@ -9,10 +9,10 @@ use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
 use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls};
 
-use crate::beside::beside_ns;
 use crate::collective::collective_ns;
 use crate::group_calls::Collectives;
 use crate::kernel::ProductFormat;
+use crate::overlapped::overlapped_ns;
 use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
 use crate::recorded::{PassWork, RecordedUnits, UnitWork};
 
@@ -229,11 +229,11 @@ impl Pricing<'_> {
         PassCost { whole_ns, collectives_ns, at_peak_ns: (work.flops / peak).round() as u64 }
     }
 
-    /// What collectives that run beside the kernels of a pass add to its time, of `all_ns` that they take.
+    /// The time that a pass takes longer for collectives that overlap with its kernels, of `all_ns` that they take.
     fn exposed_ns(&self, work: &PassWork, all_ns: u64) -> u64 {
         let kernels_ns = busy_ns(self.cluster, &work.kernels);
         let one_ns = |call: &CollectiveCall| self.tensor_ns(std::iter::once(call));
-        let exposed_ns = beside_ns(self.cluster, work, &one_ns) - kernels_ns;
+        let exposed_ns = overlapped_ns(self.cluster, work, &one_ns) - kernels_ns;
         let hidden_ns = all_ns as f64 - exposed_ns;
         (exposed_ns + self.cluster.compute.contention * hidden_ns).round() as u64
     }

@@ -8,7 +8,6 @@
 
 #![forbid(unsafe_code)]
 
-mod beside;
 mod chrome;
 mod collective;
 mod costs;
@@ -17,6 +16,7 @@ mod kernel;
 mod lines;
 mod memory;
 mod mpi_collective;
+mod overlapped;
 mod own_collective;
 mod price;
 mod recorded;
@@ -26,13 +26,13 @@ mod svg_rows;
 mod time_axis;
 mod trace;
 
-pub use beside::Issued;
 pub use chrome::ChromeTrace;
 pub use collective::{GroupShape, collective_ns};
 pub use costs::{PassCost, StateCost, StepCosts, StepShape};
 pub use kernel::{AttentionPass, Kernel, Product, ProductFormat};
 pub use lines::{legend, lines};
 pub use memory::{KeptBeyond, MemoryPart, RankMemory, least_bytes, memory};
+pub use overlapped::Issued;
 pub use price::{kernel_ns, peak_flops_per_ns};
 pub use recorded::{PassWork, RecordedUnits, UnitWork};
 pub use spent::{Loss, Spent};

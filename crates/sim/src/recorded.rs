@@ -10,9 +10,9 @@ use device::Op;
 use program::PassKind;
 use record::{UnitRecord, UnitRecords};
 
-use crate::beside::{Issued, issued};
 use crate::kernel::{Kernel, kernels};
 use crate::memory::{KeptBeyond, keeps_norms};
+use crate::overlapped::{Issued, issued};
 
 /// One pass of one unit on one microbatch.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,7 +21,7 @@ pub struct PassWork {
     pub kernels: Vec<Kernel>,
     /// Collectives of the tensor-parallel and the context-parallel group between them.
     pub collectives: Vec<CollectiveCall>,
-    /// The order of both, where some collectives are beside the kernels; empty where all are between them.
+    /// The order of both, where some collectives overlap with kernels; empty where all are between them.
     pub order: Vec<Issued>,
     /// Floating-point operations of matrix products and causal attention, whatever the kernels do for them.
     pub flops: f64,

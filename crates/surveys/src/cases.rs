@@ -112,7 +112,7 @@ impl Form {
         }
     }
 
-    /// The plainest form that sums gradients in the same order over so many replicas, and ranks that share sequences.
+    /// The plainest form that sums gradients in the same order, over the same numbers of replicas and of ranks that share sequences.
     pub fn reference(&self, degrees: Degrees) -> Form {
         let plain = testkit::models::plain_layout(degrees.dp, 1, 1, 1);
         let layout = |form: &Form| Parallelism {

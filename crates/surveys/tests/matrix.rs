@@ -72,7 +72,7 @@ fn other_shapes_combine_with_every_order_and_sharing() {
     all_keep_their_promise(&chosen);
 }
 
-/// Sequences that two ranks share: of each kind with each sharing so many cells.
+/// Cells of each kind with each sharing.
 const SHARED_OF_EACH: usize = 3;
 
 #[test]

@@ -16,7 +16,7 @@ fn streams_in_any_order_learn_the_same_bits() {
     }
 }
 
-/// Blocks that are passed around beside attention.
+/// Blocks that are passed around during attention.
 #[test]
 fn rings_in_any_order_learn_the_same_bits() {
     let is_ring = |cell: &Cell| cell.sequences.kind == Some(ContextKind::Ring);

@@ -81,11 +81,11 @@ fn no_byte_is_touched_by_two_streams_at_once_and_each_wait_is_needed() {
 }
 
 #[test]
-fn shifts_beside_attention_have_the_bits_of_shifts_in_line() {
+fn shifts_during_attention_have_the_bits_of_shifts_in_line() {
     for layout in layouts() {
-        let [in_line, beside] =
+        let [in_line, during] =
             [layout.clone(), overlapped(&layout)].map(|layout| layout.outcome(&proof_text()).unwrap());
-        assert_eq!((&in_line.losses, &in_line.gradients), (&beside.losses, &beside.gradients));
-        assert_eq!((&in_line.norms, &in_line.weights), (&beside.norms, &beside.weights));
+        assert_eq!((&in_line.losses, &in_line.gradients), (&during.losses, &during.gradients));
+        assert_eq!((&in_line.norms, &in_line.weights), (&during.norms, &during.weights));
     }
 }

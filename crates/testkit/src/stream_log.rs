@@ -23,7 +23,7 @@ enum Entry {
     Synchronized,
 }
 
-/// What one rank enqueued, in order. Streams are taken to be as independent as devices may make them: whatever no wait
+/// The work that one rank enqueued, in order. Streams are taken to be as independent as devices may make them: whatever no wait
 /// orders may happen at the same time.
 #[derive(Clone, Debug, Default)]
 pub struct StreamLog {
@@ -36,7 +36,7 @@ type Ended = [usize; Stream::COUNT];
 /// Bytes that are read, or written where the flag says so.
 type Access = (String, Range<usize>, bool);
 
-/// What a replay finds.
+/// The findings of a replay.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Replay {
     /// Accesses of the same bytes by two streams, of which one writes, that no wait orders.

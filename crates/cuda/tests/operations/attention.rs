@@ -197,7 +197,7 @@ fn some_keys() -> impl Iterator<Item = (u64, Attend)> {
         let visible = ALL_VISIBLE[index % ALL_VISIBLE.len()];
         let attend = Attend::of(shape(1, [33, 64, 96, 129][index], [2, 1], [16, 65, 3, 129][index]), visible);
         let attend = Attend { alibi: Some(index), first_key: Some([64, 0, 100, 36][index]), ..attend };
-        (index as u64, Attend { dropout: (index % 2 == 0).then(|| dropout(0.2)), ..attend })
+        (index as u64, Attend { dropout: index.is_multiple_of(2).then(|| dropout(0.2)), ..attend })
     };
     (0..4).map(of)
 }

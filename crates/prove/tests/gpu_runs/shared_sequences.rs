@@ -23,7 +23,7 @@ fn shared(tied: Tied, degrees: Degrees, kind: ContextKind, chunks: ChunkOrder, z
     }
 }
 
-/// The layout on so many GPUs against CPUs, and the sum of losses.
+/// The layout on `num_gpus` GPUs against CPUs.
 fn compare(layout: &Layout, num_gpus: usize) {
     let Some(gpus) = soft_gpus(num_gpus) else { return };
     let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");

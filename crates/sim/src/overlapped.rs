@@ -1,4 +1,4 @@
-//! Passes whose ring shifts run beside their kernels: the streams of a pass, each in its order, with the waits between them.
+//! Passes whose ring shifts overlap with their kernels: the streams of a pass, each in its order, with the waits between them.
 
 use cluster::Cluster;
 use comm::CollectiveCall;
@@ -12,13 +12,13 @@ use crate::recorded::PassWork;
 /// One thing that a pass issues to a stream of an accelerator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Issued {
-    /// The next kernels of [`PassWork::kernels`], so many.
+    /// The next N kernels of [`PassWork::kernels`].
     Kernels(usize),
     /// One of [`PassWork::collectives`].
     Collective(Stream, usize),
     /// The point of a stream when everything before has ended.
     Recorded(StreamEvent),
-    /// What follows on the stream begins after the event.
+    /// Later work of the stream begins after the event.
     Awaited(Stream, StreamEvent),
 }
 
@@ -35,9 +35,9 @@ pub(crate) fn issued(unit: &UnitRecord) -> Vec<Issued> {
     unit.order.iter().map(issue).collect()
 }
 
-/// Nanoseconds from the begin of `work` until the stream that computes has ended it, where collectives of other streams run
-/// beside its kernels. All ranks are as far: they have equally much to compute.
-pub(crate) fn beside_ns(cluster: &Cluster, work: &PassWork, collective_ns: &dyn Fn(&CollectiveCall) -> u64) -> f64 {
+/// Nanoseconds from the begin of `work` until the stream that computes has ended it, where collectives of other streams
+/// overlap with its kernels. All ranks are as far: they have equally much to compute.
+pub(crate) fn overlapped_ns(cluster: &Cluster, work: &PassWork, collective_ns: &dyn Fn(&CollectiveCall) -> u64) -> f64 {
     let (mut now, mut reached) = ([0.0_f64; Stream::COUNT], Vec::<(StreamEvent, f64)>::new());
     let mut kernels = &work.kernels[..];
     for issued in &work.order {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::kernel::Kernel;
 
-    /// Two blocks: one shift beside the first kernels, one more that is awaited at the end, each of `shift_ns`.
+    /// Two blocks: one shift during the first kernels, one more that is awaited at the end, each of `shift_ns`.
     fn two_blocks(kernel: Kernel) -> PassWork {
         let shift = CollectiveCall { axes: Axis::Cp.into(), operation: Operation::Shift, bytes: 8 };
         let event = |stream, number| StreamEvent::new(stream, number);
@@ -95,16 +95,16 @@ mod tests {
     }
 
     #[test]
-    fn a_shift_takes_what_lasts_longer_than_the_kernels_beside_it() {
+    fn a_shift_takes_as_long_as_it_outlasts_the_kernels_that_overlap_with_it() {
         let cluster = Cluster::from_toml(named("h100-80g-dgx").expect("a profile")).expect("a cluster");
         let work = two_blocks(Kernel::Memory { bytes: 1e6 });
         let one = busy_ns(&cluster, &work.kernels[..1]);
         for (shift_ns, expected) in [
             (one as u64, 4.0 * one + one.trunc()),
-            // The first is longer than the two kernels beside it by three.
+            // The first is longer than the two kernels of its time by three.
             (5 * one as u64, 4.0 * one + (5 * one as u64) as f64 - 2.0 * one + (5 * one as u64) as f64),
         ] {
-            let ns = beside_ns(&cluster, &work, &|_| shift_ns);
+            let ns = overlapped_ns(&cluster, &work, &|_| shift_ns);
             assert!((ns - expected).abs() < 1e-6 * expected, "{ns} ns, not {expected}");
         }
     }
