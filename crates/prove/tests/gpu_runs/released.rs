@@ -1,0 +1,46 @@
+//! A run as a release of the program has it on a machine with a driver and no compiler: `run.device = "cuda"`, the driver
+//! opened by name through its C interface, and the kernels of the archive that `tools/release.sh` puts into the program.
+
+use std::path::PathBuf;
+
+use config::{DeviceChoice, Overlap, Tied, ZeroStage};
+use gpu::Capability;
+use nvidia::Search;
+use nvidia::nvrtc::Compiler;
+use train::{ArchivedKernels, GpuPlaces, RunDevice};
+
+use crate::rig::{Folder, On, layout, outcome};
+
+#[test]
+fn a_program_with_an_archive_and_a_driver_has_the_bits_of_the_cpu() {
+    let Some(cuda) = std::env::var_os("PLEACH_CUDA") else {
+        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
+        return;
+    };
+    if Compiler::open(&Search::with([])).is_ok() {
+        println!("skipped: the loader has a compiler, which a run uses in place of the archive");
+        return;
+    }
+    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)])).expect("NVRTC");
+    let archive = ArchivedKernels::compile(&compiler, &[Capability { major: 8, minor: 0 }]).expect("compiled");
+    let folder = Folder::new();
+    // Cargo builds the shared library as a dependency of this test, next to the test's own program.
+    let program = std::env::current_exe().expect("a program");
+    let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
+    std::fs::copy(library, folder.0.join("libcuda.so.1")).expect("a copy");
+    let places = GpuPlaces {
+        libraries: vec![folder.0.clone()],
+        code: folder.0.join("code"),
+        carried: archive.to_bytes().expect("bytes").leak(),
+    };
+    let device = RunDevice::open(DeviceChoice::Cuda, None, &places).expect("a driver and an archive");
+    let RunDevice::Gpus(gpus) = device else { panic!("GPUs") };
+    assert_eq!((gpus.kind(), gpus.facts().len()), (device::DeviceKind::CUDA, 1));
+    for (tied, zero) in [(Tied::Yes, ZeroStage::One), (Tied::No, crate::rig::ZERO_THREE)] {
+        let layout = layout(tied, [2, 1, 2], zero, Overlap::On, 2);
+        let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
+        let on_gpus = outcome(&layout, &On::Gpus(gpus.clone())).expect("a run through the driver");
+        assert!(on_gpus == on_cpus, "{tied:?}: losses, norms, gradients or weights differ");
+    }
+    assert!(!places.code.exists(), "nothing was compiled");
+}
