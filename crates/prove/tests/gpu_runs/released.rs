@@ -1,7 +1,8 @@
 //! A run as a release of the program has it on a machine with a driver and no compiler: `run.device = "cuda"`, the driver
 //! opened by name through its C interface, and the kernels of the archive that `tools/release.sh` puts into the program.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use config::{DeviceChoice, Overlap, Tied, ZeroStage};
 use gpu::Capability;
@@ -11,18 +12,38 @@ use train::{ArchivedKernels, GpuPlaces, RunDevice};
 
 use crate::rig::{Folder, On, layout, outcome};
 
+/// The file that [`an_archive_is_compiled`] writes, in the process that compiles it.
+const ARCHIVE: &str = "PLEACH_TEST_ARCHIVE";
+
+/// Compiles in a process of its own: an opened compiler would be found by its name in this one.
+#[test]
+#[ignore = "the other test of this file starts it"]
+fn an_archive_is_compiled() {
+    let folder = std::env::var_os("PLEACH_CUDA").expect("a folder with NVRTC");
+    let file = std::env::var_os(ARCHIVE).expect("a file");
+    let compiler = Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC");
+    let archive = ArchivedKernels::compile(&compiler, &[Capability { major: 8, minor: 0 }]).expect("compiled");
+    std::fs::write(file, archive.to_bytes().expect("bytes")).expect("written");
+}
+
+fn archive(file: &Path) -> &'static [u8] {
+    let mut child = Command::new(std::env::current_exe().expect("a program"));
+    child.args(["--exact", "released::an_archive_is_compiled", "--ignored"]).env(ARCHIVE, file);
+    let output = child.output().expect("a process");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    std::fs::read(file).expect("an archive").leak()
+}
+
 #[test]
 fn a_program_with_an_archive_and_a_driver_has_the_bits_of_the_cpu() {
-    let Some(cuda) = std::env::var_os("PLEACH_CUDA") else {
+    if std::env::var_os("PLEACH_CUDA").is_none() {
         println!("skipped: PLEACH_CUDA names no folder with NVRTC");
         return;
-    };
+    }
     if Compiler::open(&Search::with([])).is_ok() {
         println!("skipped: the loader has a compiler, which a run uses in place of the archive");
         return;
     }
-    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)])).expect("NVRTC");
-    let archive = ArchivedKernels::compile(&compiler, &[Capability { major: 8, minor: 0 }]).expect("compiled");
     let folder = Folder::new();
     // Cargo builds the shared library as a dependency of this test, next to the test's own program.
     let program = std::env::current_exe().expect("a program");
@@ -31,7 +52,7 @@ fn a_program_with_an_archive_and_a_driver_has_the_bits_of_the_cpu() {
     let places = GpuPlaces {
         libraries: vec![folder.0.clone()],
         code: folder.0.join("code"),
-        carried: archive.to_bytes().expect("bytes").leak(),
+        carried: archive(&folder.0.join("archive")),
     };
     let device = RunDevice::open(DeviceChoice::Cuda, None, &places).expect("a driver and an archive");
     let RunDevice::Gpus(gpus) = device else { panic!("GPUs") };
