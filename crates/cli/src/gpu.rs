@@ -26,7 +26,7 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     opened.map_err(|error| Failure::Input(error.to_string()))
 }
 
-/// The folders that the value of [`LIBRARIES`] names. An empty name is none: it would be the current folder.
+/// The folders that the value of [`LIBRARIES`] names, without empty names, which would mean the current folder.
 pub fn library_folders(value: Option<OsString>) -> Vec<PathBuf> {
     let named = |folder: &PathBuf| !folder.as_os_str().is_empty();
     value.map_or(vec![], |paths| std::env::split_paths(&paths).filter(named).collect())

@@ -17,10 +17,12 @@ const ARCHIVE: &str = "PLEACH_TEST_ARCHIVE";
 
 /// Compiles in a process of its own: an opened compiler would be found by its name in this one.
 #[test]
-#[ignore = "the other test of this file starts it"]
 fn an_archive_is_compiled() {
+    let Some(file) = std::env::var_os(ARCHIVE) else {
+        println!("skipped: the other test of this file starts it");
+        return;
+    };
     let folder = std::env::var_os("PLEACH_CUDA").expect("a folder with NVRTC");
-    let file = std::env::var_os(ARCHIVE).expect("a file");
     let compiler = Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC");
     let archive = ArchivedKernels::compile(&compiler, &[Capability { major: 8, minor: 0 }]).expect("compiled");
     std::fs::write(file, archive.to_bytes().expect("bytes")).expect("written");
@@ -28,7 +30,7 @@ fn an_archive_is_compiled() {
 
 fn archive(file: &Path) -> &'static [u8] {
     let mut child = Command::new(std::env::current_exe().expect("a program"));
-    child.args(["--exact", "released::an_archive_is_compiled", "--ignored"]).env(ARCHIVE, file);
+    child.args(["--exact", "released::an_archive_is_compiled"]).env(ARCHIVE, file);
     let output = child.output().expect("a process");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     std::fs::read(file).expect("an archive").leak()
