@@ -3,8 +3,9 @@
 //!
 //! Two ranks of a core each share the sequences of a Llama of 12 million parameters of `bench/compare`. A ring passes its
 //! blocks inside of layers, so a trace has no span for them: what is exposed is the time by which the link makes a step
-//! longer. The reduction of gradients, a quarter of the bytes, is part of it on both sides. Steps with and without the
-//! link take turns. `simulate` has the same link, and one without latency that is so fast that its time is nothing.
+//! longer. The reduction of gradients, a tenth of the bytes, is part of it on both sides: where it overlaps, it shares the
+//! link with the shifts of a run, but not with those of `simulate`. Steps with and without the link take turns.
+//! `simulate` has the same link, and one without latency that is so fast that its time is nothing.
 //! Shifts are in line with attention, and with `parallelism.overlap` at the same time.
 
 use std::sync::{Arc, Mutex};
@@ -27,7 +28,7 @@ const KEYS: [&str; 6] = [
     "parallelism.cp_kind=ring",
     "model.context=2048",
     "train.sequence_length=2048",
-    "train.global_batch=2",
+    "train.global_batch=6",
     "run.threads_per_rank=1",
 ];
 
@@ -38,7 +39,7 @@ const LATENCY: Duration = Duration::from_micros(20);
 const NO_LINK: Pace = Pace { bytes_per_second: 1e18, latency: Duration::ZERO };
 
 const WARM_UP: u32 = 1;
-const TIMED: u32 = 3;
+const TIMED: u32 = 2;
 const ROUNDS: usize = 3;
 
 #[derive(Default)]
