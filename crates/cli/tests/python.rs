@@ -91,11 +91,11 @@ fn other_programs_read_metrics() {
         import pleach_lm\n\
         assert pleach_lm.Run(sys.argv[5]).steps['anomaly'].tolist() == [''] * 4 + ['loss spike']\n\
         print(len(table.columns))\n";
-    let columns =
-        printed(python.command(&["-c", code, &csv, metrics.to_str().expect("text"), &format!("{events}/run")]).args([
-            concat!(env!("CARGO_MANIFEST_DIR"), "/../../python"),
-            run.as_str(),
-        ]));
+    let columns = printed(
+        python
+            .command(&["-c", code, &csv, metrics.to_str().expect("text"), &format!("{events}/run")])
+            .args([concat!(env!("CARGO_MANIFEST_DIR"), "/../../python"), run.as_str()]),
+    );
     assert!(columns.trim().parse::<usize>().expect("a number") >= 14, "{columns}");
 }
 

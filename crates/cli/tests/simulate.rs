@@ -146,7 +146,7 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
     assert_eq!(counted_peaks(events).len(), 4, "the planned arena of every rank");
     let sums = events.iter().filter(|event| event["args"]["group"] == "dp of 2: ranks 0, 1");
     let algorithms: Vec<&str> = sums.filter_map(|event| event["args"]["algorithm"].as_str()).collect();
-    assert!(algorithms.iter().any(|name| name.starts_with("all-reduce, ")), "{algorithms:?}");
+    assert!(algorithms.iter().any(|name| *name == "reduce-scatter, direct"), "{algorithms:?}");
 
     let beside = pleach(&[&["simulate", "--cluster=a100-80g-dgx", "--against", &trace], &small[..]].concat());
     assert_eq!(beside.status.code(), Some(0), "{}", stderr(&beside));
@@ -403,7 +403,7 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(
-        text.contains("left out 3 rows: line 4: cp = `2` is an axis that pleach does not divide work along"),
+        text.contains("left out 3 rows: line 4: cp = `2` is context parallelism, whose kind and chunks a table"),
         "{text}"
     );
     assert!(text.contains("fits    1 of 2 rows rightly; 1 ran out of memory unforeseen"), "{text}");

@@ -168,12 +168,16 @@ mod tests {
 
     #[test]
     fn a_spike_is_an_event_with_numbers() {
-        let line = "{\"step\":1,\"loss\":9.5,\"anomaly\":\"loss spike\",\"usual\":4.5,\"score\":12.0,\"skipped\":true}\n";
+        let line =
+            "{\"step\":1,\"loss\":9.5,\"anomaly\":\"loss spike\",\"usual\":4.5,\"score\":12.0,\"skipped\":true}\n";
         let metrics = Metrics::parse(line);
         let columns: Vec<(&str, f64)> =
             metrics.steps[0].values.iter().map(|(key, value)| (key.as_str(), *value)).collect();
         assert_eq!(columns, [("loss", 9.5), ("score", 12.0), ("skipped", 1.0), ("usual", 4.5)]);
-        assert_eq!((metrics.events[0].kind.as_str(), metrics.events[0].text.as_str()), ("spike", "loss spike: no weight changed"));
+        assert_eq!(
+            (metrics.events[0].kind.as_str(), metrics.events[0].text.as_str()),
+            ("spike", "loss spike: no weight changed")
+        );
     }
 
     #[test]

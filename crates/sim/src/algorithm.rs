@@ -59,18 +59,19 @@ fn nccl(cluster: &Cluster, group: GroupShape, operation: Operation) -> &'static 
             AllReduceSteps::Tree(_) => "tree between nodes",
         },
         Operation::ReduceScatter | Operation::AllGather => "ring",
-        Operation::AllToAll | Operation::Shift | Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
-            "direct"
-        }
+        Operation::AllToAll
+        | Operation::Shift
+        | Operation::Broadcast
+        | Operation::Barrier
+        | Operation::PointToPoint => "direct",
     }
 }
 
 /// That of pleach's own collectives; see [`comm::collectives`].
 fn own(group: GroupShape, operation: Operation, tree: SumTree, bytes: usize) -> String {
     let members = hosts(group);
-    let waits = |operation| {
-        CollectiveShape { operation, len: bytes, width_bytes: 1, hosts: &members, tree }.waits_between()
-    };
+    let waits =
+        |operation| CollectiveShape { operation, len: bytes, width_bytes: 1, hosts: &members, tree }.waits_between();
     let relayed = || if waits(Operation::AllGather) { "one copy to each host" } else { "direct" };
     match operation {
         Operation::AllReduce if bytes > COPY_LIMIT_BYTES => {

@@ -144,9 +144,8 @@ pub fn memory_over_time(
     let ranks = graph.programs().iter().zip(&times.ranks).zip(live);
     let rank = ranks.map(|((program, times), live)| {
         let moments = moments(&program.instrs, times);
-        let parts_at = |index: usize| {
-            parts_of(live.iter().map(|(category, bytes)| (*category, bytes[index])), program, units)
-        };
+        let parts_at =
+            |index: usize| parts_of(live.iter().map(|(category, bytes)| (*category, bytes[index])), program, units);
         let mut memory = MemoryOverTime::new(moments.into_iter().enumerate().map(|(index, ns)| (ns, parts_at(index))));
         if let Some(software) = software {
             memory.add(MemoryPart::Process, process_bytes(memory.peak_bytes(), software));

@@ -114,11 +114,11 @@ impl Movements<'_> {
             return None;
         }
         let groups = counted(calls.iter().map(|call| self.group_text(call)));
-        let algorithms = calls.iter().map(|call| {
-            self.algorithms.name(self.shape(call), call.operation, call.tree, call.bytes)
-        });
+        let algorithms =
+            calls.iter().map(|call| self.algorithms.name(self.shape(call), call.operation, call.tree, call.bytes));
         let groups: Vec<String> = groups.into_iter().map(|(group, _)| group).collect();
-        let algorithms: Vec<String> = counted(algorithms).into_iter().map(|(name, calls)| times(calls, &name)).collect();
+        let algorithms: Vec<String> =
+            counted(algorithms).into_iter().map(|(name, calls)| times(calls, &name)).collect();
         let bytes = calls.iter().map(|call| call.bytes).sum();
         Some(Moved { bytes, group: groups.join("; "), algorithm: algorithms.join("; ") })
     }

@@ -220,7 +220,7 @@ mod tests {
             ">a &lt; b<",
             ">3.0 µs, 75.0 %<",
             ">1.0 µs, 25.0 %<",
-            ">memory of one rank of each stage; a row is 1.00 kB high, the memory of an accelerator<",
+            "light the rest; a row is 900 B high, of 1.00 kB<",
             ">900 B<",
         ] {
             assert!(few.contains(text), "{text}");
@@ -231,7 +231,8 @@ mod tests {
 
     #[test]
     fn a_part_that_is_there_is_not_nothing() {
-        let shares = [(0, 100), (1, 10_000), (6, 10_000), (34_100, 100_000), (5, 0)].map(|(part, all)| share(part, all));
+        let shares =
+            [(0, 100), (1, 10_000), (6, 10_000), (34_100, 100_000), (5, 0)].map(|(part, all)| share(part, all));
         assert_eq!(shares, ["0.0 %", "< 0.1 %", "0.1 %", "34.1 %", "500.0 %"]);
     }
 
@@ -245,7 +246,7 @@ mod tests {
             .skip(1)
             .filter_map(|rest| rest.split('<').next()?.parse().ok())
             .collect();
-        for number in [0, 5, 10, 118, 127] {
+        for number in [0, 5, 9, 118, 127] {
             assert!(numbers.contains(&number), "{number}: {numbers:?}");
         }
         assert!(drawn(2000).len() < 600_000, "no tips where they would be larger than the drawing");

@@ -8,7 +8,7 @@ use crate::svg_rows::{AXIS, Window, axis, time};
 use crate::svg_text::escaped;
 
 /// Height of all rows together, about; and the least and the largest height of one.
-const TOGETHER: f64 = 260.0;
+const TOGETHER: f64 = 380.0;
 const HEIGHTS: [f64; 2] = [16.0, 64.0];
 /// Gap below a row.
 const GAP: f64 = 6.0;
@@ -57,18 +57,20 @@ impl MemoryRows<'_> {
         (TOGETHER / self.stages.len().max(1) as f64).clamp(HEIGHTS[0], HEIGHTS[1])
     }
 
-    /// The bytes that a row is high: the memory of a rank where much of it is in use, otherwise the most that any stage uses.
+    /// The bytes that a row is high: the most that any stage uses.
     fn bytes_per_row(&self) -> f64 {
-        let most = self.stages.iter().map(|(_, memory)| memory.peak_bytes()).max().unwrap_or(0).max(1) as f64;
-        if most >= 0.25 * self.limit_bytes { most.max(self.limit_bytes) } else { most }
+        self.stages.iter().map(|(_, memory)| memory.peak_bytes()).max().unwrap_or(0).max(1) as f64
     }
 
-    /// What a heading says about the scale.
+    /// The scale and the colours.
     pub(crate) fn heading(&self) -> String {
         let (scale, limit) = (self.bytes_per_row(), self.limit_bytes);
-        let what = if scale == limit { "the memory of an accelerator" } else { "the most that a stage uses" };
-        let beyond = if scale > limit { format!("; red: the {} that there are", bytes(limit)) } else { String::new() };
-        format!("memory of one rank of each stage; a row is {} high, {what}{beyond}", bytes(scale))
+        let line = if scale > limit { ", which the line shows" } else { "" };
+        format!(
+            "memory of one rank of each stage: dark what stays between steps, light the rest; a row is {} high, of {}{line}",
+            bytes(scale),
+            bytes(limit)
+        )
     }
 
     /// The rows in `window`, from its top on.
@@ -197,22 +199,20 @@ mod tests {
     fn a_row_is_as_high_as_its_memory() {
         let stages = [stage(80)];
         let rows = MemoryRows { stages: &stages, limit_bytes: 160.0 };
-        assert_eq!(rows.heading(), "memory of one rank of each stage; a row is 160 B high, the memory of an accelerator");
+        assert!(rows.heading().ends_with("; a row is 80 B high, of 160 B"), "{}", rows.heading());
         let drawn = rows.drawn(window());
-        // 64 pixels are 160 bytes: 40 are 16, and 80 are 32.
-        assert!(drawn.contains("d=\"M0 64.0H0V48.0H50V32.0H75V48.0H100.0V64.0z\""), "{drawn}");
-        assert!(drawn.contains("d=\"M0 64.0H0V48.0H100.0V64.0z\""), "{drawn}");
+        // 64 pixels are 80 bytes, and 32 are 40.
+        assert!(drawn.contains("d=\"M0 64.0H0V32.0H50V0.0H75V32.0H100.0V64.0z\""), "{drawn}");
+        assert!(drawn.contains("d=\"M0 64.0H0V32.0H100.0V64.0z\""), "{drawn}");
         assert!(drawn.contains("<title>pp 0: 80 B at 0.1 µs: parameters 40 B, activations 40 B</title>"), "{drawn}");
         assert!(drawn.contains(">80 B</text>") && !drawn.contains(LIMIT));
     }
 
     #[test]
-    fn rows_of_little_memory_and_of_too_much_have_a_scale_of_their_own() {
+    fn too_much_memory_is_above_a_line() {
         let stages = [stage(80)];
-        let little = MemoryRows { stages: &stages, limit_bytes: 1e9 };
-        assert_eq!(little.heading(), "memory of one rank of each stage; a row is 80 B high, the most that a stage uses");
         let much = MemoryRows { stages: &stages, limit_bytes: 60.0 };
-        assert!(much.heading().ends_with("the most that a stage uses; red: the 60 B that there are"), "{}", much.heading());
+        assert!(much.heading().ends_with("a row is 80 B high, of 60 B, which the line shows"), "{}", much.heading());
         assert!(much.drawn(window()).contains("<path stroke=\"#c0392b\" d=\"M0 16.0H100.0\"/>"));
         assert!(much.height() < 64.0 + GAP + AXIS + 0.1);
     }

@@ -18,7 +18,7 @@ const THIN: f64 = 4.0;
 /// A digit's width at the size of the labels.
 const DIGIT: f64 = 6.5;
 /// Columns between ticks of the time axis, about.
-const TICK_DISTANCE: f64 = 130.0;
+const TICK_DISTANCE: f64 = 90.0;
 /// Blocks of a drawing, each of which has a tip; of more, the tips would be larger than the drawing.
 const MOST_TIPS: usize = 4_000;
 

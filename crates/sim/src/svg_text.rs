@@ -60,7 +60,10 @@ mod tests {
         assert_eq!(short, Fitted { text: "gpt".into(), size: 17.0, is_cut: false });
         let long = "a model of ".repeat(9);
         let smaller = fitted(&long, 800.0, 17.0);
-        assert!(smaller.size < 17.0 && !smaller.is_cut && columns(&smaller.text) * smaller.size <= 800.0, "{smaller:?}");
+        assert!(
+            smaller.size < 17.0 && !smaller.is_cut && columns(&smaller.text) * smaller.size <= 800.0,
+            "{smaller:?}"
+        );
         let cut = fitted(&long.repeat(3), 800.0, 17.0);
         assert!(cut.is_cut && cut.text.ends_with('…') && columns(&cut.text) * cut.size <= 800.0, "{cut:?}");
         assert_eq!(fitted("a", 1.0, 13.0).text, "…");

@@ -19,8 +19,8 @@ use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::gpu;
 use crate::input;
-use crate::memory::table::aligned;
 use crate::screen::figures::{bytes, counted, grouped, three_digits};
+use crate::screen::narrow::{table, wrapped};
 use crate::screen::output::{print, tell};
 use crate::screen::output_file::OutputFile;
 use crate::screen::terminal;
@@ -231,24 +231,24 @@ impl Told<'_> {
             100.0 * bubble.rate_with_norm(),
             communication(trace, config.parallelism.degrees),
         );
-        text += &self.time_table();
+        let columns = terminal::columns();
+        text += &self.time_table(columns);
         text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));
-        text += &self.memory_table();
-        let columns = terminal::columns().map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1));
-        let drawing = lines(trace, columns, ROWS);
-        text + &format!("\none step; {}\n{drawing}", legend(&drawing))
+        text += &self.memory_table(columns);
+        let drawing = lines(trace, columns.map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1)), ROWS);
+        wrapped(&text, columns) + &wrapped(&format!("\none step; {}\n", legend(&drawing)), columns) + &drawing
     }
 
-    fn time_table(&self) -> String {
+    fn time_table(&self, columns: Option<usize>) -> String {
         let spent = &self.prediction.spent;
         let all = self.prediction.step_ns();
         let row = |name: String, ns: u64| vec![name, seconds(ns), share(ns, all)];
         let mut rows = vec![row("the model at the peak rate".into(), spent.at_peak_ns)];
         rows.extend(spent.largest().into_iter().filter(|(_, ns)| *ns > 0).map(|(loss, ns)| row(loss.to_string(), ns)));
-        format!("time of the rank that computes longest\n{}", aligned(&rows))
+        format!("time of the rank that computes longest\n{}", table(&rows, columns))
     }
 
-    fn memory_table(&self) -> String {
+    fn memory_table(&self, columns: Option<usize>) -> String {
         let parts: BTreeSet<MemoryPart> = self.memory.iter().flat_map(|rank| rank.parts.keys().copied()).collect();
         let mut header = vec!["stage".to_string()];
         header.extend(parts.iter().map(MemoryPart::to_string));
@@ -260,7 +260,8 @@ impl Told<'_> {
         });
         let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
         let there = bytes(self.there_bytes() as u64);
-        let mut text = format!("bytes of one rank at the peak of a training step, of {there}\n{}", aligned(&rows));
+        let mut text =
+            format!("bytes of one rank at the peak of a training step, of {there}\n{}", table(&rows, columns));
         if !self.fits() {
             text += &format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n");
         }

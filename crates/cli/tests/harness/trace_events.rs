@@ -167,9 +167,7 @@ fn every_rule_rejects() {
         event[key] = value;
         event
     };
-    let metadata = |name: &str, tid: u64, args: Value| {
-        serde_json::json!({"ph": "M", "name": name, "pid": 0, "tid": tid, "args": args})
-    };
+    let metadata = |name: &str, tid: u64, args: Value| serde_json::json!({"ph": "M", "name": name, "pid": 0, "tid": tid, "args": args});
     let named = |tid: u64| metadata("thread_name", tid, serde_json::json!({"name": "compute"}));
     let placed = |tid: u64| metadata("thread_sort_index", tid, serde_json::json!({"sort_index": tid}));
     let counter = |ts: f64, args: Value| with(event("C", 0, ts), "args", args);
@@ -194,7 +192,10 @@ fn every_rule_rejects() {
         (vec![event("C", 0, 1.0)], "a counter without numbers"),
         (vec![counter(1.0, serde_json::json!({"bytes": "7"}))], "a counter without numbers"),
         (vec![counter(2.0, one(5)), counter(1.0, one(7))], "counter (0, \"a\") runs backwards"),
-        (vec![counter(1.0, one(5)), counter(2.0, serde_json::json!({"words": 7}))], "counter (0, \"a\") has other series"),
+        (
+            vec![counter(1.0, one(5)), counter(2.0, serde_json::json!({"words": 7}))],
+            "counter (0, \"a\") has other series",
+        ),
         (vec![slice(0, 4.0, 3.0)], "slices of (0, 0) cross at 4000 ns"),
         (vec![end("s", 0, 2.0)], "arrow 7 has 1 + 0 ends"),
         (vec![end("s", 0, 4.0), end("f", 1, 3.0)], "arrow 7 runs backwards"),

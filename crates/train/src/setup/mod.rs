@@ -12,9 +12,8 @@ use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
 use model::{CacheSize, KeyValueCache, MicrobatchShape, TensorParallel};
 use program::{
-    MemoryPlan,
-    CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
-    StepGraph, UnitTimes, Verified, Violation, Waits,
+    CompileError, MemoryPlan, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError,
+    StageError, State, StepGraph, UnitTimes, Verified, Violation, Waits,
 };
 use rayon::prelude::*;
 use record::{RecordCase, RecordError};
