@@ -22,7 +22,7 @@ struct Window {
 }
 
 impl Window {
-    /// A window of so many columns, or `None` where tmux does not run and is not demanded.
+    /// A window of `columns` columns, or `None` where tmux does not run and is not demanded.
     fn open(folder: &Folder, columns: usize, command: &str) -> Option<Window> {
         // A server that ends still has its socket.
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -36,7 +36,7 @@ impl Window {
             return None;
         }
         let window = Window { program, server: folder.path(&format!("tmux-{number}")) };
-        // What the command prints is followed by this word, and the window stays.
+        // A word follows the output of the command, and the window stays.
         let shell = format!("{command}; echo ended; sleep 3600");
         let size = columns.to_string();
         window.tmux(&["-f", "/dev/null", "new-session", "-d", "-x", &size, "-y", "50", &shell]);

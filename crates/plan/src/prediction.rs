@@ -158,7 +158,7 @@ impl PreparedStep {
         Algorithms::Priced(cluster, self.software.as_ref().map_or(self.placement, |_| PlacementOrder::TpDpPp))
     }
 
-    /// What the instructions of the step move, by these algorithms.
+    /// Bytes, groups and algorithms of the instructions of the step.
     ///
     /// # Errors
     /// Degrees that make no mesh.

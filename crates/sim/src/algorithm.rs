@@ -110,10 +110,14 @@ fn mpi(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: usize)
 mod tests {
     use std::num::NonZeroUsize;
 
+    use mesh::{Axis, AxisSizes, Mesh, Rank};
+
     use super::*;
 
     fn group(size: usize, per_node: usize) -> GroupShape {
-        GroupShape { size, per_node, nodes: size.div_ceil(per_node), beside: per_node }
+        let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, size)).expect("a mesh");
+        let members: Vec<Rank> = mesh.ranks().collect();
+        GroupShape::of_members(&mesh, &members, PlacementOrder::TpDpPp, per_node)
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub struct ChromeTrace<'a> {
     pub trace: &'a Trace,
     /// The step that they run.
     pub graph: &'a StepGraph,
-    /// What their instructions move.
+    /// Bytes, groups and algorithms of their instructions.
     pub movements: &'a Movements<'a>,
     /// Their memory, in the order of the trace's ranks.
     pub memory: &'a [&'a MemoryOverTime],

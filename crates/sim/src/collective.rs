@@ -94,7 +94,7 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
     rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * start_us
 }
 
-/// What the steps of half an all-reduce of NCCL take, in microseconds.
+/// Microseconds of the steps of half an all-reduce of NCCL.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum AllReduceSteps {
     /// From neighbour to neighbour.

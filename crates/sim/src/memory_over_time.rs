@@ -10,7 +10,7 @@ use crate::memory::MemoryPart;
 /// Bytes of one rank over the time of a step, by what they are for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryOverTime {
-    /// What bytes are for.
+    /// The purposes of bytes.
     parts: Vec<MemoryPart>,
     /// The nanoseconds from which on these bytes are in use, ascending, with the bytes in the order of `parts`.
     changes: Vec<(u64, Vec<usize>)>,
@@ -53,7 +53,7 @@ impl MemoryOverTime {
         self.changes.iter_mut().for_each(|(_, own)| own.push(bytes));
     }
 
-    /// What bytes are for, in the order of [`MemoryOverTime::changes`].
+    /// The purposes of bytes, in the order of [`MemoryOverTime::changes`].
     pub fn parts(&self) -> &[MemoryPart] {
         &self.parts
     }

@@ -1,4 +1,4 @@
-//! What instructions move between ranks: how many bytes, in which group, by which algorithm.
+//! Data that instructions move between ranks: bytes, group and algorithm.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use crate::recorded::RecordedUnits;
 /// Ranks of a group that are named one by one.
 const NAMED: usize = 8;
 
-/// What one instruction of one rank moves.
+/// Data that one instruction of one rank moves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// Bytes of the arguments, all slices together.
@@ -72,10 +72,10 @@ impl Movements<'_> {
         self.mesh.coord(rank).along(Axis::Pp)
     }
 
-    /// What `instr` moves on `rank` with the program at `view`; `None` where no other rank takes part.
+    /// The data that `instr` moves on `rank` with the program at `view`; `None` where no other rank takes part.
     pub fn of(&self, rank: Rank, view: &RankView, instr: Instr) -> Option<Moved> {
         if let Some(pass) = instr.pass() {
-            return self.told(self.of_pass(rank, pass));
+            return self.summary(self.of_pass(rank, pass));
         }
         let calls = match instr {
             Instr::SendAct { .. } | Instr::RecvAct { .. } | Instr::SendGrad { .. } | Instr::RecvGrad { .. } => {
@@ -105,10 +105,10 @@ impl Movements<'_> {
             | Instr::OptimizerStep { .. }
             | Instr::Save { .. } => vec![],
         };
-        self.told(calls)
+        self.summary(calls)
     }
 
-    fn told(&self, calls: Vec<Call>) -> Option<Moved> {
+    fn summary(&self, calls: Vec<Call>) -> Option<Moved> {
         let calls: Vec<Call> = calls.into_iter().filter(|call| call.members.len() > 1 && call.bytes > 0).collect();
         if calls.is_empty() {
             return None;

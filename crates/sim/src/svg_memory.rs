@@ -16,7 +16,7 @@ const GAP: f64 = 6.0;
 const TIP: f64 = 24.0;
 /// Tips of a drawing; of more, they would be larger than the drawing.
 const MOST_TIPS: usize = 4_000;
-/// What stays from step to step, and what comes and goes.
+/// Colours of state, which stays from step to step, and of all other bytes.
 const STATE: &str = "#4a6fa5";
 const PASSING: &str = "#a9c4e4";
 const LIMIT: &str = "#c0392b";

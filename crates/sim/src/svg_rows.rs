@@ -37,7 +37,7 @@ impl Window {
         self.width / (self.to_ns - self.from_ns).max(1) as f64
     }
 
-    /// The nanosecond that is drawn so many pixels from the left edge.
+    /// The nanosecond that is drawn at this distance from the left edge.
     pub(crate) fn at(&self, pixels: f64) -> u64 {
         self.from_ns + (pixels / self.scale()).round() as u64
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Columns of the bar.
 const BAR_COLUMNS: usize = 16;
-/// Columns that stay free: a terminal writes `^C` behind the line, which must not continue on the next one.
+/// Columns that stay free: a terminal writes `^C` after the line, which must not continue on the next one.
 const FREE_COLUMNS: usize = 5;
 /// Time from one drawing to the next.
 const PAUSE: Duration = Duration::from_millis(50);
