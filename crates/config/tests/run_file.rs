@@ -327,6 +327,21 @@ fn names_of_megatron_are_answered_with_the_key_here() {
 }
 
 #[test]
+fn features_that_runs_do_not_have_are_answered_wherever_they_are_named() {
+    let wandb = "is not built in; docs/metrics.md has a script that sends metrics.jsonl there";
+    let lora = "adds adapters to frozen weights, which runs do not have; use `pleach train --from FOLDER` to train all weights";
+    assert_eq!(refused("[run]\nwandb = true\n", &[]), format!("run.toml:2:1: `wandb` {wandb}"));
+    assert_eq!(refused("[lora]\nrank = 8\n", &[]), format!("run.toml:1:2: [lora] {lora}"));
+    assert_eq!(refused("lora = 8\n", &[]), format!("run.toml:1:1: `lora` {lora}"));
+    assert_eq!(refused("", &["lora=8"]), format!("--set lora=8: `lora` {lora}"));
+    assert_eq!(refused("", &["wandb.project=a"]), format!("--set wandb.project=a: [wandb] {wandb}"));
+    assert_eq!(
+        refused("", &["train.fp8=true"]),
+        "--set train.fp8=true: `fp8` is not a precision that runs have; use train.precision = \"bf16\""
+    );
+}
+
+#[test]
 fn axes_that_runs_do_not_have_are_refused_by_name() {
     let of = |name: &str, axis: &str| {
         format!("`{name}` is {axis}, an axis along which no run divides work; use dp, cp, tp and pp")

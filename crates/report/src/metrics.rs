@@ -70,8 +70,8 @@ impl Metrics {
     }
 
     fn push_step(&mut self, step: u64, record: &Map<String, Value>) {
-        let values: BTreeMap<String, f64> =
-            record.iter().filter(|(key, _)| *key != "step").map(|(key, value)| (key.clone(), number(value))).collect();
+        let numbers = record.iter().filter(|(key, value)| *key != "step" && !is_text(value));
+        let values: BTreeMap<String, f64> = numbers.map(|(key, value)| (key.clone(), number(value))).collect();
         let of = |key: &str| values.get(key).copied().filter(|value| value.is_finite()).unwrap_or(0.0);
         let (tokens, seconds) =
             self.steps.last().map_or((0, 0.0), |before| (before.total_tokens, before.total_seconds));
@@ -119,13 +119,19 @@ impl Metrics {
     }
 }
 
-/// A number; the strings `NaN`, `Infinity` and `-Infinity` are numbers, and everything else is NaN.
+/// A number; the strings `NaN`, `Infinity` and `-Infinity` are numbers, yes is 1 and no 0, and everything else is NaN.
 fn number(value: &Value) -> f64 {
     match value {
         Value::Number(number) => number.as_f64().unwrap_or(f64::NAN),
         Value::String(text) => text.parse().unwrap_or(f64::NAN),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => f64::NAN,
+        Value::Bool(is_so) => f64::from(u8::from(*is_so)),
+        Value::Null | Value::Array(_) | Value::Object(_) => f64::NAN,
     }
+}
+
+/// Whether a value is words, which no column of numbers has.
+fn is_text(value: &Value) -> bool {
+    matches!(value, Value::String(text) if text.parse::<f64>().is_err())
 }
 
 /// The sentence of an event; where it has none, its other keys with their values.
@@ -158,6 +164,20 @@ mod tests {
         let events: Vec<(&str, &str)> =
             metrics.events.iter().map(|event| (event.kind.as_str(), event.text.as_str())).collect();
         assert_eq!(events, [("spike", "z 9.5"), ("not finite", "the loss is NaN")]);
+    }
+
+    #[test]
+    fn a_spike_is_an_event_with_numbers() {
+        let line =
+            "{\"step\":1,\"loss\":9.5,\"anomaly\":\"loss spike\",\"usual\":4.5,\"score\":12.0,\"skipped\":true}\n";
+        let metrics = Metrics::parse(line);
+        let columns: Vec<(&str, f64)> =
+            metrics.steps[0].values.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+        assert_eq!(columns, [("loss", 9.5), ("score", 12.0), ("skipped", 1.0), ("usual", 4.5)]);
+        assert_eq!(
+            (metrics.events[0].kind.as_str(), metrics.events[0].text.as_str()),
+            ("spike", "loss spike: no weight changed")
+        );
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Output for people: streams, files, numbers, and the line of a running run.
 
 pub mod anomaly;
+pub mod bar;
 pub mod cpu_time;
 pub mod figures;
 pub mod journal;

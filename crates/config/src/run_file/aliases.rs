@@ -101,13 +101,20 @@ pub fn key(name: &str) -> Option<&'static str> {
     ALIASES.iter().find(|(alias, _, _)| *alias == name).map(|(_, key, _)| *key)
 }
 
+/// The refusal of an axis that runs do not have, as the end of a sentence about its name, with dashes or underscores.
+pub fn other_axis(name: &str) -> Option<String> {
+    let name = name.trim_start_matches("--").replace('-', "_");
+    let (_, axis) = OTHER_AXES.iter().find(|(other, _)| *other == name)?;
+    Some(format!("is {axis}, an axis along which no run divides work; use dp, cp, tp and pp"))
+}
+
 /// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name;
 /// a refusal for the name of an axis that runs do not have.
 pub fn meaning(name: &str) -> Option<String> {
-    let name = name.trim_start_matches("--").replace('-', "_");
-    if let Some((_, axis)) = OTHER_AXES.iter().find(|(other, _)| *other == name) {
-        return Some(format!("is {axis}, an axis along which no run divides work; use dp, cp, tp and pp"));
+    if let Some(refusal) = other_axis(name) {
+        return Some(refusal);
     }
+    let name = name.trim_start_matches("--").replace('-', "_");
     let (_, key, note) = ALIASES.iter().find(|(alias, _, _)| *alias == name)?;
     Some(if note.is_empty() { format!("is `{key}` here") } else { format!("is `{key}` here ({note})") })
 }
