@@ -7,6 +7,7 @@ use config::{Format, ModelSpec, Products, TrainSpec, Unit, all_params};
 use crate::class::EqualityClass;
 use crate::parameter_kind::ParameterKind;
 use crate::roundings::Roundings;
+use crate::widths::without_bounds;
 
 /// Steps over which the bounds of losses and weights are derived and measured.
 pub const BOUNDED_STEPS: u32 = 20;
@@ -66,13 +67,16 @@ impl LossBound {
 }
 
 impl Bounds {
-    /// Those of two runs of `class` that train `model` for `steps` steps of `train`; `None` where nothing is promised.
+    /// Those of two runs of `class` that train `model` for `steps` steps of `train`; `None` where nothing is promised, or
+    /// [`without_bounds`] says why.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Bounds> {
         let run = Run { model, train, steps, stored: train.precision.stored() };
         match class {
             EqualityClass::OtherDevice => None,
             EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder => Some(run.other_order()),
-            EqualityClass::LibraryOrder | EqualityClass::OtherSums => Some(run.other_sums()),
+            EqualityClass::LibraryOrder | EqualityClass::OtherSums => {
+                without_bounds(model).is_none().then(|| run.other_sums())
+            }
         }
     }
 

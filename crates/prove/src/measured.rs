@@ -26,6 +26,12 @@ const SMALL_SHARE: f64 = 1e-3;
 const CANCELLED_SHARE: f64 = 1e-4;
 /// A sum over tokens of random sign, which a matrix next to a vector shows, may be twice the vector's own norm by chance.
 const WITHOUT_CANCELLING: f64 = 2.0;
+/// Share of the gradient of queries and keys that the softmax's subtraction leaves where sequences have four tokens; the rest of
+/// longer ones is larger.
+const LEFT_BY_SOFTMAX: f64 = 0.5;
+/// The table of a top layer's queries, and the map that reads it.
+const TOP_QUERIES: &str = "top_query.position.weight";
+const TOP_QUERY_MAP: &str = "top_query.attention.query";
 
 impl Measured {
     /// Between two outcomes of `model`. A tensor that one of them does not have, or has as NaN, is infinitely far.
@@ -113,9 +119,9 @@ struct Scales<'a> {
 }
 
 impl Scales<'_> {
-    /// That of `name`: its own norm, or what a sum over tokens would be that does not cancel.
+    /// That of `name`: its own norm, or what a sum over tokens or keys would be that does not cancel.
     fn of(&self, name: &str) -> f64 {
-        let own = self.norm(name);
+        let own = self.size(name);
         let kind = ParameterKind::of(name);
         let least = match kind {
             ParameterKind::QueryKeyVector => CANCELLED_SHARE * self.whole,
@@ -131,8 +137,8 @@ impl Scales<'_> {
     /// The size of a vector's gradient as a sum of terms of random sign, from the gradient of the matrix next to it.
     fn without_cancelling(&self, name: &str) -> f64 {
         if let Some(map) = name.strip_suffix(".bias").filter(|map| !map.ends_with("norm")) {
-            // The matrix's gradient is the same sum with each term times an input of mean square 1.
-            return self.norm(&format!("{map}.weight")) / (self.model.hidden as f64).sqrt();
+            // The matrix's gradient is the same sum with each term times an input.
+            return self.size(&format!("{map}.weight")) / ((self.model.hidden as f64).sqrt() * self.input(map));
         }
         let Some((norm, _)) = name.rsplit_once('.').filter(|(norm, _)| norm.ends_with("norm")) else { return 0.0 };
         // A norm's gradient comes through the matrix that reads it, or continues into the matrix in front of it.
@@ -147,7 +153,51 @@ impl Scales<'_> {
         } else {
             return 0.0;
         };
-        self.norm(&matrix) * self.stds.get(&matrix).copied().unwrap_or(0.0)
+        self.size(&matrix) * self.std(&matrix)
+    }
+
+    /// The norm of a tensor, of queries and keys at least that which errors of their gradients are relative to.
+    fn size(&self, name: &str) -> f64 {
+        let of_map = name.strip_suffix(".weight").and_then(|map| map.rsplit_once(".attention."));
+        let before_softmax = match of_map {
+            Some((layer, "query")) => self.before_softmax(layer, ["query", "key"]),
+            Some((layer, "key")) => self.before_softmax(layer, ["key", "query"]),
+            Some(_) => 0.0,
+            // The gradient of queries goes on into their table.
+            None if name == TOP_QUERIES => {
+                let matrix = format!("{TOP_QUERY_MAP}.weight");
+                self.before_softmax("top_query", ["query", "key"]) * self.std(&matrix) / self.input(TOP_QUERY_MAP)
+            }
+            None => 0.0,
+        };
+        self.norm(name).max(LEFT_BY_SOFTMAX * before_softmax)
+    }
+
+    /// The size of the gradient of `own`, queries or keys that meet `other`, without the mean that the softmax subtracts.
+    ///
+    /// An output's gradient g reaches a value as p g, and a score as p (g v - mean) / sqrt(d), which is multiplied by a vector of
+    /// `other`, of d numbers. So without the mean the gradient is that of values times the root mean square of a value and of
+    /// a number of `other`; a norm of heads makes the latter 1 and divides by the root mean square of `own`.
+    fn before_softmax(&self, layer: &str, [own, other]: [&str; 2]) -> f64 {
+        let input = |map: &str| self.input(&format!("{layer}.attention.{map}"));
+        let std = |map: &str| self.std(&format!("{layer}.attention.{map}.weight"));
+        let of = |map: &str| std(map) * (self.model.hidden as f64).sqrt() * input(map);
+        let factor = match (self.model.qk_norm, of(own)) {
+            (false, _) => of(other),
+            (true, 0.0) => 0.0,
+            (true, own) => 1.0 / own,
+        };
+        self.norm(&format!("{layer}.attention.value.weight")) * of("value") * factor * input(own)
+    }
+
+    /// Root mean square of the inputs of `map`: normed ones have 1, those of a top layer's queries are a table.
+    fn input(&self, map: &str) -> f64 {
+        let table = self.stds.get(TOP_QUERIES).filter(|_| map == TOP_QUERY_MAP);
+        table.copied().unwrap_or(1.0)
+    }
+
+    fn std(&self, matrix: &str) -> f64 {
+        self.stds.get(matrix).copied().unwrap_or(0.0)
     }
 
     fn norm(&self, name: &str) -> f64 {
@@ -188,6 +238,25 @@ mod tests {
         );
         let expected = 2f64.sqrt() * 1e-6 / (2.0 * 5.0 / 48f64.sqrt());
         assert!((with_matrix / expected - 1.0).abs() < 1e-3, "{with_matrix} {expected}");
+    }
+
+    /// Where each query sees one key, the exact gradient of queries and keys is 0, and the computed one rounding.
+    #[test]
+    fn keys_that_the_softmax_cancels_are_measured_by_what_it_subtracts() {
+        let proof = proof_model(Style::Gpt2, 12, true);
+        let values: (&str, &[f32]) = ("layers.0.attention.value.weight", &[3.0, 4.0]);
+        let outcomes = [[0.0f32, 1e-6], [1e-6f32, 0.0]].map(|keys| outcome(&[(WEIGHT, &keys), (BIAS, &keys), values]));
+        let distance =
+            |model: &ModelSpec, kind| Measured::between(model, [&outcomes[0], &outcomes[1]]).gradients[&kind].0;
+        // Values have a standard deviation of 0.04 sqrt(48), and so have numbers of queries.
+        let expected = 2f64.sqrt() * 1e-6 / (0.5 * 5.0 * 0.04 * 0.04 * 48.0);
+        let found = distance(&proof, ParameterKind::QueryKey);
+        assert!((found / expected - 1.0).abs() < 1e-3, "{found} {expected}");
+        let of_bias = distance(&proof, ParameterKind::QueryKeyVector);
+        assert!((of_bias / (expected * 48f64.sqrt() / 2.0) - 1.0).abs() < 1e-3, "{of_bias}");
+        // With norms of heads a query's numbers have a size of 1, and gradients are divided by the length of a key.
+        let found = distance(&ModelSpec { qk_norm: true, ..proof }, ParameterKind::QueryKey);
+        assert!((found / (2f64.sqrt() * 1e-6 / (0.5 * 5.0)) - 1.0).abs() < 1e-3, "{found}");
     }
 
     #[test]

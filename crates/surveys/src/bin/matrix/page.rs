@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use config::Products;
-use prove::{EqualityClass, Promised};
+use prove::{EqualityClass, LEAST_HEAD_DIM, LEAST_HIDDEN, Promised};
 use surveys::matrix::proof::class;
-use surveys::matrix::{Cell, Order, Sharing, forms};
+use surveys::matrix::{Cell, Order, Shape, Sharing, forms};
 use surveys::results::Row;
 use testkit::numbers::Numbers;
 
@@ -74,6 +74,7 @@ fn introduction(shown: &[Shown]) -> String {
     let kept = count(shown, |shown| matches!(shown.state, State::Kept(_)));
     let refused = count(shown, |shown| matches!(shown.state, State::Refused(_)));
     let tied = count(shown, |shown| shown.cell.shape.model().tied_embeddings);
+    let model = Shape::Gpt2.model();
     let ranks = shown.iter().map(|shown| shown.cell.degrees.world_size());
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     format!(
@@ -89,9 +90,12 @@ fn introduction(shown: &[Shown]) -> String {
          and an order of products is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
          - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
          not-a-number at the start, and so is the place of each value when its life is over.\n\n\
-         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is 16 wide; a run has four\n\
+         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is {} wide, with heads of {} dims\n\
+         ([bounds hold](numerics.md#widths) from {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on); a run has four\n\
          steps of 24 sequences. [equality.md](equality.md) has larger runs of every degree.\n",
         shown.len(),
+        model.hidden,
+        model.head_dim,
     )
 }
 
