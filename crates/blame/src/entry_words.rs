@@ -15,7 +15,7 @@ pub(crate) trait Words {
     /// Writes a word.
     fn store(&self, word: usize, value: u64, order: Ordering);
 
-    /// What was written before is visible before what is written after it.
+    /// Earlier writes become visible before later ones.
     fn fence(&self);
 }
 
@@ -34,7 +34,7 @@ const fn word(place: usize) -> usize {
     place / size_of::<u64>()
 }
 
-/// Writes the entry of `number`: `fields` behind the number.
+/// Writes the entry of `number`: `fields` after the number.
 pub(crate) fn begin<W: Words + ?Sized>(entry: &W, number: u64, fields: &[u64]) {
     entry.store(word(field::NUMBER), 0, Ordering::Relaxed);
     entry.fence();

@@ -151,7 +151,7 @@ impl Ring {
     }
 }
 
-/// Puts a number at a place of an entry, of which the fields behind the first word are given.
+/// Puts a number at a place of an entry, of which the fields after the first word are given.
 fn put(fields: &mut [u64], place: usize, value: u64) {
     fields[place / size_of::<u64>() - 1] |= value << (8 * (place % size_of::<u64>()));
 }

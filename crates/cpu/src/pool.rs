@@ -232,7 +232,7 @@ impl Shared {
         state
     }
 
-    /// Looks for a change for a while, without the lock; the state, and whether it has changed since.
+    /// Looks some thousand times for a change, without the lock; the state, and whether it has changed since.
     fn look<'a>(&'a self, state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
         let seen = self.changes.load(Ordering::Acquire);
         drop(state);

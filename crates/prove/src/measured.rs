@@ -163,7 +163,7 @@ impl Scales<'_> {
             Some((layer, "query")) => self.before_softmax(layer, ["query", "key"]),
             Some((layer, "key")) => self.before_softmax(layer, ["key", "query"]),
             Some(_) => 0.0,
-            // The gradient of queries goes on into their table.
+            // The gradient of queries continues into their table.
             None if name == TOP_QUERIES => {
                 let matrix = format!("{TOP_QUERY_MAP}.weight");
                 self.before_softmax("top_query", ["query", "key"]) * self.std(&matrix) / self.input(TOP_QUERY_MAP)

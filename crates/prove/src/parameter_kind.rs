@@ -55,7 +55,7 @@ impl ParameterKind {
             ParameterKind::Table | ParameterKind::Output | ParameterKind::Matrix | ParameterKind::QueryKey => 1.6,
             ParameterKind::Vector => 1.9,
             // They are compared with at least twice a sum of random terms.
-            ParameterKind::QueryKeyVector => 1.3,
+            ParameterKind::QueryKeyVector => 1.1,
         }
     }
 

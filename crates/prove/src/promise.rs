@@ -230,6 +230,14 @@ mod tests {
         assert!(
             left_out.is_some_and(|said| said.contains("add up to 7.50e-1") && said.contains("train.learning_rate"))
         );
+        // The rates of 2e-2 add up to 0.05, which is more than twice 0.02.
+        let model = ModelSpec { init_std: 0.02, ..proof_model(Style::Gpt2, 12, true) };
+        let train = TrainSpec { learning_rate: 2e-2, ..proof_training() };
+        let left_out = Promise::of(EqualityClass::OtherSums, &model, &train, 4).left_out;
+        assert!(
+            left_out
+                .is_some_and(|said| said.contains("up to 4.00e-2 with model.hidden = 48 and model.init_std = 0.02"))
+        );
     }
 
     /// Where sums are only in another order, the first gradients are sums of the same terms, whatever the heads are.

@@ -92,20 +92,20 @@ impl ModelText {
 /// Tells people something on the standard error, with characters that steer a terminal as numbers. Nothing depends on whether it
 /// arrives.
 pub fn tell(text: &str) {
-    let _ = io::stderr().lock().write_all(told(text).as_bytes());
+    let _ = io::stderr().lock().write_all(harmless(text).as_bytes());
 }
 
 /// A message without characters that steer a terminal.
-pub fn told(text: &str) -> String {
-    text.split_inclusive('\n').map(told_line).collect()
+pub fn harmless(text: &str) -> String {
+    text.split_inclusive('\n').map(harmless_line).collect()
 }
 
-fn told_line(line: &str) -> String {
-    let mut told = String::with_capacity(line.len());
+fn harmless_line(line: &str) -> String {
+    let mut harmless = String::with_capacity(line.len());
     for c in line.chars() {
-        if c != '\n' && is_steering(c) { told.extend(c.escape_unicode()) } else { told.push(c) }
+        if c != '\n' && is_steering(c) { harmless.extend(c.escape_unicode()) } else { harmless.push(c) }
     }
-    told
+    harmless
 }
 
 /// The longest line of a message.
@@ -119,7 +119,7 @@ pub fn shown(message: &str) -> String {
 
 fn shown_line(line: &str) -> String {
     let kept: String = line.chars().take(LINE_CHARACTERS).collect();
-    let mut shown = told_line(&kept);
+    let mut shown = harmless_line(&kept);
     let left = line.chars().count().saturating_sub(LINE_CHARACTERS);
     if left > 0 {
         shown.push_str(&format!("... ({left} more characters)"));
@@ -149,9 +149,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_has_no_characters_that_steer_and_all_of_its_lines() {
-        assert_eq!(told("a\x1b[31m\n\nb\u{202e}\tc\n"), "a\\u{1b}[31m\n\nb\\u{202e}\tc\n");
-        assert_eq!(told(""), "");
+    fn messages_have_no_characters_that_steer_and_all_of_their_lines() {
+        assert_eq!(harmless("a\x1b[31m\n\nb\u{202e}\tc\n"), "a\\u{1b}[31m\n\nb\\u{202e}\tc\n");
+        assert_eq!(harmless(""), "");
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::run::measured_trace::Recorder;
 use crate::screen::anomaly::anomaly_line;
 use crate::screen::figures::bytes;
 use crate::screen::journal::{Audience, Journal};
-use crate::screen::output::{read_or_failed, told};
+use crate::screen::output::{harmless, read_or_failed};
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
 use crate::screen::step_line::{Colour, Outlook, step_line};
@@ -108,8 +108,8 @@ impl Screen {
     fn note(&mut self, text: &str) {
         match self {
             // Whether somebody still reads, the next step finds out.
-            Screen::Lines(out) => drop(write_line(out, &told(text))),
-            Screen::Live(bar, _) => bar.println(told(text)),
+            Screen::Lines(out) => drop(write_line(out, &harmless(text))),
+            Screen::Live(bar, _) => bar.println(harmless(text)),
             Screen::Json(_) | Screen::Quiet => {}
         }
     }

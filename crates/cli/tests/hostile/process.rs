@@ -24,7 +24,7 @@ pub struct Ended {
     /// Both streams.
     pub said: String,
     /// The standard error.
-    pub told: String,
+    pub warned: String,
     pub wall: Duration,
     /// The most that was resident when it was looked at.
     pub peak_mib: u64,
@@ -102,8 +102,8 @@ pub fn end(mut child: Child) -> Ended {
         thread::sleep(Duration::from_millis(3));
     };
     let wall = began.elapsed();
-    let [printed, told] = readers.map(|reader| reader.join().expect("read"));
-    Ended { status, said: printed + &told, told, wall, peak_mib }
+    let [printed, warned] = readers.map(|reader| reader.join().expect("read"));
+    Ended { status, said: printed + &warned, warned, wall, peak_mib }
 }
 
 fn resident_peak_mib(process: u32) -> Option<u64> {

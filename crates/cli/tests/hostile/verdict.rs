@@ -69,7 +69,7 @@ impl Started {
         }
         // A program that reads the text of a model receives it as it is.
         let is_text = case.arguments.first().is_some_and(|command| command == "generate");
-        let shown = if is_text { &ended.told } else { &ended.said };
+        let shown = if is_text { &ended.warned } else { &ended.said };
         if let Some(c) = shown.chars().find(|c| c.is_control() && *c != '\n' && *c != '\t') {
             wrong.push(format!("prints {c:?}, which steers a terminal"));
         }
