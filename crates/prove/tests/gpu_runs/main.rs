@@ -7,4 +7,5 @@ mod faults;
 mod inference;
 mod moves;
 mod order;
+mod released;
 mod rig;
