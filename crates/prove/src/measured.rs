@@ -29,6 +29,8 @@ const WITHOUT_CANCELLING: f64 = 2.0;
 /// Share of the gradient of queries and keys that the softmax's subtraction leaves where sequences have four tokens; the rest of
 /// longer ones is larger.
 const LEFT_BY_SOFTMAX: f64 = 0.5;
+/// Share of it that is left of gradients that are rounding alone.
+const NOISE_SHARE: f64 = 0.01;
 /// The table of a top layer's queries, and the map that reads it.
 const TOP_QUERIES: &str = "top_query.position.weight";
 const TOP_QUERY_MAP: &str = "top_query.attention.query";
@@ -39,7 +41,7 @@ impl Measured {
         Measured {
             gradients: gradients(model, &first.gradients, &second.gradients),
             losses: losses([first, second]),
-            weight: weight(model, &first.weights, &second.weights),
+            weight: weight(model, [first, second]),
         }
     }
 }
@@ -61,13 +63,24 @@ fn losses([first, second]: [&Outcome; 2]) -> Vec<(f64, f64)> {
     (0..first.losses.len().max(second.losses.len())).map(of_step).collect()
 }
 
-/// Root mean square difference over all elements but those that are noise.
-fn weight(model: &ModelSpec, first: &Tensors, second: &Tensors) -> f64 {
+/// Root mean square difference over all elements but those that are noise: AdamW makes steps of it.
+fn weight(model: &ModelSpec, [first, second]: [&Outcome; 2]) -> f64 {
+    let scales = Scales::of_gradients(model, &first.gradients);
+    let (first, second) = (&first.weights, &second.weights);
     let (mut squares, mut elements) = (0.0, 0usize);
-    for (name, values) in first.iter().filter(|(name, _)| !is_noise(model, name)) {
-        let Some(difference) = difference(values, second.get(name)) else { return f64::INFINITY };
-        squares += difference * difference;
-        elements += values.len();
+    for (name, values) in first {
+        let others = second.get(name).filter(|others| others.len() == values.len());
+        let Some(others) = others else { return f64::INFINITY };
+        let learned = if is_noise(model, name) || scales.is_noise(name) {
+            values.len()..values.len()
+        } else if name == TOP_QUERIES {
+            // The query of the first place sees one key, whose probability is 1 whatever the query is.
+            model.hidden.min(values.len())..values.len()
+        } else {
+            0..values.len()
+        };
+        elements += learned.len();
+        squares += squared_distance(&values[learned.clone()], &others[learned]);
     }
     if first.len() != second.len() || squares.is_nan() {
         return f64::INFINITY;
@@ -76,9 +89,7 @@ fn weight(model: &ModelSpec, first: &Tensors, second: &Tensors) -> f64 {
 }
 
 fn gradients(model: &ModelSpec, first: &Tensors, second: &Tensors) -> BTreeMap<ParameterKind, (f64, String)> {
-    let sizes: BTreeMap<&str, (f64, usize)> =
-        first.iter().map(|(name, values)| (name.as_str(), (norm(values), values.len()))).collect();
-    let scales = Scales { model, stds: standard_deviations(model), whole: whole(&sizes), sizes };
+    let scales = Scales::of_gradients(model, first);
     let mut farthest: BTreeMap<ParameterKind, (f64, String)> = BTreeMap::new();
     for (name, values) in first {
         let distance = match difference(values, second.get(name)) {
@@ -100,8 +111,11 @@ fn gradients(model: &ModelSpec, first: &Tensors, second: &Tensors) -> BTreeMap<P
 
 fn difference(values: &[f32], others: Option<&Vec<f32>>) -> Option<f64> {
     let others = others.filter(|others| others.len() == values.len())?;
-    let squares = values.iter().zip(others).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2));
-    Some(squares.sum::<f64>().sqrt())
+    Some(squared_distance(values, others).sqrt())
+}
+
+fn squared_distance(values: &[f32], others: &[f32]) -> f64 {
+    values.iter().zip(others).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
 }
 
 fn whole(sizes: &BTreeMap<&str, (f64, usize)>) -> f64 {
@@ -118,7 +132,27 @@ struct Scales<'a> {
     whole: f64,
 }
 
-impl Scales<'_> {
+impl<'a> Scales<'a> {
+    fn of_gradients(model: &'a ModelSpec, gradients: &'a Tensors) -> Scales<'a> {
+        let size = |(name, values): (&'a String, &'a Vec<f32>)| (name.as_str(), (norm(values), values.len()));
+        let sizes = gradients.iter().map(size).collect();
+        Scales { model, stds: standard_deviations(model), whole: whole(&sizes), sizes }
+    }
+
+    /// Whether the gradients of `name`, of queries or keys, are rounding: their map's would be a hundred times as large without the
+    /// softmax's subtraction.
+    fn is_noise(&self, name: &str) -> bool {
+        let place = if name == TOP_QUERIES { Some(("top_query", "query")) } else { name.rsplit_once(".attention.") };
+        let Some((layer, part)) = place else { return false };
+        let [own, other] = match (part.starts_with("query"), part.starts_with("key")) {
+            (true, _) => ["query", "key"],
+            (_, true) => ["key", "query"],
+            (false, false) => return false,
+        };
+        let size = self.norm(&format!("{layer}.attention.{own}.weight"));
+        size < NOISE_SHARE * self.before_softmax(layer, [own, other])
+    }
+
     /// That of `name`: its own norm, or what a sum over tokens or keys would be that does not cancel.
     fn of(&self, name: &str) -> f64 {
         let own = self.size(name);
@@ -257,6 +291,26 @@ mod tests {
         // With norms of heads a query's numbers have a size of 1, and gradients are divided by the length of a key.
         let found = distance(&ModelSpec { qk_norm: true, ..proof }, ParameterKind::QueryKey);
         assert!((found / (2f64.sqrt() * 1e-6 / (0.5 * 5.0)) - 1.0).abs() < 1e-3, "{found}");
+    }
+
+    /// AdamW makes steps of gradients that are rounding: of queries and keys that the softmax cancels, and of a top query that sees one key.
+    #[test]
+    fn weights_whose_gradients_are_rounding_are_left_out() {
+        let model = ModelSpec { hidden: 2, ..proof_model(Style::Gpt2, 12, true) };
+        let distance = |key: f32, weights: [(&str, [f32; 4]); 2]| {
+            let gradients: [(&str, &[f32]); 2] = [("layers.0.attention.value.weight", &[1.0]), (WEIGHT, &[key])];
+            let outcomes = [1.0, 2.0].map(|factor| {
+                let weights = weights.map(|(name, values)| (name.into(), values.map(|value| factor * value).to_vec()));
+                Outcome { weights: weights.into(), ..outcome(&gradients) }
+            });
+            Measured::between(&model, [&outcomes[0], &outcomes[1]]).weight
+        };
+        let (up, key) = (("layers.0.ffn.up.weight", [0.0; 4]), (WEIGHT, [1.0; 4]));
+        // Without the subtraction the gradient of keys would be 0.04 x 0.04 x 2.
+        assert_eq!([1e-4, 1e-5].map(|size| distance(size, [up, key])), [0.5f64.sqrt(), 0.0]);
+        let top = (TOP_QUERIES, [1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(distance(1.0, [up, top]), 0.0, "the first place's query");
+        assert!(distance(1.0, [up, (TOP_QUERIES, [0.0, 1.0, 1.0, 0.0])]) > 0.4);
     }
 
     #[test]

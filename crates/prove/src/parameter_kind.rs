@@ -70,7 +70,7 @@ impl ParameterKind {
             ParameterKind::Vector => 1.5,
             ParameterKind::Table => 1.3,
             ParameterKind::QueryKey => 1.2,
-            ParameterKind::QueryKeyVector => 1.0,
+            ParameterKind::QueryKeyVector => 0.8,
         }
     }
 }
