@@ -9,7 +9,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("files", &[]),
     ("report", &[]),
-    ("blame", &["files"]),
+    ("blame", &["sync", "files"]),
     ("mpi", &["sync"]),
     ("gpu", &[]),
     ("softgpu", &["sync", "gpu"]),

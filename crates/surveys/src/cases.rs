@@ -433,6 +433,8 @@ impl fmt::Display for Case {
 mod tests {
     use std::collections::BTreeSet;
 
+    use prove::{narrow, without_bounds};
+
     use super::*;
 
     #[test]
@@ -454,6 +456,13 @@ mod tests {
                 (_, _) => 64,
             };
             assert_eq!(legal, expected, "legal cases of {family}");
+        }
+    }
+
+    #[test]
+    fn every_family_is_as_wide_as_the_bounds_need() {
+        for model in Family::all().iter().map(Family::model) {
+            assert_eq!((narrow(&model), without_bounds(&model)), (None, None));
         }
     }
 

@@ -380,6 +380,8 @@ const LARGER_MICROBATCH: usize = 2;
 mod tests {
     use std::collections::BTreeSet;
 
+    use prove::{narrow, without_bounds};
+
     use super::*;
 
     #[test]
@@ -407,6 +409,14 @@ mod tests {
                 let drawn = of().map(|cell| cell.degrees).collect::<BTreeSet<_>>().len();
                 assert!(drawn >= 3, "{form} {order}: {drawn} degrees");
             }
+        }
+    }
+
+    #[test]
+    fn every_shape_is_as_wide_as_the_bounds_need() {
+        for shape in [Shape::Gpt2, Shape::Llama, Shape::GptNeoX, Shape::CodeGeeX] {
+            let model = shape.model();
+            assert_eq!((narrow(&model), without_bounds(&model)), (None, None), "{shape}");
         }
     }
 

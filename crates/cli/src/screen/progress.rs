@@ -17,7 +17,7 @@ use crate::screen::anomaly::anomaly_line;
 use crate::screen::bar::Bar;
 use crate::screen::figures::bytes;
 use crate::screen::journal::{Audience, Journal};
-use crate::screen::output::read_or_failed;
+use crate::screen::output::{harmless, read_or_failed};
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
 use crate::screen::step_line::{Colour, Outlook, step_line};
@@ -95,8 +95,8 @@ impl Screen {
     fn note(&mut self, text: &str) {
         match self {
             // Whether somebody still reads, the next step finds out.
-            Screen::Lines(out) => drop(write_line(out, text)),
-            Screen::Live(bar, _) => drop(bar.say_above(text)),
+            Screen::Lines(out) => drop(write_line(out, &harmless(text))),
+            Screen::Live(bar, _) => drop(bar.say_above(&harmless(text))),
             Screen::Json(_) | Screen::Quiet => {}
         }
     }

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use config::{ContextKind, Products, context_kind_name};
-use prove::{EqualityClass, Promised};
+use prove::{EqualityClass, LEAST_HEAD_DIM, LEAST_HIDDEN, Promised};
 use surveys::matrix::proof::class;
-use surveys::matrix::{Cell, Order, Sharing, forms};
+use surveys::matrix::{Cell, Order, Shape, Sharing, forms};
 use surveys::results::Row;
 use testkit::numbers::Numbers;
 
@@ -78,6 +78,7 @@ fn introduction(shown: &[Shown], shared: &[Shown]) -> String {
     let kept_shared = count(shared, |shown| matches!(shown.state, State::Kept(_)));
     let refused_shared = count(shared, |shown| matches!(shown.state, State::Refused(_)));
     let tied = count(shown, |shown| shown.cell.shape.model().tied_embeddings);
+    let model = Shape::Gpt2.model();
     let ranks = shown.iter().map(|shown| shown.cell.degrees.world_size());
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     format!(
@@ -93,12 +94,15 @@ fn introduction(shown: &[Shown], shared: &[Shown]) -> String {
          and an order of products is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
          - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
          not-a-number at the start, and so is the place of each value when its life is over.\n\n\
-         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is 16 wide; a run has four\n\
+         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is {} wide, with heads of {} dims\n\
+         ([bounds hold](numerics.md#widths) from {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on); a run has four\n\
          steps of 24 sequences. [equality.md](equality.md) has larger runs of every degree.\n\n\
          {} more cells share sequences between two ranks (`parallelism.cp = 2`): every ZeRO form with every schedule, every way to share matrices and every \
          kind of\n`parallelism.cp_kind`; recomputation, numbers, degrees and the model are drawn. {kept_shared} keep their promise, {refused_shared} are \
          refused. The reference has the same cp and\nkind; the oracle is one rank with whole sequences.\n",
         shown.len(),
+        model.hidden,
+        model.head_dim,
         shared.len(),
     )
 }
