@@ -121,6 +121,16 @@ impl Dataset {
     }
 }
 
+/// The tokenizer of the sources of `data`: the one that is `given`, or that of the first token file.
+///
+/// # Errors
+/// Token files of another tokenizer, or none at all.
+pub fn common_tokenizer(data: &DataSpec, given: Option<Tokenizer>) -> Result<Tokenizer, DataError> {
+    let files = data.sources.iter().filter(|source| is_token_file(&source.path));
+    let own = files.map(|source| Ok(TokenFile::open(&source.path)?.tokenizer));
+    one_of(given, own.collect::<Result<_, DataError>>()?)
+}
+
 /// The run's tokenizer: the one that is `given`, or that of the first token file. All that token files bring have to be equal to it.
 fn one_of(given: Option<Tokenizer>, own: Vec<Tokenizer>) -> Result<Tokenizer, DataError> {
     let remedy = match given {

@@ -27,7 +27,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let signals = interrupt::ends_at_once()?;
     let mut source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     if let Some(path) = &arguments.data {
-        source.config.data.sources = vec![SourceSpec { path: path.clone(), weight: 1.0 }];
+        source.config.data.sources = vec![SourceSpec::of(path)];
         source.config.data.held_out = 0.0;
     }
     let config = &source.config;

@@ -24,6 +24,13 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         rules.report(Problem::of_value("data.positions", "\"document\"", rule, "leave it out"));
     }
     rules.below_one("data.held_out", data.held_out, "must leave text to train on");
+    if let (Some(_), TokenizerSpec::Bpe { vocabulary }) = (&data.cache, &data.tokenizer) {
+        let rule = "needs a tokenizer that is there before the text is read".to_string();
+        let remedy = format!(
+            "use data.tokenizer = \"bytes\", a tokenizer.json, or `pleach data tokenize --tokenizer bpe:{vocabulary}` in place of it"
+        );
+        rules.report(Problem::of_key("data.cache", rule, remedy));
+    }
     if let TokenizerSpec::Bpe { vocabulary } = data.tokenizer
         && vocabulary < BYTES
     {

@@ -1,6 +1,6 @@
 //! The section `[data]`.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::blanks;
 use super::reader::{Choices, Reader, name_of};
@@ -29,13 +29,14 @@ pub fn read(reader: &mut Reader) -> DataSpec {
         positions: reader.choice("data.positions", POSITIONS, Positions::Sequence),
         blanks: blanks::read(reader),
         held_out: reader.number("data.held_out", 0.1),
+        cache: reader.optional_text("data.cache").map(PathBuf::from),
         sources,
     }
 }
 
 /// `data.path` is short for one source. Where one of the two keys is an override, it wins over the other in the file.
 fn sources(reader: &mut Reader) -> Vec<SourceSpec> {
-    let path = reader.optional_text("data.path").map(|path| vec![SourceSpec { path: path.into(), weight: 1.0 }]);
+    let path = reader.optional_text("data.path").map(|path| vec![SourceSpec::of(path)]);
     let sources = reader.list_of(
         "data.sources",
         "a list of sources such as [{ path = \"a.txt\", weight = 2.0 }, { path = \"b.jsonl\" }]",
@@ -61,17 +62,22 @@ fn sources(reader: &mut Reader) -> Vec<SourceSpec> {
 /// A table with a path and, if it likes, a weight; or the path alone.
 fn source(value: &Value) -> Option<SourceSpec> {
     if let Some(path) = value.text() {
-        return Some(SourceSpec { path: path.into(), weight: 1.0 });
+        return Some(SourceSpec::of(path));
     }
-    let mut source = SourceSpec { path: "".into(), weight: 1.0 };
+    let mut source = SourceSpec::of("");
     for (key, value) in value.table()? {
         match key.as_str() {
             "path" => source.path = value.text()?.into(),
             "weight" => source.weight = value.number()?,
+            "column" => source.column = Some(value.text()?.into()),
             _ => return None,
         }
     }
     (!source.path.as_os_str().is_empty()).then_some(source)
+}
+
+fn quoted(text: &str) -> toml::Value {
+    toml::Value::String(text.into())
 }
 
 /// Writes the section; without sources the embedded corpus is meant.
@@ -79,13 +85,17 @@ pub fn write(data: &DataSpec, writer: &mut Writer) {
     writer.section("data");
     match data.sources.as_slice() {
         [] => {}
-        [SourceSpec { path, weight }] if *weight == 1.0 => writer.text("path", &path.to_string_lossy()),
+        [SourceSpec { path, weight, column: None }] if *weight == 1.0 => writer.text("path", &path.to_string_lossy()),
         sources => {
-            let quoted = |path: &Path| toml::Value::String(path.to_string_lossy().into());
-            let tables: Vec<String> = sources
-                .iter()
-                .map(|SourceSpec { path, weight }| format!("{{ path = {}, weight = {weight:?} }}", quoted(path)))
-                .collect();
+            let table = |SourceSpec { path, weight, column }: &SourceSpec| {
+                let column = column.as_ref().map(|column| format!(", column = {}", quoted(column)));
+                format!(
+                    "{{ path = {}, weight = {weight:?}{} }}",
+                    quoted(&path.to_string_lossy()),
+                    column.unwrap_or_default()
+                )
+            };
+            let tables: Vec<String> = sources.iter().map(table).collect();
             writer.bare("sources", &format!("[{}]", tables.join(", ")));
         }
     }
@@ -96,4 +106,7 @@ pub fn write(data: &DataSpec, writer: &mut Writer) {
         writer.bare("blanks", &blanks::written(blanks));
     }
     writer.number("held_out", data.held_out);
+    if let Some(cache) = &data.cache {
+        writer.text("cache", &cache.to_string_lossy());
+    }
 }

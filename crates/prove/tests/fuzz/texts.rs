@@ -111,7 +111,7 @@ fn json_lines() {
     let scratch = Scratch::new("json_lines");
     let read = |bytes: &[u8]| {
         let path = scratch.file("a.jsonl", bytes);
-        let documents = data::read(&path);
+        let documents = data::read(&path, None);
         let tasks = Instructions::read(Some(&path), &Tokenizer::bytes());
         if documents.is_ok() || tasks.is_ok() { Read::Accepted } else { Read::Refused }
     };
