@@ -70,7 +70,8 @@ impl fmt::Display for TokenizerSpec {
 /// One source of text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceSpec {
-    /// A text file, JSON lines, a table, a folder or a pattern of them, a token file (`*.tokens`), or Megatron-LM's pair (`*.idx` and `*.bin`).
+    /// A text file, JSON lines, a table, a folder or a pattern of them, a token file (`*.tokens`), or Megatron-LM's
+    /// pair (`*.idx` and `*.bin`).
     pub path: PathBuf,
     /// Its sequences among those of all sources are in proportion to this.
     pub weight: f32,
@@ -159,8 +160,19 @@ pub struct DataSpec {
     pub blanks: Option<BlanksSpec>,
     /// Share of the text of each source, by whole documents, that is measured on and never trained on: `data.held_out`.
     pub held_out: f32,
+    /// Texts of their own to measure on, each with a name: `data.validation`.
+    pub validation: Vec<ValidationSpec>,
     /// The folder of token files that runs make of their text: `data.cache`.
     pub cache: Option<PathBuf>,
+}
+
+/// A text that is measured on, and never trained on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidationSpec {
+    /// What its losses are called.
+    pub name: String,
+    /// The text; its weight does not matter.
+    pub source: SourceSpec,
 }
 
 /// Where the ranks of a run are.

@@ -14,8 +14,8 @@ const ENDINGS: &[&str] = &[
 /// Endings of compressed files, in front of which is the ending of what they hold, or none.
 const COMPRESSED: &[&str] = &["gz", "zst"];
 
-/// The files that `path` stands for, sorted: the files of a folder and of the folders below it that have a known ending, without hidden ones and
-/// links; the files that a pattern with `*`, `**` or `?` matches; or the file itself.
+/// The files that `path` stands for, sorted: the files of a folder and of the folders below it that have a known
+/// ending, without hidden ones and links; the files that a pattern with `*`, `**` or `?` matches; or the file itself.
 ///
 /// # Errors
 /// A folder that cannot be read, a pattern that nothing matches.
@@ -79,8 +79,8 @@ fn is_pattern(path: &Path) -> bool {
     path.to_string_lossy().contains(['*', '?'])
 }
 
-/// The files that match `pattern`, sorted. A link that it names is followed to a file; folders that are links are entered only
-/// where the pattern spells them out.
+/// The files that match `pattern`, sorted. A link that it names is followed to a file; folders that are links are
+/// entered only where the pattern spells them out.
 fn matching(pattern: &Path) -> Result<Vec<PathBuf>, DataError> {
     let parts: Vec<Component> = pattern.components().collect();
     let literal = parts.iter().take_while(|part| !is_pattern(part.as_os_str().as_ref())).count();

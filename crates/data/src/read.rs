@@ -19,8 +19,8 @@ pub enum Content {
     Tokens(Corpus),
 }
 
-/// The documents of the file, the folder or the pattern `path`, in the order of its files: a file of text is one document; JSON lines and
-/// tables have one in each line or row, in `column`, or in the first of the usual columns.
+/// The documents of the file, the folder or the pattern `path`, in the order of its files: a file of text is one
+/// document; JSON lines and tables have one in each line or row, in `column`, or in the first of the usual columns.
 ///
 /// # Errors
 /// What cannot be read, is not UTF-8, or holds nothing; text beside tokens.

@@ -1,5 +1,5 @@
-//! The documents of a file, one after the other, whatever its format is. Formats are told by content: compressed or not; a table of parquet or
-//! Arrow; JSON lines; or else text.
+//! The documents of a file, one after the other, whatever its format is. Formats are told by content: compressed or
+//! not; a table of parquet or Arrow; JSON lines; or else text.
 
 use std::fs;
 use std::io::{Cursor, Read};
@@ -85,14 +85,14 @@ pub struct Records {
 }
 
 impl Records {
-    /// Opens the file `path`, or a pipe, and finds out what it is. Without `column`, tables and JSON lines are read for the first of
-    /// the usual ones.
+    /// Opens the file `path`, or a pipe, and finds out what it is. Without `column`, tables and JSON lines are read
+    /// for the first of the usual ones.
     ///
     /// # Errors
     /// A file that cannot be read, or is of a format that is not read.
     pub fn open(path: &Path, column: Option<&str>) -> Result<Records, DataError> {
         let choice = column.map_or(ColumnChoice::FirstOf(USUAL_COLUMNS), |name| ColumnChoice::Named(name.into()));
-        let (bytes, mut stream, source_bytes) = opened(path)?;
+        let Opened { whole: bytes, mut stream, bytes: source_bytes } = opened(path)?;
         let mut beginning = vec![0; Format::BEGINNING_BYTES];
         let count = fill(stream.as_mut(), &mut beginning).map_err(unreadable(path))?;
         beginning.truncate(count);
@@ -156,19 +156,26 @@ impl Records {
     }
 }
 
-/// The file's bytes, those of a pipe also as a whole, and how many there are.
-#[allow(clippy::type_complexity)]
-fn opened(path: &Path) -> Result<(Option<Bytes>, Box<dyn Read + Send>, u64), DataError> {
+/// A file that was opened.
+struct Opened {
+    /// All bytes of a pipe, which is read once.
+    whole: Option<Bytes>,
+    stream: Box<dyn Read + Send>,
+    /// Its length.
+    bytes: u64,
+}
+
+fn opened(path: &Path) -> Result<Opened, DataError> {
     let refused = |error: InputError| DataError::Unreadable { path: path.to_path_buf(), reason: error.into() };
     let is_file = fs::metadata(path).map_err(unreadable(path))?.is_file();
     if is_file {
         let file = files::open(path, InputKind::Data).map_err(refused)?;
         let bytes = file.metadata().map_err(unreadable(path))?.len();
-        return Ok((None, Box::new(file), bytes));
+        return Ok(Opened { whole: None, stream: Box::new(file), bytes });
     }
     let bytes: Arc<[u8]> = files::read(path, InputKind::Text).map_err(refused)?.into();
-    let count = bytes.len() as u64;
-    Ok((Some(Bytes::Owned(bytes.clone())), Box::new(Cursor::new(bytes)), count))
+    let (whole, count) = (Some(Bytes::Owned(bytes.clone())), bytes.len() as u64);
+    Ok(Opened { whole, stream: Box::new(Cursor::new(bytes)), bytes: count })
 }
 
 /// Tokens are told by their names, which decide what else a run needs.

@@ -23,6 +23,8 @@ pub struct Sources {
     pub(crate) list: Vec<NamedSource>,
     /// Those of token files.
     pub(crate) own_tokenizers: Vec<Tokenizer>,
+    /// Texts that are measured on only, with their names.
+    pub(crate) validation: Vec<(String, Source)>,
 }
 
 /// A source with its share of the sequences.
@@ -55,7 +57,7 @@ impl Sources {
     /// # Errors
     /// See [`Sources::open`].
     pub fn open_heard(data: &DataSpec, listener: &dyn Listener) -> Result<Sources, DataError> {
-        let mut sources = Sources { list: vec![], own_tokenizers: vec![] };
+        let mut sources = Sources { list: vec![], own_tokenizers: vec![], validation: vec![] };
         let cache = Cache::of(data, listener)?;
         if data.sources.is_empty() {
             let source = Source::Text(split(embedded(), data.held_out));
@@ -65,6 +67,11 @@ impl Sources {
             let name = if data.sources.len() == 1 { String::new() } else { spec.path.display().to_string() };
             let source = open(spec, data.held_out, cache.as_ref(), &mut sources.own_tokenizers)?;
             sources.list.push(NamedSource { name, weight: spec.weight, source });
+        }
+        for text in &data.validation {
+            // All of it is the part that others train on.
+            let source = open(&text.source, 0.0, cache.as_ref(), &mut sources.own_tokenizers)?;
+            sources.validation.push((text.name.clone(), source));
         }
         Ok(sources)
     }
@@ -94,7 +101,8 @@ impl Sources {
     /// XXH3 of the text and the tokens of all sources as they were read, whatever their names are.
     pub fn hash(&self) -> u64 {
         let mut hash = Xxh3Default::new();
-        for NamedSource { source, .. } in &self.list {
+        let validation = self.validation.iter().map(|(_, source)| source);
+        for source in self.list.iter().map(|named| &named.source).chain(validation) {
             match source {
                 Source::Text(Split { train, held_out }) => [train, held_out].into_iter().for_each(|part| {
                     hash.update(&(part.len() as u64).to_le_bytes());

@@ -1,8 +1,8 @@
 //! Long texts are tokenized in parts, so that memory does not grow with them.
 //!
-//! The cuts depend on the text alone, so its tokens are the same however it was read. A cut is at the end of a line where
-//! neither neighbour is a blank, or else before a single space: words are not cut there by the patterns of GPT-2, of Llama and of
-//! their relatives, so that a text has the tokens that it has as a whole.
+//! The cuts depend on the text alone, so its tokens are the same however it was read. A cut is at the end of a line
+//! where neither neighbour is a blank, or else before a single space: words are not cut there by the patterns of
+//! GPT-2, of Llama and of their relatives, so that a text has the tokens that it has as a whole.
 
 /// The most bytes of a part.
 pub(crate) const PART_BYTES: usize = 1 << 20;

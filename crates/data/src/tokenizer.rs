@@ -212,8 +212,8 @@ impl Tokenizer {
         self.vocabulary
     }
 
-    /// The tokens of a text, without any that mark its beginning or end. A text of more than 1 MiB is tokenized in parts, so that memory
-    /// does not grow with it.
+    /// The tokens of a text, without any that mark its beginning or end. A text of more than 1 MiB is tokenized in
+    /// parts, so that memory does not grow with it.
     ///
     /// # Errors
     /// What the library says.

@@ -1,5 +1,5 @@
-//! Tables and compressed streams that pyarrow and zstd wrote (`tools/reference/tables.py`): every row comes back, and what is cut off or
-//! changed is refused or read as it was, without a panic.
+//! Tables and compressed streams that pyarrow and zstd wrote (`tools/reference/tables.py`): every row comes back, and
+//! what is cut off or changed is refused or read as it was, without a panic.
 
 use std::path::PathBuf;
 

@@ -26,8 +26,8 @@ pub enum DataCommand {
 /// Arguments of `tokenize`.
 #[derive(Clone, Debug, Args)]
 pub struct TokenizeArguments {
-    /// Text, JSON lines, tables of parquet or Arrow, each also compressed by gzip or zstd where it is text; folders and patterns of them;
-    /// token files, or *.idx of Megatron-LM
+    /// Text, JSON lines, tables of parquet or Arrow, each also compressed by gzip or zstd where it is text; folders
+    /// and patterns of them; token files, or *.idx of Megatron-LM
     #[arg(required = true, value_name = "IN")]
     pub inputs: Vec<PathBuf>,
     /// File to write: FILE.tokens, which holds its tokenizer and is verified when a run opens it, or FILE.bin with FILE.idx
@@ -132,6 +132,7 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         positions: Positions::Sequence,
         blanks: None,
         held_out: 0.0,
+        validation: vec![],
         cache: None,
     })
 }

@@ -30,6 +30,8 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
         source.config.data.sources = vec![SourceSpec::of(path)];
         source.config.data.held_out = 0.0;
     }
+    // One text is measured.
+    source.config.data.validation.clear();
     let config = &source.config;
     let text = OwnText::read(&config.data)?;
     let part = if arguments.data.is_some() { EvaluatedPart::All } else { EvaluatedPart::HeldOut };

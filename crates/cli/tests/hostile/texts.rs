@@ -37,7 +37,7 @@ fn packed_text_and_tables_are_read_within_limits_or_refused() {
         text("a table that is cut off", "a.parquet", cut(&parquet, 50)).refused("which ends with `PAR1`"),
         text("a table whose description has 4 GiB", "a.parquet", lying).refused("its description has 4294967295 bytes"),
         text("Arrow that is cut off", "a", cut(&table("stream.arrows"), 900)).refused("the file ends within a message"),
-        text("tokens of JSON lines beside a table of text", "a", Content::Folder)
+        text("tokens of JSON lines, and a table of text", "a", Content::Folder)
             .with("a/1.jsonl", "{\"input_ids\": [1]}")
             .with("a/2.parquet", parquet.clone())
             .writes("o.tokens")

@@ -6,7 +6,7 @@ use super::blanks;
 use super::reader::{Choices, Reader, name_of};
 use super::source::Value;
 use super::writer::Writer;
-use crate::data_spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
+use crate::data_spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, ValidationSpec, Visible};
 use crate::problem::{Location, Problem};
 
 const VISIBLE: &Choices<Visible> = &[("past", Visible::Past), ("document", Visible::Document)];
@@ -15,6 +15,8 @@ const POSITIONS: &Choices<Positions> = &[("sequence", Positions::Sequence), ("do
 /// Tokens of the encoding that text gets where nothing else is said: some two and a half bytes each, so that a step reads more
 /// text than bytes would, at a table small enough for a model that learns within a minute.
 const DEFAULT_VOCABULARY: usize = 1024;
+
+const VALIDATION: &str = "a list of texts such as [{ name = \"books\", path = \"books.txt\" }]";
 
 /// Reads the section.
 pub fn read(reader: &mut Reader) -> DataSpec {
@@ -29,6 +31,7 @@ pub fn read(reader: &mut Reader) -> DataSpec {
         positions: reader.choice("data.positions", POSITIONS, Positions::Sequence),
         blanks: blanks::read(reader),
         held_out: reader.number("data.held_out", 0.1),
+        validation: reader.list_of("data.validation", VALIDATION, validation).unwrap_or_default(),
         cache: reader.optional_text("data.cache").map(PathBuf::from),
         sources,
     }
@@ -76,6 +79,20 @@ fn source(value: &Value) -> Option<SourceSpec> {
     (!source.path.as_os_str().is_empty()).then_some(source)
 }
 
+/// A table with a name, a path and, if it likes, a column.
+fn validation(value: &Value) -> Option<ValidationSpec> {
+    let mut text = ValidationSpec { name: String::new(), source: SourceSpec::of("") };
+    for (key, value) in value.table()? {
+        match key.as_str() {
+            "name" => text.name = value.text()?.into(),
+            "path" => text.source.path = value.text()?.into(),
+            "column" => text.source.column = Some(value.text()?.into()),
+            _ => return None,
+        }
+    }
+    (!text.name.is_empty() && !text.source.path.as_os_str().is_empty()).then_some(text)
+}
+
 fn quoted(text: &str) -> toml::Value {
     toml::Value::String(text.into())
 }
@@ -106,6 +123,15 @@ pub fn write(data: &DataSpec, writer: &mut Writer) {
         writer.bare("blanks", &blanks::written(blanks));
     }
     writer.number("held_out", data.held_out);
+    if !data.validation.is_empty() {
+        let table = |ValidationSpec { name, source }: &ValidationSpec| {
+            let column = source.column.as_ref().map(|column| format!(", column = {}", quoted(column)));
+            let (name, path) = (quoted(name), quoted(&source.path.to_string_lossy()));
+            format!("{{ name = {name}, path = {path}{} }}", column.unwrap_or_default())
+        };
+        let tables: Vec<String> = data.validation.iter().map(table).collect();
+        writer.bare("validation", &format!("[{}]", tables.join(", ")));
+    }
     if let Some(cache) = &data.cache {
         writer.text("cache", &cache.to_string_lossy());
     }

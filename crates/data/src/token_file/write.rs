@@ -100,7 +100,8 @@ fn front(tokenizer: &Tokenizer, num_documents: usize) -> Result<Vec<u8>, DataErr
 /// Bytes that are copied at once.
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// Writes the token file `path` from two streams: of where each document ends, in tokens, and of the tokens as the file has them. Returns its hash.
+/// Writes the token file `path` from two streams: of where each document ends, in tokens, and of the tokens as the
+/// file has them. Returns its hash.
 ///
 /// # Errors
 /// A stream that is shorter than `(documents, tokens)` say, a file that cannot be written.

@@ -17,8 +17,8 @@ use crate::tokenizer::Tokenizer;
 const READER: u64 = 1;
 const BLOCK_BYTES: usize = 1 << 20;
 
-/// XXH3 of 128 bits of all bytes of the sources' files in their order, of the names of columns, and of the tokenizer's identity. Where the files are,
-/// and how they are called, does not count.
+/// XXH3 of 128 bits of all bytes of the sources' files in their order, of the names of columns, and of the tokenizer's
+/// identity. Where the files are, and how they are called, does not count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub u128);
 

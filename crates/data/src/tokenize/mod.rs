@@ -1,8 +1,10 @@
-//! Text into a token file: once, on all cores, in memory that does not grow with the text, and resumed where it was ended.
+//! Text into a token file: once, on all cores, in memory that does not grow with the text, and resumed where it was
+//! ended.
 //!
-//! One thread reads records, all cores tokenize them in batches, and the caller's thread writes the batches in their order. Tokens and
-//! the beginnings of documents grow in two files beside the token file, and a third says how far they belong
-//! to whole batches ([`spool`]); a killed run goes on from there. In the end the three become the token file.
+//! One thread reads records, all cores tokenize them in batches, and the caller's thread writes the batches in their
+//! order. Tokens and the beginnings of documents grow in two files beside the token file, and a third says how far
+//! they belong to whole batches ([`spool`]); a killed run goes on from there. In the end the three become the token
+//! file.
 
 mod key;
 mod spool;
@@ -107,11 +109,12 @@ pub(crate) struct Position {
     pub(crate) record: u64,
 }
 
-/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. What an earlier call for the same content
-/// has left beside it is used; what another one has left is removed.
+/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. What an earlier call for
+/// the same content has left beside it is used; what another one has left is removed.
 ///
 /// # Errors
-/// The first record that cannot be used, with its place; a file that cannot be written; another process that does the same.
+/// The first record that cannot be used, with its place; a file that cannot be written; another process that does the
+/// same.
 pub fn tokenize(
     sources: &[SourceSpec],
     tokenizer: &Tokenizer,

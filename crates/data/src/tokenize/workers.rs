@@ -41,8 +41,8 @@ pub(crate) struct Batch {
 
 /// Tokenizes `inputs` from `start` on and hands over batches in their order.
 ///
-/// Each worker has the batches of its turn, and a queue on either side: batches come back in order without being sorted, and no
-/// more than a few for each core are in memory.
+/// Each worker has the batches of its turn, and a queue on either side: batches come back in order without being
+/// sorted, and no more than a few for each core are in memory.
 pub(crate) fn run(
     inputs: &[Input],
     tokenizer: &Tokenizer,

@@ -1,4 +1,5 @@
-//! Thrift's compact protocol, in which parquet describes itself: fields of structures by number, unknown ones passed over.
+//! Thrift's compact protocol, in which parquet describes itself: fields of structures by number, unknown ones passed
+//! over.
 
 use crate::error::Problem;
 
@@ -102,7 +103,8 @@ impl<'a> Reader<'a> {
         Ok(String::from_utf8_lossy(self.bytes(count)?).into_owned())
     }
 
-    /// Calls `field` with the number and the type of each field of a structure; it returns whether it has read the field.
+    /// Calls `field` with the number and the type of each field of a structure; it returns whether it has read the
+    /// field.
     pub fn fields(
         &mut self,
         mut field: impl FnMut(&mut Reader<'a>, i64, Kind) -> Result<Read, Problem>,

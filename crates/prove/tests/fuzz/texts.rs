@@ -124,6 +124,32 @@ fn json_lines() {
     });
 }
 
+#[test]
+fn tables_and_packed_texts() {
+    let scratch = Scratch::new("tables_and_packed_texts");
+    let read = |bytes: &[u8]| {
+        let path = scratch.file("a", bytes);
+        if data::read(&path, None).is_ok() { Read::Accepted } else { Read::Refused }
+    };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../formats/tests/tables/");
+    let names = [
+        "snappy-pages-1.parquet",
+        "zstd-pages-2.parquet",
+        "lengths.parquet",
+        "prefixes.parquet",
+        "strings-lz4.arrow",
+        "views-zstd.arrow",
+        "stream.arrows",
+        "lines.txt.gz",
+        "lines.txt.zst",
+    ];
+    let given = names.map(|name| std::fs::read(format!("{folder}{name}")).expect("a table"));
+    let target = Target { name: "tables_and_packed_texts", seeds: given.to_vec(), seal: no_seal, read: &read };
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
+}
+
 /// A kernel with a loop, a predicate, shared memory and a call of a barrier.
 const KERNEL: &str = ".version 9.0\n.target sm_90a\n.address_size 64\n
 .shared .align 4 .b8 tile[256];\n.global .align 4 .b8 table[16] = {1, 2, 3};

@@ -27,6 +27,15 @@ pub struct Evaluation<'a> {
     pub every: u32,
 }
 
+/// A text of its own that is measured beside the held-out one.
+#[derive(Clone, Copy)]
+pub struct Validation<'a> {
+    /// What its losses are called.
+    pub name: &'a str,
+    /// What is measured, and when.
+    pub evaluation: Evaluation<'a>,
+}
+
 impl Evaluation<'_> {
     /// Whether it is time after so many steps. After the last step it always is, but not where a run was stopped.
     pub fn is_due_after(&self, steps: u32) -> bool {
