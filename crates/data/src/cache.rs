@@ -38,7 +38,7 @@ pub(crate) fn token_file(
         }
         match write(&inputs, tokenizer, key, &path, listener) {
             Ok(_) => return TokenFile::open(&path),
-            // The lock of a process ends with it, and then this one goes on.
+            // The lock of a process ends with it, and then this one continues.
             Err(DataError::Busy(_)) => thread::sleep(GLANCE),
             Err(error) => return Err(error),
         }

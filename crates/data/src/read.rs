@@ -27,7 +27,7 @@ pub enum Content {
 pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
     let mut documents: Vec<Document> = vec![];
     let mut rows: Vec<(String, Vec<u32>)> = vec![];
-    // Whether the next record goes on with the document before it.
+    // Whether the next record continues the document before it.
     let mut goes_on = false;
     for file in files_at(path)? {
         let mut records = Records::open(&file, column)?;

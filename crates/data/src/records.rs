@@ -1,4 +1,4 @@
-//! The documents of a file, one after the other, whatever its format is. Formats are told by content: compressed or
+//! The documents of a file, one after the other, whatever its format is. Formats are recognised by content: compressed or
 //! not; a table of parquet or Arrow; JSON lines; or else text.
 
 use std::fs;
@@ -178,7 +178,7 @@ fn opened(path: &Path) -> Result<Opened, DataError> {
     Ok(Opened { whole, stream: Box::new(Cursor::new(bytes)), bytes: count })
 }
 
-/// Tokens are told by their names, which decide what else a run needs.
+/// Tokens are recognised by their names, which decide what else a run needs.
 fn check_tokens(path: &Path, beginning: &[u8]) -> Result<(), DataError> {
     let ending = if beginning.starts_with(token_file::MAGIC) {
         ".tokens"
@@ -321,7 +321,7 @@ impl Text {
         }
         let valid = match std::str::from_utf8(self.rest()) {
             Ok(text) => text,
-            // Behind a part, a character may go on in the next block.
+            // Behind a part, a character may continue in the next block.
             Err(error) if error.valid_up_to() > PART_BYTES => {
                 std::str::from_utf8(&self.rest()[..error.valid_up_to()]).unwrap_or_default()
             }

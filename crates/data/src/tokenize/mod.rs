@@ -3,7 +3,7 @@
 //!
 //! One thread reads records, all cores tokenize them in batches, and the caller's thread writes the batches in their
 //! order. Tokens and the beginnings of documents grow in two files beside the token file, and a third says how far
-//! they belong to whole batches ([`spool`]); a killed run goes on from there. In the end the three become the token
+//! they belong to whole batches ([`spool`]); a killed run resumes there. In the end the three become the token
 //! file.
 
 mod key;
@@ -102,7 +102,7 @@ impl Input {
     }
 }
 
-/// Where the work goes on: a file of the sources, and a record in it.
+/// Where the work continues: a file of the sources, and a record in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Position {
     pub(crate) input: u64,

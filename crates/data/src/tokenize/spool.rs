@@ -26,12 +26,12 @@ const COMMIT_TIME: Duration = Duration::from_secs(5);
 struct Mark {
     /// Of what the tokens are made.
     key: String,
-    /// Where the work goes on.
+    /// Where the work continues.
     input: u64,
     record: u64,
     documents: u64,
     tokens: u64,
-    /// Tokens of the document that goes on.
+    /// Tokens of the document that continues.
     open: u64,
 }
 
@@ -94,7 +94,7 @@ impl Spool {
         Ok(())
     }
 
-    /// Where the work goes on.
+    /// Where the work continues.
     pub(crate) fn position(&self) -> Position {
         Position { input: self.mark.input, record: self.mark.record }
     }

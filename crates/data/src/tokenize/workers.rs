@@ -35,7 +35,7 @@ pub(crate) struct Batch {
     pub(crate) records: Vec<(u64, bool)>,
     /// Bytes of the text.
     pub(crate) text_bytes: u64,
-    /// Where the work goes on behind them.
+    /// Where the work continues behind them.
     pub(crate) end: Position,
 }
 

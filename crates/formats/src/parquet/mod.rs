@@ -159,7 +159,7 @@ impl<B: AsRef<[u8]>> Parquet<B> {
         format!("row group {}, byte {}", self.group, self.at)
     }
 
-    /// Compares what was read of a row group with what it announces, and goes on to the next.
+    /// Compares what was read of a row group with what it announces, and continues with the next.
     fn end_group(&mut self) -> Result<bool, Problem> {
         let Some(chunk) = self.footer.chunks.get(self.group) else { return Ok(false) };
         if self.rows != chunk.num_rows {

@@ -130,7 +130,7 @@ fn present(dictionary: Option<&Dictionary>) -> Result<&Dictionary, Problem> {
     dictionary.ok_or_else(|| Problem::damaged("a page refers to a dictionary that is missing"))
 }
 
-/// The place of the plain value at byte `at`, which goes on behind it.
+/// The place of the plain value at byte `at`, which moves behind it.
 fn plain(page: &[u8], at: &mut usize, physical: Physical) -> Result<Range<usize>, Problem> {
     let length = match physical {
         Physical::Int32 => 4,
