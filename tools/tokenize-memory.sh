@@ -1,7 +1,7 @@
 #!/bin/sh
 # Generates text as parquet (pages and row groups of the usual size, and row groups of 1 GB), as JSON lines in zstd and in gzip, and
 # makes a token file of each with a release build. Prints for each the seconds, tokens per second of a core, and the most
-# memory besides the page cache (RssAnon), and beside them the tokens per second of a core of `encode_batch` of the `tokenizers`
+# memory without the page cache (RssAnon), and first the tokens per second of a core of `encode_batch` of the `tokenizers`
 # library on the same text. Ends with 1 where a token file has another hash than the others, or where more than 300 MB were used.
 #
 #     tools/tokenize-memory.sh [GIGABYTES of text, 10] [PROGRAM]

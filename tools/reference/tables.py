@@ -3,8 +3,8 @@
     pip install pyarrow==26.0.1 zstandard==0.25.0
     python tools/reference/tables.py crates/formats/tests/tables
 
-Row i of every table is known without it: crates/formats/tests/tables.rs has the same rule. Columns lie before and
-behind those that are read, so that a reader must find them.
+Row i of every table is known without it: crates/formats/tests/tables.rs has the same rule. Columns are before and
+after those that are read, so that a reader must find them.
 """
 
 import gzip
@@ -86,8 +86,8 @@ def compressed(folder):
     half = len(lines) // 2
     (folder / "lines.txt.gz").write_bytes(gzip.compress(lines[:half], mtime=0) + gzip.compress(lines[half:], mtime=0))
     pack = zstandard.ZstdCompressor(level=19, write_checksum=True).compress
-    passed_over = bytes([0x51, 0x2A, 0x4D, 0x18, 3, 0, 0, 0]) + b"abc"
-    (folder / "lines.txt.zst").write_bytes(pack(lines[:half]) + passed_over + pack(lines[half:]))
+    skipped = bytes([0x51, 0x2A, 0x4D, 0x18, 3, 0, 0, 0]) + b"abc"
+    (folder / "lines.txt.zst").write_bytes(pack(lines[:half]) + skipped + pack(lines[half:]))
 
 
 def main():

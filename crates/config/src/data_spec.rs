@@ -169,7 +169,7 @@ pub struct DataSpec {
 /// A text that is measured on, and never trained on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidationSpec {
-    /// What its losses are called.
+    /// The name of its losses.
     pub name: String,
     /// The text; its weight does not matter.
     pub source: SourceSpec,

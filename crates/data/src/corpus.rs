@@ -64,11 +64,11 @@ impl Corpus {
 
     /// Documents of tokens with their names.
     pub(crate) fn of_rows(rows: Vec<(String, Vec<u32>)>) -> Corpus {
-        let (mut row, mut behind, mut ranges, mut names) = (Vec::new(), 0, Vec::new(), Vec::new());
+        let (mut row, mut end, mut ranges, mut names) = (Vec::new(), 0, Vec::new(), Vec::new());
         for (name, tokens) in rows {
             tokens.iter().for_each(|token| TokenType::U32.encode(*token, &mut row));
-            ranges.push(behind..behind + tokens.len());
-            behind += tokens.len();
+            ranges.push(end..end + tokens.len());
+            end += tokens.len();
             names.push(name);
         }
         Corpus::of(Tokens::owned(row, TokenType::U32), Names::Given(names.into()), ranges)

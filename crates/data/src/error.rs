@@ -55,7 +55,7 @@ pub enum DataError {
     FormatWithin {
         /// The file.
         path: PathBuf,
-        /// What is within.
+        /// The format within.
         format: formats::Format,
     },
     /// Tokens under a name of text.
@@ -87,8 +87,8 @@ pub enum DataError {
     /// A pattern that nothing matches.
     #[error("{} matches no file; `*` stands for any characters, `**` for any folders", .0.display())]
     NoMatch(PathBuf),
-    /// Documents as text beside documents as tokens.
-    #[error("{} holds text beside tokens; name them as two sources", .0.display())]
+    /// Documents as text and documents as tokens.
+    #[error("{} holds text and tokens; name them as two sources", .0.display())]
     TextAndTokens(PathBuf),
     /// A line of JSON lines is no object with a text.
     #[error("{}:{line} (byte {offset}) {problem}; each line is an object such as {example}", .path.display())]

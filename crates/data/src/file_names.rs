@@ -136,9 +136,9 @@ fn matches(pattern: &str, name: &str) -> bool {
             }
             Some(wanted) if *wanted == '?' || *wanted == name[n] => (p, n) = (p + 1, n + 1),
             Some(_) | None => match star {
-                Some((at, behind)) => {
-                    star = Some((at, behind + 1));
-                    (p, n) = (at + 1, behind + 1);
+                Some((at, after)) => {
+                    star = Some((at, after + 1));
+                    (p, n) = (at + 1, after + 1);
                 }
                 None => return false,
             },

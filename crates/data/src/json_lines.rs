@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::error::DataError;
 
-/// What is wrong with a line, at which byte of it.
+/// A problem of a line, with its byte.
 #[derive(Clone, Debug)]
 pub(crate) struct LineProblem {
     within: usize,
@@ -54,7 +54,7 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProble
         Value::Array(list) => {
             let token = |value: Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
             let tokens = list.into_iter().map(token).collect::<Option<Vec<u32>>>();
-            tokens.map(Cell::Tokens).ok_or_else(|| wrong("no list of tokens"))
+            tokens.map(Cell::Tokens).ok_or_else(|| wrong("not a list of tokens"))
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wrong("not a string")),
     }

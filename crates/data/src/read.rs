@@ -10,7 +10,7 @@ use crate::error::DataError;
 use crate::file_names::files_at;
 use crate::records::{Record, Records};
 
-/// What a source holds.
+/// The documents of a source.
 #[derive(Clone, Debug)]
 pub enum Content {
     /// Text, to be tokenized.
@@ -23,12 +23,12 @@ pub enum Content {
 /// document; JSON lines and tables have one in each line or row, in `column`, or in the first of the usual columns.
 ///
 /// # Errors
-/// What cannot be read, is not UTF-8, or holds nothing; text beside tokens.
+/// A file that cannot be read or is not UTF-8, no documents, text and tokens in one source.
 pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
     let mut documents: Vec<Document> = vec![];
     let mut rows: Vec<(String, Vec<u32>)> = vec![];
     // Whether the next record continues the document before it.
-    let mut goes_on = false;
+    let mut continues = false;
     for file in files_at(path)? {
         let mut records = Records::open(&file, column)?;
         let mut bytes = 0;
@@ -37,11 +37,11 @@ pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
                 Cell::Text(text) => {
                     bytes += text.len() as u64;
                     check_size(&file, bytes)?;
-                    match documents.last_mut().filter(|_| goes_on) {
+                    match documents.last_mut().filter(|_| continues) {
                         Some(document) => document.text.push_str(&text),
                         None => documents.push(Document { name, text }),
                     }
-                    goes_on = !ends;
+                    continues = !ends;
                 }
                 Cell::Tokens(tokens) => rows.push((name, tokens)),
             }

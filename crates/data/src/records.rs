@@ -16,7 +16,7 @@ use crate::file_names::inner_ending;
 use crate::json_lines;
 use crate::megatron;
 use crate::memory_map::MemoryMap;
-use crate::text_parts::{BEHIND_BYTES, PART_BYTES, first_cut};
+use crate::text_parts::{AFTER_BYTES, PART_BYTES, first_cut};
 use crate::token_file;
 
 /// Columns and fields that are read where none is named.
@@ -31,7 +31,7 @@ const BLOCK_BYTES: usize = 1 << 18;
 pub struct Record {
     /// Its place, for messages: a path, with the line or the row.
     pub name: String,
-    /// What it holds.
+    /// Its text or tokens.
     pub content: Cell,
     /// Whether the document ends with it.
     pub ends: bool,
@@ -119,7 +119,7 @@ impl Records {
         Ok(Records { path: path.to_path_buf(), column: choice, kind, row: 0 })
     }
 
-    /// The next record; `None` behind the last.
+    /// The next record; `None` after the last.
     ///
     /// # Errors
     /// The first thing that is wrong, with its place.
@@ -300,7 +300,7 @@ impl Text {
         }
     }
 
-    /// The next line with its end; `None` behind the last.
+    /// The next line with its end; `None` after the last.
     fn line(&mut self, path: &Path, line: usize) -> Result<Option<&str>, DataError> {
         let count = self.line_bytes(path, line, 0)?;
         if count == 0 {
@@ -313,15 +313,15 @@ impl Text {
         })
     }
 
-    /// The next part of the text, and whether it is the last; `None` behind that.
+    /// The next part of the text, and whether it is the last; `None` after that.
     fn part(&mut self, path: &Path) -> Result<Option<(String, bool)>, DataError> {
-        self.reach(path, PART_BYTES + BEHIND_BYTES)?;
+        self.reach(path, PART_BYTES + AFTER_BYTES)?;
         if self.rest().is_empty() && self.offset > 0 {
             return Ok(None);
         }
         let valid = match std::str::from_utf8(self.rest()) {
             Ok(text) => text,
-            // Behind a part, a character may continue in the next block.
+            // After a part, a character may continue in the next block.
             Err(error) if error.valid_up_to() > PART_BYTES => {
                 std::str::from_utf8(&self.rest()[..error.valid_up_to()]).unwrap_or_default()
             }

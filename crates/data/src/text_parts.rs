@@ -6,11 +6,11 @@
 
 /// The most bytes of a part.
 pub(crate) const PART_BYTES: usize = 1 << 20;
-/// Bytes behind a part that decide where it ends: a character.
-pub(crate) const BEHIND_BYTES: usize = 4;
+/// Bytes after a part that decide where it ends: a character.
+pub(crate) const AFTER_BYTES: usize = 4;
 
-/// Where the first part of `text` ends; `None` where all of it is one part. What is more than [`BEHIND_BYTES`] behind
-/// [`PART_BYTES`] does not matter.
+/// Where the first part of `text` ends; `None` where all of it is one part. Bytes more than [`AFTER_BYTES`] after
+/// [`PART_BYTES`] do not matter.
 pub(crate) fn first_cut(text: &str) -> Option<usize> {
     if text.len() <= PART_BYTES {
         return None;
@@ -18,14 +18,14 @@ pub(crate) fn first_cut(text: &str) -> Option<usize> {
     let most = text.floor_char_boundary(PART_BYTES);
     let is_word = |character: Option<char>| character.is_some_and(|character| !character.is_whitespace());
     let before = |at: usize| text[..at].chars().next_back();
-    let behind = |at: usize| text[at..].chars().next();
+    let after = |at: usize| text[at..].chars().next();
     let lines = text[..most].rmatch_indices('\n').map(|(at, _)| at);
-    let mut line_ends = lines.filter(|at| is_word(before(*at)) && is_word(behind(at + 1)));
+    let mut line_ends = lines.filter(|at| is_word(before(*at)) && is_word(after(at + 1)));
     if let Some(at) = line_ends.next() {
         return Some(at + 1);
     }
     let spaces = text[..most].rmatch_indices(' ').map(|(at, _)| at);
-    let mut word_ends = spaces.filter(|at| is_word(before(*at)) && is_word(behind(at + 1)));
+    let mut word_ends = spaces.filter(|at| is_word(before(*at)) && is_word(after(at + 1)));
     Some(word_ends.next().unwrap_or(most))
 }
 
@@ -35,8 +35,8 @@ pub(crate) fn parts(text: &str) -> impl Iterator<Item = &str> {
     std::iter::from_fn(move || {
         let text = rest.take()?;
         let Some(cut) = first_cut(text) else { return Some(text) };
-        let (part, behind) = text.split_at(cut);
-        rest = Some(behind);
+        let (part, after) = text.split_at(cut);
+        rest = Some(after);
         Some(part)
     })
 }
@@ -60,7 +60,7 @@ mod tests {
             assert!(parts[..parts.len() - 1].iter().all(|part| part.ends_with(end)), "{end:?}");
             assert_eq!(parts.concat(), text);
             // Bytes that are not read yet change no cut.
-            let seen = text.floor_char_boundary(PART_BYTES + BEHIND_BYTES);
+            let seen = text.floor_char_boundary(PART_BYTES + AFTER_BYTES);
             assert_eq!(first_cut(&text[..seen]), Some(parts[0].len()));
         }
         assert_eq!(parts("short").collect::<Vec<_>>(), ["short"]);

@@ -133,7 +133,7 @@ fn table(name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn formats_are_told_by_content_and_hold_the_same_documents() {
+fn formats_are_recognised_by_content_and_hold_the_same_documents() {
     let folder = Folder::new("formats");
     let texts = |documents: Vec<Document>| documents.into_iter().map(|document| document.text).collect::<Vec<_>>();
     // Names say nothing about the format.
@@ -193,10 +193,10 @@ fn tokens_of_columns_are_documents_with_the_tokenizer_of_the_run() {
     assert_eq!(lengths, [110, 4]);
     folder.put("c.jsonl", b"{\"input_ids\": [1, 2, 3]}\n{\"text\": \"a\"}\n");
     let said = data::read(&folder.path("c.jsonl"), None).expect_err("both").to_string();
-    assert!(said.ends_with("c.jsonl holds text beside tokens; name them as two sources"), "{said}");
+    assert!(said.ends_with("c.jsonl holds text and tokens; name them as two sources"), "{said}");
     folder.put("d.jsonl", b"{\"input_ids\": [1, -2]}\n");
     let said = data::read(&folder.path("d.jsonl"), None).expect_err("negative").to_string();
-    assert!(said.contains("d.jsonl:1 (byte 0) has a field `input_ids` that is no list of tokens; "), "{said}");
+    assert!(said.contains("d.jsonl:1 (byte 0) has a field `input_ids` that is not a list of tokens; "), "{said}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ fn documents() -> Vec<String> {
         (0..count).map(|index| format!("w{} {}", word(index), if index % 9 == 8 { "é\n" } else { "" })).collect()
     };
     let mut documents: Vec<String> = (0..300).map(|index| words(index, index % 40)).collect();
-    documents.insert(7, words(1000, 400_000));
+    documents.insert(7, words(1000, 230_000));
     documents
 }
 
@@ -43,7 +43,7 @@ fn written(folder: &Folder, source: &str, tokenizer: &Tokenizer) -> Vec<u8> {
 }
 
 /// Names in the folder of `path` that begin with a dot.
-fn left_beside(path: &Path) -> Vec<String> {
+fn left_next_to(path: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(path.parent().expect("a folder")).expect("a folder");
     let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
     names.filter(|name| name.starts_with('.')).collect()
@@ -71,7 +71,7 @@ fn packed_text_has_the_tokens_of_the_same_text_unpacked_and_in_memory() {
     }
     writer.finish().expect("written");
     assert!(folder.get("b.tokens") == expected);
-    assert_eq!(left_beside(&folder.path("out.tokens")), [""; 0]);
+    assert_eq!(left_next_to(&folder.path("out.tokens")), [""; 0]);
 }
 
 #[test]
@@ -99,40 +99,45 @@ struct Stops {
 
 impl Listener for Stops {
     fn progress(&self, progress: Progress) {
-        self.heard.lock().expect("not poisoned").push(progress);
+        self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(progress);
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
         assert!(left > 0, "ended, as by a kill");
     }
 }
 
 #[test]
-fn work_that_was_ended_goes_on_where_it_was_and_gives_the_same_bytes() {
+fn work_that_was_ended_resumes_and_gives_the_same_bytes() {
     let folder = Folder::new("resumed");
     let documents = documents();
     let tokenizer = tokenizer(&documents);
-    for part in 0..4 {
-        folder.put(&format!("in/{part}.jsonl"), lines(&documents).as_bytes());
+    for part in 0..8 {
+        folder.put(&format!("in/{part}.jsonl"), lines(&documents[20 * part + 8..20 * part + 40]).as_bytes());
     }
     let expected = written(&folder, "in", &tokenizer);
     let source = [SourceSpec::of(folder.path("in"))];
     let out = folder.path("again.tokens");
-    for batches in [1, 3, 6] {
-        let stops = Stops { left: batches.into(), heard: vec![].into() };
+    // A file is a batch here, and the first batch of each attempt is on the disk before anything else.
+    for attempt in 1..4 {
+        let stops = Stops { left: 1.into(), heard: vec![].into() };
         let ended =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tokenize(&source, &tokenizer, &out, &stops)));
-        assert!(ended.is_err() && !out.exists(), "after {batches}");
+        assert!(ended.is_err() && !out.exists());
+        let heard = stops.heard.into_inner().expect("not poisoned");
+        assert_eq!(heard.iter().map(|progress| progress.files_done).collect::<Vec<_>>(), [attempt, attempt + 1]);
+        assert_eq!(heard[0].tokens_before > 0, attempt > 1);
     }
-    assert_eq!(left_beside(&out).len(), 3);
-    // What was written behind the last mark is cut off, and whatever a kill leaves there is, too.
+    assert_eq!(left_next_to(&out).len(), 3);
+    // Bytes after the last mark are cut off.
     let mark = folder.get(".again.tokens.mark");
     let mut tokens = folder.get(".again.tokens.part-tokens");
     tokens.extend([7; 1001]);
     folder.put(".again.tokens.part-tokens", &tokens);
-    let listener = Stops { left: u64::MAX.into(), heard: vec![].into() };
+    let listener = Stops { left: 100.into(), heard: vec![].into() };
     tokenize(&source, &tokenizer, &out, &listener).expect("written");
+    assert_eq!(listener.heard.into_inner().expect("not poisoned")[0].files_done, 4);
     assert!(folder.get("again.tokens") == expected);
-    assert_eq!(left_beside(&out), [""; 0]);
-    // A mark that is not whole, or of another text, begins anew.
+    assert_eq!(left_next_to(&out), [""; 0]);
+    // A mark that is not whole, or of another text, begins again.
     for changed in [&mark[..mark.len() / 2], b"", b"0000000000000000 {}\n"] {
         folder.put(".again.tokens.mark", changed);
         folder.put(".again.tokens.part-tokens", &tokens);
@@ -152,7 +157,7 @@ fn a_refusal_names_the_place_and_leaves_nothing() {
     let source = [SourceSpec::of(folder.path("in"))];
     let said = tokenize(&source, &Tokenizer::bytes(), &out, &Silent).expect_err("refused").to_string();
     assert!(said.contains("2.jsonl:2 (byte 14) has a field `text` that is not a string; "), "{said}");
-    assert_eq!((folder.get("out/old.tokens").as_slice(), left_beside(&out).len()), (b"old".as_slice(), 0));
+    assert_eq!((folder.get("out/old.tokens").as_slice(), left_next_to(&out).len()), (b"old".as_slice(), 0));
     folder.put("in/2.jsonl", b"{\"input_ids\": [1, 300]}\n");
     let said = tokenize(&source, &Tokenizer::bytes(), &out, &Silent).expect_err("refused").to_string();
     assert!(said.starts_with("token 300 is token 1 of ") && said.contains("2.jsonl:1: "), "{said}");
@@ -234,7 +239,7 @@ fn runs_find_their_tokens_until_text_or_tokenizer_is_another_one() {
     folder.put("in/b.jsonl", lines(&documents[..51]).as_bytes());
     let (longer, made) = opened("a.json");
     assert!(made && longer.hash() != first.hash(), "another text");
-    // A damaged file is made again. What is mapped would change with it.
+    // A damaged file is made again. A map would change with it.
     let hash = longer.hash();
     drop(longer);
     for entry in std::fs::read_dir(&cache).expect("a folder") {

@@ -1,4 +1,4 @@
-//! Streams of gzip and zstd, of one part or of several, one behind the other.
+//! Streams of gzip and zstd, of one part or of several, one after the other.
 
 use std::error::Error;
 use std::io::{self, BufRead, BufReader, Read};
@@ -65,11 +65,11 @@ enum State<R: Read> {
     Between(Source<R>),
     Gzip(GzDecoder<Source<R>>),
     Zstd(Source<R>),
-    /// Behind the end, or behind an error.
+    /// After the end, or after an error.
     Ended,
 }
 
-/// What a compressed stream holds. Memory is a few blocks, and a window of zstd of at most 128 MiB.
+/// The content of a compressed stream. Memory is a few blocks, and a window of zstd of at most 128 MiB.
 pub struct Decompressed<R: Read> {
     compression: Compression,
     state: State<R>,
@@ -179,14 +179,14 @@ impl<R: Read> Decompressed<R> {
                 let skipped = io::copy(&mut (&mut source).take(length.into()), &mut io::sink());
                 match skipped.map_err(|error| broken(&error))? {
                     count if count == u64::from(length) => Ok(State::Between(source)),
-                    _ => Err(Problem::Truncated("a frame that is passed over")),
+                    _ => Err(Problem::Truncated("a frame that is skipped")),
                 }
             }
             Err(error) => Err(broken_frame(&error)),
         }
     }
 
-    /// The next bytes of a frame; none behind its end.
+    /// The next bytes of a frame; none after its end.
     fn frame_bytes(&mut self, source: &mut Source<R>, buffer: &mut [u8]) -> Result<usize, Problem> {
         let frames = &mut self.frames;
         while frames.can_collect() == 0 && !frames.is_finished() {

@@ -12,7 +12,7 @@ pub struct FormatError {
     pub problem: Problem,
 }
 
-/// What is wrong at a place.
+/// A problem, without its place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
     /// The file ends too early.
@@ -51,7 +51,7 @@ pub enum Problem {
     /// The column that is asked for is missing or of another type.
     #[error("{found}; {remedy}")]
     Column {
-        /// What is there instead.
+        /// The columns or the type that are there.
         found: String,
         /// Remedy.
         remedy: String,

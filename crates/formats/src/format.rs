@@ -2,7 +2,7 @@
 
 use crate::compressed::Compression;
 
-/// A format that is told from others by how it begins.
+/// A format that its first bytes distinguish from others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// gzip or zstd around something else.
@@ -31,7 +31,7 @@ const OTHERS: [(&[u8], &str); 7] = [
 const TAR_MARK: std::ops::Range<usize> = 257..262;
 
 impl Format {
-    /// Bytes from the beginning that tell formats apart.
+    /// Bytes from the beginning that distinguish formats.
     pub const BEGINNING_BYTES: usize = 512;
 
     /// The format of a file that begins with `bytes`; `None` for text and for what is not known.
@@ -45,7 +45,7 @@ impl Format {
         if bytes.starts_with(b"ARROW1") {
             return Some(Format::ArrowFile);
         }
-        // The mark of a message, and a length of its description that is no letter's.
+        // The mark of a message, and a length that text does not have there.
         if bytes.starts_with(&[0xff; 4]) && bytes.get(6..8) == Some(&[0, 0]) {
             return Some(Format::ArrowStream);
         }

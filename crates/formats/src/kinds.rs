@@ -50,7 +50,7 @@ const LISTED: usize = 20;
 
 /// The rows of a table, one after the other.
 pub trait Rows {
-    /// The next row; `None` behind the last.
+    /// The next row; `None` after the last.
     ///
     /// # Errors
     /// The first thing in the file that is wrong, with its place.

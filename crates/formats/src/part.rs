@@ -11,7 +11,7 @@ pub struct Part<B> {
 }
 
 impl<B: AsRef<[u8]>> Part<B> {
-    /// The bytes of `range`; what lies behind the end of `bytes` is not there.
+    /// The bytes of `range`; they end with `bytes` at the latest.
     pub fn new(bytes: B, range: Range<usize>) -> Part<B> {
         let end = range.end.min(bytes.as_ref().len());
         let left = range.start.min(end)..end;
@@ -28,7 +28,7 @@ impl<B: AsRef<[u8]>> Part<B> {
         self.left.start
     }
 
-    /// Goes on by `count` bytes, at most to the end.
+    /// Moves by `count` bytes, at most to the end.
     pub fn skip(&mut self, count: usize) {
         self.left.start += count.min(self.left.len());
     }

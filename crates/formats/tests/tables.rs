@@ -102,7 +102,7 @@ fn a_table_that_is_cut_off_is_refused_with_its_place() {
         let bytes = file(&name);
         for end in (0..bytes.len()).step_by(23) {
             let cut = &bytes[..end];
-            // The marks of the formats tell them apart; a shorter beginning is no table.
+            // The marks of the formats distinguish them; a shorter beginning is not a table.
             if Format::of(cut).is_none_or(|format| matches!(format, Format::Compressed(_))) {
                 continue;
             }
@@ -175,7 +175,7 @@ fn compressed_streams_of_several_parts_come_back() {
         assert!(decompressed(&more).is_err(), "{name}");
     }
     let padded = [file("lines.txt.gz"), vec![0; 1024]].concat();
-    assert_eq!(decompressed(&padded).expect("zeros are passed over").len(), expected.len());
+    assert_eq!(decompressed(&padded).expect("zeros are skipped").len(), expected.len());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What a token file is made from, as a number: content of the sources, the columns that are read, and the tokenizer.
+//! The origin of a token file as a number: content of the sources, the columns that are read, and the tokenizer.
 
 use std::fmt;
 use std::io::Read;

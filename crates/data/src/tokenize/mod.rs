@@ -2,7 +2,7 @@
 //! ended.
 //!
 //! One thread reads records, all cores tokenize them in batches, and the caller's thread writes the batches in their
-//! order. Tokens and the beginnings of documents grow in two files beside the token file, and a third says how far
+//! order. Tokens and the beginnings of documents grow in two files next to the token file, and a third says how far
 //! they belong to whole batches ([`spool`]); a killed run resumes there. In the end the three become the token
 //! file.
 
@@ -109,8 +109,8 @@ pub(crate) struct Position {
     pub(crate) record: u64,
 }
 
-/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. What an earlier call for
-/// the same content has left beside it is used; what another one has left is removed.
+/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. Files that an
+/// earlier call for the same content has left next to it are used; those of another one are removed.
 ///
 /// # Errors
 /// The first record that cannot be used, with its place; a file that cannot be written; another process that does the

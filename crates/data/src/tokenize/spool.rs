@@ -35,7 +35,7 @@ struct Mark {
     open: u64,
 }
 
-/// The three files beside a token file that is being made. One process at a time has them.
+/// The three files next to a token file that is being made. One process at a time has them.
 pub(crate) struct Spool {
     out: PathBuf,
     mark: Mark,
@@ -45,24 +45,25 @@ pub(crate) struct Spool {
     ends: BufWriter<File>,
     width_bytes: u64,
     committed_tokens: u64,
-    committed: Instant,
+    /// `None` before the first time: a beginning is on the disk as soon as there is one.
+    committed: Option<Instant>,
 }
 
-fn beside(out: &Path, what: &str) -> PathBuf {
+fn sibling(out: &Path, what: &str) -> PathBuf {
     let name = out.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     out.with_file_name(format!(".{name}.{what}"))
 }
 
 impl Spool {
-    /// The files beside `out`, as an earlier process has left them for the same `key`, or new ones.
+    /// The files next to `out`, as an earlier process has left them for the same `key`, or new ones.
     pub(crate) fn open(out: &Path, key: Key, tokenizer: &Tokenizer) -> Result<Spool, DataError> {
         let unwritable = |reason| DataError::Unwritable { path: out.to_path_buf(), reason };
-        let mut mark_file = files::open_to_change(&beside(out, "mark")).map_err(unwritable)?;
+        let mut mark_file = files::open_to_change(&sibling(out, "mark")).map_err(unwritable)?;
         if flock(&mark_file, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Err(DataError::Busy(out.to_path_buf()));
         }
-        let tokens = files::open_to_change(&beside(out, "part-tokens")).map_err(unwritable)?;
-        let ends = files::open_to_change(&beside(out, "part-ends")).map_err(unwritable)?;
+        let tokens = files::open_to_change(&sibling(out, "part-tokens")).map_err(unwritable)?;
+        let ends = files::open_to_change(&sibling(out, "part-ends")).map_err(unwritable)?;
         let width_bytes = TokenType::of_vocabulary(tokenizer.vocabulary()).width_bytes() as u64;
         let mark = read_mark(&mut mark_file)
             .filter(|mark| mark.key == key.to_string())
@@ -76,13 +77,13 @@ impl Spool {
             tokens: BufWriter::with_capacity(1 << 20, tokens),
             ends: BufWriter::new(ends),
             width_bytes,
-            committed: Instant::now(),
+            committed: None,
         };
         spool.cut().map_err(unwritable)?;
         Ok(spool)
     }
 
-    /// Cuts what was written behind the mark.
+    /// Cuts what was written after the mark.
     fn cut(&mut self) -> std::io::Result<()> {
         for (file, bytes) in [
             (self.tokens.get_mut(), self.mark.tokens * self.width_bytes),
@@ -126,7 +127,7 @@ impl Spool {
         }
         (self.mark.input, self.mark.record) = (batch.end.input, batch.end.record);
         let bytes = (self.mark.tokens - self.committed_tokens) * self.width_bytes;
-        if bytes >= COMMIT_BYTES || self.committed.elapsed() >= COMMIT_TIME {
+        if bytes >= COMMIT_BYTES || self.committed.is_none_or(|at| at.elapsed() >= COMMIT_TIME) {
             self.commit()?;
         }
         Ok(())
@@ -139,11 +140,11 @@ impl Spool {
         self.ends.flush()?;
         self.ends.get_ref().sync_data()?;
         write_mark(&mut self.mark_file, &self.mark)?;
-        (self.committed_tokens, self.committed) = (self.mark.tokens, Instant::now());
+        (self.committed_tokens, self.committed) = (self.mark.tokens, Some(Instant::now()));
         Ok(())
     }
 
-    /// Makes the token file of all that was appended, and removes the files beside it.
+    /// Makes the token file of all that was appended, and removes the files next to it.
     pub(crate) fn finish(mut self, tokenizer: &Tokenizer) -> Result<Written, DataError> {
         let out = self.out.clone();
         let unwritable = |reason| DataError::Unwritable { path: out.clone(), reason };
@@ -159,8 +160,8 @@ impl Spool {
     /// Removes the files.
     pub(crate) fn remove(self) {
         for what in ["part-tokens", "part-ends", "mark"] {
-            // What is left is removed or used by the next process that makes this file.
-            let _ = fs::remove_file(beside(&self.out, what));
+            // A file that is left is removed or used by the next process that makes this file.
+            let _ = fs::remove_file(sibling(&self.out, what));
         }
     }
 }

@@ -17,13 +17,13 @@ use crate::tokens::TokenType;
 const BATCH_BYTES: usize = 1 << 18;
 /// Records after which a batch is full.
 const BATCH_RECORDS: usize = 4096;
-/// Batches that wait for a worker, and for the writer behind it.
+/// Batches that wait for a worker, and for the writer after it.
 const WAITING: usize = 2;
 
 /// Records that are to be tokenized.
 struct Load {
     records: Vec<Record>,
-    /// Behind the last of them.
+    /// After the last of them.
     end: Position,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Batch {
     pub(crate) records: Vec<(u64, bool)>,
     /// Bytes of the text.
     pub(crate) text_bytes: u64,
-    /// Where the work continues behind them.
+    /// Where the work continues after them.
     pub(crate) end: Position,
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn run(
         }
         scope.spawn(move || feed(inputs, start, &loads));
         for made in batches.iter().cycle() {
-            // The first worker without a batch stands for the end: those behind it have none either.
+            // The first worker without a batch stands for the end: those after it have none either.
             let Ok(batch) = made.recv() else { break };
             take(batch?)?;
         }
@@ -77,7 +77,7 @@ fn work(
     for load in loads {
         let batch = load.and_then(|load| tokenized(tokenizer, load));
         let is_last = batch.is_err();
-        // Nobody takes a batch behind an error.
+        // Nobody takes a batch after an error.
         if batches.send(batch).is_err() || is_last {
             return;
         }

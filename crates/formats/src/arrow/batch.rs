@@ -34,7 +34,7 @@ impl<B: AsRef<[u8]>> Validity<B> {
     }
 }
 
-/// What the rows hold.
+/// Values of the rows.
 enum Values<B: AsRef<[u8]>> {
     Strings(Row<B>),
     Views(Views<B>),
@@ -52,12 +52,12 @@ struct Row<B: AsRef<[u8]>> {
 }
 
 impl<B: AsRef<[u8]>> Row<B> {
-    /// The number of values of the next row, behind those that are passed over by `skip`.
+    /// The number of values of the next row, after those that are skipped by `skip`.
     fn next(&mut self, width: u64) -> Result<u64, Problem> {
         let start = self.offset;
         let end = self.offsets.number(self.width)?;
         if end < start || end > i64::MAX as u64 {
-            return Err(Problem::damaged(format!("an offset is {end}, behind {start}")));
+            return Err(Problem::damaged(format!("an offset is {end}, after {start}")));
         }
         self.offset = end;
         if self.at < start {
@@ -118,11 +118,11 @@ impl<B: AsRef<[u8]> + Clone> Batch<B> {
         let range = |index: usize| -> Result<std::ops::Range<usize>, Problem> {
             let (offset, bytes) = *first.checked_add(index).and_then(|at| places.get(at)).ok_or_else(lacking)?;
             let start = body.checked_add(offset).filter(|start| *start <= end);
-            let behind = start.and_then(|start| start.checked_add(bytes)).filter(|behind| *behind <= end);
-            let (Some(start), Some(behind)) = (start, behind) else {
+            let after = start.and_then(|start| start.checked_add(bytes)).filter(|after| *after <= end);
+            let (Some(start), Some(after)) = (start, after) else {
                 return Err(Problem::damaged(format!("a buffer of {bytes} bytes at {offset} is outside of its batch")));
             };
-            Ok(start..behind)
+            Ok(start..after)
         };
         let buffer = |index: usize| Buffer::new(file.clone(), range(index)?, codec);
         let validity = |index: usize, nulls: usize| -> Result<Validity<B>, Problem> {
@@ -134,7 +134,7 @@ impl<B: AsRef<[u8]> + Clone> Batch<B> {
             // Without rows even the first offset may be left out.
             if left > 0 {
                 row.offset = row.offsets.number(row.width)?;
-                // Values before it are passed over.
+                // Values before it are skipped.
                 growth.add(row.offset)?;
             }
             Ok(row)
@@ -209,7 +209,7 @@ impl<B: AsRef<[u8]> + Clone> Views<B> {
         bytes.map(<[u8]>::to_vec).ok_or_else(|| Problem::damaged("a string is outside of its buffer"))
     }
 
-    /// What a compressed buffer holds; nothing for one that is not.
+    /// The content of a compressed buffer; nothing for one that is not compressed.
     fn content(&self, index: usize, growth: &mut Growth) -> Result<Vec<u8>, Problem> {
         if self.codec == Codec::None {
             return Ok(vec![]);
@@ -252,7 +252,7 @@ fn token(word: u64, integers: Integers) -> Result<u32, Problem> {
     let unused = 64 - 8 * integers.bytes as u32;
     let is_negative = integers.is_signed && (word << unused) as i64 >> unused < 0;
     if is_negative || word > u32::MAX.into() {
-        return Err(Problem::damaged(format!("{word:#x} is no token")));
+        return Err(Problem::damaged(format!("{word:#x} is not a token")));
     }
     Ok(word as u32)
 }

@@ -67,7 +67,7 @@ impl<B: AsRef<[u8]>> Buffer<B> {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// Passes over `count` bytes.
+    /// Skips `count` bytes.
     pub fn skip(&mut self, count: u64) -> Result<(), Problem> {
         let mut block = [0; 4096];
         let mut left = count;

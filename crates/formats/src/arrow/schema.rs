@@ -30,7 +30,7 @@ pub struct Integers {
     pub is_signed: bool,
 }
 
-/// What the column holds.
+/// The content of the column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     Strings(Offsets),
@@ -50,7 +50,7 @@ pub struct Column {
     pub views_before: usize,
 }
 
-/// What a column has in a batch.
+/// The nodes and buffers of a column in a batch.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shape {
     nodes: usize,

@@ -7,7 +7,7 @@ use flate2::bufread::MultiGzDecoder;
 use crate::compressed::{Compression, Decompressed};
 use crate::error::Problem;
 
-/// Writes what `packed` holds, `bytes` bytes, behind what is in `into`.
+/// Writes what `packed` holds, `bytes` bytes, after what is in `into`.
 pub fn decompress(codec: i64, packed: &[u8], bytes: usize, into: &mut Vec<u8>) -> Result<(), Problem> {
     let start = into.len();
     match codec {
@@ -50,7 +50,7 @@ pub fn decompress(codec: i64, packed: &[u8], bytes: usize, into: &mut Vec<u8>) -
     expect(into.len() - start, bytes)
 }
 
-/// Blocks of lz4, each behind its two lengths; older writers left the lengths out.
+/// Blocks of lz4, each after its two lengths; older writers left the lengths out.
 fn hadoop_lz4(packed: &[u8], bytes: usize, into: &mut Vec<u8>) -> Result<(), Problem> {
     let start = into.len();
     let number =

@@ -94,7 +94,7 @@ impl Deltas {
         Ok(())
     }
 
-    /// Where the page continues behind all numbers.
+    /// Where the page continues after all numbers.
     pub fn end(&self, page: &[u8]) -> Result<usize, Problem> {
         let mut rest = self.clone();
         while rest.count > 0 {

@@ -40,7 +40,7 @@ pub struct Chunk {
     pub num_rows: u64,
 }
 
-/// What is known before a page is read.
+/// The description, as far as pages need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footer {
     pub column: Column,
@@ -74,10 +74,10 @@ pub fn read(file: &[u8], choice: &ColumnChoice) -> Result<Footer, FormatError> {
         .map_err(|problem| problem.at(format!("byte {}", start + reader.at())))
 }
 
-/// Chunks lie before the description, one behind the other or not.
+/// Chunks are before the description, one after the other or not.
 fn check(footer: Footer, end: usize) -> Result<Footer, Problem> {
     for (group, chunk) in footer.chunks.iter().enumerate() {
-        if chunk.start < MARK.len() || chunk.start.checked_add(chunk.bytes).is_none_or(|behind| behind > end) {
+        if chunk.start < MARK.len() || chunk.start.checked_add(chunk.bytes).is_none_or(|after| after > end) {
             let what =
                 format!("row group {group} has {} bytes from byte {}: outside the file", chunk.bytes, chunk.start);
             return Err(Problem::damaged(what));
@@ -198,9 +198,9 @@ fn find(elements: &[Element], choice: &ColumnChoice) -> Result<(usize, Column), 
     let mut tops = Vec::new();
     let mut at = 1;
     for _ in 0..root.children {
-        let behind = behind(elements, at)?;
-        tops.push((at, behind));
-        at = behind;
+        let after = after(elements, at)?;
+        tops.push((at, after));
+        at = after;
     }
     let names: Vec<&str> = tops.iter().map(|(at, _)| elements[*at].name.as_str()).collect();
     let (start, end) = tops[choice.place(&names)?];
@@ -235,8 +235,8 @@ fn find(elements: &[Element], choice: &ColumnChoice) -> Result<(usize, Column), 
     Ok((leaf, Column { physical, max_definition, element_definition, max_repetition }))
 }
 
-/// The element behind `at` and all that is below it.
-fn behind(elements: &[Element], at: usize) -> Result<usize, Problem> {
+/// The element after `at` and all that is below it.
+fn after(elements: &[Element], at: usize) -> Result<usize, Problem> {
     // Without recursion: a chain of columns may be as long as the description.
     let mut left = 1_usize;
     let mut next = at;

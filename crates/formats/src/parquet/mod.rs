@@ -110,7 +110,7 @@ impl<B: AsRef<[u8]>> Parquet<B> {
         u32::try_from(token).map_err(|_| Problem::damaged(format!("row {} has the token {token}", self.rows)))
     }
 
-    /// Repetition and definition of the next value of the row group; `None` behind its last.
+    /// Repetition and definition of the next value of the row group; `None` after its last.
     fn levels(&mut self) -> Result<Option<(u32, u32)>, Problem> {
         if let Some(levels) = self.peeked.take() {
             return Ok(Some(levels));

@@ -17,7 +17,7 @@ const MOST_HEADER_BYTES: usize = 16 << 20;
 /// The most values of a page.
 const MOST_VALUES: u64 = 1 << 26;
 
-/// What a page is for.
+/// The use of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PageKind {
     Data,
@@ -45,7 +45,7 @@ struct Header {
 /// Levels and values of a page that are still to come.
 #[derive(Debug)]
 pub struct Page {
-    /// What the page holds, decompressed.
+    /// The page, decompressed.
     pub bytes: Vec<u8>,
     /// Values that are left, and places of none.
     pub left: u64,
@@ -58,7 +58,7 @@ pub struct Page {
 pub enum Next {
     Page(Page),
     Dictionary(Dictionary),
-    /// A page that is passed over.
+    /// A page that is skipped.
     Nothing,
 }
 
@@ -112,7 +112,7 @@ pub fn read(
     Ok((next, end))
 }
 
-/// Levels are in front of the values, each kind behind its length.
+/// Levels are in front of the values, each kind after its length.
 fn first_version(header: &Header, bytes: Vec<u8>, column: &Column) -> Result<Page, Problem> {
     let mut at = 0;
     let mut levels = |most: u32, encoding: i64| -> Result<Option<Runs>, Problem> {

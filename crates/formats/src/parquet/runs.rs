@@ -79,7 +79,7 @@ impl Runs {
     }
 }
 
-/// `width` bits, at most 64, from `first_bit` of `bytes`, lowest first; bits behind the end are 0.
+/// `width` bits, at most 64, from `first_bit` of `bytes`, lowest first; bits after the end are 0.
 pub fn bits(bytes: &[u8], first_bit: usize, width: u32) -> u64 {
     let (at, shift) = (first_bit / 8, first_bit % 8);
     let mut window = [0; 16];
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn runs_and_packed_groups_are_read_in_turns() {
-        // The example of the format's description: 0 to 7 in 3 bits, behind a run of five 4s.
+        // The example of the format's description: 0 to 7 in 3 bits, after a run of five 4s.
         let page = [5 << 1, 4, (1 << 1) | 1, 0b1000_1000, 0b1100_0110, 0b1111_1010];
         let mut runs = Runs::new(0..page.len(), 3).expect("runs");
         let read: Vec<u32> = (0..13).map(|_| runs.next(&page).expect("a number")).collect();

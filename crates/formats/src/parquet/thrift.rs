@@ -1,5 +1,5 @@
-//! Thrift's compact protocol, in which parquet describes itself: fields of structures by number, unknown ones passed
-//! over.
+//! Thrift's compact protocol, in which parquet describes itself: fields of structures by number, unknown ones
+//! skipped.
 
 use crate::error::Problem;
 
@@ -91,13 +91,13 @@ impl<'a> Reader<'a> {
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    /// A number that is no less than 0.
+    /// A number from 0 on.
     pub fn length(&mut self) -> Result<usize, Problem> {
         let value = self.integer()?;
         usize::try_from(value).map_err(|_| Problem::damaged(format!("a length of its description is {value}")))
     }
 
-    /// A string; bytes that are no text are replaced.
+    /// A string; bytes that are not text are replaced.
     pub fn text(&mut self) -> Result<String, Problem> {
         let count = self.varint()? as usize;
         Ok(String::from_utf8_lossy(self.bytes(count)?).into_owned())
@@ -209,7 +209,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Whether the field was read, or is to be passed over.
+/// Whether the field was read, or is to be skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     Yes,

@@ -45,7 +45,7 @@ impl Dictionary {
     }
 }
 
-/// What is left of a page's values.
+/// The values of a page that are left.
 #[derive(Debug)]
 pub enum Values {
     /// From this byte on.
@@ -54,7 +54,7 @@ pub enum Values {
     Places(Runs),
     /// Whole numbers.
     Deltas(Deltas),
-    /// Lengths of strings, which are behind them from this byte on.
+    /// Lengths of strings, which are after them from this byte on.
     Lengths { lengths: Deltas, at: usize },
     /// For each string the bytes that it shares with the one before, and those that it adds.
     Prefixes { prefixes: Deltas, lengths: Deltas, at: usize, last: Vec<u8> },
@@ -97,14 +97,14 @@ impl Values {
             Values::Plain { at, physical } => Ok(&page[plain(page, at, *physical)?]),
             Values::Places(places) => present(dictionary)?.get(places.next(page)?),
             Values::Lengths { lengths, at } => {
-                let range = behind(page, *at, lengths.next(page)?)?;
+                let range = after(page, *at, lengths.next(page)?)?;
                 *at = range.end;
                 Ok(&page[range])
             }
             Values::Prefixes { prefixes, lengths, at, last } => {
                 let prefix = usize::try_from(prefixes.next(page)?).ok().filter(|prefix| *prefix <= last.len());
                 let prefix = prefix.ok_or_else(|| Problem::damaged("a string shares more than the one before has"))?;
-                let range = behind(page, *at, lengths.next(page)?)?;
+                let range = after(page, *at, lengths.next(page)?)?;
                 *at = range.end;
                 last.truncate(prefix);
                 last.extend_from_slice(&page[range]);
@@ -130,24 +130,24 @@ fn present(dictionary: Option<&Dictionary>) -> Result<&Dictionary, Problem> {
     dictionary.ok_or_else(|| Problem::damaged("a page refers to a dictionary that is missing"))
 }
 
-/// The place of the plain value at byte `at`, which moves behind it.
+/// The place of the plain value at byte `at`, which moves after it.
 fn plain(page: &[u8], at: &mut usize, physical: Physical) -> Result<Range<usize>, Problem> {
     let length = match physical {
         Physical::Int32 => 4,
         Physical::Int64 => 8,
         Physical::Bytes => {
-            let word = behind(page, *at, 4)?;
+            let word = after(page, *at, 4)?;
             *at = word.end;
             integer(&page[word])
         }
     };
-    let range = behind(page, *at, length)?;
+    let range = after(page, *at, length)?;
     *at = range.end;
     Ok(range)
 }
 
 /// The `length` bytes from byte `at` on.
-fn behind(page: &[u8], at: usize, length: i64) -> Result<Range<usize>, Problem> {
+fn after(page: &[u8], at: usize, length: i64) -> Result<Range<usize>, Problem> {
     let end = usize::try_from(length).ok().and_then(|length| at.checked_add(length)).filter(|end| *end <= page.len());
     let end = end.ok_or_else(|| Problem::damaged(format!("a value has {length} bytes: more than its page")))?;
     Ok(at..end)

@@ -27,12 +27,12 @@ pub struct Evaluation<'a> {
     pub every: u32,
 }
 
-/// A text of its own that is measured beside the held-out one.
+/// A text of its own that is measured in addition to the held-out one.
 #[derive(Clone, Copy)]
 pub struct Validation<'a> {
-    /// What its losses are called.
+    /// The name of its losses.
     pub name: &'a str,
-    /// What is measured, and when.
+    /// Its sequences, and the steps after which they are measured.
     pub evaluation: Evaluation<'a>,
 }
 

@@ -54,7 +54,7 @@ pub struct Ports<'a> {
     pub saving: Option<Saving<'a>>,
     /// What is measured between steps, by a setup that has a program for it.
     pub evaluation: Option<Evaluation<'a>>,
-    /// Texts that are measured beside it, in this order.
+    /// Texts that are measured after it, in this order.
     pub validation: &'a [Validation<'a>],
     /// How much is checked for wrong bits.
     pub recheck: Recheck,
