@@ -89,7 +89,12 @@ impl OwnText {
 fn missing(data: &DataSpec) -> Result<Vec<usize>, Failure> {
     let mut missing = vec![];
     for (number, source) in data.sources.iter().enumerate() {
-        if files_of(source).map_err(input)?.iter().any(|file| !file.exists()) {
+        let is_missing = match files_of(source) {
+            Ok(files) => files.iter().any(|file| !file.exists()),
+            Err(DataError::NoMatch(_)) => true,
+            Err(error) => return Err(input(error)),
+        };
+        if is_missing {
             missing.push(number);
         }
     }
