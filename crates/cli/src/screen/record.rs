@@ -208,6 +208,11 @@ mod tests {
             of_evaluation(&measured, now()).expect("JSON"),
             "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5,\"time\":1500.123}"
         );
+        assert_eq!(
+            of_validation("books", &measured, now()).expect("JSON"),
+            "{\"step\":10,\"validation\":\"books\",\"validation_loss\":1.5,\"validation_tokens\":640,\"seconds\":0.5,\
+             \"time\":1500.123}"
+        );
     }
 
     #[test]
@@ -223,11 +228,6 @@ mod tests {
         let report = StepReport { loss: f64::NAN, gradient_norm: f64::NEG_INFINITY, ..report() };
         let kept = of_step(&report, &rates(), now()).expect("JSON");
         assert!(kept.contains("\"loss\":\"NaN\"") && kept.contains("\"grad_norm\":\"-Infinity\""), "{kept}");
-        assert_eq!(
-            of_validation("books", &measured, now).expect("written"),
-            "{\"step\":10,\"validation\":\"books\",\"validation_loss\":1.5,\"validation_tokens\":640,\"seconds\":0.5,\
-             \"time\":1500.123}"
-        );
         let infinite = EvaluationReport { step: 1, loss: f64::INFINITY, tokens: 1, wall: Duration::ZERO };
         let kept = of_evaluation(&infinite, now()).expect("JSON");
         assert!(kept.contains("\"held_out_loss\":\"Infinity\""), "{kept}");
