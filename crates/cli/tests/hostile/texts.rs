@@ -49,6 +49,7 @@ fn packed_text_and_tables_are_read_within_limits_or_refused() {
             .with("a.txt", "text")
             .refused("*.csv matches no file"),
         text("a folder with links out of it", "a", Content::Folder)
+            .with("b", Content::Folder)
             .with("b/secret.txt", "secret")
             .with("a/c", Content::Link("../b".into()))
             .with("a/d.txt", Content::Link("../b/secret.txt".into()))

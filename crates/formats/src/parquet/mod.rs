@@ -33,7 +33,7 @@ pub struct Parquet<B> {
     rows: u64,
     values: u64,
     dictionary: Option<Dictionary>,
-    page: Option<Page>,
+    page: Option<Box<Page>>,
     /// Levels of a value that were read and belong to the next row.
     peeked: Option<(u32, u32)>,
 }
@@ -119,7 +119,7 @@ impl<B: AsRef<[u8]>> Parquet<B> {
             if let Some(page) = self.page.as_mut().filter(|page| page.left > 0) {
                 page.left -= 1;
                 self.values += 1;
-                let Page { bytes, repetition, definition, .. } = page;
+                let Page { bytes, repetition, definition, .. } = page.as_mut();
                 let level = |runs: &mut Option<Runs>| runs.as_mut().map_or(Ok(0), |runs| runs.next(bytes));
                 return Ok(Some((level(repetition)?, level(definition)?)));
             }

@@ -56,7 +56,7 @@ pub struct Page {
 
 /// The next thing in a chunk.
 pub enum Next {
-    Page(Page),
+    Page(Box<Page>),
     Dictionary(Dictionary),
     /// A page that is skipped.
     Nothing,
@@ -105,9 +105,9 @@ pub fn read(
         PageKind::Data => {
             let mut content = Vec::new();
             decompress(chunk.codec, packed, header.bytes, &mut content)?;
-            Next::Page(first_version(&header, content, column)?)
+            Next::Page(Box::new(first_version(&header, content, column)?))
         }
-        PageKind::DataV2 => Next::Page(second_version(&header, packed, chunk, column)?),
+        PageKind::DataV2 => Next::Page(Box::new(second_version(&header, packed, chunk, column)?)),
     };
     Ok((next, end))
 }
