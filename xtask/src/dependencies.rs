@@ -8,6 +8,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("philox", &[]),
     ("sync", &[]),
     ("files", &[]),
+    ("formats", &[]),
     ("report", &[]),
     ("blame", &["sync", "files"]),
     ("mpi", &["sync"]),
@@ -29,7 +30,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &["config", "device"]),
     ("record", &["mesh", "config", "device", "comm", "program", "model"]),
     ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),
-    ("data", &["philox", "files", "config"]),
+    ("data", &["philox", "files", "formats", "config"]),
     ("checkpoint", &["sync", "files", "mesh", "config", "device"]),
     ("interchange", &["files", "mesh", "config", "checkpoint"]),
     (

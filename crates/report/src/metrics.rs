@@ -12,6 +12,8 @@ pub struct Metrics {
     pub steps: Vec<StepRow>,
     /// Measurements on held-out text.
     pub held_out: Vec<HeldOut>,
+    /// Measurements on other texts, by their names.
+    pub validation: BTreeMap<String, Vec<HeldOut>>,
     /// Everything else that happened.
     pub events: Vec<Event>,
 }
@@ -60,6 +62,10 @@ impl Metrics {
                 metrics.events.push(Event { step, kind: kind.into(), text: sentence(&record) });
             } else if let Some(loss) = record.get("held_out_loss") {
                 metrics.held_out.push(HeldOut { step, loss: number(loss) });
+            } else if let (Some(name), Some(loss)) =
+                (record.get("validation").and_then(Value::as_str), record.get("validation_loss"))
+            {
+                metrics.validation.entry(name.into()).or_default().push(HeldOut { step, loss: number(loss) });
             } else {
                 metrics.push_step(step, &record);
                 metrics.add_anomaly(step, &record);
@@ -153,6 +159,7 @@ mod tests {
         let text = "{\"step\":1,\"loss\":4.5,\"tokens\":64,\"seconds\":0.5}\n\
                     {\"step\":2,\"loss\":\"NaN\",\"tokens\":64,\"seconds\":0.25}\n\
                     {\"step\":2,\"held_out_loss\":4.25,\"held_out_tokens\":10,\"seconds\":1.0}\n\
+                    {\"step\":2,\"validation\":\"books\",\"validation_loss\":3.5,\"validation_tokens\":10}\n\
                     {\"event\":\"spike\",\"step\":2,\"time\":1.0,\"z\":9.5}\n\
                     {\"step\":3,\"lo";
         let metrics = Metrics::parse(text);
@@ -161,6 +168,7 @@ mod tests {
         assert_eq!(totals, [(1, 64, 0.5), (2, 128, 0.75)]);
         assert!(metrics.steps[1].values["loss"].is_nan());
         assert_eq!(metrics.held_out, [HeldOut { step: 2, loss: 4.25 }]);
+        assert_eq!(metrics.validation["books"], [HeldOut { step: 2, loss: 3.5 }]);
         let events: Vec<(&str, &str)> =
             metrics.events.iter().map(|event| (event.kind.as_str(), event.text.as_str())).collect();
         assert_eq!(events, [("spike", "z 9.5"), ("not finite", "the loss is NaN")]);

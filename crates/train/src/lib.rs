@@ -24,7 +24,7 @@ pub use engine::run_device::{GpuPlaces, RunDevice, check_numerics, gpus_of};
 pub use engine::thread_engine::{ProcessSeat, ThreadEngine, queued_streams};
 pub use engine::{Communicators, Engine, EngineDescription, MissingGroup, RankEngine};
 pub use execute::loss_scale::{LossScale, StepFate};
-pub use infer::evaluate::{Evaluation, EvaluationReport, run_evaluation};
+pub use infer::evaluate::{Evaluation, EvaluationReport, Validation, run_evaluation};
 pub use infer::forward::{LogitsSink, run_forward};
 pub use infer::generate::{GENERATION_ROWS, Generation, Listener, run_generation};
 pub use infer::sampling::{NoDistribution, Sampling};

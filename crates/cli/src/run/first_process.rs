@@ -76,11 +76,13 @@ fn commit_with(
     let every = verdict.config.run.save_every;
     let saving = Some(Saving { every, run: &run, data_xxh3, ..Saving::with(committer) });
     let (weights, evaluation) = (Some(weights), text.evaluation());
+    let validation = text.validation();
     let ports = Ports {
         start,
         saving,
         weights,
         evaluation,
+        validation: &validation,
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), observer)
     };
@@ -117,6 +119,10 @@ impl Observer for Heard<'_> {
 
     fn evaluation(&self, report: &EvaluationReport) {
         self.progress.evaluation(report);
+    }
+
+    fn validation(&self, name: &str, report: &EvaluationReport) {
+        self.progress.validation(name, report);
     }
 
     fn saved(&self, report: SaveReport) {

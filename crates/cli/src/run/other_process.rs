@@ -84,11 +84,13 @@ fn train(
     let (every, data_xxh3) = (verdict.config.run.save_every, Some(text.hash()));
     let saving = Some(Saving { folder: &folder, collector: &deliverer, every, run: &run, data_xxh3 });
     let evaluation = text.evaluation();
+    let validation = text.validation();
     let ports = Ports {
         start,
         saving,
         weights: Some(&weights),
         evaluation,
+        validation: &validation,
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), silent)
     };

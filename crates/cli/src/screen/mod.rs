@@ -14,3 +14,4 @@ pub mod rates;
 pub mod record;
 pub mod step_line;
 pub mod terminal;
+pub mod tokenize_progress;

@@ -351,6 +351,24 @@ impl Observer for Progress {
             }
         }
     }
+
+    fn validation(&self, name: &str, report: &EvaluationReport) {
+        let mut outputs = lock(&self.outputs);
+        let written = record::of_validation(name, report, SystemTime::now())
+            .and_then(|record| outputs.write_metrics(&record).map(|()| record));
+        match written {
+            Err(error) => outputs.fail_at(&error),
+            Ok(record) => {
+                let (steps, step) = (self.steps, report.step);
+                let width = steps.to_string().len();
+                let line = format!("step {step:>width$}/{steps}  validation loss {:.4}  {name}", report.loss);
+                outputs.journal.log(&format!("{line}\n"));
+                // Nothing at the end of the run repeats it.
+                let printed = outputs.screen.evaluation(&line, false, &record);
+                outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
+            }
+        }
+    }
 }
 
 #[cfg(test)]

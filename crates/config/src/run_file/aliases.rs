@@ -75,6 +75,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("hysteresis", "train.loss_scale_hysteresis", ""),
     ("initial_scale_power", "train.initial_loss_scale", "2 to that power"),
     ("data_path", "data.path", ""),
+    ("valid_data_path", "data.validation", "a list of names and paths"),
+    ("data_cache_path", "data.cache", ""),
     ("train_data_path", "data.sources", "a list of tables with path and weight"),
     ("split", "data.held_out", "the share that is not trained on"),
     ("reset_attention_mask", "data.visible", "write \"document\""),
