@@ -100,7 +100,7 @@ fn steps(text: &str) -> Vec<String> {
     let fields = |line: &str| line.split("  ").filter(|field| !field.is_empty()).map(unit).collect::<Vec<_>>();
     let line = |line: &str| {
         let mut fields = fields(line);
-        fields.retain(|field| !(field.ends_with('%') && !is_of_machine(field)));
+        fields.retain(|field| !field.ends_with('%') || is_of_machine(field));
         fields.join("  ")
     };
     lines.map(line).collect()
