@@ -146,7 +146,7 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
     assert_eq!(counted_peaks(events).len(), 4, "the planned arena of every rank");
     let sums = events.iter().filter(|event| event["args"]["group"] == "dp of 2: ranks 0, 1");
     let algorithms: Vec<&str> = sums.filter_map(|event| event["args"]["algorithm"].as_str()).collect();
-    assert!(algorithms.iter().any(|name| *name == "reduce-scatter, direct"), "{algorithms:?}");
+    assert!(algorithms.contains(&"reduce-scatter, direct"), "{algorithms:?}");
 
     let beside = pleach(&[&["simulate", "--cluster=a100-80g-dgx", "--against", &trace], &small[..]].concat());
     assert_eq!(beside.status.code(), Some(0), "{}", stderr(&beside));
