@@ -9,7 +9,7 @@ use data::{Batches, Content, DataError, Dataset, Document, Order, TokenFileWrite
 use folder::Folder;
 
 fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSpec {
-    let sources = sources.iter().map(|path| SourceSpec::of(path)).collect();
+    let sources = sources.iter().map(SourceSpec::of).collect();
     DataSpec {
         sources,
         tokenizer,
