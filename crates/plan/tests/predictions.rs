@@ -56,8 +56,13 @@ fn each_loss_comes_from_what_it_is_named_after() {
 #[test]
 fn a_trace_has_every_message_and_every_rank() {
     let step = step(LAYOUTS[1], None);
-    let trace = Trace::of_stages(&step.graph, &step.on(&cluster()).unwrap().times);
-    let json: serde_json::Value = serde_json::from_str(&ChromeTrace(&trace).to_string()).unwrap();
+    let cluster = cluster();
+    let times = step.on(&cluster).unwrap().times;
+    let trace = Trace::of_stages(&step.graph, &times);
+    let (movements, memory) = (step.movements(step.algorithms(&cluster)).unwrap(), step.memory_over_time(&times));
+    let memory: Vec<_> = memory.iter().collect();
+    let events = ChromeTrace { trace: &trace, graph: &step.graph, movements: &movements, memory: &memory };
+    let json: serde_json::Value = serde_json::from_str(&events.to_string()).unwrap();
     let events = json["traceEvents"].as_array().unwrap();
     let phases = |phase: &str| events.iter().filter(|event| event["ph"] == phase).count();
     // 2 pipeline ranks; 8 microbatches there and back.
