@@ -77,7 +77,7 @@ impl RankHosts {
             |number: usize| Host { name: format!("node{number}"), processes: of_node.min(world - number * of_node) };
         let hosts: Vec<Host> = (0..world.div_ceil(of_node)).map(node).collect();
         let accelerator = &cluster.accelerator;
-        let memory = bytes((accelerator.memory_gb * 1e9) as u64);
+        let memory = bytes(accelerator.memory_bytes() as u64);
         let about = format!(", {of_node} x {} with {memory} each", accelerator.name);
         let hosts = RankHosts::new((mesh, order), &hosts, &format!("--cluster {name}"), about)?;
         Ok(RankHosts { arenas: Arenas::OnAccelerators, ..hosts })

@@ -362,7 +362,9 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(
-        text.contains("left out 3 rows: line 4: cp = `2` is an axis that pleach does not divide work along"),
+        text.contains(
+            "left out 3 rows (1 by cp, 1 by notes, 1 by precision): line 4: cp = `2` is an axis that pleach does not divide work along"
+        ),
         "{text}"
     );
     assert!(text.contains("fits    1 of 2 rows rightly; 1 ran out of memory unforeseen"), "{text}");

@@ -17,6 +17,7 @@ mod lines;
 mod memory;
 mod mpi_collective;
 mod own_collective;
+mod pass_time;
 mod price;
 mod recorded;
 mod spent;
