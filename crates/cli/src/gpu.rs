@@ -1,5 +1,6 @@
 //! The GPUs of a run on this host: where their libraries are, which rank has which, and whether their memory suffices.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cluster::Cluster;
@@ -25,9 +26,15 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     opened.map_err(|error| Failure::Input(error.to_string()))
 }
 
+/// The folders that the value of [`LIBRARIES`] names, without empty names, which would mean the current folder.
+pub fn library_folders(value: Option<OsString>) -> Vec<PathBuf> {
+    let named = |folder: &PathBuf| !folder.as_os_str().is_empty();
+    value.map_or(vec![], |paths| std::env::split_paths(&paths).filter(named).collect())
+}
+
 /// Where libraries are, and where compiled kernels are kept.
 fn places() -> GpuPlaces {
-    let libraries = std::env::var_os(LIBRARIES).map_or(vec![], |paths| std::env::split_paths(&paths).collect());
+    let libraries = library_folders(std::env::var_os(LIBRARIES));
     let folder = |name: &str| std::env::var_os(name).filter(|folder| !folder.is_empty()).map(PathBuf::from);
     let cache = folder("XDG_CACHE_HOME").or_else(|| folder("HOME").map(|home| home.join(".cache")));
     let code = cache.unwrap_or_else(std::env::temp_dir).join("pleach").join("kernels");
@@ -183,5 +190,19 @@ pub fn has_gpus(config: &RunConfig) -> bool {
     match config.run.device {
         DeviceChoice::Cpu => false,
         DeviceChoice::Cuda | DeviceChoice::SoftGpu => true,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_are_named_like_path_and_an_empty_name_is_none() {
+        let folders = |value: &str| library_folders(Some(value.into()));
+        assert_eq!(folders("/opt/cuda:/opt/nccl"), [PathBuf::from("/opt/cuda"), PathBuf::from("/opt/nccl")]);
+        assert_eq!(folders(":/opt/cuda:"), [PathBuf::from("/opt/cuda")]);
+        assert!(folders("").is_empty());
+        assert!(library_folders(None).is_empty());
     }
 }

@@ -152,3 +152,107 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
         assert!(stderr(&said).contains(start) && stderr(&said).contains(end), "{}", stderr(&said));
     }
 }
+
+/// The soft GPU has 8 GiB, which are the host's: on a host with less than 10 GB that one is named first.
+#[test]
+fn a_gpu_that_is_too_small_is_named_with_the_ranks_that_share_it() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("small");
+    let soft = folder.run("soft", "device = \"soft-gpu\"\n");
+    let large = ["model.hidden=4096", "model.num_heads=32", "model.ffn_hidden=16384"].map(|setting| ["--set", setting]);
+    let output = pleach(&[&["train", &soft], large.as_flattened()].concat());
+    let said = stderr(&output);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{said}");
+    if !said.contains("memory does not fit: all ranks (4) need ") {
+        assert!(said.contains("GPU 0 (soft GPU (sm_90a)): 4 ranks with "), "{said}");
+        assert!(said.contains("does not fit; use more GPUs, or a layout whose ranks need less"), "{said}");
+    }
+}
+
+/// The file of compiled code again, with other code: as crate `nvidia` keeps it.
+fn with_other_code(file: &[u8], change: impl FnOnce(String) -> String) -> Vec<u8> {
+    let (head, rest) = file.split_at(16);
+    let log_bytes = u64::from_le_bytes(rest[..8].try_into().expect("8 bytes")) as usize;
+    let (before, code) = rest.split_at(8 + log_bytes);
+    let code = change(String::from_utf8(code.to_vec()).expect("PTX"));
+    let rest = [before, code.as_bytes()].concat();
+    [&head[..8], &xxhash_rust::xxh3::xxh3_64(&rest).to_le_bytes(), &rest].concat()
+}
+
+/// A kernel that stops stands for a GPU that fails: the code that is kept is changed.
+#[test]
+fn a_kernel_that_fails_ends_the_run_with_code_1_and_names_what_failed() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("fails");
+    let file = folder.run("soft", "device = \"soft-gpu\"\n");
+    let train = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+        command.args(["train", &file, "--quiet"]).env("XDG_CACHE_HOME", &folder.0).output().expect("the command starts")
+    };
+    assert_eq!(train().status.code(), Some(0));
+    let kernels = folder.0.join("pleach/kernels");
+    let mut changed = 0;
+    for entry in std::fs::read_dir(kernels).expect("kept code") {
+        let path = entry.expect("a file").path();
+        let kept = std::fs::read(&path).expect("kept code");
+        let other = with_other_code(&kept, |ptx| {
+            if !ptx.contains(".entry adamw(") {
+                return ptx;
+            }
+            changed += 1;
+            ptx.replace("\tret;", "\ttrap;")
+        });
+        std::fs::write(&path, other).expect("written");
+    }
+    assert_eq!(changed, 1);
+    let output = train();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    for part in
+        ["rank ", " failed in step 1 at ", "GPU 0 (soft GPU (sm_90a))", "a fault in a kernel", "trap", "report it"]
+    {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+/// Files that were cut off or changed count as none, two processes may fill the folder at once, and a folder that takes
+/// nothing only costs the time of compiling.
+#[test]
+fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
+    if !has_compiler() {
+        return;
+    }
+    let folder = Folder::new("kept");
+    let files = ["one", "two"].map(|name| folder.run(name, "device = \"soft-gpu\"\n"));
+    let start = |file: &str, cache: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+        command.args(["train", file, "--quiet", "--set", "train.steps=1", "--set", "train.warmup_steps=0"]);
+        command.env("XDG_CACHE_HOME", cache).spawn().expect("the command starts")
+    };
+    let both = files.each_ref().map(|file| start(file, &folder.0));
+    for mut running in both {
+        assert_eq!(running.wait().expect("ended").code(), Some(0));
+    }
+    assert!(folder.weights("one") == folder.weights("two"));
+    let kernels = folder.0.join("pleach/kernels");
+    let kept: Vec<PathBuf> =
+        std::fs::read_dir(&kernels).expect("kept code").map(|entry| entry.expect("a file").path()).collect();
+    assert!(kept.iter().all(|path| path.extension().is_some_and(|end| end == "ptx")), "{kept:?}");
+    for (index, path) in kept.iter().enumerate() {
+        let bytes = std::fs::read(path).expect("kept code");
+        let cut = [0, 7, 24, bytes.len() / 2, bytes.len() - 1][index % 5];
+        std::fs::write(path, &bytes[..cut]).expect("written");
+    }
+    let expected = folder.weights("one");
+    assert_eq!(start(&files[0], &folder.0).wait().expect("ended").code(), Some(0));
+    assert!(folder.weights("one") == expected);
+    // A file in the place of the folder.
+    let taken = folder.0.join("taken");
+    std::fs::write(&taken, "").expect("a file");
+    assert_eq!(start(&files[1], &taken).wait().expect("ended").code(), Some(0));
+    assert!(folder.weights("two") == expected);
+}

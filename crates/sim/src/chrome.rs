@@ -80,5 +80,6 @@ fn stream_name(stream: Stream) -> &'static str {
         Stream::Reduce => "gather and reduce",
         Stream::Transfer => "transfer",
         Stream::Io => "storage",
+        Stream::Shift => "ring shift",
     }
 }

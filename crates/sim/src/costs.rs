@@ -13,8 +13,9 @@ use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView
 use crate::collective::collective_ns;
 use crate::group_calls::Collectives;
 use crate::kernel::ProductFormat;
+use crate::overlapped::overlapped_ns;
 use crate::pass_time::PassTime;
-use crate::price::{memory_ns, peak_flops_per_ns};
+use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
 use crate::recorded::{PassWork, RecordedUnits, UnitWork};
 
 /// What is spread how: all of a run that its costs depend on.
@@ -196,7 +197,7 @@ impl Pricing<'_> {
             | (Some(TensorCollectives::InChunks), SequenceParallel::Off) => {
                 let gathers = unit.backward_input.collectives.iter();
                 let gathered_ns = self.tensor_ns(gathers.filter(|call| call.operation == Operation::AllGather));
-                let summed_ns = of_inputs.collectives_ns - gathered_ns;
+                let summed_ns = of_inputs.collectives_ns.saturating_sub(gathered_ns);
                 // What the gradient of inputs has gathered, that of weights reads.
                 let inputs_ns = of_weights.collectives_ns.saturating_sub(gathered_ns);
                 let of_inputs = of_inputs.beside(gathered_ns, inputs_ns, self.contention());
@@ -234,13 +235,26 @@ impl Pricing<'_> {
     }
 
     fn pass(&self, work: &PassWork) -> PassTime {
+        let all_ns = self.tensor_ns(work.collectives.iter());
+        let collectives_ns = match self.queues().reduce {
+            Queue::Own if !work.order.is_empty() => self.exposed_ns(work, all_ns),
+            Queue::Own | Queue::Compute | Queue::Last => all_ns,
+        };
         let operations = self.software.map_or(1.0, |software| software.operations_per_kernel);
         let issued = (work.kernels.len() + work.collectives.len()) as f64 * operations;
         let issue_ns = (issued * 1000.0 * self.cluster.compute.issue_us).round() as u64;
         let format = ProductFormat::of(self.shape.precision.stored().size_bytes(), self.software);
         let at_peak_ns = (work.flops / peak_flops_per_ns(&self.cluster.accelerator, format)).round() as u64;
-        let collectives_ns = self.tensor_ns(work.collectives.iter());
         PassTime::in_line(self.cluster, &work.kernels, collectives_ns, issue_ns, at_peak_ns)
+    }
+
+    /// The time that a pass takes longer for collectives that overlap with its kernels, of `all_ns` that they take.
+    fn exposed_ns(&self, work: &PassWork, all_ns: u64) -> u64 {
+        let kernels_ns = busy_ns(self.cluster, &work.kernels);
+        let one_ns = |call: &CollectiveCall| self.tensor_ns(std::iter::once(call));
+        let exposed_ns = overlapped_ns(self.cluster, work, &one_ns) - kernels_ns;
+        let hidden_ns = all_ns as f64 - exposed_ns;
+        (exposed_ns + self.cluster.compute.contention * hidden_ns).round() as u64
     }
 
     fn state(&self, unit: Unit) -> StateCost {

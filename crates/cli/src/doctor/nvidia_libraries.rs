@@ -1,5 +1,6 @@
 //! NVIDIA's libraries as a run would open them, and the GPUs that the driver lists.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use gpu::Driver;
@@ -10,10 +11,7 @@ use serde::Serialize;
 use train::ArchivedKernels;
 
 use super::libraries::loader_folders;
-use crate::gpu::CARRIED;
-
-/// The variable with a folder of NVIDIA's libraries.
-pub const FOLDER_VARIABLE: &str = "PLEACH_CUDA";
+use crate::gpu::{CARRIED, LIBRARIES, library_folders};
 
 /// A library, or the reason why it was not opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -99,7 +97,7 @@ pub struct NvidiaLibraries {
 }
 
 impl NvidiaLibraries {
-    /// Those that a run of this process would open: of the folder in `PLEACH_CUDA` first, of the loader's folders afterwards.
+    /// Those that a run of this process would open: of the folders in `PLEACH_CUDA` first, of the loader's folders afterwards.
     pub fn of_process(environment: Environment<'_>) -> NvidiaLibraries {
         NvidiaLibraries::of(&search(environment))
     }
@@ -127,7 +125,7 @@ impl NvidiaLibraries {
 
 /// Where a run looks for NVIDIA's libraries.
 pub fn search(environment: Environment<'_>) -> Search {
-    let given = environment(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let given = library_folders(environment(LIBRARIES).map(OsString::from));
     Search::with(given.into_iter().chain(loader_folders(Path::new("/"), environment)))
 }
 
@@ -146,7 +144,7 @@ fn opened(library: Result<(PathBuf, String), LibraryError>) -> Opened {
     match library {
         Ok((path, version)) => Opened::Found { path, version },
         Err(error) => {
-            let remedy = error.remedy().replace("give its folder", &format!("give its folder in {FOLDER_VARIABLE}"));
+            let remedy = error.remedy().replace("give its folder", &format!("give its folder in {LIBRARIES}"));
             // The list of folders is long, and the same for every library.
             let problem = match &error {
                 LibraryError::Missing { file, .. } => format!("no {file} on the loader's path"),

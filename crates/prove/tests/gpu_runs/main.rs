@@ -7,4 +7,6 @@ mod faults;
 mod inference;
 mod moves;
 mod order;
+mod released;
 mod rig;
+mod shared_sequences;
