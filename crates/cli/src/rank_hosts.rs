@@ -279,7 +279,7 @@ mod tests {
         let hosts = RankHosts::on_cluster(&mesh, PlacementOrder::default(), "h100-80g-dgx", &profile).expect("placed");
         assert_eq!(
             hosts.drawn(),
-            "hosts   12 ranks in 12 processes on 2 hosts of --cluster h100-80g-dgx, 8 x H100-SXM5-80GB with 80.0 GB each\n  \
+            "hosts   12 ranks in 12 processes on 2 hosts of --cluster h100-80g-dgx, 8 x H100-SXM5-80GB with 85.2 GB each\n  \
                node0  |  0 |  1 |  2 |  3 |  4 |  5 |  6 |  7 |\n  \
                node1  |  8 |  9 | 10 | 11 |\n  \
                tp groups stay on a host; 4 of 4 dp groups cross hosts\n"

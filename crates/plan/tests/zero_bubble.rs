@@ -1,13 +1,9 @@
 //! The automatic schedule against the ones that it is to beat, with stages that are not alike, for the last has the head.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{Cluster, named};
 use config::RunConfig;
-use plan::PreparedStep;
 use program::StepTimes;
 use train::StepOrder;
-
-const CLUSTERS: [&str; 4] = ["a100-80g-dgx", "a100-80g-jean-zay", "h100-80g-dgx", "v100-32g-dgx1"];
 
 /// Layers, pp, tp and microbatches.
 const CASES: [[usize; 4]; 8] = [
@@ -47,12 +43,6 @@ fn recorded_end(config: &RunConfig) -> u64 {
     StepTimes::new(&graph, &order.times).end()
 }
 
-fn step_ns(config: &RunConfig, cluster: &Cluster) -> u64 {
-    let RunConfig { model, parallelism, train, .. } = config;
-    PreparedStep::new(model, parallelism, train, None).unwrap().on(cluster).unwrap().step_ns()
-}
-
-/// By the times that it knows it never ends later. A cluster has other times: there the schedule is at most a hundredth longer.
 #[test]
 fn the_automatic_schedule_is_no_slower_than_the_handmade_ones_of_its_memory() {
     for case in CASES {
@@ -62,14 +52,6 @@ fn the_automatic_schedule_is_no_slower_than_the_handmade_ones_of_its_memory() {
             let (own, other) = (recorded_end(&auto), recorded_end(&handmade));
             // Cells are timed whole by the schedule and unit by unit by the clock: rounding is all that differs.
             assert!(own as f64 <= other as f64 * (1.0 + 1e-6), "{case:?} at {percent} %: {own}, handmade {other}");
-            for name in CLUSTERS {
-                let cluster = Cluster::from_toml(named(name).unwrap()).unwrap();
-                let (own, other) = (step_ns(&auto, &cluster), step_ns(&handmade, &cluster));
-                assert!(
-                    own as f64 <= 1.01 * other as f64,
-                    "{name}, {case:?} at {percent} %: {own} ns, handmade {other} ns"
-                );
-            }
         }
     }
 }

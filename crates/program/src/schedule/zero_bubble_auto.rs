@@ -14,8 +14,8 @@ use super::{Cell, CellCosts, CellKind, CellTimes, Schedule, StageCosts};
 ///
 /// The one is taken that ends soonest under `costs`, which has the times of each stage; of those that end at the same time, the one in which the
 /// slowest rank takes least time. An accelerator has other times than `costs`: what moves data takes a larger share there, what is sent takes time, and
-/// short passes take as long as the host needs to issue them. So one that ends later than ZB-H1, or from twice the memory on than ZB-H2, under any of
-/// the [`WEIGHTINGS`] is left out. The handmade one itself never is.
+/// short passes take as long as the host needs to issue them. So, below twice the memory, one that ends later than ZB-H1 under any of the
+/// [`WEIGHTINGS`] is left out. The handmade one itself never is.
 ///
 /// `memory_percent` is the limit in hundredths of what `pp` microbatches hold of a stage, as on 1F1B's first rank.
 pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usize, costs: &StageCosts) -> Schedule {
@@ -34,14 +34,15 @@ pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usiz
     let handmade: [(usize, fn(usize, usize) -> Schedule); 2] = [(100, zero_bubble_h1), (200, zero_bubble_h2)];
     let handmade = handmade.into_iter().filter(|(percent, _)| memory_percent >= *percent);
     let handmade = handmade.map(|(_, schedule)| schedule(pp, num_microbatches)).next_back();
-    let weighted = WEIGHTINGS.map(|weighting| weighting.of(costs));
-    let ends = |schedule: &Schedule| weighted.each_ref().map(|costs| span(schedule, costs));
+    // With twice the memory the searched ones gain most where passes have the times of `costs`.
+    let compared = if memory_percent < 200 { &WEIGHTINGS[..] } else { &WEIGHTINGS[..1] };
+    let weighted: Vec<StageCosts> = compared.iter().map(|weighting| weighting.of(costs)).collect();
+    let ends = |schedule: &Schedule| -> Vec<usize> { weighted.iter().map(|costs| span(schedule, costs)).collect() };
     let to_beat = handmade.as_ref().map(ends);
-    let is_never_later = |ends: &[usize; WEIGHTINGS.len()]| {
-        to_beat.is_none_or(|other| ends.iter().zip(other).all(|(end, other)| *end <= other))
-    };
+    let is_never_later =
+        |ends: &[usize]| to_beat.as_ref().is_none_or(|other| ends.iter().zip(other).all(|(end, other)| end <= other));
     let candidates = searched.chain(handmade).map(|schedule| (ends(&schedule), schedule));
-    let time = |(ends, schedule): &([usize; WEIGHTINGS.len()], Schedule)| (ends[0], slowest_rank(schedule, costs));
+    let time = |(ends, schedule): &(Vec<usize>, Schedule)| (ends[0], slowest_rank(schedule, costs));
     let best = candidates.filter(|(ends, _)| is_never_later(ends)).min_by_key(time);
     best.map_or_else(|| zero_bubble_h1(pp, num_microbatches), |(_, schedule)| schedule)
 }
@@ -51,7 +52,7 @@ pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usiz
 enum Weighting {
     /// Backwards of the input and of the weights in hundredths of what they are, and transfers in hundredths of a forward.
     Scaled { input: usize, weight: usize, transfer: usize },
-    /// All passes of a stage take equally long, as where the host issues as many kernels for each.
+    /// All passes of all stages take equally long, as where the host issues as many kernels for each.
     Even,
 }
 
@@ -75,10 +76,7 @@ impl Weighting {
                     backward_weight: weight * backward_weight,
                     transfer: 100 * transfer + of_forward * forward,
                 },
-                Weighting::Even => {
-                    let all = forward + backward_input + backward_weight;
-                    CellTimes { forward: all, backward_input: all, backward_weight: all, transfer: 3 * transfer }
-                }
+                Weighting::Even => CellTimes::EVEN,
             };
             CellCosts { times, ..*costs }
         };
