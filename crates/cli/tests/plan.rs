@@ -119,7 +119,7 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     assert_eq!(json["refused_by"].as_object().map(serde_json::Map::len), Some(3));
 }
 
-/// The search replaces the layout; what else is wrong is told as ever.
+/// The search replaces the layout; all other faults are reported.
 #[test]
 fn a_run_file_whose_own_layout_is_illegal_is_planned() {
     let illegal = ["--gpus=2", "--top=1", "--set", "parallelism.tp=3", "--set", "parallelism.stages_per_rank=4"];
@@ -162,7 +162,7 @@ fn a_margin_is_left_free() {
     };
     assert_eq!(margin_bytes(&[]), (5_111_820_000, Some(2), Some(0)), "6 % of 85.197 GB");
     assert_eq!(margin_bytes(&["--max-memory=10"]), (0, Some(2), Some(0)));
-    assert_eq!(margin_bytes(&["--max-memory=10", "--margin=99.99"]), (9_999_000_000, Some(0), Some(2)));
+    assert_eq!(margin_bytes(&["--max-memory=10", "--margin=99.99"]), (9_998_999_999, Some(0), Some(2)));
     let text = prints(&[&["plan"], &SMALL[..], &["--gpus=2", "--max-memory=10", "--margin=99.99"]].concat());
     assert!(text.starts_with("no layout leaves ") && text.contains(" free; these fit without that margin\n"), "{text}");
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What a trainer can be asked for.
+/// The axes, schedules and stages of ZeRO of a trainer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offers {

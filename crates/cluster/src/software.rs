@@ -41,13 +41,13 @@ pub struct Software {
     /// What tensor-parallel ranks send to the next stage.
     pub pipeline_tensors: PipelineTensors,
     /// Parameters that one reduction of gradients over data parallelism takes together at least, and one gather of parameters that were updated
-    /// in shards: a bucket takes whole units until it has so many, or all that a rank has. With 0, each unit is one.
+    /// in shards: a bucket takes whole units until it has that number, or all of a rank. With 0, each unit is one.
     pub bucket_parameters: f64,
-    /// What its users call stage 2 of ZeRO.
+    /// The meaning of stage 2 of ZeRO.
     pub second_stage: SecondStage,
     /// When parameters are gathered that were updated in shards (ZeRO-1 and 2).
     pub updated_gathers: UpdatedGathers,
-    /// What one gather of parameters brings that are sharded throughout the step (ZeRO-3).
+    /// The content of one gather of parameters that are sharded throughout the step (ZeRO-3).
     pub gathers: Gathers,
     /// Bytes per parameter that copies out of such a gather's buffer move, between kernels.
     pub gather_copy_bytes: f64,
@@ -196,7 +196,7 @@ pub enum TensorCollectives {
     /// Inputs are gathered beside the products of gradients of inputs, these gradients are summed beside the products of gradients of weights,
     /// and a gradient that both products read is gathered once.
     BesideBackward,
-    /// With sequence parallelism in chunks beside the products that read or make them, forward and backward; without it as `BesideBackward`.
+    /// With sequence parallelism they overlap in chunks with the products that read or make them, forward and backward; without it as before.
     InChunks,
 }
 
@@ -206,13 +206,13 @@ pub enum TensorCollectives {
 pub enum Transfers {
     /// What computes waits for them.
     InLine,
-    /// They run beside.
-    Beside,
-    /// They run beside where ranks have several stages, and in line where they have one.
-    BesideInterleaved,
+    /// They overlap with passes.
+    Overlapped,
+    /// They overlap with passes where ranks have several stages, and are in line where they have one.
+    OverlappedIfInterleaved,
 }
 
-/// What users of a trainer call stage 2 of ZeRO.
+/// The meaning of stage 2 of ZeRO.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SecondStage {
@@ -228,8 +228,8 @@ pub enum SecondStage {
 pub enum UpdatedGathers {
     /// At the end of the step.
     AfterUpdate,
-    /// Beside the next forward pass, each unit's before its first use.
-    BesideForward,
+    /// While the next forward pass runs, each unit's before its first use.
+    Overlapped,
 }
 
 /// What ranks reduce that share out the optimizer but not the gradients.
@@ -269,6 +269,7 @@ pub enum StreamQueue {
     /// What computes waits for it.
     InLine,
     /// It runs beside.
+    #[serde(alias = "overlapped")]
     Beside,
     /// What can be put off until the last microbatch has ended is.
     Last,

@@ -28,7 +28,7 @@ const NAMED: &[(&str, &str)] = &[
 
 /// The key of a description that names the trainer it is like.
 const LIKE: &str = "like";
-/// Sections whose entries have sources, beside those of the description itself.
+/// Sections whose entries have sources, in addition to the description itself.
 const SECTIONS: [&str; 2] = ["memory", "offers"];
 const SOURCES: &str = "sources";
 

@@ -6,13 +6,13 @@ use train::SetupError;
 use crate::measured_run::MeasuredRun;
 use crate::validate::PreparedRun;
 
-/// So many rows are asked, at equal distances: each is simulated for every trainer.
+/// The largest number of rows that are asked, at equal distances: each is simulated for every trainer.
 const ROWS: usize = 12;
 /// Passes of longer steps take too long to simulate for all trainers.
 const MOST_PASSES: usize = 100_000;
-/// A trainer is named whose mean error is so much less than that of the chosen one.
+/// A trainer is named whose mean error is less by this share than that of the chosen one.
 const WORTH_NAMING: f64 = 0.02;
-/// At most so many are named.
+/// The largest number of names.
 const MOST_NAMED: usize = 3;
 
 /// Trainers that meet rows better than the chosen one.

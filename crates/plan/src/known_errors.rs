@@ -1,4 +1,4 @@
-//! What predictions are worth: how far they were from measured runs, by accelerator and trainer.
+//! Errors of predictions: how far they were from measured runs, by accelerator and trainer.
 
 use std::fmt;
 
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(known("a100-80g-jean-zay", Some("nemo-2025")).unwrap(), all, "nobody measured it");
         assert_eq!(known("ascend-910", None), None);
         let errors = KnownErrors { shortest: -0.25, longest: 0.0, mean: 0.17, rows: 4, ..own };
-        let told = "A100 with megatron-2021: 4 measured rows, up to 25.0 % too short, 17.0 % on average";
-        assert_eq!(errors.to_string(), told);
+        let printed = "A100 with megatron-2021: 4 measured rows, up to 25.0 % too short, 17.0 % on average";
+        assert_eq!(errors.to_string(), printed);
     }
 }

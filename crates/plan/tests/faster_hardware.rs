@@ -31,7 +31,7 @@ impl Numbers {
 const CASES: &str = "PLEACH_FASTER";
 const SAMPLE: u64 = 1200;
 
-/// What is better of a cluster, by which factor.
+/// Improvements of a cluster by a factor.
 const BETTER: [(&str, fn(&mut Cluster, f64)); 12] = [
     ("products", |cluster, by| {
         cluster.accelerator.half_tflops *= by;
@@ -72,7 +72,9 @@ fn step(numbers: &mut Numbers) -> (PreparedStep, Cluster, Parallelism) {
     cluster.node.accelerators = 1 << numbers.below(4);
     cluster.compute.issue_us = numbers.below(20) as f64;
     cluster.compute.contention = numbers.below(6) as f64 / 10.0;
-    cluster.accelerator.streams = numbers.one_of(&[StreamQueue::InLine, StreamQueue::Beside]);
+    if numbers.below(2) == 0 {
+        cluster.accelerator.streams = StreamQueue::InLine;
+    }
     let trainers: Vec<&str> = Software::names().collect();
     let software = (numbers.below(4) > 0)
         .then(|| Software::from_toml(Software::named(numbers.one_of(&trainers)).unwrap()).unwrap());

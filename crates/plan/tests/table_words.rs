@@ -55,7 +55,7 @@ fn kernels_of_attention_have_the_words_of_tables() {
     assert_eq!(attention(""), None);
 }
 
-/// Such a row is none that pleach has words for; the table is read.
+/// Pleach has no words for such a row; the table is read.
 #[test]
 fn an_unknown_word_costs_its_row_alone() {
     for (cells, column) in [

@@ -1,4 +1,4 @@
-//! What other trainers reduce and gather when, in whole steps.
+//! Reductions and gathers of other trainers, in whole steps.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{Cluster, Software, TensorCollectives, UpdatedGathers, named};
@@ -54,41 +54,41 @@ fn weak_scaling_of_a_bucketed_optimizer_is_as_flat_as_its_rings() {
     assert!(many - one <= 2.0 * ring_ns + 2.0 * moved_ns, "{one} {many}: {ring_ns} {moved_ns}");
 }
 
-/// Over a network on which a unit is gathered in less than it computes, gathers beside the next forward pass leave what the first pass waits for.
+/// Over a network on which a unit is gathered in less than it computes, gathers that overlap with the next forward pass leave those that the first pass waits for.
 #[test]
-fn gathers_beside_the_next_forward_pass_hide() {
-    let (mut cluster, beside) = (cluster(), trainer("megatron-core-2025"));
+fn gathers_that_overlap_with_the_next_forward_pass_hide() {
+    let (mut cluster, overlapped) = (cluster(), trainer("megatron-core-2025"));
     cluster.network.gb_per_s = 2000.0;
-    let after = Software { updated_gathers: UpdatedGathers::AfterUpdate, ..beside.clone() };
+    let after = Software { updated_gathers: UpdatedGathers::AfterUpdate, ..overlapped.clone() };
     let exposed = |software: &Software| {
         let prediction = step(16, &["zero=1"], software).on(&cluster).unwrap();
         (prediction.step_ns(), prediction.spent.on(Loss::Data))
     };
-    let ((hidden_ns, hidden), (shown_ns, shown)) = (exposed(&beside), exposed(&after));
+    let ((hidden_ns, hidden), (shown_ns, shown)) = (exposed(&overlapped), exposed(&after));
     let gathers: u64 = [Unit::Table, Unit::Embedding, Unit::Head]
         .into_iter()
         .chain((0..24).map(Unit::Layer))
-        .map(|unit| step(16, &["zero=1"], &beside).on(&cluster).unwrap().costs.state(unit).gather_ns)
+        .map(|unit| step(16, &["zero=1"], &overlapped).on(&cluster).unwrap().costs.state(unit).gather_ns)
         .sum();
     assert!(hidden_ns < shown_ns, "{hidden_ns} {shown_ns}");
     // Gathers follow updates one by one, so that some of them hide there as well.
     assert!(shown - hidden > gathers / 2, "{hidden} {shown}: {gathers}");
 }
 
-/// Transformer Engine's chunks run beside products forward, too, and need sequence parallelism.
+/// Transformer Engine's chunks overlap with products forward, too, and need sequence parallelism.
 #[test]
-fn chunks_of_tensor_collectives_hide_behind_products() {
+fn chunks_of_tensor_collectives_overlap_with_products() {
     let (cluster, chunks) = (cluster(), trainer("nemo-2025"));
-    let beside = Software { bucket_parameters: chunks.bucket_parameters, ..trainer("megatron-core-2025") };
+    let overlapped = Software { bucket_parameters: chunks.bucket_parameters, ..trainer("megatron-core-2025") };
     let tensor =
         |keys: &[&str], software: &Software| step(2, keys, software).on(&cluster).unwrap().spent.on(Loss::Tensor);
     // Over two ranks collectives are shorter than products: of each a quarter is left, forward and backward, and all of the embedding's, which has
     // no products: one of some hundred.
-    let in_line = Software { tensor_collectives: TensorCollectives::InLine, ..beside.clone() };
+    let in_line = Software { tensor_collectives: TensorCollectives::InLine, ..overlapped.clone() };
     let pairs = ["zero=1", "tp=2", "sequence_parallel=true"];
     let (with, without) = (tensor(&pairs, &chunks) as f64, tensor(&pairs, &in_line) as f64);
     assert!((0.25..0.26).contains(&(with / without)), "{with} of {without}");
-    assert_eq!(tensor(&["zero=1"], &chunks), tensor(&["zero=1"], &beside), "as without chunks");
+    assert_eq!(tensor(&["zero=1"], &chunks), tensor(&["zero=1"], &overlapped), "as without chunks");
 }
 
 /// Copies out of gathered buffers are between the kernels of passes: 4 bytes for each parameter and gather.

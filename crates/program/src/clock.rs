@@ -144,7 +144,7 @@ impl StepTimes {
         let queues = durations.queues();
         let lines = graph.programs().iter().map(|program| match queues.updated_gathers {
             UpdatedGathers::AfterUpdate => Lines::default(),
-            UpdatedGathers::BesideNextStep => Lines::beginning_with_gathers(program, durations),
+            UpdatedGathers::OverlappedWithNextStep => Lines::beginning_with_gathers(program, durations),
         });
         let mut clock = Clock { graph, durations, queues, ranks, lines: lines.collect() };
         run_in_turns(graph.programs().len(), |rank| clock.step(rank));

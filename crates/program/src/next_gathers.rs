@@ -1,4 +1,4 @@
-//! Gathers of parameters that were updated in shards, beside the forward passes of the next step.
+//! Gathers of parameters that were updated in shards, while the forward passes of the next step run.
 
 use config::ZeroStage;
 
@@ -9,11 +9,11 @@ use crate::{Instr, Program, Value};
 /// When parameters are gathered that ranks have updated in shards (ZeRO-1 and 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UpdatedGathers {
-    /// Behind the update, in the step that updates them.
+    /// After the update, in the step that updates them.
     AfterUpdate,
     /// In a line of their own from the start of the next step, in the order in which that needs them. Steps that follow each other are alike, so
     /// a step begins with the gathers of the one before.
-    BesideNextStep,
+    OverlappedWithNextStep,
 }
 
 /// One gather of the step before.

@@ -200,12 +200,12 @@ impl Pricing<'_> {
                 let summed_ns = of_inputs.collectives_ns.saturating_sub(gathered_ns);
                 // What the gradient of inputs has gathered, that of weights reads.
                 let inputs_ns = of_weights.collectives_ns.saturating_sub(gathered_ns);
-                let of_inputs = of_inputs.beside(gathered_ns, inputs_ns, self.contention());
-                [forward, recompute, of_inputs, of_weights.beside(0, summed_ns, self.contention())]
+                let of_inputs = of_inputs.overlapping(gathered_ns, inputs_ns, self.contention());
+                [forward, recompute, of_inputs, of_weights.overlapping(0, summed_ns, self.contention())]
             }
         };
         let [forward, recompute, of_inputs, of_weights] = passes;
-        let passes = [forward.behind(forward_ns), recompute, of_inputs.behind(backward_ns), of_weights];
+        let passes = [forward.after_copy(forward_ns), recompute, of_inputs.after_copy(backward_ns), of_weights];
         passes.map(|pass| pass.cost())
     }
 
@@ -363,7 +363,7 @@ impl Pricing<'_> {
             transfer,
             updated_gathers: match self.software.map(|software| software.updated_gathers) {
                 None | Some(cluster::UpdatedGathers::AfterUpdate) => UpdatedGathers::AfterUpdate,
-                Some(cluster::UpdatedGathers::BesideForward) => UpdatedGathers::BesideNextStep,
+                Some(cluster::UpdatedGathers::Overlapped) => UpdatedGathers::OverlappedWithNextStep,
             },
             contention_per_mille: (1000.0 * self.cluster.compute.contention).round() as u64,
         }
@@ -372,8 +372,8 @@ impl Pricing<'_> {
     fn transfer_queue(&self, software: &Software) -> Queue {
         let stages_per_rank = self.shape.parallelism.schedule.stages_per_rank().unwrap_or(1);
         match (software.transfers, stages_per_rank) {
-            (Transfers::InLine, _) | (Transfers::BesideInterleaved, 1) => Queue::Compute,
-            (Transfers::Beside, _) | (Transfers::BesideInterleaved, _) => Queue::Own,
+            (Transfers::InLine, _) | (Transfers::OverlappedIfInterleaved, 1) => Queue::Compute,
+            (Transfers::Overlapped, _) | (Transfers::OverlappedIfInterleaved, _) => Queue::Own,
         }
     }
 }

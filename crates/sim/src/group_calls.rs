@@ -85,13 +85,13 @@ impl Collectives<'_> {
         of_data_ns + self.together_ns(&of_parameters, units_of_parameters, self.gradient_bytes())
     }
 
-    /// Nanoseconds of `calls` as a share of those over so many times as many elements.
+    /// Nanoseconds of `calls` as a share of those over `times` as many elements.
     fn together_ns(&self, calls: &[GroupCall], times: f64, bytes_per_element: f64) -> u64 {
         let ns = |call: &GroupCall| self.call_ns(call, bytes_per_element * times) as f64 / times;
         calls.iter().map(ns).sum::<f64>().round() as u64
     }
 
-    /// Share of a unit's buffer that is no padding. Pleach pads each unit for all its shards, other trainers a bucket.
+    /// Share of a unit's buffer without padding. Pleach pads each unit for all its shards, other trainers a bucket.
     fn share_without_padding(&self, calls: &UnitCalls) -> f64 {
         match self.software {
             None => 1.0,

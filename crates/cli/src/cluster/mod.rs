@@ -67,7 +67,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
     let left_out =
-        runs.told_left_out() + &runs.told_better_trainers(&base, software.as_ref(), arguments.software.as_deref())?;
+        runs.left_out_line() + &runs.better_trainers_line(&base, software.as_ref(), arguments.software.as_deref())?;
     let runs = runs.prepared;
     let constants = chosen(&arguments.constants)?;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());

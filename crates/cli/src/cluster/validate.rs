@@ -39,8 +39,8 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     let report = Report::new(&scored);
     match arguments.format() {
         Format::Text => {
-            let better = runs.told_better_trainers(&cluster, software.as_ref(), asked)?;
-            print(&(text(&report) + &runs.told_left_out() + &better))
+            let better = runs.better_trainers_line(&cluster, software.as_ref(), asked)?;
+            print(&(text(&report) + &runs.left_out_line() + &better))
         }
         Format::Json => {
             let json = serde_json::to_string(&json(&report, &runs.left_out))
@@ -103,7 +103,7 @@ impl Runs {
     }
 
     /// How many rows are left out, by which columns, and why the first is; nothing where none is.
-    pub fn told_left_out(&self) -> String {
+    pub fn left_out_line(&self) -> String {
         let Some(first) = self.left_out.first() else { return String::new() };
         let by: Vec<String> = self.left_out_by.iter().map(|(column, number)| format!("{number} by {column}")).collect();
         let by = if by.len() > 1 { format!(" ({})", by.join(", ")) } else { String::new() };
@@ -114,7 +114,7 @@ impl Runs {
     ///
     /// # Errors
     /// Degrees that make no mesh.
-    pub fn told_better_trainers(
+    pub fn better_trainers_line(
         &self,
         cluster: &Cluster,
         software: Option<&Software>,

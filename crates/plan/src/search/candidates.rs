@@ -153,7 +153,7 @@ impl Candidates {
     }
 }
 
-/// What combinations are chosen by.
+/// The choice of combinations.
 struct Choice<'a> {
     config: &'a RunConfig,
     software: Option<&'a Software>,

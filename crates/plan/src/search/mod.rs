@@ -101,7 +101,7 @@ struct Open {
     room: Room,
 }
 
-/// What is known of the memory that a layout leaves free.
+/// The memory that a layout leaves free, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Room {
     /// It may leave the margin.

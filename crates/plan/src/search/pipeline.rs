@@ -294,10 +294,10 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// What the queue of reductions begins with: the gathers of the step before, where these are put off until then.
+    /// The start of the queue of reductions: the gathers of the previous step, where these are deferred until then.
     fn first_gathers_ns(&self, rank: usize) -> u64 {
         match (self.parallelism.zero, self.queues.updated_gathers) {
-            (ZeroStage::One | ZeroStage::Two { .. }, UpdatedGathers::BesideNextStep) => {
+            (ZeroStage::One | ZeroStage::Two { .. }, UpdatedGathers::OverlappedWithNextStep) => {
                 self.held(rank).into_iter().map(|unit| self.costs.state(unit).gather_ns).sum()
             }
             (ZeroStage::Off | ZeroStage::Three { .. }, _)
@@ -314,7 +314,7 @@ impl<'a> Pipeline<'a> {
             let state = self.costs.state(unit);
             compute += state.update_ns;
             match (self.parallelism.zero, self.queues.updated_gathers, self.queues.reduce) {
-                (ZeroStage::Off | ZeroStage::Three { .. }, _, _) | (_, UpdatedGathers::BesideNextStep, _) => {}
+                (ZeroStage::Off | ZeroStage::Three { .. }, _, _) | (_, UpdatedGathers::OverlappedWithNextStep, _) => {}
                 (ZeroStage::One | ZeroStage::Two { .. }, UpdatedGathers::AfterUpdate, Queue::Own) => {
                     gathered = gathered.max(compute) + state.gather_ns;
                 }

@@ -100,7 +100,7 @@ impl Question<'_> {
         Ok(None)
     }
 
-    /// Whether one of these layouts fits. Those with the smallest microbatches and whole layers computed again are asked first: where one of them
+    /// Whether one of these layouts fits. Those with the smallest microbatches and recomputed layers are asked first: where one of them
     /// fits, the passes of the others need not be recorded.
     fn some_fits<'a>(
         &self,

@@ -86,7 +86,7 @@ impl CellCosts {
     pub const EVEN: CellCosts = CellCosts { times: CellTimes::EVEN, held_until_input: 1, held_until_weight: 1 };
 }
 
-/// What a generator may know of the cells of all stages.
+/// Costs of the cells of all stages, for generators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageCosts {
     /// Of a stage as stages mostly are.

@@ -10,7 +10,7 @@ pub(super) fn span(schedule: &Schedule, costs: &StageCosts) -> usize {
     spans(schedule, costs).into_iter().map(|(_, end)| end).max().unwrap_or(0)
 }
 
-/// What the slowest rank takes from the start of its first cell to the end of its last.
+/// The time of the slowest rank from the start of its first cell to the end of its last.
 pub(super) fn slowest_rank(schedule: &Schedule, costs: &StageCosts) -> usize {
     spans(schedule, costs).into_iter().map(|(start, end)| end - start).max().unwrap_or(0)
 }
@@ -96,7 +96,7 @@ mod tests {
     fn a_stage_that_takes_longer_decides() {
         let slow = CellCosts { times: CellTimes { forward: 10, ..CellTimes::EVEN }, ..CellCosts::EVEN };
         let costs = StageCosts { usual: CellCosts::EVEN, stages: vec![CellCosts::EVEN, slow] };
-        // Before the slow stage one forward, behind it one backward of both kinds; ten and two of its own, seven times.
+        // Before the slow stage one forward, after it one backward of both kinds; ten and two of its own, seven times.
         assert_eq!(span(&one_forward_one_backward(2, 7), &costs), 1 + 7 * 12 + 2);
     }
 }

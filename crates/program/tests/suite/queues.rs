@@ -83,7 +83,7 @@ fn reductions_that_are_put_off_follow_the_last_pass() {
 
 /// Of two stages each begins with the gathers of its own units, in the order of their first uses; a pass waits for those that it reads.
 #[test]
-fn gathers_of_the_step_before_run_beside_the_forward_passes_that_they_precede() {
+fn gathers_of_the_step_before_overlap_with_forward_passes() {
     let graph = Setup { num_layers: 4, pp: 1, num_microbatches: 2, zero: ZeroStage::One, ..Setup::default() }.graph();
     let times = |updated_gathers, gather| {
         let queues = Queues { updated_gathers, ..IN_LINE };
@@ -102,15 +102,15 @@ fn gathers_of_the_step_before_run_beside_the_forward_passes_that_they_precede() 
     assert_eq!(after.end(), without + 4 * number, "at the end each is exposed");
 
     // A pass takes 10, so all but what the first pass reads is hidden.
-    let beside = times(UpdatedGathers::BesideNextStep, 4);
-    let placed = gathers(&beside);
+    let overlapped = times(UpdatedGathers::OverlappedWithNextStep, 4);
+    let placed = gathers(&overlapped);
     let expected: Vec<(u64, u64)> = (0..number).map(|n| (4 * n, 4 * (n + 1))).collect();
     assert_eq!(placed.iter().map(|(_, time)| *time).collect::<Vec<_>>(), expected);
     let read_first = placed.iter().filter(|(unit, _)| matches!(unit, Unit::Table | Unit::Embedding)).count() as u64;
-    assert_eq!(beside.end(), without + 4 * read_first);
+    assert_eq!(overlapped.end(), without + 4 * read_first);
 
     // Where they are longer than passes, the step waits for the last, the head's, before its forward pass.
-    let long = times(UpdatedGathers::BesideNextStep, 100);
+    let long = times(UpdatedGathers::OverlappedWithNextStep, 100);
     let passes_before = 1 + 4;
     assert!(long.end() >= 100 * number + without - 10 * passes_before, "{}", long.end());
     assert!(long.end() <= without + 100 * number);

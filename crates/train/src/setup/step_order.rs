@@ -260,7 +260,7 @@ struct Work<'a> {
     times: &'a PerClass<PassTimes>,
 }
 
-/// Times of passes are counted in units of which the longest pass has about so many, so that those of long steps can be added up. Only
+/// Times of passes are counted in units of which the longest pass has about this number, so that those of long steps can be added up. Only
 /// proportions count.
 const LONGEST: u64 = 1 << 30;
 
