@@ -77,7 +77,7 @@ impl RankHosts {
             |number: usize| Host { name: format!("node{number}"), processes: of_node.min(world - number * of_node) };
         let hosts: Vec<Host> = (0..world.div_ceil(of_node)).map(node).collect();
         let accelerator = &cluster.accelerator;
-        let memory = bytes((accelerator.memory_gb * 1e9) as u64);
+        let memory = bytes(accelerator.memory_bytes() as u64);
         let about = format!(", {of_node} x {} with {memory} each", accelerator.name);
         let hosts = RankHosts::new((mesh, order), &hosts, &format!("--cluster {name}"), about)?;
         Ok(RankHosts { arenas: Arenas::OnAccelerators, ..hosts })
@@ -279,7 +279,7 @@ mod tests {
         let hosts = RankHosts::on_cluster(&mesh, PlacementOrder::default(), "h100-80g-dgx", &profile).expect("placed");
         assert_eq!(
             hosts.drawn(),
-            "hosts   12 ranks in 12 processes on 2 hosts of --cluster h100-80g-dgx, 8 x H100-SXM5-80GB with 80.0 GB each\n  \
+            "hosts   12 ranks in 12 processes on 2 hosts of --cluster h100-80g-dgx, 8 x H100-SXM5-80GB with 85.2 GB each\n  \
                node0  |  0 |  1 |  2 |  3 |  4 |  5 |  6 |  7 |\n  \
                node1  |  8 |  9 | 10 | 11 |\n  \
                tp groups stay on a host; 4 of 4 dp groups cross hosts\n"

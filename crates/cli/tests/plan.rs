@@ -19,7 +19,7 @@ fn layouts_are_planned_and_the_best_is_written() {
     let file = file.display().to_string();
     let text = prints(&[&["plan"], &SMALL[..], &["--gpus=4", "--top=2", "--fix", "tp=2", "--write", &file]].concat());
     let header: Vec<&str> = text.lines().next().expect("a header").split_whitespace().collect();
-    assert_eq!(header, ["s/step", "tokens/s/GPU", "MFU", "memory", "of", "80.0", "GB", "layout"], "{text}");
+    assert_eq!(header, ["s/step", "tokens/s/GPU", "MFU", "memory", "of", "85.2", "GB", "layout"], "{text}");
     assert!(text.contains("\n1  ") && text.contains("\n2  ") && text.contains(" x tp 2 x pp "), "{text}");
     assert!(text.contains("\nrefused: ") && text.contains(" by parallelism."), "{text}");
     assert!(text.contains(" ahead of the next, wh") || text.contains("the next takes as long"), "{text}");
@@ -117,4 +117,52 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert_eq!((&json["best"], &json["remedies"]["accelerators"]), (&serde_json::json!([]), &8.into()));
     assert_eq!(json["refused_by"].as_object().map(serde_json::Map::len), Some(3));
+}
+
+/// The search replaces the layout; all other faults are reported.
+#[test]
+fn a_run_file_whose_own_layout_is_illegal_is_planned() {
+    let illegal = ["--gpus=2", "--top=1", "--set", "parallelism.tp=3", "--set", "parallelism.stages_per_rank=4"];
+    let text = prints(&[&["plan"], &SMALL[..], &illegal].concat());
+    assert!(text.contains("\n1  "), "{text}");
+    let wrong = refuses(&["--gpus=2", "--set", "parallelism.tp=3", "--set", "model.num_heads=0"]);
+    assert!(wrong.contains("model.num_heads = 0") && !wrong.contains("parallelism.tp = 3"), "{wrong}");
+}
+
+#[test]
+fn only_what_a_trainer_has_is_planned_for_it() {
+    let refused = refuses(&["--gpus=4", "--software=megatron-2021", "--fix", "schedule=zb-h1"]);
+    assert!(
+        refused.starts_with(
+            "--fix schedule = zb-h1 must be one of the values that plan tries on 4 accelerators for Megatron-LM of 2021"
+        ) && refused.ends_with("; use 1f1b, interleaved\n"),
+        "{refused}"
+    );
+    let planned = [&["plan"], &SMALL[..], &["--gpus=4", "--top=9", "--json", "--software=fsdp1-2023"]].concat();
+    let json: serde_json::Value = serde_json::from_str(&prints(&planned)).expect("JSON");
+    let layouts = json["best"].as_array().expect("layouts");
+    assert!(!layouts.is_empty());
+    for layout in layouts {
+        let of = |key: &str| layout["layout"][key].as_u64();
+        assert_eq!((of("tp"), of("pp"), of("zero")), (Some(1), Some(1), Some(3)), "FSDP alone: {layout}");
+    }
+}
+
+/// With a margin of nearly everything no layout leaves it, and those that fit are listed apart.
+#[test]
+fn a_margin_is_left_free() {
+    let margin_bytes = |arguments: &[&str]| {
+        let all = [&["plan"], &SMALL[..], &["--gpus=2", "--top=2", "--json"], arguments].concat();
+        let json: serde_json::Value = serde_json::from_str(&prints(&all)).expect("JSON");
+        (
+            json["margin_bytes"].as_u64().expect("bytes"),
+            json["best"].as_array().map(Vec::len),
+            json["closer"].as_array().map(Vec::len),
+        )
+    };
+    assert_eq!(margin_bytes(&[]), (5_111_820_000, Some(2), Some(0)), "6 % of 85.197 GB");
+    assert_eq!(margin_bytes(&["--max-memory=10"]), (0, Some(2), Some(0)));
+    assert_eq!(margin_bytes(&["--max-memory=10", "--margin=99.99"]), (9_998_999_999, Some(0), Some(2)));
+    let text = prints(&[&["plan"], &SMALL[..], &["--gpus=2", "--max-memory=10", "--margin=99.99"]].concat());
+    assert!(text.starts_with("no layout leaves ") && text.contains(" free; these fit without that margin\n"), "{text}");
 }

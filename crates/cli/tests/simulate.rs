@@ -35,7 +35,7 @@ fn a_step_is_simulated_drawn_and_traced() {
         "% of 19.5 TFLOP/s: matrix products and causal attention",
         "time of the rank that computes longest",
         "the largest losses are",
-        "bytes of one rank at the peak of a training step, of 80.0 GB",
+        "bytes of one rank at the peak of a training step, of 85.2 GB",
         "one step; F forward, B backward",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
@@ -69,7 +69,7 @@ fn a_step_is_simulated_drawn_and_traced() {
     assert!(json["step_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
     assert_eq!(json["fits"], true);
     let large = pleach(&["simulate", "preset:opt-175b", "--cluster=a100-40g-dgx"]);
-    assert!(stdout(&large).contains("\nThat does not fit 40.0 GB; `pleach plan` finds"), "{}", stdout(&large));
+    assert!(stdout(&large).contains("\nThat does not fit 42.5 GB; `pleach plan` finds"), "{}", stdout(&large));
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
@@ -239,7 +239,9 @@ fn what_cannot_be_simulated_is_refused_with_what_would_do() {
     assert_eq!(
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software"]),
         "--software: the profile h100-80g-dgx has no [software]; megatron-2020, megatron-2021, megatron-2022, \
-         deepspeed-2022, largescale-2022, deepspeed-bf16-2022, metaseq-2022, megatron-core-2024, torchtitan-2024 are part of the program\n"
+         deepspeed-2022, largescale-2022, deepspeed-bf16-2022, metaseq-2022, megatron-core-2024, torchtitan-2024, \
+         megatron-core-2025, nemo-2025, torchtitan-eager-2024, fsdp1-2023, llm-foundry-2024, nanotron-2025, deepspeed-2025, \
+         deepspeed-zero3-2025 are part of the program\n"
     );
     assert!(
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software=nemo"])
@@ -403,7 +405,9 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(
-        text.contains("left out 3 rows: line 4: cp = `2` is context parallelism, whose kind and chunks a table"),
+        text.contains(
+            "left out 3 rows (1 by cp, 1 by notes, 1 by precision): line 4: cp = `2` is context parallelism, whose kind and chunks a table"
+        ),
         "{text}"
     );
     assert!(text.contains("fits    1 of 2 rows rightly; 1 ran out of memory unforeseen"), "{text}");

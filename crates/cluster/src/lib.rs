@@ -10,6 +10,7 @@
 mod constant;
 mod file;
 mod named;
+mod offers;
 mod profile;
 mod software;
 mod trainer;
@@ -17,8 +18,10 @@ mod trainer;
 pub use constant::{Constant, RangeEnd};
 pub use file::ProfileError;
 pub use named::{named, names};
+pub use offers::{OfferedAxis, OfferedSchedule, Offers};
 pub use profile::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node};
 pub use software::{
     AttentionKernels, CheapOutputs, Gathers, GradientAddition, HeadKernels, PipelineTensors, RecomputedLayers, Rotated,
-    ShardedReductions, SingleProducts, Software, StreamQueue, TensorCollectives, TrainerMemory, WeightGradients,
+    SecondStage, ShardedReductions, SingleProducts, Software, StreamQueue, TensorCollectives, TrainerMemory, Transfers,
+    UpdatedGathers, WeightGradients,
 };

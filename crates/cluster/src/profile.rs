@@ -60,7 +60,7 @@ impl CollectiveLibrary {
 pub struct Accelerator {
     /// Its name.
     pub name: String,
-    /// Memory, in units of 10^9 bytes.
+    /// Memory that its driver reports, in units of 10^9 bytes: an accelerator of "80 GB" has more than 80 x 10^9 bytes.
     pub memory_gb: f64,
     /// Bandwidth of the memory, in 10^9 bytes per second.
     pub memory_gb_per_s: f64,
@@ -76,6 +76,13 @@ pub struct Accelerator {
     pub multiprocessors: u32,
     /// Whether collectives and sends run beside what computes.
     pub streams: StreamQueue,
+}
+
+impl Accelerator {
+    /// Its memory in bytes: what a rank may use at most, for every command.
+    pub fn memory_bytes(&self) -> f64 {
+        self.memory_gb * 1e9
+    }
 }
 
 /// Constants of computing that no data sheet prints.

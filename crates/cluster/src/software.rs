@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::Offers;
+
 /// The differences that change times by more than a per cent. It describes a trainer, never a model. Reading and writing are in `trainer`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
@@ -30,16 +32,25 @@ pub struct Software {
     pub gradient_bytes: f64,
     /// Where reductions over data parallelism wait for their turn; gathers too, where they are not put off.
     pub reductions: StreamQueue,
-    /// The same of sends between pipeline stages.
-    pub transfers: StreamQueue,
-    /// Where collectives of tensor parallelism run in backward passes.
+    /// Where sends between pipeline stages wait for their turn.
+    pub transfers: Transfers,
+    /// Where collectives of tensor parallelism run.
     pub tensor_collectives: TensorCollectives,
     /// What ranks reduce that share out the optimizer but not the gradients.
     pub sharded_reductions: ShardedReductions,
     /// What tensor-parallel ranks send to the next stage.
     pub pipeline_tensors: PipelineTensors,
-    /// What one gather of sharded parameters brings.
+    /// Parameters that one reduction of gradients over data parallelism takes together at least, and one gather of parameters that were updated
+    /// in shards: a bucket takes whole units until it has that number, or all of a rank. With 0, each unit is one.
+    pub bucket_parameters: f64,
+    /// The meaning of stage 2 of ZeRO.
+    pub second_stage: SecondStage,
+    /// When parameters are gathered that were updated in shards (ZeRO-1 and 2).
+    pub updated_gathers: UpdatedGathers,
+    /// The content of one gather of parameters that are sharded throughout the step (ZeRO-3).
     pub gathers: Gathers,
+    /// Bytes per parameter that copies out of such a gather's buffer move, between kernels.
+    pub gather_copy_bytes: f64,
     /// Gathers of a layer's sharded parameters per microbatch where the layer is computed again; pleach keeps them from there to the backward
     /// pass, so that there are two.
     pub gathers_of_recomputed_layers: f64,
@@ -47,8 +58,21 @@ pub struct Software {
     pub update_bytes_per_parameter: f64,
     /// Bytes that the kernels of the loss move per logit, forward and backward, where the head computes all logits at once.
     pub logit_bytes_moved: f64,
+    /// Bytes that the kernels of a norm's forward pass move per element beyond those of one kernel, which reads and writes each operand once. This and
+    /// the next four hold for numbers of 2 bytes.
+    pub norm_bytes_forward: f64,
+    /// The same of its backward pass.
+    pub norm_bytes_backward: f64,
+    /// The same of rotating queries and keys, in either pass.
+    pub rotary_bytes: f64,
+    /// The same of the activation function, per element of its output.
+    pub activation_bytes_forward: f64,
+    /// The same of its backward pass.
+    pub activation_bytes_backward: f64,
     /// What it keeps in memory.
     pub memory: TrainerMemory,
+    /// The layouts that it has, which are all that is planned for it.
+    pub offers: Offers,
     /// Where each of the entries is from, by key.
     pub sources: BTreeMap<String, String>,
 }
@@ -63,6 +87,8 @@ pub struct TrainerMemory {
     pub activation_outputs: CheapOutputs,
     /// What the first products of both blocks read.
     pub norm_outputs: CheapOutputs,
+    /// Bytes that a norm keeps per element beyond its input and output.
+    pub norm_kept_bytes: f64,
     /// Queries and keys with their positions.
     pub rotated: Rotated,
     /// Bytes kept for each element that dropout may drop.
@@ -161,7 +187,7 @@ pub enum GradientAddition {
     Copied,
 }
 
-/// Where collectives of tensor parallelism run in backward passes.
+/// Where collectives of tensor parallelism run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TensorCollectives {
@@ -170,6 +196,40 @@ pub enum TensorCollectives {
     /// Inputs are gathered beside the products of gradients of inputs, these gradients are summed beside the products of gradients of weights,
     /// and a gradient that both products read is gathered once.
     BesideBackward,
+    /// With sequence parallelism they overlap in chunks with the products that read or make them, forward and backward; without it as before.
+    InChunks,
+}
+
+/// Where sends between pipeline stages wait for their turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Transfers {
+    /// What computes waits for them.
+    InLine,
+    /// They overlap with passes.
+    Overlapped,
+    /// They overlap with passes where ranks have several stages, and are in line where they have one.
+    OverlappedIfInterleaved,
+}
+
+/// The meaning of stage 2 of ZeRO.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SecondStage {
+    /// Gradients are sharded, and parameters are not.
+    Gradients,
+    /// Parameters are sharded as well, and stay gathered from their forward to their backward pass.
+    ParametersToo,
+}
+
+/// When parameters are gathered that ranks have updated in shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum UpdatedGathers {
+    /// At the end of the step.
+    AfterUpdate,
+    /// While the next forward pass runs, each unit's before its first use.
+    Overlapped,
 }
 
 /// What ranks reduce that share out the optimizer but not the gradients.
@@ -209,6 +269,7 @@ pub enum StreamQueue {
     /// What computes waits for it.
     InLine,
     /// It runs beside.
+    #[serde(alias = "overlapped")]
     Beside,
     /// What can be put off until the last microbatch has ended is.
     Last,

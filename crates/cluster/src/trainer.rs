@@ -16,11 +16,20 @@ const NAMED: &[(&str, &str)] = &[
     ("metaseq-2022", include_str!("../software/metaseq-2022.toml")),
     ("megatron-core-2024", include_str!("../software/megatron-core-2024.toml")),
     ("torchtitan-2024", include_str!("../software/torchtitan-2024.toml")),
+    ("megatron-core-2025", include_str!("../software/megatron-core-2025.toml")),
+    ("nemo-2025", include_str!("../software/nemo-2025.toml")),
+    ("torchtitan-eager-2024", include_str!("../software/torchtitan-eager-2024.toml")),
+    ("fsdp1-2023", include_str!("../software/fsdp1-2023.toml")),
+    ("llm-foundry-2024", include_str!("../software/llm-foundry-2024.toml")),
+    ("nanotron-2025", include_str!("../software/nanotron-2025.toml")),
+    ("deepspeed-2025", include_str!("../software/deepspeed-2025.toml")),
+    ("deepspeed-zero3-2025", include_str!("../software/deepspeed-zero3-2025.toml")),
 ];
 
 /// The key of a description that names the trainer it is like.
 const LIKE: &str = "like";
-const MEMORY: &str = "memory";
+/// Sections whose entries have sources, in addition to the description itself.
+const SECTIONS: [&str; 2] = ["memory", "offers"];
 const SOURCES: &str = "sources";
 
 impl Software {
@@ -103,8 +112,9 @@ fn whole(mut own: Table) -> Result<Table, ProfileError> {
 
 fn every_entry_has_a_source(description: &Table) -> Result<(), ProfileError> {
     let keys = |section: &str| description.get(section).and_then(Value::as_table).into_iter().flat_map(Table::keys);
-    let own = description.keys().filter(|key| !["name", MEMORY, SOURCES].contains(&key.as_str()));
-    match own.chain(keys(MEMORY)).find(|key| !keys(SOURCES).any(|source| source == *key)) {
+    let has_none = |key: &&String| key.as_str() == "name" || key.as_str() == SOURCES;
+    let own = description.keys().filter(|key| !has_none(key) && !SECTIONS.contains(&key.as_str()));
+    match own.chain(SECTIONS.into_iter().flat_map(keys)).find(|key| !keys(SOURCES).any(|source| source == *key)) {
         Some(key) => Err(ProfileError::NoSource(key.clone())),
         None => Ok(()),
     }

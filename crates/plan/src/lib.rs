@@ -1,13 +1,15 @@
 //! Layouts before the cluster: what a step takes under a layout, how far that is from runs that were measured, and which layout is best.
 //!
-//! [`accuracy`], [`machine`] and [`search`] are names of their own for what is in them; nothing has a second path.
+//! [`accuracy`], [`known_errors`], [`machine`] and [`search`] are names of their own for what is in them; nothing has a second path.
 
 #![forbid(unsafe_code)]
 
 pub mod accuracy;
 mod basis;
+mod better_trainers;
 mod filter;
 mod fit;
+pub mod known_errors;
 pub mod machine;
 mod measured_model;
 mod measured_run;
@@ -18,6 +20,7 @@ mod table;
 mod validate;
 
 pub use basis::{Basis, Provenance};
+pub use better_trainers::{BetterTrainers, better_trainers};
 pub use filter::{Filter, FilterError};
 pub use fit::{Fitted, Open, fit};
 pub use measured_run::MeasuredRun;

@@ -10,11 +10,32 @@ const VOCABULARY_MULTIPLE: usize = 128;
 
 /// Whether attention was a fused kernel, where the table says so.
 pub(crate) fn attention(row: &Row) -> Result<Option<AttentionKernels>, TableError> {
-    match row.text("flash_attn") {
+    match row.word("flash_attn").as_deref() {
         None => Ok(None),
-        Some("no" | "unfused") => Ok(Some(AttentionKernels::Unfused)),
-        Some("yes" | "flash" | "fused" | "sdpa") => Ok(Some(AttentionKernels::Fused)),
-        Some(_) => Err(row.refused("flash_attn", "none of no, unfused, yes, flash, fused and sdpa".into())),
+        Some("no" | "false" | "0" | "none" | "unfused" | "torch" | "math" | "eager") => {
+            Ok(Some(AttentionKernels::Unfused))
+        }
+        Some(
+            "yes" | "true" | "1" | "2" | "3" | "flash" | "flash1" | "flash2" | "flash3" | "flash-attn" | "flash-attn-2"
+            | "fa1" | "fa2" | "fa3" | "fused" | "sdpa" | "te" | "cudnn" | "xformers" | "triton",
+        ) => Ok(Some(AttentionKernels::Fused)),
+        Some(_) => {
+            Err(row.beyond("flash_attn", "no kernel of attention that is known, such as no, yes, flash2, sdpa and te"))
+        }
+    }
+}
+
+/// The activation function of the column.
+fn activation(row: &Row) -> Result<Option<Activation>, TableError> {
+    match row.word("activation").as_deref() {
+        None => Ok(None),
+        Some("gelu" | "gelu-tanh" | "gelu-fast" | "gelu-new") => Ok(Some(Activation::GeluTanh)),
+        Some("gelu-erf") => Ok(Some(Activation::GeluErf)),
+        Some("quick-gelu" | "gelu-sigmoid") => Ok(Some(Activation::GeluSigmoid)),
+        Some("relu") => Ok(Some(Activation::Relu)),
+        Some("swiglu" | "silu") => Ok(Some(Activation::SwiGlu)),
+        Some("geglu") => Ok(Some(Activation::GeGlu)),
+        Some(_) => Err(row.beyond("activation", "none of gelu, gelu_erf, quick_gelu, relu, swiglu and geglu")),
     }
 }
 
@@ -59,7 +80,10 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
     let ffn_hidden = row.count("ffn")?.unwrap_or(4 * hidden);
     let vocabulary = row.count("vocab")?.unwrap_or(51200);
     let vocabulary = if tp == 1 { vocabulary } else { vocabulary.next_multiple_of(VOCABULARY_MULTIPLE * tp) };
-    let Kind { gated, rotary, root_mean_square, tied, dropout } = Kind::new(row, ffn_hidden != 4 * hidden)?;
+    let named = activation(row)?;
+    let is_wide = named.map_or(ffn_hidden != 4 * hidden, |named| named.inputs_per_output() == 2);
+    let Kind { gated, rotary, root_mean_square, tied, dropout } = Kind::new(row, is_wide)?;
+    let usual = if gated { Activation::SwiGlu } else { Activation::GeluTanh };
     Ok(ModelSpec {
         num_layers: row.required("layers")?,
         hidden,
@@ -80,7 +104,7 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
             },
             false => Position::Learned { offset: 0 },
         },
-        activation: if gated { Activation::SwiGlu } else { Activation::GeluTanh },
+        activation: named.unwrap_or(usual),
         blocks: Blocks::Sequential,
         biases: if gated { Biases::Off } else { Biases::All },
         embedding_norm: false,

@@ -1,6 +1,6 @@
 //! A measured run of a table: what was run, and what was measured.
 
-use cluster::{AttentionKernels, Software};
+use cluster::{AttentionKernels, SecondStage, Software};
 use config::SavedInputs;
 use config::{
     Anomalies, BatchOrigin, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums,
@@ -99,6 +99,20 @@ impl MeasuredRun {
         Some(Software { attention: self.attention.unwrap_or(software.attention), ..software })
     }
 
+    /// The layout as the trainer has it: stage 2 of some shards parameters too, which stay gathered from their forward to their backward pass.
+    pub fn trained_parallelism(&self, software: Option<&Software>) -> Parallelism {
+        let second_stage = software.map(|software| software.second_stage);
+        match (self.parallelism.zero, second_stage) {
+            (ZeroStage::Two { reduce }, Some(SecondStage::ParametersToo)) => {
+                let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterBackward };
+                Parallelism { zero: ZeroStage::Three { reduce, gathering }, ..self.parallelism.clone() }
+            }
+            (ZeroStage::Off | ZeroStage::One | ZeroStage::Two { .. } | ZeroStage::Three { .. }, _) => {
+                self.parallelism.clone()
+            }
+        }
+    }
+
     /// Accelerators of the run.
     pub fn accelerators(&self) -> usize {
         self.parallelism.world_size()
@@ -131,14 +145,11 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         }
         (None, None) => 1,
     };
-    let stages_per_rank = row.count("vpp")?.unwrap_or(1);
-    let schedule = match stages_per_rank {
-        1 => ScheduleKind::OneForwardOneBackward,
-        stages_per_rank => ScheduleKind::Interleaved { stages_per_rank },
-    };
-    let sequence_parallel = match row.text("seq_parallel") {
-        Some("yes") => SequenceParallel::On,
-        Some(_) | None => SequenceParallel::Off,
+    let schedule = schedule(row)?;
+    let sequence_parallel = match row.word("seq_parallel").as_deref() {
+        Some("yes" | "true" | "on" | "1") => SequenceParallel::On,
+        None | Some("no" | "false" | "off" | "0") => SequenceParallel::Off,
+        Some(_) => return Err(row.beyond("seq_parallel", "none of yes and no")),
     };
     let recompute = match row.text("recompute") {
         None | Some("none") => Recompute::None,
@@ -149,7 +160,7 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
                 row.beyond("recompute", "another form of selective recomputation than that of the attention core")
             );
         }
-        Some(_) => return Err(row.refused("recompute", "none of none, selective and full".into())),
+        Some(_) => return Err(row.beyond("recompute", "none of none, selective and full")),
     };
     let gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
     let zero = match row.text("zero") {
@@ -157,7 +168,7 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         Some("1") => ZeroStage::One,
         Some("2") => ZeroStage::Two { reduce: GradientReduction::Microbatch },
         Some("3") => ZeroStage::Three { reduce: GradientReduction::Microbatch, gathering },
-        Some(_) => return Err(row.refused("zero", "not one of 0, 1, 2 and 3".into())),
+        Some(_) => return Err(row.beyond("zero", "not one of 0, 1, 2 and 3")),
     };
     Ok(Parallelism {
         degrees: Degrees { dp, cp: 1, tp, pp },
@@ -172,6 +183,26 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
         stage_layers: None,
         overlap: None,
     })
+}
+
+/// The schedule by its name in run files or papers. Without one, and by the names of 1F1B, the stages of each rank decide.
+fn schedule(row: &Row) -> Result<ScheduleKind, TableError> {
+    let by_stages = match row.count("vpp")?.unwrap_or(1) {
+        1 => ScheduleKind::OneForwardOneBackward,
+        stages_per_rank => ScheduleKind::Interleaved { stages_per_rank },
+    };
+    match row.word("schedule").as_deref() {
+        None | Some("none" | "1f1b" | "1f1b-i" | "1f1b-interleaved" | "interleaved" | "interleaved-1f1b") => {
+            Ok(by_stages)
+        }
+        Some("gpipe" | "afab") => Ok(ScheduleKind::GPipe),
+        Some("zb-h1") => Ok(ScheduleKind::ZeroBubbleH1),
+        Some("zb-h2") => Ok(ScheduleKind::ZeroBubbleH2),
+        Some("zb-v" | "zbv") => Ok(ScheduleKind::ZeroBubbleV),
+        Some("zb-1p" | "zb1p") => Ok(ScheduleKind::ZeroBubbleAuto { memory_percent: 100 }),
+        Some("zb-2p" | "zb2p") => Ok(ScheduleKind::ZeroBubbleAuto { memory_percent: 200 }),
+        Some(_) => Err(row.beyond("schedule", "none of 1f1b, interleaved, gpipe, zb-h1, zb-h2, zb-v, zb-1p and zb-2p")),
+    }
 }
 
 /// Megatron's stages have equally many layers, whatever the ends have besides.

@@ -137,6 +137,11 @@ impl PreparedStep {
         peak_flops_per_ns(&cluster.accelerator, format)
     }
 
+    /// The trainer, where it is not pleach.
+    pub fn software(&self) -> Option<&Software> {
+        self.software.as_ref()
+    }
+
     /// Tokens of a step.
     pub fn tokens(&self) -> usize {
         self.train.global_batch * self.train.sequence_length

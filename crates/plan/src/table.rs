@@ -194,6 +194,11 @@ impl Row {
         self.cells.get(column).map(String::as_str).filter(|cell| !cell.is_empty())
     }
 
+    /// The same in small letters, with `-` for `_`.
+    pub fn word(&self, column: &str) -> Option<String> {
+        self.text(column).map(|text| text.to_ascii_lowercase().replace('_', "-"))
+    }
+
     /// A number above 0, as all that is measured is; nothing where the cell is empty.
     ///
     /// # Errors
@@ -233,6 +238,22 @@ impl Row {
     /// Whether `notes` quote Megatron's arguments, as `{'name': 'value'; ...}`.
     pub fn has_arguments(&self) -> bool {
         self.text("notes").is_some_and(|notes| notes.contains("{'"))
+    }
+
+    /// The column that says what pleach has no words for, where the error is that.
+    pub fn column_beyond(error: &TableError) -> Option<&str> {
+        match error {
+            TableError::Beyond { column, .. } => Some(column),
+            TableError::NoHeader(_)
+            | TableError::NoColumn { .. }
+            | TableError::ColumnTwice { .. }
+            | TableError::TooManyRows { .. }
+            | TableError::NothingMeasured { .. }
+            | TableError::Cells { .. }
+            | TableError::Cell { .. }
+            | TableError::Empty { .. }
+            | TableError::TooLarge { .. } => None,
+        }
     }
 
     /// The value of an argument that `notes` quote.

@@ -25,7 +25,8 @@ impl PreparedRun {
     /// A run that pleach cannot plan.
     pub fn new(run: MeasuredRun, software: Option<&Software>) -> Result<PreparedRun, SetupError> {
         let software = run.software(software);
-        let step = PreparedStep::new(&run.model, &run.parallelism, &run.train, software.as_ref())?;
+        let parallelism = run.trained_parallelism(software.as_ref());
+        let step = PreparedStep::new(&run.model, &parallelism, &run.train, software.as_ref())?;
         Ok(PreparedRun { run, step })
     }
 
@@ -44,7 +45,7 @@ impl PreparedRun {
     pub fn on(&self, cluster: &Cluster) -> Result<Scored, SetupError> {
         let ranks = self.step.memory();
         let most = |of: fn(&RankMemory) -> usize| ranks.iter().map(of).max().unwrap_or(0) as f64;
-        let there = cluster.accelerator.memory_gb * 1e9;
+        let there = cluster.accelerator.memory_bytes();
         Ok(Scored {
             index: self.run.index,
             model: self.run.name_of_model(),

@@ -52,7 +52,8 @@ fn fastest(
         software: None,
         accelerators,
         fixed: &fixed,
-        memory_bytes: cluster.accelerator.memory_gb * 1e9,
+        memory_bytes: cluster.accelerator.memory_bytes(),
+        margin_bytes: 0.0,
         top: 1,
     };
     search(&question).unwrap().best.swap_remove(0)

@@ -7,11 +7,12 @@
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use cluster::{Cluster, Software, StreamQueue, named};
 use config::{Parallelism, RunConfig};
-use plan::search::{Candidates, Floors, Question, Recordings, keys, search};
+use plan::search::{Candidates, Floors, Found, Question, Recordings, keys, search};
 
 /// Numbers below `limit`, one after the other, the same in every run.
 struct Numbers(u64);
@@ -71,7 +72,11 @@ impl Case {
         ];
         let config = RunConfig::load("", "", &overrides).unwrap();
         let accelerators = 1 << numbers.below(4);
-        let all = Candidates::new(&config, accelerators, &BTreeMap::new()).legal;
+        let legal =
+            |software: Option<&Software>| Candidates::new(&config, software, accelerators, &BTreeMap::new()).legal;
+        // A trainer without tensor and pipeline parallelism has no layout for more ranks than sequences.
+        let software = software.filter(|software| !legal(Some(software)).is_empty());
+        let all = legal(software.as_ref());
         let kept = &all[numbers.below(all.len() as u64) as usize];
         let mut fixed = keys(kept);
         fixed.remove("cp");
@@ -83,7 +88,9 @@ impl Case {
         let mut shared = fixed.clone();
         shared.remove("dp");
         shared.insert("cp".into(), "2".into());
-        if number.is_multiple_of(4) && !Candidates::new(&config, accelerators, &shared).legal.is_empty() {
+        if number.is_multiple_of(4)
+            && !Candidates::new(&config, software.as_ref(), accelerators, &shared).legal.is_empty()
+        {
             fixed = shared;
         }
         Case { config, cluster, software, accelerators, fixed }
@@ -91,7 +98,7 @@ impl Case {
 
     /// The time and the memory of every legal layout, against which its bounds are held.
     fn everything(&self, number: u64) -> Vec<(u64, usize)> {
-        let legal = Candidates::new(&self.config, self.accelerators, &self.fixed).legal;
+        let legal = Candidates::new(&self.config, self.software.as_ref(), self.accelerators, &self.fixed).legal;
         let recordings = Recordings::new(&self.config, &self.cluster, self.software.as_ref(), &legal).unwrap();
         let mut floors = Floors::new(&recordings);
         let mut all = vec![];
@@ -129,6 +136,7 @@ impl Case {
             accelerators: self.accelerators,
             fixed: &self.fixed,
             memory_bytes,
+            margin_bytes: 0.0,
             top: 3,
         }
     }
@@ -139,16 +147,26 @@ impl Case {
         memories.sort_unstable();
         // Once everything fits, once half of it.
         for memory_bytes in [memories[memories.len() - 1], memories[memories.len() / 2]] {
-            let mut times: Vec<u64> =
-                all.iter().filter(|(_, memory)| *memory <= memory_bytes).map(|(time, _)| *time).collect();
-            times.sort_unstable();
-            times.truncate(3);
             let answer = search(&self.question(memory_bytes as f64)).unwrap();
-            let found: Vec<u64> = answer.best.iter().map(|found| found.step_ns).collect();
-            assert_eq!(found, times, "case {number}");
+            assert_eq!(times(&answer.best), best_three(&all, 0..=memory_bytes), "case {number}");
             let counts = answer.counts;
             assert_eq!(counts.over_memory + counts.over_time + counts.simulated, all.len(), "each is decided once");
+            assert!(answer.closer.is_empty(), "case {number}: there is no margin");
+            self.closer_ones_are_the_best_that_leave_no_margin(number, &all, memory_bytes);
         }
+    }
+
+    /// With a third of the memory as a margin.
+    fn closer_ones_are_the_best_that_leave_no_margin(&self, number: u64, all: &[(u64, usize)], memory_bytes: usize) {
+        let margin_bytes = memory_bytes / 3;
+        let question = Question { margin_bytes: margin_bytes as f64, ..self.question(memory_bytes as f64) };
+        let answer = search(&question).unwrap();
+        let most = memory_bytes - margin_bytes;
+        let best = best_three(all, 0..=most);
+        assert_eq!(times(&answer.best), best, "case {number} with a margin");
+        let mut closer = best_three(all, most + 1..=memory_bytes);
+        closer.retain(|time| best.first().is_none_or(|best| time < best));
+        assert_eq!(times(&answer.closer), closer, "case {number} without room");
     }
 
     /// Where nothing fits, the least memory is that of everything, and the number of accelerators is the first on which the search finds something.
@@ -166,6 +184,16 @@ impl Case {
         }
         true
     }
+}
+
+fn times(found: &[Found]) -> Vec<u64> {
+    found.iter().map(|found| found.step_ns).collect()
+}
+
+/// The times of the best three with so much memory; layouts with the same time and memory count once.
+fn best_three(all: &[(u64, usize)], memory: RangeInclusive<usize>) -> Vec<u64> {
+    let fitting: BTreeSet<(u64, usize)> = all.iter().filter(|(_, bytes)| memory.contains(bytes)).copied().collect();
+    fitting.into_iter().take(3).map(|(time, _)| time).collect()
 }
 
 #[test]
@@ -186,7 +214,7 @@ fn each_microbatch_is_judged_by_itself() {
         "parallelism.microbatch_size=32",
     ];
     let config = RunConfig::load("", "", &overrides.map(String::from)).unwrap();
-    let Candidates { legal, refusals } = Candidates::new(&config, 1, &BTreeMap::new());
+    let Candidates { legal, refusals } = Candidates::new(&config, None, 1, &BTreeMap::new());
     let is_legal = |size: usize| {
         let parallelism = Parallelism { microbatch_size: size, ..config.parallelism.clone() };
         config::check(&RunConfig { parallelism, ..config.clone() }).is_ok()

@@ -4,8 +4,9 @@ use config::{GradientReduction, PerClass};
 use device::Stream;
 
 use crate::link::{Event, Wait};
-use crate::quick_hash::ValueMap;
-use crate::{Instr, PassKind, RankView, StepGraph, run_in_turns};
+use crate::next_gathers::{UpdatedGathers, next_gathers};
+use crate::quick_hash::{QuickMap, ValueMap};
+use crate::{Instr, PassKind, Program, RankView, StepGraph, run_in_turns};
 
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -61,6 +62,8 @@ pub struct Queues {
     pub reduce: Queue,
     /// Sends. Receives wait in the program's order.
     pub transfer: Queue,
+    /// Gathers of parameters that were updated in shards.
+    pub updated_gathers: UpdatedGathers,
     /// Thousandths by which computing takes longer while a reduction is under way beside it: both use the memory and the multiprocessors.
     pub contention_per_mille: u64,
 }
@@ -88,7 +91,12 @@ impl Durations for UnitTimes {
     }
 
     fn queues(&self) -> Queues {
-        Queues { reduce: Queue::Compute, transfer: Queue::Own, contention_per_mille: 0 }
+        Queues {
+            reduce: Queue::Compute,
+            transfer: Queue::Own,
+            updated_gathers: UpdatedGathers::AfterUpdate,
+            contention_per_mille: 0,
+        }
     }
 }
 
@@ -133,8 +141,12 @@ impl StepTimes {
     /// other, and what reads its result waits for it; a receive waits for its send, a collective for its members.
     pub fn new(graph: &StepGraph, durations: &dyn Durations) -> StepTimes {
         let ranks = graph.programs().iter().map(|program| Vec::with_capacity(program.instrs.len())).collect();
-        let lines = vec![Lines::default(); graph.programs().len()];
-        let mut clock = Clock { graph, durations, queues: durations.queues(), ranks, lines };
+        let queues = durations.queues();
+        let lines = graph.programs().iter().map(|program| match queues.updated_gathers {
+            UpdatedGathers::AfterUpdate => Lines::default(),
+            UpdatedGathers::OverlappedWithNextStep => Lines::beginning_with_gathers(program, durations),
+        });
+        let mut clock = Clock { graph, durations, queues, ranks, lines: lines.collect() };
         run_in_turns(graph.programs().len(), |rank| clock.step(rank));
         let bubble = bubble(graph, &clock.ranks);
         StepTimes { ranks: clock.ranks, bubble }
@@ -164,9 +176,22 @@ struct Lines {
     made: ValueMap<u64>,
     /// Reductions that are put off, and what each takes.
     put_off: Vec<(usize, u64)>,
+    /// Times of gathers that belong to the start of the step, by instruction.
+    gathered: QuickMap<usize, (u64, u64)>,
 }
 
 impl Lines {
+    /// A rank that begins with the gathers of the step before, in the queue of reductions.
+    fn beginning_with_gathers(program: &Program, durations: &dyn Durations) -> Lines {
+        let mut lines = Lines::default();
+        for gather in next_gathers(program, durations) {
+            lines.reduce = gather.time.1;
+            lines.made.insert(gather.parameters, gather.time.1);
+            lines.gathered.insert(gather.index, gather.time);
+        }
+        lines
+    }
+
     /// When what computes and what was put off is done.
     fn all_done(&self) -> u64 {
         self.compute + self.put_off.iter().map(|(_, duration)| duration).sum::<u64>()
@@ -187,6 +212,10 @@ impl Clock<'_> {
         let event = Event { rank, index: self.ranks[rank].len() };
         let program = &self.graph.programs()[rank];
         let Some(instr) = program.instrs.get(event.index) else { return false };
+        if let Some(time) = self.lines[rank].gathered.get(&event.index) {
+            self.ranks[rank].push(*time);
+            return true;
+        }
         let duration = self.durations.of(&program.view, *instr);
         let queue = self.queue(event);
         let reached = self.reached(event);

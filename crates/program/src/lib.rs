@@ -17,6 +17,7 @@ mod instr;
 mod link;
 mod lives;
 mod memory;
+mod next_gathers;
 pub mod packing;
 mod passes;
 mod peers;
@@ -48,6 +49,7 @@ pub use link::{Event, StepGraph, Wait, link};
 pub use memory::{
     Category, Extent, MemoryPlan, PlannedLife, RankPlan, least_memory, live_memory, live_over_programs, plan_memory,
 };
+pub use next_gathers::UpdatedGathers;
 pub use passes::{CompileError, CompileInput, compile, compile_rank, save_instrs, saved_units};
 pub use peers::{PeerGroup, Peers};
 pub use program::Program;
@@ -55,9 +57,9 @@ pub use program_set::{ProgramSet, ProgramSetError};
 pub use rank_view::{RankView, State};
 pub use reached::Reached;
 pub use schedule::{
-    Cell, CellCosts, CellKind, CellTimes, GivenScheduleError, Schedule, ScheduleError, ScheduleTextError, Timeline,
-    forward_only, gpipe, interleaved, one_forward_one_backward, zero_bubble_auto, zero_bubble_h1, zero_bubble_h2,
-    zero_bubble_v,
+    Cell, CellCosts, CellKind, CellTimes, GivenScheduleError, Schedule, ScheduleError, ScheduleTextError, StageCosts,
+    Timeline, forward_only, gpipe, interleaved, one_forward_one_backward, zero_bubble_auto, zero_bubble_h1,
+    zero_bubble_h2, zero_bubble_v,
 };
 pub use sizes::{Sizes, StateBytes};
 pub use stages::{StageError, StageSplit, split_stages};

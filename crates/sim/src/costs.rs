@@ -1,18 +1,20 @@
 //! What every instruction of a step takes on a cluster.
 
-use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives};
+use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives, Transfers};
 use comm::{CollectiveCall, Operation};
 use config::{
-    Degrees, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, SequenceParallel, Unit, UnitLayout,
+    Degrees, Gathering, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, Reshard, SequenceParallel,
+    Unit, UnitLayout, ZeroStage,
 };
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
-use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls};
+use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers};
 
 use crate::collective::collective_ns;
 use crate::group_calls::Collectives;
 use crate::kernel::ProductFormat;
 use crate::overlapped::overlapped_ns;
+use crate::pass_time::PassTime;
 use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
 use crate::recorded::{PassWork, RecordedUnits, UnitWork};
 
@@ -85,7 +87,7 @@ impl StepCosts {
         let collectives = Collectives { cluster, software, shape, mesh: shape.parallelism.mesh()? };
         let pricing = Pricing { cluster, software, shape, collectives };
         let classes = units.units.classes();
-        let passes = units.units.map(|_, unit| pricing.passes(unit));
+        let passes = units.units.map(|class, unit| pricing.passes(unit, pricing.copied_ns(classes.first(class))));
         let state = PerClass::new(classes, |class| pricing.state(classes.first(class)));
         let table = UnitLayout::of(shape.model, Unit::Table, shape.parallelism);
         let calls = pricing.collectives.of_unit(&table);
@@ -182,28 +184,48 @@ struct Pricing<'a> {
 }
 
 impl Pricing<'_> {
-    fn passes(&self, unit: &UnitWork) -> [PassCost; 4] {
+    /// The passes of a unit, of which those that read parameters that were gathered for them copy these first, for `copied_ns`.
+    fn passes(&self, unit: &UnitWork, [forward_ns, backward_ns]: [u64; 2]) -> [PassCost; 4] {
         let [forward, recompute, of_inputs, of_weights] = PassKind::ALL.map(|pass| self.pass(unit.of(pass)));
-        match self.software.map(|software| software.tensor_collectives) {
-            None | Some(TensorCollectives::InLine) => [forward, recompute, of_inputs, of_weights],
-            Some(TensorCollectives::BesideBackward) => {
+        let sequence_parallel = self.shape.parallelism.sequence_parallel;
+        let passes = match (self.software.map(|software| software.tensor_collectives), sequence_parallel) {
+            (None | Some(TensorCollectives::InLine), _) => [forward, recompute, of_inputs, of_weights],
+            (Some(TensorCollectives::InChunks), SequenceParallel::On) => {
+                [forward, recompute, of_inputs, of_weights].map(|pass| pass.in_chunks(self.contention()))
+            }
+            (Some(TensorCollectives::BesideBackward), _)
+            | (Some(TensorCollectives::InChunks), SequenceParallel::Off) => {
                 let gathers = unit.backward_input.collectives.iter();
                 let gathered_ns = self.tensor_ns(gathers.filter(|call| call.operation == Operation::AllGather));
-                let summed_ns = of_inputs.collectives_ns - gathered_ns;
+                let summed_ns = of_inputs.collectives_ns.saturating_sub(gathered_ns);
                 // What the gradient of inputs has gathered, that of weights reads.
                 let inputs_ns = of_weights.collectives_ns.saturating_sub(gathered_ns);
-                let of_inputs = self.beside(of_inputs, gathered_ns, inputs_ns);
-                [forward, recompute, of_inputs, self.beside(of_weights, 0, summed_ns)]
+                let of_inputs = of_inputs.overlapping(gathered_ns, inputs_ns, self.contention());
+                [forward, recompute, of_inputs, of_weights.overlapping(0, summed_ns, self.contention())]
             }
-        }
+        };
+        let [forward, recompute, of_inputs, of_weights] = passes;
+        let passes = [forward.after_copy(forward_ns), recompute, of_inputs.after_copy(backward_ns), of_weights];
+        passes.map(|pass| pass.cost())
     }
 
-    /// The kernels of a pass with some collectives in line and others beside them, as far as these are not longer than the kernels.
-    fn beside(&self, pass: PassCost, in_line_ns: u64, beside_ns: u64) -> PassCost {
-        let kernels_ns = pass.whole_ns - pass.collectives_ns;
-        let slowed_ns = self.cluster.compute.contention * beside_ns.min(kernels_ns) as f64;
-        let collectives_ns = in_line_ns + beside_ns.saturating_sub(kernels_ns);
-        PassCost { whole_ns: kernels_ns + slowed_ns.round() as u64 + collectives_ns, collectives_ns, ..pass }
+    fn contention(&self) -> f64 {
+        self.cluster.compute.contention
+    }
+
+    /// Nanoseconds of copying a unit's parameters out of the buffer into which they were gathered, before its forward pass and before its
+    /// backward pass, where they are gathered for these.
+    fn copied_ns(&self, unit: Unit) -> [u64; 2] {
+        let copy_bytes = self.software.map_or(0.0, |software| software.gather_copy_bytes);
+        let elements = UnitLayout::of(self.shape.model, unit, self.shape.parallelism).padded_len() as f64;
+        let once_ns = self.memory_ns(elements * copy_bytes);
+        match self.shape.parallelism.zero {
+            ZeroStage::Off | ZeroStage::One | ZeroStage::Two { .. } => [0, 0],
+            ZeroStage::Three { gathering: Gathering { reshard: Reshard::AfterBackward, .. }, .. } => [once_ns, 0],
+            ZeroStage::Three { gathering: Gathering { reshard: Reshard::AfterUse, .. }, .. } => {
+                [once_ns, if matches!(unit, Unit::Layer(_)) { once_ns } else { 0 }]
+            }
+        }
     }
 
     fn tensor_ns<'b>(&self, calls: impl Iterator<Item = &'b CollectiveCall>) -> u64 {
@@ -212,7 +234,7 @@ impl Pricing<'_> {
             .sum()
     }
 
-    fn pass(&self, work: &PassWork) -> PassCost {
+    fn pass(&self, work: &PassWork) -> PassTime {
         let all_ns = self.tensor_ns(work.collectives.iter());
         let collectives_ns = match self.queues().reduce {
             Queue::Own if !work.order.is_empty() => self.exposed_ns(work, all_ns),
@@ -221,12 +243,9 @@ impl Pricing<'_> {
         let operations = self.software.map_or(1.0, |software| software.operations_per_kernel);
         let issued = (work.kernels.len() + work.collectives.len()) as f64 * operations;
         let issue_ns = (issued * 1000.0 * self.cluster.compute.issue_us).round() as u64;
-        let busy_ns = busy_ns(self.cluster, &work.kernels).round() as u64 + collectives_ns;
-        // The host runs ahead of the accelerator, so whichever is slower counts.
-        let whole_ns = busy_ns.max(issue_ns);
         let format = ProductFormat::of(self.shape.precision.stored().size_bytes(), self.software);
-        let peak = peak_flops_per_ns(&self.cluster.accelerator, format);
-        PassCost { whole_ns, collectives_ns, at_peak_ns: (work.flops / peak).round() as u64 }
+        let at_peak_ns = (work.flops / peak_flops_per_ns(&self.cluster.accelerator, format)).round() as u64;
+        PassTime::in_line(self.cluster, &work.kernels, collectives_ns, issue_ns, at_peak_ns)
     }
 
     /// The time that a pass takes longer for collectives that overlap with its kernels, of `all_ns` that they take.
@@ -328,19 +347,33 @@ impl Pricing<'_> {
 
     fn queues(&self) -> Queues {
         let streams = self.cluster.accelerator.streams;
-        let queue = |of: Option<StreamQueue>| match (self.software, self.shape.parallelism.overlap) {
-            (None, Some(Overlap::Off)) => Queue::Compute,
-            (None, Some(Overlap::On)) => Queue::Own,
-            (Some(_), _) | (None, None) => match of.unwrap_or(streams) {
-                StreamQueue::InLine => Queue::Compute,
-                StreamQueue::Beside => Queue::Own,
-                StreamQueue::Last => Queue::Last,
-            },
+        let queue = |of: StreamQueue| match of {
+            StreamQueue::InLine => Queue::Compute,
+            StreamQueue::Beside => Queue::Own,
+            StreamQueue::Last => Queue::Last,
+        };
+        let [reduce, transfer] = match (self.software, self.shape.parallelism.overlap) {
+            (None, Some(Overlap::Off)) => [Queue::Compute; 2],
+            (None, Some(Overlap::On)) => [Queue::Own; 2],
+            (None, None) => [queue(streams); 2],
+            (Some(software), _) => [queue(software.reductions), self.transfer_queue(software)],
         };
         Queues {
-            reduce: queue(self.software.map(|software| software.reductions)),
-            transfer: queue(self.software.map(|software| software.transfers)),
+            reduce,
+            transfer,
+            updated_gathers: match self.software.map(|software| software.updated_gathers) {
+                None | Some(cluster::UpdatedGathers::AfterUpdate) => UpdatedGathers::AfterUpdate,
+                Some(cluster::UpdatedGathers::Overlapped) => UpdatedGathers::OverlappedWithNextStep,
+            },
             contention_per_mille: (1000.0 * self.cluster.compute.contention).round() as u64,
+        }
+    }
+
+    fn transfer_queue(&self, software: &Software) -> Queue {
+        let stages_per_rank = self.shape.parallelism.schedule.stages_per_rank().unwrap_or(1);
+        match (software.transfers, stages_per_rank) {
+            (Transfers::InLine, _) | (Transfers::OverlappedIfInterleaved, 1) => Queue::Compute,
+            (Transfers::Overlapped, _) | (Transfers::OverlappedIfInterleaved, _) => Queue::Own,
         }
     }
 }

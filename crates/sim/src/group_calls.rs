@@ -1,7 +1,7 @@
 //! The price of the collectives that gathers, reductions, the tied sum and the norm consist of, which are those that the
 //! executor issues ([`UnitCalls`], [`GroupCall::NORM`]). A `[software]` section replaces some by those of its trainer.
 
-use cluster::{Cluster, Gathers, ShardedReductions, Software, StreamQueue};
+use cluster::{Cluster, Gathers, ShardedReductions, Software};
 use comm::Operation;
 use config::{Kept, Recompute, StateKind, UnitLayout, ZeroStage};
 use device::{Dtype, SumTree};
@@ -67,34 +67,65 @@ impl Collectives<'_> {
         self.software.map_or_else(own, |software| software.gradient_bytes)
     }
 
-    /// One reduction of the gradient of a unit. Those that are deferred to the end of the step are taken together, so that a
-    /// unit pays for its bytes alone.
+    /// One reduction of the gradient of a unit. Units of a bucket are reduced together, and so are all parameters whose gradients other axes sum
+    /// besides: each pays for its bytes and its share of a start.
     pub fn reduction_ns(&self, calls: &UnitCalls) -> u64 {
         let axes =
             GradientAxes::declared(calls.layout.segments.iter().map(|segment| &segment.param), calls.parallelism);
         let (of_data, of_parameters) = reductions(calls, &axes, self.software);
-        let deferred = self.software.is_some_and(|software| software.reductions == StreamQueue::Last);
-        let units_together = if deferred { (self.shape.model.num_layers + 2) as f64 } else { 1.0 };
-        let sum_ns = |calls: &[GroupCall], bytes: f64| calls.iter().map(|call| self.call_ns(call, bytes)).sum::<u64>();
-        let of_data_ns = sum_ns(&of_data, self.gradient_bytes() * units_together) as f64 / units_together;
-        sum_ns(&of_parameters, self.gradient_bytes()) + of_data_ns.round() as u64
+        let data_bytes = self.gradient_bytes() * self.share_without_padding(calls);
+        let of_data_ns = self.together_ns(&of_data, self.units_together(calls), data_bytes);
+        let units_of_parameters = self.software.map_or(1.0, |_| self.units_of_rank() * of_parameters.len() as f64);
+        of_data_ns + self.together_ns(&of_parameters, units_of_parameters, self.gradient_bytes())
     }
 
-    /// One gather of the parameters of a unit, of which an element is stored in `stored_bytes`: in one piece, or tensor by tensor.
+    /// Nanoseconds of `calls` as a share of those over `times` as many elements.
+    fn together_ns(&self, calls: &[GroupCall], times: f64, bytes_per_element: f64) -> u64 {
+        let ns = |call: &GroupCall| self.call_ns(call, bytes_per_element * times) as f64 / times;
+        calls.iter().map(ns).sum::<f64>().round() as u64
+    }
+
+    /// Share of a unit's buffer without padding. Pleach pads each unit for all its shards, other trainers a bucket.
+    fn share_without_padding(&self, calls: &UnitCalls) -> f64 {
+        match self.software {
+            None => 1.0,
+            Some(_) => calls.layout.len as f64 / calls.layout.padded_len().max(1) as f64,
+        }
+    }
+
+    /// Units like this one that share a bucket.
+    fn units_together(&self, calls: &UnitCalls) -> f64 {
+        let bucket = self.software.map_or(0.0, |software| software.bucket_parameters);
+        (bucket / calls.layout.padded_len().max(1) as f64).clamp(1.0, self.units_of_rank())
+    }
+
+    /// Units of a pipeline rank, the largest stage's.
+    fn units_of_rank(&self) -> f64 {
+        (self.shape.model.num_layers.div_ceil(self.shape.parallelism.degrees.pp) + 2) as f64
+    }
+
+    /// One gather of the parameters of a unit, of which an element is stored in `stored_bytes`: with those that share its bucket, where they were
+    /// updated in shards; where they are sharded throughout, in one piece or tensor by tensor.
     pub fn gather_ns(&self, calls: &UnitCalls, stored_bytes: f64) -> u64 {
-        let tensors = match self.software.map(|software| software.gathers) {
-            None | Some(Gathers::PerUnit) => 1,
-            Some(Gathers::PerTensor) => calls.layout.segments.len().max(1),
-        };
-        let one = self.call_ns(&calls.gather(), stored_bytes / tensors as f64);
-        let recomputes_layers = matches!(self.shape.parallelism.recompute, Recompute::Full(_));
-        let again = match (self.software, self.shape.parallelism.zero) {
-            (Some(software), ZeroStage::Three { .. }) if recomputes_layers => {
-                software.gathers_of_recomputed_layers / 2.0
+        let gather = [calls.gather()];
+        match (self.software, self.shape.parallelism.zero) {
+            (None, _) => self.together_ns(&gather, 1.0, stored_bytes),
+            (Some(_), ZeroStage::Off | ZeroStage::One | ZeroStage::Two { .. }) => {
+                let bytes = stored_bytes * self.share_without_padding(calls);
+                self.together_ns(&gather, self.units_together(calls), bytes)
             }
-            (Some(_) | None, _) => 1.0,
-        };
-        (tensors as f64 * one as f64 * again).round() as u64
+            (Some(software), ZeroStage::Three { .. }) => {
+                let tensors = match software.gathers {
+                    Gathers::PerUnit => 1.0,
+                    Gathers::PerTensor => calls.layout.segments.len().max(1) as f64,
+                };
+                let again = match self.shape.parallelism.recompute {
+                    Recompute::Full(_) => software.gathers_of_recomputed_layers / 2.0,
+                    Recompute::None | Recompute::Selective => 1.0,
+                };
+                (self.together_ns(&gather, 1.0 / tensors, stored_bytes) as f64 * again).round() as u64
+            }
+        }
     }
 
     /// The collectives of the norm. Another trainer sums its squares alone: its loss does not belong to the step.

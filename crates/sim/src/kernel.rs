@@ -178,15 +178,19 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
             vec![Kernel::Memory { bytes: (dy.size_bytes() + 2 * row_bytes) as f64 }]
         }
         Op::EmbeddingLookup { out, .. } => vec![Kernel::Memory { bytes: 2.0 * out.size_bytes() as f64 }],
+        Op::Norm { x, .. } => vec![several(op, x, software.map(|software| software.norm_bytes_forward))],
+        Op::NormBackwardInput { tensors, .. } => {
+            vec![several(op, tensors.x, software.map(|software| software.norm_bytes_backward))]
+        }
+        Op::Rotary { x, .. } => vec![several(op, x, software.map(|software| software.rotary_bytes))],
+        Op::Activation { y, .. } => vec![several(op, y, software.map(|software| software.activation_bytes_forward))],
+        Op::ActivationBackward { dy, .. } => {
+            vec![several(op, dy, software.map(|software| software.activation_bytes_backward))]
+        }
         Op::ColumnSum { .. }
-        | Op::Norm { .. }
-        | Op::NormBackwardInput { .. }
         | Op::NormBackwardWeight { .. }
         | Op::RotaryTable { .. }
-        | Op::Rotary { .. }
         | Op::JoinAttention { .. }
-        | Op::Activation { .. }
-        | Op::ActivationBackward { .. }
         | Op::DropoutAdd { .. }
         | Op::DropoutBackward { .. }
         | Op::RowMax { .. }
@@ -203,6 +207,13 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         | Op::RoundedToSingle { .. }
         | Op::AdamW { .. } => vec![Kernel::Memory { bytes: op.cost().moved_bytes as f64 }],
     }
+}
+
+/// An operation in kernels that move `beyond_bytes` per element of `shape` beyond those of one kernel, where numbers have 2 bytes. They are one
+/// here: the gaps between them are not counted.
+fn several(op: &Op, shape: Tensor, beyond_bytes: Option<f64>) -> Kernel {
+    let beyond = shape.size_bytes() as f64 / 2.0 * beyond_bytes.unwrap_or(0.0);
+    Kernel::Memory { bytes: op.cost().moved_bytes as f64 + beyond }
 }
 
 /// Attention in one kernel.

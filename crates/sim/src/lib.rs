@@ -21,6 +21,7 @@ mod moved;
 mod mpi_collective;
 mod overlapped;
 mod own_collective;
+mod pass_time;
 mod price;
 mod recorded;
 mod spent;

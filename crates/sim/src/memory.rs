@@ -231,11 +231,14 @@ impl KeptBeyond {
     }
 
     fn add(&mut self, op: &Op, software: &Software) {
-        let TrainerMemory { activation_outputs, rotated, dropout_mask_bytes, .. } = software.memory;
+        let TrainerMemory { activation_outputs, norm_kept_bytes, rotated, dropout_mask_bytes, .. } = software.memory;
         let mask = |elements: usize| (elements as f64 * dropout_mask_bytes) as usize;
         if let Op::Activation { x, y, .. } = op {
             self.pending = x.size_bytes();
             self.saved += if activation_outputs == CheapOutputs::Kept { y.size_bytes() } else { 0 };
+        }
+        if let Op::Norm { x, .. } = op {
+            self.saved += (x.len() as f64 * norm_kept_bytes) as usize;
         }
         if let Op::DropoutAdd { dropout: Some(_), out, .. } = op {
             self.saved += mask(out.len());

@@ -7,7 +7,7 @@ use device::{Dtype, Write};
 use model::{MicrobatchShape, TensorParallel};
 use program::Purpose;
 use record::{RecordCase, UnitRecords};
-use sim::{Kernel, RecordedUnits, UnitWork};
+use sim::{Kernel, PassWork, RecordedUnits, UnitWork};
 
 /// A layer in bf16 with sums of 4 bytes, as Megatron-LM of 2022 with one difference.
 fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
@@ -57,4 +57,28 @@ fn norms_whose_outputs_are_kept_are_not_computed_again() {
     assert_eq!(kept.backward_input.flops, again.backward_input.flops);
     assert_eq!(kept.backward_input.kernels.len() + 2, again.backward_input.kernels.len());
     assert_ne!(kept.kept, again.kept);
+}
+
+/// Norms and activation functions of several kernels move what a description says beyond one kernel for each, per element of 2 bytes.
+#[test]
+fn elementwise_operations_of_several_kernels_move_more_bytes() {
+    let model = RunConfig::quick_start().model;
+    let moved = |work: &PassWork| -> f64 {
+        let bytes = |kernel: &Kernel| if let Kernel::Memory { bytes } = kernel { *bytes } else { 0.0 };
+        work.kernels.iter().map(bytes).sum()
+    };
+    let one = layer(|named| named);
+    let several = layer(|named| Software {
+        norm_bytes_forward: 32.0,
+        norm_bytes_backward: 82.0,
+        activation_bytes_forward: 4.0,
+        activation_bytes_backward: 6.0,
+        ..named
+    });
+    let (hidden, wide) = ((model.context * model.hidden) as f64, (model.context * model.ffn_hidden) as f64);
+    assert_eq!(moved(&several.forward) - moved(&one.forward), 2.0 * 32.0 * hidden + 4.0 * wide);
+    let [before, after] = [&one, &several].map(|work| moved(&work.backward_input) + moved(&work.backward_weight));
+    assert_eq!(after - before, 2.0 * 82.0 * hidden + 6.0 * wide);
+    let keeps = layer(|named| Software { memory: TrainerMemory { norm_kept_bytes: 4.0, ..named.memory }, ..named });
+    assert_ne!(keeps.kept, one.kept);
 }

@@ -91,6 +91,9 @@ pub struct PlanArguments {
     /// Memory limit of a rank in units of 10^9 bytes, instead of all memory of its accelerator
     #[arg(long, value_name = "GB", allow_negative_numbers = true, value_parser = memory_gb)]
     pub max_memory: Option<f64>,
+    /// Share of the memory in per cent that layouts leave free; without it 6, or 0 with --max-memory. Faster ones that fit are listed apart
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = margin)]
+    pub margin: Option<f64>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
@@ -110,6 +113,13 @@ fn accelerators(text: &str) -> Result<usize, String> {
 fn memory_gb(text: &str) -> Result<f64, String> {
     let memory_gb = text.parse().ok().filter(|memory_gb: &f64| memory_gb.is_finite() && *memory_gb > 0.0);
     memory_gb.ok_or("is not a size of memory; give units of 10^9 bytes, e.g. 40, or leave the option out".into())
+}
+
+fn margin(text: &str) -> Result<f64, String> {
+    let percent = text.parse().ok().filter(|percent: &f64| (0.0..100.0).contains(percent));
+    percent.ok_or(
+        "is not a share of the memory; give per cent from 0 to below 100, e.g. 10, or leave the option out".into(),
+    )
 }
 
 impl PlanArguments {

@@ -63,8 +63,8 @@ fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
             Some(_) => input::judged_within(&arguments.run, None, arguments.planned()),
         };
     };
-    let memory_gb = profile(name)?.accelerator.memory_gb;
-    let limit = MemoryLimit { bytes: (memory_gb * 1e9) as u64, source: LimitSource::Accelerator };
+    let there = profile(name)?.accelerator.memory_bytes();
+    let limit = MemoryLimit { bytes: there as u64, source: LimitSource::Accelerator };
     input::judged_within(&arguments.run, Some(limit), arguments.planned())
 }
 

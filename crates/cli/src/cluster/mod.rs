@@ -66,7 +66,8 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let base = profile(&arguments.base)?;
     let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
-    let left_out = runs.told_left_out();
+    let left_out =
+        runs.left_out_line() + &runs.better_trainers_line(&base, software.as_ref(), arguments.software.as_deref())?;
     let runs = runs.prepared;
     let constants = chosen(&arguments.constants)?;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
@@ -91,7 +92,9 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
         text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}{told}\n", constant.key());
     }
     let which = arguments.rows.rows.as_deref().map(|rows| format!(", rows {rows}")).unwrap_or_default();
-    let source = format!("fitted to {}{which} from {}", arguments.table.display(), arguments.base);
+    let trainer = software.as_ref().map_or("pleach", |software| &software.name);
+    let source =
+        format!("fitted to {}{which} from {}, for the trainer {trainer}", arguments.table.display(), arguments.base);
     for section in ["compute", "node", "network"] {
         let touched = constants.iter().any(|constant| constant.key().starts_with(section));
         if touched {

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use cluster::Software;
+use cluster::{Cluster, Software};
 use files::{InputKind, read_text};
-use plan::{Errors, Filter, Fits, MeasuredRun, PreparedRun, Ranking, Report, Scored, Table, TableError};
+use plan::{
+    BetterTrainers, Errors, Filter, Fits, MeasuredRun, PreparedRun, Ranking, Report, Row, Scored, Table,
+    better_trainers,
+};
 use serde::Serialize;
 
 use crate::arguments::Format;
@@ -13,7 +16,7 @@ use crate::arguments::cluster::{RowsArguments, ValidateArguments};
 use crate::cluster::profile::{profile, software};
 use crate::failure::Failure;
 use crate::memory::table::aligned;
-use crate::screen::figures::counted;
+use crate::screen::figures::{counted, grouped};
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
 
@@ -35,7 +38,10 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     }
     let report = Report::new(&scored);
     match arguments.format() {
-        Format::Text => print(&(text(&report) + &runs.told_left_out())),
+        Format::Text => {
+            let better = runs.better_trainers_line(&cluster, software.as_ref(), asked)?;
+            print(&(text(&report) + &runs.left_out_line() + &better))
+        }
         Format::Json => {
             let json = serde_json::to_string(&json(&report, &runs.left_out))
                 .map_err(|error| Failure::Work(error.to_string()))?;
@@ -50,6 +56,8 @@ pub struct Runs {
     pub prepared: Vec<PreparedRun>,
     /// Why others that are meant are not among them: runs that pleach has no words for.
     pub left_out: Vec<String>,
+    /// How many of these by the column that says so.
+    pub left_out_by: BTreeMap<String, usize>,
 }
 
 impl Runs {
@@ -63,14 +71,17 @@ impl Runs {
         let table = Table::read(&name, &text).map_err(|error| Failure::Input(error.to_string()))?;
         table.check_measured(&name).map_err(|error| Failure::Input(error.to_string()))?;
         let filter = filter(rows, &name, &table)?;
-        let mut runs = Runs { prepared: vec![], left_out: vec![] };
+        let mut runs = Runs { prepared: vec![], left_out: vec![], left_out_by: BTreeMap::new() };
         for row in table.rows.iter().filter(|row| filter.takes(row)) {
             match MeasuredRun::new(row) {
                 Ok(run) => match PreparedRun::new(run, software) {
                     Ok(prepared) => runs.prepared.push(prepared),
                     Err(error) => runs.left_out.push(format!("line {}: {error}", row.line)),
                 },
-                Err(beyond @ TableError::Beyond { .. }) => runs.left_out.push(beyond.to_string()),
+                Err(error) if let Some(column) = Row::column_beyond(&error).map(str::to_string) => {
+                    *runs.left_out_by.entry(column).or_default() += 1;
+                    runs.left_out.push(error.to_string());
+                }
                 Err(error) => return Err(Failure::Input(format!("{name}, {error}"))),
             }
         }
@@ -91,12 +102,35 @@ impl Runs {
         }
     }
 
-    /// How many rows are left out, and why the first is; nothing where none is.
-    pub fn told_left_out(&self) -> String {
-        match self.left_out.first() {
-            None => String::new(),
-            Some(first) => format!("left out {}: {first}\n", counted(self.left_out.len() as u64, "row")),
-        }
+    /// How many rows are left out, by which columns, and why the first is; nothing where none is.
+    pub fn left_out_line(&self) -> String {
+        let Some(first) = self.left_out.first() else { return String::new() };
+        let by: Vec<String> = self.left_out_by.iter().map(|(column, number)| format!("{number} by {column}")).collect();
+        let by = if by.len() > 1 { format!(" ({})", by.join(", ")) } else { String::new() };
+        format!("left out {}{by}: {first}\n", counted(self.left_out.len() as u64, "row"))
+    }
+
+    /// The trainers whose descriptions meet the rows better than the chosen one, with their mean errors; nothing where none does.
+    ///
+    /// # Errors
+    /// Degrees that make no mesh.
+    pub fn better_trainers_line(
+        &self,
+        cluster: &Cluster,
+        software: Option<&Software>,
+        asked: Option<&str>,
+    ) -> Result<String, Failure> {
+        let runs: Vec<&MeasuredRun> = self.prepared.iter().map(|prepared| &prepared.run).collect();
+        let better = better_trainers(cluster, &runs, software).map_err(|error| Failure::Work(error.to_string()))?;
+        let Some(BetterTrainers { rows, chosen_mean, better }) = better else { return Ok(String::new()) };
+        let named: Vec<String> = better.iter().map(|(name, mean)| format!("{name} {}", percent(*mean))).collect();
+        Ok(format!(
+            "these trainers fit better, by {} of the rows: {}; {} {}\n",
+            grouped(rows as u64),
+            named.join(", "),
+            asked.filter(|asked| !asked.is_empty()).unwrap_or(if asked.is_some() { "the profile's" } else { "pleach" }),
+            percent(chosen_mean)
+        ))
     }
 }
 

@@ -62,6 +62,47 @@ pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
     located(arguments.file.as_deref(), arguments).map(|(config, _)| config)
 }
 
+/// As [`load`], for a command that replaces the layout: where the run is not legal as it is written, it is read with another one.
+///
+/// # Errors
+/// A run file that cannot be read, and all that is wrong with the run whatever its layout.
+pub fn load_any_layout(arguments: &RunArguments) -> Result<RunConfig, Failure> {
+    let written_layout = load(arguments);
+    if !matches!(written_layout, Err(Failure::Run(_))) {
+        return written_layout;
+    }
+    let (name, text) = written(arguments.file.as_deref())?;
+    let one_rank = LAYOUT_KEYS.iter().map(|key| format!("{key}=")).chain(ONE_RANK.iter().map(ToString::to_string));
+    let overrides: Vec<String> = overrides(arguments).into_iter().chain(one_rank).collect();
+    RunConfig::load_with(&name, &text, &overrides, &Disk).map(|(config, _)| config).map_err(Failure::Run)
+}
+
+/// Keys of a layout that a search chooses.
+const LAYOUT_KEYS: [&str; 18] = [
+    "parallelism.cp",
+    "parallelism.cp_kind",
+    "parallelism.cp_chunks",
+    "parallelism.sequence_parallel",
+    "parallelism.zero",
+    "parallelism.reduce",
+    "parallelism.prefetch",
+    "parallelism.reshard",
+    "parallelism.shard_group",
+    "parallelism.schedule",
+    "parallelism.stages_per_rank",
+    "parallelism.schedule_memory_percent",
+    "parallelism.schedule_file",
+    "parallelism.recompute",
+    "parallelism.recompute_every",
+    "parallelism.recompute_inputs",
+    "parallelism.stage_layers",
+    "run.ranks",
+];
+
+/// The layout with which every run is legal that is legal with any.
+const ONE_RANK: [&str; 4] =
+    ["parallelism.dp=1", "parallelism.tp=1", "parallelism.pp=1", "parallelism.microbatch_size=1"];
+
 /// The run of `file` with the overrides of `arguments`, and where each key was written.
 ///
 /// # Errors

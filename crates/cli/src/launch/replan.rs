@@ -117,6 +117,7 @@ fn searched(config: &RunConfig, ranks: usize, left: &[Host], cluster: &Cluster) 
         accelerators: ranks,
         fixed: &BTreeMap::new(),
         memory_bytes: config.run.rank_memory_bytes.map_or(of_machine, |bytes| bytes as f64),
+        margin_bytes: 0.0,
         top: 1,
     };
     let answer = search(&question).map_err(|error| Failure::Work(error.to_string()))?;

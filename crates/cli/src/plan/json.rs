@@ -14,7 +14,9 @@ use crate::failure::Failure;
 struct JsonAnswer {
     accelerators: usize,
     memory_bytes: u64,
+    margin_bytes: u64,
     best: Vec<JsonFound>,
+    closer: Vec<JsonFound>,
     refused: usize,
     refused_by: BTreeMap<String, JsonRefusal>,
     excluded_by_memory: usize,
@@ -64,7 +66,9 @@ pub fn document(answer: &Answer, question: &Question, remedies: Option<&Remedies
     let json = JsonAnswer {
         accelerators: question.accelerators,
         memory_bytes: question.memory_bytes as u64,
+        margin_bytes: question.margin_bytes as u64,
         best: answer.best.iter().map(found).collect(),
+        closer: answer.closer.iter().map(found).collect(),
         refused: answer.refusals.number(),
         refused_by: refused_by.collect(),
         excluded_by_memory: answer.counts.over_memory,

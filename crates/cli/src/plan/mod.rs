@@ -6,8 +6,9 @@ pub mod text;
 
 use std::collections::BTreeMap;
 
+use cluster::Software;
 use config::{Parallelism, RunConfig};
-use plan::search::{Question, keys, search, values};
+use plan::search::{MEMORY_MARGIN, Question, keys, search, values};
 
 use crate::arguments::Format;
 use crate::arguments::cluster::PlanArguments;
@@ -27,27 +28,28 @@ use crate::screen::terminal;
 pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     let inputs = [arguments.run.inputs(), arguments.cluster.inputs()].concat();
     let file = OutputFile::promised_if("--write", arguments.write.as_deref(), &inputs)?;
-    let config = input::load(&arguments.run)?;
+    let config = input::load_any_layout(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
     let device = gpu::predicted(&config, &cluster)?;
-    let memory_gb = arguments.max_memory.unwrap_or(cluster.accelerator.memory_gb);
-    let fixed = fixed(&arguments.fix, &config, arguments.gpus)?;
+    let memory_bytes = arguments.max_memory.map_or(cluster.accelerator.memory_bytes(), |gigabytes| gigabytes * 1e9);
+    let fixed = fixed(&arguments.fix, &config, software.as_ref(), arguments.gpus)?;
     let question = Question {
         config: &config,
         cluster: &cluster,
         software: software.as_ref(),
         accelerators: arguments.gpus,
         fixed: &fixed,
-        memory_bytes: memory_gb * 1e9,
+        memory_bytes,
+        margin_bytes: memory_bytes * margin(arguments),
         top: usize::from(arguments.top),
     };
     let failed = |error: train::SetupError| Failure::Work(error.to_string());
     let answer = search(&question).map_err(failed)?;
-    let remedies = match answer.best.is_empty() {
+    let remedies = match answer.best.is_empty() && answer.closer.is_empty() {
         true => Some(question.remedies().map_err(failed)?),
         false => None,
     };
-    if let (Some(file), Some(best)) = (file, answer.best.first()) {
+    if let (Some(file), Some(best)) = (file, answer.best.first().or(answer.closer.first())) {
         file.write(planned(&config, &best.parallelism).to_toml())?;
     }
     match (arguments.format(), &remedies) {
@@ -64,6 +66,15 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     }
 }
 
+/// The share of the memory that a layout leaves free: that of `--margin`; with a limit of `--max-memory`, which says what a rank may use, nothing.
+fn margin(arguments: &PlanArguments) -> f64 {
+    match (arguments.margin, arguments.max_memory) {
+        (Some(percent), _) => percent / 100.0,
+        (None, None) => MEMORY_MARGIN,
+        (None, Some(_)) => 0.0,
+    }
+}
+
 /// The run with a layout.
 fn planned(config: &RunConfig, parallelism: &Parallelism) -> RunConfig {
     let mut config = config.clone();
@@ -73,7 +84,12 @@ fn planned(config: &RunConfig, parallelism: &Parallelism) -> RunConfig {
 }
 
 /// The keys and values of `--fix`, each of which some layout on `accelerators` has.
-fn fixed(given: &[String], config: &RunConfig, accelerators: usize) -> Result<BTreeMap<String, String>, Failure> {
+fn fixed(
+    given: &[String],
+    config: &RunConfig,
+    software: Option<&Software>,
+    accelerators: usize,
+) -> Result<BTreeMap<String, String>, Failure> {
     let known: Vec<String> = keys(&config.parallelism).into_keys().collect();
     let mut fixed = BTreeMap::new();
     for text in given {
@@ -84,10 +100,11 @@ fn fixed(given: &[String], config: &RunConfig, accelerators: usize) -> Result<BT
                 known.join(", ")
             )));
         };
-        let tried = values(config, accelerators, key).unwrap_or_default();
+        let tried = values(config, software, accelerators, key).unwrap_or_default();
         if !tried.iter().any(|tried| tried == value) {
             return Err(Failure::Input(format!(
-                "--fix {key} = {value} must be one of the values that plan tries on {accelerators} accelerators; use {}",
+                "--fix {key} = {value} must be one of the values that plan tries on {accelerators} accelerators{}; use {}",
+                software.map_or(String::new(), |software| format!(" for {}", software.name)),
                 tried.join(", ")
             )));
         }

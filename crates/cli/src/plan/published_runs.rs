@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use cluster::{Cluster, Software};
 use config::{Degrees, RunConfig};
 use plan::PreparedStep;
-use plan::search::{Answer, Found, Question, keys, search};
+use plan::search::{Answer, Found, MEMORY_MARGIN, Question, keys, search};
 use sim::Loss;
 
 use crate::cluster::profile::{profile, software};
@@ -25,7 +25,8 @@ pleach presets --compare > docs/six-models.md
 ```
 
 The run files are [presets](../crates/cli/presets); each names the sources of its numbers. Both layouts are predicted
-for the trainer of the run (`--software`), so the layout alone makes the gain; that trainer may lack the schedule.
+for the trainer of the run (`--software`) and found among the layouts that it has, so the layout alone makes the gain. The
+layout that is found leaves 6 % of the memory free, as `pleach plan` does.
 Each prediction has its error: a gain smaller than that error may not be there on the cluster. [accuracy.md](accuracy.md) has the errors
 of other runs. The seconds of a step were published for some runs. Those of the others are derived from another published number; [derived seconds](#derived-seconds) names it.
 ";
@@ -63,7 +64,8 @@ impl Compared {
             software: software.as_ref(),
             accelerators: config.parallelism.world_size(),
             fixed: &BTreeMap::new(),
-            memory_bytes: cluster.accelerator.memory_gb * 1e9,
+            memory_bytes: cluster.accelerator.memory_bytes(),
+            margin_bytes: MEMORY_MARGIN * cluster.accelerator.memory_bytes(),
             top: 1,
         };
         let answer = search(&question).map_err(refused)?;

@@ -2,6 +2,7 @@
 
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;
+use plan::known_errors::KnownErrors;
 use plan::search::{Answer, Counts, Found, Question, Refusals, Remedies, Smallest, keys};
 use sim::Loss;
 use train::SetupError;
@@ -15,9 +16,13 @@ use crate::simulate::seconds;
 /// # Errors
 /// A layout that cannot be prepared again.
 pub fn found(answer: &Answer, question: &Question) -> Result<String, SetupError> {
-    let mut text = layouts(answer, question)?;
+    let mut text = if answer.best.is_empty() { String::new() } else { layouts(&answer.best, question)? };
     for (index, pair) in answer.best.windows(2).enumerate() {
         text += &format!("{}{}  {}\n", if index == 0 { "\n" } else { "" }, index + 1, reason(&pair[0], &pair[1]));
+    }
+    text += &closer(answer, question)?;
+    if let Some(known) = KnownErrors::new(question.cluster, question.software) {
+        text += &format!("\nerrors of predictions: {known}\n");
     }
     let Counts { over_memory, over_time, simulated, did_not_fit } = answer.counts;
     let row = |number: usize, what: &str| vec![grouped(number as u64), what.to_string()];
@@ -45,12 +50,25 @@ fn keys_that_refuse(refusals: &Refusals) -> String {
     if named.is_empty() { String::new() } else { format!("\nrefused: {}{rest}\n", named.join(", ")) }
 }
 
-/// A row for each of the best layouts; the last column is the layout.
-fn layouts(answer: &Answer, question: &Question) -> Result<String, SetupError> {
+/// The layouts that do not leave the margin; nothing where there are none.
+fn closer(answer: &Answer, question: &Question) -> Result<String, SetupError> {
+    if answer.closer.is_empty() {
+        return Ok(String::new());
+    }
+    let margin = bytes(question.margin_bytes as u64);
+    let about = match answer.best.is_empty() {
+        true => format!("no layout leaves {margin} free; these fit without that margin"),
+        false => format!("\nfaster, without the {margin} that the layouts above leave free"),
+    };
+    Ok(format!("{about}\n{}", layouts(&answer.closer, question)?))
+}
+
+/// A row for each of the layouts; the last column is the layout.
+fn layouts(all: &[Found], question: &Question) -> Result<String, SetupError> {
     let limit = bytes(question.memory_bytes as u64);
     let memory = format!("memory of {limit}");
     let mut rows = vec![["", "s/step", "tokens/s/GPU", "MFU", &memory].map(String::from).to_vec()];
-    for (index, found) in answer.best.iter().enumerate() {
+    for (index, found) in all.iter().enumerate() {
         let config::RunConfig { model, train, .. } = question.config;
         let step = PreparedStep::new(model, &found.parallelism, train, question.software)?;
         let speed = step.tokens() as f64 / (found.step_ns as f64 * 1e-9) / question.accelerators as f64;
@@ -58,7 +76,7 @@ fn layouts(answer: &Answer, question: &Question) -> Result<String, SetupError> {
         let cells = [(index + 1).to_string(), seconds(found.step_ns), three_digits(speed), format!("{share:.1} %")];
         rows.push(cells.into_iter().chain([bytes(found.memory_bytes as u64)]).collect());
     }
-    let names = std::iter::once("layout".to_string()).chain(answer.best.iter().map(|found| layout(&found.parallelism)));
+    let names = std::iter::once("layout".to_string()).chain(all.iter().map(|found| layout(&found.parallelism)));
     let table = aligned(&rows);
     Ok(table.lines().zip(names).map(|(line, name)| format!("{line}  {name}\n")).collect())
 }

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 
 use cluster::Cluster;
 use config::{Degrees, Parallelism, RunConfig, unique_parameters};
+use plan::known_errors::KnownErrors;
+use plan::search::MEMORY_MARGIN;
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
 use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, RankTrace, Trace, legend, lines, share};
@@ -159,6 +161,7 @@ struct Json {
     at_peak_s: f64,
     losses_s: std::collections::BTreeMap<String, f64>,
     bottleneck: String,
+    known_errors: String,
     memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
     accelerator_memory_bytes: f64,
     fits: bool,
@@ -212,6 +215,7 @@ impl Told<'_> {
             "{}cluster {}: {} of {} on {}\n\
              {}\n\
              step    {}, {} tokens a second\n\
+             error   {}\n\
              {}\
              mfu     {:.1} % of {} TFLOP/s: {CONVENTION}\n\
              bubble  {:.1} % of the slowest rank's time from first pass to last; {:.1} % until the norm, which waits for all\n\
@@ -224,6 +228,7 @@ impl Told<'_> {
             self.device,
             seconds(step_ns),
             grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
+            self.known_errors(),
             self.actual.as_ref().map_or(String::new(), |actual| format!("actual  {actual}\n")),
             100.0 * step.mfu(cluster, step_ns),
             three_digits(step.peak_flops_per_ns(cluster) * 1e-3),
@@ -237,6 +242,15 @@ impl Told<'_> {
         text += &self.memory_table(columns);
         let drawing = lines(trace, columns.map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1)), ROWS);
         wrapped(&text, columns) + &wrapped(&format!("\none step; {}\n", legend(&drawing)), columns) + &drawing
+    }
+
+    /// How far predictions were from measured runs on such accelerators.
+    fn known_errors(&self) -> String {
+        let known = KnownErrors::new(self.cluster, self.step.software());
+        known.map_or_else(
+            || format!("no run on {} was compared", self.cluster.accelerator.name),
+            |known| known.to_string(),
+        )
     }
 
     fn time_table(&self, columns: Option<usize>) -> String {
@@ -262,15 +276,20 @@ impl Told<'_> {
         let there = bytes(self.there_bytes() as u64);
         let mut text =
             format!("bytes of one rank at the peak of a training step, of {there}\n{}", table(&rows, columns));
-        if !self.fits() {
-            text += &format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n");
-        }
+        let most = self.memory.iter().map(RankMemory::occupied_bytes).max().unwrap_or(0) as f64;
+        let margin_bytes = MEMORY_MARGIN * self.there_bytes();
+        let (margin, left) = (bytes(margin_bytes as u64), bytes((self.there_bytes() - most).max(0.0) as u64));
+        text += &match (self.fits(), most <= self.there_bytes() - margin_bytes) {
+            (true, true) => String::new(),
+            (true, false) => format!("\nThat leaves {left}, less than the {margin} that `pleach plan` keeps free.\n"),
+            (false, _) => format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n"),
+        };
         text
     }
 
     /// Memory of one accelerator.
     fn there_bytes(&self) -> f64 {
-        self.cluster.accelerator.memory_gb * 1e9
+        self.cluster.accelerator.memory_bytes()
     }
 
     /// Whether the hungriest rank has room.
@@ -295,6 +314,7 @@ impl Told<'_> {
                 .map(|loss| (loss.to_string(), prediction.spent.on(*loss) as f64 * 1e-9))
                 .collect(),
             bottleneck: self.bottleneck(),
+            known_errors: self.known_errors(),
             memory_bytes: self.memory.iter().map(named).collect(),
             accelerator_memory_bytes: self.there_bytes(),
             fits: self.fits(),

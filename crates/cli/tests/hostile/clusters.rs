@@ -29,7 +29,7 @@ fn profiles_that_describe_no_cluster_are_refused() {
             .done("cluster "),
     ];
     for (key, from) in [
-        ("memory_gb", "memory_gb = 80.0"),
+        ("memory_gb", "memory_gb = 85.197"),
         ("memory_gb_per_s", "memory_gb_per_s = 2039.0"),
         ("half_tflops", "half_tflops = 312.0"),
         ("matrix_efficiency", "matrix_efficiency = 0.823"),

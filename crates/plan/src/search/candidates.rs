@@ -1,16 +1,20 @@
 //! The layouts that are tried: every combination of degrees, ways to share sequences, forms of ZeRO, schedules,
 //! microbatch sizes, recomputation and sequence parallelism.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::{OfferedAxis, OfferedSchedule, Software};
 use config::{
     ContextKind, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, Parallelism, Problem,
     Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, ZeroStage, check,
     context_kind_name, schedule_name,
 };
 
-/// Stages per rank of interleaved schedules that are tried.
+/// Stages per rank of interleaved schedules that are tried in any case; more are where they divide the layers, or the layers with embedding and
+/// head.
 const STAGES_PER_RANK: [usize; 5] = [2, 3, 4, 5, 6];
+/// Most stages per rank that are tried unless they are asked for.
+const MOST_STAGES_PER_RANK: usize = 32;
 /// The largest microbatch that is tried.
 const LARGEST_MICROBATCH: usize = 32;
 
@@ -79,8 +83,9 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
     degrees.into_iter().chain(entries).map(|(key, value)| (key.to_string(), value)).collect()
 }
 
-/// The values of `key` that some layout on `accelerators` has, as run files write them; nothing for other keys than those of [`keys`].
-pub fn values(config: &RunConfig, accelerators: usize, key: &str) -> Option<Vec<String>> {
+/// The values of `key` that some layout of `software` on `accelerators` has, as run files write them; nothing for other keys than those of
+/// [`keys`].
+pub fn values(config: &RunConfig, software: Option<&Software>, accelerators: usize, key: &str) -> Option<Vec<String>> {
     let numbers = |values: Vec<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>();
     let degrees = Degrees { dp: 2, cp: 1, tp: 2, pp: 2 };
     let one = Shape { degrees, context: ContextParallel::DEFAULT }.plain(
@@ -88,79 +93,170 @@ pub fn values(config: &RunConfig, accelerators: usize, key: &str) -> Option<Vec<
         SequenceParallel::On,
         1,
     );
+    let has_axis = |axis| software.is_none_or(|software| software.offers.has_axis(axis));
+    let degrees_along = |axis| if has_axis(axis) { mesh::divisors(accelerators) } else { vec![1] };
     let of_variants = || {
-        let mut values: Vec<String> = variants(&one).filter_map(|variant| keys(&variant).remove(key)).collect();
+        let offered = variants(&one).filter(|variant| key != "zero" || is_offered(variant, software));
+        let mut values: Vec<String> = offered.filter_map(|variant| keys(&variant).remove(key)).collect();
         values.sort();
         values.dedup();
         values
     };
     match key {
-        "dp" | "cp" | "tp" | "pp" => Some(numbers(mesh::divisors(accelerators))),
+        "dp" => Some(numbers(mesh::divisors(accelerators))),
+        "cp" => Some(numbers(degrees_along(OfferedAxis::Context))),
+        "tp" => Some(numbers(degrees_along(OfferedAxis::Tensor))),
+        "pp" => Some(numbers(degrees_along(OfferedAxis::Pipeline))),
         "cp_kind" => Some(ContextKind::ALL.map(|kind| context_kind_name(kind).to_string()).to_vec()),
         "zero" | "reduce" | "recompute" => Some(of_variants()),
         "schedule" => {
-            let mut names: Vec<String> = schedules(2).into_iter().map(|kind| schedule_name(kind).to_string()).collect();
+            let tried = schedules(2, &BTreeSet::from(STAGES_PER_RANK)).into_iter();
+            let offered = tried.filter(|kind| has_schedule(software, *kind));
+            let mut names: Vec<String> = offered.map(|kind| schedule_name(kind).to_string()).collect();
             names.dedup();
             Some(names)
         }
-        "stages_per_rank" => Some(numbers(std::iter::once(1).chain(STAGES_PER_RANK).collect())),
+        "stages_per_rank" => Some(numbers((1..=config.model.num_layers.max(2)).collect())),
         "microbatch_size" => {
             let divisors = mesh::divisors(config.train.global_batch.max(1));
             Some(numbers(divisors.into_iter().filter(|size| *size <= LARGEST_MICROBATCH).collect()))
         }
-        "sequence_parallel" => Some(vec!["false".to_string(), "true".to_string()]),
+        "sequence_parallel" if has_axis(OfferedAxis::Sequence) => Some(vec!["false".to_string(), "true".to_string()]),
+        "sequence_parallel" => Some(vec!["false".to_string()]),
         _ => None,
     }
 }
 
 impl Candidates {
-    /// All combinations on so many accelerators that agree with `fixed`.
-    pub fn new(config: &RunConfig, accelerators: usize, fixed: &BTreeMap<String, String>) -> Candidates {
-        let mut candidates = Candidates::default();
-        for tp in mesh::divisors(accelerators) {
-            for pp in mesh::divisors(accelerators / tp) {
-                for cp in context_degrees(config, accelerators / tp / pp, fixed) {
+    /// All combinations on so many accelerators that agree with `fixed` and that `software` has, where that is another trainer.
+    pub fn new(
+        config: &RunConfig,
+        software: Option<&Software>,
+        accelerators: usize,
+        fixed: &BTreeMap<String, String>,
+    ) -> Candidates {
+        let mut choice = Choice { config, software, fixed, found: Candidates::default() };
+        for tp in choice.degrees("tp", OfferedAxis::Tensor, accelerators) {
+            for pp in choice.degrees("pp", OfferedAxis::Pipeline, accelerators / tp) {
+                for cp in choice.context_degrees(accelerators / tp / pp) {
                     let degrees = Degrees { dp: accelerators / tp / pp / cp, cp, tp, pp };
+                    if !choice.agrees_with("dp", &degrees.dp.to_string()) {
+                        continue;
+                    }
                     for context in contexts(config, cp) {
-                        candidates.add_shape(config, fixed, Shape { degrees, context });
+                        choice.add_shape(Shape { degrees, context });
                     }
                 }
             }
         }
-        candidates
+        choice.found
+    }
+}
+
+/// The choice of combinations.
+struct Choice<'a> {
+    config: &'a RunConfig,
+    software: Option<&'a Software>,
+    fixed: &'a BTreeMap<String, String>,
+    found: Candidates,
+}
+
+impl Choice<'_> {
+    fn agrees_with(&self, key: &str, value: &str) -> bool {
+        self.fixed.get(key).is_none_or(|fixed| fixed == value)
     }
 
-    fn add_shape(&mut self, config: &RunConfig, fixed: &BTreeMap<String, String>, shape: Shape) {
+    /// Degrees along an axis that divide `ranks`.
+    fn degrees(&self, key: &str, axis: OfferedAxis, ranks: usize) -> Vec<usize> {
+        let has_axis = self.software.is_none_or(|software| software.offers.has_axis(axis));
+        let may = |degree: &usize| (*degree == 1 || has_axis) && self.agrees_with(key, &degree.to_string());
+        mesh::divisors(ranks).into_iter().filter(may).collect()
+    }
+
+    /// How many ranks may share a sequence: divisors of the ranks that a model replica of one sequence leaves.
+    fn context_degrees(&self, ranks: usize) -> Vec<usize> {
+        let is_given = self.fixed.contains_key("cp");
+        let enough = |cp: &usize| *cp == 1 || is_given || self.config.train.sequence_length / cp >= LEAST_TOKENS;
+        self.degrees("cp", OfferedAxis::Context, ranks).into_iter().filter(enough).collect()
+    }
+
+    /// Numbers of stages of each rank of `pp`.
+    fn stages_per_rank(&self, pp: usize) -> BTreeSet<usize> {
+        let layers = self.config.model.num_layers;
+        let is_even = |stages: &usize| [layers, layers + 2].iter().any(|units| units.is_multiple_of(stages * pp));
+        let more = (7..=(layers / pp).min(MOST_STAGES_PER_RANK)).filter(is_even);
+        let asked = self.fixed.get("stages_per_rank").and_then(|text| text.parse().ok()).filter(|asked| *asked > 1);
+        STAGES_PER_RANK.into_iter().chain(more).chain(asked).collect()
+    }
+
+    fn add_shape(&mut self, shape: Shape) {
         let degrees = shape.degrees;
-        let refused = shape.refused(config);
-        for schedule in schedules(degrees.pp) {
+        let mut refused = None;
+        let is_meant = |kind: &ScheduleKind| self.agrees_with("schedule", schedule_name(*kind));
+        let tried = schedules(degrees.pp, &self.stages_per_rank(degrees.pp));
+        let meant: Vec<ScheduleKind> = tried.into_iter().filter(is_meant).collect();
+        for schedule in meant {
             for sequence_parallel in sequence_parallel(degrees.tp) {
-                for microbatch_size in shape.microbatch_sizes(config) {
-                    let one = shape.plain(schedule, sequence_parallel, microbatch_size);
-                    self.add(config, fixed, &one, refused.as_ref());
+                for microbatch_size in shape.microbatch_sizes(self.config) {
+                    if self.agrees_with("microbatch_size", &microbatch_size.to_string()) {
+                        let one = shape.plain(schedule, sequence_parallel, microbatch_size);
+                        self.add(shape, &one, &mut refused);
+                    }
                 }
             }
         }
     }
 
-    /// All variants of `one` that agree with `fixed`. No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands
-    /// for all.
-    fn add(
-        &mut self,
-        config: &RunConfig,
-        fixed: &BTreeMap<String, String>,
-        one: &Parallelism,
-        refused: Option<&Problem>,
-    ) {
+    /// All variants of `one` that are meant. No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands for all.
+    /// `refused` is the rule that refuses the shape whatever else is chosen, once it has been asked for.
+    fn add(&mut self, shape: Shape, one: &Parallelism, refused: &mut Option<Option<Problem>>) {
         // No candidate chooses these: they are as they are given.
-        let Parallelism { overlap, sum_tree, .. } = config.parallelism;
+        let Parallelism { overlap, sum_tree, .. } = self.config.parallelism;
         let one = &Parallelism { overlap, sum_tree, ..one.clone() };
-        let agreeing = variants(one).filter(|variant| agrees(variant, fixed));
-        match refused.cloned().or_else(|| broken_rule(config, one)) {
-            None => self.legal.extend(agreeing),
-            Some(problem) => self.refusals.add(&problem, agreeing.count()),
+        let is_meant = |variant: &Parallelism| agrees(variant, self.fixed) && is_offered(variant, self.software);
+        let meant: Vec<Parallelism> = variants(one).filter(is_meant).collect();
+        if meant.is_empty() {
+            return;
+        }
+        let refused = refused.get_or_insert_with(|| shape.refused(self.config)).clone();
+        match refused.or_else(|| broken_rule(self.config, one)) {
+            None => self.found.legal.extend(meant),
+            Some(problem) => self.found.refusals.add(&problem, meant.len()),
         }
     }
+}
+
+/// Whether a trainer has a layout; pleach has all of them.
+fn is_offered(parallelism: &Parallelism, software: Option<&Software>) -> bool {
+    let Some(software) = software else { return true };
+    let zero = match parallelism.zero {
+        ZeroStage::Off => 0,
+        ZeroStage::One => 1,
+        ZeroStage::Two { .. } => 2,
+        ZeroStage::Three { .. } => 3,
+    };
+    let has_replicas = parallelism.degrees.dp * parallelism.degrees.cp > 1;
+    let sequence_parallel = parallelism.sequence_parallel == SequenceParallel::On;
+    let has_schedule = match &parallelism.schedule {
+        ScheduleSpec::Generated(kind) => parallelism.degrees.pp == 1 || has_schedule(Some(software), *kind),
+        ScheduleSpec::Given(_) => true,
+    };
+    has_schedule
+        && (!has_replicas || software.offers.zero_stages.contains(&zero))
+        && (!sequence_parallel || software.offers.has_axis(OfferedAxis::Sequence))
+}
+
+fn has_schedule(software: Option<&Software>, kind: ScheduleKind) -> bool {
+    let offered = match kind {
+        ScheduleKind::GPipe => OfferedSchedule::GPipe,
+        ScheduleKind::OneForwardOneBackward => OfferedSchedule::OneForwardOneBackward,
+        ScheduleKind::Interleaved { .. } => OfferedSchedule::Interleaved,
+        ScheduleKind::ZeroBubbleH1 => OfferedSchedule::ZeroBubbleH1,
+        ScheduleKind::ZeroBubbleH2 => OfferedSchedule::ZeroBubbleH2,
+        ScheduleKind::ZeroBubbleV => OfferedSchedule::ZeroBubbleV,
+        ScheduleKind::ZeroBubbleAuto { .. } => OfferedSchedule::ZeroBubbleAuto,
+    };
+    software.is_none_or(|software| software.offers.schedules.contains(&offered))
 }
 
 /// A layout's degrees and how ranks share sequences, before the rest of it is chosen.
@@ -229,13 +325,6 @@ fn agrees(parallelism: &Parallelism, fixed: &BTreeMap<String, String>) -> bool {
 /// them.
 const LEAST_TOKENS: usize = 4096;
 
-/// How many ranks may share a sequence: divisors of the ranks that a model replica of one sequence leaves.
-fn context_degrees(config: &RunConfig, ranks: usize, fixed: &BTreeMap<String, String>) -> Vec<usize> {
-    let is_given = fixed.contains_key("cp");
-    let enough = |cp: &usize| *cp == 1 || is_given || config.train.sequence_length / cp >= LEAST_TOKENS;
-    mesh::divisors(ranks).into_iter().filter(enough).collect()
-}
-
 /// The ways in which ranks share sequences. The run's own choice of chunks is kept for its own kind.
 fn contexts(config: &RunConfig, cp: usize) -> Vec<ContextParallel> {
     let own = config.parallelism.context;
@@ -247,7 +336,7 @@ fn contexts(config: &RunConfig, cp: usize) -> Vec<ContextParallel> {
 }
 
 /// A pipeline of one rank has one order of passes that is worth trying; the automatic schedule is a search of its own and is left out.
-fn schedules(pp: usize) -> Vec<ScheduleKind> {
+fn schedules(pp: usize, stages_per_rank: &BTreeSet<usize>) -> Vec<ScheduleKind> {
     if pp == 1 {
         return vec![ScheduleKind::OneForwardOneBackward];
     }
@@ -257,7 +346,7 @@ fn schedules(pp: usize) -> Vec<ScheduleKind> {
         ScheduleKind::ZeroBubbleH2,
         ScheduleKind::ZeroBubbleV,
     ];
-    let interleaved = STAGES_PER_RANK.map(|stages_per_rank| ScheduleKind::Interleaved { stages_per_rank });
+    let interleaved = stages_per_rank.iter().map(|number| ScheduleKind::Interleaved { stages_per_rank: *number });
     plain.into_iter().chain(interleaved).collect()
 }
 

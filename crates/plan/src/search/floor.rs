@@ -7,7 +7,7 @@ use config::{
     Degrees, Kept, LayerRecompute, Masters, Parallelism, PerClass, Precision, RunConfig, ScheduleKind, ScheduleSpec,
     Stage, StateKind, Unit, UnitLayout, params, unique_parameters,
 };
-use program::{Cell, CellCosts, CellKind, Schedule, StageSplit, split_stages};
+use program::{Cell, CellKind, Schedule, StageCosts, StageSplit, split_stages};
 
 use super::recordings::{Key, Recording, Recordings};
 
@@ -91,7 +91,7 @@ fn kind(parallelism: &Parallelism) -> ScheduleKind {
 /// Passes of microbatches through its stages that each rank has run forward and not yet backward, at most: counted in the schedule. What passes cost
 /// moves nothing but backward passes of the weights, which are not counted.
 fn passes_held(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> Vec<usize> {
-    let schedule = Schedule::generate(kind, pp, num_microbatches, &CellCosts::EVEN);
+    let schedule = Schedule::generate(kind, pp, num_microbatches, &StageCosts::EVEN);
     let most = |cells: &Vec<Cell>| {
         let (mut held, mut most) = (0usize, 0);
         for cell in cells {

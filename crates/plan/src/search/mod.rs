@@ -42,9 +42,15 @@ pub struct Question<'a> {
     pub fixed: &'a BTreeMap<String, String>,
     /// Bytes that a rank may use.
     pub memory_bytes: f64,
+    /// Bytes of these that a layout of [`Answer::best`] leaves free.
+    pub margin_bytes: f64,
     /// How many layouts are wanted.
     pub top: usize,
 }
+
+/// The share of an accelerator's memory that is left free unless something else is asked for: twice the largest error of memory predictions, 2.8 per
+/// cent (`docs/accuracy.md`, to which nothing is fitted), since allocators fragment and libraries take buffers that no prediction knows.
+pub const MEMORY_MARGIN: f64 = 0.06;
 
 /// A layout that was simulated and fits.
 #[derive(Clone, Debug)]
@@ -75,8 +81,10 @@ pub struct Counts {
 /// The answer.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// The best layouts, the fastest first.
+    /// The best layouts that leave the margin, the fastest first. No two take the same time and memory.
     pub best: Vec<Found>,
+    /// Faster ones that fit and do not leave it; where none leaves it, the fastest that fit.
+    pub closer: Vec<Found>,
     /// Combinations that are no layouts.
     pub refusals: Refusals,
     /// How the others were decided.
@@ -90,6 +98,16 @@ struct Open {
     /// Its hungriest rank, as far as is known.
     hungriest: usize,
     rung: Rung,
+    room: Room,
+}
+
+/// The memory that a layout leaves free, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Room {
+    /// It may leave the margin.
+    Margin,
+    /// Its memory floor alone does not leave it.
+    Close,
 }
 
 /// Which bound on its time is known of a layout.
@@ -122,12 +140,14 @@ const AT_ONCE: [usize; 2] = [32, 2];
 /// # Errors
 /// A unit that cannot be recorded, or a program that breaks its rules: faults of pleach.
 pub fn search(question: &Question) -> Result<Answer, SetupError> {
-    let candidates = Candidates::new(question.config, question.accelerators, question.fixed);
+    let candidates = Candidates::new(question.config, question.software, question.accelerators, question.fixed);
     let recordings = question.recordings(&candidates.legal)?;
     let mut answer = Answer { refusals: candidates.refusals, ..Answer::default() };
     let mut open = Ladder::new(candidates.legal, &recordings, question, &mut answer);
     loop {
-        let late_ns = answer.late_ns(question.top);
+        let late_ns = answer.late_ns(question.top, Room::Margin);
+        let late_close_ns = late_ns.min(answer.late_ns(question.top, Room::Close));
+        answer.counts.over_time += open.forget_close(late_close_ns);
         let some = open.take(late_ns);
         if some.is_empty() {
             break;
@@ -143,7 +163,8 @@ pub fn search(question: &Question) -> Result<Answer, SetupError> {
             }
         }
     }
-    answer.counts.over_time = open.len();
+    answer.counts.over_time += open.len();
+    answer.forget_slower();
     Ok(answer)
 }
 
@@ -165,8 +186,10 @@ impl Ladder {
                 answer.counts.over_memory += 1;
                 continue;
             }
+            let leaves_margin = memory_bytes <= question.memory_bytes - question.margin_bytes;
+            let room = if leaves_margin { Room::Margin } else { Room::Close };
             let parallelism = floor.laid_out(parallelism);
-            ladder.put(least_ns, index, Open { parallelism, hungriest, rung: Rung::Floor });
+            ladder.put(least_ns, index, Open { parallelism, hungriest, rung: Rung::Floor, room });
         }
         ladder
     }
@@ -187,6 +210,18 @@ impl Ladder {
             some.push(entry.remove_entry());
         }
         some
+    }
+
+    /// Forgets the layouts at the front that do not leave the margin and take `late_ns` at least; returns how many there were.
+    fn forget_close(&mut self, late_ns: u64) -> usize {
+        let before = self.open.len();
+        while let Some(entry) = self.open.first_entry()
+            && entry.key().0 >= late_ns
+            && entry.get().room == Room::Close
+        {
+            entry.remove();
+        }
+        before - self.open.len()
     }
 
     fn len(&self) -> usize {
@@ -227,20 +262,38 @@ impl<'a> Question<'a> {
 }
 
 impl Answer {
-    /// No layout that takes so long is wanted any more.
-    fn late_ns(&self, top: usize) -> u64 {
-        if self.best.len() < top { u64::MAX } else { self.best.last().map_or(0, |last| last.step_ns) }
+    /// No layout with so much room that takes so long is wanted any more.
+    fn late_ns(&self, top: usize, room: Room) -> u64 {
+        let list = match room {
+            Room::Margin => &self.best,
+            Room::Close => &self.closer,
+        };
+        if list.len() < top { u64::MAX } else { list.last().map_or(0, |last| last.step_ns) }
     }
 
     fn add(&mut self, found: Found, question: &Question) {
         self.counts.simulated += 1;
-        if found.memory_bytes as f64 > question.memory_bytes {
+        let memory_bytes = found.memory_bytes as f64;
+        if memory_bytes > question.memory_bytes {
             self.counts.did_not_fit += 1;
             return;
         }
+        let leaves_margin = memory_bytes <= question.memory_bytes - question.margin_bytes;
+        let list = if leaves_margin { &mut self.best } else { &mut self.closer };
         let rank = |found: &Found| (found.step_ns, found.memory_bytes);
-        let at = self.best.partition_point(|other| rank(other) <= rank(&found));
-        self.best.insert(at, found);
-        self.best.truncate(question.top);
+        let at = list.partition_point(|other| rank(other) < rank(&found));
+        // Of layouts that take the same time and memory, the one that was simulated first stands for all.
+        if list.get(at).is_none_or(|other| rank(other) != rank(&found)) {
+            list.insert(at, found);
+            list.truncate(question.top);
+        }
+    }
+
+    /// Layouts that do not leave the margin are worth showing where they are faster than all that do.
+    fn forget_slower(&mut self) {
+        if let Some(best) = self.best.first() {
+            let best_ns = best.step_ns;
+            self.closer.retain(|found| found.step_ns < best_ns);
+        }
     }
 }

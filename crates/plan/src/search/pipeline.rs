@@ -9,7 +9,7 @@
 //! longer than the clock's time, and both are equal where a stage has one rank, so that nothing is reduced.
 
 use config::{GradientReduction, Parallelism, Stage, Tied, TiedSum, Unit, ZeroStage};
-use program::{Cell, CellKind, Durations, Partner, PassKind, Queue, Queues, run_in_turns};
+use program::{Cell, CellKind, Durations, Partner, PassKind, Queue, Queues, UpdatedGathers, run_in_turns};
 use sim::StepCosts;
 use train::StepOrder;
 
@@ -95,6 +95,8 @@ impl<'a> Pipeline<'a> {
             input_grads: not_yet,
         };
         pipeline.stages = (0..num_stages).map(|stage| pipeline.cells(stage)).collect();
+        let first_gathers = (0..pipeline.lines.len()).map(|rank| pipeline.first_gathers_ns(rank)).collect::<Vec<_>>();
+        pipeline.lines.iter_mut().zip(first_gathers).for_each(|(line, ns)| line.reduce = ns);
         pipeline
     }
 
@@ -292,6 +294,17 @@ impl<'a> Pipeline<'a> {
         }
     }
 
+    /// The start of the queue of reductions: the gathers of the previous step, where these are deferred until then.
+    fn first_gathers_ns(&self, rank: usize) -> u64 {
+        match (self.parallelism.zero, self.queues.updated_gathers) {
+            (ZeroStage::One | ZeroStage::Two { .. }, UpdatedGathers::OverlappedWithNextStep) => {
+                self.held(rank).into_iter().map(|unit| self.costs.state(unit).gather_ns).sum()
+            }
+            (ZeroStage::Off | ZeroStage::Three { .. }, _)
+            | (ZeroStage::One | ZeroStage::Two { .. }, UpdatedGathers::AfterUpdate) => 0,
+        }
+    }
+
     /// When a rank has updated what it holds, and gathered it where it was updated in shards.
     fn update_end_ns(&self, rank: usize, norm_start_ns: u64) -> u64 {
         let held = self.held(rank);
@@ -300,12 +313,14 @@ impl<'a> Pipeline<'a> {
         for unit in held {
             let state = self.costs.state(unit);
             compute += state.update_ns;
-            match (self.parallelism.zero, self.queues.reduce) {
-                (ZeroStage::Off | ZeroStage::Three { .. }, _) => {}
-                (ZeroStage::One | ZeroStage::Two { .. }, Queue::Own) => {
+            match (self.parallelism.zero, self.queues.updated_gathers, self.queues.reduce) {
+                (ZeroStage::Off | ZeroStage::Three { .. }, _, _) | (_, UpdatedGathers::OverlappedWithNextStep, _) => {}
+                (ZeroStage::One | ZeroStage::Two { .. }, UpdatedGathers::AfterUpdate, Queue::Own) => {
                     gathered = gathered.max(compute) + state.gather_ns;
                 }
-                (ZeroStage::One | ZeroStage::Two { .. }, Queue::Compute | Queue::Last) => compute += state.gather_ns,
+                (ZeroStage::One | ZeroStage::Two { .. }, UpdatedGathers::AfterUpdate, Queue::Compute | Queue::Last) => {
+                    compute += state.gather_ns
+                }
             }
         }
         compute.max(gathered)

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::Parallelism;
+use config::{Parallelism, Recompute};
 use train::SetupError;
 
 use super::Question;
@@ -42,6 +42,8 @@ enum Known {
 
 /// So many combinations are judged at most for a larger number of accelerators: it takes seconds.
 const MOST_COMBINATIONS: usize = 10_000_000;
+/// The same where no layout is legal on as many as were asked for.
+const MOST_WHERE_NONE_IS_LEGAL: usize = 100_000;
 /// So many times the accelerators are asked about at most, unless that is less than [`MOST_TIMES_HOLDING`] times the first that are.
 const MOST_TIMES: usize = 32;
 /// So many times the fewest accelerators that hold the state of the model are asked about in any case.
@@ -54,15 +56,18 @@ impl Question<'_> {
     /// As [`super::search`].
     pub fn remedies(&self) -> Result<Remedies, SetupError> {
         let mut recordings = self.recordings(&[])?;
+        let least = self.least_memory(&self.legal(), &mut recordings, f64::INFINITY)?;
+        // Where no layout is legal, more accelerators seldom help: a few are asked about.
+        let most_combinations = if least.is_some() { MOST_COMBINATIONS } else { MOST_WHERE_NONE_IS_LEGAL };
         Ok(Remedies {
-            least: self.least_memory(&self.legal(), &mut recordings, f64::INFINITY)?,
-            accelerators: self.enough_accelerators(&mut recordings)?,
+            least,
+            accelerators: self.enough_accelerators(&mut recordings, most_combinations)?,
             values: self.fitting_values(&mut recordings)?,
         })
     }
 
     fn legal(&self) -> Vec<Parallelism> {
-        Candidates::new(self.config, self.accelerators, self.fixed).legal
+        Candidates::new(self.config, self.software, self.accelerators, self.fixed).legal
     }
 
     /// Of these layouts the one that needs least memory, if that is at most `most_bytes`. The one whose least bound is least is looked at more
@@ -95,19 +100,46 @@ impl Question<'_> {
         Ok(None)
     }
 
+    /// Whether one of these layouts fits. Those with the smallest microbatches and recomputed layers are asked first: where one of them
+    /// fits, the passes of the others need not be recorded.
+    fn some_fits<'a>(
+        &self,
+        legal: impl Iterator<Item = &'a Parallelism>,
+        recordings: &mut Recordings,
+    ) -> Result<bool, SetupError> {
+        let legal: Vec<&Parallelism> = legal.collect();
+        let smallest = legal.iter().map(|layout| layout.microbatch_size).min().unwrap_or(1);
+        let is_thrifty = |layout: &&&Parallelism| {
+            layout.microbatch_size == smallest && matches!(layout.recompute, Recompute::Full(_))
+        };
+        let (thrifty, others): (Vec<&Parallelism>, Vec<&Parallelism>) =
+            legal.iter().partition(|layout| is_thrifty(layout));
+        for some in [thrifty, others] {
+            let some: Vec<Parallelism> = some.into_iter().cloned().collect();
+            if self.least_memory(&some, recordings, self.memory_bytes)?.is_some() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Every number is asked about, from the first that holds the state of the model.
-    fn enough_accelerators(&self, recordings: &mut Recordings) -> Result<Option<usize>, SetupError> {
+    fn enough_accelerators(
+        &self,
+        recordings: &mut Recordings,
+        most_combinations: usize,
+    ) -> Result<Option<usize>, SetupError> {
         let holding = (least_state_bytes(self.config, self.software) / self.memory_bytes).ceil() as usize;
         let first = holding.max(self.accelerators + 1);
         let last = (MOST_TIMES * self.accelerators).max(MOST_TIMES_HOLDING * first);
         let mut judged = 0;
         for accelerators in first..=last {
-            let Candidates { legal, refusals } = Candidates::new(self.config, accelerators, self.fixed);
-            if self.least_memory(&legal, recordings, self.memory_bytes)?.is_some() {
+            let Candidates { legal, refusals } = Candidates::new(self.config, self.software, accelerators, self.fixed);
+            if self.some_fits(legal.iter(), recordings)? {
                 return Ok(Some(accelerators));
             }
-            judged += legal.len() + refusals.number();
-            if judged > MOST_COMBINATIONS {
+            judged += legal.len() + refusals.number() + 1;
+            if judged > most_combinations {
                 return Ok(None);
             }
         }
@@ -129,7 +161,7 @@ impl Question<'_> {
             let mut nearest: Vec<(String, Vec<Parallelism>)> = by_value.into_iter().collect();
             nearest.sort_by(|(one, _), (other, _)| distance(own, one).total_cmp(&distance(own, other)));
             for (value, legal) in nearest {
-                if self.least_memory(&legal, recordings, self.memory_bytes)?.is_some() {
+                if self.some_fits(legal.iter(), recordings)? {
                     found.insert(key.clone(), value);
                     break;
                 }

@@ -2,37 +2,28 @@
 
 use std::collections::VecDeque;
 
-use super::{Cell, CellCosts, CellKind, Schedule};
+use super::{Cell, CellCosts, CellKind, Schedule, StageCosts};
 use crate::run_in_turns;
 
 /// A rank that would wait for at least so many quarters of a backward of the weights runs one instead. Where the wait is shorter than
 /// the whole, the rest delays what comes next. Each is tried.
 const QUARTERS: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// A complete schedule, and how long its slowest rank takes from its first cell to its last.
-pub(super) struct Filled {
-    pub(super) schedule: Schedule,
-    pub(super) span: usize,
-}
-
-/// The filling of which the slowest rank takes least time. `order` has forwards and backwards of the input, such that some rank can always go
-/// on; it stays as it is. Backwards of the weights are put in, first come, first served: where a rank would wait, where it would
-/// hold more than `limit` (in the unit of `costs`), and at the end.
+/// The fillings with each share. `order` has forwards and backwards of the input, such that some rank can always go on; it stays as it is.
+/// Backwards of the weights are put in, first come, first served: where a rank would wait, where it would hold more than its limit (in
+/// the unit of `costs`), and at the end.
 ///
 /// This is the rule of Qi et al. (Zero Bubble Pipeline Parallelism, section 3.1) for a given order of the rest.
-pub(super) fn fill(order: &Schedule, costs: &CellCosts, limit: usize) -> Filled {
-    let [first, rest @ ..] = QUARTERS.map(|quarters| {
-        let least_wait = (costs.times.backward_weight * quarters / 4).max(1);
-        Filling::new(order, costs, limit, least_wait).run()
-    });
-    rest.into_iter().fold(first, |best, next| if next.span < best.span { next } else { best })
+pub(super) fn fillings(order: &Schedule, costs: &StageCosts, limits: &[usize]) -> [Schedule; 5] {
+    QUARTERS.map(|quarters| Filling::new(order, costs, limits, quarters).run())
 }
 
 struct Filling<'a> {
     order: &'a Schedule,
-    costs: &'a CellCosts,
-    limit: usize,
-    least_wait: usize,
+    costs: &'a StageCosts,
+    /// By rank.
+    limits: &'a [usize],
+    quarters: usize,
     rows: Vec<Row>,
     num_microbatches: usize,
     /// When what a forward or a backward of the input makes is there: by kind, then by stage, then by microbatch.
@@ -45,8 +36,6 @@ struct Row {
     cells: Vec<Cell>,
     /// Cells of the given order that are placed.
     placed: usize,
-    /// Start of the first cell.
-    start: Option<usize>,
     now: usize,
     held: usize,
     /// Backwards of the weights that may run.
@@ -54,12 +43,12 @@ struct Row {
 }
 
 impl<'a> Filling<'a> {
-    fn new(order: &'a Schedule, costs: &'a CellCosts, limit: usize, least_wait: usize) -> Filling<'a> {
+    fn new(order: &'a Schedule, costs: &'a StageCosts, limits: &'a [usize], quarters: usize) -> Filling<'a> {
         let rows = order.ranks.iter().map(|_| Row::default()).collect();
         let microbatches = order.ranks.iter().flatten().map(|cell| cell.microbatch.0 as usize + 1);
         let num_microbatches = microbatches.max().unwrap_or(0);
         let none = vec![None; order.stage_map.len() * num_microbatches];
-        Filling { order, costs, limit, least_wait, rows, num_microbatches, ends: [none.clone(), none] }
+        Filling { order, costs, limits, quarters, rows, num_microbatches, ends: [none.clone(), none] }
     }
 
     /// Where the end of what a cell makes for the cell of the same kind on another stage stands.
@@ -67,11 +56,11 @@ impl<'a> Filling<'a> {
         (usize::from(cell.kind == CellKind::F), stage * self.num_microbatches + cell.microbatch.0 as usize)
     }
 
-    fn run(mut self) -> Filled {
+    fn run(mut self) -> Schedule {
         run_in_turns(self.rows.len(), |rank| {
             let Some(&cell) = self.order.ranks[rank].get(self.rows[rank].placed) else { return false };
             let Some(arrival) = self.arrival(cell) else { return false };
-            self.make_room(rank, cell.kind, arrival);
+            self.make_room(rank, cell, arrival);
             self.place(rank, cell, arrival);
             self.rows[rank].placed += 1;
             true
@@ -79,9 +68,8 @@ impl<'a> Filling<'a> {
         for rank in 0..self.rows.len() {
             while self.weights(rank) {}
         }
-        let span = self.rows.iter().map(|row| row.now - row.start.unwrap_or(0)).max().unwrap_or(0);
         let ranks = self.rows.into_iter().map(|row| row.cells).collect();
-        Filled { schedule: Schedule { ranks, stage_map: self.order.stage_map.clone() }, span }
+        Schedule { ranks, stage_map: self.order.stage_map.clone() }
     }
 
     /// When the input of a cell is on its rank; `None` while that is not known.
@@ -95,24 +83,25 @@ impl<'a> Filling<'a> {
         };
         let Some(source) = source else { return Some(0) };
         let (kind, place) = self.place_of_end(cell, source);
-        Some(self.ends[kind][place]? + self.costs.times.between(stage_map[source], stage_map[stage]))
+        Some(self.ends[kind][place]? + self.costs.usual.times.between(stage_map[source], stage_map[stage]))
     }
 
     /// Backwards of the weights before a cell that can start at `arrival`.
-    fn make_room(&mut self, rank: usize, kind: CellKind, arrival: usize) {
+    fn make_room(&mut self, rank: usize, cell: Cell, arrival: usize) {
+        let least_wait = (self.costs.of(cell.stage).times.backward_weight * self.quarters / 4).max(1);
         loop {
             let Row { now, held, .. } = self.rows[rank];
-            let is_full = self.held_after(held, kind) > self.limit;
-            let waits = arrival >= now + self.least_wait;
+            let is_full = self.held_after(held, cell) > self.limits[rank];
+            let waits = arrival >= now + least_wait;
             if !(is_full || waits) || !self.weights(rank) {
                 break;
             }
         }
     }
 
-    fn held_after(&self, held: usize, kind: CellKind) -> usize {
-        let CellCosts { held_until_input, held_until_weight, .. } = *self.costs;
-        match kind {
+    fn held_after(&self, held: usize, cell: Cell) -> usize {
+        let CellCosts { held_until_input, held_until_weight, .. } = *self.costs.of(cell.stage);
+        match cell.kind {
             CellKind::F => held + held_until_input,
             CellKind::I => held + held_until_weight - held_until_input,
             CellKind::W => held - held_until_weight,
@@ -132,11 +121,10 @@ impl<'a> Filling<'a> {
     }
 
     fn place(&mut self, rank: usize, cell: Cell, arrival: usize) {
-        let held = self.held_after(self.rows[rank].held, cell.kind);
+        let held = self.held_after(self.rows[rank].held, cell);
         let state = &mut self.rows[rank];
         let start = arrival.max(state.now);
-        state.start.get_or_insert(start);
-        state.now = start + self.costs.times.of(cell.kind);
+        state.now = start + self.costs.of(cell.stage).times.of(cell.kind);
         state.held = held;
         state.cells.push(cell);
         match cell.kind {

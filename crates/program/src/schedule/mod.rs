@@ -6,6 +6,7 @@ mod given;
 mod gpipe;
 mod interleaved;
 mod one_forward_one_backward;
+mod span;
 mod split;
 mod text;
 mod timeline;
@@ -69,7 +70,7 @@ pub struct Schedule {
     pub stage_map: Vec<usize>,
 }
 
-/// What a generator may know of the cells of one stage, all stages being alike. Only proportions count.
+/// What a generator may know of the cells of one stage. Only proportions count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellCosts {
     /// How long they take.
@@ -83,6 +84,31 @@ pub struct CellCosts {
 impl CellCosts {
     /// All passes take one unit, transfers none, and a microbatch holds as much before its backward of the input as after.
     pub const EVEN: CellCosts = CellCosts { times: CellTimes::EVEN, held_until_input: 1, held_until_weight: 1 };
+}
+
+/// Costs of the cells of all stages, for generators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StageCosts {
+    /// Of a stage as stages mostly are.
+    pub usual: CellCosts,
+    /// Of each stage; nothing where all are alike.
+    pub stages: Vec<CellCosts>,
+}
+
+impl StageCosts {
+    /// All stages are [`CellCosts::EVEN`].
+    pub const EVEN: StageCosts = StageCosts { usual: CellCosts::EVEN, stages: vec![] };
+
+    /// Those of one stage.
+    pub fn of(&self, stage: Stage) -> &CellCosts {
+        self.stages.get(stage.0 as usize).unwrap_or(&self.usual)
+    }
+}
+
+impl From<CellCosts> for StageCosts {
+    fn from(usual: CellCosts) -> StageCosts {
+        StageCosts { usual, stages: vec![] }
+    }
 }
 
 /// Why there is no schedule.
@@ -118,7 +144,7 @@ impl Schedule {
         spec: &ScheduleSpec,
         pp: usize,
         num_microbatches: usize,
-        costs: &CellCosts,
+        costs: &StageCosts,
     ) -> Result<Schedule, ScheduleError> {
         match spec {
             ScheduleSpec::Generated(kind) => {
@@ -137,14 +163,14 @@ impl Schedule {
     ///
     /// # Panics
     /// Microbatches that are no multiple of [`ScheduleKind::microbatch_group`].
-    pub fn generate(kind: ScheduleKind, pp: usize, num_microbatches: usize, costs: &CellCosts) -> Schedule {
+    pub fn generate(kind: ScheduleKind, pp: usize, num_microbatches: usize, costs: &StageCosts) -> Schedule {
         match kind {
             ScheduleKind::GPipe => gpipe(pp, num_microbatches),
             ScheduleKind::OneForwardOneBackward => one_forward_one_backward(pp, num_microbatches),
             ScheduleKind::Interleaved { stages_per_rank } => interleaved(pp, num_microbatches, stages_per_rank),
             ScheduleKind::ZeroBubbleH1 => zero_bubble_h1(pp, num_microbatches),
             ScheduleKind::ZeroBubbleH2 => zero_bubble_h2(pp, num_microbatches),
-            ScheduleKind::ZeroBubbleV => zero_bubble_v(pp, num_microbatches, costs),
+            ScheduleKind::ZeroBubbleV => zero_bubble_v(pp, num_microbatches, &costs.usual),
             ScheduleKind::ZeroBubbleAuto { memory_percent } => {
                 zero_bubble_auto(pp, num_microbatches, memory_percent, costs)
             }

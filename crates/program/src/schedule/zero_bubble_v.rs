@@ -1,7 +1,8 @@
 //! ZB-V (Qi et al., Zero Bubble Pipeline Parallelism, section 6).
 
-use super::filling::fill;
-use super::{Cell, CellCosts, CellKind, Schedule};
+use super::filling::fillings;
+use super::span::slowest_rank;
+use super::{Cell, CellCosts, CellKind, Schedule, StageCosts};
 
 /// Two stages per rank in a V: rank `r` has the stages `r` and `2 pp - 1 - r`, so the first rank has the embedding and the head. Forwards and
 /// backwards of the input follow the pattern in which no rank waits where all passes take equally long; backwards of the
@@ -14,7 +15,10 @@ pub fn zero_bubble_v(pp: usize, num_microbatches: usize, costs: &CellCosts) -> S
         cells
     });
     let order = Schedule { ranks: ranks.collect(), stage_map };
-    fill(&order, costs, 2 * pp * costs.held_until_input).schedule
+    let limits = vec![2 * pp * costs.held_until_input; pp];
+    let costs = StageCosts::from(*costs);
+    let [first, rest @ ..] = fillings(&order, &costs, &limits).map(|filled| (slowest_rank(&filled, &costs), filled));
+    rest.into_iter().fold(first, |best, next| if next.0 < best.0 { next } else { best }).1
 }
 
 /// The pattern of one rank, of at least the `2 pp - 1` microbatches that fill the pipeline; with fewer, cells of the missing ones are

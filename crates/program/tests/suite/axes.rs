@@ -6,7 +6,7 @@ use config::{
 };
 use mesh::{Axis, AxisSet};
 use program::{
-    CellCosts, CompileInput, ContributionOrder, Demands, GradientAxes, Instr, Program, Purpose, Rule, Schedule, Sizes,
+    CompileInput, ContributionOrder, Demands, GradientAxes, Instr, Program, Purpose, Rule, Schedule, Sizes, StageCosts,
     State, Violation, compile, link, split_stages, verify,
 };
 
@@ -68,7 +68,7 @@ impl Case {
             model: &self.model,
             parallelism: &self.parallelism,
             stages: &split_stages(self.model.num_layers, self.parallelism.degrees.pp, &work()).unwrap(),
-            schedule: &Schedule::generate(kind, self.parallelism.degrees.pp, NUM_MICROBATCHES, &CellCosts::EVEN),
+            schedule: &Schedule::generate(kind, self.parallelism.degrees.pp, NUM_MICROBATCHES, &StageCosts::EVEN),
             masters: Masters::Parameters,
             sums: GradientSums::Single,
             tied_sum: TiedSum::EachMicrobatch,

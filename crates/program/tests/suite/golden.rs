@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use config::{FullRecompute, Recompute, SavedInputs, ScheduleKind, TiedSum};
-use program::{CellCosts, CellTimes, Purpose, Schedule, Timeline};
+use program::{CellTimes, Purpose, Schedule, StageCosts, Timeline};
 
 use crate::setup::{Setup, ZERO_3};
 
@@ -26,7 +26,7 @@ fn check(file: &str, text: &str) {
 const TIMES: CellTimes = CellTimes { forward: 2, backward_input: 2, backward_weight: 2, transfer: 0 };
 
 fn drawn(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> String {
-    let schedule = Schedule::generate(kind, pp, num_microbatches, &CellCosts::EVEN);
+    let schedule = Schedule::generate(kind, pp, num_microbatches, &StageCosts::EVEN);
     let mut text = String::new();
     writeln!(text, "# {kind:?}, {pp} ranks, {num_microbatches} microbatches").unwrap();
     writeln!(text, "{schedule}\n{}", Timeline::new(&schedule, TIMES)).unwrap();

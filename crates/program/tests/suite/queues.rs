@@ -1,14 +1,22 @@
 //! The event clock on engines with other queues.
 
-use config::ZeroStage;
-use program::{Durations, Instr, PassKind, Queue, Queues, RankView, StepGraph, StepTimes};
+use config::{Unit, ZeroStage};
+use program::{Durations, Instr, PassKind, Queue, Queues, RankView, StepGraph, StepTimes, UpdatedGathers};
 
 use crate::setup::Setup;
 
-/// Passes 10 each, reductions as given, everything else nothing.
+const IN_LINE: Queues = Queues {
+    reduce: Queue::Compute,
+    transfer: Queue::Compute,
+    updated_gathers: UpdatedGathers::AfterUpdate,
+    contention_per_mille: 0,
+};
+
+/// Passes 10 each, reductions and gathers as given, everything else nothing.
 struct Times {
     queues: Queues,
     reduction: u64,
+    gather: u64,
 }
 
 impl Durations for Times {
@@ -17,6 +25,7 @@ impl Durations for Times {
             Some(pass) if pass.kind == PassKind::Recompute => 0,
             Some(_) => 10,
             None if matches!(instr, Instr::ReduceGrads { .. }) => self.reduction,
+            None if matches!(instr, Instr::GatherParams { .. }) => self.gather,
             None => 0,
         }
     }
@@ -31,8 +40,8 @@ fn graph() -> StepGraph {
 }
 
 fn end(reduce: Queue, contention_per_mille: u64, reduction: u64) -> u64 {
-    let queues = Queues { reduce, transfer: Queue::Compute, contention_per_mille };
-    StepTimes::new(&graph(), &Times { queues, reduction }).end()
+    let queues = Queues { reduce, contention_per_mille, ..IN_LINE };
+    StepTimes::new(&graph(), &Times { queues, reduction, gather: 0 }).end()
 }
 
 /// Passes of the step, and its reductions.
@@ -62,12 +71,47 @@ fn computing_takes_longer_while_a_reduction_is_under_way_beside_it() {
 
 #[test]
 fn reductions_that_are_put_off_follow_the_last_pass() {
-    let queues = Queues { reduce: Queue::Last, transfer: Queue::Compute, contention_per_mille: 0 };
+    let queues = Queues { reduce: Queue::Last, ..IN_LINE };
     let (graph, (passes, reductions)) = (graph(), counts());
-    let times = StepTimes::new(&graph, &Times { queues, reduction: 25 });
+    let times = StepTimes::new(&graph, &Times { queues, reduction: 25, gather: 0 });
     assert_eq!(times.end(), 10 * passes + 25 * reductions);
     let placed = graph.programs()[0].instrs.iter().zip(&times.ranks[0]);
     let starts = placed.filter(|(instr, _)| matches!(instr, Instr::ReduceGrads { .. })).map(|(_, times)| *times);
     let expected = (0..reductions).map(|n| (10 * passes + 25 * n, 10 * passes + 25 * (n + 1)));
     assert!(starts.eq(expected), "one after the other, behind all passes");
+}
+
+/// Of two stages each begins with the gathers of its own units, in the order of their first uses; a pass waits for those that it reads.
+#[test]
+fn gathers_of_the_step_before_overlap_with_forward_passes() {
+    let graph = Setup { num_layers: 4, pp: 1, num_microbatches: 2, zero: ZeroStage::One, ..Setup::default() }.graph();
+    let times = |updated_gathers, gather| {
+        let queues = Queues { updated_gathers, ..IN_LINE };
+        StepTimes::new(&graph, &Times { queues, reduction: 0, gather })
+    };
+    let gathers = |times: &StepTimes| -> Vec<(Unit, (u64, u64))> {
+        let placed = graph.programs()[0].instrs.iter().zip(&times.ranks[0]);
+        let unit = |instr: &Instr| if let Instr::GatherParams { unit } = instr { Some(*unit) } else { None };
+        let mut found: Vec<_> = placed.filter_map(|(instr, time)| Some((unit(instr)?, *time))).collect();
+        found.sort_by_key(|(_, (start, _))| *start);
+        found
+    };
+    let without = times(UpdatedGathers::AfterUpdate, 0).end();
+    let after = times(UpdatedGathers::AfterUpdate, 4);
+    let number = gathers(&after).len() as u64;
+    assert_eq!(after.end(), without + 4 * number, "at the end each is exposed");
+
+    // A pass takes 10, so all but what the first pass reads is hidden.
+    let overlapped = times(UpdatedGathers::OverlappedWithNextStep, 4);
+    let placed = gathers(&overlapped);
+    let expected: Vec<(u64, u64)> = (0..number).map(|n| (4 * n, 4 * (n + 1))).collect();
+    assert_eq!(placed.iter().map(|(_, time)| *time).collect::<Vec<_>>(), expected);
+    let read_first = placed.iter().filter(|(unit, _)| matches!(unit, Unit::Table | Unit::Embedding)).count() as u64;
+    assert_eq!(overlapped.end(), without + 4 * read_first);
+
+    // Where they are longer than passes, the step waits for the last, the head's, before its forward pass.
+    let long = times(UpdatedGathers::OverlappedWithNextStep, 100);
+    let passes_before = 1 + 4;
+    assert!(long.end() >= 100 * number + without - 10 * passes_before, "{}", long.end());
+    assert!(long.end() <= without + 100 * number);
 }

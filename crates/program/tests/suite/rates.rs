@@ -7,8 +7,8 @@
 
 use config::{Degrees, Parallelism, ScheduleKind};
 use program::{
-    CellCosts, CellTimes, CompileInput, PassTimes, Purpose, Schedule, StepGraph, StepTimes, UnitTimes, compile, link,
-    split_stages,
+    CellCosts, CellTimes, CompileInput, PassTimes, Purpose, Schedule, StageCosts, StepGraph, StepTimes, UnitTimes,
+    compile, link, split_stages,
 };
 
 use crate::setup::{Setup, per_class};
@@ -83,8 +83,8 @@ impl FittedModel {
         UnitTimes { units: per_class(PassTimes::default(), unit, unit, unit), transfer: self.transfer }
     }
 
-    fn cell_costs(&self, units_per_stage: usize) -> CellCosts {
-        CellCosts {
+    fn stage_costs(&self, units_per_stage: usize) -> StageCosts {
+        StageCosts::from(CellCosts {
             times: CellTimes {
                 forward: FORWARD as usize * units_per_stage,
                 backward_input: self.backward_input as usize * units_per_stage,
@@ -93,7 +93,7 @@ impl FittedModel {
             },
             held_until_input: 34 * self.hidden + 5 * self.heads * 1024,
             held_until_weight: 32 * self.hidden,
-        }
+        })
     }
 }
 
@@ -126,7 +126,7 @@ impl Row {
     fn graph(&self) -> StepGraph {
         let (kind, num_stages) = (self.kind(), self.pp * self.kind().stages_per_rank());
         let units_per_stage = (self.layers + 2) / num_stages;
-        let costs = FittedModel::of(&self.model).cell_costs(units_per_stage);
+        let costs = FittedModel::of(&self.model).stage_costs(units_per_stage);
         let setup = Setup { num_layers: self.layers, pp: self.pp, kind, ..Setup::default() };
         let work = per_class(0, 1, 1, 1);
         let stages = split_stages(self.layers, num_stages, &work).unwrap();

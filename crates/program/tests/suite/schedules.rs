@@ -2,8 +2,8 @@
 
 use config::{GivenSchedule, ScheduleKind, ScheduleSpec};
 use program::{
-    Cell, CellCosts, CellKind, CellTimes, ContributionOrder, Schedule, Timeline, forward_only, gpipe, interleaved,
-    one_forward_one_backward, zero_bubble_auto, zero_bubble_h1, zero_bubble_h2, zero_bubble_v,
+    Cell, CellCosts, CellKind, CellTimes, ContributionOrder, Schedule, StageCosts, Timeline, forward_only, gpipe,
+    interleaved, one_forward_one_backward, zero_bubble_auto, zero_bubble_h1, zero_bubble_h2, zero_bubble_v,
 };
 
 use crate::setup::KINDS;
@@ -96,11 +96,11 @@ fn the_automatic_schedule_keeps_to_its_memory_and_is_no_slower_than_the_handmade
     for pp in 1..9 {
         for m in [1, pp, 2 * pp, 4 * pp] {
             for (memory_percent, handmade) in [(100, zero_bubble_h1(pp, m)), (200, zero_bubble_h2(pp, m))] {
-                let auto = zero_bubble_auto(pp, m, memory_percent, &CellCosts::EVEN);
+                let auto = zero_bubble_auto(pp, m, memory_percent, &StageCosts::EVEN);
                 assert!(slowest(&auto) <= slowest(&handmade), "{memory_percent} %\n{auto}\n{handmade}");
                 assert!((0..pp).all(|rank| in_flight(&auto, rank) <= memory_percent * pp / 100), "{auto}");
             }
-            let least = zero_bubble_auto(pp, m, 100usize.div_ceil(pp), &CellCosts::EVEN);
+            let least = zero_bubble_auto(pp, m, 100usize.div_ceil(pp), &StageCosts::EVEN);
             assert!((0..pp).all(|rank| in_flight(&least, rank) == 1), "{least}");
         }
     }
@@ -112,7 +112,7 @@ fn kinds_say_how_much_they_hold() {
         for pp in 1..6 {
             for m in [1, 2, 7, 20] {
                 let m = kind.microbatch_group(pp) * m;
-                let schedule = Schedule::generate(kind, pp, m, &CellCosts::EVEN);
+                let schedule = Schedule::generate(kind, pp, m, &StageCosts::EVEN);
                 let held = (0..pp).map(|rank| in_flight(&schedule, rank)).max().unwrap();
                 assert!(held <= kind.held_passes(pp, m), "{kind:?}, {pp} ranks, {m} microbatches: {held}\n{schedule}");
             }
@@ -126,7 +126,7 @@ fn every_schedule_is_complete_in_order_and_reads_back() {
         for pp in 1..6 {
             for m in [1, 2, 5] {
                 let m = kind.microbatch_group(pp) * m;
-                let schedule = Schedule::generate(kind, pp, m, &CellCosts::EVEN);
+                let schedule = Schedule::generate(kind, pp, m, &StageCosts::EVEN);
                 assert_eq!(schedule.to_string().parse::<Schedule>().unwrap(), schedule);
                 assert_eq!(schedule.contribution_order(), ContributionOrder::Ascending);
                 // What was generated is legal as a file too: complete, without a circle, and in one order per channel.
@@ -147,7 +147,7 @@ fn text_is_read_as_it_is_written() {
 
 fn given(text: &str, pp: usize, num_microbatches: usize) -> Result<Schedule, String> {
     let given = GivenSchedule { path: "my.schedule".into(), text: text.into() };
-    Schedule::new(&ScheduleSpec::Given(given), pp, num_microbatches, &CellCosts::EVEN)
+    Schedule::new(&ScheduleSpec::Given(given), pp, num_microbatches, &StageCosts::EVEN)
         .map_err(|error| error.to_string())
 }
 
@@ -201,7 +201,7 @@ fn errors_say_where_and_what() {
 #[test]
 fn an_interleaved_schedule_needs_whole_groups() {
     let interleaved = ScheduleKind::Interleaved { stages_per_rank: 2 }.into();
-    let error = Schedule::new(&interleaved, 4, 6, &CellCosts::EVEN).unwrap_err().to_string();
+    let error = Schedule::new(&interleaved, 4, 6, &StageCosts::EVEN).unwrap_err().to_string();
     assert_eq!(error, "6 microbatches are not whole groups of 4, in which the schedule passes them; use 8");
 }
 

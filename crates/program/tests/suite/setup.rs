@@ -6,7 +6,7 @@ use config::{
     SequenceParallel, TiedSum, TopQuery, UnitClass, UnitClasses, ZeroStage,
 };
 use program::{
-    CellCosts, CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, State, StateBytes, StepGraph,
+    CompileInput, Footprint, Footprints, Program, Purpose, Schedule, Sizes, StageCosts, State, StateBytes, StepGraph,
     compile, link, split_stages,
 };
 
@@ -160,7 +160,7 @@ impl Setup {
     }
 
     pub fn schedule(&self) -> Schedule {
-        Schedule::generate(self.kind, self.pp, self.num_microbatches, &CellCosts::EVEN)
+        Schedule::generate(self.kind, self.pp, self.num_microbatches, &StageCosts::EVEN)
     }
 
     pub fn compile_schedule(&self, schedule: &Schedule) -> Vec<Program> {

@@ -1,12 +1,13 @@
 //! In which order a run's steps compute: stages, schedule, linked programs.
 
 use config::{
-    Degrees, FullRecompute, ModelSpec, Parallelism, PerClass, Recompute, TiedSum, TrainSpec, Unit, UnitClass,
+    Degrees, FullRecompute, ModelSpec, Parallelism, PerClass, Recompute, ScheduleKind, ScheduleSpec, Stage, TiedSum,
+    TrainSpec, Unit, UnitClass,
 };
 use program::{
     CellCosts, CellTimes, CompileInput, Demands, Footprint, Footprints, PassKind, PassTimes, Program, Purpose,
-    Schedule, Sizes, StageSplit, State, StepGraph, UnitTimes, Verified, compile, compile_rank, forward_only,
-    least_memory, link, split_stages, verify,
+    Schedule, Sizes, StageCosts, StageSplit, State, StepGraph, UnitTimes, Verified, compile, compile_rank,
+    forward_only, least_memory, link, split_stages, verify,
 };
 use record::{RecordCase, UnitRecords};
 
@@ -26,7 +27,7 @@ pub struct StepOrder<'a> {
     pub times: UnitTimes,
     /// When the embedding's sum of a tied table's gradient is made: that with which a full batch needs less memory.
     pub tied_sum: TiedSum,
-    costs: CellCosts,
+    costs: StageCosts,
     /// Of a training step.
     footprints: Footprints,
 }
@@ -62,14 +63,20 @@ impl<'a> StepOrder<'a> {
         let times = unit_times(records);
         let on_average = shared_out(&times, recompute);
         let footprints = records.footprints();
-        let costs = cell_costs(model.num_layers, &footprints, recompute, &on_average);
+        let split = |num_stages: usize| match &parallelism.stage_layers {
+            Some(layers) => StageSplit::given(layers, model.num_layers, num_stages),
+            None => split_stages(model.num_layers, num_stages, &on_average.map(|_, times| times.sum())),
+        };
+        let work = Work { footprints: &footprints, recompute, times: &on_average };
+        let costs = match &parallelism.schedule {
+            ScheduleSpec::Generated(ScheduleKind::ZeroBubbleAuto { .. }) => {
+                work.stage_costs(model.num_layers, &split(parallelism.degrees.pp)?)
+            }
+            ScheduleSpec::Generated(_) | ScheduleSpec::Given(_) => StageCosts::from(work.mean_costs(model.num_layers)),
+        };
         let num_microbatches = parallelism.num_microbatches(train.global_batch);
         let schedule = Schedule::new(&parallelism.schedule, parallelism.degrees.pp, num_microbatches, &costs)?;
-        let num_stages = schedule.num_stages();
-        let stages = match &parallelism.stage_layers {
-            Some(layers) => StageSplit::given(layers, model.num_layers, num_stages)?,
-            None => split_stages(model.num_layers, num_stages, &on_average.map(|_, times| times.sum()))?,
-        };
+        let stages = split(schedule.num_stages())?;
         let tied_sum = TiedSum::EachMicrobatch;
         let order = StepOrder { model, parallelism, train, schedule, stages, times, tied_sum, costs, footprints };
         Ok(StepOrder { tied_sum: order.smaller_tied_sum()?, ..order })
@@ -246,33 +253,83 @@ fn shared_out(times: &UnitTimes, recompute: Recompute) -> PerClass<PassTimes> {
     })
 }
 
-/// Time and memory of the passes of a layer, on average over all layers: stages are mostly layers.
-fn cell_costs(
-    num_layers: usize,
-    footprints: &Footprints,
+/// Time and memory of the passes of all units.
+struct Work<'a> {
+    footprints: &'a Footprints,
     recompute: Recompute,
-    times: &PerClass<PassTimes>,
-) -> CellCosts {
-    let layers = || (0..num_layers.max(1) as u32).map(Unit::Layer);
-    let mean = |sum: u128| (sum / num_layers.max(1) as u128) as usize;
-    let time = |of: &dyn Fn(&PassTimes) -> u64| mean(layers().map(|layer| u128::from(of(times.of(layer)))).sum());
-    let bytes =
-        |of: &dyn Fn(&Footprint) -> usize| mean(layers().map(|layer| of(footprints.units.of(layer)) as u128).sum());
-    let saved = |layer: &Footprint| match recompute {
-        Recompute::None | Recompute::Selective => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
-        Recompute::Full(_) => 0,
-    };
-    CellCosts {
-        times: CellTimes {
-            forward: time(&|layer| layer.forward),
-            backward_input: time(&|layer| layer.recompute + layer.backward_input),
-            backward_weight: time(&|layer| layer.backward_weight),
-            transfer: 0,
-        },
-        held_until_input: bytes(&|layer| layer.output_bytes + saved(layer)),
-        // The gradient of the output is as large as the output.
-        held_until_weight: bytes(&|layer| {
-            2 * layer.output_bytes + layer.saved_until_weight_bytes + layer.pending_bytes
-        }),
+    times: &'a PerClass<PassTimes>,
+}
+
+/// Times of passes are counted in units of which the longest pass has about this number, so that those of long steps can be added up. Only
+/// proportions count.
+const LONGEST: u64 = 1 << 30;
+
+impl Work<'_> {
+    /// Of a layer, on average over all layers: stages are mostly layers.
+    fn mean_costs(&self, num_layers: usize) -> CellCosts {
+        let all = self.sum((0..num_layers.max(1) as u32).map(Unit::Layer));
+        let mean = |sum: usize| sum / num_layers.max(1);
+        let CellTimes { forward, backward_input, backward_weight, transfer } = all.times;
+        CellCosts {
+            times: CellTimes {
+                forward: mean(forward),
+                backward_input: mean(backward_input),
+                backward_weight: mean(backward_weight),
+                transfer,
+            },
+            held_until_input: mean(all.held_until_input),
+            held_until_weight: mean(all.held_until_weight),
+        }
+    }
+
+    /// Of each of `stages`, and of a stage with as many layers as stages have on average.
+    fn stage_costs(&self, num_layers: usize, stages: &StageSplit) -> StageCosts {
+        let each: Vec<CellCosts> =
+            (0..stages.num_stages() as u32).map(|stage| self.sum(stages.units(Stage(stage)))).collect();
+        let mean = self.mean_costs(num_layers);
+        let layers = (num_layers / stages.num_stages().max(1)).max(1);
+        let CellTimes { forward, backward_input, backward_weight, transfer } = mean.times;
+        let usual = CellCosts {
+            times: CellTimes {
+                forward: layers * forward,
+                backward_input: layers * backward_input,
+                backward_weight: layers * backward_weight,
+                transfer,
+            },
+            held_until_input: layers * mean.held_until_input,
+            held_until_weight: layers * mean.held_until_weight,
+        };
+        StageCosts { usual, stages: each }
+    }
+
+    /// Of a cell with these units, of which layers alone hold anything for long.
+    fn sum(&self, units: impl Iterator<Item = Unit>) -> CellCosts {
+        let units: Vec<Unit> = units.collect();
+        let longest = self.times.iter().map(|(_, times)| times.sum()).max().unwrap_or(0);
+        let per_unit = 1 + longest / LONGEST;
+        let time = |of: &dyn Fn(&PassTimes) -> u64| {
+            units.iter().map(|unit| of(self.times.of(*unit)) / per_unit).sum::<u64>() as usize
+        };
+        let layers = || units.iter().filter(|unit| matches!(unit, Unit::Layer(_)));
+        let bytes = |of: &dyn Fn(&Footprint) -> usize| {
+            layers().map(|layer| of(self.footprints.units.of(*layer))).sum::<usize>()
+        };
+        let saved = |layer: &Footprint| match self.recompute {
+            Recompute::None | Recompute::Selective => layer.saved_until_input_bytes + layer.saved_until_weight_bytes,
+            Recompute::Full(_) => 0,
+        };
+        CellCosts {
+            times: CellTimes {
+                forward: time(&|unit| unit.forward),
+                backward_input: time(&|unit| unit.recompute + unit.backward_input),
+                backward_weight: time(&|unit| unit.backward_weight),
+                transfer: 0,
+            },
+            held_until_input: bytes(&|layer| layer.output_bytes + saved(layer)),
+            // The gradient of the output is as large as the output.
+            held_until_weight: bytes(&|layer| {
+                2 * layer.output_bytes + layer.saved_until_weight_bytes + layer.pending_bytes
+            }),
+        }
     }
 }

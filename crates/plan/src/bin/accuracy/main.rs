@@ -1,6 +1,7 @@
 //! Writes `docs/accuracy.md`: fits constants to the calibration rows and scores the others.
 
 mod constants;
+mod errors;
 mod machine;
 mod marks;
 mod paragraph;
@@ -11,7 +12,7 @@ use std::process::ExitCode;
 
 use plan::accuracy::{CHECKS, LAYERS, LayerTime, MEMORY, Outcome, Runs, layer_times, memory_of};
 use plan::machine::{OPTION, answer};
-use plan::{Pair, Scored};
+use plan::{Pair, Scored, known_errors};
 
 use crate::paragraph::paragraph;
 
@@ -68,9 +69,12 @@ fn main() -> ExitCode {
         [option] if option == "--machine" => (None, machine::section()),
         [option, index] if option == OPTION => (None, answer(index).map_err(Into::into)),
         [option, path] if option == "--write" => (Some(path), page()),
+        [option, path] if option == "--errors" => {
+            (Some(path), outcomes().and_then(|outcomes| errors::table(&outcomes)))
+        }
         [option, path] if option == "--compare" => (None, compare(path)),
         _ => {
-            eprintln!("usage: accuracy [--machine | --write FILE | --compare FILE]");
+            eprintln!("usage: accuracy [--machine | --write FILE | --errors FILE | --compare FILE]");
             return ExitCode::from(2);
         }
     };
@@ -114,9 +118,16 @@ fn compare(path: &str) -> Result<String, Box<dyn Error>> {
     }
 }
 
+fn outcomes() -> Result<Vec<Outcome>, Box<dyn Error>> {
+    Ok(CHECKS.iter().map(|check| check.run()).collect::<Result<_, _>>()?)
+}
+
 /// The page without the section of the machine that writes it.
 fn predictions() -> Result<String, Box<dyn Error>> {
-    let outcomes: Vec<Outcome> = CHECKS.iter().map(|check| check.run()).collect::<Result<_, _>>()?;
+    let outcomes = outcomes()?;
+    if errors::table(&outcomes)? != known_errors::TABLE {
+        return Err("crates/plan/errors.csv is not that of this code; write it with --errors, build again".into());
+    }
     let mut text = String::from(INTRODUCTION) + &marks::section(&outcomes);
     for outcome in &outcomes {
         text += &tables::section(outcome);

@@ -1,0 +1,102 @@
+//! How long a schedule takes, from its first cell to its last, whose stages take different times.
+
+use super::{Cell, CellKind, Schedule, StageCosts};
+use crate::run_in_turns;
+
+/// The end of the last cell of all ranks, each started as soon as its rank and its inputs are free: the norm, which ends a step, waits for it.
+///
+/// A cell that can never start is left out.
+pub(super) fn span(schedule: &Schedule, costs: &StageCosts) -> usize {
+    spans(schedule, costs).into_iter().map(|(_, end)| end).max().unwrap_or(0)
+}
+
+/// The time of the slowest rank from the start of its first cell to the end of its last.
+pub(super) fn slowest_rank(schedule: &Schedule, costs: &StageCosts) -> usize {
+    spans(schedule, costs).into_iter().map(|(start, end)| end - start).max().unwrap_or(0)
+}
+
+/// The start of each rank's first cell and the end of its last.
+fn spans(schedule: &Schedule, costs: &StageCosts) -> Vec<(usize, usize)> {
+    let cells = schedule.ranks.iter().flatten();
+    let num_microbatches = cells.map(|cell| cell.microbatch.0 as usize + 1).max().unwrap_or(0);
+    let none = vec![None; schedule.num_stages() * num_microbatches];
+    // When outputs and gradients of inputs are made, by stage, then by microbatch.
+    let mut ends: [Vec<Option<usize>>; 2] = [none.clone(), none];
+    let mut rows = vec![Row::default(); schedule.ranks.len()];
+    run_in_turns(schedule.ranks.len(), |rank| {
+        let Row { placed, start, end: now } = rows[rank];
+        let Some(&cell) = schedule.ranks[rank].get(placed) else { return false };
+        let Some(arrival) = arrival(schedule, costs, &ends, num_microbatches, cell) else { return false };
+        let end = arrival.max(now) + costs.of(cell.stage).times.of(cell.kind);
+        if let Some(made) = made(cell.kind) {
+            ends[made][cell.stage.0 as usize * num_microbatches + cell.microbatch.0 as usize] = Some(end);
+        }
+        rows[rank] = Row { placed: placed + 1, start: start.or(Some(arrival.max(now))), end };
+        true
+    });
+    rows.into_iter().map(|row| (row.start.unwrap_or(0), row.end)).collect()
+}
+
+/// How far a rank is.
+#[derive(Clone, Copy, Default)]
+struct Row {
+    placed: usize,
+    start: Option<usize>,
+    end: usize,
+}
+
+const OUTPUTS: usize = 0;
+const INPUT_GRADS: usize = 1;
+
+/// Which of the values that other stages read a cell makes.
+fn made(kind: CellKind) -> Option<usize> {
+    match kind {
+        CellKind::F => Some(OUTPUTS),
+        CellKind::B | CellKind::I => Some(INPUT_GRADS),
+        CellKind::W => None,
+    }
+}
+
+/// When the input of a cell is on its rank; `None` while that is not known.
+fn arrival(
+    schedule: &Schedule,
+    costs: &StageCosts,
+    ends: &[Vec<Option<usize>>; 2],
+    num_microbatches: usize,
+    cell: Cell,
+) -> Option<usize> {
+    let stage = cell.stage.0 as usize;
+    let source = match cell.kind {
+        CellKind::F => stage.checked_sub(1),
+        CellKind::B | CellKind::I => Some(stage + 1).filter(|next| *next < schedule.num_stages()),
+        CellKind::W => None,
+    };
+    let Some(source) = source else { return Some(0) };
+    let kind = made(cell.kind)?;
+    let end = ends[kind][source * num_microbatches + cell.microbatch.0 as usize]?;
+    let between = costs.usual.times.between(schedule.stage_map[source], schedule.stage_map[stage]);
+    Some(end + between)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{CellCosts, CellTimes, Timeline, one_forward_one_backward, zero_bubble_h1, zero_bubble_v};
+    use super::*;
+
+    #[test]
+    fn stages_that_are_alike_take_as_long_as_on_the_timeline() {
+        let times = CellTimes { forward: 4, backward_input: 5, backward_weight: 3, transfer: 1 };
+        let costs = StageCosts::from(CellCosts { times, ..CellCosts::EVEN });
+        for schedule in [one_forward_one_backward(4, 7), zero_bubble_h1(4, 7), zero_bubble_v(3, 6, &costs.usual)] {
+            assert_eq!(span(&schedule, &costs), Timeline::new(&schedule, times).makespan(), "{schedule}");
+        }
+    }
+
+    #[test]
+    fn a_stage_that_takes_longer_decides() {
+        let slow = CellCosts { times: CellTimes { forward: 10, ..CellTimes::EVEN }, ..CellCosts::EVEN };
+        let costs = StageCosts { usual: CellCosts::EVEN, stages: vec![CellCosts::EVEN, slow] };
+        // Before the slow stage one forward, after it one backward of both kinds; ten and two of its own, seven times.
+        assert_eq!(span(&one_forward_one_backward(2, 7), &costs), 1 + 7 * 12 + 2);
+    }
+}
