@@ -12,8 +12,8 @@ use crate::checkpoint_error::CheckpointError;
 use crate::disk::read_exact_at;
 use crate::manifest::{FileRecord, Manifest};
 
-/// The files with the data of a checkpoint, each in one copy or several. Every byte that comes from here is compared with
-/// its hash by the reader, which takes the next copy where one is damaged.
+/// The files with the data of a checkpoint, each in one copy or several. Every byte that comes from here is
+/// compared with its hash by the reader, which takes the next copy where one is damaged.
 pub trait DataFiles: Debug + Send + Sync {
     /// Number of copies of the file `name`.
     fn copies(&self, name: &str) -> usize;

@@ -1,5 +1,6 @@
-//! Connections between any two processes of a run, for bytes that do not go through process 0. As at the rendezvous, a
-//! connection shows the token before anything else of it is read, and strangers are bounded in number and time.
+//! Connections between any two processes of a run, for bytes that do not go through process 0. As at the
+//! rendezvous, a connection shows the token before anything else of it is read, and strangers are bounded in number
+//! and time.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,8 +37,8 @@ pub struct PeerLink {
 }
 
 impl PeerLink {
-    /// Connects to the process that listens at `address` and shows it the token. Every wait on the connection ends after
-    /// `patience`.
+    /// Connects to the process that listens at `address` and shows it the token. Every wait on the connection ends
+    /// after `patience`.
     ///
     /// # Errors
     /// A process that cannot be reached.
@@ -135,8 +136,8 @@ impl fmt::Debug for PeerService {
 }
 
 impl PeerService {
-    /// Listens at a free port of the address `own` of this host. `answer` is called for each message of a connection that
-    /// has shown the token, until it fails.
+    /// Listens at a free port of the address `own` of this host. `answer` is called for each message of a
+    /// connection that has shown the token, until it fails.
     ///
     /// # Errors
     /// A system without sockets or threads.

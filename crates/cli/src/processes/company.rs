@@ -290,7 +290,7 @@ impl Several {
         let ranks = self.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
         let all = self.control.directory().processes.iter().zip(ranks);
         let all: Vec<HostProcess> = all.map(|(entry, ranks)| HostProcess { host: entry.host.clone(), ranks }).collect();
-        HostMemory::of_hosts(setup, &all)
+        HostMemory::of_hosts(setup, &all, config.run.memory_every)
     }
 
     /// The next value of a count that all processes share, if they call it equally often.

@@ -136,10 +136,7 @@ impl SaveWriters {
     pub(crate) fn ports<'a>(&'a self, saving: Saving<'a>) -> SavePorts<'a> {
         let memory = self.memory.as_ref().zip(saving.memory);
         let port = |writer: &'a ProcessWriter, place: SavingPlace<'a>| SavePort { writer, collector: place.collector };
-        SavePorts {
-            disk: port(&self.disk, saving.disk),
-            memory: memory.map(|(writer, place)| port(writer, place)),
-        }
+        SavePorts { disk: port(&self.disk, saving.disk), memory: memory.map(|(writer, place)| port(writer, place)) }
     }
 }
 

@@ -1,0 +1,182 @@
+//! Checkpoints in the memory of hosts: two hosts over loopback, whose processes and memory are lost.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::{Value, json};
+
+use crate::harness::several::{Folder, launched, with_keys};
+use crate::harness::stderr;
+use crate::lost_hosts::{HOSTS, Launch};
+
+/// No checkpoint goes to the disk before the end.
+const IN_MEMORY: [&str; 3] = ["run.on_loss=wait", "run.save_every=0", "run.memory_every=5"];
+/// The command of the second argument, here.
+const HERE: &str = "exec sh -c \"$2\"";
+
+fn start<'a>(folder: &'a Folder, keys: &[&str]) -> Launch<'a> {
+    Launch::on(folder, &HOSTS.map(str::to_string), HERE, keys)
+}
+
+impl Launch<'_> {
+    /// Steps of the newest checkpoint in a folder of the run.
+    fn newest_in(&self, folder: &str) -> Option<u32> {
+        let steps = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u32>().ok();
+        let entries = fs::read_dir(self.folder.0.join("run").join(folder));
+        entries.map_or(None, |entries| entries.filter_map(|entry| steps(entry.ok()?)).max())
+    }
+
+    /// Waits for two more checkpoints in memory.
+    #[track_caller]
+    fn wait_for_memory(&self) {
+        let before = self.newest_in("memory").unwrap_or(0);
+        self.wait("a checkpoint in memory", || self.newest_in("memory").is_some_and(|steps| steps >= before + 10));
+    }
+
+    /// The folder of `host` in memory.
+    fn memory_of(&self, host: &str) -> PathBuf {
+        let run = self.folder.0.join("run").canonicalize().expect("a folder");
+        let hash = xxhash_rust::xxh3::xxh3_64(run.as_os_str().as_encoded_bytes());
+        PathBuf::from(format!("/dev/shm/pleach-{hash:016x}-{host}"))
+    }
+
+    /// Kills all processes, does `damage` while no host answers, and lets all answer again.
+    #[track_caller]
+    fn killed_and_damaged(&self, damage: impl Fn()) {
+        HOSTS.iter().for_each(|host| self.take_down(host));
+        self.kill_processes();
+        self.wait("a message", || self.messages().contains("waiting, as run.on_loss = \"wait\" says"));
+        damage();
+        HOSTS.iter().for_each(|host| self.bring_back(host));
+    }
+
+    /// Changes a byte of the data in each file in the memory of `host`.
+    fn flip(&self, host: &str) {
+        let versions = fs::read_dir(self.memory_of(host)).expect("a folder").flatten();
+        for file in versions.flat_map(|version| fs::read_dir(version.path()).expect("a folder").flatten()) {
+            let mut bytes = fs::read(file.path()).expect("a file");
+            *bytes.last_mut().expect("it has data") ^= 1;
+            fs::write(file.path(), bytes).expect("a file");
+        }
+    }
+
+    #[track_caller]
+    fn resumes_from_memory(&self) {
+        self.wait("a resumption", || self.messages().contains(" from the memory of the hosts\n"));
+    }
+
+    /// Ends the run, which has the bits of an undisturbed one and leaves nothing in memory.
+    #[track_caller]
+    fn ends_and_leaves_nothing(self) {
+        let left: Vec<PathBuf> = HOSTS.iter().map(|host| self.memory_of(host)).collect();
+        let manifests = self.folder.0.join("run/memory");
+        self.ends_with_the_bits_of_an_undisturbed_run();
+        assert!(!left.iter().chain([&manifests]).any(|path| path.exists()), "{left:?}");
+    }
+}
+
+#[test]
+fn a_run_whose_processes_are_all_killed_resumes_from_memory() {
+    let folder = Folder::new("memory-kill");
+    let launch = start(&folder, &IN_MEMORY);
+    launch.wait_for_memory();
+    launch.kill_processes();
+    launch.resumes_from_memory();
+    launch.wait_for_memory();
+    assert_eq!(launch.newest_in("checkpoints"), None, "nothing is on the disk");
+    let newest = launch.newest_in("memory");
+    launch.kill_processes();
+    launch.wait("another one", || launch.newest_in("memory") > newest.map(|steps| steps + 5));
+    assert_eq!(launch.resumptions(), [Value::Null, Value::Null]);
+    launch.ends_and_leaves_nothing();
+}
+
+#[test]
+fn the_state_of_a_lost_host_comes_from_the_next_one() {
+    for lost in HOSTS {
+        let folder = Folder::new("memory-lost");
+        let launch = start(&folder, &IN_MEMORY);
+        launch.wait_for_memory();
+        launch.lose(lost);
+        launch.wait("a message", || launch.messages().contains("waiting, as run.on_loss = \"wait\" says"));
+        fs::remove_dir_all(launch.memory_of(lost)).expect("its memory");
+        launch.bring_back(lost);
+        launch.resumes_from_memory();
+        launch.wait_for_memory();
+        launch.ends_and_leaves_nothing();
+    }
+}
+
+#[test]
+fn one_host_that_is_left_has_the_state_of_both() {
+    let folder = Folder::new("memory-replan");
+    let launch = start(&folder, &["run.on_loss=replan", "run.save_every=0", "run.memory_every=5"]);
+    launch.wait_for_memory();
+    launch.lose(HOSTS[0]);
+    launch.wait("a smaller layout", || launch.resumptions().contains(&json!([2, 1])));
+    let told = "run.memory_every = 5 needs another host; all ranks are on host 127.0.0.3: until others are back, \
+                checkpoints go to the disk only\n";
+    launch.wait("a message", || launch.messages().contains(told));
+    launch.resumes_from_memory();
+    fs::remove_dir_all(launch.memory_of(HOSTS[0])).expect("its memory");
+    launch.bring_back(HOSTS[0]);
+    launch.wait("the layout before", || launch.resumptions().last() == Some(&json!([1, 2])));
+    launch.wait_for_memory();
+    launch.ends_and_leaves_nothing();
+}
+
+#[test]
+fn memory_that_is_lost_on_both_hosts_leaves_the_disk() {
+    let folder = Folder::new("memory-both");
+    let launch = start(&folder, &["run.on_loss=wait", "run.save_every=97", "run.memory_every=5"]);
+    launch.wait("a checkpoint on the disk", || launch.newest_in("checkpoints").is_some());
+    launch.wait_for_memory();
+    launch.killed_and_damaged(|| {
+        HOSTS.iter().for_each(|host| fs::remove_dir_all(launch.memory_of(host)).expect("its memory"));
+    });
+    // Where the disk has the newest one, which is rare, memory is not missed.
+    let is_missed = launch.newest_in("memory") > launch.newest_in("checkpoints");
+    launch.wait("a resumption", || launch.messages().contains("run/checkpoints/step-"));
+    assert_eq!(
+        launch.messages().contains(" must be on one of the hosts 127.0.0.2, 127.0.0.3; an earlier one is used\n"),
+        is_missed
+    );
+    launch.wait_for_memory();
+    launch.ends_and_leaves_nothing();
+}
+
+#[test]
+fn a_damaged_copy_is_replaced_by_that_of_another_host() {
+    let folder = Folder::new("memory-flip");
+    let launch = start(&folder, &IN_MEMORY);
+    launch.wait_for_memory();
+    launch.killed_and_damaged(|| launch.flip(HOSTS[0]));
+    launch.resumes_from_memory();
+    let told = " in the memory of host 127.0.0.2 is not used, but that of another host: ";
+    launch.wait("a message", || launch.messages().contains(told));
+    launch.wait_for_memory();
+    launch.ends_and_leaves_nothing();
+}
+
+#[test]
+fn a_checkpoint_whose_copies_are_all_damaged_is_set_aside() {
+    let folder = Folder::new("memory-flips");
+    let launch = start(&folder, &["run.on_loss=wait", "run.save_every=20", "run.memory_every=3"]);
+    launch.wait("a checkpoint on the disk", || launch.newest_in("checkpoints").is_some());
+    launch.wait_for_memory();
+    launch.killed_and_damaged(|| HOSTS.iter().for_each(|host| launch.flip(host)));
+    launch.wait("a resumption", || launch.messages().contains("run/checkpoints/step-"));
+    launch.wait_for_memory();
+    launch.ends_and_leaves_nothing();
+}
+
+#[test]
+fn a_run_on_one_host_is_refused_by_name() {
+    let folder = Folder::new("memory-one");
+    let run = folder.run("run");
+    let output = launched("2", &with_keys(&["train"], &["run.memory_every=10", &run]));
+    let refused = "run.memory_every = 10 needs another host; all ranks are on host localhost; start processes on more \
+                   hosts, or use run.memory_every = 0";
+    assert!(stderr(&output).contains(refused), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(2));
+}
