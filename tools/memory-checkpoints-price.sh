@@ -75,17 +75,16 @@ def restored(number, key, there):
         process.send_signal(signal.SIGKILL)
     for process in processes:
         process.wait()
-    newest = max(int(path[-8:]) for path in glob.glob(f"{run}/{there}/step-*"))
+    # A run resumes without the records of its past; then its first one is that of its first step.
+    os.remove(f"{run}/metrics.jsonl")
     began = time.monotonic()
     processes = start(["--resume", run])
-    # The records of steps after the checkpoint are removed first.
-    while not (len(steps(run)) > 0 and steps(run)[-1]["step"] == newest + 1 and (
-            os.path.exists(f"{run}/resumes.jsonl"))):
+    while not steps(run):
         if any(process.poll() is not None for process in processes):
             sys.exit("a process has ended")
-        time.sleep(0.02)
+        time.sleep(0.01)
     seconds = time.monotonic() - began
-    step = steps(run)[-1]["seconds"]
+    step = steps(run)[0]["seconds"]
     for process in processes:
         process.send_signal(signal.SIGKILL)
     for process in processes:

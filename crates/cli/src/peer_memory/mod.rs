@@ -28,7 +28,6 @@ use crate::peer_memory::requests::{Peer, serve};
 use crate::peer_memory::storage::PeerStorage;
 use crate::processes::company::{Company, Several};
 use crate::processes::listening_addresses::own_address;
-use crate::processes::place::own_host;
 use crate::run::run_folder::MEMORY;
 use crate::screen::output::tell;
 
@@ -102,12 +101,17 @@ impl PeerMemory {
     ) -> Result<Option<PeerMemory>, Failure> {
         let every = config.run.memory_every;
         if every == 0 && is_found == IsFound::No {
+            if beginning == Beginning::Fresh {
+                // State of an earlier run in the same folder.
+                let host = company.host();
+                let _ = HostFolder::of(&config.run.folder, &host).remove();
+            }
             return Ok(None);
         }
         let patience = Duration::from_secs_f32(config.run.timeout_seconds);
         let memory = match company {
             Company::Alone => {
-                let host = own_host();
+                let host = company.host();
                 let folder = HostFolder::of(&config.run.folder, &host);
                 let held = folder.held().unwrap_or_default();
                 let hosts = vec![MemoryHost { name: host, addresses: vec![], held }];

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use crate::harness::several::{Folder, launched, with_keys};
-use crate::harness::stderr;
+use crate::harness::{pleach, stderr, stdout};
 use crate::lost_hosts::{HOSTS, Launch};
 
 /// No checkpoint goes to the disk before the end.
@@ -58,6 +58,22 @@ impl Launch<'_> {
             *bytes.last_mut().expect("it has data") ^= 1;
             fs::write(file.path(), bytes).expect("a file");
         }
+    }
+
+    /// Bytes of the newest checkpoint in the memory of `host`.
+    fn held_by(&self, host: &str) -> u64 {
+        let steps = self.newest_in("memory").expect("a checkpoint");
+        let files = fs::read_dir(self.memory_of(host).join(format!("step-{steps:08}"))).expect("a folder").flatten();
+        files.map(|file| file.metadata().expect("a file").len()).sum()
+    }
+
+    /// Bytes of checkpoints in the memory of `host`, as planned.
+    fn planned_for(&self, host: &str) -> u64 {
+        let hosts = self.folder.path("hosts");
+        let output = pleach(&with_keys(&["check", "--json", "--hosts", &hosts], &IN_MEMORY));
+        let plan: Value = serde_json::from_str(&stdout(&output)).expect("JSON");
+        let of_host = plan["hosts"].as_array().expect("hosts").iter().find(|known| known["name"] == *host);
+        of_host.expect("it is planned")["checkpoint_bytes"].as_u64().expect("bytes")
     }
 
     #[track_caller]
@@ -150,7 +166,10 @@ fn a_damaged_copy_is_replaced_by_that_of_another_host() {
     let folder = Folder::new("memory-flip");
     let launch = start(&folder, &IN_MEMORY);
     launch.wait_for_memory();
-    launch.killed_and_damaged(|| launch.flip(HOSTS[0]));
+    launch.killed_and_damaged(|| {
+        assert_eq!(launch.planned_for(HOSTS[0]), 2 * launch.held_by(HOSTS[0]));
+        launch.flip(HOSTS[0]);
+    });
     launch.resumes_from_memory();
     let told = " in the memory of host 127.0.0.2 is not used, but that of another host: ";
     launch.wait("a message", || launch.messages().contains(told));
