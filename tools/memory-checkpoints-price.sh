@@ -1,6 +1,6 @@
 #!/bin/sh
-# Measures checkpoints in the memory of hosts on a release build, for GPT-2's 124M shape with moments in two processes that stand
-# for two hosts: the median time of a step without them and with one every 2 steps, in turns; and the seconds from the start of a
+# Measures checkpoints in the memory of hosts on a release build, for GPT-2's 124M shape with moments in two processes, as on
+# two hosts: the median time of a step without them and with one every 2 steps, in turns; and the seconds from the start of a
 # process to its first step after a resumption from memory and from the disk. The machine must be idle; it needs 7 GB in
 # /dev/shm. With a program as the argument that one is measured; without, `cargo build --release -p cli` is.
 set -eu
@@ -64,7 +64,7 @@ def step_seconds(number, every):
 
 
 def restored(number, key, there):
-    """Kills a run behind a checkpoint, and returns the seconds from its start to the end of the next step."""
+    """Kills a run after a checkpoint, and returns the seconds from its start to the end of the next step."""
     run = f"{folder}/restored-{number}"
     processes = start(sets({"train.steps": 1000, key: 3, "run.folder": f'"{run}"'}))
     while not glob.glob(f"{run}/{there}/step-*"):

@@ -18,7 +18,7 @@ pub struct CheckpointFolder {
 /// Where the manifests of a folder's checkpoints are, which make them whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CommitPlace {
-    /// Beside the data: a folder has its name from the commit on.
+    /// Next to the data: a folder has its name from the commit on.
     Here,
     /// In another folder: this one has data alone, under their name from the beginning.
     Elsewhere,

@@ -63,7 +63,7 @@ impl DataFiles for FolderFiles {
     }
 
     fn read(&self, name: &str, _copy: usize, bytes: &mut [u8], offset_bytes: u64) -> io::Result<()> {
-        let unknown = || io::Error::new(io::ErrorKind::NotFound, "it is no file of this checkpoint");
+        let unknown = || io::Error::new(io::ErrorKind::NotFound, "it is not a file of this checkpoint");
         let index = self.names.iter().position(|known| known == name).ok_or_else(unknown)?;
         let file = match self.files[index].get() {
             Some(file) => file,

@@ -75,7 +75,7 @@ impl PeerLink {
     /// The next message: its name and its bytes.
     ///
     /// # Errors
-    /// A connection that has ended, and bytes that are no message.
+    /// A connection that has ended, and bytes that are not a message.
     pub fn receive(&mut self) -> io::Result<(String, Vec<u8>)> {
         loop {
             let decoded = decode(&self.incoming, PEER_MESSAGE_BYTES + NAME_BYTES);

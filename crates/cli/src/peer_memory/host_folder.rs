@@ -2,7 +2,7 @@
 //! that are kept. It outlives the processes of an attempt.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ impl HostFolder {
         let system = system.map_err(|error| Failure::Input(format!("{}: {error}", self.path.display())))?;
         let held: u64 = self.held().iter().flat_map(Held::values).flat_map(BTreeMap::values).sum();
         let block = u64::try_from(system.f_bsize).unwrap_or(0);
-        let free = (system.f_bavail as u64).saturating_mul(block).saturating_add(held);
+        let free = system.f_bavail.saturating_mul(block).saturating_add(held);
         if free < needed {
             return Err(Failure::Input(format!(
                 "run.memory_every needs {} in {SHARED_MEMORY} of host {host}, which has {} left; mount it with more, by \
@@ -88,9 +88,9 @@ impl HostFolder {
                 bytes(free)
             )));
         }
-        let is_memory = system.f_type as u64 == TMPFS;
+        let is_memory = u64::try_from(system.f_type) == Ok(TMPFS);
         Ok((!is_memory)
-            .then(|| format!("{SHARED_MEMORY} of host {host} is no tmpfs: checkpoints there may go to a disk\n")))
+            .then(|| format!("{SHARED_MEMORY} of host {host} is not a tmpfs: checkpoints there may go to a disk\n")))
     }
 
     /// The files that are there.
@@ -166,7 +166,7 @@ impl HostFolder {
     pub fn file(&self, steps: u32, name: &str) -> io::Result<PathBuf> {
         match is_file_name(name) {
             true => Ok(self.version(steps).join(name)),
-            false => Err(io::Error::new(ErrorKind::InvalidInput, format!("{name:?} is no file of a checkpoint"))),
+            false => Err(io::Error::new(ErrorKind::InvalidInput, format!("{name:?} is not a file of a checkpoint"))),
         }
     }
 
@@ -190,7 +190,7 @@ impl HostFolder {
             }
             files::recreate(&partial)?.set_len(len_bytes)?;
         }
-        let file = File::options().write(true).open(&partial)?;
+        let file = files::open_to_change(&partial)?;
         file.write_all_at(bytes, offset_bytes)?;
         match offset_bytes + bytes.len() as u64 == len_bytes {
             true => fs::rename(&partial, &path),
@@ -282,7 +282,7 @@ mod tests {
         assert!(refused.ends_with(" must be a folder that this user alone may read; remove it"), "{refused}");
         let linked = parent.folder("run", "link");
         std::os::unix::fs::symlink(&parent.0, &linked.path).expect("a link");
-        assert!(linked.open().is_err(), "a link is no folder");
+        assert!(linked.open().is_err(), "a link is not a folder");
     }
 
     #[test]

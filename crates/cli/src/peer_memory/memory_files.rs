@@ -45,16 +45,16 @@ struct Found {
     copies: BTreeMap<String, Vec<Copy>>,
     /// Connections that nobody uses at this moment.
     idle: Mutex<BTreeMap<SocketAddr, Vec<PeerLink>>>,
-    /// Copies whose damage was told.
-    told: Mutex<BTreeSet<(String, usize)>>,
+    /// Copies whose damage was reported.
+    reported: Mutex<BTreeSet<(String, usize)>>,
 }
 
 impl MemoryFiles {
     /// From now on the files of the state after `steps` steps are read from `copies`, those of this host in `folder`.
     pub fn find(&self, steps: u32, folder: HostFolder, copies: BTreeMap<String, Vec<Copy>>) {
-        let (idle, told) = (Mutex::default(), Mutex::default());
+        let (idle, reported) = (Mutex::default(), Mutex::default());
         // They are found once.
-        let _ = self.found.set(Found { steps, folder, copies, idle, told });
+        let _ = self.found.set(Found { steps, folder, copies, idle, reported });
     }
 
     fn found(&self) -> io::Result<&Found> {
@@ -91,7 +91,7 @@ impl DataFiles for MemoryFiles {
 
     fn replaced(&self, name: &str, copy: usize, error: &CheckpointError) {
         let Ok(found) = self.found() else { return };
-        if !lock(&found.told).insert((name.to_string(), copy)) {
+        if !lock(&found.reported).insert((name.to_string(), copy)) {
             return;
         }
         let host = found.copy(name, copy).map_or("", Copy::host);

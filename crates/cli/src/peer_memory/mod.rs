@@ -54,7 +54,7 @@ pub enum IsFound {
     No,
 }
 
-/// What one process tells the others.
+/// The message of one process to the others.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Presence {
@@ -283,7 +283,7 @@ impl PeerMemory {
     /// The end of the run, which all processes reach at the same time: nothing stays in memory.
     pub fn forget(&self) {
         if self.local == 0 {
-            // One that cannot be removed is told of when it is in the way.
+            // One that cannot be removed is reported when it is in the way.
             let _ = self.folder.remove();
         }
     }
@@ -293,7 +293,7 @@ impl PeerMemory {
         let held = self.folder.held().ok().filter(|held| !held.is_empty())?;
         let newest = held.keys().next_back()?;
         Some(format!(
-            "the state after step {newest} is in the memory of the hosts: a start that resumes uses it; to give it up, \
+            "the state after step {newest} is in the memory of the hosts: a start that resumes uses it; to discard it, \
              remove {} and its like on the other hosts\n",
             self.folder.path().display()
         ))

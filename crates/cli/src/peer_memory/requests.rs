@@ -1,11 +1,11 @@
-//! What a process asks of a process of another host: to keep a file, and to read one.
+//! Requests to a process of another host: to keep a file, and to read one.
 
-use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
+use files::InputKind;
 use rendezvous::{PEER_MESSAGE_BYTES, PeerLink, PeerService, Token};
 use serde::{Deserialize, Serialize};
 
@@ -16,9 +16,9 @@ use crate::peer_memory::host_folder::HostFolder;
 #[serde(rename_all = "snake_case")]
 enum Request {
     /// Keeps these bytes of a file of `of` bytes, which is answered with its last ones. State that is neither that
-    /// of `steps` nor that of `beside` is removed.
-    Put { steps: u32, file: String, at: u64, of: u64, beside: u32 },
-    /// Reads so many bytes.
+    /// of `steps` nor that of `whole` is removed.
+    Put { steps: u32, file: String, at: u64, of: u64, whole: u32 },
+    /// Reads this number of bytes.
     Get { steps: u32, file: String, at: u64, bytes: usize },
 }
 
@@ -43,9 +43,9 @@ pub fn serve(own: IpAddr, token: Token, folder: HostFolder) -> io::Result<PeerSe
 
 fn answer(folder: &HostFolder, request: Request, bytes: &[u8]) -> io::Result<Option<Vec<u8>>> {
     match request {
-        Request::Put { steps, file, at, of, beside } => {
+        Request::Put { steps, file, at, of, whole } => {
             if at == 0 {
-                folder.retain(|kept| kept == steps || kept == beside)?;
+                folder.retain(|kept| kept == steps || kept == whole)?;
             }
             folder.receive(steps, &file, bytes, (at, of))?;
             Ok((at + bytes.len() as u64 == of).then(Vec::new))
@@ -85,13 +85,13 @@ impl Peer {
     ///
     /// # Errors
     /// A file that cannot be read, a process that cannot be reached, and one whose host has no room.
-    pub fn put(&self, path: &Path, steps: u32, beside: u32) -> io::Result<()> {
-        let sent = self.try_put(path, steps, beside);
+    pub fn put(&self, path: &Path, steps: u32, whole: u32) -> io::Result<()> {
+        let sent = self.try_put(path, steps, whole);
         sent.map_err(|error| io::Error::new(error.kind(), format!("host {} does not keep it: {error}", self.host)))
     }
 
-    fn try_put(&self, path: &Path, steps: u32, beside: u32) -> io::Result<()> {
-        let mut file = File::open(path)?;
+    fn try_put(&self, path: &Path, steps: u32, whole: u32) -> io::Result<()> {
+        let mut file = files::open(path, InputKind::Data)?;
         let (of, name) = (file.metadata()?.len(), path.file_name().unwrap_or_default().to_string_lossy().into_owned());
         let mut link = self.connect()?;
         let mut piece = vec![0; PEER_MESSAGE_BYTES];
@@ -99,7 +99,7 @@ impl Peer {
         while at < of {
             let len = usize::try_from(of - at).unwrap_or(usize::MAX).min(piece.len());
             file.read_exact(&mut piece[..len])?;
-            ask(&mut link, &Request::Put { steps, file: name.clone(), at, of, beside }, &piece[..len])?;
+            ask(&mut link, &Request::Put { steps, file: name.clone(), at, of, whole }, &piece[..len])?;
             at += len as u64;
         }
         answered(&mut link).map(drop)

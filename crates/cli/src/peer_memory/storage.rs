@@ -41,7 +41,7 @@ impl Storage for PeerStorage {
     fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
         let file = Disk.create(path, len_bytes)?;
         let (peer, steps) = (self.peer.clone(), path.parent().map_or(Err(not_one(path)), steps_of)?);
-        Ok(Box::new(PeerFile { file, path: path.to_path_buf(), steps, beside: self.decisions.whole(), peer }))
+        Ok(Box::new(PeerFile { file, path: path.to_path_buf(), steps, whole: self.decisions.whole(), peer }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -62,7 +62,7 @@ fn steps_of(path: &Path) -> io::Result<u32> {
 }
 
 fn not_one(path: &Path) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, format!("{} is no checkpoint", path.display()))
+    io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not a checkpoint", path.display()))
 }
 
 /// A file in the making.
@@ -71,7 +71,7 @@ struct PeerFile {
     file: Box<dyn NewFile>,
     path: PathBuf,
     steps: u32,
-    beside: u32,
+    whole: u32,
     peer: Peer,
 }
 
@@ -81,8 +81,8 @@ impl NewFile for PeerFile {
     }
 
     fn sync(self: Box<Self>) -> io::Result<()> {
-        let PeerFile { file, path, steps, beside, peer } = *self;
+        let PeerFile { file, path, steps, whole, peer } = *self;
         file.sync()?;
-        peer.put(&path, steps, beside)
+        peer.put(&path, steps, whole)
     }
 }

@@ -14,7 +14,7 @@ use crate::screen::output::tell;
 /// Where the data of a checkpoint are.
 #[derive(Clone, Debug)]
 pub enum DataPlace {
-    /// Beside its manifest.
+    /// Next to its manifest.
     Disk,
     /// In the memory of hosts.
     Memory(MemoryFiles),

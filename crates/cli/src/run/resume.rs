@@ -75,7 +75,7 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
 /// That all checkpoints were in memory that is gone. The run begins again when it is started again.
 fn gone(folder: &Path, is_first: bool) -> Failure {
     if is_first {
-        // One that cannot be removed is found again, and told of.
+        // One that cannot be removed is found again, and reported.
         let _ = std::fs::remove_dir_all(folder.join(MEMORY));
     }
     let folder = folder.display();

@@ -130,9 +130,9 @@ fn one_host_that_is_left_has_the_state_of_both() {
     launch.wait_for_memory();
     launch.lose(HOSTS[0]);
     launch.wait("a smaller layout", || launch.resumptions().contains(&json!([2, 1])));
-    let told = "run.memory_every = 5 needs another host; all ranks are on host 127.0.0.3: until others are back, \
+    let expected = "run.memory_every = 5 needs another host; all ranks are on host 127.0.0.3: until others are back, \
                 checkpoints go to the disk only\n";
-    launch.wait("a message", || launch.messages().contains(told));
+    launch.wait("a message", || launch.messages().contains(expected));
     launch.resumes_from_memory();
     fs::remove_dir_all(launch.memory_of(HOSTS[0])).expect("its memory");
     launch.bring_back(HOSTS[0]);
@@ -171,8 +171,8 @@ fn a_damaged_copy_is_replaced_by_that_of_another_host() {
         launch.flip(HOSTS[0]);
     });
     launch.resumes_from_memory();
-    let told = " in the memory of host 127.0.0.2 is not used, but that of another host: ";
-    launch.wait("a message", || launch.messages().contains(told));
+    let expected = " in the memory of host 127.0.0.2 is not used, but that of another host: ";
+    launch.wait("a message", || launch.messages().contains(expected));
     launch.wait_for_memory();
     launch.ends_and_leaves_nothing();
 }
