@@ -24,7 +24,7 @@ const NAME_BYTES: usize = 256;
 const MAX_GUESTS: usize = 64;
 /// Time in which a connection must show the token.
 const LIFETIME: Duration = Duration::from_secs(3);
-/// Time between two attempts to reach a process.
+/// Time until connections are accepted again, where the system has no room for one.
 const RETRY: Duration = Duration::from_millis(50);
 /// Bytes that are read at once.
 const BLOCK: usize = 256 << 10;
@@ -43,14 +43,7 @@ impl PeerLink {
     /// # Errors
     /// A process that cannot be reached.
     pub fn connect(address: SocketAddr, token: &Token, patience: Duration) -> io::Result<PeerLink> {
-        let until = Instant::now() + patience;
-        let stream = loop {
-            match TcpStream::connect_timeout(&address, patience) {
-                Ok(stream) => break stream,
-                Err(error) if Instant::now() + RETRY >= until => return Err(error),
-                Err(_) => sleep(RETRY),
-            }
-        };
+        let stream = TcpStream::connect_timeout(&address, patience)?;
         let mut link = PeerLink::of(stream, Some(patience))?;
         link.stream.write_all(token.bytes())?;
         Ok(link)
