@@ -1,5 +1,6 @@
 //! The files of a checkpoint as its readers see them: in its folder, or in copies elsewhere.
 
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io;
@@ -32,9 +33,8 @@ pub trait DataFiles: Debug + Send + Sync {
 #[derive(Debug)]
 pub(crate) struct FolderFiles {
     folder: PathBuf,
-    names: Vec<String>,
-    /// Opened when they are first read.
-    files: Vec<OnceLock<File>>,
+    /// By name; opened when they are first read.
+    files: BTreeMap<String, OnceLock<File>>,
 }
 
 impl FolderFiles {
@@ -51,9 +51,8 @@ impl FolderFiles {
                 Err(reason) => return Err(CheckpointError::Read { path, reason }),
             }
         }
-        let names: Vec<String> = manifest.files.iter().map(|file| file.name.clone()).collect();
-        let files = names.iter().map(|_| OnceLock::new()).collect();
-        Ok(FolderFiles { folder: folder.to_path_buf(), names, files })
+        let files = manifest.files.iter().map(|file| (file.name.clone(), OnceLock::new())).collect();
+        Ok(FolderFiles { folder: folder.to_path_buf(), files })
     }
 }
 
@@ -64,13 +63,13 @@ impl DataFiles for FolderFiles {
 
     fn read(&self, name: &str, _copy: usize, bytes: &mut [u8], offset_bytes: u64) -> io::Result<()> {
         let unknown = || io::Error::new(io::ErrorKind::NotFound, "it is not a file of this checkpoint");
-        let index = self.names.iter().position(|known| known == name).ok_or_else(unknown)?;
-        let file = match self.files[index].get() {
+        let slot = self.files.get(name).ok_or_else(unknown)?;
+        let file = match slot.get() {
             Some(file) => file,
             // Of two threads that open it at the same time one keeps its file.
             None => {
                 let opened = files::open(&self.folder.join(name), InputKind::Data)?;
-                self.files[index].get_or_init(|| opened)
+                slot.get_or_init(|| opened)
             }
         };
         read_exact_at(file, bytes, offset_bytes)

@@ -77,8 +77,7 @@ impl Decisions {
             let text = format!("the checkpoint in memory after step {steps} is not whole after {PATIENCE:?}");
             io::Error::new(io::ErrorKind::TimedOut, text)
         };
-        let mut known = lock(&self.known);
-        while known.decided < steps {
+        while lock(&self.known).decided < steps {
             if Instant::now() >= until {
                 return Err(late());
             }
@@ -86,9 +85,15 @@ impl Decisions {
                 if let Some(failure) = self.control.failure() {
                     return Err(io::Error::other(failure.to_string()));
                 }
-                known = wait_timeout(&self.changed, known, GLANCE);
-            } else if let Some(message) = self.control.receive(&self.topic, GLANCE).map_err(io::Error::other)? {
-                *known = parsed(&message.1)?;
+                let known = lock(&self.known);
+                if known.decided < steps {
+                    drop(wait_timeout(&self.changed, known, GLANCE));
+                }
+            } else if let Some((_, message)) = self.control.receive(&self.topic, GLANCE).map_err(io::Error::other)? {
+                // Several ranks may wait, and each message reaches one of them.
+                let (heard, mut known) = (parsed(&message)?, lock(&self.known));
+                known.decided = known.decided.max(heard.decided);
+                known.whole = known.whole.max(heard.whole);
             }
         }
         Ok(())

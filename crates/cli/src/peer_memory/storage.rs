@@ -26,21 +26,31 @@ pub struct PeerStorage {
     pub begun: Mutex<Option<u32>>,
 }
 
+impl PeerStorage {
+    /// Waits until the checkpoint before that of `steps` is decided, and removes those before the last whole one. No lock is
+    /// held meanwhile: other ranks of this process may still finish that one.
+    fn begin(&self, steps: u32) -> io::Result<()> {
+        let before = *lock(&self.begun);
+        before.filter(|before| *before < steps).map_or(Ok(()), |before| self.decisions.wait(before))?;
+        let mut begun = lock(&self.begun);
+        if begun.is_none_or(|begun| begun < steps) {
+            *begun = Some(steps);
+            let whole = self.decisions.whole();
+            self.folder.retain(|kept| kept == steps || kept == whole)?;
+        }
+        Ok(())
+    }
+}
+
 impl Storage for PeerStorage {
     fn create_folder(&self, path: &Path) -> io::Result<()> {
-        let steps = steps_of(path)?;
-        // Ranks of this process that begin meanwhile wait, too.
-        let mut begun = lock(&self.begun);
-        begun.map_or(Ok(()), |before| self.decisions.wait(before))?;
-        *begun = Some(steps);
-        let whole = self.decisions.whole();
-        self.folder.retain(|kept| kept == steps || kept == whole)?;
         fs::create_dir(path)
     }
 
     fn create(&self, path: &Path, len_bytes: u64) -> io::Result<Box<dyn NewFile>> {
-        let file = Disk.create(path, len_bytes)?;
-        let (peer, steps) = (self.peer.clone(), path.parent().map_or(Err(not_one(path)), steps_of)?);
+        let steps = path.parent().map_or(Err(not_one(path)), steps_of)?;
+        self.begin(steps)?;
+        let (file, peer) = (Disk.create(path, len_bytes)?, self.peer.clone());
         Ok(Box::new(PeerFile { file, path: path.to_path_buf(), steps, whole: self.decisions.whole(), peer }))
     }
 

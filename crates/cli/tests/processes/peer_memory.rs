@@ -55,7 +55,9 @@ impl Launch<'_> {
         let versions = fs::read_dir(self.memory_of(host)).expect("a folder").flatten();
         for file in versions.flat_map(|version| fs::read_dir(version.path()).expect("a folder").flatten()) {
             let mut bytes = fs::read(file.path()).expect("a file");
-            *bytes.last_mut().expect("it has data") ^= 1;
+            // The last one may have been cut off.
+            let Some(last) = bytes.last_mut() else { continue };
+            *last ^= 1;
             fs::write(file.path(), bytes).expect("a file");
         }
     }
