@@ -290,11 +290,10 @@ impl PeerMemory {
 
     /// Where state is left on each host, in a sentence; nothing where none is.
     pub fn left(&self) -> Option<String> {
-        let held = self.folder.held().ok().filter(|held| !held.is_empty())?;
-        let newest = held.keys().next_back()?;
+        self.folder.held().ok().filter(|held| !held.is_empty())?;
         Some(format!(
-            "the state after step {newest} is in the memory of the hosts: a start that resumes uses it; to discard it, \
-             remove {} and its like on the other hosts\n",
+            "state is left in the memory of the hosts: a start that resumes uses it; to discard it, remove {} and its like on the \
+             other hosts\n",
             self.folder.path().display()
         ))
     }
