@@ -121,6 +121,7 @@ impl PeerMemory {
         };
         memory.check_hosts(config, beginning, company)?;
         if memory.is_written() {
+            memory.folder.open()?;
             memory.check_room(company, config, setup)?;
         }
         Ok(Some(memory))
@@ -131,9 +132,6 @@ impl PeerMemory {
         let folder = HostFolder::of(&config.run.folder, &host);
         let every = config.run.memory_every;
         let served = (|| {
-            if every > 0 {
-                folder.open()?;
-            }
             let cannot =
                 |error: std::io::Error| Failure::Work(format!("run.memory_every: this process cannot listen: {error}"));
             let own = own_address(several.place.rendezvous.as_ref(), several.place.process).map_err(cannot)?;
