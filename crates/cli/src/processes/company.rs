@@ -24,7 +24,7 @@ use crate::processes::meeting::Meeting;
 use crate::processes::mpi_world;
 #[cfg(unix)]
 use crate::processes::open_files::allow_all_open_files;
-use crate::processes::place::{Launched, Place, own_host};
+use crate::processes::place::{Launched, Place, launched_host};
 use crate::run::engine::{available_cores, engine};
 use crate::run::interrupt::Interrupt;
 
@@ -250,7 +250,7 @@ impl Company {
     /// The name of the host of this process.
     pub fn host(&self) -> String {
         match self {
-            Company::Alone => own_host(),
+            Company::Alone => launched_host(),
             Company::Several(several) => several.place.host.clone(),
         }
     }
