@@ -24,7 +24,7 @@ const RUN: &[&str] = &[
 /// Half of the processes each; two addresses of the loopback.
 pub const HOSTS: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
 /// Longest wait for a state that must come.
-const PATIENCE: Duration = Duration::from_secs(240);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A launch on two hosts whose `ssh` refuses hosts that are down.
 pub struct Launch<'a> {

@@ -1,13 +1,15 @@
 //! Checkpoints in the memory of hosts: two hosts over loopback, whose processes and memory are lost.
 
-use std::fs;
+use std::fs::{self, File};
 use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use crate::harness::several::{Folder, launched, with_keys};
-use crate::harness::{pleach, stderr, stdout};
-use crate::lost_hosts::{HOSTS, Launch};
+use crate::harness::{free_port, pleach, stderr, stdout};
+use crate::lost_hosts::{HOSTS, Launch, PATIENCE};
 
 /// No checkpoint goes to the disk before the end.
 const IN_MEMORY: [&str; 3] = ["run.on_loss=wait", "run.save_every=0", "run.memory_every=5"];
@@ -18,12 +20,23 @@ fn start<'a>(folder: &'a Folder, keys: &[&str]) -> Launch<'a> {
     Launch::on(folder, &HOSTS.map(str::to_string), HERE, keys)
 }
 
+/// Steps of the newest checkpoint in a folder of the run.
+fn newest_in(of: &Folder, folder: &str) -> Option<u32> {
+    let steps = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u32>().ok();
+    let entries = fs::read_dir(of.0.join("run").join(folder));
+    entries.map_or(None, |entries| entries.filter_map(|entry| steps(entry.ok()?)).max())
+}
+
+/// The folder of `host` in memory.
+fn memory_of(folder: &Folder, host: &str) -> PathBuf {
+    let run = folder.0.join("run").canonicalize().expect("a folder");
+    let hash = xxhash_rust::xxh3::xxh3_64(run.as_os_str().as_encoded_bytes());
+    PathBuf::from(format!("/dev/shm/pleach-{hash:016x}-{host}"))
+}
+
 impl Launch<'_> {
-    /// Steps of the newest checkpoint in a folder of the run.
     fn newest_in(&self, folder: &str) -> Option<u32> {
-        let steps = |entry: fs::DirEntry| entry.file_name().to_str()?.strip_prefix("step-")?.parse::<u32>().ok();
-        let entries = fs::read_dir(self.folder.0.join("run").join(folder));
-        entries.map_or(None, |entries| entries.filter_map(|entry| steps(entry.ok()?)).max())
+        newest_in(self.folder, folder)
     }
 
     /// Waits for two more checkpoints in memory.
@@ -33,11 +46,8 @@ impl Launch<'_> {
         self.wait("a checkpoint in memory", || self.newest_in("memory").is_some_and(|steps| steps >= before + 10));
     }
 
-    /// The folder of `host` in memory.
     fn memory_of(&self, host: &str) -> PathBuf {
-        let run = self.folder.0.join("run").canonicalize().expect("a folder");
-        let hash = xxhash_rust::xxh3::xxh3_64(run.as_os_str().as_encoded_bytes());
-        PathBuf::from(format!("/dev/shm/pleach-{hash:016x}-{host}"))
+        memory_of(self.folder, host)
     }
 
     /// Kills all processes, does `damage` while no host answers, and lets all answer again.
@@ -189,6 +199,41 @@ fn a_checkpoint_whose_copies_are_all_damaged_is_set_aside() {
     launch.wait("a resumption", || launch.messages().contains("run/checkpoints/step-"));
     launch.wait_for_memory();
     launch.ends_and_leaves_nothing();
+}
+
+/// Process `process` of `processes`, each on the host of its number.
+fn by_hand(folder: &Folder, (process, processes): (usize, usize), address: &str, words: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(words).env("JOB_COMPLETION_INDEX", process.to_string());
+    command.env("PLEACH_PROCESSES", processes.to_string()).env("PLEACH_HOST", format!("node{process}"));
+    command.env("PLEACH_RENDEZVOUS", address).env("PLEACH_TOKEN", "5a".repeat(32));
+    let messages = File::create(folder.0.join(format!("messages{process}"))).expect("a file");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(messages).spawn().expect("a process")
+}
+
+/// Without another process there is no meeting, and the memory of the host is found by its name all the same.
+#[test]
+fn one_process_that_is_left_resumes_from_its_memory() {
+    let folder = Folder::new("memory-alone");
+    let (address, run) = (format!("localhost:{}", free_port()), folder.run("run"));
+    let keys = ["run.on_loss=replan", "run.save_every=0", "run.memory_every=5", "train.steps=100000", &run];
+    let words = with_keys(&["train", "--quiet"], &keys);
+    let mut children = [0, 1].map(|process| by_hand(&folder, (process, 2), &address, &words));
+    let since = Instant::now();
+    while newest_in(&folder, "memory").is_none_or(|steps| steps < 10) {
+        assert!(since.elapsed() < PATIENCE, "no checkpoint in memory has come");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    children.iter_mut().for_each(|child| child.kill().expect("it lives"));
+    children.iter_mut().for_each(|child| _ = child.wait().expect("an end"));
+    fs::remove_dir_all(memory_of(&folder, "node1")).expect("its memory");
+    let steps = newest_in(&folder, "memory").expect("a checkpoint") + 2;
+    let last = format!("train.steps={steps}");
+    let words = ["train", "--quiet", "--resume", &folder.path("run"), "--set", &last];
+    let ended = by_hand(&folder, (0, 1), &address, &words).wait().expect("an end");
+    let messages = fs::read_to_string(folder.0.join("messages0")).expect("messages");
+    assert!(ended.success() && messages.contains(" from the memory of the hosts\n"), "{messages}");
+    assert!(!memory_of(&folder, "node0").exists() && !folder.0.join("run/memory").exists());
 }
 
 #[test]
