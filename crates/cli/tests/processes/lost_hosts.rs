@@ -139,6 +139,14 @@ impl Launch<'_> {
     }
 }
 
+/// A test that fails leaves no launcher, whose end is that of its processes.
+impl Drop for Launch<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
 fn pid(number: u32) -> Pid {
     Pid::from_raw(i32::try_from(number).expect("a process")).expect("a process")
 }
