@@ -216,7 +216,14 @@ fn by_hand(folder: &Folder, (process, processes): (usize, usize), address: &str,
 fn one_process_that_is_left_resumes_from_its_memory() {
     let folder = Folder::new("memory-alone");
     let (address, run) = (format!("localhost:{}", free_port()), folder.run("run"));
-    let keys = ["run.on_loss=replan", "run.save_every=0", "run.memory_every=5", "train.steps=100000", &run];
+    let keys = [
+        "run.on_loss=replan",
+        "run.memory_every=5",
+        "train.steps=100000",
+        "train.warmup_steps=0",
+        "run.save_every=0",
+        &run,
+    ];
     let words = with_keys(&["train", "--quiet"], &keys);
     let mut children = [0, 1].map(|process| by_hand(&folder, (process, 2), &address, &words));
     let since = Instant::now();
