@@ -35,7 +35,7 @@ class Run:
 
     @property
     def steps(self):
-        """Arrays by key, one element per step; NaN where a step has no value."""
+        """Arrays by key, one element per step; NaN where a step has no number, and "" where it has no words."""
         return _columns([record for record in self.records() if "loss" in record])
 
     @property
@@ -61,8 +61,15 @@ class Run:
 
 def _columns(records):
     keys = dict.fromkeys(key for record in records for key in record)
-    number = lambda value: numpy.nan if value is None else float(value)
-    columns = {key: numpy.array([number(record.get(key)) for record in records]) for key in keys}
+    columns = {key: _column([record.get(key) for record in records]) for key in keys}
     if "step" in columns:
         columns["step"] = columns["step"].astype(int)
     return columns
+
+
+def _column(values):
+    try:
+        return numpy.array([numpy.nan if value is None else float(value) for value in values])
+    except ValueError:
+        # Words, such as the name of an anomaly.
+        return numpy.array(["" if value is None else str(value) for value in values])

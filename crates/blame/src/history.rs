@@ -6,7 +6,8 @@ use std::path::Path;
 use files::InputKind;
 use serde::{Deserialize, Serialize};
 
-use crate::ring::{ENTRY_BYTES, HEADER_BYTES, MAGIC, RING_BYTES, RingHeader, TEXT_BYTES, field};
+use crate::entry_words::whole;
+use crate::ring::{HEADER_BYTES, MAGIC, RING_BYTES, RingHeader, TEXT_BYTES, field};
 
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,21 +44,22 @@ pub struct RankHistory {
 }
 
 impl RankHistory {
-    /// Reads the ring at `path`, also while its rank writes it.
+    /// Reads the ring at `path`, also while its rank writes it: an entry that changes meanwhile is left out.
     ///
     /// # Errors
     /// A file that cannot be read, or is not a ring.
     pub fn read(path: &Path) -> io::Result<RankHistory> {
-        let bytes = files::read(path, InputKind::Records)?;
         let malformed = || io::Error::new(io::ErrorKind::InvalidData, format!("{} is not a ring", path.display()));
-        if bytes.len() != RING_BYTES || &bytes[..8] != MAGIC {
-            return Err(malformed());
-        }
+        let copy = || -> io::Result<Vec<u8>> {
+            let bytes = files::read(path, InputKind::Records)?;
+            if bytes.len() == RING_BYTES && &bytes[..8] == MAGIC { Ok(bytes) } else { Err(malformed()) }
+        };
+        let [before, bytes, after] = [copy()?, copy()?, copy()?];
         let length = u32_at(&bytes, 8) as usize;
         let json = bytes[..HEADER_BYTES].get(12..12 + length).ok_or_else(malformed)?;
         let header: RingHeader = serde_json::from_slice(json)?;
-        let mut entries: Vec<Entry> =
-            bytes[HEADER_BYTES..].chunks_exact(ENTRY_BYTES).filter_map(|entry| read_entry(entry, &header)).collect();
+        let copies = [&before[HEADER_BYTES..], &bytes[HEADER_BYTES..], &after[HEADER_BYTES..]];
+        let mut entries: Vec<Entry> = whole(copies).filter_map(|entry| read_entry(entry, &header)).collect();
         entries.sort_by_key(|entry| entry.number);
         Ok(RankHistory { header, entries })
     }

@@ -9,6 +9,7 @@
 mod attempt;
 mod cause;
 mod date;
+mod entry_words;
 mod history;
 mod judge;
 mod part;

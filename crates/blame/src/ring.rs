@@ -1,16 +1,19 @@
 //! The last instructions of one rank, in a file that the rank maps. Writing an entry allocates nothing and calls nothing
-//! of the system but its clock; the system keeps the bytes when the process is killed.
+//! of the system but its clock; the system keeps the bytes when the process is killed. One rank writes, and any process may read
+//! at the same time: see [`crate::entry_words`].
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Write as _};
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{Ordering, compiler_fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use memmap2::MmapMut;
 use serde::{Deserialize, Serialize};
+
+use crate::entry_words::{self, ENTRY_WORDS};
 
 /// Instructions that a rank remembers.
 pub const RING_ENTRIES: usize = 20;
@@ -97,6 +100,8 @@ impl Ring {
         }
         map[8..12].copy_from_slice(&(json.len() as u32).to_le_bytes());
         map[12..12 + json.len()].copy_from_slice(&json);
+        // A file with the first bytes has the rest of its header.
+        fence(Ordering::Release);
         map[..8].copy_from_slice(MAGIC);
         Ok(Ring { map, number: 0 })
     }
@@ -104,51 +109,51 @@ impl Ring {
     /// Notes that an instruction begins in `step`, counted from 1.
     pub fn begin(&mut self, step: u32, peers: Peers, instruction: impl Display) {
         self.number += 1;
-        let number = self.number;
-        let entry = self.entry();
-        entry[field::NUMBER..field::NUMBER + 8].copy_from_slice(&0u64.to_le_bytes());
-        // A reader of a process that was killed in between finds number 0, and ignores the entry.
-        compiler_fence(Ordering::SeqCst);
+        let mut fields = [0; ENTRY_WORDS - 1];
+        let mut text = Text::default();
+        // A text that is too long is cut.
+        let _ = write!(text, "{instruction}");
         let (kind, peer) = match peers {
             Peers::None => (0, 0),
             Peers::Group(group) => (1, usize::from(group)),
             Peers::Rank(rank) => (2, rank),
         };
-        entry[field::PEER_KIND] = kind;
-        put_u32(entry, field::PEER, u32::try_from(peer).unwrap_or(u32::MAX));
-        put_u32(entry, field::STEP, step);
-        let mut text = Text { bytes: &mut entry[field::TEXT..], len: 0 };
-        // A text that is too long is cut.
-        let _ = write!(text, "{instruction}");
-        let len = text.len as u32;
-        put_u32(entry, field::TEXT_LEN, len);
-        put_u64(entry, field::BEGAN, now_ns());
-        put_u64(entry, field::ENDED, 0);
-        compiler_fence(Ordering::SeqCst);
-        put_u64(entry, field::NUMBER, number);
+        put(&mut fields, field::STEP, u64::from(step));
+        put(&mut fields, field::PEER_KIND, kind);
+        put(&mut fields, field::PEER, u64::from(u32::try_from(peer).unwrap_or(u32::MAX)));
+        put(&mut fields, field::TEXT_LEN, text.len as u64);
+        put(&mut fields, field::BEGAN, now_ns());
+        let words = text.bytes.as_chunks().0;
+        let used = text.len.div_ceil(size_of::<u64>());
+        let first = field::TEXT / size_of::<u64>() - 1;
+        for (field, word) in fields[first..].iter_mut().zip(&words[..used]) {
+            *field = u64::from_le_bytes(*word);
+        }
+        let number = self.number;
+        entry_words::begin(self.entry(), number, &fields[..first + used]);
     }
 
     /// Notes that the instruction that was begun last has ended.
     pub fn end(&mut self) {
         if self.number > 0 {
-            put_u64(self.entry(), field::ENDED, now_ns());
+            entry_words::end(self.entry(), now_ns());
         }
     }
 
-    /// The entry that was begun last.
-    fn entry(&mut self) -> &mut [u8] {
+    /// The words of the entry that was begun last.
+    fn entry(&mut self) -> &[AtomicU64] {
         let slot = (self.number.max(1) - 1) as usize % RING_ENTRIES;
         let start = HEADER_BYTES + slot * ENTRY_BYTES;
-        &mut self.map[start..start + ENTRY_BYTES]
+        let bytes = &mut self.map[start..start + ENTRY_BYTES];
+        // SAFETY: the map begins at a page, and entries at multiples of eight bytes, so the words are aligned and inside of the
+        // map. It is mapped for writing, and its entries are reached through these atomic words alone, by this process.
+        unsafe { std::slice::from_raw_parts(bytes.as_mut_ptr().cast(), ENTRY_WORDS) }
     }
 }
 
-fn put_u32(entry: &mut [u8], at: usize, value: u32) {
-    entry[at..at + 4].copy_from_slice(&value.to_le_bytes());
-}
-
-fn put_u64(entry: &mut [u8], at: usize, value: u64) {
-    entry[at..at + 8].copy_from_slice(&value.to_le_bytes());
+/// Puts a number at a place of an entry, of which the fields after the first word are given.
+fn put(fields: &mut [u64], place: usize, value: u64) {
+    fields[place / size_of::<u64>() - 1] |= value << (8 * (place % size_of::<u64>()));
 }
 
 /// Nanoseconds since 1970-01-01.
@@ -157,12 +162,18 @@ pub fn now_ns() -> u64 {
 }
 
 /// Text in memory of fixed size.
-struct Text<'a> {
-    bytes: &'a mut [u8],
+struct Text {
+    bytes: [u8; TEXT_BYTES],
     len: usize,
 }
 
-impl fmt::Write for Text<'_> {
+impl Default for Text {
+    fn default() -> Text {
+        Text { bytes: [0; TEXT_BYTES], len: 0 }
+    }
+}
+
+impl fmt::Write for Text {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let mut fits = text.len().min(self.bytes.len() - self.len);
         while !text.is_char_boundary(fits) {

@@ -105,3 +105,48 @@ fn what_cannot_be_done_exits_with_2() {
     assert!(!folder.join("a.tokens").exists());
     std::fs::remove_dir_all(&folder).expect("removed");
 }
+
+#[test]
+fn runs_of_two_layouts_share_a_cache_take_a_mixture_in_one_order_and_measure_texts_by_name() {
+    let folder = folder("mixture");
+    let path = |name: &str| folder.join(name).display().to_string();
+    let table = concat!(env!("CARGO_MANIFEST_DIR"), "/../formats/tests/tables/zstd-pages-1.parquet");
+    std::fs::copy(table, folder.join("a.table")).expect("a table");
+    let run = |name: &str, sets: &[String]| -> Vec<String> {
+        let own = [
+            format!("data.sources=[{{ path = \"{}\", weight = 3.0 }}, \"{}\"]", path("text/*.txt"), path("a.table")),
+            format!("data.validation=[{{ name = \"words\", path = \"{}\" }}]", path("text/3.txt")),
+            format!("run.folder={}", path(name)),
+            "data.tokenizer=bytes".into(),
+            "train.steps=4".into(),
+            "train.global_batch=4".into(),
+            "model.num_layers=1".into(),
+            "model.hidden=16".into(),
+            "model.context=16".into(),
+            "run.evaluate_every=2".into(),
+        ];
+        let sets: Vec<&str> = own.iter().chain(sets).flat_map(|set| ["--set", set.as_str()]).collect();
+        let trained = pleach(&[vec!["train"], sets].concat());
+        assert_eq!(trained.status.code(), Some(0), "{}", stderr(&trained));
+        assert!(stdout(&trained).contains("validation loss "), "{}", stdout(&trained));
+        let metrics = std::fs::read_to_string(folder.join(name).join("metrics.jsonl")).expect("metrics");
+        let of_line = |line: &str| -> String {
+            let record: serde_json::Value = serde_json::from_str(line).expect("JSON");
+            let keys = ["step", "loss", "held_out_loss", "validation", "validation_loss", "validation_tokens"];
+            keys.iter().map(|key| format!("{} ", record[key])).collect()
+        };
+        metrics.lines().map(of_line).collect()
+    };
+    let cache = format!("data.cache={}", path("cache"));
+    let one = run("one", &["run.ranks=1".into(), cache.clone()]);
+    assert_eq!(one.iter().filter(|line| line.contains("\"words\"")).count(), 2, "{one:?}");
+    let files = || -> Vec<_> {
+        let entries = std::fs::read_dir(folder.join("cache")).expect("a folder");
+        entries.map(|entry| entry.expect("an entry").file_name()).collect()
+    };
+    assert_eq!(files().len(), 3, "two sources and a text to measure on");
+    let pipeline = ["parallelism.pp=2".into(), "parallelism.dp=1".into(), "parallelism.tp=1".into(), cache];
+    assert_eq!(run("pipeline", &pipeline), one);
+    assert_eq!(files().len(), 3);
+    std::fs::remove_dir_all(folder).expect("removed");
+}

@@ -65,7 +65,9 @@ fn other_programs_read_metrics() {
     let text = fs::read_to_string(&metrics).expect("metrics");
     let last = text.lines().rfind(|line| line.starts_with("{\"step\":4,\"loss\"")).expect("a step").to_string();
     let (loss, rest) = last.split_once(",\"learning_rate\"").expect("a key");
-    let broken = format!("{{\"step\":5,\"loss\":\"NaN\",\"learning_rate\"{rest}\n");
+    let rest = rest.trim_end_matches('}');
+    let anomaly = "\"anomaly\":\"loss spike\",\"usual\":4.5,\"score\":12.0,\"skipped\":true";
+    let broken = format!("{{\"step\":5,\"loss\":\"NaN\",\"learning_rate\"{rest},{anomaly}}}\n");
     assert!(loss.starts_with("{\"step\":4,\"loss\":"));
     fs::write(&metrics, text + &broken).expect("written");
     let (csv, events) = (folder.path("run.csv"), folder.path("events"));
@@ -84,9 +86,16 @@ fn other_programs_read_metrics() {
         \x20   assert losses[4] != losses[4] and training[4].value != training[4].value\n\
         assert [event.step for event in held_out] == [2, 4]\n\
         assert abs(training[0].wall_time - steps.time.iloc[0]) < 1e-3\n\
+        assert table.skipped.tolist()[-1] == 1 and table.score.tolist()[-1] == 12 and 'anomaly' not in table\n\
+        sys.path.insert(0, sys.argv[4])\n\
+        import pleach_lm\n\
+        assert pleach_lm.Run(sys.argv[5]).steps['anomaly'].tolist() == [''] * 4 + ['loss spike']\n\
         print(len(table.columns))\n";
-    let columns =
-        printed(&mut python.command(&["-c", code, &csv, metrics.to_str().expect("text"), &format!("{events}/run")]));
+    let columns = printed(
+        python
+            .command(&["-c", code, &csv, metrics.to_str().expect("text"), &format!("{events}/run")])
+            .args([concat!(env!("CARGO_MANIFEST_DIR"), "/../../python"), run.as_str()]),
+    );
     assert!(columns.trim().parse::<usize>().expect("a number") >= 14, "{columns}");
 }
 

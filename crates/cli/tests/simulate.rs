@@ -46,7 +46,24 @@ fn a_step_is_simulated_drawn_and_traced() {
     assert_eq!(broken_rules(&trace), [""; 0]);
     assert_eq!(processes(&trace).len(), 8, "a process for each rank");
     assert_eq!(processes(&trace)[5], (5, "rank 5: dp 0, tp 1, pp 1".to_string()));
-    assert!(trace["traceEvents"].as_array().is_some_and(|events| events.len() > 100));
+    let events = trace["traceEvents"].as_array().expect("events");
+    assert!(events.len() > 100);
+    let args = |name: &str, rank: u64| {
+        let found = events.iter().find(|event| event["name"] == name && event["pid"] == rank);
+        found.unwrap_or_else(|| panic!("no {name} on rank {rank}"))["args"].clone()
+    };
+    // 2 sequences of 128 tokens, 128 channels in single precision.
+    let sent = serde_json::json!({
+        "microbatch": 0, "bytes": 131_072, "group": "pp of 2: ranks 1, 5", "algorithm": "send and receive, direct"
+    });
+    assert_eq!(args("send output of layer 2, microbatch 0", 1), sent);
+    let forward = args("forward layer 3, microbatch 1", 6);
+    assert_eq!((&forward["microbatch"], &forward["group"]), (&1.into(), &"tp of 2: ranks 6, 7".into()));
+    assert!(forward["algorithm"].as_str().is_some_and(|name| name.ends_with("times all-reduce, ring")), "{forward}");
+    let norm = args("gradient norm", 0);
+    assert_eq!(norm["group"], "pp x dp x tp of 8: ranks 0, 1, 2, 3, 4, 5, 6, 7");
+    let (peaks, planned) = (counted_peaks(events), memory_bytes(&["simulate", "--cluster=a100-80g-dgx", "--json"]));
+    assert_eq!(peaks, (0..8).map(|rank| planned[rank / 4]).collect::<Vec<u64>>(), "counters reach the table's sums");
     let json = stdout(&pleach(&["simulate", "--cluster=a100-80g-dgx", "--json"]));
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert!(json["step_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
@@ -54,6 +71,25 @@ fn a_step_is_simulated_drawn_and_traced() {
     let large = pleach(&["simulate", "preset:opt-175b", "--cluster=a100-40g-dgx"]);
     assert!(stdout(&large).contains("\nThat does not fit 40.0 GB; `pleach plan` finds"), "{}", stdout(&large));
     std::fs::remove_dir_all(&folder).expect("removed");
+}
+
+/// The largest sum of each process's counter of memory.
+fn counted_peaks(events: &[serde_json::Value]) -> Vec<u64> {
+    let mut peaks = std::collections::BTreeMap::new();
+    for event in events.iter().filter(|event| event["ph"] == "C") {
+        let series = event["args"].as_object().expect("series").values();
+        let bytes: u64 = series.filter_map(serde_json::Value::as_u64).sum();
+        let peak = peaks.entry(event["pid"].as_u64()).or_insert(0);
+        *peak = bytes.max(*peak);
+    }
+    peaks.into_values().collect()
+}
+
+/// Bytes of each stage, as a command predicts them.
+fn memory_bytes(arguments: &[&str]) -> Vec<u64> {
+    let json: serde_json::Value = serde_json::from_str(&stdout(&pleach(arguments))).expect("JSON");
+    let stages = json["memory_bytes"].as_array().expect("stages").iter();
+    stages.map(|parts| parts.as_object().expect("parts").values().filter_map(serde_json::Value::as_u64).sum()).collect()
 }
 
 #[test]
@@ -106,6 +142,11 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
     let microbatches = events.iter().filter(|event| event["pid"] == 0 && is_forward(event)).count() / 2;
     assert!(microbatches > 0, "an embedding and a layer for each");
     assert_eq!((arrows("s"), arrows("f")), (4 * microbatches, 4 * microbatches), "two pipelines, there and back");
+
+    assert_eq!(counted_peaks(events).len(), 4, "the planned arena of every rank");
+    let sums = events.iter().filter(|event| event["args"]["group"] == "dp of 2: ranks 0, 1");
+    let algorithms: Vec<&str> = sums.filter_map(|event| event["args"]["algorithm"].as_str()).collect();
+    assert!(algorithms.contains(&"reduce-scatter, direct"), "{algorithms:?}");
 
     let beside = pleach(&[&["simulate", "--cluster=a100-80g-dgx", "--against", &trace], &small[..]].concat());
     assert_eq!(beside.status.code(), Some(0), "{}", stderr(&beside));
@@ -362,7 +403,7 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let text = stdout(&output);
     assert!(
-        text.contains("left out 3 rows: line 4: cp = `2` is an axis that pleach does not divide work along"),
+        text.contains("left out 3 rows: line 4: cp = `2` is context parallelism, whose kind and chunks a table"),
         "{text}"
     );
     assert!(text.contains("fits    1 of 2 rows rightly; 1 ran out of memory unforeseen"), "{text}");

@@ -116,6 +116,26 @@ fn layouts_of_another_order_are_within_the_bounds() {
     assert_eq!(value["b"].as_array().map(Vec::len), Some(2));
 }
 
+/// A short head decides how far two runs are apart: nothing is compared, and `prove` says which key is the reason.
+#[test]
+fn norms_of_short_heads_are_named_instead_of_compared() {
+    let Files { names: files, .. } = &Files::new("short", &[ONE, HALVES]);
+    let short = ["--set", "model.qk_norm=true", "--set", "model.hidden=32", "--set", "model.head_dim=4"];
+    let line = |keys: &[&str]| {
+        let proved = pleach(&[&["prove", files[0].as_str(), &files[1]], keys].concat());
+        assert_eq!(proved.status.code(), Some(0), "{}", stderr(&proved));
+        stdout(&proved)
+    };
+    let said = line(&short);
+    let expected = " (no bound): nothing is promised; norms of heads (model.qk_norm) have a bound from model.head_dim = 8 on; \
+                    got 4\n";
+    assert!(said.ends_with(expected) && said.matches("(no bound)").count() == 3, "{said}");
+    assert!(line(&[&short[..], &["--set", "model.head_dim=8"]].concat()).ends_with("): the promise holds\n"));
+    let narrow =
+        "): the promise holds; bounds are derived from model.hidden = 32 on; 16 may exceed them without a fault\n";
+    assert!(line(&[]).ends_with(narrow));
+}
+
 /// Steps as large as the weights diverge; bounds are derived for runs that do not, and `prove` says so.
 #[test]
 fn losses_and_weights_have_no_bound_beyond_a_sum_of_learning_rates() {
@@ -127,8 +147,8 @@ fn losses_and_weights_have_no_bound_beyond_a_sum_of_learning_rates() {
     let [_, losses] = text.split(", losses ").collect::<Vec<_>>()[..] else { panic!("{text}") };
     let [loss, weight] = losses.split(" (no bound)").take(2).collect::<Vec<_>>()[..] else { panic!("{text}") };
     assert!(loss.parse::<f64>().is_ok_and(|loss| loss > 0.0) && weight.starts_with(", weights "), "{text}");
-    let limit = "; the learning rates of these steps add up to 5.30e0, and losses and weights have a bound up to 1.25e-1 in \
-                 width 16; prove fewer steps, or use a lower train.learning_rate\n";
+    let limit = "; the learning rates of these steps add up to 5.30e0, and losses and weights have a bound up to 4.00e-2 with \
+                 model.hidden = 16 and model.init_std = 0.02; prove fewer steps, or use a lower train.learning_rate\n";
     assert!(text.ends_with(limit), "{text}");
 }
 

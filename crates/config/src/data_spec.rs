@@ -70,13 +70,21 @@ impl fmt::Display for TokenizerSpec {
 /// One source of text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceSpec {
-    /// A text file, JSON lines, a folder of them, a token file (`*.tokens`), or Megatron-LM's pair (`*.idx` and `*.bin`).
+    /// A text file, JSON lines, a table, a folder or a pattern of them, a token file (`*.tokens`), or Megatron-LM's
+    /// pair (`*.idx` and `*.bin`).
     pub path: PathBuf,
     /// Its sequences among those of all sources are in proportion to this.
     pub weight: f32,
+    /// The field of JSON lines, or the column of tables; `None` for the first of the usual ones.
+    pub column: Option<String>,
 }
 
 impl SourceSpec {
+    /// The source at `path`, of weight 1.
+    pub fn of(path: impl Into<PathBuf>) -> SourceSpec {
+        SourceSpec { path: path.into(), weight: 1.0, column: None }
+    }
+
     /// Whether its text has become tokens before the run.
     pub fn is_tokens(&self) -> bool {
         self.path.extension().is_some_and(|extension| ["tokens", "idx", "bin"].iter().any(|known| extension == *known))
@@ -152,6 +160,19 @@ pub struct DataSpec {
     pub blanks: Option<BlanksSpec>,
     /// Share of the text of each source, by whole documents, that is measured on and never trained on: `data.held_out`.
     pub held_out: f32,
+    /// Texts of their own to measure on, each with a name: `data.validation`.
+    pub validation: Vec<ValidationSpec>,
+    /// The folder of token files that runs make of their text: `data.cache`.
+    pub cache: Option<PathBuf>,
+}
+
+/// A text that is measured on, and never trained on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ValidationSpec {
+    /// The name of its losses.
+    pub name: String,
+    /// The text; its weight does not matter.
+    pub source: SourceSpec,
 }
 
 /// Where the ranks of a run are.

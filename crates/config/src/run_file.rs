@@ -241,8 +241,8 @@ pub fn key_of_option(option: &str) -> Option<String> {
 }
 
 /// The answer to an option that names a feature which runs do not have, as the end of a sentence about it.
-pub fn answer_to_option(option: &str) -> Option<&'static str> {
-    unsupported::answer(option)
+pub fn answer_to_option(option: &str) -> Option<String> {
+    aliases::other_axis(option).or_else(|| unsupported::answer(option).map(str::to_string))
 }
 
 /// The section that has a key of this name.

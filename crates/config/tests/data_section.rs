@@ -77,3 +77,46 @@ impl config::Files for NoFiles {
         Err("no file is read".into())
     }
 }
+
+#[test]
+fn columns_validation_texts_and_the_cache_survive_writing_and_are_checked() {
+    let text = "[data]\nsources = [{ path = \"a/*.parquet\", weight = 2.0, column = \"content\" }, \"b.txt\"]\n\
+                validation = [{ name = \"books\", path = \"c.gz\" }, { name = \"wiki-2\", path = \"d\", column = \"x\" }]\n\
+                tokenizer = \"bytes\"\ncache = \"tokens\"\n";
+    let config = RunConfig::load("", text, &[]).unwrap();
+    let columns: Vec<_> = config.data.sources.iter().map(|source| source.column.as_deref()).collect();
+    assert_eq!(columns, [Some("content"), None]);
+    let names: Vec<_> = config.data.validation.iter().map(|text| text.name.as_str()).collect();
+    assert_eq!(names, ["books", "wiki-2"]);
+    assert_eq!(RunConfig::load("", &config.to_toml(), &[]).unwrap(), config);
+    let refused = |sets: &[&str]| -> String {
+        let sets: Vec<String> = sets.iter().map(ToString::to_string).collect();
+        RunConfig::load("", "", &sets).unwrap_err().iter().map(|problem| format!("{problem}\n")).collect()
+    };
+    for (sets, expected) in [
+        (
+            vec!["data.cache=tokens"],
+            "data.cache needs a tokenizer that is there before the text is read; use data.tokenizer = \"bytes\"",
+        ),
+        (
+            vec!["data.validation=[{ name = \"a b\", path = \"c\" }]"],
+            "data.validation has the name \"a b\", which must be at most 64 letters, digits, `-`, `_` or `.`; use another",
+        ),
+        (
+            vec!["data.validation=[{ name = \"a\", path = \"c\" }, { name = \"a\", path = \"d\" }]"],
+            "data.validation has the name \"a\" twice; use a name for each text",
+        ),
+        (
+            vec![
+                "data.validation=[{ name = \"a\", path = \"c\" }]",
+                "model.vocabulary=1028",
+                "data.blanks={ mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }",
+            ],
+            "data.validation has no effect with data.blanks; leave it out",
+        ),
+        (vec!["data.validation=[{ path = \"c\" }]"], "such as [{ name = \"books\", path = \"books.txt\" }]"),
+    ] {
+        let said = refused(&sets);
+        assert!(said.contains(expected), "{said}");
+    }
+}

@@ -2,7 +2,8 @@
 //! what an operation leaves in a core's caches is where the next one looks for it; whoever has done its own takes from the end of the longest row.
 //!
 //! Between tasks a thread looks for the next one for some microseconds before it sleeps, for tasks follow each other closely and
-//! waking costs more than most of them. A task ends when its parts are done: a thread that slept through it is not waited for.
+//! waking costs more than most of them. A task wakes as many sleepers as it has parts and the machine has cores, and its end
+//! wakes the rank's own thread alone. It ends when its parts are done: a thread that slept through it is not waited for.
 
 use std::any::Any;
 use std::ops::Range;
@@ -33,12 +34,16 @@ pub(crate) struct Pool {
 }
 
 /// What the threads of a rank see of each other.
-#[derive(Default)]
 struct Shared {
     state: Mutex<State>,
     /// Changes with every change that someone may wait for.
     changes: AtomicU64,
-    changed: Condvar,
+    /// A task is open, or the pool is over: threads of the pool wait for it.
+    opened: Condvar,
+    /// A task has ended: the rank's own thread waits for it.
+    ended: Condvar,
+    /// Threads of the pool that are woken for a task, at most: more than the cores of the machine do not run at once.
+    most_woken: usize,
 }
 
 #[derive(Default)]
@@ -51,7 +56,10 @@ struct State {
     running: usize,
     failure: Option<Failure>,
     is_over: bool,
+    /// Threads of the pool that sleep.
     sleepers: usize,
+    /// Whether the rank's own thread sleeps.
+    is_owner_asleep: bool,
 }
 
 impl State {
@@ -75,7 +83,8 @@ enum Failure {
 impl Pool {
     /// A thread for each of `workers`, on the core of the same index, if there is one.
     pub(crate) fn start(workers: Vec<Worker>, cores: &[usize]) -> Result<Pool, DeviceError> {
-        let (count, shared) = (workers.len(), Arc::new(Shared::default()));
+        let most_woken = std::thread::available_parallelism().map_or(usize::MAX, usize::from);
+        let (count, shared) = (workers.len(), Arc::new(Shared::new(most_woken)));
         let mut pool = Pool { shared, threads: Vec::with_capacity(count) };
         let rank = std::thread::current().name().unwrap_or("rank").to_string();
         for (index, worker) in workers.into_iter().enumerate() {
@@ -124,6 +133,11 @@ impl Drop for Pool {
 }
 
 impl Shared {
+    fn new(most_woken: usize) -> Shared {
+        let (state, changes) = (Mutex::default(), AtomicU64::new(0));
+        Shared { state, changes, opened: Condvar::new(), ended: Condvar::new(), most_woken }
+    }
+
     /// Runs all parts of `task` on `threads` threads, of which the calling one is the first.
     fn run(&self, task: Task, threads: usize, execute: &impl ExecutePart) -> Result<(), DeviceError> {
         match task.parts(threads) {
@@ -144,10 +158,10 @@ impl Shared {
         let row = |index: usize| number * index / threads..number * (index + 1) / threads;
         state.rows.clear();
         state.rows.extend((0..threads).map(row));
-        self.announce(&state);
+        self.wake(&state, (number - 1).min(self.most_woken));
         drop(state);
         self.work(0, execute);
-        let mut state = self.wait_until(|state| state.running == 0 && state.open.is_none());
+        let mut state = self.wait_for_the_end();
         match state.failure.take() {
             None => Ok(()),
             Some(Failure::Error(error)) => Err(error),
@@ -162,7 +176,7 @@ impl Shared {
     fn end(&self) {
         let mut state = self.state();
         state.is_over = true;
-        self.announce(&state);
+        self.wake(&state, usize::MAX);
     }
 
     /// Nothing panics while it holds the lock.
@@ -170,37 +184,70 @@ impl Shared {
         lock(&self.state)
     }
 
-    /// Tells everyone that `state` has changed.
-    fn announce(&self, state: &State) {
+    /// Tells the threads of the pool that `state` has changed, and wakes `threads` of those that sleep.
+    fn wake(&self, state: &State, threads: usize) {
         self.changes.fetch_add(1, Ordering::Release);
-        if state.sleepers > 0 {
-            self.changed.notify_all();
+        match state.sleepers {
+            0 => {}
+            sleepers if sleepers <= threads => self.opened.notify_all(),
+            _ => (0..threads).for_each(|_| self.opened.notify_one()),
         }
     }
 
-    /// The state as soon as `holds`.
-    fn wait_until(&self, holds: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+    /// Tells the rank's own thread that a task has ended.
+    fn wake_owner(&self, state: &State) {
+        self.changes.fetch_add(1, Ordering::Release);
+        if state.is_owner_asleep {
+            self.ended.notify_one();
+        }
+    }
+
+    /// The state once all parts of the task are done.
+    fn wait_for_the_end(&self) -> MutexGuard<'_, State> {
         let mut state = self.state();
-        while !holds(&state) {
-            let seen = self.changes.load(Ordering::Acquire);
-            drop(state);
-            let is_new = (0..LOOKS).any(|_| {
-                std::hint::spin_loop();
-                self.changes.load(Ordering::Acquire) != seen
-            });
-            state = self.state();
-            if !is_new && self.changes.load(Ordering::Acquire) == seen {
+        while state.running > 0 || state.open.is_some() {
+            let (again, is_new) = self.look(state);
+            state = again;
+            if !is_new {
+                state.is_owner_asleep = true;
+                state = wait(&self.ended, state);
+                state.is_owner_asleep = false;
+            }
+        }
+        state
+    }
+
+    /// The state once a task is open, or the pool is over.
+    fn wait_for_a_task(&self) -> MutexGuard<'_, State> {
+        let mut state = self.state();
+        while state.open.is_none() && !state.is_over {
+            let (again, is_new) = self.look(state);
+            state = again;
+            if !is_new {
                 state.sleepers += 1;
-                state = wait(&self.changed, state);
+                state = wait(&self.opened, state);
                 state.sleepers -= 1;
             }
         }
         state
     }
 
+    /// Looks some thousand times for a change, without the lock; the state, and whether it has changed since.
+    fn look<'a>(&'a self, state: MutexGuard<'a, State>) -> (MutexGuard<'a, State>, bool) {
+        let seen = self.changes.load(Ordering::Acquire);
+        drop(state);
+        let has_changed = || self.changes.load(Ordering::Acquire) != seen;
+        let is_new = (0..LOOKS).any(|_| {
+            std::hint::spin_loop();
+            has_changed()
+        });
+        let state = self.state();
+        (state, is_new || has_changed())
+    }
+
     /// What a thread of the pool does until the pool ends: it has the row of this index.
     fn serve(&self, thread: usize, execute: &impl ExecutePart) {
-        while !self.wait_until(|state| state.open.is_some() || state.is_over).is_over {
+        while !self.wait_for_a_task().is_over {
             self.work(thread, execute);
         }
     }
@@ -226,7 +273,7 @@ impl Shared {
             state.failure = state.failure.take().or(failure);
         }
         if state.running == 0 {
-            self.announce(&state);
+            self.wake_owner(&state);
         }
     }
 }
@@ -249,8 +296,12 @@ mod models {
     }
 
     /// Threads of a pool that note each part, and a task after the other on the calling thread.
-    fn run_tasks(threads: usize, tasks: usize, fails: fn(usize) -> bool) -> (Vec<usize>, Vec<bool>) {
-        let shared = Arc::new(Shared::default());
+    fn run_tasks(
+        (threads, most_woken): (usize, usize),
+        tasks: usize,
+        fails: fn(usize) -> bool,
+    ) -> (Vec<usize>, Vec<bool>) {
+        let shared = Arc::new(Shared::new(most_woken));
         let counts = Arc::new(Mutex::new(vec![0; 4]));
         let execute = |counts: Arc<Mutex<Vec<usize>>>| {
             move |_: &Task, share: Share| {
@@ -282,11 +333,16 @@ mod models {
 
     #[test]
     fn each_part_is_run_once_by_one_thread() {
-        model(|| assert_eq!(run_tasks(3, 2, |_| false), (vec![2; 4], vec![true; 2])));
+        model(|| assert_eq!(run_tasks((3, 2), 2, |_| false), (vec![2; 4], vec![true; 2])));
+    }
+
+    #[test]
+    fn a_task_that_wakes_fewer_threads_than_there_are_ends_as_well() {
+        model(|| assert_eq!(run_tasks((4, 1), 2, |_| false), (vec![2; 4], vec![true; 2])));
     }
 
     #[test]
     fn a_failure_of_any_thread_is_the_failure_of_its_task() {
-        model(|| assert_eq!(run_tasks(2, 2, |index| index == 3).1, [false, false]));
+        model(|| assert_eq!(run_tasks((2, 1), 2, |index| index == 3).1, [false, false]));
     }
 }

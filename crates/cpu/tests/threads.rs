@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use config::{Activation, Norm, NormKind, Pairing, Products, RotaryScaling, SHARD_BLOCK};
 use cpu::CpuDevice;
+use cpu::instruction_set::InstructionSet;
 use device::{
     AdamWUpdate, Alibi, Arena, AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, DeviceError,
     Direction, DropoutKey, Dtype, Element, F16, Frame, NormBackward, Op, Orientation, Rounding, SUM_WORDS, Stream,
@@ -36,7 +37,13 @@ impl Operands {
     }
 
     fn in_order(threads: usize, stored: Dtype, products: Products) -> Operands {
-        let device = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).unwrap())).with_products(products);
+        let arena = Arc::new(Arena::new(ARENA_BYTES).unwrap());
+        // Tools that look for data races see every access of portable kernels (`tools/check-threads.sh`).
+        let device = match std::env::var_os("PLEACH_PORTABLE_KERNELS") {
+            Some(_) => CpuDevice::with_instruction_set(arena, InstructionSet::Scalar),
+            None => CpuDevice::new(arena),
+        };
+        let device = device.with_products(products);
         let device = device.with_threads(threads, &[]).unwrap();
         Operands { device, frame: Frame::new(0, ARENA_BYTES), stored }
     }

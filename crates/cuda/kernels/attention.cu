@@ -53,12 +53,13 @@ __device__ inline void mask_scores(f32 (&sums)[4][4], Shared& shared, const Prob
     for (u32 column = 0; column < 4; column++) {
         const i32 first = __shfl_sync(ALL_LANES, block.first, query + column);
         const i32 last = __shfl_sync(ALL_LANES, block.last, query + column);
+        const i32 bias_end = __shfl_sync(ALL_LANES, block.end, query + column);
         f32 max = -math::infinity();
 #pragma unroll
         for (u32 row = 0; row < 4; row++) {
             const u32 position = tile.first + key + row;
             f32 score = sums[row][column];
-            score = problem.alibi_heads == 0 ? score : biased(score, position, last, slope);
+            score = problem.alibi_heads == 0 ? score : biased(score, position, bias_end, slope);
             score = is_visible(position, first, min(last, end)) ? score : -math::infinity();
             sums[row][column] = score;
             max = math::larger(max, score);
@@ -101,13 +102,14 @@ __device__ inline void exponentiate(const f32 (&sums)[4][4], Shared& shared) {
 }
 
 // Makes zeros of the thread's probabilities that dropout does not keep.
-__device__ inline void drop(Shared& shared, const DropoutMask& dropout, u32 head, const QueryBlock& block,
+__device__ inline void drop(Shared& shared, const Problem& problem, u32 head, const QueryBlock& block,
                             const Tile& tile) {
+    const DropoutMask& dropout = problem.dropout;
     const u32 key = threadIdx.x % KEY_GROUPS * 4;
     const u32 query = threadIdx.x / KEY_GROUPS * 4;
 #pragma unroll
     for (u32 column = 0; column < 4; column++) {
-        const philox::Words words = random_words(dropout, head, block.token + query + column, tile.first + key);
+        const philox::Words words = random_words(problem, head, block.token + query + column, tile.first + key);
 #pragma unroll
         for (u32 row = 0; row < 4; row++) {
             if (words.word[row] < dropout.threshold) {
@@ -142,7 +144,7 @@ __device__ void probabilities(Shared& shared, Running& running, const Problem& p
     stage_rows<THREADS, KEYS>(shared.staged.values, values.start, values.stride, values.count, first_channels);
     __syncthreads();
     if (problem.dropout.threshold != 0) {
-        drop(shared, problem.dropout, head, block, tile);
+        drop(shared, problem, head, block, tile);
         __syncthreads();
     }
 }

@@ -36,6 +36,11 @@ struct Sizes {
     // Of ALiBi; no heads mean no bias.
     u32 alibi_first_head;
     u32 alibi_heads;
+    // Place in its sequence of the first key, from which intervals and masks count.
+    u32 first_key;
+    // Not zero where these are some keys of a sequence: biases then count from the ends of intervals, wherever the keys
+    // end.
+    u32 some_keys;
 
     // Query heads that share one key and value head.
     __device__ u32 group() const {
@@ -71,6 +76,8 @@ struct QueryBlock {
     u32 queries;
     i32 first;
     i32 last;
+    // Where biases count from: the last key of the interval, or of the keys that there are.
+    i32 end;
     // From the first key that any query sees to one past the last.
     i32 seen_first;
     i32 seen_last;
@@ -83,10 +90,13 @@ __device__ inline QueryBlock query_block(const Problem& problem, u32 sequence, u
     block.queries = min(QUERIES, problem.sequence_length - position);
     block.first = 0;
     block.last = 0;
+    block.end = 0;
     if (lane < block.queries) {
         const i32* interval = problem.visible + 2 * (u64)(block.token + lane);
-        block.last = min(max(interval[1], 0), (i32)problem.keys);
-        block.first = min(max(interval[0], 0), block.last);
+        const i32 last = interval[1] - (i32)problem.first_key;
+        block.last = min(max(last, 0), (i32)problem.keys);
+        block.first = min(max(interval[0] - (i32)problem.first_key, 0), block.last);
+        block.end = problem.some_keys == 0 ? block.last : last;
     }
     const bool empty = block.first == block.last;
     i32 seen_first = empty ? 0x7fffffff : block.first;
@@ -244,13 +254,15 @@ __device__ void scores(f32 (&sums)[4][COLUMNS], Staged& staged, Rows<Element> ke
 }
 
 // The random words of four keys from `key` on, a multiple of four, for a query.
-__device__ inline philox::Words random_words(const DropoutMask& dropout, u32 head, u32 token, u32 key) {
-    return dropout.words(dropout.first_token + token, key / 4 | (dropout.first_channel + head) << 16);
+__device__ inline philox::Words random_words(const Problem& problem, u32 head, u32 token, u32 key) {
+    const DropoutMask& dropout = problem.dropout;
+    const u32 block = (problem.first_key + key) / 4;
+    return dropout.words(dropout.first_token + token, block | (dropout.first_channel + head) << 16);
 }
 
 // The bias of a score, which is 0 at the last key that the query sees.
-__device__ inline f32 biased(f32 score, u32 key, i32 last, f32 slope) {
-    return fmaf((f32)(key + 1) - (f32)last, slope, score);
+__device__ inline f32 biased(f32 score, u32 key, i32 end, f32 slope) {
+    return fmaf((f32)(key + 1) - (f32)end, slope, score);
 }
 
 __device__ inline bool is_visible(u32 key, i32 first, i32 last) {

@@ -42,10 +42,11 @@ __device__ void softmax_backward(f32 (&scores)[4][COLUMNS], f32 (&gradients)[4][
     for (u32 column = 0; column < COLUMNS; column++) {
         const i32 first = __shfl_sync(ALL_LANES, block.first, query + column);
         const i32 last = __shfl_sync(ALL_LANES, block.last, query + column);
+        const i32 bias_end = __shfl_sync(ALL_LANES, block.end, query + column);
         const QueryGradient of_query = queries[query + column];
         f32 factors[4] = {1.0f, 1.0f, 1.0f, 1.0f};
         if (dropout.threshold != 0) {
-            const philox::Words words = random_words(dropout, head, block.token + query + column, first_key);
+            const philox::Words words = random_words(problem, head, block.token + query + column, first_key);
 #pragma unroll
             for (u32 row = 0; row < 4; row++) {
                 factors[row] = dropout.factor(words.word[row]);
@@ -55,7 +56,7 @@ __device__ void softmax_backward(f32 (&scores)[4][COLUMNS], f32 (&gradients)[4][
         for (u32 row = 0; row < 4; row++) {
             const u32 key = first_key + row;
             f32 score = scores[row][column];
-            score = problem.alibi_heads == 0 ? score : biased(score, key, last, slope);
+            score = problem.alibi_heads == 0 ? score : biased(score, key, bias_end, slope);
             f32 probability = math::exp(score - of_query.log_sum_exp);
             probability = is_visible(key, first, last) ? probability : 0.0f;
             const f32 gradient = gradients[row][column] * factors[row];

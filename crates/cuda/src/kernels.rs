@@ -39,6 +39,7 @@ pub const SOURCES: &[Source] = &[
         "attention_backward": "attention_backward_queries_64", "attention_backward_queries_128",
         "attention_backward_keys_64", "attention_backward_keys_128"
     ),
+    source!("join_attention": "join_attention_assign", "join_attention_accumulate"),
     source!(
         "activation": "gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu", "gelu_tanh_backward",
         "gelu_erf_backward", "gelu_sigmoid_backward", "relu_backward", "swiglu_backward", "geglu_backward"

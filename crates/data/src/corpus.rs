@@ -62,6 +62,18 @@ impl Corpus {
         Ok(Corpus::of(Tokens::owned(row, token_type), Names::Given(names.collect()), ranges))
     }
 
+    /// Documents of tokens with their names.
+    pub(crate) fn of_rows(rows: Vec<(String, Vec<u32>)>) -> Corpus {
+        let (mut row, mut end, mut ranges, mut names) = (Vec::new(), 0, Vec::new(), Vec::new());
+        for (name, tokens) in rows {
+            tokens.iter().for_each(|token| TokenType::U32.encode(*token, &mut row));
+            ranges.push(end..end + tokens.len());
+            end += tokens.len();
+            names.push(name);
+        }
+        Corpus::of(Tokens::owned(row, TokenType::U32), Names::Given(names.into()), ranges)
+    }
+
     /// The documents of the file `path`, at `ranges` of its tokens; those without tokens are left out.
     pub(crate) fn of_file(path: PathBuf, tokens: Tokens, ranges: Vec<Range<usize>>) -> Corpus {
         Corpus::of(tokens, Names::Numbers(path), ranges)

@@ -26,6 +26,8 @@ pub struct Dataset {
     pub held_out: Mixture,
     /// Bytes of the held-out text; where it came as tokens, of these tokens as text.
     pub held_out_bytes: u64,
+    /// Texts that are measured on only, with their names.
+    pub validation: Vec<(String, Mixture)>,
     /// Tasks beside the text.
     pub instructions: Arc<Instructions>,
 }
@@ -48,7 +50,7 @@ impl Dataset {
     /// # Errors
     /// The first thing that cannot be used.
     pub fn new(data: &DataSpec, sources: Sources, given: Option<Tokenizer>) -> Result<Dataset, DataError> {
-        let Sources { list, own_tokenizers } = sources;
+        let Sources { list, own_tokenizers, validation } = sources;
         let tokenizer = one_of(given, own_tokenizers)?;
         let instructions = data.blanks.as_ref().and_then(|blanks| blanks.instructions.as_ref());
         let instructions = instructions.map(|own| Instructions::read(own.path.as_deref(), &tokenizer)).transpose()?;
@@ -58,10 +60,20 @@ impl Dataset {
             train: empty.clone(),
             held_out: empty,
             held_out_bytes: 0,
+            validation: vec![],
             instructions: Arc::new(instructions.unwrap_or_default()),
         };
         for NamedSource { name, weight, source } in list {
             dataset.add(name, weight, source)?;
+        }
+        for (name, source) in validation {
+            let corpus = match source {
+                Source::Text(parts) => Corpus::new(&parts.train, &dataset.tokenizer)?,
+                Source::Tokens(parts) => parts.train,
+            };
+            let ingredient = Ingredient { name: name.clone(), corpus, weight: 1.0 };
+            let text = Mixture { ingredients: vec![ingredient], visible: data.visible, positions: data.positions };
+            dataset.validation.push((name, text));
         }
         Ok(dataset)
     }
@@ -119,6 +131,16 @@ impl Dataset {
         let corpora = part.ingredients.iter().map(|ingredient| text_of_corpus(&self.tokenizer, &ingredient.corpus));
         corpora.collect()
     }
+}
+
+/// The tokenizer of the sources of `data`: the one that is `given`, or that of the first token file.
+///
+/// # Errors
+/// Token files of another tokenizer, or none at all.
+pub fn common_tokenizer(data: &DataSpec, given: Option<Tokenizer>) -> Result<Tokenizer, DataError> {
+    let files = data.sources.iter().filter(|source| is_token_file(&source.path));
+    let own = files.map(|source| Ok(TokenFile::open(&source.path)?.tokenizer));
+    one_of(given, own.collect::<Result<_, DataError>>()?)
 }
 
 /// The run's tokenizer: the one that is `given`, or that of the first token file. All that token files bring have to be equal to it.

@@ -8,7 +8,7 @@ use crate::file_problem::FileProblem;
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// There is no text.
-    #[error("{} holds no text; name a text file, or a folder with text files (*.txt, *.md, *.jsonl or sources)", .0.display())]
+    #[error("{} holds no text; name a text file, or a folder with text files (*.txt, *.md, *.jsonl, *.parquet or sources)", .0.display())]
     Empty(PathBuf),
     /// A file or folder cannot be read.
     #[error("{} cannot be read: {reason}", .path.display())]
@@ -42,6 +42,54 @@ pub enum DataError {
         /// The format.
         format: &'static str,
     },
+    /// A table or a compressed file that is wrong at a place.
+    #[error("{}, {error}", .path.display())]
+    BadTable {
+        /// The file.
+        path: PathBuf,
+        /// The place, and what is wrong there.
+        error: formats::FormatError,
+    },
+    /// A compressed file that holds a table or another compressed file.
+    #[error("{} holds {}; decompress it first", .path.display(), name_of(*.format))]
+    FormatWithin {
+        /// The file.
+        path: PathBuf,
+        /// The format within.
+        format: formats::Format,
+    },
+    /// Tokens under a name of text.
+    #[error("{} holds tokens; give it a name that ends with {ending}", .path.display())]
+    TokensByName {
+        /// The file.
+        path: PathBuf,
+        /// How it should end.
+        ending: &'static str,
+    },
+    /// A line that never ends.
+    #[error("{}:{line} has more than {limit_bytes} bytes; use one line for each document", .path.display())]
+    LongLine {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// The most that it may have.
+        limit_bytes: usize,
+    },
+    /// A tokenizer that is not known before the text is read.
+    #[error(
+        "data.cache needs a tokenizer that is there before the run; got data.tokenizer = {0:?}; use \"bytes\", a tokenizer.json, or the token file of `pleach data tokenize --tokenizer {0}`"
+    )]
+    CacheNeedsTokenizer(String),
+    /// Another process that makes the same file.
+    #[error("{} is being written by another process; wait for it, or name another file", .0.display())]
+    Busy(PathBuf),
+    /// A pattern that nothing matches.
+    #[error("{} matches no file; `*` stands for any characters, `**` for any folders", .0.display())]
+    NoMatch(PathBuf),
+    /// Documents as text and documents as tokens.
+    #[error("{} holds text and tokens; name them as two sources", .0.display())]
+    TextAndTokens(PathBuf),
     /// A line of JSON lines is no object with a text.
     #[error("{}:{line} (byte {offset}) {problem}; each line is an object such as {example}", .path.display())]
     NotJsonLine {
@@ -128,6 +176,16 @@ pub enum DataError {
     /// `of the token files` is asked for where no source has a tokenizer.
     #[error("no source names its tokenizer: only *.tokens files do; give data.tokenizer")]
     NoTokenizer,
+}
+
+/// The format with its article.
+fn name_of(format: formats::Format) -> &'static str {
+    match format {
+        formats::Format::Compressed(_) => "another compressed file",
+        formats::Format::Parquet => "a table of parquet",
+        formats::Format::ArrowFile | formats::Format::ArrowStream => "a table of Arrow",
+        formats::Format::Other(name) => name,
+    }
 }
 
 impl DataError {

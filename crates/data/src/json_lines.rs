@@ -2,15 +2,62 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use formats::{Cell, ColumnChoice};
+use serde_json::{Map, Value};
 
-use crate::corpus::Document;
 use crate::error::DataError;
 
-/// The documents of the file `path`, which holds `text`, one per line in the field `text`, named by their lines.
-pub(crate) fn documents(path: &Path, text: &str) -> Result<Vec<Document>, DataError> {
-    let lines = fields(path, text, ["text"])?;
-    Ok(lines.into_iter().map(|(name, [text])| Document { name, text }).collect())
+/// A problem of a line, with its byte.
+#[derive(Clone, Debug)]
+pub(crate) struct LineProblem {
+    within: usize,
+    problem: String,
+}
+
+impl LineProblem {
+    /// The error of line `line` of the file `path`, which begins at byte `offset`.
+    pub(crate) fn in_line(self, path: &Path, line: usize, offset: usize, column: &ColumnChoice) -> DataError {
+        let name = match column {
+            ColumnChoice::FirstOf(names) => names.first().copied().unwrap_or_default(),
+            ColumnChoice::Named(name) => name,
+        };
+        DataError::NotJsonLine {
+            path: path.to_path_buf(),
+            line,
+            offset: offset + self.within,
+            problem: self.problem,
+            example: format!("{{\"{name}\": \"...\"}}"),
+        }
+    }
+}
+
+/// Whether `line` is a JSON object.
+pub(crate) fn is_object(line: &[u8]) -> bool {
+    serde_json::from_slice::<Map<String, Value>>(line).is_ok()
+}
+
+/// The text or the tokens of a line.
+pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProblem> {
+    let mut object = object_of(line)?;
+    let wanted: Vec<&str> = match column {
+        ColumnChoice::FirstOf(names) => names.to_vec(),
+        ColumnChoice::Named(name) => vec![name],
+    };
+    let found = wanted.iter().find_map(|name| object.remove(*name).map(|value| (*name, value)));
+    let Some((name, value)) = found else {
+        let first = wanted.first().copied().unwrap_or_default();
+        return Err(LineProblem { within: 0, problem: format!("has no field `{first}`") });
+    };
+    let wrong = |what: &str| LineProblem { within: 0, problem: format!("has a field `{name}` that is {what}") };
+    match value {
+        Value::String(text) => Ok(Cell::Text(text)),
+        Value::Array(list) => {
+            let token = |value: Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
+            let tokens = list.into_iter().map(token).collect::<Option<Vec<u32>>>();
+            tokens.map(Cell::Tokens).ok_or_else(|| wrong("not a list of tokens"))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wrong("not a string")),
+    }
 }
 
 /// The strings `names` of every line of the file `path`, which holds `text`, with the line's name; lines without anything are passed over.
@@ -23,11 +70,11 @@ pub(crate) fn fields<const N: usize>(
     let mut offset = text.len() - text.trim_start_matches('\u{feff}').len();
     for (index, line) in text[offset..].split_inclusive('\n').enumerate() {
         if !line.trim().is_empty() {
-            let fields = fields_of(line, names).map_err(|(within, problem)| DataError::NotJsonLine {
+            let fields = fields_of(line, names).map_err(|problem| DataError::NotJsonLine {
                 path: path.to_path_buf(),
                 line: index + 1,
-                offset: offset + within,
-                problem,
+                offset: offset + problem.within,
+                problem: problem.problem,
                 example: format!("{{{}}}", names.map(|name| format!("\"{name}\": \"...\"")).join(", ")),
             })?;
             lines.push((format!("{}:{}", path.display(), index + 1), fields));
@@ -37,24 +84,35 @@ pub(crate) fn fields<const N: usize>(
     Ok(lines)
 }
 
-/// The fields of a line, or what is wrong at which byte of it.
-fn fields_of<const N: usize>(line: &str, names: [&str; N]) -> Result<[String; N], (usize, String)> {
-    let mut object = match serde_json::from_str::<Value>(line) {
-        Ok(Value::Object(object)) => object,
+fn object_of(line: &str) -> Result<Map<String, Value>, LineProblem> {
+    match serde_json::from_str::<Value>(line) {
+        Ok(Value::Object(object)) => Ok(object),
         Ok(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::String(_)) => {
-            return Err((0, "is not a JSON object".into()));
+            Err(LineProblem { within: 0, problem: "is not a JSON object".into() })
         }
-        Err(error) => return Err((error.column().saturating_sub(1).min(line.len()), "is not JSON".into())),
-    };
+        Err(error) => {
+            let within = error.column().saturating_sub(1).min(line.len());
+            Err(LineProblem { within, problem: "is not JSON".into() })
+        }
+    }
+}
+
+/// The fields of a line, or what is wrong at which byte of it.
+fn fields_of<const N: usize>(line: &str, names: [&str; N]) -> Result<[String; N], LineProblem> {
+    let mut object = object_of(line)?;
     let mut fields = [const { String::new() }; N];
     for (field, name) in fields.iter_mut().zip(names) {
-        *field = match object.remove(name) {
-            Some(Value::String(text)) => text,
-            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-                return Err((0, format!("has a field `{name}` that is not a string")));
+        let problem = match object.remove(name) {
+            Some(Value::String(text)) => {
+                *field = text;
+                continue;
             }
-            None => return Err((0, format!("has no field `{name}`"))),
+            Some(Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
+                format!("has a field `{name}` that is not a string")
+            }
+            None => format!("has no field `{name}`"),
         };
+        return Err(LineProblem { within: 0, problem });
     }
     Ok(fields)
 }

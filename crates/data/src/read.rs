@@ -1,41 +1,74 @@
-//! Text from files.
+//! Whole sources in memory.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use files::{InputError, InputKind};
+use formats::Cell;
 
-use crate::corpus::Document;
+use crate::corpus::{Corpus, Document};
 use crate::error::DataError;
-use crate::json_lines;
+use crate::file_names::files_at;
+use crate::records::{Record, Records};
 
-/// Endings of the files that are read from a folder; one that is named itself may end as it likes.
-const TEXT_ENDINGS: &[&str] = &[
-    "txt", "text", "md", "rst", "tex", "org", "adoc", "jsonl", "ndjson", "rs", "py", "c", "h", "cc", "cpp", "hpp",
-    "cu", "cuh", "go", "java", "kt", "swift", "js", "ts", "rb", "sh", "pl", "lua", "hs", "ml", "scala", "jl", "r",
-    "sql", "html", "css", "toml", "yaml", "yml", "xml",
-];
+/// The documents of a source.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// Text, to be tokenized.
+    Text(Vec<Document>),
+    /// Tokens that somebody made before.
+    Tokens(Corpus),
+}
 
-/// The file at `path`, or every text file in the folder `path` and below, sorted by path; hidden files and folders are left out. A file is a
-/// document; of JSON lines (`*.jsonl`, `*.ndjson`) every line is one.
+/// The documents of the file, the folder or the pattern `path`, in the order of its files: a file of text is one
+/// document; JSON lines and tables have one in each line or row, in `column`, or in the first of the usual columns.
 ///
 /// # Errors
-/// What cannot be read, is not UTF-8, or holds nothing.
-pub fn read(path: &Path) -> Result<Vec<Document>, DataError> {
-    let files = if path.is_dir() { files_below(path)? } else { vec![path.to_path_buf()] };
-    let mut documents = Vec::with_capacity(files.len());
-    for file in files {
-        let text = text_file(&file)?;
-        if ends_with_one_of(&file, &["jsonl", "ndjson"]) {
-            documents.extend(json_lines::documents(&file, &text)?);
-        } else {
-            // A byte order mark is no text.
-            let text = text.strip_prefix('\u{feff}').map(str::to_string).unwrap_or(text);
-            documents.push(Document { name: file.display().to_string(), text });
+/// A file that cannot be read or is not UTF-8, no documents, text and tokens in one source.
+pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
+    let mut documents: Vec<Document> = vec![];
+    let mut rows: Vec<(String, Vec<u32>)> = vec![];
+    // Whether the next record continues the document before it.
+    let mut continues = false;
+    for file in files_at(path)? {
+        let mut records = Records::open(&file, column)?;
+        let mut bytes = 0;
+        while let Some(Record { name, content, ends }) = records.next_record()? {
+            match content {
+                Cell::Text(text) => {
+                    bytes += text.len() as u64;
+                    check_size(&file, bytes)?;
+                    match documents.last_mut().filter(|_| continues) {
+                        Some(document) => document.text.push_str(&text),
+                        None => documents.push(Document { name, text }),
+                    }
+                    continues = !ends;
+                }
+                Cell::Tokens(tokens) => rows.push((name, tokens)),
+            }
+            if !rows.is_empty() && !documents.is_empty() {
+                return Err(DataError::TextAndTokens(path.to_path_buf()));
+            }
         }
     }
     documents.retain(|document| !document.text.is_empty());
-    if documents.is_empty() { Err(DataError::Empty(path.to_path_buf())) } else { Ok(documents) }
+    rows.retain(|(_, tokens)| !tokens.is_empty());
+    match (documents.is_empty(), rows.is_empty()) {
+        (true, true) => Err(DataError::Empty(path.to_path_buf())),
+        (_, true) => Ok(Content::Text(documents)),
+        (_, false) => Ok(Content::Tokens(Corpus::of_rows(rows))),
+    }
+}
+
+/// Memory holds all of it.
+fn check_size(path: &Path, bytes: u64) -> Result<(), DataError> {
+    let kind = InputKind::Text;
+    match kind.limit_bytes().filter(|limit| bytes > *limit) {
+        None => Ok(()),
+        Some(limit_bytes) => {
+            let reason = InputError::TooLarge { bytes: None, kind, limit_bytes };
+            Err(DataError::Unreadable { path: path.to_path_buf(), reason: reason.into() })
+        }
+    }
 }
 
 /// What the file `path` says.
@@ -49,32 +82,4 @@ pub(crate) fn text_file(path: &Path) -> Result<String, DataError> {
         Some(format) => DataError::OtherFormat { path: path.to_path_buf(), format },
         None => DataError::NotUtf8 { path: path.to_path_buf(), offset: error.utf8_error().valid_up_to() },
     })
-}
-
-fn ends_with_one_of(file: &Path, endings: &[&str]) -> bool {
-    let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase());
-    ending.is_some_and(|ending| endings.contains(&ending.as_str()))
-}
-
-pub(crate) fn files_below(folder: &Path) -> Result<Vec<PathBuf>, DataError> {
-    let mut folders = vec![folder.to_path_buf()];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        let unreadable = |reason| DataError::Unreadable { path: folder.clone(), reason };
-        for entry in fs::read_dir(&folder).map_err(unreadable)? {
-            let entry = entry.map_err(unreadable)?;
-            if entry.file_name().to_string_lossy().starts_with('.') {
-                continue;
-            }
-            // Links are not followed: a link to a folder above would never end.
-            let kind = entry.file_type().map_err(unreadable)?;
-            if kind.is_dir() {
-                folders.push(entry.path());
-            } else if kind.is_file() && ends_with_one_of(&entry.path(), TEXT_ENDINGS) {
-                files.push(entry.path());
-            }
-        }
-    }
-    files.sort();
-    Ok(files)
 }

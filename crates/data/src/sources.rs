@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use config::{DataSpec, SourceSpec, TokenizerSpec};
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::cache::token_file;
 use crate::corpus::{Corpus, Document};
 use crate::embedded::embedded;
 use crate::error::DataError;
+use crate::file_names::files_at;
 use crate::megatron;
-use crate::read::{files_below, read};
+use crate::read::{Content, read};
 use crate::split::{Split, split, split_tokens};
 use crate::token_file::TokenFile;
+use crate::tokenize::{Listener, Silent};
 use crate::tokenizer::Tokenizer;
 
 /// All sources of a run, read and split.
@@ -20,6 +23,8 @@ pub struct Sources {
     pub(crate) list: Vec<NamedSource>,
     /// Those of token files.
     pub(crate) own_tokenizers: Vec<Tokenizer>,
+    /// Texts that are measured on only, with their names.
+    pub(crate) validation: Vec<(String, Source)>,
 }
 
 /// A source with its share of the sequences.
@@ -44,15 +49,29 @@ impl Sources {
     /// # Errors
     /// The first source that cannot be read.
     pub fn open(data: &DataSpec) -> Result<Sources, DataError> {
-        let mut sources = Sources { list: vec![], own_tokenizers: vec![] };
+        Sources::open_heard(data, &Silent)
+    }
+
+    /// As [`Sources::open`]; `listener` hears of text that becomes token files of `data.cache`.
+    ///
+    /// # Errors
+    /// See [`Sources::open`].
+    pub fn open_heard(data: &DataSpec, listener: &dyn Listener) -> Result<Sources, DataError> {
+        let mut sources = Sources { list: vec![], own_tokenizers: vec![], validation: vec![] };
+        let cache = Cache::of(data, listener)?;
         if data.sources.is_empty() {
             let source = Source::Text(split(embedded(), data.held_out));
             sources.list.push(NamedSource { name: String::new(), weight: 1.0, source });
         }
         for spec in &data.sources {
             let name = if data.sources.len() == 1 { String::new() } else { spec.path.display().to_string() };
-            let source = open(spec, data.held_out, &mut sources.own_tokenizers)?;
+            let source = open(spec, data.held_out, cache.as_ref(), &mut sources.own_tokenizers)?;
             sources.list.push(NamedSource { name, weight: spec.weight, source });
+        }
+        for text in &data.validation {
+            // All of it is the part that others train on.
+            let source = open(&text.source, 0.0, cache.as_ref(), &mut sources.own_tokenizers)?;
+            sources.validation.push((text.name.clone(), source));
         }
         Ok(sources)
     }
@@ -82,7 +101,8 @@ impl Sources {
     /// XXH3 of the text and the tokens of all sources as they were read, whatever their names are.
     pub fn hash(&self) -> u64 {
         let mut hash = Xxh3Default::new();
-        for NamedSource { source, .. } in &self.list {
+        let validation = self.validation.iter().map(|(_, source)| source);
+        for source in self.list.iter().map(|named| &named.source).chain(validation) {
             match source {
                 Source::Text(Split { train, held_out }) => [train, held_out].into_iter().for_each(|part| {
                     hash.update(&(part.len() as u64).to_le_bytes());
@@ -108,12 +128,48 @@ pub fn files_of(source: &SourceSpec) -> Result<Vec<PathBuf>, DataError> {
     if source.is_tokens() && !is_token_file(&source.path) {
         return Ok(megatron::pair(&source.path).into());
     }
-    if source.path.is_dir() { files_below(&source.path) } else { Ok(vec![source.path.clone()]) }
+    files_at(&source.path)
 }
 
-fn open(source: &SourceSpec, held_out: f32, own_tokenizers: &mut Vec<Tokenizer>) -> Result<Source, DataError> {
+/// Where token files of text are, and with which tokenizer they are made.
+struct Cache<'a> {
+    folder: &'a Path,
+    tokenizer: Tokenizer,
+    listener: &'a dyn Listener,
+}
+
+impl<'a> Cache<'a> {
+    /// That of `data`, where it names one and has text.
+    fn of(data: &'a DataSpec, listener: &'a dyn Listener) -> Result<Option<Cache<'a>>, DataError> {
+        let Some(folder) = &data.cache else { return Ok(None) };
+        let tokenizer = match &data.tokenizer {
+            TokenizerSpec::Bytes | TokenizerSpec::File(_) => Tokenizer::new(&data.tokenizer, &[])?,
+            // A file is named after its tokenizer, which one that is trained on the text gives too late.
+            TokenizerSpec::Bpe { .. } => return Err(DataError::CacheNeedsTokenizer(data.tokenizer.to_string())),
+            TokenizerSpec::OfTokenFiles => {
+                let first = data.sources.iter().find(|source| is_token_file(&source.path));
+                first.map(|source| TokenFile::open(&source.path).map(|file| file.tokenizer)).transpose()?
+            }
+        };
+        Ok(tokenizer.map(|tokenizer| Cache { folder, tokenizer, listener }))
+    }
+}
+
+fn open(
+    source: &SourceSpec,
+    held_out: f32,
+    cache: Option<&Cache>,
+    own_tokenizers: &mut Vec<Tokenizer>,
+) -> Result<Source, DataError> {
+    if let Some(Cache { folder, tokenizer, listener }) = cache.filter(|_| !source.is_tokens()) {
+        let file = token_file(folder, source, tokenizer, *listener)?;
+        return Ok(Source::Tokens(split_tokens(&file.corpus, held_out)));
+    }
     if !source.is_tokens() {
-        return Ok(Source::Text(split(read(&source.path)?, held_out)));
+        return Ok(match read(&source.path, source.column.as_deref())? {
+            Content::Text(documents) => Source::Text(split(documents, held_out)),
+            Content::Tokens(corpus) => Source::Tokens(split_tokens(&corpus, held_out)),
+        });
     }
     let corpus = if is_token_file(&source.path) {
         let file = TokenFile::open(&source.path)?;

@@ -34,6 +34,7 @@ use crate::tokenizer::Tokenizer;
 use crate::tokens::{TokenType, Tokens, map};
 
 pub use write::TokenFileWriter;
+pub(crate) use write::assemble;
 
 pub(crate) const MAGIC: &[u8; 8] = b"PLEACHTK";
 pub(crate) const VERSION: u32 = 1;
@@ -83,6 +84,20 @@ impl TokenFile {
         // What its own tokenizer does not know was never made by it.
         corpus.check_vocabulary(tokenizer.vocabulary())?;
         Ok(TokenFile { corpus, tokenizer, hash })
+    }
+
+    /// Compares the hash of the file at `path`, in memory that does not grow with it.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or whose content is not that which was written.
+    pub fn verify(path: &Path) -> Result<(), DataError> {
+        let map = map(path)?;
+        let checked = header(map.bytes()).and_then(|header| {
+            let expected = u64_at(map.bytes(), HASH_AT).unwrap_or_default();
+            let found = content_hash(&map.bytes()[header.tokens.clone()], &map.bytes()[..header.tokens.start]);
+            if found == expected { Ok(()) } else { Err(FileProblem::Hash { found, expected, offset: HASH_AT }) }
+        });
+        checked.map_err(|problem| DataError::BadFile { path: path.to_path_buf(), problem })
     }
 
     /// The vocabulary that the header names, without reading more of the file.

@@ -16,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::corpus::Document;
 use crate::error::DataError;
 use crate::long_runs;
+use crate::text_parts::parts;
 use crate::tokenizer_file::{self, Growth};
 
 /// How the tokenizer of bytes describes itself, where others are JSON.
@@ -55,9 +56,19 @@ impl Tokenizer {
     /// # Errors
     /// What the library says.
     pub fn train(documents: &[Document], vocabulary: usize) -> Result<Tokenizer, DataError> {
+        let bytes: usize = documents.iter().map(|document| document.text.len()).sum();
+        let texts = documents.iter().flat_map(|document| long_runs::parts(&document.text));
+        Tokenizer::train_on(texts, bytes, vocabulary)
+    }
+
+    /// As [`Tokenizer::train`], on texts of `bytes` bytes, in which no run of one class of characters is long.
+    pub(crate) fn train_on<T: AsRef<str> + Send>(
+        texts: impl Iterator<Item = T> + Send,
+        bytes: usize,
+        vocabulary: usize,
+    ) -> Result<Tokenizer, DataError> {
         let name = format!("\"bpe:{vocabulary}\"");
         // Every merge joins two neighbours somewhere in the text: there are never more, so no room is taken for more.
-        let bytes: usize = documents.iter().map(|document| document.text.len()).sum();
         let most = vocabulary.min(BYTE_TOKENS + bytes);
         let mut trainer: TrainerWrapper = BpeTrainer::builder()
             .vocab_size(most)
@@ -69,7 +80,6 @@ impl Tokenizer {
         let mut library = tokenizers::Tokenizer::new(BPE::default());
         let byte_level = ByteLevel::new(false, true, true);
         library.with_pre_tokenizer(Some(byte_level)).with_decoder(Some(byte_level));
-        let texts = documents.iter().flat_map(|document| long_runs::parts(&document.text));
         match library.train(&mut trainer, texts) {
             Ok(_) => Ok(Tokenizer { kind: Kind::Library(Box::new(library), Growth::Usual), name, vocabulary }),
             Err(reason) => Err(DataError::BadTokenizer { name, reason: reason.to_string() }),
@@ -202,7 +212,8 @@ impl Tokenizer {
         self.vocabulary
     }
 
-    /// The tokens of a text, without any that mark its beginning or end.
+    /// The tokens of a text, without any that mark its beginning or end. A text of more than 1 MiB is tokenized in
+    /// parts, so that memory does not grow with it.
     ///
     /// # Errors
     /// What the library says.
@@ -214,7 +225,12 @@ impl Tokenizer {
                     Growth::Usual => {}
                     Growth::ToBeMeasured => check_growth(library, text)?,
                 }
-                refusing(|| library.encode_fast(text, false)).map(|encoding| encoding.get_ids().to_vec())
+                let mut tokens = Vec::new();
+                for part in parts(text) {
+                    let encoding = refusing(|| library.encode_fast(part, false))?;
+                    tokens.extend_from_slice(encoding.get_ids());
+                }
+                Ok(tokens)
             }
         }
     }

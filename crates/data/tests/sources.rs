@@ -2,13 +2,31 @@
 
 mod folder;
 
+use std::path::Path;
+
 use config::{DataSpec, Positions, RunConfig, SourceSpec, TokenizerSpec, Visible};
-use data::{Batches, Dataset, Order, TokenFileWriter, Tokenizer, read, vocabulary_of};
+use data::{Batches, Content, DataError, Dataset, Document, Order, TokenFileWriter, Tokenizer, vocabulary_of};
 use folder::Folder;
 
 fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSpec {
-    let sources = sources.iter().map(|path| SourceSpec { path: path.clone(), weight: 1.0 }).collect();
-    DataSpec { sources, tokenizer, visible: Visible::Past, positions: Positions::Sequence, blanks: None, held_out: 0.1 }
+    let sources = sources.iter().map(SourceSpec::of).collect();
+    DataSpec {
+        sources,
+        tokenizer,
+        visible: Visible::Past,
+        positions: Positions::Sequence,
+        blanks: None,
+        held_out: 0.1,
+        validation: vec![],
+        cache: None,
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<Document>, DataError> {
+    match data::read(path, None)? {
+        Content::Text(documents) => Ok(documents),
+        Content::Tokens(_) => panic!("{} holds tokens", path.display()),
+    }
 }
 
 #[test]
@@ -41,7 +59,7 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
     assert_eq!(said("a.txt", b"caf\xe9 au lait"), "a.txt is not UTF-8 at byte 3; convert it, or leave it out");
     assert_eq!(
         said("a.txt", b""),
-        "a.txt holds no text; name a text file, or a folder with text files (*.txt, *.md, *.jsonl or sources)"
+        "a.txt holds no text; name a text file, or a folder with text files (*.txt, *.md, *.jsonl, *.parquet or sources)"
     );
     assert_eq!(
         said("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": 3}\n"),
@@ -106,4 +124,93 @@ fn token_files_bring_their_tokenizer_and_do_not_mix_with_others() {
     assert!(said.ends_with("is not that of the run, \"bytes\"; leave data.tokenizer out"), "{said}");
     let none = open(&["a.txt"], TokenizerSpec::OfTokenFiles).expect_err("none").to_string();
     assert_eq!(none, "no source names its tokenizer: only *.tokens files do; give data.tokenizer");
+}
+
+/// The tables that pyarrow wrote for the tests of crate `formats`.
+fn table(name: &str) -> Vec<u8> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../formats/tests/tables");
+    std::fs::read(Path::new(folder).join(name)).expect("a table")
+}
+
+#[test]
+fn formats_are_recognised_by_content_and_hold_the_same_documents() {
+    let folder = Folder::new("formats");
+    let texts = |documents: Vec<Document>| documents.into_iter().map(|document| document.text).collect::<Vec<_>>();
+    // Names say nothing about the format.
+    folder.put("a", &table("zstd-pages-2.parquet"));
+    folder.put("b.txt", &table("views-lz4.arrow"));
+    folder.put("c.parquet", &table("stream.arrows"));
+    let expected = texts(read(&folder.path("a")).expect("a table"));
+    assert_eq!((expected.len(), expected[1].as_str()), (54, "row 1 wörter für "));
+    let lines: Vec<String> =
+        expected.iter().map(|text| serde_json::json!({ "n": 1, "text": text }).to_string()).collect();
+    folder.put("d.json", lines.join("\n").as_bytes());
+    let compressed = |bytes: &[u8]| {
+        let mut encoder = flate2::write::GzEncoder::new(vec![], flate2::Compression::default());
+        std::io::Write::write_all(&mut encoder, bytes).and_then(|()| encoder.finish()).expect("a stream")
+    };
+    folder.put("e", &compressed(lines.join("\r\n").as_bytes()));
+    for name in ["b.txt", "c.parquet", "d.json", "e"] {
+        assert_eq!(texts(read(&folder.path(name)).expect(name)), expected, "{name}");
+    }
+    let row = read(&folder.path("a")).expect("a table").remove(9);
+    assert!(row.name.ends_with("a, row 10"), "{}", row.name);
+    folder.put("lines.gz", &table("lines.txt.gz"));
+    folder.put("lines.zst", &table("lines.txt.zst"));
+    assert_eq!(
+        texts(read(&folder.path("lines.gz")).expect("text")),
+        texts(read(&folder.path("lines.zst")).expect("text"))
+    );
+    // The first line of a text may have a brace.
+    folder.put("brace.txt", b"{not an object}\n{\"text\": 1}");
+    assert_eq!(texts(read(&folder.path("brace.txt")).expect("text")).len(), 1);
+    folder.put("within.gz", &compressed(&table("plain.parquet")));
+    let said = read(&folder.path("within.gz")).expect_err("within").to_string();
+    assert!(said.ends_with("within.gz holds a table of parquet; decompress it first"), "{said}");
+    folder.put("cut.gz", &table("lines.txt.gz")[..200]);
+    let said = read(&folder.path("cut.gz")).expect_err("cut").to_string();
+    assert!(said.contains("cut.gz, gzip stream 2, near byte 200: the file ends within compressed data; "), "{said}");
+    folder.put("cut.jsonl", b"{\"text\": \"a\"}\n{\"text\": \"b");
+    let said = read(&folder.path("cut.jsonl")).expect_err("cut").to_string();
+    assert!(said.contains("cut.jsonl:2 (byte 24) is not JSON; "), "{said}");
+}
+
+#[test]
+fn tokens_of_columns_are_documents_with_the_tokenizer_of_the_run() {
+    let folder = Folder::new("token-columns");
+    folder.put("a.parquet", &table("prefixes.parquet"));
+    folder.put("b.jsonl", b"{\"input_ids\": [1, 2, 3]}\n{\"tokens\": [4]}\n");
+    let source = SourceSpec { column: Some("input_ids".into()), ..SourceSpec::of(folder.path("a.parquet")) };
+    let spec = DataSpec {
+        sources: vec![source, SourceSpec::of(folder.path("b.jsonl"))],
+        held_out: 0.0,
+        ..data_spec(&[], TokenizerSpec::Bytes)
+    };
+    let dataset = Dataset::open(&spec).expect("tokens");
+    let tokens = dataset.train.ingredients[0].corpus.document_tokens(1).collect::<Vec<_>>();
+    assert_eq!(tokens, [62, 69]);
+    let lengths: Vec<usize> = dataset.train.ingredients.iter().map(|ingredient| ingredient.corpus.len()).collect();
+    assert_eq!(lengths, [110, 4]);
+    folder.put("c.jsonl", b"{\"input_ids\": [1, 2, 3]}\n{\"text\": \"a\"}\n");
+    let said = data::read(&folder.path("c.jsonl"), None).expect_err("both").to_string();
+    assert!(said.ends_with("c.jsonl holds text and tokens; name them as two sources"), "{said}");
+    folder.put("d.jsonl", b"{\"input_ids\": [1, -2]}\n");
+    let said = data::read(&folder.path("d.jsonl"), None).expect_err("negative").to_string();
+    assert!(said.contains("d.jsonl:1 (byte 0) has a field `input_ids` that is not a list of tokens; "), "{said}");
+}
+
+#[test]
+fn patterns_name_files_in_the_order_of_their_paths() {
+    let folder = Folder::new("patterns");
+    for name in ["b/2.txt", "b/10.txt", "b/c/1.txt", "a/1.txt", "a/1.md", "a/.1.txt", ".h/1.txt"] {
+        folder.put(name, name.as_bytes());
+    }
+    let texts = |pattern: &str| -> Vec<String> {
+        let documents = read(&folder.path(pattern)).expect(pattern);
+        documents.into_iter().map(|document| document.text).collect()
+    };
+    assert_eq!(texts("*/*.txt"), ["a/1.txt", "b/10.txt", "b/2.txt"]);
+    assert_eq!(texts("**/?.txt"), ["a/1.txt", "b/2.txt", "b/c/1.txt"]);
+    let said = read(&folder.path("*.csv")).expect_err("none").to_string();
+    assert!(said.ends_with("*.csv matches no file; `*` stands for any characters, `**` for any folders"), "{said}");
 }

@@ -17,11 +17,13 @@ pub enum Stream {
     Transfer,
     /// Saving.
     Io,
+    /// Ring shifts inside of a layer's passes, during the attention of the same pass.
+    Shift,
 }
 
 impl Stream {
     /// All streams.
-    pub const ALL: [Stream; 4] = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io];
+    pub const ALL: [Stream; 5] = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io, Stream::Shift];
     /// How many there are.
     pub const COUNT: usize = Stream::ALL.len();
 
@@ -32,6 +34,7 @@ impl Stream {
             Stream::Reduce => 1,
             Stream::Transfer => 2,
             Stream::Io => 3,
+            Stream::Shift => 4,
         }
     }
 }

@@ -17,7 +17,7 @@ use plan::machine::measure;
 use sim::{Communication, RankTimes, Trace};
 use sync::lock;
 use testkit::text::{Labels, ProofText};
-use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish, Worker, run};
+use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish, Worker, queued_streams, run};
 
 const RUN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/compare/gpt_12m.toml");
 
@@ -75,7 +75,7 @@ impl Observer for Stopwatch {
 /// Seconds of the timed steps, and the communication of the last.
 fn timed(setup: &Setup, pace: Option<Pace>) -> (Vec<f64>, Communication) {
     let patient = Timeouts::new(Duration::from_secs(600));
-    let engine = ThreadEngine::new(setup.mesh, patient).with_overlap(setup.parallelism.overlap_on_cpus());
+    let engine = ThreadEngine::new(setup.mesh, patient).with_queues(queued_streams(&setup.parallelism));
     let network = pace.map(PacedNetwork::new);
     let engine = engine.wrapped(|inner| match &network {
         None => inner,

@@ -36,8 +36,11 @@ pub struct MeasuredRun {
     pub fits: Option<bool>,
 }
 
-/// Axes that pleach has not.
-const OTHER_AXES: [&str; 2] = ["cp", "ep"];
+/// Axes of which a table says too little, and why.
+const OTHER_AXES: [(&str, &str); 2] = [
+    ("cp", "context parallelism, whose kind and chunks a table does not name"),
+    ("ep", "an axis along which no run divides work"),
+];
 
 impl MeasuredRun {
     /// Reads a row. Cells that are empty stand for the defaults of `docs/accuracy.md`.
@@ -45,9 +48,9 @@ impl MeasuredRun {
     /// # Errors
     /// A cell that cannot be used, or a run that pleach has no words for.
     pub fn new(row: &Row) -> Result<MeasuredRun, TableError> {
-        for axis in OTHER_AXES {
+        for (axis, reason) in OTHER_AXES {
             if row.count(axis)?.is_some_and(|degree| degree > 1) {
-                return Err(row.beyond(axis, "an axis that pleach does not divide work along"));
+                return Err(row.beyond(axis, reason));
             }
         }
         let parallelism = parallelism(row)?;

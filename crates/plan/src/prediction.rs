@@ -2,10 +2,14 @@
 
 use cluster::{Cluster, Software};
 use config::{ModelSpec, Parallelism, TrainSpec, Unit, UnitClass};
+use device::Dtype;
 use mesh::PlacementOrder;
 use program::{PassKind, Sizes, StepGraph, StepTimes};
 use record::UnitRecords;
-use sim::{ProductFormat, RankMemory, RecordedUnits, Spent, StepCosts, StepShape, peak_flops_per_ns};
+use sim::{
+    Algorithms, MemoryOverTime, Movements, ProductFormat, RankMemory, RecordedUnits, Spent, StepCosts, StepShape,
+    peak_flops_per_ns,
+};
 use train::{SetupError, StepOrder};
 
 /// A step of a full batch that can be timed on any profile: linked, and its units recorded.
@@ -141,6 +145,37 @@ impl PreparedStep {
     /// Bytes of the hungriest rank at its peak.
     pub fn memory_bytes(&self) -> usize {
         self.memory().iter().map(RankMemory::occupied_bytes).max().unwrap_or(0)
+    }
+
+    /// Bytes of one rank of each pipeline rank while the step runs with these times.
+    pub fn memory_over_time(&self, times: &StepTimes) -> Vec<MemoryOverTime> {
+        sim::memory_over_time(&self.graph, times, &self.sizes, &self.units, self.software.as_ref())
+    }
+
+    /// The library of collectives whose prices the step has on a cluster. Trainers with a `[software]` section number ranks as Megatron-LM
+    /// does.
+    pub fn algorithms<'a>(&self, cluster: &'a Cluster) -> Algorithms<'a> {
+        Algorithms::Priced(cluster, self.software.as_ref().map_or(self.placement, |_| PlacementOrder::TpDpPp))
+    }
+
+    /// Bytes, groups and algorithms of the instructions of the step.
+    ///
+    /// # Errors
+    /// Degrees that make no mesh.
+    pub fn movements<'a>(&'a self, algorithms: Algorithms<'a>) -> Result<Movements<'a>, SetupError> {
+        let software = self.software.as_ref();
+        let own_bytes = || Dtype::from(self.train.sums).size_bytes() as f64;
+        Ok(Movements {
+            parallelism: &self.parallelism,
+            layouts: Movements::layouts(&self.model, &self.parallelism),
+            mesh: self.parallelism.mesh()?,
+            gradient_bytes: software.map_or_else(own_bytes, |software| software.gradient_bytes),
+            stored_bytes: self.train.precision.stored().size_bytes(),
+            output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
+            units: Some(&self.units),
+            software,
+            algorithms,
+        })
     }
 
     /// Bytes of one rank of each pipeline rank at its peak.

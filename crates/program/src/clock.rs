@@ -218,7 +218,7 @@ impl Clock<'_> {
         match (queue, instr.stream()) {
             (Queue::Compute | Queue::Last, _) => lines.compute = end,
             (Queue::Own, Stream::Transfer) => lines.transfer = end,
-            (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io) => {
+            (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io | Stream::Shift) => {
                 lines.reduce = end;
                 let effects = instr.effects(&program.view);
                 for value in effects.assigns.iter().chain(effects.accumulates.iter()) {
@@ -242,7 +242,7 @@ impl Clock<'_> {
     fn queue(&self, event: Event) -> Queue {
         let instr = self.graph.instr(event);
         match instr.stream() {
-            Stream::Compute | Stream::Io => Queue::Compute,
+            Stream::Compute | Stream::Io | Stream::Shift => Queue::Compute,
             Stream::Reduce if self.queues.reduce == Queue::Last => {
                 let once = self.graph.programs()[event.rank].view.zero.reduction() == GradientReduction::Step;
                 let is_reduction = matches!(instr, Instr::ReduceGrads { .. });
@@ -265,7 +265,7 @@ impl Clock<'_> {
             (Queue::Compute | Queue::Last, _) if awaits_reductions(instr) => lines.all_done(),
             (Queue::Compute | Queue::Last, _) => 0,
             (Queue::Own, Stream::Transfer) => lines.transfer,
-            (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io) => lines.reduce,
+            (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io | Stream::Shift) => lines.reduce,
         };
         let at_head = lines.compute.max(own);
         if lines.made.is_empty() || lines.reduce <= at_head {

@@ -45,7 +45,9 @@ pub use group_calls::{Collective, GroupCall, UnitCalls};
 pub use in_turns::run_in_turns;
 pub use instr::{Instr, Pass, PassKind, Purpose};
 pub use link::{Event, StepGraph, Wait, link};
-pub use memory::{Category, Extent, MemoryPlan, PlannedLife, RankPlan, least_memory, live_memory, plan_memory};
+pub use memory::{
+    Category, Extent, MemoryPlan, PlannedLife, RankPlan, least_memory, live_memory, live_over_programs, plan_memory,
+};
 pub use passes::{CompileError, CompileInput, compile, compile_rank, save_instrs, saved_units};
 pub use peers::{PeerGroup, Peers};
 pub use program::Program;

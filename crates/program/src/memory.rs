@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use config::Overlap;
 use device::Stream;
@@ -135,6 +136,16 @@ pub fn live_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<Vec<(Category, usize
     programs
         .map(|(rank, program)| unplaced(&ends, sizes, rank, lives(program).0).live_categories().into_iter().collect())
         .collect()
+}
+
+/// Bytes alive by category while each instruction of every pipeline rank runs: [`live_memory`] at all moments.
+pub fn live_over_programs(graph: &StepGraph, sizes: &Sizes) -> Vec<BTreeMap<Category, Vec<usize>>> {
+    let ends = Ends::new(graph, Overlap::Off);
+    let programs = graph.programs().iter().enumerate();
+    let rank = |(rank, program): (usize, &Program)| {
+        unplaced(&ends, sizes, rank, lives(program).0).live_over_program(program.instrs.len())
+    };
+    programs.map(rank).collect()
 }
 
 /// Bytes that the rank of `program` needs at least, known without the other programs of the step: those of [`live_memory`], where what is lent
@@ -348,6 +359,23 @@ impl RankPlan {
         let peak = self.peak();
         for life in self.lives.iter().filter(|life| life.start <= peak && peak < life.end) {
             add(life.category, life.extent);
+        }
+        bytes
+    }
+
+    /// Bytes alive by category while each of the `instrs` instructions of the program runs; state and scratch count throughout.
+    pub fn live_over_program(&self, instrs: usize) -> BTreeMap<Category, Vec<usize>> {
+        let mut bytes: BTreeMap<Category, Vec<usize>> = BTreeMap::new();
+        let mut add = |category, extent: Extent, alive: Range<usize>| {
+            let own = bytes.entry(category).or_insert_with(|| vec![0; instrs]);
+            own[alive].iter_mut().for_each(|sum| *sum += aligned(extent.len_bytes));
+        };
+        for (value, extent) in &self.state {
+            add(state_category(*value), *extent, 0..instrs);
+        }
+        add(Category::Scratch, self.scratch, 0..instrs);
+        for life in &self.lives {
+            add(life.category, life.extent, life.start..life.end.min(instrs));
         }
         bytes
     }

@@ -7,24 +7,29 @@ use config::{Format, ModelSpec, Products, TrainSpec, Unit, all_params};
 use crate::class::EqualityClass;
 use crate::parameter_kind::ParameterKind;
 use crate::roundings::Roundings;
+use crate::widths::without_bounds;
 
 /// Steps over which the bounds of losses and weights are derived and measured.
 pub const BOUNDED_STEPS: u32 = 20;
 /// The largest product of the sum of all rates and the root of the width over which they are. Maps whose elements move by R
 /// change an input of mean square 1 by R sqrt(D): beyond a half the model is no longer the one whose roundings are counted.
 const BOUNDED_MOVE: f64 = 0.5;
+/// The largest sum of all rates over the initial standard deviation. A map whose elements have moved by twice their initial size
+/// is another one, too, and of several such layers each multiplies what the one before it makes of a difference.
+const BOUNDED_GROWTH: f64 = 2.0;
 
 /// Why losses and weights of two runs have no bound after `steps` steps; `None` where they have.
 pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<String> {
     let rates = sum_of_rates(train, steps);
-    let limit = BOUNDED_MOVE / (model.hidden.max(1) as f64).sqrt();
+    let of_inputs = BOUNDED_MOVE / (model.hidden.max(1) as f64).sqrt();
+    let limit = of_inputs.min(BOUNDED_GROWTH * f64::from(model.init_std));
     if steps > BOUNDED_STEPS {
         Some(format!("{steps} steps are more than the {BOUNDED_STEPS} over which losses and weights have a bound"))
     } else if rates > limit {
         Some(format!(
             "the learning rates of these steps add up to {rates:.2e}, and losses and weights have a bound up to {limit:.2e} \
-             in width {}; prove fewer steps, or use a lower train.learning_rate",
-            model.hidden
+             with model.hidden = {} and model.init_std = {}; prove fewer steps, or use a lower train.learning_rate",
+            model.hidden, model.init_std
         ))
     } else {
         None
@@ -66,13 +71,16 @@ impl LossBound {
 }
 
 impl Bounds {
-    /// Those of two runs of `class` that train `model` for `steps` steps of `train`; `None` where nothing is promised.
+    /// Those of two runs of `class` that train `model` for `steps` steps of `train`; `None` where nothing is promised, or
+    /// [`without_bounds`] says why.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Bounds> {
         let run = Run { model, train, steps, stored: train.precision.stored() };
         match class {
             EqualityClass::OtherDevice => None,
             EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder => Some(run.other_order()),
-            EqualityClass::LibraryOrder | EqualityClass::OtherSums => Some(run.other_sums()),
+            EqualityClass::LibraryOrder | EqualityClass::OtherSums => {
+                without_bounds(model).is_none().then(|| run.other_sums())
+            }
         }
     }
 
@@ -93,9 +101,8 @@ fn distance(roundings: f64, roundoff: f64) -> f64 {
 
 /// By how much root mean square weights of one pair of runs in 100,000 exceed the count's.
 const WEIGHT_FACTOR: f64 = 1.5;
-/// The same for losses, whose error is one number, 1 + 4.3 / sqrt(2) of its root mean square: from logits, and from weights,
-/// whose distance is a bound already.
-const LOGITS_FACTOR: f64 = 4.0;
+/// The same for losses, whose error is one normal number: from logits, and from weights, whose distance is a bound already.
+const LOGITS_FACTOR: f64 = 4.4;
 const MOVED_FACTOR: f64 = 3.0;
 /// Jumps of all weights together relative to those of one layer's inputs: later layers have none.
 const JUMP_OF_ALL: f64 = 0.5;

@@ -154,8 +154,12 @@ pub struct GradientOrder {
 
 /// The order in which a layout adds gradients over replicas. Sharding groups and `sum_tree` are two ways to the same runs.
 pub fn gradient_order(parallelism: &Parallelism) -> GradientOrder {
-    let runs = [parallelism.shard_group(), parallelism.sum_tree];
-    let runs = runs.into_iter().filter(|run| (2..parallelism.degrees.dp).contains(run)).collect();
+    let Degrees { dp, cp, .. } = parallelism.degrees;
+    // The ranks that share a replica's sequences are neighbours in a sharding group, also in one of one replica.
+    let of_groups = parallelism.shard_group();
+    let groups = (of_groups < dp && of_groups * cp > 1).then_some(of_groups);
+    let trees = Some(parallelism.sum_tree).filter(|run| (2..dp).contains(run));
+    let runs = [groups, trees].into_iter().flatten().map(|replicas| replicas * cp).collect();
     GradientOrder { runs, reduction: parallelism.zero.reduction() }
 }
 
@@ -190,6 +194,22 @@ mod tests {
         assert_eq!(EqualityClass::of_ramps(Some(ramp), Some(larger)), Some(EqualityClass::OtherOrder));
         assert_eq!(EqualityClass::of_ramps(Some(ramp), Some(later)), None);
         assert_eq!(EqualityClass::of_ramps(None, Some(ramp)), None);
+    }
+
+    #[test]
+    fn groups_of_one_replica_whose_sequences_are_shared_add_in_groups() {
+        let shared = |dp, shard_group| {
+            let plain = plain_layout(dp, 1, 1, 1);
+            let degrees = Degrees { cp: 2, ..plain.degrees };
+            Parallelism { degrees, zero: ZeroStage::One, shard_group: Some(shard_group), ..plain }
+        };
+        let order = |layout: &Parallelism| gradient_order(layout).runs.into_iter().collect::<Vec<usize>>();
+        assert_eq!(order(&shared(2, 1)), [2]);
+        assert_eq!(order(&shared(4, 2)), [4]);
+        assert_eq!(order(&shared(2, 2)), [0; 0]);
+        assert_eq!(EqualityClass::of(&shared(2, 1), &shared(2, 2)), EqualityClass::OtherOrder);
+        let alone = Parallelism { degrees: Degrees { cp: 1, ..shared(2, 1).degrees }, ..shared(2, 1) };
+        assert_eq!(order(&alone), [0; 0]);
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod runner;
 mod verdict;
 mod watch;
 mod weights_hash;
+mod widths;
 
 pub use bounds::{BOUNDED_STEPS, Bounds, LossBound};
 pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_order};
@@ -39,3 +40,4 @@ pub use runner::{
 pub use verdict::{LEAST_FALL, Verdict, fall, is_noise};
 pub use watch::{Nobody, Watch};
 pub use weights_hash::weights_hash;
+pub use widths::{LEAST_HEAD_DIM, LEAST_HIDDEN, LEAST_NORMED_HEAD_DIM, narrow, without_bounds};

@@ -26,6 +26,14 @@ const SMALL_SHARE: f64 = 1e-3;
 const CANCELLED_SHARE: f64 = 1e-4;
 /// A sum over tokens of random sign, which a matrix next to a vector shows, may be twice the vector's own norm by chance.
 const WITHOUT_CANCELLING: f64 = 2.0;
+/// Share of the gradient of queries and keys that the softmax's subtraction leaves where sequences have four tokens; the rest of
+/// longer ones is larger.
+const LEFT_BY_SOFTMAX: f64 = 0.5;
+/// Share of it that is left of gradients that are rounding alone.
+const NOISE_SHARE: f64 = 0.01;
+/// The table of a top layer's queries, and the map that reads it.
+const TOP_QUERIES: &str = "top_query.position.weight";
+const TOP_QUERY_MAP: &str = "top_query.attention.query";
 
 impl Measured {
     /// Between two outcomes of `model`. A tensor that one of them does not have, or has as NaN, is infinitely far.
@@ -33,7 +41,7 @@ impl Measured {
         Measured {
             gradients: gradients(model, &first.gradients, &second.gradients),
             losses: losses([first, second]),
-            weight: weight(model, &first.weights, &second.weights),
+            weight: weight(model, [first, second]),
         }
     }
 }
@@ -55,13 +63,24 @@ fn losses([first, second]: [&Outcome; 2]) -> Vec<(f64, f64)> {
     (0..first.losses.len().max(second.losses.len())).map(of_step).collect()
 }
 
-/// Root mean square difference over all elements but those that are noise.
-fn weight(model: &ModelSpec, first: &Tensors, second: &Tensors) -> f64 {
+/// Root mean square difference over all elements but those that are noise: AdamW makes steps of it.
+fn weight(model: &ModelSpec, [first, second]: [&Outcome; 2]) -> f64 {
+    let scales = Scales::of_gradients(model, &first.gradients);
+    let (first, second) = (&first.weights, &second.weights);
     let (mut squares, mut elements) = (0.0, 0usize);
-    for (name, values) in first.iter().filter(|(name, _)| !is_noise(model, name)) {
-        let Some(difference) = difference(values, second.get(name)) else { return f64::INFINITY };
-        squares += difference * difference;
-        elements += values.len();
+    for (name, values) in first {
+        let others = second.get(name).filter(|others| others.len() == values.len());
+        let Some(others) = others else { return f64::INFINITY };
+        let learned = if is_noise(model, name) || scales.is_noise(name) {
+            values.len()..values.len()
+        } else if name == TOP_QUERIES {
+            // The query of the first place sees one key, whose probability is 1 whatever the query is.
+            model.hidden.min(values.len())..values.len()
+        } else {
+            0..values.len()
+        };
+        elements += learned.len();
+        squares += squared_distance(&values[learned.clone()], &others[learned]);
     }
     if first.len() != second.len() || squares.is_nan() {
         return f64::INFINITY;
@@ -70,9 +89,7 @@ fn weight(model: &ModelSpec, first: &Tensors, second: &Tensors) -> f64 {
 }
 
 fn gradients(model: &ModelSpec, first: &Tensors, second: &Tensors) -> BTreeMap<ParameterKind, (f64, String)> {
-    let sizes: BTreeMap<&str, (f64, usize)> =
-        first.iter().map(|(name, values)| (name.as_str(), (norm(values), values.len()))).collect();
-    let scales = Scales { model, stds: standard_deviations(model), whole: whole(&sizes), sizes };
+    let scales = Scales::of_gradients(model, first);
     let mut farthest: BTreeMap<ParameterKind, (f64, String)> = BTreeMap::new();
     for (name, values) in first {
         let distance = match difference(values, second.get(name)) {
@@ -94,8 +111,11 @@ fn gradients(model: &ModelSpec, first: &Tensors, second: &Tensors) -> BTreeMap<P
 
 fn difference(values: &[f32], others: Option<&Vec<f32>>) -> Option<f64> {
     let others = others.filter(|others| others.len() == values.len())?;
-    let squares = values.iter().zip(others).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2));
-    Some(squares.sum::<f64>().sqrt())
+    Some(squared_distance(values, others).sqrt())
+}
+
+fn squared_distance(values: &[f32], others: &[f32]) -> f64 {
+    values.iter().zip(others).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum()
 }
 
 fn whole(sizes: &BTreeMap<&str, (f64, usize)>) -> f64 {
@@ -112,10 +132,30 @@ struct Scales<'a> {
     whole: f64,
 }
 
-impl Scales<'_> {
-    /// That of `name`: its own norm, or what a sum over tokens would be that does not cancel.
+impl<'a> Scales<'a> {
+    fn of_gradients(model: &'a ModelSpec, gradients: &'a Tensors) -> Scales<'a> {
+        let size = |(name, values): (&'a String, &'a Vec<f32>)| (name.as_str(), (norm(values), values.len()));
+        let sizes = gradients.iter().map(size).collect();
+        Scales { model, stds: standard_deviations(model), whole: whole(&sizes), sizes }
+    }
+
+    /// Whether the gradients of `name`, of queries or keys, are rounding: their map's would be a hundred times as large without the
+    /// softmax's subtraction.
+    fn is_noise(&self, name: &str) -> bool {
+        let place = if name == TOP_QUERIES { Some(("top_query", "query")) } else { name.rsplit_once(".attention.") };
+        let Some((layer, part)) = place else { return false };
+        let [own, other] = match (part.starts_with("query"), part.starts_with("key")) {
+            (true, _) => ["query", "key"],
+            (_, true) => ["key", "query"],
+            (false, false) => return false,
+        };
+        let size = self.norm(&format!("{layer}.attention.{own}.weight"));
+        size < NOISE_SHARE * self.before_softmax(layer, [own, other])
+    }
+
+    /// That of `name`: its own norm, or what a sum over tokens or keys would be that does not cancel.
     fn of(&self, name: &str) -> f64 {
-        let own = self.norm(name);
+        let own = self.size(name);
         let kind = ParameterKind::of(name);
         let least = match kind {
             ParameterKind::QueryKeyVector => CANCELLED_SHARE * self.whole,
@@ -131,8 +171,8 @@ impl Scales<'_> {
     /// The size of a vector's gradient as a sum of terms of random sign, from the gradient of the matrix next to it.
     fn without_cancelling(&self, name: &str) -> f64 {
         if let Some(map) = name.strip_suffix(".bias").filter(|map| !map.ends_with("norm")) {
-            // The matrix's gradient is the same sum with each term times an input of mean square 1.
-            return self.norm(&format!("{map}.weight")) / (self.model.hidden as f64).sqrt();
+            // The matrix's gradient is the same sum with each term times an input.
+            return self.size(&format!("{map}.weight")) / ((self.model.hidden as f64).sqrt() * self.input(map));
         }
         let Some((norm, _)) = name.rsplit_once('.').filter(|(norm, _)| norm.ends_with("norm")) else { return 0.0 };
         // A norm's gradient comes through the matrix that reads it, or continues into the matrix in front of it.
@@ -147,7 +187,51 @@ impl Scales<'_> {
         } else {
             return 0.0;
         };
-        self.norm(&matrix) * self.stds.get(&matrix).copied().unwrap_or(0.0)
+        self.size(&matrix) * self.std(&matrix)
+    }
+
+    /// The norm of a tensor, of queries and keys at least that which errors of their gradients are relative to.
+    fn size(&self, name: &str) -> f64 {
+        let of_map = name.strip_suffix(".weight").and_then(|map| map.rsplit_once(".attention."));
+        let before_softmax = match of_map {
+            Some((layer, "query")) => self.before_softmax(layer, ["query", "key"]),
+            Some((layer, "key")) => self.before_softmax(layer, ["key", "query"]),
+            Some(_) => 0.0,
+            // The gradient of queries continues into their table.
+            None if name == TOP_QUERIES => {
+                let matrix = format!("{TOP_QUERY_MAP}.weight");
+                self.before_softmax("top_query", ["query", "key"]) * self.std(&matrix) / self.input(TOP_QUERY_MAP)
+            }
+            None => 0.0,
+        };
+        self.norm(name).max(LEFT_BY_SOFTMAX * before_softmax)
+    }
+
+    /// The size of the gradient of `own`, queries or keys that meet `other`, without the mean that the softmax subtracts.
+    ///
+    /// An output's gradient g reaches a value as p g, and a score as p (g v - mean) / sqrt(d), which is multiplied by a vector of
+    /// `other`, of d numbers. So without the mean the gradient is that of values times the root mean square of a value and of
+    /// a number of `other`; a norm of heads makes the latter 1 and divides by the root mean square of `own`.
+    fn before_softmax(&self, layer: &str, [own, other]: [&str; 2]) -> f64 {
+        let input = |map: &str| self.input(&format!("{layer}.attention.{map}"));
+        let std = |map: &str| self.std(&format!("{layer}.attention.{map}.weight"));
+        let of = |map: &str| std(map) * (self.model.hidden as f64).sqrt() * input(map);
+        let factor = match (self.model.qk_norm, of(own)) {
+            (false, _) => of(other),
+            (true, 0.0) => 0.0,
+            (true, own) => 1.0 / own,
+        };
+        self.norm(&format!("{layer}.attention.value.weight")) * of("value") * factor * input(own)
+    }
+
+    /// Root mean square of the inputs of `map`: normed ones have 1, those of a top layer's queries are a table.
+    fn input(&self, map: &str) -> f64 {
+        let table = self.stds.get(TOP_QUERIES).filter(|_| map == TOP_QUERY_MAP);
+        table.copied().unwrap_or(1.0)
+    }
+
+    fn std(&self, matrix: &str) -> f64 {
+        self.stds.get(matrix).copied().unwrap_or(0.0)
     }
 
     fn norm(&self, name: &str) -> f64 {
@@ -188,6 +272,45 @@ mod tests {
         );
         let expected = 2f64.sqrt() * 1e-6 / (2.0 * 5.0 / 48f64.sqrt());
         assert!((with_matrix / expected - 1.0).abs() < 1e-3, "{with_matrix} {expected}");
+    }
+
+    /// Where each query sees one key, the exact gradient of queries and keys is 0, and the computed one rounding.
+    #[test]
+    fn keys_that_the_softmax_cancels_are_measured_by_what_it_subtracts() {
+        let proof = proof_model(Style::Gpt2, 12, true);
+        let values: (&str, &[f32]) = ("layers.0.attention.value.weight", &[3.0, 4.0]);
+        let outcomes = [[0.0f32, 1e-6], [1e-6f32, 0.0]].map(|keys| outcome(&[(WEIGHT, &keys), (BIAS, &keys), values]));
+        let distance =
+            |model: &ModelSpec, kind| Measured::between(model, [&outcomes[0], &outcomes[1]]).gradients[&kind].0;
+        // Values have a standard deviation of 0.04 sqrt(48), and so have numbers of queries.
+        let expected = 2f64.sqrt() * 1e-6 / (0.5 * 5.0 * 0.04 * 0.04 * 48.0);
+        let found = distance(&proof, ParameterKind::QueryKey);
+        assert!((found / expected - 1.0).abs() < 1e-3, "{found} {expected}");
+        let of_bias = distance(&proof, ParameterKind::QueryKeyVector);
+        assert!((of_bias / (expected * 48f64.sqrt() / 2.0) - 1.0).abs() < 1e-3, "{of_bias}");
+        // With norms of heads a query's numbers have a size of 1, and gradients are divided by the length of a key.
+        let found = distance(&ModelSpec { qk_norm: true, ..proof }, ParameterKind::QueryKey);
+        assert!((found / (2f64.sqrt() * 1e-6 / (0.5 * 5.0)) - 1.0).abs() < 1e-3, "{found}");
+    }
+
+    /// AdamW makes steps of gradients that are rounding: of queries and keys that the softmax cancels, and of a top query that sees one key.
+    #[test]
+    fn weights_whose_gradients_are_rounding_are_left_out() {
+        let model = ModelSpec { hidden: 2, ..proof_model(Style::Gpt2, 12, true) };
+        let distance = |key: f32, weights: [(&str, [f32; 4]); 2]| {
+            let gradients: [(&str, &[f32]); 2] = [("layers.0.attention.value.weight", &[1.0]), (WEIGHT, &[key])];
+            let outcomes = [1.0, 2.0].map(|factor| {
+                let weights = weights.map(|(name, values)| (name.into(), values.map(|value| factor * value).to_vec()));
+                Outcome { weights: weights.into(), ..outcome(&gradients) }
+            });
+            Measured::between(&model, [&outcomes[0], &outcomes[1]]).weight
+        };
+        let (up, key) = (("layers.0.ffn.up.weight", [0.0; 4]), (WEIGHT, [1.0; 4]));
+        // Without the subtraction the gradient of keys would be 0.04 x 0.04 x 2.
+        assert_eq!([1e-4, 1e-5].map(|size| distance(size, [up, key])), [0.5f64.sqrt(), 0.0]);
+        let top = (TOP_QUERIES, [1.0, 1.0, 0.0, 0.0]);
+        assert_eq!(distance(1.0, [up, top]), 0.0, "the first place's query");
+        assert!(distance(1.0, [up, (TOP_QUERIES, [0.0, 1.0, 1.0, 0.0])]) > 0.4);
     }
 
     #[test]

@@ -52,10 +52,10 @@ impl ParameterKind {
     /// roundings gives, the largest over the tensors of the kind in a model (`docs/numerics.md`, "Probability").
     pub(crate) fn probability_factor(self) -> f64 {
         match self {
-            ParameterKind::Table | ParameterKind::Output | ParameterKind::Matrix => 1.6,
-            // Vectors of queries and keys are compared with the scale of their matrices, and meet the same softmax.
-            ParameterKind::QueryKey | ParameterKind::QueryKeyVector => 2.3,
+            ParameterKind::Table | ParameterKind::Output | ParameterKind::Matrix | ParameterKind::QueryKey => 1.6,
             ParameterKind::Vector => 1.9,
+            // They are compared with at least twice a sum of random terms.
+            ParameterKind::QueryKeyVector => 1.1,
         }
     }
 
@@ -70,7 +70,7 @@ impl ParameterKind {
             ParameterKind::Vector => 1.5,
             ParameterKind::Table => 1.3,
             ParameterKind::QueryKey => 1.2,
-            ParameterKind::QueryKeyVector => 1.0,
+            ParameterKind::QueryKeyVector => 0.8,
         }
     }
 }

@@ -10,6 +10,7 @@ use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::measured::Measured;
 use crate::parameter_kind::ParameterKind;
+use crate::widths::{narrow, without_bounds};
 
 /// The promise for two layouts of one run over some steps.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +19,10 @@ pub struct Promise {
     pub class: EqualityClass,
     /// The largest distances; `None` where no bound is derived.
     pub bounds: Option<Bounds>,
-    /// Why losses and weights have none of them, after these steps.
+    /// Why losses and weights have none of them after these steps, or nothing has any.
     pub left_out: Option<String>,
+    /// Why a distance beyond a bound need not be a fault.
+    pub narrow: Option<String>,
     model: ModelSpec,
 }
 
@@ -90,8 +93,12 @@ impl Promise {
     /// What two runs of `class` that train `model` promise each other after `steps` steps of `train`.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
         let bounds = Bounds::of(class, model, train, steps);
-        let left_out = bounds.as_ref().and_then(|_| left_out(model, train, steps));
-        Promise { class, bounds, left_out, model: model.clone() }
+        let reason = || without_bounds(model).or_else(|| left_out(model, train, steps));
+        let (left_out, narrow) = match class.promises() {
+            Promised::Bounds => (reason(), narrow(model)),
+            Promised::Bits | Promised::Nothing => (None, None),
+        };
+        Promise { class, bounds, left_out, narrow, model: model.clone() }
     }
 
     /// Every distance of two outcomes, each with its bound.
@@ -223,6 +230,31 @@ mod tests {
         assert!(
             left_out.is_some_and(|said| said.contains("add up to 7.50e-1") && said.contains("train.learning_rate"))
         );
+        // The rates of 2e-2 add up to 0.05, which is more than twice 0.02.
+        let model = ModelSpec { init_std: 0.02, ..proof_model(Style::Gpt2, 12, true) };
+        let train = TrainSpec { learning_rate: 2e-2, ..proof_training() };
+        let left_out = Promise::of(EqualityClass::OtherSums, &model, &train, 4).left_out;
+        assert!(
+            left_out
+                .is_some_and(|said| said.contains("up to 4.00e-2 with model.hidden = 48 and model.init_std = 0.02"))
+        );
+    }
+
+    /// Where sums are only in another order, the first gradients are sums of the same terms, whatever the heads are.
+    #[test]
+    fn short_heads_with_norms_have_no_bound_but_of_first_gradients_in_another_order() {
+        let proof = proof_model(Style::Gpt2, 12, true);
+        let model = ModelSpec { qk_norm: true, ..proof.clone() };
+        let outcomes = [outcome(1.0, 1.0, 1.0), outcome(2.0, 2.0, 2.0)];
+        let of = |class, model| {
+            let promise = Promise::of(class, model, &proof_training(), 4);
+            (promise.faults([&outcomes[0], &outcomes[1]], &different()).len(), promise.left_out)
+        };
+        let [order, sums] = [EqualityClass::OtherOrder, EqualityClass::OtherSums];
+        assert_eq!([order, sums].map(|class| of(class, &proof)), [(3, None), (3, None)]);
+        let said = "norms of heads (model.qk_norm) have a bound from model.head_dim = 8 on; got 4";
+        assert_eq!([order, sums].map(|class| of(class, &model)), [(1, Some(said.into())), (0, Some(said.into()))]);
+        assert_eq!(of(EqualityClass::SameOrder, &model), (1, None), "bits are promised");
     }
 
     #[test]

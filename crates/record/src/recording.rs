@@ -1,6 +1,7 @@
 //! What a unit computes, communicates and occupies: its own code, run on a device that only records.
 
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use comm::collectives::Traffic;
 use comm::{CollectiveCall, MetaCommunicator, Operation};
@@ -14,6 +15,8 @@ use model::{
 };
 use program::{PassKind, Purpose};
 use thiserror::Error;
+
+use crate::streams::{Enqueued, Log, OrderedDevice, OrderedGroup};
 
 /// Why a unit could not be recorded.
 #[derive(Debug, Error)]
@@ -56,8 +59,10 @@ pub struct UnitRecord {
     pub record: Record,
     /// What this rank sends to its tensor-parallel and its context-parallel group, by collective.
     pub sent: BTreeMap<Operation, Traffic>,
-    /// The collectives of the tensor-parallel group, in order, then those of the context-parallel group.
+    /// The collectives of the tensor-parallel and the context-parallel group, in order.
     pub collectives: Vec<CollectiveCall>,
+    /// The order of operations and collectives, where some of them are on other streams than the one that computes; empty elsewhere.
+    pub order: Vec<Enqueued>,
     /// Bytes used of each section.
     pub saved_until_input_bytes: usize,
     /// See [`Footprint`].
@@ -93,9 +98,10 @@ pub fn record_unit(case: &RecordCase, unit: Unit, phase: PassKind) -> Result<Uni
 /// A recording device with a frame for everything that a unit's functions are handed.
 struct Recorder<'a> {
     case: &'a RecordCase<'a>,
-    device: MetaDevice,
-    tp: MetaCommunicator,
-    cp: MetaCommunicator,
+    device: OrderedDevice,
+    tp: OrderedGroup,
+    cp: OrderedGroup,
+    log: Rc<Log>,
     /// Parameters, gradients, activations and constants: whatever is not measured.
     other: Frame,
     until_input: Frame,
@@ -109,12 +115,14 @@ struct Recorder<'a> {
 
 impl<'a> Recorder<'a> {
     fn new(case: &'a RecordCase<'a>) -> Recorder<'a> {
+        let log = Rc::<Log>::default();
+        let group = |inner| OrderedGroup { inner, log: Rc::clone(&log) };
         Recorder {
             case,
-            device: MetaDevice::default(),
-            tp: MetaCommunicator::new(Axis::Tp.into(), case.tp.size, case.tp.position),
+            device: OrderedDevice { inner: MetaDevice::default(), log: Rc::clone(&log) },
+            tp: group(MetaCommunicator::new(Axis::Tp.into(), case.tp.size, case.tp.position)),
             // With balanced chunks all ranks do as much as the first.
-            cp: MetaCommunicator::new(Axis::Cp.into(), case.shape.slices.ranks, 0),
+            cp: group(MetaCommunicator::new(Axis::Cp.into(), case.shape.slices.ranks, 0)),
             other: Frame::measuring(),
             until_input: Frame::measuring(),
             until_weight: Frame::measuring(),
@@ -123,19 +131,22 @@ impl<'a> Recorder<'a> {
             saved_input: Frame::measuring(),
             pending: Frame::measuring(),
             scratch: Frame::measuring(),
+            log,
         }
     }
 
     fn finish(self) -> UnitRecord {
-        let mut sent = self.tp.take_sent();
-        for (operation, traffic) in self.cp.take_sent() {
+        let mut sent = self.tp.inner.take_sent();
+        for (operation, traffic) in self.cp.inner.take_sent() {
             let sum = sent.entry(operation).or_default();
             *sum = *sum + traffic;
         }
+        let (collectives, order) = self.log.take();
         UnitRecord {
-            record: self.device.take_record(),
+            record: self.device.inner.take_record(),
             sent,
-            collectives: [self.tp.take_calls(), self.cp.take_calls()].concat(),
+            collectives,
+            order,
             saved_until_input_bytes: self.until_input.peak_bytes(),
             saved_until_weight_bytes: self.until_weight.peak_bytes(),
             core_until_input_bytes: self.core_until_input.peak_bytes(),

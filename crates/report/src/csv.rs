@@ -11,7 +11,14 @@ const FIRST: [&str; 5] = ["loss", "held_out_loss", "learning_rate", "grad_norm",
 /// numbers that are not finite are `NaN`, `Infinity` and `-Infinity`.
 pub fn csv(metrics: &Metrics) -> String {
     let held_out: BTreeMap<u64, f64> = metrics.held_out.iter().map(|one| (one.step, one.loss)).collect();
-    let mut names: Vec<&str> = vec![];
+    let validation: BTreeMap<String, BTreeMap<u64, f64>> = metrics
+        .validation
+        .iter()
+        .map(|(name, losses)| {
+            (format!("validation_loss {name}"), losses.iter().map(|one| (one.step, one.loss)).collect())
+        })
+        .collect();
+    let mut names: Vec<&str> = validation.keys().map(String::as_str).collect();
     for row in &metrics.steps {
         names.extend(row.values.keys().map(String::as_str));
         names.sort_unstable();
@@ -26,7 +33,10 @@ pub fn csv(metrics: &Metrics) -> String {
     for row in &metrics.steps {
         let value = |name: &&str| match *name {
             "held_out_loss" => held_out.get(&row.step).copied(),
-            name => row.values.get(name).copied(),
+            name => match validation.get(name) {
+                Some(losses) => losses.get(&row.step).copied(),
+                None => row.values.get(name).copied(),
+            },
         };
         let cells: Vec<String> = names.iter().map(|name| value(name).map_or(String::new(), cell)).collect();
         out += &format!("{},{}\n", row.step, cells.join(","));

@@ -12,6 +12,8 @@ pub struct Metrics {
     pub steps: Vec<StepRow>,
     /// Measurements on held-out text.
     pub held_out: Vec<HeldOut>,
+    /// Measurements on other texts, by their names.
+    pub validation: BTreeMap<String, Vec<HeldOut>>,
     /// Everything else that happened.
     pub events: Vec<Event>,
 }
@@ -60,6 +62,10 @@ impl Metrics {
                 metrics.events.push(Event { step, kind: kind.into(), text: sentence(&record) });
             } else if let Some(loss) = record.get("held_out_loss") {
                 metrics.held_out.push(HeldOut { step, loss: number(loss) });
+            } else if let (Some(name), Some(loss)) =
+                (record.get("validation").and_then(Value::as_str), record.get("validation_loss"))
+            {
+                metrics.validation.entry(name.into()).or_default().push(HeldOut { step, loss: number(loss) });
             } else {
                 metrics.push_step(step, &record);
                 metrics.add_anomaly(step, &record);
@@ -70,8 +76,8 @@ impl Metrics {
     }
 
     fn push_step(&mut self, step: u64, record: &Map<String, Value>) {
-        let values: BTreeMap<String, f64> =
-            record.iter().filter(|(key, _)| *key != "step").map(|(key, value)| (key.clone(), number(value))).collect();
+        let numbers = record.iter().filter(|(key, value)| *key != "step" && !is_text(value));
+        let values: BTreeMap<String, f64> = numbers.map(|(key, value)| (key.clone(), number(value))).collect();
         let of = |key: &str| values.get(key).copied().filter(|value| value.is_finite()).unwrap_or(0.0);
         let (tokens, seconds) =
             self.steps.last().map_or((0, 0.0), |before| (before.total_tokens, before.total_seconds));
@@ -119,13 +125,19 @@ impl Metrics {
     }
 }
 
-/// A number; the strings `NaN`, `Infinity` and `-Infinity` are numbers, and everything else is NaN.
+/// A number; the strings `NaN`, `Infinity` and `-Infinity` are numbers, yes is 1 and no 0, and everything else is NaN.
 fn number(value: &Value) -> f64 {
     match value {
         Value::Number(number) => number.as_f64().unwrap_or(f64::NAN),
         Value::String(text) => text.parse().unwrap_or(f64::NAN),
-        Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => f64::NAN,
+        Value::Bool(is_so) => f64::from(u8::from(*is_so)),
+        Value::Null | Value::Array(_) | Value::Object(_) => f64::NAN,
     }
+}
+
+/// Whether a value is words, which no column of numbers has.
+fn is_text(value: &Value) -> bool {
+    matches!(value, Value::String(text) if text.parse::<f64>().is_err())
 }
 
 /// The sentence of an event; where it has none, its other keys with their values.
@@ -147,6 +159,7 @@ mod tests {
         let text = "{\"step\":1,\"loss\":4.5,\"tokens\":64,\"seconds\":0.5}\n\
                     {\"step\":2,\"loss\":\"NaN\",\"tokens\":64,\"seconds\":0.25}\n\
                     {\"step\":2,\"held_out_loss\":4.25,\"held_out_tokens\":10,\"seconds\":1.0}\n\
+                    {\"step\":2,\"validation\":\"books\",\"validation_loss\":3.5,\"validation_tokens\":10}\n\
                     {\"event\":\"spike\",\"step\":2,\"time\":1.0,\"z\":9.5}\n\
                     {\"step\":3,\"lo";
         let metrics = Metrics::parse(text);
@@ -155,9 +168,24 @@ mod tests {
         assert_eq!(totals, [(1, 64, 0.5), (2, 128, 0.75)]);
         assert!(metrics.steps[1].values["loss"].is_nan());
         assert_eq!(metrics.held_out, [HeldOut { step: 2, loss: 4.25 }]);
+        assert_eq!(metrics.validation["books"], [HeldOut { step: 2, loss: 3.5 }]);
         let events: Vec<(&str, &str)> =
             metrics.events.iter().map(|event| (event.kind.as_str(), event.text.as_str())).collect();
         assert_eq!(events, [("spike", "z 9.5"), ("not finite", "the loss is NaN")]);
+    }
+
+    #[test]
+    fn a_spike_is_an_event_with_numbers() {
+        let line =
+            "{\"step\":1,\"loss\":9.5,\"anomaly\":\"loss spike\",\"usual\":4.5,\"score\":12.0,\"skipped\":true}\n";
+        let metrics = Metrics::parse(line);
+        let columns: Vec<(&str, f64)> =
+            metrics.steps[0].values.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+        assert_eq!(columns, [("loss", 9.5), ("score", 12.0), ("skipped", 1.0), ("usual", 4.5)]);
+        assert_eq!(
+            (metrics.events[0].kind.as_str(), metrics.events[0].text.as_str()),
+            ("spike", "loss spike: no weight changed")
+        );
     }
 
     #[test]

@@ -74,13 +74,23 @@ fn of_run(run: &Run, most: usize) -> String {
     let Run { name, facts, run_file, metrics, memory, timeline } = run;
     let held_out: Vec<String> =
         metrics.held_out.iter().map(|held_out| format!("[{},{}]", held_out.step, short(held_out.loss))).collect();
-    let fields: [(&str, String); 9] = [
+    let validation: Vec<String> = metrics
+        .validation
+        .iter()
+        .map(|(name, measured)| {
+            let losses: Vec<String> =
+                measured.iter().map(|one| format!("[{},{}]", one.step, short(one.loss))).collect();
+            format!("[{},[{}]]", json(&json!(name)), losses.join(","))
+        })
+        .collect();
+    let fields: [(&str, String); 10] = [
         ("name", json(&json!(name))),
         ("facts", json(&json!(facts))),
         ("run_file", json(&json!(run_file))),
         ("columns", columns(metrics, most)),
         ("rows", metrics.steps.len().to_string()),
         ("held_out", format!("[{}]", held_out.join(","))),
+        ("validation", format!("[{}]", validation.join(","))),
         ("events", json(&json!(&metrics.events[..metrics.events.len().min(MOST_EVENTS)]))),
         ("memory", json(&json!(memory))),
         ("timeline", json(&json!(timeline))),

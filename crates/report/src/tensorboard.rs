@@ -27,12 +27,19 @@ pub fn event_file(metrics: &Metrics) -> Vec<u8> {
     let first = metrics.steps.first().map_or(0.0, |row| row.values.get("time").copied().unwrap_or(0.0));
     let mut file = record(&version_event(first));
     let mut held_out = metrics.held_out.iter().peekable();
+    let tags: Vec<String> = metrics.validation.keys().map(|name| format!("loss/validation/{name}")).collect();
+    let mut validation: Vec<_> = metrics.validation.values().map(|losses| losses.iter().peekable()).collect();
     for row in &metrics.steps {
         let time = row.values.get("time").copied().unwrap_or(row.total_seconds);
         let mut values: Vec<(&str, f64)> =
             TAGS.iter().filter_map(|(tag, key)| Some((*tag, *row.values.get(*key)?))).collect();
         while let Some(measured) = held_out.next_if(|measured| measured.step <= row.step) {
             values.push(("loss/held_out", measured.loss));
+        }
+        for (tag, losses) in tags.iter().zip(&mut validation) {
+            while let Some(measured) = losses.next_if(|measured| measured.step <= row.step) {
+                values.push((tag, measured.loss));
+            }
         }
         file.extend(record(&scalars(time, row.step, &values)));
     }

@@ -25,13 +25,17 @@ pub struct GroupShape {
 impl GroupShape {
     /// The group of rank 0 along `axes`, ranks filling nodes of `node` accelerators in `order`.
     pub fn new(mesh: &Mesh, axes: AxisSet, order: PlacementOrder, node: usize) -> GroupShape {
-        let group = mesh.group(Rank(0), axes);
+        GroupShape::of_members(mesh, mesh.group(Rank(0), axes).members(), order, node)
+    }
+
+    /// A group of `members`, ranks filling nodes of `node` accelerators in `order`.
+    pub(crate) fn of_members(mesh: &Mesh, members: &[Rank], order: PlacementOrder, node: usize) -> GroupShape {
         let mut nodes: BTreeMap<usize, usize> = BTreeMap::new();
-        for member in group.members() {
+        for member in members {
             *nodes.entry(order.slot(mesh, *member) / node).or_default() += 1;
         }
         GroupShape {
-            size: group.size(),
+            size: members.len(),
             per_node: nodes.values().copied().max().unwrap_or(1),
             nodes: nodes.len(),
             beside: node.min(mesh.world_size()),
@@ -72,11 +76,11 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
         return 0.0;
     }
     let (link, network) = (&cluster.node.link, &cluster.network);
-    let ring_us = (size - nodes) as f64 * link.latency_us + (nodes - 1) as f64 * network.latency_us;
-    let tree_us = 2.0 * (nodes as f64).log2() * network.latency_us + (per_node - 1) as f64 * link.latency_us;
     let (rounds, steps_us) = match operation {
-        Operation::AllReduce => (2.0, if nodes > 1 { ring_us.min(tree_us) } else { ring_us }),
-        Operation::ReduceScatter | Operation::AllGather => (1.0, ring_us),
+        Operation::AllReduce => match all_reduce_steps(cluster, group) {
+            AllReduceSteps::Ring(us) | AllReduceSteps::Tree(us) => (2.0, us),
+        },
+        Operation::ReduceScatter | Operation::AllGather => (1.0, ring_us(cluster, group)),
         Operation::AllToAll => return exchange_ns(cluster, group, bytes),
         Operation::Shift => return shift_ns(cluster, group, bytes),
         Operation::Broadcast | Operation::Barrier | Operation::PointToPoint => {
@@ -88,6 +92,29 @@ fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f6
     let between = part(nodes) * bytes / per_node as f64 * network.ns_per_byte() * group.sharers();
     let start_us = if nodes > 1 { network.start_us.max(link.start_us) } else { link.start_us };
     rounds * (inside.max(between) + 1000.0 * steps_us) + 1000.0 * start_us
+}
+
+/// Microseconds of the steps of half an all-reduce of NCCL.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum AllReduceSteps {
+    /// From neighbour to neighbour.
+    Ring(f64),
+    /// Through a tree between nodes.
+    Tree(f64),
+}
+
+/// The faster one of ring and tree.
+pub(crate) fn all_reduce_steps(cluster: &Cluster, group: GroupShape) -> AllReduceSteps {
+    let GroupShape { per_node, nodes, .. } = group;
+    let (link, network) = (&cluster.node.link, &cluster.network);
+    let ring_us = ring_us(cluster, group);
+    let tree_us = 2.0 * (nodes as f64).log2() * network.latency_us + (per_node - 1) as f64 * link.latency_us;
+    if nodes > 1 && tree_us < ring_us { AllReduceSteps::Tree(tree_us) } else { AllReduceSteps::Ring(ring_us) }
+}
+
+fn ring_us(cluster: &Cluster, group: GroupShape) -> f64 {
+    let GroupShape { size, nodes, .. } = group;
+    (size - nodes) as f64 * cluster.node.link.latency_us + (nodes - 1) as f64 * cluster.network.latency_us
 }
 
 /// Nanoseconds of an all-to-all of NCCL: sends and receives in one group. A member has a slice for each other one; those of

@@ -12,6 +12,7 @@ use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView
 use crate::collective::collective_ns;
 use crate::group_calls::Collectives;
 use crate::kernel::ProductFormat;
+use crate::overlapped::overlapped_ns;
 use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
 use crate::recorded::{PassWork, RecordedUnits, UnitWork};
 
@@ -212,7 +213,11 @@ impl Pricing<'_> {
     }
 
     fn pass(&self, work: &PassWork) -> PassCost {
-        let collectives_ns = self.tensor_ns(work.collectives.iter());
+        let all_ns = self.tensor_ns(work.collectives.iter());
+        let collectives_ns = match self.queues().reduce {
+            Queue::Own if !work.order.is_empty() => self.exposed_ns(work, all_ns),
+            Queue::Own | Queue::Compute | Queue::Last => all_ns,
+        };
         let operations = self.software.map_or(1.0, |software| software.operations_per_kernel);
         let issued = (work.kernels.len() + work.collectives.len()) as f64 * operations;
         let issue_ns = (issued * 1000.0 * self.cluster.compute.issue_us).round() as u64;
@@ -222,6 +227,15 @@ impl Pricing<'_> {
         let format = ProductFormat::of(self.shape.precision.stored().size_bytes(), self.software);
         let peak = peak_flops_per_ns(&self.cluster.accelerator, format);
         PassCost { whole_ns, collectives_ns, at_peak_ns: (work.flops / peak).round() as u64 }
+    }
+
+    /// The time that a pass takes longer for collectives that overlap with its kernels, of `all_ns` that they take.
+    fn exposed_ns(&self, work: &PassWork, all_ns: u64) -> u64 {
+        let kernels_ns = busy_ns(self.cluster, &work.kernels);
+        let one_ns = |call: &CollectiveCall| self.tensor_ns(std::iter::once(call));
+        let exposed_ns = overlapped_ns(self.cluster, work, &one_ns) - kernels_ns;
+        let hidden_ns = all_ns as f64 - exposed_ns;
+        (exposed_ns + self.cluster.compute.contention * hidden_ns).round() as u64
     }
 
     fn state(&self, unit: Unit) -> StateCost {

@@ -72,24 +72,12 @@ impl Collectives<'_> {
     pub fn reduction_ns(&self, calls: &UnitCalls) -> u64 {
         let axes =
             GradientAxes::declared(calls.layout.segments.iter().map(|segment| &segment.param), calls.parallelism);
-        let data_axes = calls.parallelism.data_axes();
-        let is_of_data = |call: &GroupCall| match call.group {
-            PeerGroup::Along(axes) => !axes.intersection(data_axes).is_empty(),
-            PeerGroup::Ends => false,
-        };
-        let (of_data, of_parameters): (Vec<_>, Vec<_>) = calls.reduction(&axes).into_iter().partition(is_of_data);
-        let of_data = if self.reduces_shards_whole() { vec![whole(calls)] } else { of_data };
+        let (of_data, of_parameters) = reductions(calls, &axes, self.software);
         let deferred = self.software.is_some_and(|software| software.reductions == StreamQueue::Last);
         let units_together = if deferred { (self.shape.model.num_layers + 2) as f64 } else { 1.0 };
         let sum_ns = |calls: &[GroupCall], bytes: f64| calls.iter().map(|call| self.call_ns(call, bytes)).sum::<u64>();
         let of_data_ns = sum_ns(&of_data, self.gradient_bytes() * units_together) as f64 / units_together;
         sum_ns(&of_parameters, self.gradient_bytes()) + of_data_ns.round() as u64
-    }
-
-    /// Whether the trainer sums whole gradients where pleach sums them to shards.
-    fn reduces_shards_whole(&self) -> bool {
-        let whole = self.software.is_some_and(|software| software.sharded_reductions == ShardedReductions::Whole);
-        whole && self.shape.parallelism.zero == ZeroStage::One
     }
 
     /// One gather of the parameters of a unit, of which an element is stored in `stored_bytes`: in one piece, or tensor by tensor.
@@ -120,6 +108,24 @@ impl Collectives<'_> {
     }
 }
 
+/// The calls of a reduction of gradients over `axes`: those of data parallelism, and those of parameters beyond it.
+pub(crate) fn reductions(
+    calls: &UnitCalls<'_>,
+    axes: &GradientAxes,
+    software: Option<&Software>,
+) -> (Vec<GroupCall>, Vec<GroupCall>) {
+    let data_axes = calls.parallelism.data_axes();
+    let is_of_data = |call: &GroupCall| match call.group {
+        PeerGroup::Along(axes) => !axes.intersection(data_axes).is_empty(),
+        PeerGroup::Ends => false,
+    };
+    let (of_data, of_parameters): (Vec<_>, Vec<_>) = calls.reduction(axes).into_iter().partition(is_of_data);
+    // Whether the trainer sums whole gradients where pleach sums them to shards.
+    let is_whole = software.is_some_and(|software| software.sharded_reductions == ShardedReductions::Whole);
+    let of_data = if is_whole && calls.parallelism.zero == ZeroStage::One { vec![whole(calls)] } else { of_data };
+    (of_data, of_parameters)
+}
+
 /// The sum of a whole gradient over all of data parallelism.
 fn whole(calls: &UnitCalls) -> GroupCall {
     GroupCall {
@@ -129,7 +135,7 @@ fn whole(calls: &UnitCalls) -> GroupCall {
     }
 }
 
-fn operation(collective: Collective) -> (Operation, SumTree) {
+pub(crate) fn operation(collective: Collective) -> (Operation, SumTree) {
     match collective {
         Collective::AllReduce(tree) => (Operation::AllReduce, tree),
         Collective::ReduceScatter(tree) => (Operation::ReduceScatter, tree),

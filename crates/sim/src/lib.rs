@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod algorithm;
 mod chrome;
 mod collective;
 mod costs;
@@ -15,24 +16,33 @@ mod group_calls;
 mod kernel;
 mod lines;
 mod memory;
+mod memory_over_time;
+mod moved;
 mod mpi_collective;
+mod overlapped;
 mod own_collective;
 mod price;
 mod recorded;
 mod spent;
 mod svg;
+mod svg_memory;
 mod svg_rows;
+mod svg_text;
 mod time_axis;
 mod trace;
 
+pub use algorithm::Algorithms;
 pub use chrome::ChromeTrace;
 pub use collective::{GroupShape, collective_ns};
 pub use costs::{PassCost, StateCost, StepCosts, StepShape};
 pub use kernel::{AttentionPass, Kernel, Product, ProductFormat};
 pub use lines::{legend, lines};
-pub use memory::{KeptBeyond, MemoryPart, RankMemory, least_bytes, memory};
+pub use memory::{KeptBeyond, MemoryPart, RankMemory, least_bytes, memory, memory_over_time};
+pub use memory_over_time::MemoryOverTime;
+pub use moved::{Moved, Movements};
+pub use overlapped::Issued;
 pub use price::{kernel_ns, peak_flops_per_ns};
 pub use recorded::{PassWork, RecordedUnits, UnitWork};
 pub use spent::{Loss, Spent};
-pub use svg::{Caption, svg};
+pub use svg::{Caption, share, svg};
 pub use trace::{Block, BlockKind, Communication, RankTimes, RankTrace, TimedInstr, Trace};

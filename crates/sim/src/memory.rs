@@ -6,8 +6,12 @@ use std::fmt;
 use cluster::{AttentionKernels, CheapOutputs, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients};
 use config::{Unit, UnitClass};
 use device::{AttentionOperands, Op};
-use program::{Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, least_memory, live_memory};
+use program::{
+    Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, StepTimes, least_memory, live_memory,
+    live_over_programs,
+};
 
+use crate::memory_over_time::{MemoryOverTime, moments};
 use crate::recorded::RecordedUnits;
 
 /// What bytes of a rank are for.
@@ -36,7 +40,7 @@ pub enum MemoryPart {
 }
 
 impl MemoryPart {
-    fn of(category: Category) -> MemoryPart {
+    pub(crate) fn of(category: Category) -> MemoryPart {
         match category {
             Category::Parameters => MemoryPart::Parameters,
             Category::Gradients | Category::Unreduced => MemoryPart::Gradients,
@@ -94,23 +98,57 @@ pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software:
     let kept_gradients = kept_gradients(units);
     let ranks = live_memory(graph, sizes).into_iter().zip(graph.programs());
     let rank = ranks.map(|(categories, program)| {
-        let mut parts = BTreeMap::new();
-        for (category, bytes) in categories.into_iter().filter(|(_, bytes)| *bytes > 0) {
-            *parts.entry(MemoryPart::of(category)).or_insert(0) += bytes;
-        }
-        if program.view.holds(Unit::Head) {
-            let scratch = parts.entry(MemoryPart::Scratch).or_insert(0);
-            let logits = units.units[UnitClass::Head].kept.logits;
-            *scratch -= logits;
-            parts.insert(MemoryPart::Logits, logits);
-        }
-        *parts.entry(MemoryPart::Gradients).or_insert(0) += kept_gradients;
+        let parts = parts_of(categories, program, units);
         let state = program.view.state(sizes.state);
         let resident_bytes = kept_gradients + state.into_iter().map(|value| sizes.bytes(value)).sum::<usize>();
         let mut memory = RankMemory { parts, resident_bytes };
         if let Some(software) = software {
             let process = process_bytes(memory.allocated_bytes(), software);
             memory.parts.insert(MemoryPart::Process, process);
+        }
+        memory
+    });
+    rank.collect()
+}
+
+/// Bytes of a rank at one moment by what they are for, out of those that its program keeps by category.
+fn parts_of(
+    categories: impl IntoIterator<Item = (Category, usize)>,
+    program: &Program,
+    units: &RecordedUnits,
+) -> BTreeMap<MemoryPart, usize> {
+    let mut parts = BTreeMap::new();
+    for (category, bytes) in categories.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        *parts.entry(MemoryPart::of(category)).or_insert(0) += bytes;
+    }
+    if program.view.holds(Unit::Head) {
+        let scratch = parts.entry(MemoryPart::Scratch).or_insert(0);
+        let logits = units.units[UnitClass::Head].kept.logits;
+        *scratch -= logits;
+        parts.insert(MemoryPart::Logits, logits);
+    }
+    *parts.entry(MemoryPart::Gradients).or_insert(0) += kept_gradients(units);
+    parts
+}
+
+/// Bytes of a rank of every stage while a step with these `times` runs: at its peak those of [`memory`].
+pub fn memory_over_time(
+    graph: &StepGraph,
+    times: &StepTimes,
+    sizes: &Sizes,
+    units: &RecordedUnits,
+    software: Option<&Software>,
+) -> Vec<MemoryOverTime> {
+    let sizes = &software.map_or_else(|| sizes.clone(), |software| trainer_sizes(sizes, units, software));
+    let live = live_over_programs(graph, sizes);
+    let ranks = graph.programs().iter().zip(&times.ranks).zip(live);
+    let rank = ranks.map(|((program, times), live)| {
+        let moments = moments(&program.instrs, times);
+        let parts_at =
+            |index: usize| parts_of(live.iter().map(|(category, bytes)| (*category, bytes[index])), program, units);
+        let mut memory = MemoryOverTime::new(moments.into_iter().enumerate().map(|(index, ns)| (ns, parts_at(index))));
+        if let Some(software) = software {
+            memory.add(MemoryPart::Process, process_bytes(memory.peak_bytes(), software));
         }
         memory
     });

@@ -28,7 +28,9 @@ pub fn mpi_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operat
         _ => cluster.network.start_us.max(cluster.node.link.start_us),
     };
     let moved_ns = match operation {
-        Operation::AllReduce => doubling_ns(cluster, group, bytes).min(2.0 * halving_ns(cluster, group, bytes)),
+        Operation::AllReduce => match mpi_all_reduce(cluster, group, bytes) {
+            MpiAlgorithm::Doubling(ns) | MpiAlgorithm::Halving(ns) => ns,
+        },
         Operation::ReduceScatter | Operation::AllGather => halving_ns(cluster, group, bytes),
         Operation::Shift => return shift_ns(cluster, group, bytes),
         Operation::AllToAll => exchange_ns(cluster, group, bytes),
@@ -37,6 +39,21 @@ pub fn mpi_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operat
         }
     };
     moved_ns + 1000.0 * start_us
+}
+
+/// An algorithm of an all-reduce, with its nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum MpiAlgorithm {
+    /// Recursive doubling.
+    Doubling(f64),
+    /// Rabenseifner's.
+    Halving(f64),
+}
+
+/// The faster one.
+pub(crate) fn mpi_all_reduce(cluster: &Cluster, group: GroupShape, bytes: f64) -> MpiAlgorithm {
+    let (doubling_ns, halving_ns) = (doubling_ns(cluster, group, bytes), 2.0 * halving_ns(cluster, group, bytes));
+    if doubling_ns <= halving_ns { MpiAlgorithm::Doubling(doubling_ns) } else { MpiAlgorithm::Halving(halving_ns) }
 }
 
 /// Steps inside a node, and between nodes.

@@ -55,7 +55,7 @@ fn moved_ns(cluster: &Cluster, group: GroupShape, shape: &CollectiveShape) -> f6
 }
 
 /// Members that fill nodes one after the other.
-fn hosts(group: GroupShape) -> GroupHosts {
+pub(crate) fn hosts(group: GroupShape) -> GroupHosts {
     let GroupShape { size, per_node, nodes, .. } = group;
     let filled = |node: usize| per_node.min(size.saturating_sub(node * per_node));
     GroupHosts::filled(&(0..nodes).map(filled).filter(|members| *members > 0).collect::<Vec<_>>())

@@ -12,14 +12,17 @@ use record::{UnitRecord, UnitRecords};
 
 use crate::kernel::{Kernel, kernels};
 use crate::memory::{KeptBeyond, keeps_norms};
+use crate::overlapped::{Issued, issued};
 
 /// One pass of one unit on one microbatch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PassWork {
     /// What the accelerator runs, in order.
     pub kernels: Vec<Kernel>,
-    /// Collectives of the tensor-parallel group between them.
+    /// Collectives of the tensor-parallel and the context-parallel group between them.
     pub collectives: Vec<CollectiveCall>,
+    /// The order of both, where some collectives overlap with kernels; empty where all are between them.
+    pub order: Vec<Issued>,
     /// Floating-point operations of matrix products and causal attention, whatever the kernels do for them.
     pub flops: f64,
 }
@@ -79,6 +82,7 @@ fn unit_work(
         PassWork {
             kernels: kernels(&ops, software),
             collectives: if at_once { without_chunks(&unit.collectives) } else { unit.collectives.clone() },
+            order: software.map_or_else(|| issued(unit), |_| vec![]),
             flops: flops(&ops),
         }
     };

@@ -83,7 +83,7 @@ impl Spent {
         placed.sort_by_key(|(_, (start, _))| *start);
         for (instr, (start, end)) in placed {
             let beside = match instr.stream() {
-                Stream::Compute | Stream::Io => false,
+                Stream::Compute | Stream::Io | Stream::Shift => false,
                 Stream::Reduce => queues.reduce == Queue::Own,
                 Stream::Transfer => queues.transfer == Queue::Own && graph_sends(*instr),
             };

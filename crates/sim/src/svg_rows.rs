@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use crate::svg_text::escaped;
 use crate::time_axis::{Tick, ticks};
 use crate::trace::{Block, BlockKind, RankTrace, passes};
 
@@ -17,7 +18,7 @@ const THIN: f64 = 4.0;
 /// A digit's width at the size of the labels.
 const DIGIT: f64 = 6.5;
 /// Columns between ticks of the time axis, about.
-const TICK_DISTANCE: f64 = 130.0;
+const TICK_DISTANCE: f64 = 90.0;
 /// Blocks of a drawing, each of which has a tip; of more, the tips would be larger than the drawing.
 const MOST_TIPS: usize = 4_000;
 
@@ -34,6 +35,11 @@ pub(crate) struct Window {
 impl Window {
     fn scale(&self) -> f64 {
         self.width / (self.to_ns - self.from_ns).max(1) as f64
+    }
+
+    /// The nanosecond that is drawn at this distance from the left edge.
+    pub(crate) fn at(&self, pixels: f64) -> u64 {
+        self.from_ns + (pixels / self.scale()).round() as u64
     }
 
     fn x(&self, at_ns: u64) -> f64 {
@@ -165,7 +171,7 @@ fn number(pass: &[Block], y: f64, window: Window) -> Option<String> {
     let number = first.microbatch?;
     let digits = number.checked_ilog10().unwrap_or(0) + 1;
     let (x, y, colour) = (x + width / 2.0, y + 11.5, label_colour(first.kind));
-    let has_room = width >= DIGIT * f64::from(digits) + 4.0;
+    let has_room = width >= DIGIT * f64::from(digits) + 2.0;
     has_room.then(|| {
         format!(
             "<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"10\" text-anchor=\"middle\" fill=\"{colour}\" pointer-events=\"none\">\
@@ -187,7 +193,8 @@ fn band(kind: BlockKind, y: f64) -> (f64, f64) {
     }
 }
 
-fn axis(window: Window, bottom: f64) -> String {
+/// Moments below rows.
+pub(crate) fn axis(window: Window, bottom: f64) -> String {
     let mut out = String::new();
     for Tick { at_ns, label } in ticks(window.to_ns, window.to_ns as f64 * window.scale() / TICK_DISTANCE) {
         if at_ns < window.from_ns as f64 {
@@ -211,8 +218,4 @@ pub(crate) fn time(ns: u64) -> String {
         1_000_000..1_000_000_000 => format!("{:.2} ms", ns as f64 / 1e6),
         1_000_000_000.. => format!("{:.2} s", ns as f64 / 1e9),
     }
-}
-
-pub(crate) fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }

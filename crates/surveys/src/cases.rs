@@ -112,12 +112,14 @@ impl Form {
         }
     }
 
-    /// The plainest form that sums gradients of `dp` replicas in the same order.
-    pub fn reference(&self, dp: usize) -> Form {
+    /// The plainest form that sums gradients in the same order, over the same numbers of replicas and of ranks that share sequences.
+    pub fn reference(&self, degrees: Degrees) -> Form {
+        let plain = testkit::models::plain_layout(degrees.dp, 1, 1, 1);
         let layout = |form: &Form| Parallelism {
+            degrees: Degrees { cp: degrees.cp, ..plain.degrees },
             zero: form.zero,
-            shard_group: form.shard_group(dp),
-            ..testkit::models::plain_layout(dp, 1, 1, 1)
+            shard_group: form.shard_group(degrees.dp),
+            ..plain.clone()
         };
         let own = gradient_order(&layout(self));
         let plain = Form { zero: ZeroStage::Two { reduce: self.zero.reduction() }, shard_groups: self.shard_groups };
@@ -310,7 +312,7 @@ impl Case {
         let plain = Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner::PLAIN, ..*self };
         match self.sums {
             GradientSums::Single => {
-                let form = self.manner.form.reference(self.degrees.dp);
+                let form = self.manner.form.reference(self.degrees);
                 Case { manner: Manner { form, ..Manner::PLAIN }, ..plain }
             }
             GradientSums::Exact => Case {
@@ -431,6 +433,8 @@ impl fmt::Display for Case {
 mod tests {
     use std::collections::BTreeSet;
 
+    use prove::{narrow, without_bounds};
+
     use super::*;
 
     #[test]
@@ -452,6 +456,13 @@ mod tests {
                 (_, _) => 64,
             };
             assert_eq!(legal, expected, "legal cases of {family}");
+        }
+    }
+
+    #[test]
+    fn every_family_is_as_wide_as_the_bounds_need() {
+        for model in Family::all().iter().map(Family::model) {
+            assert_eq!((narrow(&model), without_bounds(&model)), (None, None));
         }
     }
 
@@ -508,7 +519,7 @@ mod tests {
 
     #[test]
     fn forms_that_sum_in_another_order_have_a_reference_of_their_own() {
-        let reference = |form: Form, dp| form.reference(dp).to_string();
+        let reference = |form: Form, dp| form.reference(Degrees { dp, ..Degrees::ONE }).to_string();
         let said: Vec<String> = Form::all()
             .into_iter()
             .map(|form| format!("{form}: {} | {}", reference(form, 4), reference(form, 3)))

@@ -23,7 +23,7 @@ use crate::matrix::Cell;
 use crate::sample::draw;
 
 /// Streams of a rank that all run on threads of their own: the thread that issues runs ahead of everything.
-const STREAMS: [Stream; 3] = [Stream::Compute, Stream::Reduce, Stream::Transfer];
+const STREAMS: [Stream; 4] = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Shift];
 
 /// Delays are shorter, in microseconds.
 const LONGEST: u64 = 60;

@@ -5,13 +5,14 @@
 
 pub mod covering;
 pub mod proof;
+mod shared;
 
 use std::fmt;
 
 use config::{
-    Activation, Blocks, ContextParallel, Degrees, FullRecompute, Gathering, GivenSchedule, GradientReduction,
-    GradientSums, ModelSpec, Pairing, Parallelism, Position, Problem, Recompute, Reshard, RotaryScaling, RunConfig,
-    SavedInputs, ScheduleKind, ScheduleSpec, SequenceParallel, Tied, TokenizerSpec, TopQuery, ZeroStage, check,
+    Activation, Blocks, Degrees, FullRecompute, Gathering, GivenSchedule, GradientReduction, GradientSums, ModelSpec,
+    Pairing, Parallelism, Position, Problem, Recompute, Reshard, RotaryScaling, RunConfig, SavedInputs, ScheduleKind,
+    ScheduleSpec, SequenceParallel, Tied, TokenizerSpec, TopQuery, ZeroStage, check,
 };
 use philox::philox4x32_10;
 use prove::MAX_RANKS;
@@ -19,6 +20,8 @@ use testkit::layout::Layout;
 use testkit::numbers::{GLOBAL_BATCH, Numbers, model, training};
 
 use crate::cases::{Form, Manner, ShardGroups, recompute_name, schedule_name};
+
+pub use shared::Sequences;
 
 /// Another seed draws other degrees.
 const SEED: u32 = 11;
@@ -164,6 +167,8 @@ pub struct Cell {
     pub degrees: Degrees,
     /// Sequences of a microbatch.
     pub microbatch_size: usize,
+    /// How ranks share sequences: in the product not at all.
+    pub sequences: Sequences,
 }
 
 impl Cell {
@@ -190,6 +195,7 @@ impl Cell {
                                 shape,
                                 degrees,
                                 microbatch_size: 1,
+                                sequences: Sequences::WHOLE,
                             });
                         }
                     }
@@ -220,8 +226,8 @@ impl Cell {
         cells
     }
 
-    /// The factors with their values as text: form, order, sharing, recomputation, numbers and shape.
-    pub fn values(&self) -> [String; 6] {
+    /// The factors with their values as text: form, order, sharing, recomputation, numbers, shape and sequences.
+    pub fn values(&self) -> [String; 7] {
         [
             self.form.to_string(),
             self.order.to_string(),
@@ -229,6 +235,7 @@ impl Cell {
             recompute_name(self.recompute),
             self.numbers.to_string(),
             self.shape.to_string(),
+            self.sequences.to_string(),
         ]
     }
 
@@ -242,7 +249,7 @@ impl Cell {
             ..*self
         };
         match self.numbers.sums {
-            GradientSums::Single => Cell { form: self.form.reference(self.degrees.dp), ..plain },
+            GradientSums::Single => Cell { form: self.form.reference(self.degrees), ..plain },
             GradientSums::Exact => {
                 let degrees = Degrees { dp: 1, ..plain.degrees };
                 Cell { form: Form::WHOLE, degrees, microbatch_size: LARGER_MICROBATCH, ..plain }
@@ -250,18 +257,19 @@ impl Cell {
         }
     }
 
-    /// One rank in the plain manner, in the same numbers.
+    /// One rank in the plain manner, in the same numbers, with sequences of the same length.
     pub fn oracle(&self) -> Cell {
-        Cell { form: Form::WHOLE, sharing: Sharing::Nothing, degrees: Degrees::ONE, ..self.reference() }
+        let sequences = Sequences { kind: None, ..self.sequences };
+        Cell { form: Form::WHOLE, sharing: Sharing::Nothing, degrees: Degrees::ONE, sequences, ..self.reference() }
     }
 
     /// What runs.
     pub fn layout(&self) -> Layout {
         let Degrees { dp, pp, .. } = self.degrees;
-        let train = training(self.numbers);
+        let train = self.sequences.of(training(self.numbers));
         let parallelism = Parallelism {
             degrees: self.degrees,
-            context: ContextParallel::DEFAULT,
+            context: self.sequences.context(),
             sequence_parallel: self.sharing.sequence_parallel(),
             zero: self.form.zero,
             shard_group: self.form.shard_group(dp),
@@ -272,7 +280,8 @@ impl Cell {
             stage_layers: None,
             overlap: None,
         };
-        Layout { model: self.shape.model(), parallelism, train }
+        let model = ModelSpec { context: self.sequences.length.max(self.shape.model().context), ..self.shape.model() };
+        Layout { model, parallelism, train }
     }
 
     /// The rules that the product says the cell breaks; none for a legal one.
@@ -301,10 +310,15 @@ fn degrees(form: Form, order: Order, sharing: Sharing) -> Vec<Degrees> {
         ShardGroups::One => &[2, 3],
         ShardGroups::Several => &[4],
     };
+    degrees_among(replicas, 1, order, sharing)
+}
+
+/// The degrees of at most [`MAX_RANKS`] ranks with one of these numbers of replicas, whose microbatches are in whole groups.
+fn degrees_among(replicas: &[usize], cp: usize, order: Order, sharing: Sharing) -> Vec<Degrees> {
     let mut all = Vec::new();
     for &dp in replicas {
         for pp in 2..=4 {
-            let degrees = Degrees { dp, cp: 1, tp: sharing.tp(), pp };
+            let degrees = Degrees { dp, cp, tp: sharing.tp(), pp };
             let group = match order {
                 Order::Generated(kind) => kind.microbatch_group(pp),
                 Order::Given => 1,
@@ -366,6 +380,8 @@ const LARGER_MICROBATCH: usize = 2;
 mod tests {
     use std::collections::BTreeSet;
 
+    use prove::{narrow, without_bounds};
+
     use super::*;
 
     #[test]
@@ -393,6 +409,14 @@ mod tests {
                 let drawn = of().map(|cell| cell.degrees).collect::<BTreeSet<_>>().len();
                 assert!(drawn >= 3, "{form} {order}: {drawn} degrees");
             }
+        }
+    }
+
+    #[test]
+    fn every_shape_is_as_wide_as_the_bounds_need() {
+        for shape in [Shape::Gpt2, Shape::Llama, Shape::GptNeoX, Shape::CodeGeeX] {
+            let model = shape.model();
+            assert_eq!((narrow(&model), without_bounds(&model)), (None, None), "{shape}");
         }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use config::{
     ChunkOrder, ContextKind, ContextParallel, Degrees, FullRecompute, Gathering, GradientReduction, GradientSums,
-    ModelSpec, Parallelism, Precision, Products, Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind,
+    ModelSpec, Overlap, Parallelism, Precision, Products, Recompute, Reshard, RunConfig, SavedInputs, ScheduleKind,
     SequenceParallel, TokenizerSpec, TrainSpec, ZeroStage, check,
 };
 use prove::{Distance, EqualityClass, MAX_RANKS, Outcome, Promise, outcome_of};
@@ -35,8 +35,8 @@ pub struct SharedCase {
 
 impl SharedCase {
     /// Every legal (dp, cp, tp, pp) with cp above 1 and at most [`MAX_RANKS`] ranks, with each kind, in balanced chunks where
-    /// they divide a sequence and in contiguous ones. Style, precision, sums, ZeRO, schedule, recomputation and sequence parallelism change
-    /// from one to the next.
+    /// they divide a sequence and in contiguous ones. Style, precision, sums, ZeRO, schedule, recomputation, sequence parallelism and overlap
+    /// change from one to the next.
     pub fn all() -> Vec<SharedCase> {
         let counts = || 1..=MAX_RANKS;
         let degrees = counts().flat_map(|dp| {
@@ -77,6 +77,7 @@ impl SharedCase {
             schedule: schedules[index % schedules.len()].into(),
             recompute: [Recompute::None, Recompute::Selective, full][index / 3 % 3],
             microbatch_size: 1 + index / 5 % 2,
+            overlap: [None, Some(Overlap::On)][index / 11 % 2],
             ..plain_layout(degrees.dp, degrees.tp, degrees.pp, 1)
         };
         let chained = Products::Chained;
@@ -157,12 +158,21 @@ impl SharedCase {
 
 impl fmt::Display for SharedCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Parallelism { degrees, context, zero, schedule, recompute, sequence_parallel, microbatch_size, .. } =
-            &self.parallelism;
+        let Parallelism {
+            degrees,
+            context,
+            zero,
+            schedule,
+            recompute,
+            sequence_parallel,
+            microbatch_size,
+            overlap,
+            ..
+        } = &self.parallelism;
         write!(
             f,
             "{:?} in {:?}, {:?} sums, {degrees}, {:?} in {:?} chunks, {zero:?}, {schedule:?}, {recompute:?}, sequence parallel {sequence_parallel:?}, \
-             microbatches of {microbatch_size}",
+             microbatches of {microbatch_size}, overlap {overlap:?}",
             self.style, self.precision, self.sums, context.kind, context.chunks
         )
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 
-use config::Format;
+use config::{ContextKind, Format};
 use surveys::matrix::covering::three_wise;
 use surveys::matrix::proof::{Known, prove_all};
 use surveys::matrix::{Cell, Shape, Sharing};
@@ -18,15 +18,15 @@ use train::StepFate;
 const SEED: u32 = 3;
 
 /// Every two values of a row, with their columns.
-fn pairs(row: &[String; 6]) -> impl Iterator<Item = [(usize, &String); 2]> {
-    (0..6).flat_map(move |a| (a + 1..6).map(move |b| [a, b].map(|column| (column, &row[column]))))
+fn pairs(row: &[String; 7]) -> impl Iterator<Item = [(usize, &String); 2]> {
+    (0..7).flat_map(move |a| (a + 1..7).map(move |b| [a, b].map(|column| (column, &row[column]))))
 }
 
 /// The first half of the cells in which every three values meet: those that add most.
 #[test]
 fn every_two_factors_and_most_three_combine() {
     let cells = Cell::all();
-    let rows: Vec<[String; 6]> = cells.iter().map(Cell::values).collect();
+    let rows: Vec<[String; 7]> = cells.iter().map(Cell::values).collect();
     let mut chosen = three_wise(&rows);
     chosen.truncate(chosen.len() / 2);
     let all: BTreeSet<_> = rows.iter().flat_map(pairs).collect();
@@ -69,6 +69,24 @@ fn other_shapes_combine_with_every_order_and_sharing() {
     for columns in [[order, sharing], [order, shape], [sharing, shape]] {
         assert_eq!(met(&chosen, columns), met(&cells, columns));
     }
+    all_keep_their_promise(&chosen);
+}
+
+/// Cells of each kind with each sharing.
+const SHARED_OF_EACH: usize = 3;
+
+#[test]
+fn shared_sequences_combine_with_every_sharing() {
+    let cells = Cell::of_shared_sequences();
+    let mut chosen = Vec::new();
+    for (index, kind) in ContextKind::ALL.into_iter().enumerate() {
+        for (turn, sharing) in Sharing::ALL.into_iter().enumerate() {
+            let is_of = |cell: &&Cell| cell.sharing == sharing && cell.sequences.kind == Some(kind);
+            let alike: Vec<Cell> = cells.iter().filter(is_of).copied().collect();
+            chosen.extend(sample::draw(alike, SHARED_OF_EACH, SEED, (100 + 10 * index + turn) as u32));
+        }
+    }
+    assert_eq!(chosen.len(), SHARED_OF_EACH * Sharing::ALL.len() * ContextKind::ALL.len());
     all_keep_their_promise(&chosen);
 }
 

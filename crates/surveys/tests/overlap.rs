@@ -3,13 +3,25 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-use config::ZeroStage;
+use config::{ContextKind, ZeroStage};
 use surveys::interleavings::{cells, compare, overlapped};
+use surveys::matrix::Cell;
+use surveys::sample::draw;
 use testkit::models::proof_text;
 
 #[test]
 fn streams_in_any_order_learn_the_same_bits() {
     for (seed, cell) in cells(20, 1).iter().enumerate() {
+        compare(cell, seed as u64).unwrap();
+    }
+}
+
+/// Blocks that are passed around during attention.
+#[test]
+fn rings_in_any_order_learn_the_same_bits() {
+    let is_ring = |cell: &Cell| cell.sequences.kind == Some(ContextKind::Ring);
+    let rings: Vec<Cell> = Cell::of_shared_sequences().into_iter().filter(is_ring).collect();
+    for (seed, cell) in draw(rings, 4, 1, 2).iter().enumerate() {
         compare(cell, seed as u64).unwrap();
     }
 }

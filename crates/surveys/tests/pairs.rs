@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
-use prove::EqualityClass;
+use prove::{EqualityClass, narrow, without_bounds};
 use surveys::pairs::{Pair, Shares, draw, measure};
 
 /// Another seed is another sample.
@@ -29,6 +29,14 @@ fn no_pair_exceeds_a_bound() {
     assert_eq!((shares.pairs(), shares.exceeded()), (PAIRS, vec![]));
     for class in [EqualityClass::OtherOrder, EqualityClass::OtherSums] {
         assert!(pairs.iter().any(|pair| pair.class() == class), "{class}");
+    }
+}
+
+#[test]
+fn every_pair_is_as_wide_as_the_bounds_need() {
+    for number in 0..100 {
+        let model = draw(SEED, number).layouts[0].model.clone();
+        assert_eq!((narrow(&model), without_bounds(&model)), (None, None), "pair {number}");
     }
 }
 

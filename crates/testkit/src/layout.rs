@@ -5,7 +5,9 @@ use std::time::Duration;
 use comm::Timeouts;
 use config::{ModelSpec, Parallelism, TrainSpec};
 use prove::{Outcome, ProofError, outcome_of};
-use train::{Engine, EngineOptions, RunDevice, Setup, SetupError, ThreadEngine, TokenSource, open_engine};
+use train::{
+    Engine, EngineOptions, RunDevice, Setup, SetupError, ThreadEngine, TokenSource, open_engine, queued_streams,
+};
 
 /// One run to compare: what is learned, how it is spread.
 #[derive(Clone, Debug)]
@@ -39,14 +41,14 @@ impl Layout {
 
 /// Fresh ranks for `setup` with `threads_per_rank` threads each, deadlines scaled by how many ranks share a core.
 pub fn engine(setup: &Setup, threads_per_rank: usize) -> Box<dyn Engine> {
-    let (timeouts, overlap) = (timeouts(setup), setup.parallelism.overlap_on_cpus());
-    let options = EngineOptions { timeouts, overlap, threads_per_rank, library: None };
+    let (timeouts, queued) = (timeouts(setup), queued_streams(&setup.parallelism));
+    let options = EngineOptions { timeouts, queued, threads_per_rank, library: None };
     open_engine(setup.mesh, options, &RunDevice::Cpu)
 }
 
 /// As [`engine`], with one thread each, for tests that wrap the transports.
 pub fn thread_engine(setup: &Setup) -> ThreadEngine {
-    ThreadEngine::new(setup.mesh, timeouts(setup)).with_overlap(setup.parallelism.overlap_on_cpus())
+    ThreadEngine::new(setup.mesh, timeouts(setup)).with_queues(queued_streams(&setup.parallelism))
 }
 
 fn timeouts(setup: &Setup) -> Timeouts {

@@ -13,6 +13,7 @@ pub mod poison;
 pub mod replicas;
 pub mod resumed;
 pub mod soft_gpus;
+pub mod stream_log;
 pub mod text;
 pub mod wrapped_engine;
 pub mod wrapped_gpu;

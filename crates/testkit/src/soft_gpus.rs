@@ -43,5 +43,5 @@ pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
 /// Fresh ranks for `setup` on `gpus`, all on this host.
 pub fn gpu_engine(setup: &Setup, gpus: &Arc<Gpus>) -> GpuEngine {
     let host: Vec<_> = setup.mesh.ranks().collect();
-    GpuEngine::new(thread_engine(setup), setup.parallelism.overlap_on_cpus(), &host, Arc::clone(gpus))
+    GpuEngine::new(thread_engine(setup), &host, Arc::clone(gpus))
 }

@@ -16,7 +16,13 @@ mod timed;
 const LENGTH: Length = Length { warm_up: 1, timed: 3 };
 const ROUNDS: usize = 3;
 const TOKENS: usize = 8192;
-const KINDS: [&str; 3] = ["gather", "heads", "ring"];
+/// Names with the keys of a run.
+const KINDS: [(&str, &[&str]); 4] = [
+    ("gather", &["parallelism.cp_kind=gather"]),
+    ("heads", &["parallelism.cp_kind=heads"]),
+    ("ring", &["parallelism.cp_kind=ring"]),
+    ("ring with overlap", &["parallelism.cp_kind=ring", "parallelism.overlap=true"]),
+];
 
 fn setup(tokens: usize, changes: &[String]) -> Setup {
     let sizes = [format!("model.context={tokens}"), format!("train.sequence_length={tokens}")];
@@ -26,7 +32,10 @@ fn setup(tokens: usize, changes: &[String]) -> Setup {
 fn main() {
     let tokens = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(TOKENS);
     let one_rank = setup(tokens, &["parallelism.cp=1".into()]);
-    let shared = KINDS.map(|name| setup(tokens, &["parallelism.cp=2".into(), format!("parallelism.cp_kind={name}")]));
+    let shared = KINDS.map(|(_, keys)| {
+        let keys = keys.iter().map(|key| (*key).to_string()).chain(["parallelism.cp=2".into()]);
+        setup(tokens, &keys.collect::<Vec<String>>())
+    });
     let mut seconds = KINDS.map(|_| Vec::new());
     let mut ratios = KINDS.map(|_| Vec::new());
     for _ in 0..ROUNDS {
@@ -37,7 +46,7 @@ fn main() {
             ratios.push(of_one / own);
         }
     }
-    for (((name, setup), seconds), ratios) in KINDS.iter().zip(&shared).zip(seconds).zip(ratios) {
+    for ((((name, _), setup), seconds), ratios) in KINDS.iter().zip(&shared).zip(seconds).zip(ratios) {
         let imbalance = 100.0 * (imbalance(setup, Axis::Cp, LENGTH) - 1.0);
         println!(
             "cp 2 by {name}, 1 x {tokens} tokens: {:.0} ms a step, {:.3} of one rank's speed (by round {ratios:.3?}), \

@@ -9,14 +9,15 @@ use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use train::{
-    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, TensorMap, Wish, run,
-    run_evaluation,
+    Assembly, Evaluation, EvaluationReport, Observer, Ports, Setup, Start, StepReport, TensorMap, Validation, Wish,
+    run, run_evaluation,
 };
 
 #[derive(Default)]
 struct Log {
     losses: Mutex<Vec<f64>>,
     evaluations: Mutex<Vec<EvaluationReport>>,
+    validations: Mutex<Vec<(String, EvaluationReport)>>,
 }
 
 impl Observer for Log {
@@ -27,6 +28,10 @@ impl Observer for Log {
 
     fn evaluation(&self, report: &EvaluationReport) {
         self.evaluations.lock().expect("no panic").push(*report);
+    }
+
+    fn validation(&self, name: &str, report: &EvaluationReport) {
+        self.validations.lock().expect("no panic").push((name.into(), *report));
     }
 }
 
@@ -52,6 +57,7 @@ fn held_out(tokens: &ProofText, every: u32) -> Evaluation<'_> {
 struct Trained {
     losses: Vec<f64>,
     evaluations: Vec<EvaluationReport>,
+    validations: Vec<(String, EvaluationReport)>,
     weights: TensorMap,
 }
 
@@ -63,6 +69,11 @@ fn train(parallelism: &Parallelism, every: Option<u32>) -> Trained {
         None => Setup::new(model(), parallelism.clone(), training()),
     };
     let setup = setup.expect("a legal run");
+    let other_text = ProofText { seed: 9, ..tokens };
+    let validation = every.map(|every| {
+        [("same", &held_out_text), ("other", &other_text)]
+            .map(|(name, text)| Validation { name, evaluation: held_out(text, every) })
+    });
     let ports = Ports {
         tokens: &tokens,
         observer: &log,
@@ -73,12 +84,14 @@ fn train(parallelism: &Parallelism, every: Option<u32>) -> Trained {
         rings: None,
         recheck: Recheck::Off,
         evaluation: every.map(|every| held_out(&held_out_text, every)),
+        validation: validation.as_ref().map_or(&[], |list| list),
     };
     run(&setup, &*engine(&setup, 1), ports).expect("a run");
-    let Log { losses, evaluations } = log;
+    let Log { losses, evaluations, validations } = log;
     Trained {
         losses: losses.into_inner().expect("no panic"),
         evaluations: evaluations.into_inner().expect("no panic"),
+        validations: validations.into_inner().expect("no panic"),
         weights,
     }
 }
@@ -128,4 +141,20 @@ fn the_last_evaluation_is_that_of_the_saved_weights() {
     let report = evaluated(&plain_layout(1, 4, 1, 1), &trained.weights);
     assert!((report.loss - last.loss).abs() < 1e-5 * last.loss, "{} {}", report.loss, last.loss);
     assert_eq!(report.tokens, last.tokens);
+}
+
+#[test]
+fn texts_of_their_own_are_measured_under_their_names_and_change_nothing() {
+    let plain = plain_layout(1, 2, 2, 2);
+    let trained = train(&plain, Some(2));
+    let names: Vec<(&str, u32)> =
+        trained.validations.iter().map(|(name, report)| (name.as_str(), report.step)).collect();
+    assert_eq!(names, [("same", 2), ("other", 2), ("same", 3), ("other", 3)]);
+    for (evaluation, pair) in trained.evaluations.iter().zip(trained.validations.chunks(2)) {
+        let [(_, same), (_, other)] = pair else { panic!("two texts") };
+        // The same text has the same loss to the last bit, and another one has another.
+        assert_eq!((same.loss, same.tokens), (evaluation.loss, evaluation.tokens));
+        assert_ne!(other.loss, evaluation.loss);
+    }
+    assert_eq!(trained.losses, train(&plain, None).losses);
 }

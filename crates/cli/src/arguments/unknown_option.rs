@@ -57,6 +57,14 @@ mod tests {
             remedy(&["train", "--wandb"]),
             expected("--wandb is not built in; docs/metrics.md has a script that sends metrics.jsonl there\n")
         );
+        assert_eq!(
+            remedy(&["check", "--ep", "2"]),
+            expected("--ep is expert parallelism, an axis along which no run divides work; use dp, cp, tp and pp\n")
+        );
+        assert_eq!(
+            remedy(&["plan", "--cp", "2"]),
+            expected("--cp is parallelism.cp here, a key of the run file; write --set parallelism.cp=VALUE\n")
+        );
         assert_eq!(remedy(&["train", "--batch"]), None);
         assert_eq!(remedy(&["doctor", "--steps"]), None);
         assert_eq!(remedy(&["trian", "--steps"]), None);

@@ -5,13 +5,15 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
-use data::{Corpus, DataError, Dataset, Sources, TokenFile, TokenFileWriter, Tokenizer, files_of};
+use data::{Corpus, DataError, Dataset, Sources, TokenFile, Tokenizer, Written, files_of};
 
 use crate::failure::Failure;
 use crate::processes::shared_text::made;
 use crate::screen::figures::counted;
 use crate::screen::output::print;
 use crate::screen::output_file::data_file;
+use crate::screen::patience::announced_while;
+use crate::screen::tokenize_progress::TokenizeProgress;
 
 /// What to do with text.
 #[derive(Debug, Subcommand)]
@@ -24,7 +26,8 @@ pub enum DataCommand {
 /// Arguments of `tokenize`.
 #[derive(Clone, Debug, Args)]
 pub struct TokenizeArguments {
-    /// UTF-8 text files, JSON lines with a field "text", folders of them, token files, or *.idx of Megatron-LM
+    /// Text, JSON lines, tables of parquet or Arrow, each also compressed by gzip or zstd where it is text; folders
+    /// and patterns of them; token files, or *.idx of Megatron-LM
     #[arg(required = true, value_name = "IN")]
     pub inputs: Vec<PathBuf>,
     /// File to write: FILE.tokens, which holds its tokenizer and is verified when a run opens it, or FILE.bin with FILE.idx
@@ -34,6 +37,9 @@ pub struct TokenizeArguments {
     /// the token files among the inputs, or else bytes
     #[arg(long, value_name = "TOKENIZER")]
     pub tokenizer: Option<String>,
+    /// Field of JSON lines, or column of tables, that has the text or the tokens; by default text, input_ids or tokens
+    #[arg(long, value_name = "NAME")]
+    pub column: Option<String>,
 }
 
 /// The ending of the name of a pair's tokenizer.
@@ -84,14 +90,15 @@ fn tokenize(arguments: &TokenizeArguments) -> Result<(), Failure> {
         }
     };
     let arguments = &TokenizeArguments { out, ..arguments.clone() };
-    let sources = Sources::open(&spec).map_err(failure)?;
-    let given = made(&sources, &spec.tokenizer)?;
-    let dataset = Dataset::new(&spec, sources, given).map_err(failure)?;
-    let written = match format {
-        Format::TokenFile => write_token_file(arguments, &dataset),
-        Format::Megatron => write_megatron(arguments, &dataset),
-    };
-    print(&written.map_err(failure)?)
+    match format {
+        Format::TokenFile => print(&write_token_file(arguments, &spec)?),
+        Format::Megatron => {
+            let sources = Sources::open(&spec).map_err(failure)?;
+            let given = made(&sources, &spec.tokenizer)?;
+            let dataset = Dataset::new(&spec, sources, given).map_err(failure)?;
+            print(&write_megatron(arguments, &dataset).map_err(failure)?)
+        }
+    }
 }
 
 /// All files of the sources, which an output must not replace.
@@ -101,8 +108,11 @@ fn files_read(spec: &DataSpec) -> Result<Vec<PathBuf>, Failure> {
 }
 
 fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
-    let sources: Vec<SourceSpec> =
-        arguments.inputs.iter().map(|path| SourceSpec { path: path.clone(), weight: 1.0 }).collect();
+    let sources: Vec<SourceSpec> = arguments
+        .inputs
+        .iter()
+        .map(|path| SourceSpec { column: arguments.column.clone(), ..SourceSpec::of(path) })
+        .collect();
     let tokenizer = match &arguments.tokenizer {
         Some(text) => TokenizerSpec::parse(text)
             .ok_or_else(|| Failure::Input(format!("--tokenizer {text} is not {}", TokenizerSpec::FORMS)))?,
@@ -122,6 +132,8 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         positions: Positions::Sequence,
         blanks: None,
         held_out: 0.0,
+        validation: vec![],
+        cache: None,
     })
 }
 
@@ -129,13 +141,24 @@ fn failure(error: DataError) -> Failure {
     Failure::Input(error.to_string())
 }
 
-fn write_token_file(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<String, DataError> {
-    let mut writer = TokenFileWriter::create(&arguments.out, &dataset.tokenizer, dataset.train.num_documents())?;
-    for_each_document(dataset, |tokens| writer.push(tokens))?;
-    writer.finish()?;
-    let file = TokenFile::open(&arguments.out)?;
-    let (out, content) = (arguments.out.display(), describe(&file.corpus, &dataset.tokenizer));
-    Ok(format!("{out}: {content}, hash {:016x}\n", file.hash))
+/// In parts, on all cores. The file is read again in the end, to compare its hash.
+fn write_token_file(arguments: &TokenizeArguments, spec: &DataSpec) -> Result<String, Failure> {
+    let tokenizer = match &spec.tokenizer {
+        TokenizerSpec::Bpe { vocabulary } => {
+            let what = format!("training the tokenizer bpe:{vocabulary}");
+            Some(announced_while(&what, || data::train(&spec.sources, *vocabulary)).map_err(failure)?)
+        }
+        TokenizerSpec::Bytes | TokenizerSpec::File(_) | TokenizerSpec::OfTokenFiles => {
+            Tokenizer::new(&spec.tokenizer, &[]).map_err(failure)?
+        }
+    };
+    let tokenizer = data::common_tokenizer(spec, tokenizer).map_err(failure)?;
+    let listener = TokenizeProgress::new();
+    let Written { documents, tokens, hash } =
+        data::tokenize(&spec.sources, &tokenizer, &arguments.out, &listener).map_err(failure)?;
+    TokenFile::verify(&arguments.out).map_err(failure)?;
+    let (documents, tokens) = (counted(documents, "document"), counted(tokens, "token"));
+    Ok(format!("{}: {documents}, {tokens} of {}, hash {hash:016x}\n", arguments.out.display(), tokenizer.name()))
 }
 
 fn write_megatron(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<String, DataError> {

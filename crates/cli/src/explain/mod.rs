@@ -14,7 +14,9 @@ use crate::gpu;
 use crate::input;
 use crate::rank_hosts::RankHosts;
 use crate::screen::figures::{counted, grouped};
+use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
+use crate::screen::terminal;
 
 /// Columns of cells in a timeline: a backward pass takes about twice a forward pass.
 const CELL_COLUMNS: CellTimes = CellTimes { forward: 3, backward_input: 3, backward_weight: 3, transfer: 0 };
@@ -32,7 +34,7 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
     let rank = arguments.rank.map(|rank| existing(&setup, rank)).transpose()?;
     let hosts = RankHosts::known(&setup.mesh, config.run.placement, arguments.hosts.as_deref())?;
     let ranks_of_hosts = hosts.as_ref().map(RankHosts::ranks);
-    print(&match rank {
+    let text = match rank {
         None => {
             let hosts = hosts.map_or(String::new(), |hosts| format!("{}\n", hosts.drawn()));
             let (mesh, gpus) =
@@ -45,7 +47,8 @@ pub fn explain(arguments: &ExplainArguments) -> Result<(), Failure> {
             let gpu = gpu::place(&config, &setup.mesh, ranks_of_hosts.as_deref(), rank);
             format!("{}{host}{gpu}\n{}", mesh_text::place(&setup, rank), program_text::folded(&setup, rank))
         }
-    })
+    };
+    print(&wrapped(&text, terminal::columns()))
 }
 
 fn existing(setup: &Setup, rank: usize) -> Result<Rank, Failure> {

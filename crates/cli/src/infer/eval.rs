@@ -27,9 +27,11 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let signals = interrupt::ends_at_once()?;
     let mut source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     if let Some(path) = &arguments.data {
-        source.config.data.sources = vec![SourceSpec { path: path.clone(), weight: 1.0 }];
+        source.config.data.sources = vec![SourceSpec::of(path)];
         source.config.data.held_out = 0.0;
     }
+    // One text is measured.
+    source.config.data.validation.clear();
     let config = &source.config;
     let text = OwnText::read(&config.data)?;
     let part = if arguments.data.is_some() { EvaluatedPart::All } else { EvaluatedPart::HeldOut };

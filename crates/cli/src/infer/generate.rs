@@ -1,6 +1,5 @@
 //! `pleach generate`: a text, continued.
 
-use std::io::Write;
 use std::path::Path;
 use std::sync::Mutex;
 
@@ -17,7 +16,7 @@ use crate::processes::meeting::Meeting;
 use crate::run::interrupt::{Interrupt, Signal};
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::relay_while;
-use crate::screen::output::read_or_failed;
+use crate::screen::output::{ModelText, Reader, read_or_failed};
 
 /// Prints the prompt and what follows it, token by token.
 ///
@@ -28,7 +27,7 @@ pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let interrupt = Interrupt::listen()?;
     let source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
     let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
-    match continue_text(&source, request, &interrupt, Box::new(std::io::stdout()))? {
+    match continue_text(&source, request, &interrupt, ModelText::to_standard_output())? {
         Printed::Here(Some(signal)) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),
         Printed::Here(None) | Printed::InFirst => Ok(()),
     }
@@ -47,7 +46,8 @@ enum Printed {
 const SAMPLE_TOKENS: usize = 160;
 
 /// What a run writes by itself: the continuation of `prompt` by the weights in `folder`, as the command gives it without options,
-/// printed to the standard output. An interrupt ends it early.
+/// printed to the standard output, where people read it among the lines of the run: nothing in it steers a terminal. An interrupt ends
+/// it early.
 ///
 /// # Errors
 /// As [`generate`].
@@ -57,7 +57,8 @@ pub fn sample(folder: &Path, prompt: &str, interrupt: &Interrupt) -> Result<(), 
     source.config.run.engine = EngineChoice::Threads;
     let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 1.0, seed: 0 };
     let request = Request { prompt, max_tokens: SAMPLE_TOKENS, sampling };
-    continue_text(&source, request, interrupt, Box::new(std::io::stdout())).map(|_printed| ())
+    let output = ModelText::new(Box::new(std::io::stdout()), Reader::Terminal);
+    continue_text(&source, request, interrupt, output).map(|_printed| ())
 }
 
 /// A text to continue.
@@ -71,7 +72,7 @@ fn continue_text(
     source: &RunSource,
     request: Request<'_>,
     interrupt: &Interrupt,
-    output: Box<dyn Write + Send>,
+    output: ModelText,
 ) -> Result<Printed, Failure> {
     let (config, tokenizer) = (&source.config, source.tokenizer()?);
     if config.parallelism.degrees.dp > 1 {
@@ -182,7 +183,7 @@ struct Printer<'a> {
 }
 
 struct State {
-    output: Box<dyn Write + Send>,
+    output: ModelText,
     tokens: Vec<u32>,
     /// Bytes of the text of `tokens` that are printed.
     printed_bytes: usize,
@@ -193,14 +194,9 @@ struct State {
 const REPLACEMENT: char = '\u{fffd}';
 
 impl<'a> Printer<'a> {
-    fn new(
-        tokenizer: &'a Tokenizer,
-        prompt: &str,
-        stopper: Stopper<'a>,
-        mut output: Box<dyn Write + Send>,
-    ) -> Printer<'a> {
+    fn new(tokenizer: &'a Tokenizer, prompt: &str, stopper: Stopper<'a>, mut output: ModelText) -> Printer<'a> {
         // If nobody reads, the first token finds out.
-        let _ = write!(output, "{prompt}").and_then(|()| output.flush());
+        let _ = output.write(prompt);
         let state = State { output, tokens: vec![], printed_bytes: 0, failure: None };
         Printer { tokenizer, stopper, state: Mutex::new(state) }
     }
@@ -212,7 +208,7 @@ impl<'a> Printer<'a> {
             return Err(failure);
         }
         let text = self.tokenizer.decode(&state.tokens).map_err(Failure::Work)?;
-        read_or_failed(writeln!(state.output, "{}", &text[state.printed_bytes..]))
+        read_or_failed(state.output.write(&format!("{}\n", &text[state.printed_bytes..])))
     }
 }
 
@@ -230,7 +226,7 @@ impl Listener for Printer<'_> {
         let whole = text.trim_end_matches(REPLACEMENT);
         // Bytes that never become a character are printed with the next one that does.
         let new = whole.get(state.printed_bytes..).unwrap_or_default();
-        let printed = write!(state.output, "{new}").and_then(|()| state.output.flush());
+        let printed = state.output.write(new);
         state.printed_bytes = state.printed_bytes.max(whole.len());
         match printed {
             Ok(()) if !self.stopper.is_pressed() => Wish::Continue,
@@ -246,6 +242,7 @@ impl Listener for Printer<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
     use std::sync::Arc;
 
     #[derive(Clone, Default)]
@@ -265,7 +262,8 @@ mod tests {
     fn characters_are_printed_when_they_are_whole() {
         let (shared, tokenizer, interrupt) = (Shared::default(), Tokenizer::bytes(), Interrupt::default());
         let stopper = Stopper { interrupt: &interrupt, company: &Company::Alone };
-        let printer = Printer::new(&tokenizer, "> ", stopper, Box::new(shared.clone()));
+        let printer =
+            Printer::new(&tokenizer, "> ", stopper, ModelText::new(Box::new(shared.clone()), Reader::Program));
         let mut seen = vec![];
         for byte in "aé".bytes().chain([0xff, b'b', 0xc3]) {
             assert_eq!(printer.token(i32::from(byte)), Wish::Continue);

@@ -17,6 +17,7 @@ use crate::check::verdict::{self, Planned, Verdict};
 use crate::failure::Failure;
 use crate::memory::host::shared_limit;
 use crate::memory::machine::MemoryLimit;
+use crate::run::run_folder::RUN_FILE;
 
 /// The run that the arguments mean, planned and found to fit.
 ///
@@ -73,6 +74,17 @@ pub fn located(
     RunConfig::load_with(&name, &text, &overrides(arguments), &Disk).map_err(Failure::Run)
 }
 
+/// The name of a run in titles: that of its preset, of its file or of its folder.
+pub fn name(file: Option<&Path>) -> String {
+    let Some(path) = file else { return "quick start".into() };
+    if let Ok(Some(preset)) = presets::named(path) {
+        return preset.name.into();
+    }
+    let is_of_folder = path.file_name().is_some_and(|name| name == RUN_FILE);
+    let folder = path.parent().and_then(Path::file_name).filter(|_| is_of_folder);
+    folder.or(path.file_stem()).map_or_else(|| path.display().to_string(), |name| name.to_string_lossy().into_owned())
+}
+
 /// The name of `file` in messages, and what it says; nothing where there is none.
 fn written(file: Option<&Path>) -> Result<(String, String), Failure> {
     let Some(path) = file else { return Ok((String::new(), String::new())) };
@@ -109,5 +121,19 @@ impl Files for Disk {
     fn text(&self, path: &Path) -> Result<String, String> {
         // The caller says that it cannot be read.
         read_text(path, InputKind::Schedule).map_err(|error| std::io::Error::from(error).to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_named_by_preset_file_or_folder() {
+        let of = |path: &str| name(Some(Path::new(path)));
+        assert_eq!(name(None), "quick start");
+        assert_eq!(of("preset:bloom-176b"), "bloom-176b");
+        assert_eq!(of("examples/llama.toml"), "llama");
+        assert_eq!((of("runs/mine/run.toml"), of("run.toml")), ("mine".into(), "run".into()));
     }
 }

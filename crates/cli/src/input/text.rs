@@ -6,7 +6,7 @@ use std::path::Path;
 use checkpoint::Hash;
 use config::RunConfig;
 use data::{Baselines, Batches, Blanks, DataError, Dataset, Order};
-use train::{Evaluation, EvaluationReport, TokenSource};
+use train::{Evaluation, EvaluationReport, TokenSource, Validation};
 
 use crate::failure::Failure;
 use crate::screen::figures::{counted, grouped};
@@ -20,6 +20,8 @@ pub struct Text {
     training: Batches,
     /// Without it, why not.
     held_out: Result<Batches, String>,
+    /// Texts that are measured on only, by name.
+    validation: Vec<(String, Batches)>,
     evaluate_every: u32,
     hash: Hash,
 }
@@ -38,8 +40,13 @@ impl Text {
         let held_out = held_out.map(|text| text.with_blanks(blanks.as_ref().map(Blanks::of_text)));
         let held_out = held_out.map_err(|error| error.to_string());
         let training = training.with_blanks(blanks);
+        let validation = dataset.validation.iter().map(|(name, text)| {
+            let text = Batches::new(text.clone(), "validation", train, vocabulary, Order::AsWritten).map_err(input)?;
+            Ok((name.clone(), text))
+        });
+        let validation = validation.collect::<Result<_, Failure>>()?;
         let hash = Hash(dataset.hash());
-        Ok(Text { dataset, training, held_out, evaluate_every: config.run.evaluate_every, hash })
+        Ok(Text { dataset, training, held_out, validation, evaluate_every: config.run.evaluate_every, hash })
     }
 
     /// Hash of all of its tokens.
@@ -80,6 +87,15 @@ impl Text {
     pub fn evaluation(&self) -> Option<Evaluation<'_>> {
         let held_out = self.held_out.as_ref().ok()?;
         Some(Evaluation { tokens: held_out, sequences: held_out.num_windows(), every: self.evaluate_every })
+    }
+
+    /// The texts of `data.validation`, and when they are measured.
+    pub fn validation(&self) -> Vec<Validation<'_>> {
+        let texts = self.validation.iter().map(|(name, tokens)| {
+            let evaluation = Evaluation { tokens, sequences: tokens.num_windows(), every: self.evaluate_every };
+            Validation { name, evaluation }
+        });
+        texts.collect()
     }
 
     /// The measurement beside what simple methods make of the same text, in lines; or why there is none.

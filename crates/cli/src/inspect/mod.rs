@@ -14,7 +14,9 @@ use crate::inspect::checkpoint_path::checkpoint_path;
 use crate::memory::table::aligned;
 use crate::run::interrupt;
 use crate::screen::figures::{bytes, counted, grouped};
+use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
+use crate::screen::terminal;
 
 /// Prints what the arguments ask for.
 ///
@@ -29,7 +31,8 @@ pub fn inspect(arguments: &InspectArguments) -> Result<(), Failure> {
     }
     if !arguments.verify {
         let summary = summary(&checkpoint);
-        return print(&if arguments.all { summary + &contents(&checkpoint) } else { summary + &tables(&checkpoint) });
+        let rest = if arguments.all { contents(&checkpoint) } else { tables(&checkpoint) };
+        return print(&wrapped(&(summary + &rest), terminal::columns()));
     }
     let damage = checkpoint.verify();
     if damage.is_empty() {

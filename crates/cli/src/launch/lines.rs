@@ -1,11 +1,13 @@
 //! Output of a process on the standard error of this one, line by line with a label.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use sync::lock;
+
+use crate::screen::output::tell;
 
 /// Longest piece of a line that is kept together.
 const MAX_LINE: u64 = 64 << 10;
@@ -40,7 +42,7 @@ impl LastWords {
         let copy = move || {
             copy_to(output, "", |line| {
                 own.note(line);
-                drop(std::io::stderr().lock().write_all(line));
+                tell(&String::from_utf8_lossy(line));
             });
         };
         *lock(&self.reader) = Some(std::thread::spawn(copy));
@@ -58,7 +60,7 @@ impl LastWords {
 
 /// Copies `output` on a thread of its own until it ends.
 pub fn copy(output: impl Read + Send + 'static, label: String) -> JoinHandle<()> {
-    std::thread::spawn(move || copy_to(output, &label, |line| drop(std::io::stderr().lock().write_all(line))))
+    std::thread::spawn(move || copy_to(output, &label, |line| tell(&String::from_utf8_lossy(line))))
 }
 
 /// Calls `write` with each labelled line of `output`, whole, so that lines of different processes do not mix.

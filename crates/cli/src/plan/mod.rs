@@ -15,8 +15,10 @@ use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::gpu;
 use crate::input;
+use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
+use crate::screen::terminal;
 
 /// Searches, prints the best layouts with what makes each better than the next, and writes the best where that was asked for.
 ///
@@ -49,7 +51,10 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         file.write(planned(&config, &best.parallelism).to_toml())?;
     }
     match (arguments.format(), &remedies) {
-        (Format::Text, None) => print(&(text::found(&answer, &question).map_err(failed)? + &device))?,
+        (Format::Text, None) => {
+            let text = text::found(&answer, &question).map_err(failed)? + &device;
+            print(&wrapped(&text, terminal::columns()))?;
+        }
         (Format::Text, Some(_)) => {}
         (Format::Json, _) => print(&json::document(&answer, &question, remedies.as_ref())?)?,
     }

@@ -11,6 +11,7 @@ use crate::processes::place::own_number;
 use crate::processes::text_transfer::TextTransfer;
 use crate::screen::figures::grouped;
 use crate::screen::patience::announced_while;
+use crate::screen::tokenize_progress::TokenizeProgress;
 
 const TOKENIZER: &str = "the tokenizer of the run";
 const TOKENS: &str = "the hash of all tokens";
@@ -31,7 +32,7 @@ impl OwnText {
     pub fn read(data: &DataSpec) -> Result<OwnText, Failure> {
         let missing = missing(data)?;
         if missing.is_empty() || own_number()? == 0 {
-            return Sources::open(data).map(OwnText::Here).map_err(input);
+            return Sources::open_heard(data, &TokenizeProgress::new()).map(OwnText::Here).map_err(input);
         }
         Ok(OwnText::Missing(missing))
     }
@@ -54,7 +55,7 @@ impl OwnText {
                 let sources = match self {
                     OwnText::Here(sources) => sources,
                     // All ranks are here, and so must the text be.
-                    OwnText::Missing(_) => Sources::open(data).map_err(input)?,
+                    OwnText::Missing(_) => Sources::open_heard(data, &TokenizeProgress::new()).map_err(input)?,
                 };
                 let given = made(&sources, &data.tokenizer)?;
                 Dataset::new(data, sources, given).map_err(input)
@@ -78,7 +79,7 @@ impl OwnText {
             }
             OwnText::Missing(missing) => {
                 let received = TextTransfer::agree(several, data, missing)?.complete(several)?;
-                Sources::open(&received.data).map_err(input)
+                Sources::open_heard(&received.data, &TokenizeProgress::new()).map_err(input)
             }
         }
     }
@@ -88,7 +89,12 @@ impl OwnText {
 fn missing(data: &DataSpec) -> Result<Vec<usize>, Failure> {
     let mut missing = vec![];
     for (number, source) in data.sources.iter().enumerate() {
-        if files_of(source).map_err(input)?.iter().any(|file| !file.exists()) {
+        let is_missing = match files_of(source) {
+            Ok(files) => files.iter().any(|file| !file.exists()),
+            Err(DataError::NoMatch(_)) => true,
+            Err(error) => return Err(input(error)),
+        };
+        if is_missing {
             missing.push(number);
         }
     }

@@ -175,10 +175,14 @@ fn listed(data: &DataSpec, numbers: &BTreeSet<usize>) -> Result<BTreeMap<usize, 
     Ok(sources)
 }
 
-/// The folder of the files of `source`: the source, or the folder that it is in.
+/// The folder of the files of `source`: the source, or the folder that it is in; of a pattern, the last folder that it spells
+/// out.
 fn root(source: &SourceSpec) -> PathBuf {
+    let is_pattern = |path: &Path| path.to_string_lossy().contains(['*', '?']);
     match source.path.parent() {
-        Some(parent) if !source.path.is_dir() => parent.into(),
+        Some(parent) if !source.path.is_dir() => {
+            parent.ancestors().find(|folder| !is_pattern(folder)).unwrap_or(parent).into()
+        }
         Some(_) | None => source.path.clone(),
     }
 }

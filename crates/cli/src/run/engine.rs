@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use comm::{LibrarySums, Timeouts};
 use config::{CollectivesChoice, GradientSums, RunConfig};
-use train::{Engine, EngineOptions, Setup, open_engine};
+use train::{Engine, EngineOptions, Setup, open_engine, queued_streams};
 
 use crate::failure::Failure;
 use crate::gpu::run_device;
@@ -22,9 +22,9 @@ pub fn engine(config: &RunConfig, setup: &Setup) -> Result<Box<dyn Engine>, Fail
 /// Resources of the ranks of a run, of which `ranks` are on this host.
 pub fn options(config: &RunConfig, setup: &Setup, ranks: usize) -> EngineOptions {
     let cores = available_cores();
-    let overlap = setup.parallelism.overlap_on_cpus();
+    let queued = queued_streams(&setup.parallelism);
     let timeouts = timeouts_on(config, ranks, cores);
-    EngineOptions { timeouts, overlap, threads_per_rank: config.run.threads_per_rank, library: library_sums(config) }
+    EngineOptions { timeouts, queued, threads_per_rank: config.run.threads_per_rank, library: library_sums(config) }
 }
 
 /// The sums that the library of MPI makes. Exact sums are asked for to keep bits, so what is not one stays in rank order.

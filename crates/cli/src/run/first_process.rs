@@ -108,11 +108,13 @@ fn commit_with(
     let disk = SavingPlace { every, ..SavingPlace::with(places.disk) };
     let saving = Some(Saving { disk, memory: places.memory, run: &run, data_xxh3 });
     let (weights, evaluation) = (Some(weights), text.evaluation());
+    let validation = text.validation();
     let ports = Ports {
         start,
         saving,
         weights,
         evaluation,
+        validation: &validation,
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), observer)
     };
@@ -149,6 +151,10 @@ impl Observer for Heard<'_> {
 
     fn evaluation(&self, report: &EvaluationReport) {
         self.progress.evaluation(report);
+    }
+
+    fn validation(&self, name: &str, report: &EvaluationReport) {
+        self.progress.validation(name, report);
     }
 
     fn saved(&self, report: SaveReport) {

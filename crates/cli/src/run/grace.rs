@@ -7,6 +7,9 @@ use crate::run::interrupt::Interrupt;
 use crate::run::watchdog::watch;
 use crate::screen::output::tell;
 
+/// How long the last message may take: a pipe that is full and that nobody reads must not keep the process.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
 /// Ends the process where a signal came and this is still there when the grace is over.
 #[derive(Debug)]
 pub struct Grace {
@@ -26,10 +29,22 @@ impl Grace {
                 ))
             };
             if let Some(told) = watch(&ended, told, Duration::from_secs_f32(seconds)) {
-                tell(&told);
+                tell_in_time(told);
                 std::process::exit(interrupt.signal().map_or(1, |signal| signal.exit_code().into()));
             }
         });
         Grace { _running: running }
     }
+}
+
+/// Tells people something, for as long as [`LAST_WORDS`].
+fn tell_in_time(text: String) {
+    let (telling, ended) = channel::<()>();
+    let tell = move || {
+        tell(&text);
+        drop(telling);
+    };
+    // Without a thread more, the end is more than the message.
+    let _ = std::thread::Builder::new().spawn(tell);
+    let _ = ended.recv_timeout(LAST_WORDS);
 }

@@ -4,13 +4,15 @@ use std::sync::Mutex;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use device::DeviceError;
+use plan::PreparedStep;
 use serde::{Deserialize, Serialize};
-use sim::{RankTimes, Trace};
+use sim::{Algorithms, ChromeTrace, MemoryOverTime, RankTimes, Trace};
 use sync::{into_inner, lock};
 use train::{Setup, Worker, WorkloadIndex};
 
 use crate::failure::Failure;
 use crate::processes::company::Several;
+use crate::screen::output_file::OutputFile;
 use crate::simulate::rank_times::rank_times;
 
 /// Times of instructions of the last step that every rank has ended.
@@ -129,9 +131,8 @@ impl Recorder {
         }
     }
 
-    /// The last recorded step, which begins with the first instruction of a rank, and its number, counted from 1; `None` where no step
-    /// was recorded.
-    pub fn last_step(self, setup: &Setup) -> Option<(Trace, u32)> {
+    /// The last recorded step, which begins with the first instruction of a rank; `None` where no step was recorded.
+    pub fn last_step(self, setup: &Setup) -> Option<MeasuredStep> {
         let done: Option<Vec<Spans>> = self.ranks.into_iter().map(into_inner).collect();
         let (done, Recorded { workload, step }) = (done?, into_inner(self.recorded)?);
         let first_ns = done.iter().flatten().map(|(start, _)| *start).min().unwrap_or(0);
@@ -140,7 +141,37 @@ impl Recorder {
             let spans = spans.iter().map(|(start, end)| (start - first_ns, end - first_ns)).collect();
             rank_times(&setup.mesh, number, spans)
         });
-        Some((Trace::new(graph, &ranks.collect::<Vec<RankTimes>>()), step + 1))
+        let ranks: Vec<RankTimes> = ranks.collect();
+        Some(MeasuredStep { trace: Trace::new(graph, &ranks), number: step + 1, ranks, workload })
+    }
+}
+
+/// A step that all ranks have recorded.
+pub struct MeasuredStep {
+    /// Every rank.
+    pub trace: Trace,
+    /// Its number, counted from 1.
+    pub number: u32,
+    ranks: Vec<RankTimes>,
+    workload: WorkloadIndex,
+}
+
+impl MeasuredStep {
+    /// Writes it as a Chrome trace, with the planned memory of every rank, and collectives by these `algorithms`.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, file: &OutputFile, setup: &Setup, algorithms: Algorithms<'_>) -> Result<(), Failure> {
+        let refused = |error: train::SetupError| Failure::Work(error.to_string());
+        let step = PreparedStep::new(&setup.model, &setup.parallelism, &setup.train, None).map_err(refused)?;
+        let movements = step.movements(algorithms).map_err(refused)?;
+        let (graph, plans) = (setup.graph_of(self.workload), setup.memory_of(self.workload));
+        let memory = |rank: &RankTimes| {
+            MemoryOverTime::planned(&plans.ranks[rank.pp], &graph.programs()[rank.pp].instrs, &rank.times)
+        };
+        let memory: Vec<MemoryOverTime> = self.ranks.iter().map(memory).collect();
+        let memory: Vec<&MemoryOverTime> = memory.iter().collect();
+        file.write(ChromeTrace { trace: &self.trace, graph, movements: &movements, memory: &memory })
     }
 }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use checkpoint::TensorWriter;
-use config::unique_parameters;
+use config::{CollectivesChoice, unique_parameters};
 use serde_json::json;
-use sim::Trace;
-use train::{Ending, EvaluationReport, Setup, Start, StragglerWatch, describe_engine};
+use sim::{Algorithms, Trace};
+use train::{Ending, EvaluationReport, Start, StragglerWatch, describe_engine};
 
 use crate::arguments::TrainArguments;
 use crate::check::products;
@@ -136,7 +136,7 @@ impl<'a> OncePerRun<'a> {
         kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
         let Told { evaluation, not_saved, recorder } =
             finished.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
-        let of_step = keep_step(recorder, &verdict.setup, trace.as_ref(), folder);
+        let of_step = keep_step(recorder, session, trace.as_ref(), folder);
         if let Some(step) = of_step.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?
             && journal.has_audience()
         {
@@ -174,19 +174,33 @@ impl<'a> OncePerRun<'a> {
 /// the trace where it was asked for.
 fn keep_step(
     recorder: Option<Recorder>,
-    setup: &Setup,
+    session: &Session<'_>,
     file: Option<&OutputFile>,
     folder: &RunFolder,
 ) -> Result<Option<Trace>, Failure> {
+    let setup = &session.verdict.setup;
     match (recorder.and_then(|recorder| recorder.last_step(setup)), file) {
-        (Some((trace, step)), file) => {
-            folder.write_timeline(&timeline::measured(&trace, &setup.mesh, step))?;
-            file.map_or(Ok(()), |file| file.write(sim::ChromeTrace(&trace)))?;
-            Ok(file.map(|_| trace))
+        (Some(step), file) => {
+            folder.write_timeline(&timeline::measured(&step.trace, &setup.mesh, step.number))?;
+            file.map_or(Ok(()), |file| step.write(file, setup, algorithms(session)?))?;
+            Ok(file.map(|_| step.trace))
         }
         (None, None) => Ok(None),
         (None, Some(file)) => {
             Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())))
+        }
+    }
+}
+
+/// The collectives of a run.
+fn algorithms(session: &Session<'_>) -> Result<Algorithms<'static>, Failure> {
+    let Session { verdict: Verdict { config, setup, .. }, company, .. } = session;
+    match config.run.collectives {
+        CollectivesChoice::Native => Ok(Algorithms::Unknown),
+        CollectivesChoice::Own => {
+            let hosts = company.memory(config, setup)?.len().max(1);
+            let per_host = setup.mesh.world_size().div_ceil(hosts);
+            Ok(Algorithms::Own { per_host, order: config.run.placement })
         }
     }
 }

@@ -88,11 +88,13 @@ fn train(
     let memory = memory.as_ref().map(|memory| memory.place(&of_memory));
     let saving = Some(Saving { disk, memory, run: &run, data_xxh3 });
     let evaluation = text.evaluation();
+    let validation = text.validation();
     let ports = Ports {
         start,
         saving,
         weights: Some(&weights),
         evaluation,
+        validation: &validation,
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), silent)
     };

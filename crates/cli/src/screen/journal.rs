@@ -41,7 +41,7 @@ impl Journal {
 
     /// Writes `text`, which ends its line, into the log only.
     pub fn log(&self, text: &str) {
-        let _ = lock(&self.file).write_all(text.as_bytes());
+        let _ = lock(&self.file).write_all(output::harmless(text).as_bytes());
     }
 
     /// Writes `text` for those who listen, on the stream of the steps, in the columns of its window.

@@ -1,6 +1,7 @@
 //! Output for people: streams, files, numbers, and the line of a running run.
 
 pub mod anomaly;
+pub mod bar;
 pub mod cpu_time;
 pub mod figures;
 pub mod journal;
@@ -13,3 +14,4 @@ pub mod rates;
 pub mod record;
 pub mod step_line;
 pub mod terminal;
+pub mod tokenize_progress;

@@ -10,7 +10,9 @@ pub fn wrapped(text: &str, columns: Option<usize>) -> String {
 }
 
 fn wrapped_line(line: &str, columns: usize) -> String {
-    if line.trim_end_matches('\n').chars().count() <= columns {
+    // A picture of a pipeline cannot be broken.
+    let is_picture = line.contains('|') && !line.contains(" | ");
+    if line.trim_end_matches('\n').chars().count() <= columns || is_picture {
         return line.into();
     }
     let indent = hanging_indent(line);
@@ -90,6 +92,7 @@ mod tests {
     fn ranks_of_a_process_stay_together() {
         let text = "  a  | 0 1 | 2 3 | 4 5 |\n";
         assert_eq!(wrapped(text, Some(20)), "  a  | 0 1 | 2 3 |\n     4 5 |\n");
+        assert_eq!(wrapped("  pp 0 |F0-F1-B0----B1----|\n", Some(20)), "  pp 0 |F0-F1-B0----B1----|\n");
     }
 
     #[test]

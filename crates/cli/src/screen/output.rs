@@ -1,6 +1,6 @@
 //! The two streams: a reader may go away, and a file behind them may find its disk full.
 
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use crate::failure::Failure;
 
@@ -49,9 +49,63 @@ pub fn read_or_failed(written: io::Result<()>) -> Result<(), Failure> {
     }
 }
 
-/// Tells people something on the standard error. Nothing depends on whether it arrives.
+/// Who reads a text that a model makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// A program or a file, which receives every byte as it is.
+    Program,
+    /// A terminal, which receives characters that steer it as numbers.
+    Terminal,
+}
+
+/// The text that a model makes, as it comes.
+pub struct ModelText {
+    out: Box<dyn Write + Send>,
+    reader: Reader,
+}
+
+impl ModelText {
+    /// A text for `reader`.
+    pub fn new(out: Box<dyn Write + Send>, reader: Reader) -> ModelText {
+        ModelText { out, reader }
+    }
+
+    /// The standard output, for whoever reads it.
+    pub fn to_standard_output() -> ModelText {
+        let reader = if io::stdout().is_terminal() { Reader::Terminal } else { Reader::Program };
+        ModelText::new(Box::new(io::stdout()), reader)
+    }
+
+    /// Writes whole characters.
+    ///
+    /// # Errors
+    /// Output that cannot be written.
+    pub fn write(&mut self, text: &str) -> io::Result<()> {
+        match self.reader {
+            Reader::Program => self.out.write_all(text.as_bytes()),
+            Reader::Terminal => self.out.write_all(result(text).as_bytes()),
+        }
+        .and_then(|()| self.out.flush())
+    }
+}
+
+/// Tells people something on the standard error, with characters that steer a terminal as numbers. Nothing depends on whether it
+/// arrives.
 pub fn tell(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    let _ = io::stderr().lock().write_all(harmless(text).as_bytes());
+}
+
+/// A message without characters that steer a terminal.
+pub fn harmless(text: &str) -> String {
+    text.split_inclusive('\n').map(harmless_line).collect()
+}
+
+fn harmless_line(line: &str) -> String {
+    let mut harmless = String::with_capacity(line.len());
+    for c in line.chars() {
+        if c != '\n' && is_steering(c) { harmless.extend(c.escape_unicode()) } else { harmless.push(c) }
+    }
+    harmless
 }
 
 /// The longest line of a message.
@@ -64,10 +118,8 @@ pub fn shown(message: &str) -> String {
 }
 
 fn shown_line(line: &str) -> String {
-    let mut shown = String::new();
-    for c in line.chars().take(LINE_CHARACTERS) {
-        if is_steering(c) { shown.extend(c.escape_unicode()) } else { shown.push(c) }
-    }
+    let kept: String = line.chars().take(LINE_CHARACTERS).collect();
+    let mut shown = harmless_line(&kept);
     let left = line.chars().count().saturating_sub(LINE_CHARACTERS);
     if left > 0 {
         shown.push_str(&format!("... ({left} more characters)"));
@@ -94,6 +146,26 @@ mod tests {
         let value = serde_json::from_slice::<serde_json::Value>(&printed).expect("JSON");
         assert_eq!(value["name"], "\u{7f}\u{9b}31m\u{202e}é");
         assert_eq!(result("\x1b]0;title\x07\r\n"), "\\u001b]0;title\\u0007\\u000d\n");
+    }
+
+    #[test]
+    fn messages_have_no_characters_that_steer_and_all_of_their_lines() {
+        assert_eq!(harmless("a\x1b[31m\n\nb\u{202e}\tc\n"), "a\\u{1b}[31m\n\nb\\u{202e}\tc\n");
+        assert_eq!(harmless(""), "");
+    }
+
+    #[test]
+    fn the_text_of_a_model_is_exact_for_programs_and_harmless_on_terminals() {
+        let kept = |reader| {
+            let kept = std::env::temp_dir().join(format!("pleach-model-text-{reader:?}-{}", std::process::id()));
+            let mut text = ModelText::new(Box::new(std::fs::File::create(&kept).expect("a file")), reader);
+            ["\x1b[31m", "é\r\n", "\u{9b}"].iter().for_each(|part| text.write(part).expect("written"));
+            let read = std::fs::read_to_string(&kept).expect("text");
+            std::fs::remove_file(&kept).expect("removed");
+            read
+        };
+        assert_eq!(kept(Reader::Program), "\x1b[31mé\r\n\u{9b}");
+        assert_eq!(kept(Reader::Terminal), "\\u001b[31mé\\u000d\n\\u009b");
     }
 
     struct Broken(ErrorKind);

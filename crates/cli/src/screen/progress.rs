@@ -1,13 +1,12 @@
 //! What a run prints while it runs, and the record that it leaves.
 
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, IsTerminal, Write};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use checkpoint::{Committed, Finished};
 use device::DeviceError;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use sync::{into_inner, lock};
 use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
 
@@ -15,19 +14,18 @@ use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
 use crate::screen::anomaly::anomaly_line;
+use crate::screen::bar::Bar;
 use crate::screen::figures::bytes;
 use crate::screen::journal::{Audience, Journal};
-use crate::screen::output::read_or_failed;
+use crate::screen::output::{harmless, read_or_failed};
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
 use crate::screen::step_line::{Colour, Outlook, step_line};
 use crate::screen::terminal;
+use crate::watch::Watchers;
 
-/// Columns of the bar.
-const BAR_COLUMNS: usize = 16;
 /// Lines above the bar of a run, about, where the run file does not say how many.
 const LIVE_LINES: u32 = 40;
-use crate::watch::Watchers;
 
 /// Where steps are told.
 pub enum Screen {
@@ -36,7 +34,7 @@ pub enum Screen {
     /// A JSON object for each.
     Json(Box<dyn Write + Send>),
     /// One line that changes, with those that are due above it.
-    Live(ProgressBar, Colour),
+    Live(Bar, Colour),
     /// Nowhere.
     Quiet,
 }
@@ -46,15 +44,11 @@ impl Screen {
     ///
     /// `done` steps of `steps` were done before.
     pub fn of_standard_output(done: u32, steps: u32) -> Screen {
-        let style = ProgressStyle::with_template(&format!("{{bar:{BAR_COLUMNS}}} {{msg}}"));
-        // Nothing is drawn before the first step: the description of the run comes first.
-        let bar = ProgressBar::with_draw_target(Some(u64::from(steps)), ProgressDrawTarget::stdout())
-            .with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
-            .with_position(u64::from(done));
-        if bar.is_hidden() {
-            return Screen::Lines(Box::new(std::io::stdout()));
+        let out = Box::new(std::io::stdout());
+        if !std::io::stdout().is_terminal() {
+            return Screen::Lines(out);
         }
-        Screen::Live(bar, Colour::of_standard_output())
+        Screen::Live(Bar::new(out, done, steps), Colour::of_standard_output())
     }
 
     /// Whether a person reads it, who wants to know more than the steps.
@@ -79,13 +73,9 @@ impl Screen {
             Screen::Json(out) => write_line(out, record),
             Screen::Live(bar, colour) => {
                 let columns = terminal::columns().unwrap_or(80);
-                if step.is_due {
-                    bar.println(step.line(Outlook::None, Some(columns), *colour));
-                }
-                let rest = columns.saturating_sub(BAR_COLUMNS + 1);
-                bar.set_message(step.line(Outlook::TimeLeft, Some(rest), *colour));
-                bar.inc(1);
-                Ok(())
+                let line = step.is_due.then(|| step.line(Outlook::None, Some(columns), *colour));
+                let message = step.line(Outlook::TimeLeft, Some(Bar::message_columns(columns)), *colour);
+                bar.advance(line.as_deref(), message)
             }
             Screen::Lines(_) | Screen::Quiet => Ok(()),
         }
@@ -96,10 +86,7 @@ impl Screen {
         match self {
             Screen::Json(out) => write_line(out, record),
             Screen::Lines(out) if !is_last => write_line(out, line),
-            Screen::Live(bar, _) if !is_last => {
-                bar.println(line);
-                Ok(())
-            }
+            Screen::Live(bar, _) if !is_last => bar.say_above(line),
             Screen::Lines(_) | Screen::Live(..) | Screen::Quiet => Ok(()),
         }
     }
@@ -108,16 +95,17 @@ impl Screen {
     fn note(&mut self, text: &str) {
         match self {
             // Whether somebody still reads, the next step finds out.
-            Screen::Lines(out) => drop(write_line(out, text)),
-            Screen::Live(bar, _) => bar.println(text),
+            Screen::Lines(out) => drop(write_line(out, &harmless(text))),
+            Screen::Live(bar, _) => drop(bar.say_above(&harmless(text))),
             Screen::Json(_) | Screen::Quiet => {}
         }
     }
 
-    /// The bar goes; the lines above it stay.
-    fn finish(&self) {
+    /// The bar goes, so that others may write; the lines above it stay.
+    fn clear(&mut self) {
         match self {
-            Screen::Live(bar, _) => bar.finish_and_clear(),
+            // Whether somebody still reads, the next step finds out.
+            Screen::Live(bar, _) => drop(bar.clear()),
             Screen::Lines(_) | Screen::Json(_) | Screen::Quiet => {}
         }
     }
@@ -221,7 +209,7 @@ impl Progress {
     /// What could not be written, of metrics or on the standard output.
     pub fn finish(self) -> Result<Told, Failure> {
         let mut outputs = into_inner(self.outputs);
-        outputs.screen.finish();
+        outputs.screen.clear();
         if let Err(error) = outputs.metrics.flush() {
             outputs.fail_at(&error);
         }
@@ -268,6 +256,12 @@ impl Outputs {
     fn note(&mut self, text: &str) {
         self.journal.log(&format!("{text}\n"));
         self.screen.note(text);
+    }
+
+    /// A warning, which is for everyone.
+    fn warn(&mut self, text: &str) {
+        self.screen.clear();
+        self.journal.warn(text);
     }
 
     fn fail_at(&mut self, error: &std::io::Error) {
@@ -333,11 +327,10 @@ impl Observer for Progress {
                 let (size, seconds) = (bytes(*data_bytes), wall.as_secs_f64());
                 outputs.note(&format!("saved{in_memory} after step {steps}: {size} in {seconds:.2} s"));
             }
-            // A warning is for everyone.
-            Err(error) => outputs.journal.warn(&format!("not saved{in_memory} after step {steps}: {error}\n")),
+            Err(error) => outputs.warn(&format!("not saved{in_memory} after step {steps}: {error}\n")),
         }
         if let Some(error) = not_retired {
-            outputs.journal.warn(&format!("checkpoints that are not kept are still there: {error}\n"));
+            outputs.warn(&format!("checkpoints that are not kept are still there: {error}\n"));
         }
         match place {
             SavedIn::Disk => outputs.not_saved = outcome.err().map(|error| error.to_string()),
@@ -362,6 +355,24 @@ impl Observer for Progress {
                     format!("step {0:>1$}/{steps}  held-out loss {2:.4}", step, steps.to_string().len(), report.loss);
                 outputs.journal.log(&format!("{line}\n"));
                 let printed = outputs.screen.evaluation(&line, step == steps, &record);
+                outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
+            }
+        }
+    }
+
+    fn validation(&self, name: &str, report: &EvaluationReport) {
+        let mut outputs = lock(&self.outputs);
+        let written = record::of_validation(name, report, SystemTime::now())
+            .and_then(|record| outputs.write_metrics(&record).map(|()| record));
+        match written {
+            Err(error) => outputs.fail_at(&error),
+            Ok(record) => {
+                let (steps, step) = (self.steps, report.step);
+                let width = steps.to_string().len();
+                let line = format!("step {step:>width$}/{steps}  validation loss {:.4}  {name}", report.loss);
+                outputs.journal.log(&format!("{line}\n"));
+                // Nothing at the end of the run repeats it.
+                let printed = outputs.screen.evaluation(&line, false, &record);
                 outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
             }
         }

@@ -123,6 +123,34 @@ pub fn of_evaluation(report: &EvaluationReport, now: SystemTime) -> std::io::Res
     Ok(serde_json::to_string(&record)?)
 }
 
+/// A measurement on a text of `data.validation`.
+#[derive(Serialize)]
+struct ValidationRecord<'a> {
+    step: u32,
+    validation: &'a str,
+    validation_loss: Number,
+    validation_tokens: u64,
+    seconds: f64,
+    time: f64,
+}
+
+/// A measurement on the text `name` as a line, without its end.
+///
+/// # Errors
+/// As [`of_step`].
+pub fn of_validation(name: &str, report: &EvaluationReport, now: SystemTime) -> std::io::Result<String> {
+    let EvaluationReport { step, loss, tokens, wall } = *report;
+    let record = ValidationRecord {
+        step,
+        validation: name,
+        validation_loss: Number(loss),
+        validation_tokens: tokens,
+        seconds: wall.as_secs_f64(),
+        time: unix_seconds(now),
+    };
+    Ok(serde_json::to_string(&record)?)
+}
+
 /// Seconds since 1970, to a millisecond.
 fn unix_seconds(now: SystemTime) -> f64 {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -179,6 +207,11 @@ mod tests {
         assert_eq!(
             of_evaluation(&measured, now()).expect("JSON"),
             "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5,\"time\":1500.123}"
+        );
+        assert_eq!(
+            of_validation("books", &measured, now()).expect("JSON"),
+            "{\"step\":10,\"validation\":\"books\",\"validation_loss\":1.5,\"validation_tokens\":640,\"seconds\":0.5,\
+             \"time\":1500.123}"
         );
     }
 

@@ -10,7 +10,7 @@ use cluster::Cluster;
 use config::{Degrees, Parallelism, RunConfig, unique_parameters};
 use plan::{Prediction, PreparedStep};
 use serde::Serialize;
-use sim::{Caption, Loss, MemoryPart, RankMemory, RankTrace, Trace, legend, lines};
+use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, RankTrace, Trace, legend, lines, share};
 
 use crate::arguments::Format;
 use crate::arguments::cluster::SimulateArguments;
@@ -19,8 +19,8 @@ use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::gpu;
 use crate::input;
-use crate::memory::table::aligned;
 use crate::screen::figures::{bytes, counted, grouped, three_digits};
+use crate::screen::narrow::{table, wrapped};
 use crate::screen::output::{print, tell};
 use crate::screen::output_file::OutputFile;
 use crate::screen::terminal;
@@ -56,7 +56,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let prediction = step.on(&cluster).map_err(refused)?;
     let trace = Trace::of_stages(&step.graph, &prediction.times);
     if let Some(file) = trace_file {
-        write_trace(&file, parallelism, arguments.ranks.as_ref(), &step, &prediction)?;
+        write_trace(&file, (parallelism, &cluster), arguments.ranks.as_ref(), &step, &prediction)?;
     }
     let against = arguments.against.as_ref().map(|path| Comparison::read(&trace, path)).transpose()?;
     let memory = step.memory();
@@ -71,7 +71,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
         actual,
     };
     if let Some(file) = svg {
-        file.write(sim::svg(&trace, &answer.caption()))?;
+        file.write(sim::svg(&trace, &answer.caption(&input::name(arguments.run.file.as_deref()))))?;
     }
     match arguments.format() {
         Format::Text => {
@@ -89,7 +89,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
 /// Writes the trace of the ranks that are meant, and says which these are where they are not all.
 fn write_trace(
     file: &OutputFile,
-    parallelism: &Parallelism,
+    (parallelism, cluster): (&Parallelism, &Cluster),
     ranks: Option<&TracedRanks>,
     step: &PreparedStep,
     prediction: &Prediction,
@@ -105,7 +105,11 @@ fn write_trace(
             grouped(mesh.world_size() as u64)
         ));
     }
-    file.write(sim::ChromeTrace(&Trace::new(&step.graph, &traced)))
+    let movements = step.movements(step.algorithms(cluster)).map_err(|error| Failure::Work(error.to_string()))?;
+    let memory = step.memory_over_time(&prediction.times);
+    let memory: Vec<&MemoryOverTime> = traced.iter().map(|rank| &memory[rank.pp]).collect();
+    let trace = &Trace::new(&step.graph, &traced);
+    file.write(sim::ChromeTrace { trace, graph: &step.graph, movements: &movements, memory: &memory })
 }
 
 /// `dp 8 x tp 4 x pp 12`.
@@ -165,29 +169,32 @@ struct Json {
 }
 
 impl Told<'_> {
-    /// The texts around the drawing.
-    fn caption(&self) -> Caption {
+    /// The texts around the drawing, and the memory below it.
+    fn caption(&self, name: &str) -> Caption {
         let Told { config, cluster, step, prediction, .. } = self;
         let (model, step_ns, spent) = (&config.model, prediction.step_ns(), &prediction.spent);
         let losses = spent.largest().into_iter().filter(|(_, ns)| *ns > 0).map(|(loss, ns)| (loss.to_string(), ns));
+        let memory = step.memory_over_time(&prediction.times);
         Caption {
-            title: format!(
-                "{} parameters in {}: {} on {}",
-                grouped(unique_parameters(model)),
-                counted(model.num_layers as u64, "layer"),
-                layout(config),
-                cluster.about
-            ),
+            title: format!("{name}: {}", layout(config)),
             subtitle: format!(
-                "step {}, {} tokens a second, MFU {:.1} %, bubble {:.1} %",
+                "step {}, {} tokens/s, MFU {:.1} %, bubble {:.1} %",
                 seconds(step_ns),
                 grouped((step.tokens() as f64 / (step_ns as f64 * 1e-9)) as u64),
                 100.0 * step.mfu(cluster, step_ns),
                 100.0 * prediction.times.bubble().rate(),
             ),
+            details: format!(
+                "{} parameters in {} on {}",
+                grouped(unique_parameters(model)),
+                counted(model.num_layers as u64, "layer"),
+                cluster.about
+            ),
             spent: std::iter::once(("the model at the peak rate".to_string(), spent.at_peak_ns))
                 .chain(losses)
                 .collect(),
+            memory: memory.into_iter().enumerate().map(|(pp, memory)| (format!("pp {pp}"), memory)).collect(),
+            memory_limit_bytes: self.there_bytes() as u64,
         }
     }
 
@@ -224,24 +231,24 @@ impl Told<'_> {
             100.0 * bubble.rate_with_norm(),
             communication(trace, config.parallelism.degrees),
         );
-        text += &self.time_table();
+        let columns = terminal::columns();
+        text += &self.time_table(columns);
         text += &format!("\n{}.\n\n", capitalised(&self.bottleneck()));
-        text += &self.memory_table();
-        let columns = terminal::columns().map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1));
-        let drawing = lines(trace, columns, ROWS);
-        text + &format!("\none step; {}\n{drawing}", legend(&drawing))
+        text += &self.memory_table(columns);
+        let drawing = lines(trace, columns.map_or(COLUMNS, |columns| columns.saturating_sub(MARGIN).max(1)), ROWS);
+        wrapped(&text, columns) + &wrapped(&format!("\none step; {}\n", legend(&drawing)), columns) + &drawing
     }
 
-    fn time_table(&self) -> String {
+    fn time_table(&self, columns: Option<usize>) -> String {
         let spent = &self.prediction.spent;
-        let all = self.prediction.step_ns().max(1) as f64;
-        let row = |name: String, ns: u64| vec![name, seconds(ns), format!("{:.1} %", 100.0 * ns as f64 / all)];
+        let all = self.prediction.step_ns();
+        let row = |name: String, ns: u64| vec![name, seconds(ns), share(ns, all)];
         let mut rows = vec![row("the model at the peak rate".into(), spent.at_peak_ns)];
         rows.extend(spent.largest().into_iter().filter(|(_, ns)| *ns > 0).map(|(loss, ns)| row(loss.to_string(), ns)));
-        format!("time of the rank that computes longest\n{}", aligned(&rows))
+        format!("time of the rank that computes longest\n{}", table(&rows, columns))
     }
 
-    fn memory_table(&self) -> String {
+    fn memory_table(&self, columns: Option<usize>) -> String {
         let parts: BTreeSet<MemoryPart> = self.memory.iter().flat_map(|rank| rank.parts.keys().copied()).collect();
         let mut header = vec!["stage".to_string()];
         header.extend(parts.iter().map(MemoryPart::to_string));
@@ -253,7 +260,8 @@ impl Told<'_> {
         });
         let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
         let there = bytes(self.there_bytes() as u64);
-        let mut text = format!("bytes of one rank at the peak of a training step, of {there}\n{}", aligned(&rows));
+        let mut text =
+            format!("bytes of one rank at the peak of a training step, of {there}\n{}", table(&rows, columns));
         if !self.fits() {
             text += &format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n");
         }

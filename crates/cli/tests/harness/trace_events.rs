@@ -1,4 +1,4 @@
-//! Rules of the published trace event format: phases and their fields, nesting, pairs of arrows. Checked for every event.
+//! Rules of the published trace event format: phases and their fields, nesting, pairs of arrows, counters. Checked for every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,6 +14,8 @@ pub fn broken_rules(trace: &Value) -> Vec<String> {
         events.iter().filter_map(|event| fault(event).map(|fault| format!("{fault}: {event}"))).collect();
     if broken.is_empty() {
         broken.extend(unnamed(events));
+        broken.extend(unsorted(events));
+        broken.extend(jumping(events));
         let slices = slices(events);
         broken.extend(crossing(&slices));
         broken.extend(unpaired(events, &slices));
@@ -41,6 +43,12 @@ fn fault(event: &Value) -> Option<&'static str> {
             return (!known).then_some("metadata of no known form");
         }
         Some("X") => is_time("dur"),
+        // A counter belongs to its process, and its series are numbers.
+        Some("C") => {
+            let series = args.as_object().filter(|series| !series.is_empty());
+            let are_numbers = series.is_some_and(|series| series.values().all(Value::is_number));
+            return (!are_numbers || !is_time("ts")).then_some("a counter without numbers");
+        }
         Some("s") => event["cat"].is_string() && event["id"].is_u64(),
         Some("f") => event["cat"].is_string() && event["id"].is_u64() && event["bp"] == "e",
         _ => return Some("of an unknown phase"),
@@ -67,6 +75,33 @@ fn unnamed(events: &[Value]) -> Vec<String> {
     let named: BTreeSet<Thread> = named.collect();
     let used: BTreeSet<Thread> = of_phase(events, "X").map(thread).collect();
     used.difference(&named).map(|thread| format!("a thread without name: {thread:?}")).collect()
+}
+
+/// Threads that have slices and no place in their process.
+fn unsorted(events: &[Value]) -> Vec<String> {
+    let placed = of_phase(events, "M").filter(|event| event["name"] == "thread_sort_index").map(thread);
+    let placed: BTreeSet<Thread> = placed.collect();
+    let used: BTreeSet<Thread> = of_phase(events, "X").map(thread).collect();
+    used.difference(&placed).map(|thread| format!("a thread without place: {thread:?}")).collect()
+}
+
+/// Counters that go back in time, or whose series change their names: a viewer draws each series from event to event.
+fn jumping(events: &[Value]) -> Vec<String> {
+    let mut last: BTreeMap<(u64, &str), &Value> = BTreeMap::new();
+    let mut broken = vec![];
+    for event in of_phase(events, "C") {
+        let counter = (thread(event).0, event["name"].as_str().unwrap_or_default());
+        let names = |event: &Value| event["args"].as_object().map(|series| series.keys().cloned().collect::<Vec<_>>());
+        if let Some(before) = last.insert(counter, event) {
+            if nanoseconds(event, "ts") < nanoseconds(before, "ts") {
+                broken.push(format!("counter {counter:?} runs backwards"));
+            }
+            if names(event) != names(before) {
+                broken.push(format!("counter {counter:?} has other series"));
+            }
+        }
+    }
+    broken
 }
 
 /// Starts and ends of the slices of every thread, in the order of their starts; the longest first.
@@ -132,23 +167,35 @@ fn every_rule_rejects() {
         event[key] = value;
         event
     };
-    let named = |tid: u64| {
-        let name = serde_json::json!({"name": "compute"});
-        serde_json::json!({"ph": "M", "name": "thread_name", "pid": 0, "tid": tid, "args": name})
-    };
+    let metadata = |name: &str, tid: u64, args: Value| serde_json::json!({"ph": "M", "name": name, "pid": 0, "tid": tid, "args": args});
+    let named = |tid: u64| metadata("thread_name", tid, serde_json::json!({"name": "compute"}));
+    let placed = |tid: u64| metadata("thread_sort_index", tid, serde_json::json!({"sort_index": tid}));
+    let counter = |ts: f64, args: Value| with(event("C", 0, ts), "args", args);
+    let one = |bytes: u64| serde_json::json!({"bytes": bytes});
     let slice = |tid: u64, ts: f64, dur: f64| with(event("X", tid, ts), "dur", dur.into());
     let end = |ph: &str, tid: u64, ts: f64| with(with(event(ph, tid, ts), "id", 7.into()), "bp", "e".into());
     let rules = |events: Vec<Value>| broken_rules(&serde_json::json!({"traceEvents": events})).join("\n");
-    let whole = || vec![named(0), named(1), slice(0, 1.0, 4.0), slice(0, 2.0, 3.0), slice(1, 3.0, 2.0)];
+    let whole = || {
+        let threads = vec![named(0), named(1), placed(0), placed(1)];
+        [threads, vec![slice(0, 1.0, 4.0), slice(0, 2.0, 3.0), slice(1, 3.0, 2.0)]].concat()
+    };
     let and = |added: Vec<Value>| rules([whole(), added].concat());
-    assert_eq!(and(vec![end("s", 0, 2.0), end("f", 1, 5.0)]), "");
+    assert_eq!(and(vec![end("s", 0, 2.0), end("f", 1, 5.0), counter(1.0, one(5)), counter(2.0, one(7))]), "");
     for (added, said) in [
         (vec![event("X", 0, 1.0)], "without the fields of its phase"),
         (vec![slice(0, -1.0, 1.0)], "without the fields of its phase"),
         (vec![event("Q", 0, 1.0)], "of an unknown phase"),
         (vec![with(event("M", 0, 1.0), "args", serde_json::json!({"name": 1}))], "metadata of no known form"),
         (vec![with(slice(0, 1.0, 1.0), "args", 3.into())], "args that are not an object"),
-        (vec![slice(5, 1.0, 1.0)], "a thread without name: (0, 5)"),
+        (vec![slice(5, 1.0, 1.0), placed(5)], "a thread without name: (0, 5)"),
+        (vec![slice(5, 1.0, 1.0), named(5)], "a thread without place: (0, 5)"),
+        (vec![event("C", 0, 1.0)], "a counter without numbers"),
+        (vec![counter(1.0, serde_json::json!({"bytes": "7"}))], "a counter without numbers"),
+        (vec![counter(2.0, one(5)), counter(1.0, one(7))], "counter (0, \"a\") runs backwards"),
+        (
+            vec![counter(1.0, one(5)), counter(2.0, serde_json::json!({"words": 7}))],
+            "counter (0, \"a\") has other series",
+        ),
         (vec![slice(0, 4.0, 3.0)], "slices of (0, 0) cross at 4000 ns"),
         (vec![end("s", 0, 2.0)], "arrow 7 has 1 + 0 ends"),
         (vec![end("s", 0, 4.0), end("f", 1, 3.0)], "arrow 7 runs backwards"),

@@ -23,8 +23,8 @@ pub struct Ended {
     pub status: ExitStatus,
     /// Both streams.
     pub said: String,
-    /// The standard output.
-    pub printed: String,
+    /// The standard error.
+    pub warned: String,
     pub wall: Duration,
     /// The most that was resident when it was looked at.
     pub peak_mib: u64,
@@ -103,8 +103,7 @@ pub fn end(mut child: Child) -> Ended {
     };
     let wall = began.elapsed();
     let [printed, warned] = readers.map(|reader| reader.join().expect("read"));
-    let said = printed.clone() + &warned;
-    Ended { status, said, printed, wall, peak_mib }
+    Ended { status, said: printed + &warned, warned, wall, peak_mib }
 }
 
 fn resident_peak_mib(process: u32) -> Option<u64> {

@@ -4,6 +4,61 @@ use crate::case::{Case, Content, case};
 use crate::fixtures::{Fixture, SMALL};
 use crate::verdict::hold;
 
+/// Frames of zstd whose blocks are one byte each, 128 KiB times.
+fn zstd_bomb(blocks: usize, window: u8) -> Vec<u8> {
+    let mut bytes = vec![0x28, 0xb5, 0x2f, 0xfd, 0, window];
+    (0..blocks).for_each(|_| bytes.extend([0x02, 0x00, 0x10, b'a']));
+    bytes.extend([0x03, 0x00, 0x10, b'a']);
+    bytes
+}
+
+/// A table that pyarrow wrote.
+fn table(name: &str) -> Vec<u8> {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../formats/tests/tables/");
+    std::fs::read(format!("{folder}{name}")).expect("a table")
+}
+
+#[test]
+fn packed_text_and_tables_are_read_within_limits_or_refused() {
+    let parquet = table("zstd-pages-1.parquet");
+    let cut = |bytes: &[u8], less: usize| bytes[..bytes.len() - less].to_vec();
+    let mut lying = parquet.clone();
+    let length = lying.len() - 8;
+    lying[length..length + 4].copy_from_slice(&[0xff; 4]);
+    hold(vec![
+        text("a table", "a.txt", parquet.clone()).writes("o.tokens").done("54 documents"),
+        text("a table of Arrow", "a", table("views-lz4.arrow")).writes("o.tokens").done("54 documents"),
+        text("gzip of two members", "a", table("lines.txt.gz")).writes("o.tokens").done("1 document"),
+        text("zstd that grows a little", "a.txt", zstd_bomb(100, 0x58)).writes("o.tokens").done("13,238,272 tokens"),
+        text("zstd that grows without an end", "a.txt", zstd_bomb(20_000, 0x58)).refused("it holds more than 87"),
+        text("zstd with a window of 2 TiB", "a.txt", zstd_bomb(1, 0xf8)).refused("the window of a frame has"),
+        text("zstd of JSON lines without an end", "a.jsonl.zst", zstd_bomb(800, 0x58))
+            .refused("a.jsonl.zst:1 has more"),
+        text("a table that is cut off", "a.parquet", cut(&parquet, 50)).refused("which ends with `PAR1`"),
+        text("a table whose description has 4 GiB", "a.parquet", lying).refused("its description has 4294967295 bytes"),
+        text("Arrow that is cut off", "a", cut(&table("stream.arrows"), 900)).refused("the file ends within a message"),
+        text("tokens of JSON lines, and a table of text", "a", Content::Folder)
+            .with("a/1.jsonl", "{\"input_ids\": [1]}")
+            .with("a/2.parquet", parquet.clone())
+            .writes("o.tokens")
+            .done("55 documents"),
+        text("a column that is missing", "a", parquet).and("--column").and("content").refused("there is no column"),
+        text("tokens under a name of text", "a.txt", Content::from(b"PLEACHTK\x01\0\0\0".to_vec()))
+            .refused("a.txt holds tokens; give it a name that ends with .tokens"),
+        case("a pattern that nothing matches", "data tokenize {}/*.csv --out {}/o.tokens")
+            .with("a.txt", "text")
+            .refused("*.csv matches no file"),
+        text("a folder with links out of it", "a", Content::Folder)
+            .with("b", Content::Folder)
+            .with("b/secret.txt", "secret")
+            .with("a/c", Content::Link("../b".into()))
+            .with("a/d.txt", Content::Link("../b/secret.txt".into()))
+            .with("a/t.txt", "text")
+            .writes("o.tokens")
+            .done("1 document, 4 tokens"),
+    ]);
+}
+
 /// `data tokenize` of `{}/NAME`.
 fn text(name: &str, file: &str, content: impl Into<Content>) -> Case {
     case(name, &format!("data tokenize {{}}/{file} --out {{}}/o.tokens")).with(file, content)
@@ -20,8 +75,9 @@ fn what_is_no_text_is_refused() {
         text("UTF-16", "a.txt", b"\xff\xfea\0b\0".to_vec()).refused("a.txt is not UTF-8 at byte 0"),
         text("Latin-1", "a.txt", b"caf\xe9".to_vec()).refused("a.txt is not UTF-8 at byte 3"),
         text("a character that is cut off", "a.txt", b"abc\xe2\x82".to_vec()).refused("a.txt is not UTF-8 at byte 3"),
-        text("gzip", "a.txt", b"\x1f\x8b\x08\xff".to_vec()).refused("compressed by gzip"),
-        text("zstd", "a.txt", b"\x28\xb5\x2f\xfd\xff".to_vec()).refused("compressed by zstd"),
+        text("gzip", "a.txt", b"\x1f\x8b\x08\xff".to_vec())
+            .refused("a.txt, gzip stream 1, near byte 4: the file ends within compressed data"),
+        text("zstd", "a.txt", b"\x28\xb5\x2f\xfd\xff".to_vec()).refused("a.txt, zstd stream 1, near byte 0: "),
         text("xz", "a.txt", b"\xfd7zXZ\0\xff".to_vec()).refused("compressed by xz"),
         text("bzip2", "a.txt", b"BZh9\xff".to_vec()).refused("compressed by bzip2"),
         text("zip", "a.txt", b"PK\x03\x04\xff".to_vec()).refused("an archive of zip"),

@@ -67,10 +67,10 @@ impl Started {
         if said.contains("panicked at") {
             wrong.push("panics".into());
         }
-        // The text that a model makes is printed as it is, by `train` at its end.
-        let is_result = case.arguments.first().is_none_or(|command| command != "generate" && command != "train");
-        let steering = ended.printed.chars().find(|c| c.is_control() && *c != '\n' && *c != '\t');
-        if let (true, Some(c)) = (is_result, steering) {
+        // A program that reads the text of a model receives it as it is.
+        let is_text = case.arguments.first().is_some_and(|command| command == "generate");
+        let shown = if is_text { &ended.warned } else { &ended.said };
+        if let Some(c) = shown.chars().find(|c| c.is_control() && *c != '\n' && *c != '\t') {
             wrong.push(format!("prints {c:?}, which steers a terminal"));
         }
         let after = contents(&folder.0, &case.outputs);

@@ -27,6 +27,8 @@ mod lost_hosts;
 #[cfg(target_os = "linux")]
 mod many_ranks;
 #[cfg(target_os = "linux")]
+mod many_threads;
+#[cfg(target_os = "linux")]
 mod memory;
 #[cfg(target_os = "linux")]
 mod mpi;

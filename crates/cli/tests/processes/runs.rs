@@ -17,6 +17,7 @@ const RUNS: &[(&[&str], &[&str])] = &[
     (&["2"], &["parallelism.schedule=zb-v", "train.precision=bf16"]),
     (&["8"], &["parallelism.sequence_parallel=true", "parallelism.recompute=full"]),
     (&["4"], &["train.sums=exact", "parallelism.overlap=true"]),
+    (&["4"], &["parallelism.tp=1", "parallelism.cp=2", "parallelism.cp_kind=ring", "parallelism.overlap=true"]),
     (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
 ];
 

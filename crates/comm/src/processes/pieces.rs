@@ -13,10 +13,10 @@ use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create};
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use sync::lock;
+use sync::{Mutex, lock};
 
 /// All places of one process.
 pub(super) struct Pieces {
@@ -97,7 +97,7 @@ impl Pieces {
         state.next_waiter += 1;
         state.waiting.push_back(Waiter { id, count, inbox: Arc::clone(inbox) });
         drop(state);
-        let taken = Mutex::new(None);
+        let taken = std::sync::Mutex::new(None);
         let waited = inbox.wait_for((wait, polling), world, || {
             let mut state = lock(&self.state);
             if state.waiting.front().is_some_and(|first| first.id == id) {
@@ -193,7 +193,7 @@ impl Window {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
 
@@ -254,5 +254,57 @@ mod tests {
         let file = memfd_create("loose", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, PIECE_BYTES as u64).unwrap();
         assert!(Window::map(&file).is_err());
+    }
+}
+
+/// A model of the places: in every order of threads that shuttle draws each place has one owner, each receive is served, and all
+/// places come back. `tools/check-threads.sh models` runs it.
+#[cfg(all(test, shuttle))]
+mod models {
+    use sync::shuttle::{check_pct, check_random};
+    use sync::thread;
+
+    use super::*;
+
+    const ORDERS: usize = 5000;
+
+    struct Alive;
+
+    impl Liveness for Alive {
+        fn has_failed(&self) -> bool {
+            false
+        }
+
+        fn has_left(&self, _: mesh::Rank) -> bool {
+            false
+        }
+    }
+
+    /// Takes places twice and marks them as its own.
+    fn receive(pieces: &Arc<Pieces>, count: usize, mark: u8) {
+        let inbox = Arc::new(Inbox::new(1));
+        for _ in 0..2 {
+            let (wait, polling) = (Duration::from_secs(600), &mut Polling::new(None));
+            let Ok(mut taken) = pieces.take(count, &inbox, (wait, polling), &Alive) else { panic!("not served") };
+            assert_eq!(taken.len(), count);
+            taken.iter_mut().for_each(|piece| piece.bytes_mut(1)[0] = mark);
+            thread::yield_now();
+            assert!(taken.iter().all(|piece| piece.bytes(1) == [mark]), "another has the place");
+        }
+    }
+
+    #[test]
+    fn each_place_has_one_owner_and_comes_back() {
+        let run = || {
+            let pieces = Pieces::new(2).unwrap();
+            let receivers = [(2, 1), (1, 2), (1, 3)].map(|(count, mark)| {
+                let pieces = Arc::clone(&pieces);
+                thread::spawn(move || receive(&pieces, count, mark))
+            });
+            receivers.into_iter().for_each(|receiver| receiver.join().unwrap());
+            assert_eq!(pieces.try_take(2).map(|taken| taken.len()), Some(2));
+        };
+        check_random(run, ORDERS);
+        check_pct(run, ORDERS, 3);
     }
 }

@@ -24,6 +24,14 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         rules.report(Problem::of_value("data.positions", "\"document\"", rule, "leave it out"));
     }
     rules.below_one("data.held_out", data.held_out, "must leave text to train on");
+    check_validation(config, rules);
+    if let (Some(_), TokenizerSpec::Bpe { vocabulary }) = (&data.cache, &data.tokenizer) {
+        let rule = "needs a tokenizer that is there before the text is read".to_string();
+        let remedy = format!(
+            "use data.tokenizer = \"bytes\", a tokenizer.json, or `pleach data tokenize --tokenizer bpe:{vocabulary}` in place of it"
+        );
+        rules.report(Problem::of_key("data.cache", rule, remedy));
+    }
     if let TokenizerSpec::Bpe { vocabulary } = data.tokenizer
         && vocabulary < BYTES
     {
@@ -32,6 +40,31 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         rules.report(Problem::of_value("data.tokenizer", value, rule, format!("use \"bpe:{BYTES}\" or more")));
     }
 }
+
+/// Names go into files and onto pages, each for one text.
+fn check_validation(config: &RunConfig, rules: &mut Rules) {
+    let mut names: Vec<&str> = vec![];
+    for text in &config.data.validation {
+        let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let name = text.name.as_str();
+        if name.len() > LONGEST_NAME || !name.chars().all(is_plain) {
+            let rule =
+                format!("has the name {name:?}, which must be at most {LONGEST_NAME} letters, digits, `-`, `_` or `.`");
+            rules.report(Problem::of_key("data.validation", rule, "use another name"));
+        }
+        if names.contains(&name) {
+            let rule = format!("has the name {name:?} twice");
+            rules.report(Problem::of_key("data.validation", rule, "use a name for each text"));
+        }
+        names.push(name);
+    }
+    if config.data.blanks.is_some() && !names.is_empty() {
+        rules.report(Problem::of_key("data.validation", "has no effect with data.blanks", "leave it out"));
+    }
+}
+
+/// Letters of a name of `data.validation`.
+const LONGEST_NAME: usize = 64;
 
 fn reads_positions(model: &ModelSpec) -> bool {
     match model.position {

@@ -2,12 +2,11 @@
 
 use super::{Rules, multiples_around, nearest_of};
 use crate::context_parallel::{ChunkOrder, ContextKind};
-use crate::data_spec::DeviceChoice;
 use crate::degrees::Degrees;
 use crate::model::ModelSpec;
 use crate::parallelism::{FullRecompute, Parallelism, Recompute, SavedInputs, SequenceParallel};
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, device_name, schedule_name};
+use crate::run_file::{RunConfig, schedule_name};
 use crate::schedule::{ScheduleKind, ScheduleSpec};
 
 /// More ranks than this are a slip of the pen.
@@ -92,8 +91,7 @@ fn context_parallelism(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
-/// Keys that are passed around come in chunks, of which masks of dropout are drawn four at once, and only the processor has
-/// kernels for some of the keys.
+/// Keys that are passed around come in chunks, of which masks of dropout are drawn four at once.
 fn passed_blocks(config: &RunConfig, rules: &mut Rules) {
     let Parallelism { degrees: Degrees { cp, .. }, context, .. } = &config.parallelism;
     match context.kind {
@@ -111,13 +109,6 @@ fn passed_blocks(config: &RunConfig, rules: &mut Rules) {
             length / chunks
         );
         refuse(rule, "use \"gather\" or \"heads\"");
-    }
-    match config.run.device {
-        DeviceChoice::Cpu => {}
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => {
-            let rule = format!("has no kernels on run.device = \"{}\"", device_name(config.run.device));
-            refuse(rule, "use \"gather\" or \"heads\"");
-        }
     }
 }
 

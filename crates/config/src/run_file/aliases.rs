@@ -75,6 +75,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("hysteresis", "train.loss_scale_hysteresis", ""),
     ("initial_scale_power", "train.initial_loss_scale", "2 to that power"),
     ("data_path", "data.path", ""),
+    ("valid_data_path", "data.validation", "a list of names and paths"),
+    ("data_cache_path", "data.cache", ""),
     ("train_data_path", "data.sources", "a list of tables with path and weight"),
     ("split", "data.held_out", "the share that is not trained on"),
     ("reset_attention_mask", "data.visible", "write \"document\""),
@@ -101,13 +103,20 @@ pub fn key(name: &str) -> Option<&'static str> {
     ALIASES.iter().find(|(alias, _, _)| *alias == name).map(|(_, key, _)| *key)
 }
 
+/// The refusal of an axis that runs do not have, as the end of a sentence about its name, with dashes or underscores.
+pub fn other_axis(name: &str) -> Option<String> {
+    let name = name.trim_start_matches("--").replace('-', "_");
+    let (_, axis) = OTHER_AXES.iter().find(|(other, _)| *other == name)?;
+    Some(format!("is {axis}, an axis along which no run divides work; use dp, cp, tp and pp"))
+}
+
 /// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name;
 /// a refusal for the name of an axis that runs do not have.
 pub fn meaning(name: &str) -> Option<String> {
-    let name = name.trim_start_matches("--").replace('-', "_");
-    if let Some((_, axis)) = OTHER_AXES.iter().find(|(other, _)| *other == name) {
-        return Some(format!("is {axis}, an axis along which no run divides work; use dp, cp, tp and pp"));
+    if let Some(refusal) = other_axis(name) {
+        return Some(refusal);
     }
+    let name = name.trim_start_matches("--").replace('-', "_");
     let (_, key, note) = ALIASES.iter().find(|(alias, _, _)| *alias == name)?;
     Some(if note.is_empty() { format!("is `{key}` here") } else { format!("is `{key}` here ({note})") })
 }

@@ -204,9 +204,8 @@ fn unknown_key(key: &str, known: &BTreeSet<String>) -> Problem {
     if let Some(meaning) = aliases::meaning(name) {
         return Problem::of_key(&format!("`{name}`"), meaning, "");
     }
-    if let Some(answer) = unsupported::answer(name) {
-        let (rule, remedy) = answer.split_once("; ").unwrap_or((answer, ""));
-        return Problem::of_key(&format!("`{name}`"), rule, remedy);
+    if let Some(problem) = unsupported::problem(&format!("`{name}`"), name) {
+        return problem;
     }
     if let Some(home) = super::section_of(name) {
         return Problem::of_key(&shown, format!("belongs to [{home}]"), format!("write {home}.{name}"));

@@ -8,6 +8,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::aliases;
 use super::nearest::nearest;
+use super::unsupported;
 use crate::problem::{Location, Problem};
 
 /// Sections of a run file, in the order in which they are written.
@@ -142,6 +143,9 @@ pub fn parse(name: &str, text: &str) -> (Entries, Vec<Problem>) {
 }
 
 fn unknown_section(section: &str) -> Problem {
+    if let Some(problem) = unsupported::problem(&format!("[{section}]"), section) {
+        return problem;
+    }
     let remedy = match nearest(section, SECTIONS) {
         Some(near) => format!("did you mean [{near}]?"),
         None => format!("there are {}", SECTIONS.map(|section| format!("[{section}]")).join(", ")),
@@ -153,7 +157,8 @@ fn stray_key(key: &str) -> Problem {
     match (aliases::meaning(key), super::section_of(key)) {
         (Some(meaning), _) => Problem::of_key(&format!("`{key}`"), meaning, ""),
         (None, Some(section)) => Problem::of_key(&format!("`{key}`"), format!("belongs to [{section}]"), ""),
-        (None, None) => Problem::of_key(&format!("`{key}`"), "is outside any section", "write it below one"),
+        (None, None) => unsupported::problem(&format!("`{key}`"), key)
+            .unwrap_or_else(|| Problem::of_key(&format!("`{key}`"), "is outside any section", "write it below one")),
     }
 }
 
@@ -241,6 +246,7 @@ fn stray_override(key: &str) -> Problem {
         (None, Some(section)) => {
             Problem::of_key(&format!("`{key}`"), "has no section", format!("write {section}.{key}"))
         }
-        (None, None) => Problem::of_key(&format!("`{key}`"), "has no section", "write section.key=value"),
+        (None, None) => unsupported::problem(&format!("`{key}`"), key)
+            .unwrap_or_else(|| Problem::of_key(&format!("`{key}`"), "has no section", "write section.key=value")),
     }
 }

@@ -1,5 +1,7 @@
 //! Features of other trainers that runs do not have, each with what to do instead.
 
+use crate::problem::Problem;
+
 /// Names as keys and options, written with underscores, and the end of a sentence about each.
 const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["fp8", "fp8_format", "fp8_recipe", "fp4"], "is not a precision that runs have; use train.precision = \"bf16\""),
@@ -50,6 +52,13 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
 pub fn answer(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches("--").replace('-', "_");
     UNSUPPORTED.iter().find(|(names, _)| names.contains(&name.as_str())).map(|(_, answer)| *answer)
+}
+
+/// The problem with something in a run file, `shown` so, that is named after such a feature.
+pub fn problem(shown: &str, name: &str) -> Option<Problem> {
+    let answer = answer(name)?;
+    let (rule, remedy) = answer.split_once("; ").unwrap_or((answer, ""));
+    Some(Problem::of_key(shown, rule, remedy))
 }
 
 #[cfg(test)]

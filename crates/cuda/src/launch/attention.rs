@@ -12,6 +12,8 @@ const QUERIES: usize = 32;
 const KEYS: usize = 64;
 /// The mask that keeps everything: a threshold of 0, and a factor of 1.
 const NO_DROPOUT: [u32; 8] = [0, 0, 0, 0, 0, 0, 0, 1f32.to_bits()];
+/// Keys for which a mask of dropout is drawn at once.
+const KEYS_OF_MASK: usize = 4;
 /// Most blocks of a launch along y and z.
 const MAX_BLOCKS: usize = 65_535;
 
@@ -74,7 +76,8 @@ impl<'a> Pass<'a> {
         let tokens = sequences * length;
         let keys = o.k.rows / sequences.max(1);
         let pass = Pass { op, site, operands: o, tokens, keys };
-        require(o.places.is_none(), op, || "some of the keys; this device has kernels for all of them".into())?;
+        let first_key = o.places.map_or(0, |places| places.first_key);
+        let end = first_key + keys;
         require(kv_heads > 0 && heads.is_multiple_of(kv_heads), op, || {
             format!("{kv_heads} kv heads do not divide {heads} heads")
         })?;
@@ -82,7 +85,7 @@ impl<'a> Pass<'a> {
             format!("heads of {head_dim} channels; use at most {MAX_HEAD_DIM}")
         })?;
         require(keys >= length, op, || format!("{keys} keys per sequence for {length} queries"))?;
-        require(keys < 1 << 24, op, || format!("positions of {keys} keys are not exact in f32"))?;
+        require(end < 1 << 24, op, || format!("positions of {end} keys are not exact in f32"))?;
         pass.is("q", o.q, tokens, heads)?;
         pass.is("k", o.k, sequences * keys, kv_heads)?;
         pass.is("v", o.v, sequences * keys, kv_heads)?;
@@ -93,7 +96,10 @@ impl<'a> Pass<'a> {
         require(o.visible.len() == 2 * tokens, op, || format!("{:?} is not {tokens} intervals", o.visible))?;
         if let Some(dropout) = &o.dropout {
             let heads = dropout.first_channel as usize + heads;
-            require(keys <= MAX_DROPOUT_KEYS, op, || format!("dropout does not tell {keys} keys apart"))?;
+            require(end <= MAX_DROPOUT_KEYS, op, || format!("dropout does not tell {end} keys apart"))?;
+            require(first_key.is_multiple_of(KEYS_OF_MASK), op, || {
+                format!("dropout draws {KEYS_OF_MASK} keys at once, not from {first_key} on")
+            })?;
             require(heads <= MAX_DROPOUT_HEADS, op, || format!("dropout does not tell {heads} heads apart"))?;
         }
         Ok(pass)
@@ -119,7 +125,9 @@ impl<'a> Pass<'a> {
         let AttentionShape { sequence_length, heads, kv_heads, head_dim, .. } = o.shape;
         let (first_head, alibi_heads) = o.alibi.map_or((0, 0), |alibi| (alibi.first_head, alibi.num_heads));
         let sizes = [sequence_length, self.keys, heads, kv_heads, head_dim].map(|size| size as u32);
-        let sizes = [&sizes[..], &[o.scale.to_bits(), first_head as u32, alibi_heads as u32]].concat();
+        let places = [o.places.map_or(0, |places| places.first_key) as u32, u32::from(o.places.is_some())];
+        let scalars = [o.scale.to_bits(), first_head as u32, alibi_heads as u32];
+        let sizes = [&sizes[..], &scalars, &places].concat();
         let parameters = Parameters::new().words(&sizes).place(site.dense(o.visible, Dtype::I32)?);
         let masked = match o.dropout {
             Some(key) => parameters.dropout(key),

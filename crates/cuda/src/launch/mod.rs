@@ -10,6 +10,7 @@ mod element_wise;
 mod embedding;
 mod fixed_point;
 mod initialize;
+mod join_attention;
 mod mat_mul;
 mod norm;
 mod parameters;
@@ -60,9 +61,8 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         }
         Op::Attention { operands } => attention::forward(site, &operands),
         Op::AttentionBackward { operands, gradients } => attention::backward(site, &operands, &gradients),
-        Op::JoinAttention { .. } => {
-            let what = "has no kernel; use parallelism.cp_kind = \"gather\" or \"heads\"".into();
-            Err(DeviceError::Shape { op: op.name(), what })
+        Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, head_dim, write } => {
+            join_attention::join(site, [part, part_log_sum_exp], [out, log_sum_exp], head_dim, write)
         }
         Op::Activation { activation, x, y } => activation::forward(site, activation, x, y),
         Op::ActivationBackward { activation, x, dy, dx, y } => activation::backward(site, activation, x, dy, (dx, y)),

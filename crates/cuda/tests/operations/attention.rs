@@ -1,5 +1,5 @@
 use cpu::math::exp_f64;
-use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Tensor};
+use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Places, Tensor};
 use proptest::prelude::*;
 
 use crate::bench::{Bench, assert_same};
@@ -40,14 +40,24 @@ struct Attend {
     /// Heads of the model after the operation's, where scores are biased.
     alibi: Option<usize>,
     dropout: Option<DropoutKey>,
+    /// Place in the sequence of the first key, where these are some keys of it.
+    first_key: Option<usize>,
 }
 
 impl Attend {
     const fn of(shape: AttentionShape, visible: Visible) -> Attend {
-        Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], alibi: None, dropout: None }
+        Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], alibi: None, dropout: None, first_key: None }
     }
 
+    /// The interval of a query. Where keys are some of a sequence, it begins before them, in them or after them.
     fn interval(&self, case: &mut Case, query: usize) -> [i32; 2] {
+        let interval = self.interval_of_all(case, query);
+        let Some(first_key) = self.first_key else { return interval };
+        let moved = first_key as i32 + [0, -17, 23, -200, 5][query % 5];
+        interval.map(|place| place + moved)
+    }
+
+    fn interval_of_all(&self, case: &mut Case, query: usize) -> [i32; 2] {
         let keys = (self.shape.sequence_length + self.earlier) as i32;
         let position = (query + self.earlier) as i32;
         match self.visible {
@@ -74,7 +84,7 @@ impl Attend {
         let out = case.reals(tokens, heads * head_dim, self.gaps[2], Values::Plain);
         let log_sum_exp = case.reals(tokens, heads, self.gaps[2], Values::Plain);
         AttentionOperands {
-            places: None,
+            places: self.first_key.map(|first_key| Places { first_query: first_key, first_key }),
             shape: self.shape,
             q,
             k,
@@ -148,13 +158,16 @@ fn attention_of_any_shape_has_the_bits_of_the_cpu() {
     let masks = (prop::sample::select(ALL_VISIBLE.to_vec()), prop_oneof![Just(0usize), 1usize..70]);
     let gaps = [0usize..4, 0..4, 0..4];
     let scores = (prop::option::of(0usize..4), prop::option::of(prop::sample::select(vec![0.0f32, 0.1, 0.7])));
+    let first_keys = prop::option::of((0usize..100).prop_map(|four| 4 * four));
     let config = ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(32) };
     proptest!(config, |(
         (sequences, length, kv_heads, group, head_dim) in sizes, (visible, earlier) in masks, gaps in gaps,
-        (alibi, probability) in scores, seed in any::<u64>(),
+        (alibi, probability) in scores, first_key in first_keys, seed in any::<u64>(),
     )| {
+        // Some keys are those of one sequence.
+        let sequences = if first_key.is_some() { 1 } else { sequences };
         let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
-        let attend = Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout) };
+        let attend = Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout), first_key };
         let mut case = Case::new(seed);
         let ops = attend.passes(&mut case);
         prop_assert_eq!(bench.difference(&case, &ops), None);
@@ -178,11 +191,23 @@ fn edges() -> impl Iterator<Item = (u64, Attend)> {
     })
 }
 
+/// Keys from the middle of a sequence on, with a bias and a mask.
+fn some_keys() -> impl Iterator<Item = (u64, Attend)> {
+    let of = |index: usize| {
+        let visible = ALL_VISIBLE[index % ALL_VISIBLE.len()];
+        let attend = Attend::of(shape(1, [33, 64, 96, 129][index], [2, 1], [16, 65, 3, 129][index]), visible);
+        let attend = Attend { alibi: Some(index), first_key: Some([64, 0, 100, 36][index]), ..attend };
+        (index as u64, Attend { dropout: index.is_multiple_of(2).then(|| dropout(0.2)), ..attend })
+    };
+    (0..4).map(of)
+}
+
 pub fn forward(bench: &Bench) {
     edges().for_each(|(seed, attend)| {
         attend.compare(bench, seed, Attend::forward);
         Attend { earlier: 30, ..attend }.compare(bench, seed, Attend::forward);
     });
+    some_keys().for_each(|(seed, attend)| attend.compare(bench, seed, Attend::forward));
 }
 
 pub fn backward(bench: &Bench) {
@@ -190,6 +215,7 @@ pub fn backward(bench: &Bench) {
         attend.compare(bench, seed, Attend::backward);
         Attend { earlier: 30, ..attend }.compare(bench, seed, Attend::backward);
     });
+    some_keys().for_each(|(seed, attend)| attend.compare(bench, seed, Attend::backward));
     // More blocks of queries than are prepared at once.
     let long = Attend::of(shape(1, 300, [2, 1], 3), Visible::SlidingWindow);
     long.compare(bench, 0, Attend::backward);
@@ -276,6 +302,8 @@ fn attention_that_does_not_fit_is_refused_with_the_tensors() {
         Op::Attention { operands }
     };
     let gradients = AttentionGradients { dout: o.q, dq: o.q, dk: o.q, dv: o.v, key_sums: o.q };
+    let uneven = Some(Places { first_query: 8, first_key: 6 });
+    let far = Some(Places { first_query: 8, first_key: (1 << 24) - 8 });
     let many_heads = DropoutKey { first_channel: 65_535, ..dropout(0.5) };
     for (op, expected) in [
         (with(&|o| o.shape.kv_heads = 3), "attention: 3 kv heads do not divide 2 heads"),
@@ -286,6 +314,11 @@ fn attention_that_does_not_fit_is_refused_with_the_tensors() {
         (with(&|o| o.log_sum_exp.cols = 1), "is not [8, 2]"),
         (with(&|o| o.visible.rows = 7), "is not 8 intervals"),
         (with(&|o| o.dropout = Some(many_heads)), "attention: dropout does not tell 65537 heads apart"),
+        (
+            with(&|o| (o.dropout, o.places) = (Some(dropout(0.5)), uneven)),
+            "attention: dropout draws 4 keys at once, not from 6 on",
+        ),
+        (with(&|o| o.places = far), "attention: positions of 16777216 keys are not exact in f32"),
         (with(&|o| o.q.dtype = Dtype::Bf16), "is not F32"),
         (Op::AttentionBackward { operands, gradients }, "attention_backward: dk F32[8, 8] @0 is not [8, 4]"),
     ] {

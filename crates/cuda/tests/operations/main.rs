@@ -12,6 +12,7 @@ mod dropout;
 mod element_wise;
 mod embedding;
 mod fixed_point;
+mod join_attention;
 mod mat_mul;
 mod mutants;
 mod mutations;

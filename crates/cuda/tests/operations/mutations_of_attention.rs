@@ -1,7 +1,7 @@
 //! Faults in the kernels of attention, losses, sums and the optimizer are found.
 
 use crate::mutations::{Implied, assert_found};
-use crate::{attention, cross_entropy, fixed_point, optimizer, rounded_sum};
+use crate::{attention, cross_entropy, fixed_point, join_attention, optimizer, rounded_sum};
 
 const REGISTERS: &str = "a step beyond an array in registers, which the compiler leaves out";
 const UNSET: &str = "registers that are not set, for which the compiler takes zeros, or that are not read";
@@ -35,6 +35,10 @@ const ATTENTION_BACKWARD: &[Implied] = &[
         "what is added is a zero, as no query sees the key",
     ),
 ];
+const JOIN_ATTENTION: &[Implied] = &[(
+    "return larger < -3.40282347e38f ? 0.0f : larger;: <= for < at column 13",
+    "a score would have to be the least number",
+)];
 const CROSS_ENTROPY: &[Implied] = &[
     ("row_sum.cuh: for (u64 first = 0; first < len; first += CHUNK) {: <= for < at column 25", NOT_CALLED),
     ("row_sum.cuh: const u64 end = first + CHUNK < len ? first + CHUNK : len;: <= for < at column 29", NOT_CALLED),
@@ -62,6 +66,11 @@ fn faults_in_attention_are_found() {
 fn faults_in_gradients_of_attention_are_found() {
     let cases = [attention::backward, attention::backward_of_minus_zeros];
     assert_found("attention_backward", &cases, ATTENTION_BACKWARD);
+}
+
+#[test]
+fn faults_in_joined_attention_are_found() {
+    assert_found("join_attention", &[join_attention::joins], JOIN_ATTENTION);
 }
 
 #[test]

@@ -5,9 +5,17 @@
 //! of its own tokens, whatever the length of a sequence. Outputs on the chunks of each block are joined in this order by
 //! their log-sum-exps, in single precision. In the backward pass blocks take the same way; the sums of their gradients
 //! travel one step after them, in single precision, and come home after the last rank has added its terms.
+//!
+//! Blocks travel on a stream of their own while attention on the present one is computed: a shift begins when nothing reads
+//! the place of the next block any more, and the next attention waits for its end. Sums of gradients travel while the next
+//! block's terms are computed, which are added when they have arrived, in the order in which they were made. The last use
+//! of that stream is awaited before a pass ends, so to the program that contains it a pass is work of one stream.
+//! `crates/model/tests/ring_order.rs` compares all places that the two streams touch.
 
 use config::ChunkOrder;
-use device::{AttentionGradients, AttentionOperands, DeviceError, Dtype, Op, Places, Tensor, Write};
+use device::{
+    AttentionGradients, AttentionOperands, DeviceError, Dtype, Op, Places, Stream, StreamEvent, Tensor, Write,
+};
 
 use super::attention::{self, KeysValues};
 use super::slices::TokenRun;
@@ -18,16 +26,18 @@ fn halves(block: Tensor) -> KeysValues {
     KeysValues { k: block.cols_of(0..block.cols / 2), v: block.cols_of(block.cols / 2..block.cols) }
 }
 
-/// A block under way, and the place of the next one.
+/// A block, and the place of the next one.
 struct Passing {
     here: Tensor,
     next: Tensor,
+    /// When the next one is there.
+    arrival: Option<StreamEvent>,
 }
 
 impl Passing {
     fn new(context: &Context, cols: usize, dtype: Dtype) -> Passing {
         let [here, next] = [(); 2].map(|()| context.scratch.tensor(context.shape.tokens(), cols, dtype));
-        Passing { here, next }
+        Passing { here, next, arrival: None }
     }
 
     /// This rank's keys and values.
@@ -39,9 +49,19 @@ impl Passing {
         Ok(passing)
     }
 
-    /// Gives the block to the next rank, and takes that of the previous one.
-    fn pass(&mut self, context: &Context) -> Result<(), DeviceError> {
-        context.cp.shift(context.stream, self.here, self.next)?;
+    /// Begins to give the block to the next rank and to take that of the previous one, after everything submitted so far:
+    /// that has written the block, and has read the one in whose place the next one comes.
+    fn start(&mut self, context: &Context) -> Result<(), DeviceError> {
+        context.device.wait(Stream::Shift, context.device.record(context.stream))?;
+        context.cp.shift(Stream::Shift, self.here, self.next)?;
+        self.arrival = Some(context.device.record(Stream::Shift));
+        Ok(())
+    }
+
+    /// Has the next block for everything submitted from here on, where one is under way.
+    fn finish(&mut self, context: &Context) -> Result<(), DeviceError> {
+        let Some(arrival) = self.arrival.take() else { return Ok(()) };
+        context.device.wait(context.stream, arrival)?;
         std::mem::swap(&mut self.here, &mut self.next);
         Ok(())
     }
@@ -103,6 +123,9 @@ pub(super) fn forward(context: &Context, whole: &AttentionOperands) -> Result<()
         let part = context.activation(context.scratch, chunk(context), whole.out.cols);
         let part_log_sum_exp = context.scratch.floats(chunk(context), whole.shape.heads);
         for step in 0..steps {
+            if step + 1 < steps {
+                blocks.start(context)?;
+            }
             for meeting in meetings(context, step) {
                 let operands = of_meeting(context, whole, blocks.here, &meeting);
                 let (out, log_sum_exp) = (sums.rows_of(meeting.queries.rows.clone()), operands.log_sum_exp);
@@ -111,9 +134,7 @@ pub(super) fn forward(context: &Context, whole: &AttentionOperands) -> Result<()
                 let write = if meeting.is_first { Write::Assign } else { Write::Accumulate };
                 context.submit(Op::JoinAttention { part, part_log_sum_exp, out, log_sum_exp, head_dim, write })?;
             }
-            if step + 1 < steps {
-                blocks.pass(context)?;
-            }
+            blocks.finish(context)?;
         }
         context.submit(Op::Copy { from: sums, to: whole.out })
     })
@@ -147,31 +168,48 @@ pub(super) fn backward(
         let mut sums = Passing::new(context, blocks.here.cols, Dtype::F32);
         let query_sums = context.scratch.floats(dq.rows, dq.cols);
         let query_terms = context.activation(context.scratch, rows, dq.cols);
-        let terms = context.activation(context.scratch, rows, blocks.here.cols);
+        // The terms of all meetings of a step but the first.
+        let terms = context.activation(context.scratch, context.shape.tokens(), blocks.here.cols);
         let key_sums = context.scratch.floats(2 * rows * shape.kv_heads, shape.head_dim);
         for out in [query_sums, sums.here] {
             context.submit(Op::Fill { out, value: 0.0 })?;
         }
         for step in 0..steps {
-            for meeting in meetings(context, step) {
-                let operands = of_meeting(context, whole, blocks.here, &meeting);
+            if step + 1 < steps {
+                blocks.start(context)?;
+            }
+            let meetings = meetings(context, step);
+            for (index, meeting) in meetings.iter().enumerate() {
+                let terms = terms_of(terms, rows, step, index);
+                let operands = of_meeting(context, whole, blocks.here, meeting);
                 let (queries, KeysValues { k: dk, v: dv }) = (meeting.queries.rows.clone(), halves(terms));
                 let dout = dout.rows_of(queries.clone());
                 let gradients = AttentionGradients { dout, dq: query_terms, dk, dv, key_sums };
                 context.submit(Op::AttentionBackward { operands, gradients })?;
                 add(context, query_terms, query_sums.rows_of(queries))?;
-                add(context, terms, sums.here.rows_of(meeting.keys.rows.clone()))?;
+                if step == 0 {
+                    add(context, terms, sums.here.rows_of(meeting.keys.rows.clone()))?;
+                }
             }
-            if step + 1 < steps {
-                blocks.pass(context)?;
+            sums.finish(context)?;
+            for (index, meeting) in meetings.iter().enumerate().filter(|_| step > 0) {
+                add(context, terms_of(terms, rows, step, index), sums.here.rows_of(meeting.keys.rows.clone()))?;
             }
-            // After the last step they are home.
-            sums.pass(context)?;
+            sums.start(context)?;
+            blocks.finish(context)?;
         }
+        context.submit(Op::Copy { from: query_sums, to: dq })?;
+        // Home.
+        sums.finish(context)?;
         let KeysValues { k, v } = halves(sums.here);
-        for (from, to) in [(query_sums, dq), (k, to.k), (v, to.v)] {
-            context.submit(Op::Copy { from, to })?;
-        }
-        Ok(())
+        context.submit(Op::Copy { from: k, to: to.k })?;
+        context.submit(Op::Copy { from: v, to: to.v })
     })
+}
+
+/// Where the terms of a meeting wait until the sums that they are added to have arrived. Those of a rank's own block are
+/// added at once.
+fn terms_of(terms: Tensor, rows: usize, step: usize, index: usize) -> Tensor {
+    let first = if step == 0 { 0 } else { index * rows };
+    terms.rows_of(first..first + rows)
 }

@@ -12,7 +12,7 @@ use program::{Extent, RankPlan, plan_memory};
 use sync::lock;
 use train::{
     Engine, EngineOptions, Observer, Ports, RunDevice, SequenceBuffers, Setup, SetupError, StepReport, TokenSource,
-    TrainError, Wish, open_engine, run,
+    TrainError, Wish, open_engine, queued_streams, run,
 };
 
 use crate::machine::resident::{peak_bytes, resident_bytes, restart_peak};
@@ -182,8 +182,8 @@ pub fn run_layout(layout: Layout) -> Result<Measured, RunError> {
 fn engine(setup: &Setup) -> Box<dyn Engine> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(setup.mesh.world_size(), cores);
-    let overlap = setup.parallelism.overlap_on_cpus();
-    let options = EngineOptions { timeouts, overlap, threads_per_rank: 1, library: None };
+    let queued = queued_streams(&setup.parallelism);
+    let options = EngineOptions { timeouts, queued, threads_per_rank: 1, library: None };
     open_engine(setup.mesh, options, &RunDevice::Cpu)
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use cluster::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node, StreamQueue};
 use comm::Timeouts;
-use config::Overlap;
 use cpu::peak;
 use device::{DeviceError, Numerics};
 use mesh::{Axis, AxisSizes, Mesh, MeshError, Rank};
@@ -47,7 +46,7 @@ pub fn measure_ranks(ranks: usize) -> Result<Cluster, MeasureError> {
     let (cores, ranks) = (cores(), ranks.max(2));
     let mesh = Mesh::new(AxisSizes::only(Axis::DpInner, ranks))?;
     let timeouts = Timeouts::new(Duration::from_secs(60)).scaled(ranks, cores);
-    let options = EngineOptions { timeouts, overlap: Overlap::Off, threads_per_rank: 1, library: None };
+    let options = EngineOptions { timeouts, queued: &[], threads_per_rank: 1, library: None };
     let engine = open_engine(mesh, options, &RunDevice::Cpu);
     let shared = if ranks > cores.max(2) { Cores::Shared } else { Cores::OwnOfEach };
     let times = std::thread::scope(|scope| {

@@ -6,7 +6,7 @@ use comm::Timeouts;
 use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
-use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, ThreadEngine, TrainError, Wish};
+use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, ThreadEngine, TrainError, Wish, queued_streams};
 
 pub const TOKENS: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
 
@@ -40,7 +40,7 @@ pub fn two_replicas() -> Setup {
 }
 
 pub fn threads(setup: &Setup, wait: Duration) -> ThreadEngine {
-    ThreadEngine::new(setup.mesh, Timeouts::new(wait)).with_overlap(setup.parallelism.overlap_on_cpus())
+    ThreadEngine::new(setup.mesh, Timeouts::new(wait)).with_queues(queued_streams(&setup.parallelism))
 }
 
 /// Runs; the rank that failed. Prints how long the run took to its end.

@@ -111,7 +111,7 @@ fn json_lines() {
     let scratch = Scratch::new("json_lines");
     let read = |bytes: &[u8]| {
         let path = scratch.file("a.jsonl", bytes);
-        let documents = data::read(&path);
+        let documents = data::read(&path, None);
         let tasks = Instructions::read(Some(&path), &Tokenizer::bytes());
         if documents.is_ok() || tasks.is_ok() { Read::Accepted } else { Read::Refused }
     };
@@ -119,6 +119,32 @@ fn json_lines() {
     let tasks =
         "{\"input\": \"add 1 2\", \"target\": \"3\"}\n\n{\"input\": \"\", \"target\": \"x\", \"more\": [1, {}]}\n";
     let target = Target { name: "json_lines", seeds: seeds(&[documents, tasks]), seal: no_seal, read: &read };
+    target.run(|tried| {
+        bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
+    });
+}
+
+#[test]
+fn tables_and_packed_texts() {
+    let scratch = Scratch::new("tables_and_packed_texts");
+    let read = |bytes: &[u8]| {
+        let path = scratch.file("a", bytes);
+        if data::read(&path, None).is_ok() { Read::Accepted } else { Read::Refused }
+    };
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../formats/tests/tables/");
+    let names = [
+        "snappy-pages-1.parquet",
+        "zstd-pages-2.parquet",
+        "lengths.parquet",
+        "prefixes.parquet",
+        "strings-lz4.arrow",
+        "views-zstd.arrow",
+        "stream.arrows",
+        "lines.txt.gz",
+        "lines.txt.zst",
+    ];
+    let given = names.map(|name| std::fs::read(format!("{folder}{name}")).expect("a table"));
+    let target = Target { name: "tables_and_packed_texts", seeds: given.to_vec(), seal: no_seal, read: &read };
     target.run(|tried| {
         bolero::check!().with_type::<Corrupted>().with_iterations(INPUTS).for_each(|corrupted| tried(corrupted))
     });

@@ -5,17 +5,22 @@ use testkit::soft_gpus::soft_gpus;
 
 use crate::rig::{On, ZERO_THREE, layout, outcome};
 
+/// Steps of eight ranks on eight GPUs.
 const STEPS: u32 = 20;
+
+/// Steps of ranks that share GPUs.
+const SHARED_STEPS: u32 = 5;
 
 /// Eight ranks on eight GPUs, or all on one, against eight ranks on CPUs.
 fn compare(tied: Tied, zero: ZeroStage, overlap: Overlap, num_gpus: usize) {
+    let steps = if num_gpus == 8 { STEPS } else { SHARED_STEPS };
     let Some(gpus) = soft_gpus(num_gpus) else { return };
-    let layout = layout(tied, [2, 2, 2], zero, overlap, STEPS);
+    let layout = layout(tied, [2, 2, 2], zero, overlap, steps);
     let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
     let on_gpus = outcome(&layout, &On::Gpus(gpus)).expect("a run on GPUs");
     assert_eq!(on_gpus.losses, on_cpus.losses);
     assert_eq!(on_gpus.norms, on_cpus.norms);
-    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == STEPS as usize);
+    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == steps as usize);
     assert!(on_gpus == on_cpus, "gradients or weights differ");
 }
 
@@ -27,6 +32,16 @@ fn gpt_with_sharded_optimizer_state_on_eight_gpus() {
 #[test]
 fn llama_with_sharded_parameters_on_eight_gpus() {
     compare(Tied::No, ZERO_THREE, Overlap::On, 8);
+}
+
+#[test]
+fn gpt_with_sharded_parameters_on_eight_gpus() {
+    compare(Tied::Yes, ZERO_THREE, Overlap::On, 8);
+}
+
+#[test]
+fn llama_with_sharded_optimizer_state_on_eight_gpus() {
+    compare(Tied::No, ZeroStage::One, Overlap::On, 8);
 }
 
 #[test]

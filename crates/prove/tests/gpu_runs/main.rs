@@ -9,3 +9,4 @@ mod moves;
 mod order;
 mod released;
 mod rig;
+mod shared_sequences;

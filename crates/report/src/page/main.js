@@ -29,12 +29,18 @@ function lossLines(runs) {
     const several = runs.length > 1;
     const named = training(axis).map((one) => (several ? one : { ...one, name: 'training' }));
     const held = runs.flatMap((run, index) => {
-      const line = heldOut(run, axis);
+      const line = measured(run, axis, run.held_out);
       if (!line) return [];
       const name = several ? `${run.name}, held out` : 'held out';
       return [{ line, colour: several ? runColour(index) : '--held-out', name, dashed: several }];
     });
-    return [...named, ...held];
+    const validation = runs.flatMap((run, index) => run.validation.flatMap(([text, losses], place) => {
+      const line = measured(run, axis, losses);
+      if (!line) return [];
+      const name = several ? `${run.name}, ${text}` : text;
+      return [{ line, colour: runColour(several ? index : place + 2), name, dashed: true }];
+    }));
+    return [...named, ...held, ...validation];
   };
 }
 

@@ -19,12 +19,12 @@ function series(run, axis, column) {
   return { x: run.columns[AXES[axis].column], y: values.map(numeric), steps: run.columns.steps };
 }
 
-/** The held-out loss of a run; its places are those of the steps after which it was measured. */
-function heldOut(run, axis) {
-  if (!run.held_out.length) return null;
+/** Losses that were measured between steps of a run; their places are those of the steps after which they were measured. */
+function measured(run, axis, losses) {
+  if (!losses.length) return null;
   const place = (step) => run.columns[AXES[axis].column][nearest(run.columns.steps, step)] ?? step;
-  const steps = run.held_out.map(([step]) => step);
-  return { x: steps.map(place), y: run.held_out.map(([, loss]) => numeric(loss)), steps, points: true };
+  const steps = losses.map(([step]) => step);
+  return { x: steps.map(place), y: losses.map(([, loss]) => numeric(loss)), steps, points: true };
 }
 
 /** Index of the value of ascending `values` that is nearest to `x`. */

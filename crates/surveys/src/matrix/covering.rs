@@ -100,7 +100,7 @@ mod tests {
     /// No fewer rows than the three widest columns have triples, and not half as many again.
     #[test]
     fn the_matrix_is_covered_by_few_cells() {
-        let rows: Vec<[String; 6]> = Cell::all().iter().map(Cell::values).collect();
+        let rows: Vec<[String; 7]> = Cell::all().iter().map(Cell::values).collect();
         let chosen = three_wise(&rows);
         assert_covers(&rows, &chosen);
         let (forms, orders, recomputes) = (8, 9, 7);

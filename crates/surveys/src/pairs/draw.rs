@@ -8,7 +8,7 @@ use config::{
     TrainSpec, ZeroStage,
 };
 use philox::philox4x32_10;
-use prove::{EqualityClass, Promised};
+use prove::{EqualityClass, LEAST_NORMED_HEAD_DIM, Promised};
 use testkit::layout::Layout;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
@@ -136,8 +136,7 @@ fn model(dice: &mut Dice) -> ModelSpec {
         tied_embeddings: dice.one_of(&[true, false]),
         padding_token: dice.one_of(&[None, None, None, Some(5)]),
         top_query: dice.one_of(&[TopQuery::On, TopQuery::Off, TopQuery::Off, TopQuery::Off, TopQuery::Off]),
-        // Heads of 4 dims with a norm have no bound (docs/numerics.md, "Left out").
-        qk_norm: dice.one_of(&[true, false, false]) && head_dim >= 8,
+        qk_norm: dice.one_of(&[true, false, false]) && head_dim >= LEAST_NORMED_HEAD_DIM,
         dropout: dice.one_of(&[0.0, 0.1]),
         attention_dropout: dice.one_of(&[0.0, 0.1]),
         init_std: dice.one_of(&[0.15, 0.25, 0.4, 0.6, 1.0]) / (hidden as f32).sqrt(),

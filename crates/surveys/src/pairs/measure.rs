@@ -60,6 +60,8 @@ pub fn shares(pair: &Pair, outcomes: [&Outcome; 2]) -> Vec<Share> {
         (Kind::loss(stored, kink(is_first)), &distances.loss),
         (Kind::weights(of_weights, kink(is_first)), &distances.weight),
     ];
+    // Losses and weights of some runs have no bound.
+    let rest = rest.into_iter().filter(|(_, bounded)| bounded.bound.is_some());
     let rest = rest.map(|(kind, bounded)| Share { kind, share: bounded.share(), of: bounded.what.clone() });
     gradients.chain(rest).collect()
 }

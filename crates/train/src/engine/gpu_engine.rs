@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock};
 
 use comm::HostCommunicator;
-use config::{Overlap, Products};
+use config::Products;
 use cuda::CudaDevice;
 use device::{Communicator, DeviceError, Numerics};
 use gpu_rank::{
@@ -32,16 +32,13 @@ pub struct GpuEngine {
 }
 
 impl GpuEngine {
-    /// An engine for the ranks of `threads`, which communicate while they compute where `overlap` says so, as `threads`
-    /// does. `host` are all ranks of this host, in order.
-    pub fn new(threads: ThreadEngine, overlap: Overlap, host: &[Rank], gpus: Arc<Gpus>) -> GpuEngine {
+    /// An engine for the ranks of `threads`, which communicate while they compute where those have streams with threads.
+    /// `host` are all ranks of this host, in order.
+    pub fn new(threads: ThreadEngine, host: &[Rank], gpus: Arc<Gpus>) -> GpuEngine {
         let of_host = host.iter().enumerate().map(|(local, rank)| (rank.0, gpus.of_rank(local)));
         let own = threads.ranks();
         let gpu_of = of_host.filter(|(rank, _)| own.contains(&Rank(*rank))).collect();
-        let order = match overlap {
-            Overlap::Off => QueueOrder::One,
-            Overlap::On => QueueOrder::PerStream,
-        };
+        let order = if threads.has_queues() { QueueOrder::PerStream } else { QueueOrder::One };
         GpuEngine { threads, gpus, gpu_of, order, opened: Mutex::default() }
     }
 

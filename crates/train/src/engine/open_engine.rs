@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use comm::processes::OpenError;
 use comm::{LibrarySums, Timeouts, WorldFailure};
-use config::{DeviceChoice, Overlap};
+use config::DeviceChoice;
 use cpu::affinity::allowed_cores;
+use device::Stream;
 use mesh::{Mesh, Rank};
 
 use crate::engine::gpu_engine::GpuEngine;
@@ -18,8 +19,9 @@ use crate::engine::{Engine, EngineDescription};
 pub struct EngineOptions {
     /// Deadlines of every wait for another rank.
     pub timeouts: Timeouts,
-    /// Whether ranks communicate while they compute.
-    pub overlap: Overlap,
+    /// Streams of a rank that have a thread of their own, so that it communicates while it computes:
+    /// [`queued_streams`](crate::queued_streams).
+    pub queued: &'static [Stream],
     /// Threads that compute for a rank.
     pub threads_per_rank: usize,
     /// Sums that the library of MPI makes, with all gathers, where ranks of several processes use one; `None` where all
@@ -29,13 +31,13 @@ pub struct EngineOptions {
 
 /// Fresh ranks of `mesh`: threads of this process that compute on `device`.
 pub fn open_engine(mesh: Mesh, options: EngineOptions, device: &RunDevice) -> Box<dyn Engine> {
-    let EngineOptions { timeouts, overlap, threads_per_rank, library: _ } = options;
-    let threads = ThreadEngine::new(mesh, timeouts).with_overlap(overlap);
+    let EngineOptions { timeouts, queued, threads_per_rank, library: _ } = options;
+    let threads = ThreadEngine::new(mesh, timeouts).with_queues(queued);
     match device {
         RunDevice::Cpu => Box::new(threads.with_threads_per_rank(threads_per_rank)),
         RunDevice::Gpus(gpus) => {
             let host: Vec<Rank> = mesh.ranks().collect();
-            Box::new(GpuEngine::new(threads, overlap, &host, Arc::clone(gpus)))
+            Box::new(GpuEngine::new(threads, &host, Arc::clone(gpus)))
         }
     }
 }
@@ -53,11 +55,11 @@ pub fn open_process_engine(
     seat: ProcessSeat,
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
-    let (host, overlap) = (seat.ranks_of_host(), options.overlap);
+    let host = seat.ranks_of_host();
     let (threads, failure) = ThreadEngine::of_process(mesh, options, seat, ended)?;
     let engine: Box<dyn Engine> = match device {
         RunDevice::Cpu => Box::new(threads),
-        RunDevice::Gpus(gpus) => Box::new(GpuEngine::new(threads, overlap, &host, Arc::clone(gpus))),
+        RunDevice::Gpus(gpus) => Box::new(GpuEngine::new(threads, &host, Arc::clone(gpus))),
     };
     Ok((engine, failure))
 }
@@ -87,9 +89,9 @@ mod tests {
     #[test]
     fn the_description_without_an_engine_is_that_of_the_engine() {
         let timeouts = Timeouts::new(Duration::from_secs(1));
-        for (overlap, threads_per_rank) in [(Overlap::Off, 1), (Overlap::On, 3)] {
+        for (queued, threads_per_rank) in [(&[] as &[Stream], 1), (&[Stream::Reduce, Stream::Transfer], 3)] {
             let mesh = Mesh::new(AxisSizes::ONE).expect("a mesh");
-            let options = EngineOptions { timeouts, overlap, threads_per_rank, library: None };
+            let options = EngineOptions { timeouts, queued, threads_per_rank, library: None };
             let engine = open_engine(mesh, options, &RunDevice::Cpu);
             assert_eq!(engine.describe(), describe_engine(DeviceChoice::Cpu, threads_per_rank));
         }

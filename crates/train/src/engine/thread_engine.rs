@@ -9,7 +9,7 @@ use comm::{
     AbortCause, ChannelId, GroupChannels, HostCommunicator, HostMap, Library, LibraryGroup, StreamTransports,
     ThreadTransport, Timeouts, Transport, WorldFailure, processes,
 };
-use config::Overlap;
+use config::{ContextKind, Overlap, Parallelism};
 use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice, time_slice};
 use device::{Arena, Communicator, DeviceError, Numerics, OnFailure, Stream, StreamQueues};
@@ -79,10 +79,10 @@ impl ThreadEngine {
         seat: ProcessSeat,
         ended: &dyn Fn() -> Option<String>,
     ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
-        let EngineOptions { timeouts, overlap, threads_per_rank, library } = options;
+        let EngineOptions { timeouts, queued, threads_per_rank, library } = options;
         let ProcessSeat { process, process_map, listeners, token, cores } = seat;
         let endpoint = library.and_then(|sums| Some((sums, listeners.mpi.clone()?)));
-        let queued = queued(overlap).to_vec();
+        let queued = queued.to_vec();
         let hosts = process_map.host_map();
         let ranks = process_map.processes().get(process).map_or(vec![], |own| own.ranks.clone());
         let num_lanes = NonZeroUsize::MIN.saturating_add(queued.len());
@@ -98,17 +98,8 @@ impl ThreadEngine {
         Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank, cores, library }, failure))
     }
 
-    /// The same engine, whose ranks communicate while they compute where `overlap` says so. Asked before transports are
-    /// wrapped.
-    pub fn with_overlap(self, overlap: Overlap) -> ThreadEngine {
-        match queued(overlap) {
-            [] => self,
-            queued => self.with_queues(queued),
-        }
-    }
-
-    /// The same engine, in which each of these streams of a rank has a thread of its own. Asked before transports are
-    /// wrapped.
+    /// The same engine, in which each of these streams of a rank has a thread of its own: [`queued_streams`] has those of
+    /// a run. Asked before transports are wrapped.
     pub fn with_queues(self, queued: &[Stream]) -> ThreadEngine {
         let ends = ends(self.mesh.world_size(), queued, self.timeouts);
         ThreadEngine { ends, queued: queued.to_vec(), ..self }
@@ -164,6 +155,11 @@ impl ThreadEngine {
             own.abort(AbortCause { rank, description });
         });
         Ok(Arc::new(StreamQueues::start(&self.queued, &rank.to_string(), &on_failure)?))
+    }
+
+    /// Whether some streams of a rank have threads of their own.
+    pub(super) fn has_queues(&self) -> bool {
+        !self.queued.is_empty()
     }
 
     /// The library's part for `group` on a stream.
@@ -298,9 +294,11 @@ fn groups(mesh: &Mesh, ranks: &[Rank], num_lanes: usize) -> impl Iterator<Item =
 }
 
 /// The streams of a rank that have a thread of their own.
-fn queued(overlap: Overlap) -> &'static [Stream] {
-    match overlap {
+pub fn queued_streams(parallelism: &Parallelism) -> &'static [Stream] {
+    let passes_blocks = parallelism.degrees.cp > 1 && parallelism.context.kind == ContextKind::Ring;
+    match parallelism.overlap_on_cpus() {
         Overlap::Off => &[],
+        Overlap::On if passes_blocks => &[Stream::Reduce, Stream::Transfer, Stream::Shift],
         Overlap::On => &[Stream::Reduce, Stream::Transfer],
     }
 }

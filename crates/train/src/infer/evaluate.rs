@@ -27,6 +27,15 @@ pub struct Evaluation<'a> {
     pub every: u32,
 }
 
+/// A text of its own that is measured in addition to the held-out one.
+#[derive(Clone, Copy)]
+pub struct Validation<'a> {
+    /// The name of its losses.
+    pub name: &'a str,
+    /// Its sequences, and the steps after which they are measured.
+    pub evaluation: Evaluation<'a>,
+}
+
 impl Evaluation<'_> {
     /// Whether it is time after so many steps. After the last step it always is, but not where a run was stopped.
     pub fn is_due_after(&self, steps: u32) -> bool {

@@ -20,7 +20,7 @@ use program::{Instr, Purpose};
 use crate::engine::Engine;
 use crate::execute::loss_scale::StepFate;
 use crate::execute::reduce;
-use crate::infer::evaluate::{Evaluation, HeldOut, evaluate, evaluating_workload};
+use crate::infer::evaluate::{Evaluation, HeldOut, Validation, evaluate, evaluating_workload};
 use crate::recheck::state_hashes::StateHashes;
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
@@ -53,6 +53,8 @@ pub struct Ports<'a> {
     pub saving: Option<Saving<'a>>,
     /// What is measured between steps, by a setup that has a program for it.
     pub evaluation: Option<Evaluation<'a>>,
+    /// Texts that are measured after it, in this order.
+    pub validation: &'a [Validation<'a>],
     /// How much is checked for wrong bits.
     pub recheck: Recheck,
     /// Where ranks keep their last instructions for the report of a failure.
@@ -71,6 +73,7 @@ impl<'a> Ports<'a> {
             weights: None,
             saving: None,
             evaluation: None,
+            validation: &[],
             recheck: Recheck::Off,
             rings: None,
         }
@@ -107,7 +110,7 @@ pub fn run_ranks(
     ports: Ports<'_>,
     ranks: impl Iterator<Item = Rank>,
 ) -> Result<Ending, TrainError> {
-    if ports.evaluation.is_some() && setup.workload(Purpose::Evaluate).is_none() {
+    if (ports.evaluation.is_some() || !ports.validation.is_empty()) && setup.workload(Purpose::Evaluate).is_none() {
         return Err(TrainError::Prepare("the run is to be evaluated, but was set up without a program for it".into()));
     }
     if let Some(checkpoint) = ports.start.checkpoint() {
@@ -135,9 +138,7 @@ pub fn run_ranks(
 const START: &str = "open the rank, fill its weights and compare programs";
 
 fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>) -> Result<Ending, Stop> {
-    let held_out = ports
-        .evaluation
-        .map(|evaluation| (evaluation, HeldOut::new(seat.setup, evaluating_workload(seat.setup), evaluation)));
+    let measured = Measured::of(seat.setup, &ports);
     seat.progress.keep_in(ports.rings.and_then(|rings| rings.open(&seat.setup.mesh, seat.number)));
     std::thread::scope(|scope| {
         let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start, ports.recheck))?;
@@ -145,7 +146,7 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>)
             let stream = SaveStream::start(scope, &rank, seat.number, memory, (save_ports, ports.observer));
             rank.ports.saving = Some(stream);
         }
-        let ending = run_steps(&mut rank, seat, &ports, held_out.as_ref())?;
+        let ending = run_steps(&mut rank, seat, &ports, &measured)?;
         if let Some(sink) = ports.weights {
             seat.progress.named("deliver weights", || deliver::weights(&rank, sink))?;
         }
@@ -153,12 +154,28 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>)
     })
 }
 
+/// The texts that are measured between steps.
+struct Measured<'a> {
+    held_out: Option<(Evaluation<'a>, HeldOut<'a>)>,
+    validation: Vec<(Validation<'a>, HeldOut<'a>)>,
+}
+
+impl<'a> Measured<'a> {
+    fn of(setup: &Setup, ports: &Ports<'a>) -> Measured<'a> {
+        let sequences = |evaluation| HeldOut::new(setup, evaluating_workload(setup), evaluation);
+        Measured {
+            held_out: ports.evaluation.map(|evaluation| (evaluation, sequences(evaluation))),
+            validation: ports.validation.iter().map(|own| (*own, sequences(own.evaluation))).collect(),
+        }
+    }
+}
+
 /// The steps that are left, with what is measured and saved between them.
 fn run_steps<'a>(
     worker: &mut Worker<'a>,
     seat: Seat<'a>,
     ports: &Ports<'a>,
-    held_out: Option<&'a (Evaluation<'a>, HeldOut<'a>)>,
+    measured: &'a Measured<'a>,
 ) -> Result<Ending, Stop> {
     let Seat { setup, number, progress, .. } = seat;
     // Elsewhere the rank's own thread only hands work over.
@@ -194,11 +211,17 @@ fn run_steps<'a>(
         // Who wishes to stop does not wait for a measurement.
         let is_measured = |evaluation: &Evaluation<'_>| !outcome.stop && (is_last || evaluation.is_due_after(step + 1));
         let mut held_out_loss = None;
-        if let Some((_, tokens)) = held_out.filter(|(evaluation, _)| is_measured(evaluation)) {
+        if let Some((_, tokens)) = measured.held_out.as_ref().filter(|(evaluation, _)| is_measured(evaluation)) {
             let report = evaluate(worker, tokens, step + 1, progress)?;
             held_out_loss = Some(report.loss);
             if number.0 == 0 {
                 ports.observer.evaluation(&report);
+            }
+        }
+        for (own, tokens) in measured.validation.iter().filter(|(own, _)| is_measured(&own.evaluation)) {
+            let report = evaluate(worker, tokens, step + 1, progress)?;
+            if number.0 == 0 {
+                ports.observer.validation(own.name, &report);
             }
         }
         let place = |saving: Saving<'a>| {

@@ -68,6 +68,9 @@ pub trait Observer: Sync {
     /// Called after each evaluation; by default nothing is done.
     fn evaluation(&self, _report: &EvaluationReport) {}
 
+    /// Called after each evaluation of the text that is called `name`; by default nothing is done.
+    fn validation(&self, _name: &str, _report: &EvaluationReport) {}
+
     /// Called when a checkpoint was committed or has failed, on a thread that saves; by default nothing is done.
     fn saved(&self, _report: SaveReport) {}
 

@@ -12,8 +12,8 @@ use device::{Dtype, Write};
 use mesh::{Mesh, MeshError};
 use model::{CacheSize, KeyValueCache, MicrobatchShape, TensorParallel};
 use program::{
-    CompileError, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError, StageError, State,
-    StepGraph, UnitTimes, Verified, Violation, Waits,
+    CompileError, MemoryPlan, Program, ProgramSet, ProgramSetError, Purpose, RankPlan, Schedule, ScheduleError,
+    StageError, State, StepGraph, UnitTimes, Verified, Violation, Waits,
 };
 use rayon::prelude::*;
 use record::{RecordCase, RecordError};
@@ -274,6 +274,11 @@ impl Setup {
     /// The linked programs of a workload.
     pub fn graph_of(&self, workload: WorkloadIndex) -> &StepGraph {
         self.programs.programs()[workload.0].graph()
+    }
+
+    /// The arenas of a workload, by pipeline rank.
+    pub fn memory_of(&self, workload: WorkloadIndex) -> &MemoryPlan {
+        self.programs.programs()[workload.0].plan()
     }
 
     /// The program of a workload on pipeline rank `stage`.

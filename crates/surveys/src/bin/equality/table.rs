@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use config::{Degrees, Products};
-use prove::{EqualityClass, LEAST_FALL};
+use config::{Degrees, ModelSpec, Products};
+use prove::{EqualityClass, LEAST_FALL, LEAST_HEAD_DIM, LEAST_HIDDEN};
 use surveys::cases::{Case, Family, products_suffix};
 use surveys::results::Row;
+use testkit::models::{Style, proof_model};
 
 use crate::factors::by_value;
 use crate::summary::Summary;
@@ -68,6 +69,7 @@ fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Case, &Row
     };
     let fall = all.iter().map(|(_, row)| row.fall).fold(f64::INFINITY, f64::min);
     let nearest = all.iter().map(|(_, row)| row.nearest).fold(0.0, f64::max);
+    let ModelSpec { hidden, head_dim, .. } = proof_model(Style::Gpt2, 12, true);
     let ran = |part: &Part<'_>| format!("{} of {}", part.measured.len(), part.legal.len());
     format!(
         "# Equality, measured\n\n\
@@ -76,7 +78,8 @@ fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Case, &Row
          with products chained, {} with products in pairs (two families that differ in every trait), {} with exact sums (two\n\
          families). {verdict} ZeRO forms, schedules and recomputation take turns: [By value](#by-value) counts the cases of\n\
          each. Every combination of them, sequence parallelism, bf16 and fp16 are in the [support matrix](support-matrix.md).\n\
-         [numerics.md](numerics.md) derives the bounds. Made by\n\n\
+         The models are {hidden} wide, with heads of {head_dim} dims; [numerics.md](numerics.md#widths) derives the bounds, which hold from\n\
+         {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on. Made by\n\n\
          ```text\ncargo run --release -p surveys --bin equality -- --write docs/equality.md\n```\n\n\
          The tables give relative Frobenius distances of tensors, and relative differences of losses (reported as `f32`, whose\n\
          last place is about 1e-7). Each distance has a bound of its own; the nearest is at {:.0} % of it. The loss falls by {:.0} % at least in every case (required: {:.0} %).\n\n\

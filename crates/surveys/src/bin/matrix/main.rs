@@ -47,7 +47,8 @@ fn main() -> ExitCode {
 
 fn run(arguments: &Arguments) -> Result<(), String> {
     let results = Results::open(&arguments.results)?;
-    let cells = Cell::all();
+    let (product, sharing_sequences) = (Cell::all(), Cell::of_shared_sequences());
+    let cells = [&product[..], &sharing_sequences].concat();
     let is_open = |cell: &&Cell| cell.refusals().is_empty() && !results.holds(&cell.to_string());
     let open: Vec<Cell> = cells.iter().filter(is_open).copied().collect();
     eprintln!("{} cells to run, {} known", open.len(), results.len());
@@ -60,7 +61,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
         }
         Err(error) => eprintln!("{error}"),
     });
-    let (text, faults) = page::page(&cells, &results.all());
+    let (text, faults) = page::page((&product, &sharing_sequences), &results.all());
     println!("{text}");
     if let Some(path) = &arguments.write {
         write(path, &text)?;
@@ -70,7 +71,8 @@ fn run(arguments: &Arguments) -> Result<(), String> {
 
 /// Runs `count` of the cells and reports their verdicts.
 fn run_sample(count: usize, seed: u32) -> Result<(), String> {
-    let legal: Vec<Cell> = Cell::all().into_iter().filter(|cell| cell.refusals().is_empty()).collect();
+    let cells = [Cell::all(), Cell::of_shared_sequences()].concat();
+    let legal: Vec<Cell> = cells.into_iter().filter(|cell| cell.refusals().is_empty()).collect();
     let tally = Mutex::new(Tally::default());
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     prove_all(&draw(legal, count, seed, 0), workers, &|cell, finding| {

@@ -3,18 +3,19 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use config::Products;
-use prove::{EqualityClass, Promised};
+use config::{ContextKind, Products, context_kind_name};
+use prove::{EqualityClass, LEAST_HEAD_DIM, LEAST_HIDDEN, Promised};
 use surveys::matrix::proof::class;
-use surveys::matrix::{Cell, Order, Sharing, forms};
+use surveys::matrix::{Cell, Order, Shape, Sharing, forms};
 use surveys::results::Row;
 use testkit::numbers::Numbers;
 
 /// The page, and every cell that is refused no reason for, has no result, or breaks the promise.
-pub fn page(cells: &[Cell], rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
-    let shown: Vec<Shown> = cells.iter().map(|cell| Shown::of(cell, rows)).collect();
-    let faults: Vec<String> = shown
-        .iter()
+pub fn page((cells, sharing_sequences): (&[Cell], &[Cell]), rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
+    let [shown, shared] =
+        [cells, sharing_sequences].map(|cells| cells.iter().map(|cell| Shown::of(cell, rows)).collect::<Vec<Shown>>());
+    let all = || shown.iter().chain(&shared);
+    let faults: Vec<String> = all()
         .filter_map(|shown| match &shown.state {
             State::Kept(_) | State::Refused(_) => None,
             State::Broken(row) => Some(format!("{}: {}", shown.cell, row.faults)),
@@ -22,13 +23,14 @@ pub fn page(cells: &[Cell], rows: &BTreeMap<String, Row>) -> (String, Vec<String
         })
         .collect();
     let text = [
-        introduction(&shown),
+        introduction(&shown, &shared),
         matrix(&shown, Products::Chained, "The matrix, products chained"),
         matrix(&shown, Products::Pairs, "The matrix, products = \"pairs\""),
+        matrix_of_shared(&shared),
         factors(),
-        by_value(&shown),
-        by_class(&shown),
-        refusals(&shown),
+        by_value(&all().collect::<Vec<_>>()),
+        by_class(&all().collect::<Vec<_>>()),
+        refusals(&all().collect::<Vec<_>>()),
     ]
     .join("\n");
     (text, faults)
@@ -70,10 +72,13 @@ fn count(shown: &[Shown], is_counted: impl Fn(&Shown) -> bool) -> usize {
     shown.iter().filter(|shown| is_counted(shown)).count()
 }
 
-fn introduction(shown: &[Shown]) -> String {
+fn introduction(shown: &[Shown], shared: &[Shown]) -> String {
     let kept = count(shown, |shown| matches!(shown.state, State::Kept(_)));
     let refused = count(shown, |shown| matches!(shown.state, State::Refused(_)));
+    let kept_shared = count(shared, |shown| matches!(shown.state, State::Kept(_)));
+    let refused_shared = count(shared, |shown| matches!(shown.state, State::Refused(_)));
     let tied = count(shown, |shown| shown.cell.shape.model().tied_embeddings);
+    let model = Shape::Gpt2.model();
     let ranks = shown.iter().map(|shown| shown.cell.degrees.world_size());
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     format!(
@@ -89,9 +94,16 @@ fn introduction(shown: &[Shown]) -> String {
          and an order of products is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
          - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
          not-a-number at the start, and so is the place of each value when its life is over.\n\n\
-         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is 16 wide; a run has four\n\
-         steps of 24 sequences. [equality.md](equality.md) has larger runs of every degree.\n",
+         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is {} wide, with heads of {} dims\n\
+         ([bounds hold](numerics.md#widths) from {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on); a run has four\n\
+         steps of 24 sequences. [equality.md](equality.md) has larger runs of every degree.\n\n\
+         {} more cells share sequences between two ranks (`parallelism.cp = 2`): every ZeRO form with every schedule, every way to share matrices and every \
+         kind of\n`parallelism.cp_kind`; recomputation, numbers, degrees and the model are drawn. {kept_shared} keep their promise, {refused_shared} are \
+         refused. The reference has the same cp and\nkind; the oracle is one rank with whole sequences.\n",
         shown.len(),
+        model.hidden,
+        model.head_dim,
+        shared.len(),
     )
 }
 
@@ -114,6 +126,32 @@ fn matrix(shown: &[Shown], products: Products, title: &str) -> String {
             for (sharing, numbers) in &columns {
                 let of = |cell: &Cell| {
                     cell.form == form && cell.order == order && cell.sharing == *sharing && cell.numbers == *numbers
+                };
+                let here: Vec<&Shown> = shown.iter().filter(|shown| of(shown.cell)).collect();
+                let _ = write!(text, " {} |", place(&here));
+            }
+        }
+    }
+    text.push('\n');
+    text
+}
+
+/// The cells whose sequences two ranks share.
+fn matrix_of_shared(shown: &[Shown]) -> String {
+    let columns: Vec<(Sharing, ContextKind)> =
+        Sharing::ALL.into_iter().flat_map(|sharing| ContextKind::ALL.map(|kind| (sharing, kind))).collect();
+    let mut text = "## Shared sequences\n\nOne cell in each place.\n\n| ZeRO form | schedule |".to_string();
+    for (sharing, kind) in &columns {
+        let _ = write!(text, " {sharing}, {} |", context_kind_name(*kind));
+    }
+    let _ = write!(text, "\n|---|---|{}", "---|".repeat(columns.len()));
+    for form in forms() {
+        for order in Order::all() {
+            let _ = write!(text, "\n| {form} | {order} |");
+            for (sharing, kind) in &columns {
+                let of = |cell: &Cell| {
+                    let is_of_kind = cell.sequences.kind == Some(*kind);
+                    cell.form == form && cell.order == order && cell.sharing == *sharing && is_of_kind
                 };
                 let here: Vec<&Shown> = shown.iter().filter(|shown| of(shown.cell)).collect();
                 let _ = write!(text, " {} |", place(&here));
@@ -163,8 +201,9 @@ fn factors() -> String {
 }
 
 /// How many cells have each value of each factor, and how many of those keep the promise.
-fn by_value(shown: &[Shown]) -> String {
-    const FACTORS: [&str; 6] = ["ZeRO form", "schedule", "sharing", "recomputation", "numbers and products", "shape"];
+fn by_value(shown: &[&Shown]) -> String {
+    const FACTORS: [&str; 7] =
+        ["ZeRO form", "schedule", "sharing", "recomputation", "numbers and products", "shape", "sequences"];
     let mut text = "## By value\n\n| factor | value | cells | kept |\n|---|---|---|---|\n".to_string();
     for (factor, name) in FACTORS.into_iter().enumerate() {
         let mut values: Vec<(String, usize, usize)> = Vec::new();
@@ -183,7 +222,7 @@ fn by_value(shown: &[Shown]) -> String {
     text
 }
 
-fn by_class(shown: &[Shown]) -> String {
+fn by_class(shown: &[&Shown]) -> String {
     let mut text = "## Distances from one rank\n\n\
                     *Same bits* counts cells with the bits of their reference. Each distance is the largest of any tensor.\n\
                     The last column is the largest share that a distance is of its own bound, which\n\
@@ -194,11 +233,11 @@ fn by_class(shown: &[Shown]) -> String {
     for (of, name) in [
         (EqualityClass::AnyOrder, "any order: dp, microbatch size"),
         (EqualityClass::OtherOrder, "other order: dp"),
-        (EqualityClass::OtherSums, "other sums: tp as well"),
+        (EqualityClass::OtherSums, "other sums: tp or cp as well"),
     ] {
         for numbers in Numbers::ALL {
             let is_of = |shown: &&Shown| class(shown.cell) == of && shown.cell.numbers == numbers;
-            let rows: Vec<&Row> = shown.iter().filter(is_of).filter_map(Shown::row).collect();
+            let rows: Vec<&Row> = shown.iter().copied().filter(is_of).filter_map(Shown::row).collect();
             if rows.is_empty() {
                 continue;
             }
@@ -223,7 +262,7 @@ fn by_class(shown: &[Shown]) -> String {
     text
 }
 
-fn refusals(shown: &[Shown]) -> String {
+fn refusals(shown: &[&Shown]) -> String {
     let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
     for shown in shown {
         if let State::Refused(reason) = &shown.state {

@@ -1,0 +1,120 @@
+//! The last line of a terminal while a run continues: a bar with the newest step, below the lines that stay.
+
+use std::io::{self, Write};
+use std::time::{Duration, Instant};
+
+/// Columns of the bar.
+const BAR_COLUMNS: usize = 16;
+/// Columns that stay free: a terminal writes `^C` after the line, which must not continue on the next one.
+const FREE_COLUMNS: usize = 5;
+/// Time from one drawing to the next.
+const PAUSE: Duration = Duration::from_millis(50);
+/// The beginning of the line, which is then empty.
+const EMPTY_LINE: &str = "\r\x1b[2K";
+
+/// The line. It never ends in a newline, so that it is written over.
+pub struct Bar {
+    out: Box<dyn Write + Send>,
+    steps: u32,
+    done: u32,
+    message: String,
+    drawn_at: Option<Instant>,
+}
+
+impl Bar {
+    /// Of a run of `steps` steps, of which `done` were done before. Nothing is drawn before the first step.
+    pub fn new(out: Box<dyn Write + Send>, done: u32, steps: u32) -> Bar {
+        Bar { out, steps, done, message: String::new(), drawn_at: None }
+    }
+
+    /// Columns of its message in a window of `columns`.
+    pub fn message_columns(columns: usize) -> usize {
+        columns.saturating_sub(BAR_COLUMNS + 1 + FREE_COLUMNS)
+    }
+
+    /// A step more, with a line that stays if it has one. Steps that follow each other at once are not all drawn.
+    ///
+    /// # Errors
+    /// The terminal's.
+    pub fn advance(&mut self, line: Option<&str>, message: String) -> io::Result<()> {
+        self.done += 1;
+        self.message = message;
+        match line {
+            Some(line) => {
+                self.write_line(line)?;
+                self.draw()
+            }
+            None if self.drawn_at.is_none_or(|drawn_at| drawn_at.elapsed() >= PAUSE) => self.draw(),
+            None => Ok(()),
+        }
+    }
+
+    /// A line above it that stays.
+    ///
+    /// # Errors
+    /// The terminal's.
+    pub fn say_above(&mut self, text: &str) -> io::Result<()> {
+        self.write_line(text)?;
+        if self.drawn_at.is_some() { self.draw() } else { self.out.flush() }
+    }
+
+    fn write_line(&mut self, text: &str) -> io::Result<()> {
+        let place = if self.drawn_at.is_some() { EMPTY_LINE } else { "" };
+        writeln!(self.out, "{place}{text}")
+    }
+
+    /// The line goes, until the next step.
+    ///
+    /// # Errors
+    /// The terminal's.
+    pub fn clear(&mut self) -> io::Result<()> {
+        if self.drawn_at.take().is_some() {
+            self.out.write_all(EMPTY_LINE.as_bytes())?;
+        }
+        self.out.flush()
+    }
+
+    fn draw(&mut self) -> io::Result<()> {
+        let full = (u64::from(self.done.min(self.steps)) * BAR_COLUMNS as u64 / u64::from(self.steps.max(1))) as usize;
+        let (full, empty) = ("█".repeat(full), "░".repeat(BAR_COLUMNS - full));
+        write!(self.out, "{EMPTY_LINE}{full}{empty} {}", self.message)?;
+        self.drawn_at = Some(Instant::now());
+        self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().expect("a lock").extend(bytes);
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_is_written_over() {
+        let kept = Kept::default();
+        let mut bar = Bar::new(Box::new(kept.clone()), 3, 8);
+        bar.say_above("before").expect("written");
+        bar.advance(None, "step 4".into()).expect("written");
+        bar.say_above("note").expect("written");
+        bar.advance(Some("stays"), "step 5".into()).expect("written");
+        bar.clear().expect("written");
+        bar.clear().expect("written");
+        let text = String::from_utf8(kept.0.lock().expect("a lock").clone()).expect("text");
+        let (four, five) = ("\r\x1b[2K████████░░░░░░░░ step 4", "\r\x1b[2K██████████░░░░░░ step 5");
+        assert_eq!(text, format!("before\n{four}\r\x1b[2Knote\n{four}\r\x1b[2Kstays\n{five}\r\x1b[2K"));
+        assert_eq!((Bar::message_columns(80), Bar::message_columns(5)), (58, 0));
+    }
+}

@@ -1,0 +1,44 @@
+//! Joining attention on two sets of keys: a block of threads per row and head.
+
+use device::{DeviceError, Dtype, Tensor, Write};
+use gpu::LaunchShape;
+
+use super::{Launch, Parameters, Site, require};
+
+const THREADS: u32 = 64;
+/// Most blocks of a launch along y.
+const MAX_BLOCKS: usize = 65_535;
+
+/// `Op::JoinAttention`
+pub(super) fn join(
+    site: &Site,
+    [part, part_log_sum_exp]: [Tensor; 2],
+    [out, log_sum_exp]: [Tensor; 2],
+    head_dim: usize,
+    write: Write,
+) -> Result<Vec<Launch>, DeviceError> {
+    let op = "join_attention";
+    let (rows, heads) = (log_sum_exp.rows, log_sum_exp.cols);
+    require((part_log_sum_exp.rows, part_log_sum_exp.cols) == (rows, heads), op, || {
+        format!("{part_log_sum_exp:?} is not [{rows}, {heads}]")
+    })?;
+    for tensor in [part, out] {
+        require((tensor.rows, tensor.cols) == (rows, heads * head_dim), op, || {
+            format!("{tensor:?} is not [{rows}, {}]", heads * head_dim)
+        })?;
+    }
+    let mut parameters = Parameters::new();
+    for tensor in [part, part_log_sum_exp, out, log_sum_exp] {
+        parameters = parameters.place(site.matrix(tensor, Dtype::F32)?);
+    }
+    if rows * heads == 0 {
+        return Ok(vec![]);
+    }
+    let entry = match write {
+        Write::Assign => "join_attention_assign",
+        Write::Accumulate => "join_attention_accumulate",
+    };
+    let grid = [heads as u32, rows.min(MAX_BLOCKS) as u32, 1];
+    let shape = LaunchShape { grid, block: [THREADS, 1, 1], shared_bytes: 0 };
+    Ok(vec![Launch::new(entry, shape, parameters.u32(head_dim as u32))])
+}

@@ -1,0 +1,338 @@
+//! The documents of a file, one after the other, whatever its format is. Formats are recognised by content: compressed or
+//! not; a table of parquet or Arrow; JSON lines; or else text.
+
+use std::fs;
+use std::io::{Cursor, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use files::{InputError, InputKind};
+use formats::arrow::Arrow;
+use formats::parquet::Parquet;
+use formats::{Cell, ColumnChoice, Decompressed, Format, Rows};
+
+use crate::error::DataError;
+use crate::file_names::inner_ending;
+use crate::json_lines;
+use crate::megatron;
+use crate::memory_map::MemoryMap;
+use crate::text_parts::{AFTER_BYTES, PART_BYTES, first_cut};
+use crate::token_file;
+
+/// Columns and fields that are read where none is named.
+pub(crate) const USUAL_COLUMNS: &[&str] = &["text", "input_ids", "tokens"];
+/// The most bytes of a line of JSON.
+const LINE_BYTES: usize = 64 << 20;
+/// Bytes that are read at once.
+const BLOCK_BYTES: usize = 1 << 18;
+
+/// A document, or a part of one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its place, for messages: a path, with the line or the row.
+    pub name: String,
+    /// Its text or tokens.
+    pub content: Cell,
+    /// Whether the document ends with it.
+    pub ends: bool,
+}
+
+/// The bytes of a file that is used in any order.
+#[derive(Clone, Debug)]
+enum Bytes {
+    Mapped(Arc<MemoryMap>),
+    /// Those of a pipe.
+    Owned(Arc<[u8]>),
+}
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        match self {
+            Bytes::Mapped(map) => map.bytes(),
+            Bytes::Owned(bytes) => bytes,
+        }
+    }
+}
+
+/// Where bytes come from.
+enum Source {
+    Plain(Box<dyn Read + Send>),
+    Packed(Box<Decompressed<Box<dyn Read + Send>>>),
+}
+
+/// Bytes of text as they come, decompressed.
+struct Text {
+    source: Source,
+    /// Bytes that were read, and how many of them were used; the next one is at `offset` of the content.
+    pending: Vec<u8>,
+    used: usize,
+    offset: usize,
+    has_ended: bool,
+}
+
+enum Kind {
+    Table(Box<dyn Rows + Send>),
+    Lines { text: Text, line: usize },
+    Text { text: Text, has_begun: bool },
+}
+
+/// The records of one file, in its order.
+pub struct Records {
+    path: PathBuf,
+    column: ColumnChoice,
+    kind: Kind,
+    row: u64,
+}
+
+impl Records {
+    /// Opens the file `path`, or a pipe, and finds out what it is. Without `column`, tables and JSON lines are read
+    /// for the first of the usual ones.
+    ///
+    /// # Errors
+    /// A file that cannot be read, or is of a format that is not read.
+    pub fn open(path: &Path, column: Option<&str>) -> Result<Records, DataError> {
+        let choice = column.map_or(ColumnChoice::FirstOf(USUAL_COLUMNS), |name| ColumnChoice::Named(name.into()));
+        let Opened { whole: bytes, mut stream, bytes: source_bytes } = opened(path)?;
+        let mut beginning = vec![0; Format::BEGINNING_BYTES];
+        let count = fill(stream.as_mut(), &mut beginning).map_err(unreadable(path))?;
+        beginning.truncate(count);
+        let whole = || bytes.clone().map_or_else(|| MemoryMap::open(path).map(Arc::new).map(Bytes::Mapped), Ok);
+        let bad = |error| DataError::BadTable { path: path.to_path_buf(), error };
+        check_tokens(path, &beginning)?;
+        let kind = match Format::of(&beginning) {
+            Some(Format::Parquet) => {
+                let table = Parquet::open(whole().map_err(unreadable(path))?, &choice).map_err(bad)?;
+                Kind::Table(Box::new(table))
+            }
+            Some(Format::ArrowFile | Format::ArrowStream) => {
+                let table = Arrow::open(whole().map_err(unreadable(path))?, &choice).map_err(bad)?;
+                Kind::Table(Box::new(table))
+            }
+            Some(Format::Other(format)) => return Err(DataError::OtherFormat { path: path.to_path_buf(), format }),
+            Some(Format::Compressed(compression)) => {
+                let stream: Box<dyn Read + Send> = Box::new(Cursor::new(beginning).chain(stream));
+                let stream = Decompressed::new(stream, compression, source_bytes);
+                text_kind(path, Text::new(Source::Packed(Box::new(stream)), vec![]))?
+            }
+            None => text_kind(path, Text::new(Source::Plain(stream), beginning))?,
+        };
+        Ok(Records { path: path.to_path_buf(), column: choice, kind, row: 0 })
+    }
+
+    /// The next record; `None` after the last.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place.
+    pub fn next_record(&mut self) -> Result<Option<Record>, DataError> {
+        let path = &self.path;
+        match &mut self.kind {
+            Kind::Table(rows) => {
+                let cell = rows.next_row().map_err(|error| DataError::BadTable { path: path.clone(), error })?;
+                let name = format!("{}, row {}", path.display(), self.row);
+                self.row += 1;
+                Ok(cell.map(|content| Record { name, content, ends: true }))
+            }
+            Kind::Lines { text, line } => loop {
+                *line += 1;
+                let offset = text.offset;
+                let Some(own) = text.line(path, *line)? else { return Ok(None) };
+                if own.trim().is_empty() {
+                    continue;
+                }
+                let content = json_lines::cell(own, &self.column)
+                    .map_err(|problem| problem.in_line(path, *line, offset, &self.column))?;
+                let name = format!("{}:{line}", path.display());
+                return Ok(Some(Record { name, content, ends: true }));
+            },
+            Kind::Text { text, has_begun } => {
+                let part = text.part(path)?;
+                let is_first = !std::mem::replace(has_begun, true);
+                Ok(part.filter(|(part, _)| is_first || !part.is_empty()).map(|(part, ends)| {
+                    let name = path.display().to_string();
+                    Record { name, content: Cell::Text(part), ends }
+                }))
+            }
+        }
+    }
+}
+
+/// A file that was opened.
+struct Opened {
+    /// All bytes of a pipe, which is read once.
+    whole: Option<Bytes>,
+    stream: Box<dyn Read + Send>,
+    /// Its length.
+    bytes: u64,
+}
+
+fn opened(path: &Path) -> Result<Opened, DataError> {
+    let refused = |error: InputError| DataError::Unreadable { path: path.to_path_buf(), reason: error.into() };
+    let is_file = fs::metadata(path).map_err(unreadable(path))?.is_file();
+    if is_file {
+        let file = files::open(path, InputKind::Data).map_err(refused)?;
+        let bytes = file.metadata().map_err(unreadable(path))?.len();
+        return Ok(Opened { whole: None, stream: Box::new(file), bytes });
+    }
+    let bytes: Arc<[u8]> = files::read(path, InputKind::Text).map_err(refused)?.into();
+    let (whole, count) = (Some(Bytes::Owned(bytes.clone())), bytes.len() as u64);
+    Ok(Opened { whole, stream: Box::new(Cursor::new(bytes)), bytes: count })
+}
+
+/// Tokens are recognised by their names, which decide what else a run needs.
+fn check_tokens(path: &Path, beginning: &[u8]) -> Result<(), DataError> {
+    let ending = if beginning.starts_with(token_file::MAGIC) {
+        ".tokens"
+    } else if beginning.starts_with(megatron::MAGIC) {
+        ".idx"
+    } else {
+        return Ok(());
+    };
+    Err(DataError::TokensByName { path: path.to_path_buf(), ending })
+}
+
+fn unreadable(path: &Path) -> impl Fn(std::io::Error) -> DataError {
+    move |reason| DataError::Unreadable { path: path.to_path_buf(), reason }
+}
+
+fn fill(stream: &mut (dyn Read + Send), buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match stream.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}
+
+/// JSON lines where the name promises them or the first line is a JSON object; or else text.
+fn text_kind(path: &Path, mut text: Text) -> Result<Kind, DataError> {
+    text.reach(path, Format::BEGINNING_BYTES)?;
+    // Tables are read in any order, and streams are not; so one within a compressed file is another file first.
+    if let Source::Packed(_) = text.source
+        && let Some(format) = Format::of(text.rest())
+    {
+        return Err(DataError::FormatWithin { path: path.to_path_buf(), format });
+    }
+    if text.rest().starts_with(BYTE_ORDER_MARK) {
+        text.take(BYTE_ORDER_MARK.len());
+    }
+    let is_promised = inner_ending(path).is_some_and(|ending| ["jsonl", "ndjson"].contains(&ending.as_str()));
+    if is_promised || text.begins_with_object(path)? {
+        return Ok(Kind::Lines { text, line: 0 });
+    }
+    Ok(Kind::Text { text, has_begun: false })
+}
+
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
+impl Text {
+    fn new(source: Source, pending: Vec<u8>) -> Text {
+        Text { source, pending, used: 0, offset: 0, has_ended: false }
+    }
+
+    /// Bytes that were read and not used.
+    fn rest(&self) -> &[u8] {
+        &self.pending[self.used..]
+    }
+
+    /// Reads until there are `count` bytes, or all.
+    fn reach(&mut self, path: &Path, count: usize) -> Result<(), DataError> {
+        while self.rest().len() < count && !self.has_ended {
+            self.read_block(path)?;
+        }
+        Ok(())
+    }
+
+    fn read_block(&mut self, path: &Path) -> Result<(), DataError> {
+        self.pending.drain(..self.used);
+        self.used = 0;
+        let start = self.pending.len();
+        self.pending.resize(start + BLOCK_BYTES, 0);
+        let block = &mut self.pending[start..];
+        let count = match &mut self.source {
+            Source::Plain(stream) => fill(stream.as_mut(), block).map_err(unreadable(path))?,
+            Source::Packed(stream) => {
+                stream.fill(block).map_err(|error| DataError::BadTable { path: path.to_path_buf(), error })?
+            }
+        };
+        self.pending.truncate(start + count);
+        self.has_ended = count < BLOCK_BYTES;
+        Ok(())
+    }
+
+    fn take(&mut self, count: usize) -> &[u8] {
+        let start = self.used;
+        self.offset += count;
+        self.used += count;
+        &self.pending[start..self.used]
+    }
+
+    /// Bytes up to the end of the line in which byte `from` of the rest is.
+    fn line_bytes(&mut self, path: &Path, line: usize, from: usize) -> Result<usize, DataError> {
+        let mut searched = from;
+        loop {
+            if let Some(at) = self.rest()[searched..].iter().position(|byte| *byte == b'\n') {
+                return Ok(searched + at + 1);
+            }
+            searched = self.rest().len();
+            if searched > LINE_BYTES {
+                return Err(DataError::LongLine { path: path.to_path_buf(), line, limit_bytes: LINE_BYTES });
+            }
+            if self.has_ended {
+                return Ok(searched);
+            }
+            self.read_block(path)?;
+        }
+    }
+
+    fn begins_with_object(&mut self, path: &Path) -> Result<bool, DataError> {
+        let blank = self.rest().iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        if self.rest().get(blank) != Some(&b'{') {
+            return Ok(false);
+        }
+        match self.line_bytes(path, 1, blank) {
+            Ok(end) => Ok(json_lines::is_object(&self.rest()[blank..end])),
+            Err(DataError::LongLine { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The next line with its end; `None` after the last.
+    fn line(&mut self, path: &Path, line: usize) -> Result<Option<&str>, DataError> {
+        let count = self.line_bytes(path, line, 0)?;
+        if count == 0 {
+            return Ok(None);
+        }
+        let offset = self.offset;
+        std::str::from_utf8(self.take(count)).map(Some).map_err(|error| {
+            let offset = offset + error.valid_up_to();
+            DataError::NotUtf8 { path: path.to_path_buf(), offset }
+        })
+    }
+
+    /// The next part of the text, and whether it is the last; `None` after that.
+    fn part(&mut self, path: &Path) -> Result<Option<(String, bool)>, DataError> {
+        self.reach(path, PART_BYTES + AFTER_BYTES)?;
+        if self.rest().is_empty() && self.offset > 0 {
+            return Ok(None);
+        }
+        let valid = match std::str::from_utf8(self.rest()) {
+            Ok(text) => text,
+            // After a part, a character may continue in the next block.
+            Err(error) if error.valid_up_to() > PART_BYTES => {
+                std::str::from_utf8(&self.rest()[..error.valid_up_to()]).unwrap_or_default()
+            }
+            Err(error) => {
+                let offset = self.offset + error.valid_up_to();
+                return Err(DataError::NotUtf8 { path: path.to_path_buf(), offset });
+            }
+        };
+        let cut = first_cut(valid);
+        let part = valid[..cut.unwrap_or(valid.len())].to_string();
+        self.take(part.len());
+        Ok(Some((part, cut.is_none())))
+    }
+}

@@ -1,0 +1,177 @@
+//! Text into a token file: once, on all cores, in memory that does not grow with the text, and resumed where it was
+//! ended.
+//!
+//! One thread reads records, all cores tokenize them in batches, and the caller's thread writes the batches in their
+//! order. Tokens and the beginnings of documents grow in two files next to the token file, and a third says how far
+//! they belong to whole batches ([`spool`]); a killed run resumes there. In the end the three become the token
+//! file.
+
+mod key;
+mod spool;
+mod train;
+mod workers;
+
+use std::path::{Path, PathBuf};
+
+use config::SourceSpec;
+
+pub use key::Key;
+pub use train::train;
+
+use crate::corpus::Corpus;
+use crate::error::DataError;
+use crate::file_names::files_at;
+use crate::megatron;
+use crate::sources::is_token_file;
+use crate::token_file::TokenFile;
+use crate::tokenizer::Tokenizer;
+use spool::Spool;
+use workers::Batch;
+
+/// How far the work is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Files of the sources, and those that are done.
+    pub files: u64,
+    /// Files that are done.
+    pub files_done: u64,
+    /// Bytes of text that were tokenized, without those of an earlier, ended run.
+    pub text_bytes: u64,
+    /// Documents that were written.
+    pub documents: u64,
+    /// Tokens that were written.
+    pub tokens: u64,
+    /// Tokens that an earlier, ended run has left.
+    pub tokens_before: u64,
+}
+
+/// Hears of the work, now and then.
+pub trait Listener {
+    /// The work has come so far.
+    fn progress(&self, progress: Progress);
+}
+
+/// Hears nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Silent;
+
+impl Listener for Silent {
+    fn progress(&self, _: Progress) {}
+}
+
+/// A token file that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Written {
+    /// Documents with tokens.
+    pub documents: u64,
+    /// Tokens.
+    pub tokens: u64,
+    /// Hash of the file's content.
+    pub hash: u64,
+}
+
+/// One file of the sources.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// Text, JSON lines or a table, with the column.
+    Records(PathBuf, Option<String>),
+    /// A token file.
+    TokenFile(PathBuf),
+    /// Either file of a pair of Megatron-LM.
+    Pair(PathBuf),
+}
+
+impl Input {
+    /// The files of `source`, in their order.
+    pub(crate) fn of(source: &SourceSpec) -> Result<Vec<Input>, DataError> {
+        if source.is_tokens() {
+            let path = source.path.clone();
+            return Ok(vec![if is_token_file(&path) { Input::TokenFile(path) } else { Input::Pair(path) }]);
+        }
+        let files = files_at(&source.path)?;
+        Ok(files.into_iter().map(|file| Input::Records(file, source.column.clone())).collect())
+    }
+
+    /// Documents that have tokens already, opened; `None` for text.
+    fn corpus(&self) -> Result<Option<Corpus>, DataError> {
+        match self {
+            Input::Records(..) => Ok(None),
+            Input::TokenFile(path) => TokenFile::open(path).map(|file| Some(file.corpus)),
+            Input::Pair(path) => megatron::open(path).map(Some),
+        }
+    }
+}
+
+/// Where the work continues: a file of the sources, and a record in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) input: u64,
+    pub(crate) record: u64,
+}
+
+/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. Files that an
+/// earlier call for the same content has left next to it are used; those of another one are removed.
+///
+/// # Errors
+/// The first record that cannot be used, with its place; a file that cannot be written; another process that does the
+/// same.
+pub fn tokenize(
+    sources: &[SourceSpec],
+    tokenizer: &Tokenizer,
+    out: &Path,
+    listener: &dyn Listener,
+) -> Result<Written, DataError> {
+    let inputs = inputs(sources)?;
+    let key = Key::of(&inputs, sources, tokenizer)?;
+    write(&inputs, tokenizer, key, out, listener)
+}
+
+pub(crate) fn inputs(sources: &[SourceSpec]) -> Result<Vec<Input>, DataError> {
+    let lists = sources.iter().map(Input::of).collect::<Result<Vec<_>, DataError>>()?;
+    Ok(lists.concat())
+}
+
+/// As [`tokenize`], of content whose key is known.
+pub(crate) fn write(
+    inputs: &[Input],
+    tokenizer: &Tokenizer,
+    key: Key,
+    out: &Path,
+    listener: &dyn Listener,
+) -> Result<Written, DataError> {
+    let mut spool = Spool::open(out, key, tokenizer)?;
+    let mut progress = Progress {
+        files: inputs.len() as u64,
+        documents: spool.documents(),
+        tokens: spool.tokens(),
+        tokens_before: spool.tokens(),
+        ..Progress::default()
+    };
+    let start = spool.position();
+    let done = workers::run(inputs, tokenizer, start, &mut |batch: Batch| {
+        progress.text_bytes += batch.text_bytes;
+        spool.append(&batch)?;
+        progress.files_done = batch.end.input;
+        (progress.documents, progress.tokens) = (spool.documents(), spool.tokens());
+        listener.progress(progress);
+        Ok(())
+    });
+    let done = done.and_then(|()| if spool.tokens() > 0 { Ok(()) } else { Err(DataError::Empty(first_path(inputs))) });
+    match done {
+        Ok(()) => spool.finish(tokenizer),
+        // There may be room again later.
+        Err(error @ DataError::Unwritable { .. }) => Err(error),
+        // A command that is refused leaves nothing.
+        Err(error) => {
+            spool.remove();
+            Err(error)
+        }
+    }
+}
+
+fn first_path(inputs: &[Input]) -> PathBuf {
+    let first = inputs.first().map(|input| match input {
+        Input::Records(path, _) | Input::TokenFile(path) | Input::Pair(path) => path.clone(),
+    });
+    first.unwrap_or_default()
+}

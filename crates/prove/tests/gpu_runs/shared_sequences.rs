@@ -1,0 +1,60 @@
+//! Ranks on GPUs that share sequences, in each of the ways to the keys and values of the others.
+
+use config::{
+    ChunkOrder, ContextKind, ContextParallel, Degrees, ModelSpec, Overlap, Parallelism, Tied, TrainSpec, ZeroStage,
+};
+use testkit::layout::Layout;
+use testkit::soft_gpus::soft_gpus;
+
+use crate::rig::{On, ZERO_THREE, layout, outcome};
+
+const STEPS: u32 = 3;
+/// Tokens of a sequence: masks of dropout are drawn for four keys of a chunk at once.
+const LENGTH: usize = 32;
+
+fn shared(tied: Tied, degrees: Degrees, kind: ContextKind, chunks: ChunkOrder, zero: ZeroStage) -> Layout {
+    let Degrees { dp, tp, pp, .. } = degrees;
+    let plain = layout(tied, [dp, tp, pp], zero, Overlap::On, STEPS);
+    let context = ContextParallel { kind, chunks };
+    Layout {
+        model: ModelSpec { context: LENGTH, num_layers: 2, ..plain.model },
+        parallelism: Parallelism { degrees, context, ..plain.parallelism },
+        train: TrainSpec { sequence_length: LENGTH, global_batch: 4, ..plain.train },
+    }
+}
+
+/// The layout on `num_gpus` GPUs against CPUs.
+fn compare(layout: &Layout, num_gpus: usize) {
+    let Some(gpus) = soft_gpus(num_gpus) else { return };
+    let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
+    let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
+    assert_eq!(on_gpus.losses, on_cpus.losses);
+    assert_eq!(on_gpus.norms, on_cpus.norms);
+    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == STEPS as usize);
+    assert!(on_gpus == on_cpus, "gradients or weights differ");
+}
+
+/// All ranks on one GPU, whose memory they exchange blocks in; and each on its own, by way of the host.
+fn on_one_and_on_several(layout: &Layout) {
+    compare(layout, 1);
+    compare(layout, layout.parallelism.world_size());
+}
+
+const FOUR: Degrees = Degrees { dp: 1, cp: 2, tp: 2, pp: 1 };
+
+#[test]
+fn keys_that_are_gathered() {
+    on_one_and_on_several(&shared(Tied::No, FOUR, ContextKind::Gather, ChunkOrder::Balanced, ZERO_THREE));
+}
+
+#[test]
+fn heads_that_are_exchanged() {
+    on_one_and_on_several(&shared(Tied::Yes, FOUR, ContextKind::Heads, ChunkOrder::Contiguous, ZeroStage::One));
+}
+
+#[test]
+fn blocks_that_are_passed_around() {
+    compare(&shared(Tied::No, FOUR, ContextKind::Ring, ChunkOrder::Balanced, ZeroStage::One), 1);
+    let of_four = Degrees { cp: 4, tp: 1, ..FOUR };
+    compare(&shared(Tied::Yes, of_four, ContextKind::Ring, ChunkOrder::Balanced, ZERO_THREE), 4);
+}

@@ -1,0 +1,232 @@
+//! A log of everything that a rank enqueues on its streams, and the accesses in it that no wait orders.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use device::{Communicator, Device, DeviceError, Op, Reduction, Stream, StreamEvent, SumTree, Tensor};
+use sync::lock;
+use train::RankEngine;
+
+/// One thing that was asked of a rank's device or groups.
+#[derive(Clone, Debug)]
+enum Entry {
+    /// An operation or a call.
+    Access { stream: Stream, what: String, reads: Vec<Range<usize>>, writes: Vec<Range<usize>> },
+    /// An event: how far a stream is.
+    Recorded(u64, Stream),
+    /// A stream waits for an event.
+    Awaited(Stream, u64),
+    /// All streams are waited for.
+    Synchronized,
+}
+
+/// The work that one rank enqueued, in order. Streams are taken to be as independent as devices may make them: whatever no wait
+/// orders may happen at the same time.
+#[derive(Clone, Debug, Default)]
+pub struct StreamLog {
+    entries: Arc<Mutex<Vec<Entry>>>,
+}
+
+/// By stream, how many of its accesses have ended.
+type Ended = [usize; Stream::COUNT];
+
+/// Bytes that are read, or written where the flag says so.
+type Access = (String, Range<usize>, bool);
+
+/// The findings of a replay.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replay {
+    /// Accesses of the same bytes by two streams, of which one writes, that no wait orders.
+    pub conflicts: Vec<String>,
+    /// Waits by or for the stream in question that order something which nothing before does, by their place in the log.
+    pub waits: Vec<usize>,
+}
+
+impl StreamLog {
+    /// The same rank, whose work is written into this log.
+    pub fn of(&self, rank: RankEngine) -> RankEngine {
+        let RankEngine { device, memory, communicators } = rank;
+        let wrap = |_, inner| Box::new(LoggedGroup { inner, log: self.clone() }) as Box<dyn Communicator>;
+        let events = RefCell::default();
+        let device = Box::new(LoggedDevice { inner: device, log: self.clone(), events });
+        RankEngine { device, memory, communicators: communicators.wrapped(wrap) }
+    }
+
+    /// Operations and calls on `stream`.
+    pub fn accesses_of(&self, stream: Stream) -> usize {
+        let is_of = |entry: &&Entry| matches!(entry, Entry::Access { stream: other, .. } if *other == stream);
+        lock(&self.entries).iter().filter(is_of).count()
+    }
+
+    /// Goes through the log as if the wait at the place `without` were not there; `stream` is the one whose waits are
+    /// reported.
+    pub fn replay(&self, stream: Stream, without: Option<usize>) -> Replay {
+        let mut replay = Replay::default();
+        // By stream: what it knows of all streams, and what it has accessed.
+        let mut known = [Ended::default(); Stream::COUNT];
+        let mut accesses: [Vec<Access>; Stream::COUNT] = Default::default();
+        let mut events: BTreeMap<u64, (Stream, Ended)> = BTreeMap::new();
+        for (place, entry) in lock(&self.entries).iter().enumerate() {
+            match entry {
+                Entry::Recorded(number, of) => {
+                    events.insert(*number, (*of, known[of.index()]));
+                }
+                Entry::Awaited(by, number) => {
+                    let Some((of, at)) = events.get(number) else { continue };
+                    let joined = latest(known[by.index()], *at);
+                    if of != by && [*of, *by].contains(&stream) && joined != known[by.index()] {
+                        replay.waits.push(place);
+                    }
+                    if without != Some(place) {
+                        known[by.index()] = joined;
+                    }
+                }
+                Entry::Synchronized => known = [known.into_iter().fold(Ended::default(), latest); Stream::COUNT],
+                Entry::Access { stream, what, reads, writes } => {
+                    let own = stream.index();
+                    let of = |ranges: &[Range<usize>], writes: bool| -> Vec<Access> {
+                        ranges.iter().map(|range| (what.clone(), range.clone(), writes)).collect()
+                    };
+                    for access in [of(reads, false), of(writes, true)].concat() {
+                        let others = (0..Stream::COUNT).filter(|other| *other != own);
+                        let unordered = others.flat_map(|other| &accesses[other][known[own][other]..]);
+                        replay.conflicts.extend(unordered.filter_map(|earlier| conflict(earlier, &access)));
+                        accesses[own].push(access);
+                    }
+                    known[own][own] = accesses[own].len();
+                }
+            }
+        }
+        replay
+    }
+
+    fn push(&self, entry: Entry) {
+        lock(&self.entries).push(entry);
+    }
+
+    fn access(&self, stream: Stream, what: &str, reads: &[Tensor], writes: &[Tensor]) {
+        let bytes = |tensors: &[Tensor]| tensors.iter().map(|tensor| tensor.bytes()).collect();
+        self.push(Entry::Access { stream, what: what.into(), reads: bytes(reads), writes: bytes(writes) });
+    }
+}
+
+fn latest(one: Ended, other: Ended) -> Ended {
+    std::array::from_fn(|stream| one[stream].max(other[stream]))
+}
+
+fn conflict((earlier, at, writes): &Access, (later, place, also_writes): &Access) -> Option<String> {
+    let meet = at.start < place.end && place.start < at.end && (*writes || *also_writes);
+    meet.then(|| format!("{earlier} of bytes {at:?} and {later} of bytes {place:?}"))
+}
+
+struct LoggedDevice {
+    inner: Box<dyn Device>,
+    log: StreamLog,
+    /// The events of the device within, by their number in the log.
+    events: RefCell<Vec<StreamEvent>>,
+}
+
+impl LoggedDevice {
+    fn inner_event(&self, event: StreamEvent) -> Option<StreamEvent> {
+        self.events.borrow().get(usize::try_from(event.number()).ok()?).copied()
+    }
+}
+
+impl Device for LoggedDevice {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        let (operands, name) = (op.operands(), op.name());
+        let [reads, writes] = [operands.reads().collect::<Vec<_>>(), operands.writes().collect()];
+        self.log.access(stream, name, &reads, &writes);
+        self.inner.submit(stream, op)
+    }
+
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.log.access(stream, "upload", &[], &[to]);
+        self.inner.upload(stream, to, from)
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.log.push(Entry::Synchronized);
+        self.inner.write(to, from)
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.log.push(Entry::Synchronized);
+        self.inner.read(from, to)
+    }
+
+    fn record(&self, stream: Stream) -> StreamEvent {
+        let mut events = self.events.borrow_mut();
+        let event = StreamEvent::new(stream, events.len() as u64);
+        events.push(self.inner.record(stream));
+        self.log.push(Entry::Recorded(event.number(), stream));
+        event
+    }
+
+    fn reached(&self, event: StreamEvent) -> Option<Instant> {
+        self.inner.reached(self.inner_event(event)?)
+    }
+
+    fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
+        self.log.push(Entry::Awaited(stream, event.number()));
+        self.inner_event(event).map_or(Ok(()), |event| self.inner.wait(stream, event))
+    }
+
+    fn synchronize(&self) -> Result<(), DeviceError> {
+        self.log.push(Entry::Synchronized);
+        self.inner.synchronize()
+    }
+}
+
+struct LoggedGroup {
+    inner: Box<dyn Communicator>,
+    log: StreamLog,
+}
+
+impl Communicator for LoggedGroup {
+    fn size(&self) -> usize {
+        self.inner.size()
+    }
+
+    fn position(&self) -> usize {
+        self.inner.position()
+    }
+
+    fn all_reduce(&self, stream: Stream, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
+        self.log.access(stream, "an all-reduce", &[x], &[x]);
+        self.inner.all_reduce(stream, x, reduction)
+    }
+
+    fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
+        self.log.access(stream, "a reduce-scatter", &[x], &[x]);
+        self.inner.reduce_scatter(stream, x, tree)
+    }
+
+    fn all_gather(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
+        self.log.access(stream, "an all-gather", &[x], &[x]);
+        self.inner.all_gather(stream, x)
+    }
+
+    fn all_to_all(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.log.access(stream, "an all-to-all", &[from], &[to]);
+        self.inner.all_to_all(stream, from, to)
+    }
+
+    fn shift(&self, stream: Stream, from: Tensor, to: Tensor) -> Result<(), DeviceError> {
+        self.log.access(stream, "a ring shift", &[from], &[to]);
+        self.inner.shift(stream, from, to)
+    }
+
+    fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.log.access(stream, "a send", &[x], &[]);
+        self.inner.send(stream, to, tag, x)
+    }
+
+    fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
+        self.log.access(stream, "a receive", &[], &[x]);
+        self.inner.receive(stream, from, tag, x)
+    }
+}

@@ -1,0 +1,155 @@
+#!/bin/sh
+# Generates text as parquet (pages and row groups of the usual size, and row groups of 1 GB), as JSON lines in zstd and in gzip, and
+# makes a token file of each with a release build. Prints for each the seconds, tokens per second of a core, and the most
+# memory without the page cache (RssAnon), and first the tokens per second of a core of `encode_batch` of the `tokenizers`
+# library on the same text. Ends with 1 where a token file has another hash than the others, or where more than 300 MB were used.
+#
+#     tools/tokenize-memory.sh [GIGABYTES of text, 10] [PROGRAM]
+#
+# Needs python3 with venv and network for three packages, and room for about 1.5 bytes of each byte of text. The formats are generated
+# and removed one after the other. The machine must be idle for the speeds, and need not be for the memory.
+set -eu
+cd "$(dirname "$0")/.."
+
+gigabytes=${1:-10}
+program=${2:-}
+if [ -z "$program" ]; then
+    cargo build --release -p cli
+    program=target/release/pleach
+fi
+folder=$(mktemp -d "${TMPDIR:-/tmp}/pleach-tokenize-XXXXXX")
+trap 'rm -rf "$folder"' EXIT
+python3 -m venv target/tokenize-memory
+target/tokenize-memory/bin/pip install -q pyarrow==26.0.1 zstandard==0.25.0 tokenizers==0.23.3
+target/tokenize-memory/bin/python - "$program" "$folder" "$gigabytes" <<'PROGRAM'
+import gzip, json, os, random, subprocess, sys, time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import zstandard
+from tokenizers import Tokenizer
+
+program, folder, gigabytes = sys.argv[1], sys.argv[2], float(sys.argv[3])
+TOTAL = int(gigabytes * 1e9)
+MOST_MB = 300
+CORES = len(os.sched_getaffinity(0))
+
+
+def documents():
+    """The same documents for the same size: paragraphs of words, in which common ones are common."""
+    drawn = random.Random(20261125)
+    letters = "etaoinshrdlucmfwypvbgkjqxz"
+    words = ["".join(drawn.choice(letters[:8 + n % 19]) for _ in range(1 + n % 11)) for n in range(60000)]
+    weights = [1 / (rank + 3) for rank in range(len(words))]
+    paragraphs = []
+    for _ in range(40000):
+        chosen = drawn.choices(words, weights, k=drawn.randrange(20, 120))
+        paragraphs.append(" ".join(chosen).capitalize() + ".\n")
+    made = 0
+    while made < TOTAL:
+        text = "".join(drawn.choices(paragraphs, k=drawn.randrange(1, 12)))
+        made += len(text)
+        yield text
+
+
+def batches(size):
+    held, bytes_held = [], 0
+    for text in documents():
+        held.append(text)
+        bytes_held += len(text)
+        if bytes_held >= size:
+            yield held
+            held, bytes_held = [], 0
+    if held:
+        yield held
+
+
+def parquet(group_bytes):
+    def write(path):
+        schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+            for held in batches(group_bytes):
+                table = pa.table({"id": pa.array(range(len(held)), pa.int64()), "text": held}, schema=schema)
+                writer.write_table(table, row_group_size=len(held))
+    return write
+
+
+def lines(opened):
+    def write(path):
+        with opened(path) as file:
+            for held in batches(1 << 20):
+                file.write("".join(json.dumps({"text": text}) + "\n" for text in held).encode())
+    return write
+
+
+def zstd(path):
+    return zstandard.ZstdCompressor(level=3, threads=CORES).stream_writer(open(path, "wb"), closefd=True)
+
+
+FORMATS = {
+    "jsonl": lines(lambda path: open(path, "wb")),
+    "parquet": parquet(64 << 20),
+    "parquet, row groups of 1 GB": parquet(10**9),
+    "jsonl.zst": lines(zstd),
+    "jsonl.gz": lines(lambda path: gzip.open(path, "wb", compresslevel=1)),
+}
+if TOTAL > 2e9:
+    # Unpacked text, and gzip as Python writes it, take room and time without a page of their own to read.
+    FORMATS = {name: write for name, write in FORMATS.items() if name not in ("jsonl", "jsonl.gz")}
+
+
+def measured(arguments):
+    """Seconds, most RssAnon in MB, and the last line of the command."""
+    began = time.monotonic()
+    with subprocess.Popen([program, *arguments], stdout=subprocess.PIPE, text=True) as command:
+        most = 0
+        while command.poll() is None:
+            try:
+                status = open(f"/proc/{command.pid}/status").read()
+                most = max(most, *(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon")), 0)
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+            time.sleep(0.02)
+        said = command.stdout.read().strip()
+    if command.returncode != 0:
+        sys.exit(f"{' '.join(arguments)} ended with {command.returncode}")
+    return time.monotonic() - began, most / 1e3, said
+
+
+sample = f"{folder}/sample.jsonl"
+with open(sample, "w") as file:
+    texts, bytes_of = [], 0
+    for text in documents():
+        texts.append(text)
+        bytes_of += len(text)
+        if bytes_of > 4e6:
+            break
+    file.write("".join(json.dumps({"text": text}) + "\n" for text in texts))
+subprocess.run([program, "data", "tokenize", sample, "--tokenizer", "bpe:8192", "--out", f"{folder}/a.bin"], check=True)
+tokenizer = f"{folder}/a.tokenizer.json"
+
+library = Tokenizer.from_file(tokenizer)
+began, counted = time.monotonic(), 0
+for turn in range(5):
+    counted += sum(len(encoding.ids) for encoding in library.encode_batch(texts, add_special_tokens=False))
+rate = counted / (time.monotonic() - began) / CORES
+print(f"tokenizers {counted:,} tokens, encode_batch: {rate / 1e6:.3f} million tokens a second of a core", flush=True)
+
+hashes, is_over = set(), False
+for name, write in FORMATS.items():
+    source, out = f"{folder}/source", f"{folder}/out.tokens"
+    write(source)
+    packed = os.path.getsize(source)
+    seconds, megabytes, said = measured(["data", "tokenize", source, "--tokenizer", tokenizer, "--out", out])
+    hashes.add(said.rsplit("hash ", 1)[1])
+    tokens = int(said.split(" documents, ")[1].split(" ")[0].replace(",", ""))
+    is_over |= megabytes > MOST_MB
+    print(f"{name}: {packed / 1e9:.2f} GB, {tokens:,} tokens, {seconds:.1f} s, {tokens / seconds / CORES / 1e6:.3f} "
+          f"million tokens a second of a core, {megabytes:.0f} MB", flush=True)
+    os.remove(source)
+    os.remove(out)
+if len(hashes) != 1:
+    sys.exit(f"the token files differ: {sorted(hashes)}")
+print("all token files have the same hash")
+sys.exit(1 if is_over else 0)
+PROGRAM
