@@ -1,6 +1,5 @@
 //! A checkpoint to read: boxes of tensors, whatever boxes were saved, every byte compared with its hash.
 
-use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -11,7 +10,7 @@ use sync::lock;
 
 use crate::checkpoint_error::CheckpointError;
 use crate::cover::cover;
-use crate::disk::read_exact_at;
+use crate::data_files::{DataFiles, FolderFiles};
 use crate::hash::{BLOCK_BYTES, Hash};
 use crate::manifest::{ELEMENT_BYTES, FORMAT, FileRecord, MANIFEST, Manifest, ManifestError, PieceRecord, RunState};
 use crate::store::named_steps;
@@ -24,8 +23,9 @@ const BLOCK_LEN: usize = BLOCK_BYTES / ELEMENT_BYTES;
 pub struct Checkpoint {
     path: PathBuf,
     manifest: Manifest,
-    /// Opened when they are first read.
-    files: Vec<OnceLock<File>>,
+    files: Box<dyn DataFiles>,
+    /// Files whose headers were found sound.
+    opened: Vec<OnceLock<()>>,
     /// Held by the one thread that opens a file: each header is read once, however many ranks ask for it.
     opening: Mutex<()>,
     bytes_read: AtomicU64,
@@ -38,29 +38,23 @@ impl Checkpoint {
     /// # Errors
     /// A manifest that is damaged or of a later format, files that are missing or of another length.
     pub fn open(path: &Path) -> Result<Checkpoint, CheckpointError> {
-        let file = path.join(MANIFEST);
-        let unreadable = |error: InputError| CheckpointError::Read { path: file.clone(), reason: error.into() };
-        let bytes = files::read(&file, InputKind::Manifest).map_err(unreadable)?;
-        let manifest = Manifest::parse(&bytes).map_err(|error| match error {
-            ManifestError::Malformed(reason) => CheckpointError::Manifest { path: file.clone(), reason },
-            ManifestError::Newer(found) => CheckpointError::Newer { path: file.clone(), found, known: FORMAT },
-        })?;
-        let steps = manifest.state.steps;
-        if let Some(named) = named_steps(path).filter(|named| *named != steps) {
-            let reason = format!("it is of step {steps}, and its folder has the name of step {named}");
-            return Err(CheckpointError::Manifest { path: file, reason });
-        }
-        for FileRecord { name, bytes: expected, .. } in &manifest.files {
-            let path = path.join(name);
-            match fs::metadata(&path) {
-                Ok(found) if found.len() == *expected => {}
-                Ok(found) => return Err(CheckpointError::Length { path, found: found.len(), expected: *expected }),
-                Err(reason) => return Err(CheckpointError::Read { path, reason }),
-            }
-        }
-        let files = manifest.files.iter().map(|_| OnceLock::new()).collect();
+        let manifest = read_manifest(path)?;
+        let files = Box::new(FolderFiles::find(path, &manifest)?);
+        Ok(Checkpoint::of(path, manifest, files))
+    }
+
+    /// Opens the checkpoint whose manifest is in the folder `path` and whose data are in `files`.
+    ///
+    /// # Errors
+    /// A manifest that is damaged or of a later format.
+    pub fn open_with(path: &Path, files: Box<dyn DataFiles>) -> Result<Checkpoint, CheckpointError> {
+        Ok(Checkpoint::of(path, read_manifest(path)?, files))
+    }
+
+    fn of(path: &Path, manifest: Manifest, files: Box<dyn DataFiles>) -> Checkpoint {
+        let opened = manifest.files.iter().map(|_| OnceLock::new()).collect();
         let (opening, bytes_read, damage) = (Mutex::new(()), AtomicU64::new(0), OnceLock::new());
-        Ok(Checkpoint { path: path.to_path_buf(), manifest, files, opening, bytes_read, damage })
+        Checkpoint { path: path.to_path_buf(), manifest, files, opened, opening, bytes_read, damage }
     }
 
     /// Its folder.
@@ -132,7 +126,7 @@ impl Checkpoint {
         let mut damage = Vec::new();
         let mut buffer = vec![0; BLOCK_BYTES];
         for (file, pieces) in self.manifest.pieces_of_files().into_iter().enumerate() {
-            if let Err(error) = self.file(file) {
+            if let Err(error) = self.open_file(file) {
                 damage.push(error);
                 continue;
             }
@@ -147,29 +141,61 @@ impl Checkpoint {
         damage
     }
 
-    /// File number `index`, whose header was found sound when it was opened.
-    fn file(&self, index: usize) -> Result<&File, CheckpointError> {
-        if let Some(file) = self.files[index].get() {
-            return Ok(file);
+    /// Compares the header of file number `index`, once.
+    fn open_file(&self, index: usize) -> Result<(), CheckpointError> {
+        if self.opened[index].get().is_some() {
+            return Ok(());
         }
         // What it guards is whole at any time, so a thread that panicked left nothing behind.
         let _opening = lock(&self.opening);
-        if let Some(file) = self.files[index].get() {
-            return Ok(file);
+        if self.opened[index].get().is_some() {
+            return Ok(());
         }
         let FileRecord { name, header_bytes, header_xxh3, .. } = &self.manifest.files[index];
         let path = self.path.join(name);
         let mut header = vec![0; *header_bytes as usize];
-        let unreadable = |reason| CheckpointError::Read { path: path.clone(), reason };
-        let file = files::open(&path, InputKind::Data).map_err(|error| unreadable(error.into()))?;
-        read_exact_at(&file, &mut header, 0).map_err(unreadable)?;
-        self.bytes_read.fetch_add(*header_bytes, Ordering::Relaxed);
-        let found = Hash::of(&header);
-        if found != *header_xxh3 {
-            let (found, expected) = (found.to_string(), header_xxh3.to_string());
-            return Err(CheckpointError::Header { path, len_bytes: *header_bytes, found, expected });
+        self.read_copies(name, &mut header, 0, *header_xxh3, |found| CheckpointError::Header {
+            path: path.clone(),
+            len_bytes: *header_bytes,
+            found: found.to_string(),
+            expected: header_xxh3.to_string(),
+        })?;
+        self.opened[index].get_or_init(|| ());
+        Ok(())
+    }
+
+    /// Fills `bytes` from the first copy of the file `name` that has the hash `expected` there. `damaged` is the error of
+    /// another hash.
+    fn read_copies(
+        &self,
+        name: &str,
+        bytes: &mut [u8],
+        offset_bytes: u64,
+        expected: Hash,
+        damaged: impl Fn(Hash) -> CheckpointError,
+    ) -> Result<(), CheckpointError> {
+        let mut errors: Vec<CheckpointError> = vec![];
+        for copy in 0..self.files.copies(name) {
+            let read = self.files.read(name, copy, bytes, offset_bytes);
+            let read = read.map_err(|reason| CheckpointError::Read { path: self.path.join(name), reason });
+            let found = read.map(|()| {
+                self.bytes_read.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+                Hash::of(bytes)
+            });
+            match found {
+                Ok(found) if found == expected => {
+                    errors.iter().enumerate().for_each(|(copy, error)| self.files.replaced(name, copy, error));
+                    return Ok(());
+                }
+                Ok(found) => errors.push(damaged(found)),
+                Err(error) => errors.push(error),
+            }
         }
-        Ok(self.files[index].get_or_init(|| file))
+        let missing = || CheckpointError::Read {
+            path: self.path.join(name),
+            reason: std::io::Error::new(std::io::ErrorKind::NotFound, "there is no copy of it"),
+        };
+        Err(errors.into_iter().next().unwrap_or_else(missing))
     }
 
     /// Fills `bytes`, as many as block `index` of `piece` has.
@@ -181,16 +207,10 @@ impl Checkpoint {
         bytes: &mut [u8],
     ) -> Result<(), CheckpointError> {
         let (start_bytes, len) = piece.block(index);
-        let path = || self.path.join(&self.manifest.files[piece.file].name);
-        let read = read_exact_at(self.file(piece.file)?, bytes, start_bytes);
-        read.map_err(|reason| CheckpointError::Read { path: path(), reason })?;
-        self.bytes_read.fetch_add(len as u64, Ordering::Relaxed);
-        let (found, expected) = (Hash::of(bytes), piece.xxh3[index]);
-        if found == expected {
-            return Ok(());
-        }
-        Err(CheckpointError::Block {
-            path: path(),
+        self.open_file(piece.file)?;
+        let (name, expected) = (&self.manifest.files[piece.file].name, piece.xxh3[index]);
+        self.read_copies(name, bytes, start_bytes, expected, |found| CheckpointError::Block {
+            path: self.path.join(name),
             tensor: tensor.into(),
             start_bytes,
             end_bytes: start_bytes + len as u64,
@@ -198,6 +218,26 @@ impl Checkpoint {
             expected: expected.to_string(),
         })
     }
+}
+
+/// The manifest in the folder `path` of a checkpoint.
+///
+/// # Errors
+/// One that is damaged, of a later format, or of another step than its folder's name.
+pub fn read_manifest(path: &Path) -> Result<Manifest, CheckpointError> {
+    let file = path.join(MANIFEST);
+    let unreadable = |error: InputError| CheckpointError::Read { path: file.clone(), reason: error.into() };
+    let bytes = files::read(&file, InputKind::Manifest).map_err(unreadable)?;
+    let manifest = Manifest::parse(&bytes).map_err(|error| match error {
+        ManifestError::Malformed(reason) => CheckpointError::Manifest { path: file.clone(), reason },
+        ManifestError::Newer(found) => CheckpointError::Newer { path: file.clone(), found, known: FORMAT },
+    })?;
+    let steps = manifest.state.steps;
+    if let Some(named) = named_steps(path).filter(|named| *named != steps) {
+        let reason = format!("it is of step {steps}, and its folder has the name of step {named}");
+        return Err(CheckpointError::Manifest { path: file, reason });
+    }
+    Ok(manifest)
 }
 
 /// The blocks of one piece, for runs in ascending order.

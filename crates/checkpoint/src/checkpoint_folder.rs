@@ -12,12 +12,27 @@ use crate::store::{Found, folder_name, partial_name};
 pub struct CheckpointFolder {
     path: PathBuf,
     storage: Arc<dyn Storage>,
+    commit: CommitPlace,
+}
+
+/// Where the manifests of a folder's checkpoints are, which make them whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum CommitPlace {
+    /// Next to the data: a folder has its name from the commit on.
+    Here,
+    /// In another folder: this one has data alone, under their name from the beginning.
+    Elsewhere,
 }
 
 impl CheckpointFolder {
     /// The folder at `path`; nothing is written.
     pub fn new(path: &Path, storage: Arc<dyn Storage>) -> CheckpointFolder {
-        CheckpointFolder { path: path.to_path_buf(), storage }
+        CheckpointFolder { path: path.to_path_buf(), storage, commit: CommitPlace::Here }
+    }
+
+    /// The folder at `path` for data whose manifests are in another folder.
+    pub fn of_data(path: &Path, storage: Arc<dyn Storage>) -> CheckpointFolder {
+        CheckpointFolder { path: path.to_path_buf(), storage, commit: CommitPlace::Elsewhere }
     }
 
     /// Where it is.
@@ -37,7 +52,10 @@ impl CheckpointFolder {
 
     /// The same while it is written.
     pub(crate) fn partial(&self, steps: u32) -> PathBuf {
-        self.path.join(partial_name(steps))
+        match self.commit {
+            CommitPlace::Here => self.path.join(partial_name(steps)),
+            CommitPlace::Elsewhere => self.committed(steps),
+        }
     }
 
     /// Renames a damaged checkpoint, so that no run resumes from it and people can look at it. Returns its new path.

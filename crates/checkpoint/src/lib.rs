@@ -16,6 +16,7 @@ mod checkpoint_folder;
 mod commit;
 mod committer;
 mod cover;
+mod data_files;
 mod disk;
 mod disk_file;
 mod error;
@@ -34,12 +35,13 @@ mod state_part;
 mod store;
 mod writer;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, read_manifest};
 pub use checkpoint_error::CheckpointError;
 pub use checkpoint_folder::CheckpointFolder;
 pub use commit::Committed;
 pub use committer::{Committer, PieceCollector};
 pub use cover::{Share, Uncovered, cover};
+pub use data_files::DataFiles;
 pub use disk::{Disk, NewFile, Storage};
 pub use error::FileError;
 pub use hash::{BLOCK_BYTES, Hash};
@@ -49,11 +51,11 @@ pub use manifest::{
     FORMAT, FileRecord, LossScaleState, MANIFEST, Manifest, ManifestError, PieceRecord, RunState, SpikeState,
     TensorRecord,
 };
-pub use piece_file::{PieceEntry, PieceFile};
+pub use piece_file::{PieceEntry, PieceFile, file_bytes};
 pub use process_pieces::ProcessPieces;
 pub use process_writer::ProcessWriter;
 pub use reader::TensorReader;
 pub use retention::{Retention, Saved};
 pub use state_part::StatePart;
-pub use store::{Finished, Found, LATEST, Store, committed};
+pub use store::{Finished, Found, LATEST, Store, committed, named_steps};
 pub use writer::TensorWriter;

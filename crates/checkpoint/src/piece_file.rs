@@ -33,6 +33,12 @@ impl PieceEntry {
     }
 }
 
+/// Bytes of the file of a rank with these pieces: 0 where it has none, for then there is no file.
+pub fn file_bytes(entries: &[PieceEntry]) -> u64 {
+    let tensors: Vec<TensorEntry> = entries.iter().map(PieceEntry::tensor_entry).collect();
+    if tensors.is_empty() { 0 } else { header(&tensors, Format::Fp32).len_bytes }
+}
+
 /// Takes pieces, block by block, in the order of the file.
 #[derive(Debug)]
 pub struct PieceFile {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::checkpoint::Checkpoint;
+use crate::checkpoint::{Checkpoint, read_manifest};
 use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::commit::{Committed, commit};
@@ -30,7 +30,7 @@ pub(crate) fn partial_name(steps: u32) -> String {
 }
 
 /// The steps that the name of a checkpoint's folder tells, where it is such a name.
-pub(crate) fn named_steps(path: &Path) -> Option<u32> {
+pub fn named_steps(path: &Path) -> Option<u32> {
     path.file_name()?.to_str()?.strip_prefix(PREFIX)?.parse().ok()
 }
 
@@ -75,11 +75,21 @@ pub struct Finished {
     pub not_retired: Option<CheckpointError>,
 }
 
+/// Where the data of a store's checkpoints are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DataPlace {
+    /// In the folders of the store.
+    Here,
+    /// In other folders; those of the store have manifests alone.
+    Elsewhere,
+}
+
 /// The folder of a run's checkpoints in the hands of the one process that commits there, cleans it and removes what no rule keeps.
 #[derive(Debug)]
 pub struct Store {
     folder: CheckpointFolder,
     retention: Retention,
+    data: DataPlace,
     _lock: FolderLock,
 }
 
@@ -89,9 +99,30 @@ impl Store {
     /// # Errors
     /// Another run that writes there, or a folder that cannot be written.
     pub fn open(folder: &Path, storage: Arc<dyn Storage>, retention: Retention) -> Result<Store, CheckpointError> {
+        Store::open_for(folder, storage, retention, DataPlace::Here)
+    }
+
+    /// As [`Store::open`], for the manifests of checkpoints whose data are in other folders.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    pub fn open_manifests(
+        folder: &Path,
+        storage: Arc<dyn Storage>,
+        retention: Retention,
+    ) -> Result<Store, CheckpointError> {
+        Store::open_for(folder, storage, retention, DataPlace::Elsewhere)
+    }
+
+    fn open_for(
+        folder: &Path,
+        storage: Arc<dyn Storage>,
+        retention: Retention,
+        data: DataPlace,
+    ) -> Result<Store, CheckpointError> {
         fs::create_dir_all(folder).map_err(|reason| CheckpointError::Write { path: folder.to_path_buf(), reason })?;
         let lock = FolderLock::take(folder)?;
-        let store = Store { folder: CheckpointFolder::new(folder, storage), retention, _lock: lock };
+        let store = Store { folder: CheckpointFolder::new(folder, storage), retention, data, _lock: lock };
         store.clean()?;
         Ok(store)
     }
@@ -104,7 +135,7 @@ impl Store {
     /// Commits the pieces of all processes and removes the checkpoints that no rule keeps; what was not committed is removed.
     pub(crate) fn commit(&self, processes: Vec<ProcessPieces>) -> Finished {
         let steps = processes.first().map(ProcessPieces::steps);
-        let outcome = commit(&self.folder, processes);
+        let outcome = self.make_place(steps).and_then(|()| commit(&self.folder, processes));
         let not_retired = match &outcome {
             Ok(_) => self.retire().err(),
             Err(_) => {
@@ -114,6 +145,18 @@ impl Store {
             }
         };
         Finished { outcome, not_retired }
+    }
+
+    /// Makes the folder of a manifest alone; one with data was made for these.
+    fn make_place(&self, steps: Option<u32>) -> Result<(), CheckpointError> {
+        match (self.data, steps) {
+            (DataPlace::Here, _) | (DataPlace::Elsewhere, None) => Ok(()),
+            (DataPlace::Elsewhere, Some(steps)) => {
+                let path = self.folder.partial(steps);
+                let made = self.folder.storage().create_folder(&path);
+                made.map_err(|reason| CheckpointError::Write { path, reason })
+            }
+        }
     }
 
     /// Removes what was not committed, or not removed to the end.
@@ -136,8 +179,11 @@ impl Store {
     fn retire(&self) -> Result<(), CheckpointError> {
         let found = committed(self.folder.path())?;
         let saved = |found: &Found| {
-            let checkpoint = Checkpoint::open(&found.path).ok()?;
-            Some(Saved { steps: found.steps, held_out_loss: checkpoint.state().held_out_loss })
+            let held_out_loss = match self.data {
+                DataPlace::Here => Checkpoint::open(&found.path).ok()?.state().held_out_loss,
+                DataPlace::Elsewhere => read_manifest(&found.path).ok()?.state.held_out_loss,
+            };
+            Some(Saved { steps: found.steps, held_out_loss })
         };
         let saved: Vec<Saved> = found.iter().filter_map(saved).collect();
         let given_up = self.retention.given_up(&saved);
@@ -150,6 +196,15 @@ impl Store {
     /// A folder that cannot be read or written.
     pub fn clear(&self) -> Result<(), CheckpointError> {
         committed(self.folder.path())?.iter().try_for_each(|found| self.remove(found))
+    }
+
+    /// Removes the checkpoints after more than `steps` steps: those of a run that continues from an earlier one.
+    ///
+    /// # Errors
+    /// A folder that cannot be read or written.
+    pub fn clear_after(&self, steps: u32) -> Result<(), CheckpointError> {
+        let found = committed(self.folder.path())?;
+        found.iter().filter(|found| found.steps > steps).try_for_each(|found| self.remove(found))
     }
 
     /// First the name goes, so that what is removed in part is nothing.

@@ -19,6 +19,7 @@ mod inspect;
 mod launch;
 mod memory;
 mod panics;
+mod peer_memory;
 mod plan;
 mod processes;
 mod rank_hosts;

@@ -118,11 +118,12 @@ impl RankHosts {
         all.map(|(host, processes)| (host, processes.concat().into_iter().map(Rank).collect())).collect()
     }
 
-    /// The memory of the run of `setup` on each host; nothing where ranks have accelerators.
+    /// The memory of the run of `setup` on each host, which takes checkpoints every `memory_every` steps; nothing where ranks have
+    /// accelerators.
     ///
     /// # Errors
     /// None that is known: every rank is placed once.
-    pub fn memory(&self, setup: &Setup) -> Result<Vec<HostMemory>, Failure> {
+    pub fn memory(&self, setup: &Setup, memory_every: u32) -> Result<Vec<HostMemory>, Failure> {
         match self.arenas {
             Arenas::OnAccelerators => Ok(vec![]),
             Arenas::OnHosts => {
@@ -131,7 +132,7 @@ impl RankHosts {
                     ranks: self.placement.ranks_of(number).to_vec(),
                 };
                 let processes: Vec<HostProcess> = (0..self.placement.processes()).map(process).collect();
-                HostMemory::of_hosts(setup, &processes)
+                HostMemory::of_hosts(setup, &processes, memory_every)
             }
         }
     }

@@ -264,6 +264,8 @@ pub struct RunSpec {
     pub log_every: u32,
     /// Steps from one checkpoint to the next; 0 saves at the end only, whatever ends the run.
     pub save_every: u32,
+    /// Steps from one checkpoint in the memory of hosts to the next; 0 for none.
+    pub memory_every: u32,
     /// So many of the newest checkpoints are kept,
     pub keep_newest: usize,
     /// those of steps that are a multiple of this, for ever (0: none),

@@ -207,10 +207,11 @@ timeout_seconds = 2.5
 
 #[test]
 fn what_is_saved_and_kept_is_read_and_survives_writing() {
-    let text = "[run]\nplacement = \"dp-pp-tp\"\nsave_every = 40\nkeep_newest = 3\nkeep_every = 400\nkeep_best = 0\ngrace_seconds = 90\n";
+    let text = "[run]\nplacement = \"dp-pp-tp\"\nsave_every = 40\nmemory_every = 8\nkeep_newest = 3\nkeep_every = 400\nkeep_best = 0\ngrace_seconds = 90\n";
     let config = load(text, &[]).expect("legal");
-    let RunSpec { save_every, keep_newest, keep_every, keep_best, grace_seconds, .. } = config.run;
-    assert_eq!((save_every, keep_newest, keep_every, keep_best, grace_seconds), (40, 3, 400, 0, 90.0));
+    let RunSpec { save_every, memory_every, keep_newest, keep_every, keep_best, grace_seconds, .. } = config.run;
+    let read = (save_every, memory_every, keep_newest, keep_every, keep_best, grace_seconds);
+    assert_eq!(read, (40, 8, 3, 400, 0, 90.0));
     assert_eq!(config.run.placement, PlacementOrder::DpPpTp);
     assert_eq!(load(&config.to_toml(), &[]).expect("legal"), config);
 }

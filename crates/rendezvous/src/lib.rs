@@ -3,7 +3,8 @@
 //! Process 0 listens at one address; all others connect ([`meet`]). Before a process is heard it shows the token of the run
 //! ([`Token`]). Each introduces itself ([`Introduction`]) with hashes of its binary, run file, program and text. Where they agree, all
 //! receive the [`Directory`]; where they do not, all receive the same list of reasons. The connections stay open as the control
-//! channel ([`Control`]): heartbeats, failures, signals, and small messages.
+//! channel ([`Control`]): heartbeats, failures, signals, and small messages. Bytes that are too many for process 0 go from
+//! one process to another ([`PeerService`], [`PeerLink`]), under the same token.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +17,7 @@ mod introduction;
 mod link;
 mod listening;
 mod message;
+mod peers;
 mod reception;
 mod roll_call;
 mod service;
@@ -30,6 +32,7 @@ pub use guest::meet;
 pub use introduction::{Directory, Identity, Introduction, ProcessEntry, TextHash, hash_bytes, hash_file};
 pub use listening::Listening;
 pub use message::{Message, decode, encode};
+pub use peers::{PEER_MESSAGE_BYTES, PeerLink, PeerService};
 pub use token::Token;
 
 use std::time::Duration;

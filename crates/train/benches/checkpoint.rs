@@ -97,7 +97,7 @@ fn steps(config: &RunConfig, store: Option<&Store>) -> Stopwatch {
     let setup = setup(config, WARM_UP + STEPS);
     let (text, stopwatch) = (text(&setup), Stopwatch::default());
     let committer = store.map(|store| Committer::new(store, 1));
-    let saving = committer.as_ref().map(|committer| Saving { every: EVERY, ..Saving::with(committer) });
+    let saving = committer.as_ref().map(|committer| Saving::with(committer).every(EVERY));
     let engine = engine(&setup, config.run.threads_per_rank);
     run(&setup, &*engine, Ports { saving, ..Ports::new(&text, &stopwatch) }).expect("a run");
     stopwatch

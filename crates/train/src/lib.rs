@@ -43,7 +43,7 @@ pub use setup::{Setup, SetupError, Workload, WorkloadIndex};
 pub use storage::fetch::FetchError;
 pub use storage::gathered::{ForwardingSink, GatherError, GatheringSink, take_logits};
 pub use storage::pieces::{Copies, Piece, pieces};
-pub use storage::saving::{SaveReport, SaveStream, Saving};
+pub use storage::saving::{SaveReport, SaveStream, SavedIn, Saving, SavingPlace, checkpoint_bytes};
 pub use storage::sink::{Assembly, TensorMap, TensorSink};
 pub use storage::source::{SourceError, TensorSource};
 pub use storage::tensor_file::weights_writer;

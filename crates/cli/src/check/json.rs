@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use config::{Degrees, Problem, unique_parameters};
 use serde::Serialize;
-use train::Setup;
 
 use crate::check::all_ranks::AllRanks;
 use crate::check::verdict::Verdict;
@@ -42,6 +41,9 @@ struct HostOfRun {
     arena_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     connection_bytes: Option<u64>,
+    /// Bytes of checkpoints in the memory of the host, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checkpoint_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -106,18 +108,19 @@ pub fn of_verdict(
         memory: Memory { together_bytes: need.together_bytes(), limit_bytes, limit_of },
         stages: stages.collect(),
         all_ranks,
-        hosts: hosts.map_or(Ok(vec![]), |hosts| hosts_of(setup, hosts))?,
+        hosts: hosts.map_or(Ok(vec![]), |hosts| hosts_of(verdict, hosts))?,
     })
 }
 
 /// The hosts with the memory of their ranks; without it on a cluster, where each rank has an accelerator.
-fn hosts_of(setup: &Setup, hosts: &RankHosts) -> Result<Vec<HostOfRun>, Failure> {
-    let memory = hosts.memory(setup)?;
+fn hosts_of(verdict: &Verdict, hosts: &RankHosts) -> Result<Vec<HostOfRun>, Failure> {
+    let memory = hosts.memory(&verdict.setup, verdict.config.run.memory_every)?;
     let host = |(name, processes): (String, Vec<Vec<usize>>)| {
         let of_host = memory.iter().find(|host| host.host == name);
         let (arena_bytes, connection_bytes) =
             (of_host.map(|host| host.arena_bytes), of_host.map(|host| host.connection_bytes));
-        HostOfRun { name, processes, arena_bytes, connection_bytes }
+        let checkpoint_bytes = of_host.map(|host| host.checkpoint_bytes).filter(|bytes| *bytes > 0);
+        HostOfRun { name, processes, arena_bytes, connection_bytes, checkpoint_bytes }
     };
     Ok(hosts.processes().into_iter().map(host).collect())
 }

@@ -82,7 +82,8 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
             let run = &verdict.config.run;
             let engine = describe_engine(run.device, run.threads_per_rank);
             let products = products::line(verdict.config.train.precision, &engine);
-            let of_hosts = hosts.as_ref().map_or(Ok(vec![]), |hosts| hosts.memory(setup))?;
+            let of_hosts =
+                hosts.as_ref().map_or(Ok(vec![]), |hosts| hosts.memory(setup, verdict.config.run.memory_every))?;
             let memory = memory_line(verdict) + &host::line(&of_hosts);
             let device = match (&arguments.cluster, &arguments.hosts) {
                 (None, None) => gpu::checked_lines(&verdict.config, setup)?,

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use checkpoint::committed;
 use clap::Parser;
 use config::RunConfig;
 use files::InputKind;
@@ -11,8 +10,9 @@ use files::InputKind;
 use crate::arguments::{Arguments, Command, TrainArguments};
 use crate::failure::Failure;
 use crate::input::{self, Disk};
+use crate::run::attempt::newest_checkpoint;
 use crate::run::resume::base;
-use crate::run::run_folder::{CHECKPOINTS, RUN_FILE};
+use crate::run::run_folder::RUN_FILE;
 
 /// How a command of pleach is started again.
 #[derive(Debug)]
@@ -126,8 +126,7 @@ impl Restart {
     /// How far the run has come.
     pub fn progress(&self) -> Progress {
         let Some(folder) = self.folder() else { return Progress::Unknown };
-        let found = committed(&folder.join(CHECKPOINTS)).unwrap_or_default();
-        found.first().map_or(Progress::Nothing, |newest| Progress::Steps(newest.steps))
+        newest_checkpoint(folder).map_or(Progress::Nothing, Progress::Steps)
     }
 
     /// The words after a failure of the command of `words`.

@@ -3,7 +3,7 @@
 use comm::processes::{Process, ProcessMap, receive_memory_bytes};
 use config::{DeviceChoice, RunConfig};
 use mesh::Rank;
-use train::Setup;
+use train::{Setup, checkpoint_bytes};
 
 use crate::failure::Failure;
 use crate::memory::machine::{MemoryLimit, memory_limit};
@@ -33,14 +33,20 @@ pub struct HostMemory {
     pub arena_bytes: u64,
     /// Bytes in which its processes receive, however much is sent.
     pub connection_bytes: u64,
+    /// Bytes of checkpoints in its memory: of its own ranks and of those of the host before it, twice.
+    pub checkpoint_bytes: u64,
 }
 
+/// Checkpoints that a host keeps in its memory: the newest, and the one that is written.
+const KEPT: u64 = 2;
+
 impl HostMemory {
-    /// The hosts of `processes`, in the order of their first processes, with what the run of `setup` needs there.
+    /// The hosts of `processes`, in the order of their first processes, with what the run of `setup` needs there, where the memory
+    /// of hosts takes checkpoints every `memory_every` steps.
     ///
     /// # Errors
     /// Processes that do not have all ranks once.
-    pub fn of_hosts(setup: &Setup, processes: &[HostProcess]) -> Result<Vec<HostMemory>, Failure> {
+    pub fn of_hosts(setup: &Setup, processes: &[HostProcess], memory_every: u32) -> Result<Vec<HostMemory>, Failure> {
         let process = |HostProcess { host, ranks }: &HostProcess| Process {
             ranks: ranks.clone(),
             host: host.clone(),
@@ -57,10 +63,18 @@ impl HostMemory {
                 ranks: ranks.len(),
                 arena_bytes: arenas_bytes(setup, ranks),
                 connection_bytes: receive_memory_bytes(&process_map, number) as u64,
+                checkpoint_bytes: 0,
             };
             match hosts.iter_mut().find(|known| known.host == own.host) {
                 Some(known) => known.add(&own),
                 None => hosts.push(own),
+            }
+        }
+        if memory_every > 0 && hosts.len() > 1 {
+            let state = state_bytes(setup, processes, &hosts)?;
+            for (number, host) in hosts.iter_mut().enumerate() {
+                let before = if number == 0 { state.len() - 1 } else { number - 1 };
+                host.checkpoint_bytes = KEPT * (state[number] + state[before]);
             }
         }
         Ok(hosts)
@@ -75,7 +89,7 @@ impl HostMemory {
 
     /// Bytes of all of it.
     pub fn bytes(&self) -> u64 {
-        self.arena_bytes.saturating_add(self.connection_bytes)
+        self.arena_bytes.saturating_add(self.connection_bytes).saturating_add(self.checkpoint_bytes)
     }
 
     /// Checks that the host has the memory, by the `limit` there.
@@ -85,17 +99,37 @@ impl HostMemory {
     pub fn check(&self, limit: Option<MemoryLimit>) -> Result<(), Failure> {
         let Some(limit) = limit.filter(|limit| self.bytes() > limit.bytes) else { return Ok(()) };
         Err(Failure::Input(format!(
-            "memory on host {} does not fit: {} in {} need {} of arenas and {} of connections, {} has {}; start fewer of the processes \
-             there, or use a layout whose ranks need less: `pleach check --hosts FILE` shows both",
+            "memory on host {} does not fit: {} in {} need {} of arenas{} and {} of connections, {} has {}; start fewer of the processes \
+             there, or use a layout whose ranks need less{}: `pleach check --hosts FILE` shows both",
             self.host,
             counted(self.ranks as u64, "rank"),
             counted_processes(self.processes),
             bytes(self.arena_bytes),
+            self.checkpoints().map_or(String::new(), |size| format!(", {size} of checkpoints")),
             bytes(self.connection_bytes),
             limit.source,
-            bytes(limit.bytes)
+            bytes(limit.bytes),
+            self.checkpoints().map_or("", |_| ", or run.memory_every = 0")
         )))
     }
+
+    /// The size of checkpoints in its memory, if there are any.
+    fn checkpoints(&self) -> Option<String> {
+        (self.checkpoint_bytes > 0).then(|| bytes(self.checkpoint_bytes))
+    }
+}
+
+/// Bytes of the files of a checkpoint on each of `hosts`.
+fn state_bytes(setup: &Setup, processes: &[HostProcess], hosts: &[HostMemory]) -> Result<Vec<u64>, Failure> {
+    let mut state = vec![0; hosts.len()];
+    for HostProcess { host, ranks } in processes {
+        let bytes_of = |rank: &Rank| checkpoint_bytes(setup, *rank).map_err(|error| Failure::Work(error.to_string()));
+        let bytes: u64 = ranks.iter().map(bytes_of).sum::<Result<u64, Failure>>()?;
+        if let Some(number) = hosts.iter().position(|known| known.host == *host) {
+            state[number] += bytes;
+        }
+    }
+    Ok(state)
 }
 
 /// The memory that all ranks of `config` share: none where a launcher started several processes, whose hosts are checked
@@ -124,8 +158,11 @@ pub fn line(hosts: &[HostMemory]) -> String {
         }
     }
     largest.map_or(String::new(), |host| {
+        let checkpoints: u64 = hosts.iter().map(|host| host.checkpoint_bytes).sum();
+        let checkpoints =
+            if checkpoints == 0 { String::new() } else { format!(", {} of checkpoints", bytes(checkpoints)) };
         format!(
-            "        {} of connections in {}; host {} needs the most, {}\n",
+            "        {} of connections in {}{checkpoints}; host {} needs the most, {}\n",
             bytes(connections),
             counted_processes(processes),
             host.host,
@@ -155,7 +192,7 @@ mod tests {
             ranks: ranks.iter().map(|rank| Rank(*rank)).collect(),
         };
         let processes = [process("a", &[0, 1]), process("b", &[4, 5, 6, 7]), process("a", &[2, 3])];
-        let hosts = HostMemory::of_hosts(&setup, &processes).expect("hosts");
+        let hosts = HostMemory::of_hosts(&setup, &processes, 0).expect("hosts");
         (setup, hosts)
     }
 
@@ -182,6 +219,7 @@ mod tests {
             ranks: 4,
             arena_bytes: 3_000_000_000,
             connection_bytes: 4_500_000,
+            checkpoint_bytes: 0,
         };
         let limit = |bytes| Some(MemoryLimit { bytes, source: LimitSource::Machine });
         assert!(host.check(None).is_ok() && host.check(limit(3_004_500_000)).is_ok());
@@ -190,6 +228,13 @@ mod tests {
             "memory on host b does not fit: 4 ranks in 1 process need 3.00 GB of arenas and 4.50 MB of connections, this \
              machine has 3.00 GB; start fewer of the processes there, or use a layout whose ranks need less: `pleach check \
              --hosts FILE` shows both"
+        );
+        let saving = HostMemory { checkpoint_bytes: 2_000_000_000, ..host.clone() };
+        assert_eq!(
+            saving.check(limit(3_004_500_000)).expect_err("too little").to_string(),
+            "memory on host b does not fit: 4 ranks in 1 process need 3.00 GB of arenas, 2.00 GB of checkpoints and 4.50 MB of \
+             connections, this machine has 3.00 GB; start fewer of the processes there, or use a layout whose ranks need less, or \
+             run.memory_every = 0: `pleach check --hosts FILE` shows both"
         );
         let other = HostMemory { host: "a".into(), arena_bytes: 1, ..host.clone() };
         assert_eq!(

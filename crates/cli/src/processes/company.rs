@@ -24,7 +24,7 @@ use crate::processes::meeting::Meeting;
 use crate::processes::mpi_world;
 #[cfg(unix)]
 use crate::processes::open_files::allow_all_open_files;
-use crate::processes::place::{Launched, Place};
+use crate::processes::place::{Launched, Place, launched_host};
 use crate::run::engine::{available_cores, engine};
 use crate::run::interrupt::Interrupt;
 
@@ -247,6 +247,14 @@ impl Company {
         }
     }
 
+    /// The name of the host of this process.
+    pub fn host(&self) -> String {
+        match self {
+            Company::Alone => launched_host(),
+            Company::Several(several) => several.place.host.clone(),
+        }
+    }
+
     /// Whether this is process 0, which prints and writes for all.
     pub fn is_first(&self) -> bool {
         match self {
@@ -290,7 +298,7 @@ impl Several {
         let ranks = self.place.ranks_of_processes(&setup.mesh, config.run.placement)?;
         let all = self.control.directory().processes.iter().zip(ranks);
         let all: Vec<HostProcess> = all.map(|(entry, ranks)| HostProcess { host: entry.host.clone(), ranks }).collect();
-        HostMemory::of_hosts(setup, &all)
+        HostMemory::of_hosts(setup, &all, config.run.memory_every)
     }
 
     /// The next value of a count that all processes share, if they call it equally often.

@@ -87,7 +87,10 @@ fn bytes(digits: &str) -> Option<Vec<u8>> {
 }
 
 /// The address of this host in the network in which process 0 listens.
-fn own_address(rendezvous: Option<&Address>, process: usize) -> std::io::Result<IpAddr> {
+///
+/// # Errors
+/// A rendezvous address that is unknown.
+pub fn own_address(rendezvous: Option<&Address>, process: usize) -> std::io::Result<IpAddr> {
     let Some(Address { host, port }) = rendezvous else { return Ok(Ipv4Addr::LOCALHOST.into()) };
     let mut last = std::io::Error::from(std::io::ErrorKind::AddrNotAvailable);
     for first in (host.as_str(), *port).to_socket_addrs()? {

@@ -154,6 +154,11 @@ pub fn own_number() -> Result<usize, Failure> {
     }
 }
 
+/// The name that a launcher gave this host; its own without one.
+pub fn launched_host() -> String {
+    launch(&variable_of_launch).ok().flatten().and_then(|launch| launch.host).unwrap_or_else(own_host)
+}
+
 /// The name of this host.
 pub fn own_host() -> String {
     #[cfg(unix)]

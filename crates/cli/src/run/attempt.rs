@@ -11,7 +11,7 @@ use train::Rings;
 
 use crate::failure::Failure;
 use crate::processes::company::{Company, Several};
-use crate::run::run_folder::CHECKPOINTS;
+use crate::run::run_folder::{CHECKPOINTS, MEMORY};
 use crate::run::train::Session;
 use crate::run::without_host;
 use crate::screen::output::tell;
@@ -153,9 +153,10 @@ impl<'a> RunAttempt<'a> {
     }
 }
 
-/// The newest checkpoint of the run in `run`, by its steps.
+/// The newest checkpoint of the run in `run`, on the disk or in memory, by its steps.
 pub fn newest_checkpoint(run: &Path) -> Option<u32> {
-    committed(&run.join(CHECKPOINTS)).ok()?.first().map(|found| found.steps)
+    let newest = |folder: &str| committed(&run.join(folder)).ok()?.first().map(|found| found.steps);
+    newest(CHECKPOINTS).max(newest(MEMORY))
 }
 
 /// How a person reads the report.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use checkpoint::Committer;
 use train::{
-    Ending, EvaluationReport, Observer, Ports, SaveReport, Saving, Start, StepReport, TensorSink, Wish, WorkTimes,
-    Worker,
+    Ending, EvaluationReport, Observer, Ports, SaveReport, Saving, SavingPlace, Start, StepReport, TensorSink, Wish,
+    WorkTimes, Worker,
 };
 
 use crate::arguments::TrainArguments;
@@ -33,7 +33,12 @@ pub fn run(
 ) -> Result<(), Failure> {
     let attempt = RunAttempt::begin(session)?;
     let run = |session: &Session<'_>, start: Start<'_>| run_attempt(session, folder, arguments, start, &attempt);
-    attempt.conclude(returning(session, Some(folder), start, run))
+    let ended = attempt.conclude(returning(session, Some(folder), start, run));
+    match &ended {
+        // The disk has the last state.
+        Ok(()) | Err(Failure::Interrupted { .. }) => folder.forget_manifests().and(ended),
+        Err(_) => ended,
+    }
 }
 
 fn run_attempt(
@@ -51,11 +56,30 @@ fn run_attempt(
         Company::Several(several) => Some(several),
     };
     let observer = Heard { progress: &once.progress, several, interrupt: &once.interrupt };
-    let committer = Committer::new(&folder.store, several.map_or(1, Several::processes));
-    let pieces = PieceDestination { collector: &committer, observer: &observer };
-    let to = Destinations { weights: Some(&once.weights), pieces: Some(pieces), ..Destinations::default() };
+    let processes = several.map_or(1, Several::processes);
+    let committer = Committer::new(&folder.store, processes);
+    let memory = match (session.memory, several) {
+        (Some(memory), Some(several)) => memory.attempt(several, start)?,
+        (None, _) | (_, None) => None,
+    };
+    // Those of later steps are of another attempt, also where this one saves none.
+    let is_open = memory.is_some() || folder.has_manifests();
+    let manifests = is_open.then(|| folder.manifests(start.steps())).transpose()?;
+    let in_memory = memory.as_ref().zip(manifests.as_ref());
+    let in_memory = in_memory.map(|(memory, store)| memory.committer(store, processes));
+    let places = Places {
+        disk: &committer,
+        memory: memory.as_ref().zip(in_memory.as_ref()).map(|(memory, collector)| memory.place(collector)),
+    };
+    let destination = |collector| PieceDestination { collector, observer: &observer };
+    let to = Destinations {
+        weights: Some(&once.weights),
+        pieces: Some(destination(&committer)),
+        memory_pieces: places.memory.map(|place| destination(place.collector)),
+        ..Destinations::default()
+    };
     let ending = delivery::receive_while(session.company, &session.verdict.config.model, to, || {
-        let ending = commit_with(session, &committer, (&observer, &once.weights), (start, attempt))?;
+        let ending = commit_with(session, places, (&observer, &once.weights), (start, attempt))?;
         match (several, once.progress.recorder()) {
             (Some(several), Some(recorder)) => recorder.gather(several).map(|()| ending),
             (None, _) | (_, None) => Ok(ending),
@@ -64,17 +88,25 @@ fn run_attempt(
     once.conclude(ending)
 }
 
-/// The ranks of this process, whose checkpoints `committer` commits.
+/// Where checkpoints go.
+#[derive(Clone, Copy)]
+struct Places<'a> {
+    disk: &'a Committer<'a>,
+    memory: Option<SavingPlace<'a>>,
+}
+
+/// The ranks of this process, whose checkpoints go to `places`.
 fn commit_with(
     session: &Session<'_>,
-    committer: &Committer<'_>,
+    places: Places<'_>,
     (observer, weights): (&dyn Observer, &dyn TensorSink),
     (start, attempt): (Start<'_>, &RunAttempt<'_>),
 ) -> Result<Ending, Failure> {
     let Session { verdict, text, company, .. } = session;
     let (run, data_xxh3) = (verdict.config.to_toml(), Some(text.hash()));
     let every = verdict.config.run.save_every;
-    let saving = Some(Saving { every, run: &run, data_xxh3, ..Saving::with(committer) });
+    let disk = SavingPlace { every, ..SavingPlace::with(places.disk) };
+    let saving = Some(Saving { disk, memory: places.memory, run: &run, data_xxh3 });
     let (weights, evaluation) = (Some(weights), text.evaluation());
     let validation = text.validation();
     let ports = Ports {

@@ -1,6 +1,7 @@
 //! `pleach train`: a run from its first step or its newest checkpoint, its folder, and its end.
 
 pub mod attempt;
+mod candidates;
 pub mod engine;
 pub mod first_process;
 pub mod grace;

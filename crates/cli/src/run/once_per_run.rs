@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::infer::generate;
 use crate::input::text::Text;
 use crate::memory::{host, taken};
+use crate::peer_memory::PeerMemory;
 use crate::processes::company::Company;
 use crate::run::engine::{available_cores, crowded, threads};
 use crate::run::grace::Grace;
@@ -81,7 +82,9 @@ impl<'a> OncePerRun<'a> {
         if journal.has_audience() {
             let engine = describe_engine(config.run.device, config.run.threads_per_rank);
             let products = products::line(config.train.precision, &engine);
-            let memory = memory_line(verdict) + &host::line(&session.company.memory(config, &verdict.setup)?);
+            let memory = memory_line(verdict)
+                + &host::line(&session.company.memory(config, &verdict.setup)?)
+                + &session.memory.map_or(String::new(), PeerMemory::line);
             let device = session.company.device_lines(config, &verdict.setup)?;
             let mpi = session.company.mpi_line();
             let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());

@@ -1,7 +1,7 @@
 //! The ranks of a process other than 0: silent unless they fail.
 
 use device::DeviceError;
-use train::{ForwardingSink, Observer, Ports, Saving, Start, StepReport, Wish, WorkTimes, Worker};
+use train::{ForwardingSink, Observer, Ports, Saving, SavingPlace, Start, StepReport, Wish, WorkTimes, Worker};
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
@@ -77,12 +77,16 @@ fn train(
     (start, attempt): (Start<'_>, &RunAttempt<'_>),
 ) -> Result<(), Failure> {
     let Session { verdict, text, company, .. } = session;
+    let memory = session.memory.map_or(Ok(None), |memory| memory.attempt(several, start))?;
     let deliverer = Deliverer::begin(several);
+    let of_memory = deliverer.of_memory();
     let post = |message: Vec<u8>| deliverer.weight(message);
     let weights = ForwardingSink::new(&post);
     let (run, folder) = (verdict.config.to_toml(), session.checkpoints());
     let (every, data_xxh3) = (verdict.config.run.save_every, Some(text.hash()));
-    let saving = Some(Saving { folder: &folder, collector: &deliverer, every, run: &run, data_xxh3 });
+    let disk = SavingPlace { folder: &folder, collector: &deliverer, every };
+    let memory = memory.as_ref().map(|memory| memory.place(&of_memory));
+    let saving = Some(Saving { disk, memory, run: &run, data_xxh3 });
     let evaluation = text.evaluation();
     let validation = text.validation();
     let ports = Ports {

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Arc;
 
-use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, Found, Hash, MANIFEST, committed};
+use checkpoint::{Checkpoint, Found, Hash, MANIFEST};
 use config::{BatchOrigin, DataSpec, RunConfig, TokenizerSpec};
 use data::TOKENIZER_FILE;
 use serde_json::json;
@@ -17,8 +16,10 @@ use crate::input::file_hash::file_hash;
 use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::run_around;
 use crate::memory::host::shared_limit;
+use crate::peer_memory::{Beginning, PeerMemory};
 use crate::processes::place::{Launched, own_number};
-use crate::run::run_folder::{CHECKPOINTS, RunFolder, WayOut};
+use crate::run::candidates::{Candidate, Candidates, DataPlace, set_aside};
+use crate::run::run_folder::{MEMORY, RunFolder, WayOut};
 use crate::run::train::Session;
 use crate::screen::output::tell;
 
@@ -35,48 +36,59 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
             "{folder} is a part of the run in {run}; --resume {run} resumes it, from its newest valid checkpoint"
         )));
     }
-    let checkpoints = checkpoints_of(folder);
     let is_first = own_number()? == 0;
-    let mut damaged: Vec<Found> = Vec::new();
-    for found in committed(checkpoints.path())? {
-        let checkpoint = match Checkpoint::open(&found.path) {
-            Ok(checkpoint) => checkpoint,
-            Err(error) if error.is_damage() => {
+    let mut candidates = Candidates::of(folder)?;
+    loop {
+        let in_memory = candidates.in_memory();
+        let Some(first) = candidates.next(is_first)? else { return Err(candidates.none()) };
+        let first = Resumed::new(arguments, folder, first)?;
+        // The one that the processes agree on, where the first is in the memory of hosts that are gone.
+        let mut other = None;
+        let ended = first.meet(|session| {
+            let Verdict { config, setup, .. } = &first.verdict;
+            let memory = PeerMemory::open(session.company, (config, setup), Beginning::Resumed, in_memory)?;
+            while let Err(reason) = other.as_ref().unwrap_or(&first).find(memory.as_ref()) {
                 if is_first {
-                    tell(&format!("{error}\n"));
+                    tell(&format!("{reason}; an earlier one is used\n"));
                 }
-                damaged.push(found);
-                continue;
+                let next = candidates.next(is_first)?.ok_or_else(|| gone(folder, is_first))?;
+                other = Some(Resumed::new(arguments, folder, next)?);
             }
-            Err(error) => return Err(error.into()),
-        };
-        let resumed = Resumed::new(arguments, folder, &checkpoint)?;
-        match (resumed.run(arguments, &checkpoint, &mut damaged), checkpoint.damage()) {
-            (Err(failure), Some(damage)) if resumed.is_shared()? => {
-                return Err(set_aside_for_next_start(&checkpoints, &found, damage).unwrap_or(failure));
+            let chosen = other.as_ref().unwrap_or(&first);
+            let session = Session { verdict: &chosen.verdict, memory: memory.as_ref(), ..*session };
+            chosen.run(&session, arguments, &mut candidates.damaged)
+        });
+        let used = other.unwrap_or(first);
+        match (ended, used.candidate.checkpoint.damage()) {
+            (Err(failure), Some(damage)) if used.is_shared()? => {
+                return Err(set_aside_for_next_start(folder, &used.candidate, damage).unwrap_or(failure));
             }
             (Err(_), Some(damage)) => {
                 tell(&format!("{damage}\n"));
-                damaged.push(found);
+                candidates.damaged.push((used.candidate.found, used.candidate.place));
             }
             (ended, _) => return ended,
         }
     }
-    match damaged.is_empty() {
-        true => Err(CheckpointError::None { folder: checkpoints.path().to_path_buf() }.into()),
-        false => Err(Failure::Input(format!("no checkpoint in {} is sound", checkpoints.path().display()))),
-    }
 }
 
-/// The checkpoints of the run in `folder`.
-fn checkpoints_of(folder: &Path) -> CheckpointFolder {
-    CheckpointFolder::new(&folder.join(CHECKPOINTS), Arc::new(checkpoint::Disk))
+/// That all checkpoints were in memory that is gone. The run begins again when it is started again.
+fn gone(folder: &Path, is_first: bool) -> Failure {
+    if is_first {
+        // One that cannot be removed is found again, and reported.
+        let _ = std::fs::remove_dir_all(folder.join(MEMORY));
+    }
+    let folder = folder.display();
+    Failure::Work(format!(
+        "no checkpoint of {folder} is left; start the run again without --resume, and set run.save_every"
+    ))
 }
 
 /// Sets aside a checkpoint in which this one of several processes found `damage`; nothing where another process was faster or
 /// the folder cannot be written.
-fn set_aside_for_next_start(checkpoints: &CheckpointFolder, found: &Found, damage: &str) -> Option<Failure> {
-    let aside = checkpoints.set_aside(found).ok()?;
+fn set_aside_for_next_start(folder: &Path, candidate: &Candidate, damage: &str) -> Option<Failure> {
+    let Candidate { found, place, .. } = candidate;
+    let aside = set_aside(folder, &(found.clone(), place.clone())).ok()?;
     let (path, aside) = (found.path.display(), aside.display());
     Some(Failure::Work(format!(
         "{damage}; {path} is damaged and now called {aside}; start the same command again, and it resumes from the checkpoint before"
@@ -89,10 +101,11 @@ pub type Changed = BTreeMap<String, [serde_json::Value; 2]>;
 /// The folder of a run that resumes from `checkpoint`; newer checkpoints that are `damaged` are set aside.
 fn reopened(
     verdict: &Verdict,
-    checkpoint: &Checkpoint,
+    candidate: &Candidate,
     changed: &Changed,
-    damaged: Vec<Found>,
+    damaged: Vec<(Found, DataPlace)>,
 ) -> Result<RunFolder, Failure> {
+    let checkpoint = &candidate.checkpoint;
     let folder = RunFolder::open(&verdict.config.run, WayOut::Copy)?;
     let state = checkpoint.state();
     folder.record_start(&json!({
@@ -101,20 +114,24 @@ fn reopened(
         "build": env!("CARGO_PKG_VERSION"),
         "changed": changed,
     }))?;
-    for found in damaged {
-        let aside = checkpoints_of(&verdict.config.run.folder).set_aside(&found)?;
-        tell(&format!("{} is damaged and now called {}\n", found.path.display(), aside.display()));
+    for damaged in damaged {
+        let aside = set_aside(&verdict.config.run.folder, &damaged)?;
+        tell(&format!("{} is damaged and now called {}\n", damaged.0.path.display(), aside.display()));
     }
     let (steps, path) = (state.steps, checkpoint.path().display());
-    tell(&match verdict.config.train.steps == steps {
-        true => format!("all {steps} steps are done in {path}; --set train.steps=... with more of them resumes\n"),
-        false => format!("resuming after step {steps} from {path}\n"),
+    tell(&match (&candidate.place, verdict.config.train.steps == steps) {
+        (DataPlace::Memory(_), _) => format!("resuming after step {steps} from the memory of the hosts\n"),
+        (DataPlace::Disk, true) => {
+            format!("all {steps} steps are done in {path}; --set train.steps=... with more of them resumes\n")
+        }
+        (DataPlace::Disk, false) => format!("resuming after step {steps} from {path}\n"),
     });
     Ok(folder)
 }
 
 /// A run as it resumes from a checkpoint: its own run file with the changes of the command line.
 struct Resumed {
+    candidate: Candidate,
     verdict: Verdict,
     changed: Changed,
     /// Whether a key of `[data]` is among them.
@@ -122,30 +139,43 @@ struct Resumed {
 }
 
 impl Resumed {
-    /// Runs to the end from `checkpoint`; newer checkpoints that are `damaged` are set aside.
-    fn run(
-        &self,
-        arguments: &TrainArguments,
-        checkpoint: &Checkpoint,
-        damaged: &mut Vec<Found>,
-    ) -> Result<(), Failure> {
-        let Resumed { verdict, changed, changes_text } = self;
-        let (state, path) = (checkpoint.state(), checkpoint.path());
-        let command = format!("train from {} after step {}", path.display(), state.steps);
+    /// Meets the other processes, which must resume from the same checkpoint, and does `work`.
+    fn meet(&self, work: impl FnOnce(&Session<'_>) -> Result<(), Failure>) -> Result<(), Failure> {
+        let path = self.candidate.checkpoint.path();
+        let command = format!("train from {} after step {}", path.display(), self.candidate.found.steps);
         let manifest = file_hash(&path.join(MANIFEST))?;
         let inputs = BTreeMap::from([(format!("checkpoint {}", path.display()), manifest)]);
-        Session::with(verdict, &command, inputs, |session| {
-            let mut changed = changed.clone();
-            let now = session.text.hash();
-            if let Some(before) = state.data_xxh3.filter(|before| *before != now) {
-                if !changes_text {
-                    return Err(other_text(checkpoint, before, (now, &verdict.config.data)));
-                }
-                changed.insert(DATA_HASH.into(), [before, now].map(|hash| hash.to_string().into()));
+        Session::with(&self.verdict, &command, inputs, work)
+    }
+
+    /// Whether the data can be read: those in memory from the hosts that have them.
+    fn find(&self, memory: Option<&PeerMemory>) -> Result<(), String> {
+        match (&self.candidate.place, memory) {
+            (DataPlace::Disk, _) => Ok(()),
+            (DataPlace::Memory(files), Some(memory)) => memory.find(self.candidate.checkpoint.manifest(), files),
+            (DataPlace::Memory(_), None) => Err("a checkpoint in memory needs the processes of its hosts".into()),
+        }
+    }
+
+    /// Runs to the end; newer checkpoints that are `damaged` are set aside.
+    fn run(
+        &self,
+        session: &Session<'_>,
+        arguments: &TrainArguments,
+        damaged: &mut Vec<(Found, DataPlace)>,
+    ) -> Result<(), Failure> {
+        let Resumed { candidate, verdict, changes_text, .. } = self;
+        let checkpoint = &candidate.checkpoint;
+        let mut changed = self.changed.clone();
+        let now = session.text.hash();
+        if let Some(before) = checkpoint.state().data_xxh3.filter(|before| *before != now) {
+            if !changes_text {
+                return Err(other_text(checkpoint, before, (now, &verdict.config.data)));
             }
-            let open = |verdict: &Verdict| reopened(verdict, checkpoint, &changed, std::mem::take(damaged));
-            session.run(arguments, Start::Checkpoint(checkpoint), open)
-        })
+            changed.insert(DATA_HASH.into(), [before, now].map(|hash| hash.to_string().into()));
+        }
+        let open = |verdict: &Verdict| reopened(verdict, candidate, &changed, std::mem::take(damaged));
+        session.run(arguments, Start::Checkpoint(checkpoint), open)
     }
 
     /// Whether other processes have ranks of the run.
@@ -156,7 +186,8 @@ impl Resumed {
         }
     }
 
-    fn new(arguments: &TrainArguments, folder: &Path, checkpoint: &Checkpoint) -> Result<Resumed, Failure> {
+    fn new(arguments: &TrainArguments, folder: &Path, candidate: Candidate) -> Result<Resumed, Failure> {
+        let checkpoint = &candidate.checkpoint;
         let state = checkpoint.state();
         let name = format!("the run file of {}", checkpoint.path().display());
         let mut overrides = input::overrides(&arguments.run);
@@ -191,7 +222,7 @@ impl Resumed {
         let limit = shared_limit(&config);
         let verdict: Verdict = judge(config, &places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
         let changed = changes(&state.run, &verdict.config.to_toml());
-        Ok(Resumed { verdict, changed, changes_text })
+        Ok(Resumed { candidate, verdict, changed, changes_text })
     }
 }
 

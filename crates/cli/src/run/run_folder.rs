@@ -20,6 +20,8 @@ use crate::screen::output::tell;
 
 /// The folder of checkpoints in that of a run.
 pub const CHECKPOINTS: &str = "checkpoints";
+/// The folder of the manifests of checkpoints whose data are in the memory of hosts.
+pub const MEMORY: &str = "memory";
 /// The file of a run's weights.
 pub const WEIGHTS: &str = "weights.safetensors";
 /// The resolved run file.
@@ -83,6 +85,34 @@ impl RunFolder {
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Whether there are manifests of checkpoints in memory.
+    pub fn has_manifests(&self) -> bool {
+        self.path.join(MEMORY).exists()
+    }
+
+    /// The manifests of checkpoints in memory, those after at most `steps` steps: the run continues from there.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn manifests(&self, steps: u32) -> Result<Store, Failure> {
+        let retention = Retention { newest: 2, every: 0, best: 0 };
+        let store = Store::open_manifests(&self.path.join(MEMORY), Arc::new(Disk), retention);
+        let cleared = store.and_then(|store| store.clear_after(steps).map(|()| store));
+        cleared.map_err(|error| self.failure(error))
+    }
+
+    /// Removes all manifests of checkpoints in memory.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub fn forget_manifests(&self) -> Result<(), Failure> {
+        let path = self.path.join(MEMORY);
+        match fs::remove_dir_all(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(self.cannot_write(&path, error)),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Makes the folder as [`RunFolder::open`] does, for a run that begins. A finished run or weights that are there already are kept

@@ -13,6 +13,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::input::run_source::RunSource;
 use crate::input::text::Text;
+use crate::peer_memory::{Beginning, IsFound, PeerMemory};
 use crate::processes::company::{Company, Part, together};
 use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
@@ -21,6 +22,7 @@ use crate::run::interrupt::{self, AtOnce};
 use crate::run::other_process;
 use crate::run::resume::resume;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder, check_apart};
+use crate::screen::output::tell;
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
 ///
@@ -58,6 +60,8 @@ pub struct Session<'a> {
     pub company: &'a Company,
     /// Signals, which end the process until the run hears them.
     pub signals: &'a AtOnce,
+    /// The memory of hosts, where it is used.
+    pub memory: Option<&'a PeerMemory>,
 }
 
 impl Session<'_> {
@@ -80,7 +84,7 @@ impl Session<'_> {
         together(&meeting, |company| {
             company.check_memory(config, setup)?;
             let text = Text::new(config, text.tokenized(&config.data, company)?)?;
-            work(&Session { verdict, text: &text, company, signals: &signals })
+            work(&Session { verdict, text: &text, company, signals: &signals, memory: None })
         })
         .map(|_done| ())
     }
@@ -95,10 +99,45 @@ impl Session<'_> {
         start: Start<'_>,
         open: impl FnOnce(&Verdict) -> Result<RunFolder, Failure>,
     ) -> Result<(), Failure> {
-        match self.company.once("the folder of the run", || open(self.verdict))? {
-            Part::First(folder) => first_process::run(self, &folder, arguments, start),
-            Part::Other(several) => other_process::run(self, several, arguments, start),
+        let part = self.company.once("the folder of the run", || open(self.verdict))?;
+        let opened = match start {
+            Start::Seed | Start::Weights(_) => {
+                let run = (&self.verdict.config, &self.verdict.setup);
+                PeerMemory::open(self.company, run, Beginning::Fresh, IsFound::No)?
+            }
+            Start::Checkpoint(_) => None,
+        };
+        let session = Session { memory: opened.as_ref().or(self.memory), ..*self };
+        match part {
+            Part::First(folder) => {
+                let ended = first_process::run(&session, &folder, arguments, start);
+                session.after(&ended)?;
+                ended
+            }
+            Part::Other(several) => {
+                let ended = other_process::run(&session, several, arguments, start);
+                session.after(&ended)?;
+                ended
+            }
         }
+    }
+
+    /// Forgets the memory of hosts once all processes have ended well; else process 0 says that state is left there.
+    fn after(&self, ended: &Result<(), Failure>) -> Result<(), Failure> {
+        let Some(memory) = self.memory else { return Ok(()) };
+        match ended {
+            Ok(()) | Err(Failure::Interrupted { .. }) => {
+                self.company.once("the end of checkpoints in memory", || Ok(()))?;
+                memory.forget();
+            }
+            Err(_) if self.company.is_first() => {
+                if let Some(left) = memory.left() {
+                    tell(&left);
+                }
+            }
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// The folder of checkpoints, which all processes write to.

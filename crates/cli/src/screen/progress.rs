@@ -8,7 +8,7 @@ use std::time::SystemTime;
 use checkpoint::{Committed, Finished};
 use device::DeviceError;
 use sync::{into_inner, lock};
-use train::{EvaluationReport, Observer, SaveReport, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
+use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, StragglerWatch, Wish, WorkTimes, Worker};
 
 use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
@@ -315,20 +315,28 @@ impl Observer for Progress {
             watchers.saved(&report);
         }
         let mut outputs = lock(&self.outputs);
-        let SaveReport { steps, finished: Finished { outcome, not_retired }, wall } = report;
+        let SaveReport { steps, place, finished: Finished { outcome, not_retired }, wall } = report;
+        let in_memory = match place {
+            SavedIn::Disk => "",
+            SavedIn::Memory => " in memory",
+        };
         match &outcome {
             // The end of a run is told at the end.
             Ok(_) if steps == self.steps => {}
             Ok(Committed { data_bytes, .. }) => {
                 let (size, seconds) = (bytes(*data_bytes), wall.as_secs_f64());
-                outputs.note(&format!("saved after step {steps}: {size} in {seconds:.2} s"));
+                outputs.note(&format!("saved{in_memory} after step {steps}: {size} in {seconds:.2} s"));
             }
-            Err(error) => outputs.warn(&format!("not saved after step {steps}: {error}\n")),
+            Err(error) => outputs.warn(&format!("not saved{in_memory} after step {steps}: {error}\n")),
         }
         if let Some(error) = not_retired {
             outputs.warn(&format!("checkpoints that are not kept are still there: {error}\n"));
         }
-        outputs.not_saved = outcome.err().map(|error| error.to_string());
+        match place {
+            SavedIn::Disk => outputs.not_saved = outcome.err().map(|error| error.to_string()),
+            // The disk has the last state of a run.
+            SavedIn::Memory => {}
+        }
     }
 
     fn evaluation(&self, report: &EvaluationReport) {

@@ -22,13 +22,13 @@ const RUN: &[&str] = &[
 ];
 
 /// Half of the processes each; two addresses of the loopback.
-const HOSTS: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
+pub const HOSTS: [&str; 2] = ["127.0.0.2", "127.0.0.3"];
 /// Longest wait for a state that must come.
-const PATIENCE: Duration = Duration::from_secs(240);
+pub const PATIENCE: Duration = Duration::from_secs(240);
 
 /// A launch on two hosts whose `ssh` refuses hosts that are down.
-struct Launch<'a> {
-    folder: &'a Folder,
+pub struct Launch<'a> {
+    pub folder: &'a Folder,
     child: Child,
 }
 
@@ -39,7 +39,7 @@ impl Launch<'_> {
     }
 
     /// On `hosts`, where `script` starts the command of its second argument on the host of its first.
-    fn on<'a>(folder: &'a Folder, names: &[String], script: &str, keys: &[&str]) -> Launch<'a> {
+    pub fn on<'a>(folder: &'a Folder, names: &[String], script: &str, keys: &[&str]) -> Launch<'a> {
         let hosts = folder.0.join("hosts");
         fs::write(&hosts, names.iter().map(|host| format!("{host} slots=2\n")).collect::<String>()).expect("a file");
         let ssh = folder.0.join("ssh");
@@ -55,12 +55,12 @@ impl Launch<'_> {
         Launch { folder, child }
     }
 
-    fn messages(&self) -> String {
+    pub fn messages(&self) -> String {
         fs::read_to_string(self.folder.0.join("messages")).unwrap_or_default()
     }
 
     #[track_caller]
-    fn wait(&self, what: &str, found: impl Fn() -> bool) {
+    pub fn wait(&self, what: &str, found: impl Fn() -> bool) {
         let since = Instant::now();
         while !found() {
             assert!(since.elapsed() < PATIENCE, "{what} has not come\n{}", self.messages());
@@ -81,7 +81,7 @@ impl Launch<'_> {
     }
 
     /// Each time that the run was resumed: the dp before and after, where that has changed.
-    fn resumptions(&self) -> Vec<Value> {
+    pub fn resumptions(&self) -> Vec<Value> {
         let text = fs::read_to_string(self.folder.0.join("run/resumes.jsonl")).unwrap_or_default();
         let of =
             |line: &str| serde_json::from_str::<Value>(line).map(|record| record["changed"]["parallelism.dp"].clone());
@@ -89,12 +89,12 @@ impl Launch<'_> {
     }
 
     /// Lets `host` answer no more.
-    fn take_down(&self, host: &str) {
+    pub fn take_down(&self, host: &str) {
         fs::write(self.folder.0.join(format!("down-{host}")), "").expect("a file");
     }
 
     /// Kills the agent of `host` and its processes, and lets it answer no more.
-    fn lose(&self, host: &str) {
+    pub fn lose(&self, host: &str) {
         self.take_down(host);
         let mut killed = 0;
         for agent in children(self.child.id()) {
@@ -108,13 +108,21 @@ impl Launch<'_> {
         assert_eq!(killed, 2, "both processes of {host} were alive");
     }
 
-    fn bring_back(&self, host: &str) {
+    pub fn bring_back(&self, host: &str) {
         fs::remove_file(self.folder.0.join(format!("down-{host}"))).expect("it was down");
+    }
+
+    /// Kills all processes of the run, whose agents live.
+    pub fn kill_processes(&self) {
+        let processes: Vec<u32> = children(self.child.id()).into_iter().flat_map(children).collect();
+        let of_run: Vec<u32> = processes.into_iter().filter(|id| HOSTS.iter().any(|host| is_on(*id, host))).collect();
+        assert_eq!(of_run.len(), 4, "all processes were alive");
+        of_run.into_iter().for_each(kill);
     }
 
     /// Ends the run, and compares its steps and weights with those of an undisturbed run of as many steps.
     #[track_caller]
-    fn ends_with_the_bits_of_an_undisturbed_run(mut self) {
+    pub fn ends_with_the_bits_of_an_undisturbed_run(mut self) {
         kill_process(pid(self.child.id()), Signal::TERM).expect("it lives");
         assert_eq!(self.child.wait().expect("an end").code(), Some(143), "{}", self.messages());
         // Only a run that does all of its steps measures the held-out loss.
@@ -128,6 +136,14 @@ impl Launch<'_> {
             disturbed.iter().zip(&losses("undisturbed")).find(|(one, other)| one != other).map(|(one, _)| one.clone());
         assert_eq!((differs, disturbed.len()), (None, losses("undisturbed").len()));
         assert!(self.folder.weights("run") == self.folder.weights("undisturbed"), "weights");
+    }
+}
+
+/// A test that fails leaves no launcher, whose end is that of its processes.
+impl Drop for Launch<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

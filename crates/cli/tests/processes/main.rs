@@ -37,6 +37,8 @@ mod network;
 #[cfg(target_os = "linux")]
 mod pairs;
 #[cfg(target_os = "linux")]
+mod peer_memory;
+#[cfg(target_os = "linux")]
 mod runs;
 #[cfg(target_os = "linux")]
 mod slurm;

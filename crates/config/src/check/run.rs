@@ -38,6 +38,11 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         }
         (EngineChoice::Threads, TransportChoice::Auto) | (EngineChoice::Auto | EngineChoice::Processes, _) => {}
     }
+    if run.memory_every > 0 && run.engine == EngineChoice::Threads {
+        let rule = "needs another host; with run.engine = \"threads\" all ranks are in one process";
+        let remedy = "write run.engine = \"processes\", or leave run.memory_every out";
+        rules.report(Problem::of_value("run.memory_every", run.memory_every, rule, remedy));
+    }
     watching(config, rules);
     collectives(config, rules);
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);

@@ -45,6 +45,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         evaluate_every: short_count(reader, "run.evaluate_every", 0),
         log_every: short_count(reader, "run.log_every", 0),
         save_every: short_count(reader, "run.save_every", 0),
+        memory_every: short_count(reader, "run.memory_every", 0),
         keep_newest: reader.count("run.keep_newest", 2),
         keep_every: short_count(reader, "run.keep_every", 0),
         keep_best: reader.count("run.keep_best", 1),
@@ -64,7 +65,8 @@ pub fn read(reader: &mut Reader) -> RunSpec {
     }
 }
 
-/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, and without `gpus` all of its GPUs.
+/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs, and without
+/// `memory_every` no checkpoint in the memory of hosts.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
@@ -77,6 +79,9 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.count("evaluate_every", run.evaluate_every);
     writer.count("log_every", run.log_every);
     writer.count("save_every", run.save_every);
+    if run.memory_every > 0 {
+        writer.count("memory_every", run.memory_every);
+    }
     writer.count("keep_newest", run.keep_newest);
     writer.count("keep_every", run.keep_every);
     writer.count("keep_best", run.keep_best);

@@ -476,6 +476,11 @@ fn training_numbers_are_sane() {
             "run.transport = \"tcp\" has no effect where run.engine = \"threads\"; write run.engine = \"processes\", or leave it out",
         ),
         (
+            &["run.engine=threads", "run.memory_every=10"],
+            "run.memory_every = 10 needs another host; with run.engine = \"threads\" all ranks are in one process; write \
+             run.engine = \"processes\", or leave run.memory_every out",
+        ),
+        (
             &["run.heartbeat_seconds=0"],
             "run.heartbeat_seconds = 0.0 must be a time in seconds; use more than 0 and at most 86400",
         ),

@@ -69,7 +69,7 @@ pub fn leg_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, fo
     let setup = Layout { train, ..layout.clone() }.setup().expect("a plan");
     let start = before.as_ref().map_or(Start::Seed, Start::Checkpoint);
     let committer = Committer::new(&store, 1);
-    let saving = Some(Saving { every, ..Saving::with(&committer) });
+    let saving = Some(Saving::with(&committer).every(every));
     let first = First { steps: until - start.steps(), watch: &Nobody };
     let leg = Leg { start, saving, first };
     outcome_of_run(&setup, &*on.engine(&setup), &proof_text(), leg).expect("a leg")

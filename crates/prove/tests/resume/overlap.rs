@@ -110,7 +110,7 @@ fn saved(gate: Gate, parallelism: &Parallelism) -> Vec<(u32, Vec<f32>)> {
     let setup = layout(Tied::Yes, Format::Fp32, parallelism.clone()).setup().unwrap();
     let opener = Opener { gate, failures: Mutex::default() };
     let committer = Committer::new(&store, 1);
-    let saving = Some(Saving { every: 1, ..Saving::with(&committer) });
+    let saving = Some(Saving::with(&committer).every(1));
     run(&setup, &*engine(&setup, 1), Ports { saving, ..Ports::new(&proof_text(), &opener) }).unwrap();
     assert_eq!(*opener.failures.lock().unwrap(), [""; 0]);
     let tensors = |checkpoint: &Checkpoint| {

@@ -116,7 +116,7 @@ fn run_reported<W: Fn(u32) -> Wish + Sync, R: Fn(&StepReport) + Sync>(
     let _ranks = RankSlots::of_this_process().take(setup.mesh.world_size());
     let (weights, tokens) = (train::TensorMap::default(), proof_text());
     let committer = Committer::new(&store, 1);
-    let saving = Some(Saving { every: 1, ..Saving::with(&committer) });
+    let saving = Some(Saving::with(&committer).every(1));
     let ports = Ports { saving, weights: Some(&weights), ..Ports::new(&tokens, &log) };
     run(&setup, &*engine(&setup, 1), ports)?;
     let mut saved = into_inner(log.saved);

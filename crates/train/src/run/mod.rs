@@ -12,7 +12,6 @@ pub mod work_times;
 
 use std::time::{Duration, Instant};
 
-use checkpoint::ProcessWriter;
 use config::{Overlap, Recheck};
 use device::{DeviceError, DeviceKind};
 use mesh::Rank;
@@ -32,7 +31,7 @@ use crate::run::work_times::WorkTimes;
 use crate::setup::Setup;
 use crate::setup::start::{Start, check_tensors};
 use crate::storage::deliver;
-use crate::storage::saving::{SavePort, SaveStream, Saving};
+use crate::storage::saving::{SavePorts, SaveStream, SaveWriters, SavedIn, Saving};
 use crate::storage::sink::TensorSink;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
@@ -130,22 +129,21 @@ pub fn run_ranks(
         }
     }
     let ranks: Vec<Rank> = ranks.collect();
-    let writer = ports.saving.map(|saving| ProcessWriter::new(saving.folder, ranks.len()));
-    let save_port =
-        ports.saving.zip(writer.as_ref()).map(|(saving, writer)| SavePort { writer, collector: saving.collector });
-    launch(setup, engine, ranks.into_iter(), |seat| run_rank(seat, ports, save_port))
+    let writers = ports.saving.map(|saving| SaveWriters::new(&saving, ranks.len()));
+    let save_ports = ports.saving.zip(writers.as_ref()).map(|(saving, writers)| writers.ports(saving));
+    launch(setup, engine, ranks.into_iter(), |seat| run_rank(seat, ports, save_ports))
 }
 
 /// The work of ranks before their first step, as rings name it.
 const START: &str = "open the rank, fill its weights and compare programs";
 
-fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_port: Option<SavePort<'_>>) -> Result<Ending, Stop> {
+fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>) -> Result<Ending, Stop> {
     let measured = Measured::of(seat.setup, &ports);
     seat.progress.keep_in(ports.rings.and_then(|rings| rings.open(&seat.setup.mesh, seat.number)));
     std::thread::scope(|scope| {
         let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start, ports.recheck))?;
-        if let (Some(port), Some(memory)) = (save_port, rank.ports.memory.take()) {
-            let stream = SaveStream::start(scope, &rank, seat.number, memory, (port, ports.observer));
+        if let (Some(save_ports), Some(memory)) = (save_ports, rank.ports.memory.take()) {
+            let stream = SaveStream::start(scope, &rank, seat.number, memory, (save_ports, ports.observer));
             rank.ports.saving = Some(stream);
         }
         let ending = run_steps(&mut rank, seat, &ports, &measured)?;
@@ -226,9 +224,13 @@ fn run_steps<'a>(
                 ports.observer.validation(own.name, &report);
             }
         }
-        if let Some(saving) = ports.saving.filter(|saving| is_last || outcome.stop || saving.is_due_after(step + 1)) {
+        let place = |saving: Saving<'a>| {
+            let last = (is_last || outcome.stop).then_some(SavedIn::Disk);
+            last.or_else(|| saving.place_after(step + 1)).map(|place| (saving, place))
+        };
+        if let Some((saving, place)) = ports.saving.and_then(place) {
             let state = saving.state(worker, step + 1, held_out_loss);
-            progress.named("begin to save", || worker.save(state))?;
+            progress.named("begin to save", || worker.save(state, place))?;
         }
         if outcome.stop {
             return Ok(Ending::Stopped { steps: step + 1 });

@@ -2,33 +2,64 @@
 //! where it would change what is still to be read.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use checkpoint::{
     BLOCK_BYTES, CheckpointError, CheckpointFolder, Committer, Finished, Hash, PieceCollector, PieceEntry, PieceFile,
-    ProcessWriter, RunState, StatePart,
+    ProcessWriter, RunState, StatePart, file_bytes,
 };
-use config::{ModelCoord, ParamSpec, Unit};
+use config::{ModelCoord, Unit, UnitLayout, UnsupportedAxis};
 use device::{DeviceError, MemoryReader, Tensor};
 use mesh::Rank;
 use program::{Value, Values, saved_units};
 
 use crate::run::observer::Observer;
-use crate::storage::pieces::{Copies, pieces};
+use crate::setup::Setup;
+use crate::storage::pieces::{Copies, Piece, pieces};
 use crate::worker::Worker;
-use crate::worker::unit_state::UnitState;
+use crate::worker::position::RankPosition;
 
-/// When the state of a run is saved, and where.
+/// Where the state of a run is saved, and how often.
 #[derive(Clone, Copy)]
-pub struct Saving<'a> {
+pub struct SavingPlace<'a> {
     /// Where the ranks of this process write their pieces.
     pub folder: &'a CheckpointFolder,
     /// Brings the records of these pieces to the process that commits.
     pub collector: &'a dyn PieceCollector,
-    /// Steps from one to the next; with 0 there is one at the end, which there is always.
+    /// Steps from one to the next; 0 for none between steps.
     pub every: u32,
+}
+
+impl<'a> SavingPlace<'a> {
+    /// The place of `committer`, in a process that commits; none between steps.
+    pub fn with(committer: &'a Committer<'a>) -> SavingPlace<'a> {
+        SavingPlace { folder: committer.folder(), collector: committer, every: 0 }
+    }
+
+    fn is_due_after(&self, steps: u32) -> bool {
+        self.every > 0 && steps.is_multiple_of(self.every)
+    }
+}
+
+/// The place of one checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SavedIn {
+    /// The folder of the run.
+    Disk,
+    /// The memory of hosts.
+    Memory,
+}
+
+/// When the state of a run is saved, and where.
+#[derive(Clone, Copy)]
+pub struct Saving<'a> {
+    /// The folder of the run; there is always one checkpoint after the last step.
+    pub disk: SavingPlace<'a>,
+    /// The memory of hosts, which takes the state where the disk does not.
+    pub memory: Option<SavingPlace<'a>>,
     /// The resolved run file, which goes with each.
     pub run: &'a str,
     /// Hash of all tokens that the run reads, if it is known; goes with each, too.
@@ -38,12 +69,22 @@ pub struct Saving<'a> {
 impl<'a> Saving<'a> {
     /// Saves with `committer`, from a process that commits; only after the last step, without a run file.
     pub fn with(committer: &'a Committer<'a>) -> Saving<'a> {
-        Saving { folder: committer.folder(), collector: committer, every: 0, run: "", data_xxh3: None }
+        Saving { disk: SavingPlace::with(committer), memory: None, run: "", data_xxh3: None }
     }
 
-    /// Whether it is time after so many steps. After the last step it always is, also where a run was stopped.
-    pub fn is_due_after(&self, steps: u32) -> bool {
-        self.every > 0 && steps.is_multiple_of(self.every)
+    /// The same, with a checkpoint on the disk after every `every` steps.
+    #[must_use]
+    pub fn every(self, every: u32) -> Saving<'a> {
+        Saving { disk: SavingPlace { every, ..self.disk }, ..self }
+    }
+
+    /// The place for the state after `steps` steps, between steps; none where nothing is due.
+    pub fn place_after(&self, steps: u32) -> Option<SavedIn> {
+        match &self.memory {
+            _ if self.disk.is_due_after(steps) => Some(SavedIn::Disk),
+            Some(memory) if memory.is_due_after(steps) => Some(SavedIn::Memory),
+            Some(_) | None => None,
+        }
     }
 
     /// Where the run stands after `steps` steps; the same on every rank.
@@ -66,6 +107,8 @@ impl<'a> Saving<'a> {
 pub struct SaveReport {
     /// Steps that were done.
     pub steps: u32,
+    /// Where it is.
+    pub place: SavedIn,
     /// The checkpoint, or why there is none.
     pub finished: Finished,
     /// From the first rank's beginning to the commit.
@@ -75,13 +118,51 @@ pub struct SaveReport {
 /// A thread that gets stuck longer than this ends the run.
 const DEADLINE: Duration = Duration::from_secs(600);
 
-/// The two ends of saving that all ranks of a process share.
+/// The writers of all ranks of this process.
+#[derive(Debug)]
+pub(crate) struct SaveWriters {
+    disk: ProcessWriter,
+    memory: Option<ProcessWriter>,
+}
+
+impl SaveWriters {
+    /// For `num_ranks` ranks.
+    pub(crate) fn new(saving: &Saving<'_>, num_ranks: usize) -> SaveWriters {
+        let writer = |place: &SavingPlace<'_>| ProcessWriter::new(place.folder, num_ranks);
+        SaveWriters { disk: writer(&saving.disk), memory: saving.memory.as_ref().map(writer) }
+    }
+
+    /// With the collectors of `saving`.
+    pub(crate) fn ports<'a>(&'a self, saving: Saving<'a>) -> SavePorts<'a> {
+        let memory = self.memory.as_ref().zip(saving.memory);
+        let port = |writer: &'a ProcessWriter, place: SavingPlace<'a>| SavePort { writer, collector: place.collector };
+        SavePorts { disk: port(&self.disk, saving.disk), memory: memory.map(|(writer, place)| port(writer, place)) }
+    }
+}
+
+/// The places that all ranks of a process save in.
 #[derive(Clone, Copy)]
-pub(crate) struct SavePort<'a> {
+pub(crate) struct SavePorts<'a> {
+    disk: SavePort<'a>,
+    memory: Option<SavePort<'a>>,
+}
+
+impl<'a> SavePorts<'a> {
+    fn port(&self, place: SavedIn) -> SavePort<'a> {
+        match (place, self.memory) {
+            (SavedIn::Memory, Some(memory)) => memory,
+            (SavedIn::Disk, _) | (SavedIn::Memory, None) => self.disk,
+        }
+    }
+}
+
+/// The two ends of saving in a place that all ranks of a process share.
+#[derive(Clone, Copy)]
+struct SavePort<'a> {
     /// Takes the ranks' pieces.
-    pub(crate) writer: &'a ProcessWriter,
+    writer: &'a ProcessWriter,
     /// Takes the records of all of them.
-    pub(crate) collector: &'a dyn PieceCollector,
+    collector: &'a dyn PieceCollector,
 }
 
 /// A rank's end of the thread that saves its state.
@@ -94,7 +175,7 @@ pub struct SaveStream {
 }
 
 enum SaveTask {
-    Begin(RunState),
+    Begin(RunState, SavedIn),
     Save(Unit),
     Finish,
 }
@@ -106,10 +187,10 @@ impl SaveStream {
         worker: &Worker<'_>,
         number: Rank,
         memory: Box<dyn MemoryReader>,
-        (port, observer): (SavePort<'env>, &'env dyn Observer),
+        (ports, observer): (SavePorts<'env>, &'env dyn Observer),
     ) -> SaveStream {
         let (entries, places) = save_list(worker);
-        let saver = Saver { number, port, observer, memory, entries, places };
+        let saver = Saver { number, ports, observer, memory, entries, places };
         let ((tasks, taken), (tell, done)) = (channel(), channel());
         scope.spawn(move || saver.work(&taken, &tell));
         SaveStream { tasks, done, pending: vec![], waited: Duration::ZERO }
@@ -146,14 +227,14 @@ impl SaveStream {
         self.send(SaveTask::Save(unit))
     }
 
-    /// A checkpoint of `state` begins.
-    pub(crate) fn begin(&mut self, state: RunState) -> Result<(), DeviceError> {
+    /// A checkpoint of `state` in `place` begins.
+    pub(crate) fn begin(&mut self, state: RunState, place: SavedIn) -> Result<(), DeviceError> {
         // A unit whose state of the checkpoint before is still to be read would otherwise count as read when that is.
         while let Some((unit, _)) = self.pending.first() {
             let done = self.done.recv_timeout(DEADLINE).map_err(|error| stuck(*unit, error))?;
             self.pending.retain(|(pending, _)| *pending != done);
         }
-        self.send(SaveTask::Begin(state))
+        self.send(SaveTask::Begin(state, place))
     }
 
     /// All units of it have been named.
@@ -182,33 +263,50 @@ type SaveList = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 fn save_list(worker: &Worker<'_>) -> SaveList {
     let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
     for unit in saved_units(&worker.position.program.view) {
+        let state = &worker.state.units[&unit];
+        let moments = state.held_moments().into_iter().flatten();
+        let held = std::iter::once(state.weights().clone()).chain(moments).zip(StatePart::ALL);
         let mut of_unit = Vec::new();
-        for (param, tensor, region, part) in unit_parts(&worker.state.units[&unit], worker.position.rank.model) {
-            of_unit.push(tensor);
-            entries.push(PieceEntry { tensor: part.tensor(&param.name), shape: param.shape.clone(), region });
+        for (held, part) in held {
+            for piece in saved_pieces(&state.layout, state.owned.clone(), worker.position.rank.model) {
+                of_unit.push(held.part(piece.elements.clone()));
+                entries.push(entry(piece, part));
+            }
         }
         places.insert(unit, of_unit);
     }
     (entries, places)
 }
 
-fn unit_parts(
-    state: &UnitState,
-    coord: ModelCoord,
-) -> impl Iterator<Item = (&ParamSpec, Tensor, mesh::Region, StatePart)> {
-    let moments = state.held_moments().into_iter().flatten();
-    let held = std::iter::once(state.weights().clone()).chain(moments).zip(StatePart::ALL);
-    let owned = state.owned.clone();
-    held.flat_map(move |(held, part)| {
-        let pieces = pieces(&state.layout, owned.clone(), coord, Copies::First);
-        pieces.into_iter().map(move |piece| (piece.param, held.part(piece.elements), piece.region, part))
-    })
+fn saved_pieces(layout: &UnitLayout, owned: Range<usize>, coord: ModelCoord) -> Vec<Piece<'_>> {
+    pieces(layout, owned, coord, Copies::First)
+}
+
+fn entry(piece: Piece<'_>, part: StatePart) -> PieceEntry {
+    PieceEntry { tensor: part.tensor(&piece.param.name), shape: piece.param.shape.clone(), region: piece.region }
+}
+
+/// Bytes of the file of `rank` in every checkpoint of `setup`; 0 for a rank that answers for nothing.
+///
+/// # Errors
+/// A mesh with ranks along an axis that runs do not have.
+pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxis> {
+    let rank = RankPosition::new(&setup.parallelism, &setup.mesh, setup.mesh.coord(rank))?;
+    let mut entries = vec![];
+    for unit in saved_units(&setup.program(rank.stage).view) {
+        let layout = &setup.layouts[&unit];
+        for part in StatePart::ALL {
+            let pieces = saved_pieces(layout, rank.shards.owned(layout), rank.model);
+            entries.extend(pieces.into_iter().map(|piece| entry(piece, part)));
+        }
+    }
+    Ok(file_bytes(&entries))
 }
 
 /// What the thread works with.
 struct Saver<'a> {
     number: Rank,
-    port: SavePort<'a>,
+    ports: SavePorts<'a>,
     observer: &'a dyn Observer,
     memory: Box<dyn MemoryReader>,
     entries: Vec<PieceEntry>,
@@ -217,18 +315,17 @@ struct Saver<'a> {
 
 impl Saver<'_> {
     fn work(self, tasks: &Receiver<SaveTask>, done: &Sender<Unit>) {
-        let SavePort { writer, collector } = self.port;
         let mut current = None;
         let mut started = Instant::now();
         for task in tasks {
             match task {
-                SaveTask::Begin(state) => {
+                SaveTask::Begin(state, place) => {
                     started = Instant::now();
-                    let file = writer.begin(&state, self.number.0, &self.entries);
-                    current = Some((state.steps, file));
+                    let file = self.ports.port(place).writer.begin(&state, self.number.0, &self.entries);
+                    current = Some((state.steps, place, file));
                 }
                 SaveTask::Save(unit) => {
-                    if let Some((_, file)) = &mut current
+                    if let Some((_, _, file)) = &mut current
                         && let Ok(Some(open)) = file
                         && let Err(error) = self.save(unit, open)
                     {
@@ -238,10 +335,11 @@ impl Saver<'_> {
                     let _ = done.send(unit);
                 }
                 SaveTask::Finish => {
-                    let Some((steps, file)) = current.take() else { continue };
+                    let Some((steps, place, file)) = current.take() else { continue };
+                    let SavePort { writer, collector } = self.ports.port(place);
                     let Some(pieces) = writer.finish(steps, file, &self.entries) else { continue };
                     let Some(finished) = collector.deliver(pieces) else { continue };
-                    self.observer.saved(SaveReport { steps, finished, wall: started.elapsed() });
+                    self.observer.saved(SaveReport { steps, place, finished, wall: started.elapsed() });
                 }
             }
         }

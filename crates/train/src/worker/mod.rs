@@ -26,7 +26,7 @@ use crate::setup::start::{PartSource, Start};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
 use crate::storage::finite::FiniteSource;
-use crate::storage::saving::SaveStream;
+use crate::storage::saving::{SaveStream, SavedIn};
 use crate::worker::batch::TokenSource;
 use crate::worker::bindings::Side;
 use crate::worker::ports::RankPorts;
@@ -125,13 +125,13 @@ impl<'a> Worker<'a> {
         Ok(self.state.issued.iter().map(|issued| issued.map(span)).collect())
     }
 
-    /// Hands `state` and the tensors of this rank to storage, where there is one.
+    /// Hands `state` and the tensors of this rank to the storage `place`, where there is one.
     ///
     /// # Errors
     /// Storage that does not get on with an earlier one.
-    pub fn save(&mut self, state: RunState) -> Result<(), DeviceError> {
+    pub fn save(&mut self, state: RunState, place: SavedIn) -> Result<(), DeviceError> {
         let Some(saving) = &mut self.ports.saving else { return Ok(()) };
-        saving.begin(state)?;
+        saving.begin(state, place)?;
         for instr in save_instrs(&self.position.program.view) {
             self.execute(instr)?;
         }

@@ -1,0 +1,325 @@
+//! Connections between any two processes of a run, for bytes that do not go through process 0. As at the
+//! rendezvous, a connection shows the token before anything else of it is read, and strangers are bounded in number
+//! and time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{Builder, JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use sync::lock;
+
+use crate::message::{Message, decode, encode};
+use crate::token::Token;
+
+/// Largest content of a message, in bytes.
+pub const PEER_MESSAGE_BYTES: usize = 4 << 20;
+/// Room for the name of a message.
+const NAME_BYTES: usize = 256;
+/// Connections without a token at one time. A newer one takes the place of the oldest.
+const MAX_GUESTS: usize = 64;
+/// Time in which a connection must show the token.
+const LIFETIME: Duration = Duration::from_secs(3);
+/// Time until connections are accepted again, where the system has no room for one.
+const RETRY: Duration = Duration::from_millis(50);
+/// Bytes that are read at once.
+const BLOCK: usize = 256 << 10;
+
+/// One end of a connection between two processes of a run.
+#[derive(Debug)]
+pub struct PeerLink {
+    stream: TcpStream,
+    incoming: Vec<u8>,
+}
+
+impl PeerLink {
+    /// Connects to the process that listens at `address` and shows it the token. Every wait on the connection ends
+    /// after `patience`.
+    ///
+    /// # Errors
+    /// A process that cannot be reached.
+    pub fn connect(address: SocketAddr, token: &Token, patience: Duration) -> io::Result<PeerLink> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        let mut link = PeerLink::of(stream, Some(patience))?;
+        link.stream.write_all(token.bytes())?;
+        Ok(link)
+    }
+
+    fn of(stream: TcpStream, patience: Option<Duration>) -> io::Result<PeerLink> {
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(patience)?;
+        stream.set_write_timeout(patience)?;
+        Ok(PeerLink { stream, incoming: vec![] })
+    }
+
+    /// Sends `bytes`, at most [`PEER_MESSAGE_BYTES`], under a name of at most 255 bytes.
+    ///
+    /// # Errors
+    /// A connection that has ended.
+    pub fn send(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let message = Message::Parcel { topic: name.into(), bytes: bytes.into() };
+        self.stream.write_all(&encode(&message))
+    }
+
+    /// The next message: its name and its bytes.
+    ///
+    /// # Errors
+    /// A connection that has ended, and bytes that are not a message.
+    pub fn receive(&mut self) -> io::Result<(String, Vec<u8>)> {
+        loop {
+            let decoded = decode(&self.incoming, PEER_MESSAGE_BYTES + NAME_BYTES);
+            let decoded = decoded.map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            if let Some((message, length)) = decoded {
+                self.incoming.drain(..length);
+                return match message {
+                    Message::Parcel { topic, bytes } => Ok((topic, bytes)),
+                    Message::Introduction(_)
+                    | Message::Directory(_)
+                    | Message::Refusal(_)
+                    | Message::Heartbeat
+                    | Message::Failure(_)
+                    | Message::Stop(_)
+                    | Message::Goodbye => Err(io::Error::new(ErrorKind::InvalidData, "it is a message of the run")),
+                };
+            }
+            let known = self.incoming.len();
+            self.incoming.resize(known + BLOCK, 0);
+            let read = self.stream.read(&mut self.incoming[known..]);
+            self.incoming.truncate(known + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Answers connections of other processes, on a thread for each. It ends with this value.
+pub struct PeerService {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    accepting: Option<JoinHandle<()>>,
+}
+
+/// Answers the next message of a connection.
+type Answer = dyn Fn(&mut PeerLink) -> io::Result<()> + Send + Sync;
+
+struct Shared {
+    token: Token,
+    answer: Box<Answer>,
+    /// Connections that have not shown the token.
+    guests: Mutex<BTreeMap<u64, TcpStream>>,
+    /// Connections that have.
+    links: Mutex<BTreeMap<u64, TcpStream>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    refused: AtomicU64,
+    is_over: AtomicBool,
+}
+
+impl fmt::Debug for PeerService {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PeerService at {}", self.address)
+    }
+}
+
+impl PeerService {
+    /// Listens at a free port of the address `own` of this host. `answer` is called for each message of a
+    /// connection that has shown the token, until it fails.
+    ///
+    /// # Errors
+    /// A system without sockets or threads.
+    pub fn start(
+        own: IpAddr,
+        token: Token,
+        answer: impl Fn(&mut PeerLink) -> io::Result<()> + Send + Sync + 'static,
+    ) -> io::Result<PeerService> {
+        let listener = TcpListener::bind((own, 0))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            token,
+            answer: Box::new(answer),
+            guests: Mutex::default(),
+            links: Mutex::default(),
+            threads: Mutex::default(),
+            refused: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+        });
+        let accepting = Arc::clone(&shared);
+        let accepting = Builder::new().name("peers".into()).spawn(move || accept(&listener, &accepting))?;
+        Ok(PeerService { address, shared, accepting: Some(accepting) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Connections that ended without the token, so far.
+    pub fn refused(&self) -> u64 {
+        self.shared.refused.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for PeerService {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::Release);
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect_timeout(&self.address, LIFETIME);
+        if let Some(accepting) = self.accepting.take() {
+            let _ = accepting.join();
+        }
+        for streams in [&self.shared.guests, &self.shared.links] {
+            lock(streams).values().for_each(|stream| _ = stream.shutdown(Shutdown::Both));
+        }
+        let threads = std::mem::take(&mut *lock(&self.shared.threads));
+        // A panic of a thread has printed its message.
+        threads.into_iter().for_each(|thread| _ = thread.join());
+    }
+}
+
+fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
+    for number in 0.. {
+        let accepted = listener.accept();
+        if shared.is_over.load(Ordering::Acquire) {
+            return;
+        }
+        // One that ended before it was accepted, or no more files for now.
+        let Ok((stream, _)) = accepted else {
+            sleep(RETRY);
+            continue;
+        };
+        let Ok(guest) = stream.try_clone() else { continue };
+        {
+            let mut guests = lock(&shared.guests);
+            if guests.len() >= MAX_GUESTS
+                && let Some((_, oldest)) = guests.pop_first()
+            {
+                let _ = oldest.shutdown(Shutdown::Both);
+            }
+            guests.insert(number, guest);
+        }
+        let serving = Arc::clone(shared);
+        let thread = Builder::new().name("peer".into()).spawn(move || serving.serve(number, stream));
+        let mut threads = lock(&shared.threads);
+        threads.retain(|thread| !thread.is_finished());
+        threads.extend(thread);
+    }
+}
+
+impl Shared {
+    fn serve(&self, number: u64, stream: TcpStream) {
+        let is_known = shows(&self.token, &stream);
+        let Some(known) = lock(&self.guests).remove(&number).filter(|_| is_known) else {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+            let _ = stream.shutdown(Shutdown::Both);
+            return;
+        };
+        lock(&self.links).insert(number, known);
+        if let Ok(mut link) = PeerLink::of(stream, None) {
+            while !self.is_over.load(Ordering::Acquire) && (self.answer)(&mut link).is_ok() {}
+        }
+        if let Some(known) = lock(&self.links).remove(&number) {
+            let _ = known.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Whether the first bytes of a connection are the token, within its lifetime.
+fn shows(token: &Token, mut stream: &TcpStream) -> bool {
+    let (mut shown, mut filled) = ([0; Token::BYTES], 0);
+    let until = Instant::now() + LIFETIME;
+    while filled < shown.len() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            return false;
+        }
+        match stream.read(&mut shown[filled..]) {
+            Ok(0) => return false,
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return false,
+        }
+    }
+    token.matches(&shown)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn token(digit: &str) -> Token {
+        Token::from_hex(&digit.repeat(64)).expect("64 digits")
+    }
+
+    /// Answers each message with its own bytes, backwards.
+    fn backwards() -> PeerService {
+        let answer = |link: &mut PeerLink| {
+            let (name, bytes) = link.receive()?;
+            link.send(&name, &bytes.into_iter().rev().collect::<Vec<u8>>())
+        };
+        PeerService::start(Ipv4Addr::LOCALHOST.into(), token("a"), answer).expect("a listener")
+    }
+
+    #[test]
+    fn messages_of_any_size_are_answered_in_their_order() {
+        let service = backwards();
+        let mut link = PeerLink::connect(service.address(), &token("a"), PATIENCE).expect("it listens");
+        for len in [0, 1, 1000, PEER_MESSAGE_BYTES] {
+            let bytes: Vec<u8> = (0..len).map(|index| (index % 251) as u8).collect();
+            link.send("bytes", &bytes).expect("sent");
+            let (name, answer) = link.receive().expect("an answer");
+            assert_eq!(name, "bytes");
+            assert!(answer.iter().eq(bytes.iter().rev()), "{len} bytes");
+        }
+        assert_eq!(service.refused(), 0);
+    }
+
+    #[test]
+    fn a_connection_without_the_token_is_not_answered() {
+        let service = backwards();
+        let mut stranger = PeerLink::connect(service.address(), &token("b"), PATIENCE).expect("it listens");
+        let answered = stranger.send("bytes", &[1, 2, 3]).and_then(|()| stranger.receive());
+        assert!(answered.is_err(), "{answered:?}");
+        let mut cut = TcpStream::connect(service.address()).expect("it listens");
+        cut.write_all(&token("a").bytes()[..Token::BYTES - 1]).expect("sent");
+        drop(cut);
+        let since = Instant::now();
+        while service.refused() < 2 {
+            assert!(since.elapsed() < PATIENCE, "{} refused", service.refused());
+            sleep(RETRY);
+        }
+        let mut known = PeerLink::connect(service.address(), &token("a"), PATIENCE).expect("it listens");
+        known.send("bytes", &[1, 2, 3]).expect("sent");
+        assert_eq!(known.receive().expect("an answer").1, [3, 2, 1]);
+    }
+
+    /// Silent strangers displace each other, and no process of the run.
+    #[test]
+    fn silent_strangers_keep_nobody_out() {
+        let service = backwards();
+        let strangers: Vec<TcpStream> =
+            (0..2 * MAX_GUESTS).map(|_| TcpStream::connect(service.address()).expect("it listens")).collect();
+        let mut known = PeerLink::connect(service.address(), &token("a"), PATIENCE).expect("it listens");
+        known.send("bytes", &[1, 2]).expect("sent");
+        assert_eq!(known.receive().expect("an answer").1, [2, 1]);
+        drop(strangers);
+    }
+
+    #[test]
+    fn bytes_that_are_no_message_end_a_connection() {
+        let service = backwards();
+        let mut link = PeerLink::connect(service.address(), &token("a"), PATIENCE).expect("it listens");
+        link.stream.write_all(&[0; 64]).expect("sent");
+        assert!(link.receive().is_err());
+    }
+}
