@@ -31,8 +31,11 @@ impl Numbers {
 const CASES: &str = "PLEACH_FASTER";
 const SAMPLE: u64 = 1200;
 
-/// Improvements of a cluster by a factor.
-const BETTER: [(&str, fn(&mut Cluster, f64)); 12] = [
+/// Changes a cluster by a factor.
+type Improvement = fn(&mut Cluster, f64);
+
+/// Improvements of a cluster.
+const BETTER: [(&str, Improvement); 12] = [
     ("products", |cluster, by| {
         cluster.accelerator.half_tflops *= by;
         cluster.accelerator.single_tflops *= by;

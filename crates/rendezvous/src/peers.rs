@@ -222,7 +222,11 @@ impl Shared {
         };
         lock(&self.links).insert(number, known);
         if let Ok(mut link) = PeerLink::of(stream, None) {
-            while !self.is_over.load(Ordering::Acquire) && (self.answer)(&mut link).is_ok() {}
+            loop {
+                if self.is_over.load(Ordering::Acquire) || (self.answer)(&mut link).is_err() {
+                    break;
+                }
+            }
         }
         if let Some(known) = lock(&self.links).remove(&number) {
             let _ = known.shutdown(Shutdown::Both);

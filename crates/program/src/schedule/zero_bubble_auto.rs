@@ -31,9 +31,11 @@ pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usiz
         let ahead: Vec<usize> = (0..pp).map(forwards).collect();
         fillings(&alternating(&ahead, num_microbatches), costs, &limits)
     });
-    let handmade: [(usize, fn(usize, usize) -> Schedule); 2] = [(100, zero_bubble_h1), (200, zero_bubble_h2)];
-    let handmade = handmade.into_iter().filter(|(percent, _)| memory_percent >= *percent);
-    let handmade = handmade.map(|(_, schedule)| schedule(pp, num_microbatches)).next_back();
+    let handmade = match memory_percent {
+        ..100 => None,
+        100..200 => Some(zero_bubble_h1(pp, num_microbatches)),
+        200.. => Some(zero_bubble_h2(pp, num_microbatches)),
+    };
     // With twice the memory the searched ones gain most where passes have the times of `costs`.
     let compared = if memory_percent < 200 { &WEIGHTINGS[..] } else { &WEIGHTINGS[..1] };
     let weighted: Vec<StageCosts> = compared.iter().map(|weighting| weighting.of(costs)).collect();
