@@ -31,6 +31,7 @@ pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
     let mut continues = false;
     for file in files_at(path)? {
         let mut records = Records::open(&file, column)?;
+        check_size(&file, records.plain_bytes())?;
         let mut bytes = 0;
         while let Some(Record { name, content, ends }) = records.next_record()? {
             match content {

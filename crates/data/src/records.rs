@@ -79,6 +79,7 @@ enum Kind {
 /// The records of one file, in its order.
 pub struct Records {
     path: PathBuf,
+    plain_bytes: u64,
     column: ColumnChoice,
     kind: Kind,
     row: u64,
@@ -99,7 +100,9 @@ impl Records {
         let whole = || bytes.clone().map_or_else(|| MemoryMap::open(path).map(Arc::new).map(Bytes::Mapped), Ok);
         let bad = |error| DataError::BadTable { path: path.to_path_buf(), error };
         check_tokens(path, &beginning)?;
-        let kind = match Format::of(&beginning) {
+        let format = Format::of(&beginning);
+        let plain_bytes = if format.is_none() { source_bytes } else { 0 };
+        let kind = match format {
             Some(Format::Parquet) => {
                 let table = Parquet::open(whole().map_err(unreadable(path))?, &choice).map_err(bad)?;
                 Kind::Table(Box::new(table))
@@ -116,7 +119,12 @@ impl Records {
             }
             None => text_kind(path, Text::new(Source::Plain(stream), beginning))?,
         };
-        Ok(Records { path: path.to_path_buf(), column: choice, kind, row: 0 })
+        Ok(Records { path: path.to_path_buf(), plain_bytes, column: choice, kind, row: 0 })
+    }
+
+    /// Bytes of a text that is stored as it is; 0 for compressed ones and tables.
+    pub fn plain_bytes(&self) -> u64 {
+        self.plain_bytes
     }
 
     /// The next record; `None` after the last.

@@ -12,8 +12,18 @@ struct Place {
     around: Option<(Fixture, &'static str)>,
     /// Whether a pipe is read, too.
     pipe: Pipe,
-    /// Bytes of a file that is too large; none where files are read in parts.
-    too_large: Option<u64>,
+    huge: Huge,
+}
+
+/// The fate of a huge file of zeros.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Huge {
+    /// So many bytes are too many.
+    TooLarge(u64),
+    /// Any size is read in parts, and zeros are not of the format.
+    Malformed,
+    /// Any size is read in parts, and zeros are text.
+    Read,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,8 +35,8 @@ enum Pipe {
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-fn place(name: &'static str, arguments: impl Into<String>, pipe: Pipe, too_large: Option<u64>) -> Place {
-    Place { name, arguments: arguments.into(), around: None, pipe, too_large }
+fn place(name: &'static str, arguments: impl Into<String>, pipe: Pipe, huge: Huge) -> Place {
+    Place { name, arguments: arguments.into(), around: None, pipe, huge }
 }
 
 /// A file `inside` a copy of a fixture, which the command is given as `{}/around`.
@@ -35,17 +45,17 @@ fn inside(
     arguments: impl Into<String>,
     around: Fixture,
     inside: &'static str,
-    too_large: Option<u64>,
+    huge: Huge,
 ) -> Place {
-    Place { name, arguments: arguments.into(), around: Some((around, inside)), pipe: Pipe::Refused, too_large }
+    Place { name, arguments: arguments.into(), around: Some((around, inside)), pipe: Pipe::Refused, huge }
 }
 
 fn places() -> Vec<Place> {
     let (run, table) = (Fixture::Run.name(), Fixture::Table.name());
     let small_pipeline =
         SMALL.replace("parallelism.pp=1", "parallelism.pp=2").replace("global_batch=2", "global_batch=4");
-    let run_file = Some(5 * MIB);
-    let text = Some(17 * GIB);
+    let run_file = Huge::TooLarge(5 * MIB);
+    let text = Huge::TooLarge(17 * GIB);
     vec![
         place("run file of check", "check {}/it", Pipe::Read, run_file),
         place("second run file of check", "check preset:glm-130b-tiny {}/it", Pipe::Read, run_file),
@@ -59,28 +69,28 @@ fn places() -> Vec<Place> {
             "schedule file",
             format!("check {small_pipeline} --set parallelism.schedule_file={{}}/it"),
             Pipe::Read,
-            Some(65 * MIB),
+            Huge::TooLarge(65 * MIB),
         ),
         place("text of train", format!("train {SMALL} --data {{}}/it"), Pipe::Read, text),
         place("text of eval", format!("eval --from {run} --data {{}}/it"), Pipe::Read, text),
-        place("text of tokenize", "data tokenize {}/it --out {}/o.tokens", Pipe::Read, text),
+        place("text of tokenize", "data tokenize {}/it --out {}/o.tokens", Pipe::Read, Huge::Read),
         place(
             "tokenizer of tokenize",
             format!("data tokenize {} --tokenizer {{}}/it.json --out {{}}/o.tokens", Fixture::Text.name()),
             Pipe::Refused,
-            Some(257 * MIB),
+            Huge::TooLarge(257 * MIB),
         ),
         place(
             "tokenizer of check",
             format!("check {SMALL} --set data.tokenizer={{}}/it.json").replace("--set data.tokenizer=bytes ", ""),
             Pipe::Refused,
-            Some(257 * MIB),
+            Huge::TooLarge(257 * MIB),
         ),
         place(
             "sequences",
             format!("forward --from {run} --tokens {{}}/it --out {{}}/o.safetensors"),
             Pipe::Read,
-            Some(65 * MIB),
+            Huge::TooLarge(65 * MIB),
         ),
         place("cluster of simulate", "simulate --cluster {}/it", Pipe::Read, run_file),
         place("cluster of check", "check --cluster {}/it", Pipe::Read, run_file),
@@ -95,21 +105,33 @@ fn places() -> Vec<Place> {
             "table of fit",
             "cluster fit --table {}/it --base a100-80g-dgx --out {}/o.toml",
             Pipe::Read,
-            Some(65 * MIB),
+            Huge::TooLarge(65 * MIB),
         ),
-        place("table of validate", "validate {}/it --cluster a100-80g-dgx", Pipe::Read, Some(65 * MIB)),
+        place("table of validate", "validate {}/it --cluster a100-80g-dgx", Pipe::Read, Huge::TooLarge(65 * MIB)),
         place(
             "trace",
             format!("simulate {SMALL} --cluster=a100-80g-dgx --against {{}}/it"),
             Pipe::Read,
-            Some(257 * MIB),
+            Huge::TooLarge(257 * MIB),
         ),
         place("hosts of check", "check --hosts {}/it", Pipe::Read, run_file),
         place("hosts of launch", "launch --hosts {}/it -- train", Pipe::Read, run_file),
         inside("run file of a run", "eval --from {}/around", Fixture::Run, "run.toml", run_file),
-        inside("weights of a run", "eval --from {}/around", Fixture::Run, "weights.safetensors", None),
-        inside("weights of export", "export {}/around --out {}/o", Fixture::Run, "weights.safetensors", None),
-        inside("tensors of a folder", "import {}/around --out {}/o", Fixture::HuggingFace, "model.safetensors", None),
+        inside("weights of a run", "eval --from {}/around", Fixture::Run, "weights.safetensors", Huge::Malformed),
+        inside(
+            "weights of export",
+            "export {}/around --out {}/o",
+            Fixture::Run,
+            "weights.safetensors",
+            Huge::Malformed,
+        ),
+        inside(
+            "tensors of a folder",
+            "import {}/around --out {}/o",
+            Fixture::HuggingFace,
+            "model.safetensors",
+            Huge::Malformed,
+        ),
     ]
 }
 
@@ -138,10 +160,12 @@ fn devices_folders_links_and_huge_files_are_refused() {
         cases.push(of_place(&place, "a folder", Content::Folder));
         cases.push(of_place(&place, "a link to itself", Content::Link("it".into())));
         cases.push(of_place(&place, "nothing", Content::Link("nowhere".into())));
-        if let Some(bytes) = place.too_large {
-            cases.push(of_place(&place, "a huge file", Content::Sparse(bytes)).says("must have at most"));
-        } else {
-            cases.push(of_place(&place, "a huge file", Content::Sparse(1 << 40)));
+        match place.huge {
+            Huge::TooLarge(bytes) => {
+                cases.push(of_place(&place, "a huge file", Content::Sparse(bytes)).says("must have at most"));
+            }
+            Huge::Malformed => cases.push(of_place(&place, "a huge file", Content::Sparse(1 << 40))),
+            Huge::Read => {}
         }
         if place.pipe == Pipe::Refused {
             cases.push(of_place(&place, "a pipe", Content::Pipe).says("is a pipe"));

@@ -89,6 +89,9 @@ impl Input {
             return Ok(vec![if is_token_file(&path) { Input::TokenFile(path) } else { Input::Pair(path) }]);
         }
         let files = files_at(&source.path)?;
+        if files.is_empty() {
+            return Err(DataError::Empty(source.path.clone()));
+        }
         Ok(files.into_iter().map(|file| Input::Records(file, source.column.clone())).collect())
     }
 
@@ -139,6 +142,7 @@ pub(crate) fn write(
     out: &Path,
     listener: &dyn Listener,
 ) -> Result<Written, DataError> {
+    let piped = workers::piped(inputs)?;
     let mut spool = Spool::open(out, key, tokenizer)?;
     let mut progress = Progress {
         files: inputs.len() as u64,
@@ -148,7 +152,7 @@ pub(crate) fn write(
         ..Progress::default()
     };
     let start = spool.position();
-    let done = workers::run(inputs, tokenizer, start, &mut |batch: Batch| {
+    let done = workers::run(inputs, piped, tokenizer, start, &mut |batch: Batch| {
         progress.text_bytes += batch.text_bytes;
         spool.append(&batch)?;
         progress.files_done = batch.end.input;

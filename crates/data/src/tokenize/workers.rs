@@ -42,9 +42,11 @@ pub(crate) struct Batch {
 /// Tokenizes `inputs` from `start` on and hands over batches in their order.
 ///
 /// Each worker has the batches of its turn, and a queue on either side: batches come back in order without being
-/// sorted, and no more than a few for each core are in memory.
+/// sorted, and no more than a few for each core are in memory. `piped` are the records of the first input, where it was
+/// opened before.
 pub(crate) fn run(
     inputs: &[Input],
+    piped: Option<Records>,
     tokenizer: &Tokenizer,
     start: Position,
     take: &mut dyn FnMut(Batch) -> Result<(), DataError>,
@@ -59,7 +61,7 @@ pub(crate) fn run(
             loads.push(load);
             batches.push(made);
         }
-        scope.spawn(move || feed(inputs, start, &loads));
+        scope.spawn(move || feed(inputs, piped, start, &loads));
         for made in batches.iter().cycle() {
             // The first worker without a batch stands for the end: those after it have none either.
             let Ok(batch) = made.recv() else { break };
@@ -111,8 +113,18 @@ fn tokenized(tokenizer: &Tokenizer, load: Load) -> Result<Batch, DataError> {
     Ok(batch)
 }
 
+/// The records of the first of `inputs`, where it is a pipe, which may not say anything for long.
+pub(crate) fn piped(inputs: &[Input]) -> Result<Option<Records>, DataError> {
+    if let Some(Input::Records(path, column)) = inputs.first()
+        && !path.is_file()
+    {
+        return Records::open(path, column.as_deref()).map(Some);
+    }
+    Ok(None)
+}
+
 /// Reads the records and hands them to the workers in turns, until all are read or nobody takes them.
-fn feed(inputs: &[Input], start: Position, loads: &[SyncSender<Result<Load, DataError>>]) {
+fn feed(inputs: &[Input], mut piped: Option<Records>, start: Position, loads: &[SyncSender<Result<Load, DataError>>]) {
     let mut turns = loads.iter().cycle();
     let mut send = |load: Result<Load, DataError>| -> bool {
         let is_last = load.is_err();
@@ -120,7 +132,7 @@ fn feed(inputs: &[Input], start: Position, loads: &[SyncSender<Result<Load, Data
     };
     for (number, input) in (0..).zip(inputs).skip(start.input as usize) {
         let from = if number == start.input { start.record } else { 0 };
-        match read(input, number, from, &mut send) {
+        match read(input, piped.take(), (number, from), &mut send) {
             Ok(true) => {}
             Ok(false) => return,
             Err(error) => {
@@ -134,12 +146,15 @@ fn feed(inputs: &[Input], start: Position, loads: &[SyncSender<Result<Load, Data
 /// Reads one input from record `from` on; whether somebody takes more.
 fn read(
     input: &Input,
-    number: u64,
-    from: u64,
+    piped: Option<Records>,
+    (number, from): (u64, u64),
     send: &mut dyn FnMut(Result<Load, DataError>) -> bool,
 ) -> Result<bool, DataError> {
     let mut records = match input {
-        Input::Records(path, column) => Stream::Records(Box::new(Records::open(path, column.as_deref())?)),
+        Input::Records(path, column) => {
+            let records = piped.map_or_else(|| Records::open(path, column.as_deref()), Ok);
+            Stream::Records(Box::new(records?))
+        }
         Input::TokenFile(_) | Input::Pair(_) => {
             let corpus = input.corpus()?.map(Box::new);
             let Some(corpus) = corpus else { return Ok(true) };
