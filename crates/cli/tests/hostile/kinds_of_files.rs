@@ -18,7 +18,7 @@ struct Place {
 /// The fate of a huge file of zeros.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Huge {
-    /// So many bytes are too many.
+    /// A size above the limit.
     TooLarge(u64),
     /// Any size is read in parts, and zeros are not of the format.
     Malformed,
@@ -56,7 +56,7 @@ fn places() -> Vec<Place> {
         SMALL.replace("parallelism.pp=1", "parallelism.pp=2").replace("global_batch=2", "global_batch=4");
     let run_file = Huge::TooLarge(5 * MIB);
     let text = Huge::TooLarge(17 * GIB);
-    vec![
+    let places = vec![
         place("run file of check", "check {}/it", Pipe::Read, run_file),
         place("second run file of check", "check preset:glm-130b-tiny {}/it", Pipe::Read, run_file),
         place("run file of train", "train {}/it", Pipe::Read, run_file),
@@ -116,7 +116,13 @@ fn places() -> Vec<Place> {
         ),
         place("hosts of check", "check --hosts {}/it", Pipe::Read, run_file),
         place("hosts of launch", "launch --hosts {}/it -- train", Pipe::Read, run_file),
-        inside("run file of a run", "eval --from {}/around", Fixture::Run, "run.toml", run_file),
+    ];
+    places.into_iter().chain(places_in_folders()).collect()
+}
+
+fn places_in_folders() -> [Place; 4] {
+    [
+        inside("run file of a run", "eval --from {}/around", Fixture::Run, "run.toml", Huge::TooLarge(5 * MIB)),
         inside("weights of a run", "eval --from {}/around", Fixture::Run, "weights.safetensors", Huge::Malformed),
         inside(
             "weights of export",
