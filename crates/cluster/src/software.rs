@@ -40,8 +40,9 @@ pub struct Software {
     pub sharded_reductions: ShardedReductions,
     /// What tensor-parallel ranks send to the next stage.
     pub pipeline_tensors: PipelineTensors,
-    /// Parameters that one reduction of gradients over data parallelism takes together at least, and one gather of parameters that were updated
-    /// in shards: a bucket takes whole units until it has that number, or all of a rank. With 0, each unit is one.
+    /// Parameters that one reduction of gradients over data parallelism takes together at least, and one gather of
+    /// parameters that were updated in shards: a bucket takes whole units until it has that number, or all of a rank.
+    /// With 0, each unit is one.
     pub bucket_parameters: f64,
     /// The meaning of stage 2 of ZeRO.
     pub second_stage: SecondStage,
@@ -58,8 +59,8 @@ pub struct Software {
     pub update_bytes_per_parameter: f64,
     /// Bytes that the kernels of the loss move per logit, forward and backward, where the head computes all logits at once.
     pub logit_bytes_moved: f64,
-    /// Bytes that the kernels of a norm's forward pass move per element beyond those of one kernel, which reads and writes each operand once. This and
-    /// the next four hold for numbers of 2 bytes.
+    /// Bytes that the kernels of a norm's forward pass move per element beyond those of one kernel, which reads and
+    /// writes each operand once. This and the next four hold for numbers of 2 bytes.
     pub norm_bytes_forward: f64,
     /// The same of its backward pass.
     pub norm_bytes_backward: f64,
@@ -196,7 +197,8 @@ pub enum TensorCollectives {
     /// Inputs are gathered beside the products of gradients of inputs, these gradients are summed beside the products of gradients of weights,
     /// and a gradient that both products read is gathered once.
     BesideBackward,
-    /// With sequence parallelism they overlap in chunks with the products that read or make them, forward and backward; without it as before.
+    /// With sequence parallelism they overlap in chunks with the products that read or make them, forward and
+    /// backward; without it as before.
     InChunks,
 }
 

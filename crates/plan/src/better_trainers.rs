@@ -26,8 +26,8 @@ pub struct BetterTrainers {
     pub better: Vec<(&'static str, f64)>,
 }
 
-/// The trainers of the program whose mean error of some of `runs` on `cluster` is at least two points less than that of the chosen one, or of pleach
-/// itself where none is chosen; nothing where there is none.
+/// The trainers of the program whose mean error of some of `runs` on `cluster` is at least two points less than that
+/// of the chosen one, or of pleach itself where no trainer is chosen.
 ///
 /// # Errors
 /// Degrees that make no mesh.

@@ -40,7 +40,8 @@ pub fn family(cluster: &Cluster) -> &str {
 }
 
 impl KnownErrors {
-    /// Of runs of `software` on accelerators like those of `cluster`; where none was measured, of all trainers on these; nothing where none was.
+    /// Of runs of `software` on accelerators like those of `cluster`; where none was measured, of all trainers on
+    /// these; nothing where none was.
     pub fn new(cluster: &Cluster, software: Option<&Software>) -> Option<KnownErrors> {
         let accelerator = family(cluster);
         let of_accelerator: Vec<Line> = lines().filter(|line| line.accelerator == accelerator).collect();

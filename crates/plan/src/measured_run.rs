@@ -28,7 +28,7 @@ pub struct MeasuredRun {
     pub attention: Option<AttentionKernels>,
     /// Seconds of a step, where it ran.
     pub step_s: Option<f64>,
-    /// Bytes allocated on the hungriest rank at its peak, where they were measured.
+    /// Bytes allocated on the largest rank at its peak, where they were measured.
     pub memory_bytes: Option<f64>,
     /// The same between two steps.
     pub resident_bytes: Option<f64>,
@@ -99,7 +99,8 @@ impl MeasuredRun {
         Some(Software { attention: self.attention.unwrap_or(software.attention), ..software })
     }
 
-    /// The layout as the trainer has it: stage 2 of some shards parameters too, which stay gathered from their forward to their backward pass.
+    /// The layout as the trainer has it: stage 2 of some shards parameters too, which stay gathered from their
+    /// forward to their backward pass.
     pub fn trained_parallelism(&self, software: Option<&Software>) -> Parallelism {
         let second_stage = software.map(|software| software.second_stage);
         match (self.parallelism.zero, second_stage) {

@@ -147,7 +147,7 @@ impl PreparedStep {
         self.train.global_batch * self.train.sequence_length
     }
 
-    /// Bytes of the hungriest rank at its peak.
+    /// Bytes of the largest rank at its peak.
     pub fn memory_bytes(&self) -> usize {
         self.memory().iter().map(RankMemory::occupied_bytes).max().unwrap_or(0)
     }

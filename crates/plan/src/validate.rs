@@ -86,7 +86,7 @@ pub struct Scored {
     pub time_s: Pair<f64>,
     /// Seconds that the model's operations would take at the peak: what a prediction with one constant starts from.
     pub at_peak_s: f64,
-    /// Bytes allocated on the hungriest rank at its peak.
+    /// Bytes allocated on the largest rank at its peak.
     pub memory: Pair<f64>,
     /// The same between two steps.
     pub resident: Pair<f64>,

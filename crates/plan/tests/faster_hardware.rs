@@ -7,6 +7,8 @@
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
+mod drawn;
+
 use std::collections::BTreeMap;
 
 use cluster::{Cluster, Software, StreamQueue, named};
@@ -14,19 +16,7 @@ use config::{Parallelism, RunConfig};
 use plan::PreparedStep;
 use plan::search::Candidates;
 
-/// Numbers below `limit`, one after the other, the same in every run.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-
-    fn one_of<T: Copy>(&mut self, list: &[T]) -> T {
-        list[self.below(list.len() as u64) as usize]
-    }
-}
+use drawn::Numbers;
 
 const CASES: &str = "PLEACH_FASTER";
 const SAMPLE: u64 = 1200;

@@ -40,8 +40,9 @@ fn step(dp: usize, keys: &[&str], software: &Software) -> PreparedStep {
     PreparedStep::new(&model, &parallelism, &train, Some(software)).unwrap()
 }
 
-/// With as much work per rank a step on 128 times as many nodes takes longer by the steps of two rings alone, for one bucket has all parameters:
-/// a reduction and a gather of 128 x 14 us. A gather of each tensor by itself would pay that 300 times.
+/// With as much work per rank a step on 128 times as many nodes takes longer by the steps of two rings alone, for one
+/// bucket has all parameters: a reduction and a gather of 128 x 14 us. A gather of each tensor by itself would pay
+/// that 300 times.
 #[test]
 fn weak_scaling_of_a_bucketed_optimizer_is_as_flat_as_its_rings() {
     let (cluster, software) = (cluster(), trainer("megatron-core-2024"));
@@ -54,7 +55,8 @@ fn weak_scaling_of_a_bucketed_optimizer_is_as_flat_as_its_rings() {
     assert!(many - one <= 2.0 * ring_ns + 2.0 * moved_ns, "{one} {many}: {ring_ns} {moved_ns}");
 }
 
-/// Over a network on which a unit is gathered in less than it computes, gathers that overlap with the next forward pass leave those that the first pass waits for.
+/// Over a network on which a unit is gathered in less than it computes, gathers that overlap with the next forward
+/// pass leave those that the first pass waits for.
 #[test]
 fn gathers_that_overlap_with_the_next_forward_pass_hide() {
     let (mut cluster, overlapped) = (cluster(), trainer("megatron-core-2025"));
@@ -82,8 +84,8 @@ fn chunks_of_tensor_collectives_overlap_with_products() {
     let overlapped = Software { bucket_parameters: chunks.bucket_parameters, ..trainer("megatron-core-2025") };
     let tensor =
         |keys: &[&str], software: &Software| step(2, keys, software).on(&cluster).unwrap().spent.on(Loss::Tensor);
-    // Over two ranks collectives are shorter than products: of each a quarter is left, forward and backward, and all of the embedding's, which has
-    // no products: one of some hundred.
+    // Over two ranks collectives are shorter than products: of each a quarter is left, forward and backward, and all
+    // of the embedding's, which has no products: one of some hundred.
     let in_line = Software { tensor_collectives: TensorCollectives::InLine, ..overlapped.clone() };
     let pairs = ["zero=1", "tp=2", "sequence_parallel=true"];
     let (with, without) = (tensor(&pairs, &chunks) as f64, tensor(&pairs, &in_line) as f64);

@@ -20,7 +20,7 @@ pub struct Footprint {
     pub saved_input_bytes: usize,
     /// Written by the backward pass of the input for that of the weights.
     pub pending_bytes: usize,
-    /// Temporary memory of the hungriest single instruction.
+    /// Temporary memory of the largest single instruction.
     pub scratch_bytes: usize,
 }
 

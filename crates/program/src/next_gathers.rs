@@ -11,8 +11,8 @@ use crate::{Instr, Program, Value};
 pub enum UpdatedGathers {
     /// After the update, in the step that updates them.
     AfterUpdate,
-    /// In a line of their own from the start of the next step, in the order in which that needs them. Steps that follow each other are alike, so
-    /// a step begins with the gathers of the one before.
+    /// In a line of their own from the start of the next step, in the order in which that needs them. Steps that
+    /// follow each other are alike, so a step begins with the gathers of the one before.
     OverlappedWithNextStep,
 }
 
@@ -27,8 +27,8 @@ pub(crate) struct NextGather {
     pub time: (u64, u64),
 }
 
-/// The gathers with which a step begins that has `program`, in the order of their parameters' first uses; nothing where ranks gather parameters
-/// for each use, or never.
+/// The gathers with which a step begins that has `program`, in the order of their parameters' first uses; nothing
+/// where ranks gather parameters for each use, or never.
 pub(crate) fn next_gathers(program: &Program, durations: &dyn Durations) -> Vec<NextGather> {
     match program.view.zero {
         ZeroStage::Off | ZeroStage::Three { .. } => return vec![],

@@ -293,7 +293,8 @@ mod tests {
         assert!((found / (2f64.sqrt() * 1e-6 / (0.5 * 5.0)) - 1.0).abs() < 1e-3, "{found}");
     }
 
-    /// AdamW makes steps of gradients that are rounding: of queries and keys that the softmax cancels, and of a top query that sees one key.
+    /// AdamW makes steps of gradients that are rounding: of queries and keys that the softmax cancels, and of a top
+    /// query that sees one key.
     #[test]
     fn weights_whose_gradients_are_rounding_are_left_out() {
         let model = ModelSpec { hidden: 2, ..proof_model(Style::Gpt2, 12, true) };

@@ -67,8 +67,8 @@ impl Collectives<'_> {
         self.software.map_or_else(own, |software| software.gradient_bytes)
     }
 
-    /// One reduction of the gradient of a unit. Units of a bucket are reduced together, and so are all parameters whose gradients other axes sum
-    /// besides: each pays for its bytes and its share of a start.
+    /// One reduction of the gradient of a unit. Units of a bucket are reduced together, and so are all parameters
+    /// whose gradients other axes sum besides: each pays for its bytes and its share of a start.
     pub fn reduction_ns(&self, calls: &UnitCalls) -> u64 {
         let axes =
             GradientAxes::declared(calls.layout.segments.iter().map(|segment| &segment.param), calls.parallelism);
@@ -104,8 +104,9 @@ impl Collectives<'_> {
         (self.shape.model.num_layers.div_ceil(self.shape.parallelism.degrees.pp) + 2) as f64
     }
 
-    /// One gather of the parameters of a unit, of which an element is stored in `stored_bytes`: with those that share its bucket, where they were
-    /// updated in shards; where they are sharded throughout, in one piece or tensor by tensor.
+    /// One gather of the parameters of a unit, of which an element is stored in `stored_bytes`: with those that share
+    /// its bucket, where they were updated in shards; where they are sharded throughout, in one piece or tensor by
+    /// tensor.
     pub fn gather_ns(&self, calls: &UnitCalls, stored_bytes: f64) -> u64 {
         let gather = [calls.gather()];
         match (self.software, self.shape.parallelism.zero) {

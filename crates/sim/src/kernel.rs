@@ -209,8 +209,8 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     }
 }
 
-/// An operation in kernels that move `beyond_bytes` per element of `shape` beyond those of one kernel, where numbers have 2 bytes. They are one
-/// here: the gaps between them are not counted.
+/// An operation in kernels that move `beyond_bytes` per element of `shape` beyond those of one kernel, where numbers
+/// have 2 bytes. They are one here: the gaps between them are not counted.
 fn several(op: &Op, shape: Tensor, beyond_bytes: Option<f64>) -> Kernel {
     let beyond = shape.size_bytes() as f64 / 2.0 * beyond_bytes.unwrap_or(0.0);
     Kernel::Memory { bytes: op.cost().moved_bytes as f64 + beyond }

@@ -43,8 +43,8 @@ impl PassTime {
         }
     }
 
-    /// The pass with some collectives in line and others that overlap with its kernels, as far as these are not longer than the kernels, each of which
-    /// is slower by the share `contention` meanwhile.
+    /// The pass with some collectives in line and others that overlap with its kernels, as far as these are not
+    /// longer than the kernels, each of which is slower by the share `contention` meanwhile.
     pub fn overlapping(self, in_line_ns: u64, hidden_ns: u64, contention: f64) -> PassTime {
         self.hidden(in_line_ns, hidden_ns, self.kernels_ns, contention)
     }

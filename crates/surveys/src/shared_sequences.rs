@@ -34,9 +34,9 @@ pub struct SharedCase {
 }
 
 impl SharedCase {
-    /// Every legal (dp, cp, tp, pp) with cp above 1 and at most [`MAX_RANKS`] ranks, with each kind, in balanced chunks where
-    /// they divide a sequence and in contiguous ones. Style, precision, sums, ZeRO, schedule, recomputation, sequence parallelism and overlap
-    /// change from one to the next.
+    /// Every legal (dp, cp, tp, pp) with cp above 1 and at most [`MAX_RANKS`] ranks, with each kind, in balanced
+    /// chunks where they divide a sequence and in contiguous ones. Style, precision, sums, ZeRO, schedule,
+    /// recomputation, sequence parallelism and overlap change from one to the next.
     pub fn all() -> Vec<SharedCase> {
         let counts = || 1..=MAX_RANKS;
         let degrees = counts().flat_map(|dp| {

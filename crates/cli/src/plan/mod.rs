@@ -66,7 +66,8 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     }
 }
 
-/// The share of the memory that a layout leaves free: that of `--margin`; with a limit of `--max-memory`, which says what a rank may use, nothing.
+/// The share of the memory that a layout leaves free: that of `--margin`; with a limit of `--max-memory`, which says
+/// what a rank may use, nothing.
 fn margin(arguments: &PlanArguments) -> f64 {
     match (arguments.margin, arguments.max_memory) {
         (Some(percent), _) => percent / 100.0,

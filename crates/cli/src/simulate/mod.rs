@@ -292,7 +292,7 @@ impl Told<'_> {
         self.cluster.accelerator.memory_bytes()
     }
 
-    /// Whether the hungriest rank has room.
+    /// Whether the largest rank has room.
     fn fits(&self) -> bool {
         self.memory.iter().all(|rank| rank.occupied_bytes() as f64 <= self.there_bytes())
     }

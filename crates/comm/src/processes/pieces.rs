@@ -193,21 +193,24 @@ impl Window {
     }
 }
 
+/// Peers that neither fail nor leave.
+#[cfg(test)]
+struct Alive;
+
+#[cfg(test)]
+impl Liveness for Alive {
+    fn has_failed(&self) -> bool {
+        false
+    }
+
+    fn has_left(&self, _: mesh::Rank) -> bool {
+        false
+    }
+}
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-
-    struct Alive;
-
-    impl Liveness for Alive {
-        fn has_failed(&self) -> bool {
-            false
-        }
-
-        fn has_left(&self, _: mesh::Rank) -> bool {
-            false
-        }
-    }
 
     #[test]
     fn a_window_writes_where_a_piece_reads() {
@@ -267,18 +270,6 @@ mod models {
     use super::*;
 
     const ORDERS: usize = 5000;
-
-    struct Alive;
-
-    impl Liveness for Alive {
-        fn has_failed(&self) -> bool {
-            false
-        }
-
-        fn has_left(&self, _: mesh::Rank) -> bool {
-            false
-        }
-    }
 
     /// Takes places twice and marks them as its own.
     fn receive(pieces: &Arc<Pieces>, count: usize, mark: u8) {

@@ -10,8 +10,8 @@ use config::{
     context_kind_name, schedule_name,
 };
 
-/// Stages per rank of interleaved schedules that are tried in any case; more are where they divide the layers, or the layers with embedding and
-/// head.
+/// Stages per rank of interleaved schedules that are tried in any case; more are where they divide the layers, or the
+/// layers with embedding and head.
 const STAGES_PER_RANK: [usize; 5] = [2, 3, 4, 5, 6];
 /// Most stages per rank that are tried unless they are asked for.
 const MOST_STAGES_PER_RANK: usize = 32;
@@ -207,8 +207,9 @@ impl Choice<'_> {
         }
     }
 
-    /// All variants of `one` that are meant. No rule asks for a form of ZeRO or of recomputation together with degrees, so one stands for all.
-    /// `refused` is the rule that refuses the shape whatever else is chosen, once it has been asked for.
+    /// All variants of `one` that are meant. No rule asks for a form of ZeRO or of recomputation together with
+    /// degrees, so one stands for all. `refused` is the rule that refuses the shape whatever else is chosen, once it
+    /// has been asked for.
     fn add(&mut self, shape: Shape, one: &Parallelism, refused: &mut Option<Option<Problem>>) {
         // No candidate chooses these: they are as they are given.
         let Parallelism { overlap, sum_tree, .. } = self.config.parallelism;

@@ -29,10 +29,10 @@ pub struct Floor {
     pub split: StageSplit,
     /// No step is shorter.
     pub least_ns: u64,
-    /// The hungriest rank has no less.
+    /// The largest rank has no less.
     pub memory_bytes: f64,
     /// Which rank that is, as far as is known.
-    pub hungriest: usize,
+    pub largest: usize,
 }
 
 impl Floor {
@@ -73,8 +73,8 @@ impl<'a> Floors<'a> {
         let held = self.held.entry((kind, pp, few)).or_insert_with(|| passes_held(kind, pp, few));
         let shape = Shape { config, parallelism, passes, split: &split, held, trainer: self.recordings.software() };
         let least_ns = shape.least_ns();
-        let (hungriest, memory_bytes) = shape.memory_bytes(elements);
-        Some(Floor { least_ns, memory_bytes, hungriest, split })
+        let (largest, memory_bytes) = shape.memory_bytes(elements);
+        Some(Floor { least_ns, memory_bytes, largest, split })
     }
 }
 
@@ -199,7 +199,7 @@ impl Shape<'_> {
         least
     }
 
-    /// The hungriest rank; its state, and what the passes keep that it holds at once.
+    /// The largest rank; its state, and what the passes keep that it holds at once.
     fn memory_bytes(&self, elements: &PerClass<usize>) -> (usize, f64) {
         let recompute = self.parallelism.recompute_to_do().of_layer(0);
         let kept_bytes = |layer: Unit| {

@@ -48,8 +48,9 @@ pub struct Question<'a> {
     pub top: usize,
 }
 
-/// The share of an accelerator's memory that is left free unless something else is asked for: twice the largest error of memory predictions, 2.8 per
-/// cent (`docs/accuracy.md`, to which nothing is fitted), since allocators fragment and libraries take buffers that no prediction knows.
+/// The share of an accelerator's memory that is left free unless something else is asked for: twice the largest error
+/// of memory predictions, 2.8 per cent (`docs/accuracy.md`, to which nothing is fitted), since allocators fragment
+/// and libraries take buffers that no prediction knows.
 pub const MEMORY_MARGIN: f64 = 0.06;
 
 /// A layout that was simulated and fits.
@@ -61,7 +62,7 @@ pub struct Found {
     pub step_ns: u64,
     /// Where they go.
     pub spent: Spent,
-    /// Bytes of the hungriest rank at its peak.
+    /// Bytes of the largest rank at its peak.
     pub memory_bytes: usize,
 }
 
@@ -95,8 +96,8 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 struct Open {
     parallelism: Parallelism,
-    /// Its hungriest rank, as far as is known.
-    hungriest: usize,
+    /// Its largest rank, as far as is known.
+    largest: usize,
     rung: Rung,
     room: Room,
 }
@@ -181,7 +182,7 @@ impl Ladder {
         for (index, parallelism) in layouts.into_iter().enumerate() {
             // Legal layouts have no more stages than there is to put into them.
             let Some(floor) = floors.of(&parallelism) else { continue };
-            let Floor { least_ns, memory_bytes, hungriest, .. } = floor;
+            let Floor { least_ns, memory_bytes, largest, .. } = floor;
             if memory_bytes > question.memory_bytes {
                 answer.counts.over_memory += 1;
                 continue;
@@ -189,7 +190,7 @@ impl Ladder {
             let leaves_margin = memory_bytes <= question.memory_bytes - question.margin_bytes;
             let room = if leaves_margin { Room::Margin } else { Room::Close };
             let parallelism = floor.laid_out(parallelism);
-            ladder.put(least_ns, index, Open { parallelism, hungriest, rung: Rung::Floor, room });
+            ladder.put(least_ns, index, Open { parallelism, largest, rung: Rung::Floor, room });
         }
         ladder
     }
@@ -236,7 +237,7 @@ impl Open {
         match self.rung {
             Rung::Floor => Ok(Step::Bound(recordings.cells_ns(parallelism)?)),
             Rung::Cells => {
-                if recordings.rank_bytes(parallelism, self.hungriest)? as f64 > question.memory_bytes {
+                if recordings.rank_bytes(parallelism, self.largest)? as f64 > question.memory_bytes {
                     return Ok(Step::OverMemory);
                 }
                 let step = recordings.step(parallelism)?;

@@ -26,13 +26,13 @@ pub struct Remedies {
 pub struct Smallest {
     /// The layout, with its stages written out.
     pub parallelism: Parallelism,
-    /// Bytes of its hungriest rank at its peak.
+    /// Bytes of its largest rank at its peak.
     pub memory_bytes: usize,
 }
 
 /// What is known of a layout's memory; each is no less than the one before.
 enum Known {
-    /// Its floor, with the rank that is then the hungriest.
+    /// Its floor, with the rank that is then the largest.
     Floor(usize),
     /// That rank's program, in a step of few microbatches.
     Program,
@@ -84,7 +84,7 @@ impl Question<'_> {
         for (index, parallelism) in legal.iter().enumerate() {
             let Some(floor) = floors.of(parallelism).filter(|floor| floor.memory_bytes <= most_bytes) else { continue };
             let laid_out = floor.laid_out(parallelism.clone());
-            open.insert((floor.memory_bytes as usize, index), (laid_out, Known::Floor(floor.hungriest)));
+            open.insert((floor.memory_bytes as usize, index), (laid_out, Known::Floor(floor.largest)));
         }
         while let Some(((memory_bytes, index), (parallelism, known))) = open.pop_first() {
             let (closer, known) = match known {

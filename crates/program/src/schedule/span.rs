@@ -3,7 +3,8 @@
 use super::{Cell, CellKind, Schedule, StageCosts};
 use crate::run_in_turns;
 
-/// The end of the last cell of all ranks, each started as soon as its rank and its inputs are free: the norm, which ends a step, waits for it.
+/// The end of the last cell of all ranks, each started as soon as its rank and its inputs are free: the norm, which
+/// ends a step, waits for it.
 ///
 /// A cell that can never start is left out.
 pub(super) fn span(schedule: &Schedule, costs: &StageCosts) -> usize {

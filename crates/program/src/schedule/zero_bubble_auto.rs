@@ -12,10 +12,11 @@ use super::{Cell, CellCosts, CellKind, CellTimes, Schedule, StageCosts};
 /// and backwards of the input alternate; backwards of the weights fill waits. Several numbers of forwards ahead are tried, and
 /// ZB-H1 and ZB-H2 where they fit.
 ///
-/// The one is taken that ends soonest under `costs`, which has the times of each stage; of those that end at the same time, the one in which the
-/// slowest rank takes least time. An accelerator has other times than `costs`: what moves data takes a larger share there, what is sent takes time, and
-/// short passes take as long as the host needs to issue them. So, below twice the memory, one that ends later than ZB-H1 under any of the
-/// [`WEIGHTINGS`] is left out. The handmade one itself never is.
+/// The one is taken that ends soonest under `costs`, which has the times of each stage; of those that end at the same
+/// time, the one in which the slowest rank takes least time. An accelerator has other times than `costs`: what moves
+/// data takes a larger share there, what is sent takes time, and short passes take as long as the host needs to issue
+/// them. So, below twice the memory, one that ends later than ZB-H1 under any of the [`WEIGHTINGS`] is left out. The
+/// handmade one itself never is.
 ///
 /// `memory_percent` is the limit in hundredths of what `pp` microbatches hold of a stage, as on 1F1B's first rank.
 pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usize, costs: &StageCosts) -> Schedule {
@@ -58,8 +59,8 @@ enum Weighting {
     Even,
 }
 
-/// The times as they are, first; with transfers; of backwards of the weights that take less, for they alone move little data and wait for no
-/// collectives; and of passes that the host bounds.
+/// The times as they are, first; with transfers; of backwards of the weights that take less, for they alone move
+/// little data and wait for no collectives; and of passes that the host bounds.
 const WEIGHTINGS: [Weighting; 4] = [
     Weighting::Scaled { input: 100, weight: 100, transfer: 0 },
     Weighting::Scaled { input: 100, weight: 100, transfer: 10 },

@@ -133,7 +133,7 @@ fn predictions() -> Result<String, Box<dyn Error>> {
         text += &tables::section(outcome);
     }
     text += &layers(&layer_times()?);
-    text += "\n## Memory\n\nBytes allocated on the hungriest rank at its peak and, where they are known, between two steps. Nothing is \
+    text += "\n## Memory\n\nBytes allocated on the largest rank at its peak and, where they are known, between two steps. Nothing is \
              fitted. Of runs that differ in their batch alone, which need the same, the first is shown.\n";
     for runs in &MEMORY {
         text += &memory(runs, &memory_of(runs)?);
