@@ -8,7 +8,7 @@ mod memory_files;
 mod requests;
 mod storage;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -87,6 +87,14 @@ pub struct PeerMemory {
     _service: Option<PeerService>,
 }
 
+fn on_one_host(every: u32, host: &str) -> String {
+    format!("run.memory_every = {every} needs another host; all ranks are on host {host}")
+}
+
+fn refused(one: &str) -> Failure {
+    Failure::Input(format!("{one}; start processes on more hosts, or use run.memory_every = 0"))
+}
+
 impl PeerMemory {
     /// Opens the memory of the hosts of `company`, which all processes do at the same time; nothing where a run
     /// neither writes there nor `is_found` to have done so.
@@ -159,15 +167,26 @@ impl PeerMemory {
         self.every > 0 && self.hosts.len() > 1
     }
 
+    /// Refuses a fresh run on one host, before there is anything to keep.
+    ///
+    /// # Errors
+    /// A run that asks for checkpoints in the memory of another host, where there is none.
+    pub fn check_fresh(company: &Company, config: &RunConfig) -> Result<(), Failure> {
+        let hosts: BTreeSet<&str> = match company {
+            Company::Alone => BTreeSet::new(),
+            Company::Several(several) => {
+                several.control.directory().processes.iter().map(|entry| entry.host.as_str()).collect()
+            }
+        };
+        let every = config.run.memory_every;
+        if every == 0 || hosts.len() > 1 { Ok(()) } else { Err(refused(&on_one_host(every, &company.host()))) }
+    }
+
     fn check_hosts(&self, config: &RunConfig, beginning: Beginning, company: &Company) -> Result<(), Failure> {
         if self.every == 0 || self.hosts.len() > 1 {
             return Ok(());
         }
-        let one = format!(
-            "run.memory_every = {} needs another host; all ranks are on host {}",
-            self.every,
-            self.hosts.first().map_or("", |host| &host.name)
-        );
+        let one = on_one_host(self.every, self.hosts.first().map_or("", |host| &host.name));
         match (beginning, config.run.on_loss) {
             (Beginning::Resumed, OnLoss::Replan) => {
                 if company.is_first() {
@@ -175,9 +194,7 @@ impl PeerMemory {
                 }
                 Ok(())
             }
-            (Beginning::Fresh, _) | (Beginning::Resumed, OnLoss::Stop | OnLoss::Wait) => {
-                Err(Failure::Input(format!("{one}; start processes on more hosts, or use run.memory_every = 0")))
-            }
+            (Beginning::Fresh, _) | (Beginning::Resumed, OnLoss::Stop | OnLoss::Wait) => Err(refused(&one)),
         }
     }
 

@@ -99,6 +99,9 @@ impl Session<'_> {
         start: Start<'_>,
         open: impl FnOnce(&Verdict) -> Result<RunFolder, Failure>,
     ) -> Result<(), Failure> {
+        if !matches!(start, Start::Checkpoint(_)) {
+            PeerMemory::check_fresh(self.company, &self.verdict.config)?;
+        }
         let part = self.company.once("the folder of the run", || open(self.verdict))?;
         let opened = match start {
             Start::Seed | Start::Weights(_) => {

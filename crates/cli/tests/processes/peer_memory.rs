@@ -252,4 +252,5 @@ fn a_run_on_one_host_is_refused_by_name() {
                    hosts, or use run.memory_every = 0";
     assert!(stderr(&output).contains(refused), "{}", stderr(&output));
     assert_eq!(output.status.code(), Some(2));
+    assert!(!folder.0.join("run").exists(), "a refused run leaves no folder, and moves no earlier one");
 }
