@@ -63,11 +63,12 @@ impl RankMemory {
         Ok(())
     }
 
-    fn site(&self) -> Site {
+    fn site(&self, products: Products) -> Site {
         Site {
             arena: self.arena.handle(),
             arena_bytes: self.arena_bytes,
             multiprocessors: self.gpu.facts().multiprocessors,
+            products,
         }
     }
 
@@ -108,6 +109,7 @@ pub struct CudaDevice {
     submissions: Mutex<Submissions>,
     /// Memory for reads.
     pinned: Owned<PinnedHandle>,
+    products: Products,
 }
 
 impl CudaDevice {
@@ -146,9 +148,22 @@ impl CudaDevice {
             ring,
             last: [None; Stream::COUNT],
         };
-        let device = CudaDevice { memory, _modules: modules, functions, submissions: Mutex::new(submissions), pinned };
+        let device = CudaDevice {
+            memory,
+            _modules: modules,
+            functions,
+            submissions: Mutex::new(submissions),
+            pinned,
+            products: Products::Chained,
+        };
         device.synchronize()?;
         Ok(device)
+    }
+
+    /// The same device with products in another order, which [`accepts`] must have.
+    pub fn with_products(mut self, products: Products) -> CudaDevice {
+        self.products = products;
+        self
     }
 
     /// The GPU, which other ranks may have opened too.
@@ -203,7 +218,7 @@ impl CudaDevice {
 
 impl Device for CudaDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        let launches = launches(op, &self.memory.site())?;
+        let launches = launches(op, &self.memory.site(self.products))?;
         self.count(stream, op);
         for launch in launches {
             let Some(function) = self.functions.get(launch.entry) else {

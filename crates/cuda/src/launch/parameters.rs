@@ -1,6 +1,7 @@
 //! The parameters of a kernel as bytes, in the order of its declaration. `kernels/tensor.cuh` and `kernels/philox.cuh`
 //! declare the structs.
 
+use config::Products;
 use device::{DeviceError, DropoutKey, Dtype, Tensor};
 use gpu::{Arguments, DevicePointer};
 
@@ -13,6 +14,8 @@ pub(crate) struct Site {
     pub arena_bytes: usize,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// The order in which products add their terms.
+    pub products: Products,
 }
 
 /// A tensor in the arena, as kernels get it.

@@ -64,7 +64,8 @@ impl Engine for GpuEngine {
         let index = self.gpu_of(rank)?;
         let open = self.gpus.open(index)?;
         let device = CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, arena_bytes);
-        let device = Arc::new(device.map_err(|error| on_gpu(open.gpu.facts(), error))?);
+        let device = device.map_err(|error| on_gpu(open.gpu.facts(), error))?;
+        let device = Arc::new(device.with_products(numerics.products));
         let events = Arc::new(EventKeeper::new(Arc::clone(&open.gpu)));
         lock(&self.opened).push((Arc::clone(&device), Arc::clone(&events)));
         let queues = self.threads.queues(rank)?;
