@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use config::{Format, Products};
+use config::Products;
 use device::{Device, DeviceError, NumericsChoice, Op, Stream, StreamEvent, Tensor};
 use gpu::{DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle};
 use sync::lock;
@@ -294,8 +294,7 @@ impl Drop for CudaDevice {
 pub fn accepts(choice: NumericsChoice) -> bool {
     match choice {
         NumericsChoice::Products(products) => products == Products::Chained,
-        NumericsChoice::Stored(format) => format == Format::Fp32,
-        NumericsChoice::GradientSums(_) => true,
+        NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
     }
 }
 

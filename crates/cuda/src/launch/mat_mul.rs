@@ -1,9 +1,9 @@
 //! Products of matrices: kernels/mat_mul.cu.
 
-use device::{DeviceError, Dtype, Orientation, Tensor, Write};
+use device::{DeviceError, Orientation, Tensor, Write};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, require};
+use super::{Launch, Parameters, Site, Stored, require};
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -28,11 +28,13 @@ pub(super) fn mat_mul(
         Orientation::Nn => (a.rows, b.cols, a.cols, b.rows),
         Orientation::Tn => (a.cols, b.cols, a.rows, b.rows),
     };
+    let types = [Stored::of(a)?, Stored::of(b)?, Stored::of(out)?];
     let parameters = Parameters::new()
-        .place(site.matrix(a, Dtype::F32)?)
-        .place(site.matrix(b, Dtype::F32)?)
-        .place(site.optional_dense(bias, Dtype::F32)?)
-        .place(site.matrix(out, Dtype::F32)?)
+        .words(&types.map(|stored| stored.number))
+        .place(site.matrix(a, a.dtype)?)
+        .place(site.matrix(b, b.dtype)?)
+        .place(site.optional_dense(bias, out.dtype)?)
+        .place(site.matrix(out, out.dtype)?)
         .flag(write == Write::Accumulate);
     require(k == k_of_b, "mat_mul", || format!("{orientation:?} of {a:?} and {b:?}: K is {k} in a and {k_of_b} in b"))?;
     require((out.rows, out.cols) == (m, n), "mat_mul", || format!("{out:?} is not the [{m}, {n}] of {a:?} and {b:?}"))?;

@@ -16,11 +16,13 @@ mod norm;
 mod parameters;
 mod rotary;
 mod rounded_sum;
+mod stored;
 
 use device::{DeviceError, Op};
 use gpu::{Arguments, LaunchShape};
 
 pub(crate) use parameters::{Parameters, Place, Site};
+pub(crate) use stored::{ByType, Stored, by_type};
 
 /// One launch of a kernel.
 #[derive(Clone, Debug)]
