@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use config::{Format, Products};
-use device::{Device, DeviceError, NumericsChoice, Op, Stream, StreamEvent, Tensor};
-use gpu::{DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle};
+use device::{Device, DeviceError, DeviceKind, NumericsChoice, Op, Stream, StreamEvent, Tensor};
+use gpu::{Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle};
 use sync::lock;
 
 use crate::code::CompiledSource;
@@ -293,9 +293,31 @@ impl Drop for CudaDevice {
 /// Whether the kernels have this choice of a run's numerics.
 pub fn accepts(choice: NumericsChoice) -> bool {
     match choice {
-        NumericsChoice::Products(products) => products == Products::Chained,
+        NumericsChoice::Products(products) => match products {
+            Products::Chained | Products::Blocks16 | Products::Blocks8 => true,
+            Products::Pairs => false,
+        },
         NumericsChoice::Stored(format) => format == Format::Fp32,
         NumericsChoice::GradientSums(_) => true,
+    }
+}
+
+/// Refuses an order of products that tensor cores of this capability do not have.
+///
+/// # Errors
+/// [`DeviceError::Refused`] with the order that they have.
+pub fn check_products(products: Products, capability: Capability) -> Result<(), DeviceError> {
+    let (device, theirs) = match capability.major {
+        ..9 => (DeviceKind("a GPU before compute capability 9.0"), Products::Blocks8),
+        9.. => (DeviceKind("a GPU of compute capability 9.0 or later"), Products::Blocks16),
+    };
+    match products {
+        Products::Blocks16 | Products::Blocks8 if products != theirs => Err(DeviceError::Refused {
+            choice: NumericsChoice::Products(products).to_string(),
+            device,
+            remedy: format!("use \"{}\"", theirs.name()),
+        }),
+        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Ok(()),
     }
 }
 

@@ -28,6 +28,13 @@ pub const SOURCES: &[Source] = &[
         "mat_mul": "mat_mul_nt_128", "mat_mul_nt_64", "mat_mul_nn_128", "mat_mul_nn_64", "mat_mul_tn_128",
         "mat_mul_tn_64"
     ),
+    source!(
+        "mat_mul_blocks":
+        "mat_mul_blocks_nt_bf16_128", "mat_mul_blocks_nt_bf16_64", "mat_mul_blocks_nt_f16_128",
+        "mat_mul_blocks_nt_f16_64", "mat_mul_blocks_nn_bf16_128", "mat_mul_blocks_nn_bf16_64",
+        "mat_mul_blocks_nn_f16_128", "mat_mul_blocks_nn_f16_64", "mat_mul_blocks_tn_bf16_128",
+        "mat_mul_blocks_tn_bf16_64", "mat_mul_blocks_tn_f16_128", "mat_mul_blocks_tn_f16_64"
+    ),
     source!("column_sum": "column_sum"),
     source!(
         "norm": "norm_layer", "norm_rms", "norm_backward_input_layer", "norm_backward_input_rms",
@@ -75,6 +82,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("elements.cuh"),
     header!("groups.cuh"),
     header!("element.cuh"),
+    header!("tensor_core.cuh"),
+    header!("product_output.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),
     header!("dropout_mask.cuh"),

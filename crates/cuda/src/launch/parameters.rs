@@ -36,6 +36,12 @@ impl Place {
         Place { rows: 1, cols: len, row_stride: len, ..self }
     }
 
+    /// Whether each row begins at a multiple of `bytes` in memory.
+    pub fn has_rows_at_multiples(&self, bytes: usize, element_bytes: usize) -> bool {
+        let is_multiple = |place: usize| place.is_multiple_of(bytes);
+        is_multiple(self.start as usize) && (self.rows <= 1 || is_multiple(self.row_stride * element_bytes))
+    }
+
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.rows * self.cols == 0
@@ -50,6 +56,14 @@ impl Site {
     pub fn matrix(&self, tensor: Tensor, dtype: Dtype) -> Result<Place, DeviceError> {
         tensor.holds(dtype)?;
         self.place(tensor)
+    }
+
+    /// A matrix of real numbers of any type.
+    pub fn real_matrix(&self, tensor: Tensor) -> Result<Place, DeviceError> {
+        match tensor.dtype {
+            Dtype::F32 | Dtype::Bf16 | Dtype::F16 => self.place(tensor),
+            Dtype::I32 | Dtype::I64 => Err(tensor.not_real()),
+        }
     }
 
     /// A dense tensor of `dtype`.
