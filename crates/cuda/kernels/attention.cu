@@ -236,14 +236,16 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 4)
-attention_64(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q, Matrix<const f32> k,
-             Matrix<const f32> v, Matrix<f32> out, Matrix<f32> log_sum_exp) {
-    forward<f32, 1>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp});
-}
+#define ATTENTION(NAME, E, CHUNKS, BLOCKS)                                                                             \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)                                                      \
+        NAME(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const E> q, Matrix<const E> k,        \
+             Matrix<const E> v, Matrix<E> out, Matrix<f32> log_sum_exp) {                                              \
+        forward<E, CHUNKS>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp});                                    \
+    }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 3)
-attention_128(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q, Matrix<const f32> k,
-              Matrix<const f32> v, Matrix<f32> out, Matrix<f32> log_sum_exp) {
-    forward<f32, 2>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp});
-}
+ATTENTION(attention_64_f32, f32, 1, 4)
+ATTENTION(attention_64_bf16, Bf16, 1, 4)
+ATTENTION(attention_64_f16, F16, 1, 4)
+ATTENTION(attention_128_f32, f32, 2, 3)
+ATTENTION(attention_128_bf16, Bf16, 2, 3)
+ATTENTION(attention_128_f16, F16, 2, 3)

@@ -365,30 +365,30 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
 
 }  // namespace of_keys
 
-extern "C" __global__ void __launch_bounds__(of_queries::THREADS, 3)
-attention_backward_queries_64(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
-                              Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
-                              Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dq) {
-    of_queries::backward<f32, 1>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dq);
-}
+#define OF_QUERIES(NAME, E, CHUNKS)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(of_queries::THREADS, 3)                                               \
+        NAME(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const E> q, Matrix<const E> k,        \
+             Matrix<const E> v, Matrix<const E> out, Matrix<const f32> log_sum_exp, Matrix<const E> dout,              \
+             Matrix<E> dq) {                                                                                           \
+        of_queries::backward<E, CHUNKS>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dq);             \
+    }
+#define OF_KEYS(NAME, E, CHUNKS, BLOCKS)                                                                               \
+    extern "C" __global__ void __launch_bounds__(of_keys::THREADS, BLOCKS)                                             \
+        NAME(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const E> q, Matrix<const E> k,        \
+             Matrix<const E> v, Matrix<const E> out, Matrix<const f32> log_sum_exp, Matrix<const E> dout,              \
+             Matrix<E> dk, Matrix<E> dv) {                                                                             \
+        of_keys::backward<E, CHUNKS>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dk, dv);            \
+    }
 
-extern "C" __global__ void __launch_bounds__(of_queries::THREADS, 3)
-attention_backward_queries_128(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
-                               Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
-                               Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dq) {
-    of_queries::backward<f32, 2>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dq);
-}
-
-extern "C" __global__ void __launch_bounds__(of_keys::THREADS, 2)
-attention_backward_keys_64(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
-                           Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
-                           Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dk, Matrix<f32> dv) {
-    of_keys::backward<f32, 1>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dk, dv);
-}
-
-extern "C" __global__ void __launch_bounds__(of_keys::THREADS)
-attention_backward_keys_128(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const f32> q,
-                            Matrix<const f32> k, Matrix<const f32> v, Matrix<const f32> out,
-                            Matrix<const f32> log_sum_exp, Matrix<const f32> dout, Matrix<f32> dk, Matrix<f32> dv) {
-    of_keys::backward<f32, 2>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout}, dk, dv);
-}
+OF_QUERIES(attention_backward_queries_64_f32, f32, 1)
+OF_QUERIES(attention_backward_queries_64_bf16, Bf16, 1)
+OF_QUERIES(attention_backward_queries_64_f16, F16, 1)
+OF_QUERIES(attention_backward_queries_128_f32, f32, 2)
+OF_QUERIES(attention_backward_queries_128_bf16, Bf16, 2)
+OF_QUERIES(attention_backward_queries_128_f16, F16, 2)
+OF_KEYS(attention_backward_keys_64_f32, f32, 1, 2)
+OF_KEYS(attention_backward_keys_64_bf16, Bf16, 1, 2)
+OF_KEYS(attention_backward_keys_64_f16, F16, 1, 2)
+OF_KEYS(attention_backward_keys_128_f32, f32, 2, 1)
+OF_KEYS(attention_backward_keys_128_bf16, Bf16, 2, 1)
+OF_KEYS(attention_backward_keys_128_f16, F16, 2, 1)

@@ -1,8 +1,10 @@
 // Sums over rows: `cpu::column_sum`.
+#include "element.cuh"
 #include "groups.cuh"
 
 // `out[N] += sum over rows of x[R,N]`
-extern "C" __global__ void __launch_bounds__(1024, 1) column_sum(Matrix<const f32> x, Matrix<f32> out) {
+template <typename E>
+__device__ inline void sum_columns(Matrix<const E> x, Matrix<f32> out) {
     __shared__ GroupSums groups;
     const u64 col = (u64)blockIdx.x * GROUP_COLS + threadIdx.x;
     const bool is_inside = col < x.cols;
@@ -14,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(1024, 1) column_sum(Matrix<const f3
         if (is_inside) {
 #pragma unroll 8
             for (u64 r = row; r < end; r++) {
-                sum = sum + x.row(r)[col];
+                sum = sum + widen(x.row(r)[col]);
             }
         }
         groups.sums[threadIdx.y][threadIdx.x] = sum;
@@ -25,3 +27,12 @@ extern "C" __global__ void __launch_bounds__(1024, 1) column_sum(Matrix<const f3
         __syncthreads();
     }
 }
+
+#define COLUMN_SUM(NAME, E)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(1024, 1) NAME(Matrix<const E> x, Matrix<f32> out) {                   \
+        sum_columns(x, out);                                                                                           \
+    }
+
+COLUMN_SUM(column_sum_f32, f32)
+COLUMN_SUM(column_sum_bf16, Bf16)
+COLUMN_SUM(column_sum_f16, F16)

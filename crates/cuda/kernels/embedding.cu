@@ -1,4 +1,5 @@
 // Rows of a table that is sharded by rows: `cpu::embedding`.
+#include "element.cuh"
 #include "elements.cuh"
 
 constexpr u32 WHOLE_WARP = 0xffffffffu;
@@ -12,20 +13,30 @@ __device__ inline u64 local_row(i32 token, u64 first_row) {
 }
 
 // `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks.
-extern "C" __global__ void __launch_bounds__(256)
-    embedding_lookup(Matrix<const i32> tokens, Matrix<const f32> table, u64 first_row, Matrix<f32> out,
-                     u32 is_accumulated) {
+template <typename E>
+__device__ inline void embedding_lookup(Matrix<const i32> tokens, Matrix<const E> table, u64 first_row, Matrix<E> out,
+                                        u32 is_accumulated) {
     for_each_element(out.rows, out.cols, [&](u64 row, u64 col) {
         const u64 local = local_row(tokens.start[row], first_row);
-        f32 *to = out.row(row) + col;
+        E *to = out.row(row) + col;
         if (local < table.rows) {
-            const f32 value = table.row(local)[col];
-            *to = is_accumulated != 0 ? *to + value : value;
+            const E value = table.row(local)[col];
+            *to = is_accumulated != 0 ? narrow<E>(widen(*to) + widen(value)) : value;
         } else if (is_accumulated == 0) {
-            *to = 0.0f;
+            *to = narrow<E>(0.0f);
         }
     });
 }
+
+#define EMBEDDING_LOOKUP(NAME, E)                                                                                      \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        NAME(Matrix<const i32> tokens, Matrix<const E> table, u64 first_row, Matrix<E> out, u32 is_accumulated) {      \
+        embedding_lookup(tokens, table, first_row, out, is_accumulated);                                               \
+    }
+
+EMBEDDING_LOOKUP(embedding_lookup_f32, f32)
+EMBEDDING_LOOKUP(embedding_lookup_bf16, Bf16)
+EMBEDDING_LOOKUP(embedding_lookup_f16, F16)
 
 // A token of this rank in a window.
 struct Found {
@@ -39,9 +50,9 @@ struct Found {
 // A block has every `gridDim.y`-th row of the table and 256 of its columns: it reads all tokens in order, a window at a
 // time, lists those of its rows in order, and adds their gradients one after the other. So each element of the table is
 // one thread's.
-extern "C" __global__ void __launch_bounds__(WINDOW)
-    embedding_backward(Matrix<const i32> tokens, Matrix<const f32> dy, f32 scale, u64 first_row, i32 untrained,
-                       Matrix<f32> dtable) {
+template <typename E>
+__device__ inline void embedding_backward(Matrix<const i32> tokens, Matrix<const E> dy, f32 scale, u64 first_row,
+                                          i32 untrained, Matrix<f32> dtable) {
     __shared__ Found found[WINDOW];
     __shared__ u32 counts[WINDOW / WARP];
     const u32 warp = threadIdx.x / WARP;
@@ -71,8 +82,19 @@ extern "C" __global__ void __launch_bounds__(WINDOW)
         if (col < dtable.cols) {
             for (u32 index = 0; index < all; index++) {
                 f32 *into = dtable.row(found[index].row) + col;
-                *into = fmaf(dy.row(first + found[index].place)[col], scale, *into);
+                *into = fmaf(widen(dy.row(first + found[index].place)[col]), scale, *into);
             }
         }
     }
 }
+
+#define EMBEDDING_BACKWARD(NAME, E)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(WINDOW)                                                               \
+        NAME(Matrix<const i32> tokens, Matrix<const E> dy, f32 scale, u64 first_row, i32 untrained,                    \
+             Matrix<f32> dtable) {                                                                                     \
+        embedding_backward(tokens, dy, scale, first_row, untrained, dtable);                                           \
+    }
+
+EMBEDDING_BACKWARD(embedding_backward_f32, f32)
+EMBEDDING_BACKWARD(embedding_backward_bf16, Bf16)
+EMBEDDING_BACKWARD(embedding_backward_f16, F16)

@@ -2,6 +2,7 @@
 //
 // A block of threads has a head of a row: all of them compute the factors, and each joins some channels.
 
+#include "element.cuh"
 #include "math.cuh"
 #include "tensor.cuh"
 
@@ -14,14 +15,14 @@ __device__ inline f32 shift_of(f32 own, f32 part) {
 }
 
 // `out` = the other set, which is all there is.
-extern "C" __global__ void __launch_bounds__(THREADS)
-join_attention_assign(Matrix<const f32> part, Matrix<const f32> part_log_sum_exp, Matrix<f32> out,
-                      Matrix<f32> log_sum_exp, u32 head_dim) {
+template <typename E>
+__device__ inline void assign(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<E> out,
+                              Matrix<f32> log_sum_exp, u32 head_dim) {
     const u32 head = blockIdx.x;
     for (u64 row = blockIdx.y; row < out.rows; row += gridDim.y) {
         const u64 column = (u64)head * head_dim;
-        const f32* from = part.row(row) + column;
-        f32* to = out.row(row) + column;
+        const E* from = part.row(row) + column;
+        E* to = out.row(row) + column;
         for (u32 channel = threadIdx.x; channel < head_dim; channel += THREADS) {
             to[channel] = from[channel];
         }
@@ -32,9 +33,9 @@ join_attention_assign(Matrix<const f32> part, Matrix<const f32> part_log_sum_exp
 }
 
 // `out` joined with the other set.
-extern "C" __global__ void __launch_bounds__(THREADS)
-join_attention_accumulate(Matrix<const f32> part, Matrix<const f32> part_log_sum_exp, Matrix<f32> out,
-                          Matrix<f32> log_sum_exp, u32 head_dim) {
+template <typename E>
+__device__ inline void accumulate(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<E> out,
+                                  Matrix<f32> log_sum_exp, u32 head_dim) {
     const u32 head = blockIdx.x;
     for (u64 row = blockIdx.y; row < out.rows; row += gridDim.y) {
         const f32 own_sum = log_sum_exp.row(row)[head];
@@ -47,10 +48,10 @@ join_attention_accumulate(Matrix<const f32> part, Matrix<const f32> part_log_sum
         const f32 own_share = is_seen ? own / sum : 0.0f;
         const f32 other_share = is_seen ? other / sum : 0.0f;
         const u64 column = (u64)head * head_dim;
-        const f32* from = part.row(row) + column;
-        f32* to = out.row(row) + column;
+        const E* from = part.row(row) + column;
+        E* to = out.row(row) + column;
         for (u32 channel = threadIdx.x; channel < head_dim; channel += THREADS) {
-            to[channel] = fmaf(from[channel], other_share, to[channel] * own_share);
+            to[channel] = narrow<E>(fmaf(widen(from[channel]), other_share, widen(to[channel]) * own_share));
         }
         // All threads have read the log-sum-exp.
         __syncthreads();
@@ -59,3 +60,17 @@ join_attention_accumulate(Matrix<const f32> part, Matrix<const f32> part_log_sum
         }
     }
 }
+
+#define JOIN_ATTENTION(NAME, E, WRITE)                                                                                 \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+        NAME(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<E> out, Matrix<f32> log_sum_exp,         \
+             u32 head_dim) {                                                                                           \
+        WRITE(part, part_log_sum_exp, out, log_sum_exp, head_dim);                                                     \
+    }
+
+JOIN_ATTENTION(join_attention_assign_f32, f32, assign)
+JOIN_ATTENTION(join_attention_assign_bf16, Bf16, assign)
+JOIN_ATTENTION(join_attention_assign_f16, F16, assign)
+JOIN_ATTENTION(join_attention_accumulate_f32, f32, accumulate)
+JOIN_ATTENTION(join_attention_accumulate_bf16, Bf16, accumulate)
+JOIN_ATTENTION(join_attention_accumulate_f16, F16, accumulate)

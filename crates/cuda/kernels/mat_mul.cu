@@ -5,6 +5,10 @@
 // A block of threads computes a square tile of the output, 16 x 16 threads with SIDE / 16 rows and columns each. Steps
 // are staged in shared memory 16 at a time, twice: while one stage is multiplied, the next one is on its way in
 // registers.
+//
+// Operands and the output are of any type of real numbers each: they are widened on their way into shared memory, all
+// sums are in f32, and an element of the output is rounded once.
+#include "element.cuh"
 #include "tensor.cuh"
 
 constexpr u32 K_BLOCK = 256;
@@ -15,6 +19,19 @@ constexpr u32 THREADS_OF_SIDE = 16;
 constexpr u32 THREADS = THREADS_OF_SIDE * THREADS_OF_SIDE;
 // Rows, or columns, that a thread reads at once.
 constexpr u32 VECTOR = 4;
+
+// A type of real numbers in memory: the number that `launch::mat_mul` gives.
+enum class Type : u32 { F32, BF16, F16 };
+
+// The types of a product; a bias is of the output's.
+struct Types {
+    Type a;
+    Type b;
+    Type out;
+};
+
+// A matrix of any type.
+using Any = Matrix<const void>;
 
 // How an operand lies in memory: its steps along a row, or its rows (of the left operand) or columns (of the right one)
 // along a row.
@@ -30,7 +47,8 @@ struct Strip {
     static constexpr u32 PITCH = SIDE + VECTOR;
 
     // The first element of this thread's part of the stage that is loaded next.
-    const f32 *next;
+    const void *next;
+    Type type;
     u64 stride;
     // Lanes that exist, at most those of the strip.
     u32 lanes;
@@ -40,15 +58,17 @@ struct Strip {
     f32 padding;
     f32 staged[PER_THREAD];
 
-    __device__ Strip(Matrix<const f32> matrix, u64 first_lane, f32 padding_) {
+    __device__ Strip(Any matrix, Type type_, u64 first_lane, f32 padding_) {
         constexpr bool IN_ROWS = ALONG == Along::STEPS_IN_ROWS;
+        type = type_;
         stride = matrix.stride;
         padding = padding_;
         const u64 lanes_left = (IN_ROWS ? matrix.rows : matrix.cols) - first_lane;
         lanes = lanes_left < SIDE ? (u32)lanes_left : SIDE;
         steps_left = IN_ROWS ? matrix.cols : matrix.rows;
         const u64 lane = first_lane + lane_of(0);
-        next = matrix.start + (IN_ROWS ? lane * stride + step_of(0) : step_of(0) * stride + lane);
+        const u64 first = IN_ROWS ? lane * stride + step_of(0) : step_of(0) * stride + lane;
+        next = (const char *)matrix.start + first * (type == Type::F32 ? sizeof(f32) : sizeof(u16));
     }
 
     __device__ static u32 lane_of(u32 index) {
@@ -61,16 +81,28 @@ struct Strip {
 
     // Reads this thread's part of the next stage.
     __device__ void load() {
+        if (type == Type::F32) {
+            load_as<f32>();
+        } else if (type == Type::BF16) {
+            load_as<Bf16>();
+        } else {
+            load_as<F16>();
+        }
+    }
+
+    template <typename E>
+    __device__ void load_as() {
         const u32 steps = steps_left < STEPS ? (u32)steps_left : STEPS;
         constexpr bool IN_ROWS = ALONG == Along::STEPS_IN_ROWS;
         // Elements of this thread lie as many rows apart as threads cover at once.
         const u64 apart = (IN_ROWS ? THREADS / STEPS : THREADS / SIDE) * stride;
+        const E *from = (const E *)next;
 #pragma unroll
         for (u32 index = 0; index < PER_THREAD; index++) {
             const bool is_inside = lane_of(index) < lanes && step_of(index) < steps;
-            staged[index] = is_inside ? next[index * apart] : padding;
+            staged[index] = is_inside ? widen(from[index * apart]) : padding;
         }
-        next += IN_ROWS ? STEPS : STEPS * stride;
+        next = from + (IN_ROWS ? STEPS : STEPS * stride);
         steps_left -= steps;
     }
 
@@ -100,9 +132,83 @@ __device__ constexpr u32 lanes_behind(u32 index) {
     return index / VECTOR * THREADS_OF_SIDE * VECTOR + index % VECTOR;
 }
 
+// The elements of the output that a thread computes: `PER_SIDE` rows and columns, `lanes_behind` the first.
+template <u32 PER_SIDE>
+struct Outputs {
+    Matrix<void> matrix;
+    Type type;
+    u64 row;
+    u64 col;
+    // From the first on; none or fewer where the first is outside.
+    i64 rows_left;
+    i64 cols_left;
+
+    __device__ Outputs(Matrix<void> matrix_, Type type_, u64 row_, u64 col_)
+        : matrix(matrix_), type(type_), row(row_), col(col_), rows_left((i64)(matrix_.rows - row_)),
+          cols_left((i64)(matrix_.cols - col_)) {}
+
+    __device__ bool has(u32 index_of_row, u32 index_of_col) const {
+        return lanes_behind(index_of_row) < rows_left && lanes_behind(index_of_col) < cols_left;
+    }
+
+    template <typename E>
+    __device__ E *row_of(u32 index) const {
+        return (E *)matrix.start + (row + lanes_behind(index)) * matrix.stride + col;
+    }
+
+    template <typename E>
+    __device__ void load_as(f32 (&totals)[PER_SIDE][PER_SIDE]) const {
+#pragma unroll
+        for (u32 row = 0; row < PER_SIDE; row++) {
+            const E *from = row_of<E>(row);
+#pragma unroll
+            for (u32 col = 0; col < PER_SIDE; col++) {
+                totals[row][col] = has(row, col) ? widen(from[lanes_behind(col)]) : 0.0f;
+            }
+        }
+    }
+
+    __device__ void load(f32 (&totals)[PER_SIDE][PER_SIDE]) const {
+        if (type == Type::F32) {
+            load_as<f32>(totals);
+        } else if (type == Type::BF16) {
+            load_as<Bf16>(totals);
+        } else {
+            load_as<F16>(totals);
+        }
+    }
+
+    template <typename E>
+    __device__ void store_as(const f32 (&totals)[PER_SIDE][PER_SIDE], Any bias) const {
+        const E *biases = (const E *)bias.start + col;
+#pragma unroll
+        for (u32 row = 0; row < PER_SIDE; row++) {
+            E *to = row_of<E>(row);
+#pragma unroll
+            for (u32 col = 0; col < PER_SIDE; col++) {
+                if (has(row, col)) {
+                    const f32 total = totals[row][col];
+                    to[lanes_behind(col)] =
+                        narrow<E>(bias.is_there() ? total + widen(biases[lanes_behind(col)]) : total);
+                }
+            }
+        }
+    }
+
+    // Stores the sums plus the bias, if there is one.
+    __device__ void store(const f32 (&totals)[PER_SIDE][PER_SIDE], Any bias) const {
+        if (type == Type::F32) {
+            store_as<f32>(totals, bias);
+        } else if (type == Type::BF16) {
+            store_as<Bf16>(totals, bias);
+        } else {
+            store_as<F16>(totals, bias);
+        }
+    }
+};
+
 template <Along LEFT, Along RIGHT, u32 SIDE>
-__device__ inline void multiply(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out,
-                                u32 is_accumulated) {
+__device__ inline void multiply(Types types, Any a, Any b, Any bias, Matrix<void> out, u32 is_accumulated) {
     constexpr u32 PER_SIDE = SIDE / THREADS_OF_SIDE;
     using Left = Strip<LEFT, SIDE>;
     using Right = Strip<RIGHT, SIDE>;
@@ -113,28 +219,14 @@ __device__ inline void multiply(Matrix<const f32> a, Matrix<const f32> b, Matrix
     const u32 thread_row = threadIdx.x / THREADS_OF_SIDE;
     const u32 thread_col = threadIdx.x % THREADS_OF_SIDE;
     // Steps behind the last add -0 * 0 = -0, which changes no sum, -0 included.
-    Left left(a, first_row, -0.0f);
-    Right right(b, first_col, 0.0f);
+    Left left(a, types.a, first_row, -0.0f);
+    Right right(b, types.b, first_col, 0.0f);
     const u64 steps = left.steps_left;
 
-    // This thread's first row and column, and how many there are from them on.
-    const u64 row_of_thread = first_row + thread_row * VECTOR;
-    const u64 col_of_thread = first_col + thread_col * VECTOR;
-    const i64 rows_left = (i64)(out.rows - row_of_thread);
-    const i64 cols_left = (i64)(out.cols - col_of_thread);
-    f32 *tile = out.row(row_of_thread) + col_of_thread;
-
+    const Outputs<PER_SIDE> outputs(out, types.out, first_row + thread_row * VECTOR, first_col + thread_col * VECTOR);
     f32 totals[PER_SIDE][PER_SIDE];
     if (is_accumulated != 0) {
-#pragma unroll
-        for (u32 row = 0; row < PER_SIDE; row++) {
-            const f32 *from = tile + lanes_behind(row) * out.stride;
-#pragma unroll
-            for (u32 col = 0; col < PER_SIDE; col++) {
-                const bool is_inside = lanes_behind(row) < rows_left && lanes_behind(col) < cols_left;
-                totals[row][col] = is_inside ? from[lanes_behind(col)] : 0.0f;
-            }
-        }
+        outputs.load(totals);
     }
 
     left.load();
@@ -185,25 +277,14 @@ __device__ inline void multiply(Matrix<const f32> a, Matrix<const f32> b, Matrix
         is_assigned = false;
         block += K_BLOCK;
     } while (block < steps);
-
-#pragma unroll
-    for (u32 row = 0; row < PER_SIDE; row++) {
-        f32 *to = tile + lanes_behind(row) * out.stride;
-#pragma unroll
-        for (u32 col = 0; col < PER_SIDE; col++) {
-            if (lanes_behind(row) < rows_left && lanes_behind(col) < cols_left) {
-                const f32 total = totals[row][col];
-                to[lanes_behind(col)] = bias.is_there() ? total + bias.start[col_of_thread + lanes_behind(col)] : total;
-            }
-        }
-    }
+    outputs.store(totals, bias);
 }
 
 // A kernel for operands that lie so, with tiles of `SIDE` rows and columns.
 #define MAT_MUL(NAME, LEFT, RIGHT, SIDE)                                                                               \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
-        NAME(Matrix<const f32> a, Matrix<const f32> b, Matrix<const f32> bias, Matrix<f32> out, u32 is_accumulated) {  \
-        multiply<Along::LEFT, Along::RIGHT, SIDE>(a, b, bias, out, is_accumulated);                                    \
+        NAME(Types types, Any a, Any b, Any bias, Matrix<void> out, u32 is_accumulated) {                              \
+        multiply<Along::LEFT, Along::RIGHT, SIDE>(types, a, b, bias, out, is_accumulated);                             \
     }
 
 // `out[M,N] = a[M,K] b[N,K]^T`

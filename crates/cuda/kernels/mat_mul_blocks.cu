@@ -169,8 +169,8 @@ struct OutputTile {
 
     AnyMatrix matrix;
     OutputType type;
-    u64 first_row;
-    u64 first_col;
+    u32 first_row;
+    u32 first_col;
     // This warp's first row and column in the tile.
     u32 warp_row;
     u32 warp_col;
@@ -260,13 +260,14 @@ __device__ inline void multiply(Operand a, Operand b, AnyMatrix bias, AnyMatrix 
     // Once all stages are read, the output passes through their memory.
     __shared__ __align__(128) u8 memory[STAGES * STAGE_BYTES];
     static_assert(OutputTile<SIDE>::BYTES <= sizeof(memory), "room for the output");
-    const Left left = {a.matrix, (u64)blockIdx.x * SIDE, a.loading};
-    const Right right = {b.matrix, (u64)blockIdx.y * SIDE, b.loading};
+    const Left left = {a.matrix, blockIdx.x * SIDE, a.loading};
+    const Right right = {b.matrix, blockIdx.y * SIDE, b.loading};
     const u32 warp = threadIdx.x / 32;
     const u32 warp_row = warp % WARPS_OF_ROWS * (SIDE / WARPS_OF_ROWS);
     const u32 warp_col = warp / WARPS_OF_ROWS * WARP_COLS;
-    const OutputTile<SIDE> tile = {out,      type,     left.first_lane, right.first_lane,
-                                   warp_row, warp_col, (f32 *)memory};
+    const u32 first_row = blockIdx.x * SIDE;
+    const u32 first_col = blockIdx.y * SIDE;
+    const OutputTile<SIDE> tile = {out, type, first_row, first_col, warp_row, warp_col, (f32 *)memory};
     const u32 count = (u32)((left.steps() + STEPS - 1) / STEPS);
 
     // Sums of the pieces so far: -0, which changes no sum, or the output, to which those of several pieces are added.

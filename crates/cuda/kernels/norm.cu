@@ -1,6 +1,7 @@
 // Layer norm and RMS norm: `cpu::norm` has the formulas and the order of sums.
 //
 // A row of the norm has `width` elements; a row of the matrix has `heads` rows of the norm.
+#include "element.cuh"
 #include "groups.cuh"
 #include "row_sum.cuh"
 
@@ -19,20 +20,19 @@ __device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body bo
 }
 
 // `y = norm(x) * weight + bias`; `stats` = mean, reciprocal standard deviation.
-template <bool LAYER>
-__device__ inline void norm_forward(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> bias,
-                                    Matrix<f32> y,
+template <bool LAYER, typename E>
+__device__ inline void norm_forward(Matrix<const E> x, Matrix<const E> weight, Matrix<const E> bias, Matrix<E> y,
                                     Matrix<f32> stats, f32 epsilon) {
     const u64 width = weight.cols;
     const f64 count = (f64)width;
     for_each_norm_row(x.rows, x.cols / width, width, [&](u64 index, u64 row, u64 col, bool is_stored) {
-        const f32 *from = x.row(row) + col;
+        const E *from = x.row(row) + col;
         f32 mean = 0.0f;
         if (LAYER) {
-            mean = (f32)(row_sum(width, [&](u64 i) { return from[i]; }) / count);
+            mean = (f32)(row_sum(width, [&](u64 i) { return widen(from[i]); }) / count);
         }
         const f64 squares = row_sum(width, [&](u64 i) {
-            const f32 centred = from[i] - mean;
+            const f32 centred = widen(from[i]) - mean;
             return centred * centred;
         });
         const f32 rstd = (f32)(1.0 / sqrt(squares / count + (f64)epsilon));
@@ -43,40 +43,43 @@ __device__ inline void norm_forward(Matrix<const f32> x, Matrix<const f32> weigh
             stats.start[2 * index] = mean;
             stats.start[2 * index + 1] = rstd;
         }
-        f32 *to = y.row(row) + col;
+        E *to = y.row(row) + col;
         for (u64 i = team_lane(); i < width; i += TEAM) {
-            const f32 normed = (from[i] - mean) * rstd;
-            to[i] = bias.is_there() ? fmaf(normed, weight.start[i], bias.start[i]) : normed * weight.start[i];
+            const f32 normed = (widen(from[i]) - mean) * rstd;
+            const f32 factor = widen(weight.start[i]);
+            to[i] = narrow<E>(bias.is_there() ? fmaf(normed, factor, widen(bias.start[i])) : normed * factor);
         }
     });
 }
 
-extern "C" __global__ void __launch_bounds__(128)
-    norm_layer(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> bias, Matrix<f32> y, Matrix<f32> stats,
-               f32 epsilon) {
-    norm_forward<true>(x, weight, bias, y, stats, epsilon);
-}
-
 // Without a number of blocks, ptxas spills on sm_120a at 56 registers.
-extern "C" __global__ void __launch_bounds__(128, 8)
-    norm_rms(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> bias, Matrix<f32> y, Matrix<f32> stats,
-             f32 epsilon) {
-    norm_forward<false>(x, weight, bias, y, stats, epsilon);
-}
+#define NORM(NAME, E, LAYER)                                                                                           \
+    extern "C" __global__ void __launch_bounds__(128, 8)                                                               \
+        NAME(Matrix<const E> x, Matrix<const E> weight, Matrix<const E> bias, Matrix<E> y, Matrix<f32> stats,          \
+             f32 epsilon) {                                                                                            \
+        norm_forward<LAYER>(x, weight, bias, y, stats, epsilon);                                                       \
+    }
+
+NORM(norm_layer_f32, f32, true)
+NORM(norm_layer_bf16, Bf16, true)
+NORM(norm_layer_f16, F16, true)
+NORM(norm_rms_f32, f32, false)
+NORM(norm_rms_bf16, Bf16, false)
+NORM(norm_rms_f16, F16, false)
 
 // `dx = rstd * (g - mean(g) - xhat * mean(g * xhat))` with `g = dy * weight`, assigned or accumulated.
-template <bool LAYER>
-__device__ inline void norm_backward_input(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats,
-                                           Matrix<const f32> dy, Matrix<f32> dx, u32 is_accumulated) {
+template <bool LAYER, typename E>
+__device__ inline void norm_backward_input(Matrix<const E> x, Matrix<const E> weight, Matrix<const f32> stats,
+                                           Matrix<const E> dy, Matrix<E> dx, u32 is_accumulated) {
     const u64 width = weight.cols;
     const f64 count = (f64)width;
     for_each_norm_row(x.rows, x.cols / width, width, [&](u64 index, u64 row, u64 col, bool is_stored) {
-        const f32 *input = x.row(row) + col;
-        const f32 *gradient = dy.row(row) + col;
+        const E *input = x.row(row) + col;
+        const E *gradient = dy.row(row) + col;
         const f32 mean = stats.start[2 * index];
         const f32 rstd = stats.start[2 * index + 1];
-        const auto normed = [&](u64 i) { return (input[i] - mean) * rstd; };
-        const auto weighted = [&](u64 i) { return gradient[i] * weight.start[i]; };
+        const auto normed = [&](u64 i) { return (widen(input[i]) - mean) * rstd; };
+        const auto weighted = [&](u64 i) { return widen(gradient[i]) * widen(weight.start[i]); };
         const f64 along_sum = row_sum(width, [&](u64 i) { return normed(i) * weighted(i); });
         const f64 level_sum = LAYER ? row_sum(width, weighted) : 0.0;
         const f32 along = (f32)(along_sum / count);
@@ -84,32 +87,32 @@ __device__ inline void norm_backward_input(Matrix<const f32> x, Matrix<const f32
         if (!is_stored) {
             return;
         }
-        f32 *to = dx.row(row) + col;
+        E *to = dx.row(row) + col;
         for (u64 i = team_lane(); i < width; i += TEAM) {
             const f32 result = fmaf(-normed(i), along, weighted(i) - level) * rstd;
-            to[i] = is_accumulated != 0 ? to[i] + result : result;
+            to[i] = narrow<E>(is_accumulated != 0 ? widen(to[i]) + result : result);
         }
     });
 }
 
-extern "C" __global__ void __launch_bounds__(128)
-    norm_backward_input_layer(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats,
-                              Matrix<const f32> dy,
-                              Matrix<f32> dx, u32 is_accumulated) {
-    norm_backward_input<true>(x, weight, stats, dy, dx, is_accumulated);
-}
+#define NORM_BACKWARD_INPUT(NAME, E, LAYER)                                                                            \
+    extern "C" __global__ void __launch_bounds__(128)                                                                  \
+        NAME(Matrix<const E> x, Matrix<const E> weight, Matrix<const f32> stats, Matrix<const E> dy, Matrix<E> dx,     \
+             u32 is_accumulated) {                                                                                     \
+        norm_backward_input<LAYER>(x, weight, stats, dy, dx, is_accumulated);                                          \
+    }
 
-extern "C" __global__ void __launch_bounds__(128)
-    norm_backward_input_rms(Matrix<const f32> x, Matrix<const f32> weight, Matrix<const f32> stats,
-                            Matrix<const f32> dy,
-                            Matrix<f32> dx, u32 is_accumulated) {
-    norm_backward_input<false>(x, weight, stats, dy, dx, is_accumulated);
-}
+NORM_BACKWARD_INPUT(norm_backward_input_layer_f32, f32, true)
+NORM_BACKWARD_INPUT(norm_backward_input_layer_bf16, Bf16, true)
+NORM_BACKWARD_INPUT(norm_backward_input_layer_f16, F16, true)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_f32, f32, false)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_bf16, Bf16, false)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_f16, F16, false)
 
 // `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)` over all rows of the norm.
-extern "C" __global__ void __launch_bounds__(1024, 1)
-    norm_backward_weight(Matrix<const f32> x, Matrix<const f32> stats, Matrix<const f32> dy, Matrix<f32> dweight,
-                         Matrix<f32> dbias) {
+template <typename E>
+__device__ inline void norm_backward_weight(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy,
+                                            Matrix<f32> dweight, Matrix<f32> dbias) {
     __shared__ GroupSums weight_groups;
     __shared__ GroupSums bias_groups;
     const u64 width = dweight.cols;
@@ -127,8 +130,9 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
                 for (u64 head = 0; head < heads; head++) {
                     const f32 mean = stats.start[2 * (r * heads + head)];
                     const f32 rstd = stats.start[2 * (r * heads + head) + 1];
-                    const f32 gradient = dy.row(r)[head * width + col];
-                    weight_sum = fmaf((x.row(r)[head * width + col] - mean) * rstd, gradient, weight_sum);
+                    const f32 gradient = widen(dy.row(r)[head * width + col]);
+                    const f32 normed = (widen(x.row(r)[head * width + col]) - mean) * rstd;
+                    weight_sum = fmaf(normed, gradient, weight_sum);
                     bias_sum = bias_sum + gradient;
                 }
             }
@@ -145,3 +149,13 @@ extern "C" __global__ void __launch_bounds__(1024, 1)
         __syncthreads();
     }
 }
+
+#define NORM_BACKWARD_WEIGHT(NAME, E)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(1024, 1)                                                              \
+        NAME(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight, Matrix<f32> dbias) { \
+        norm_backward_weight(x, stats, dy, dweight, dbias);                                                            \
+    }
+
+NORM_BACKWARD_WEIGHT(norm_backward_weight_f32, f32)
+NORM_BACKWARD_WEIGHT(norm_backward_weight_bf16, Bf16)
+NORM_BACKWARD_WEIGHT(norm_backward_weight_f16, F16)

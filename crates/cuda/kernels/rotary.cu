@@ -1,4 +1,5 @@
 // Rotary positions: `cpu::rotary`.
+#include "element.cuh"
 #include "math.cuh"
 #include "tensor.cuh"
 
@@ -39,8 +40,8 @@ extern "C" __global__ void __launch_bounds__(128)
 }
 
 // Turns `x[T, heads * head_dim]` in place by `positions[T]`: pairs of all heads along x, tokens along y.
-template <bool INTERLEAVED>
-__device__ inline void rotary(Matrix<f32> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos,
+template <bool INTERLEAVED, typename E>
+__device__ inline void rotary(Matrix<E> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos,
                               Matrix<const f32> sin, f32 sign) {
     const u64 pairs = cos.cols;
     const u64 heads = x.cols / head_dim;
@@ -51,27 +52,29 @@ __device__ inline void rotary(Matrix<f32> x, u64 head_dim, Matrix<const i32> pos
         }
         for (u64 index = global_thread(); index < heads * pairs; index += grid_threads()) {
             const u64 pair = index % pairs;
-            f32 *head = x.row(row) + index / pairs * head_dim;
-            f32 *first = INTERLEAVED ? head + 2 * pair : head + pair;
-            f32 *second = INTERLEAVED ? first + 1 : first + pairs;
-            const f32 a = *first;
-            const f32 b = *second;
+            E *head = x.row(row) + index / pairs * head_dim;
+            E *first = INTERLEAVED ? head + 2 * pair : head + pair;
+            E *second = INTERLEAVED ? first + 1 : first + pairs;
+            const f32 a = widen(*first);
+            const f32 b = widen(*second);
             const f32 cosine = cos.row(position)[pair];
             const f32 sine = sin.row(position)[pair] * sign;
-            *first = fmaf(a, cosine, -(b * sine));
-            *second = fmaf(b, cosine, a * sine);
+            *first = narrow<E>(fmaf(a, cosine, -(b * sine)));
+            *second = narrow<E>(fmaf(b, cosine, a * sine));
         }
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256)
-    rotary_half(Matrix<f32> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos, Matrix<const f32> sin,
-                f32 sign) {
-    rotary<false>(x, head_dim, positions, cos, sin, sign);
-}
+#define ROTARY(NAME, E, INTERLEAVED)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+        NAME(Matrix<E> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos, Matrix<const f32> sin,     \
+             f32 sign) {                                                                                               \
+        rotary<INTERLEAVED>(x, head_dim, positions, cos, sin, sign);                                                   \
+    }
 
-extern "C" __global__ void __launch_bounds__(256)
-    rotary_interleaved(Matrix<f32> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos,
-                       Matrix<const f32> sin, f32 sign) {
-    rotary<true>(x, head_dim, positions, cos, sin, sign);
-}
+ROTARY(rotary_half_f32, f32, false)
+ROTARY(rotary_half_bf16, Bf16, false)
+ROTARY(rotary_half_f16, F16, false)
+ROTARY(rotary_interleaved_f32, f32, true)
+ROTARY(rotary_interleaved_bf16, Bf16, true)
+ROTARY(rotary_interleaved_f16, F16, true)

@@ -11,14 +11,30 @@ pub struct Source {
     pub entries: &'static [&'static str],
 }
 
-/// `source!("file": "kernel", ..)`
+/// `source!("file": "kernel", each "of_each_type", ..)`: kernels by name; after `each`, one for each type of real numbers
+/// in memory, whose names end with `_f32`, `_bf16` and `_f16`.
 macro_rules! source {
-    ($name:literal: $($entry:literal),* $(,)?) => {
+    ($name:literal: $($entries:tt)*) => {
         Source {
             name: $name,
             text: include_str!(concat!("../kernels/", $name, ".cu")),
-            entries: &[$($entry),*],
+            entries: entries!([] $($entries)*),
         }
+    };
+}
+
+/// The names in brackets, and those that follow.
+macro_rules! entries {
+    ([$($done:expr,)*]) => {
+        &[$($done),*]
+    };
+    ([$($done:expr,)*] each $name:literal $(, $($rest:tt)*)?) => {
+        entries!(
+            [$($done,)* concat!($name, "_f32"), concat!($name, "_bf16"), concat!($name, "_f16"),] $($($rest)*)?
+        )
+    };
+    ([$($done:expr,)*] $name:literal $(, $($rest:tt)*)?) => {
+        entries!([$($done,)* $name,] $($($rest)*)?)
     };
 }
 
@@ -35,37 +51,37 @@ pub const SOURCES: &[Source] = &[
         "mat_mul_blocks_nn_f16_128", "mat_mul_blocks_nn_f16_64", "mat_mul_blocks_tn_bf16_128",
         "mat_mul_blocks_tn_bf16_64", "mat_mul_blocks_tn_f16_128", "mat_mul_blocks_tn_f16_64"
     ),
-    source!("column_sum": "column_sum"),
+    source!("column_sum": each "column_sum"),
     source!(
-        "norm": "norm_layer", "norm_rms", "norm_backward_input_layer", "norm_backward_input_rms",
-        "norm_backward_weight"
+        "norm": each "norm_layer", each "norm_rms", each "norm_backward_input_layer", each "norm_backward_input_rms",
+        each "norm_backward_weight"
     ),
-    source!("rotary": "rotary_table", "rotary_half", "rotary_interleaved"),
-    source!("attention": "attention_64", "attention_128"),
+    source!("rotary": "rotary_table", each "rotary_half", each "rotary_interleaved"),
+    source!("attention": each "attention_64", each "attention_128"),
     source!(
-        "attention_backward": "attention_backward_queries_64", "attention_backward_queries_128",
-        "attention_backward_keys_64", "attention_backward_keys_128"
+        "attention_backward": each "attention_backward_queries_64", each "attention_backward_queries_128",
+        each "attention_backward_keys_64", each "attention_backward_keys_128"
     ),
-    source!("join_attention": "join_attention_assign", "join_attention_accumulate"),
+    source!("join_attention": each "join_attention_assign", each "join_attention_accumulate"),
     source!(
-        "activation": "gelu_tanh", "gelu_erf", "gelu_sigmoid", "relu", "swiglu", "geglu", "gelu_tanh_backward",
-        "gelu_erf_backward", "gelu_sigmoid_backward", "relu_backward", "swiglu_backward", "geglu_backward"
+        "activation": each "gelu_tanh", each "gelu_erf", each "gelu_sigmoid", each "relu", each "swiglu",
+        each "geglu", each "gelu_tanh_backward", each "gelu_erf_backward", each "gelu_sigmoid_backward",
+        each "relu_backward", each "swiglu_backward", each "geglu_backward"
     ),
-    source!("dropout": "add_residual", "dropout_add", "dropout_backward"),
-    source!("embedding": "embedding_lookup", "embedding_backward"),
+    source!("dropout": each "add_residual", each "dropout_add", each "dropout_backward"),
+    source!("embedding": each "embedding_lookup", each "embedding_backward"),
     source!("cross_entropy": "row_max", "sum_exp", "cross_entropy", "cross_entropy_gradient"),
     source!(
         "rounded_sum": "add_rounded_assign", "add_rounded_accumulate", "rounded_to_single_first",
         "rounded_to_single_next"
     ),
     source!(
-        "element_wise": "accumulate_f32", "accumulate_i64", "fill_f32", "fill_bf16", "fill_f16", "fill_i64",
-        "copy_f32_f32", "copy_f32_bf16", "copy_f32_f16", "copy_bf16_f32", "copy_bf16_bf16", "copy_bf16_f16",
-        "copy_f16_f32", "copy_f16_bf16", "copy_f16_f16", "copy_i64"
+        "element_wise": "accumulate_f32", "accumulate_i64", each "fill", "fill_i64", each "copy_f32",
+        each "copy_bf16", each "copy_f16", "copy_i64"
     ),
-    source!("initialize": "initialize_normal_f32", "initialize_normal_bf16", "initialize_normal_f16"),
+    source!("initialize": each "initialize_normal"),
     source!("fixed_point": "squared_sum", "loss_sum", "clip_coefficient"),
-    source!("adamw": "adamw", "adamw_copy_f32", "adamw_copy_bf16", "adamw_copy_f16"),
+    source!("adamw": "adamw", each "adamw_copy"),
 ];
 
 /// A file that sources include.

@@ -1,23 +1,24 @@
 //! Activations: kernels/activation.cu.
 
 use config::Activation;
-use device::{DeviceError, Dtype, Tensor};
+use device::{DeviceError, Tensor};
 
-use super::{Launch, Parameters, Site, matrix_shape, require};
+use super::{ByType, Launch, Parameters, Site, Stored, by_type, matrix_shape, require};
 
 /// `Op::Activation`
 pub(super) fn forward(site: &Site, activation: Activation, x: Tensor, y: Tensor) -> Result<Vec<Launch>, DeviceError> {
     require_widths("activation", activation, x, y)?;
-    let parameters = Parameters::new().place(site.matrix(x, Dtype::F32)?).place(site.matrix(y, Dtype::F32)?);
-    let entry = match activation {
-        Activation::GeluTanh => "gelu_tanh",
-        Activation::GeluErf => "gelu_erf",
-        Activation::GeluSigmoid => "gelu_sigmoid",
-        Activation::Relu => "relu",
-        Activation::SwiGlu => "swiglu",
-        Activation::GeGlu => "geglu",
+    let stored = Stored::of(x)?;
+    let parameters = Parameters::new().place(site.matrix(x, stored.dtype)?).place(site.matrix(y, stored.dtype)?);
+    let kernels: ByType = match activation {
+        Activation::GeluTanh => by_type!("gelu_tanh"),
+        Activation::GeluErf => by_type!("gelu_erf"),
+        Activation::GeluSigmoid => by_type!("gelu_sigmoid"),
+        Activation::Relu => by_type!("relu"),
+        Activation::SwiGlu => by_type!("swiglu"),
+        Activation::GeGlu => by_type!("geglu"),
     };
-    Ok(launch_of_outputs(site, entry, y, parameters))
+    Ok(launch_of_outputs(site, stored.kernel(kernels), y, parameters))
 }
 
 /// `Op::ActivationBackward`
@@ -32,20 +33,21 @@ pub(super) fn backward(
     require_widths(op, activation, x, y)?;
     require((dy.rows, dy.cols) == (y.rows, y.cols), op, || format!("{dy:?} is not of the shape of {y:?}"))?;
     require((dx.rows, dx.cols) == (x.rows, x.cols), op, || format!("{dx:?} is not of the shape of {x:?}"))?;
+    let stored = Stored::of(x)?;
     let parameters = Parameters::new()
-        .place(site.matrix(x, Dtype::F32)?)
-        .place(site.matrix(dy, Dtype::F32)?)
-        .place(site.matrix(dx, Dtype::F32)?)
-        .place(site.matrix(y, Dtype::F32)?);
-    let entry = match activation {
-        Activation::GeluTanh => "gelu_tanh_backward",
-        Activation::GeluErf => "gelu_erf_backward",
-        Activation::GeluSigmoid => "gelu_sigmoid_backward",
-        Activation::Relu => "relu_backward",
-        Activation::SwiGlu => "swiglu_backward",
-        Activation::GeGlu => "geglu_backward",
+        .place(site.matrix(x, stored.dtype)?)
+        .place(site.matrix(dy, stored.dtype)?)
+        .place(site.matrix(dx, stored.dtype)?)
+        .place(site.matrix(y, stored.dtype)?);
+    let kernels: ByType = match activation {
+        Activation::GeluTanh => by_type!("gelu_tanh_backward"),
+        Activation::GeluErf => by_type!("gelu_erf_backward"),
+        Activation::GeluSigmoid => by_type!("gelu_sigmoid_backward"),
+        Activation::Relu => by_type!("relu_backward"),
+        Activation::SwiGlu => by_type!("swiglu_backward"),
+        Activation::GeGlu => by_type!("geglu_backward"),
     };
-    Ok(launch_of_outputs(site, entry, y, parameters))
+    Ok(launch_of_outputs(site, stored.kernel(kernels), y, parameters))
 }
 
 fn require_widths(op: &'static str, activation: Activation, x: Tensor, y: Tensor) -> Result<(), DeviceError> {

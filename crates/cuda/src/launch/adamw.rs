@@ -3,7 +3,7 @@
 use device::{AdamWFactors, DeviceError, Dtype, Op};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, require};
+use super::{Launch, Parameters, Site, Stored, by_type, require};
 
 const THREADS: u32 = 256;
 
@@ -30,13 +30,8 @@ pub(super) fn adamw(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     let (entry, parameters) = match copy {
         None => ("adamw", parameters),
         Some(copy) => {
-            let entry = match copy.dtype {
-                Dtype::F32 => "adamw_copy_f32",
-                Dtype::Bf16 => "adamw_copy_bf16",
-                Dtype::F16 => "adamw_copy_f16",
-                Dtype::I32 | Dtype::I64 => return Err(copy.not_real()),
-            };
-            (entry, parameters.place(site.dense(copy, copy.dtype)?))
+            let stored = Stored::of(copy)?;
+            (stored.kernel(by_type!("adamw_copy")), parameters.place(site.dense(copy, copy.dtype)?))
         }
     };
     if param.is_empty() {

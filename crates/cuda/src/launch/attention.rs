@@ -4,7 +4,7 @@ use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM};
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Tensor};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, require};
+use super::{ByType, Launch, Parameters, Site, Stored, by_type, require};
 
 /// Queries of a block, as `kernels/attention.cuh` says.
 const QUERIES: usize = 32;
@@ -23,9 +23,9 @@ pub(super) fn forward(site: &Site, o: &AttentionOperands) -> Result<Vec<Launch>,
     if pass.tokens == 0 {
         return Ok(vec![]);
     }
-    let (entry, ranges) = pass.kernel(["attention_64", "attention_128"]);
+    let (entry, ranges) = pass.kernel([by_type!("attention_64"), by_type!("attention_128")]);
     let parameters =
-        pass.inputs()?.place(site.matrix(o.out, Dtype::F32)?).place(site.matrix(o.log_sum_exp, Dtype::F32)?);
+        pass.inputs()?.place(site.matrix(o.out, pass.stored.dtype)?).place(site.matrix(o.log_sum_exp, Dtype::F32)?);
     let shape = pass.shape(o.shape.sequence_length.div_ceil(QUERIES), o.shape.heads * ranges, 128)?;
     Ok(vec![Launch::new(entry, shape, parameters)])
 }
@@ -46,16 +46,18 @@ pub(super) fn backward(site: &Site, o: &AttentionOperands, g: &AttentionGradient
     let inputs = || -> Result<Parameters, DeviceError> {
         Ok(pass
             .inputs()?
-            .place(site.matrix(o.out, Dtype::F32)?)
+            .place(site.matrix(o.out, pass.stored.dtype)?)
             .place(site.matrix(o.log_sum_exp, Dtype::F32)?)
-            .place(site.matrix(g.dout, Dtype::F32)?))
+            .place(site.matrix(g.dout, pass.stored.dtype)?))
     };
-    let (entry, ranges) = pass.kernel(["attention_backward_queries_64", "attention_backward_queries_128"]);
+    let (entry, ranges) =
+        pass.kernel([by_type!("attention_backward_queries_64"), by_type!("attention_backward_queries_128")]);
     let shape = pass.shape(length.div_ceil(QUERIES), heads * ranges, 128)?;
-    let of_queries = Launch::new(entry, shape, inputs()?.place(site.matrix(g.dq, Dtype::F32)?));
-    let (entry, ranges) = pass.kernel(["attention_backward_keys_64", "attention_backward_keys_128"]);
+    let of_queries = Launch::new(entry, shape, inputs()?.place(site.matrix(g.dq, pass.stored.dtype)?));
+    let (entry, ranges) =
+        pass.kernel([by_type!("attention_backward_keys_64"), by_type!("attention_backward_keys_128")]);
     let shape = pass.shape(pass.keys.div_ceil(KEYS), kv_heads * ranges, 256)?;
-    let of_keys = inputs()?.place(site.matrix(g.dk, Dtype::F32)?).place(site.matrix(g.dv, Dtype::F32)?);
+    let of_keys = inputs()?.place(site.matrix(g.dk, pass.stored.dtype)?).place(site.matrix(g.dv, pass.stored.dtype)?);
     Ok(vec![of_queries, Launch::new(entry, shape, of_keys)])
 }
 
@@ -64,6 +66,8 @@ struct Pass<'a> {
     op: &'static str,
     site: &'a Site,
     operands: &'a AttentionOperands,
+    /// The type of queries, keys, values, outputs and their gradients.
+    stored: Stored,
     tokens: usize,
     /// Per sequence.
     keys: usize,
@@ -75,7 +79,7 @@ impl<'a> Pass<'a> {
         let AttentionShape { sequences, sequence_length: length, heads, kv_heads, head_dim } = o.shape;
         let tokens = sequences * length;
         let keys = o.k.rows / sequences.max(1);
-        let pass = Pass { op, site, operands: o, tokens, keys };
+        let pass = Pass { op, site, operands: o, stored: Stored::of(o.q)?, tokens, keys };
         let first_key = o.places.map_or(0, |places| places.first_key);
         let end = first_key + keys;
         require(kv_heads > 0 && heads.is_multiple_of(kv_heads), op, || {
@@ -114,14 +118,15 @@ impl<'a> Pass<'a> {
     }
 
     /// The kernel for heads of up to 64 channels or the one for ranges of 128, and the number of ranges of a head.
-    fn kernel(&self, entries: [&'static str; 2]) -> (&'static str, usize) {
+    fn kernel(&self, kernels: [ByType; 2]) -> (&'static str, usize) {
         let head_dim = self.operands.shape.head_dim;
-        if head_dim <= 64 { (entries[0], 1) } else { (entries[1], head_dim.div_ceil(128)) }
+        let (kernels, ranges) = if head_dim <= 64 { (kernels[0], 1) } else { (kernels[1], head_dim.div_ceil(128)) };
+        (self.stored.kernel(kernels), ranges)
     }
 
     /// The first arguments of all kernels: `Sizes`, the intervals, the mask, queries, keys and values.
     fn inputs(&self) -> Result<Parameters, DeviceError> {
-        let (site, o) = (self.site, self.operands);
+        let (site, o, stored) = (self.site, self.operands, self.stored);
         let AttentionShape { sequence_length, heads, kv_heads, head_dim, .. } = o.shape;
         let (first_head, alibi_heads) = o.alibi.map_or((0, 0), |alibi| (alibi.first_head, alibi.num_heads));
         let sizes = [sequence_length, self.keys, heads, kv_heads, head_dim].map(|size| size as u32);
@@ -134,9 +139,9 @@ impl<'a> Pass<'a> {
             None => parameters.words(&NO_DROPOUT),
         };
         Ok(masked
-            .place(site.matrix(o.q, Dtype::F32)?)
-            .place(site.matrix(o.k, Dtype::F32)?)
-            .place(site.matrix(o.v, Dtype::F32)?))
+            .place(site.matrix(o.q, stored.dtype)?)
+            .place(site.matrix(o.k, stored.dtype)?)
+            .place(site.matrix(o.v, stored.dtype)?))
     }
 
     fn shape(&self, x: usize, y: usize, threads: u32) -> Result<LaunchShape, DeviceError> {

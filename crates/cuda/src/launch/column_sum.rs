@@ -3,7 +3,7 @@
 use device::{DeviceError, Dtype, Tensor};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, require};
+use super::{Launch, Parameters, Site, Stored, by_type, require};
 
 /// Columns of a block, and most warps: `GROUP_COLS` and `MOST_WARPS` of kernels/groups.cuh.
 const GROUP_COLS: usize = 32;
@@ -13,12 +13,13 @@ const GROUP_ROWS: usize = 32;
 
 /// `Op::ColumnSum`
 pub(super) fn column_sum(site: &Site, x: Tensor, out: Tensor) -> Result<Vec<Launch>, DeviceError> {
-    let parameters = Parameters::new().place(site.matrix(x, Dtype::F32)?).place(site.dense(out, Dtype::F32)?);
+    let stored = Stored::of(x)?;
+    let parameters = Parameters::new().place(site.matrix(x, stored.dtype)?).place(site.dense(out, Dtype::F32)?);
     require(x.cols == out.len(), "column_sum", || format!("{out:?} has not one sum for each column of {x:?}"))?;
     if x.is_empty() {
         return Ok(vec![]);
     }
-    Ok(vec![Launch::new("column_sum", groups_shape(x.rows, x.cols), parameters)])
+    Ok(vec![Launch::new(stored.kernel(by_type!("column_sum")), groups_shape(x.rows, x.cols), parameters)])
 }
 
 /// A warp for each group of rows that a block sums at a time, and a block for each 32 columns.

@@ -1,8 +1,8 @@
 //! Dropout: kernels/dropout.cu.
 
-use device::{DeviceError, DropoutKey, Dtype, Tensor};
+use device::{DeviceError, DropoutKey, Tensor};
 
-use super::{Launch, Parameters, Site, matrix_shape, require};
+use super::{Launch, Parameters, Site, Stored, by_type, matrix_shape, require};
 
 /// `Op::DropoutAdd`
 pub(super) fn add(
@@ -17,20 +17,25 @@ pub(super) fn add(
     for input in [Some(x), residual].into_iter().flatten() {
         require_shape(op, input, out)?;
     }
+    let stored = Stored::of(out)?;
     let parameters = Parameters::new()
-        .place(site.matrix(x, Dtype::F32)?)
-        .place(site.optional_dense(bias, Dtype::F32)?)
-        .place(site.optional_matrix(residual, Dtype::F32)?)
+        .place(site.matrix(x, stored.dtype)?)
+        .place(site.optional_dense(bias, stored.dtype)?)
+        .place(site.optional_matrix(residual, stored.dtype)?)
         .f32(residual_scale);
-    let place = site.matrix(out, Dtype::F32)?;
+    let place = site.matrix(out, stored.dtype)?;
     if out.is_empty() {
         return Ok(vec![]);
     }
     Ok(vec![match dropout {
-        None => Launch::new("add_residual", matrix_shape(site, out.rows, out.cols, 256), parameters.place(place)),
+        None => Launch::new(
+            stored.kernel(by_type!("add_residual")),
+            matrix_shape(site, out.rows, out.cols, 256),
+            parameters.place(place),
+        ),
         Some(key) => {
             let shape = matrix_shape(site, out.rows, blocks_of_words(&key, out.cols), 256);
-            Launch::new("dropout_add", shape, parameters.dropout(key).place(place))
+            Launch::new(stored.kernel(by_type!("dropout_add")), shape, parameters.dropout(key).place(place))
         }
     }])
 }
@@ -38,13 +43,14 @@ pub(super) fn add(
 /// `Op::DropoutBackward`
 pub(super) fn backward(site: &Site, dy: Tensor, dropout: DropoutKey, dx: Tensor) -> Result<Vec<Launch>, DeviceError> {
     require_shape("dropout_backward", dy, dx)?;
+    let stored = Stored::of(dx)?;
     let parameters =
-        Parameters::new().place(site.matrix(dy, Dtype::F32)?).dropout(dropout).place(site.matrix(dx, Dtype::F32)?);
+        Parameters::new().place(site.matrix(dy, stored.dtype)?).dropout(dropout).place(site.matrix(dx, stored.dtype)?);
     if dx.is_empty() {
         return Ok(vec![]);
     }
     let shape = matrix_shape(site, dx.rows, blocks_of_words(&dropout, dx.cols), 256);
-    Ok(vec![Launch::new("dropout_backward", shape, parameters)])
+    Ok(vec![Launch::new(stored.kernel(by_type!("dropout_backward")), shape, parameters)])
 }
 
 /// Blocks of four channels that a row touches.

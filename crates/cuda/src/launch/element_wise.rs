@@ -2,7 +2,7 @@
 
 use device::{DeviceError, Dtype, Tensor};
 
-use super::{Launch, Parameters, Place, Site, matrix_shape, require};
+use super::{ByType, Launch, Parameters, Place, Site, Stored, by_type, matrix_shape, require};
 
 const THREADS: u32 = 256;
 
@@ -28,8 +28,7 @@ pub(super) fn fill(site: &Site, out: Tensor, value: f32) -> Result<Vec<Launch>, 
         }
         Dtype::F32 | Dtype::Bf16 | Dtype::F16 => {
             let [place] = flattened([out], [site.matrix(out, out.dtype)?]);
-            let entry = ["fill_f32", "fill_bf16", "fill_f16"][number_of_type(out)?];
-            (entry, place, Parameters::new().place(place).f32(value))
+            (Stored::of(out)?.kernel(by_type!("fill")), place, Parameters::new().place(place).f32(value))
         }
         Dtype::I32 => return Err(out.not_real()),
     };
@@ -41,31 +40,18 @@ pub(super) fn fill(site: &Site, out: Tensor, value: f32) -> Result<Vec<Launch>, 
 
 /// `Op::Copy`
 pub(super) fn copy(site: &Site, from: Tensor, to: Tensor) -> Result<Vec<Launch>, DeviceError> {
-    /// By the type that is read, then by the type that is written.
-    const ENTRIES: [[&str; 3]; 3] = [
-        ["copy_f32_f32", "copy_f32_bf16", "copy_f32_f16"],
-        ["copy_bf16_f32", "copy_bf16_bf16", "copy_bf16_f16"],
-        ["copy_f16_f32", "copy_f16_bf16", "copy_f16_f16"],
-    ];
+    /// By the type that is read.
+    const KERNELS: [ByType; 3] = [by_type!("copy_f32"), by_type!("copy_bf16"), by_type!("copy_f16")];
     if from.dtype == Dtype::I64 {
         let places = [site.dense(from, Dtype::I64)?.as_vector(), site.dense(to, Dtype::I64)?.as_vector()];
         require(from.len() == to.len(), "copy", || format!("{from:?} has not as many elements as {to:?}"))?;
         return Ok(launch_of_pair(site, "copy_i64", places));
     }
-    let entry = ENTRIES[number_of_type(from)?][number_of_type(to)?];
+    let kernels = KERNELS[Stored::of(from)?.number as usize];
+    let entry = Stored::of(to)?.kernel(kernels);
     let places = [site.matrix(from, from.dtype)?, site.matrix(to, to.dtype)?];
     require_shape("copy", from, to)?;
     Ok(launch_of_pair(site, entry, flattened([from, to], places)))
-}
-
-/// The number of a type of real numbers in lists of kernels: F32, Bf16, F16.
-fn number_of_type(tensor: Tensor) -> Result<usize, DeviceError> {
-    match tensor.dtype {
-        Dtype::F32 => Ok(0),
-        Dtype::Bf16 => Ok(1),
-        Dtype::F16 => Ok(2),
-        Dtype::I32 | Dtype::I64 => Err(tensor.not_real()),
-    }
 }
 
 fn require_shape(op: &'static str, x: Tensor, out: Tensor) -> Result<(), DeviceError> {

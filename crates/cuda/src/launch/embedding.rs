@@ -3,7 +3,7 @@
 use device::{DeviceError, Dtype, Tensor, Write};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, matrix_shape, require};
+use super::{Launch, Parameters, Site, Stored, by_type, matrix_shape, require};
 
 /// Threads of a block of the backward pass, and tokens that it looks at together.
 const WINDOW: usize = 256;
@@ -19,16 +19,21 @@ pub(super) fn lookup(
     let op = "embedding_lookup";
     require(tokens.len() == out.rows, op, || format!("{tokens:?} has not one token for each row of {out:?}"))?;
     require(table.cols == out.cols, op, || format!("rows of {table:?} are not as wide as those of {out:?}"))?;
+    let stored = Stored::of(table)?;
     let parameters = Parameters::new()
         .place(site.dense(tokens, Dtype::I32)?)
-        .place(site.matrix(table, Dtype::F32)?)
+        .place(site.matrix(table, stored.dtype)?)
         .u64(first_row as u64)
-        .place(site.matrix(out, Dtype::F32)?)
+        .place(site.matrix(out, stored.dtype)?)
         .flag(write == Write::Accumulate);
     if out.is_empty() {
         return Ok(vec![]);
     }
-    Ok(vec![Launch::new("embedding_lookup", matrix_shape(site, out.rows, out.cols, 256), parameters)])
+    Ok(vec![Launch::new(
+        stored.kernel(by_type!("embedding_lookup")),
+        matrix_shape(site, out.rows, out.cols, 256),
+        parameters,
+    )])
 }
 
 /// `Op::EmbeddingBackward`
@@ -46,9 +51,10 @@ pub(super) fn backward(
     require(u32::try_from(dtable.rows).is_ok(), op, || format!("{dtable:?} has more rows than tokens can name"))?;
     // No token is negative.
     let untrained = untrained.and_then(|row| i32::try_from(row).ok()).unwrap_or(-1);
+    let stored = Stored::of(dy)?;
     let parameters = Parameters::new()
         .place(site.dense(tokens, Dtype::I32)?)
-        .place(site.matrix(dy, Dtype::F32)?)
+        .place(site.matrix(dy, stored.dtype)?)
         .f32(scale)
         .u64(first_row as u64)
         .i32(untrained)
@@ -60,5 +66,5 @@ pub(super) fn backward(
     // Every block reads all tokens: no more blocks than fill the GPU twice.
     let rows = (2 * site.multiprocessors as usize).div_ceil(columns).clamp(1, dtable.rows);
     let shape = LaunchShape { grid: [columns as u32, rows as u32, 1], block: [WINDOW as u32, 1, 1], shared_bytes: 0 };
-    Ok(vec![Launch::new("embedding_backward", shape, parameters)])
+    Ok(vec![Launch::new(stored.kernel(by_type!("embedding_backward")), shape, parameters)])
 }

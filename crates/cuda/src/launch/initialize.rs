@@ -1,9 +1,9 @@
 //! Initial weights: a thread per random block of four numbers.
 
-use device::{DeviceError, Dtype, Op};
+use device::{DeviceError, Op};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, require};
+use super::{Launch, Parameters, Site, Stored, by_type, require};
 
 const THREADS: usize = 256;
 /// Rows that are filled at once.
@@ -17,12 +17,7 @@ pub(super) fn normal(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     require(first_col + out.cols <= global_cols, "initialize_normal", || {
         format!("{out:?} from column {first_col} on is not part of rows of {global_cols}")
     })?;
-    let entry = match out.dtype {
-        Dtype::F32 => "initialize_normal_f32",
-        Dtype::Bf16 => "initialize_normal_bf16",
-        Dtype::F16 => "initialize_normal_f16",
-        Dtype::I32 | Dtype::I64 => return Err(out.not_real()),
-    };
+    let stored = Stored::of(out)?;
     let first = (first_row * global_cols + first_col) as u64;
     let parameters = Parameters::new()
         .place(site.matrix(out, out.dtype)?)
@@ -38,5 +33,5 @@ pub(super) fn normal(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     let blocks = out.cols.div_ceil(4) + 1;
     let grid = [blocks.div_ceil(THREADS) as u32, out.rows.min(MAX_ROWS) as u32, 1];
     let shape = LaunchShape { grid, block: [THREADS as u32, 1, 1], shared_bytes: 0 };
-    Ok(vec![Launch::new(entry, shape, parameters)])
+    Ok(vec![Launch::new(stored.kernel(by_type!("initialize_normal")), shape, parameters)])
 }

@@ -3,7 +3,7 @@
 use device::{DeviceError, Dtype, Tensor, Write};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, require};
+use super::{Launch, Parameters, Site, Stored, by_type, require};
 
 const THREADS: u32 = 64;
 /// Most blocks of a launch along y.
@@ -27,16 +27,18 @@ pub(super) fn join(
             format!("{tensor:?} is not [{rows}, {}]", heads * head_dim)
         })?;
     }
-    let mut parameters = Parameters::new();
-    for tensor in [part, part_log_sum_exp, out, log_sum_exp] {
-        parameters = parameters.place(site.matrix(tensor, Dtype::F32)?);
-    }
+    let stored = Stored::of(part)?;
+    let parameters = Parameters::new()
+        .place(site.matrix(part, stored.dtype)?)
+        .place(site.matrix(part_log_sum_exp, Dtype::F32)?)
+        .place(site.matrix(out, stored.dtype)?)
+        .place(site.matrix(log_sum_exp, Dtype::F32)?);
     if rows * heads == 0 {
         return Ok(vec![]);
     }
     let entry = match write {
-        Write::Assign => "join_attention_assign",
-        Write::Accumulate => "join_attention_accumulate",
+        Write::Assign => stored.kernel(by_type!("join_attention_assign")),
+        Write::Accumulate => stored.kernel(by_type!("join_attention_accumulate")),
     };
     let grid = [heads as u32, rows.min(MAX_BLOCKS) as u32, 1];
     let shape = LaunchShape { grid, block: [THREADS, 1, 1], shared_bytes: 0 };

@@ -1,11 +1,11 @@
 //! Products of matrices: kernels/mat_mul.cu.
 
 use config::Products;
-use device::{DeviceError, Dtype, Orientation, Tensor, Write};
+use device::{DeviceError, Orientation, Tensor, Write};
 use gpu::LaunchShape;
 
 use super::mat_mul_blocks::in_blocks;
-use super::{Launch, Parameters, Site, other_products, require};
+use super::{Launch, Parameters, Site, Stored, other_products, require};
 
 /// A product of two matrices.
 #[derive(Clone, Copy, Debug)]
@@ -58,11 +58,13 @@ struct Tiles {
 
 fn in_chains(site: &Site, product: Product) -> Result<Vec<Launch>, DeviceError> {
     let Product { orientation, a, b, bias, out, write } = product;
+    let types = [Stored::of(a)?, Stored::of(b)?, Stored::of(out)?];
     let parameters = Parameters::new()
-        .place(site.matrix(a, Dtype::F32)?)
-        .place(site.matrix(b, Dtype::F32)?)
-        .place(site.optional_dense(bias, Dtype::F32)?)
-        .place(site.matrix(out, Dtype::F32)?)
+        .words(&types.map(|stored| stored.number))
+        .place(site.matrix(a, a.dtype)?)
+        .place(site.matrix(b, b.dtype)?)
+        .place(site.optional_dense(bias, out.dtype)?)
+        .place(site.matrix(out, out.dtype)?)
         .flag(write == Write::Accumulate);
     let [m, n, _] = product.sizes()?;
     if out.is_empty() {

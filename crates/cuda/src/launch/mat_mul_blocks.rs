@@ -4,7 +4,7 @@ use device::{DeviceError, Dtype, Orientation, Tensor, Write};
 use gpu::LaunchShape;
 
 use super::mat_mul::Product;
-use super::{Launch, Parameters, Place, Site};
+use super::{Launch, Parameters, Place, Site, Stored};
 
 /// The narrow type of a product's factors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,62 +55,65 @@ impl Loading {
     }
 }
 
-/// A kernel.
+/// A square tile of the output, which a block computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Kernel {
-    entry: &'static str,
-    /// Rows and columns of the tile of a block.
-    side: usize,
-    threads: u32,
+enum Tile {
+    Of128,
+    Of64,
 }
 
-impl Kernel {
+impl Tile {
     /// Large tiles read less; small ones fill the GPU where there are few.
-    fn of(orientation: Orientation, narrow: Narrow, has_many_tiles: bool) -> Kernel {
-        let of_128 = |entry| Kernel { entry, side: 128, threads: 256 };
-        let of_64 = |entry| Kernel { entry, side: 64, threads: 128 };
-        match (orientation, narrow, has_many_tiles) {
-            (Orientation::Nt, Narrow::Bf16, true) => of_128("mat_mul_blocks_nt_bf16_128"),
-            (Orientation::Nt, Narrow::Bf16, false) => of_64("mat_mul_blocks_nt_bf16_64"),
-            (Orientation::Nt, Narrow::F16, true) => of_128("mat_mul_blocks_nt_f16_128"),
-            (Orientation::Nt, Narrow::F16, false) => of_64("mat_mul_blocks_nt_f16_64"),
-            (Orientation::Nn, Narrow::Bf16, true) => of_128("mat_mul_blocks_nn_bf16_128"),
-            (Orientation::Nn, Narrow::Bf16, false) => of_64("mat_mul_blocks_nn_bf16_64"),
-            (Orientation::Nn, Narrow::F16, true) => of_128("mat_mul_blocks_nn_f16_128"),
-            (Orientation::Nn, Narrow::F16, false) => of_64("mat_mul_blocks_nn_f16_64"),
-            (Orientation::Tn, Narrow::Bf16, true) => of_128("mat_mul_blocks_tn_bf16_128"),
-            (Orientation::Tn, Narrow::Bf16, false) => of_64("mat_mul_blocks_tn_bf16_64"),
-            (Orientation::Tn, Narrow::F16, true) => of_128("mat_mul_blocks_tn_f16_128"),
-            (Orientation::Tn, Narrow::F16, false) => of_64("mat_mul_blocks_tn_f16_64"),
+    fn of(site: &Site, rows: usize, cols: usize) -> Tile {
+        let [rows, cols] = Tile::Of128.grid(rows, cols);
+        if rows * cols >= site.multiprocessors as usize { Tile::Of128 } else { Tile::Of64 }
+    }
+
+    fn grid(self, rows: usize, cols: usize) -> [usize; 2] {
+        let side = match self {
+            Tile::Of128 => 128,
+            Tile::Of64 => 64,
+        };
+        [rows.div_ceil(side), cols.div_ceil(side)]
+    }
+
+    fn threads(self) -> u32 {
+        match self {
+            Tile::Of128 => 256,
+            Tile::Of64 => 128,
         }
     }
-}
 
-/// The number of a type of real numbers: `OutputType`.
-fn output_type(out: Tensor) -> Result<u32, DeviceError> {
-    match out.dtype {
-        Dtype::F32 => Ok(0),
-        Dtype::Bf16 => Ok(1),
-        Dtype::F16 => Ok(2),
-        Dtype::I32 | Dtype::I64 => Err(out.not_real()),
+    fn kernel(self, orientation: Orientation, narrow: Narrow) -> &'static str {
+        match (orientation, narrow, self) {
+            (Orientation::Nt, Narrow::Bf16, Tile::Of128) => "mat_mul_blocks_nt_bf16_128",
+            (Orientation::Nt, Narrow::Bf16, Tile::Of64) => "mat_mul_blocks_nt_bf16_64",
+            (Orientation::Nt, Narrow::F16, Tile::Of128) => "mat_mul_blocks_nt_f16_128",
+            (Orientation::Nt, Narrow::F16, Tile::Of64) => "mat_mul_blocks_nt_f16_64",
+            (Orientation::Nn, Narrow::Bf16, Tile::Of128) => "mat_mul_blocks_nn_bf16_128",
+            (Orientation::Nn, Narrow::Bf16, Tile::Of64) => "mat_mul_blocks_nn_bf16_64",
+            (Orientation::Nn, Narrow::F16, Tile::Of128) => "mat_mul_blocks_nn_f16_128",
+            (Orientation::Nn, Narrow::F16, Tile::Of64) => "mat_mul_blocks_nn_f16_64",
+            (Orientation::Tn, Narrow::Bf16, Tile::Of128) => "mat_mul_blocks_tn_bf16_128",
+            (Orientation::Tn, Narrow::Bf16, Tile::Of64) => "mat_mul_blocks_tn_bf16_64",
+            (Orientation::Tn, Narrow::F16, Tile::Of128) => "mat_mul_blocks_tn_f16_128",
+            (Orientation::Tn, Narrow::F16, Tile::Of64) => "mat_mul_blocks_tn_f16_64",
+        }
     }
 }
 
 /// `Op::MatMul` in blocks of the GPU's tensor cores.
 pub(super) fn in_blocks(site: &Site, product: Product) -> Result<Vec<Launch>, DeviceError> {
     let Product { orientation, a, b, bias, out, write } = product;
-    let places = [site.real_matrix(a)?, site.real_matrix(b)?];
+    let [_, _, type_of_out] = [Stored::of(a)?, Stored::of(b)?, Stored::of(out)?];
+    let places = [site.matrix(a, a.dtype)?, site.matrix(b, b.dtype)?];
     let narrow = Narrow::of([a, b])?;
-    let output_type = output_type(out)?;
-    let bias = site.optional_dense(bias, out.dtype)?;
-    let to = site.real_matrix(out)?;
+    let (bias, to) = (site.optional_dense(bias, out.dtype)?, site.matrix(out, out.dtype)?);
     let [m, n, _] = product.sizes()?;
     if out.is_empty() {
         return Ok(vec![]);
     }
-    let tiles = |side: usize| [m.div_ceil(side), n.div_ceil(side)];
-    let [rows, cols] = tiles(128);
-    let kernel = Kernel::of(orientation, narrow, rows * cols >= site.multiprocessors as usize);
+    let tile = Tile::of(site, m, n);
     let parameters = Parameters::new()
         .place(places[0])
         .u32(Loading::of(a, places[0]) as u32)
@@ -118,9 +121,9 @@ pub(super) fn in_blocks(site: &Site, product: Product) -> Result<Vec<Launch>, De
         .u32(Loading::of(b, places[1]) as u32)
         .place(bias)
         .place(to)
-        .u32(output_type)
+        .u32(type_of_out.number)
         .flag(write == Write::Accumulate);
-    let [rows, cols] = tiles(kernel.side);
-    let shape = LaunchShape { grid: [rows as u32, cols as u32, 1], block: [kernel.threads, 1, 1], shared_bytes: 0 };
-    Ok(vec![Launch::new(kernel.entry, shape, parameters)])
+    let [rows, cols] = tile.grid(m, n);
+    let shape = LaunchShape { grid: [rows as u32, cols as u32, 1], block: [tile.threads(), 1, 1], shared_bytes: 0 };
+    Ok(vec![Launch::new(tile.kernel(orientation, narrow), shape, parameters)])
 }

@@ -17,6 +17,7 @@ mod norm;
 mod parameters;
 mod rotary;
 mod rounded_sum;
+mod stored;
 
 use config::Products;
 use device::{DeviceError, Op};
@@ -24,6 +25,7 @@ use gpu::{Arguments, LaunchShape};
 use mat_mul::Product;
 
 pub(crate) use parameters::{Parameters, Place, Site};
+pub(crate) use stored::{ByType, Stored, by_type};
 
 /// One launch of a kernel.
 #[derive(Clone, Debug)]

@@ -4,7 +4,7 @@ use config::{Norm, NormKind};
 use device::{DeviceError, Dtype, NormBackward, Tensor, Write};
 
 use super::column_sum::groups_shape;
-use super::{Launch, Parameters, Site, elements_shape, require};
+use super::{Launch, Parameters, Site, Stored, by_type, elements_shape, require};
 
 /// Threads of a block, and those of a row of the norm.
 const THREADS: u32 = 128;
@@ -23,18 +23,19 @@ pub(super) fn forward(
     require(bias.is_none_or(|bias| bias.len() == weight.len()), "norm", || {
         format!("{bias:?} is not a bias for {weight:?}")
     })?;
+    let stored = Stored::of(x)?;
     let parameters = Parameters::new()
-        .place(site.matrix(x, Dtype::F32)?)
-        .place(site.dense(weight, Dtype::F32)?.as_vector())
-        .place(site.optional_dense(bias, Dtype::F32)?)
-        .place(site.matrix(y, Dtype::F32)?)
+        .place(site.matrix(x, stored.dtype)?)
+        .place(site.dense(weight, stored.dtype)?.as_vector())
+        .place(site.optional_dense(bias, stored.dtype)?)
+        .place(site.matrix(y, stored.dtype)?)
         .place(site.dense(stats, Dtype::F32)?)
         .f32(norm.epsilon);
-    let entry = match norm.kind {
-        NormKind::Layer => "norm_layer",
-        NormKind::Rms => "norm_rms",
+    let kernels = match norm.kind {
+        NormKind::Layer => by_type!("norm_layer"),
+        NormKind::Rms => by_type!("norm_rms"),
     };
-    Ok(launch_of_rows(site, entry, rows, parameters))
+    Ok(launch_of_rows(site, stored.kernel(kernels), rows, parameters))
 }
 
 /// `Op::NormBackwardInput`
@@ -44,18 +45,19 @@ pub(super) fn backward_input(site: &Site, t: NormBackward, write: Write) -> Resu
     require((t.x.rows, t.x.cols) == (t.dx.rows, t.dx.cols), op, || {
         format!("{:?} is not of the shape of {:?}", t.dx, t.x)
     })?;
+    let stored = Stored::of(t.x)?;
     let parameters = Parameters::new()
-        .place(site.matrix(t.x, Dtype::F32)?)
-        .place(site.dense(t.weight, Dtype::F32)?.as_vector())
+        .place(site.matrix(t.x, stored.dtype)?)
+        .place(site.dense(t.weight, stored.dtype)?.as_vector())
         .place(site.dense(t.stats, Dtype::F32)?)
-        .place(site.matrix(t.dy, Dtype::F32)?)
-        .place(site.matrix(t.dx, Dtype::F32)?)
+        .place(site.matrix(t.dy, stored.dtype)?)
+        .place(site.matrix(t.dx, stored.dtype)?)
         .flag(write == Write::Accumulate);
-    let entry = match t.norm.kind {
-        NormKind::Layer => "norm_backward_input_layer",
-        NormKind::Rms => "norm_backward_input_rms",
+    let kernels = match t.norm.kind {
+        NormKind::Layer => by_type!("norm_backward_input_layer"),
+        NormKind::Rms => by_type!("norm_backward_input_rms"),
     };
-    Ok(launch_of_rows(site, entry, rows, parameters))
+    Ok(launch_of_rows(site, stored.kernel(kernels), rows, parameters))
 }
 
 /// `Op::NormBackwardWeight`
@@ -71,16 +73,21 @@ pub(super) fn backward_weight(
     require(dbias.is_none_or(|dbias| dbias.len() == dweight.len()), op, || {
         format!("{dbias:?} is not of the length of {dweight:?}")
     })?;
+    let stored = Stored::of(x)?;
     let parameters = Parameters::new()
-        .place(site.matrix(x, Dtype::F32)?)
+        .place(site.matrix(x, stored.dtype)?)
         .place(site.dense(stats, Dtype::F32)?)
-        .place(site.matrix(dy, Dtype::F32)?)
+        .place(site.matrix(dy, stored.dtype)?)
         .place(site.dense(dweight, Dtype::F32)?.as_vector())
         .place(site.optional_dense(dbias, Dtype::F32)?);
     if rows == 0 {
         return Ok(vec![]);
     }
-    Ok(vec![Launch::new("norm_backward_weight", groups_shape(x.rows, dweight.len()), parameters)])
+    Ok(vec![Launch::new(
+        stored.kernel(by_type!("norm_backward_weight")),
+        groups_shape(x.rows, dweight.len()),
+        parameters,
+    )])
 }
 
 /// The number of rows of `width` elements in matrices of one shape, which `stats` has two numbers for each of.

@@ -58,14 +58,6 @@ impl Site {
         self.place(tensor)
     }
 
-    /// A matrix of real numbers of any type.
-    pub fn real_matrix(&self, tensor: Tensor) -> Result<Place, DeviceError> {
-        match tensor.dtype {
-            Dtype::F32 | Dtype::Bf16 | Dtype::F16 => self.place(tensor),
-            Dtype::I32 | Dtype::I64 => Err(tensor.not_real()),
-        }
-    }
-
     /// A dense tensor of `dtype`.
     pub fn dense(&self, tensor: Tensor, dtype: Dtype) -> Result<Place, DeviceError> {
         tensor.is_dense_of(dtype)?;

@@ -3,7 +3,7 @@
 use config::{Pairing, RotaryScaling};
 use device::{DeviceError, Direction, Dtype, Tensor};
 
-use super::{Launch, Parameters, Site, matrix_shape, require};
+use super::{Launch, Parameters, Site, Stored, by_type, matrix_shape, require};
 
 /// `Op::RotaryTable`
 pub(super) fn table(
@@ -52,16 +52,17 @@ pub(super) fn turn(
         Direction::Forward => 1.0,
         Direction::Backward => -1.0,
     };
+    let stored = Stored::of(x)?;
     let parameters = Parameters::new()
-        .place(site.matrix(x, Dtype::F32)?)
+        .place(site.matrix(x, stored.dtype)?)
         .u64(head_dim as u64)
         .place(site.dense(positions, Dtype::I32)?)
         .place(site.matrix(cos, Dtype::F32)?)
         .place(site.matrix(sin, Dtype::F32)?)
         .f32(sign);
     let entry = match pairing {
-        Pairing::Half => "rotary_half",
-        Pairing::Interleaved => "rotary_interleaved",
+        Pairing::Half => stored.kernel(by_type!("rotary_half")),
+        Pairing::Interleaved => stored.kernel(by_type!("rotary_interleaved")),
     };
     let pairs = x.cols / head_dim * cos.cols;
     if x.rows == 0 || pairs == 0 {

@@ -14,6 +14,7 @@ mod embedding;
 mod fixed_point;
 mod join_attention;
 mod mat_mul;
+mod mat_mul_blocks;
 mod mutants;
 mod mutations;
 mod mutations_of_attention;
