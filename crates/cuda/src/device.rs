@@ -91,6 +91,9 @@ impl Drop for RankMemory {
     }
 }
 
+/// Shared memory of a block that needs no permission.
+const PLAIN_SHARED_BYTES: u32 = 48 << 10;
+
 /// State that changes while a rank submits.
 struct Submissions {
     events: Events,
@@ -226,6 +229,10 @@ impl Device for CudaDevice {
                 return Err(DeviceError::Shape { op: op.name(), what });
             };
             let handle = self.memory.stream(stream);
+            if launch.shape.shared_bytes > PLAIN_SHARED_BYTES {
+                let allowed = self.memory.gpu.allow_shared(*function, launch.shape.shared_bytes);
+                allowed.map_err(|cause| accelerator_error(described(op), cause))?;
+            }
             self.memory
                 .gpu
                 .launch(handle, *function, launch.shape, &launch.arguments)
