@@ -1,6 +1,7 @@
 // Names of the numbers that kernels compute with, as Rust names them.
 #pragma once
 
+using u8 = unsigned char;
 using u16 = unsigned short;
 using u32 = unsigned int;
 using u64 = unsigned long long;

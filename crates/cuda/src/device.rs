@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use config::Products;
-use device::{Device, DeviceError, NumericsChoice, Op, Stream, StreamEvent, Tensor};
-use gpu::{DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle};
+        NumericsChoice::Products(products) => match products {
+            Products::Chained | Products::Blocks16 | Products::Blocks8 => true,
+            Products::Pairs => false,
+        },
+        NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
 use sync::lock;
 
 use crate::code::CompiledSource;
@@ -90,6 +92,9 @@ impl Drop for RankMemory {
         let _ = self.synchronize();
     }
 }
+
+/// Shared memory of a block that needs no permission.
+const PLAIN_SHARED_BYTES: u32 = 48 << 10;
 
 /// State that changes while a rank submits.
 struct Submissions {
@@ -226,6 +231,10 @@ impl Device for CudaDevice {
                 return Err(DeviceError::Shape { op: op.name(), what });
             };
             let handle = self.memory.stream(stream);
+            if launch.shape.shared_bytes > PLAIN_SHARED_BYTES {
+                let allowed = self.memory.gpu.allow_shared(*function, launch.shape.shared_bytes);
+                allowed.map_err(|cause| accelerator_error(described(op), cause))?;
+            }
             self.memory
                 .gpu
                 .launch(handle, *function, launch.shape, &launch.arguments)
@@ -293,8 +302,36 @@ impl Drop for CudaDevice {
 /// Whether the kernels have this choice of a run's numerics.
 pub fn accepts(choice: NumericsChoice) -> bool {
     match choice {
+<<<<<<< HEAD
         NumericsChoice::Products(products) => products == Products::Chained,
         NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
+=======
+        NumericsChoice::Products(products) => match products {
+            Products::Chained | Products::Blocks16 | Products::Blocks8 => true,
+            Products::Pairs => false,
+        },
+        NumericsChoice::Stored(format) => format == Format::Fp32,
+        NumericsChoice::GradientSums(_) => true,
+>>>>>>> 8d574fc8
+    }
+}
+
+/// Refuses an order of products that tensor cores of this capability do not have.
+///
+/// # Errors
+/// [`DeviceError::Refused`] with the order that they have.
+pub fn check_products(products: Products, capability: Capability) -> Result<(), DeviceError> {
+    let (device, theirs) = match capability.major {
+        ..9 => (DeviceKind("a GPU before compute capability 9.0"), Products::Blocks8),
+        9.. => (DeviceKind("a GPU of compute capability 9.0 or later"), Products::Blocks16),
+    };
+    match products {
+        Products::Blocks16 | Products::Blocks8 if products != theirs => Err(DeviceError::Refused {
+            choice: NumericsChoice::Products(products).to_string(),
+            device,
+            remedy: format!("use \"{}\"", theirs.name()),
+        }),
+        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Ok(()),
     }
 }
 

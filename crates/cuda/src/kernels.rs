@@ -44,6 +44,13 @@ pub const SOURCES: &[Source] = &[
         "mat_mul": "mat_mul_nt_128", "mat_mul_nt_64", "mat_mul_nn_128", "mat_mul_nn_64", "mat_mul_tn_128",
         "mat_mul_tn_64"
     ),
+    source!(
+        "mat_mul_blocks":
+        "mat_mul_blocks_nt_bf16_128", "mat_mul_blocks_nt_bf16_64", "mat_mul_blocks_nt_f16_128",
+        "mat_mul_blocks_nt_f16_64", "mat_mul_blocks_nn_bf16_128", "mat_mul_blocks_nn_bf16_64",
+        "mat_mul_blocks_nn_f16_128", "mat_mul_blocks_nn_f16_64", "mat_mul_blocks_tn_bf16_128",
+        "mat_mul_blocks_tn_bf16_64", "mat_mul_blocks_tn_f16_128", "mat_mul_blocks_tn_f16_64"
+    ),
     source!("column_sum": each "column_sum"),
     source!(
         "norm": each "norm_layer", each "norm_rms", each "norm_backward_input_layer", each "norm_backward_input_rms",
@@ -54,6 +61,20 @@ pub const SOURCES: &[Source] = &[
     source!(
         "attention_backward": each "attention_backward_queries_64", each "attention_backward_queries_128",
         each "attention_backward_keys_64", each "attention_backward_keys_128"
+    ),
+    source!(
+        "attention_blocks":
+        "attention_blocks_64_bf16", "attention_blocks_64_f16", "attention_blocks_128_bf16", "attention_blocks_128_f16"
+    ),
+    source!(
+        "attention_blocks_queries":
+        "attention_blocks_delta_bf16", "attention_blocks_delta_f16", "attention_blocks_queries_64_bf16",
+        "attention_blocks_queries_64_f16", "attention_blocks_queries_128_bf16", "attention_blocks_queries_128_f16"
+    ),
+    source!(
+        "attention_blocks_keys":
+        "attention_blocks_keys_64_bf16", "attention_blocks_keys_64_f16", "attention_blocks_keys_128_bf16",
+        "attention_blocks_keys_128_f16"
     ),
     source!("join_attention": each "join_attention_assign", each "join_attention_accumulate"),
     source!(
@@ -91,6 +112,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("elements.cuh"),
     header!("groups.cuh"),
     header!("element.cuh"),
+    header!("tensor_core.cuh"),
+    header!("product_output.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),
     header!("dropout_mask.cuh"),
@@ -98,6 +121,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("sum_words.cuh"),
     header!("fixed_point.cuh"),
     header!("attention.cuh"),
+    header!("attention_blocks.cuh"),
+    header!("attention_blocks_gradient.cuh"),
 ];
 
 impl Source {

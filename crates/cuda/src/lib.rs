@@ -14,5 +14,5 @@ mod pinned;
 mod reader;
 
 pub use code::CompiledSource;
-pub use device::{CudaDevice, accepts};
+pub use device::{CudaDevice, accepts, check_products};
 pub use reader::CudaReader;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     Arguments, Capability, DevicePointer, DriverError, EventHandle, FunctionHandle, GraphHandle, LaunchShape,
-    ModuleHandle, PinnedHandle, StreamHandle,
+    ModuleHandle, PinnedHandle, StreamHandle, TensorMap, TensorTiles,
 };
 
 /// Facts of a GPU that need no context.
@@ -260,6 +260,12 @@ pub trait Gpu: Send + Sync {
     /// # Errors
     /// More than a block of this GPU can have.
     fn allow_shared(&self, function: FunctionHandle, bytes: u32) -> Result<(), DriverError>;
+
+    /// Encodes a tensor and its boxes for a kernel that copies them. The map is valid while the memory is.
+    ///
+    /// # Errors
+    /// A rule of [`TensorTiles::check`]; a GPU that has no tensor maps.
+    fn tensor_map(&self, tiles: &TensorTiles) -> Result<TensorMap, DriverError>;
 
     /// Launches a kernel as work of `stream`.
     ///

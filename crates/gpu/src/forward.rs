@@ -92,6 +92,9 @@ macro_rules! forward {
     (@ allow_shared $inner:tt) => {
         $crate::forward!(@ allow_shared $inner (function: $crate::FunctionHandle, bytes: u32) -> ());
     };
+    (@ tensor_map $inner:tt) => {
+        $crate::forward!(@ tensor_map $inner (tiles: &$crate::TensorTiles) -> $crate::TensorMap);
+    };
     (@ begin_capture $inner:tt) => { $crate::forward!(@ begin_capture $inner (stream: $crate::StreamHandle) -> ()); };
     (@ end_capture $inner:tt) => {
         $crate::forward!(@ end_capture $inner (stream: $crate::StreamHandle) -> $crate::GraphHandle);

@@ -9,9 +9,11 @@ mod error;
 mod forward;
 mod handle;
 mod launch;
+mod tensor_map;
 
 pub use capability::Capability;
 pub use driver::{DeviceFacts, Driver, FreeMemory, FunctionFacts, Gpu, ModuleImage};
 pub use error::{DriverError, DriverErrorKind};
 pub use handle::{DevicePointer, EventHandle, FunctionHandle, GraphHandle, ModuleHandle, PinnedHandle, StreamHandle};
 pub use launch::{Arguments, LaunchShape};
+pub use tensor_map::{MAX_TENSOR_DIMS, TensorElement, TensorMap, TensorPromotion, TensorSwizzle, TensorTiles};

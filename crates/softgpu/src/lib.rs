@@ -14,6 +14,7 @@ mod settings;
 mod soft_gpu;
 mod state;
 mod streams;
+mod tensor_maps;
 
 pub use checks::{AccessRanges, Check, Checks};
 pub use counters::Counters;

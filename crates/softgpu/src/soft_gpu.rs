@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use gpu::{
     Arguments, DeviceFacts, DevicePointer, DriverError, DriverErrorKind, EventHandle, FreeMemory, FunctionFacts,
-    FunctionHandle, Gpu, GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
+    FunctionHandle, Gpu, GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle, TensorMap,
+    TensorTiles,
 };
 
 use crate::checks::AccessRanges;
@@ -14,6 +15,7 @@ use crate::modules::{load, parameters};
 use crate::settings::Settings;
 use crate::state::{Function, State, invalid};
 use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work};
+use crate::tensor_maps::encode;
 
 /// A GPU in software.
 #[derive(Debug)]
@@ -483,6 +485,16 @@ impl Gpu for SoftGpu {
         }
         function.allowed_shared = bytes;
         Ok(())
+    }
+
+    fn tensor_map(&self, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
+        sync::lock(&self.state).check("tensor_map")?;
+        if self.settings.capability.major < 9 {
+            let text = format!("tensor maps need compute capability 9.0; got {}", self.settings.capability);
+            return Err(invalid("tensor_map", text));
+        }
+        tiles.check().map_err(|text| invalid("tensor_map", text))?;
+        Ok(encode(tiles))
     }
 
     fn launch(

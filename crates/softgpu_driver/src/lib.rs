@@ -16,3 +16,4 @@ mod nccl;
 mod process;
 mod status;
 mod streams;
+mod tensor_maps;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::status::{INVALID_VALUE, NOT_FOUND, Status, put};
-use crate::{code, devices, host_copies, memory, status, streams};
+use crate::{code, devices, host_copies, memory, status, streams, tensor_maps};
 
 /// A function: its name without the number of its form, the version from which that form exists, and its address.
 struct Entry {
@@ -68,6 +68,7 @@ fn entries() -> Vec<Entry> {
         entry(c"cuStreamQuery", 2000, streams::cuStreamQuery as *const c_void),
         entry(c"cuStreamSynchronize", 2000, streams::cuStreamSynchronize as *const c_void),
         entry(c"cuStreamWaitEvent", 3020, streams::cuStreamWaitEvent as *const c_void),
+        entry(c"cuTensorMapEncodeTiled", 12000, tensor_maps::cuTensorMapEncodeTiled as *const c_void),
     ]
 }
 

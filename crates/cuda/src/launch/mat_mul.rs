@@ -1,9 +1,51 @@
 //! Products of matrices: kernels/mat_mul.cu.
 
+use config::Products;
 use device::{DeviceError, Orientation, Tensor, Write};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, Stored, require};
+use super::mat_mul_blocks::in_blocks;
+use super::{Launch, Parameters, Site, Stored, other_products, require};
+
+/// A product of two matrices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Product {
+    pub orientation: Orientation,
+    pub a: Tensor,
+    pub b: Tensor,
+    pub bias: Option<Tensor>,
+    pub out: Tensor,
+    pub write: Write,
+}
+
+impl Product {
+    /// Rows and columns of the result, and steps of each sum.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shape`] where the tensors do not fit together.
+    pub fn sizes(&self) -> Result<[usize; 3], DeviceError> {
+        let Product { orientation, a, b, bias, out, write: _ } = *self;
+        let (m, n, k, k_of_b) = match orientation {
+            Orientation::Nt => (a.rows, b.rows, a.cols, b.cols),
+            Orientation::Nn => (a.rows, b.cols, a.cols, b.rows),
+            Orientation::Tn => (a.cols, b.cols, a.rows, b.rows),
+        };
+        let refuse = |holds: bool, what: &dyn Fn() -> String| require(holds, "mat_mul", what);
+        refuse(k == k_of_b, &|| format!("{orientation:?} of {a:?} and {b:?}: K is {k} in a and {k_of_b} in b"))?;
+        refuse((out.rows, out.cols) == (m, n), &|| format!("{out:?} is not the [{m}, {n}] of {a:?} and {b:?}"))?;
+        refuse(bias.is_none_or(|bias| bias.len() == n), &|| format!("{bias:?} is not a bias of {n} columns"))?;
+        Ok([m, n, k])
+    }
+}
+
+/// `Op::MatMul`
+pub(super) fn mat_mul(site: &Site, product: Product) -> Result<Vec<Launch>, DeviceError> {
+    match site.products {
+        Products::Chained => in_chains(site, product),
+        Products::Blocks16 | Products::Blocks8 => in_blocks(site, product),
+        Products::Pairs => Err(other_products("mat_mul", site.products)),
+    }
+}
 
 /// Threads of a block.
 const THREADS: u32 = 256;
@@ -14,20 +56,8 @@ struct Tiles {
     of_64: &'static str,
 }
 
-/// `Op::MatMul`
-pub(super) fn mat_mul(
-    site: &Site,
-    orientation: Orientation,
-    [a, b]: [Tensor; 2],
-    bias: Option<Tensor>,
-    out: Tensor,
-    write: Write,
-) -> Result<Vec<Launch>, DeviceError> {
-    let (m, n, k, k_of_b) = match orientation {
-        Orientation::Nt => (a.rows, b.rows, a.cols, b.cols),
-        Orientation::Nn => (a.rows, b.cols, a.cols, b.rows),
-        Orientation::Tn => (a.cols, b.cols, a.rows, b.rows),
-    };
+fn in_chains(site: &Site, product: Product) -> Result<Vec<Launch>, DeviceError> {
+    let Product { orientation, a, b, bias, out, write } = product;
     let types = [Stored::of(a)?, Stored::of(b)?, Stored::of(out)?];
     let parameters = Parameters::new()
         .words(&types.map(|stored| stored.number))
@@ -36,9 +66,7 @@ pub(super) fn mat_mul(
         .place(site.optional_dense(bias, out.dtype)?)
         .place(site.matrix(out, out.dtype)?)
         .flag(write == Write::Accumulate);
-    require(k == k_of_b, "mat_mul", || format!("{orientation:?} of {a:?} and {b:?}: K is {k} in a and {k_of_b} in b"))?;
-    require((out.rows, out.cols) == (m, n), "mat_mul", || format!("{out:?} is not the [{m}, {n}] of {a:?} and {b:?}"))?;
-    require(bias.is_none_or(|bias| bias.len() == n), "mat_mul", || format!("{bias:?} is not a bias of {n} columns"))?;
+    let [m, n, _] = product.sizes()?;
     if out.is_empty() {
         return Ok(vec![]);
     }

@@ -3,6 +3,7 @@
 mod activation;
 mod adamw;
 mod attention;
+mod attention_blocks;
 mod column_sum;
 mod cross_entropy;
 mod dropout;
@@ -12,14 +13,17 @@ mod fixed_point;
 mod initialize;
 mod join_attention;
 mod mat_mul;
+mod mat_mul_blocks;
 mod norm;
 mod parameters;
 mod rotary;
 mod rounded_sum;
 mod stored;
 
+use config::Products;
 use device::{DeviceError, Op};
 use gpu::{Arguments, LaunchShape};
+use mat_mul::Product;
 
 pub(crate) use parameters::{Parameters, Place, Site};
 pub(crate) use stored::{ByType, Stored, by_type};
@@ -49,7 +53,7 @@ impl Launch {
 pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError> {
     match *op {
         Op::MatMul { orientation, a, b, bias, out, write } => {
-            mat_mul::mat_mul(site, orientation, [a, b], bias, out, write)
+            mat_mul::mat_mul(site, Product { orientation, a, b, bias, out, write })
         }
         Op::ColumnSum { x, out } => column_sum::column_sum(site, x, out),
         Op::Norm { norm, x, weight, bias, y, stats } => norm::forward(site, norm, x, (weight, bias), y, stats),
@@ -126,6 +130,11 @@ pub(crate) fn matrix_shape(site: &Site, rows: usize, cols: usize, threads: u32) 
 /// Blocks of up to 256 threads that fill the GPU twice.
 fn most_blocks(site: &Site) -> usize {
     site.multiprocessors as usize * 16
+}
+
+/// An order of products without kernels.
+pub(crate) fn other_products(op: &'static str, products: Products) -> DeviceError {
+    DeviceError::Shape { op, what: format!("products in the order \"{}\" have no kernels", products.name()) }
 }
 
 /// For functions that take a whole operation, and are given another one than theirs.

@@ -36,6 +36,12 @@ impl Place {
         Place { rows: 1, cols: len, row_stride: len, ..self }
     }
 
+    /// Whether each row begins at a multiple of `bytes` in memory.
+    pub fn has_rows_at_multiples(&self, bytes: usize, element_bytes: usize) -> bool {
+        let is_multiple = |place: usize| place.is_multiple_of(bytes);
+        is_multiple(self.start as usize) && (self.rows <= 1 || is_multiple(self.row_stride * element_bytes))
+    }
+
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.rows * self.cols == 0

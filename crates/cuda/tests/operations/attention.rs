@@ -8,7 +8,7 @@ use crate::case::{Case, STORED, Values};
 
 /// Which keys queries see.
 #[derive(Clone, Copy, Debug)]
-enum Visible {
+pub enum Visible {
     Causal,
     Documents,
     Prefix,
@@ -19,7 +19,7 @@ enum Visible {
     Anything,
 }
 
-const ALL_VISIBLE: [Visible; 7] = [
+pub const ALL_VISIBLE: [Visible; 7] = [
     Visible::Causal,
     Visible::Documents,
     Visible::Prefix,
@@ -31,22 +31,22 @@ const ALL_VISIBLE: [Visible; 7] = [
 
 /// An attention with its tensors still to be placed.
 #[derive(Clone, Copy, Debug)]
-struct Attend {
-    shape: AttentionShape,
+pub struct Attend {
+    pub shape: AttentionShape,
     /// Keys per sequence before the first query.
-    earlier: usize,
-    visible: Visible,
+    pub earlier: usize,
+    pub visible: Visible,
     /// Between rows of queries, keys and the other tensors.
-    gaps: [usize; 3],
+    pub gaps: [usize; 3],
     /// Heads of the model after the operation's, where scores are biased.
-    alibi: Option<usize>,
-    dropout: Option<DropoutKey>,
+    pub alibi: Option<usize>,
+    pub dropout: Option<DropoutKey>,
     /// Place in the sequence of the first key, where these are some keys of it.
-    first_key: Option<usize>,
+    pub first_key: Option<usize>,
 }
 
 impl Attend {
-    const fn of(shape: AttentionShape, visible: Visible) -> Attend {
+    pub const fn of(shape: AttentionShape, visible: Visible) -> Attend {
         Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], alibi: None, dropout: None, first_key: None }
     }
 
@@ -100,18 +100,18 @@ impl Attend {
     }
 
     /// The forward pass.
-    fn forward(&self, case: &mut Case) -> Vec<Op> {
+    pub fn forward(&self, case: &mut Case) -> Vec<Op> {
         vec![Op::Attention { operands: self.operands(case) }]
     }
 
     /// The backward pass on any outputs and log-sum-exps.
-    fn backward(&self, case: &mut Case) -> Vec<Op> {
+    pub fn backward(&self, case: &mut Case) -> Vec<Op> {
         let operands = self.operands(case);
         self.backward_of(operands, case)
     }
 
     /// The forward pass, and the backward pass on what it leaves.
-    fn passes(&self, case: &mut Case) -> Vec<Op> {
+    pub fn passes(&self, case: &mut Case) -> Vec<Op> {
         let operands = self.operands(case);
         let mut ops = vec![Op::Attention { operands }];
         ops.extend(self.backward_of(operands, case));
@@ -148,12 +148,12 @@ impl Attend {
     }
 }
 
-fn dropout(probability: f32) -> DropoutKey {
+pub fn dropout(probability: f32) -> DropoutKey {
     let first_token = (1 << 32) - 20;
     DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token, first_channel: 5, probability }
 }
 
-fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
+pub fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
     AttentionShape { sequences, sequence_length, heads: heads[0], kv_heads: heads[1], head_dim }
 }
 

@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use config::Products;
 use cpu::CpuDevice;
 use cuda::CudaDevice;
 use cuda::code::{CompiledSource, compile};
 use cuda::kernels::{SOURCES, Source};
 use device::{Arena, Device, Dtype, Op, Stream, Tensor};
-use gpu::Gpu;
+use gpu::{Capability, Gpu};
 use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler, Target};
 use softgpu::{Checks, Settings};
@@ -37,6 +38,33 @@ pub struct Bench {
 
 /// Cases that a bench compares.
 pub type Cases = fn(&Bench);
+
+/// The order of products of both devices, and the GPU whose tensor cores have it.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    pub products: Products,
+    pub capability: Capability,
+}
+
+impl Order {
+    pub const CHAINED: Order = Order::on(Products::Chained, 9);
+    pub const BLOCKS16: Order = Order::on(Products::Blocks16, 9);
+    pub const BLOCKS8: Order = Order::on(Products::Blocks8, 8);
+
+    const fn on(products: Products, major: u32) -> Order {
+        Order { products, capability: Capability { major, minor: 0 } }
+    }
+}
+
+/// As [`assert_same`], with products in this order.
+pub fn assert_same_in(order: Order, sources: &[&str], cases: Cases) {
+    let Some(code) = code(sources) else { return };
+    let bench = Bench::in_order(order, &code, Checks::default());
+    cases(&bench);
+    if let Some(difference) = bench.first_difference() {
+        panic!("{order:?}: {difference}");
+    }
+}
 
 /// Compares all cases with the kernels of the named sources. Without NVRTC nothing is compared, which is printed.
 pub fn assert_same(sources: &[&str], cases: Cases) {
@@ -74,10 +102,17 @@ impl Bench {
 
     /// Devices with these kernels, on a GPU with these checks.
     pub fn with_code(code: &[CompiledSource], checks: Checks) -> Bench {
-        let gpu = Declared::new(Settings { checks, max_warp_instructions: MOST_INSTRUCTIONS, ..Settings::default() });
+        Bench::in_order(Order::CHAINED, code, checks)
+    }
+
+    /// Devices with these kernels and products in this order, on a GPU with these checks.
+    pub fn in_order(order: Order, code: &[CompiledSource], checks: Checks) -> Bench {
+        let Order { products, capability } = order;
+        let max_warp_instructions = MOST_INSTRUCTIONS;
+        let gpu = Declared::new(Settings { checks, capability, max_warp_instructions, ..Settings::default() });
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
-        let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device");
-        let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory")));
+        let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device").with_products(products);
+        let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).with_products(products);
         Bench { cpu, gpu, cuda, first: RefCell::new(None) }
     }
 

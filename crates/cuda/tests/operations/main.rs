@@ -4,6 +4,7 @@
 mod activation;
 mod any_shape;
 mod attention;
+mod attention_blocks;
 mod bench;
 mod case;
 mod cross_entropy;
@@ -14,6 +15,7 @@ mod embedding;
 mod fixed_point;
 mod join_attention;
 mod mat_mul;
+mod mat_mul_blocks;
 mod mutants;
 mod mutations;
 mod mutations_of_attention;

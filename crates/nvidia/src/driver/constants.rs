@@ -1,6 +1,11 @@
 //! Constants of the driver.
 
-use super::functions::{CaptureMode, DeviceAttribute, FunctionAttribute, GranularityFlag, JitOption};
+use gpu::{TensorElement, TensorPromotion, TensorSwizzle};
+
+use super::functions::{
+    CaptureMode, DeviceAttribute, FunctionAttribute, GranularityFlag, Interleave, JitOption, OutsideFill, Promotion,
+    Swizzle, TensorType,
+};
 use super::status::{KINDS, NO_DEVICE, SUCCESS};
 
 pub(super) const MULTIPROCESSORS: DeviceAttribute = DeviceAttribute(16);
@@ -29,6 +34,43 @@ pub(super) const NON_BLOCKING: u32 = 1;
 /// Pinned for all contexts of the process.
 pub(super) const PORTABLE: u32 = 1;
 
+/// No interleaved layout.
+pub(super) const NOT_INTERLEAVED: Interleave = Interleave(0);
+/// Elements outside of a tensor are zeros.
+pub(super) const ZEROS_OUTSIDE: OutsideFill = OutsideFill(0);
+
+/// The type of a tensor map's elements.
+pub(super) fn tensor_type(element: TensorElement) -> TensorType {
+    TensorType(match element {
+        TensorElement::U8 => 0,
+        TensorElement::U16 => 1,
+        TensorElement::U32 => 2,
+        TensorElement::F16 => 6,
+        TensorElement::F32 => 7,
+        TensorElement::Bf16 => 9,
+    })
+}
+
+/// The order of chunks in shared memory.
+pub(super) fn swizzle(swizzle: TensorSwizzle) -> Swizzle {
+    Swizzle(match swizzle {
+        TensorSwizzle::None => 0,
+        TensorSwizzle::Bytes32 => 1,
+        TensorSwizzle::Bytes64 => 2,
+        TensorSwizzle::Bytes128 => 3,
+    })
+}
+
+/// The reads of the level-2 cache.
+pub(super) fn promotion(promotion: TensorPromotion) -> Promotion {
+    Promotion(match promotion {
+        TensorPromotion::None => 0,
+        TensorPromotion::Bytes64 => 1,
+        TensorPromotion::Bytes128 => 2,
+        TensorPromotion::Bytes256 => 3,
+    })
+}
+
 /// All of them by their names in the header.
 pub(super) fn all() -> Vec<(&'static str, i64)> {
     let mut all = vec![
@@ -51,6 +93,22 @@ pub(super) fn all() -> Vec<(&'static str, i64)> {
         ("CU_MEM_ACCESS_FLAGS_PROT_READWRITE", READ_WRITE),
         ("CU_STREAM_NON_BLOCKING", NON_BLOCKING),
         ("CU_MEMHOSTALLOC_PORTABLE", PORTABLE),
+        ("CU_TENSOR_MAP_DATA_TYPE_UINT8", tensor_type(TensorElement::U8).0),
+        ("CU_TENSOR_MAP_DATA_TYPE_UINT16", tensor_type(TensorElement::U16).0),
+        ("CU_TENSOR_MAP_DATA_TYPE_UINT32", tensor_type(TensorElement::U32).0),
+        ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16", tensor_type(TensorElement::F16).0),
+        ("CU_TENSOR_MAP_DATA_TYPE_FLOAT32", tensor_type(TensorElement::F32).0),
+        ("CU_TENSOR_MAP_DATA_TYPE_BFLOAT16", tensor_type(TensorElement::Bf16).0),
+        ("CU_TENSOR_MAP_SWIZZLE_NONE", swizzle(TensorSwizzle::None).0),
+        ("CU_TENSOR_MAP_SWIZZLE_32B", swizzle(TensorSwizzle::Bytes32).0),
+        ("CU_TENSOR_MAP_SWIZZLE_64B", swizzle(TensorSwizzle::Bytes64).0),
+        ("CU_TENSOR_MAP_SWIZZLE_128B", swizzle(TensorSwizzle::Bytes128).0),
+        ("CU_TENSOR_MAP_L2_PROMOTION_NONE", promotion(TensorPromotion::None).0),
+        ("CU_TENSOR_MAP_L2_PROMOTION_L2_64B", promotion(TensorPromotion::Bytes64).0),
+        ("CU_TENSOR_MAP_L2_PROMOTION_L2_128B", promotion(TensorPromotion::Bytes128).0),
+        ("CU_TENSOR_MAP_L2_PROMOTION_L2_256B", promotion(TensorPromotion::Bytes256).0),
+        ("CU_TENSOR_MAP_INTERLEAVE_NONE", NOT_INTERLEAVED.0),
+        ("CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE", ZEROS_OUTSIDE.0),
         ("CUDA_SUCCESS", SUCCESS.0),
         ("CUDA_ERROR_NO_DEVICE", NO_DEVICE.0),
     ];

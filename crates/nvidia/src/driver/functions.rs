@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
-use super::structs::{AccessDescription, AllocationProperties, Uuid};
+use super::structs::{AccessDescription, AllocationProperties, EncodedTensorMap, Uuid};
 use crate::table::{functions, named};
 
 named! {
@@ -34,6 +34,18 @@ named! {
     CaptureMode(c_uint) = "CUstreamCaptureMode";
     /// Which granularity is asked for.
     GranularityFlag(c_uint) = "CUmemAllocationGranularity_flags";
+    /// A number of a tensor map with 64 bits.
+    Wide(u64) = "cuuint64_t";
+    /// The type of a tensor map's elements.
+    TensorType(c_uint) = "CUtensorMapDataType";
+    /// The interleaved layout of a tensor.
+    Interleave(c_uint) = "CUtensorMapInterleave";
+    /// The order of chunks in shared memory.
+    Swizzle(c_uint) = "CUtensorMapSwizzle";
+    /// The reads of the level-2 cache.
+    Promotion(c_uint) = "CUtensorMapL2promotion";
+    /// The value of elements outside of a tensor.
+    OutsideFill(c_uint) = "CUtensorMapFloatOOBfill";
     /// Flags of a lookup.
     LookupFlags(u64) = "cuuint64_t";
     /// Why a lookup found nothing.
@@ -126,6 +138,10 @@ functions! {
         parameter = "cuFuncGetParamInfo" since 12040: (Function, usize, *mut usize, *mut usize) -> Status;
         launch = "cuLaunchKernel" since 4000: (
             Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void
+        ) -> Status;
+        encode_tiled = "cuTensorMapEncodeTiled" since 12000: (
+            *mut EncodedTensorMap, TensorType, c_uint, *mut c_void, *const Wide, *const Wide, *const c_uint,
+            *const c_uint, Interleave, Swizzle, Promotion, OutsideFill
         ) -> Status;
         begin_capture = "cuStreamBeginCapture_v2" since 10010: (Stream, CaptureMode) -> Status;
         end_capture = "cuStreamEndCapture" since 10000: (Stream, *mut Graph) -> Status;

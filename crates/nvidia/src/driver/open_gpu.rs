@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use gpu::{
     Arguments, DeviceFacts, DevicePointer, DriverError, EventHandle, FreeMemory, FunctionFacts, FunctionHandle, Gpu,
-    GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
+    GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle, TensorMap, TensorTiles,
 };
 use sync::lock;
 
@@ -291,6 +291,12 @@ impl Gpu for OpenGpu {
     fn allow_shared(&self, function: FunctionHandle, bytes: u32) -> Result<(), DriverError> {
         let kernel = self.kernel("cuFuncSetAttribute", function)?;
         self.context.enter()?.allow_shared(kernel.raw, bytes)
+    }
+
+    fn tensor_map(&self, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
+        let call = "cuTensorMapEncodeTiled";
+        tiles.check().map_err(|text| invalid(call, text))?;
+        self.context.enter()?.tensor_map(tiles)
     }
 
     fn launch(

@@ -3,6 +3,8 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::offset_of;
 
+use gpu::TensorMap;
+
 use crate::headers::Layout;
 use crate::table::CType;
 
@@ -43,6 +45,13 @@ pub(crate) struct Uuid {
     pub(crate) bytes: [u8; 16],
 }
 
+/// A tensor map as the driver encodes it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(128))]
+pub(crate) struct EncodedTensorMap {
+    pub(crate) bytes: [u8; TensorMap::BYTES],
+}
+
 impl CType for AllocationProperties {
     fn c() -> String {
         "CUmemAllocationProp".into()
@@ -52,6 +61,12 @@ impl CType for AllocationProperties {
 impl CType for AccessDescription {
     fn c() -> String {
         "CUmemAccessDesc".into()
+    }
+}
+
+impl CType for EncodedTensorMap {
+    fn c() -> String {
+        "CUtensorMap".into()
     }
 }
 
@@ -90,6 +105,11 @@ pub(super) fn layouts() -> Vec<Layout> {
                 ("location", offset_of!(AccessDescription, location)),
                 ("flags", offset_of!(AccessDescription, flags)),
             ],
+        },
+        Layout {
+            name: "CUtensorMap",
+            size: Some(size_of::<EncodedTensorMap>()),
+            fields: vec![("opaque", offset_of!(EncodedTensorMap, bytes))],
         },
         Layout { name: "CUuuid", size: Some(size_of::<Uuid>()), fields: vec![("bytes", offset_of!(Uuid, bytes))] },
     ]

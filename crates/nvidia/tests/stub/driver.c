@@ -184,6 +184,21 @@ status cuLaunchKernel(function *f, unsigned x, unsigned y, unsigned z, unsigned 
     if (s->captured) { s->work[s->count].x = place; s->work[s->count++].n = n; } else add_one(place, n);
     return s->sticky;
 }
+/* The rank, the address and the first box dim, so that a caller sees what came through. */
+status cuTensorMapEncodeTiled(uint64_t *map, unsigned type, unsigned rank, void *address, const uint64_t *dims,
+                              const uint64_t *strides, const unsigned *box, const unsigned *steps, unsigned interleave,
+                              unsigned swizzle, unsigned promotion, unsigned fill) {
+  ENTER;
+  if ((uintptr_t)map % 64 || steps[rank - 1] != 1 || interleave || fill) return 1;
+  map[0] = rank;
+  map[1] = (uint64_t)address;
+  map[2] = dims[rank - 1];
+  map[3] = rank > 1 ? strides[rank - 2] : 0;
+  map[4] = box[rank - 1];
+  map[5] = (uint64_t)type << 32 | swizzle << 8 | promotion;
+  return 0;
+}
+
 status cuStreamBeginCapture_v2(stream *s, unsigned mode) {
     ENTER;
     if (mode != 2) return 1;

@@ -63,6 +63,7 @@ impl Engine for GpuEngine {
         numerics.accepted_by(self.gpus.kind(), cuda::accepts)?;
         let index = self.gpu_of(rank)?;
         let open = self.gpus.open(index)?;
+        cuda::check_products(numerics.products, open.gpu.facts().capability)?;
         let device = CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, arena_bytes);
         let device = device.map_err(|error| on_gpu(open.gpu.facts(), error))?;
         let device = Arc::new(device.with_products(numerics.products));

@@ -3,14 +3,16 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
-use gpu::{Arguments, DriverError, FunctionFacts, LaunchShape};
+use gpu::{Arguments, DriverError, FunctionFacts, LaunchShape, TensorMap, TensorTiles};
 
 use super::super::constants::{
-    ERROR_LOG, ERROR_LOG_BYTES, LOCAL_BYTES, MAX_DYNAMIC_SHARED, MAX_THREADS, REGISTERS, RELAXED, SHARED_BYTES,
+    ERROR_LOG, ERROR_LOG_BYTES, LOCAL_BYTES, MAX_DYNAMIC_SHARED, MAX_THREADS, NOT_INTERLEAVED, REGISTERS, RELAXED,
+    SHARED_BYTES, ZEROS_OUTSIDE, promotion, swizzle, tensor_type,
 };
 use super::super::cubin::Cubin;
-use super::super::functions::{ExecutableGraph, Function, FunctionAttribute, Graph, Module, Status, Stream};
+use super::super::functions::{ExecutableGraph, Function, FunctionAttribute, Graph, Module, Status, Stream, Wide};
 use super::super::status::SUCCESS;
+use super::super::structs::EncodedTensorMap;
 use super::entry::Api;
 
 /// Room for the log of the compiler of PTX.
@@ -101,6 +103,37 @@ impl Api {
         // SAFETY: see the module.
         let status = unsafe { (self.code.set_attribute)(function, MAX_DYNAMIC_SHARED, bytes) };
         self.checked("cuFuncSetAttribute", status)
+    }
+
+    /// Encodes tiles whose rules were checked.
+    pub(in crate::driver) fn tensor_map(&self, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
+        let wide = |values: &[u64]| values.iter().map(|value| Wide(*value)).collect::<Vec<Wide>>();
+        let (dims, mut strides) = (wide(&tiles.dims), wide(&tiles.strides_bytes));
+        let rank = dims.len();
+        // One stride more than the driver reads, so that a tensor of one dim has a place, too.
+        strides.push(Wide(0));
+        let element_strides = vec![1u32; rank];
+        let mut map = EncodedTensorMap { bytes: [0; TensorMap::BYTES] };
+        // SAFETY: `check` holds, so there are `rank` dims and box dims and `rank - 1` strides; the driver reads those and
+        // `rank` element strides, keeps the address without reading from it, and writes one map.
+        let status = unsafe {
+            (self.code.encode_tiled)(
+                &mut map,
+                tensor_type(tiles.element),
+                rank as u32,
+                std::ptr::without_provenance_mut(tiles.address.0 as usize),
+                dims.as_ptr(),
+                strides.as_ptr(),
+                tiles.box_dims.as_ptr(),
+                element_strides.as_ptr(),
+                NOT_INTERLEAVED,
+                swizzle(tiles.swizzle),
+                promotion(tiles.promotion),
+                ZEROS_OUTSIDE,
+            )
+        };
+        self.checked("cuTensorMapEncodeTiled", status)?;
+        Ok(TensorMap::from_bytes(map.bytes))
     }
 
     /// Launches a kernel whose parameters have the arguments' sizes.

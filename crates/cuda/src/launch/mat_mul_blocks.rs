@@ -1,0 +1,129 @@
+//! Products of matrices in blocks: kernels/mat_mul_blocks.cu.
+
+use device::{DeviceError, Dtype, Orientation, Tensor, Write};
+use gpu::LaunchShape;
+
+use super::mat_mul::Product;
+use super::{Launch, Parameters, Place, Site, Stored};
+
+/// The narrow type of a product's factors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Narrow {
+    Bf16,
+    F16,
+}
+
+impl Narrow {
+    /// The one narrow type of two factors, to which the other one is rounded.
+    fn of(factors: [Tensor; 2]) -> Result<Narrow, DeviceError> {
+        match factors.map(|factor| factor.dtype) {
+            [Dtype::Bf16, Dtype::Bf16 | Dtype::F32] | [Dtype::F32, Dtype::Bf16] => Ok(Narrow::Bf16),
+            [Dtype::F16, Dtype::F16 | Dtype::F32] | [Dtype::F32, Dtype::F16] => Ok(Narrow::F16),
+            [Dtype::F32, Dtype::F32]
+            | [Dtype::Bf16, Dtype::F16]
+            | [Dtype::F16, Dtype::Bf16]
+            | [Dtype::I32 | Dtype::I64, _]
+            | [_, Dtype::I32 | Dtype::I64] => {
+                let what = format!("{factors:?} must have one narrow type to be multiplied in blocks");
+                Err(DeviceError::Shape { op: "matrix", what })
+            }
+        }
+    }
+}
+
+/// How a kernel loads an operand: `Loading`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+enum Loading {
+    Copied,
+    ByElement,
+    Rounded,
+}
+
+impl Loading {
+    /// Bytes of a chunk that is copied at once.
+    const CHUNK_BYTES: usize = 16;
+
+    fn of(operand: Tensor, place: Place) -> Loading {
+        match operand.dtype {
+            Dtype::F32 => Loading::Rounded,
+            Dtype::Bf16 | Dtype::F16 | Dtype::I32 | Dtype::I64 => {
+                let size = operand.dtype.size_bytes();
+                if place.has_rows_at_multiples(Loading::CHUNK_BYTES, size) { Loading::Copied } else { Loading::ByElement }
+            }
+        }
+    }
+}
+
+/// A square tile of the output, which a block computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tile {
+    Of128,
+    Of64,
+}
+
+impl Tile {
+    /// Large tiles read less; small ones fill the GPU where there are few.
+    fn of(site: &Site, rows: usize, cols: usize) -> Tile {
+        let [rows, cols] = Tile::Of128.grid(rows, cols);
+        if rows * cols >= site.multiprocessors as usize { Tile::Of128 } else { Tile::Of64 }
+    }
+
+    fn grid(self, rows: usize, cols: usize) -> [usize; 2] {
+        let side = match self {
+            Tile::Of128 => 128,
+            Tile::Of64 => 64,
+        };
+        [rows.div_ceil(side), cols.div_ceil(side)]
+    }
+
+    fn threads(self) -> u32 {
+        match self {
+            Tile::Of128 => 256,
+            Tile::Of64 => 128,
+        }
+    }
+
+    fn kernel(self, orientation: Orientation, narrow: Narrow) -> &'static str {
+        match (orientation, narrow, self) {
+            (Orientation::Nt, Narrow::Bf16, Tile::Of128) => "mat_mul_blocks_nt_bf16_128",
+            (Orientation::Nt, Narrow::Bf16, Tile::Of64) => "mat_mul_blocks_nt_bf16_64",
+            (Orientation::Nt, Narrow::F16, Tile::Of128) => "mat_mul_blocks_nt_f16_128",
+            (Orientation::Nt, Narrow::F16, Tile::Of64) => "mat_mul_blocks_nt_f16_64",
+            (Orientation::Nn, Narrow::Bf16, Tile::Of128) => "mat_mul_blocks_nn_bf16_128",
+            (Orientation::Nn, Narrow::Bf16, Tile::Of64) => "mat_mul_blocks_nn_bf16_64",
+            (Orientation::Nn, Narrow::F16, Tile::Of128) => "mat_mul_blocks_nn_f16_128",
+            (Orientation::Nn, Narrow::F16, Tile::Of64) => "mat_mul_blocks_nn_f16_64",
+            (Orientation::Tn, Narrow::Bf16, Tile::Of128) => "mat_mul_blocks_tn_bf16_128",
+            (Orientation::Tn, Narrow::Bf16, Tile::Of64) => "mat_mul_blocks_tn_bf16_64",
+            (Orientation::Tn, Narrow::F16, Tile::Of128) => "mat_mul_blocks_tn_f16_128",
+            (Orientation::Tn, Narrow::F16, Tile::Of64) => "mat_mul_blocks_tn_f16_64",
+        }
+    }
+}
+
+/// `Op::MatMul` in blocks of the GPU's tensor cores.
+pub(super) fn in_blocks(site: &Site, product: Product) -> Result<Vec<Launch>, DeviceError> {
+    let Product { orientation, a, b, bias, out, write } = product;
+    let [_, _, type_of_out] = [Stored::of(a)?, Stored::of(b)?, Stored::of(out)?];
+    let places = [site.matrix(a, a.dtype)?, site.matrix(b, b.dtype)?];
+    let narrow = Narrow::of([a, b])?;
+    let (bias, to) = (site.optional_dense(bias, out.dtype)?, site.matrix(out, out.dtype)?);
+    let [m, n, _] = product.sizes()?;
+    if out.is_empty() {
+        return Ok(vec![]);
+    }
+    let tile = Tile::of(site, m, n);
+    let parameters = Parameters::new()
+        .place(places[0])
+        .u32(Loading::of(a, places[0]) as u32)
+        .place(places[1])
+        .u32(Loading::of(b, places[1]) as u32)
+        .place(bias)
+        .place(to)
+        .u32(type_of_out.number)
+        .flag(write == Write::Accumulate);
+    let [rows, cols] = tile.grid(m, n);
+    let shape = LaunchShape { grid: [rows as u32, cols as u32, 1], block: [tile.threads(), 1, 1], shared_bytes: 0 };
+    Ok(vec![Launch::new(tile.kernel(orientation, narrow), shape, parameters)])
+}
