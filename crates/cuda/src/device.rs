@@ -4,11 +4,9 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-        NumericsChoice::Products(products) => match products {
-            Products::Chained | Products::Blocks16 | Products::Blocks8 => true,
-            Products::Pairs => false,
-        },
-        NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
+use config::Products;
+use device::{Device, DeviceError, DeviceKind, NumericsChoice, Op, Stream, StreamEvent, Tensor};
+use gpu::{Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle};
 use sync::lock;
 
 use crate::code::CompiledSource;
@@ -302,17 +300,11 @@ impl Drop for CudaDevice {
 /// Whether the kernels have this choice of a run's numerics.
 pub fn accepts(choice: NumericsChoice) -> bool {
     match choice {
-<<<<<<< HEAD
-        NumericsChoice::Products(products) => products == Products::Chained,
-        NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
-=======
         NumericsChoice::Products(products) => match products {
             Products::Chained | Products::Blocks16 | Products::Blocks8 => true,
             Products::Pairs => false,
         },
-        NumericsChoice::Stored(format) => format == Format::Fp32,
-        NumericsChoice::GradientSums(_) => true,
->>>>>>> 8d574fc8
+        NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
     }
 }
 

@@ -40,10 +40,7 @@ impl Kernel {
 /// `kernel!("name", warps, staged rows)` for heads of up to 64 channels, of up to 128 and of more.
 macro_rules! kernels {
     ($name:literal, $warps:literal, $staged:literal) => {
-        [
-            kernels!($name, "_64", 64, $warps, $staged),
-            kernels!($name, "_128", 128, $warps, $staged),
-        ]
+        [kernels!($name, "_64", 64, $warps, $staged), kernels!($name, "_128", 128, $warps, $staged)]
     };
     ($name:literal, $ending:literal, $channels:literal, $warps:literal, $staged:literal) => {
         Kernel {
