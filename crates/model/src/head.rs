@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use config::ModelSpec;
+use config::{ModelSpec, Products};
 use device::{DeviceError, Op, Reduction, SumTree, Tensor, Write};
 
 use crate::binding::HeadParams;
@@ -87,8 +87,9 @@ impl Head<'_> {
                     let x = input.rows_of(rows.clone());
                     let logits = self.chunk_logits(params, x)?;
                     self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
-                    params.output.backward_input(context, logits, gradient.rows_of(rows))?;
-                    contribution_to_weight(context, weight, x.tensor(), logits.tensor(), write)
+                    let dlogits = self.stored_gradient(logits)?;
+                    params.output.backward_input(context, dlogits, gradient.rows_of(rows))?;
+                    contribution_to_weight(context, weight, x.tensor(), dlogits.tensor(), write)
                 })?;
                 write = Write::Accumulate;
             }
@@ -195,6 +196,20 @@ impl Head<'_> {
         context.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums })?;
         context.tp.all_reduce(context.stream, sums, Reduction::Sum(SumTree::RANK_ORDER))?;
         context.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss })
+    }
+
+    /// The gradient of logits as products read it. Products in blocks round an operand of single precision to the type
+    /// of the other one; here it is rounded once for the two products, which have the same bits and read half of it.
+    fn stored_gradient(&self, dlogits: Sharded) -> Result<Sharded, DeviceError> {
+        match self.context.products {
+            Products::Chained | Products::Pairs => Ok(dlogits),
+            Products::Blocks16 | Products::Blocks8 => {
+                let from = dlogits.tensor();
+                let to = self.context.activation(self.context.scratch, from.rows, from.cols);
+                self.context.submit(Op::Copy { from, to })?;
+                Ok(Sharded::new(to))
+            }
+        }
     }
 
     fn sum_losses(&self, loss: Tensor) -> Result<(), DeviceError> {
