@@ -15,6 +15,8 @@ pub enum Compared {
     Operations,
     /// Losses, norms, first gradients and last weights.
     Outcome,
+    /// Products of random matrices, of factors of every kind: the blocks of a tensor core.
+    Blocks,
 }
 
 /// How long a case takes.
@@ -89,6 +91,7 @@ pub fn all() -> Vec<Case> {
         compared: Compared::Operations,
         layout,
     });
+    cases.extend([("bf16", Format::Bf16), ("fp16", Format::Fp16)].map(blocks));
     cases.extend(NARROW.iter().flat_map(narrow));
     cases.extend(outcomes());
     for (numbers, form) in [(SINGLE, ""), (BLOCKS, " in bf16 and blocks")] {
@@ -96,6 +99,13 @@ pub fn all() -> Vec<Case> {
         cases.push(large(&format!("operations wide-heads-of-128{form}"), numbers, 512, 4, 512));
     }
     cases
+}
+
+/// Blocks of products of a format; of the layout, its numbers alone count.
+fn blocks((name, format): (&str, Format)) -> Case {
+    let train = training(Numbers::new(format, GradientSums::Single, Products::Blocks16));
+    let layout = Layout { model: model(Tied::Yes), parallelism: plain_layout(1, 1, 1, 2), train };
+    Case { name: format!("blocks of {name}"), size: Size::Large, compared: Compared::Blocks, layout }
 }
 
 /// Operations of a GPT and of a Llama in narrow numbers, and a run of theirs.
