@@ -385,7 +385,7 @@ impl Scope<'_> {
         bytes: u32,
         lane: usize,
     ) -> Result<std::ops::Range<usize>, Fault> {
-        if (shared as u64 | global | u64::from(bytes)) % BULK_ALIGNMENT != 0 || bytes == 0 {
+        if !(shared as u64 | global | u64::from(bytes)).is_multiple_of(BULK_ALIGNMENT) || bytes == 0 {
             let text = format!(
                 "a copy of {bytes} bytes between {shared:#x} of shared memory and {global:#x}: all must be multiples of {BULK_ALIGNMENT}"
             );

@@ -40,7 +40,7 @@ struct PhaseBarrier {
     come: i64,
     /// Phases that have ended.
     phase: u32,
-    /// What the threads knew that have arrived in this phase, and in all before.
+    /// The knowledge of threads that have arrived in this phase, and in all before.
     arrived: Option<Departed>,
     released: Option<Departed>,
     copies: VecDeque<Load>,

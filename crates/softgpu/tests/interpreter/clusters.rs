@@ -1,4 +1,4 @@
-//! Clusters of one block, elections, and registers that a warpgroup gives up.
+//! Clusters of one block, elections, and the number of registers of a warpgroup.
 
 use gpu::{Gpu, ModuleImage};
 use softgpu::Settings;
