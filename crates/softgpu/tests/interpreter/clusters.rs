@@ -1,6 +1,6 @@
 //! Clusters of one block, elections, and the number of registers of a warpgroup.
 
-use gpu::{Gpu, ModuleImage};
+use gpu::ModuleImage;
 use softgpu::Settings;
 
 use crate::machine::{opened, run_threads, threads_kernel};
