@@ -280,7 +280,7 @@ fn boxes_with_a_swizzle_have_their_chunks_exchanged() {
         let chunks = words as usize / 4;
         for (place, number) in expected(2, box_dims, [-1, 1, 0]).into_iter().enumerate() {
             let (row, column) = (place / words as usize, place % words as usize);
-            let chunk = column / 4 ^ row % 8 / rows_a_change % chunks;
+            let chunk = (column / 4) ^ (row % 8 / rows_a_change % chunks);
             assert_eq!(shared[row * words as usize + chunk * 4 + column % 4], number, "{swizzle:?}, place {place}");
         }
     }

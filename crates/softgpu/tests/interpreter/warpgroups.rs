@@ -51,7 +51,7 @@ impl Layout {
             Major::Outer => (outer, k),
         };
         let row = across % 8;
-        let in_pattern = |chunk: usize| row * chunks * 16 + (chunk ^ row / rows_a_change) * 16 + along % 8 * 2;
+        let in_pattern = |chunk: usize| row * chunks * 16 + (chunk ^ (row / rows_a_change)) * 16 + along % 8 * 2;
         let base = match (self.swizzle, self.major) {
             (Swizzle::None, Major::K) => k / 8 * self.leading + outer / 8 * self.stride + row * 16 + k % 8 * 2,
             (Swizzle::None, Major::Outer) => outer / 8 * self.stride + k / 8 * self.leading + row * 16 + outer % 8 * 2,
