@@ -11,6 +11,7 @@ mod machine;
 mod matrices;
 mod numbers;
 mod phases;
+mod pipeline;
 mod streams;
 mod warpgroups;
 mod warps;
