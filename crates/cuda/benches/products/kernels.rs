@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cuda::code::{CompiledSource, OPTIONS, compile_afresh};
+use cuda::code::{OPTIONS, compile_afresh};
 use cuda::kernels::SOURCES;
 use device::{Orientation, Write};
 use gpu::{
-    Arguments, DevicePointer, FunctionHandle, Gpu, LaunchShape, ModuleImage, StreamHandle, TensorElement, TensorMap,
+    Arguments, DevicePointer, FunctionHandle, Gpu, LaunchShape, ModuleHandle, StreamHandle, TensorElement, TensorMap,
     TensorPromotion, TensorSwizzle, TensorTiles,
 };
 use nvidia::Search;
@@ -35,10 +35,26 @@ pub fn pack(folder: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The packed code of a source.
-pub fn packed(folder: &Path, name: &str) -> Result<CompiledSource, Failed> {
-    let source = *SOURCES.iter().find(|source| source.name == name).ok_or("no such source")?;
-    Ok(CompiledSource { source, code: Code::Cubin(std::fs::read(folder.join(name))?) })
+/// The packed code of a name.
+pub fn packed(folder: &Path, name: &str) -> Result<Code, Failed> {
+    Ok(Code::Cubin(std::fs::read(folder.join(name))?))
+}
+
+/// PTX of a name, by NVRTC.
+pub fn portable(name: &str) -> Result<Code, Failed> {
+    let cuda = std::env::var_os("PLEACH_CUDA").ok_or("PLEACH_CUDA is not set")?;
+    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)]))?;
+    let target = Target::Ptx(TARGET.into());
+    match SOURCES.iter().find(|source| source.name == name) {
+        Some(source) => {
+            // The GPU in software has clusters of one block.
+            let whole = source.whole();
+            let lines: Vec<&str> = whole.lines().filter(|line| !line.contains("_by_2,")).collect();
+            let text = Source::new(format!("{name}.cu"), lines.join("\n") + "\n");
+            Ok(compiler.compile(&text, &target, OPTIONS)?.code)
+        }
+        None => Ok(compiler.compile(&Source::new("compare.cu", COMPARE), &target, OPTIONS)?.code),
+    }
 }
 
 /// A tile of a product by warpgroups.
@@ -68,7 +84,7 @@ impl Tile {
 pub struct Kernels {
     gpu: Arc<dyn Gpu>,
     /// By orientation and tile.
-    tiles: Vec<Vec<FunctionHandle>>,
+    tiles: Vec<Vec<Option<FunctionHandle>>>,
     /// By orientation.
     blocks: Vec<FunctionHandle>,
     compare: FunctionHandle,
@@ -127,19 +143,18 @@ fn with_output(
 }
 
 impl Kernels {
-    pub fn load(gpu: &Arc<dyn Gpu>, folder: &Path) -> Result<Kernels, Failed> {
-        let module =
-            |name: &str| -> Result<_, Failed> { Ok(gpu.load(ModuleImage::Cubin(&std::fs::read(folder.join(name))?))?) };
+    pub fn load(gpu: &Arc<dyn Gpu>, code: impl Fn(&str) -> Result<Code, Failed>) -> Result<Kernels, Failed> {
+        let module = |name: &str| -> Result<ModuleHandle, Failed> { Ok(gpu.load(code(name)?.image())?) };
         let (wgmma, blocks) = (module("mat_mul_wgmma")?, module("mat_mul_blocks")?);
-        let tile = |orientation, tile: &Tile| -> Result<FunctionHandle, Failed> {
+        let tile = |orientation, tile: &Tile| -> Result<Option<FunctionHandle>, Failed> {
             let name = format!("mat_mul_wgmma_{}_bf16_{}", name(orientation), tile.name);
-            let function = gpu.function(wgmma, &name)?;
+            let Ok(function) = gpu.function(wgmma, &name) else { return Ok(None) };
             gpu.allow_shared(function, tile.shared_bytes)?;
             let facts = gpu.function_facts(function)?;
             if facts.local_bytes > 0 {
                 println!("{name} spills: {facts:?}");
             }
-            Ok(function)
+            Ok(Some(function))
         };
         let tiles = |orientation| Tile::ALL.iter().map(|of| tile(orientation, of)).collect::<Result<Vec<_>, _>>();
         let of_blocks = |orientation| gpu.function(blocks, &format!("mat_mul_blocks_{}_bf16_128", name(orientation)));
@@ -213,6 +228,11 @@ impl Kernels {
         Ok(pieces.collect())
     }
 
+    /// Whether the GPU has the kernel.
+    pub fn has(&self, tile: usize, orientation: Orientation) -> bool {
+        self.tiles[orientation as usize][tile].is_some()
+    }
+
     /// Launches them.
     pub fn by_warpgroups(
         &self,
@@ -221,8 +241,9 @@ impl Kernels {
         orientation: Orientation,
         launches: &[(LaunchShape, Arguments)],
     ) -> Result<(), Failed> {
+        let function = self.tiles[orientation as usize][tile].ok_or("no such kernel")?;
         for (shape, arguments) in launches {
-            self.gpu.launch(stream, self.tiles[orientation as usize][tile], *shape, arguments)?;
+            self.gpu.launch(stream, function, *shape, arguments)?;
         }
         Ok(())
     }
