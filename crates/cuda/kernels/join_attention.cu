@@ -16,15 +16,15 @@ __device__ inline f32 shift_of(f32 own, f32 part) {
 
 // `out` = the other set, which is all there is.
 template <typename E>
-__device__ inline void assign(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<E> out,
+__device__ inline void assign(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<f32> out,
                               Matrix<f32> log_sum_exp, u32 head_dim) {
     const u32 head = blockIdx.x;
     for (u64 row = blockIdx.y; row < out.rows; row += gridDim.y) {
         const u64 column = (u64)head * head_dim;
         const E* from = part.row(row) + column;
-        E* to = out.row(row) + column;
+        f32* to = out.row(row) + column;
         for (u32 channel = threadIdx.x; channel < head_dim; channel += THREADS) {
-            to[channel] = from[channel];
+            to[channel] = widen(from[channel]);
         }
         if (threadIdx.x == 0) {
             log_sum_exp.row(row)[head] = part_log_sum_exp.row(row)[head];
@@ -34,7 +34,7 @@ __device__ inline void assign(Matrix<const E> part, Matrix<const f32> part_log_s
 
 // `out` joined with the other set.
 template <typename E>
-__device__ inline void accumulate(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<E> out,
+__device__ inline void accumulate(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<f32> out,
                                   Matrix<f32> log_sum_exp, u32 head_dim) {
     const u32 head = blockIdx.x;
     for (u64 row = blockIdx.y; row < out.rows; row += gridDim.y) {
@@ -49,9 +49,9 @@ __device__ inline void accumulate(Matrix<const E> part, Matrix<const f32> part_l
         const f32 other_share = is_seen ? other / sum : 0.0f;
         const u64 column = (u64)head * head_dim;
         const E* from = part.row(row) + column;
-        E* to = out.row(row) + column;
+        f32* to = out.row(row) + column;
         for (u32 channel = threadIdx.x; channel < head_dim; channel += THREADS) {
-            to[channel] = narrow<E>(fmaf(widen(from[channel]), other_share, widen(to[channel]) * own_share));
+            to[channel] = fmaf(widen(from[channel]), other_share, to[channel] * own_share);
         }
         // All threads have read the log-sum-exp.
         __syncthreads();
@@ -63,7 +63,7 @@ __device__ inline void accumulate(Matrix<const E> part, Matrix<const f32> part_l
 
 #define JOIN_ATTENTION(NAME, E, WRITE)                                                                                 \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
-        NAME(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<E> out, Matrix<f32> log_sum_exp,         \
+        NAME(Matrix<const E> part, Matrix<const f32> part_log_sum_exp, Matrix<f32> out, Matrix<f32> log_sum_exp,       \
              u32 head_dim) {                                                                                           \
         WRITE(part, part_log_sum_exp, out, log_sum_exp, head_dim);                                                     \
     }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use config::{Format, Products};
+use config::Products;
 use device::{Device, DeviceError, DeviceKind, NumericsChoice, Op, Stream, StreamEvent, Tensor};
 use gpu::{Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle};
 use sync::lock;
@@ -90,6 +90,9 @@ impl Drop for RankMemory {
         let _ = self.synchronize();
     }
 }
+
+/// Shared memory of a block that needs no permission.
+const PLAIN_SHARED_BYTES: u32 = 48 << 10;
 
 /// State that changes while a rank submits.
 struct Submissions {
@@ -226,6 +229,10 @@ impl Device for CudaDevice {
                 return Err(DeviceError::Shape { op: op.name(), what });
             };
             let handle = self.memory.stream(stream);
+            if launch.shape.shared_bytes > PLAIN_SHARED_BYTES {
+                let allowed = self.memory.gpu.allow_shared(*function, launch.shape.shared_bytes);
+                allowed.map_err(|cause| accelerator_error(described(op), cause))?;
+            }
             self.memory
                 .gpu
                 .launch(handle, *function, launch.shape, &launch.arguments)
@@ -297,8 +304,7 @@ pub fn accepts(choice: NumericsChoice) -> bool {
             Products::Chained | Products::Blocks16 | Products::Blocks8 => true,
             Products::Pairs => false,
         },
-        NumericsChoice::Stored(format) => format == Format::Fp32,
-        NumericsChoice::GradientSums(_) => true,
+        NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
     }
 }
 

@@ -70,6 +70,20 @@ pub const SOURCES: &[Source] = &[
         "attention_backward": each "attention_backward_queries_64", each "attention_backward_queries_128",
         each "attention_backward_keys_64", each "attention_backward_keys_128"
     ),
+    source!(
+        "attention_blocks":
+        "attention_blocks_64_bf16", "attention_blocks_64_f16", "attention_blocks_128_bf16", "attention_blocks_128_f16"
+    ),
+    source!(
+        "attention_blocks_queries":
+        "attention_blocks_delta_bf16", "attention_blocks_delta_f16", "attention_blocks_queries_64_bf16",
+        "attention_blocks_queries_64_f16", "attention_blocks_queries_128_bf16", "attention_blocks_queries_128_f16"
+    ),
+    source!(
+        "attention_blocks_keys":
+        "attention_blocks_keys_64_bf16", "attention_blocks_keys_64_f16", "attention_blocks_keys_128_bf16",
+        "attention_blocks_keys_128_f16"
+    ),
     source!("join_attention": each "join_attention_assign", each "join_attention_accumulate"),
     source!(
         "activation": each "gelu_tanh", each "gelu_erf", each "gelu_sigmoid", each "relu", each "swiglu",
@@ -117,6 +131,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("sum_words.cuh"),
     header!("fixed_point.cuh"),
     header!("attention.cuh"),
+    header!("attention_blocks.cuh"),
+    header!("attention_blocks_gradient.cuh"),
 ];
 
 impl Source {

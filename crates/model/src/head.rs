@@ -18,10 +18,6 @@ use crate::linear::contribution_to_weight;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
 use crate::top_query::TopQuery;
 
-/// Tokens whose logits are in memory at once. The output matrix is read twice and its gradient read and written once per chunk, so chunks
-/// span sequences; more tokens would only take more memory, as chained products sum this many rows from zero anyway.
-pub const CHUNK_TOKENS: usize = 256;
-
 /// The head on one microbatch.
 #[derive(Clone, Copy)]
 pub struct Head<'a> {
@@ -44,9 +40,11 @@ pub struct HeadGradients<'a> {
     pub scale: f32,
 }
 
-/// Chunks of `rows`.
-fn chunks(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    rows.clone().step_by(CHUNK_TOKENS).map(move |first| first..rows.end.min(first + CHUNK_TOKENS))
+/// Chunks of `rows`, whose logits are in memory at once. The output matrix is read twice and its gradient read and
+/// written once per chunk, so chunks span sequences.
+fn chunks(context: &Context<'_>, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let tokens = context.products.head_tokens();
+    rows.clone().step_by(tokens).map(move |first| first..rows.end.min(first + tokens))
 }
 
 impl Head<'_> {
@@ -84,7 +82,7 @@ impl Head<'_> {
         let gradient = context.activation(context.scratch, context.shape.tokens(), context.model.hidden);
         let (contributions, weight) = (Contributions::of_sequences(context), gradients.params.output.weight);
         sum_contributions(context, contributions, [weight], gradients.write, |rows, [weight], mut write| {
-            for rows in chunks(rows) {
+            for rows in chunks(context, rows) {
                 context.scratch.scoped(|| {
                     let x = input.rows_of(rows.clone());
                     let logits = self.chunk_logits(params, x)?;
@@ -108,7 +106,7 @@ impl Head<'_> {
         context.scratch.scoped(|| {
             let last = enter(context, self.last(params, input, None)?)?;
             let loss = context.scratch.floats(1, context.shape.tokens());
-            for rows in chunks(0..context.shape.tokens()) {
+            for rows in chunks(context, 0..context.shape.tokens()) {
                 context.scratch.scoped(|| {
                     let logits = self.chunk_logits(params, last.rows_of(rows.clone()))?;
                     self.cross_entropy(logits, rows, loss, None)

@@ -1,10 +1,10 @@
 //! Attention: a block of threads per block of queries or tile of keys, head, range of channels and sequence.
 
-use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM};
+use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, Products};
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Tensor};
 use gpu::LaunchShape;
 
-use super::{ByType, Launch, Parameters, Site, Stored, by_type, require};
+use super::{ByType, Launch, Parameters, Site, Stored, attention_blocks, by_type, other_products, require};
 
 /// Queries of a block, as `kernels/attention.cuh` says.
 const QUERIES: usize = 32;
@@ -22,6 +22,9 @@ pub(super) fn forward(site: &Site, o: &AttentionOperands) -> Result<Vec<Launch>,
     let pass = Pass::new("attention", site, o)?;
     if pass.tokens == 0 {
         return Ok(vec![]);
+    }
+    if pass.is_in_blocks()? {
+        return attention_blocks::forward(&pass);
     }
     let (entry, ranges) = pass.kernel([by_type!("attention_64"), by_type!("attention_128")]);
     let parameters =
@@ -43,6 +46,9 @@ pub(super) fn backward(site: &Site, o: &AttentionOperands, g: &AttentionGradient
     if pass.tokens == 0 {
         return Ok(vec![]);
     }
+    if pass.is_in_blocks()? {
+        return attention_blocks::backward(&pass, g);
+    }
     let inputs = || -> Result<Parameters, DeviceError> {
         Ok(pass
             .inputs()?
@@ -62,15 +68,15 @@ pub(super) fn backward(site: &Site, o: &AttentionOperands, g: &AttentionGradient
 }
 
 /// Values that both passes have in common.
-struct Pass<'a> {
-    op: &'static str,
-    site: &'a Site,
-    operands: &'a AttentionOperands,
+pub(super) struct Pass<'a> {
+    pub op: &'static str,
+    pub site: &'a Site,
+    pub operands: &'a AttentionOperands,
     /// The type of queries, keys, values, outputs and their gradients.
-    stored: Stored,
-    tokens: usize,
+    pub stored: Stored,
+    pub tokens: usize,
     /// Per sequence.
-    keys: usize,
+    pub keys: usize,
 }
 
 impl<'a> Pass<'a> {
@@ -109,6 +115,15 @@ impl<'a> Pass<'a> {
         Ok(pass)
     }
 
+    /// Whether products are in blocks: those of narrow tensors in such a run.
+    fn is_in_blocks(&self) -> Result<bool, DeviceError> {
+        match self.site.products {
+            Products::Chained => Ok(false),
+            Products::Blocks16 | Products::Blocks8 => Ok(self.stored.dtype != Dtype::F32),
+            Products::Pairs => Err(other_products(self.op, self.site.products)),
+        }
+    }
+
     /// Refuses a tensor that is not `[rows, heads * head_dim]`.
     fn is(&self, name: &str, tensor: Tensor, rows: usize, heads: usize) -> Result<(), DeviceError> {
         let cols = heads * self.operands.shape.head_dim;
@@ -125,7 +140,7 @@ impl<'a> Pass<'a> {
     }
 
     /// The first arguments of all kernels: `Sizes`, the intervals, the mask, queries, keys and values.
-    fn inputs(&self) -> Result<Parameters, DeviceError> {
+    pub fn inputs(&self) -> Result<Parameters, DeviceError> {
         let (site, o, stored) = (self.site, self.operands, self.stored);
         let AttentionShape { sequence_length, heads, kv_heads, head_dim, .. } = o.shape;
         let (first_head, alibi_heads) = o.alibi.map_or((0, 0), |alibi| (alibi.first_head, alibi.num_heads));

@@ -31,7 +31,7 @@ pub(super) fn join(
     let parameters = Parameters::new()
         .place(site.matrix(part, stored.dtype)?)
         .place(site.matrix(part_log_sum_exp, Dtype::F32)?)
-        .place(site.matrix(out, stored.dtype)?)
+        .place(site.matrix(out, Dtype::F32)?)
         .place(site.matrix(log_sum_exp, Dtype::F32)?);
     if rows * heads == 0 {
         return Ok(vec![]);

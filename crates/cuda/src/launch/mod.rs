@@ -3,6 +3,7 @@
 mod activation;
 mod adamw;
 mod attention;
+mod attention_blocks;
 mod column_sum;
 mod cross_entropy;
 mod dropout;

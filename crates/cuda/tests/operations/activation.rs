@@ -2,7 +2,7 @@ use config::Activation;
 use device::Op;
 
 use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::case::{Case, STORED, Values};
 
 const ALL: [Activation; 6] = [
     Activation::GeluTanh,
@@ -19,15 +19,16 @@ fn activations_and_their_gradients_have_the_bits_of_the_cpu() {
 }
 
 pub fn activations(bench: &Bench) {
-    for (index, activation) in ALL.into_iter().enumerate() {
+    let typed = STORED.into_iter().flat_map(|stored| ALL.map(|activation| (stored, activation)));
+    for (index, (stored, activation)) in typed.enumerate() {
         for ([rows, cols], values) in [([1, 1], Values::Plain), ([7, 33], Values::Wild), ([40, 128], Values::Wild)] {
-            let mut case = Case::new(index as u64);
+            let mut case = Case::new(index as u64).storing(stored);
             let inputs = activation.inputs_per_output() * cols;
-            let x = case.reals(rows, inputs, index % 3, values);
-            let y = case.reals(rows, cols, index % 4, Values::Plain);
+            let x = case.stored(rows, inputs, index % 3, values);
+            let y = case.stored(rows, cols, index % 4, Values::Plain);
             bench.compare(&case, &Op::Activation { activation, x, y });
-            let dy = case.reals(rows, cols, index % 2, values);
-            let dx = case.reals(rows, inputs, index % 5, Values::Plain);
+            let dy = case.stored(rows, cols, index % 2, values);
+            let dx = case.stored(rows, inputs, index % 5, Values::Plain);
             bench.compare(&case, &Op::ActivationBackward { activation, x, dy, dx, y });
         }
     }

@@ -6,7 +6,7 @@ use device::{AdamWUpdate, Direction, DropoutKey, Dtype, NormBackward, Op, Roundi
 use proptest::prelude::*;
 
 use crate::bench::Bench;
-use crate::case::{Case, Values};
+use crate::case::{Case, STORED, Values};
 
 /// The choices that decide an operation, in addition to the words of its case.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,10 @@ struct Drawn {
 impl Drawn {
     fn reals(self, case: &mut Case, number: usize) -> Tensor {
         case.reals(self.rows, self.cols, self.gaps[number], self.values)
+    }
+
+    fn stored(self, case: &mut Case, number: usize) -> Tensor {
+        case.stored(self.rows, self.cols, self.gaps[number], self.values)
     }
 
     /// One of these, by a part of the choice that no other `step` reads.
@@ -49,13 +53,11 @@ impl Drawn {
     }
 }
 
-const REAL: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
-
 /// An operation with its tensors placed.
 type Make = fn(Drawn, &mut Case) -> Op;
 
 fn column_sum(drawn: Drawn, case: &mut Case) -> Op {
-    let x = drawn.reals(case, 0);
+    let x = drawn.stored(case, 0);
     Op::ColumnSum { x, out: case.vector(drawn.cols, drawn.values) }
 }
 
@@ -68,10 +70,10 @@ fn normed(drawn: Drawn) -> (Norm, usize) {
 fn norm(drawn: Drawn, case: &mut Case) -> Op {
     let (norm, heads) = normed(drawn);
     let wide = Drawn { cols: heads * drawn.cols, ..drawn };
-    let x = wide.reals(case, 0);
-    let weight = case.vector(drawn.cols, drawn.values);
-    let bias = drawn.has(4).then(|| case.vector(drawn.cols, drawn.values));
-    let y = wide.reals(case, 1);
+    let x = wide.stored(case, 0);
+    let weight = case.stored_vector(drawn.cols, drawn.values);
+    let bias = drawn.has(4).then(|| case.stored_vector(drawn.cols, drawn.values));
+    let y = wide.stored(case, 1);
     Op::Norm { norm, x, weight, bias, y, stats: case.reals(drawn.rows * heads, 2, 0, Values::Plain) }
 }
 
@@ -80,11 +82,11 @@ fn norm_backward_input(drawn: Drawn, case: &mut Case) -> Op {
     let wide = Drawn { cols: heads * drawn.cols, ..drawn };
     let tensors = NormBackward {
         norm,
-        x: wide.reals(case, 0),
-        weight: case.vector(drawn.cols, drawn.values),
+        x: wide.stored(case, 0),
+        weight: case.stored_vector(drawn.cols, drawn.values),
         stats: case.reals(drawn.rows * heads, 2, 0, drawn.values),
-        dy: wide.reals(case, 1),
-        dx: wide.reals(case, 2),
+        dy: wide.stored(case, 1),
+        dx: wide.stored(case, 2),
     };
     Op::NormBackwardInput { tensors, write: drawn.write() }
 }
@@ -92,9 +94,9 @@ fn norm_backward_input(drawn: Drawn, case: &mut Case) -> Op {
 fn norm_backward_weight(drawn: Drawn, case: &mut Case) -> Op {
     let (norm, heads) = normed(drawn);
     let wide = Drawn { cols: heads * drawn.cols, ..drawn };
-    let x = wide.reals(case, 0);
+    let x = wide.stored(case, 0);
     let stats = case.reals(drawn.rows * heads, 2, 0, drawn.values);
-    let dy = wide.reals(case, 1);
+    let dy = wide.stored(case, 1);
     let dweight = case.vector(drawn.cols, drawn.values);
     let dbias = drawn.has(4).then(|| case.vector(drawn.cols, drawn.values));
     Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias }
@@ -110,7 +112,7 @@ fn rotary_table(drawn: Drawn, case: &mut Case) -> Op {
 fn rotary(drawn: Drawn, case: &mut Case) -> Op {
     let (head_dim, heads) = (2 * drawn.cols, drawn.of(2, &[1, 2, 3]));
     let pairs = 1 + drawn.choice % drawn.cols;
-    let x = case.reals(drawn.rows, heads * head_dim, drawn.gaps[0], drawn.values);
+    let x = case.stored(drawn.rows, heads * head_dim, drawn.gaps[0], drawn.values);
     let [cos, sin] = [1, 2].map(|gap| case.reals(20, pairs, drawn.gaps[gap], Values::Plain));
     let places: Vec<i32> = (0..drawn.rows).map(|_| case.words.below(20) as i32).collect();
     let positions = case.ints(&places);
@@ -131,31 +133,31 @@ const ACTIVATIONS: [Activation; 6] = [
 fn activation(drawn: Drawn, case: &mut Case) -> Op {
     let activation = drawn.of(0, &ACTIVATIONS);
     let inputs = activation.inputs_per_output() * drawn.cols;
-    let x = case.reals(drawn.rows, inputs, drawn.gaps[0], drawn.values);
-    Op::Activation { activation, x, y: drawn.reals(case, 1) }
+    let x = case.stored(drawn.rows, inputs, drawn.gaps[0], drawn.values);
+    Op::Activation { activation, x, y: drawn.stored(case, 1) }
 }
 
 fn activation_backward(drawn: Drawn, case: &mut Case) -> Op {
     let activation = drawn.of(0, &ACTIVATIONS);
     let inputs = activation.inputs_per_output() * drawn.cols;
-    let [x, dx] = [0, 1].map(|gap| case.reals(drawn.rows, inputs, drawn.gaps[gap], drawn.values));
-    let (dy, y) = (drawn.reals(case, 2), drawn.reals(case, 3));
+    let [x, dx] = [0, 1].map(|gap| case.stored(drawn.rows, inputs, drawn.gaps[gap], drawn.values));
+    let (dy, y) = (drawn.stored(case, 2), drawn.stored(case, 3));
     Op::ActivationBackward { activation, x, dy, dx, y }
 }
 
 fn dropout_add(drawn: Drawn, case: &mut Case) -> Op {
-    let x = drawn.reals(case, 0);
-    let bias = drawn.has(2).then(|| case.vector(drawn.cols, drawn.values));
-    let residual = drawn.has(3).then(|| drawn.reals(case, 1));
+    let x = drawn.stored(case, 0);
+    let bias = drawn.has(2).then(|| case.stored_vector(drawn.cols, drawn.values));
+    let residual = drawn.has(3).then(|| drawn.stored(case, 1));
     let dropout = drawn.has(4).then(|| drawn.dropout(case));
-    let out = drawn.of(5, &[Some(x), residual, None]).unwrap_or_else(|| drawn.reals(case, 2));
+    let out = drawn.of(5, &[Some(x), residual, None]).unwrap_or_else(|| drawn.stored(case, 2));
     Op::DropoutAdd { x, bias, residual, residual_scale: drawn.of(0, &[1.0, 0.3]), dropout, out }
 }
 
 fn dropout_backward(drawn: Drawn, case: &mut Case) -> Op {
-    let dy = drawn.reals(case, 0);
+    let dy = drawn.stored(case, 0);
     let dropout = drawn.dropout(case);
-    Op::DropoutBackward { dy, dropout, dx: if drawn.has(5) { dy } else { drawn.reals(case, 1) } }
+    Op::DropoutBackward { dy, dropout, dx: if drawn.has(5) { dy } else { drawn.stored(case, 1) } }
 }
 
 /// Tokens of this rank, of others, and ignored ones.
@@ -171,15 +173,15 @@ fn tokens(drawn: Drawn, case: &mut Case, count: usize, first_row: usize) -> Tens
 fn embedding_lookup(drawn: Drawn, case: &mut Case) -> Op {
     let (count, first_row) = (1 + drawn.choice % 300, drawn.of(1, &[0, 1, 17]));
     let tokens = tokens(drawn, case, count, first_row);
-    let table = drawn.reals(case, 0);
-    let out = case.reals(count, drawn.cols, drawn.gaps[1], drawn.values);
+    let table = drawn.stored(case, 0);
+    let out = case.stored(count, drawn.cols, drawn.gaps[1], drawn.values);
     Op::EmbeddingLookup { tokens, table, first_row, out, write: drawn.write() }
 }
 
 fn embedding_backward(drawn: Drawn, case: &mut Case) -> Op {
     let (count, first_row) = (1 + drawn.choice % 300, drawn.of(1, &[0, 1, 17]));
     let tokens = tokens(drawn, case, count, first_row);
-    let dy = case.reals(count, drawn.cols, drawn.gaps[0], drawn.values);
+    let dy = case.stored(count, drawn.cols, drawn.gaps[0], drawn.values);
     let untrained = drawn.has(2).then_some(first_row);
     let dtable = drawn.reals(case, 1);
     Op::EmbeddingBackward { tokens, dy, scale: drawn.of(3, &[1.0, 0.37]), first_row, untrained, dtable }
@@ -195,19 +197,19 @@ fn accumulate(drawn: Drawn, case: &mut Case) -> Op {
 
 fn fill(drawn: Drawn, case: &mut Case) -> Op {
     let value = drawn.of(1, &[0.0, -0.0, 1.000_001, 70_000.0, -1e-7, f32::NEG_INFINITY, f32::NAN]);
-    let dtype = drawn.of(0, &REAL);
+    let dtype = drawn.of(0, &STORED);
     Op::Fill { out: case.place(drawn.rows, drawn.cols, drawn.gaps[0], dtype), value }
 }
 
 fn copy(drawn: Drawn, case: &mut Case) -> Op {
-    let (from, to) = (drawn.of(0, &REAL), drawn.of(1, &REAL));
+    let (from, to) = (drawn.of(0, &STORED), drawn.of(1, &STORED));
     // Random bytes are numbers of every kind.
     let from = case.place(drawn.rows, drawn.cols, drawn.gaps[0], from);
     Op::Copy { from, to: case.place(drawn.rows, drawn.cols, drawn.gaps[1], to) }
 }
 
 fn initialize_normal(drawn: Drawn, case: &mut Case) -> Op {
-    let out = case.place(drawn.rows, drawn.cols, drawn.gaps[0], drawn.of(0, &REAL));
+    let out = case.place(drawn.rows, drawn.cols, drawn.gaps[0], drawn.of(0, &STORED));
     let [seed, parameter] = [(); 2].map(|()| case.words.next());
     let (first_row, first_col) = (case.words.below(1 << 20), case.words.below(100));
     let global_cols = first_col + drawn.cols + case.words.below(50);
@@ -249,7 +251,7 @@ fn adamw(drawn: Drawn, case: &mut Case) -> Op {
     let len = drawn.rows * drawn.cols;
     let [param, grad, first_moment, second_moment] = [(); 4].map(|()| case.vector(len, drawn.values));
     let coefficient = case.vector(4, Values::Plain);
-    let copy = drawn.has(0).then(|| case.place(1, len, 0, drawn.of(1, &REAL)));
+    let copy = drawn.has(0).then(|| case.place(1, len, 0, drawn.of(1, &STORED)));
     let update = AdamWUpdate {
         learning_rate: drawn.of(2, &[1e-2, 3e-4]),
         weight_decay: drawn.of(3, &[0.0, 0.1]),
@@ -306,6 +308,11 @@ const ALL: [(&str, Make); 22] = [
     ("rounded_sum", rounded_to_single),
 ];
 
+/// A type in which a run may store its tensors.
+pub fn any_stored() -> impl Strategy<Value = Dtype> {
+    proptest::sample::select(STORED.to_vec())
+}
+
 fn drawn() -> impl Strategy<Value = Drawn> {
     let sizes = (prop_oneof![1usize..5, 1usize..70], prop_oneof![1usize..5, 1usize..140]);
     let values = prop_oneof![Just(Values::Plain), Just(Values::Wild)];
@@ -317,9 +324,9 @@ fn drawn() -> impl Strategy<Value = Drawn> {
 fn operations_of_any_shape_stride_and_type_have_the_bits_of_the_cpu() {
     for (source, make) in ALL {
         let Some(bench) = Bench::of(&[source]) else { return };
-        let config = ProptestConfig { max_shrink_iters: 60, ..ProptestConfig::with_cases(16) };
-        proptest!(config, |(drawn in drawn(), seed in any::<u64>())| {
-            let mut case = Case::new(seed);
+        let config = ProptestConfig { max_shrink_iters: 60, ..ProptestConfig::with_cases(36) };
+        proptest!(config, |(drawn in drawn(), stored in any_stored(), seed in any::<u64>())| {
+            let mut case = Case::new(seed).storing(stored);
             let op = make(drawn, &mut case);
             prop_assert_eq!(bench.difference(&case, &[op]), None, "{:?}", op);
         });

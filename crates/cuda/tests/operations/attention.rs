@@ -2,12 +2,13 @@ use cpu::math::exp_f64;
 use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Places, Tensor};
 use proptest::prelude::*;
 
+use crate::any_shape::any_stored;
 use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::case::{Case, STORED, Values};
 
 /// Which keys queries see.
 #[derive(Clone, Copy, Debug)]
-enum Visible {
+pub enum Visible {
     Causal,
     Documents,
     Prefix,
@@ -18,7 +19,7 @@ enum Visible {
     Anything,
 }
 
-const ALL_VISIBLE: [Visible; 7] = [
+pub const ALL_VISIBLE: [Visible; 7] = [
     Visible::Causal,
     Visible::Documents,
     Visible::Prefix,
@@ -30,22 +31,22 @@ const ALL_VISIBLE: [Visible; 7] = [
 
 /// An attention with its tensors still to be placed.
 #[derive(Clone, Copy, Debug)]
-struct Attend {
-    shape: AttentionShape,
+pub struct Attend {
+    pub shape: AttentionShape,
     /// Keys per sequence before the first query.
-    earlier: usize,
-    visible: Visible,
+    pub earlier: usize,
+    pub visible: Visible,
     /// Between rows of queries, keys and the other tensors.
-    gaps: [usize; 3],
+    pub gaps: [usize; 3],
     /// Heads of the model after the operation's, where scores are biased.
-    alibi: Option<usize>,
-    dropout: Option<DropoutKey>,
+    pub alibi: Option<usize>,
+    pub dropout: Option<DropoutKey>,
     /// Place in the sequence of the first key, where these are some keys of it.
-    first_key: Option<usize>,
+    pub first_key: Option<usize>,
 }
 
 impl Attend {
-    const fn of(shape: AttentionShape, visible: Visible) -> Attend {
+    pub const fn of(shape: AttentionShape, visible: Visible) -> Attend {
         Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], alibi: None, dropout: None, first_key: None }
     }
 
@@ -77,11 +78,11 @@ impl Attend {
         let AttentionShape { sequences, sequence_length: length, heads, kv_heads, head_dim } = self.shape;
         let (tokens, keys) = (sequences * length, sequences * (length + self.earlier));
         let [q, k] = [(tokens, heads, self.gaps[0]), (keys, kv_heads, self.gaps[1])]
-            .map(|(rows, heads, gap)| case.reals(rows, heads * head_dim, gap, Values::Plain));
-        let v = case.reals(keys, kv_heads * head_dim, self.gaps[1], Values::Plain);
+            .map(|(rows, heads, gap)| case.stored(rows, heads * head_dim, gap, Values::Plain));
+        let v = case.stored(keys, kv_heads * head_dim, self.gaps[1], Values::Plain);
         let intervals: Vec<[i32; 2]> = (0..tokens).map(|token| self.interval(case, token % length)).collect();
         let visible = case.ints(intervals.as_flattened()).reshaped(tokens, 2);
-        let out = case.reals(tokens, heads * head_dim, self.gaps[2], Values::Plain);
+        let out = case.stored(tokens, heads * head_dim, self.gaps[2], Values::Plain);
         let log_sum_exp = case.reals(tokens, heads, self.gaps[2], Values::Plain);
         AttentionOperands {
             places: self.first_key.map(|first_key| Places { first_query: first_key, first_key }),
@@ -99,23 +100,28 @@ impl Attend {
     }
 
     /// The forward pass.
-    fn forward(&self, case: &mut Case) -> Vec<Op> {
+    pub fn forward(&self, case: &mut Case) -> Vec<Op> {
         vec![Op::Attention { operands: self.operands(case) }]
     }
 
     /// The backward pass on any outputs and log-sum-exps.
-    fn backward(&self, case: &mut Case) -> Vec<Op> {
+    pub fn backward(&self, case: &mut Case) -> Vec<Op> {
         let operands = self.operands(case);
-        vec![Op::AttentionBackward { operands, gradients: self.gradients(case) }]
+        self.backward_of(operands, case)
     }
 
     /// The forward pass, and the backward pass on what it leaves.
-    fn passes(&self, case: &mut Case) -> Vec<Op> {
+    pub fn passes(&self, case: &mut Case) -> Vec<Op> {
         let operands = self.operands(case);
         let mut ops = vec![Op::Attention { operands }];
+        ops.extend(self.backward_of(operands, case));
+        ops
+    }
+
+    fn backward_of(&self, operands: AttentionOperands, case: &mut Case) -> Vec<Op> {
         let gradients = self.gradients(case);
-        ops.push(Op::AttentionBackward { operands, gradients });
-        if self.shape.sequence_length + self.earlier > 512 {
+        let mut ops = vec![Op::AttentionBackward { operands, gradients }];
+        if self.shape.sequence_length + self.earlier > 512 || operands.q.dtype != Dtype::F32 {
             // The CPU sums there what the GPU sums in registers: no result.
             ops.push(Op::Fill { out: gradients.key_sums, value: 0.0 });
         }
@@ -126,7 +132,7 @@ impl Attend {
         let AttentionShape { sequences, sequence_length, heads, kv_heads, head_dim } = self.shape;
         let (tokens, keys) = (sequences * sequence_length, sequences * (sequence_length + self.earlier));
         let mut gradient =
-            |(rows, heads): (usize, usize)| case.reals(rows, heads * head_dim, self.gaps[2], Values::Plain);
+            |(rows, heads): (usize, usize)| case.stored(rows, heads * head_dim, self.gaps[2], Values::Plain);
         let [dout, dq, dk, dv] =
             [(tokens, heads), (tokens, heads), (keys, kv_heads), (keys, kv_heads)].map(&mut gradient);
         let key_sums = case.reals(2 * keys * kv_heads, head_dim, 0, Values::Plain);
@@ -134,18 +140,20 @@ impl Attend {
     }
 
     fn compare(&self, bench: &Bench, seed: u64, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
-        let mut case = Case::new(seed);
-        let ops = ops(self, &mut case);
-        bench.compare_all(&case, &ops);
+        for stored in STORED {
+            let mut case = Case::new(seed).storing(stored);
+            let ops = ops(self, &mut case);
+            bench.compare_all(&case, &ops);
+        }
     }
 }
 
-fn dropout(probability: f32) -> DropoutKey {
+pub fn dropout(probability: f32) -> DropoutKey {
     let first_token = (1 << 32) - 20;
     DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token, first_channel: 5, probability }
 }
 
-fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
+pub fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
     AttentionShape { sequences, sequence_length, heads: heads[0], kv_heads: heads[1], head_dim }
 }
 
@@ -162,13 +170,13 @@ fn attention_of_any_shape_has_the_bits_of_the_cpu() {
     let config = ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(32) };
     proptest!(config, |(
         (sequences, length, kv_heads, group, head_dim) in sizes, (visible, earlier) in masks, gaps in gaps,
-        (alibi, probability) in scores, first_key in first_keys, seed in any::<u64>(),
+        (alibi, probability) in scores, first_key in first_keys, stored in any_stored(), seed in any::<u64>(),
     )| {
         // Some keys are those of one sequence.
         let sequences = if first_key.is_some() { 1 } else { sequences };
         let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
         let attend = Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout), first_key };
-        let mut case = Case::new(seed);
+        let mut case = Case::new(seed).storing(stored);
         let ops = attend.passes(&mut case);
         prop_assert_eq!(bench.difference(&case, &ops), None);
     });
@@ -319,7 +327,7 @@ fn attention_that_does_not_fit_is_refused_with_the_tensors() {
             "attention: dropout draws 4 keys at once, not from 6 on",
         ),
         (with(&|o| o.places = far), "attention: positions of 16777216 keys are not exact in f32"),
-        (with(&|o| o.q.dtype = Dtype::Bf16), "is not F32"),
+        (with(&|o| o.q.dtype = Dtype::Bf16), "is not Bf16"),
         (Op::AttentionBackward { operands, gradients }, "attention_backward: dk F32[8, 8] @0 is not [8, 4]"),
     ] {
         let error = bench.failure(&case, &op);

@@ -192,6 +192,8 @@ fn first_difference(ops: &[Op], expected: &[u8], got: &[u8]) -> Option<String> {
         }
         let tensor = written.iter().find(|tensor| holds(tensor, place));
         let (dtype, size) = tensor.map_or((Dtype::I32, 2), |tensor| (tensor.dtype, tensor.dtype.size_bytes()));
+        // After elements of another size, the place can be inside of an element.
+        place -= tensor.map_or(0, |tensor| (place - tensor.offset_bytes) % size);
         let words = [expected, got].map(|bytes| at(bytes, place, size));
         if words[0] != words[1] && !words.iter().all(|word| is_nan(dtype, *word)) {
             let name = tensor.map_or("bytes that the operation does not write".into(), |t| element(t, place));

@@ -1,6 +1,9 @@
 //! The bytes of an arena with tensors of chosen shapes, strides and values.
 
-use device::{Dtype, Tensor};
+use device::{Bf16, Dtype, Element, F16, Tensor};
+
+/// The types of real numbers in which a run may store its tensors.
+pub const STORED: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
 
 /// Values of real numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,17 +72,24 @@ pub struct Case {
     placed: usize,
     /// Which tensor is at the end.
     last: Option<usize>,
+    /// The type of [`Case::stored`].
+    stored: Dtype,
     pub words: Words,
 }
 
 impl Case {
     pub fn new(seed: u64) -> Case {
-        Case { bytes: vec![], used: 0, placed: 0, last: None, words: Words::new(seed) }
+        Case { bytes: vec![], used: 0, placed: 0, last: None, stored: Dtype::F32, words: Words::new(seed) }
     }
 
     /// A case whose tensor number `last`, counted from 0, is at the end of an arena of `arena_bytes`.
     pub fn with_last(seed: u64, last: usize, arena_bytes: usize) -> Case {
         Case { bytes: vec![0x5a; arena_bytes], last: Some(last), ..Case::new(seed) }
+    }
+
+    /// The case with tensors of this type where the operation leaves the type to the run.
+    pub fn storing(self, stored: Dtype) -> Case {
+        Case { stored, ..self }
     }
 
     /// All bytes; a multiple of 64.
@@ -104,13 +114,41 @@ impl Case {
         tensor
     }
 
-    /// Real numbers.
+    /// Real numbers in single precision.
     pub fn reals(&mut self, rows: usize, cols: usize, gap: usize, values: Values) -> Tensor {
-        let tensor = self.place(rows, cols, gap, Dtype::F32);
+        self.reals_of(Dtype::F32, [rows, cols], gap, values)
+    }
+
+    /// Real numbers of the type that the case stores.
+    pub fn stored(&mut self, rows: usize, cols: usize, gap: usize, values: Values) -> Tensor {
+        self.reals_of(self.stored, [rows, cols], gap, values)
+    }
+
+    /// A dense vector of real numbers of the type that the case stores.
+    pub fn stored_vector(&mut self, len: usize, values: Values) -> Tensor {
+        self.stored(1, len, 0, values)
+    }
+
+    /// Real numbers of this type. Some wild ones of a narrow type are any of its numbers.
+    pub fn reals_of(&mut self, dtype: Dtype, [rows, cols]: [usize; 2], gap: usize, values: Values) -> Tensor {
+        let tensor = self.place(rows, cols, gap, dtype);
         for row in 0..rows {
             for col in 0..cols {
                 let value = self.words.real(values);
-                self.put(tensor, row, col, &value.to_le_bytes());
+                let any = values == Values::Wild && self.words.below(8) == 0;
+                let bits = self.words.next() as u16;
+                match dtype {
+                    Dtype::F32 => self.put(tensor, row, col, &value.to_le_bytes()),
+                    Dtype::Bf16 => {
+                        let number = if any { Bf16(bits) } else { Bf16::narrow(value) };
+                        self.put(tensor, row, col, &number.0.to_le_bytes());
+                    }
+                    Dtype::F16 => {
+                        let number = if any { F16(bits) } else { F16::narrow(value) };
+                        self.put(tensor, row, col, &number.0.to_le_bytes());
+                    }
+                    Dtype::I32 | Dtype::I64 => panic!("{dtype:?} holds no real numbers"),
+                }
             }
         }
         tensor

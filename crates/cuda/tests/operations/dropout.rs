@@ -1,10 +1,14 @@
-use device::{DropoutKey, Op, Tensor};
+use device::{DropoutKey, Dtype, Op, Tensor};
 
 use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::case::{Case, STORED, Values};
 
 fn key(first_channel: u32, probability: f32) -> DropoutKey {
     DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token: (1 << 32) - 2, first_channel, probability }
+}
+
+fn shapes() -> impl Iterator<Item = (Dtype, [usize; 2])> {
+    STORED.into_iter().flat_map(|stored| [[1, 1], [5, 3], [6, 70], [9, 131]].map(|shape| (stored, shape)))
 }
 
 /// Where `x` and the residual are.
@@ -23,20 +27,20 @@ fn dropout_with_bias_and_residual_has_the_bits_of_the_cpu() {
 
 pub fn additions(bench: &Bench) {
     let mut index = 0;
-    for [rows, cols] in [[1, 1], [5, 3], [6, 70], [9, 131]] {
+    for (stored, [rows, cols]) in shapes() {
         for places in [Places::Apart, Places::InputInOutput, Places::ResidualInOutput, Places::NoResidual] {
             for dropout in [None, Some(key(0, 0.1)), Some(key(3, 0.5)), Some(key(129, 0.0))] {
                 let values = [Values::Plain, Values::Wild][index % 2];
-                let mut case = Case::new(index as u64);
-                let out = case.reals(rows, cols, index % 3, values);
-                let apart = |case: &mut Case| case.reals(rows, cols, index % 4, values);
+                let mut case = Case::new(index as u64).storing(stored);
+                let out = case.stored(rows, cols, index % 3, values);
+                let apart = |case: &mut Case| case.stored(rows, cols, index % 4, values);
                 let (x, residual): (Tensor, Option<Tensor>) = match places {
                     Places::Apart => (apart(&mut case), Some(apart(&mut case))),
                     Places::InputInOutput => (out, Some(apart(&mut case))),
                     Places::ResidualInOutput => (apart(&mut case), Some(out)),
                     Places::NoResidual => (apart(&mut case), None),
                 };
-                let bias = (index % 3 == 0).then(|| case.vector(cols, values));
+                let bias = (index % 3 == 0).then(|| case.stored_vector(cols, values));
                 let residual_scale = [1.0, 0.3][index / 2 % 2];
                 bench.compare(&case, &Op::DropoutAdd { x, bias, residual, residual_scale, dropout, out });
                 index += 1;
@@ -51,11 +55,11 @@ fn gradients_of_dropout_have_the_bits_of_the_cpu() {
 }
 
 pub fn gradients(bench: &Bench) {
-    for (index, [rows, cols]) in [[1, 1], [5, 3], [6, 70], [9, 131]].into_iter().enumerate() {
+    for (index, (stored, [rows, cols])) in shapes().enumerate() {
         for dropout in [key(0, 0.1), key(2, 0.5), key(1021, 0.9)] {
-            let mut case = Case::new(index as u64);
-            let dx = case.reals(rows, cols, index % 3, Values::Wild);
-            let dy = case.reals(rows, cols, index % 2, Values::Wild);
+            let mut case = Case::new(index as u64).storing(stored);
+            let dx = case.stored(rows, cols, index % 3, Values::Wild);
+            let dy = case.stored(rows, cols, index % 2, Values::Wild);
             bench.compare(&case, &Op::DropoutBackward { dy, dropout, dx });
             bench.compare(&case, &Op::DropoutBackward { dy: dx, dropout, dx });
         }

@@ -1,7 +1,7 @@
 use device::{Op, Write};
 
 use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::case::{Case, STORED, Values};
 
 /// Ids of which some are on other ranks, some do not exist, and most are few.
 fn ids(case: &mut Case, count: usize, first_row: usize, rows: usize) -> Vec<i32> {
@@ -21,18 +21,20 @@ fn embeddings_and_their_gradients_have_the_bits_of_the_cpu() {
 
 pub fn embeddings(bench: &Bench) {
     let shapes = [[1, 1, 1], [17, 5, 40], [256, 20, 3], [257, 3, 300], [700, 50, 33]];
-    for (index, [tokens, rows, cols]) in shapes.into_iter().enumerate() {
+    let typed = STORED.into_iter().flat_map(|stored| shapes.map(|shape| (stored, shape)));
+    for (index, (stored, [tokens, rows, cols])) in typed.enumerate() {
         for (first_row, values) in [(0, Values::Plain), (11, Values::Wild)] {
-            let mut case = Case::new(index as u64);
+            let mut case = Case::new(index as u64).storing(stored);
             let list = ids(&mut case, tokens, first_row, rows);
             let tokens = case.ints(&list);
-            let table = case.reals(rows, cols, index % 3, values);
-            let out = case.reals(list.len(), cols, index % 4, values);
+            let table = case.stored(rows, cols, index % 3, values);
+            let out = case.stored(list.len(), cols, index % 4, values);
             for write in [Write::Assign, Write::Accumulate] {
                 bench.compare(&case, &Op::EmbeddingLookup { tokens, table, first_row, out, write });
             }
+            let dtable = case.reals(rows, cols, index % 2, values);
             for (scale, untrained) in [(1.0, None), (0.37, Some(first_row))] {
-                let (dy, dtable) = (out, table);
+                let dy = out;
                 bench.compare(&case, &Op::EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable });
             }
         }

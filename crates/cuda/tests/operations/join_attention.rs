@@ -1,7 +1,7 @@
 use device::{Dtype, Op, Write};
 
 use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::case::{Case, STORED, Values};
 
 /// Log-sum-exps of both sets: near each other, far apart, and of sets of which a query sees nothing.
 const LOG_SUM_EXPS: [[f32; 2]; 8] = [
@@ -16,12 +16,13 @@ const LOG_SUM_EXPS: [[f32; 2]; 8] = [
 ];
 
 pub fn joins(bench: &Bench) {
-    for (index, (rows, heads, head_dim)) in
-        [(1, 1, 1), (3, 2, 63), (5, 3, 64), (2, 4, 65), (9, 1, 130), (0, 2, 4)].into_iter().enumerate()
-    {
+    let shapes = [(1, 1, 1), (3, 2, 63), (5, 3, 64), (2, 4, 65), (9, 1, 130), (0, 2, 4)];
+    let typed = STORED.into_iter().flat_map(|stored| shapes.map(|shape| (stored, shape)));
+    for (index, (stored, (rows, heads, head_dim))) in typed.enumerate() {
         for write in [Write::Assign, Write::Accumulate] {
-            let mut case = Case::new(index as u64);
-            let [part, out] = [index % 3, 1].map(|gap| case.reals(rows, heads * head_dim, gap, Values::Plain));
+            let mut case = Case::new(index as u64).storing(stored);
+            let part = case.stored(rows, heads * head_dim, index % 3, Values::Plain);
+            let out = case.reals(rows, heads * head_dim, 1, Values::Plain);
             let [part_log_sum_exp, log_sum_exp] = [1, index % 2].map(|gap| case.reals(rows, heads, gap, Values::Plain));
             for row in 0..rows {
                 for head in 0..heads {
@@ -52,7 +53,7 @@ fn sets_of_other_sizes_are_refused() {
     assert!(error.contains("join_attention: F32[2, 2]") && error.contains("is not [3, 2]"), "{error}");
     let error = bench.failure(&case, &join(part.cols_of(0..7), log_sum_exp));
     assert!(error.contains("is not [3, 8]"), "{error}");
-    let narrow = device::Tensor { dtype: Dtype::Bf16, ..part };
-    let error = bench.failure(&case, &join(narrow, log_sum_exp));
+    let narrow = device::Tensor { dtype: Dtype::Bf16, ..log_sum_exp };
+    let error = bench.failure(&case, &join(part, narrow));
     assert!(error.contains("is not F32"), "{error}");
 }

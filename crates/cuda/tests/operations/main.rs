@@ -4,6 +4,7 @@
 mod activation;
 mod any_shape;
 mod attention;
+mod attention_blocks;
 mod bench;
 mod case;
 mod cross_entropy;

@@ -1,8 +1,9 @@
-use device::{Op, Orientation, Write};
+use device::{Dtype, Op, Orientation, Write};
 use proptest::prelude::*;
 
+use crate::any_shape::any_stored;
 use crate::bench::{ARENA_BYTES, Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::case::{Case, STORED, Values};
 
 #[derive(Clone, Copy, Debug)]
 struct Product {
@@ -12,6 +13,8 @@ struct Product {
     has_bias: bool,
     write: Write,
     values: Values,
+    /// The types of the operands and of the output.
+    types: [Dtype; 3],
 }
 
 impl Product {
@@ -20,16 +23,16 @@ impl Product {
     }
 
     fn compare_in(self, bench: &Bench, mut case: Case) {
-        let Product { orientation, sizes: [m, n, k], gaps, has_bias, write, values } = self;
+        let Product { orientation, sizes: [m, n, k], gaps, has_bias, write, values, types } = self;
         let (a, b) = match orientation {
             Orientation::Nt => ([m, k], [n, k]),
             Orientation::Nn => ([m, k], [k, n]),
             Orientation::Tn => ([k, m], [k, n]),
         };
-        let a = case.reals(a[0], a[1], gaps[0], values);
-        let b = case.reals(b[0], b[1], gaps[1], values);
-        let bias = has_bias.then(|| case.vector(n, values));
-        let out = case.reals(m, n, gaps[2], values);
+        let a = case.reals_of(types[0], a, gaps[0], values);
+        let b = case.reals_of(types[1], b, gaps[1], values);
+        let bias = has_bias.then(|| case.reals_of(types[2], [1, n], 0, values));
+        let out = case.reals_of(types[2], [m, n], gaps[2], values);
         bench.compare(&case, &Op::MatMul { orientation, a, b, bias, out, write });
     }
 }
@@ -46,6 +49,11 @@ pub fn values() -> impl Strategy<Value = Values> {
     prop_oneof![Just(Values::Plain), Just(Values::Wild)]
 }
 
+/// The types of the operands and the output of a product: one of all 27 choices.
+fn types(index: usize) -> [Dtype; 3] {
+    [index, index / 3, index / 9].map(|choice| STORED[choice % 3])
+}
+
 #[test]
 fn products_of_any_shape_have_the_bits_of_the_cpu() {
     assert_same(&["mat_mul"], products);
@@ -53,9 +61,11 @@ fn products_of_any_shape_have_the_bits_of_the_cpu() {
 
 pub fn products(bench: &Bench) {
     let sizes = [1usize..70, 1..70, 0..70].map(|size| size);
-    let strategy = (orientations(), sizes, [0usize..5, 0..5, 0..5], any::<bool>(), writes(), values(), any::<u64>());
-    proptest!(ProptestConfig::with_cases(48), |((orientation, sizes, gaps, has_bias, write, values, seed) in strategy)| {
-        Product { orientation, sizes, gaps, has_bias, write, values }.compare(bench, seed);
+    let types = [any_stored(), any_stored(), any_stored()];
+    let strategy = (orientations(), sizes, [0usize..5, 0..5, 0..5], types, any::<bool>(), writes(), values());
+    let config = ProptestConfig::with_cases(96);
+    proptest!(config, |((orientation, sizes, gaps, types, has_bias, write, values) in strategy, seed in any::<u64>())| {
+        Product { orientation, sizes, gaps, has_bias, write, values, types }.compare(bench, seed);
     });
 }
 
@@ -68,17 +78,25 @@ fn products_at_the_edges_of_blocks_and_tiles_have_the_bits_of_the_cpu() {
 pub fn edges(bench: &Bench) {
     let orientations = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
     let ks = [0, 1, 15, 16, 17, 255, 256, 257, 272, 512, 513, 700];
-    for (index, (k, orientation)) in ks.into_iter().flat_map(|k| orientations.map(|o| (k, o))).enumerate() {
+    let cases = ks.into_iter().flat_map(|k| orientations.map(|orientation| (k, orientation)));
+    let typed = cases.flat_map(|case| [0, 13, 26].map(|types| (case, types)));
+    for (index, ((k, orientation), same)) in typed.enumerate() {
+        // Both operands and the output are of one type, or of any three.
+        let types = types(if index % 2 == 0 { same } else { index });
+        let index = index / 3;
         let sizes = [[64, 64, k], [65, 3, k], [1, 130, k]][index % 3];
         let write = [Write::Assign, Write::Accumulate][index / 3 % 2];
-        let product =
-            Product { orientation, sizes, gaps: [0, 1, 3], has_bias: index % 2 == 0, write, values: Values::Plain };
+        let (has_bias, values) = (index % 2 == 0, Values::Plain);
+        let product = Product { orientation, sizes, gaps: [0, 1, 3], has_bias, write, values, types };
         product.compare(bench, index as u64);
     }
     for (index, orientation) in orientations.into_iter().enumerate() {
-        for sizes in [[129, 130, 40], [200, 257, 260], [256, 256, 16]] {
+        let sizes = [[129, 130, 40], [200, 257, 260], [256, 256, 16]];
+        for (number, sizes) in sizes.into_iter().chain(sizes).chain(sizes).enumerate() {
             let write = [Write::Accumulate, Write::Assign][index % 2];
-            let product = Product { orientation, sizes, gaps: [2, 0, 1], has_bias: true, write, values: Values::Wild };
+            let types = types([0, 13, 26, 15, 19, 5, 7, 11, 21][number]);
+            let (has_bias, values) = (true, Values::Wild);
+            let product = Product { orientation, sizes, gaps: [2, 0, 1], has_bias, write, values, types };
             product.compare(bench, index as u64);
         }
     }
@@ -114,8 +132,10 @@ pub fn ends(bench: &Bench) {
     for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {
         for (last, sizes) in (0..4).flat_map(|last| [[3, 5, 17], [129, 193, 5]].map(|sizes| (last, sizes))) {
             let (write, values) = (Write::Accumulate, Values::Plain);
-            let product = Product { orientation, sizes, gaps: [0; 3], has_bias: true, write, values };
-            product.compare_in(bench, Case::with_last(7, last, ARENA_BYTES));
+            for types in [0, 13, 26].map(types) {
+                let product = Product { orientation, sizes, gaps: [0; 3], has_bias: true, write, values, types };
+                product.compare_in(bench, Case::with_last(7, last, ARENA_BYTES));
+            }
         }
     }
 }

@@ -2,7 +2,7 @@ use config::{Pairing, RotaryScaling};
 use device::{Direction, Op};
 
 use crate::bench::{Bench, assert_same};
-use crate::case::{Case, Values};
+use crate::case::{Case, STORED, Values};
 
 #[test]
 fn tables_of_angles_have_the_bits_of_the_cpu() {
@@ -32,7 +32,10 @@ fn turned_queries_and_keys_have_the_bits_of_the_cpu() {
 
 pub fn turns(bench: &Bench) {
     let mut index = 0;
-    for [tokens, heads, head_dim, pairs] in [[1, 1, 2, 1], [9, 3, 16, 8], [5, 2, 20, 7], [33, 1, 128, 64]] {
+    let shapes = [[1, 1, 2, 1], [9, 3, 16, 8], [5, 2, 20, 7], [33, 1, 128, 64]];
+    for (stored, [tokens, heads, head_dim, pairs]) in
+        STORED.into_iter().flat_map(|stored| shapes.map(|shape| (stored, shape)))
+    {
         for (pairing, direction) in [
             (Pairing::Half, Direction::Forward),
             (Pairing::Half, Direction::Backward),
@@ -40,8 +43,8 @@ pub fn turns(bench: &Bench) {
             (Pairing::Interleaved, Direction::Backward),
         ] {
             let values = [Values::Plain, Values::Wild][index % 2];
-            let mut case = Case::new(index as u64);
-            let x = case.reals(tokens, heads * head_dim, index % 3, values);
+            let mut case = Case::new(index as u64).storing(stored);
+            let x = case.stored(tokens, heads * head_dim, index % 3, values);
             let cos = case.reals(50, pairs, index % 2, Values::Plain);
             let sin = case.reals(50, pairs, index % 5, Values::Plain);
             let places: Vec<i32> = (0..tokens).map(|_| case.words.below(50) as i32).collect();

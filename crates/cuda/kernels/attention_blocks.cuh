@@ -1,0 +1,272 @@
+// What the kernels of attention with products in blocks share: `cpu::attention::tensor_cores`, whose order of operations
+// they keep.
+//
+// A warp has sixteen rows: queries, or keys where sums run over queries. A product of 16 steps follows the other, in
+// ascending order, in the same sums, so no bit depends on the tiles that are staged. The softmax alone has tiles: of 128
+// keys from the first key of the sequence on.
+#pragma once
+
+#include "attention.cuh"
+#include "tensor_core.cuh"
+
+namespace attention_blocks {
+
+using attention::Problem;
+using attention::Sizes;
+
+constexpr u32 ALL_LANES = 0xffffffffu;
+// Rows of a warp, and steps of a product.
+constexpr u32 ROWS = 16;
+constexpr u32 STEPS = 16;
+// Columns of a fragment of sums.
+constexpr u32 COLUMNS = 8;
+// Numbers that are copied at once.
+constexpr u32 VECTOR = 8;
+// The channels of a wide head that are multiplied at once.
+constexpr u32 CHUNK = 128;
+
+// Staged rows of `CHANNELS` lie so many numbers apart: one vector more, so that eight rows at the same column are in
+// different banks.
+template <u32 CHANNELS>
+constexpr u32 PITCH = CHANNELS + VECTOR;
+
+// Rows of one head in memory.
+template <typename Element>
+struct Rows {
+    const Element* start;
+    u64 stride;
+    u32 count;
+};
+
+template <typename Element>
+__device__ inline Rows<Element> rows_of(Matrix<const Element> matrix, u64 row, u32 column, u32 count) {
+    return {matrix.row(row) + column, matrix.stride, count};
+}
+
+// Stages `COUNT` rows; what is missing of the rows and of the channels becomes zero. The caller ends the group of copies
+// and waits. `vectors` says that all rows begin at multiples of 16 bytes and have whole vectors.
+template <u32 CHANNELS, u32 COUNT, u32 THREADS, typename Element>
+__device__ void stage(u16* target, const Rows<Element>& rows, u32 channels, bool vectors) {
+    if (vectors) {
+        constexpr u32 VECTORS = CHANNELS / VECTOR;
+        const u32 to = tensor_core::shared_address(target);
+#pragma unroll
+        for (u32 first = 0; first < COUNT * VECTORS; first += THREADS) {
+            const u32 index = first + threadIdx.x;
+            const u32 row = index / VECTORS;
+            const u32 channel = index % VECTORS * VECTOR;
+            const bool exists = row < rows.count && channel < channels;
+            const Element* from = exists ? rows.start + row * rows.stride + channel : rows.start;
+            tensor_core::start_copy(to + (row * PITCH<CHANNELS> + channel) * 2, from, exists ? 16 : 0);
+        }
+        return;
+    }
+#pragma unroll 4
+    for (u32 index = threadIdx.x; index < COUNT * CHANNELS; index += THREADS) {
+        const u32 row = index / CHANNELS;
+        const u32 channel = index % CHANNELS;
+        const bool exists = row < rows.count && channel < channels;
+        target[row * PITCH<CHANNELS> + channel] = exists ? rows.start[row * rows.stride + channel].bits : (u16)0;
+    }
+}
+
+// Where this lane reads fragments of staged rows.
+template <u32 CHANNELS>
+struct Fragments {
+    // Of 16 rows by 16 steps: rows are rows, channels are steps.
+    static __device__ u32 left(const u16* rows) {
+        const u32 lane = threadIdx.x % 32;
+        return at(rows, lane % 16, lane / 16 * 8);
+    }
+
+    // Of 16 steps by two fragments of columns: rows are columns, channels are steps.
+    static __device__ u32 right(const u16* rows) {
+        const u32 lane = threadIdx.x % 32;
+        return at(rows, lane / 16 * 8 + lane % 8, lane / 8 % 2 * 8);
+    }
+
+    // The same transposed: rows are steps, channels are columns.
+    static __device__ u32 right_columns(const u16* rows) {
+        const u32 lane = threadIdx.x % 32;
+        return at(rows, lane % 16, lane / 16 * 8);
+    }
+
+    // So much further.
+    static __device__ constexpr u32 step(u32 rows, u32 channels) {
+        return (rows * PITCH<CHANNELS> + channels) * 2;
+    }
+
+private:
+    static __device__ u32 at(const u16* rows, u32 row, u32 channel) {
+        return tensor_core::shared_address(rows) + step(row, channel);
+    }
+};
+
+// Keys that a query sees, from `first` up to `last`, and where biases count from. None for a query that is missing.
+struct Interval {
+    i32 first;
+    i32 last;
+    i32 end;
+};
+
+__device__ inline Interval interval_of(const Problem& problem, u32 sequence, u32 position) {
+    if (position >= problem.sequence_length) {
+        return {0, 0, 0};
+    }
+    const u64 token = (u64)sequence * problem.sequence_length + position;
+    const i32 first = problem.visible[2 * token] - (i32)problem.first_key;
+    const i32 last = problem.visible[2 * token + 1] - (i32)problem.first_key;
+    const i32 there = min(max(last, 0), (i32)problem.keys);
+    return {min(max(first, 0), there), there, problem.some_keys == 0 ? there : last};
+}
+
+// From the first key that some query sees to one past the last.
+struct Span {
+    i32 first;
+    i32 last;
+
+    // The first key, or one past the last where there is none.
+    __device__ u32 start() const {
+        return (u32)min(first, last);
+    }
+    // Of `count` keys from `start` on, those from here on and up to there in whole blocks of 16: none if `begin` is not
+    // below `end`.
+    __device__ u32 begin(i32 start) const {
+        return (u32)max(first - start, 0) / STEPS;
+    }
+    __device__ u32 end(i32 start, u32 count) const {
+        return (u32)min(max(last - start + (i32)STEPS - 1, 0) / (i32)STEPS, (i32)(count / STEPS));
+    }
+    __device__ bool meets(i32 start, u32 count) const {
+        return first < start + (i32)count && last > start;
+    }
+};
+
+constexpr Span NOTHING = {0x7fffffff, 0};
+
+__device__ inline Span with(const Span& span, const Interval& interval) {
+    const bool is_empty = interval.first >= interval.last;
+    return {is_empty ? span.first : min(span.first, interval.first), is_empty ? span.last : max(span.last, interval.last)};
+}
+
+// Of all lanes whose numbers differ in the bits from `FIRST` up to `LAST`.
+template <u32 FIRST, u32 LAST>
+__device__ inline Span joined(Span span) {
+#pragma unroll
+    for (u32 distance = FIRST; distance <= LAST; distance *= 2) {
+        span.first = min(span.first, __shfl_xor_sync(ALL_LANES, span.first, distance));
+        span.last = max(span.last, __shfl_xor_sync(ALL_LANES, span.last, distance));
+    }
+    return span;
+}
+
+// What every one of two intervals contains, and of those of all lanes of the warp.
+__device__ inline Span joined_all(const Interval& one, const Interval& other) {
+    i32 first = max(one.first, other.first);
+    i32 last = min(one.last, other.last);
+#pragma unroll
+    for (u32 distance = 4; distance <= 16; distance *= 2) {
+        first = max(first, __shfl_xor_sync(ALL_LANES, first, distance));
+        last = min(last, __shfl_xor_sync(ALL_LANES, last, distance));
+    }
+    return {first, last};
+}
+
+// The first tile of `KEYS` keys from `number` on that some warp of a block sees: a lane has the span of a warp. Behind
+// the block's last key if there is none.
+template <u32 KEYS>
+__device__ inline u32 next_tile(u32 number, const Span& of_block, const Span& of_lane) {
+    while ((i32)(number * KEYS) < of_block.last && !__any_sync(ALL_LANES, of_lane.meets((i32)(number * KEYS), KEYS))) {
+        number++;
+    }
+    return number;
+}
+
+// `math::exp` of numbers up to zero and minus infinity, with the same bits: the nearest whole number by an addition
+// whose last place is 1, and the power of two added to the exponent. Of what is not a number it is anything.
+__device__ inline f32 exp_of_negative(f32 x) {
+    constexpr f32 MAGIC = 12582912.0f;
+    const f32 shifted = x * math::LOG2_E + MAGIC;
+    const f32 count = shifted - MAGIC;
+    f32 rest = fmaf(count, -math::LN2_HIGH, x);
+    rest = fmaf(count, -math::LN2_LOW, rest);
+    const f32 tail = math::polynomial(rest, {0.49999994f, 0.16666515f, 0.041668456f, 0.008369419f, 0.001381318f});
+    const f32 power = fmaf(tail, rest * rest, rest) + 1.0f;
+    const f32 result = __uint_as_float((__float_as_uint(shifted) << 23) + __float_as_uint(power));
+    return x < math::EXP_LOWEST ? 0.0f : result;
+}
+
+// `math::exp` of any number, with the same bits.
+__device__ inline f32 exp_of_any(f32 number) {
+    // 126 more, which makes half a power of two of the last bits.
+    constexpr f32 MAGIC = 12582912.0f + 126.0f;
+    const f32 x = tensor_core::smaller_or_nan(number, 88.8f);
+    const f32 shifted = x * math::LOG2_E + MAGIC;
+    const f32 count = shifted - MAGIC;
+    f32 rest = fmaf(count, -math::LN2_HIGH, x);
+    rest = fmaf(count, -math::LN2_LOW, rest);
+    const f32 tail = math::polynomial(rest, {0.49999994f, 0.16666515f, 0.041668456f, 0.008369419f, 0.001381318f});
+    const f32 power = fmaf(tail, rest * rest, rest) + 1.0f;
+    const f32 half = power * __uint_as_float(__float_as_uint(shifted) << 23);
+    return number < math::EXP_LOWEST ? 0.0f : half + half;
+}
+
+// The random words of a fragment whose rows are queries, of which the thread's first has this token, and whose columns
+// are keys. Of four lanes with the same queries two have the same four keys: each draws the words of one query for both.
+__device__ inline void words_of_queries(u32 (&words)[4], const Problem& problem, u32 head, u32 token, u32 first_key) {
+    const u32 odd = threadIdx.x % 2;
+    const philox::Words drawn =
+        attention::random_words(problem, head, token + 8 * odd, first_key + threadIdx.x % 4 / 2 * 4);
+#pragma unroll
+    for (u32 column = 0; column < 2; column++) {
+        const u32 mine = odd ? drawn.word[2 + column] : drawn.word[column];
+        const u32 theirs = odd ? drawn.word[column] : drawn.word[2 + column];
+        const u32 other = __shfl_xor_sync(ALL_LANES, theirs, 1);
+        words[column] = odd ? other : mine;
+        words[2 + column] = odd ? mine : other;
+    }
+}
+
+// The random words of a fragment whose rows are keys from `first_key` on and whose columns are queries, of which the
+// first has this token. Four lanes have four neighbouring keys and the same queries: each draws the words of one query
+// and four keys for all, of which they exchange all but one.
+__device__ inline void words_of_keys(u32 (&words)[4], const Problem& problem, u32 head, u32 token, u32 first_key) {
+    const u32 lane = threadIdx.x % 32;
+    const u32 key = lane / 4 % 4;
+    const philox::Words drawn = attention::random_words(problem, head, token + lane % 4 * 2 + key % 2,
+                                                        first_key + key / 2 * 8 + lane / 16 * 4);
+    u32 half[4];
+#pragma unroll
+    for (u32 pair = 0; pair < 4; pair += 2) {
+        const bool odd = key % 2 != 0;
+        const u32 other = __shfl_xor_sync(ALL_LANES, odd ? drawn.word[pair] : drawn.word[pair + 1], 4);
+        half[pair] = odd ? other : drawn.word[pair];
+        half[pair + 1] = odd ? drawn.word[pair + 1] : other;
+    }
+#pragma unroll
+    for (u32 column = 0; column < 2; column++) {
+        const bool high = key / 2 != 0;
+        const u32 other = __shfl_xor_sync(ALL_LANES, high ? half[column] : half[2 + column], 8);
+        words[column] = high ? other : half[column];
+        words[2 + column] = high ? half[2 + column] : other;
+    }
+}
+
+// Stores two neighbouring numbers of a head, of which those behind its last channel are left out.
+template <typename Element>
+__device__ inline void store_pair(Element* row, u32 channel, u32 head_dim, f32 first, f32 second, bool vectors) {
+    if (vectors) {
+        if (channel < head_dim) {
+            *reinterpret_cast<u32*>(row + channel) = tensor_core::packed<Element>(first, second);
+        }
+        return;
+    }
+    if (channel < head_dim) {
+        row[channel] = narrow<Element>(first);
+    }
+    if (channel + 1 < head_dim) {
+        row[channel + 1] = narrow<Element>(second);
+    }
+}
+
+}  // namespace attention_blocks

@@ -1,0 +1,71 @@
+// What the kernels of attention's backward pass with products in blocks share.
+#pragma once
+
+#include "attention_blocks.cuh"
+
+namespace attention_blocks {
+
+template <typename Element>
+struct Backward {
+    Matrix<const Element> q;
+    Matrix<const Element> k;
+    Matrix<const Element> v;
+    Matrix<const Element> out;
+    Matrix<const f32> log_sum_exp;
+    Matrix<const Element> dout;
+    // Until the gradients of queries are computed, their first two numbers are the bits of `delta`.
+    Matrix<Element> dq;
+    bool vectors;
+};
+
+// `dout . out` of a query: one chain over ascending channels.
+template <typename Element>
+__device__ inline f32 delta_of_channels(const Element* dout, const Element* out, u32 head_dim, bool vectors) {
+    f32 sum = 0.0f;
+    if (vectors) {
+#pragma unroll 4
+        for (u32 channel = 0; channel < head_dim; channel += VECTOR) {
+            Element a[VECTOR];
+            Element b[VECTOR];
+            *reinterpret_cast<uint4*>(a) = *reinterpret_cast<const uint4*>(dout + channel);
+            *reinterpret_cast<uint4*>(b) = *reinterpret_cast<const uint4*>(out + channel);
+#pragma unroll
+            for (u32 index = 0; index < VECTOR; index++) {
+                sum = fmaf(widen(a[index]), widen(b[index]), sum);
+            }
+        }
+        return sum;
+    }
+    for (u32 channel = 0; channel < head_dim; channel++) {
+        sum = fmaf(widen(dout[channel]), widen(out[channel]), sum);
+    }
+    return sum;
+}
+
+// The same, from the place of the query's gradient where it fits there.
+template <typename Element>
+__device__ inline f32 stored_delta(const Backward<Element>& tensors, u64 token, u32 column, u32 head_dim) {
+    if (head_dim < 2) {
+        return fmaf(widen(tensors.dout.row(token)[column]), widen(tensors.out.row(token)[column]), 0.0f);
+    }
+    const Element* place = tensors.dq.row(token) + column;
+    return __uint_as_float((u32)place[0].bits | (u32)place[1].bits << 16);
+}
+
+// What the gradient of a score needs of its query.
+struct QueryGradient {
+    f32 log_sum_exp;
+    f32 delta;
+};
+
+// Turns a product into a probability after dropout, and the gradient of that into `scale` times the gradient of the
+// score. `factor` is that of dropout.
+__device__ inline void score_gradient(f32& score, f32& gradient, const Problem& problem, const QueryGradient& query,
+                                      f32 factor, bool visible) {
+    f32 probability = exp_of_any(score - query.log_sum_exp);
+    probability = visible ? probability : 0.0f;
+    gradient = probability * (gradient * factor - query.delta) * problem.scale;
+    score = probability * factor;
+}
+
+}  // namespace attention_blocks

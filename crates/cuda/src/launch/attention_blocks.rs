@@ -1,0 +1,124 @@
+//! Attention with products in blocks: kernels/attention_blocks*.cu.
+
+use device::{AttentionGradients, AttentionShape, DeviceError, Dtype};
+use gpu::LaunchShape;
+
+use super::attention::Pass;
+use super::{ByType, Launch, Parameters, Place, require};
+
+/// Bytes of a number.
+const NARROW_BYTES: usize = 2;
+/// Bytes that are copied at once.
+const VECTOR_BYTES: usize = 16;
+/// Most blocks of a launch along y.
+const MAX_BLOCKS: usize = 65_535;
+/// Threads of a block that sums `dout . out`, one for each query of a head.
+const THREADS_OF_DELTA: usize = 256;
+
+/// A kernel for heads of up to so many channels. Its block has four or eight warps of sixteen rows each: queries, or keys
+/// where sums run over queries.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    entries: ByType,
+    channels: usize,
+    warps: usize,
+    /// Rows of shared memory.
+    staged: usize,
+}
+
+impl Kernel {
+    fn rows(self) -> usize {
+        16 * self.warps
+    }
+
+    fn shared_bytes(self) -> u32 {
+        // Rows lie a vector apart.
+        (self.staged * (self.channels * NARROW_BYTES + VECTOR_BYTES)) as u32
+    }
+}
+
+/// `kernel!("name", warps, staged rows)` for heads of up to 64 channels, of up to 128 and of more.
+macro_rules! kernels {
+    ($name:literal, $warps:literal, $staged:literal) => {
+        [kernels!($name, "_64", 64, $warps, $staged), kernels!($name, "_128", 128, $warps, $staged)]
+    };
+    ($name:literal, $ending:literal, $channels:literal, $warps:literal, $staged:literal) => {
+        Kernel {
+            entries: ["", concat!($name, $ending, "_bf16"), concat!($name, $ending, "_f16")],
+            channels: $channels,
+            warps: $warps,
+            staged: $staged,
+        }
+    };
+}
+
+/// Keys and values of a tile.
+const FORWARD: [Kernel; 2] = kernels!("attention_blocks", 8, 256);
+/// Keys and values of two tiles of 64.
+const QUERIES: [Kernel; 2] = kernels!("attention_blocks_queries", 8, 256);
+/// Keys and values of a tile of 64, queries and output gradients of two blocks of 32.
+const KEYS: [Kernel; 2] = kernels!("attention_blocks_keys", 4, 256);
+const DELTA: ByType = ["", "attention_blocks_delta_bf16", "attention_blocks_delta_f16"];
+
+/// `Op::Attention` of narrow tensors.
+pub(super) fn forward(pass: &Pass<'_>) -> Result<Vec<Launch>, DeviceError> {
+    let (site, o) = (pass.site, pass.operands);
+    let out = site.matrix(o.out, pass.stored.dtype)?;
+    let vectors = have_vectors(pass, &[out])?;
+    let parameters = pass.inputs()?.place(out).place(site.matrix(o.log_sum_exp, Dtype::F32)?).flag(vectors);
+    Ok(vec![launch(pass, FORWARD, (o.shape.heads, o.shape.sequence_length), parameters)?])
+}
+
+/// `Op::AttentionBackward` of narrow tensors. Until the gradients of queries are computed, their places hold what all
+/// kernels need of each query.
+pub(super) fn backward(pass: &Pass<'_>, g: &AttentionGradients) -> Result<Vec<Launch>, DeviceError> {
+    let (site, o, dtype) = (pass.site, pass.operands, pass.stored.dtype);
+    let AttentionShape { heads, kv_heads, sequence_length, .. } = o.shape;
+    let [out, dout, dq, dk, dv] = [
+        site.matrix(o.out, dtype)?,
+        site.matrix(g.dout, dtype)?,
+        site.matrix(g.dq, dtype)?,
+        site.matrix(g.dk, dtype)?,
+        site.matrix(g.dv, dtype)?,
+    ];
+    let vectors = have_vectors(pass, &[out, dout, dq, dk, dv])?;
+    let log_sum_exp = site.matrix(o.log_sum_exp, Dtype::F32)?;
+    let inputs = || -> Result<Parameters, DeviceError> {
+        Ok(pass.inputs()?.place(out).place(log_sum_exp).place(dout).place(dq).flag(vectors))
+    };
+    let blocks = (pass.tokens * heads).div_ceil(THREADS_OF_DELTA);
+    let delta = LaunchShape::linear(blocks as u32, THREADS_OF_DELTA as u32);
+    let of_keys = inputs()?.place(dk).place(dv);
+    Ok(vec![
+        Launch::new(pass.stored.kernel(DELTA), delta, inputs()?),
+        launch(pass, KEYS, (kv_heads, pass.keys), of_keys)?,
+        launch(pass, QUERIES, (heads, sequence_length), inputs()?)?,
+    ])
+}
+
+/// A block for each head of each sequence and for each block of its rows.
+fn launch(
+    pass: &Pass<'_>,
+    kernels: [Kernel; 2],
+    (heads, rows): (usize, usize),
+    parameters: Parameters,
+) -> Result<Launch, DeviceError> {
+    let AttentionShape { head_dim, sequences, .. } = pass.operands.shape;
+    let kernel = if head_dim <= kernels[0].channels { kernels[0] } else { kernels[1] };
+    let blocks = rows.div_ceil(kernel.rows());
+    require(blocks <= MAX_BLOCKS, pass.op, || {
+        format!("{rows} rows are {blocks} blocks of {}; a GPU launches {MAX_BLOCKS} at most", kernel.rows())
+    })?;
+    let grid = [(heads * sequences) as u32, blocks as u32, 1];
+    let shape = LaunchShape { grid, block: [32 * kernel.warps as u32, 1, 1], shared_bytes: kernel.shared_bytes() };
+    Ok(Launch::new(pass.stored.kernel(kernel.entries), shape, parameters))
+}
+
+/// Whether all rows of heads begin at multiples of a vector and have whole ones.
+fn have_vectors(pass: &Pass<'_>, others: &[Place]) -> Result<bool, DeviceError> {
+    let (site, o, dtype) = (pass.site, pass.operands, pass.stored.dtype);
+    let places = [site.matrix(o.q, dtype)?, site.matrix(o.k, dtype)?, site.matrix(o.v, dtype)?];
+    let mut all = places.iter().chain(others);
+    let has_whole = (o.shape.head_dim * NARROW_BYTES).is_multiple_of(VECTOR_BYTES);
+    Ok(has_whole && all.all(|place| place.has_rows_at_multiples(VECTOR_BYTES, NARROW_BYTES)))
+}
