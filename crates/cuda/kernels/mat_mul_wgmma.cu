@@ -398,16 +398,27 @@ __device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatri
              Steps steps, OutputType type, u32 is_accumulated) {                                                       \
         multiply<E, Major::A, Major::B, COLS, CLUSTER>(a, b, bias, out, steps, type, is_accumulated);                  \
     }
-#define MAT_MULS(NAME, E, A, B)                                                                                        \
-    MAT_MUL(NAME##_256_by_2, E, A, B, 256, 2)                                                                          \
-    MAT_MUL(NAME##_256, E, A, B, 256, 1)                                                                               \
-    MAT_MUL(NAME##_128_by_2, E, A, B, 128, 2)                                                                          \
-    MAT_MUL(NAME##_128, E, A, B, 128, 1)                                                                               \
-    MAT_MUL(NAME##_64, E, A, B, 64, 1)
 
 // `out[M,N] = a[M,K] b[N,K]^T`
-MAT_MULS(mat_mul_wgmma_nt_bf16, Bf16, STEPS, STEPS)
+MAT_MUL(mat_mul_wgmma_nt_bf16_256, Bf16, STEPS, STEPS, 256, 1)
+MAT_MUL(mat_mul_wgmma_nt_bf16_128, Bf16, STEPS, STEPS, 128, 1)
+MAT_MUL(mat_mul_wgmma_nt_bf16_64, Bf16, STEPS, STEPS, 64, 1)
+MAT_MUL(mat_mul_wgmma_nt_f16_256, F16, STEPS, STEPS, 256, 1)
+MAT_MUL(mat_mul_wgmma_nt_f16_128, F16, STEPS, STEPS, 128, 1)
+MAT_MUL(mat_mul_wgmma_nt_f16_64, F16, STEPS, STEPS, 64, 1)
+
 // `out[M,N] = a[M,K] b[K,N]`
-MAT_MULS(mat_mul_wgmma_nn_bf16, Bf16, STEPS, LANES)
+MAT_MUL(mat_mul_wgmma_nn_bf16_256, Bf16, STEPS, LANES, 256, 1)
+MAT_MUL(mat_mul_wgmma_nn_bf16_128, Bf16, STEPS, LANES, 128, 1)
+MAT_MUL(mat_mul_wgmma_nn_bf16_64, Bf16, STEPS, LANES, 64, 1)
+MAT_MUL(mat_mul_wgmma_nn_f16_256, F16, STEPS, LANES, 256, 1)
+MAT_MUL(mat_mul_wgmma_nn_f16_128, F16, STEPS, LANES, 128, 1)
+MAT_MUL(mat_mul_wgmma_nn_f16_64, F16, STEPS, LANES, 64, 1)
+
 // `out[M,N] = a[K,M]^T b[K,N]`
-MAT_MULS(mat_mul_wgmma_tn_bf16, Bf16, LANES, LANES)
+MAT_MUL(mat_mul_wgmma_tn_bf16_256, Bf16, LANES, LANES, 256, 1)
+MAT_MUL(mat_mul_wgmma_tn_bf16_128, Bf16, LANES, LANES, 128, 1)
+MAT_MUL(mat_mul_wgmma_tn_bf16_64, Bf16, LANES, LANES, 64, 1)
+MAT_MUL(mat_mul_wgmma_tn_f16_256, F16, LANES, LANES, 256, 1)
+MAT_MUL(mat_mul_wgmma_tn_f16_128, F16, LANES, LANES, 128, 1)
+MAT_MUL(mat_mul_wgmma_tn_f16_64, F16, LANES, LANES, 64, 1)
