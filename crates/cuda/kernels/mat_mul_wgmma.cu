@@ -32,6 +32,9 @@ struct Steps {
     u32 count;
 };
 
+// The type of both factors.
+enum class FactorType : u32 { BF16, F16 };
+
 // The memory of a block.
 template <u32 COLS>
 struct Memory {
@@ -116,7 +119,7 @@ __device__ inline void copy_factor(u32 to, const TensorMap &map, u32 lane, u32 s
     }
 }
 
-template <typename E, Major A, Major B, u32 COLS, u32 CLUSTER>
+template <Major A, Major B, u32 COLS, u32 CLUSTER>
 struct Kernel {
     using M = Memory<COLS>;
     static constexpr bool HAS_PIECES = A == Major::LANES && COLS <= 128;
@@ -127,6 +130,7 @@ struct Kernel {
     AnyMatrix bias;
     AnyMatrix out;
     Steps steps;
+    FactorType factor_type;
     OutputType type;
     bool is_accumulated;
     u32 ring;
@@ -181,7 +185,8 @@ struct Kernel {
     }
 
     // Sums the next `count` stages.
-    __device__ void sum(f32 (&sums)[SUMS], Turn<M::STAGES> &turn, u32 count, u32 consumer) const {
+    template <typename E>
+    __device__ void sum_of(f32 (&sums)[SUMS], Turn<M::STAGES> &turn, u32 count, u32 consumer) const {
         constexpr u32 A_BLOCK = A == Major::STEPS ? 16 : BOX_BYTES;
         constexpr u32 B_BLOCK = B == Major::STEPS ? 16 : BOX_BYTES;
         const u64 first_a = warpgroup::descriptor(ring + consumer * (M::A_BYTES / CONSUMERS), A_BLOCK);
@@ -210,80 +215,101 @@ struct Kernel {
         release(last);
     }
 
-    // Whether four elements of the output, and of the bias, can be accessed at once.
-    __device__ bool is_wide() const {
+    __device__ void sum(f32 (&sums)[SUMS], Turn<M::STAGES> &turn, u32 count, u32 consumer) const {
+        switch (factor_type) {
+        case FactorType::BF16:
+            return sum_of<Bf16>(sums, turn, count, consumer);
+        case FactorType::F16:
+            return sum_of<F16>(sums, turn, count, consumer);
+        }
+    }
+
+    // Whether four elements of the output, and of the bias, can be accessed at once, in all columns of a tile.
+    __device__ bool is_wide(u32 first_col) const {
         const u64 size = type == OutputType::SINGLE ? 4 : 2;
-        return ((u64)out.start | out.stride * size | (u64)bias.start) % (4 * size) == 0;
+        const bool begins = ((u64)out.start | out.stride * size | (u64)bias.start) % (4 * size) == 0;
+        return begins && first_col + COLS <= out.cols;
     }
 
-    // Stores four elements of the output from a column on.
-    template <typename Out>
-    __device__ void store(u64 row, u64 col, float4 four, bool is_wide) const {
-        Out *to = (Out *)out.start + row * out.stride + col;
-        const Out *added = (const Out *)bias.start + col;
-        f32 values[4] = {four.x, four.y, four.z, four.w};
-        if (is_wide && col + 4 <= out.cols) {
-            if (is_accumulated) {
-                add_four(values, to);
-            }
-            if (bias.is_there()) {
-                add_four(values, added);
-            }
-            round_four(to, values);
-            return;
-        }
-#pragma unroll 1
-        for (u32 index = 0; col + index < out.cols && index < 4; index++) {
-            f32 total = four.x;
-            four = {four.y, four.z, four.w, 0.0f};
-            if (is_accumulated) {
-                total = widen(to[index]) + total;
-            }
-            if (bias.is_there()) {
-                total = total + widen(added[index]);
-            }
-            to[index] = narrow<Out>(total);
-        }
-    }
-
-    // Stores a warp's 16 rows, 32 columns at a time, through memory of its own: lanes that are next to each other access
+    // A warp passes its 16 rows of 32 columns to memory of its own, from where lanes that are next to each other take
     // elements that are.
-    template <typename Out>
-    __device__ void finish(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, u32 warp) const {
-        f32 *buffer = memory->output[warp];
+    __device__ void pass(const f32 (&sums)[SUMS], u32 part, f32 *buffer) const {
         const u32 lane = threadIdx.x % 32;
-        const bool wide = is_wide();
+        __syncwarp();
+#pragma unroll
+        for (u32 index = 0; index < M::OUTPUT_COLS / 8; index++) {
+            const u32 sum = (part * M::OUTPUT_COLS / 8 + index) * 4;
+            f32 *upper = buffer + lane / 4 * M::OUTPUT_PITCH + index * 8 + lane % 4 * 2;
+            *(float2 *)upper = {sums[sum], sums[sum + 1]};
+            *(float2 *)(upper + 8 * M::OUTPUT_PITCH) = {sums[sum + 2], sums[sum + 3]};
+        }
+        __syncwarp();
+    }
+
+    // Stores a warp's 16 rows, four elements at once.
+    template <typename Out>
+    __device__ void store_wide(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, f32 *buffer) const {
+        const u32 lane = threadIdx.x % 32;
+        const u32 own_col = lane % 8 * 4;
+        Out *to = (Out *)out.start + (first_row + lane / 8) * out.stride + first_col + own_col;
+        const Out *added = (const Out *)bias.start + first_col + own_col;
 #pragma unroll
         for (u32 part = 0; part < COLS / M::OUTPUT_COLS; part++) {
-            __syncwarp();
+            pass(sums, part, buffer);
 #pragma unroll
-            for (u32 index = 0; index < M::OUTPUT_COLS / 8; index++) {
-                const u32 sum = (part * M::OUTPUT_COLS / 8 + index) * 4;
-                f32 *upper = buffer + lane / 4 * M::OUTPUT_PITCH + index * 8 + lane % 4 * 2;
-                *(float2 *)upper = {sums[sum], sums[sum + 1]};
-                *(float2 *)(upper + 8 * M::OUTPUT_PITCH) = {sums[sum + 2], sums[sum + 3]};
+            for (u32 row = 0; row < 16; row += 4) {
+                f32 values[4];
+                four_of(buffer + (row + lane / 8) * M::OUTPUT_PITCH + own_col, values);
+                Out *four = to + row * out.stride + part * M::OUTPUT_COLS;
+                if (first_row + row + lane / 8 < out.rows) {
+                    if (is_accumulated) {
+                        add_four(values, four);
+                    }
+                    if (bias.is_there()) {
+                        add_four(values, added + part * M::OUTPUT_COLS);
+                    }
+                    round_four(four, values);
+                }
             }
-            __syncwarp();
-            const u32 col = first_col + part * M::OUTPUT_COLS + lane % 8 * 4;
+        }
+    }
+
+    // Stores a warp's 16 rows element by element.
+    __device__ void store_any(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, f32 *buffer) const {
+        const u32 lane = threadIdx.x % 32;
 #pragma unroll
-            for (u32 rows = 0; rows < 16; rows += 4) {
-                const u32 row = rows + lane / 8;
-                const float4 four = *(const float4 *)(buffer + row * M::OUTPUT_PITCH + lane % 8 * 4);
-                if (first_row + row < out.rows) {
-                    store<Out>(first_row + row, col, four, wide);
+        for (u32 part = 0; part < COLS / M::OUTPUT_COLS; part++) {
+            pass(sums, part, buffer);
+            const u64 col = first_col + part * M::OUTPUT_COLS + lane;
+#pragma unroll 1
+            for (u32 row = 0; row < 16; row++) {
+                if (first_row + row < out.rows && col < out.cols) {
+                    const u64 element = (first_row + row) * out.stride + col;
+                    f32 total = buffer[row * M::OUTPUT_PITCH + lane];
+                    if (is_accumulated) {
+                        total = element_of(type, out.start, element) + total;
+                    }
+                    if (bias.is_there()) {
+                        total = total + element_of(type, bias.start, col);
+                    }
+                    round_to(type, out.start, element, total);
                 }
             }
         }
     }
 
     __device__ void finish(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, u32 warp) const {
+        f32 *buffer = memory->output[warp];
+        if (!is_wide(first_col)) {
+            return store_any(sums, first_row, first_col, buffer);
+        }
         switch (type) {
         case OutputType::SINGLE:
-            return finish<f32>(sums, first_row, first_col, warp);
+            return store_wide<f32>(sums, first_row, first_col, buffer);
         case OutputType::BF16:
-            return finish<Bf16>(sums, first_row, first_col, warp);
+            return store_wide<Bf16>(sums, first_row, first_col, buffer);
         case OutputType::F16:
-            return finish<F16>(sums, first_row, first_col, warp);
+            return store_wide<F16>(sums, first_row, first_col, buffer);
         }
     }
 
@@ -379,46 +405,38 @@ struct Kernel {
     }
 };
 
-template <typename E, Major A, Major B, u32 COLS, u32 CLUSTER>
+template <Major A, Major B, u32 COLS, u32 CLUSTER>
 __device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatrix bias, AnyMatrix out, Steps steps,
-                                OutputType type, u32 is_accumulated) {
+                                FactorType factor_type, OutputType type, u32 is_accumulated) {
     extern __shared__ __align__(16) u8 dynamic_memory[];
     // Boxes of 128 bytes begin at multiples of 1024.
     const u32 address = tensor_core::shared_address(dynamic_memory);
     const u32 ring = (address + 1023) / 1024 * 1024;
     using M = Memory<COLS>;
     M *memory = (M *)(dynamic_memory + (ring - address) + M::STAGES * M::STAGE_BYTES);
-    Kernel<E, A, B, COLS, CLUSTER>{a, b, bias, out, steps, type, is_accumulated != 0, ring, memory}.run();
+    const bool accumulates = is_accumulated != 0;
+    Kernel<A, B, COLS, CLUSTER>{a, b, bias, out, steps, factor_type, type, accumulates, ring, memory}.run();
 }
 
 // A kernel for factors that lie so, with tiles of `COLS` columns and clusters of `CLUSTER` blocks.
-#define MAT_MUL(NAME, E, A, B, COLS, CLUSTER)                                                                          \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)                             \
+#define MAT_MUL(NAME, A, B, COLS, CLUSTER)                                                                             \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)                           \
         NAME(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, AnyMatrix bias, AnyMatrix out,  \
-             Steps steps, OutputType type, u32 is_accumulated) {                                                       \
-        multiply<E, Major::A, Major::B, COLS, CLUSTER>(a, b, bias, out, steps, type, is_accumulated);                  \
+             Steps steps, FactorType factor_type, OutputType type, u32 is_accumulated) {                               \
+        multiply<Major::A, Major::B, COLS, CLUSTER>(a, b, bias, out, steps, factor_type, type, is_accumulated);        \
     }
 
 // `out[M,N] = a[M,K] b[N,K]^T`
-MAT_MUL(mat_mul_wgmma_nt_bf16_256, Bf16, STEPS, STEPS, 256, 1)
-MAT_MUL(mat_mul_wgmma_nt_bf16_128, Bf16, STEPS, STEPS, 128, 1)
-MAT_MUL(mat_mul_wgmma_nt_bf16_64, Bf16, STEPS, STEPS, 64, 1)
-MAT_MUL(mat_mul_wgmma_nt_f16_256, F16, STEPS, STEPS, 256, 1)
-MAT_MUL(mat_mul_wgmma_nt_f16_128, F16, STEPS, STEPS, 128, 1)
-MAT_MUL(mat_mul_wgmma_nt_f16_64, F16, STEPS, STEPS, 64, 1)
+MAT_MUL(mat_mul_wgmma_nt_256, STEPS, STEPS, 256, 1)
+MAT_MUL(mat_mul_wgmma_nt_128, STEPS, STEPS, 128, 1)
+MAT_MUL(mat_mul_wgmma_nt_64, STEPS, STEPS, 64, 1)
 
 // `out[M,N] = a[M,K] b[K,N]`
-MAT_MUL(mat_mul_wgmma_nn_bf16_256, Bf16, STEPS, LANES, 256, 1)
-MAT_MUL(mat_mul_wgmma_nn_bf16_128, Bf16, STEPS, LANES, 128, 1)
-MAT_MUL(mat_mul_wgmma_nn_bf16_64, Bf16, STEPS, LANES, 64, 1)
-MAT_MUL(mat_mul_wgmma_nn_f16_256, F16, STEPS, LANES, 256, 1)
-MAT_MUL(mat_mul_wgmma_nn_f16_128, F16, STEPS, LANES, 128, 1)
-MAT_MUL(mat_mul_wgmma_nn_f16_64, F16, STEPS, LANES, 64, 1)
+MAT_MUL(mat_mul_wgmma_nn_256, STEPS, LANES, 256, 1)
+MAT_MUL(mat_mul_wgmma_nn_128, STEPS, LANES, 128, 1)
+MAT_MUL(mat_mul_wgmma_nn_64, STEPS, LANES, 64, 1)
 
 // `out[M,N] = a[K,M]^T b[K,N]`
-MAT_MUL(mat_mul_wgmma_tn_bf16_256, Bf16, LANES, LANES, 256, 1)
-MAT_MUL(mat_mul_wgmma_tn_bf16_128, Bf16, LANES, LANES, 128, 1)
-MAT_MUL(mat_mul_wgmma_tn_bf16_64, Bf16, LANES, LANES, 64, 1)
-MAT_MUL(mat_mul_wgmma_tn_f16_256, F16, LANES, LANES, 256, 1)
-MAT_MUL(mat_mul_wgmma_tn_f16_128, F16, LANES, LANES, 128, 1)
-MAT_MUL(mat_mul_wgmma_tn_f16_64, F16, LANES, LANES, 64, 1)
+MAT_MUL(mat_mul_wgmma_tn_256, LANES, LANES, 256, 1)
+MAT_MUL(mat_mul_wgmma_tn_128, LANES, LANES, 128, 1)
+MAT_MUL(mat_mul_wgmma_tn_64, LANES, LANES, 64, 1)

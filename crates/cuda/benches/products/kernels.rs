@@ -16,6 +16,15 @@ use nvidia::nvrtc::{Code, Compiler, Source, Target};
 use crate::Failed;
 use crate::shapes::{Bias, Output, Shape};
 
+/// Kernels of clusters of two blocks, which are measured only.
+const CLUSTERS: &str = "
+MAT_MUL(mat_mul_wgmma_nt_256_by_2, STEPS, STEPS, 256, 2)
+MAT_MUL(mat_mul_wgmma_nn_256_by_2, STEPS, LANES, 256, 2)
+MAT_MUL(mat_mul_wgmma_tn_256_by_2, LANES, LANES, 256, 2)
+MAT_MUL(mat_mul_wgmma_nt_128_by_2, STEPS, STEPS, 128, 2)
+MAT_MUL(mat_mul_wgmma_nn_128_by_2, STEPS, LANES, 128, 2)
+MAT_MUL(mat_mul_wgmma_tn_128_by_2, LANES, LANES, 128, 2)
+";
 const COMPARE: &str = include_str!("compare.cu");
 const TARGET: &str = "90a";
 const NAMES: [&str; 2] = ["mat_mul_blocks", "mat_mul_wgmma"];
@@ -27,7 +36,9 @@ pub fn pack(folder: &Path) -> Result<(), Failed> {
     let target = Target::Cubin(TARGET.into());
     std::fs::create_dir_all(folder)?;
     for source in SOURCES.iter().filter(|source| NAMES.contains(&source.name)) {
-        let compiled = compile_afresh(&compiler, source, &target)?;
+        let more = if source.name == "mat_mul_wgmma" { CLUSTERS } else { "" };
+        let text = Source::new(format!("{}.cu", source.name), source.whole() + more);
+        let compiled = compiler.compile(&text, &target, OPTIONS)?;
         std::fs::write(folder.join(source.name), compiled.code.bytes())?;
     }
     let compiled = compiler.compile(&Source::new("compare.cu", COMPARE), &target, OPTIONS)?;
@@ -46,13 +57,7 @@ pub fn portable(name: &str) -> Result<Code, Failed> {
     let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)]))?;
     let target = Target::Ptx(TARGET.into());
     match SOURCES.iter().find(|source| source.name == name) {
-        Some(source) => {
-            // The GPU in software has clusters of one block.
-            let whole = source.whole();
-            let lines: Vec<&str> = whole.lines().filter(|line| !line.contains("_by_2,")).collect();
-            let text = Source::new(format!("{name}.cu"), lines.join("\n") + "\n");
-            Ok(compiler.compile(&text, &target, OPTIONS)?.code)
-        }
+        Some(source) => Ok(compile_afresh(&compiler, source, &target)?.code),
         None => Ok(compiler.compile(&Source::new("compare.cu", COMPARE), &target, OPTIONS)?.code),
     }
 }
@@ -131,8 +136,10 @@ fn with_output(
         Bias::Present => matrix(places.bias, 1, n),
     };
     let arguments = arguments.with(&bias).with(&matrix(places.out, m, n));
+    // The type of the factors.
+    let bf16 = 0u32.to_le_bytes();
     let arguments = match steps {
-        Some(steps) => arguments.with(&steps.map(u32::to_le_bytes).concat()),
+        Some(steps) => arguments.with(&steps.map(u32::to_le_bytes).concat()).with(&bf16),
         None => arguments,
     };
     let output: u32 = match shape.output {
@@ -147,7 +154,7 @@ impl Kernels {
         let module = |name: &str| -> Result<ModuleHandle, Failed> { Ok(gpu.load(code(name)?.image())?) };
         let (wgmma, blocks) = (module("mat_mul_wgmma")?, module("mat_mul_blocks")?);
         let tile = |orientation, tile: &Tile| -> Result<Option<FunctionHandle>, Failed> {
-            let name = format!("mat_mul_wgmma_{}_bf16_{}", name(orientation), tile.name);
+            let name = format!("mat_mul_wgmma_{}_{}", name(orientation), tile.name);
             let Ok(function) = gpu.function(wgmma, &name) else { return Ok(None) };
             gpu.allow_shared(function, tile.shared_bytes)?;
             let facts = gpu.function_facts(function)?;

@@ -7,8 +7,9 @@ use super::mat_mul::Product;
 use super::mat_mul_wgmma::{Factor, Piece, by_warpgroups};
 use super::{Code, Launch, Parameters, Place, Site, Stored};
 
-/// The narrow type of a product's factors.
+/// The narrow type of a product's factors: `FactorType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
 pub(super) enum Narrow {
     Bf16,
     F16,
@@ -123,7 +124,7 @@ pub(super) fn in_blocks(site: &Site, product: Product) -> Result<Vec<Launch>, De
         let finish = |parameters: Parameters, steps: [u32; 2], piece: Piece| {
             let bias = if piece.is_last { bias } else { Place::NONE };
             let accumulated = piece.write == Write::Accumulate;
-            parameters.place(bias).place(to).words(&steps).u32(type_of_out.number).flag(accumulated)
+            parameters.place(bias).place(to).words(&steps).u32(narrow as u32).u32(type_of_out.number).flag(accumulated)
         };
         if let Some(launches) = by_warpgroups(site, &product, [m, n, k], narrow, factors, finish) {
             return Ok(launches);

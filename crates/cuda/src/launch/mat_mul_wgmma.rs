@@ -60,26 +60,17 @@ impl Tile {
         Tile::ALL.into_iter().filter(fits).min_by_key(time).unwrap_or(Tile::Of64)
     }
 
-    fn kernel(self, orientation: Orientation, narrow: Narrow) -> &'static str {
-        match (orientation, narrow, self) {
-            (Orientation::Nt, Narrow::Bf16, Tile::Of256) => "mat_mul_wgmma_nt_bf16_256",
-            (Orientation::Nt, Narrow::Bf16, Tile::Of128) => "mat_mul_wgmma_nt_bf16_128",
-            (Orientation::Nt, Narrow::Bf16, Tile::Of64) => "mat_mul_wgmma_nt_bf16_64",
-            (Orientation::Nn, Narrow::Bf16, Tile::Of256) => "mat_mul_wgmma_nn_bf16_256",
-            (Orientation::Nn, Narrow::Bf16, Tile::Of128) => "mat_mul_wgmma_nn_bf16_128",
-            (Orientation::Nn, Narrow::Bf16, Tile::Of64) => "mat_mul_wgmma_nn_bf16_64",
-            (Orientation::Tn, Narrow::Bf16, Tile::Of256) => "mat_mul_wgmma_tn_bf16_256",
-            (Orientation::Tn, Narrow::Bf16, Tile::Of128) => "mat_mul_wgmma_tn_bf16_128",
-            (Orientation::Tn, Narrow::Bf16, Tile::Of64) => "mat_mul_wgmma_tn_bf16_64",
-            (Orientation::Nt, Narrow::F16, Tile::Of256) => "mat_mul_wgmma_nt_f16_256",
-            (Orientation::Nt, Narrow::F16, Tile::Of128) => "mat_mul_wgmma_nt_f16_128",
-            (Orientation::Nt, Narrow::F16, Tile::Of64) => "mat_mul_wgmma_nt_f16_64",
-            (Orientation::Nn, Narrow::F16, Tile::Of256) => "mat_mul_wgmma_nn_f16_256",
-            (Orientation::Nn, Narrow::F16, Tile::Of128) => "mat_mul_wgmma_nn_f16_128",
-            (Orientation::Nn, Narrow::F16, Tile::Of64) => "mat_mul_wgmma_nn_f16_64",
-            (Orientation::Tn, Narrow::F16, Tile::Of256) => "mat_mul_wgmma_tn_f16_256",
-            (Orientation::Tn, Narrow::F16, Tile::Of128) => "mat_mul_wgmma_tn_f16_128",
-            (Orientation::Tn, Narrow::F16, Tile::Of64) => "mat_mul_wgmma_tn_f16_64",
+    fn kernel(self, orientation: Orientation) -> &'static str {
+        match (orientation, self) {
+            (Orientation::Nt, Tile::Of256) => "mat_mul_wgmma_nt_256",
+            (Orientation::Nt, Tile::Of128) => "mat_mul_wgmma_nt_128",
+            (Orientation::Nt, Tile::Of64) => "mat_mul_wgmma_nt_64",
+            (Orientation::Nn, Tile::Of256) => "mat_mul_wgmma_nn_256",
+            (Orientation::Nn, Tile::Of128) => "mat_mul_wgmma_nn_128",
+            (Orientation::Nn, Tile::Of64) => "mat_mul_wgmma_nn_64",
+            (Orientation::Tn, Tile::Of256) => "mat_mul_wgmma_tn_256",
+            (Orientation::Tn, Tile::Of128) => "mat_mul_wgmma_tn_128",
+            (Orientation::Tn, Tile::Of64) => "mat_mul_wgmma_tn_64",
         }
     }
 }
@@ -171,7 +162,7 @@ pub(super) fn by_warpgroups(
         let write = if first == 0 { product.write } else { Write::Accumulate };
         let piece = Piece { write, is_last: first + steps >= k };
         let parameters = finish(Parameters::new(), [first as u32, steps.min(k - first) as u32], piece);
-        Launch::new(tile.kernel(orientation, narrow), shape, parameters).with_maps(maps.to_vec())
+        Launch::new(tile.kernel(orientation), shape, parameters).with_maps(maps.to_vec())
     });
     Some(launches.collect())
 }
