@@ -16,15 +16,6 @@ use nvidia::nvrtc::{Code, Compiler, Source, Target};
 use crate::Failed;
 use crate::shapes::{Bias, Output, Shape};
 
-/// Kernels of clusters of two blocks, which are measured only.
-const CLUSTERS: &str = "
-MAT_MUL(mat_mul_wgmma_nt_256_by_2, STEPS, STEPS, 256, 2)
-MAT_MUL(mat_mul_wgmma_nn_256_by_2, STEPS, LANES, 256, 2)
-MAT_MUL(mat_mul_wgmma_tn_256_by_2, LANES, LANES, 256, 2)
-MAT_MUL(mat_mul_wgmma_nt_128_by_2, STEPS, STEPS, 128, 2)
-MAT_MUL(mat_mul_wgmma_nn_128_by_2, STEPS, LANES, 128, 2)
-MAT_MUL(mat_mul_wgmma_tn_128_by_2, LANES, LANES, 128, 2)
-";
 const COMPARE: &str = include_str!("compare.cu");
 const TARGET: &str = "90a";
 const NAMES: [&str; 2] = ["mat_mul_blocks", "mat_mul_wgmma"];
@@ -36,9 +27,7 @@ pub fn pack(folder: &Path) -> Result<(), Failed> {
     let target = Target::Cubin(TARGET.into());
     std::fs::create_dir_all(folder)?;
     for source in SOURCES.iter().filter(|source| NAMES.contains(&source.name)) {
-        let more = if source.name == "mat_mul_wgmma" { CLUSTERS } else { "" };
-        let text = Source::new(format!("{}.cu", source.name), source.whole() + more);
-        let compiled = compiler.compile(&text, &target, OPTIONS)?;
+        let compiled = compile_afresh(&compiler, source, &target)?;
         std::fs::write(folder.join(source.name), compiled.code.bytes())?;
     }
     let compiled = compiler.compile(&Source::new("compare.cu", COMPARE), &target, OPTIONS)?;
@@ -67,29 +56,24 @@ pub fn portable(name: &str) -> Result<Code, Failed> {
 pub struct Tile {
     pub name: &'static str,
     cols: usize,
-    cluster: usize,
-    shared_bytes: u32,
 }
 
+/// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
+const SHARED_BYTES: u32 = (192 + 20 + 1 + 1) << 10;
+
 impl Tile {
-    const fn new(name: &'static str, cols: usize, cluster: usize) -> Tile {
-        // 192 KiB of stages, 20 KiB through which outputs pass, barriers, and room to begin at a multiple of 1024.
-        Tile { name, cols, cluster, shared_bytes: (192 + 20 + 1 + 1) << 10 }
+    const fn new(name: &'static str, cols: usize) -> Tile {
+        Tile { name, cols }
     }
 
-    pub const ALL: [Tile; 5] = [
-        Tile::new("256_by_2", 256, 2),
-        Tile::new("256", 256, 1),
-        Tile::new("128_by_2", 128, 2),
-        Tile::new("128", 128, 1),
-        Tile::new("64", 64, 1),
-    ];
+    pub const ALL: [Tile; 4] =
+        [Tile::new("256", 256), Tile::new("192", 192), Tile::new("128", 128), Tile::new("64", 64)];
 }
 
 pub struct Kernels {
     gpu: Arc<dyn Gpu>,
     /// By orientation and tile.
-    tiles: Vec<Vec<Option<FunctionHandle>>>,
+    tiles: Vec<Vec<FunctionHandle>>,
     /// By orientation.
     blocks: Vec<FunctionHandle>,
     compare: FunctionHandle,
@@ -153,15 +137,15 @@ impl Kernels {
     pub fn load(gpu: &Arc<dyn Gpu>, code: impl Fn(&str) -> Result<Code, Failed>) -> Result<Kernels, Failed> {
         let module = |name: &str| -> Result<ModuleHandle, Failed> { Ok(gpu.load(code(name)?.image())?) };
         let (wgmma, blocks) = (module("mat_mul_wgmma")?, module("mat_mul_blocks")?);
-        let tile = |orientation, tile: &Tile| -> Result<Option<FunctionHandle>, Failed> {
+        let tile = |orientation, tile: &Tile| -> Result<FunctionHandle, Failed> {
             let name = format!("mat_mul_wgmma_{}_{}", name(orientation), tile.name);
-            let Ok(function) = gpu.function(wgmma, &name) else { return Ok(None) };
-            gpu.allow_shared(function, tile.shared_bytes)?;
+            let function = gpu.function(wgmma, &name)?;
+            gpu.allow_shared(function, SHARED_BYTES)?;
             let facts = gpu.function_facts(function)?;
             if facts.local_bytes > 0 {
                 println!("{name} spills: {facts:?}");
             }
-            Ok(Some(function))
+            Ok(function)
         };
         let tiles = |orientation| Tile::ALL.iter().map(|of| tile(orientation, of)).collect::<Result<Vec<_>, _>>();
         let of_blocks = |orientation| gpu.function(blocks, &format!("mat_mul_blocks_{}_bf16_128", name(orientation)));
@@ -218,12 +202,11 @@ impl Kernels {
         let [m, n, k] = shape.sizes;
         let [a, b] = shape.factors();
         let a = self.map(places.a, a, 128, shape.orientation == Orientation::Tn)?;
-        let b = self.map(places.b, b, tile.cols / tile.cluster, shape.orientation != Orientation::Nt)?;
-        let piece = if shape.orientation == Orientation::Tn && tile.cols == 256 { 8192 } else { k };
-        let clusters = m.div_ceil(128 * tile.cluster) * n.div_ceil(tile.cols);
-        let multiprocessors = self.gpu.facts().multiprocessors as usize;
-        let grid = [(clusters * tile.cluster).min(multiprocessors / tile.cluster * tile.cluster) as u32, 1, 1];
-        let launch = LaunchShape { grid, block: [384, 1, 1], shared_bytes: tile.shared_bytes };
+        let b = self.map(places.b, b, tile.cols, shape.orientation != Orientation::Nt)?;
+        let piece = if shape.orientation == Orientation::Tn && tile.cols > 128 { 8192 } else { k };
+        let tiles = m.div_ceil(128) * n.div_ceil(tile.cols);
+        let grid = [tiles.min(self.gpu.facts().multiprocessors as usize) as u32, 1, 1];
+        let launch = LaunchShape { grid, block: [384, 1, 1], shared_bytes: SHARED_BYTES };
         let pieces = (0..k).step_by(piece).map(|first| {
             let steps = [first as u32, piece.min(k - first) as u32];
             let write = if first == 0 { shape.write } else { Write::Accumulate };
@@ -235,11 +218,6 @@ impl Kernels {
         Ok(pieces.collect())
     }
 
-    /// Whether the GPU has the kernel.
-    pub fn has(&self, tile: usize, orientation: Orientation) -> bool {
-        self.tiles[orientation as usize][tile].is_some()
-    }
-
     /// Launches them.
     pub fn by_warpgroups(
         &self,
@@ -248,7 +226,7 @@ impl Kernels {
         orientation: Orientation,
         launches: &[(LaunchShape, Arguments)],
     ) -> Result<(), Failed> {
-        let function = self.tiles[orientation as usize][tile].ok_or("no such kernel")?;
+        let function = self.tiles[orientation as usize][tile];
         for (shape, arguments) in launches {
             self.gpu.launch(stream, function, *shape, arguments)?;
         }

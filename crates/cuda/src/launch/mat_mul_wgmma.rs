@@ -23,18 +23,35 @@ const ALIGNMENT: usize = 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tile {
     Of256,
+    Of192,
     Of128,
     Of64,
 }
 
+/// Where sums of pieces are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pieces {
+    InRegisters,
+    /// Large tiles have no registers for two sums. The output must hold sums as they are.
+    ThroughOutput,
+}
+
 impl Tile {
-    const ALL: [Tile; 3] = [Tile::Of256, Tile::Of128, Tile::Of64];
+    const ALL: [Tile; 4] = [Tile::Of256, Tile::Of192, Tile::Of128, Tile::Of64];
 
     fn cols(self) -> usize {
         match self {
             Tile::Of256 => 256,
+            Tile::Of192 => 192,
             Tile::Of128 => 128,
             Tile::Of64 => 64,
+        }
+    }
+
+    fn pieces(self) -> Pieces {
+        match self {
+            Tile::Of256 | Tile::Of192 => Pieces::ThroughOutput,
+            Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
         }
     }
 
@@ -42,17 +59,16 @@ impl Tile {
     fn cost(self) -> usize {
         match self {
             Tile::Of256 => 256,
-            Tile::Of128 => 150,
+            Tile::Of192 => 198,
+            Tile::Of128 => 140,
             Tile::Of64 => 100,
         }
     }
 
     /// The one with which the GPU is done first.
     fn of(site: &Site, product: &Product, [m, n, k]: [usize; 3]) -> Tile {
-        // Tiles of 256 columns have no registers for the sums of two pieces: those pass through the output, which
-        // must hold them as they are.
         let has_rounded_pieces = has_pieces(product.orientation, k) && product.out.dtype != Dtype::F32;
-        let fits = |tile: &Tile| !(has_rounded_pieces && *tile == Tile::Of256);
+        let fits = |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
         let time = |tile: &Tile| {
             let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
             tiles.div_ceil(site.multiprocessors as usize) * tile.cost()
@@ -63,12 +79,15 @@ impl Tile {
     fn kernel(self, orientation: Orientation) -> &'static str {
         match (orientation, self) {
             (Orientation::Nt, Tile::Of256) => "mat_mul_wgmma_nt_256",
+            (Orientation::Nt, Tile::Of192) => "mat_mul_wgmma_nt_192",
             (Orientation::Nt, Tile::Of128) => "mat_mul_wgmma_nt_128",
             (Orientation::Nt, Tile::Of64) => "mat_mul_wgmma_nt_64",
             (Orientation::Nn, Tile::Of256) => "mat_mul_wgmma_nn_256",
+            (Orientation::Nn, Tile::Of192) => "mat_mul_wgmma_nn_192",
             (Orientation::Nn, Tile::Of128) => "mat_mul_wgmma_nn_128",
             (Orientation::Nn, Tile::Of64) => "mat_mul_wgmma_nn_64",
             (Orientation::Tn, Tile::Of256) => "mat_mul_wgmma_tn_256",
+            (Orientation::Tn, Tile::Of192) => "mat_mul_wgmma_tn_192",
             (Orientation::Tn, Tile::Of128) => "mat_mul_wgmma_tn_128",
             (Orientation::Tn, Tile::Of64) => "mat_mul_wgmma_tn_64",
         }
@@ -157,7 +176,7 @@ pub(super) fn by_warpgroups(
     let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
     let blocks = tiles.min(site.multiprocessors as usize);
     let shape = LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES };
-    let steps = if has_pieces(orientation, k) && tile == Tile::Of256 { Products::PIECE } else { k };
+    let steps = if has_pieces(orientation, k) && tile.pieces() == Pieces::ThroughOutput { Products::PIECE } else { k };
     let launches = (0..k).step_by(steps).map(|first| {
         let write = if first == 0 { product.write } else { Write::Accumulate };
         let piece = Piece { write, is_last: first + steps >= k };

@@ -46,6 +46,8 @@ pub struct Order {
     pub capability: Capability,
     /// Of the code.
     pub target: &'static str,
+    /// Of the GPU: kernels choose their tiles by them.
+    pub multiprocessors: u32,
 }
 
 impl Order {
@@ -54,9 +56,10 @@ impl Order {
     pub const BLOCKS8: Order = Order::on(Products::Blocks8, 8);
     /// With the kernels that only GPUs of compute capability 9.0 run.
     pub const BLOCKS16_OF_90: Order = Order { target: "compute_90a", ..Order::BLOCKS16 };
+    pub const BLOCKS16_OF_ONE_90: Order = Order { multiprocessors: 1, ..Order::BLOCKS16_OF_90 };
 
     const fn on(products: Products, major: u32) -> Order {
-        Order { products, capability: Capability { major, minor: 0 }, target: TARGET }
+        Order { products, capability: Capability { major, minor: 0 }, target: TARGET, multiprocessors: 4 }
     }
 }
 
@@ -116,9 +119,15 @@ impl Bench {
 
     /// Devices with these kernels and products in this order, on a GPU with these checks.
     pub fn in_order(order: Order, code: &[CompiledSource], checks: Checks) -> Bench {
-        let Order { products, capability, target: _ } = order;
+        let Order { products, capability, target: _, multiprocessors } = order;
         let max_warp_instructions = MOST_INSTRUCTIONS;
-        let gpu = Declared::new(Settings { checks, capability, max_warp_instructions, ..Settings::default() });
+        let gpu = Declared::new(Settings {
+            checks,
+            capability,
+            multiprocessors,
+            max_warp_instructions,
+            ..Settings::default()
+        });
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
         let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device").with_products(products);
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).with_products(products);

@@ -36,7 +36,7 @@ fn products_by_warpgroups_at_the_edges_of_tiles_have_the_bits_of_the_cpu() {
 
 pub fn edges(bench: &Bench) {
     let sizes =
-        [[64, 48, 640], [136, 64, 8], [8, 264, 136], [250, 72, 64], [520, 520, 72], [128, 1032, 256], [1, 8, 8]];
+        [[64, 48, 640], [136, 64, 8], [248, 248, 136], [250, 72, 64], [520, 520, 72], [250, 512, 72], [1, 8, 8]];
     for (index, (orientation, sizes)) in
         ORIENTATIONS.into_iter().flat_map(|o| sizes.map(|sizes| (o, sizes))).enumerate()
     {
@@ -54,7 +54,9 @@ pub fn edges(bench: &Bench) {
 /// In registers, and through an output that holds the sums as they are.
 #[test]
 fn pieces_of_long_sums_by_warpgroups_have_the_bits_of_the_cpu() {
+    // With small tiles, and with large ones, one after the other.
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, pieces);
+    assert_same_in(Order::BLOCKS16_OF_ONE_90, SOURCES, pieces);
 }
 
 pub fn pieces(bench: &Bench) {
