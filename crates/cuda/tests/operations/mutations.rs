@@ -6,7 +6,7 @@ use cuda::kernels::{SOURCES, Source};
 use nvidia::nvrtc::{Code, Compiler, Source as CompilerSource, Target};
 use softgpu::{Check, Checks};
 
-use crate::bench::{Bench, Cases, Order, TARGET, compiler};
+use crate::bench::{Bench, Cases, Order, compiler};
 use crate::case::Words;
 use crate::mutants::{Fault, Mutant, mutants};
 use crate::{activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, sums};
@@ -122,14 +122,16 @@ struct Hunt<'a> {
 }
 
 impl Hunt<'_> {
-    fn compile(compiler: &Compiler, name: &str, text: &str) -> Option<Code> {
-        let target: Target = TARGET.parse().expect("a target");
+    fn compile(compiler: &Compiler, order: Order, name: &str, text: &str) -> Option<Code> {
+        let target: Target = order.target.parse().expect("a target");
         let text = CompilerSource::new(format!("{name}.cu"), text);
         compiler.compile(&text, &target, OPTIONS).ok().map(|compiled| compiled.code)
     }
 
     fn end(&self, mutant: &Mutant) -> End {
-        let Some(code) = Hunt::compile(&self.compiler, self.source.name, &mutant.text) else { return End::Found };
+        let Some(code) = Hunt::compile(&self.compiler, self.order, self.source.name, &mutant.text) else {
+            return End::Found;
+        };
         if code.ptx() == self.original.ptx() {
             return End::Unchanged;
         }
@@ -169,7 +171,7 @@ pub fn assert_found_in(order: Order, name: &str, cases: &[Cases], implied: &[Imp
     let Some((compiler, _)) = compiler() else { return };
     let selection = Selection::from_environment();
     let source = *SOURCES.iter().find(|source| source.name == name).expect("a source");
-    let original = Hunt::compile(&compiler, name, &source.whole()).expect("a source that compiles");
+    let original = Hunt::compile(&compiler, order, name, &source.whole()).expect("a source that compiles");
     let hunt = Hunt { compiler, source, original, cases, order };
     let all = mutants(&source.whole());
     assert!(!all.is_empty(), "{name} has no mutants");
