@@ -48,6 +48,10 @@ const NORM: &[Implied] = &[
         "a chunk without elements adds 0 to a sum that is never -0",
     ),
     (
+        "for (u64 first = team_lane(); first < width; first += COUNT * TEAM) {: <= for < at column 35",
+        "one more round in which there is nothing to do",
+    ),
+    (
         "for (u64 first = global_team() - team_of_warp; first < count; first += teams) {: <= for < at column 52",
         "the row after the last is the last once more, and not stored",
     ),
