@@ -93,8 +93,9 @@ struct Add {
     }
 };
 
+// Without a number of blocks, ptxas spills on sm_120a at 40 registers.
 #define ADD_RESIDUAL(NAME, E)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                                               \
         NAME(Matrix<const E> x, Matrix<const E> bias, Matrix<const E> residual, f32 residual_scale, Matrix<E> out) {   \
         const Add<E> add = {x, bias, residual, residual_scale, out};                                                   \
         for_each_four(out.rows, out.cols, add.in_fours(), add);                                                        \
@@ -105,7 +106,7 @@ ADD_RESIDUAL(add_residual_bf16, Bf16)
 ADD_RESIDUAL(add_residual_f16, F16)
 
 #define DROPOUT_ADD(NAME, E)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                                               \
         NAME(Matrix<const E> x, Matrix<const E> bias, Matrix<const E> residual, f32 residual_scale, DropoutMask mask,  \
              Matrix<E> out) {                                                                                          \
         const Add<E> add = {x, bias, residual, residual_scale, out};                                                   \
@@ -135,7 +136,7 @@ struct Backward {
 };
 
 #define DROPOUT_BACKWARD(NAME, E)                                                                                      \
-    extern "C" __global__ void __launch_bounds__(256) NAME(Matrix<const E> dy, DropoutMask mask, Matrix<E> dx) {       \
+    extern "C" __global__ void __launch_bounds__(256, 4) NAME(Matrix<const E> dy, DropoutMask mask, Matrix<E> dx) {    \
         for_each_factor(dx.rows, dx.cols, mask, has_fours(dy) && has_fours(dx), Backward<E>{dy, dx});                  \
     }
 
