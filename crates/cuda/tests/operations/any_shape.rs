@@ -313,27 +313,27 @@ pub fn any_stored() -> impl Strategy<Value = Dtype> {
     proptest::sample::select(STORED.to_vec())
 }
 
-/// How rows lie in memory: threads take several neighbours at once where they can.
+/// Where rows begin: threads take several neighbours at once where they can.
 #[derive(Clone, Copy, Debug)]
-enum Lie {
+enum Rows {
     Anyhow,
     /// Rows begin at multiples of eight elements.
-    RowsInEights,
+    BeginInEights,
     /// They end there, too.
-    AllInEights,
+    EndInEights,
 }
 
 fn drawn() -> impl Strategy<Value = Drawn> {
     let sizes = (prop_oneof![1usize..5, 1usize..70], prop_oneof![1usize..5, 1usize..140]);
     let values = prop_oneof![Just(Values::Plain), Just(Values::Wild)];
-    let lies = proptest::sample::select(vec![Lie::Anyhow, Lie::RowsInEights, Lie::AllInEights]);
-    let all = (sizes, lies, [0usize..5, 0..5, 0..5, 0..5], values, any::<u32>());
-    all.prop_map(|((rows, cols), lie, gaps, values, choice)| {
+    let rows = proptest::sample::select(vec![Rows::Anyhow, Rows::BeginInEights, Rows::EndInEights]);
+    let all = (sizes, rows, [0usize..5, 0..5, 0..5, 0..5], values, any::<u32>());
+    all.prop_map(|((rows, cols), kind, gaps, values, choice)| {
         let eights = cols.next_multiple_of(8);
-        let (cols, gaps) = match lie {
-            Lie::Anyhow => (cols, gaps),
-            Lie::RowsInEights => (cols, [eights - cols; 4]),
-            Lie::AllInEights => (eights, [0; 4]),
+        let (cols, gaps) = match kind {
+            Rows::Anyhow => (cols, gaps),
+            Rows::BeginInEights => (cols, [eights - cols; 4]),
+            Rows::EndInEights => (eights, [0; 4]),
         };
         Drawn { rows, cols, gaps, values, choice: choice as usize }
     })

@@ -68,7 +68,7 @@ pub fn updates(bench: &Bench) {
             let copy = copy.map(|dtype| case.place(1, len, 0, dtype));
             let update = AdamWUpdate { update: 1 + 100 * index as u32, ..UPDATE };
             bench.compare(&case, &Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update });
-            // One of the tensors begins where four elements are no single access.
+            // One of the tensors begins where four elements take more than one access.
             let after_one = |tensor: Tensor| Tensor { rows: 1, cols: len - 1, row_stride: len - 1, ..tensor };
             for late in (0..5).filter(|_| len > 1 && values == Values::Plain) {
                 let moved = |number: usize, tensor: Tensor| {
