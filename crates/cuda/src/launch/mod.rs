@@ -135,6 +135,11 @@ pub(crate) fn matrix_shape(site: &Site, rows: usize, cols: usize, threads: u32) 
     LaunchShape { grid: [grid_x as u32, grid_y as u32, 1], block, shared_bytes: 0 }
 }
 
+/// As [`matrix_shape`], for threads that have four neighbours each.
+pub(crate) fn fours_shape(site: &Site, rows: usize, cols: usize, threads: u32) -> LaunchShape {
+    matrix_shape(site, rows, cols.div_ceil(4), threads)
+}
+
 /// Blocks of up to 256 threads that fill the GPU twice.
 fn most_blocks(site: &Site) -> usize {
     site.multiprocessors as usize * 16

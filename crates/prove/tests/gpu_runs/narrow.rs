@@ -16,10 +16,13 @@ fn compare(format: Format, tied: Tied, degrees: [usize; 3], zero: ZeroStage, num
     let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
     let on_gpus = outcome(&layout, &On::Gpus(gpus)).expect("a run on GPUs");
     assert_eq!(on_gpus.losses, on_cpus.losses);
-    assert_eq!(on_gpus.norms, on_cpus.norms);
+    // The norm of a skipped step is a NaN, which is not equal to itself.
+    let bits = |outcome: &Outcome| outcome.norms.iter().map(|norm| norm.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&on_gpus), bits(&on_cpus));
     assert_eq!(on_gpus.scaling, on_cpus.scaling);
     assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == STEPS as usize);
-    assert!(on_gpus == on_cpus, "gradients or weights differ");
+    assert!(on_gpus.gradients == on_cpus.gradients, "gradients differ");
+    assert!(on_gpus.weights == on_cpus.weights, "weights differ");
     Some(on_cpus)
 }
 
