@@ -11,13 +11,13 @@ use device::DeviceKind;
 use gpu::Driver;
 use nvidia::Search;
 use nvidia::driver::Library;
-use nvidia::nvrtc::Compiler;
+use nvidia::nvrtc::{Cache, Compiler};
 use surveys::conformance::cases::{Size, all};
 use surveys::conformance::check::{Ended, Results};
 use surveys::conformance::expected::{Expected, result};
 use testkit::layout::engine;
 use testkit::soft_gpus::gpu_engine;
-use train::{ARCHIVED_CAPABILITIES, ArchivedKernels, Gpus};
+use train::{ARCHIVED_CAPABILITIES, ArchivedKernels, CodeForm, CompiledKernels, Gpus, KernelCode};
 
 /// The exit code of a part after which another one resumes.
 const UNFINISHED: u8 = 3;
@@ -59,6 +59,10 @@ struct Check {
     /// The driver's library, where it is not the system's.
     #[arg(long)]
     driver: Option<PathBuf>,
+    /// The folder of NVRTC, which compiles the kernels for this GPU, in place of the packed ones. Kernels for GPUs of one
+    /// compute capability are not packed.
+    #[arg(long)]
+    cuda: Option<PathBuf>,
     /// Minutes after which no case is begun.
     #[arg(long, default_value_t = 7.0)]
     minutes: f64,
@@ -96,6 +100,17 @@ fn pack(Pack { folder, cuda, small }: &Pack) -> Result<(), String> {
     std::fs::copy(program, folder.join("gpu_conformance")).map(|_| ()).map_err(text)
 }
 
+/// The packed kernels, or those of a compiler.
+fn kernels(folder: &Path, cuda: Option<&Path>) -> Result<Box<dyn KernelCode>, String> {
+    let Some(cuda) = cuda else {
+        let kernels = std::fs::read(kernels_in(folder)).map_err(text)?;
+        return Ok(Box::new(ArchivedKernels::read(&kernels).map_err(text)?));
+    };
+    let compiler = Compiler::open(&Search::only([cuda.to_path_buf()])).map_err(text)?;
+    let cache = Cache::in_folder(folder.join("compiled"));
+    Ok(Box::new(CompiledKernels::new(compiler, cache, CodeForm::Cubin)))
+}
+
 fn kernels_in(folder: &Path) -> PathBuf {
     folder.join("kernels")
 }
@@ -104,7 +119,7 @@ fn expected_in(folder: &Path) -> PathBuf {
     folder.join("expected.json")
 }
 
-fn check(Check { folder, results: path, driver, minutes }: &Check) -> Result<ExitCode, String> {
+fn check(Check { folder, results: path, driver, cuda, minutes }: &Check) -> Result<ExitCode, String> {
     let search = driver.as_ref().map_or(Search::default(), |file| Search::only([file.clone()]));
     let driver = Library::open(&search).map_err(text)?;
     let mut results = Results::read(path)?;
@@ -112,8 +127,7 @@ fn check(Check { folder, results: path, driver, minutes }: &Check) -> Result<Exi
     let devices = driver.devices().map_err(text)?;
     let gpu = devices.first().ok_or("the driver lists no GPU")?;
     results.gpu = format!("{}, {}, {} bytes", gpu.name, gpu.capability, gpu.memory_bytes);
-    let kernels = std::fs::read(kernels_in(folder)).map_err(text)?;
-    let kernels = Box::new(ArchivedKernels::read(&kernels).map_err(text)?);
+    let kernels = kernels(folder, cuda.as_deref())?;
     let gpus = Arc::new(Gpus::new(Arc::new(driver), DeviceKind::CUDA, kernels, Some(1)).map_err(text)?);
     let expected: Expected =
         serde_json::from_str(&std::fs::read_to_string(expected_in(folder)).map_err(text)?).map_err(text)?;
