@@ -1,49 +1,18 @@
 // Gradients of attention's queries with products in blocks: a block of threads per block of queries and head. A warp
 // has sixteen queries, whose gradients are sums over ascending keys. Before, `dout . out` of all queries.
 
-#include "attention_blocks_gradient.cuh"
+#include "attention_blocks_of_queries.cuh"
 
 using namespace attention_blocks;
+using namespace attention_blocks::of_queries;
 
 // Keys that are staged at once.
 constexpr u32 KEYS = 64;
-// Fragments of their scores.
-constexpr u32 TILE = KEYS / COLUMNS;
 constexpr u32 THREADS = 256;
 // Queries of a block of threads.
 constexpr u32 QUERIES = THREADS / 32 * ROWS;
 
 static_assert(QUERIES == 2 * KEYS, "queries are staged where two tiles of keys or values are");
-
-// A thread's queries, `lane / 4` and 8 more of those of its warp.
-struct Queries {
-    Interval intervals[2];
-    QueryGradient gradients[2];
-    // Of the call.
-    u32 token;
-    u32 head;
-    f32 slope;
-};
-
-template <typename Element>
-__device__ Queries queries_of(const Problem& problem, const Backward<Element>& tensors, u32 sequence, u32 position,
-                              u32 head) {
-    Queries queries;
-    queries.token = sequence * problem.sequence_length + position;
-    queries.head = head;
-    queries.slope = problem.alibi_heads == 0 ? 0.0f : attention::slope(problem, head);
-#pragma unroll
-    for (u32 row = 0; row < 2; row++) {
-        queries.intervals[row] = interval_of(problem, sequence, position + 8 * row);
-        queries.gradients[row] = {0.0f, 0.0f};
-        if (position + 8 * row < problem.sequence_length) {
-            const u64 token = queries.token + 8 * row;
-            queries.gradients[row] = {tensors.log_sum_exp.row(token)[head],
-                                      stored_delta(tensors, token, head * problem.head_dim, problem.head_dim)};
-        }
-    }
-    return queries;
-}
 
 // Left factors of a warp in registers.
 template <u32 CHANNELS>
@@ -61,40 +30,13 @@ struct Left {
 
 // `sums += left . rows` over the channels, of sixteen of the rows.
 template <typename Element, u32 CHANNELS>
-__device__ inline void multiply_rows(f32 (&sums)[2][4], const Left<CHANNELS>& left, u32 rows) {
+__device__ inline void multiply_left(f32 (&sums)[2][4], const Left<CHANNELS>& left, u32 rows) {
 #pragma unroll
     for (u32 step = 0; step < CHANNELS / STEPS; step++) {
         u32 b[4];
         tensor_core::load_rows(b, rows + Fragments<CHANNELS>::step(0, step * STEPS));
         tensor_core::multiply<Element>(sums[0], left.steps[step], b[0], b[1]);
         tensor_core::multiply<Element>(sums[1], left.steps[step], b[2], b[3]);
-    }
-}
-
-// The gradients of the scores of sixteen keys from `key` on, as a left factor.
-template <typename Element>
-__device__ inline void score_gradients(u32 (&left)[4], f32 (&scores)[2][4], f32 (&gradients)[2][4],
-                                       const Problem& problem, const Queries& queries, u32 key, bool sees_all) {
-#pragma unroll
-    for (u32 half = 0; half < 2; half++) {
-        const u32 first = key + half * COLUMNS;
-        u32 words[4];
-        if (problem.dropout.threshold != 0) {
-            words_of_queries(words, problem, queries.head, queries.token, first);
-        }
-#pragma unroll
-        for (u32 index = 0; index < 4; index++) {
-            const Interval& interval = queries.intervals[index / 2];
-            const u32 place = first + threadIdx.x % 4 * 2 + index % 2;
-            f32& score = scores[half][index];
-            score *= problem.scale;
-            score = problem.alibi_heads == 0 ? score : attention::biased(score, place, interval.end, queries.slope);
-            const f32 factor = problem.dropout.threshold == 0 ? 1.0f : problem.dropout.factor(words[index]);
-            const bool visible = sees_all || attention::is_visible(place, interval.first, interval.last);
-            score_gradient(score, gradients[half][index], problem, queries.gradients[index / 2], factor, visible);
-        }
-        left[2 * half] = tensor_core::packed<Element>(gradients[half][0], gradients[half][1]);
-        left[2 * half + 1] = tensor_core::packed<Element>(gradients[half][2], gradients[half][3]);
     }
 }
 
@@ -122,7 +64,7 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     stage<CHANNELS, QUERIES, THREADS>(shared + 2 * PART, rows_of(tensors.dout, first_row, column, count), head_dim,
                                       tensors.vectors);
     tensor_core::end_copies();
-    const Queries queries = queries_of(problem, tensors, sequence, position, head);
+    const Queries queries = queries_of(problem, tensors, sequence, position, head, Delta::Stored);
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
     const Span all = joined_all(queries.intervals[0], queries.intervals[1]);
     if (lane == 0) {
@@ -172,32 +114,16 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
             f32 scores[2][4] = {};
             f32 gradients[2][4] = {};
             u32 a[4];
-            multiply_rows<Element, CHANNELS>(scores, query, right_keys + Fragments<CHANNELS>::step(block * STEPS, 0));
-            multiply_rows<Element, CHANNELS>(gradients, dout,
+            multiply_left<Element, CHANNELS>(scores, query, right_keys + Fragments<CHANNELS>::step(block * STEPS, 0));
+            multiply_left<Element, CHANNELS>(gradients, dout,
                                              right_values + Fragments<CHANNELS>::step(block * STEPS, 0));
             score_gradients<Element>(a, scores, gradients, problem, queries, (u32)first + block * STEPS, sees_all);
-#pragma unroll
-            for (u32 channel = 0; channel < CHANNELS / COLUMNS; channel += 2) {
-                u32 b[4];
-                tensor_core::load_columns(b, columns + Fragments<CHANNELS>::step(block * STEPS, channel * COLUMNS));
-                tensor_core::multiply<Element>(outputs[channel], a, b[0], b[1]);
-                tensor_core::multiply<Element>(outputs[channel + 1], a, b[2], b[3]);
-            }
+            add_product<Element, CHANNELS>(outputs, a, columns + Fragments<CHANNELS>::step(block * STEPS, 0));
         }
         number = following;
         place ^= 1;
     }
-#pragma unroll
-    for (u32 row = 0; row < 2; row++) {
-        if (position + 8 * row < problem.sequence_length) {
-            Element* dq = tensors.dq.row(queries.token + 8 * row) + column;
-#pragma unroll
-            for (u32 channel = 0; channel < CHANNELS / COLUMNS; channel++) {
-                store_pair(dq, channel * COLUMNS + lane % 4 * 2, head_dim, outputs[channel][2 * row],
-                           outputs[channel][2 * row + 1], tensors.vectors);
-            }
-        }
-    }
+    store<Element, CHANNELS>(tensors, problem, queries, outputs, position, 0);
 }
 
 // A thread per query and head.

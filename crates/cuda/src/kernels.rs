@@ -76,6 +76,11 @@ pub const SOURCES: &[Source] = &[
         "attention_blocks_keys_64_bf16", "attention_blocks_keys_64_f16", "attention_blocks_keys_128_bf16",
         "attention_blocks_keys_128_f16"
     ),
+    source!(
+        "attention_blocks_wide":
+        "attention_blocks_wide_bf16", "attention_blocks_wide_f16", "attention_blocks_queries_wide_bf16",
+        "attention_blocks_queries_wide_f16", "attention_blocks_keys_wide_bf16", "attention_blocks_keys_wide_f16"
+    ),
     source!("join_attention": each "join_attention_assign", each "join_attention_accumulate"),
     source!(
         "activation": each "gelu_tanh", each "gelu_erf", each "gelu_sigmoid", each "relu", each "swiglu",
@@ -122,7 +127,10 @@ const HEADERS: &[(&str, &str)] = &[
     header!("fixed_point.cuh"),
     header!("attention.cuh"),
     header!("attention_blocks.cuh"),
+    header!("attention_blocks_forward.cuh"),
     header!("attention_blocks_gradient.cuh"),
+    header!("attention_blocks_of_queries.cuh"),
+    header!("attention_blocks_of_keys.cuh"),
 ];
 
 impl Source {

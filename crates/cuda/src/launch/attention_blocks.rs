@@ -37,17 +37,15 @@ impl Kernel {
     }
 }
 
-/// `kernel!("name", warps, staged rows)` for heads of up to 64 channels, of up to 128 and of more.
-macro_rules! kernels {
-    ($name:literal, $warps:literal, $staged:literal) => {
-        [
-            kernels!($name, "_64", 64, $warps, $staged),
-            kernels!($name, "_128", 128, $warps, $staged),
-        ]
-    };
-    ($name:literal, $ending:literal, $channels:literal, $warps:literal, $staged:literal) => {
+/// The kernels of one purpose: for heads of up to 64 channels, of up to 128, and of more, which have a block for each
+/// 128 of their channels.
+type Kernels = [Kernel; 3];
+
+/// `kernel!("name", channels, warps, rows of shared memory)`
+macro_rules! kernel {
+    ($name:literal, $channels:literal, $warps:literal, $staged:literal) => {
         Kernel {
-            entries: ["", concat!($name, $ending, "_bf16"), concat!($name, $ending, "_f16")],
+            entries: ["", concat!($name, "_bf16"), concat!($name, "_f16")],
             channels: $channels,
             warps: $warps,
             staged: $staged,
@@ -55,12 +53,24 @@ macro_rules! kernels {
     };
 }
 
-/// Keys and values of a tile.
-const FORWARD: [Kernel; 2] = kernels!("attention_blocks", 8, 256);
-/// Keys and values of two tiles of 64.
-const QUERIES: [Kernel; 2] = kernels!("attention_blocks_queries", 8, 256);
-/// Keys and values of a tile of 64, queries and output gradients of two blocks of 32.
-const KEYS: [Kernel; 2] = kernels!("attention_blocks_keys", 4, 256);
+/// Keys and values of a tile; a chunk of keys or values and of queries.
+const FORWARD: Kernels = [
+    kernel!("attention_blocks_64", 64, 8, 256),
+    kernel!("attention_blocks_128", 128, 8, 256),
+    kernel!("attention_blocks_wide", 128, 4, 192),
+];
+/// Keys and values of two tiles of 64; chunks of keys, values, queries and output gradients.
+const QUERIES: Kernels = [
+    kernel!("attention_blocks_queries_64", 64, 8, 256),
+    kernel!("attention_blocks_queries_128", 128, 8, 256),
+    kernel!("attention_blocks_queries_wide", 128, 4, 256),
+];
+/// Keys and values of a tile of 64, queries and output gradients of two blocks of 32, or of one.
+const KEYS: Kernels = [
+    kernel!("attention_blocks_keys_64", 64, 4, 256),
+    kernel!("attention_blocks_keys_128", 128, 4, 256),
+    kernel!("attention_blocks_keys_wide", 128, 4, 192),
+];
 const DELTA: ByType = ["", "attention_blocks_delta_bf16", "attention_blocks_delta_f16"];
 
 /// `Op::Attention` of narrow tensors.
@@ -99,20 +109,24 @@ pub(super) fn backward(pass: &Pass<'_>, g: &AttentionGradients) -> Result<Vec<La
     ])
 }
 
-/// A block for each head of each sequence and for each block of its rows.
+/// A block for each range of channels of each head of each sequence, and for each block of its rows.
 fn launch(
     pass: &Pass<'_>,
-    kernels: [Kernel; 2],
+    kernels: Kernels,
     (heads, rows): (usize, usize),
     parameters: Parameters,
 ) -> Result<Launch, DeviceError> {
     let AttentionShape { head_dim, sequences, .. } = pass.operands.shape;
-    let kernel = if head_dim <= kernels[0].channels { kernels[0] } else { kernels[1] };
+    let (kernel, ranges) = match head_dim {
+        ..=64 => (kernels[0], 1),
+        65..=128 => (kernels[1], 1),
+        129.. => (kernels[2], head_dim.div_ceil(kernels[2].channels)),
+    };
     let blocks = rows.div_ceil(kernel.rows());
     require(blocks <= MAX_BLOCKS, pass.op, || {
         format!("{rows} rows are {blocks} blocks of {}; a GPU launches {MAX_BLOCKS} at most", kernel.rows())
     })?;
-    let grid = [(heads * sequences) as u32, blocks as u32, 1];
+    let grid = [(heads * sequences * ranges) as u32, blocks as u32, 1];
     let shape = LaunchShape { grid, block: [32 * kernel.warps as u32, 1, 1], shared_bytes: kernel.shared_bytes() };
     Ok(Launch::new(pass.stored.kernel(kernel.entries), shape, parameters))
 }
