@@ -51,6 +51,14 @@ pub const SOURCES: &[Source] = &[
         "mat_mul_blocks_nn_f16_128", "mat_mul_blocks_nn_f16_64", "mat_mul_blocks_tn_bf16_128",
         "mat_mul_blocks_tn_bf16_64", "mat_mul_blocks_tn_f16_128", "mat_mul_blocks_tn_f16_64"
     ),
+    source!(
+        "mat_mul_wgmma":
+        "mat_mul_wgmma_nt_bf16_256_by_2", "mat_mul_wgmma_nt_bf16_256", "mat_mul_wgmma_nt_bf16_128_by_2",
+        "mat_mul_wgmma_nt_bf16_128", "mat_mul_wgmma_nt_bf16_64", "mat_mul_wgmma_nn_bf16_256_by_2",
+        "mat_mul_wgmma_nn_bf16_256", "mat_mul_wgmma_nn_bf16_128_by_2", "mat_mul_wgmma_nn_bf16_128",
+        "mat_mul_wgmma_nn_bf16_64", "mat_mul_wgmma_tn_bf16_256_by_2", "mat_mul_wgmma_tn_bf16_256",
+        "mat_mul_wgmma_tn_bf16_128_by_2", "mat_mul_wgmma_tn_bf16_128", "mat_mul_wgmma_tn_bf16_64"
+    ),
     source!("column_sum": each "column_sum"),
     source!(
         "norm": each "norm_layer", each "norm_rms", each "norm_backward_input_layer", each "norm_backward_input_rms",
@@ -119,6 +127,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("element.cuh"),
     header!("tensor_core.cuh"),
     header!("product_output.cuh"),
+    header!("bulk_copies.cuh"),
+    header!("warpgroup.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),
     header!("dropout_mask.cuh"),

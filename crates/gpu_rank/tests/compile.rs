@@ -23,6 +23,19 @@ const REGISTERS: &[(&str, u32)] = &[
     ("mat_mul_nt_64", 128),
     ("mat_mul_nn_64", 128),
     ("mat_mul_tn_64", 128),
+    ("mat_mul_blocks_nt_bf16_128", 128),
+    ("mat_mul_blocks_nn_bf16_128", 128),
+    ("mat_mul_blocks_nt_f16_128", 128),
+    ("mat_mul_blocks_nn_f16_128", 128),
+    // With the sums of two pieces.
+    ("mat_mul_blocks_tn_bf16_128", 168),
+    ("mat_mul_blocks_tn_f16_128", 168),
+    ("mat_mul_blocks_nt_bf16_64", 96),
+    ("mat_mul_blocks_nn_bf16_64", 96),
+    ("mat_mul_blocks_tn_bf16_64", 128),
+    ("mat_mul_blocks_nt_f16_64", 96),
+    ("mat_mul_blocks_nn_f16_64", 96),
+    ("mat_mul_blocks_tn_f16_64", 128),
     // Four blocks of 128 threads, or two of 256, are on an SM at once; with 168 registers three of 128, and with more
     // one of 256.
     ("attention_64", 128),

@@ -49,7 +49,11 @@ impl Loading {
             Dtype::F32 => Loading::Rounded,
             Dtype::Bf16 | Dtype::F16 | Dtype::I32 | Dtype::I64 => {
                 let size = operand.dtype.size_bytes();
-                if place.has_rows_at_multiples(Loading::CHUNK_BYTES, size) { Loading::Copied } else { Loading::ByElement }
+                if place.has_rows_at_multiples(Loading::CHUNK_BYTES, size) {
+                    Loading::Copied
+                } else {
+                    Loading::ByElement
+                }
             }
         }
     }

@@ -121,7 +121,8 @@ pub fn edges(bench: &Bench) {
         for sizes in [[129, 136, 40], [200, 257, 100], [256, 256, 16]] {
             let write = [Write::Accumulate, Write::Assign][index % 2];
             let types = [[Dtype::F16, Dtype::F16, SINGLE], [SINGLE, Dtype::Bf16, SINGLE], [Dtype::Bf16; 3]][index];
-            let product = Product { orientation, sizes, types, gaps: [0; 3], has_bias: true, write, values: Values::Wild };
+            let product =
+                Product { orientation, sizes, types, gaps: [0; 3], has_bias: true, write, values: Values::Wild };
             product.compare(bench, index as u64);
         }
     }
@@ -145,9 +146,7 @@ pub fn pieces(bench: &Bench) {
     // With tiles of 128.
     for write in [Write::Assign, Write::Accumulate] {
         let types = [Dtype::F16, Dtype::F16, Dtype::Bf16];
-        let sizes = [72, 500, 8 + PIECE];
-        let _ = sizes;
-        Product { types, write, ..Product::of(Orientation::Tn, [130, 8, 2 * PIECE + 8]) }.compare(bench, 7);
+        Product { types, write, ..Product::of(Orientation::Tn, [129, 129, PIECE + 8]) }.compare(bench, 7);
     }
 }
 
@@ -157,9 +156,12 @@ fn factors_at_the_end_of_memory_are_read_to_their_end() {
 }
 
 pub fn ends(bench: &Bench) {
-    for orientation in ORIENTATIONS {
-        for (last, sizes) in (0..4).flat_map(|last| [[3, 5, 17], [129, 193, 5], [24, 16, 40]].map(|s| (last, s))) {
-            let product = Product { has_bias: true, write: Write::Accumulate, ..Product::of(orientation, sizes) };
+    let cases = (0..4).flat_map(|last| [[3, 5, 17], [129, 193, 5], [24, 16, 40]].map(|sizes| (last, sizes)));
+    for (orientation, (last, sizes)) in ORIENTATIONS.into_iter().flat_map(|o| cases.clone().map(move |case| (o, case)))
+    {
+        for types in [[Dtype::Bf16; 3], [SINGLE, Dtype::F16, SINGLE], [Dtype::F16, SINGLE, Dtype::F16]] {
+            let product =
+                Product { types, has_bias: true, write: Write::Accumulate, ..Product::of(orientation, sizes) };
             product.compare_in(bench, Case::with_last(7, last, ARENA_BYTES));
         }
     }

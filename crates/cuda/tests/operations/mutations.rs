@@ -6,10 +6,10 @@ use cuda::kernels::{SOURCES, Source};
 use nvidia::nvrtc::{Code, Compiler, Source as CompilerSource, Target};
 use softgpu::{Check, Checks};
 
-use crate::bench::{Bench, Cases, TARGET, compiler};
+use crate::bench::{Bench, Cases, Order, TARGET, compiler};
 use crate::case::Words;
 use crate::mutants::{Fault, Mutant, mutants};
-use crate::{activation, dropout, element_wise, embedding, mat_mul, norm, rotary, sums};
+use crate::{activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, sums};
 
 /// The end of a mutant's name, of all places or of one, and why the mutant computes the same.
 pub type Implied = (&'static str, &'static str);
@@ -19,6 +19,19 @@ const MAT_MUL: &[Implied] = &[
     ("lanes = lanes_left < SIDE ? (u32)lanes_left : SIDE;: <= for < at column 18", BOTH_ARE_EQUAL),
     ("const u32 steps = steps_left < STEPS ? (u32)steps_left : STEPS;: <= for < at column 28", BOTH_ARE_EQUAL),
     ("const u64 end = block + K_BLOCK < steps ? block + K_BLOCK : steps;: <= for < at column 31", BOTH_ARE_EQUAL),
+];
+const MAT_MUL_BLOCKS: &[Implied] = &[
+    ("const u32 count = left < CHUNK ? (u32)left : CHUNK;: <= for < at column 22", BOTH_ARE_EQUAL),
+    (
+        "const bool is_inside = row < matrix.rows && col < matrix.cols;: <= for < at column 47, place 1 of 2",
+        "nothing is left there",
+    ),
+    (
+        "for (u32 first = 0; first < SIDE; first += ROWS) {: <= for < at column 25, place 1 of 2",
+        "no warp has rows behind the tile",
+    ),
+    ("if (stage < count) {: <= for < at column 9", "the stage after the last one is empty"),
+    ("for (u32 stage = 0; stage < STAGES - 1; stage++) {: <= for < at column 25", "a stage is loaded twice"),
 ];
 const COLUMN_SUM: &[Implied] = &[
     ("return left < blockDim.y ? (u32)left : blockDim.y;: <= for < at column 11", BOTH_ARE_EQUAL),
@@ -105,6 +118,7 @@ struct Hunt<'a> {
     source: Source,
     original: Code,
     cases: &'a [Cases],
+    order: Order,
 }
 
 impl Hunt<'_> {
@@ -132,7 +146,7 @@ impl Hunt<'_> {
 
     fn is_found(&self, code: &[CompiledSource], checks: Checks) -> bool {
         self.cases.iter().any(|cases| {
-            let bench = Bench::with_code(code, checks.clone());
+            let bench = Bench::in_order(self.order, code, checks.clone());
             cases(&bench);
             bench.first_difference().is_some()
         })
@@ -147,11 +161,16 @@ fn is_named(mutant: &Mutant, end: &str) -> bool {
 
 /// Panics with the mutants of a source that all cases miss, and with reasons for mutants that are found or not there.
 pub fn assert_found(name: &str, cases: &[Cases], implied: &[Implied]) {
+    assert_found_in(Order::CHAINED, name, cases, implied);
+}
+
+/// As [`assert_found`], with products in this order.
+pub fn assert_found_in(order: Order, name: &str, cases: &[Cases], implied: &[Implied]) {
     let Some((compiler, _)) = compiler() else { return };
     let selection = Selection::from_environment();
     let source = *SOURCES.iter().find(|source| source.name == name).expect("a source");
     let original = Hunt::compile(&compiler, name, &source.whole()).expect("a source that compiles");
-    let hunt = Hunt { compiler, source, original, cases };
+    let hunt = Hunt { compiler, source, original, cases, order };
     let all = mutants(&source.whole());
     assert!(!all.is_empty(), "{name} has no mutants");
     let absent = implied.iter().filter(|(end, _)| !all.iter().any(|mutant| is_named(mutant, end)));
@@ -192,6 +211,12 @@ fn a_sample_has_all_barriers_and_some_of_the_others() {
 #[test]
 fn faults_in_products_are_found() {
     assert_found("mat_mul", &[mat_mul::edges, mat_mul::minus_zero, mat_mul::ends], MAT_MUL);
+}
+
+#[test]
+fn faults_in_products_in_blocks_are_found() {
+    let cases: [Cases; 3] = [mat_mul_blocks::edges, mat_mul_blocks::pieces, mat_mul_blocks::ends];
+    assert_found_in(Order::BLOCKS16, "mat_mul_blocks", &cases, MAT_MUL_BLOCKS);
 }
 
 #[test]

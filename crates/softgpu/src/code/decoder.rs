@@ -47,6 +47,8 @@ pub fn decode(function: &Function, shared: &[Variable], symbols: &Symbols) -> Re
         local_bytes,
         max_threads: function.max_threads,
         exact_threads: function.exact_threads,
+        has_warpgroups: false,
+        has_asynchronous: false,
     };
     let mut decoder = Decoder {
         kernel,
@@ -126,9 +128,13 @@ impl Decoder {
             "prefetch" | "prefetchu" | "applypriority" | "discard" if m.base() != "discard" => return Ok(Op::Nothing),
             "nanosleep" | "griddepcontrol" | "setmaxnreg" => return Ok(Op::Nothing),
             "mma" | "ldmatrix" | "stmatrix" | "cp" => self.matrix(m, statement)?,
+            "wgmma" => self.warpgroup(m, statement)?,
+            "mbarrier" => self.phase(m, statement)?,
+            "mapa" => self.map_to_block(m, statement)?,
             _ => self.across_lanes(m, statement)?,
         };
         modifiers.finish()?;
+        self.kernel.has_asynchronous |= matches!(op, Op::Asynchronous(_));
         Ok(op)
     }
 
@@ -253,6 +259,7 @@ impl Decoder {
             | Operand::Address(..)
             | Operand::Label(_)
             | Operand::Vector(_)
+            | Operand::Box(..)
             | Operand::Sink => Err(self.error(statement, "an operand must be a value")),
         }
     }

@@ -39,6 +39,10 @@ pub struct Kernel {
     pub max_threads: Option<u32>,
     /// Exactly these threads of a block.
     pub exact_threads: Option<[u32; 3]>,
+    /// Whether it has products of warpgroups.
+    pub has_warpgroups: bool,
+    /// Whether it has any operation of the asynchronous units.
+    pub has_asynchronous: bool,
 }
 
 /// A register of 32 bits that no instruction writes.

@@ -45,7 +45,10 @@ impl Decoder {
     }
 
     /// The rows of a vector of as many registers as `rows` has.
-    fn rows(
+    ///
+    /// # Errors
+    /// Another number of registers.
+    pub fn rows(
         &mut self,
         statement: &Statement,
         operand: &Operand,
@@ -83,6 +86,9 @@ impl Decoder {
     fn async_copy(&mut self, m: &mut Modifiers, statement: &Statement) -> Result<Op, PtxError> {
         if !m.takes("async") {
             return Err(m.unsupported());
+        }
+        if m.takes("bulk") {
+            return self.bulk_copy(m, statement);
         }
         if m.takes("commit_group") {
             return Ok(Op::CopyGroup(CopyGroup::Commit));

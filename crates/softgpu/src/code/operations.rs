@@ -1,5 +1,6 @@
 //! Decoded operations, with the rows of their registers.
 
+use super::asynchronous::Asynchronous;
 use crate::ptx::{Scalar, Space};
 
 /// The row of a register in the registers of its width: 32 lanes.
@@ -111,6 +112,8 @@ pub enum Op {
     AsyncCopy(AsyncCopy),
     /// Groups copies, or waits for groups.
     CopyGroup(CopyGroup),
+    /// An operation of the asynchronous units of Hopper.
+    Asynchronous(Asynchronous),
     /// Orders memory accesses of a thread.
     Fence(Reach),
     /// Does nothing that can be seen.

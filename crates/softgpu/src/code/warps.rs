@@ -25,6 +25,9 @@ impl Decoder {
             "elect" => self.elect(m, statement),
             "bar" | "barrier" => self.barrier(m, statement),
             "membar" | "fence" => {
+                if let Some(fence) = self.asynchronous_fence(m)? {
+                    return Ok(fence);
+                }
                 m.pass(&["sc", "acq_rel", "acquire", "release"]);
                 let reach = m.takes_one(&[
                     ("cta", Reach::Block),
@@ -131,6 +134,9 @@ impl Decoder {
         if m.base() == "bar" && m.takes("warp") {
             let [members] = self.operands(statement)?;
             return Ok(Op::WarpBarrier(self.members(m, statement, members)?));
+        }
+        if let Some(cluster) = self.cluster_barrier(m)? {
+            return Ok(cluster);
         }
         m.pass(&["cta"]);
         let is_arrival = m.takes("arrive");

@@ -1,7 +1,7 @@
 //! Barriers of a block.
 
 use super::fault::{Fault, FaultKind};
-use super::shared_cells::Knowledge;
+use super::shared_async::Departed;
 
 /// Barriers of a block.
 pub const BARRIERS: usize = 16;
@@ -37,4 +37,4 @@ impl Wait {
 }
 
 /// Warps that have arrived without waiting, by barrier: what each knew.
-pub type Arrivals = [Vec<Knowledge>; BARRIERS];
+pub type Arrivals = [Vec<Departed>; BARRIERS];

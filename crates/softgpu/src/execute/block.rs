@@ -1,11 +1,14 @@
 //! A block: its memory, and its warps in turns.
 
 use super::barriers::{Arrivals, BARRIERS, Wait};
+use super::cluster_barrier::ClusterBarrier;
 use super::fault::{Fault, FaultKind};
 use super::launch::{Launch, Run};
+use super::phase_barriers::PhaseBarriers;
 use super::registers::Registers;
 use super::shared::Shared;
 use super::warp::{Progress, Warp};
+use super::warpgroups::{WARPS, WarpgroupSteps};
 use crate::code::Kernel;
 use crate::ptx::Special;
 
@@ -18,6 +21,12 @@ pub struct BlockState {
     pub shared: Shared,
     /// Warps that have arrived at barriers without waiting.
     pub arrivals: Arrivals,
+    /// Its mbarriers.
+    pub barriers: PhaseBarriers,
+    /// The barrier of its cluster.
+    pub cluster: ClusterBarrier,
+    /// The products of each of its warpgroups.
+    pub warpgroups: Vec<WarpgroupSteps>,
 }
 
 /// Instructions that a warp runs before another one has its turn.
@@ -29,31 +38,70 @@ pub fn run_block(run: &mut Run<'_>, index: [u32; 3], number: u32) -> Result<(), 
     let shared = launch.kernel.shared_bytes + launch.shape.shared_bytes as usize;
     let threads = launch.shape.block.iter().product::<u32>() as usize;
     let count = threads.div_ceil(32);
-    let mut state =
-        BlockState { number, shared: Shared::new(shared, count), arrivals: std::array::from_fn(|_| vec![]) };
+    let mut state = new_state(launch, number, shared, count);
     let mut warps: Vec<Warp> = (0..count).map(|warp| new_warp(launch, index, warp, threads)).collect();
     let mut waits: Vec<Option<Wait>> = vec![None; count];
+    let mut phases: Vec<Option<(Option<usize>, u32)>> = vec![None; count];
     let mut has_ended = vec![false; count];
     run.blocks.begin_block();
     loop {
         let mut is_any = false;
+        let before = (run.left, state.barriers.changes);
         for number in 0..count {
             if has_ended[number] || waits[number].is_some() {
                 continue;
             }
-            is_any = true;
+            phases[number] = None;
             match warps[number].run(run, &mut state, TURN).map_err(|fault| (number, fault))? {
-                Progress::Ended => has_ended[number] = true,
-                Progress::AtBarrier(wait) => waits[number] = Some(wait),
-                Progress::Paused => {}
+                Progress::Ended => {
+                    has_ended[number] = true;
+                    state.cluster.leave(number);
+                    is_any = true;
+                }
+                Progress::AtBarrier(wait) => {
+                    waits[number] = Some(wait);
+                    is_any = true;
+                }
+                Progress::AtPhase(place, source) => phases[number] = Some((place, source)),
+                Progress::Paused => is_any = true,
             }
         }
         let is_released = release(launch.kernel, &mut state, &mut warps, &mut waits, &has_ended)?;
         if has_ended.iter().all(|ended| *ended) {
-            return Ok(());
+            return end(run, &mut state, &mut warps);
         }
-        if !is_any && !is_released {
-            return Err(stuck(launch.kernel, &waits, &state));
+        let has_moved = before != (run.left, state.barriers.changes);
+        if !is_any && !is_released && !has_moved {
+            return Err(stuck(launch.kernel, &waits, &phases, &state));
+        }
+    }
+}
+
+fn new_state(launch: &Launch<'_>, number: u32, shared_bytes: usize, warps: usize) -> BlockState {
+    let mut shared = Shared::new(shared_bytes, warps);
+    if launch.kernel.has_asynchronous {
+        shared = shared.with_asynchronous(warps);
+    }
+    BlockState {
+        number,
+        shared,
+        arrivals: std::array::from_fn(|_| vec![]),
+        barriers: PhaseBarriers::default(),
+        cluster: ClusterBarrier::new(warps),
+        warpgroups: (0..warps.div_ceil(WARPS)).map(|_| WarpgroupSteps::default()).collect(),
+    }
+}
+
+/// All warps have ended.
+fn end(run: &mut Run<'_>, state: &mut BlockState, warps: &mut [Warp]) -> Result<(), (usize, Fault)> {
+    for (number, warp) in warps.iter_mut().enumerate() {
+        warp.end_stores(run, state).map_err(|fault| (number, fault))?;
+    }
+    match state.barriers.unfinished() {
+        None => Ok(()),
+        Some(place) => {
+            let text = format!("the block ends, and nobody waited for {}", state.barriers.described(place));
+            Err((0, Fault::new(FaultKind::Barrier, text)))
         }
     }
 }
@@ -105,18 +153,31 @@ fn release(
 }
 
 /// No warp can continue.
-fn stuck(kernel: &Kernel, waits: &[Option<Wait>], state: &BlockState) -> (usize, Fault) {
+fn stuck(
+    kernel: &Kernel,
+    waits: &[Option<Wait>],
+    phases: &[Option<(Option<usize>, u32)>],
+    state: &BlockState,
+) -> (usize, Fault) {
     let mut text = String::from("no warp can continue:");
+    let line = |source: u32| kernel.sources[source as usize].line;
     for (warp, wait) in waits.iter().enumerate() {
         let Some(wait) = wait else { continue };
-        let line = kernel.sources[wait.source as usize].line;
         let arrived = waits.iter().flatten().filter(|other| other.id == wait.id).count() as u32 * 32;
         let wanted = wait.threads.map_or("all threads".into(), |threads| format!("{threads} threads"));
         let arrived = arrived + state.arrivals[wait.id].len() as u32 * 32;
+        let line = line(wait.source);
         text += &format!(" warp {warp} at barrier {} (PTX line {line}, {arrived} of {wanted});", wait.id);
     }
-    let first = waits.iter().position(Option::is_some).unwrap_or(0);
+    for (warp, phase) in phases.iter().enumerate() {
+        let Some((place, source)) = phase else { continue };
+        let barrier = place.map_or("the barrier of its cluster".into(), |place| state.barriers.described(place));
+        text += &format!(" warp {warp} (PTX line {}) waits for {barrier};", line(*source));
+    }
+    let at_phase = phases.iter().position(Option::is_some);
+    let first = waits.iter().position(Option::is_some).or(at_phase).unwrap_or(0);
     let source = waits.get(first).copied().flatten().map(|wait| wait.source);
+    let source = source.or(phases.get(first).copied().flatten().map(|(_, source)| source));
     (first, Fault { source, ..Fault::new(FaultKind::Barrier, text.trim_end_matches(';')) })
 }
 
@@ -142,11 +203,12 @@ fn new_warp(launch: &Launch<'_>, block: [u32; 3], warp: usize, threads: usize) -
             Special::MaskGreaterOrEqual => per_lane(&|thread| u32::MAX << (thread % 32)),
             Special::DynamicShared => [launch.shape.shared_bytes; 32],
             Special::TotalShared => [launch.shape.shared_bytes + launch.kernel.shared_bytes as u32; 32],
-            Special::Multiprocessor => [0; 32],
-            Special::Multiprocessors => [1; 32],
+            Special::Multiprocessor | Special::ClusterBlock => [0; 32],
+            Special::Multiprocessors | Special::ClusterBlocks => [1; 32],
         }
     };
     let lanes = (threads - warp * 32).min(32);
     let live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
-    Warp::new(warp, Registers::new(launch.kernel, special), live, launch.kernel.local_bytes)
+    let warp = Warp::new(warp, Registers::new(launch.kernel, special), live, launch.kernel.local_bytes);
+    if launch.kernel.has_warpgroups { warp.with_order(launch.kernel) } else { warp }
 }

@@ -1,10 +1,11 @@
 //! The same lanes with the vector instructions of the processor.
 
 use super::arithmetic::arithmetic;
-use super::matrix::product;
+use super::matrix::{product, warpgroup_product};
 use super::registers::{Lanes, Registers};
 use super::tensor_core::Rule;
-use crate::code::{Instruction, MatrixProduct, Op};
+use super::warpgroups::Operands;
+use crate::code::{Instruction, MatrixProduct, NumberFormat, Op};
 
 /// A set of vector instructions that the processor has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,12 +56,28 @@ impl InstructionSet {
             Set::Avx2 => unsafe { multiply_avx2(registers, op, rule) },
         }
     }
+
+    /// Runs a warp's part of a product of a warpgroup.
+    pub fn multiply_warpgroup(self, registers: &mut Registers, operands: &Operands, format: NumberFormat, rule: Rule) {
+        match self.0 {
+            Set::Portable => warpgroup_product(registers, operands, format, rule),
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: `widest` makes this set only where the processor has all features of `multiply_warpgroup_avx2`.
+            Set::Avx2 => unsafe { multiply_warpgroup_avx2(registers, operands, format, rule) },
+        }
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
 fn multiply_avx2(registers: &mut Registers, op: &MatrixProduct, rule: Rule) {
     product(registers, op, rule);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+fn multiply_warpgroup_avx2(registers: &mut Registers, operands: &Operands, format: NumberFormat, rule: Rule) {
+    warpgroup_product(registers, operands, format, rule);
 }
 
 #[cfg(target_arch = "x86_64")]

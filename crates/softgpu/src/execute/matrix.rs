@@ -1,11 +1,13 @@
 //! Products of matrices by a warp, and their fragments in shared memory.
 
+use super::exact::Format;
 use super::fault::{Fault, FaultKind};
 use super::memory::Memory;
 use super::registers::{LANES, Lanes, Registers};
 use super::tensor_core::{COLUMNS, Factor, Rule, add_block, factor, format_of, is_any_special, special_sum};
 use super::transfer::addresses;
-use crate::code::{FragmentTransfer, MatrixProduct};
+use super::warpgroups::Operands as WarpgroupOperands;
+use crate::code::{FragmentTransfer, MatrixProduct, NumberFormat, Row};
 
 /// Rows of a product.
 const ROWS: usize = 16;
@@ -45,42 +47,112 @@ fn gathered(registers: &Registers, product: &MatrixProduct) -> Operands {
 #[inline(always)]
 pub fn product(registers: &mut Registers, product: &MatrixProduct, rule: Rule) {
     let operands = gathered(registers, product);
-    let format = format_of(product.format);
-    let depth = usize::from(product.depth);
-    let b: [[Factor; COLUMNS]; 16] = operands.b.map(|row| row.map(|bits| factor(format, bits)));
-    for row in 0..ROWS {
-        let a: [Factor; 16] = operands.a[row].map(|bits| factor(format, bits));
-        // Lane 4 g + p has columns 2 p and 2 p + 1 of rows g and g + 8.
-        let place = |column: usize| (row / 8 * 2 + column % 2, row % 8 * 4 + column / 2);
-        let mut sums: [f32; COLUMNS] = std::array::from_fn(|column| {
-            let (register, lane) = place(column);
-            f32::from_bits(registers.small[usize::from(product.c[register])][lane])
-        });
-        for first in (0..depth).step_by(rule.steps) {
-            let end = depth.min(first + rule.steps);
-            let is_special = is_any_special(&a[first..end])
-                || b[first..end].iter().any(|b| is_any_special(b))
-                || sums.iter().any(|sum| !sum.is_finite());
-            let before = sums;
+    let block = Block::new(format_of(product.format), rule, usize::from(product.depth), operands.b);
+    for (row, a) in operands.a.iter().enumerate() {
+        let mut sums = row_of(registers, &product.c, row);
+        block.add(a, &mut sums);
+        put_row(registers, &product.d, row, &sums);
+    }
+}
+
+/// Row `row` of 16 x 8 results in 4 registers: lane 4 g + p has columns 2 p and 2 p + 1 of rows g and g + 8.
+fn place(row: usize, column: usize) -> (usize, usize) {
+    (row / 8 * 2 + column % 2, row % 8 * 4 + column / 2)
+}
+
+#[inline(always)]
+fn row_of(registers: &Registers, rows: &[Row], row: usize) -> [f32; COLUMNS] {
+    std::array::from_fn(|column| {
+        let (register, lane) = place(row, column);
+        f32::from_bits(registers.small[usize::from(rows[register])][lane])
+    })
+}
+
+#[inline(always)]
+fn put_row(registers: &mut Registers, rows: &[Row], row: usize, sums: &[f32; COLUMNS]) {
+    for (column, sum) in sums.iter().enumerate() {
+        let (register, lane) = place(row, column);
+        registers.small[usize::from(rows[register])][lane] = sum.to_bits();
+    }
+}
+
+/// A part of the second factor: 8 columns.
+struct Block {
+    format: Format,
+    rule: Rule,
+    depth: usize,
+    bits: [[u32; COLUMNS]; 16],
+    b: [[Factor; COLUMNS]; 16],
+    is_special: bool,
+}
+
+impl Block {
+    #[inline(always)]
+    fn new(format: Format, rule: Rule, depth: usize, bits: [[u32; COLUMNS]; 16]) -> Block {
+        let b = bits.map(|row| row.map(|bits| factor(format, bits)));
+        let is_special = b.iter().any(|b| is_any_special(b));
+        Block { format, rule, depth, bits, b, is_special }
+    }
+
+    /// Adds the products of a row of the first factor to a row of sums.
+    #[inline(always)]
+    fn add(&self, a_bits: &[u32; 16], sums: &mut [f32; COLUMNS]) {
+        let a = a_bits.map(|bits| factor(self.format, bits));
+        self.add_factors(a_bits, &a, sums);
+    }
+
+    #[inline(always)]
+    fn add_factors(&self, a_bits: &[u32; 16], a: &[Factor; 16], sums: &mut [f32; COLUMNS]) {
+        for first in (0..self.depth).step_by(self.rule.steps) {
+            let end = self.depth.min(first + self.rule.steps);
+            let is_special =
+                self.is_special || is_any_special(&a[first..end]) || sums.iter().any(|sum| !sum.is_finite());
+            let before = *sums;
             if is_special {
-                sums = sums.map(|sum| if sum.is_finite() { sum } else { 0.0 });
+                *sums = sums.map(|sum| if sum.is_finite() { sum } else { 0.0 });
             }
-            add_block(rule, format, &a[first..end], &b[first..end], &mut sums);
+            add_block(self.rule, self.format, &a[first..end], &self.b[first..end], sums);
             if is_special {
                 for column in 0..COLUMNS {
                     let pairs: Vec<(u32, u32)> =
-                        (first..end).map(|step| (operands.a[row][step], operands.b[step][column])).collect();
-                    if let Some(special) = special_sum(format, &pairs, before[column]) {
+                        (first..end).map(|step| (a_bits[step], self.bits[step][column])).collect();
+                    if let Some(special) = special_sum(self.format, &pairs, before[column]) {
                         sums[column] = special;
                     }
                 }
             }
         }
-        for (column, sum) in sums.iter().enumerate() {
-            let (register, lane) = place(column);
-            registers.small[usize::from(product.d[register])][lane] = sum.to_bits();
+    }
+}
+
+/// Computes a warp's part of a product of a warpgroup.
+#[inline(always)]
+pub fn warpgroup_product(registers: &mut Registers, operands: &WarpgroupOperands, format: NumberFormat, rule: Rule) {
+    let format = format_of(format);
+    let a_bits: Vec<[u32; 16]> = operands.a.iter().map(|row| row.map(u32::from)).collect();
+    let a: Vec<[Factor; 16]> = a_bits.iter().map(|row| row.map(|bits| factor(format, bits))).collect();
+    for (columns, rows) in operands.b.chunks_exact(COLUMNS).zip(operands.d.chunks_exact(4)) {
+        let bits = std::array::from_fn(|step| std::array::from_fn(|column| u32::from(columns[column][step])));
+        let block = Block::new(format, rule, 16, bits);
+        for (row, (a_bits, a)) in a_bits.iter().zip(&a).enumerate() {
+            let mut sums = if operands.adds { row_of(registers, rows, row) } else { [0.0; COLUMNS] };
+            block.add_factors(a_bits, a, &mut sums);
+            put_row(registers, rows, row, &sums);
         }
     }
+}
+
+/// The first factor `a[row][k]` of a product of 16 rows from its 4 registers.
+pub fn first_factor(registers: &Registers, rows: [Row; 4]) -> [[u16; 16]; ROWS] {
+    let mut a = [[0; 16]; ROWS];
+    for (register, row) in rows.into_iter().enumerate() {
+        for (lane, word) in registers.small[usize::from(row)].iter().enumerate() {
+            for part in 0..2 {
+                a[register % 2 * 8 + lane / 4][register / 2 * 8 + lane % 4 * 2 + part] = half(*word, part) as u16;
+            }
+        }
+    }
+    a
 }
 
 /// Stops where some lanes of the warp do not run an instruction of all.

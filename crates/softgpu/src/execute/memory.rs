@@ -145,9 +145,17 @@ impl Memory<'_> {
     /// # Errors
     /// An access that the lane may not make.
     pub fn write(&mut self, space: Space, address: u64, from: &[u8], lane: usize) -> Result<(), Fault> {
+        check_alignment(place(space, address).1, from.len(), lane)?;
+        self.write_unaligned(space, address, from, lane)
+    }
+
+    /// Writes the bytes of a lane, at any address.
+    ///
+    /// # Errors
+    /// An access that the lane may not make.
+    pub fn write_unaligned(&mut self, space: Space, address: u64, from: &[u8], lane: usize) -> Result<(), Fault> {
         let bytes = from.len();
         let (space, address) = place(space, address);
-        check_alignment(address, bytes, lane)?;
         match space {
             Space::Global | Space::Generic | Space::Const => {
                 let (index, offset) = self.find(address, bytes, lane)?;

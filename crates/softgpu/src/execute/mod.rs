@@ -2,11 +2,17 @@
 
 mod arithmetic;
 mod async_copies;
+mod async_order;
+mod asynchronous;
 mod atomics;
 mod barriers;
 mod block;
+mod boxes;
+mod bulk_copies;
+mod cluster_barrier;
 mod compare;
 mod convert;
+mod descriptors;
 mod directed;
 mod exact;
 mod fault;
@@ -19,14 +25,19 @@ mod matrix;
 mod memory;
 mod narrow;
 mod number;
+mod phase_barriers;
+mod register_order;
 mod registers;
 mod runs;
 mod shared;
+mod shared_async;
 mod shared_cells;
 mod shuffle;
+mod swizzle;
 mod tensor_core;
 mod transfer;
 mod warp;
+mod warpgroups;
 
 pub use fault::{Fault, FaultKind};
 pub use global_order::touch_range;

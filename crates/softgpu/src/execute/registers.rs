@@ -15,7 +15,7 @@ pub type Wide = [u64; LANES];
 pub const SCRATCH: usize = 5;
 
 /// All registers of a warp.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Registers {
     /// Predicates, a bit for each lane.
     pub predicates: Vec<Lanes>,

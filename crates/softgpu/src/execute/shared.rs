@@ -5,9 +5,12 @@
 //! bytes that nobody has touched since. Such accesses are only listed. The first access that the marks leave open
 //! enters the list into cells that know the threads, and is judged there.
 
+use super::async_order::AsyncOrder;
 use super::fault::{Fault, FaultKind};
+use super::global_order::Kind as AccessKind;
 use super::runs::{Run, Runs};
-use super::shared_cells::{Knowledge, Moment, SharedCells};
+use super::shared_async::Departed;
+use super::shared_cells::{Moment, SharedCells};
 use crate::memory::marks::Marks;
 
 /// Accesses in the list before it is entered into the cells.
@@ -19,14 +22,16 @@ pub struct Shared {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Bytes that anything has written.
-    is_written: Marks,
+    pub(super) is_written: Marks,
     /// Bytes that were written since the last barrier of all warps.
     is_written_since: Marks,
     /// Bytes that were read since.
     is_read_since: Marks,
     /// Accesses since then that are not in the cells.
     listed: Vec<Listed>,
-    cells: SharedCells,
+    pub(super) cells: SharedCells,
+    /// Asynchronous accesses, in kernels that have some.
+    pub(super) asynchronous: Option<Box<AsyncOrder>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,16 +59,24 @@ impl Shared {
             is_read_since: Marks::new(bytes),
             listed: vec![],
             cells: SharedCells::new(bytes, warps),
+            asynchronous: None,
         }
     }
 
     /// Returns what a warp knows, and begins its next time.
-    pub fn depart(&mut self, warp: usize) -> Knowledge {
-        self.cells.depart(warp)
+    pub fn depart(&mut self, warp: usize) -> Departed {
+        let asynchronous = self.asynchronous.as_ref().map(|order| Box::new(order.warps[warp].clone()));
+        if asynchronous.is_some() {
+            self.enter_listed();
+        }
+        Departed { known: self.cells.depart(warp), asynchronous }
     }
 
     /// Orders everything that `warps` and the owners of `departed` have done before all that `warps` do next.
-    pub fn synchronize(&mut self, warps: &[usize], departed: &[Knowledge]) {
+    pub fn synchronize(&mut self, warps: &[usize], departed: &[Departed]) {
+        if self.asynchronous.is_some() {
+            self.synchronize_asynchronous(warps, departed);
+        }
         if warps.len() == self.cells.warps() {
             self.listed.clear();
             self.is_written_since.clear();
@@ -72,11 +85,24 @@ impl Shared {
             // The listed accesses were made with the knowledge from before.
             self.enter_listed();
         }
-        self.cells.synchronize(warps, departed);
+        let known: Vec<_> = departed.iter().map(|departed| departed.known).collect();
+        self.cells.synchronize(warps, &known);
+    }
+
+    /// What any of the warps knows of asynchronous accesses, all know. Listed accesses are kept: asynchronous ones are
+    /// judged by who made them, however many barriers lie between.
+    fn synchronize_asynchronous(&mut self, warps: &[usize], departed: &[Departed]) {
+        self.enter_listed();
+        let Some(order) = &mut self.asynchronous else { return };
+        let Some(first) = warps.first() else { return };
+        let mut joined = order.warps[*first].clone();
+        warps.iter().for_each(|warp| joined.join(&order.warps[*warp]));
+        departed.iter().flat_map(|departed| &departed.asynchronous).for_each(|known| joined.join(known));
+        warps.iter().for_each(|warp| order.warps[*warp].clone_from(&joined));
     }
 
     /// Enters the list into the cells.
-    fn enter_listed(&mut self) {
+    pub(super) fn enter_listed(&mut self) {
         for Listed { run, kind, time, warp } in self.listed.drain(..) {
             for (lane, address) in run.places() {
                 let now = Moment { time, warp, lane: lane as u8 };
@@ -106,6 +132,14 @@ impl Shared {
         self.is_inside(run) && self.is_written.are_all(offset, bytes) && !self.is_written_since.is_any(offset, bytes)
     }
 
+    /// Whether no asynchronous access stands against one of a warp.
+    #[inline(always)]
+    fn waits_for_none(&self, run: &Run, kind: AccessKind, warp: usize) -> bool {
+        let Some(order) = &self.asynchronous else { return true };
+        let range = run.address as usize..run.address as usize + run.bytes();
+        order.conflict(&range, kind, warp).is_none()
+    }
+
     fn note_reads(&mut self, run: &Run, warp: usize) {
         self.is_read_since.set(run.address as usize, run.bytes());
         self.list(run, Kind::Read, warp);
@@ -114,7 +148,10 @@ impl Shared {
     /// Whether all reads of a warp's instruction are in order for certain; then they are noted.
     #[inline(always)]
     pub fn reads_all(&mut self, runs: &Runs, warp: usize) -> bool {
-        let is_in_order = runs.each().iter().all(|run| self.is_read_in_order(run));
+        let is_in_order = runs
+            .each()
+            .iter()
+            .all(|run| self.is_read_in_order(run) && self.waits_for_none(run, AccessKind::Read, warp));
         if is_in_order {
             for run in runs.each() {
                 self.note_reads(run, warp);
@@ -129,6 +166,7 @@ impl Shared {
         // Lanes that write the same bytes are not.
         let is_in_order = !run.is_one_place
             && self.is_inside(run)
+            && self.waits_for_none(run, AccessKind::Write, warp)
             && !self.is_written_since.is_any(offset, bytes)
             && !self.is_read_since.is_any(offset, bytes);
         if is_in_order {
@@ -154,6 +192,7 @@ impl Shared {
     /// # Errors
     /// Bytes that nothing has written, or that another thread writes at the same time.
     pub fn reads(&mut self, offset: usize, bytes: usize, warp: usize, lane: usize) -> Result<(), Fault> {
+        self.check_order(&(offset..offset + bytes), AccessKind::Read, "read", warp, lane)?;
         let run = Run::of_lane(offset as u64, bytes, lane);
         if self.is_read_in_order(&run) {
             self.note_reads(&run, warp);
@@ -183,6 +222,7 @@ impl Shared {
         lane: usize,
         is_same: bool,
     ) -> Result<(), Fault> {
+        self.check_order(&(offset..offset + bytes), AccessKind::Write, "written", warp, lane)?;
         if self.writes_run(&Run::of_lane(offset as u64, bytes, lane), warp) {
             return Ok(());
         }
@@ -283,12 +323,13 @@ mod tests {
                     2 => {
                         let some = [&all[..2], &all[1..], &all[warp..=warp]][random.below(3)];
                         shared.synchronize(some, &departed);
-                        plain.cells.synchronize(some, &departed);
+                        let known: Vec<_> = departed.iter().map(|departed| departed.known).collect();
+                        plain.cells.synchronize(some, &known);
                         departed.clear();
                     }
                     3 => {
                         departed.push(shared.depart(warp));
-                        assert_eq!(departed.last(), Some(&plain.cells.depart(warp)));
+                        assert_eq!(departed.last().map(|departed| departed.known), Some(plain.cells.depart(warp)));
                     }
                     4 | 5 => {
                         let access = drawn(&mut random);

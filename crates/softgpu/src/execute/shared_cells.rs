@@ -1,6 +1,9 @@
 //! The last accesses of each place in shared memory, and their order.
 
+use std::ops::Range;
+
 use super::fault::{Fault, FaultKind};
+use super::global_order::Kind;
 
 /// The most warps of a block.
 pub const MAX_WARPS: usize = 32;
@@ -84,7 +87,15 @@ impl SharedCells {
         }
     }
 
-    fn is_before(&self, moment: Moment, now: Moment) -> bool {
+    /// A warp learns what others knew when they arrived.
+    pub fn acquire(&mut self, warp: usize, known: &Knowledge) {
+        let own = self.known[warp][warp];
+        self.known[warp].iter_mut().zip(known).for_each(|(own, other)| *own = (*own).max(*other));
+        self.known[warp][warp] = own;
+    }
+
+    /// Whether a moment comes before another one.
+    pub fn is_before(&self, moment: Moment, now: Moment) -> bool {
         if moment.warp == now.warp {
             moment.time < now.time || moment.lane == now.lane
         } else {
@@ -148,6 +159,48 @@ impl SharedCells {
         Ok(())
     }
 
+    /// Checks an asynchronous access that starts now. `fenced` are the times whose writes it sees.
+    ///
+    /// # Errors
+    /// Bytes that a thread accesses at the same time, or has written without a fence between.
+    pub fn check_asynchronous(
+        &mut self,
+        range: Range<usize>,
+        kind: Kind,
+        now: Moment,
+        fenced: &Knowledge,
+        own: &str,
+    ) -> Result<(), Fault> {
+        let offset = range.start;
+        for index in self.cells_of(offset, range.len()) {
+            let cell = &self.cells[index];
+            let at = index << self.shift;
+            if cell.writer.time > 0 && !self.is_before(cell.writer, now) {
+                return Err(race(at, now, "is written", cell.writer, own));
+            }
+            if cell.writer.time > fenced[usize::from(cell.writer.warp)] {
+                let thread = thread_of(cell.writer);
+                let text = format!(
+                    "shared memory at {at:#x} is written by {thread} and {own} here, without a fence.proxy.async between"
+                );
+                return Err(Fault::of_lane(FaultKind::Race, usize::from(now.lane), text));
+            }
+            if let (Kind::Write, Some(reader)) =
+                (kind, cell.readers.iter().find(|reader| !self.is_before(**reader, now)))
+            {
+                return Err(race(at, now, "is read", *reader, own));
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets all accesses of bytes.
+    pub fn clear(&mut self, range: Range<usize>) {
+        for index in self.cells_of(range.start, range.len()) {
+            self.cells[index] = Cell::default();
+        }
+    }
+
     /// Notes a write.
     pub fn note_write(&mut self, offset: usize, bytes: usize, now: Moment) {
         for index in self.cells_of(offset, bytes) {
@@ -156,12 +209,16 @@ impl SharedCells {
     }
 }
 
-fn race(offset: usize, now: Moment, other: &str, moment: Moment, own: &str) -> Fault {
-    let thread = if moment.lane == SEVERAL_LANES {
+fn thread_of(moment: Moment) -> String {
+    if moment.lane == SEVERAL_LANES {
         format!("several threads, one of warp {}", moment.warp)
     } else {
         format!("thread {} of the block", usize::from(moment.warp) * 32 + usize::from(moment.lane))
-    };
+    }
+}
+
+fn race(offset: usize, now: Moment, other: &str, moment: Moment, own: &str) -> Fault {
+    let thread = thread_of(moment);
     let text = format!("shared memory at {offset:#x} {other} by {thread} and {own} here, without a barrier between");
     Fault::of_lane(FaultKind::Race, usize::from(now.lane), text)
 }

@@ -1,12 +1,15 @@
 //! A warp: lanes that run the same instruction, apart where they have gone different ways.
 
 use super::async_copies::AsyncCopies;
+use super::asynchronous::Tests;
 use super::barriers::Wait;
 use super::block::BlockState;
+use super::bulk_copies::Stores;
 use super::fault::{Fault, FaultKind};
 use super::launch::{Launch, Run};
 use super::local::Local;
 use super::memory::Memory;
+use super::register_order::RegisterOrder;
 use super::registers::{LANES, Lanes, Registers, lanes_in};
 use super::{atomics, matrix, shuffle, transfer};
 use crate::code::{Instruction, Kernel, Op, Reach, Row, Terminator};
@@ -14,12 +17,18 @@ use crate::code::{Instruction, Kernel, Op, Reach, Row, Terminator};
 /// A warp.
 #[derive(Debug)]
 pub struct Warp {
-    number: usize,
-    registers: Registers,
-    local: Local,
+    pub(super) number: usize,
+    pub(super) registers: Registers,
+    pub(super) local: Local,
     copies: AsyncCopies,
+    /// Copies to global memory.
+    pub(super) stores: Stores,
+    /// Tests of phases.
+    pub(super) tests: Tests,
+    /// The order of registers, in kernels with products of warpgroups.
+    pub(super) order: Option<Box<RegisterOrder>>,
     /// Lanes that have not ended.
-    live: Lanes,
+    pub(super) live: Lanes,
     /// Groups of lanes, each at a place of its own.
     groups: Vec<Group>,
 }
@@ -43,6 +52,8 @@ enum Waiting {
     Lanes(Lanes),
     /// A barrier of the block.
     Barrier(Wait),
+    /// A phase of the mbarrier at a place, or of the cluster's barrier.
+    Phase(Option<usize>),
 }
 
 /// How far a warp has come.
@@ -52,22 +63,44 @@ pub enum Progress {
     Ended,
     /// It waits for other warps.
     AtBarrier(Wait),
+    /// It waits for the phase of the mbarrier at a place, or of the cluster's barrier, at a source.
+    AtPhase(Option<usize>, u32),
     /// Its turn is over.
     Paused,
 }
 
 /// The next step after an instruction.
-enum Step {
+pub(super) enum Step {
     Next,
     Waits,
+    /// Other warps are to be run before the next instruction.
+    Yields,
+    /// A phase of the mbarrier at a place, or of the cluster's barrier, has not ended.
+    WaitsForPhase(Option<usize>),
 }
 
 impl Warp {
     /// A warp in front of the first instruction.
     pub fn new(number: usize, registers: Registers, live: Lanes, local_bytes: usize) -> Warp {
         let group = Group { lanes: live, block: 0, at: 0, waits: Waiting::Ready };
-        let (local, copies) = (Local::new(local_bytes), AsyncCopies::default());
-        Warp { number, registers, local, copies, live, groups: vec![group] }
+        Warp {
+            number,
+            registers,
+            local: Local::new(local_bytes),
+            copies: AsyncCopies::default(),
+            stores: Stores::default(),
+            tests: Tests::default(),
+            order: None,
+            live,
+            groups: vec![group],
+        }
+    }
+
+    /// The same warp, whose registers are checked against products of warpgroups.
+    #[must_use]
+    pub fn with_order(mut self, kernel: &Kernel) -> Warp {
+        self.order = Some(Box::new(RegisterOrder::new(kernel)));
+        self
     }
 
     /// Lets the warp continue after the barrier at which it waits.
@@ -82,6 +115,10 @@ impl Warp {
     pub fn run(&mut self, run: &mut Run<'_>, state: &mut BlockState, turn: u64) -> Result<Progress, Fault> {
         let kernel = run.launch.kernel;
         let mut turn_left = turn;
+        // Phases that have not ended before are asked for again, once in a turn.
+        for group in self.groups.iter_mut().filter(|group| matches!(group.waits, Waiting::Phase(_))) {
+            group.waits = Waiting::Ready;
+        }
         while turn_left > 0 {
             let Some(group) = self.next_group(kernel) else { return self.stalled(kernel) };
             self.run_group(run, state, group, &mut turn_left)?;
@@ -101,7 +138,7 @@ impl Warp {
                 let live = self.live;
                 let satisfied = self.groups.iter_mut().find(|group| match group.waits {
                     Waiting::Lanes(members) => members & live & !group.lanes == 0,
-                    Waiting::Ready | Waiting::Barrier(_) => false,
+                    Waiting::Ready | Waiting::Barrier(_) | Waiting::Phase(_) => false,
                 })?;
                 satisfied.waits = Waiting::Ready;
                 *satisfied
@@ -120,6 +157,10 @@ impl Warp {
     fn stalled(&mut self, kernel: &Kernel) -> Result<Progress, Fault> {
         let Some(first) = self.groups.first().copied() else { return Ok(Progress::Ended) };
         let source = kernel.instructions[first.at].source;
+        if let Some(group) = self.groups.iter().find(|group| matches!(group.waits, Waiting::Phase(_))) {
+            let place = if let Waiting::Phase(place) = group.waits { place } else { None };
+            return Ok(Progress::AtPhase(place, kernel.instructions[group.at].source));
+        }
         let is_at_one_place = self.groups.iter().all(|group| group.at == first.at);
         if let (Waiting::Barrier(wait), true) = (first.waits, is_at_one_place) {
             self.groups = vec![Group { lanes: self.live, ..first }];
@@ -152,13 +193,24 @@ impl Warp {
             let block = &kernel.blocks[group.block];
             while group.at < block.end {
                 let instructions = &kernel.instructions[group.at..block.end];
-                let ran = run.set.run(&mut self.registers, group.lanes, instructions);
+                let ran = self.run_arithmetic(run, group.lanes, instructions)?;
                 group.at += ran;
                 let Some(instruction) = instructions.get(ran) else { break };
                 let step = self.step(run, state, instruction, &mut group);
                 match step.map_err(|fault| Fault { source: fault.source.or(Some(instruction.source)), ..fault })? {
                     Step::Next => group.at += 1,
                     Step::Waits => {
+                        self.groups.push(group);
+                        return Ok(());
+                    }
+                    Step::Yields => {
+                        group.at += 1;
+                        *turn_left = 0;
+                        self.groups.push(group);
+                        return Ok(());
+                    }
+                    Step::WaitsForPhase(place) => {
+                        group.waits = Waiting::Phase(place);
                         self.groups.push(group);
                         return Ok(());
                     }
@@ -178,6 +230,24 @@ impl Warp {
                 return Ok(());
             }
         }
+    }
+
+    /// Runs the leading instructions that need no other lane and no memory; returns their number.
+    fn run_arithmetic(&mut self, run: &Run<'_>, lanes: Lanes, instructions: &[Instruction]) -> Result<usize, Fault> {
+        let Some(order) = &mut self.order else { return Ok(run.set.run(&mut self.registers, lanes, instructions)) };
+        for (index, instruction) in instructions.iter().enumerate() {
+            let with_source = |fault: Fault| Fault { source: fault.source.or(Some(instruction.source)), ..fault };
+            order.check(run.launch.kernel, instruction).map_err(with_source)?;
+            if run.set.run(&mut self.registers, lanes, std::slice::from_ref(instruction)) == 0 {
+                return Ok(index);
+            }
+        }
+        Ok(instructions.len())
+    }
+
+    /// The order of registers.
+    pub(super) fn order(&mut self, kernel: &Kernel) -> &mut RegisterOrder {
+        self.order.get_or_insert_with(|| Box::new(RegisterOrder::new(kernel)))
     }
 
     /// The block after the group's; `None` where its lanes have ended or parted.
@@ -244,6 +314,7 @@ impl Warp {
             Op::ActiveMask(to) => self.registers.small_of(lanes, *to, [*to; 4], |_, _, _, _| lanes),
             Op::Trap => return Err(Fault::of_lane(FaultKind::Trap, lanes.trailing_zeros() as usize, "trap")),
             Op::Fence(Reach::Gpu) => run.blocks.fence(),
+            Op::Asynchronous(op) => return self.asynchronous(run, state, instruction, op, lanes),
             Op::Fence(Reach::Block) | Op::Nothing | Op::Arithmetic(_) => {}
             Op::Barrier { .. } => return self.barrier(state, instruction, group, lanes),
             Op::Shuffle(_)
@@ -310,6 +381,7 @@ impl Warp {
             | Op::WarpBarrier(_)
             | Op::Barrier { .. }
             | Op::MatrixProduct(_)
+            | Op::Asynchronous(_)
             | Op::Fence(_)
             | Op::Nothing
             | Op::Trap => Ok(()),
@@ -361,6 +433,7 @@ impl Warp {
             | Op::StoreFragments(_)
             | Op::AsyncCopy(_)
             | Op::CopyGroup(_)
+            | Op::Asynchronous(_)
             | Op::Fence(_)
             | Op::Nothing
             | Op::Trap => {}
@@ -386,6 +459,7 @@ impl Warp {
             | Op::StoreFragments(_)
             | Op::AsyncCopy(_)
             | Op::CopyGroup(_)
+            | Op::Asynchronous(_)
             | Op::Fence(_)
             | Op::Nothing
             | Op::Trap => return Ok(lanes),

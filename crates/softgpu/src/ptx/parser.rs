@@ -258,7 +258,14 @@ impl Parser<'_> {
                     function.exact_threads = Some(shape);
                     function.max_threads = Some(product(shape));
                 }
-                ".minnctapersm" | ".maxnreg" => self.advance(),
+                ".minnctapersm" | ".maxnreg" | ".maxclusterrank" => self.advance(),
+                ".explicitcluster" => {}
+                ".reqnctapercluster" => {
+                    let blocks = product(self.numbers()?);
+                    if blocks != 1 {
+                        return Err(self.error(format!("a cluster of {blocks} blocks; this GPU has clusters of one")));
+                    }
+                }
                 ".pragma" => self.skip_statement(),
                 ".noreturn" => {}
                 other => return Err(self.error(format!("unknown directive {other} of a kernel"))),

@@ -101,6 +101,13 @@ impl Parser<'_> {
         } else {
             Base::Zero
         };
+        if base != Base::Zero && self.takes(',') {
+            let Operand::Vector(coordinates) = self.operand()? else {
+                return Err(self.error("expected coordinates in braces"));
+            };
+            self.expect(']')?;
+            return Ok(Operand::Box(base, coordinates));
+        }
         let offset = if base == Base::Zero { self.integer()? as i64 } else { self.offset()? };
         self.expect(']')?;
         Ok(Operand::Address(base, offset))

@@ -160,6 +160,8 @@ pub enum Operand {
     Symbol(Symbol),
     /// A place in memory.
     Address(Base, i64),
+    /// A box of a tensor: the place of the tensor map, and coordinates.
+    Box(Base, Vec<Operand>),
     /// A place in code.
     Label(Label),
     /// Several registers as one.
@@ -223,6 +225,10 @@ pub enum Special {
     Multiprocessor,
     /// Multiprocessors: one.
     Multiprocessors,
+    /// The block in its cluster: the first.
+    ClusterBlock,
+    /// Blocks of a cluster: one.
+    ClusterBlocks,
 }
 
 impl Special {
@@ -234,8 +240,10 @@ impl Special {
             return match register {
                 "%tid" => Some(Special::Thread(axis)),
                 "%ntid" => Some(Special::Threads(axis)),
-                "%ctaid" => Some(Special::Block(axis)),
-                "%nctaid" => Some(Special::Blocks(axis)),
+                "%ctaid" | "%clusterid" => Some(Special::Block(axis)),
+                "%nctaid" | "%nclusterid" => Some(Special::Blocks(axis)),
+                "%cluster_ctaid" => Some(Special::ClusterBlock),
+                "%cluster_nctaid" => Some(Special::ClusterBlocks),
                 _ => None,
             };
         }
@@ -252,6 +260,8 @@ impl Special {
             "%total_smem_size" => Special::TotalShared,
             "%smid" => Special::Multiprocessor,
             "%nsmid" => Special::Multiprocessors,
+            "%cluster_ctarank" => Special::ClusterBlock,
+            "%cluster_nctarank" => Special::ClusterBlocks,
             _ => return None,
         })
     }

@@ -1,0 +1,247 @@
+//! The kernels, packed and loaded, and their launches.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use cuda::code::{CompiledSource, OPTIONS, compile_afresh};
+use cuda::kernels::SOURCES;
+use device::{Orientation, Write};
+use gpu::{
+    Arguments, DevicePointer, FunctionHandle, Gpu, LaunchShape, ModuleImage, StreamHandle, TensorElement, TensorMap,
+    TensorPromotion, TensorSwizzle, TensorTiles,
+};
+use nvidia::Search;
+use nvidia::nvrtc::{Code, Compiler, Source, Target};
+
+use crate::Failed;
+use crate::shapes::{Bias, Output, Shape};
+
+const COMPARE: &str = include_str!("compare.cu");
+const TARGET: &str = "90a";
+const NAMES: [&str; 2] = ["mat_mul_blocks", "mat_mul_wgmma"];
+
+/// Compiles the kernels into a folder.
+pub fn pack(folder: &Path) -> Result<(), Failed> {
+    let cuda = std::env::var_os("PLEACH_CUDA").ok_or("PLEACH_CUDA is not set")?;
+    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)]))?;
+    let target = Target::Cubin(TARGET.into());
+    std::fs::create_dir_all(folder)?;
+    for source in SOURCES.iter().filter(|source| NAMES.contains(&source.name)) {
+        let compiled = compile_afresh(&compiler, source, &target)?;
+        std::fs::write(folder.join(source.name), compiled.code.bytes())?;
+    }
+    let compiled = compiler.compile(&Source::new("compare.cu", COMPARE), &target, OPTIONS)?;
+    std::fs::write(folder.join("compare"), compiled.code.bytes())?;
+    Ok(())
+}
+
+/// The packed code of a source.
+pub fn packed(folder: &Path, name: &str) -> Result<CompiledSource, Failed> {
+    let source = *SOURCES.iter().find(|source| source.name == name).ok_or("no such source")?;
+    Ok(CompiledSource { source, code: Code::Cubin(std::fs::read(folder.join(name))?) })
+}
+
+/// A tile of a product by warpgroups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    pub name: &'static str,
+    cols: usize,
+    cluster: usize,
+    shared_bytes: u32,
+}
+
+impl Tile {
+    const fn new(name: &'static str, cols: usize, cluster: usize) -> Tile {
+        // 192 KiB of stages, 20 KiB through which outputs pass, barriers, and room to begin at a multiple of 1024.
+        Tile { name, cols, cluster, shared_bytes: (192 + 20 + 1 + 1) << 10 }
+    }
+
+    pub const ALL: [Tile; 5] = [
+        Tile::new("256_by_2", 256, 2),
+        Tile::new("256", 256, 1),
+        Tile::new("128_by_2", 128, 2),
+        Tile::new("128", 128, 1),
+        Tile::new("64", 64, 1),
+    ];
+}
+
+pub struct Kernels {
+    gpu: Arc<dyn Gpu>,
+    /// By orientation and tile.
+    tiles: Vec<Vec<FunctionHandle>>,
+    /// By orientation.
+    blocks: Vec<FunctionHandle>,
+    compare: FunctionHandle,
+}
+
+/// The places of a product.
+#[derive(Clone, Copy, Debug)]
+pub struct Places {
+    pub a: DevicePointer,
+    pub b: DevicePointer,
+    pub bias: DevicePointer,
+    pub out: DevicePointer,
+}
+
+fn name(orientation: Orientation) -> &'static str {
+    match orientation {
+        Orientation::Nt => "nt",
+        Orientation::Nn => "nn",
+        Orientation::Tn => "tn",
+    }
+}
+
+const ORIENTATIONS: [Orientation; 3] = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
+
+fn matrix(start: DevicePointer, rows: usize, cols: usize) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    for (word, to) in [start.0, rows as u64, cols as u64, cols as u64].into_iter().zip(bytes.chunks_exact_mut(8)) {
+        to.copy_from_slice(&word.to_le_bytes());
+    }
+    bytes
+}
+
+/// The arguments of the output: bias, matrix, and after `steps` type and whether sums are added.
+fn with_output(
+    arguments: Arguments,
+    shape: &Shape,
+    places: &Places,
+    steps: Option<[u32; 2]>,
+    write: Write,
+) -> Arguments {
+    let [m, n, _] = shape.sizes;
+    let bias = match shape.bias {
+        Bias::Absent => [0; 32],
+        Bias::Present => matrix(places.bias, 1, n),
+    };
+    let arguments = arguments.with(&bias).with(&matrix(places.out, m, n));
+    let arguments = match steps {
+        Some(steps) => arguments.with(&steps.map(u32::to_le_bytes).concat()),
+        None => arguments,
+    };
+    let output: u32 = match shape.output {
+        Output::Single => 0,
+        Output::Bf16 => 1,
+    };
+    arguments.with(&output.to_le_bytes()).with(&u32::from(write == Write::Accumulate).to_le_bytes())
+}
+
+impl Kernels {
+    pub fn load(gpu: &Arc<dyn Gpu>, folder: &Path) -> Result<Kernels, Failed> {
+        let module =
+            |name: &str| -> Result<_, Failed> { Ok(gpu.load(ModuleImage::Cubin(&std::fs::read(folder.join(name))?))?) };
+        let (wgmma, blocks) = (module("mat_mul_wgmma")?, module("mat_mul_blocks")?);
+        let tile = |orientation, tile: &Tile| -> Result<FunctionHandle, Failed> {
+            let name = format!("mat_mul_wgmma_{}_bf16_{}", name(orientation), tile.name);
+            let function = gpu.function(wgmma, &name)?;
+            gpu.allow_shared(function, tile.shared_bytes)?;
+            let facts = gpu.function_facts(function)?;
+            if facts.local_bytes > 0 {
+                println!("{name} spills: {facts:?}");
+            }
+            Ok(function)
+        };
+        let tiles = |orientation| Tile::ALL.iter().map(|of| tile(orientation, of)).collect::<Result<Vec<_>, _>>();
+        let of_blocks = |orientation| gpu.function(blocks, &format!("mat_mul_blocks_{}_bf16_128", name(orientation)));
+        Ok(Kernels {
+            tiles: ORIENTATIONS.into_iter().map(tiles).collect::<Result<_, _>>()?,
+            blocks: ORIENTATIONS.into_iter().map(of_blocks).collect::<Result<_, _>>()?,
+            compare: gpu.function(module("compare")?, "compare")?,
+            gpu: Arc::clone(gpu),
+        })
+    }
+
+    /// By `mma.sync`.
+    pub fn in_blocks(&self, stream: StreamHandle, shape: &Shape, places: &Places) -> Result<(), Failed> {
+        let [m, n, _] = shape.sizes;
+        let [a, b] = shape.factors();
+        let copied = 0u32.to_le_bytes();
+        let arguments = Arguments::new()
+            .with(&matrix(places.a, a[0], a[1]))
+            .with(&copied)
+            .with(&matrix(places.b, b[0], b[1]))
+            .with(&copied);
+        let arguments = with_output(arguments, shape, places, None, shape.write);
+        let grid = [m.div_ceil(128) as u32, n.div_ceil(128) as u32, 1];
+        let launch = LaunchShape { grid, block: [256, 1, 1], shared_bytes: 0 };
+        Ok(self.gpu.launch(stream, self.blocks[shape.orientation as usize], launch, &arguments)?)
+    }
+
+    fn map(
+        &self,
+        start: DevicePointer,
+        [rows, cols]: [usize; 2],
+        lanes: usize,
+        has_lanes_in_rows: bool,
+    ) -> Result<TensorMap, Failed> {
+        let outer = if has_lanes_in_rows { 64 } else { lanes as u32 };
+        Ok(self.gpu.tensor_map(&TensorTiles {
+            element: TensorElement::Bf16,
+            address: start,
+            dims: vec![cols as u64, rows as u64],
+            strides_bytes: vec![cols as u64 * 2],
+            box_dims: vec![64, outer],
+            swizzle: TensorSwizzle::Bytes128,
+            promotion: TensorPromotion::Bytes256,
+        })?)
+    }
+
+    /// The launches of a product by warpgroups: several where pieces are added through memory.
+    pub fn launches(
+        &self,
+        tile: &Tile,
+        shape: &Shape,
+        places: &Places,
+    ) -> Result<Vec<(LaunchShape, Arguments)>, Failed> {
+        let [m, n, k] = shape.sizes;
+        let [a, b] = shape.factors();
+        let a = self.map(places.a, a, 128, shape.orientation == Orientation::Tn)?;
+        let b = self.map(places.b, b, tile.cols / tile.cluster, shape.orientation != Orientation::Nt)?;
+        let piece = if shape.orientation == Orientation::Tn && tile.cols == 256 { 8192 } else { k };
+        let clusters = m.div_ceil(128 * tile.cluster) * n.div_ceil(tile.cols);
+        let multiprocessors = self.gpu.facts().multiprocessors as usize;
+        let grid = [(clusters * tile.cluster).min(multiprocessors / tile.cluster * tile.cluster) as u32, 1, 1];
+        let launch = LaunchShape { grid, block: [384, 1, 1], shared_bytes: tile.shared_bytes };
+        let pieces = (0..k).step_by(piece).map(|first| {
+            let steps = [first as u32, piece.min(k - first) as u32];
+            let write = if first == 0 { shape.write } else { Write::Accumulate };
+            let is_last = first + piece >= k;
+            let shape = Shape { bias: if is_last { shape.bias } else { Bias::Absent }, ..*shape };
+            let arguments = Arguments::new().with(a.bytes()).with(b.bytes());
+            (launch, with_output(arguments, &shape, places, Some(steps), write))
+        });
+        Ok(pieces.collect())
+    }
+
+    /// Launches them.
+    pub fn by_warpgroups(
+        &self,
+        stream: StreamHandle,
+        tile: usize,
+        orientation: Orientation,
+        launches: &[(LaunchShape, Arguments)],
+    ) -> Result<(), Failed> {
+        for (shape, arguments) in launches {
+            self.gpu.launch(stream, self.tiles[orientation as usize][tile], *shape, arguments)?;
+        }
+        Ok(())
+    }
+
+    /// Compares words of two places.
+    pub fn compare(
+        &self,
+        stream: StreamHandle,
+        places: [DevicePointer; 2],
+        words: usize,
+        result: DevicePointer,
+    ) -> Result<(), Failed> {
+        self.gpu.fill(stream, result, 0, 8)?;
+        self.gpu.fill(stream, result.offset(8), 0xff, 8)?;
+        let arguments = Arguments::new()
+            .with(&places[0].0.to_le_bytes())
+            .with(&places[1].0.to_le_bytes())
+            .with(&(words as u64).to_le_bytes())
+            .with(&result.0.to_le_bytes());
+        Ok(self.gpu.launch(stream, self.compare, LaunchShape::linear(1024, 256), &arguments)?)
+    }
+}

@@ -1,0 +1,146 @@
+//! Comparison of bits, and measurement in turns.
+
+use std::sync::Arc;
+
+use device::{Orientation, Write};
+use gpu::{EventHandle, Gpu};
+use nvidia::cublaslt::{Element, Handle, Product, Stored};
+
+use crate::Failed;
+use crate::kernels::{Kernels, Places, Tile};
+use crate::memory::{Memory, WORKSPACE_BYTES};
+use crate::shapes::{Output, Shape};
+
+/// Each is measured this many times.
+const TURNS: usize = 5;
+/// Seconds of launches in a turn, about.
+const SECONDS: f64 = 0.006;
+
+pub struct Bench {
+    pub gpu: Arc<dyn Gpu>,
+    pub kernels: Kernels,
+    pub peer: Option<Handle>,
+    pub memory: Memory,
+}
+
+/// Submits a product once.
+type Submit<'a> = Box<dyn Fn() -> Result<(), Failed> + 'a>;
+
+impl Bench {
+    fn places(&self) -> Places {
+        let Memory { a, b, bias, out, .. } = self.memory;
+        Places { a, b, bias, out }
+    }
+
+    /// Compares the bits of every tile with those of `mma.sync`.
+    pub fn compare(&self, shape: Shape) -> Result<(), Failed> {
+        let Shape { name, orientation, sizes: [m, n, _], .. } = shape;
+        let bytes = match shape.output {
+            Output::Single => m * n * 4,
+            Output::Bf16 => m * n * 2,
+        };
+        let stream = self.memory.stream;
+        let named = |what: &str, error: Failed| -> Failed { format!("{name} {orientation:?}, {what}: {error}").into() };
+        self.memory.begin(self.memory.expected, bytes)?;
+        self.kernels.in_blocks(stream, &shape, &Places { out: self.memory.expected, ..self.places() })?;
+        self.gpu.synchronize(stream).map_err(|error| named("mma.sync", error.into()))?;
+        for (number, tile) in Tile::ALL.iter().enumerate() {
+            // Pieces that are added through memory are added in single precision.
+            let is_rounded = shape.output == Output::Bf16 && shape.sizes[2] > 8192;
+            if is_rounded && orientation == Orientation::Tn {
+                continue;
+            }
+            self.memory.begin(self.memory.out, bytes)?;
+            let launches = self.kernels.launches(tile, &shape, &self.places())?;
+            self.kernels.by_warpgroups(stream, number, orientation, &launches)?;
+            self.gpu.synchronize(stream).map_err(|error| named(tile.name, error.into()))?;
+            self.kernels.compare(stream, [self.memory.expected, self.memory.out], bytes / 4, self.memory.result)?;
+            let [count, first] = self.memory.differences()?;
+            if count > 0 {
+                let word = first as usize * 4 / (bytes / m / n);
+                let place = format!("row {}, column {}", word / n, word % n);
+                println!(
+                    "{name} {orientation:?} {:?}, {}: {count} words DIFFER, the first at {place}",
+                    shape.sizes, tile.name
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares bits, and prints the speed of every tile, of `mma.sync` and of cuBLASLt.
+    pub fn measure(&self, shape: Shape) -> Result<(), Failed> {
+        self.compare(shape)?;
+        let stream = self.memory.stream;
+        let places = self.places();
+        let mut all: Vec<(&str, Submit<'_>)> = vec![];
+        if let Some(peer) = &self.peer {
+            all.push(("cuBLASLt", self.peer_submit(peer, shape)?));
+        }
+        for (number, tile) in Tile::ALL.iter().enumerate() {
+            let launches = self.kernels.launches(tile, &shape, &places)?;
+            let orientation = shape.orientation;
+            all.push((tile.name, Box::new(move || self.kernels.by_warpgroups(stream, number, orientation, &launches))));
+        }
+        all.push(("mma.sync", Box::new(move || self.kernels.in_blocks(stream, &shape, &places))));
+        let mut times = vec![vec![]; all.len()];
+        let counts: Vec<usize> = all
+            .iter()
+            .map(|(_, submit)| {
+                let once = self.seconds(submit, 1)?;
+                Ok((SECONDS / once).clamp(1.0, 200.0) as usize)
+            })
+            .collect::<Result<_, Failed>>()?;
+        for _ in 0..TURNS {
+            for (((_, submit), times), count) in all.iter().zip(&mut times).zip(&counts) {
+                times.push(self.seconds(submit, *count)? / *count as f64);
+            }
+        }
+        let speeds: Vec<String> = all
+            .iter()
+            .zip(&mut times)
+            .map(|((name, _), times)| {
+                times.sort_by(f64::total_cmp);
+                format!("{name} {:.0}", shape.operations() / times[TURNS / 2] / 1e12)
+            })
+            .collect();
+        println!("{} {:?} {:?}: {}", shape.name, shape.orientation, shape.sizes, speeds.join(", "));
+        Ok(())
+    }
+
+    fn peer_submit<'a>(&'a self, peer: &'a Handle, shape: Shape) -> Result<Submit<'a>, Failed> {
+        let [m, n, k] = shape.sizes.map(|size| size as u64);
+        let result = match shape.output {
+            Output::Single => Element::F32,
+            Output::Bf16 => Element::Bf16,
+        };
+        let (a, b) = match shape.orientation {
+            Orientation::Nt => (Stored::Plain, Stored::Transposed),
+            Orientation::Nn => (Stored::Plain, Stored::Plain),
+            Orientation::Tn => (Stored::Transposed, Stored::Plain),
+        };
+        let product = Product { m, n, k, factors: Element::Bf16, result, a, b };
+        let algorithms = peer.algorithms(&product, WORKSPACE_BYTES, 1)?;
+        let algorithm = *algorithms.first().ok_or("cuBLASLt has no algorithm")?;
+        let places = [self.memory.a, self.memory.b, self.memory.out];
+        let (workspace, stream) = (self.memory.workspace, self.memory.stream);
+        Ok(Box::new(move || Ok(peer.multiply(&product, &algorithm, places, workspace, stream)?)))
+    }
+
+    /// Seconds of `count` products.
+    fn seconds(&self, submit: &Submit<'_>, count: usize) -> Result<f64, Failed> {
+        let stream = self.memory.stream;
+        let [from, to]: [EventHandle; 2] = [self.gpu.create_event()?, self.gpu.create_event()?];
+        submit()?;
+        self.gpu.record(from, stream)?;
+        for _ in 0..count {
+            submit()?;
+        }
+        self.gpu.record(to, stream)?;
+        self.gpu.synchronize(stream)?;
+        let elapsed = f64::from(self.gpu.elapsed_ms(from, to)?) / 1e3;
+        self.gpu.destroy_event(from)?;
+        self.gpu.destroy_event(to)?;
+        Ok(elapsed)
+    }
+}
