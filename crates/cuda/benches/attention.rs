@@ -2,7 +2,7 @@
 //! comparison of its bits with the CPU. The code is made where NVRTC is, and measured where a GPU is:
 //!
 //! ```text
-//! PLEACH_CUDA=FOLDER cargo bench -p cuda --bench attention -- pack CODE 9.0
+//! PLEACH_CUDA=FOLDER cargo bench -p cuda --bench attention -- pack CODE sm_90a
 //! cargo bench -p cuda --bench attention -- run CODE
 //! ```
 
@@ -14,13 +14,13 @@ use std::time::Instant;
 use config::Products;
 use cpu::CpuDevice;
 use cuda::CudaDevice;
-use cuda::code::{CompiledSource, compile_afresh, target_of};
+use cuda::code::{CompiledSource, compile_afresh};
 use cuda::kernels::SOURCES;
 use device::{Arena, AttentionGradients, AttentionOperands, AttentionShape, Device, Dtype, Op, Stream, Tensor};
-use gpu::{Capability, Driver};
+use gpu::Driver;
 use nvidia::Search;
 use nvidia::driver::Library;
-use nvidia::nvrtc::{Code, Compiler};
+use nvidia::nvrtc::{Code, Compiler, Target};
 
 type Failed = Box<dyn Error>;
 
@@ -33,23 +33,22 @@ const SHAPES: [[usize; 5]; 5] =
 const SMALL: [[usize; 5]; 3] = [[2, 333, 4, 2, 64], [1, 400, 4, 1, 128], [1, 77, 2, 2, 80]];
 
 /// Seconds that a measurement takes.
-const SECONDS: f64 = 0.4;
+const SECONDS: f64 = 0.3;
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["pack", folder, capability] => pack(Path::new(folder), capability),
+        ["pack", folder, target] => pack(Path::new(folder), target),
         ["run", folder] => run(Path::new(folder)),
-        _ => Err("use `pack CODE CAPABILITY` or `run CODE`".into()),
+        _ => Err("use `pack CODE TARGET` or `run CODE`".into()),
     }
 }
 
 /// Compiles the kernels.
-fn pack(folder: &Path, capability: &str) -> Result<(), Failed> {
+fn pack(folder: &Path, target: &str) -> Result<(), Failed> {
     let cuda = std::env::var_os("PLEACH_CUDA").ok_or("PLEACH_CUDA is not set")?;
     let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)]))?;
-    let (major, minor) = capability.split_once('.').ok_or("CAPABILITY is MAJOR.MINOR")?;
-    let target = target_of(Capability { major: major.parse()?, minor: minor.parse()? });
+    let target: Target = target.parse()?;
     std::fs::create_dir_all(folder)?;
     for source in SOURCES.iter().filter(|source| NAMES.contains(&source.name)) {
         let compiled = compile_afresh(&compiler, source, &target)?;

@@ -2,11 +2,14 @@
 // channels. A warp has sixteen queries.
 
 #include "attention_blocks_forward.cuh"
+#include "attention_blocks_warpgroups.cuh"
 
 using namespace attention_blocks;
 
+constexpr u32 THREADS = 256;
+
 // A tile of scores from what is staged of heads of up to `CHANNELS` channels, whose queries are in registers.
-template <typename Element, u32 CHANNELS, u32 THREADS>
+template <typename Element, u32 CHANNELS>
 struct Whole {
     u32 queries[CHANNELS / STEPS][4];
 
@@ -41,7 +44,7 @@ struct Whole {
     }
 };
 
-template <typename Element, u32 CHANNELS, u32 THREADS>
+template <typename Element, u32 CHANNELS>
 __device__ void forward(const Problem& problem, const Forward<Element>& tensors) {
     extern __shared__ __align__(16) u16 shared[];
     __shared__ Span spans[THREADS / 32];
@@ -58,7 +61,7 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     const u32 kv_column = head / problem.group() * head_dim;
     const u64 key_row = (u64)sequence * problem.keys;
 
-    Whole<Element, CHANNELS, THREADS> tile;
+    Whole<Element, CHANNELS> tile;
     tile.begin(keys, rows_of(tensors.q, first_token + first_query, head * head_dim, problem.sequence_length - first_query),
                problem, tensors.vectors);
     Queries queries;
@@ -102,7 +105,9 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
                 tile.template multiply<false>(scores, keys, begin, end);
             }
             finish_scores(scores, problem, queries, first, sees_all);
-            raise_maxima(shift, running, outputs, scores);
+            f32 decay[2];
+            raise_maxima(shift, decay, running, scores);
+            decay_outputs(outputs, decay);
         }
         tensor_core::wait_for_copies<0>();
         __syncthreads();
@@ -123,11 +128,18 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     finish<Element, CHANNELS>(tensors, problem, running, outputs, queries, position, 0);
 }
 
+// Compute capability 9.0 has products of warpgroups.
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+#define FORWARD forward_by_warpgroups
+#else
+#define FORWARD forward
+#endif
+
 #define ATTENTION(NAME, ELEMENT, CHANNELS)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
     NAME(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const ELEMENT> q, Matrix<const ELEMENT> k, \
          Matrix<const ELEMENT> v, Matrix<ELEMENT> out, Matrix<f32> log_sum_exp, u32 vectors) {                         \
-        forward<ELEMENT, CHANNELS, 256>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, vectors != 0});         \
+        FORWARD<ELEMENT, CHANNELS>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, vectors != 0});              \
     }
 ATTENTION(attention_blocks_64_bf16, Bf16, 64)
 ATTENTION(attention_blocks_64_f16, F16, 64)

@@ -155,11 +155,8 @@ __device__ void multiply_values(f32 (&outputs)[CHANNELS / COLUMNS][4], Running& 
     }
 }
 
-// Raises the maxima by a tile's scores. Earlier sums and outputs decay; says what is subtracted from scores.
-template <u32 FRAGMENTS>
-__device__ inline void raise_maxima(f32 (&shift)[2], Running& running, f32 (&outputs)[FRAGMENTS][4],
-                                    const f32 (&scores)[TILE][4]) {
-    f32 decay[2];
+// Raises the maxima by a tile's scores. Earlier sums decay, and outputs are to; says what is subtracted from scores.
+__device__ inline void raise_maxima(f32 (&shift)[2], f32 (&decay)[2], Running& running, const f32 (&scores)[TILE][4]) {
 #pragma unroll
     for (u32 row = 0; row < 2; row++) {
         const f32 old = running.max[row];
@@ -168,6 +165,10 @@ __device__ inline void raise_maxima(f32 (&shift)[2], Running& running, f32 (&out
         decay[row] = exp_of_negative(old - shift[row]);
         running.sum[row] *= decay[row];
     }
+}
+
+template <u32 FRAGMENTS>
+__device__ inline void decay_outputs(f32 (&outputs)[FRAGMENTS][4], const f32 (&decay)[2]) {
 #pragma unroll
     for (u32 column = 0; column < FRAGMENTS; column++) {
 #pragma unroll

@@ -113,8 +113,10 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
         finish_copies();
         if (begin < end) {
             f32 shift[2];
+            f32 decay[2];
             finish_scores(scores, problem, queries, first, false);
-            raise_maxima(shift, running, outputs, scores);
+            raise_maxima(shift, decay, running, scores);
+            decay_outputs(outputs, decay);
             multiply_values<Element, CHUNK, false>(outputs, running, scores, keys, begin, end, shift, problem, queries,
                                                    (u32)first);
         }

@@ -68,6 +68,7 @@ impl RankMemory {
             arena: self.arena.handle(),
             arena_bytes: self.arena_bytes,
             multiprocessors: self.gpu.facts().multiprocessors,
+            capability: self.gpu.facts().capability,
             products,
         }
     }

@@ -138,6 +138,8 @@ const HEADERS: &[(&str, &str)] = &[
     header!("attention.cuh"),
     header!("attention_blocks.cuh"),
     header!("attention_blocks_forward.cuh"),
+    header!("attention_blocks_warpgroups.cuh"),
+    header!("warpgroup_registers.cuh"),
     header!("attention_blocks_gradient.cuh"),
     header!("attention_blocks_of_queries.cuh"),
     header!("attention_blocks_of_keys.cuh"),

@@ -1,7 +1,7 @@
 //! Attention with products in blocks: kernels/attention_blocks*.cu.
 
 use device::{AttentionGradients, AttentionShape, DeviceError, Dtype};
-use gpu::LaunchShape;
+use gpu::{Capability, LaunchShape};
 
 use super::attention::Pass;
 use super::{ByType, Launch, Parameters, Place, require};
@@ -10,6 +10,8 @@ use super::{ByType, Launch, Parameters, Place, require};
 const NARROW_BYTES: usize = 2;
 /// Bytes that are copied at once.
 const VECTOR_BYTES: usize = 16;
+/// Where rows begin that warpgroups multiply.
+const PANEL_ALIGNMENT: usize = 1024;
 /// Most blocks of a launch along y.
 const MAX_BLOCKS: usize = 65_535;
 /// Threads of a block that sums `dout . out`, one for each query of a head.
@@ -24,6 +26,8 @@ struct Kernel {
     warps: usize,
     /// Rows of shared memory.
     staged: usize,
+    /// The same where the code is by warpgroups, which compute capability 9.0 has; 0 if it is not.
+    staged_by_warpgroups: usize,
 }
 
 impl Kernel {
@@ -31,9 +35,15 @@ impl Kernel {
         16 * self.warps
     }
 
-    fn shared_bytes(self) -> u32 {
+    fn shared_bytes(self, capability: Capability) -> u32 {
+        let row_bytes = self.channels * NARROW_BYTES;
         // Rows lie a vector apart.
-        (self.staged * (self.channels * NARROW_BYTES + VECTOR_BYTES)) as u32
+        let usual = self.staged * (row_bytes + VECTOR_BYTES);
+        let by_warpgroups = self.staged_by_warpgroups * row_bytes + PANEL_ALIGNMENT;
+        match (capability.major, capability.minor) {
+            (9, 0) if self.staged_by_warpgroups > 0 => by_warpgroups as u32,
+            _ => usual as u32,
+        }
     }
 }
 
@@ -41,22 +51,26 @@ impl Kernel {
 /// 128 of their channels.
 type Kernels = [Kernel; 3];
 
-/// `kernel!("name", channels, warps, rows of shared memory)`
+/// `kernel!("name", channels, warps, rows of shared memory, the same by warpgroups)`
 macro_rules! kernel {
     ($name:literal, $channels:literal, $warps:literal, $staged:literal) => {
+        kernel!($name, $channels, $warps, $staged, 0)
+    };
+    ($name:literal, $channels:literal, $warps:literal, $staged:literal, $by_warpgroups:literal) => {
         Kernel {
             entries: ["", concat!($name, "_bf16"), concat!($name, "_f16")],
             channels: $channels,
             warps: $warps,
             staged: $staged,
+            staged_by_warpgroups: $by_warpgroups,
         }
     };
 }
 
-/// Keys and values of a tile; a chunk of keys or values and of queries.
+/// Keys and values of a tile; by warpgroups queries, and keys and values of two tiles; a chunk of keys or values and of queries.
 const FORWARD: Kernels = [
-    kernel!("attention_blocks_64", 64, 8, 256),
-    kernel!("attention_blocks_128", 128, 8, 256),
+    kernel!("attention_blocks_64", 64, 8, 256, 640),
+    kernel!("attention_blocks_128", 128, 8, 256, 640),
     kernel!("attention_blocks_wide", 128, 4, 192),
 ];
 /// Keys and values of two tiles of 64; chunks of keys, values, queries and output gradients.
@@ -127,7 +141,8 @@ fn launch(
         format!("{rows} rows are {blocks} blocks of {}; a GPU launches {MAX_BLOCKS} at most", kernel.rows())
     })?;
     let grid = [(heads * sequences * ranges) as u32, blocks as u32, 1];
-    let shape = LaunchShape { grid, block: [32 * kernel.warps as u32, 1, 1], shared_bytes: kernel.shared_bytes() };
+    let shared_bytes = kernel.shared_bytes(pass.site.capability);
+    let shape = LaunchShape { grid, block: [32 * kernel.warps as u32, 1, 1], shared_bytes };
     Ok(Launch::new(pass.stored.kernel(kernel.entries), shape, parameters))
 }
 

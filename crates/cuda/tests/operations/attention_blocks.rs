@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use softgpu::Checks;
 
 use crate::attention::{ALL_VISIBLE, Attend, Visible, dropout, shape};
-use crate::bench::{Bench, Order, assert_same_in, code};
+use crate::bench::{Bench, Order, TARGET, assert_same_in, code_for};
 use crate::case::{Case, Values};
 
 const SOURCES: &[&str] = &[
@@ -33,8 +33,11 @@ fn head_dims() -> impl Strategy<Value = usize> {
     prop_oneof![1usize..40, eights, Just(64), Just(128), 60usize..70, 120usize..140, 250usize..260]
 }
 
-fn attention_of_any_shape(order: Order) {
-    let Some(code) = code(SOURCES) else { return };
+/// The target with the instructions of warpgroups.
+const WARPGROUPS: &str = "compute_90a";
+
+fn attention_of_any_shape(order: Order, target: &str) {
+    let Some(code) = code_for(target, SOURCES) else { return };
     let bench = Bench::in_order(order, &code, Checks::default());
     let lengths = prop_oneof![1usize..40, 100usize..300];
     let sizes = (1usize..3, lengths, 1usize..3, 1usize..3, head_dims());
@@ -60,12 +63,17 @@ fn attention_of_any_shape(order: Order) {
 
 #[test]
 fn attention_of_any_shape_in_blocks_of_16_has_the_bits_of_the_cpu() {
-    attention_of_any_shape(Order::BLOCKS16);
+    attention_of_any_shape(Order::BLOCKS16, TARGET);
+}
+
+#[test]
+fn attention_of_any_shape_by_warpgroups_has_the_bits_of_the_cpu() {
+    attention_of_any_shape(Order::BLOCKS16, WARPGROUPS);
 }
 
 #[test]
 fn attention_of_any_shape_in_blocks_of_8_has_the_bits_of_the_cpu() {
-    attention_of_any_shape(Order::BLOCKS8);
+    attention_of_any_shape(Order::BLOCKS8, TARGET);
 }
 
 /// Around rows of a warp, tiles of 64 and 128 keys, fragments of channels, and ranges of 128.
@@ -157,4 +165,14 @@ fn specials(bench: &Bench) {
 fn special_numbers_have_the_results_of_the_cpu() {
     assert_same_in(Order::BLOCKS16, SOURCES, specials);
     assert_same_in(Order::BLOCKS8, SOURCES, specials);
+}
+
+#[test]
+fn attention_by_warpgroups_at_the_edges_has_the_bits_of_the_cpu() {
+    let Some(code) = code_for(WARPGROUPS, SOURCES) else { return };
+    for cases in [forward, specials] {
+        let bench = Bench::in_order(Order::BLOCKS16, &code, Checks::default());
+        cases(&bench);
+        assert_eq!(bench.first_difference(), None);
+    }
 }

@@ -87,8 +87,13 @@ pub fn compiler() -> Option<(Compiler, Cache)> {
 
 /// The code of the named sources.
 pub fn code(names: &[&str]) -> Option<Vec<CompiledSource>> {
+    code_for(TARGET, names)
+}
+
+/// The code of the named sources for a target.
+pub fn code_for(target: &str, names: &[&str]) -> Option<Vec<CompiledSource>> {
     let (compiler, cache) = compiler()?;
-    let target: Target = TARGET.parse().expect("a target");
+    let target: Target = target.parse().expect("a target");
     let named = |name: &&str| *SOURCES.iter().find(|source| source.name == *name).expect("a source");
     let compiled = names.iter().map(named).map(|source: Source| compile(&compiler, &cache, &source, &target));
     Some(compiled.collect::<Result<_, _>>().expect("compiled"))
