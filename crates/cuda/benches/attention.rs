@@ -27,8 +27,13 @@ type Failed = Box<dyn Error>;
 const NAMES: [&str; 4] = ["attention_blocks", "attention_blocks_queries", "attention_blocks_keys", "initialize"];
 
 /// Sequences, tokens per sequence, heads, key and value heads, channels per head.
-const SHAPES: [[usize; 5]; 5] =
-    [[16, 1024, 12, 12, 64], [1, 8192, 32, 8, 128], [4, 2048, 16, 16, 128], [1, 8192, 32, 32, 64], [1, 32_768, 8, 8, 128]];
+const SHAPES: [[usize; 5]; 5] = [
+    [16, 1024, 12, 12, 64],
+    [1, 8192, 32, 8, 128],
+    [4, 2048, 16, 16, 128],
+    [1, 8192, 32, 32, 64],
+    [1, 32_768, 8, 8, 128],
+];
 /// Shapes whose bits are compared with those of the CPU.
 const SMALL: [[usize; 5]; 3] = [[2, 333, 4, 2, 64], [1, 400, 4, 1, 128], [1, 77, 2, 2, 80]];
 
@@ -153,7 +158,8 @@ impl Attend {
             (0..tokens).flat_map(|token| [0, (token % length) as i32 + 1]).flat_map(i32::to_le_bytes).collect();
         let tensor = self.operands.visible;
         device.write(Tensor { rows: 1, cols: 2 * tokens, row_stride: 2 * tokens, ..tensor }, &visible)?;
-        for (parameter, out) in [self.operands.q, self.operands.k, self.operands.v, self.gradients.dout].iter().enumerate()
+        for (parameter, out) in
+            [self.operands.q, self.operands.k, self.operands.v, self.gradients.dout].iter().enumerate()
         {
             let (seed, parameter, out) = (1, parameter as u64, *out);
             let (first_row, first_col, global_cols) = (0, 0, out.cols);

@@ -6,7 +6,8 @@
 
 using namespace attention_blocks;
 
-constexpr u32 THREADS = 256;
+template <u32 CHANNELS>
+constexpr u32 THREADS = CHANNELS == 64 ? 128 : 256;
 
 // A tile of scores from what is staged of heads of up to `CHANNELS` channels, whose queries are in registers.
 template <typename Element, u32 CHANNELS>
@@ -15,7 +16,7 @@ struct Whole {
 
     // Stages the block's queries where the keys will be.
     __device__ void begin(u16* keys, const Rows<Element>& rows, const Problem& problem, bool vectors) {
-        stage<CHANNELS, THREADS / 32 * ROWS, THREADS>(keys, rows, problem.head_dim, vectors);
+        stage<CHANNELS, THREADS<CHANNELS> / 32 * ROWS, THREADS<CHANNELS>>(keys, rows, problem.head_dim, vectors);
         tensor_core::end_copies();
         tensor_core::wait_for_copies<0>();
         __syncthreads();
@@ -29,7 +30,7 @@ struct Whole {
 
     // Starts copies of a tile's keys.
     __device__ void start(u16* keys, const Rows<Element>& rows, const Problem& problem, bool vectors) const {
-        stage<CHANNELS, KEYS, THREADS>(keys, rows, problem.head_dim, vectors);
+        stage<CHANNELS, KEYS, THREADS<CHANNELS>>(keys, rows, problem.head_dim, vectors);
         tensor_core::end_copies();
     }
 
@@ -44,10 +45,11 @@ struct Whole {
     }
 };
 
-template <typename Element, u32 CHANNELS>
-__device__ void forward(const Problem& problem, const Forward<Element>& tensors) {
+template <typename Element, u32 CHANNELS, typename Asked>
+__device__ void forward(const Asked& problem, const Forward<Element>& tensors) {
     extern __shared__ __align__(16) u16 shared[];
-    __shared__ Span spans[THREADS / 32];
+    __shared__ Span spans[THREADS<CHANNELS> / 32];
+    __shared__ Interval intervals[THREADS<CHANNELS> / 32 * ROWS];
     u16* const keys = shared;
     u16* const values = shared + KEYS * PITCH<CHANNELS>;
     const u32 warp = threadIdx.x / 32;
@@ -55,7 +57,7 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     const u32 head = blockIdx.x % problem.heads;
     const u32 sequence = blockIdx.x / problem.heads;
     // The last queries, which see most under a causal mask, begin first.
-    const u32 first_query = (gridDim.y - 1 - blockIdx.y) * (THREADS / 32 * ROWS);
+    const u32 first_query = (gridDim.y - 1 - blockIdx.y) * (THREADS<CHANNELS> / 32 * ROWS);
     const u32 position = first_query + warp * ROWS + threadIdx.x % 32 / 4;
     const u64 first_token = (u64)sequence * problem.sequence_length;
     const u32 kv_column = head / problem.group() * head_dim;
@@ -65,18 +67,17 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     tile.begin(keys, rows_of(tensors.q, first_token + first_query, head * head_dim, problem.sequence_length - first_query),
                problem, tensors.vectors);
     Queries queries;
-    queries.intervals[0] = interval_of(problem, sequence, position);
-    queries.intervals[1] = interval_of(problem, sequence, position + 8);
+    queries.intervals = shared_intervals(intervals, problem, sequence, position);
     queries.token = (u32)first_token + position;
     queries.head = head;
-    queries.slope = problem.alibi_heads == 0 ? 0.0f : attention::slope(problem, head);
+    queries.slope = !has_bias(problem) ? 0.0f : attention::slope(problem, head);
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
     const Span all = joined_all(queries.intervals[0], queries.intervals[1]);
     if (threadIdx.x % 32 == 0) {
         spans[warp] = span;
     }
     __syncthreads();
-    const Span of_lane = threadIdx.x % 32 < THREADS / 32 ? spans[threadIdx.x % 32] : NOTHING;
+    const Span of_lane = threadIdx.x % 32 < THREADS<CHANNELS> / 32 ? spans[threadIdx.x % 32] : NOTHING;
     const Span of_block = joined<1, 16>(of_lane);
     auto rows = [&](const Matrix<const Element>& matrix, u32 number) {
         return rows_of(matrix, key_row + number * KEYS, kv_column, min(KEYS, problem.keys - number * KEYS));
@@ -128,20 +129,33 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     finish<Element, CHANNELS>(tensors, problem, running, outputs, queries, position, 0);
 }
 
-// Compute capability 9.0 has products of warpgroups.
-#ifdef __CUDA_ARCH_FEAT_SM90_ALL
-#define FORWARD forward_by_warpgroups
-#else
-#define FORWARD forward
-#endif
+// Any problem.
+template <typename Element, u32 CHANNELS>
+__device__ void chosen(const Problem& problem, const Forward<Element>& tensors) {
+    forward<Element, CHANNELS>(problem, tensors);
+}
 
-#define ATTENTION(NAME, ELEMENT, CHANNELS)                                                                             \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+// Without biases and dropout: by warpgroups where the GPU has their products.
+template <typename Element, u32 CHANNELS>
+__device__ void chosen(const PlainProblem& problem, const Forward<Element>& tensors) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    forward_by_warpgroups<Element, CHANNELS>(problem, tensors);
+#else
+    forward<Element, CHANNELS>(problem, tensors);
+#endif
+}
+
+#define ATTENTION(NAME, ELEMENT, CHANNELS, PROBLEM)                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS<CHANNELS>, BLOCKS<CHANNELS, PROBLEM>)                         \
     NAME(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const ELEMENT> q, Matrix<const ELEMENT> k, \
          Matrix<const ELEMENT> v, Matrix<ELEMENT> out, Matrix<f32> log_sum_exp, u32 vectors) {                         \
-        FORWARD<ELEMENT, CHANNELS>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, vectors != 0});              \
+        chosen<ELEMENT, CHANNELS>(PROBLEM(sizes, visible, dropout), {q, k, v, out, log_sum_exp, vectors != 0});      \
     }
-ATTENTION(attention_blocks_64_bf16, Bf16, 64)
-ATTENTION(attention_blocks_64_f16, F16, 64)
-ATTENTION(attention_blocks_128_bf16, Bf16, 128)
-ATTENTION(attention_blocks_128_f16, F16, 128)
+ATTENTION(attention_blocks_64_bf16, Bf16, 64, PlainProblem)
+ATTENTION(attention_blocks_64_f16, F16, 64, PlainProblem)
+ATTENTION(attention_blocks_128_bf16, Bf16, 128, PlainProblem)
+ATTENTION(attention_blocks_128_f16, F16, 128, PlainProblem)
+ATTENTION(attention_blocks_any_64_bf16, Bf16, 64, Problem)
+ATTENTION(attention_blocks_any_64_f16, F16, 64, Problem)
+ATTENTION(attention_blocks_any_128_bf16, Bf16, 128, Problem)
+ATTENTION(attention_blocks_any_128_f16, F16, 128, Problem)

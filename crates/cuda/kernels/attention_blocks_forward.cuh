@@ -27,9 +27,9 @@ struct Running {
     f32 sum[2];
 };
 
-// A thread's queries, `lane / 4` and 8 more of those of its warp.
+// A thread's two queries.
 struct Queries {
-    Interval intervals[2];
+    Intervals intervals;
     // Of the call.
     u32 token;
     u32 head;
@@ -43,7 +43,8 @@ __device__ inline f32 shift_of(f32 max) {
 }
 
 // Turns products into scores: biases them, and hides those of keys that a query does not see.
-__device__ inline void finish_scores(f32 (&scores)[TILE][4], const Problem& problem, const Queries& queries, i32 first,
+template <typename Asked>
+__device__ inline void finish_scores(f32 (&scores)[TILE][4], const Asked& problem, const Queries& queries, i32 first,
                                      bool sees_all) {
     const i32 key = first + (i32)(threadIdx.x % 4 * 2);
 #pragma unroll
@@ -53,7 +54,7 @@ __device__ inline void finish_scores(f32 (&scores)[TILE][4], const Problem& prob
             scores[column][index] *= problem.scale;
         }
     }
-    if (problem.alibi_heads != 0) {
+    if (has_bias(problem)) {
 #pragma unroll
         for (u32 column = 0; column < TILE; column++) {
 #pragma unroll
@@ -89,9 +90,9 @@ __device__ inline f32 raised(f32 max, const f32 (&scores)[TILE][4], u32 row) {
 }
 
 // Probabilities of sixteen keys after dropout as the left factor of a product. Adds them to the sums first.
-template <typename Element>
+template <typename Element, typename Asked>
 __device__ void exponentiate(u32 (&left)[4], Running& running, const f32 (&scores)[TILE][4], u32 block,
-                             const f32 (&shift)[2], const Problem& problem, const Queries& queries, u32 first_key) {
+                             const f32 (&shift)[2], const Asked& problem, const Queries& queries, u32 first_key) {
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         f32 powers[4];
@@ -100,7 +101,7 @@ __device__ void exponentiate(u32 (&left)[4], Running& running, const f32 (&score
             powers[index] = exp_of_negative(scores[2 * block + half][index] - shift[index / 2]);
             running.sum[index / 2] += powers[index];
         }
-        if (problem.dropout.threshold != 0) {
+        if (has_dropout(problem)) {
             u32 words[4];
             words_of_queries(words, problem, queries.head, queries.token, first_key + (2 * block + half) * COLUMNS);
 #pragma unroll
@@ -134,9 +135,9 @@ __device__ void multiply_keys(f32 (&scores)[TILE][4], const u16* keys, u32 begin
 }
 
 // `outputs += probabilities . values` of the blocks of sixteen keys from `begin` to `end`.
-template <typename Element, u32 CHANNELS, bool ALL>
+template <typename Element, u32 CHANNELS, bool ALL, typename Asked>
 __device__ void multiply_values(f32 (&outputs)[CHANNELS / COLUMNS][4], Running& running, const f32 (&scores)[TILE][4],
-                                const u16* values, u32 begin, u32 end, const f32 (&shift)[2], const Problem& problem,
+                                const u16* values, u32 begin, u32 end, const f32 (&shift)[2], const Asked& problem,
                                 const Queries& queries, u32 first_key) {
     const u32 right = Fragments<CHANNELS>::right_columns(values);
 #pragma unroll

@@ -1,16 +1,19 @@
 // Gradients of attention's keys and values with products in blocks: a block of threads per tile of keys and head of
 // keys. A warp has sixteen keys, whose gradients are sums over the queries of one head after the other, ascending.
 
+#include "attention_blocks_keys_warpgroups.cuh"
 #include "attention_blocks_of_keys.cuh"
 
 using namespace attention_blocks;
 using namespace attention_blocks::of_keys;
 
-template <typename Element, u32 CHANNELS>
-__device__ void backward(const Problem& problem, const Backward<Element>& tensors, const Matrix<Element>& dk,
+template <typename Element, u32 CHANNELS, typename Asked>
+__device__ void backward(const Asked& problem, const Backward<Element>& tensors, const Matrix<Element>& dk,
                          const Matrix<Element>& dv) {
+    // Queries that are staged at once.
+    constexpr u32 QUERIES = 32;
     extern __shared__ __align__(16) u16 shared[];
-    __shared__ QueryRows rows[2];
+    __shared__ QueryRows<QUERIES> rows[2];
     __shared__ u32 found[WARPS];
     constexpr u32 KEY_PART = KEYS * PITCH<CHANNELS>;
     constexpr u32 QUERY_PART = QUERIES * PITCH<CHANNELS>;
@@ -34,7 +37,7 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
 
     stage<CHANNELS, KEYS, THREADS>(keys, rows_of(tensors.k, key_row, kv_column, count), head_dim, tensors.vectors);
     stage<CHANNELS, KEYS, THREADS>(values, rows_of(tensors.v, key_row, kv_column, count), head_dim, tensors.vectors);
-    auto start = [&](const QueryBlocks& blocks, u32 place) {
+    auto start = [&](const QueryBlocks<QUERIES>& blocks, u32 place) {
         const u64 row = (u64)first_token + blocks.position;
         const u32 there = problem.sequence_length - blocks.position;
         const u32 column = blocks.head * head_dim;
@@ -48,7 +51,7 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
 
     f32 dk_sums[CHANNELS / COLUMNS][4] = {};
     f32 dv_sums[CHANNELS / COLUMNS][4] = {};
-    QueryBlocks blocks = first_blocks(kv_head * group, group);
+    QueryBlocks<QUERIES> blocks = first_blocks<QUERIES>(kv_head * group, group);
     bool is_there = blocks.next(found, problem, sequence, (i32)first_key);
     u32 place = 0;
     if (is_there) {
@@ -57,20 +60,20 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 left_keys = Fragments<CHANNELS>::left(keys + warp * ROWS * PITCH<CHANNELS>);
     const u32 left_values = Fragments<CHANNELS>::left(values + warp * ROWS * PITCH<CHANNELS>);
     while (is_there) {
-        const QueryBlocks current = blocks;
+        const QueryBlocks<QUERIES> current = blocks;
         is_there = blocks.next(found, problem, sequence, (i32)first_key);
         tensor_core::wait_for_copies<0>();
         __syncthreads();
         if (is_there) {
             start(blocks, place ^ 1);
         }
-        const QueryRows& block_rows = rows[place];
+        const QueryRows<QUERIES>& block_rows = rows[place];
         const u16* from = queries + 2 * place * QUERY_PART;
         const i32 first = block_rows.first[lane];
         const i32 last = block_rows.last[lane];
         const u32 seeing = __ballot_sync(ALL_LANES, min(last, (i32)(warp_key + ROWS)) > max(first, (i32)warp_key));
         const bool sees_all = __all_sync(ALL_LANES, first <= (i32)warp_key && last >= (i32)(warp_key + ROWS));
-        const f32 slope = problem.alibi_heads == 0 ? 0.0f : attention::slope(problem, current.head);
+        const f32 slope = !has_bias(problem) ? 0.0f : attention::slope(problem, current.head);
 #pragma unroll
         for (u32 block = 0; block < QUERIES / STEPS; block++) {
             if ((seeing >> block * STEPS & 0xffff) == 0) {
@@ -98,15 +101,37 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     store<Element, CHANNELS>(dv, dv_sums, key_row + key, stored, kv_column, 0, head_dim, tensors.vectors);
 }
 
-#define KEYS_KERNEL(NAME, ELEMENT, CHANNELS)                                                                           \
-    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+// Any problem.
+template <typename Element, u32 CHANNELS>
+__device__ void chosen(const Problem& problem, const Backward<Element>& tensors, const Matrix<Element>& dk,
+                       const Matrix<Element>& dv) {
+    backward<Element, CHANNELS>(problem, tensors, dk, dv);
+}
+
+// Without biases and dropout: by warpgroups where the GPU has their products.
+template <typename Element, u32 CHANNELS>
+__device__ void chosen(const PlainProblem& problem, const Backward<Element>& tensors, const Matrix<Element>& dk,
+                       const Matrix<Element>& dv) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    backward_by_warpgroups<Element, CHANNELS>(problem, tensors, dk, dv);
+#else
+    backward<Element, CHANNELS>(problem, tensors, dk, dv);
+#endif
+}
+
+#define KEYS_KERNEL(NAME, ELEMENT, CHANNELS, PROBLEM)                                                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS<CHANNELS, PROBLEM>)                                   \
     NAME(Sizes sizes, Matrix<const i32> visible, DropoutMask dropout, Matrix<const ELEMENT> q, Matrix<const ELEMENT> k, \
          Matrix<const ELEMENT> v, Matrix<const ELEMENT> out, Matrix<const f32> log_sum_exp,                            \
          Matrix<const ELEMENT> dout, Matrix<ELEMENT> dq, u32 vectors, Matrix<ELEMENT> dk, Matrix<ELEMENT> dv) {        \
-        backward<ELEMENT, CHANNELS>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout, dq, vectors != 0},    \
-                                    dk, dv);                                                                           \
+        chosen<ELEMENT, CHANNELS>(PROBLEM(sizes, visible, dropout),                                                  \
+                                  {q, k, v, out, log_sum_exp, dout, dq, vectors != 0}, dk, dv);                        \
     }
-KEYS_KERNEL(attention_blocks_keys_64_bf16, Bf16, 64)
-KEYS_KERNEL(attention_blocks_keys_64_f16, F16, 64)
-KEYS_KERNEL(attention_blocks_keys_128_bf16, Bf16, 128)
-KEYS_KERNEL(attention_blocks_keys_128_f16, F16, 128)
+KEYS_KERNEL(attention_blocks_keys_64_bf16, Bf16, 64, PlainProblem)
+KEYS_KERNEL(attention_blocks_keys_64_f16, F16, 64, PlainProblem)
+KEYS_KERNEL(attention_blocks_keys_128_bf16, Bf16, 128, PlainProblem)
+KEYS_KERNEL(attention_blocks_keys_128_f16, F16, 128, PlainProblem)
+KEYS_KERNEL(attention_blocks_keys_any_64_bf16, Bf16, 64, Problem)
+KEYS_KERNEL(attention_blocks_keys_any_64_f16, F16, 64, Problem)
+KEYS_KERNEL(attention_blocks_keys_any_128_bf16, Bf16, 128, Problem)
+KEYS_KERNEL(attention_blocks_keys_any_128_f16, F16, 128, Problem)

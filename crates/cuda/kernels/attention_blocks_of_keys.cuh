@@ -9,14 +9,13 @@ constexpr u32 THREADS = 128;
 constexpr u32 WARPS = THREADS / 32;
 // Keys of a block of threads.
 constexpr u32 KEYS = WARPS * ROWS;
-// Queries that are staged at once.
-constexpr u32 QUERIES = 32;
 // Blocks of queries in which some are looked for at once that see a tile of keys.
 constexpr u32 WINDOW = 32;
 
-static_assert(WINDOW % WARPS == 0 && QUERIES == 32, "a warp looks at one block after the other, a lane at a query");
+static_assert(WINDOW % WARPS == 0, "a warp looks at one block after the other");
 
 // What the scores of a block of queries need.
+template <u32 QUERIES>
 struct QueryRows {
     f32 log_sum_exp[QUERIES];
     f32 delta[QUERIES];
@@ -26,6 +25,7 @@ struct QueryRows {
 };
 
 // The blocks of queries that see some key of a tile, of one head after the other.
+template <u32 QUERIES>
 struct QueryBlocks {
     u32 head;
     u32 end_of_heads;
@@ -60,9 +60,13 @@ private:
         u32 mine = 0;
 #pragma unroll
         for (u32 index = 0; index < WINDOW / WARPS; index++) {
-            const Interval interval = interval_of(problem, sequence, window + (first + index) * QUERIES + lane);
-            const bool sees = min(interval.last, first_key + (i32)KEYS) > max(interval.first, first_key);
-            mine |= __any_sync(ALL_LANES, sees) ? 1u << (first + index) : 0;
+#pragma unroll
+            for (u32 query = 0; query < QUERIES; query += 32) {
+                const u32 position = window + (first + index) * QUERIES + query + lane;
+                const Interval interval = interval_of(problem, sequence, position);
+                const bool sees = min(interval.last, first_key + (i32)KEYS) > max(interval.first, first_key);
+                mine |= __any_sync(ALL_LANES, sees) ? 1u << (first + index) : 0;
+            }
         }
         __syncthreads();
         if (lane == 0) {
@@ -77,10 +81,10 @@ private:
     }
 };
 
-// What a block of queries needs besides its channels, by the first warp.
-template <typename Element>
-__device__ void stage_rows(QueryRows& rows, const Problem& problem, const Backward<Element>& tensors, u32 sequence,
-                           const QueryBlocks& blocks) {
+// What a block of queries needs besides its channels, by the first warps.
+template <u32 QUERIES, typename Element>
+__device__ void stage_rows(QueryRows<QUERIES>& rows, const Problem& problem, const Backward<Element>& tensors,
+                           u32 sequence, const QueryBlocks<QUERIES>& blocks) {
     if (threadIdx.x < QUERIES) {
         const u32 position = blocks.position + threadIdx.x;
         const Interval interval = interval_of(problem, sequence, position);
@@ -99,15 +103,15 @@ __device__ void stage_rows(QueryRows& rows, const Problem& problem, const Backwa
 }
 
 // Probabilities after dropout and gradients of scores of sixteen keys and sixteen queries, as left factors.
-template <typename Element>
+template <typename Element, u32 QUERIES, typename Asked>
 __device__ inline void score_gradients(u32 (&probabilities)[4], u32 (&left)[4], f32 (&scores)[2][4],
-                                       f32 (&gradients)[2][4], const Problem& problem, const QueryRows& rows,
+                                       f32 (&gradients)[2][4], const Asked& problem, const QueryRows<QUERIES>& rows,
                                        u32 first_query, u32 token, u32 head, f32 slope, u32 first_key, bool sees_all) {
     const u32 key = first_key + threadIdx.x % 32 / 4;
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         u32 words[4];
-        if (problem.dropout.threshold != 0) {
+        if (has_dropout(problem)) {
             words_of_keys(words, problem, head, token + first_query + half * COLUMNS, first_key);
         }
 #pragma unroll
@@ -116,8 +120,8 @@ __device__ inline void score_gradients(u32 (&probabilities)[4], u32 (&left)[4], 
             const u32 place = key + index / 2 * 8;
             f32& score = scores[half][index];
             score *= problem.scale;
-            score = problem.alibi_heads == 0 ? score : attention::biased(score, place, rows.end[query], slope);
-            const f32 factor = problem.dropout.threshold == 0 ? 1.0f : problem.dropout.factor(words[index]);
+            score = !has_bias(problem) ? score : attention::biased(score, place, rows.end[query], slope);
+            const f32 factor = !has_dropout(problem) ? 1.0f : problem.dropout.factor(words[index]);
             const bool visible = sees_all || attention::is_visible(place, rows.first[query], rows.last[query]);
             score_gradient(score, gradients[half][index], problem, {rows.log_sum_exp[query], rows.delta[query]}, factor,
                            visible);
@@ -130,7 +134,8 @@ __device__ inline void score_gradients(u32 (&probabilities)[4], u32 (&left)[4], 
 }
 
 // Before the first block of the heads from `head` on.
-__device__ inline QueryBlocks first_blocks(u32 head, u32 heads) {
+template <u32 QUERIES>
+__device__ inline QueryBlocks<QUERIES> first_blocks(u32 head, u32 heads) {
     return {head, head + heads, 0u - WINDOW * QUERIES, 0, 0};
 }
 

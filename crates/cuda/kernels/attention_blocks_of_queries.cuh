@@ -5,9 +5,9 @@
 
 namespace attention_blocks::of_queries {
 
-// A thread's queries, `lane / 4` and 8 more of those of its warp.
+// A thread's two queries.
 struct Queries {
-    Interval intervals[2];
+    Intervals intervals;
     QueryGradient gradients[2];
     // Of the call.
     u32 token;
@@ -16,15 +16,15 @@ struct Queries {
 };
 
 template <typename Element>
-__device__ Queries queries_of(const Problem& problem, const Backward<Element>& tensors, u32 sequence, u32 position,
-                              u32 head, Delta delta) {
+__device__ Queries queries_of(const Problem& problem, const Backward<Element>& tensors, const Intervals& intervals,
+                              u32 sequence, u32 position, u32 head, Delta delta) {
     Queries queries;
+    queries.intervals = intervals;
     queries.token = sequence * problem.sequence_length + position;
     queries.head = head;
     queries.slope = problem.alibi_heads == 0 ? 0.0f : attention::slope(problem, head);
 #pragma unroll
     for (u32 row = 0; row < 2; row++) {
-        queries.intervals[row] = interval_of(problem, sequence, position + 8 * row);
         queries.gradients[row] = {0.0f, 0.0f};
         if (position + 8 * row < problem.sequence_length) {
             const u64 token = queries.token + 8 * row;
@@ -41,14 +41,14 @@ __device__ Queries queries_of(const Problem& problem, const Backward<Element>& t
 }
 
 // The gradients of the scores of sixteen keys from `key` on, as a left factor.
-template <typename Element>
+template <typename Element, typename Asked>
 __device__ inline void score_gradients(u32 (&left)[4], f32 (&scores)[2][4], f32 (&gradients)[2][4],
-                                       const Problem& problem, const Queries& queries, u32 key, bool sees_all) {
+                                       const Asked& problem, const Queries& queries, u32 key, bool sees_all) {
 #pragma unroll
     for (u32 half = 0; half < 2; half++) {
         const u32 first = key + half * COLUMNS;
         u32 words[4];
-        if (problem.dropout.threshold != 0) {
+        if (has_dropout(problem)) {
             words_of_queries(words, problem, queries.head, queries.token, first);
         }
 #pragma unroll
@@ -57,8 +57,8 @@ __device__ inline void score_gradients(u32 (&left)[4], f32 (&scores)[2][4], f32 
             const u32 place = first + threadIdx.x % 4 * 2 + index % 2;
             f32& score = scores[half][index];
             score *= problem.scale;
-            score = problem.alibi_heads == 0 ? score : attention::biased(score, place, interval.end, queries.slope);
-            const f32 factor = problem.dropout.threshold == 0 ? 1.0f : problem.dropout.factor(words[index]);
+            score = !has_bias(problem) ? score : attention::biased(score, place, interval.end, queries.slope);
+            const f32 factor = !has_dropout(problem) ? 1.0f : problem.dropout.factor(words[index]);
             const bool visible = sees_all || attention::is_visible(place, interval.first, interval.last);
             score_gradient(score, gradients[half][index], problem, queries.gradients[index / 2], factor, visible);
         }

@@ -2,17 +2,17 @@
 // has sixteen queries, whose gradients are sums over ascending keys. Before, `dout . out` of all queries.
 
 #include "attention_blocks_of_queries.cuh"
+#include "attention_blocks_queries_warpgroups.cuh"
 
 using namespace attention_blocks;
 using namespace attention_blocks::of_queries;
 
 // Keys that are staged at once.
 constexpr u32 KEYS = 64;
-constexpr u32 THREADS = 256;
-// Queries of a block of threads.
-constexpr u32 QUERIES = THREADS / 32 * ROWS;
-
-static_assert(QUERIES == 2 * KEYS, "queries are staged where two tiles of keys or values are");
+template <u32 CHANNELS>
+constexpr u32 THREADS = CHANNELS == 64 ? 128 : 256;
+// Threads of a block that sums `dout . out`.
+constexpr u32 THREADS_OF_DELTA = 256;
 
 // Left factors of a warp in registers.
 template <u32 CHANNELS>
@@ -40,10 +40,14 @@ __device__ inline void multiply_left(f32 (&sums)[2][4], const Left<CHANNELS>& le
     }
 }
 
-template <typename Element, u32 CHANNELS>
-__device__ void backward(const Problem& problem, const Backward<Element>& tensors) {
+template <typename Element, u32 CHANNELS, typename Asked>
+__device__ void backward(const Asked& problem, const Backward<Element>& tensors) {
+    // Queries of a block of threads.
+    constexpr u32 QUERIES = THREADS<CHANNELS> / 32 * ROWS;
+    static_assert(QUERIES <= 2 * KEYS, "queries are staged where two tiles of keys or values are");
     extern __shared__ __align__(16) u16 shared[];
-    __shared__ Span spans[THREADS / 32];
+    __shared__ Span spans[THREADS<CHANNELS> / 32];
+    __shared__ Interval intervals[QUERIES];
     // Keys and values of two tiles in turns.
     constexpr u32 PART = KEYS * PITCH<CHANNELS>;
     const u32 warp = threadIdx.x / 32;
@@ -60,11 +64,12 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 kv_column = head / problem.group() * head_dim;
     const u64 key_row = (u64)sequence * problem.keys;
 
-    stage<CHANNELS, QUERIES, THREADS>(shared, rows_of(tensors.q, first_row, column, count), head_dim, tensors.vectors);
-    stage<CHANNELS, QUERIES, THREADS>(shared + 2 * PART, rows_of(tensors.dout, first_row, column, count), head_dim,
+    stage<CHANNELS, QUERIES, THREADS<CHANNELS>>(shared, rows_of(tensors.q, first_row, column, count), head_dim, tensors.vectors);
+    stage<CHANNELS, QUERIES, THREADS<CHANNELS>>(shared + 2 * PART, rows_of(tensors.dout, first_row, column, count), head_dim,
                                       tensors.vectors);
     tensor_core::end_copies();
-    const Queries queries = queries_of(problem, tensors, sequence, position, head, Delta::Stored);
+    const Queries queries = queries_of(problem, tensors, shared_intervals(intervals, problem, sequence, position), sequence,
+                                       position, head, Delta::Stored);
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
     const Span all = joined_all(queries.intervals[0], queries.intervals[1]);
     if (lane == 0) {
@@ -76,16 +81,16 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     Left<CHANNELS> dout;
     query.load(shared);
     dout.load(shared + 2 * PART);
-    const Span of_lane = lane < THREADS / 32 ? spans[lane] : NOTHING;
+    const Span of_lane = lane < THREADS<CHANNELS> / 32 ? spans[lane] : NOTHING;
     const Span of_block = joined<1, 16>(of_lane);
     __syncthreads();
     auto start = [&](u32 number, u32 place) {
         const u32 first = number * KEYS;
         const u32 rows = min(KEYS, problem.keys - first);
         u16* const keys = shared + 2 * place * PART;
-        stage<CHANNELS, KEYS, THREADS>(keys, rows_of(tensors.k, key_row + first, kv_column, rows), head_dim,
+        stage<CHANNELS, KEYS, THREADS<CHANNELS>>(keys, rows_of(tensors.k, key_row + first, kv_column, rows), head_dim,
                                        tensors.vectors);
-        stage<CHANNELS, KEYS, THREADS>(keys + PART, rows_of(tensors.v, key_row + first, kv_column, rows), head_dim,
+        stage<CHANNELS, KEYS, THREADS<CHANNELS>>(keys + PART, rows_of(tensors.v, key_row + first, kv_column, rows), head_dim,
                                        tensors.vectors);
         tensor_core::end_copies();
     };
@@ -148,17 +153,39 @@ __device__ void delta(const Problem& problem, const Backward<Element>& tensors) 
         Matrix<const ELEMENT> dout, Matrix<ELEMENT> dq, u32 vectors
 
 #define DELTA(NAME, ELEMENT)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(THREADS) NAME(PARAMETERS(ELEMENT)) {                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS_OF_DELTA) NAME(PARAMETERS(ELEMENT)) {                                  \
         delta<ELEMENT>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout, dq, vectors != 0});                \
     }
 DELTA(attention_blocks_delta_bf16, Bf16)
 DELTA(attention_blocks_delta_f16, F16)
 
-#define QUERIES_KERNEL(NAME, ELEMENT, CHANNELS)                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS) NAME(PARAMETERS(ELEMENT)) {                                  \
-        backward<ELEMENT, CHANNELS>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout, dq, vectors != 0});   \
+// Any problem.
+template <typename Element, u32 CHANNELS>
+__device__ void chosen(const Problem& problem, const Backward<Element>& tensors) {
+    backward<Element, CHANNELS>(problem, tensors);
+}
+
+// Without biases and dropout: by warpgroups where the GPU has their products.
+template <typename Element, u32 CHANNELS>
+__device__ void chosen(const PlainProblem& problem, const Backward<Element>& tensors) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    backward_by_warpgroups<Element, CHANNELS>(problem, tensors);
+#else
+    backward<Element, CHANNELS>(problem, tensors);
+#endif
+}
+
+#define QUERIES_KERNEL(NAME, ELEMENT, CHANNELS, PROBLEM)                                                               \
+    extern "C" __global__ void __launch_bounds__(THREADS<CHANNELS>)                                                    \
+    NAME(PARAMETERS(ELEMENT)) {                                                                                        \
+        chosen<ELEMENT, CHANNELS>(PROBLEM(sizes, visible, dropout),                                                  \
+                                  {q, k, v, out, log_sum_exp, dout, dq, vectors != 0});                                \
     }
-QUERIES_KERNEL(attention_blocks_queries_64_bf16, Bf16, 64)
-QUERIES_KERNEL(attention_blocks_queries_64_f16, F16, 64)
-QUERIES_KERNEL(attention_blocks_queries_128_bf16, Bf16, 128)
-QUERIES_KERNEL(attention_blocks_queries_128_f16, F16, 128)
+QUERIES_KERNEL(attention_blocks_queries_64_bf16, Bf16, 64, PlainProblem)
+QUERIES_KERNEL(attention_blocks_queries_64_f16, F16, 64, PlainProblem)
+QUERIES_KERNEL(attention_blocks_queries_128_bf16, Bf16, 128, PlainProblem)
+QUERIES_KERNEL(attention_blocks_queries_128_f16, F16, 128, PlainProblem)
+QUERIES_KERNEL(attention_blocks_queries_any_64_bf16, Bf16, 64, Problem)
+QUERIES_KERNEL(attention_blocks_queries_any_64_f16, F16, 64, Problem)
+QUERIES_KERNEL(attention_blocks_queries_any_128_bf16, Bf16, 128, Problem)
+QUERIES_KERNEL(attention_blocks_queries_any_128_f16, F16, 128, Problem)

@@ -64,6 +64,7 @@ template <typename Element>
 __device__ void forward(const Problem& problem, const Forward<Element>& tensors) {
     extern __shared__ __align__(16) u16 shared[];
     __shared__ Span spans[WARPS];
+    __shared__ Interval intervals[QUERIES];
     // Chunks of keys or values, and of queries.
     u16* const keys = shared;
     u16* const left = shared + KEYS * PITCH<CHUNK>;
@@ -77,8 +78,7 @@ __device__ void forward(const Problem& problem, const Forward<Element>& tensors)
     const Rows<Element> rows = rows_of(tensors.q, first_token + first_query, head * problem.head_dim,
                                        problem.sequence_length - first_query);
     Queries queries;
-    queries.intervals[0] = interval_of(problem, sequence, position);
-    queries.intervals[1] = interval_of(problem, sequence, position + 8);
+    queries.intervals = shared_intervals(intervals, problem, sequence, position);
     queries.token = (u32)first_token + position;
     queries.head = head;
     queries.slope = problem.alibi_heads == 0 ? 0.0f : attention::slope(problem, head);
@@ -131,6 +131,7 @@ template <typename Element>
 __device__ void backward_of_queries(const Problem& problem, const Backward<Element>& tensors) {
     extern __shared__ __align__(16) u16 shared[];
     __shared__ Span spans[WARPS];
+    __shared__ Interval intervals[QUERIES];
     constexpr u32 PART = FEW_KEYS * PITCH<CHUNK>;
     static_assert(FEW_KEYS == QUERIES, "a part has chunks of queries, of output gradients, of keys or of values");
     u16* const parts[4] = {shared, shared + PART, shared + 2 * PART, shared + 3 * PART};
@@ -146,7 +147,8 @@ __device__ void backward_of_queries(const Problem& problem, const Backward<Eleme
     const u32 kv_column = head / problem.group() * problem.head_dim;
     // The blocks of other ranges write where `dout . out` was.
     const of_queries::Queries queries =
-        of_queries::queries_of(problem, tensors, sequence, position, head, Delta::Computed);
+        of_queries::queries_of(problem, tensors, shared_intervals(intervals, problem, sequence, position), sequence,
+                               position, head, Delta::Computed);
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
     const Spans all = spans_of(spans, span);
     f32 outputs[CHUNK / COLUMNS][4] = {};
@@ -197,14 +199,17 @@ __device__ void backward_of_queries(const Problem& problem, const Backward<Eleme
     of_queries::store<Element, CHUNK>(tensors, problem, queries, outputs, position, range.first_channel);
 }
 
+// Queries that are staged at once where gradients of keys are summed.
+constexpr u32 FEW_QUERIES = 32;
+
 template <typename Element>
 __device__ void backward_of_keys(const Problem& problem, const Backward<Element>& tensors, const Matrix<Element>& dk,
                                  const Matrix<Element>& dv) {
     extern __shared__ __align__(16) u16 shared[];
-    __shared__ of_keys::QueryRows rows;
+    __shared__ of_keys::QueryRows<FEW_QUERIES> rows;
     __shared__ u32 found[of_keys::WARPS];
     constexpr u32 KEY_PART = of_keys::KEYS * PITCH<CHUNK>;
-    constexpr u32 QUERY_PART = of_keys::QUERIES * PITCH<CHUNK>;
+    constexpr u32 QUERY_PART = FEW_QUERIES * PITCH<CHUNK>;
     u16* const keys = shared;
     u16* const queries = shared + 2 * KEY_PART;
     const u32 warp = threadIdx.x / 32;
@@ -218,18 +223,18 @@ __device__ void backward_of_keys(const Problem& problem, const Backward<Element>
     const u32 group = problem.group();
     f32 dk_sums[CHUNK / COLUMNS][4] = {};
     f32 dv_sums[CHUNK / COLUMNS][4] = {};
-    of_keys::QueryBlocks blocks = of_keys::first_blocks(kv_head * group, group);
+    of_keys::QueryBlocks<FEW_QUERIES> blocks = of_keys::first_blocks<FEW_QUERIES>(kv_head * group, group);
     while (blocks.next(found, problem, sequence, (i32)first_key)) {
         const u64 row = (u64)sequence * problem.sequence_length + blocks.position;
         const u32 there = problem.sequence_length - blocks.position;
         const u32 column = blocks.head * problem.head_dim;
         const f32 slope = problem.alibi_heads == 0 ? 0.0f : attention::slope(problem, blocks.head);
-        f32 scores[of_keys::QUERIES / STEPS][2][4] = {};
-        f32 gradients[of_keys::QUERIES / STEPS][2][4] = {};
+        f32 scores[FEW_QUERIES / STEPS][2][4] = {};
+        f32 gradients[FEW_QUERIES / STEPS][2][4] = {};
         auto stage_queries = [&](u32 first) {
-            stage<CHUNK, of_keys::QUERIES, THREADS>(queries, rows_of(tensors.q, row, column + first, there),
+            stage<CHUNK, FEW_QUERIES, THREADS>(queries, rows_of(tensors.q, row, column + first, there),
                                                     channels_of(problem, first), tensors.vectors);
-            stage<CHUNK, of_keys::QUERIES, THREADS>(queries + QUERY_PART,
+            stage<CHUNK, FEW_QUERIES, THREADS>(queries + QUERY_PART,
                                                     rows_of(tensors.dout, row, column + first, there),
                                                     channels_of(problem, first), tensors.vectors);
         };
@@ -247,7 +252,7 @@ __device__ void backward_of_keys(const Problem& problem, const Backward<Element>
             finish_copies();
             const u16* of_warp = keys + warp * ROWS * PITCH<CHUNK>;
 #pragma unroll
-            for (u32 block = 0; block < of_keys::QUERIES / STEPS; block++) {
+            for (u32 block = 0; block < FEW_QUERIES / STEPS; block++) {
                 const u32 step = Fragments<CHUNK>::step(block * STEPS, 0);
                 multiply_rows<Element, CHUNK>(scores[block], Fragments<CHUNK>::left(of_warp),
                                               Fragments<CHUNK>::right(queries) + step);
@@ -259,7 +264,7 @@ __device__ void backward_of_keys(const Problem& problem, const Backward<Element>
         stage_queries(range.first_channel);
         finish_copies();
 #pragma unroll
-        for (u32 block = 0; block < of_keys::QUERIES / STEPS; block++) {
+        for (u32 block = 0; block < FEW_QUERIES / STEPS; block++) {
             const u32 step = Fragments<CHUNK>::step(block * STEPS, 0);
             u32 probabilities[4];
             u32 left[4];

@@ -1,6 +1,6 @@
 //! Attention with products in blocks: kernels/attention_blocks*.cu.
 
-use device::{AttentionGradients, AttentionShape, DeviceError, Dtype};
+use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype};
 use gpu::{Capability, LaunchShape};
 
 use super::attention::Pass;
@@ -49,7 +49,26 @@ impl Kernel {
 
 /// The kernels of one purpose: for heads of up to 64 channels, of up to 128, and of more, which have a block for each
 /// 128 of their channels.
-type Kernels = [Kernel; 3];
+#[derive(Clone, Copy, Debug)]
+struct Kernels {
+    /// Of attention without biases and dropout.
+    plain: [Kernel; 2],
+    any: [Kernel; 2],
+    wide: Kernel,
+}
+
+impl Kernels {
+    /// The kernel, and the ranges of channels that a head has.
+    fn of(self, o: &AttentionOperands) -> (Kernel, usize) {
+        let head_dim = o.shape.head_dim;
+        let narrow = if o.alibi.is_none() && o.dropout.is_none() { self.plain } else { self.any };
+        match head_dim {
+            ..=64 => (narrow[0], 1),
+            65..=128 => (narrow[1], 1),
+            129.. => (self.wide, head_dim.div_ceil(self.wide.channels)),
+        }
+    }
+}
 
 /// `kernel!("name", channels, warps, rows of shared memory, the same by warpgroups)`
 macro_rules! kernel {
@@ -68,23 +87,32 @@ macro_rules! kernel {
 }
 
 /// Keys and values of a tile; by warpgroups queries, and keys and values of two tiles; a chunk of keys or values and of queries.
-const FORWARD: Kernels = [
-    kernel!("attention_blocks_64", 64, 8, 256, 640),
-    kernel!("attention_blocks_128", 128, 8, 256, 640),
-    kernel!("attention_blocks_wide", 128, 4, 192),
-];
+const FORWARD: Kernels = Kernels {
+    plain: [kernel!("attention_blocks_64", 64, 4, 256, 576), kernel!("attention_blocks_128", 128, 8, 256, 640)],
+    any: [kernel!("attention_blocks_any_64", 64, 4, 256), kernel!("attention_blocks_any_128", 128, 8, 256)],
+    wide: kernel!("attention_blocks_wide", 128, 4, 192),
+};
 /// Keys and values of two tiles of 64; chunks of keys, values, queries and output gradients.
-const QUERIES: Kernels = [
-    kernel!("attention_blocks_queries_64", 64, 8, 256),
-    kernel!("attention_blocks_queries_128", 128, 8, 256),
-    kernel!("attention_blocks_queries_wide", 128, 4, 256),
-];
+const QUERIES: Kernels = Kernels {
+    plain: [
+        kernel!("attention_blocks_queries_64", 64, 4, 256, 384),
+        kernel!("attention_blocks_queries_128", 128, 8, 256, 512),
+    ],
+    any: [
+        kernel!("attention_blocks_queries_any_64", 64, 4, 256),
+        kernel!("attention_blocks_queries_any_128", 128, 8, 256),
+    ],
+    wide: kernel!("attention_blocks_queries_wide", 128, 4, 256),
+};
 /// Keys and values of a tile of 64, queries and output gradients of two blocks of 32, or of one.
-const KEYS: Kernels = [
-    kernel!("attention_blocks_keys_64", 64, 4, 256),
-    kernel!("attention_blocks_keys_128", 128, 4, 256),
-    kernel!("attention_blocks_keys_wide", 128, 4, 192),
-];
+const KEYS: Kernels = Kernels {
+    plain: [
+        kernel!("attention_blocks_keys_64", 64, 4, 256, 384),
+        kernel!("attention_blocks_keys_128", 128, 4, 256, 384),
+    ],
+    any: [kernel!("attention_blocks_keys_any_64", 64, 4, 256), kernel!("attention_blocks_keys_any_128", 128, 4, 256)],
+    wide: kernel!("attention_blocks_keys_wide", 128, 4, 192),
+};
 const DELTA: ByType = ["", "attention_blocks_delta_bf16", "attention_blocks_delta_f16"];
 
 /// `Op::Attention` of narrow tensors.
@@ -130,12 +158,8 @@ fn launch(
     (heads, rows): (usize, usize),
     parameters: Parameters,
 ) -> Result<Launch, DeviceError> {
-    let AttentionShape { head_dim, sequences, .. } = pass.operands.shape;
-    let (kernel, ranges) = match head_dim {
-        ..=64 => (kernels[0], 1),
-        65..=128 => (kernels[1], 1),
-        129.. => (kernels[2], head_dim.div_ceil(kernels[2].channels)),
-    };
+    let sequences = pass.operands.shape.sequences;
+    let (kernel, ranges) = kernels.of(pass.operands);
     let blocks = rows.div_ceil(kernel.rows());
     require(blocks <= MAX_BLOCKS, pass.op, || {
         format!("{rows} rows are {blocks} blocks of {}; a GPU launches {MAX_BLOCKS} at most", kernel.rows())

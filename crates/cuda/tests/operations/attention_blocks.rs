@@ -8,13 +8,8 @@ use crate::attention::{ALL_VISIBLE, Attend, Visible, dropout, shape};
 use crate::bench::{Bench, Order, TARGET, assert_same_in, code_for};
 use crate::case::{Case, Values};
 
-const SOURCES: &[&str] = &[
-    "attention_blocks",
-    "attention_blocks_queries",
-    "attention_blocks_keys",
-    "attention_blocks_wide",
-    "element_wise",
-];
+const SOURCES: &[&str] =
+    &["attention_blocks", "attention_blocks_queries", "attention_blocks_keys", "attention_blocks_wide", "element_wise"];
 
 const NARROW: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
 
@@ -138,11 +133,8 @@ fn attention_in_blocks_of_8_at_the_edges_has_the_bits_of_the_cpu() {
 /// Zeros of either sign, infinities, NaN, subnormal, huge and tiny numbers, where every query sees every key: what is
 /// not finite spreads to all that a product has in common, and that is more on the CPU where keys are hidden.
 fn specials(bench: &Bench) {
-    for (seed, (head_dim, narrow)) in [(64, NARROW[0]), (128, NARROW[1]), (24, NARROW[0]), (136, NARROW[1])]
-        .into_iter()
-        .cycle()
-        .take(12)
-        .enumerate()
+    for (seed, (head_dim, narrow)) in
+        [(64, NARROW[0]), (128, NARROW[1]), (24, NARROW[0]), (136, NARROW[1])].into_iter().cycle().take(12).enumerate()
     {
         let attend = Attend::of(shape(1, 40 + 11 * seed, [2, 1], head_dim), Visible::Everything);
         let mut case = Case::new(seed as u64).storing(narrow);
