@@ -3,6 +3,9 @@
     cargo bench -p train --bench step --no-run          # builds pleach's side
     python bench/compare/compare.py [RUN.toml ...] [--venv FOLDER] [--pairs 9] [--microbatches equal] [--precision bf16] [--products pairs] [--cores 0,1]
 
+    python bench/compare/compare.py bench/gpu/*.toml --device cuda --precision bf16 --products blocks16 --cores 0,1,2,3
+
+With --device cuda both sides run on the first GPU, and MB are those of its memory that PyTorch has allocated.
 PyTorch runs with the microbatches of the run file, so that both sides do the same work with as many sequences in memory, and with the
 whole batch at once; --microbatches leaves one of the two out. With --venv the folder becomes a virtual environment with PyTorch, if it is none yet; otherwise PyTorch is this interpreter's own. Each pair is
 one step of every side; ratios are those of pairs, so that whatever else the machine does meets both.
@@ -100,16 +103,19 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
         config = tomllib.load(file)
     train, microbatch = config["train"], config["parallelism"]["microbatch_size"]
     cores = {int(core) for core in asked.cores.split(",")}
-    ours = [pleach, "--paced", str(run), f"run.threads_per_rank={len(cores)}", f"train.precision={asked.precision}"]
+    ours = [pleach, "--paced", str(run), f"run.device={asked.device}", f"train.precision={asked.precision}"]
+    if asked.device == "cpu":
+        ours.append(f"run.threads_per_rank={len(cores)}")
     if asked.products:
         ours.append(f"train.products={asked.products}")
     ours.extend(asked.set)
     sides = [Side(f"pleach, microbatches of {microbatch}", ours, cores)]
-    reference = [python, str(FOLDER / "reference.py"), str(run), "--threads", str(len(cores)), "--precision", asked.precision]
+    reference = [python, str(FOLDER / "reference.py"), str(run), "--threads", str(len(cores)), "--precision", asked.precision, "--device", asked.device]
     for name, sequences in microbatches(asked.microbatches, microbatch, train["global_batch"]):
         command = [*reference, "--microbatch", str(sequences)]
-        sides.append(Side(f"PyTorch, eager, {name}", command, cores))
-        if not asked.eager_only:
+        if asked.compiled != "only":
+            sides.append(Side(f"PyTorch, eager, {name}", command, cores))
+        if asked.compiled != "no":
             sides.append(Side(f"PyTorch, compiled, {name}", [*command, "--compiled"], cores))
     for pair in range(-WARM_UP, asked.pairs):
         for side in sides:
@@ -117,9 +123,9 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
             if pair >= 0:
                 side.seconds.append(seconds)
                 side.cpu_seconds.append(cpu_seconds)
-    tokens = train["global_batch"] * train["sequence_length"]
-    numbers = f"{asked.precision}, products in pairs" if asked.products == "pairs" else asked.precision
-    print(f"\n{run.stem}, {numbers}, {len(cores)} threads, {asked.pairs} pairs; median (quartiles)\n")
+    tokens = train["global_batch"] * train.get("sequence_length", config["model"]["context"])
+    numbers = f"{asked.precision}, products in {asked.products}" if asked.products else asked.precision
+    print(f"\n{run.stem}, {asked.device}, {numbers}, {len(cores)} threads, {asked.pairs} pairs; median (quartiles)\n")
     print("| side | seconds a step | tokens/s | pleach's tokens/s against it | CPU seconds a step | against it | MB | pleach's MB over it |\n|---|---|---|---|---|---|---|---|")
     ours_bytes = None
     for side in sides:
@@ -139,9 +145,10 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=9, help="steps of each side that are timed")
     parser.add_argument("--microbatches", choices=["equal", "whole", "both"], default="both", help="what PyTorch takes at once")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast on PyTorch's side")
-    parser.add_argument("--products", choices=["chained", "pairs"], help="the order in which pleach's products add their terms")
+    parser.add_argument("--products", choices=["chained", "pairs", "blocks16"], help="the order in which pleach's products add their terms")
     parser.add_argument("--cores", default="0,1", help="on which both sides run, with a thread each")
-    parser.add_argument("--eager-only", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--compiled", choices=["no", "also", "only"], default="also", help="PyTorch with torch.compile")
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--binary", help="pleach's side, built before")
     parser.add_argument("--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="a key of pleach's run file")
     asked = parser.parse_args()

@@ -82,6 +82,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
             "sync",
             "mesh",
             "config",
+            "cluster",
             "device",
             "gpu",
             "nvidia",

@@ -134,8 +134,8 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
         assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{}", stderr(&output));
         stderr(&output)
     };
-    let said = refused(&soft, &["--set", "train.precision=bf16"]);
-    let rule = "train.precision = \"bf16\" must be supported by the device; the soft GPU refuses it; use \"fp32\"";
+    let said = refused(&soft, &["--set", "train.products=pairs"]);
+    let rule = "train.products = \"pairs\" must be supported by the device; the soft GPU refuses it; use \"chained\"";
     assert!(said.contains(rule), "{said}");
     // Machines with a driver or with NVRTC where the loader finds it have nothing to refuse.
     let doctor = pleach_with_libraries(&folder.0, &["doctor", "--json"]);

@@ -271,8 +271,8 @@ fn the_device_of_the_run_is_compared_with_the_cluster() {
     assert!(refused(&["--cluster=ascend-910", "--set", "run.device=cuda"]).contains("are not NVIDIA's"));
     let soft = refused(&["--cluster=a100-80g-dgx", "--set", "run.device=soft-gpu"]);
     assert!(soft.contains("has no speed to predict"), "{soft}");
-    let narrow = refused(&["--cluster=a100-80g-dgx", "--set", "run.device=cuda", "--set", "train.precision=bf16"]);
-    assert!(narrow.contains("train.precision = \"bf16\" must be supported by the device"), "{narrow}");
+    let pairs = refused(&["--cluster=a100-80g-dgx", "--set", "run.device=cuda", "--set", "train.products=pairs"]);
+    assert!(pairs.contains("train.products = \"pairs\" must be supported by the device"), "{pairs}");
 }
 
 #[test]

@@ -88,6 +88,16 @@ impl Products {
         }
     }
 
+    /// Tokens whose logits are in memory at once. A gradient of the output matrix is one sum per chunk of tokens, and
+    /// chunks are added in single precision; in chains and in pairs a chunk is the block of steps that a product sums
+    /// from zero anyway. In blocks, which GPUs multiply, larger chunks read and write the matrix and its gradient less.
+    pub fn head_tokens(self) -> usize {
+        match self {
+            Products::Chained | Products::Pairs => 256,
+            Products::Blocks16 | Products::Blocks8 => 2048,
+        }
+    }
+
     /// Its value in a run file.
     pub fn name(self) -> &'static str {
         match self {

@@ -1,6 +1,5 @@
 // The function between the two linear maps of the feed-forward block, and its gradient: `cpu::activation`.
-#include "element.cuh"
-#include "elements.cuh"
+#include "fours.cuh"
 #include "math.cuh"
 
 struct ValueAndSlope {
@@ -52,90 +51,157 @@ struct Relu {
 
 // `y[T,F] = f(x[T,F])`
 template <typename Curve, typename E>
-__device__ inline void plain(Matrix<const E> x, Matrix<E> y) {
-    for_each_element(y.rows, y.cols, [&](u64 row, u64 col) {
-        y.row(row)[col] = narrow<E>(Curve::at(widen(x.row(row)[col])).value);
-    });
-}
+struct Plain {
+    Matrix<const E> x;
+    Matrix<E> y;
+
+    template <u32 COUNT>
+    __device__ void at(u64 row, u64 col) const {
+        f32 values[COUNT];
+        load(values, x.row(row) + col);
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) {
+            values[i] = Curve::at(values[i]).value;
+        }
+        store(y.row(row) + col, values);
+    }
+
+    __device__ void run() const {
+        for_each_four(y.rows, y.cols, has_fours(x) && has_fours(y), *this);
+    }
+};
 
 // `y[T,F] = f(gate) * up` of `x[T,2F]` = gate | up
 template <typename Curve, typename E>
-__device__ inline void gated(Matrix<const E> x, Matrix<E> y) {
-    for_each_element(y.rows, y.cols, [&](u64 row, u64 col) {
-        const E *gate = x.row(row) + col;
-        y.row(row)[col] = narrow<E>(Curve::at(widen(*gate)).value * widen(gate[y.cols]));
-    });
-}
+struct Gated {
+    Matrix<const E> x;
+    Matrix<E> y;
+
+    template <u32 COUNT>
+    __device__ void at(u64 row, u64 col) const {
+        f32 gates[COUNT];
+        f32 ups[COUNT];
+        load(gates, x.row(row) + col);
+        load(ups, x.row(row) + y.cols + col);
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) {
+            gates[i] = Curve::at(gates[i]).value * ups[i];
+        }
+        store(y.row(row) + col, gates);
+    }
+
+    __device__ void run() const {
+        for_each_four(y.rows, y.cols, y.cols % FOUR == 0 && has_fours(x) && has_fours(y), *this);
+    }
+};
 
 template <typename Curve, typename E>
-__device__ inline void plain_backward(Matrix<const E> x, Matrix<const E> dy, Matrix<E> dx, Matrix<E> y) {
-    for_each_element(y.rows, y.cols, [&](u64 row, u64 col) {
-        const ValueAndSlope f = Curve::at(widen(x.row(row)[col]));
-        const f32 gradient = widen(dy.row(row)[col]);
-        y.row(row)[col] = narrow<E>(f.value);
-        dx.row(row)[col] = narrow<E>(f.slope * gradient);
-    });
-}
+struct PlainBackward {
+    Matrix<const E> x;
+    Matrix<const E> dy;
+    Matrix<E> dx;
+    Matrix<E> y;
+
+    template <u32 COUNT>
+    __device__ void at(u64 row, u64 col) const {
+        f32 values[COUNT];
+        f32 gradients[COUNT];
+        load(values, x.row(row) + col);
+        load(gradients, dy.row(row) + col);
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) {
+            const ValueAndSlope f = Curve::at(values[i]);
+            values[i] = f.value;
+            gradients[i] = f.slope * gradients[i];
+        }
+        store(y.row(row) + col, values);
+        store(dx.row(row) + col, gradients);
+    }
+
+    __device__ void run() const {
+        const bool in_fours = has_fours(x) && has_fours(dy) && has_fours(dx) && has_fours(y);
+        for_each_four(y.rows, y.cols, in_fours, *this);
+    }
+};
 
 template <typename Curve, typename E>
-__device__ inline void gated_backward(Matrix<const E> x, Matrix<const E> dy, Matrix<E> dx, Matrix<E> y) {
-    for_each_element(y.rows, y.cols, [&](u64 row, u64 col) {
-        const E *gate = x.row(row) + col;
-        const ValueAndSlope f = Curve::at(widen(*gate));
-        const f32 up = widen(gate[y.cols]);
-        const f32 gradient = widen(dy.row(row)[col]);
-        E *dgate = dx.row(row) + col;
-        y.row(row)[col] = narrow<E>(f.value * up);
-        dgate[0] = narrow<E>(gradient * up * f.slope);
-        dgate[y.cols] = narrow<E>(gradient * f.value);
-    });
-}
+struct GatedBackward {
+    Matrix<const E> x;
+    Matrix<const E> dy;
+    Matrix<E> dx;
+    Matrix<E> y;
+
+    template <u32 COUNT>
+    __device__ void at(u64 row, u64 col) const {
+        f32 gates[COUNT];
+        f32 ups[COUNT];
+        f32 gradients[COUNT];
+        load(gates, x.row(row) + col);
+        load(ups, x.row(row) + y.cols + col);
+        load(gradients, dy.row(row) + col);
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++) {
+            const ValueAndSlope f = Curve::at(gates[i]);
+            gates[i] = gradients[i] * ups[i] * f.slope;
+            gradients[i] = gradients[i] * f.value;
+            ups[i] = f.value * ups[i];
+        }
+        store(y.row(row) + col, ups);
+        store(dx.row(row) + col, gates);
+        store(dx.row(row) + y.cols + col, gradients);
+    }
+
+    __device__ void run() const {
+        const bool in_fours = has_fours(x) && has_fours(dy) && has_fours(dx) && has_fours(y);
+        for_each_four(y.rows, y.cols, y.cols % FOUR == 0 && in_fours, *this);
+    }
+};
 
 // A kernel of a function, and that of its gradient.
 #define ACTIVATION(NAME, E, FORM, CURVE)                                                                               \
     extern "C" __global__ void __launch_bounds__(256) NAME(Matrix<const E> x, Matrix<E> y) {                           \
-        FORM<CURVE>(x, y);                                                                                             \
+        FORM<CURVE, E>{x, y}.run();                                                                                    \
     }
 #define GRADIENT(NAME, E, FORM, CURVE)                                                                                 \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         NAME(Matrix<const E> x, Matrix<const E> dy, Matrix<E> dx, Matrix<E> y) {                                       \
-        FORM<CURVE>(x, dy, dx, y);                                                                                     \
+        FORM<CURVE, E>{x, dy, dx, y}.run();                                                                            \
     }
 
-ACTIVATION(gelu_tanh_f32, f32, plain, GeluTanh)
-ACTIVATION(gelu_tanh_bf16, Bf16, plain, GeluTanh)
-ACTIVATION(gelu_tanh_f16, F16, plain, GeluTanh)
-ACTIVATION(gelu_erf_f32, f32, plain, GeluErf)
-ACTIVATION(gelu_erf_bf16, Bf16, plain, GeluErf)
-ACTIVATION(gelu_erf_f16, F16, plain, GeluErf)
-ACTIVATION(gelu_sigmoid_f32, f32, plain, GeluSigmoid)
-ACTIVATION(gelu_sigmoid_bf16, Bf16, plain, GeluSigmoid)
-ACTIVATION(gelu_sigmoid_f16, F16, plain, GeluSigmoid)
-ACTIVATION(relu_f32, f32, plain, Relu)
-ACTIVATION(relu_bf16, Bf16, plain, Relu)
-ACTIVATION(relu_f16, F16, plain, Relu)
-ACTIVATION(swiglu_f32, f32, gated, Silu)
-ACTIVATION(swiglu_bf16, Bf16, gated, Silu)
-ACTIVATION(swiglu_f16, F16, gated, Silu)
-ACTIVATION(geglu_f32, f32, gated, GeluErf)
-ACTIVATION(geglu_bf16, Bf16, gated, GeluErf)
-ACTIVATION(geglu_f16, F16, gated, GeluErf)
+ACTIVATION(gelu_tanh_f32, f32, Plain, GeluTanh)
+ACTIVATION(gelu_tanh_bf16, Bf16, Plain, GeluTanh)
+ACTIVATION(gelu_tanh_f16, F16, Plain, GeluTanh)
+ACTIVATION(gelu_erf_f32, f32, Plain, GeluErf)
+ACTIVATION(gelu_erf_bf16, Bf16, Plain, GeluErf)
+ACTIVATION(gelu_erf_f16, F16, Plain, GeluErf)
+ACTIVATION(gelu_sigmoid_f32, f32, Plain, GeluSigmoid)
+ACTIVATION(gelu_sigmoid_bf16, Bf16, Plain, GeluSigmoid)
+ACTIVATION(gelu_sigmoid_f16, F16, Plain, GeluSigmoid)
+ACTIVATION(relu_f32, f32, Plain, Relu)
+ACTIVATION(relu_bf16, Bf16, Plain, Relu)
+ACTIVATION(relu_f16, F16, Plain, Relu)
+ACTIVATION(swiglu_f32, f32, Gated, Silu)
+ACTIVATION(swiglu_bf16, Bf16, Gated, Silu)
+ACTIVATION(swiglu_f16, F16, Gated, Silu)
+ACTIVATION(geglu_f32, f32, Gated, GeluErf)
+ACTIVATION(geglu_bf16, Bf16, Gated, GeluErf)
+ACTIVATION(geglu_f16, F16, Gated, GeluErf)
 
-GRADIENT(gelu_tanh_backward_f32, f32, plain_backward, GeluTanh)
-GRADIENT(gelu_tanh_backward_bf16, Bf16, plain_backward, GeluTanh)
-GRADIENT(gelu_tanh_backward_f16, F16, plain_backward, GeluTanh)
-GRADIENT(gelu_erf_backward_f32, f32, plain_backward, GeluErf)
-GRADIENT(gelu_erf_backward_bf16, Bf16, plain_backward, GeluErf)
-GRADIENT(gelu_erf_backward_f16, F16, plain_backward, GeluErf)
-GRADIENT(gelu_sigmoid_backward_f32, f32, plain_backward, GeluSigmoid)
-GRADIENT(gelu_sigmoid_backward_bf16, Bf16, plain_backward, GeluSigmoid)
-GRADIENT(gelu_sigmoid_backward_f16, F16, plain_backward, GeluSigmoid)
-GRADIENT(relu_backward_f32, f32, plain_backward, Relu)
-GRADIENT(relu_backward_bf16, Bf16, plain_backward, Relu)
-GRADIENT(relu_backward_f16, F16, plain_backward, Relu)
-GRADIENT(swiglu_backward_f32, f32, gated_backward, Silu)
-GRADIENT(swiglu_backward_bf16, Bf16, gated_backward, Silu)
-GRADIENT(swiglu_backward_f16, F16, gated_backward, Silu)
-GRADIENT(geglu_backward_f32, f32, gated_backward, GeluErf)
-GRADIENT(geglu_backward_bf16, Bf16, gated_backward, GeluErf)
-GRADIENT(geglu_backward_f16, F16, gated_backward, GeluErf)
+GRADIENT(gelu_tanh_backward_f32, f32, PlainBackward, GeluTanh)
+GRADIENT(gelu_tanh_backward_bf16, Bf16, PlainBackward, GeluTanh)
+GRADIENT(gelu_tanh_backward_f16, F16, PlainBackward, GeluTanh)
+GRADIENT(gelu_erf_backward_f32, f32, PlainBackward, GeluErf)
+GRADIENT(gelu_erf_backward_bf16, Bf16, PlainBackward, GeluErf)
+GRADIENT(gelu_erf_backward_f16, F16, PlainBackward, GeluErf)
+GRADIENT(gelu_sigmoid_backward_f32, f32, PlainBackward, GeluSigmoid)
+GRADIENT(gelu_sigmoid_backward_bf16, Bf16, PlainBackward, GeluSigmoid)
+GRADIENT(gelu_sigmoid_backward_f16, F16, PlainBackward, GeluSigmoid)
+GRADIENT(relu_backward_f32, f32, PlainBackward, Relu)
+GRADIENT(relu_backward_bf16, Bf16, PlainBackward, Relu)
+GRADIENT(relu_backward_f16, F16, PlainBackward, Relu)
+GRADIENT(swiglu_backward_f32, f32, GatedBackward, Silu)
+GRADIENT(swiglu_backward_bf16, Bf16, GatedBackward, Silu)
+GRADIENT(swiglu_backward_f16, F16, GatedBackward, Silu)
+GRADIENT(geglu_backward_f32, f32, GatedBackward, GeluErf)
+GRADIENT(geglu_backward_bf16, Bf16, GatedBackward, GeluErf)
+GRADIENT(geglu_backward_f16, F16, GatedBackward, GeluErf)

@@ -1,7 +1,6 @@
 // AdamW in one pass, as `cpu::adamw`.
 
-#include "element.cuh"
-#include "tensor.cuh"
+#include "fours.cuh"
 
 constexpr u32 THREADS = 256;
 
@@ -17,59 +16,88 @@ struct Factors {
     f32 epsilon;
 };
 
-// What the updated parameter is copied to.
+// What the updated parameters are copied to.
 struct NoCopy {
-    __device__ void operator()(u64, f32) const {}
+    __device__ bool in_fours() const {
+        return true;
+    }
+
+    template <u32 COUNT>
+    __device__ void put(u64, const f32 (&)[COUNT]) const {}
 };
 
-template <typename Element>
+template <typename E>
 struct CopyTo {
-    Matrix<Element> copy;
-    __device__ void operator()(u64 i, f32 value) const {
-        copy.start[i] = narrow<Element>(value);
+    Matrix<E> copy;
+
+    __device__ bool in_fours() const {
+        return has_fours(copy);
+    }
+
+    template <u32 COUNT>
+    __device__ void put(u64 i, const f32 (&values)[COUNT]) const {
+        store(copy.start + i, values);
     }
 };
 
 template <typename Copy>
-__device__ void update(Matrix<f32> param, Matrix<const f32> grad, Matrix<f32> first_moment, Matrix<f32> second_moment,
-                       Matrix<const f32> coefficient, const Factors& factors, Copy copy) {
-    const u64 i = blockIdx.x * (u64)THREADS + threadIdx.x;
-    if (i >= param.len()) {
-        return;
+struct Update {
+    Matrix<f32> param;
+    Matrix<const f32> grad;
+    Matrix<f32> first_moment;
+    Matrix<f32> second_moment;
+    Matrix<const f32> coefficient;
+    Factors factors;
+    Copy copy;
+
+    template <u32 COUNT>
+    __device__ void at(u64, u64 i) const {
+        f32 params[COUNT];
+        f32 gradients[COUNT];
+        f32 firsts[COUNT];
+        f32 seconds[COUNT];
+        load(params, param.start + i);
+        load(gradients, grad.start + i);
+        load(firsts, first_moment.start + i);
+        load(seconds, second_moment.start + i);
+#pragma unroll
+        for (u32 index = 0; index < COUNT; index++) {
+            const f32 gradient = gradients[index] * coefficient.start[0];
+            const f32 first = fmaf(firsts[index], factors.beta1_kept, factors.beta1_new * gradient);
+            const f32 square = gradient * gradient;
+            const f32 second = fmaf(seconds[index], factors.beta2_kept, factors.beta2_new * square);
+            const f32 denominator = fmaf(sqrtf(second), factors.root_correction, factors.epsilon);
+            const f32 kept = params[index] * factors.keep;
+            params[index] = fmaf(first / denominator, factors.step, kept);
+            firsts[index] = first;
+            seconds[index] = second;
+        }
+        store(first_moment.start + i, firsts);
+        store(second_moment.start + i, seconds);
+        store(param.start + i, params);
+        copy.put(i, params);
     }
-    const f32 gradient = grad.start[i] * coefficient.start[0];
-    const f32 first = fmaf(first_moment.start[i], factors.beta1_kept, factors.beta1_new * gradient);
-    const f32 square = gradient * gradient;
-    const f32 second = fmaf(second_moment.start[i], factors.beta2_kept, factors.beta2_new * square);
-    const f32 denominator = fmaf(sqrtf(second), factors.root_correction, factors.epsilon);
-    const f32 kept = param.start[i] * factors.keep;
-    const f32 updated = fmaf(first / denominator, factors.step, kept);
-    first_moment.start[i] = first;
-    second_moment.start[i] = second;
-    param.start[i] = updated;
-    copy(i, updated);
-}
+
+    __device__ void run() const {
+        const bool in_fours = has_fours(param) && has_fours(grad) && has_fours(first_moment) &&
+                              has_fours(second_moment) && copy.in_fours();
+        for_each_four(1, param.len(), in_fours, *this);
+    }
+};
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 adamw(Matrix<f32> param, Matrix<const f32> grad, Matrix<f32> first_moment, Matrix<f32> second_moment,
       Matrix<const f32> coefficient, Factors factors) {
-    update(param, grad, first_moment, second_moment, coefficient, factors, NoCopy());
+    Update<NoCopy>{param, grad, first_moment, second_moment, coefficient, factors, {}}.run();
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-adamw_copy_f32(Matrix<f32> param, Matrix<const f32> grad, Matrix<f32> first_moment, Matrix<f32> second_moment,
-               Matrix<const f32> coefficient, Factors factors, Matrix<f32> copy) {
-    update(param, grad, first_moment, second_moment, coefficient, factors, CopyTo<f32>{copy});
-}
+#define ADAMW_COPY(NAME, E)                                                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
+        NAME(Matrix<f32> param, Matrix<const f32> grad, Matrix<f32> first_moment, Matrix<f32> second_moment,           \
+             Matrix<const f32> coefficient, Factors factors, Matrix<E> copy) {                                         \
+        Update<CopyTo<E>>{param, grad, first_moment, second_moment, coefficient, factors, {copy}}.run();               \
+    }
 
-extern "C" __global__ void __launch_bounds__(THREADS)
-adamw_copy_bf16(Matrix<f32> param, Matrix<const f32> grad, Matrix<f32> first_moment, Matrix<f32> second_moment,
-               Matrix<const f32> coefficient, Factors factors, Matrix<Bf16> copy) {
-    update(param, grad, first_moment, second_moment, coefficient, factors, CopyTo<Bf16>{copy});
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS)
-adamw_copy_f16(Matrix<f32> param, Matrix<const f32> grad, Matrix<f32> first_moment, Matrix<f32> second_moment,
-               Matrix<const f32> coefficient, Factors factors, Matrix<F16> copy) {
-    update(param, grad, first_moment, second_moment, coefficient, factors, CopyTo<F16>{copy});
-}
+ADAMW_COPY(adamw_copy_f32, f32)
+ADAMW_COPY(adamw_copy_bf16, Bf16)
+ADAMW_COPY(adamw_copy_f16, F16)

@@ -1,5 +1,5 @@
 // Copies of boxes of a tensor to shared memory by tensor maps, and the barriers in shared memory that count their bytes.
-// Blocks of a cluster share copies: for compute capability 9.0 and later.
+// For compute capability 9.0 and later.
 #pragma once
 
 #include "types.cuh"
@@ -11,24 +11,12 @@ struct alignas(64) TensorMap {
     u8 bytes[128];
 };
 
-// The number of this block in its cluster.
-__device__ inline u32 block_of_cluster() {
-    u32 number;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(number));
-    return number;
-}
-
-// All threads of the cluster wait for each other.
-__device__ inline void synchronize_cluster() {
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
 // A barrier whose phase ends with `arrivals`, and with all bytes that are expected.
 __device__ inline void initialize_barrier(u32 barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-// Copies that follow see the barriers, and so do the other blocks of the cluster after they have waited for this one.
+// Copies that follow see the barriers.
 __device__ inline void publish_barriers() {
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -42,14 +30,6 @@ __device__ inline void expect_bytes(u32 barrier, u32 bytes) {
 // Arrives at this block's barrier.
 __device__ inline void arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
-// Arrives at the same barrier of another block of the cluster.
-__device__ inline void arrive_at(u32 barrier, u32 block) {
-    asm volatile("{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-                 "mbarrier.arrive.shared::cluster.b64 _, [there];\n}" ::"r"(barrier),
-                 "r"(block)
-                 : "memory");
 }
 
 // Tries to see the end of the phase of this parity for a while.
@@ -80,19 +60,6 @@ __device__ inline void start_copy(u32 to, const TensorMap &map, u32 inner, u32 o
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4}], [%2];"
                  ::"r"(to), "l"(&map), "r"(barrier), "r"(inner), "r"(outer)
                  : "memory");
-}
-
-// The same to these blocks of the cluster, whose bits are set: to the same place in each, and counted by the same barrier.
-__device__ inline void start_shared_copy(u32 to, const TensorMap &map, u32 inner, u32 outer, u32 barrier, u16 blocks) {
-    asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
-                 "[%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
-                 "l"(&map), "r"(barrier), "r"(inner), "r"(outer), "h"(blocks)
-                 : "memory");
-}
-
-// Reads a tensor map ahead of its first copy.
-__device__ inline void prefetch(const TensorMap &map) {
-    asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
 // This warpgroup gives registers back, down to `COUNT` of each thread.

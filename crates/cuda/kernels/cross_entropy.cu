@@ -1,5 +1,6 @@
 // Cross-entropy over logits that are sharded over the vocabulary, as `cpu::cross_entropy`: a block of threads per row.
 
+#include "fours.cuh"
 #include "row_sum.cuh"
 
 constexpr u32 THREADS = 256;
@@ -18,6 +19,7 @@ __device__ f64 long_row_sum(u32 len, Term term) {
         const u32 chunk = first + team * (u32)CHUNK;
         const u32 end = min(len, chunk + (u32)CHUNK);
         f32 sum = 0.0f;
+#pragma unroll 4
         for (u32 i = chunk + team_lane(); i < end; i += TEAM) {
             sum = sum + term(i);
         }
@@ -69,6 +71,7 @@ row_max(Matrix<const f32> logits, u32 valid_columns, Matrix<f32> out) {
     const u32 first = part * steps * TEAM;
     const u32 end = min(valid_columns, first + steps * TEAM);
     Largest largest = {-math::infinity(), false};
+#pragma unroll 8
     for (u32 i = first + team_lane(); i < end; i += TEAM) {
         const f32 value = row[i];
         largest = {math::larger(largest.value, value), largest.restarts || value != value};
@@ -125,6 +128,24 @@ cross_entropy(Matrix<const f32> sums, Matrix<const i32> labels, Matrix<f32> loss
     }
 }
 
+// Probabilities of a row less the label's one, times the scale; zeros in a row of an ignored label and in padding.
+struct LogitGradients {
+    u32 valid_columns;
+    u32 target;
+    f32 largest;
+    f32 factor;
+    f32 scale;
+    bool ignored;
+
+    __device__ f32 of(f32 logit, u32 column) const {
+        if (ignored || column >= valid_columns) {
+            return 0.0f;
+        }
+        const f32 value = math::exp(logit - largest) * factor;
+        return column == target ? value - scale : value;
+    }
+};
+
 // The same, and `logits = (softmax - onehot) * scale`, zero in rows of ignored labels and in padded columns.
 extern "C" __global__ void __launch_bounds__(THREADS)
 cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> max, Matrix<const f32> sums,
@@ -136,17 +157,23 @@ cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> 
     }
     __syncthreads();
     f32* row = logits.row(blockIdx.x);
-    const i32 label = shared.label;
-    const bool ignored = label == IGNORED_LABEL;
-    const u32 target = local_column(label, first_column, valid_columns);
-    const f32 factor = (f32)((f64)scale / shared.sum);
-    const f32 largest = max.start[blockIdx.x];
-    for (u32 i = threadIdx.x; i < logits.cols; i += THREADS) {
-        f32 value = 0.0f;
-        if (!ignored && i < valid_columns) {
-            value = math::exp(row[i] - largest) * factor;
-            value = i == target ? value - scale : value;
+    const LogitGradients gradients = {valid_columns,
+                                      local_column(shared.label, first_column, valid_columns),
+                                      max.start[blockIdx.x],
+                                      (f32)((f64)scale / shared.sum),
+                                      scale,
+                                      shared.label == IGNORED_LABEL};
+    const u32 fours = has_fours(logits) ? (u32)logits.cols / FOUR : 0;
+    for (u32 four = threadIdx.x; four < fours; four += THREADS) {
+        f32 values[FOUR];
+        load(values, row + four * FOUR);
+#pragma unroll
+        for (u32 i = 0; i < FOUR; i++) {
+            values[i] = gradients.of(values[i], four * FOUR + i);
         }
-        row[i] = value;
+        store(row + four * FOUR, values);
+    }
+    for (u32 i = fours * FOUR + threadIdx.x; i < logits.cols; i += THREADS) {
+        row[i] = gradients.of(row[i], i);
     }
 }

@@ -3,7 +3,7 @@
 //
 // A block of threads has three warpgroups. Of the first one a thread copies stages of 64 steps to a ring in shared
 // memory. Each of the other two multiplies 64 of the 128 rows of a tile. Blocks stay on their multiprocessors and take
-// tile after tile; those of a cluster take tiles one below the other, and each copies a part of their columns for all.
+// tile after tile.
 #include "bulk_copies.cuh"
 #include "product_output.cuh"
 #include "tensor_core.cuh"
@@ -23,7 +23,7 @@ constexpr u32 STAGES_OF_PIECE = 8192 / STEPS;
 // Lanes of a box whose rows have lanes.
 constexpr u32 BOX_LANES = 64;
 constexpr u32 BOX_BYTES = BOX_LANES * STEPS * 2;
-// Rows of tiles of clusters whose tiles are taken one column after the other, so that they share what they read.
+// Rows of tiles, which are taken one column after the other, so that blocks share what they read.
 constexpr u32 ROWS_TOGETHER = 8;
 
 // The steps of a launch.
@@ -31,6 +31,9 @@ struct Steps {
     u32 first;
     u32 count;
 };
+
+// The type of both factors.
+enum class FactorType : u32 { BF16, F16 };
 
 // The memory of a block.
 template <u32 COLS>
@@ -64,17 +67,17 @@ struct Turn {
     }
 };
 
-// The tiles that a cluster computes.
-template <u32 COLS, u32 CLUSTER>
+// The tiles that a block computes.
+template <u32 COLS>
 struct Tiles {
     u32 rows;
     u32 cols;
     u32 index;
 
     __device__ Tiles(AnyMatrix out) {
-        rows = (u32)((out.rows + ROWS * CLUSTER - 1) / (ROWS * CLUSTER));
+        rows = (u32)((out.rows + ROWS - 1) / ROWS);
         cols = (u32)((out.cols + COLS - 1) / COLS);
-        index = blockIdx.x / CLUSTER;
+        index = blockIdx.x;
     }
 
     __device__ bool has_one() const {
@@ -82,41 +85,33 @@ struct Tiles {
     }
 
     __device__ void next() {
-        index += gridDim.x / CLUSTER;
+        index += gridDim.x;
     }
 
-    // The first row of this block's tile, and its first column.
+    // The first row and column of the tile.
     __device__ void place(u32 &row, u32 &col) const {
-        const u32 group = index / (ROWS_TOGETHER * cols);
-        const u32 first = group * ROWS_TOGETHER;
+        const u32 first = index / (ROWS_TOGETHER * cols) * ROWS_TOGETHER;
         const u32 together = rows - first < ROWS_TOGETHER ? rows - first : ROWS_TOGETHER;
         const u32 within = index % (ROWS_TOGETHER * cols);
-        row = ((first + within % together) * CLUSTER + (CLUSTER == 1 ? 0 : bulk::block_of_cluster())) * ROWS;
+        row = (first + within % together) * ROWS;
         col = within / together * COLS;
     }
 };
 
 // Starts the copies of a factor's lanes of one stage.
-template <Major MAJOR, u32 LANES, u32 BLOCKS>
+template <Major MAJOR, u32 LANES>
 __device__ inline void copy_factor(u32 to, const TensorMap &map, u32 lane, u32 step, u32 barrier) {
-    const auto start = [&](u32 place, u32 inner, u32 outer) {
-        if constexpr (BLOCKS == 1) {
-            bulk::start_copy(place, map, inner, outer, barrier);
-        } else {
-            bulk::start_shared_copy(place, map, inner, outer, barrier, (u16)((1u << BLOCKS) - 1));
-        }
-    };
     if constexpr (MAJOR == Major::STEPS) {
-        start(to, step, lane);
+        bulk::start_copy(to, map, step, lane, barrier);
     } else {
 #pragma unroll
         for (u32 box = 0; box < LANES / BOX_LANES; box++) {
-            start(to + box * BOX_BYTES, lane + box * BOX_LANES, step);
+            bulk::start_copy(to + box * BOX_BYTES, map, lane + box * BOX_LANES, step, barrier);
         }
     }
 }
 
-template <typename E, Major A, Major B, u32 COLS, u32 CLUSTER>
+template <Major A, Major B, u32 COLS>
 struct Kernel {
     using M = Memory<COLS>;
     static constexpr bool HAS_PIECES = A == Major::LANES && COLS <= 128;
@@ -127,6 +122,7 @@ struct Kernel {
     AnyMatrix bias;
     AnyMatrix out;
     Steps steps;
+    FactorType factor_type;
     OutputType type;
     bool is_accumulated;
     u32 ring;
@@ -146,11 +142,9 @@ struct Kernel {
 
     // Copies all stages of all tiles: one thread.
     __device__ void produce() const {
-        constexpr u32 SHARE = COLS / CLUSTER;
-        const u32 block = CLUSTER == 1 ? 0 : bulk::block_of_cluster();
         const u32 count = stages();
         Turn<M::STAGES> turn = {0, 1};
-        for (Tiles<COLS, CLUSTER> tiles(out); tiles.has_one(); tiles.next()) {
+        for (Tiles<COLS> tiles(out); tiles.has_one(); tiles.next()) {
             u32 row;
             u32 col;
             tiles.place(row, col);
@@ -160,9 +154,8 @@ struct Kernel {
                 bulk::expect_bytes(barrier, M::STAGE_BYTES);
                 const u32 to = ring + turn.stage * M::STAGE_BYTES;
                 const u32 step = steps.first + stage * STEPS;
-                copy_factor<A, ROWS, 1>(to, a, row, step, barrier);
-                const u32 to_b = to + M::A_BYTES + block * (M::B_BYTES / CLUSTER);
-                copy_factor<B, SHARE, CLUSTER>(to_b, b, col + block * SHARE, step, barrier);
+                copy_factor<A, ROWS>(to, a, row, step, barrier);
+                copy_factor<B, COLS>(to + M::A_BYTES, b, col, step, barrier);
                 turn.next();
             }
         }
@@ -170,18 +163,14 @@ struct Kernel {
 
     // A stage is read by this warp.
     __device__ void release(u32 stage) const {
-        const u32 lane = threadIdx.x % 32;
-        if constexpr (CLUSTER == 1) {
-            if (lane == 0) {
-                bulk::arrive(emptied(stage));
-            }
-        } else if (lane < CLUSTER) {
-            bulk::arrive_at(emptied(stage), lane);
+        if (threadIdx.x % 32 == 0) {
+            bulk::arrive(emptied(stage));
         }
     }
 
     // Sums the next `count` stages.
-    __device__ void sum(f32 (&sums)[SUMS], Turn<M::STAGES> &turn, u32 count, u32 consumer) const {
+    template <typename E>
+    __device__ void sum_of(f32 (&sums)[SUMS], Turn<M::STAGES> &turn, u32 count, u32 consumer) const {
         constexpr u32 A_BLOCK = A == Major::STEPS ? 16 : BOX_BYTES;
         constexpr u32 B_BLOCK = B == Major::STEPS ? 16 : BOX_BYTES;
         const u64 first_a = warpgroup::descriptor(ring + consumer * (M::A_BYTES / CONSUMERS), A_BLOCK);
@@ -210,80 +199,120 @@ struct Kernel {
         release(last);
     }
 
-    // Whether four elements of the output, and of the bias, can be accessed at once.
-    __device__ bool is_wide() const {
+    __device__ void sum(f32 (&sums)[SUMS], Turn<M::STAGES> &turn, u32 count, u32 consumer) const {
+        switch (factor_type) {
+        case FactorType::BF16:
+            return sum_of<Bf16>(sums, turn, count, consumer);
+        case FactorType::F16:
+            return sum_of<F16>(sums, turn, count, consumer);
+        }
+    }
+
+    // Whether four elements of the output, and of the bias, can be accessed at once, and a warp's rows and columns are
+    // all there.
+    __device__ bool is_wide(u32 first_row, u32 first_col) const {
         const u64 size = type == OutputType::SINGLE ? 4 : 2;
-        return ((u64)out.start | out.stride * size | (u64)bias.start) % (4 * size) == 0;
+        const bool begins = ((u64)out.start | out.stride * size | (u64)bias.start) % (4 * size) == 0;
+        return begins && (u64)first_row + 16 <= out.rows && (u64)first_col + COLS <= out.cols;
     }
 
-    // Stores four elements of the output from a column on.
-    template <typename Out>
-    __device__ void store(u64 row, u64 col, float4 four, bool is_wide) const {
-        Out *to = (Out *)out.start + row * out.stride + col;
-        const Out *added = (const Out *)bias.start + col;
-        f32 values[4] = {four.x, four.y, four.z, four.w};
-        if (is_wide && col + 4 <= out.cols) {
-            if (is_accumulated) {
-                add_four(values, to);
-            }
-            if (bias.is_there()) {
-                add_four(values, added);
-            }
-            round_four(to, values);
-            return;
-        }
-#pragma unroll 1
-        for (u32 index = 0; col + index < out.cols && index < 4; index++) {
-            f32 total = four.x;
-            four = {four.y, four.z, four.w, 0.0f};
-            if (is_accumulated) {
-                total = widen(to[index]) + total;
-            }
-            if (bias.is_there()) {
-                total = total + widen(added[index]);
-            }
-            to[index] = narrow<Out>(total);
-        }
-    }
-
-    // Stores a warp's 16 rows, 32 columns at a time, through memory of its own: lanes that are next to each other access
+    // A warp passes its 16 rows of 32 columns to memory of its own, from where lanes that are next to each other take
     // elements that are.
-    template <typename Out>
-    __device__ void finish(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, u32 warp) const {
-        f32 *buffer = memory->output[warp];
+    __device__ void pass(const f32 (&sums)[SUMS], u32 part, f32 *buffer) const {
         const u32 lane = threadIdx.x % 32;
-        const bool wide = is_wide();
+        __syncwarp();
+#pragma unroll
+        for (u32 index = 0; index < M::OUTPUT_COLS / 8; index++) {
+            const u32 sum = (part * M::OUTPUT_COLS / 8 + index) * 4;
+            f32 *upper = buffer + lane / 4 * M::OUTPUT_PITCH + index * 8 + lane % 4 * 2;
+            *(float2 *)upper = {sums[sum], sums[sum + 1]};
+            *(float2 *)(upper + 8 * M::OUTPUT_PITCH) = {sums[sum + 2], sums[sum + 3]};
+        }
+        __syncwarp();
+    }
+
+    // Stores a warp's 16 rows, four elements at once: in turns of a lane's rows, so that accesses of each wait together.
+    template <typename Out>
+    __device__ void store_wide(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, f32 *buffer) const {
+        constexpr u32 OWN_ROWS = 4;
+        const u32 lane = threadIdx.x % 32;
+        const u32 own_col = lane % 8 * 4;
+        const f32 *own = buffer + lane / 8 * M::OUTPUT_PITCH + own_col;
+        Out *to = (Out *)out.start + (first_row + lane / 8) * out.stride + first_col + own_col;
+        const Out *added = (const Out *)bias.start + first_col + own_col;
+        const u64 next_row = 4 * out.stride;
 #pragma unroll
         for (u32 part = 0; part < COLS / M::OUTPUT_COLS; part++) {
-            __syncwarp();
+            pass(sums, part, buffer);
+            f32 values[OWN_ROWS][4];
 #pragma unroll
-            for (u32 index = 0; index < M::OUTPUT_COLS / 8; index++) {
-                const u32 sum = (part * M::OUTPUT_COLS / 8 + index) * 4;
-                f32 *upper = buffer + lane / 4 * M::OUTPUT_PITCH + index * 8 + lane % 4 * 2;
-                *(float2 *)upper = {sums[sum], sums[sum + 1]};
-                *(float2 *)(upper + 8 * M::OUTPUT_PITCH) = {sums[sum + 2], sums[sum + 3]};
+            for (u32 row = 0; row < OWN_ROWS; row++) {
+                four_of(own + row * 4 * M::OUTPUT_PITCH, values[row]);
             }
-            __syncwarp();
-            const u32 col = first_col + part * M::OUTPUT_COLS + lane % 8 * 4;
+            if (is_accumulated) {
+                f32 earlier[OWN_ROWS][4];
 #pragma unroll
-            for (u32 rows = 0; rows < 16; rows += 4) {
-                const u32 row = rows + lane / 8;
-                const float4 four = *(const float4 *)(buffer + row * M::OUTPUT_PITCH + lane % 8 * 4);
-                if (first_row + row < out.rows) {
-                    store<Out>(first_row + row, col, four, wide);
+                for (u32 row = 0; row < OWN_ROWS; row++) {
+                    four_of(to + row * next_row, earlier[row]);
+                }
+#pragma unroll
+                for (u32 row = 0; row < OWN_ROWS; row++) {
+                    add_four(values[row], earlier[row]);
+                }
+            }
+            if (bias.is_there()) {
+                f32 of_bias[4];
+                four_of(added, of_bias);
+#pragma unroll
+                for (u32 row = 0; row < OWN_ROWS; row++) {
+                    add_four(values[row], of_bias);
+                }
+            }
+#pragma unroll
+            for (u32 row = 0; row < OWN_ROWS; row++) {
+                round_four(to + row * next_row, values[row]);
+            }
+            to += M::OUTPUT_COLS;
+            added += M::OUTPUT_COLS;
+        }
+    }
+
+    // Stores a warp's 16 rows element by element.
+    __device__ void store_any(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, f32 *buffer) const {
+        const u32 lane = threadIdx.x % 32;
+#pragma unroll
+        for (u32 part = 0; part < COLS / M::OUTPUT_COLS; part++) {
+            pass(sums, part, buffer);
+            const u64 col = first_col + part * M::OUTPUT_COLS + lane;
+#pragma unroll 1
+            for (u32 row = 0; row < 16; row++) {
+                if (first_row + row < out.rows && col < out.cols) {
+                    const u64 element = (first_row + row) * out.stride + col;
+                    f32 total = buffer[row * M::OUTPUT_PITCH + lane];
+                    if (is_accumulated) {
+                        total = element_of(type, out.start, element) + total;
+                    }
+                    if (bias.is_there()) {
+                        total = total + element_of(type, bias.start, col);
+                    }
+                    round_to(type, out.start, element, total);
                 }
             }
         }
     }
 
     __device__ void finish(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, u32 warp) const {
+        f32 *buffer = memory->output[warp];
+        if (!is_wide(first_row, first_col)) {
+            return store_any(sums, first_row, first_col, buffer);
+        }
         switch (type) {
         case OutputType::SINGLE:
-            return finish<f32>(sums, first_row, first_col, warp);
+            return store_wide<f32>(sums, first_row, first_col, buffer);
         case OutputType::BF16:
-            return finish<Bf16>(sums, first_row, first_col, warp);
+            return store_wide<Bf16>(sums, first_row, first_col, buffer);
         case OutputType::F16:
-            return finish<F16>(sums, first_row, first_col, warp);
+            return store_wide<F16>(sums, first_row, first_col, buffer);
         }
     }
 
@@ -308,7 +337,7 @@ struct Kernel {
         const bool is_loaded_first = has_pieces && is_accumulated;
         is_accumulated = is_accumulated && !has_pieces;
         Turn<M::STAGES> turn = {0, 0};
-        for (Tiles<COLS, CLUSTER> tiles(out); tiles.has_one(); tiles.next()) {
+        for (Tiles<COLS> tiles(out); tiles.has_one(); tiles.next()) {
             u32 row;
             u32 col;
             tiles.place(row, col);
@@ -343,19 +372,11 @@ struct Kernel {
         if (threadIdx.x == 0) {
             for (u32 stage = 0; stage < M::STAGES; stage++) {
                 bulk::initialize_barrier(filled(stage), 1);
-                bulk::initialize_barrier(emptied(stage), CLUSTER * CONSUMERS * 4);
+                bulk::initialize_barrier(emptied(stage), CONSUMERS * 4);
             }
             bulk::publish_barriers();
         }
-        synchronize();
-    }
-
-    __device__ static void synchronize() {
-        if constexpr (CLUSTER == 1) {
-            __syncthreads();
-        } else {
-            bulk::synchronize_cluster();
-        }
+        __syncthreads();
     }
 
     __device__ void run() {
@@ -371,43 +392,43 @@ struct Kernel {
             bulk::take_registers<232>();
             consume(warpgroup - 1);
         }
-        // No block ends while another one arrives at its barriers, or copies to its memory.
-        if constexpr (CLUSTER != 1) {
-            __syncwarp();
-            bulk::synchronize_cluster();
-        }
     }
 };
 
-template <typename E, Major A, Major B, u32 COLS, u32 CLUSTER>
+template <Major A, Major B, u32 COLS>
 __device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatrix bias, AnyMatrix out, Steps steps,
-                                OutputType type, u32 is_accumulated) {
+                                FactorType factor_type, OutputType type, u32 is_accumulated) {
     extern __shared__ __align__(16) u8 dynamic_memory[];
     // Boxes of 128 bytes begin at multiples of 1024.
     const u32 address = tensor_core::shared_address(dynamic_memory);
     const u32 ring = (address + 1023) / 1024 * 1024;
     using M = Memory<COLS>;
     M *memory = (M *)(dynamic_memory + (ring - address) + M::STAGES * M::STAGE_BYTES);
-    Kernel<E, A, B, COLS, CLUSTER>{a, b, bias, out, steps, type, is_accumulated != 0, ring, memory}.run();
+    Kernel<A, B, COLS>{a, b, bias, out, steps, factor_type, type, is_accumulated != 0, ring, memory}.run();
 }
 
-// A kernel for factors that lie so, with tiles of `COLS` columns and clusters of `CLUSTER` blocks.
-#define MAT_MUL(NAME, E, A, B, COLS, CLUSTER)                                                                          \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) __cluster_dims__(CLUSTER, 1, 1)                             \
+// A kernel for factors that lie so, with tiles of `COLS` columns.
+#define MAT_MUL(NAME, A, B, COLS)                                                                                      \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         NAME(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, AnyMatrix bias, AnyMatrix out,  \
-             Steps steps, OutputType type, u32 is_accumulated) {                                                       \
-        multiply<E, Major::A, Major::B, COLS, CLUSTER>(a, b, bias, out, steps, type, is_accumulated);                  \
+             Steps steps, FactorType factor_type, OutputType type, u32 is_accumulated) {                               \
+        multiply<Major::A, Major::B, COLS>(a, b, bias, out, steps, factor_type, type, is_accumulated);                 \
     }
-#define MAT_MULS(NAME, E, A, B)                                                                                        \
-    MAT_MUL(NAME##_256_by_2, E, A, B, 256, 2)                                                                          \
-    MAT_MUL(NAME##_256, E, A, B, 256, 1)                                                                               \
-    MAT_MUL(NAME##_128_by_2, E, A, B, 128, 2)                                                                          \
-    MAT_MUL(NAME##_128, E, A, B, 128, 1)                                                                               \
-    MAT_MUL(NAME##_64, E, A, B, 64, 1)
 
 // `out[M,N] = a[M,K] b[N,K]^T`
-MAT_MULS(mat_mul_wgmma_nt_bf16, Bf16, STEPS, STEPS)
+MAT_MUL(mat_mul_wgmma_nt_256, STEPS, STEPS, 256)
+MAT_MUL(mat_mul_wgmma_nt_192, STEPS, STEPS, 192)
+MAT_MUL(mat_mul_wgmma_nt_128, STEPS, STEPS, 128)
+MAT_MUL(mat_mul_wgmma_nt_64, STEPS, STEPS, 64)
+
 // `out[M,N] = a[M,K] b[K,N]`
-MAT_MULS(mat_mul_wgmma_nn_bf16, Bf16, STEPS, LANES)
+MAT_MUL(mat_mul_wgmma_nn_256, STEPS, LANES, 256)
+MAT_MUL(mat_mul_wgmma_nn_192, STEPS, LANES, 192)
+MAT_MUL(mat_mul_wgmma_nn_128, STEPS, LANES, 128)
+MAT_MUL(mat_mul_wgmma_nn_64, STEPS, LANES, 64)
+
 // `out[M,N] = a[K,M]^T b[K,N]`
-MAT_MULS(mat_mul_wgmma_tn_bf16, Bf16, LANES, LANES)
+MAT_MUL(mat_mul_wgmma_tn_256, LANES, LANES, 256)
+MAT_MUL(mat_mul_wgmma_tn_192, LANES, LANES, 192)
+MAT_MUL(mat_mul_wgmma_tn_128, LANES, LANES, 128)
+MAT_MUL(mat_mul_wgmma_tn_64, LANES, LANES, 64)

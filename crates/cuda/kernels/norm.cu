@@ -19,6 +19,28 @@ __device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body bo
     }
 }
 
+// Stores `value(i)` of each element of a row of the norm, four of a thread at a time: they are all read before the first
+// is written, which the compiler cannot know to change nothing.
+template <typename E, typename Value>
+__device__ inline void store_row(E *to, u64 width, Value value) {
+    constexpr u32 COUNT = 4;
+    for (u64 first = team_lane(); first < width; first += COUNT * TEAM) {
+        f32 values[COUNT];
+#pragma unroll
+        for (u32 index = 0; index < COUNT; index++) {
+            const u64 i = first + index * TEAM;
+            values[index] = i < width ? value(i) : 0.0f;
+        }
+#pragma unroll
+        for (u32 index = 0; index < COUNT; index++) {
+            const u64 i = first + index * TEAM;
+            if (i < width) {
+                to[i] = narrow<E>(values[index]);
+            }
+        }
+    }
+}
+
 // `y = norm(x) * weight + bias`; `stats` = mean, reciprocal standard deviation.
 template <bool LAYER, typename E>
 __device__ inline void norm_forward(Matrix<const E> x, Matrix<const E> weight, Matrix<const E> bias, Matrix<E> y,
@@ -44,11 +66,11 @@ __device__ inline void norm_forward(Matrix<const E> x, Matrix<const E> weight, M
             stats.start[2 * index + 1] = rstd;
         }
         E *to = y.row(row) + col;
-        for (u64 i = team_lane(); i < width; i += TEAM) {
+        store_row(to, width, [&](u64 i) {
             const f32 normed = (widen(from[i]) - mean) * rstd;
             const f32 factor = widen(weight.start[i]);
-            to[i] = narrow<E>(bias.is_there() ? fmaf(normed, factor, widen(bias.start[i])) : normed * factor);
-        }
+            return bias.is_there() ? fmaf(normed, factor, widen(bias.start[i])) : normed * factor;
+        });
     });
 }
 
@@ -88,10 +110,10 @@ __device__ inline void norm_backward_input(Matrix<const E> x, Matrix<const E> we
             return;
         }
         E *to = dx.row(row) + col;
-        for (u64 i = team_lane(); i < width; i += TEAM) {
+        store_row(to, width, [&](u64 i) {
             const f32 result = fmaf(-normed(i), along, weighted(i) - level) * rstd;
-            to[i] = narrow<E>(is_accumulated != 0 ? widen(to[i]) + result : result);
-        }
+            return is_accumulated != 0 ? widen(to[i]) + result : result;
+        });
     });
 }
 

@@ -57,11 +57,8 @@ __device__ inline void four_of(const Narrow *from, f32 (&values)[4]) {
     values[3] = widen(Narrow{(u16)(pairs.y >> 16)});
 }
 
-// Adds four elements to values, before them.
-template <typename E>
-__device__ inline void add_four(f32 (&values)[4], const E *from) {
-    f32 others[4];
-    four_of(from, others);
+// Adds four other values, before them.
+__device__ inline void add_four(f32 (&values)[4], const f32 (&others)[4]) {
 #pragma unroll
     for (u32 index = 0; index < 4; index++) {
         values[index] = others[index] + values[index];

@@ -48,7 +48,7 @@ __device__ inline f64 row_sum(u64 len, Term term) {
     for (u64 first = 0; first < len; first += CHUNK) {
         const u64 end = first + CHUNK < len ? first + CHUNK : len;
         f32 sum = 0.0f;
-#pragma unroll 4
+#pragma unroll 8
         for (u64 i = first + team_lane(); i < end; i += TEAM) {
             sum = sum + term(i);
         }

@@ -74,8 +74,8 @@ struct Product;
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// The instruction for one type and number of columns: `TEXT` names its registers, `OPERANDS` its sums, and `X`, `Y` and
-// `Z` are the numbers of the operands after them.
+// The instruction for one type and number of columns: `TEXT` names its registers, the operands at the end are its sums, and `X` to `V`
+// are the numbers of the operands after them.
 #define PRODUCT(E, TYPE, N, TEXT, X, Y, Z, U, V, ...)                                                                  \
     template <Major A, Major B>                                                                                        \
     struct Product<E, A, B, N> {                                                                                       \
@@ -91,6 +91,8 @@ struct Product;
 #define PRODUCTS(E, TYPE)                                                                                              \
     PRODUCT(E, TYPE, 64, FIRST_32, "32", "33", "34", "35", "36", SUMS_32(sums, 0))                                     \
     PRODUCT(E, TYPE, 128, FIRST_32 ", " SECOND_32, "64", "65", "66", "67", "68", SUMS_32(sums, 0), SUMS_32(sums, 32))  \
+    PRODUCT(E, TYPE, 192, FIRST_32 ", " SECOND_32 ", " THIRD_32, "96", "97", "98", "99", "100", SUMS_32(sums, 0),       \
+            SUMS_32(sums, 32), SUMS_32(sums, 64))                                                                      \
     PRODUCT(E, TYPE, 256, FIRST_32 ", " SECOND_32 ", " THIRD_32 ", " FOURTH_32, "128", "129", "130", "131", "132",     \
             SUMS_32(sums, 0), SUMS_32(sums, 32), SUMS_32(sums, 64), SUMS_32(sums, 96))
 

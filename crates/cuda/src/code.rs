@@ -19,12 +19,16 @@ pub struct CompiledSource {
     pub code: Code,
 }
 
-/// The code of all sources: from the cache, or else from `compiler`.
+/// The code of all sources for a target: from the cache, or else from `compiler`.
 ///
 /// # Errors
 /// The compiler's, by the name of the source.
 pub fn compile_all(compiler: &Compiler, cache: &Cache, target: &Target) -> Result<Vec<CompiledSource>, DeviceError> {
-    SOURCES.iter().map(|source| compile(compiler, cache, source, target)).collect()
+    SOURCES
+        .iter()
+        .filter(|source| source.is_for(target))
+        .map(|source| compile(compiler, cache, source, target))
+        .collect()
 }
 
 /// The code of one source.

@@ -4,14 +4,18 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use config::{Format, Products};
+use config::Products;
 use device::{Device, DeviceError, DeviceKind, NumericsChoice, Op, Stream, StreamEvent, Tensor};
-use gpu::{Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle};
+use gpu::{
+    Arguments, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle,
+    TensorMap, TensorTiles,
+};
 use sync::lock;
 
 use crate::code::CompiledSource;
 use crate::events::Events;
-use crate::launch::{Site, launches};
+use crate::kernels::Instructions;
+use crate::launch::{Code as LoadedCode, Launch, Site, launches};
 use crate::owned::{Owned, allocate, allocate_pinned, create_stream, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
 use crate::reader::{CudaReader, READER_BYTES};
@@ -63,13 +67,14 @@ impl RankMemory {
         Ok(())
     }
 
-    fn site(&self, products: Products) -> Site {
+    fn site(&self, products: Products, code: LoadedCode) -> Site {
         Site {
             arena: self.arena.handle(),
             arena_bytes: self.arena_bytes,
             multiprocessors: self.gpu.facts().multiprocessors,
             capability: self.gpu.facts().capability,
             products,
+            code,
         }
     }
 
@@ -101,6 +106,8 @@ struct Submissions {
     ring: PinnedRing,
     /// The last operation of each stream, for messages of failures that come later.
     last: [Option<Op>; Stream::COUNT],
+    /// Those that launches have had.
+    maps: HashMap<TensorTiles, TensorMap>,
 }
 
 /// Executes operations as kernels on streams of a GPU. The bits are those of `cpu::CpuDevice`, whatever the GPU and its
@@ -110,6 +117,7 @@ pub struct CudaDevice {
     /// Holds the functions.
     _modules: Vec<Owned<ModuleHandle>>,
     functions: HashMap<&'static str, FunctionHandle>,
+    code: LoadedCode,
     submissions: Mutex<Submissions>,
     /// Memory for reads.
     pinned: Owned<PinnedHandle>,
@@ -143,6 +151,8 @@ impl CudaDevice {
             }
             modules.push(module);
         }
+        let has_of_90 = code.iter().any(|code| code.source.instructions == Instructions::Of90);
+        let loaded = if has_of_90 { LoadedCode::Of90 } else { LoadedCode::Common };
         let pinned_error =
             |cause| accelerator_error(format!("allocate {} bytes of pinned memory", Self::PINNED_BYTES), cause);
         let ring = PinnedRing::new(&gpu, RING_BYTES).map_err(pinned_error)?;
@@ -151,11 +161,13 @@ impl CudaDevice {
             events: Events::new(Stream::ALL.map(|stream| memory.stream(stream))),
             ring,
             last: [None; Stream::COUNT],
+            maps: HashMap::new(),
         };
         let device = CudaDevice {
             memory,
             _modules: modules,
             functions,
+            code: loaded,
             submissions: Mutex::new(submissions),
             pinned,
             products: Products::Chained,
@@ -205,6 +217,33 @@ impl CudaDevice {
             .map_err(|cause| accelerator_error("open a reader of the rank's memory".into(), cause))
     }
 
+    fn launch(&self, stream: StreamHandle, function: FunctionHandle, launch: &Launch) -> Result<(), DriverError> {
+        let Launch { entry: _, shape, maps, arguments } = launch;
+        let gpu = &self.memory.gpu;
+        if shape.shared_bytes > PLAIN_SHARED_BYTES {
+            gpu.allow_shared(function, shape.shared_bytes)?;
+        }
+        if maps.is_empty() {
+            return gpu.launch(stream, function, *shape, arguments);
+        }
+        let mut all = Arguments::new();
+        for tiles in maps {
+            all = all.with(self.map(tiles)?.bytes());
+        }
+        let all = arguments.values().iter().fold(all, |all, value| all.with(value));
+        gpu.launch(stream, function, *shape, &all)
+    }
+
+    /// The map of these tiles.
+    fn map(&self, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
+        if let Some(map) = lock(&self.submissions).maps.get(tiles) {
+            return Ok(*map);
+        }
+        let map = self.memory.gpu.tensor_map(tiles)?;
+        lock(&self.submissions).maps.insert(tiles.clone(), map);
+        Ok(map)
+    }
+
     /// Notes a job of `stream`. One thread at a time submits to a stream, so the driver has the same order.
     fn count(&self, stream: Stream, op: &Op) {
         let mut submissions = lock(&self.submissions);
@@ -222,7 +261,7 @@ impl CudaDevice {
 
 impl Device for CudaDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        let launches = launches(op, &self.memory.site(self.products))?;
+        let launches = launches(op, &self.memory.site(self.products, self.code))?;
         self.count(stream, op);
         for launch in launches {
             let Some(function) = self.functions.get(launch.entry) else {
@@ -230,14 +269,7 @@ impl Device for CudaDevice {
                 return Err(DeviceError::Shape { op: op.name(), what });
             };
             let handle = self.memory.stream(stream);
-            if launch.shape.shared_bytes > PLAIN_SHARED_BYTES {
-                let allowed = self.memory.gpu.allow_shared(*function, launch.shape.shared_bytes);
-                allowed.map_err(|cause| accelerator_error(described(op), cause))?;
-            }
-            self.memory
-                .gpu
-                .launch(handle, *function, launch.shape, &launch.arguments)
-                .map_err(|cause| accelerator_error(described(op), cause))?;
+            self.launch(handle, *function, &launch).map_err(|cause| accelerator_error(described(op), cause))?;
         }
         Ok(())
     }
@@ -305,8 +337,7 @@ pub fn accepts(choice: NumericsChoice) -> bool {
             Products::Chained | Products::Blocks16 | Products::Blocks8 => true,
             Products::Pairs => false,
         },
-        NumericsChoice::Stored(format) => format == Format::Fp32,
-        NumericsChoice::GradientSums(_) => true,
+        NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
     }
 }
 

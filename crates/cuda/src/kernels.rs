@@ -1,5 +1,7 @@
 //! The list of sources and of the kernels in them.
 
+use nvidia::nvrtc::Target;
+
 /// A file of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Source {
@@ -9,16 +11,31 @@ pub struct Source {
     pub text: &'static str,
     /// Its kernels.
     pub entries: &'static [&'static str],
+    /// The instructions that they use.
+    pub instructions: Instructions,
+}
+
+/// Which GPUs have the instructions of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Instructions {
+    /// All of compute capability 8.0 and later.
+    Common,
+    /// Those of 9.0 alone, as code for exactly this capability.
+    Of90,
 }
 
 /// `source!("file": "kernel", each "of_each_type", ..)`: kernels by name; after `each`, one for each type of real numbers
 /// in memory, whose names end with `_f32`, `_bf16` and `_f16`.
 macro_rules! source {
+    (of_90 $name:literal: $($entries:tt)*) => {
+        Source { instructions: Instructions::Of90, ..source!($name: $($entries)*) }
+    };
     ($name:literal: $($entries:tt)*) => {
         Source {
             name: $name,
             text: include_str!(concat!("../kernels/", $name, ".cu")),
             entries: entries!([] $($entries)*),
+            instructions: Instructions::Common,
         }
     };
 }
@@ -52,12 +69,10 @@ pub const SOURCES: &[Source] = &[
         "mat_mul_blocks_tn_bf16_64", "mat_mul_blocks_tn_f16_128", "mat_mul_blocks_tn_f16_64"
     ),
     source!(
-        "mat_mul_wgmma":
-        "mat_mul_wgmma_nt_bf16_256_by_2", "mat_mul_wgmma_nt_bf16_256", "mat_mul_wgmma_nt_bf16_128_by_2",
-        "mat_mul_wgmma_nt_bf16_128", "mat_mul_wgmma_nt_bf16_64", "mat_mul_wgmma_nn_bf16_256_by_2",
-        "mat_mul_wgmma_nn_bf16_256", "mat_mul_wgmma_nn_bf16_128_by_2", "mat_mul_wgmma_nn_bf16_128",
-        "mat_mul_wgmma_nn_bf16_64", "mat_mul_wgmma_tn_bf16_256_by_2", "mat_mul_wgmma_tn_bf16_256",
-        "mat_mul_wgmma_tn_bf16_128_by_2", "mat_mul_wgmma_tn_bf16_128", "mat_mul_wgmma_tn_bf16_64"
+        of_90 "mat_mul_wgmma":
+        "mat_mul_wgmma_nt_256", "mat_mul_wgmma_nt_192", "mat_mul_wgmma_nt_128", "mat_mul_wgmma_nt_64",
+        "mat_mul_wgmma_nn_256", "mat_mul_wgmma_nn_192", "mat_mul_wgmma_nn_128", "mat_mul_wgmma_nn_64",
+        "mat_mul_wgmma_tn_256", "mat_mul_wgmma_tn_192", "mat_mul_wgmma_tn_128", "mat_mul_wgmma_tn_64"
     ),
     source!("column_sum": each "column_sum"),
     source!(
@@ -134,6 +149,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("product_output.cuh"),
     header!("bulk_copies.cuh"),
     header!("warpgroup.cuh"),
+    header!("fours.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),
     header!("dropout_mask.cuh"),
@@ -154,6 +170,15 @@ const HEADERS: &[(&str, &str)] = &[
 ];
 
 impl Source {
+    /// Whether the source can be compiled for a target.
+    pub fn is_for(&self, target: &Target) -> bool {
+        let (Target::Ptx(architecture) | Target::Cubin(architecture)) = target;
+        match self.instructions {
+            Instructions::Common => true,
+            Instructions::Of90 => architecture == "90a",
+        }
+    }
+
     /// The text with each included file in the place where it is first included, so that a compiler needs no other
     /// file.
     pub fn whole(&self) -> String {

@@ -1,7 +1,7 @@
 //! Kernels of collectives over the memory of one GPU: their source, and their launch.
 
 use cuda::CompiledSource;
-use cuda::kernels::Source;
+use cuda::kernels::{Instructions, Source};
 use device::{DeviceError, Dtype, Reduction, SumTree, Tensor};
 use gpu::{Arguments, DevicePointer, DriverError, FunctionHandle, Gpu, LaunchShape, StreamHandle};
 
@@ -20,6 +20,7 @@ pub const COLLECTIVES: Source = Source {
     name: "collectives",
     text: include_str!("../kernels/collectives.cu"),
     entries: &["reduce_sum_f32", "reduce_sum_bf16", "reduce_sum_f16", "reduce_sum_i64", "reduce_max_f32"],
+    instructions: Instructions::Common,
 };
 
 /// One of the kernels.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use config::{ContextKind, ModelSpec, SequenceParallel, SequenceSlices};
+use config::{ContextKind, ModelSpec, Products, SequenceParallel, SequenceSlices};
 use device::{Communicator, Device, DeviceError, DropoutKey, Dtype, Frame, Op, Stream, Tensor};
 
 use crate::constants::Constants;
@@ -93,6 +93,8 @@ pub struct Context<'a> {
     pub dropout: Option<DropoutRun>,
     /// What activations and their gradients are stored as; parameters have the type of their own tensors.
     pub stored: Dtype,
+    /// The order in which products add their terms.
+    pub products: Products,
     /// What accumulators of gradients hold.
     pub accumulation: Accumulation,
     /// Rotary tables and the step's sums.

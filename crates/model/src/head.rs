@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use config::ModelSpec;
+use config::{ModelSpec, Products};
 use device::{DeviceError, Op, Reduction, SumTree, Tensor, Write};
 
 use crate::binding::HeadParams;
@@ -17,10 +17,6 @@ use crate::gradient_sums::{Contributions, sum_contributions};
 use crate::linear::contribution_to_weight;
 use crate::placement::{Partial, Residual, Sharded, Whole, enter, leave};
 use crate::top_query::TopQuery;
-
-/// Tokens whose logits are in memory at once. The output matrix is read twice and its gradient read and written once per chunk, so chunks
-/// span sequences; more tokens would only take more memory, as chained products sum this many rows from zero anyway.
-pub const CHUNK_TOKENS: usize = 256;
 
 /// The head on one microbatch.
 #[derive(Clone, Copy)]
@@ -44,9 +40,11 @@ pub struct HeadGradients<'a> {
     pub scale: f32,
 }
 
-/// Chunks of `rows`.
-fn chunks(rows: Range<usize>) -> impl Iterator<Item = Range<usize>> {
-    rows.clone().step_by(CHUNK_TOKENS).map(move |first| first..rows.end.min(first + CHUNK_TOKENS))
+/// Chunks of `rows`, whose logits are in memory at once. The output matrix is read twice and its gradient read and
+/// written once per chunk, so chunks span sequences.
+fn chunks(context: &Context<'_>, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+    let tokens = context.products.head_tokens();
+    rows.clone().step_by(tokens).map(move |first| first..rows.end.min(first + tokens))
 }
 
 impl Head<'_> {
@@ -84,13 +82,14 @@ impl Head<'_> {
         let gradient = context.activation(context.scratch, context.shape.tokens(), context.model.hidden);
         let (contributions, weight) = (Contributions::of_sequences(context), gradients.params.output.weight);
         sum_contributions(context, contributions, [weight], gradients.write, |rows, [weight], mut write| {
-            for rows in chunks(rows) {
+            for rows in chunks(context, rows) {
                 context.scratch.scoped(|| {
                     let x = input.rows_of(rows.clone());
                     let logits = self.chunk_logits(params, x)?;
                     self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
-                    params.output.backward_input(context, logits, gradient.rows_of(rows))?;
-                    contribution_to_weight(context, weight, x.tensor(), logits.tensor(), write)
+                    let dlogits = self.stored_gradient(logits)?;
+                    params.output.backward_input(context, dlogits, gradient.rows_of(rows))?;
+                    contribution_to_weight(context, weight, x.tensor(), dlogits.tensor(), write)
                 })?;
                 write = Write::Accumulate;
             }
@@ -108,7 +107,7 @@ impl Head<'_> {
         context.scratch.scoped(|| {
             let last = enter(context, self.last(params, input, None)?)?;
             let loss = context.scratch.floats(1, context.shape.tokens());
-            for rows in chunks(0..context.shape.tokens()) {
+            for rows in chunks(context, 0..context.shape.tokens()) {
                 context.scratch.scoped(|| {
                     let logits = self.chunk_logits(params, last.rows_of(rows.clone()))?;
                     self.cross_entropy(logits, rows, loss, None)
@@ -197,6 +196,20 @@ impl Head<'_> {
         context.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums })?;
         context.tp.all_reduce(context.stream, sums, Reduction::Sum(SumTree::RANK_ORDER))?;
         context.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss })
+    }
+
+    /// The gradient of logits as products read it. Products in blocks round an operand of single precision to the type
+    /// of the other one; here it is rounded once for the two products, which have the same bits and read half of it.
+    fn stored_gradient(&self, dlogits: Sharded) -> Result<Sharded, DeviceError> {
+        match self.context.products {
+            Products::Chained | Products::Pairs => Ok(dlogits),
+            Products::Blocks16 | Products::Blocks8 => {
+                let from = dlogits.tensor();
+                let to = self.context.activation(self.context.scratch, from.rows, from.cols);
+                self.context.submit(Op::Copy { from, to })?;
+                Ok(Sharded::new(to))
+            }
+        }
     }
 
     fn sum_losses(&self, loss: Tensor) -> Result<(), DeviceError> {

@@ -4,7 +4,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use gpu::{Arguments, Driver, DriverErrorKind, EventHandle, Gpu, LaunchShape, ModuleImage, StreamHandle};
+use gpu::{
+    Arguments, DevicePointer, Driver, DriverErrorKind, EventHandle, Gpu, LaunchShape, ModuleImage, StreamHandle,
+    TensorElement, TensorPromotion, TensorSwizzle, TensorTiles,
+};
 use nvidia::Search;
 use nvidia::driver::Library;
 
@@ -288,6 +291,29 @@ fn handles_ranges_and_arguments_are_checked_before_the_driver_sees_them() {
     assert_eq!(launch(&place.clone().with(&[0; 8])), "argument 1 has 8 bytes; its parameter has 4");
     gpu.unload(module).expect("unloaded");
     assert!(launch(&place.with(&[0; 4])).ends_with("does not exist here, or its module does not"));
+}
+
+/// The stub writes its arguments into the map.
+#[test]
+fn tensor_maps_reach_the_driver_once_their_rules_are_checked() {
+    let (_stub, _library, gpu) = opened("maps");
+    let tiles = TensorTiles {
+        element: TensorElement::Bf16,
+        address: DevicePointer(0x1000),
+        dims: vec![100, 7],
+        strides_bytes: vec![208],
+        box_dims: vec![32, 5],
+        swizzle: TensorSwizzle::Bytes64,
+        promotion: TensorPromotion::Bytes256,
+    };
+    let map = gpu.tensor_map(&tiles).expect("a map");
+    let words: Vec<u64> =
+        map.bytes().chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect();
+    assert_eq!(words[..6], [2, 0x1000, 7, 208, 5, 9 << 32 | 2 << 8 | 3]);
+    let line = TensorTiles { dims: vec![64], strides_bytes: vec![], box_dims: vec![32], ..tiles.clone() };
+    assert_eq!(gpu.tensor_map(&line).expect("a map").bytes()[..8], 1u64.to_le_bytes());
+    let odd = gpu.tensor_map(&TensorTiles { strides_bytes: vec![200], ..tiles }).expect_err("a stride");
+    assert_eq!(odd.text, "the stride of dim 1 must be a multiple of 16 below 2^40; got 200");
 }
 
 #[test]

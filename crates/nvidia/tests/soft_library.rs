@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use gpu::{Arguments, Driver, DriverErrorKind, LaunchShape, ModuleImage};
+use gpu::{
+    Arguments, DevicePointer, Driver, DriverErrorKind, LaunchShape, ModuleImage, TensorElement, TensorPromotion,
+    TensorSwizzle, TensorTiles,
+};
 use nvidia::Search;
 use nvidia::driver::Library;
 use softgpu::{Settings, SoftDriver};
@@ -163,6 +166,33 @@ fn the_fault_of_a_kernel_comes_through_the_c_interface_and_stays() {
     let expected = vec![("launch", kind), ("allocate", kind), ("synchronize", kind)];
     assert_eq!(faults(&SoftDriver::new(1, Settings::default())), expected);
     assert_eq!(faults(&opened("faults")), expected);
+}
+
+/// A map has the same bytes in process and through the C interface, for every element, swizzle and promotion.
+#[test]
+fn tensor_maps_are_those_of_the_gpu_in_process() {
+    let (own, library) = (SoftDriver::new(1, Settings::default()), opened("maps"));
+    let (own, other) = (own.open(0).expect("a GPU"), library.open(0).expect("a GPU"));
+    for rank in 1..=5 {
+        for element in TensorElement::ALL {
+            for (swizzle, promotion) in TensorSwizzle::ALL.into_iter().zip(TensorPromotion::ALL) {
+                let tiles = TensorTiles {
+                    element,
+                    address: DevicePointer(0x7_0000_0040),
+                    dims: (1..=rank).map(|dim| 1000 * dim).collect(),
+                    strides_bytes: (1..rank).map(|dim| 4096 << dim).collect(),
+                    box_dims: (0..rank as u32)
+                        .map(|dim| if dim == 0 { 32 / element.bytes() as u32 } else { dim })
+                        .collect(),
+                    swizzle,
+                    promotion,
+                };
+                let map = other.tensor_map(&tiles);
+                assert!(map.is_ok(), "{tiles:?}: {map:?}");
+                assert_eq!(map, own.tensor_map(&tiles), "{tiles:?}");
+            }
+        }
+    }
 }
 
 /// The shared library gives every function of the table by its version, and refuses a version that is too old for one.

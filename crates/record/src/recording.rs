@@ -5,7 +5,9 @@ use std::rc::Rc;
 
 use comm::collectives::Traffic;
 use comm::{CollectiveCall, MetaCommunicator, Operation};
-use config::{GradientSums, LayerRecompute, ModelSpec, SavedInputs, SequenceParallel, Tied, Unit, UnitLayout};
+use config::{
+    GradientSums, LayerRecompute, ModelSpec, Products, SavedInputs, SequenceParallel, Tied, Unit, UnitLayout,
+};
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use mesh::{Axis, AxisSizes};
 use model::{
@@ -40,6 +42,8 @@ pub struct RecordCase<'a> {
     pub shape: MicrobatchShape,
     /// What parameters and activations are stored as.
     pub stored: Dtype,
+    /// The order in which products add their terms.
+    pub products: Products,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
     /// Whether the group shares out the tokens of the residual stream.
@@ -172,6 +176,7 @@ impl<'a> Recorder<'a> {
             sequence_parallel: self.case.sequence_parallel,
             dropout,
             stored: self.case.stored,
+            products: self.case.products,
             accumulation: Accumulation::new(self.case.sums, self.case.shape.tokens(), 1.0),
             constants: Constants::lay_out(&self.other, &self.other, self.case.model),
             scratch: &self.scratch,

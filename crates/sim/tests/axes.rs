@@ -22,6 +22,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
         tp: TensorParallel { size: DEGREES.tp, position: 0 },
         shape: MicrobatchShape::whole(2, 64),
         stored: Dtype::Bf16,
+        products: config::Products::Chained,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Nothing,

@@ -17,6 +17,7 @@ fn forward(top_query: TopQuery) -> PassWork {
         // Two sequences of three chunks each.
         shape: MicrobatchShape::whole(2, 300),
         stored: Dtype::Bf16,
+        products: config::Products::Chained,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Nothing,

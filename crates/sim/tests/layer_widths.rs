@@ -37,6 +37,7 @@ fn layers(model: &ModelSpec) -> Vec<OfLayer> {
         tp: TensorParallel { size: TP, position: 0 },
         shape: MicrobatchShape::whole(1, model.context),
         stored: Dtype::F32,
+        products: config::Products::Chained,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Nothing,

@@ -36,6 +36,7 @@ fn units(
         tp: TensorParallel { size: 1, position: 0 },
         shape: MicrobatchShape::whole(sequences, tokens),
         stored,
+        products: config::Products::Chained,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Nothing,

@@ -17,6 +17,7 @@ fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
         tp: TensorParallel { size: 1, position: 0 },
         shape: MicrobatchShape::whole(1, model.context),
         stored: Dtype::Bf16,
+        products: config::Products::Chained,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Nothing,

@@ -30,7 +30,11 @@ pub fn load(text: &str, global: &mut Global) -> Result<LoadedModule, PtxError> {
     let shared: Vec<Variable> =
         module.variables.iter().filter(|variable| variable.space == Space::Shared).cloned().collect();
     for kernel in &module.kernels {
-        decode(kernel, &shared, &symbols)?;
+        let decoded = decode(kernel, &shared, &symbols)?;
+        if decoded.has_warpgroups && module.target != "sm_90a" {
+            let text = format!("{}: wgmma needs .target sm_90a; got {}", kernel.name, module.target);
+            return Err(PtxError::new(kernel.line, text));
+        }
     }
     let mut allocations = Vec::new();
     for variable in global_variables(&module) {

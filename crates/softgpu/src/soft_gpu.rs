@@ -490,7 +490,7 @@ impl Gpu for SoftGpu {
     fn tensor_map(&self, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
         sync::lock(&self.state).check("tensor_map")?;
         if self.settings.capability.major < 9 {
-            let text = format!("tensor maps need compute capability 9.0; got {}", self.settings.capability);
+            let text = format!("tensor maps need sm_90 or later; got {}", self.settings.capability);
             return Err(invalid("tensor_map", text));
         }
         tiles.check().map_err(|text| invalid("tensor_map", text))?;

@@ -85,7 +85,7 @@ mod tests {
                 dims: (0..rank as u64).map(|dim| (1 << 32) - dim).collect(),
                 strides_bytes: (1..rank as u64).map(|dim| dim << 32).collect(),
                 box_dims: (0..rank as u32).map(|dim| 256 - dim).collect(),
-                swizzle: TensorSwizzle::ALL[rank - 1 & 3],
+                swizzle: TensorSwizzle::ALL[(rank - 1) & 3],
                 promotion: TensorPromotion::ALL[rank & 3],
             };
             let map = encode(&tiles);

@@ -8,6 +8,7 @@ pub mod cases;
 pub mod conformance;
 pub mod golden;
 pub mod interleavings;
+pub mod kernel_times;
 pub mod matrix;
 pub mod page;
 pub mod pairs;

@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use comm::Timeouts;
-use config::{RunConfig, flops_per_token};
+use config::{RunConfig, RunSpec, flops_per_token};
 use device::{Cost, Op};
 use sync::lock;
 use testkit::intercepted::intercept_ops;
 use testkit::layout::engine;
 use testkit::wrapped_engine::WrappedEngine;
 use timed::{FOLDER, Length, load, median, seconds_of_steps, text};
-use train::{Observer, Ports, Setup, StepReport, ThreadEngine, Wish};
+use train::{EngineOptions, GpuPlaces, Observer, Ports, RunDevice, Setup, StepReport, Wish, open_engine};
 
 mod timed;
 
@@ -65,15 +65,23 @@ fn status_bytes(name: &str) -> u64 {
     kibibytes.map_or(0, |kibibytes: u64| 1024 * kibibytes)
 }
 
-fn run_paced(setup: &Setup, threads: usize) {
+fn run_paced(setup: &Setup, run: &RunSpec) {
     say(&format!("{{\"before_bytes\": {}}}", status_bytes("VmRSS:")));
     if Paced.wait() == Wish::Continue {
         // Ranks wait for each other while the other side has its turn.
-        let patient = Timeouts::new(Duration::from_secs(86_400));
-        let engine = ThreadEngine::new(setup.mesh, patient).with_threads_per_rank(threads);
-        train::run(setup, &engine, Ports::new(&text(setup), &Paced)).expect("a run");
+        let timeouts = Timeouts::new(Duration::from_secs(86_400));
+        let options = EngineOptions { timeouts, queued: &[], threads_per_rank: run.threads_per_rank, library: None };
+        let engine = open_engine(setup.mesh, options, &device(run));
+        train::run(setup, &*engine, Ports::new(&text(setup), &Paced)).expect("a run");
     }
     say(&format!("{{\"peak_bytes\": {}}}", status_bytes("VmHWM:")));
+}
+
+/// The device of the run; NVIDIA's libraries are in the folders of `PLEACH_CUDA`, or the loader's.
+fn device(run: &RunSpec) -> RunDevice {
+    let libraries = std::env::var_os("PLEACH_CUDA").map_or(vec![], |paths| std::env::split_paths(&paths).collect());
+    let places = GpuPlaces { libraries, code: std::env::temp_dir().join("pleach-kernels"), carried: &[] };
+    RunDevice::open(run.device, run.gpus, &places).expect("a device")
 }
 
 /// Seconds of the timed steps while the operations of all steps and ranks are timed, which takes some time itself.
@@ -152,7 +160,7 @@ fn main() {
     for file in files {
         let (config, setup) = load(&file, &overrides);
         if is_paced {
-            return run_paced(&setup, config.run.threads_per_rank);
+            return run_paced(&setup, &config.run);
         }
         report(&file, &config, &setup);
     }

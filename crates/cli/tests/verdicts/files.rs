@@ -377,7 +377,7 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("run.device", "\"soft-gpu\""), ("run.gpus", "0")],
     &[("run.device", "\"soft-gpu\""), ("run.gpus", "2000")],
     &[("run.device", "\"soft-gpu\""), ("run.threads_per_rank", "2")],
-    &[("run.device", "\"soft-gpu\""), ("train.precision", "\"bf16\"")],
+    &[("run.device", "\"soft-gpu\""), ("train.precision", "\"bf16\""), ("train.products", "\"pairs\"")],
     &[("run.device", "\"cuda\""), ("train.products", "\"pairs\"")],
     &[("run.grace_seconds", "0")],
     &[("run.engine", "\"threads\""), ("run.transport", "\"tcp\"")],

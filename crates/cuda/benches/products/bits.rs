@@ -6,6 +6,8 @@ use std::sync::Arc;
 use config::Products;
 use cpu::CpuDevice;
 use cuda::CudaDevice;
+use cuda::code::CompiledSource;
+use cuda::kernels::SOURCES;
 use device::{Arena, Bf16, Device, Dtype, Element, F16, Op, Orientation, Stream, Tensor, Write};
 use gpu::Gpu;
 
@@ -16,7 +18,8 @@ const ARENA_BYTES: usize = 24 << 20;
 /// Compares small products of every orientation and type.
 pub fn compare_with_cpu(gpu: &Arc<dyn Gpu>, folder: &Path) -> Result<(), Failed> {
     let products = if gpu.facts().capability.major < 9 { Products::Blocks8 } else { Products::Blocks16 };
-    let code = [kernels::packed(folder, "mat_mul_blocks")?];
+    let source = *SOURCES.iter().find(|source| source.name == "mat_mul_blocks").ok_or("no such source")?;
+    let code = [CompiledSource { source, code: kernels::packed(folder, source.name)? }];
     let cuda = CudaDevice::open(Arc::clone(gpu), &code, ARENA_BYTES)?.with_products(products);
     let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES)?)).with_products(products);
     let (mut equal, mut all) = (0, 0);

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use cuda::code::{CompiledSource, OPTIONS, compile_afresh};
+use cuda::code::{OPTIONS, compile_afresh};
 use cuda::kernels::SOURCES;
 use device::{Orientation, Write};
 use gpu::{
-    Arguments, DevicePointer, FunctionHandle, Gpu, LaunchShape, ModuleImage, StreamHandle, TensorElement, TensorMap,
+    Arguments, DevicePointer, FunctionHandle, Gpu, LaunchShape, ModuleHandle, StreamHandle, TensorElement, TensorMap,
     TensorPromotion, TensorSwizzle, TensorTiles,
 };
 use nvidia::Search;
@@ -35,10 +35,20 @@ pub fn pack(folder: &Path) -> Result<(), Failed> {
     Ok(())
 }
 
-/// The packed code of a source.
-pub fn packed(folder: &Path, name: &str) -> Result<CompiledSource, Failed> {
-    let source = *SOURCES.iter().find(|source| source.name == name).ok_or("no such source")?;
-    Ok(CompiledSource { source, code: Code::Cubin(std::fs::read(folder.join(name))?) })
+/// The packed code of a name.
+pub fn packed(folder: &Path, name: &str) -> Result<Code, Failed> {
+    Ok(Code::Cubin(std::fs::read(folder.join(name))?))
+}
+
+/// PTX of a name, by NVRTC.
+pub fn portable(name: &str) -> Result<Code, Failed> {
+    let cuda = std::env::var_os("PLEACH_CUDA").ok_or("PLEACH_CUDA is not set")?;
+    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)]))?;
+    let target = Target::Ptx(TARGET.into());
+    match SOURCES.iter().find(|source| source.name == name) {
+        Some(source) => Ok(compile_afresh(&compiler, source, &target)?.code),
+        None => Ok(compiler.compile(&Source::new("compare.cu", COMPARE), &target, OPTIONS)?.code),
+    }
 }
 
 /// A tile of a product by warpgroups.
@@ -46,23 +56,18 @@ pub fn packed(folder: &Path, name: &str) -> Result<CompiledSource, Failed> {
 pub struct Tile {
     pub name: &'static str,
     cols: usize,
-    cluster: usize,
-    shared_bytes: u32,
 }
 
+/// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
+const SHARED_BYTES: u32 = (192 + 20 + 1 + 1) << 10;
+
 impl Tile {
-    const fn new(name: &'static str, cols: usize, cluster: usize) -> Tile {
-        // 192 KiB of stages, 20 KiB through which outputs pass, barriers, and room to begin at a multiple of 1024.
-        Tile { name, cols, cluster, shared_bytes: (192 + 20 + 1 + 1) << 10 }
+    const fn new(name: &'static str, cols: usize) -> Tile {
+        Tile { name, cols }
     }
 
-    pub const ALL: [Tile; 5] = [
-        Tile::new("256_by_2", 256, 2),
-        Tile::new("256", 256, 1),
-        Tile::new("128_by_2", 128, 2),
-        Tile::new("128", 128, 1),
-        Tile::new("64", 64, 1),
-    ];
+    pub const ALL: [Tile; 4] =
+        [Tile::new("256", 256), Tile::new("192", 192), Tile::new("128", 128), Tile::new("64", 64)];
 }
 
 pub struct Kernels {
@@ -115,8 +120,10 @@ fn with_output(
         Bias::Present => matrix(places.bias, 1, n),
     };
     let arguments = arguments.with(&bias).with(&matrix(places.out, m, n));
+    // The type of the factors.
+    let bf16 = 0u32.to_le_bytes();
     let arguments = match steps {
-        Some(steps) => arguments.with(&steps.map(u32::to_le_bytes).concat()),
+        Some(steps) => arguments.with(&steps.map(u32::to_le_bytes).concat()).with(&bf16),
         None => arguments,
     };
     let output: u32 = match shape.output {
@@ -127,14 +134,13 @@ fn with_output(
 }
 
 impl Kernels {
-    pub fn load(gpu: &Arc<dyn Gpu>, folder: &Path) -> Result<Kernels, Failed> {
-        let module =
-            |name: &str| -> Result<_, Failed> { Ok(gpu.load(ModuleImage::Cubin(&std::fs::read(folder.join(name))?))?) };
+    pub fn load(gpu: &Arc<dyn Gpu>, code: impl Fn(&str) -> Result<Code, Failed>) -> Result<Kernels, Failed> {
+        let module = |name: &str| -> Result<ModuleHandle, Failed> { Ok(gpu.load(code(name)?.image())?) };
         let (wgmma, blocks) = (module("mat_mul_wgmma")?, module("mat_mul_blocks")?);
         let tile = |orientation, tile: &Tile| -> Result<FunctionHandle, Failed> {
-            let name = format!("mat_mul_wgmma_{}_bf16_{}", name(orientation), tile.name);
+            let name = format!("mat_mul_wgmma_{}_{}", name(orientation), tile.name);
             let function = gpu.function(wgmma, &name)?;
-            gpu.allow_shared(function, tile.shared_bytes)?;
+            gpu.allow_shared(function, SHARED_BYTES)?;
             let facts = gpu.function_facts(function)?;
             if facts.local_bytes > 0 {
                 println!("{name} spills: {facts:?}");
@@ -196,12 +202,11 @@ impl Kernels {
         let [m, n, k] = shape.sizes;
         let [a, b] = shape.factors();
         let a = self.map(places.a, a, 128, shape.orientation == Orientation::Tn)?;
-        let b = self.map(places.b, b, tile.cols / tile.cluster, shape.orientation != Orientation::Nt)?;
-        let piece = if shape.orientation == Orientation::Tn && tile.cols == 256 { 8192 } else { k };
-        let clusters = m.div_ceil(128 * tile.cluster) * n.div_ceil(tile.cols);
-        let multiprocessors = self.gpu.facts().multiprocessors as usize;
-        let grid = [(clusters * tile.cluster).min(multiprocessors / tile.cluster * tile.cluster) as u32, 1, 1];
-        let launch = LaunchShape { grid, block: [384, 1, 1], shared_bytes: tile.shared_bytes };
+        let b = self.map(places.b, b, tile.cols, shape.orientation != Orientation::Nt)?;
+        let piece = if shape.orientation == Orientation::Tn && tile.cols > 128 { 8192 } else { k };
+        let tiles = m.div_ceil(128) * n.div_ceil(tile.cols);
+        let grid = [tiles.min(self.gpu.facts().multiprocessors as usize) as u32, 1, 1];
+        let launch = LaunchShape { grid, block: [384, 1, 1], shared_bytes: SHARED_BYTES };
         let pieces = (0..k).step_by(piece).map(|first| {
             let steps = [first as u32, piece.min(k - first) as u32];
             let write = if first == 0 { shape.write } else { Write::Accumulate };
@@ -221,8 +226,9 @@ impl Kernels {
         orientation: Orientation,
         launches: &[(LaunchShape, Arguments)],
     ) -> Result<(), Failed> {
+        let function = self.tiles[orientation as usize][tile];
         for (shape, arguments) in launches {
-            self.gpu.launch(stream, self.tiles[orientation as usize][tile], *shape, arguments)?;
+            self.gpu.launch(stream, function, *shape, arguments)?;
         }
         Ok(())
     }

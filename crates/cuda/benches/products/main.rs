@@ -6,6 +6,8 @@
 //! PLEACH_CUDA=FOLDER cargo bench -p cuda --bench products -- pack CODE
 //! cargo bench -p cuda --bench products -- run CODE [CUBLAS_FOLDER]
 //! ```
+//!
+//! `soft` compares the bits on the GPU in software, and measures nothing.
 
 mod bits;
 mod kernels;
@@ -21,15 +23,17 @@ use gpu::Driver;
 use nvidia::driver::Library;
 use nvidia::{Search, cublaslt};
 
+/// Why the program ends.
 pub type Failed = Box<dyn Error>;
 
 fn main() -> Result<(), Failed> {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["pack", folder] => kernels::pack(Path::new(folder)),
+        ["soft"] => soft(),
         ["run", folder] => run(Path::new(folder), Search::default()),
         ["run", folder, cublas] => run(Path::new(folder), Search::with([PathBuf::from(cublas)])),
-        _ => Err("use `pack CODE` or `run CODE [CUBLAS_FOLDER]`".into()),
+        _ => Err("use `pack CODE`, `soft` or `run CODE [CUBLAS_FOLDER]`".into()),
     }
 }
 
@@ -39,7 +43,7 @@ fn run(folder: &Path, search: Search) -> Result<(), Failed> {
     let facts = gpu.facts().clone();
     println!("{}, compute capability {}, {} SMs", facts.name, facts.capability, facts.multiprocessors);
     bits::compare_with_cpu(&gpu, folder)?;
-    let kernels = kernels::Kernels::load(&gpu, folder)?;
+    let kernels = kernels::Kernels::load(&gpu, |name| Ok(kernels::packed(folder, name)?))?;
     let peer = cublaslt::Library::open(&search).map_err(Failed::from);
     let peer = peer.and_then(|library| {
         println!("cuBLASLt {}", library.version());
@@ -48,13 +52,26 @@ fn run(folder: &Path, search: Search) -> Result<(), Failed> {
     if let Err(error) = &peer {
         println!("without cuBLASLt: {error}");
     }
-    let memory = memory::Memory::allocate(&gpu)?;
+    let memory = memory::Memory::allocate(&gpu, memory::LARGE)?;
     let bench = measure::Bench { gpu, kernels, peer: peer.ok(), memory };
     for shape in shapes::EDGES {
         bench.compare(shape)?;
     }
     for shape in shapes::SHAPES {
         bench.measure(shape)?;
+    }
+    Ok(())
+}
+
+/// Compares bits on the GPU in software.
+fn soft() -> Result<(), Failed> {
+    let gpu = softgpu::SoftDriver::new(1, softgpu::Settings::default()).open(0)?;
+    let kernels = kernels::Kernels::load(&gpu, kernels::portable)?;
+    let memory = memory::Memory::allocate(&gpu, memory::SMALL)?;
+    let bench = measure::Bench { gpu, kernels, peer: None, memory };
+    for shape in shapes::EDGES {
+        println!("{shape:?}");
+        bench.compare(shape)?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device::{Orientation, Write};
+use device::Orientation;
 use gpu::{EventHandle, Gpu};
 use nvidia::cublaslt::{Element, Handle, Product, Stored};
 

@@ -7,11 +7,19 @@ use gpu::{DevicePointer, Gpu, PinnedHandle, StreamHandle};
 
 use crate::Failed;
 
-/// Bytes of the largest factor and of the largest output.
-const FACTOR_BYTES: usize = 16_384 * 50_304 * 2;
-const OUTPUT_BYTES: usize = 16_384 * 50_304 * 4;
-/// Random numbers are repeated after this many bytes.
-const PATTERN_BYTES: usize = (16 << 20) + 2 * 4096 + 32;
+/// Bytes of each factor and of each output, and of the random numbers that are repeated in them.
+pub struct Sizes {
+    factor: usize,
+    output: usize,
+    pattern: usize,
+}
+
+/// For the largest product that is measured.
+pub const LARGE: Sizes =
+    Sizes { factor: 16_384 * 50_304 * 2, output: 16_384 * 50_304 * 4, pattern: (16 << 20) + 2 * 4096 + 32 };
+/// For those that are compared.
+pub const SMALL: Sizes = Sizes { factor: 22 << 20, output: 6 << 20, pattern: (2 << 20) + 2 * 4096 + 32 };
+
 const BIAS_BYTES: usize = 1 << 20;
 pub const WORKSPACE_BYTES: usize = 32 << 20;
 
@@ -19,6 +27,7 @@ pub struct Memory {
     gpu: Arc<dyn Gpu>,
     pub stream: StreamHandle,
     pinned: PinnedHandle,
+    pattern_bytes: usize,
     pub a: DevicePointer,
     pub b: DevicePointer,
     pub bias: DevicePointer,
@@ -50,26 +59,27 @@ impl Words {
 }
 
 impl Memory {
-    pub fn allocate(gpu: &Arc<dyn Gpu>) -> Result<Memory, Failed> {
+    pub fn allocate(gpu: &Arc<dyn Gpu>, sizes: Sizes) -> Result<Memory, Failed> {
         let memory = Memory {
             stream: gpu.create_stream()?,
-            pinned: gpu.allocate_pinned(PATTERN_BYTES)?,
-            a: gpu.allocate(FACTOR_BYTES)?,
-            b: gpu.allocate(FACTOR_BYTES)?,
+            pinned: gpu.allocate_pinned(sizes.pattern)?,
+            pattern_bytes: sizes.pattern,
+            a: gpu.allocate(sizes.factor)?,
+            b: gpu.allocate(sizes.factor)?,
             bias: gpu.allocate(BIAS_BYTES)?,
             begun: gpu.allocate(BIAS_BYTES)?,
-            expected: gpu.allocate(OUTPUT_BYTES)?,
-            out: gpu.allocate(OUTPUT_BYTES)?,
+            expected: gpu.allocate(sizes.output)?,
+            out: gpu.allocate(sizes.output)?,
             result: gpu.allocate(16)?,
             workspace: gpu.allocate(WORKSPACE_BYTES)?,
             gpu: Arc::clone(gpu),
         };
         let mut words = Words(7);
         let pattern: Vec<u8> =
-            (0..PATTERN_BYTES / 2).flat_map(|_| Bf16::narrow(words.normal()).0.to_le_bytes()).collect();
+            (0..sizes.pattern / 2).flat_map(|_| Bf16::narrow(words.normal()).0.to_le_bytes()).collect();
         gpu.write_pinned(memory.pinned, 0, &pattern)?;
-        memory.repeat(memory.a, FACTOR_BYTES, 0)?;
-        memory.repeat(memory.b, FACTOR_BYTES, 4096)?;
+        memory.repeat(memory.a, sizes.factor, 0)?;
+        memory.repeat(memory.b, sizes.factor, 4096)?;
         memory.repeat(memory.bias, BIAS_BYTES, 8192)?;
         memory.repeat(memory.begun, BIAS_BYTES, 12_288)?;
         gpu.synchronize(memory.stream)?;
@@ -77,7 +87,7 @@ impl Memory {
     }
 
     fn repeat(&self, to: DevicePointer, bytes: usize, skipped: usize) -> Result<(), Failed> {
-        let pattern = PATTERN_BYTES - skipped;
+        let pattern = self.pattern_bytes - skipped;
         let mut done = pattern.min(bytes);
         self.gpu.upload(self.stream, to, self.pinned, skipped, done)?;
         while done < bytes {

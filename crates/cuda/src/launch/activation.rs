@@ -3,7 +3,7 @@
 use config::Activation;
 use device::{DeviceError, Tensor};
 
-use super::{ByType, Launch, Parameters, Site, Stored, by_type, matrix_shape, require};
+use super::{ByType, Launch, Parameters, Site, Stored, by_type, fours_shape, require};
 
 /// `Op::Activation`
 pub(super) fn forward(site: &Site, activation: Activation, x: Tensor, y: Tensor) -> Result<Vec<Launch>, DeviceError> {
@@ -61,5 +61,5 @@ fn launch_of_outputs(site: &Site, entry: &'static str, y: Tensor, parameters: Pa
     if y.is_empty() {
         return vec![];
     }
-    vec![Launch::new(entry, matrix_shape(site, y.rows, y.cols, 256), parameters)]
+    vec![Launch::new(entry, fours_shape(site, y.rows, y.cols, 256), parameters)]
 }

@@ -1,9 +1,8 @@
-//! The optimizer: a thread per element.
+//! The optimizer: a thread per four elements.
 
 use device::{AdamWFactors, DeviceError, Dtype, Op};
-use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, Stored, by_type, require};
+use super::{Launch, Parameters, Site, Stored, by_type, fours_shape, require};
 
 const THREADS: u32 = 256;
 
@@ -21,22 +20,22 @@ pub(super) fn adamw(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
         update.factors();
     let factors = [keep, beta1_kept, beta1_new, beta2_kept, beta2_new, step, root_correction, epsilon];
     let parameters = Parameters::new()
-        .place(site.dense(param, Dtype::F32)?)
-        .place(site.dense(grad, Dtype::F32)?)
-        .place(site.dense(first_moment, Dtype::F32)?)
-        .place(site.dense(second_moment, Dtype::F32)?)
+        .place(site.dense(param, Dtype::F32)?.as_vector())
+        .place(site.dense(grad, Dtype::F32)?.as_vector())
+        .place(site.dense(first_moment, Dtype::F32)?.as_vector())
+        .place(site.dense(second_moment, Dtype::F32)?.as_vector())
         .place(site.dense(coefficient, Dtype::F32)?)
         .words(&factors.map(f32::to_bits));
     let (entry, parameters) = match copy {
         None => ("adamw", parameters),
         Some(copy) => {
             let stored = Stored::of(copy)?;
-            (stored.kernel(by_type!("adamw_copy")), parameters.place(site.dense(copy, copy.dtype)?))
+            (stored.kernel(by_type!("adamw_copy")), parameters.place(site.dense(copy, copy.dtype)?.as_vector()))
         }
     };
     if param.is_empty() {
         return Ok(vec![]);
     }
-    let shape = LaunchShape::linear(param.len().div_ceil(THREADS as usize) as u32, THREADS);
+    let shape = fours_shape(site, 1, param.len(), THREADS);
     Ok(vec![Launch::new(entry, shape, parameters)])
 }

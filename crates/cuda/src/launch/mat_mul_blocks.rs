@@ -4,11 +4,13 @@ use device::{DeviceError, Dtype, Orientation, Tensor, Write};
 use gpu::LaunchShape;
 
 use super::mat_mul::Product;
-use super::{Launch, Parameters, Place, Site, Stored};
+use super::mat_mul_wgmma::{Factor, Piece, by_warpgroups};
+use super::{Code, Launch, Parameters, Place, Site, Stored};
 
-/// The narrow type of a product's factors.
+/// The narrow type of a product's factors: `FactorType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Narrow {
+#[repr(u32)]
+pub(super) enum Narrow {
     Bf16,
     F16,
 }
@@ -113,9 +115,20 @@ pub(super) fn in_blocks(site: &Site, product: Product) -> Result<Vec<Launch>, De
     let places = [site.matrix(a, a.dtype)?, site.matrix(b, b.dtype)?];
     let narrow = Narrow::of([a, b])?;
     let (bias, to) = (site.optional_dense(bias, out.dtype)?, site.matrix(out, out.dtype)?);
-    let [m, n, _] = product.sizes()?;
+    let [m, n, k] = product.sizes()?;
     if out.is_empty() {
         return Ok(vec![]);
+    }
+    if site.code == Code::Of90 {
+        let factors = [Factor { tensor: a, place: places[0] }, Factor { tensor: b, place: places[1] }];
+        let finish = |parameters: Parameters, steps: [u32; 2], piece: Piece| {
+            let bias = if piece.is_last { bias } else { Place::NONE };
+            let accumulated = piece.write == Write::Accumulate;
+            parameters.place(bias).place(to).words(&steps).u32(narrow as u32).u32(type_of_out.number).flag(accumulated)
+        };
+        if let Some(launches) = by_warpgroups(site, &product, [m, n, k], narrow, factors, finish) {
+            return Ok(launches);
+        }
     }
     let tile = Tile::of(site, m, n);
     let parameters = Parameters::new()

@@ -14,6 +14,7 @@ mod initialize;
 mod join_attention;
 mod mat_mul;
 mod mat_mul_blocks;
+mod mat_mul_wgmma;
 mod norm;
 mod parameters;
 mod rotary;
@@ -22,10 +23,10 @@ mod stored;
 
 use config::Products;
 use device::{DeviceError, Op};
-use gpu::{Arguments, LaunchShape};
+use gpu::{Arguments, LaunchShape, TensorTiles};
 use mat_mul::Product;
 
-pub(crate) use parameters::{Parameters, Place, Site};
+pub(crate) use parameters::{Code, Parameters, Place, Site};
 pub(crate) use stored::{ByType, Stored, by_type};
 
 /// One launch of a kernel.
@@ -35,14 +36,21 @@ pub(crate) struct Launch {
     pub entry: &'static str,
     /// Blocks and threads. They change no bit.
     pub shape: LaunchShape,
-    /// The arguments of the kernel.
+    /// Tensor maps that are its first arguments.
+    pub maps: Vec<TensorTiles>,
+    /// The arguments of the kernel after them.
     pub arguments: Arguments,
 }
 
 impl Launch {
     /// The kernel `entry` with these blocks, threads and parameters.
     pub fn new(entry: &'static str, shape: LaunchShape, parameters: Parameters) -> Launch {
-        Launch { entry, shape, arguments: parameters.arguments() }
+        Launch { entry, shape, maps: vec![], arguments: parameters.arguments() }
+    }
+
+    /// The same launch with these tensor maps.
+    pub fn with_maps(self, maps: Vec<TensorTiles>) -> Launch {
+        Launch { maps, ..self }
     }
 }
 
@@ -125,6 +133,11 @@ pub(crate) fn matrix_shape(site: &Site, rows: usize, cols: usize, threads: u32) 
     let grid_x = cols.div_ceil(wide as usize).clamp(1, most_blocks(site));
     let grid_y = rows.div_ceil(block[1] as usize).clamp(1, most_blocks(site).div_ceil(grid_x));
     LaunchShape { grid: [grid_x as u32, grid_y as u32, 1], block, shared_bytes: 0 }
+}
+
+/// As [`matrix_shape`], for threads that have four neighbours each.
+pub(crate) fn fours_shape(site: &Site, rows: usize, cols: usize, threads: u32) -> LaunchShape {
+    matrix_shape(site, rows, cols.div_ceil(4), threads)
 }
 
 /// Blocks of up to 256 threads that fill the GPU twice.

@@ -18,6 +18,17 @@ pub(crate) struct Site {
     pub capability: Capability,
     /// The order in which products add their terms.
     pub products: Products,
+    /// The kernels that were loaded.
+    pub code: Code,
+}
+
+/// Which kernels were loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Code {
+    /// Those that every GPU runs.
+    Common,
+    /// In addition those of compute capability 9.0.
+    Of90,
 }
 
 /// A tensor in the arena, as kernels get it.
@@ -50,7 +61,7 @@ impl Place {
     }
 
     /// In place of a tensor that the operation does not have.
-    const NONE: Place = Place { start: 0, rows: 0, cols: 0, row_stride: 0 };
+    pub const NONE: Place = Place { start: 0, rows: 0, cols: 0, row_stride: 0 };
 }
 
 impl Site {

@@ -313,11 +313,30 @@ pub fn any_stored() -> impl Strategy<Value = Dtype> {
     proptest::sample::select(STORED.to_vec())
 }
 
+/// Where rows begin: threads take several neighbours at once where they can.
+#[derive(Clone, Copy, Debug)]
+enum Rows {
+    Anyhow,
+    /// Rows begin at multiples of eight elements.
+    BeginInEights,
+    /// They end there, too.
+    EndInEights,
+}
+
 fn drawn() -> impl Strategy<Value = Drawn> {
     let sizes = (prop_oneof![1usize..5, 1usize..70], prop_oneof![1usize..5, 1usize..140]);
     let values = prop_oneof![Just(Values::Plain), Just(Values::Wild)];
-    (sizes, [0usize..5, 0..5, 0..5, 0..5], values, any::<u32>())
-        .prop_map(|((rows, cols), gaps, values, choice)| Drawn { rows, cols, gaps, values, choice: choice as usize })
+    let rows = proptest::sample::select(vec![Rows::Anyhow, Rows::BeginInEights, Rows::EndInEights]);
+    let all = (sizes, rows, [0usize..5, 0..5, 0..5, 0..5], values, any::<u32>());
+    all.prop_map(|((rows, cols), kind, gaps, values, choice)| {
+        let eights = cols.next_multiple_of(8);
+        let (cols, gaps) = match kind {
+            Rows::Anyhow => (cols, gaps),
+            Rows::BeginInEights => (cols, [eights - cols; 4]),
+            Rows::EndInEights => (eights, [0; 4]),
+        };
+        Drawn { rows, cols, gaps, values, choice: choice as usize }
+    })
 }
 
 #[test]

@@ -44,21 +44,28 @@ pub type Cases = fn(&Bench);
 pub struct Order {
     pub products: Products,
     pub capability: Capability,
+    /// Of the code.
+    pub target: &'static str,
+    /// Of the GPU: kernels choose their tiles by them.
+    pub multiprocessors: u32,
 }
 
 impl Order {
     pub const CHAINED: Order = Order::on(Products::Chained, 9);
     pub const BLOCKS16: Order = Order::on(Products::Blocks16, 9);
     pub const BLOCKS8: Order = Order::on(Products::Blocks8, 8);
+    /// With the kernels that only GPUs of compute capability 9.0 run.
+    pub const BLOCKS16_OF_90: Order = Order { target: "compute_90a", ..Order::BLOCKS16 };
+    pub const BLOCKS16_OF_ONE_90: Order = Order { multiprocessors: 1, ..Order::BLOCKS16_OF_90 };
 
     const fn on(products: Products, major: u32) -> Order {
-        Order { products, capability: Capability { major, minor: 0 } }
+        Order { products, capability: Capability { major, minor: 0 }, target: TARGET, multiprocessors: 4 }
     }
 }
 
 /// As [`assert_same`], with products in this order.
 pub fn assert_same_in(order: Order, sources: &[&str], cases: Cases) {
-    let Some(code) = code(sources) else { return };
+    let Some(code) = code_for(order.target, sources) else { return };
     let bench = Bench::in_order(order, &code, Checks::default());
     cases(&bench);
     if let Some(difference) = bench.first_difference() {
@@ -112,9 +119,15 @@ impl Bench {
 
     /// Devices with these kernels and products in this order, on a GPU with these checks.
     pub fn in_order(order: Order, code: &[CompiledSource], checks: Checks) -> Bench {
-        let Order { products, capability } = order;
+        let Order { products, capability, target: _, multiprocessors } = order;
         let max_warp_instructions = MOST_INSTRUCTIONS;
-        let gpu = Declared::new(Settings { checks, capability, max_warp_instructions, ..Settings::default() });
+        let gpu = Declared::new(Settings {
+            checks,
+            capability,
+            multiprocessors,
+            max_warp_instructions,
+            ..Settings::default()
+        });
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
         let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device").with_products(products);
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).with_products(products);

@@ -70,6 +70,12 @@ pub fn edges(bench: &Bench) {
         let ops = steps(&mut case, [2, index % 3], vocabulary, [Some(0.25), None][index / 5 % 2]);
         bench.compare_all(&case, &ops);
     }
+    // Rows begin at multiples of four elements, where threads take four at once.
+    for (columns, gap) in [(1030, 2), (2052, 0)] {
+        let mut case = Case::new(columns as u64);
+        let ops = steps(&mut case, [3, gap], Vocabulary { columns, valid: columns - 3, first: 5 }, Some(0.25));
+        bench.compare_all(&case, &ops);
+    }
 }
 
 #[test]

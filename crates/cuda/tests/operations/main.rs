@@ -16,6 +16,7 @@ mod fixed_point;
 mod join_attention;
 mod mat_mul;
 mod mat_mul_blocks;
+mod mat_mul_wgmma;
 mod mutants;
 mod mutations;
 mod mutations_of_attention;

@@ -11,33 +11,33 @@ use crate::mat_mul::{orientations, values, writes};
 const SOURCES: &[&str] = &["mat_mul_blocks"];
 
 /// The types of both factors and of the output.
-type Types = [Dtype; 3];
+pub type Types = [Dtype; 3];
 
-const SINGLE: Dtype = Dtype::F32;
+pub const SINGLE: Dtype = Dtype::F32;
 
 #[derive(Clone, Copy, Debug)]
-struct Product {
-    orientation: Orientation,
-    sizes: [usize; 3],
-    types: Types,
-    gaps: [usize; 3],
-    has_bias: bool,
-    write: Write,
-    values: Values,
+pub struct Product {
+    pub orientation: Orientation,
+    pub sizes: [usize; 3],
+    pub types: Types,
+    pub gaps: [usize; 3],
+    pub has_bias: bool,
+    pub write: Write,
+    pub values: Values,
 }
 
 impl Product {
     /// Of bf16, without gaps, bias and what was there.
-    fn of(orientation: Orientation, sizes: [usize; 3]) -> Product {
+    pub fn of(orientation: Orientation, sizes: [usize; 3]) -> Product {
         let (types, write) = ([Dtype::Bf16; 3], Write::Assign);
         Product { orientation, sizes, types, gaps: [0; 3], has_bias: false, write, values: Values::Plain }
     }
 
-    fn compare(self, bench: &Bench, seed: u64) {
+    pub fn compare(self, bench: &Bench, seed: u64) {
         self.compare_in(bench, Case::new(seed));
     }
 
-    fn compare_in(self, bench: &Bench, mut case: Case) {
+    pub fn compare_in(self, bench: &Bench, mut case: Case) {
         let Product { orientation, sizes: [m, n, k], types, gaps, has_bias, write, values } = self;
         let (a, b) = match orientation {
             Orientation::Nt => ([m, k], [n, k]),
@@ -70,7 +70,7 @@ fn reals(case: &mut Case, [rows, cols]: [usize; 2], gap: usize, dtype: Dtype, va
 }
 
 /// At least one factor is narrow, and the other one is of the same type or of single precision.
-fn types() -> impl Strategy<Value = Types> {
+pub fn types() -> impl Strategy<Value = Types> {
     let narrow = prop_oneof![Just(Dtype::Bf16), Just(Dtype::F16)];
     let out = prop_oneof![Just(SINGLE), Just(Dtype::Bf16), Just(Dtype::F16)];
     (narrow, 0..4, out).prop_map(|(narrow, kind, out)| match kind {
@@ -96,7 +96,7 @@ pub fn products(bench: &Bench) {
     });
 }
 
-const ORIENTATIONS: [Orientation; 3] = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
+pub const ORIENTATIONS: [Orientation; 3] = [Orientation::Nt, Orientation::Nn, Orientation::Tn];
 
 /// Stages, tiles of both kinds and their edges, rows that are copied in chunks and others.
 #[test]

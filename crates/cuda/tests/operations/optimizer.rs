@@ -1,4 +1,4 @@
-use device::{AdamWUpdate, Dtype, Op};
+use device::{AdamWUpdate, Dtype, Op, Tensor};
 
 use crate::bench::{Bench, assert_same};
 use crate::case::{Case, Values};
@@ -68,6 +68,19 @@ pub fn updates(bench: &Bench) {
             let copy = copy.map(|dtype| case.place(1, len, 0, dtype));
             let update = AdamWUpdate { update: 1 + 100 * index as u32, ..UPDATE };
             bench.compare(&case, &Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update });
+            // One of the tensors begins where four elements take more than one access.
+            let after_one = |tensor: Tensor| Tensor { rows: 1, cols: len - 1, row_stride: len - 1, ..tensor };
+            for late in (0..5).filter(|_| len > 1 && values == Values::Plain) {
+                let moved = |number: usize, tensor: Tensor| {
+                    let offset = if number == late { tensor.dtype.size_bytes() } else { 0 };
+                    after_one(Tensor { offset_bytes: tensor.offset_bytes + offset, ..tensor })
+                };
+                let [param, grad] = [moved(0, param), moved(1, grad)];
+                let [first_moment, second_moment] = [moved(2, first_moment), moved(3, second_moment)];
+                let copy = copy.map(|copy| moved(4, copy));
+                let op = Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update };
+                bench.compare(&case, &op);
+            }
         }
     }
 }

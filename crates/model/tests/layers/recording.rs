@@ -2,7 +2,8 @@
 
 use comm::Operation;
 use config::{
-    Activation, Blocks, GradientSums, LayerRecompute, ModelSpec, SavedInputs, SequenceParallel, Unit, UnitClass,
+    Activation, Blocks, GradientSums, LayerRecompute, ModelSpec, Products, SavedInputs, SequenceParallel, Unit,
+    UnitClass,
 };
 use device::{Dtype, Write};
 use model::{MicrobatchShape, TensorParallel};
@@ -37,6 +38,7 @@ fn case(model: &ModelSpec, tp: TensorParallel) -> RecordCase<'_> {
         tp,
         shape: SHAPE,
         stored: Dtype::F32,
+        products: Products::Chained,
         sums: GradientSums::Single,
         sequence_parallel: SequenceParallel::Off,
         recompute: LayerRecompute::Everything(SavedInputs::Whole),

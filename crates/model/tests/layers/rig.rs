@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use config::{
-    GradientSums, IGNORED_LABEL, LayerRecompute, ModelSpec, ParamSpec, SavedInputs, SequenceParallel, Tied, Unit,
-    UnitClass, UnitLayout,
+    GradientSums, IGNORED_LABEL, LayerRecompute, ModelSpec, ParamSpec, Products, SavedInputs, SequenceParallel, Tied,
+    Unit, UnitClass, UnitLayout,
 };
 use device::{Communicator, Device, Dtype, Frame, Op, Stream, Tensor, Write};
 use model::{
@@ -84,7 +84,19 @@ pub const MICROBATCHES: u64 = 2;
 fn footprints_in(manner: Manner, model: &ModelSpec, tp: TensorParallel, shape: MicrobatchShape) -> Footprints {
     let Manner { sequence_parallel, recompute } = manner;
     let (stored, sums, purpose, write) = (Dtype::F32, GradientSums::Single, Purpose::Train, Write::Accumulate);
-    footprints(&RecordCase { model, tp, shape, stored, sums, sequence_parallel, recompute, purpose, write }).unwrap()
+    footprints(&RecordCase {
+        model,
+        tp,
+        shape,
+        stored,
+        sums,
+        sequence_parallel,
+        recompute,
+        purpose,
+        write,
+        products: Products::Chained,
+    })
+    .unwrap()
 }
 
 impl Rank {
@@ -286,6 +298,7 @@ impl<'a> Running<'a> {
             sequence_parallel: rank.manner.sequence_parallel,
             dropout: Some(dropout),
             stored: Dtype::F32,
+            products: Products::Chained,
             accumulation: Accumulation::Single,
             constants: rank.constants,
             scratch: &scratch,

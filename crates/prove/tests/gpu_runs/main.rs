@@ -6,6 +6,7 @@ mod bits;
 mod faults;
 mod inference;
 mod moves;
+mod narrow;
 mod order;
 mod released;
 mod rig;

@@ -39,8 +39,20 @@ pub const ZERO_THREE: ZeroStage = ZeroStage::Three {
 };
 
 /// GPT-2 where the table is tied and Llama where not, for `steps` steps, on `dp x tp x pp` ranks.
-pub fn layout(tied: Tied, [dp, tp, pp]: [usize; 3], zero: ZeroStage, overlap: Overlap, steps: u32) -> Layout {
-    let numbers = Numbers::new(Format::Fp32, GradientSums::Single, Products::Chained);
+pub fn layout(tied: Tied, degrees: [usize; 3], zero: ZeroStage, overlap: Overlap, steps: u32) -> Layout {
+    stored_layout(Format::Fp32, tied, degrees, zero, overlap, steps)
+}
+
+/// As [`layout`], with parameters and activations stored in `format`.
+pub fn stored_layout(
+    format: Format,
+    tied: Tied,
+    [dp, tp, pp]: [usize; 3],
+    zero: ZeroStage,
+    overlap: Overlap,
+    steps: u32,
+) -> Layout {
+    let numbers = Numbers::new(format, GradientSums::Single, Products::Chained);
     Layout {
         model: model(tied),
         parallelism: Parallelism { zero, overlap: Some(overlap), ..plain_layout(dp, tp, pp, 2) },

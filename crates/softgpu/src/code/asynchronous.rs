@@ -85,7 +85,7 @@ pub enum Phase {
 pub enum Patience {
     /// It tests once.
     Test,
-    /// It may wait for a while.
+    /// It may wait, and may fail.
     Try,
 }
 

@@ -9,7 +9,7 @@ use super::layout::{Place, Symbols, aligned, lay_out};
 use super::modifiers::Modifiers;
 use super::operations::{Instruction, Op, PredicateSource, Row, Slot};
 use crate::ptx::{
-    Base, Function, Immediate, Line, Operand, PtxError, Register, Scalar, Space, Statement, Variable, Width,
+    Base, Function, Immediate, Line, Operand, PtxError, Register, Scalar, Space, Special, Statement, Variable, Width,
 };
 
 /// Decodes a kernel. `symbols` are the variables outside of functions, `shared` those of them that are shared.
@@ -245,6 +245,7 @@ impl Decoder {
         let is_wide = scalar.width() == Width::Wide;
         match operand {
             Operand::Register(_) => self.slot(statement, operand),
+            Operand::Special(Special::Clock) => Err(self.error(statement, "a clock must be read by mov")),
             Operand::Special(special) => Ok(Slot::Small(self.small_constant(Constant::Special(*special)))),
             Operand::Immediate(immediate) => {
                 let bits = bits_of(*immediate, scalar);

@@ -5,7 +5,7 @@ use super::decoder::Decoder;
 use super::modifiers::Modifiers;
 use super::operations::{Arithmetic, Conversion, Logic, Op, PredicateSource, Rounding, Slot};
 use crate::memory::windows::window_start;
-use crate::ptx::{Immediate, Operand, PtxError, Scalar, Space, Statement, Width};
+use crate::ptx::{Immediate, Operand, PtxError, Scalar, Space, Special, Statement, Width};
 
 impl Decoder {
     /// Decodes a move.
@@ -15,6 +15,9 @@ impl Decoder {
     pub fn movement(&mut self, m: &mut Modifiers, statement: &Statement) -> Result<Op, PtxError> {
         let scalar = m.scalar()?;
         let [to, from] = self.operands(statement)?;
+        if *from == Operand::Special(Special::Clock) {
+            return Ok(Op::Clock(self.slot(statement, to)?));
+        }
         let op = match (to, from) {
             (to, Operand::Vector(parts)) => self.pack(statement, to, parts, scalar)?,
             (Operand::Vector(parts), from) => self.unpack(statement, parts, from, scalar)?,

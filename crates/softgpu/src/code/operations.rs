@@ -114,6 +114,8 @@ pub enum Op {
     CopyGroup(CopyGroup),
     /// An operation of the asynchronous units of Hopper.
     Asynchronous(Asynchronous),
+    /// The instructions of warps so far, as a clock.
+    Clock(Slot),
     /// Orders memory accesses of a thread.
     Fence(Reach),
     /// Does nothing that can be seen.

@@ -71,6 +71,7 @@ pub fn small_uses(kernel: &Kernel, instruction: &Instruction, visit: &mut impl F
             op.read_bytes.iter().for_each(|row| visit(*row, Use::Read));
         }
         Op::Asynchronous(op) => asynchronous(op, visit),
+        Op::Clock(to) => of_slot(*to, Use::Write, visit),
         Op::CopyGroup(_) | Op::Fence(_) | Op::Nothing | Op::Trap => {}
     }
 }

@@ -66,10 +66,10 @@ impl Decoder {
             let row = self.to_small(statement, element)?;
             self.kernel.slots.push(Slot::Small(row));
         }
-        let adds = match adds {
-            Operand::Immediate(value) if bits_of(*value, Scalar::U32) == 0 => Adds::Never,
-            Operand::Immediate(_) => Adds::Always,
-            predicate => Adds::Where(self.predicate(statement, predicate)?),
+        let adds = if let Operand::Immediate(value) = adds {
+            if bits_of(*value, Scalar::U32) == 0 { Adds::Never } else { Adds::Always }
+        } else {
+            Adds::Where(self.predicate(statement, adds)?)
         };
         Ok(WarpgroupProduct {
             columns,
@@ -84,10 +84,10 @@ impl Decoder {
     }
 
     fn constant_of(&self, statement: &Statement, operand: &Operand) -> Result<i32, PtxError> {
-        match operand {
-            Operand::Immediate(value) => Ok(bits_of(*value, Scalar::S32) as i32),
-            _ => Err(self.error(statement, "signs and transposes must be constants")),
-        }
+        let Operand::Immediate(value) = operand else {
+            return Err(self.error(statement, "signs and transposes must be constants"));
+        };
+        Ok(bits_of(*value, Scalar::S32) as i32)
     }
 
     fn major(&self, statement: &Statement, operand: &Operand) -> Result<Major, PtxError> {

@@ -9,12 +9,12 @@ use super::fault::{Fault, FaultKind};
 use super::launch::Run;
 use super::local::Local;
 use super::memory::Memory;
-use super::phase_barriers::Awaited;
+use super::phase_barriers::AwaitedPhase;
 use super::register_order::RegisterOrder;
 use super::registers::{LANES, Lanes, Registers, is_set, lanes_in};
 use super::shared::Shared;
 use super::transfer::{addresses, place};
-use super::warp::{Step, Warp};
+use super::warp::{Awaited, Step, Warp};
 use super::warpgroups;
 use crate::code::{
     Address, Asynchronous, BulkCopy, BulkGroup, Instruction, MAX_DIMS, Patience, Phase, PhaseKind, PhaseOperation, Row,
@@ -34,13 +34,13 @@ const MAX_TESTS: u32 = 1000;
 /// The tests of a phase that have failed in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tests {
-    last: Option<(usize, Awaited)>,
+    last: Option<(usize, AwaitedPhase)>,
     failed: u32,
 }
 
 impl Tests {
     /// Notes a test that has failed; returns how many came before it.
-    fn fail(&mut self, test: (usize, Awaited)) -> u32 {
+    fn fail(&mut self, test: (usize, AwaitedPhase)) -> u32 {
         let before = if self.last == Some(test) { self.failed } else { 0 };
         *self = Tests { last: Some(test), failed: before + 1 };
         before
@@ -120,15 +120,21 @@ impl Warp {
             Asynchronous::ProductFence => self.order(run.launch.kernel).fence(),
             Asynchronous::ProductCommit => self.order(run.launch.kernel).commit(),
             Asynchronous::ProductWait(open) => {
-                let ended = self.order(run.launch.kernel).wait(*open);
-                let agent = super::async_order::Agent::products(self.number / warpgroups::WARPS);
+                let group = self.number / warpgroups::WARPS;
+                let steps = &state.warpgroups[group];
+                let (ended, products) = self.order(run.launch.kernel).wait(*open);
+                if !steps.have_passed(products) {
+                    return Ok(Step::Asks(Awaited::Warpgroup));
+                }
+                self.order(run.launch.kernel).end(ended);
+                let agent = super::async_order::Agent::products(group);
                 state.shared.observe(self.number, agent, ended);
             }
             Asynchronous::Product(product) => self.product(run, state, product, instruction.source, lanes)?,
             Asynchronous::ClusterArrive => state.cluster.arrive(self.number, state.shared.depart(self.number))?,
             Asynchronous::ClusterWait => {
                 if !state.cluster.wait(self.number, self.live, &mut state.shared)? {
-                    return Ok(Step::WaitsForPhase(None));
+                    return Ok(Step::Asks(Awaited::Cluster));
                 }
             }
             Asynchronous::MapToBlock(to, from, block) => {
@@ -234,6 +240,8 @@ impl Scope<'_> {
             }
             PhaseKind::Arrive { state, count, bytes } => {
                 let (counts, bytes) = (count.map(|row| self.small(row)), bytes.map(|row| self.small(row)));
+                // Before the warp's next time begins, which comes after all that its other lanes have done.
+                lanes_in(self.lanes).try_for_each(|lane| self.barriers.check(&self.memory, places[lane], lane))?;
                 let departed = self.memory.shared.depart(self.memory.warp);
                 let mut states = [0; LANES];
                 for lane in lanes_in(self.lanes) {
@@ -254,9 +262,11 @@ impl Scope<'_> {
     /// Asks whether phases have ended. A test that fails has other warps continue; copies that a phase counts come when
     /// it is asked for again.
     fn wait(&mut self, places: &[usize; LANES], to: Row, phase: Phase, patience: Patience) -> Result<Step, Fault> {
-        let awaited: [Awaited; LANES] = match phase {
-            Phase::Parity(row) => self.small(row).map(Awaited::Parity),
-            Phase::Of(row) => self.registers.wide[usize::from(row)].map(|state| Awaited::Number((state >> 32) as u32)),
+        let awaited: [AwaitedPhase; LANES] = match phase {
+            Phase::Parity(row) => self.small(row).map(AwaitedPhase::Parity),
+            Phase::Of(row) => {
+                self.registers.wide[usize::from(row)].map(|state| AwaitedPhase::Number((state >> 32) as u32))
+            }
         };
         let mut ended = self.ended(places, &awaited)?;
         if let Some(first) = lanes_in(self.lanes & !ended).next() {
@@ -272,7 +282,7 @@ impl Scope<'_> {
                 Patience::Test => failed > MAX_TESTS,
             };
             if is_patient && ended != self.lanes {
-                return Ok(Step::WaitsForPhase(Some(places[first])));
+                return Ok(Step::Asks(Awaited::Phase(places[first])));
             }
         }
         self.registers.write_predicate(to, self.lanes, ended);
@@ -283,7 +293,7 @@ impl Scope<'_> {
         Ok(Step::Yields)
     }
 
-    fn ended(&mut self, places: &[usize; LANES], awaited: &[Awaited; LANES]) -> Result<Lanes, Fault> {
+    fn ended(&mut self, places: &[usize; LANES], awaited: &[AwaitedPhase; LANES]) -> Result<Lanes, Fault> {
         let mut ended = 0;
         let mut last = None;
         for lane in lanes_in(self.lanes) {
@@ -375,7 +385,7 @@ impl Scope<'_> {
         bytes: u32,
         lane: usize,
     ) -> Result<std::ops::Range<usize>, Fault> {
-        if (shared as u64 | global | u64::from(bytes)) % BULK_ALIGNMENT != 0 || bytes == 0 {
+        if !(shared as u64 | global | u64::from(bytes)).is_multiple_of(BULK_ALIGNMENT) || bytes == 0 {
             let text = format!(
                 "a copy of {bytes} bytes between {shared:#x} of shared memory and {global:#x}: all must be multiples of {BULK_ALIGNMENT}"
             );

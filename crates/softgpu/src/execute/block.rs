@@ -7,7 +7,7 @@ use super::launch::{Launch, Run};
 use super::phase_barriers::PhaseBarriers;
 use super::registers::Registers;
 use super::shared::Shared;
-use super::warp::{Progress, Warp};
+use super::warp::{Awaited, Progress, Warp};
 use super::warpgroups::{WARPS, WarpgroupSteps};
 use crate::code::Kernel;
 use crate::ptx::Special;
@@ -27,6 +27,8 @@ pub struct BlockState {
     pub cluster: ClusterBarrier,
     /// The products of each of its warpgroups.
     pub warpgroups: Vec<WarpgroupSteps>,
+    /// Instructions that needed more than registers and have not waited.
+    pub steps: u64,
 }
 
 /// Instructions that a warp runs before another one has its turn.
@@ -41,17 +43,17 @@ pub fn run_block(run: &mut Run<'_>, index: [u32; 3], number: u32) -> Result<(), 
     let mut state = new_state(launch, number, shared, count);
     let mut warps: Vec<Warp> = (0..count).map(|warp| new_warp(launch, index, warp, threads)).collect();
     let mut waits: Vec<Option<Wait>> = vec![None; count];
-    let mut phases: Vec<Option<(Option<usize>, u32)>> = vec![None; count];
+    let mut asks: Vec<Option<(Awaited, u32)>> = vec![None; count];
     let mut has_ended = vec![false; count];
     run.blocks.begin_block();
     loop {
         let mut is_any = false;
-        let before = (run.left, state.barriers.changes);
+        let before = (run.left, state.steps);
         for number in 0..count {
             if has_ended[number] || waits[number].is_some() {
                 continue;
             }
-            phases[number] = None;
+            asks[number] = None;
             match warps[number].run(run, &mut state, TURN).map_err(|fault| (number, fault))? {
                 Progress::Ended => {
                     has_ended[number] = true;
@@ -62,7 +64,7 @@ pub fn run_block(run: &mut Run<'_>, index: [u32; 3], number: u32) -> Result<(), 
                     waits[number] = Some(wait);
                     is_any = true;
                 }
-                Progress::AtPhase(place, source) => phases[number] = Some((place, source)),
+                Progress::Asks(awaited, source) => asks[number] = Some((awaited, source)),
                 Progress::Paused => is_any = true,
             }
         }
@@ -70,9 +72,9 @@ pub fn run_block(run: &mut Run<'_>, index: [u32; 3], number: u32) -> Result<(), 
         if has_ended.iter().all(|ended| *ended) {
             return end(run, &mut state, &mut warps);
         }
-        let has_moved = before != (run.left, state.barriers.changes);
+        let has_moved = before != (run.left, state.steps);
         if !is_any && !is_released && !has_moved {
-            return Err(stuck(launch.kernel, &waits, &phases, &state));
+            return Err(stuck(launch.kernel, &waits, &asks, &state));
         }
     }
 }
@@ -89,6 +91,7 @@ fn new_state(launch: &Launch<'_>, number: u32, shared_bytes: usize, warps: usize
         barriers: PhaseBarriers::default(),
         cluster: ClusterBarrier::new(warps),
         warpgroups: (0..warps.div_ceil(WARPS)).map(|_| WarpgroupSteps::default()).collect(),
+        steps: 0,
     }
 }
 
@@ -156,7 +159,7 @@ fn release(
 fn stuck(
     kernel: &Kernel,
     waits: &[Option<Wait>],
-    phases: &[Option<(Option<usize>, u32)>],
+    asks: &[Option<(Awaited, u32)>],
     state: &BlockState,
 ) -> (usize, Fault) {
     let mut text = String::from("no warp can continue:");
@@ -169,15 +172,19 @@ fn stuck(
         let line = line(wait.source);
         text += &format!(" warp {warp} at barrier {} (PTX line {line}, {arrived} of {wanted});", wait.id);
     }
-    for (warp, phase) in phases.iter().enumerate() {
-        let Some((place, source)) = phase else { continue };
-        let barrier = place.map_or("the barrier of its cluster".into(), |place| state.barriers.described(place));
-        text += &format!(" warp {warp} (PTX line {}) waits for {barrier};", line(*source));
+    for (warp, awaited) in asks.iter().enumerate() {
+        let Some((awaited, source)) = awaited else { continue };
+        let awaited = match awaited {
+            Awaited::Phase(place) => state.barriers.described(*place),
+            Awaited::Cluster => "the barrier of its cluster".into(),
+            Awaited::Warpgroup => "the other warps of its warpgroup to run the same products".into(),
+        };
+        text += &format!(" warp {warp} (PTX line {}) waits for {awaited};", line(*source));
     }
-    let at_phase = phases.iter().position(Option::is_some);
-    let first = waits.iter().position(Option::is_some).or(at_phase).unwrap_or(0);
+    let asking = asks.iter().position(Option::is_some);
+    let first = waits.iter().position(Option::is_some).or(asking).unwrap_or(0);
     let source = waits.get(first).copied().flatten().map(|wait| wait.source);
-    let source = source.or(phases.get(first).copied().flatten().map(|(_, source)| source));
+    let source = source.or(asks.get(first).copied().flatten().map(|(_, source)| source));
     (first, Fault { source, ..Fault::new(FaultKind::Barrier, text.trim_end_matches(';')) })
 }
 
@@ -203,7 +210,7 @@ fn new_warp(launch: &Launch<'_>, block: [u32; 3], warp: usize, threads: usize) -
             Special::MaskGreaterOrEqual => per_lane(&|thread| u32::MAX << (thread % 32)),
             Special::DynamicShared => [launch.shape.shared_bytes; 32],
             Special::TotalShared => [launch.shape.shared_bytes + launch.kernel.shared_bytes as u32; 32],
-            Special::Multiprocessor | Special::ClusterBlock => [0; 32],
+            Special::Multiprocessor | Special::ClusterBlock | Special::Clock => [0; 32],
             Special::Multiprocessors | Special::ClusterBlocks => [1; 32],
         }
     };

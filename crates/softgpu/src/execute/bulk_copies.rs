@@ -73,7 +73,7 @@ struct Store {
     to: Source,
     from: Range<usize>,
     line: u32,
-    /// What was read.
+    /// The bytes that were read.
     bytes: Option<Vec<u8>>,
 }
 

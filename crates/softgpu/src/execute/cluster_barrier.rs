@@ -8,11 +8,11 @@ use super::shared_async::Departed;
 /// The barrier of a cluster of one block.
 #[derive(Debug, Default)]
 pub struct ClusterBarrier {
-    /// What each warp knew when it arrived in the current phase.
+    /// The knowledge of each warp that has arrived in the current phase.
     arrived: Vec<Option<Departed>>,
     /// Arrivals of each warp, and phases that it has waited for.
     counts: Vec<[u32; 2]>,
-    /// Phases that have ended, and what warps knew then.
+    /// Phases that have ended, and the knowledge of their warps.
     phases: u32,
     released: Option<Departed>,
     /// Warps that have ended.

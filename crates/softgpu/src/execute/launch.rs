@@ -13,6 +13,9 @@ use crate::code::Kernel;
 use crate::memory::global::Global;
 use crate::streams::WorkOrder;
 
+/// Letters of an instruction in the text of a fault.
+const MAX_TEXT: usize = 160;
+
 /// How much a launch may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -91,11 +94,20 @@ pub fn run(launch: &Launch<'_>, global: &mut Global) -> Result<Vec<u64>, Fault> 
     Ok(run.counts)
 }
 
+/// The first part of an instruction with many operands.
+fn shortened(text: &str) -> String {
+    if text.chars().count() <= MAX_TEXT {
+        text.into()
+    } else {
+        text.chars().take(MAX_TEXT).chain("...".chars()).collect()
+    }
+}
+
 /// The fault with the kernel, the line, the block and the thread in its text.
 fn located(launch: &Launch<'_>, block: [u32; 3], warp: usize, fault: Fault) -> Fault {
     let mut text = format!("kernel {}", launch.kernel.name);
     if let Some(source) = fault.source.and_then(|source| launch.kernel.sources.get(source as usize)) {
-        text += &format!(", PTX line {} `{}`", source.line, source.text);
+        text += &format!(", PTX line {} `{}`", source.line, shortened(&source.text));
     }
     text += &format!(", block ({}, {}, {})", block[0], block[1], block[2]);
     match fault.lane {

@@ -23,8 +23,6 @@ pub struct PhaseBarriers {
     barriers: BTreeMap<usize, PhaseBarrier>,
     /// How many were made so far.
     made: usize,
-    /// Changes of any of them so far.
-    pub changes: u64,
 }
 
 #[derive(Debug)]
@@ -42,7 +40,7 @@ struct PhaseBarrier {
     come: i64,
     /// Phases that have ended.
     phase: u32,
-    /// What the threads knew that have arrived in this phase, and in all before.
+    /// The knowledge of threads that have arrived in this phase, and in all before.
     arrived: Option<Departed>,
     released: Option<Departed>,
     copies: VecDeque<Load>,
@@ -58,7 +56,7 @@ struct Load {
 
 /// A phase that a warp waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Awaited {
+pub enum AwaitedPhase {
     /// The one after as many.
     Number(u32),
     /// The newest one of a parity.
@@ -66,10 +64,10 @@ pub enum Awaited {
 }
 
 impl PhaseBarrier {
-    fn has_ended(&self, awaited: Awaited) -> bool {
+    fn has_ended(&self, awaited: AwaitedPhase) -> bool {
         match awaited {
-            Awaited::Number(phase) => self.phase > phase,
-            Awaited::Parity(parity) => self.phase & 1 != parity,
+            AwaitedPhase::Number(phase) => self.phase > phase,
+            AwaitedPhase::Parity(parity) => self.phase & 1 != parity,
         }
     }
 
@@ -153,6 +151,14 @@ impl PhaseBarriers {
         Ok(barrier)
     }
 
+    /// Checks that a lane may use an mbarrier.
+    ///
+    /// # Errors
+    /// None there, or one that another thread makes at the same time.
+    pub fn check(&mut self, memory: &Memory<'_>, place: usize, lane: usize) -> Result<(), Fault> {
+        self.find(memory, place, lane).map(|_| ())
+    }
+
     /// Ends the use of an mbarrier.
     ///
     /// # Errors
@@ -180,7 +186,6 @@ impl PhaseBarriers {
             let text = format!("a phase of the mbarrier at {place:#x} must expect at most {MOST} bytes; got {open}");
             return Err(Fault::of_lane(FaultKind::Invalid, lane, text));
         }
-        self.changes += 1;
         Ok(())
     }
 
@@ -212,7 +217,6 @@ impl PhaseBarriers {
             arrived @ None => *arrived = Some(departed.clone()),
         }
         barrier.settle();
-        self.changes += 1;
         Ok(state)
     }
 
@@ -224,10 +228,10 @@ impl PhaseBarriers {
         &mut self,
         memory: &mut Memory<'_>,
         place: usize,
-        awaited: Awaited,
+        awaited: AwaitedPhase,
         lane: usize,
     ) -> Result<bool, Fault> {
-        if let Awaited::Parity(parity) = awaited
+        if let AwaitedPhase::Parity(parity) = awaited
             && parity > 1
         {
             let text = format!("the parity of a phase must be 0 or 1; got {parity}");
@@ -270,7 +274,6 @@ impl PhaseBarriers {
             AsyncAccess { range: range.clone(), kind: AsyncKind::Load, agent: barrier.agent, time: NEVER, line };
         memory.shared.begin(access, warp, lane)?;
         barrier.copies.push_back(Load { source, range, lane });
-        self.changes += 1;
         Ok(())
     }
 
@@ -288,7 +291,6 @@ impl PhaseBarriers {
             memory.shared.arrive(&load.range, barrier.agent, barrier.phase + 1);
             barrier.come += load.range.len() as i64;
             barrier.settle();
-            self.changes += 1;
         }
         Ok(())
     }

@@ -3,6 +3,8 @@
 //! Compilers move values between registers around a product and mean one register. So a move takes the state of its
 //! source along: what may not be done with the source may not be done with its copy.
 
+use std::collections::VecDeque;
+
 use super::fault::{Fault, FaultKind};
 use crate::code::{Arithmetic, Instruction, Kernel, Op, Row, Use, small_uses};
 
@@ -17,6 +19,9 @@ pub struct RegisterOrder {
     /// Groups of products that have been ended, and those that have been waited for.
     committed: u32,
     ended: u32,
+    /// Products so far, and those up to the end of each group that has not ended.
+    products: usize,
+    products_of_groups: VecDeque<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +50,15 @@ impl RegisterOrder {
     /// No products yet.
     pub fn new(kernel: &Kernel) -> RegisterOrder {
         let rows = vec![State::default(); kernel.small];
-        RegisterOrder { rows, count: kernel.small, fences: 0, committed: 0, ended: 0 }
+        RegisterOrder {
+            rows,
+            count: kernel.small,
+            fences: 0,
+            committed: 0,
+            ended: 0,
+            products: 0,
+            products_of_groups: VecDeque::new(),
+        }
     }
 
     /// Checks the registers of an instruction that is not a product, and notes their use.
@@ -142,6 +155,7 @@ impl RegisterOrder {
             }
             *state = State { busy: Some((group, Busy::Result)), columns, ..*state };
         }
+        self.products += 1;
         Ok(())
     }
 
@@ -153,14 +167,23 @@ impl RegisterOrder {
     /// `wgmma.commit_group`.
     pub fn commit(&mut self) {
         self.committed += 1;
+        self.products_of_groups.push_back(self.products);
     }
 
-    /// `wgmma.wait_group`: waits until at most `open` groups have not ended. Returns the last one that has.
-    pub fn wait(&mut self, open: u32) -> u32 {
-        self.ended = self.ended.max(self.committed.saturating_sub(open));
+    /// `wgmma.wait_group`: the last group that must have ended, where at most `open` may not have; and the products up
+    /// to its end that all warps of the warpgroup must have run.
+    pub fn wait(&self, open: u32) -> (u32, usize) {
+        let ended = self.ended.max(self.committed.saturating_sub(open));
+        let groups = (ended - self.ended) as usize;
+        (ended, groups.checked_sub(1).and_then(|last| self.products_of_groups.get(last).copied()).unwrap_or(0))
+    }
+
+    /// Groups up to one have ended.
+    pub fn end(&mut self, ended: u32) {
+        self.products_of_groups.drain(..((ended - self.ended) as usize).min(self.products_of_groups.len()));
+        self.ended = ended;
         for state in &mut self.rows {
             state.busy = state.busy.filter(|(group, _)| *group > self.ended);
         }
-        self.ended
     }
 }

@@ -89,8 +89,8 @@ impl Shared {
         self.cells.synchronize(warps, &known);
     }
 
-    /// What any of the warps knows of asynchronous accesses, all know. Listed accesses are kept: asynchronous ones are
-    /// judged by who made them, however many barriers lie between.
+    /// Joins the knowledge of warps about asynchronous accesses. Listed accesses are kept: an asynchronous access is
+    /// judged by who made the others, also after a barrier of all warps.
     fn synchronize_asynchronous(&mut self, warps: &[usize], departed: &[Departed]) {
         self.enter_listed();
         let Some(order) = &mut self.asynchronous else { return };
@@ -132,7 +132,7 @@ impl Shared {
         self.is_inside(run) && self.is_written.are_all(offset, bytes) && !self.is_written_since.is_any(offset, bytes)
     }
 
-    /// Whether no asynchronous access stands against one of a warp.
+    /// Whether all asynchronous accesses come before one of a warp.
     #[inline(always)]
     fn waits_for_none(&self, run: &Run, kind: AccessKind, warp: usize) -> bool {
         let Some(order) = &self.asynchronous else { return true };

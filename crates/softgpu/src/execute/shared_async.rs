@@ -8,7 +8,7 @@ use super::global_order::Kind;
 use super::shared::Shared;
 use super::shared_cells::{Knowledge, Moment};
 
-/// What a warp knew when it arrived somewhere.
+/// The knowledge of a warp when it arrived at a barrier.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Departed {
     /// Of accesses of threads.

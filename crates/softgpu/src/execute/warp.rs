@@ -33,6 +33,17 @@ pub struct Warp {
     groups: Vec<Group>,
 }
 
+/// Something that a warp waits for and asks for again in each turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// A phase of the mbarrier at a place.
+    Phase(usize),
+    /// The barrier of its cluster.
+    Cluster,
+    /// The other warps of its warpgroup, to run the same products.
+    Warpgroup,
+}
+
 /// Lanes at one place.
 #[derive(Clone, Copy, Debug)]
 struct Group {
@@ -52,8 +63,8 @@ enum Waiting {
     Lanes(Lanes),
     /// A barrier of the block.
     Barrier(Wait),
-    /// A phase of the mbarrier at a place, or of the cluster's barrier.
-    Phase(Option<usize>),
+    /// Something that is asked for again in each turn.
+    Asked(Awaited),
 }
 
 /// How far a warp has come.
@@ -63,8 +74,8 @@ pub enum Progress {
     Ended,
     /// It waits for other warps.
     AtBarrier(Wait),
-    /// It waits for the phase of the mbarrier at a place, or of the cluster's barrier, at a source.
-    AtPhase(Option<usize>, u32),
+    /// It waits for something that is asked for again in each turn, at a source.
+    Asks(Awaited, u32),
     /// Its turn is over.
     Paused,
 }
@@ -75,8 +86,8 @@ pub(super) enum Step {
     Waits,
     /// Other warps are to be run before the next instruction.
     Yields,
-    /// A phase of the mbarrier at a place, or of the cluster's barrier, has not ended.
-    WaitsForPhase(Option<usize>),
+    /// Something has not come yet, and is asked for again in the next turn.
+    Asks(Awaited),
 }
 
 impl Warp {
@@ -115,8 +126,7 @@ impl Warp {
     pub fn run(&mut self, run: &mut Run<'_>, state: &mut BlockState, turn: u64) -> Result<Progress, Fault> {
         let kernel = run.launch.kernel;
         let mut turn_left = turn;
-        // Phases that have not ended before are asked for again, once in a turn.
-        for group in self.groups.iter_mut().filter(|group| matches!(group.waits, Waiting::Phase(_))) {
+        for group in self.groups.iter_mut().filter(|group| matches!(group.waits, Waiting::Asked(_))) {
             group.waits = Waiting::Ready;
         }
         while turn_left > 0 {
@@ -138,7 +148,7 @@ impl Warp {
                 let live = self.live;
                 let satisfied = self.groups.iter_mut().find(|group| match group.waits {
                     Waiting::Lanes(members) => members & live & !group.lanes == 0,
-                    Waiting::Ready | Waiting::Barrier(_) | Waiting::Phase(_) => false,
+                    Waiting::Ready | Waiting::Barrier(_) | Waiting::Asked(_) => false,
                 })?;
                 satisfied.waits = Waiting::Ready;
                 *satisfied
@@ -157,9 +167,12 @@ impl Warp {
     fn stalled(&mut self, kernel: &Kernel) -> Result<Progress, Fault> {
         let Some(first) = self.groups.first().copied() else { return Ok(Progress::Ended) };
         let source = kernel.instructions[first.at].source;
-        if let Some(group) = self.groups.iter().find(|group| matches!(group.waits, Waiting::Phase(_))) {
-            let place = if let Waiting::Phase(place) = group.waits { place } else { None };
-            return Ok(Progress::AtPhase(place, kernel.instructions[group.at].source));
+        let asking = self.groups.iter().find_map(|group| match group.waits {
+            Waiting::Asked(awaited) => Some(Progress::Asks(awaited, kernel.instructions[group.at].source)),
+            Waiting::Ready | Waiting::Lanes(_) | Waiting::Barrier(_) => None,
+        });
+        if let Some(asking) = asking {
+            return Ok(asking);
         }
         let is_at_one_place = self.groups.iter().all(|group| group.at == first.at);
         if let (Waiting::Barrier(wait), true) = (first.waits, is_at_one_place) {
@@ -198,7 +211,10 @@ impl Warp {
                 let Some(instruction) = instructions.get(ran) else { break };
                 let step = self.step(run, state, instruction, &mut group);
                 match step.map_err(|fault| Fault { source: fault.source.or(Some(instruction.source)), ..fault })? {
-                    Step::Next => group.at += 1,
+                    Step::Next => {
+                        group.at += 1;
+                        state.steps += 1;
+                    }
                     Step::Waits => {
                         self.groups.push(group);
                         return Ok(());
@@ -209,8 +225,8 @@ impl Warp {
                         self.groups.push(group);
                         return Ok(());
                     }
-                    Step::WaitsForPhase(place) => {
-                        group.waits = Waiting::Phase(place);
+                    Step::Asks(awaited) => {
+                        group.waits = Waiting::Asked(awaited);
                         self.groups.push(group);
                         return Ok(());
                     }
@@ -314,6 +330,10 @@ impl Warp {
             Op::ActiveMask(to) => self.registers.small_of(lanes, *to, [*to; 4], |_, _, _, _| lanes),
             Op::Trap => return Err(Fault::of_lane(FaultKind::Trap, lanes.trailing_zeros() as usize, "trap")),
             Op::Fence(Reach::Gpu) => run.blocks.fence(),
+            Op::Clock(to) => {
+                let now = run.launch.limits.warp_instructions - run.left;
+                self.registers.write(*to, lanes, &[now; LANES]);
+            }
             Op::Asynchronous(op) => return self.asynchronous(run, state, instruction, op, lanes),
             Op::Fence(Reach::Block) | Op::Nothing | Op::Arithmetic(_) => {}
             Op::Barrier { .. } => return self.barrier(state, instruction, group, lanes),
@@ -382,6 +402,7 @@ impl Warp {
             | Op::Barrier { .. }
             | Op::MatrixProduct(_)
             | Op::Asynchronous(_)
+            | Op::Clock(_)
             | Op::Fence(_)
             | Op::Nothing
             | Op::Trap => Ok(()),
@@ -434,6 +455,7 @@ impl Warp {
             | Op::AsyncCopy(_)
             | Op::CopyGroup(_)
             | Op::Asynchronous(_)
+            | Op::Clock(_)
             | Op::Fence(_)
             | Op::Nothing
             | Op::Trap => {}
@@ -460,6 +482,7 @@ impl Warp {
             | Op::AsyncCopy(_)
             | Op::CopyGroup(_)
             | Op::Asynchronous(_)
+            | Op::Clock(_)
             | Op::Fence(_)
             | Op::Nothing
             | Op::Trap => return Ok(lanes),

@@ -54,6 +54,11 @@ struct Step {
 }
 
 impl WarpgroupSteps {
+    /// Whether all warps have come by as many products.
+    pub fn have_passed(&self, products: usize) -> bool {
+        self.passed >= products
+    }
+
     fn pass(&mut self, warp: usize, step: Step) -> Result<(), Fault> {
         let number = self.by_warp[warp % WARPS];
         match self.steps.get(number - self.passed) {

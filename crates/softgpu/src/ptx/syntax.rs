@@ -229,6 +229,8 @@ pub enum Special {
     ClusterBlock,
     /// Blocks of a cluster: one.
     ClusterBlocks,
+    /// A clock: the instructions of warps so far.
+    Clock,
 }
 
 impl Special {
@@ -262,6 +264,7 @@ impl Special {
             "%nsmid" => Special::Multiprocessors,
             "%cluster_ctarank" => Special::ClusterBlock,
             "%cluster_nctarank" => Special::ClusterBlocks,
+            "%clock" | "%clock64" | "%globaltimer" | "%globaltimer_lo" => Special::Clock,
             _ => return None,
         })
     }

@@ -1,6 +1,7 @@
 //! PTX by hand: every family of instructions against Rust, and every check on a kernel that breaks its rule.
 
 mod checks;
+mod clusters;
 mod control;
 mod conversions;
 mod directions;
@@ -9,5 +10,8 @@ mod integers;
 mod machine;
 mod matrices;
 mod numbers;
+mod phases;
+mod pipeline;
 mod streams;
+mod warpgroups;
 mod warps;

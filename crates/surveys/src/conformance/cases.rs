@@ -15,6 +15,8 @@ pub enum Compared {
     Operations,
     /// Losses, norms, first gradients and last weights.
     Outcome,
+    /// Products of random matrices, of factors of every kind: the blocks of a tensor core.
+    Blocks,
 }
 
 /// How long a case takes.
@@ -41,6 +43,16 @@ pub struct Case {
 
 const SINGLE: Numbers = Numbers::new(Format::Fp32, GradientSums::Single, Products::Chained);
 const EXACT: Numbers = Numbers::new(Format::Fp32, GradientSums::Exact, Products::Chained);
+
+const BLOCKS: Numbers = Numbers::new(Format::Bf16, GradientSums::Single, Products::Blocks16);
+
+/// Numbers of 16 bits, by name.
+const NARROW: &[(&str, Numbers)] = &[
+    ("bf16", Numbers::new(Format::Bf16, GradientSums::Single, Products::Chained)),
+    ("fp16", Numbers::new(Format::Fp16, GradientSums::Single, Products::Chained)),
+    ("bf16 and blocks", BLOCKS),
+    ("fp16 and blocks", Numbers::new(Format::Fp16, GradientSums::Single, Products::Blocks16)),
+];
 
 /// A change of the small model, by name.
 type Change = (&'static str, Tied, fn(&mut ModelSpec));
@@ -79,10 +91,43 @@ pub fn all() -> Vec<Case> {
         compared: Compared::Operations,
         layout,
     });
+    cases.extend([("bf16", Format::Bf16), ("fp16", Format::Fp16)].map(blocks));
+    cases.extend(NARROW.iter().flat_map(narrow));
     cases.extend(outcomes());
-    cases.push(large("operations wide-heads-of-64", 256, 4, 256));
-    cases.push(large("operations wide-heads-of-128", 512, 4, 512));
+    for (numbers, form) in [(SINGLE, ""), (BLOCKS, " in bf16 and blocks")] {
+        cases.push(large(&format!("operations wide-heads-of-64{form}"), numbers, 256, 4, 256));
+        cases.push(large(&format!("operations wide-heads-of-128{form}"), numbers, 512, 4, 512));
+    }
     cases
+}
+
+/// Blocks of products of a format; of the layout, its numbers alone count.
+fn blocks((name, format): (&str, Format)) -> Case {
+    let train = training(Numbers::new(format, GradientSums::Single, Products::Blocks16));
+    let layout = Layout { model: model(Tied::Yes), parallelism: plain_layout(1, 1, 1, 2), train };
+    Case { name: format!("blocks of {name}"), size: Size::Large, compared: Compared::Blocks, layout }
+}
+
+/// Operations of a GPT and of a Llama in narrow numbers, and a run of theirs.
+fn narrow((name, numbers): &(&str, Numbers)) -> Vec<Case> {
+    let of = |family: &str, tied| {
+        let layout = Layout {
+            model: model(tied),
+            parallelism: plain_layout(1, 1, 1, 2),
+            train: TrainSpec { steps: 2, ..training(*numbers) },
+        };
+        let name = format!("operations {family} in {name}");
+        Case { name, size: Size::Small, compared: Compared::Operations, layout }
+    };
+    let parallelism = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 2, 2, 2) };
+    let train = TrainSpec { steps: 20, ..training(*numbers) };
+    let run = Case {
+        name: format!("run gpt zero 1 in {name}"),
+        size: Size::Small,
+        compared: Compared::Outcome,
+        layout: Layout { model: model(Tied::Yes), parallelism, train },
+    };
+    vec![of("gpt", Tied::Yes), of("llama", Tied::No), run]
 }
 
 fn small((name, tied, change): &Change) -> Case {
@@ -120,7 +165,7 @@ fn outcomes() -> Vec<Case> {
 }
 
 /// A model whose operations take many blocks.
-fn large(name: &str, hidden: usize, num_heads: usize, sequence_length: usize) -> Case {
+fn large(name: &str, numbers: Numbers, hidden: usize, num_heads: usize, sequence_length: usize) -> Case {
     let model = ModelSpec {
         num_layers: 1,
         hidden,
@@ -138,7 +183,7 @@ fn large(name: &str, hidden: usize, num_heads: usize, sequence_length: usize) ->
         },
         ..model(Tied::No)
     };
-    let train = TrainSpec { steps: 1, global_batch: 2, sequence_length, ..training(SINGLE) };
+    let train = TrainSpec { steps: 1, global_batch: 2, sequence_length, ..training(numbers) };
     let layout = Layout { model, parallelism: plain_layout(1, 1, 1, 2), train };
     Case { name: name.into(), size: Size::Large, compared: Compared::Operations, layout }
 }

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use device::Numerics;
 use prove::{Outcome, ProofError, outcome_of, weights_hash};
 use serde::{Deserialize, Serialize};
 use testkit::layout::Layout;
 use testkit::models::proof_text;
 use testkit::text::ProofText;
-use train::{Engine, Setup};
+use train::{Engine, Setup, TrainError};
 
+use crate::conformance::blocks;
 use crate::conformance::cases::{Case, Compared};
 use crate::conformance::hashed_engine::{HashedEngine, Hashes};
 
@@ -39,10 +41,13 @@ pub type Expected = BTreeMap<String, Outcomes>;
 /// See [`ProofError`].
 pub fn result(case: &Case, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Result<Outcomes, ProofError> {
     match case.compared {
-        Compared::Operations => {
-            let (names, hashes): (Vec<_>, Vec<_>) = operations(&case.layout, open)?.into_iter().unzip();
-            let hashes = hashes.into_iter().map(|hash| format!("{hash:016x}")).collect();
-            Ok(Outcomes::Operations(names, hashes))
+        Compared::Operations => Ok(hashed(operations(&case.layout, open)?)),
+        Compared::Blocks => {
+            let setup = case.layout.setup()?;
+            let numerics = Numerics::of(setup.train.precision, setup.train.sums);
+            Ok(hashed(
+                blocks::hashes(&*open(&setup), numerics).map_err(|error| TrainError::Prepare(error.to_string()))?,
+            ))
         }
         Compared::Outcome => {
             let setup = case.layout.setup()?;
@@ -57,6 +62,11 @@ pub fn result(case: &Case, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Result<O
             })
         }
     }
+}
+
+fn hashed(hashes: Hashes) -> Outcomes {
+    let (names, hashes): (Vec<_>, Vec<_>) = hashes.into_iter().unzip();
+    Outcomes::Operations(names, hashes.into_iter().map(|hash| format!("{hash:016x}")).collect())
 }
 
 /// The operations of a run of one rank, with hashes of what each wrote.

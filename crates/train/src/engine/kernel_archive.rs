@@ -93,7 +93,7 @@ impl ArchivedKernels {
         let mut entries = vec![];
         for capability in capabilities {
             let target = Target::ptx(*capability);
-            for source in sources() {
+            for source in sources().filter(|source| source.is_for(&target)) {
                 let compiled = compile_afresh(compiler, &source, &target)?;
                 entries.push(Archived {
                     target: target.to_string(),
@@ -213,8 +213,9 @@ impl KernelCode for ArchivedKernels {
             what: format!("compiled kernels for {capability}"),
             cause: "the archive has none for it or an older GPU; make it again with tools/release.sh".into(),
         })?;
+        let of_target = SOURCES.iter().filter(|source| source.is_for(&target));
         let target = target.to_string();
-        let operations = SOURCES.iter().map(|source| self.compiled(&target, *source)).collect::<Result<_, _>>()?;
+        let operations = of_target.map(|source| self.compiled(&target, *source)).collect::<Result<_, _>>()?;
         Ok(GpuCode { operations, collectives: self.compiled(&target, COLLECTIVES)? })
     }
 }
@@ -229,6 +230,8 @@ impl ArchivedKernels {
 
 #[cfg(test)]
 mod tests {
+    use cuda::kernels::Instructions;
+
     use super::*;
 
     /// An archive with a text for each source in the place of its PTX.
@@ -241,7 +244,8 @@ mod tests {
             ptx: format!("// {target} {}\n", source.name),
         };
         let targets = [8, 9].map(|major| Target::ptx(Capability { major, minor: 0 }));
-        let entries = targets.iter().flat_map(|target| sources().map(|source| entry(target, source))).collect();
+        let of_target = |target| sources().filter(move |source| source.is_for(target));
+        let entries = targets.iter().flat_map(|target| of_target(target).map(|source| entry(target, source))).collect();
         ArchivedKernels { compiler, entries }
     }
 
@@ -261,7 +265,8 @@ mod tests {
         assert_eq!(read.compiler(), "13.0");
         let first = |major, minor| {
             let code = read.code(Capability { major, minor }).expect("code");
-            assert_eq!(code.operations.len(), SOURCES.len());
+            let common = SOURCES.iter().filter(|source| source.instructions == Instructions::Common);
+            assert_eq!(code.operations.len(), common.count());
             code.collectives.code.ptx().unwrap_or_default().split(' ').nth(1).map(String::from)
         };
         // A GPU runs the newest code that is not newer than itself.

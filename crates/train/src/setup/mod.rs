@@ -385,6 +385,7 @@ impl Workload {
         RecordCase {
             model,
             stored: train.precision.stored().into(),
+            products: train.precision.products(),
             sums: train.sums,
             tp: TensorParallel { size: parallelism.degrees.tp, position: 0 },
             shape: self.shape,

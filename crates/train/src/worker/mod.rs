@@ -169,6 +169,7 @@ impl<'a> Worker<'a> {
                 Purpose::Evaluate | Purpose::Generate => None,
             },
             stored: self.position.setup.stored(),
+            products: self.position.setup.train.precision.products(),
             accumulation: self.position.accumulation(self.state.loss_scale.factor()),
             constants: self.state.constants,
             scratch: &self.state.scratch,

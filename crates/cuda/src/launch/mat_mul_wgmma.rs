@@ -1,0 +1,194 @@
+//! Products of matrices in blocks of 16 on compute capability 9.0: kernels/mat_mul_wgmma.cu.
+
+use config::Products;
+use device::{Dtype, Orientation, Tensor, Write};
+use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwizzle, TensorTiles};
+
+use super::mat_mul::Product;
+use super::mat_mul_blocks::Narrow;
+use super::{Launch, Parameters, Place, Site};
+
+/// Rows of a tile.
+const ROWS: usize = 128;
+/// Steps of a stage, which are lanes of a box in rows of lanes, too: 128 bytes.
+const STEPS: usize = 64;
+/// Threads of a block.
+const THREADS: u32 = 384;
+/// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
+const SHARED_BYTES: u32 = (192 + 20 + 1 + 1) << 10;
+/// Boxes and rows of boxes begin at multiples of these.
+const ALIGNMENT: usize = 16;
+
+/// The columns of a tile of 128 rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tile {
+    Of256,
+    Of192,
+    Of128,
+    Of64,
+}
+
+/// Where sums of pieces are added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pieces {
+    InRegisters,
+    /// Large tiles have no registers for two sums. The output must hold sums as they are.
+    ThroughOutput,
+}
+
+impl Tile {
+    const ALL: [Tile; 4] = [Tile::Of256, Tile::Of192, Tile::Of128, Tile::Of64];
+
+    fn cols(self) -> usize {
+        match self {
+            Tile::Of256 => 256,
+            Tile::Of192 => 192,
+            Tile::Of128 => 128,
+            Tile::Of64 => 64,
+        }
+    }
+
+    fn pieces(self) -> Pieces {
+        match self {
+            Tile::Of256 | Tile::Of192 => Pieces::ThroughOutput,
+            Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
+        }
+    }
+
+    /// Time of a tile next to others, in that of a column of a tile of 256: small tiles read more for each sum.
+    fn cost(self) -> usize {
+        match self {
+            Tile::Of256 => 256,
+            Tile::Of192 => 198,
+            Tile::Of128 => 140,
+            Tile::Of64 => 100,
+        }
+    }
+
+    /// The one with which the GPU is done first.
+    fn of(site: &Site, product: &Product, [m, n, k]: [usize; 3]) -> Tile {
+        let has_rounded_pieces = has_pieces(product.orientation, k) && product.out.dtype != Dtype::F32;
+        let fits = |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
+        let time = |tile: &Tile| {
+            let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
+            tiles.div_ceil(site.multiprocessors as usize) * tile.cost()
+        };
+        Tile::ALL.into_iter().filter(fits).min_by_key(time).unwrap_or(Tile::Of64)
+    }
+
+    fn kernel(self, orientation: Orientation) -> &'static str {
+        match (orientation, self) {
+            (Orientation::Nt, Tile::Of256) => "mat_mul_wgmma_nt_256",
+            (Orientation::Nt, Tile::Of192) => "mat_mul_wgmma_nt_192",
+            (Orientation::Nt, Tile::Of128) => "mat_mul_wgmma_nt_128",
+            (Orientation::Nt, Tile::Of64) => "mat_mul_wgmma_nt_64",
+            (Orientation::Nn, Tile::Of256) => "mat_mul_wgmma_nn_256",
+            (Orientation::Nn, Tile::Of192) => "mat_mul_wgmma_nn_192",
+            (Orientation::Nn, Tile::Of128) => "mat_mul_wgmma_nn_128",
+            (Orientation::Nn, Tile::Of64) => "mat_mul_wgmma_nn_64",
+            (Orientation::Tn, Tile::Of256) => "mat_mul_wgmma_tn_256",
+            (Orientation::Tn, Tile::Of192) => "mat_mul_wgmma_tn_192",
+            (Orientation::Tn, Tile::Of128) => "mat_mul_wgmma_tn_128",
+            (Orientation::Tn, Tile::Of64) => "mat_mul_wgmma_tn_64",
+        }
+    }
+}
+
+/// Whether sums are cut into pieces.
+fn has_pieces(orientation: Orientation, k: usize) -> bool {
+    match orientation {
+        Orientation::Tn => k > Products::PIECE,
+        Orientation::Nt | Orientation::Nn => false,
+    }
+}
+
+/// A factor with its place.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Factor {
+    pub tensor: Tensor,
+    pub place: Place,
+}
+
+impl Factor {
+    /// Whether boxes of it can be copied.
+    fn has_boxes(&self) -> bool {
+        let size = self.tensor.dtype.size_bytes();
+        self.tensor.dtype != Dtype::F32 && !self.tensor.is_empty() && self.place.has_rows_at_multiples(ALIGNMENT, size)
+    }
+
+    /// Boxes of `lanes` lanes and the steps of a stage where steps are along rows, or else of 64 lanes and as many steps.
+    fn boxes(&self, site: &Site, narrow: Narrow, lanes: usize, along: Along) -> TensorTiles {
+        let Tensor { offset_bytes, rows, cols, row_stride, dtype } = self.tensor;
+        let rows_of_box = match along {
+            Along::Steps => lanes,
+            Along::Lanes => STEPS,
+        };
+        let stride_bytes = (row_stride.max(cols) * dtype.size_bytes()).next_multiple_of(ALIGNMENT);
+        let address: DevicePointer = site.arena.offset(offset_bytes);
+        TensorTiles {
+            element: match narrow {
+                Narrow::Bf16 => TensorElement::Bf16,
+                Narrow::F16 => TensorElement::F16,
+            },
+            address,
+            dims: vec![cols as u64, rows as u64],
+            strides_bytes: vec![stride_bytes as u64],
+            box_dims: vec![STEPS as u32, rows_of_box as u32],
+            swizzle: TensorSwizzle::Bytes128,
+            promotion: TensorPromotion::Bytes256,
+        }
+    }
+}
+
+/// What lies next to each other in a factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Along {
+    Steps,
+    Lanes,
+}
+
+/// Of both factors.
+fn along(orientation: Orientation) -> [Along; 2] {
+    match orientation {
+        Orientation::Nt => [Along::Steps, Along::Steps],
+        Orientation::Nn => [Along::Steps, Along::Lanes],
+        Orientation::Tn => [Along::Lanes, Along::Lanes],
+    }
+}
+
+/// The product by warpgroups; `None` where its factors cannot be copied in boxes.
+pub(super) fn by_warpgroups(
+    site: &Site,
+    product: &Product,
+    sizes: [usize; 3],
+    narrow: Narrow,
+    factors: [Factor; 2],
+    finish: impl Fn(Parameters, [u32; 2], Piece) -> Parameters,
+) -> Option<Vec<Launch>> {
+    let [m, n, k] = sizes;
+    if !factors.iter().all(Factor::has_boxes) {
+        return None;
+    }
+    let orientation = product.orientation;
+    let tile = Tile::of(site, product, sizes);
+    let [of_a, of_b] = along(orientation);
+    let maps = [factors[0].boxes(site, narrow, ROWS, of_a), factors[1].boxes(site, narrow, tile.cols(), of_b)];
+    let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
+    let blocks = tiles.min(site.multiprocessors as usize);
+    let shape = LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES };
+    let steps = if has_pieces(orientation, k) && tile.pieces() == Pieces::ThroughOutput { Products::PIECE } else { k };
+    let launches = (0..k).step_by(steps).map(|first| {
+        let write = if first == 0 { product.write } else { Write::Accumulate };
+        let piece = Piece { write, is_last: first + steps >= k };
+        let parameters = finish(Parameters::new(), [first as u32, steps.min(k - first) as u32], piece);
+        Launch::new(tile.kernel(orientation), shape, parameters).with_maps(maps.to_vec())
+    });
+    Some(launches.collect())
+}
+
+/// A part of the steps, as a launch adds it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Piece {
+    pub write: Write,
+    pub is_last: bool,
+}

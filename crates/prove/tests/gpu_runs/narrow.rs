@@ -1,0 +1,55 @@
+//! Runs that store parameters and activations in bf16 and fp16.
+
+use config::{Format, Overlap, Tied, ZeroStage};
+use prove::Outcome;
+use testkit::soft_gpus::soft_gpus;
+
+use crate::rig::{On, ZERO_THREE, outcome, stored_layout};
+
+/// Enough for a step after which the learning rate falls.
+const STEPS: u32 = 4;
+
+/// The outcome on CPUs, which is that of `dp x tp x pp` ranks on this many GPUs. None without NVRTC.
+fn compare(format: Format, tied: Tied, degrees: [usize; 3], zero: ZeroStage, num_gpus: usize) -> Option<Outcome> {
+    let gpus = soft_gpus(num_gpus)?;
+    let layout = stored_layout(format, tied, degrees, zero, Overlap::On, STEPS);
+    let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
+    let on_gpus = outcome(&layout, &On::Gpus(gpus)).expect("a run on GPUs");
+    assert_eq!(on_gpus.losses, on_cpus.losses);
+    // The norm of a skipped step is a NaN, which is not equal to itself.
+    let bits = |outcome: &Outcome| outcome.norms.iter().map(|norm| norm.to_bits()).collect::<Vec<_>>();
+    assert_eq!(bits(&on_gpus), bits(&on_cpus));
+    assert_eq!(on_gpus.scaling, on_cpus.scaling);
+    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == STEPS as usize);
+    assert!(on_gpus.gradients == on_cpus.gradients, "gradients differ");
+    assert!(on_gpus.weights == on_cpus.weights, "weights differ");
+    Some(on_cpus)
+}
+
+#[test]
+fn gpt_in_bf16_with_sharded_optimizer_state() {
+    compare(Format::Bf16, Tied::Yes, [2, 2, 2], ZeroStage::One, 8);
+}
+
+#[test]
+fn llama_in_bf16_with_sharded_optimizer_state() {
+    compare(Format::Bf16, Tied::No, [2, 2, 2], ZeroStage::One, 1);
+}
+
+#[test]
+fn gpt_in_bf16_with_sharded_parameters() {
+    compare(Format::Bf16, Tied::Yes, [2, 2, 2], ZERO_THREE, 1);
+}
+
+#[test]
+fn llama_in_bf16_with_sharded_parameters() {
+    compare(Format::Bf16, Tied::No, [2, 2, 2], ZERO_THREE, 8);
+}
+
+/// The first factor of the loss is so large that gradients overflow: steps are skipped, and others are not.
+#[test]
+fn llama_in_fp16_with_a_factor_of_the_loss_that_falls() {
+    let Some(on_cpus) = compare(Format::Fp16, Tied::No, [2, 2, 1], ZERO_THREE, 2) else { return };
+    let skipped = on_cpus.norms.iter().filter(|norm| !norm.is_finite()).count();
+    assert!(0 < skipped && skipped < on_cpus.norms.len(), "{:?}", on_cpus.norms);
+}

@@ -1,0 +1,87 @@
+//! `cargo run --release -p surveys --bin kernel_times -- bench/gpu/gpt2_124m.toml [--measure] [--set KEY=VALUE]`
+//!
+//! Prints a table of the operations of a step: their bytes and multiply-adds, the times that data sheets of accelerators
+//! make of them, and with `--measure` the times on the run's device.
+
+#![forbid(unsafe_code)]
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use cluster::Cluster;
+use comm::Timeouts;
+use config::{RunConfig, TrainSpec};
+use device::Numerics;
+use prove::{Nobody, run_first};
+use surveys::kernel_times::table::StepTable;
+use surveys::kernel_times::timed_engine::TimedEngine;
+use surveys::page::ended;
+use testkit::text::{Labels, ProofText};
+use train::{Engine, EngineOptions, GpuPlaces, MetaEngine, RunDevice, Setup, open_engine};
+
+/// Profiles of the accelerators whose times are predicted.
+const PROFILES: [&str; 2] = ["h100-80g-dgx", "h200-141g-dgx"];
+
+/// Prints the operations of a step with their times.
+#[derive(Parser)]
+struct Arguments {
+    /// Run files of one rank
+    #[arg(required = true)]
+    runs: Vec<PathBuf>,
+    /// Measures on the run's device
+    #[arg(long)]
+    measure: bool,
+    /// Steps that are run
+    #[arg(long, default_value_t = 8)]
+    steps: u32,
+    /// Set a key of the run file
+    #[arg(long, value_name = "SECTION.KEY=VALUE")]
+    set: Vec<String>,
+    /// Folder of NVIDIA's libraries
+    #[arg(long)]
+    cuda: Option<PathBuf>,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    ended(arguments.runs.iter().try_for_each(|run| print(run, &arguments)))
+}
+
+fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+fn print(run: &PathBuf, arguments: &Arguments) -> Result<(), String> {
+    let toml = std::fs::read_to_string(run).map_err(|error| format!("{}: {error}", run.display()))?;
+    let config = RunConfig::load(&run.display().to_string(), &toml, &arguments.set)
+        .map_err(|problems| problems.iter().map(text).collect::<Vec<_>>().join("\n"))?;
+    let training = TrainSpec { steps: arguments.steps, ..config.train.clone() };
+    let setup = Setup::new(config.model.clone(), config.parallelism.clone(), training).map_err(text)?;
+    let engine = TimedEngine::new(engine(&config, &setup, arguments)?);
+    let words = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };
+    run_first(arguments.steps, &setup, &engine, &words, &Nobody).map_err(text)?;
+    let accelerators = PROFILES.map(|profile| {
+        let text = cluster::named(profile).ok_or_else(|| format!("{profile} must be a profile"))?;
+        Cluster::from_toml(text).map(|cluster| cluster.accelerator).map_err(|error| error.to_string())
+    });
+    let accelerators = accelerators.into_iter().collect::<Result<Vec<_>, String>>()?;
+    let numerics = Numerics::of(setup.train.precision, setup.train.sums);
+    let table = StepTable::new(&engine.steps(), accelerators, numerics)?;
+    println!("{}\n\n{table}", run.display());
+    Ok(())
+}
+
+/// The run's device, or one that only takes operations down.
+fn engine(config: &RunConfig, setup: &Setup, arguments: &Arguments) -> Result<Box<dyn Engine>, String> {
+    if !arguments.measure {
+        return Ok(Box::new(MetaEngine::new(&setup.mesh)));
+    }
+    let code = std::env::temp_dir().join("pleach-kernels");
+    let places = GpuPlaces { libraries: arguments.cuda.iter().cloned().collect(), code, carried: &[] };
+    let device = RunDevice::open(config.run.device, config.run.gpus, &places).map_err(text)?;
+    let timeouts = Timeouts::new(Duration::from_secs(600));
+    let options = EngineOptions { timeouts, queued: &[], threads_per_rank: 1, library: None };
+    Ok(open_engine(setup.mesh, options, &device))
+}

@@ -1,0 +1,135 @@
+//! An engine of one rank that keeps the operations of each step with their times.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use device::{Device, DeviceError, Numerics, Op, Stream, StreamEvent, Tensor};
+use mesh::Rank;
+use sync::lock;
+use train::{Engine, EngineDescription, RankEngine};
+
+/// Operations between two waits for the device. A device keeps the times of its last points only; the number divides
+/// no step, so that another operation of each step is the first after a wait.
+const BETWEEN_WAITS: usize = 61;
+
+/// An operation of the stream of computation.
+#[derive(Clone, Debug)]
+pub struct TimedOp {
+    /// The operation.
+    pub op: Op,
+    /// From the end of the operation before to its own end. `None` where the device keeps no time, and for the first
+    /// operation after a wait.
+    pub time: Option<Duration>,
+}
+
+/// The operations of each step, in order. The first step includes those before it.
+pub type Steps = Vec<Vec<TimedOp>>;
+
+/// Wraps the device of the only rank.
+pub struct TimedEngine {
+    inner: Box<dyn Engine>,
+    noted: Arc<Mutex<Noted>>,
+}
+
+#[derive(Default)]
+struct Noted {
+    steps: Steps,
+    /// Points behind the last operations of the last step.
+    pending: Vec<StreamEvent>,
+}
+
+impl TimedEngine {
+    /// `inner`, whose operations are timed.
+    pub fn new(inner: Box<dyn Engine>) -> TimedEngine {
+        TimedEngine { inner, noted: Arc::default() }
+    }
+
+    /// All steps so far.
+    pub fn steps(&self) -> Steps {
+        lock(&self.noted).steps.clone()
+    }
+}
+
+impl Engine for TimedEngine {
+    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let RankEngine { device, memory, communicators } = self.inner.open(rank, arena_bytes, numerics)?;
+        let device = Box::new(TimedDevice { inner: device, noted: Arc::clone(&self.noted) });
+        Ok(RankEngine { device, memory, communicators })
+    }
+
+    fn ranks(&self) -> Vec<Rank> {
+        self.inner.ranks()
+    }
+
+    fn describe(&self) -> EngineDescription {
+        self.inner.describe()
+    }
+
+    fn abort(&self, rank: Rank, description: &str) {
+        self.inner.abort(rank, description);
+    }
+
+    fn failure(&self) -> Option<(Rank, String)> {
+        self.inner.failure()
+    }
+}
+
+struct TimedDevice {
+    inner: Box<dyn Device>,
+    noted: Arc<Mutex<Noted>>,
+}
+
+impl TimedDevice {
+    /// Waits for the device and gives the last operations their times.
+    fn resolve(&self, noted: &mut Noted) -> Result<(), DeviceError> {
+        self.inner.synchronize()?;
+        let ends: Vec<Option<Instant>> = noted.pending.drain(..).map(|event| self.inner.reached(event)).collect();
+        let Some(step) = noted.steps.last_mut() else { return Ok(()) };
+        let first = step.len() - ends.len();
+        for (index, pair) in ends.windows(2).enumerate() {
+            if let [Some(before), Some(end)] = pair {
+                step[first + index + 1].time = end.checked_duration_since(*before);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for TimedDevice {
+    fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        self.inner.submit(stream, op)?;
+        if stream != Stream::Compute {
+            return Ok(());
+        }
+        let mut noted = lock(&self.noted);
+        if noted.steps.is_empty() {
+            noted.steps.push(vec![]);
+        }
+        if let Some(step) = noted.steps.last_mut() {
+            step.push(TimedOp { op: *op, time: None });
+        }
+        noted.pending.push(self.inner.record(stream));
+        if noted.pending.len() == BETWEEN_WAITS { self.resolve(&mut noted) } else { Ok(()) }
+    }
+
+    /// A batch that is uploaded after an update of weights begins a step.
+    fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        let mut noted = lock(&self.noted);
+        let is_updated = |step: &Vec<TimedOp>| step.iter().any(|timed| matches!(timed.op, Op::AdamW { .. }));
+        if noted.steps.last().is_some_and(is_updated) {
+            self.resolve(&mut noted)?;
+            noted.steps.push(vec![]);
+        }
+        self.inner.upload(stream, to, from)
+    }
+
+    fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
+        self.inner.write(to, from)
+    }
+
+    fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
+        self.inner.read(from, to)
+    }
+
+    device::forward_order!(inner);
+}
