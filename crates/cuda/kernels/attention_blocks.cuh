@@ -30,6 +30,35 @@ constexpr u32 CHUNK = 128;
 template <u32 CHANNELS>
 constexpr u32 PITCH = CHANNELS + VECTOR;
 
+// A problem without biases of scores and without dropout, whose kernels are shorter.
+struct PlainProblem : Problem {
+    using Problem::Problem;
+};
+
+// Blocks of a kernel that are on a multiprocessor at once: three of narrow heads by warpgroups.
+template <u32 CHANNELS, typename Asked>
+constexpr u32 BLOCKS = 1;
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+template <>
+constexpr u32 BLOCKS<64, PlainProblem> = 3;
+#endif
+
+__device__ inline bool has_bias(const Problem& problem) {
+    return problem.alibi_heads != 0;
+}
+
+__device__ constexpr bool has_bias(const PlainProblem&) {
+    return false;
+}
+
+__device__ inline bool has_dropout(const Problem& problem) {
+    return problem.dropout.threshold != 0;
+}
+
+__device__ constexpr bool has_dropout(const PlainProblem&) {
+    return false;
+}
+
 // Rows of one head in memory.
 template <typename Element>
 struct Rows {
@@ -49,15 +78,17 @@ template <u32 CHANNELS, u32 COUNT, u32 THREADS, typename Element>
 __device__ void stage(u16* target, const Rows<Element>& rows, u32 channels, bool vectors) {
     if (vectors) {
         constexpr u32 VECTORS = CHANNELS / VECTOR;
-        const u32 to = tensor_core::shared_address(target);
+        constexpr u32 TOGETHER = THREADS / VECTORS;
+        const u32 row = threadIdx.x / VECTORS;
+        const u32 channel = threadIdx.x % VECTORS * VECTOR;
+        const u32 to = tensor_core::shared_address(target) + (row * PITCH<CHANNELS> + channel) * 2;
+        const u32 count = channel < channels ? rows.count : 0;
+        const Element* from = rows.start + row * rows.stride + channel;
 #pragma unroll
-        for (u32 first = 0; first < COUNT * VECTORS; first += THREADS) {
-            const u32 index = first + threadIdx.x;
-            const u32 row = index / VECTORS;
-            const u32 channel = index % VECTORS * VECTOR;
-            const bool exists = row < rows.count && channel < channels;
-            const Element* from = exists ? rows.start + row * rows.stride + channel : rows.start;
-            tensor_core::start_copy(to + (row * PITCH<CHANNELS> + channel) * 2, from, exists ? 16 : 0);
+        for (u32 first = 0; first < COUNT; first += TOGETHER) {
+            const bool exists = first + row < count;
+            tensor_core::start_copy(to + first * PITCH<CHANNELS> * 2, exists ? from : rows.start, exists ? 16 : 0);
+            from += TOGETHER * rows.stride;
         }
         return;
     }
@@ -118,6 +149,27 @@ __device__ inline Interval interval_of(const Problem& problem, u32 sequence, u32
     const i32 last = problem.visible[2 * token + 1] - (i32)problem.first_key;
     const i32 there = min(max(last, 0), (i32)problem.keys);
     return {min(max(first, 0), there), there, problem.some_keys == 0 ? there : last};
+}
+
+// The intervals of a thread's two queries, `lane / 4` and 8 more of those of its warp, in shared memory.
+struct Intervals {
+    const Interval* first;
+
+    __device__ const Interval& operator[](u32 row) const {
+        return first[8 * row];
+    }
+};
+
+template <u32 COUNT>
+__device__ inline Intervals shared_intervals(Interval (&memory)[COUNT], const Problem& problem, u32 sequence,
+                                             u32 position) {
+    Interval* const first = memory + threadIdx.x / 32 * ROWS + threadIdx.x % 32 / 4;
+    if (threadIdx.x % 4 == 0) {
+        first[0] = interval_of(problem, sequence, position);
+        first[8] = interval_of(problem, sequence, position + 8);
+    }
+    __syncwarp();
+    return {first};
 }
 
 // From the first key that some query sees to one past the last.

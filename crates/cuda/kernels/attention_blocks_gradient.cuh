@@ -52,6 +52,12 @@ __device__ inline f32 stored_delta(const Backward<Element>& tensors, u64 token, 
     return __uint_as_float((u32)place[0].bits | (u32)place[1].bits << 16);
 }
 
+// Where `dout . out` of a query comes from.
+enum class Delta {
+    Stored,
+    Computed,
+};
+
 // What the gradient of a score needs of its query.
 struct QueryGradient {
     f32 log_sum_exp;
@@ -66,6 +72,32 @@ __device__ inline void score_gradient(f32& score, f32& gradient, const Problem& 
     probability = visible ? probability : 0.0f;
     gradient = probability * (gradient * factor - query.delta) * problem.scale;
     score = probability * factor;
+}
+
+// `sums += left . rows` of sixteen rows, over all channels.
+template <typename Element, u32 CHANNELS>
+__device__ inline void add_product(f32 (&sums)[CHANNELS / COLUMNS][4], const u32 (&left)[4], u32 rows) {
+#pragma unroll
+    for (u32 channel = 0; channel < CHANNELS / COLUMNS; channel += 2) {
+        u32 b[4];
+        tensor_core::load_columns(b, rows + Fragments<CHANNELS>::step(0, channel * COLUMNS));
+        tensor_core::multiply<Element>(sums[channel], left, b[0], b[1]);
+        tensor_core::multiply<Element>(sums[channel + 1], left, b[2], b[3]);
+    }
+}
+
+// `sums += left . right` over the channels, of sixteen rows each.
+template <typename Element, u32 CHANNELS>
+__device__ inline void multiply_rows(f32 (&sums)[2][4], u32 left, u32 right) {
+#pragma unroll
+    for (u32 step = 0; step < CHANNELS / STEPS; step++) {
+        u32 a[4];
+        u32 b[4];
+        tensor_core::load_rows(a, left + Fragments<CHANNELS>::step(0, step * STEPS));
+        tensor_core::load_rows(b, right + Fragments<CHANNELS>::step(0, step * STEPS));
+        tensor_core::multiply<Element>(sums[0], a, b[0], b[1]);
+        tensor_core::multiply<Element>(sums[1], a, b[2], b[3]);
+    }
 }
 
 }  // namespace attention_blocks

@@ -1,49 +1,18 @@
 // Gradients of attention's queries with products in blocks: a block of threads per block of queries and head. A warp
 // has sixteen queries, whose gradients are sums over ascending keys. Before, `dout . out` of all queries.
 
-#include "attention_blocks_gradient.cuh"
+#include "attention_blocks_of_queries.cuh"
+#include "attention_blocks_queries_warpgroups.cuh"
 
 using namespace attention_blocks;
+using namespace attention_blocks::of_queries;
 
 // Keys that are staged at once.
 constexpr u32 KEYS = 64;
-// Fragments of their scores.
-constexpr u32 TILE = KEYS / COLUMNS;
-constexpr u32 THREADS = 256;
-// Queries of a block of threads.
-constexpr u32 QUERIES = THREADS / 32 * ROWS;
-
-static_assert(QUERIES == 2 * KEYS, "queries are staged where two tiles of keys or values are");
-
-// A thread's queries, `lane / 4` and 8 more of those of its warp.
-struct Queries {
-    Interval intervals[2];
-    QueryGradient gradients[2];
-    // Of the call.
-    u32 token;
-    u32 head;
-    f32 slope;
-};
-
-template <typename Element>
-__device__ Queries queries_of(const Problem& problem, const Backward<Element>& tensors, u32 sequence, u32 position,
-                              u32 head) {
-    Queries queries;
-    queries.token = sequence * problem.sequence_length + position;
-    queries.head = head;
-    queries.slope = problem.alibi_heads == 0 ? 0.0f : attention::slope(problem, head);
-#pragma unroll
-    for (u32 row = 0; row < 2; row++) {
-        queries.intervals[row] = interval_of(problem, sequence, position + 8 * row);
-        queries.gradients[row] = {0.0f, 0.0f};
-        if (position + 8 * row < problem.sequence_length) {
-            const u64 token = queries.token + 8 * row;
-            queries.gradients[row] = {tensors.log_sum_exp.row(token)[head],
-                                      stored_delta(tensors, token, head * problem.head_dim, problem.head_dim)};
-        }
-    }
-    return queries;
-}
+template <u32 CHANNELS>
+constexpr u32 THREADS = CHANNELS == 64 ? 128 : 256;
+// Threads of a block that sums `dout . out`.
+constexpr u32 THREADS_OF_DELTA = 256;
 
 // Left factors of a warp in registers.
 template <u32 CHANNELS>
@@ -61,7 +30,7 @@ struct Left {
 
 // `sums += left . rows` over the channels, of sixteen of the rows.
 template <typename Element, u32 CHANNELS>
-__device__ inline void multiply_rows(f32 (&sums)[2][4], const Left<CHANNELS>& left, u32 rows) {
+__device__ inline void multiply_left(f32 (&sums)[2][4], const Left<CHANNELS>& left, u32 rows) {
 #pragma unroll
     for (u32 step = 0; step < CHANNELS / STEPS; step++) {
         u32 b[4];
@@ -71,37 +40,14 @@ __device__ inline void multiply_rows(f32 (&sums)[2][4], const Left<CHANNELS>& le
     }
 }
 
-// The gradients of the scores of sixteen keys from `key` on, as a left factor.
-template <typename Element>
-__device__ inline void score_gradients(u32 (&left)[4], f32 (&scores)[2][4], f32 (&gradients)[2][4],
-                                       const Problem& problem, const Queries& queries, u32 key, bool sees_all) {
-#pragma unroll
-    for (u32 half = 0; half < 2; half++) {
-        const u32 first = key + half * COLUMNS;
-        u32 words[4];
-        if (problem.dropout.threshold != 0) {
-            words_of_queries(words, problem, queries.head, queries.token, first);
-        }
-#pragma unroll
-        for (u32 index = 0; index < 4; index++) {
-            const Interval& interval = queries.intervals[index / 2];
-            const u32 place = first + threadIdx.x % 4 * 2 + index % 2;
-            f32& score = scores[half][index];
-            score *= problem.scale;
-            score = problem.alibi_heads == 0 ? score : attention::biased(score, place, interval.end, queries.slope);
-            const f32 factor = problem.dropout.threshold == 0 ? 1.0f : problem.dropout.factor(words[index]);
-            const bool visible = sees_all || attention::is_visible(place, interval.first, interval.last);
-            score_gradient(score, gradients[half][index], problem, queries.gradients[index / 2], factor, visible);
-        }
-        left[2 * half] = tensor_core::packed<Element>(gradients[half][0], gradients[half][1]);
-        left[2 * half + 1] = tensor_core::packed<Element>(gradients[half][2], gradients[half][3]);
-    }
-}
-
-template <typename Element, u32 CHANNELS>
-__device__ void backward(const Problem& problem, const Backward<Element>& tensors) {
+template <typename Element, u32 CHANNELS, typename Asked>
+__device__ void backward(const Asked& problem, const Backward<Element>& tensors) {
+    // Queries of a block of threads.
+    constexpr u32 QUERIES = THREADS<CHANNELS> / 32 * ROWS;
+    static_assert(QUERIES <= 2 * KEYS, "queries are staged where two tiles of keys or values are");
     extern __shared__ __align__(16) u16 shared[];
-    __shared__ Span spans[THREADS / 32];
+    __shared__ Span spans[THREADS<CHANNELS> / 32];
+    __shared__ Interval intervals[QUERIES];
     // Keys and values of two tiles in turns.
     constexpr u32 PART = KEYS * PITCH<CHANNELS>;
     const u32 warp = threadIdx.x / 32;
@@ -118,11 +64,12 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     const u32 kv_column = head / problem.group() * head_dim;
     const u64 key_row = (u64)sequence * problem.keys;
 
-    stage<CHANNELS, QUERIES, THREADS>(shared, rows_of(tensors.q, first_row, column, count), head_dim, tensors.vectors);
-    stage<CHANNELS, QUERIES, THREADS>(shared + 2 * PART, rows_of(tensors.dout, first_row, column, count), head_dim,
+    stage<CHANNELS, QUERIES, THREADS<CHANNELS>>(shared, rows_of(tensors.q, first_row, column, count), head_dim, tensors.vectors);
+    stage<CHANNELS, QUERIES, THREADS<CHANNELS>>(shared + 2 * PART, rows_of(tensors.dout, first_row, column, count), head_dim,
                                       tensors.vectors);
     tensor_core::end_copies();
-    const Queries queries = queries_of(problem, tensors, sequence, position, head);
+    const Queries queries = queries_of(problem, tensors, shared_intervals(intervals, problem, sequence, position), sequence,
+                                       position, head, Delta::Stored);
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
     const Span all = joined_all(queries.intervals[0], queries.intervals[1]);
     if (lane == 0) {
@@ -134,16 +81,16 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
     Left<CHANNELS> dout;
     query.load(shared);
     dout.load(shared + 2 * PART);
-    const Span of_lane = lane < THREADS / 32 ? spans[lane] : NOTHING;
+    const Span of_lane = lane < THREADS<CHANNELS> / 32 ? spans[lane] : NOTHING;
     const Span of_block = joined<1, 16>(of_lane);
     __syncthreads();
     auto start = [&](u32 number, u32 place) {
         const u32 first = number * KEYS;
         const u32 rows = min(KEYS, problem.keys - first);
         u16* const keys = shared + 2 * place * PART;
-        stage<CHANNELS, KEYS, THREADS>(keys, rows_of(tensors.k, key_row + first, kv_column, rows), head_dim,
+        stage<CHANNELS, KEYS, THREADS<CHANNELS>>(keys, rows_of(tensors.k, key_row + first, kv_column, rows), head_dim,
                                        tensors.vectors);
-        stage<CHANNELS, KEYS, THREADS>(keys + PART, rows_of(tensors.v, key_row + first, kv_column, rows), head_dim,
+        stage<CHANNELS, KEYS, THREADS<CHANNELS>>(keys + PART, rows_of(tensors.v, key_row + first, kv_column, rows), head_dim,
                                        tensors.vectors);
         tensor_core::end_copies();
     };
@@ -172,32 +119,16 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
             f32 scores[2][4] = {};
             f32 gradients[2][4] = {};
             u32 a[4];
-            multiply_rows<Element, CHANNELS>(scores, query, right_keys + Fragments<CHANNELS>::step(block * STEPS, 0));
-            multiply_rows<Element, CHANNELS>(gradients, dout,
+            multiply_left<Element, CHANNELS>(scores, query, right_keys + Fragments<CHANNELS>::step(block * STEPS, 0));
+            multiply_left<Element, CHANNELS>(gradients, dout,
                                              right_values + Fragments<CHANNELS>::step(block * STEPS, 0));
             score_gradients<Element>(a, scores, gradients, problem, queries, (u32)first + block * STEPS, sees_all);
-#pragma unroll
-            for (u32 channel = 0; channel < CHANNELS / COLUMNS; channel += 2) {
-                u32 b[4];
-                tensor_core::load_columns(b, columns + Fragments<CHANNELS>::step(block * STEPS, channel * COLUMNS));
-                tensor_core::multiply<Element>(outputs[channel], a, b[0], b[1]);
-                tensor_core::multiply<Element>(outputs[channel + 1], a, b[2], b[3]);
-            }
+            add_product<Element, CHANNELS>(outputs, a, columns + Fragments<CHANNELS>::step(block * STEPS, 0));
         }
         number = following;
         place ^= 1;
     }
-#pragma unroll
-    for (u32 row = 0; row < 2; row++) {
-        if (position + 8 * row < problem.sequence_length) {
-            Element* dq = tensors.dq.row(queries.token + 8 * row) + column;
-#pragma unroll
-            for (u32 channel = 0; channel < CHANNELS / COLUMNS; channel++) {
-                store_pair(dq, channel * COLUMNS + lane % 4 * 2, head_dim, outputs[channel][2 * row],
-                           outputs[channel][2 * row + 1], tensors.vectors);
-            }
-        }
-    }
+    store<Element, CHANNELS>(tensors, problem, queries, outputs, position, 0);
 }
 
 // A thread per query and head.
@@ -222,17 +153,39 @@ __device__ void delta(const Problem& problem, const Backward<Element>& tensors) 
         Matrix<const ELEMENT> dout, Matrix<ELEMENT> dq, u32 vectors
 
 #define DELTA(NAME, ELEMENT)                                                                                           \
-    extern "C" __global__ void __launch_bounds__(THREADS) NAME(PARAMETERS(ELEMENT)) {                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS_OF_DELTA) NAME(PARAMETERS(ELEMENT)) {                                  \
         delta<ELEMENT>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout, dq, vectors != 0});                \
     }
 DELTA(attention_blocks_delta_bf16, Bf16)
 DELTA(attention_blocks_delta_f16, F16)
 
-#define QUERIES_KERNEL(NAME, ELEMENT, CHANNELS)                                                                        \
-    extern "C" __global__ void __launch_bounds__(THREADS) NAME(PARAMETERS(ELEMENT)) {                                  \
-        backward<ELEMENT, CHANNELS>({sizes, visible, dropout}, {q, k, v, out, log_sum_exp, dout, dq, vectors != 0});   \
+// Any problem.
+template <typename Element, u32 CHANNELS>
+__device__ void chosen(const Problem& problem, const Backward<Element>& tensors) {
+    backward<Element, CHANNELS>(problem, tensors);
+}
+
+// Without biases and dropout: by warpgroups where the GPU has their products.
+template <typename Element, u32 CHANNELS>
+__device__ void chosen(const PlainProblem& problem, const Backward<Element>& tensors) {
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    backward_by_warpgroups<Element, CHANNELS>(problem, tensors);
+#else
+    backward<Element, CHANNELS>(problem, tensors);
+#endif
+}
+
+#define QUERIES_KERNEL(NAME, ELEMENT, CHANNELS, PROBLEM)                                                               \
+    extern "C" __global__ void __launch_bounds__(THREADS<CHANNELS>)                                                    \
+    NAME(PARAMETERS(ELEMENT)) {                                                                                        \
+        chosen<ELEMENT, CHANNELS>(PROBLEM(sizes, visible, dropout),                                                  \
+                                  {q, k, v, out, log_sum_exp, dout, dq, vectors != 0});                                \
     }
-QUERIES_KERNEL(attention_blocks_queries_64_bf16, Bf16, 64)
-QUERIES_KERNEL(attention_blocks_queries_64_f16, F16, 64)
-QUERIES_KERNEL(attention_blocks_queries_128_bf16, Bf16, 128)
-QUERIES_KERNEL(attention_blocks_queries_128_f16, F16, 128)
+QUERIES_KERNEL(attention_blocks_queries_64_bf16, Bf16, 64, PlainProblem)
+QUERIES_KERNEL(attention_blocks_queries_64_f16, F16, 64, PlainProblem)
+QUERIES_KERNEL(attention_blocks_queries_128_bf16, Bf16, 128, PlainProblem)
+QUERIES_KERNEL(attention_blocks_queries_128_f16, F16, 128, PlainProblem)
+QUERIES_KERNEL(attention_blocks_queries_any_64_bf16, Bf16, 64, Problem)
+QUERIES_KERNEL(attention_blocks_queries_any_64_f16, F16, 64, Problem)
+QUERIES_KERNEL(attention_blocks_queries_any_128_bf16, Bf16, 128, Problem)
+QUERIES_KERNEL(attention_blocks_queries_any_128_f16, F16, 128, Problem)

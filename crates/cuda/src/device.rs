@@ -72,6 +72,7 @@ impl RankMemory {
             arena: self.arena.handle(),
             arena_bytes: self.arena_bytes,
             multiprocessors: self.gpu.facts().multiprocessors,
+            capability: self.gpu.facts().capability,
             products,
             code,
         }

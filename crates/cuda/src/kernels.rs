@@ -87,17 +87,27 @@ pub const SOURCES: &[Source] = &[
     ),
     source!(
         "attention_blocks":
-        "attention_blocks_64_bf16", "attention_blocks_64_f16", "attention_blocks_128_bf16", "attention_blocks_128_f16"
+        "attention_blocks_64_bf16", "attention_blocks_64_f16", "attention_blocks_128_bf16", "attention_blocks_128_f16",
+        "attention_blocks_any_64_bf16", "attention_blocks_any_64_f16", "attention_blocks_any_128_bf16",
+        "attention_blocks_any_128_f16"
     ),
     source!(
         "attention_blocks_queries":
         "attention_blocks_delta_bf16", "attention_blocks_delta_f16", "attention_blocks_queries_64_bf16",
-        "attention_blocks_queries_64_f16", "attention_blocks_queries_128_bf16", "attention_blocks_queries_128_f16"
+        "attention_blocks_queries_64_f16", "attention_blocks_queries_128_bf16", "attention_blocks_queries_128_f16",
+        "attention_blocks_queries_any_64_bf16", "attention_blocks_queries_any_64_f16",
+        "attention_blocks_queries_any_128_bf16", "attention_blocks_queries_any_128_f16"
     ),
     source!(
         "attention_blocks_keys":
         "attention_blocks_keys_64_bf16", "attention_blocks_keys_64_f16", "attention_blocks_keys_128_bf16",
-        "attention_blocks_keys_128_f16"
+        "attention_blocks_keys_128_f16", "attention_blocks_keys_any_64_bf16", "attention_blocks_keys_any_64_f16",
+        "attention_blocks_keys_any_128_bf16", "attention_blocks_keys_any_128_f16"
+    ),
+    source!(
+        "attention_blocks_wide":
+        "attention_blocks_wide_bf16", "attention_blocks_wide_f16", "attention_blocks_queries_wide_bf16",
+        "attention_blocks_queries_wide_f16", "attention_blocks_keys_wide_bf16", "attention_blocks_keys_wide_f16"
     ),
     source!("join_attention": each "join_attention_assign", each "join_attention_accumulate"),
     source!(
@@ -148,7 +158,15 @@ const HEADERS: &[(&str, &str)] = &[
     header!("fixed_point.cuh"),
     header!("attention.cuh"),
     header!("attention_blocks.cuh"),
+    header!("attention_blocks_forward.cuh"),
+    header!("attention_blocks_panels.cuh"),
+    header!("attention_blocks_warpgroups.cuh"),
+    header!("attention_blocks_queries_warpgroups.cuh"),
+    header!("attention_blocks_keys_warpgroups.cuh"),
+    header!("warpgroup_registers.cuh"),
     header!("attention_blocks_gradient.cuh"),
+    header!("attention_blocks_of_queries.cuh"),
+    header!("attention_blocks_of_keys.cuh"),
 ];
 
 impl Source {

@@ -1,7 +1,7 @@
 //! Attention with products in blocks: kernels/attention_blocks*.cu.
 
-use device::{AttentionGradients, AttentionShape, DeviceError, Dtype};
-use gpu::LaunchShape;
+use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype};
+use gpu::{Capability, LaunchShape};
 
 use super::attention::Pass;
 use super::{ByType, Launch, Parameters, Place, require};
@@ -10,6 +10,8 @@ use super::{ByType, Launch, Parameters, Place, require};
 const NARROW_BYTES: usize = 2;
 /// Bytes that are copied at once.
 const VECTOR_BYTES: usize = 16;
+/// Where rows begin that warpgroups multiply.
+const PANEL_ALIGNMENT: usize = 1024;
 /// Most blocks of a launch along y.
 const MAX_BLOCKS: usize = 65_535;
 /// Threads of a block that sums `dout . out`, one for each query of a head.
@@ -24,6 +26,8 @@ struct Kernel {
     warps: usize,
     /// Rows of shared memory.
     staged: usize,
+    /// The same where the code is by warpgroups, which compute capability 9.0 has; 0 if it is not.
+    staged_by_warpgroups: usize,
 }
 
 impl Kernel {
@@ -31,33 +35,84 @@ impl Kernel {
         16 * self.warps
     }
 
-    fn shared_bytes(self) -> u32 {
+    fn shared_bytes(self, capability: Capability) -> u32 {
+        let row_bytes = self.channels * NARROW_BYTES;
         // Rows lie a vector apart.
-        (self.staged * (self.channels * NARROW_BYTES + VECTOR_BYTES)) as u32
+        let usual = self.staged * (row_bytes + VECTOR_BYTES);
+        let by_warpgroups = self.staged_by_warpgroups * row_bytes + PANEL_ALIGNMENT;
+        match (capability.major, capability.minor) {
+            (9, 0) if self.staged_by_warpgroups > 0 => by_warpgroups as u32,
+            _ => usual as u32,
+        }
     }
 }
 
-/// `kernel!("name", warps, staged rows)` for heads of up to 64 channels, of up to 128 and of more.
-macro_rules! kernels {
-    ($name:literal, $warps:literal, $staged:literal) => {
-        [kernels!($name, "_64", 64, $warps, $staged), kernels!($name, "_128", 128, $warps, $staged)]
+/// The kernels of one purpose: for heads of up to 64 channels, of up to 128, and of more, which have a block for each
+/// 128 of their channels.
+#[derive(Clone, Copy, Debug)]
+struct Kernels {
+    /// Of attention without biases and dropout.
+    plain: [Kernel; 2],
+    any: [Kernel; 2],
+    wide: Kernel,
+}
+
+impl Kernels {
+    /// The kernel, and the ranges of channels that a head has.
+    fn of(self, o: &AttentionOperands) -> (Kernel, usize) {
+        let head_dim = o.shape.head_dim;
+        let narrow = if o.alibi.is_none() && o.dropout.is_none() { self.plain } else { self.any };
+        match head_dim {
+            ..=64 => (narrow[0], 1),
+            65..=128 => (narrow[1], 1),
+            129.. => (self.wide, head_dim.div_ceil(self.wide.channels)),
+        }
+    }
+}
+
+/// `kernel!("name", channels, warps, rows of shared memory, the same by warpgroups)`
+macro_rules! kernel {
+    ($name:literal, $channels:literal, $warps:literal, $staged:literal) => {
+        kernel!($name, $channels, $warps, $staged, 0)
     };
-    ($name:literal, $ending:literal, $channels:literal, $warps:literal, $staged:literal) => {
+    ($name:literal, $channels:literal, $warps:literal, $staged:literal, $by_warpgroups:literal) => {
         Kernel {
-            entries: ["", concat!($name, $ending, "_bf16"), concat!($name, $ending, "_f16")],
+            entries: ["", concat!($name, "_bf16"), concat!($name, "_f16")],
             channels: $channels,
             warps: $warps,
             staged: $staged,
+            staged_by_warpgroups: $by_warpgroups,
         }
     };
 }
 
-/// Keys and values of a tile.
-const FORWARD: [Kernel; 2] = kernels!("attention_blocks", 8, 256);
-/// Keys and values of two tiles of 64.
-const QUERIES: [Kernel; 2] = kernels!("attention_blocks_queries", 8, 256);
-/// Keys and values of a tile of 64, queries and output gradients of two blocks of 32.
-const KEYS: [Kernel; 2] = kernels!("attention_blocks_keys", 4, 256);
+/// Keys and values of a tile; by warpgroups queries, and keys and values of two tiles; a chunk of keys or values and of queries.
+const FORWARD: Kernels = Kernels {
+    plain: [kernel!("attention_blocks_64", 64, 4, 256, 576), kernel!("attention_blocks_128", 128, 8, 256, 640)],
+    any: [kernel!("attention_blocks_any_64", 64, 4, 256), kernel!("attention_blocks_any_128", 128, 8, 256)],
+    wide: kernel!("attention_blocks_wide", 128, 4, 192),
+};
+/// Keys and values of two tiles of 64; chunks of keys, values, queries and output gradients.
+const QUERIES: Kernels = Kernels {
+    plain: [
+        kernel!("attention_blocks_queries_64", 64, 4, 256, 384),
+        kernel!("attention_blocks_queries_128", 128, 8, 256, 512),
+    ],
+    any: [
+        kernel!("attention_blocks_queries_any_64", 64, 4, 256),
+        kernel!("attention_blocks_queries_any_128", 128, 8, 256),
+    ],
+    wide: kernel!("attention_blocks_queries_wide", 128, 4, 256),
+};
+/// Keys and values of a tile of 64, queries and output gradients of two blocks of 32, or of one.
+const KEYS: Kernels = Kernels {
+    plain: [
+        kernel!("attention_blocks_keys_64", 64, 4, 256, 384),
+        kernel!("attention_blocks_keys_128", 128, 4, 256, 384),
+    ],
+    any: [kernel!("attention_blocks_keys_any_64", 64, 4, 256), kernel!("attention_blocks_keys_any_128", 128, 4, 256)],
+    wide: kernel!("attention_blocks_keys_wide", 128, 4, 192),
+};
 const DELTA: ByType = ["", "attention_blocks_delta_bf16", "attention_blocks_delta_f16"];
 
 /// `Op::Attention` of narrow tensors.
@@ -96,21 +151,22 @@ pub(super) fn backward(pass: &Pass<'_>, g: &AttentionGradients) -> Result<Vec<La
     ])
 }
 
-/// A block for each head of each sequence and for each block of its rows.
+/// A block for each range of channels of each head of each sequence, and for each block of its rows.
 fn launch(
     pass: &Pass<'_>,
-    kernels: [Kernel; 2],
+    kernels: Kernels,
     (heads, rows): (usize, usize),
     parameters: Parameters,
 ) -> Result<Launch, DeviceError> {
-    let AttentionShape { head_dim, sequences, .. } = pass.operands.shape;
-    let kernel = if head_dim <= kernels[0].channels { kernels[0] } else { kernels[1] };
+    let sequences = pass.operands.shape.sequences;
+    let (kernel, ranges) = kernels.of(pass.operands);
     let blocks = rows.div_ceil(kernel.rows());
     require(blocks <= MAX_BLOCKS, pass.op, || {
         format!("{rows} rows are {blocks} blocks of {}; a GPU launches {MAX_BLOCKS} at most", kernel.rows())
     })?;
-    let grid = [(heads * sequences) as u32, blocks as u32, 1];
-    let shape = LaunchShape { grid, block: [32 * kernel.warps as u32, 1, 1], shared_bytes: kernel.shared_bytes() };
+    let grid = [(heads * sequences * ranges) as u32, blocks as u32, 1];
+    let shared_bytes = kernel.shared_bytes(pass.site.capability);
+    let shape = LaunchShape { grid, block: [32 * kernel.warps as u32, 1, 1], shared_bytes };
     Ok(Launch::new(pass.stored.kernel(kernel.entries), shape, parameters))
 }
 

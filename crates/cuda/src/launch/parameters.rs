@@ -3,7 +3,7 @@
 
 use config::Products;
 use device::{DeviceError, DropoutKey, Dtype, Tensor};
-use gpu::{Arguments, DevicePointer};
+use gpu::{Arguments, Capability, DevicePointer};
 
 /// A rank's memory on its GPU, and what launches choose their shapes by.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct Site {
     pub arena_bytes: usize,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
+    /// Its compute capability.
+    pub capability: Capability,
     /// The order in which products add their terms.
     pub products: Products,
     /// The kernels that were loaded.

@@ -1,14 +1,15 @@
 //! Attention with products in blocks of tensor cores, of bf16 and fp16.
 
-use device::{Dtype, Op};
+use device::{Bf16, Dtype, Element, F16, Op, Tensor};
 use proptest::prelude::*;
-
-use crate::attention::{ALL_VISIBLE, Attend, Visible, dropout, shape};
-use crate::bench::{Bench, Order, assert_same_in, code};
-use crate::case::Case;
 use softgpu::Checks;
 
-const SOURCES: &[&str] = &["attention_blocks", "attention_blocks_queries", "attention_blocks_keys", "element_wise"];
+use crate::attention::{ALL_VISIBLE, Attend, Visible, dropout, shape};
+use crate::bench::{Bench, Order, TARGET, assert_same_in, code_for};
+use crate::case::{Case, Values};
+
+const SOURCES: &[&str] =
+    &["attention_blocks", "attention_blocks_queries", "attention_blocks_keys", "attention_blocks_wide", "element_wise"];
 
 const NARROW: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
 
@@ -23,11 +24,15 @@ fn compare(bench: &Bench, attend: &Attend, seed: u64, ops: fn(&Attend, &mut Case
 
 /// Heads whose rows are copied by vectors, and others.
 fn head_dims() -> impl Strategy<Value = usize> {
-    prop_oneof![1usize..40, (1usize..17).prop_map(|eight| 8 * eight), Just(64), Just(128), 60usize..70, 120usize..129]
+    let eights = (1usize..36).prop_map(|eight| 8 * eight);
+    prop_oneof![1usize..40, eights, Just(64), Just(128), 60usize..70, 120usize..140, 250usize..260]
 }
 
-fn attention_of_any_shape(order: Order) {
-    let Some(code) = code(SOURCES) else { return };
+/// The target with the instructions of warpgroups.
+const WARPGROUPS: &str = "compute_90a";
+
+fn attention_of_any_shape(order: Order, target: &str) {
+    let Some(code) = code_for(target, SOURCES) else { return };
     let bench = Bench::in_order(order, &code, Checks::default());
     let lengths = prop_oneof![1usize..40, 100usize..300];
     let sizes = (1usize..3, lengths, 1usize..3, 1usize..3, head_dims());
@@ -53,24 +58,113 @@ fn attention_of_any_shape(order: Order) {
 
 #[test]
 fn attention_of_any_shape_in_blocks_of_16_has_the_bits_of_the_cpu() {
-    attention_of_any_shape(Order::BLOCKS16);
+    attention_of_any_shape(Order::BLOCKS16, TARGET);
+}
+
+#[test]
+fn attention_of_any_shape_by_warpgroups_has_the_bits_of_the_cpu() {
+    attention_of_any_shape(Order::BLOCKS16, WARPGROUPS);
 }
 
 #[test]
 fn attention_of_any_shape_in_blocks_of_8_has_the_bits_of_the_cpu() {
-    attention_of_any_shape(Order::BLOCKS8);
+    attention_of_any_shape(Order::BLOCKS8, TARGET);
+}
+
+/// Around rows of a warp, tiles of 64 and 128 keys, fragments of channels, and ranges of 128.
+fn edges() -> impl Iterator<Item = (u64, Attend)> {
+    let lengths = [1, 8, 15, 16, 17, 31, 33, 63, 65, 127, 128, 129, 160, 257];
+    let head_dims = [64, 1, 128, 2, 16, 63, 129, 8, 65, 120, 127, 256, 257];
+    lengths.into_iter().enumerate().flat_map(move |(index, length)| {
+        (0..2).map(move |step| {
+            let head_dim = head_dims[(5 * index + 7 * step) % head_dims.len()];
+            let visible = ALL_VISIBLE[(index + step) % ALL_VISIBLE.len()];
+            let mut attend = Attend::of(shape(1 + step, length, [2 + 2 * step, 1 + step], head_dim), visible);
+            attend.gaps = if index % 2 == 0 { [8, 16, 8 * step] } else { [index % 3, step, 1] };
+            attend.alibi = (index % 2 == 0).then_some(index % 3);
+            attend.dropout = (index % 3 == step).then(|| dropout(0.2));
+            (index as u64, attend)
+        })
+    })
+}
+
+/// Keys from the middle of a sequence on, with a bias and a mask.
+fn some_keys() -> impl Iterator<Item = (u64, Attend)> {
+    let of = |index: usize| {
+        let visible = ALL_VISIBLE[index % ALL_VISIBLE.len()];
+        let attend = Attend::of(shape(1, [33, 64, 130, 129][index], [2, 1], [16, 65, 128, 129][index]), visible);
+        let attend = Attend { alibi: Some(index), first_key: Some([64, 0, 100, 36][index]), ..attend };
+        (index as u64, Attend { dropout: index.is_multiple_of(2).then(|| dropout(0.2)), ..attend })
+    };
+    (0..4).map(of)
+}
+
+pub fn forward(bench: &Bench) {
+    for (seed, attend) in edges() {
+        compare(bench, &attend, seed, Attend::forward);
+        compare(bench, &Attend { earlier: 30, ..attend }, seed, Attend::forward);
+    }
+    some_keys().for_each(|(seed, attend)| compare(bench, &attend, seed, Attend::forward));
+}
+
+pub fn backward(bench: &Bench) {
+    for (seed, attend) in edges() {
+        compare(bench, &attend, seed, Attend::backward);
+        compare(bench, &Attend { earlier: 30, ..attend }, seed, Attend::backward);
+    }
+    some_keys().for_each(|(seed, attend)| compare(bench, &attend, seed, Attend::backward));
+    // More blocks of queries than are looked for at once.
+    let long = Attend::of(shape(1, 1100, [2, 1], 3), Visible::SlidingWindow);
+    compare(bench, &long, 0, Attend::backward);
 }
 
 #[test]
-fn first() {
-    assert_same_in(Order::BLOCKS16, SOURCES, |bench| {
-        for (seed, dims) in [(1, 64), (2, 128), (3, 16), (4, 24)] {
-            compare(bench, &Attend::of(shape(1, 150, [2, 1], dims), Visible::Causal), seed, Attend::forward);
+fn attention_in_blocks_of_16_at_the_edges_has_the_bits_of_the_cpu() {
+    assert_same_in(Order::BLOCKS16, SOURCES, forward);
+    assert_same_in(Order::BLOCKS16, SOURCES, backward);
+}
+
+#[test]
+fn attention_in_blocks_of_8_at_the_edges_has_the_bits_of_the_cpu() {
+    assert_same_in(Order::BLOCKS8, SOURCES, forward);
+    assert_same_in(Order::BLOCKS8, SOURCES, backward);
+}
+
+/// Zeros of either sign, infinities, NaN, subnormal, huge and tiny numbers, where every query sees every key: what is
+/// not finite spreads to all that a product has in common, and that is more on the CPU where keys are hidden.
+fn specials(bench: &Bench) {
+    for (seed, (head_dim, narrow)) in
+        [(64, NARROW[0]), (128, NARROW[1]), (24, NARROW[0]), (136, NARROW[1])].into_iter().cycle().take(12).enumerate()
+    {
+        let attend = Attend::of(shape(1, 40 + 11 * seed, [2, 1], head_dim), Visible::Everything);
+        let mut case = Case::new(seed as u64).storing(narrow);
+        let ops = attend.passes(&mut case);
+        let inputs: Vec<Tensor> = ops.iter().flat_map(|op| op.operands().reads().collect::<Vec<_>>()).collect();
+        // Few of them: one NaN makes NaN of all that it meets.
+        for tensor in inputs.into_iter().filter(|tensor| tensor.dtype == narrow) {
+            for _ in 0..2 + seed % 3 {
+                let (row, col) = (case.words.below(tensor.rows), case.words.below(tensor.cols));
+                let value = case.words.real(Values::Wild);
+                let bits = if narrow == Dtype::Bf16 { Bf16::narrow(value).0 } else { F16::narrow(value).0 };
+                case.put(tensor, row, col, &bits.to_le_bytes());
+            }
         }
-    });
-    assert_same_in(Order::BLOCKS16, SOURCES, |bench| {
-        for (seed, dims) in [(1, 64), (2, 128), (3, 16), (4, 24)] {
-            compare(bench, &Attend::of(shape(1, 150, [2, 1], dims), Visible::Causal), seed, Attend::passes);
-        }
-    });
+        bench.compare_all(&case, &ops);
+    }
+}
+
+#[test]
+fn special_numbers_have_the_results_of_the_cpu() {
+    assert_same_in(Order::BLOCKS16, SOURCES, specials);
+    assert_same_in(Order::BLOCKS8, SOURCES, specials);
+}
+
+#[test]
+fn attention_by_warpgroups_at_the_edges_has_the_bits_of_the_cpu() {
+    let Some(code) = code_for(WARPGROUPS, SOURCES) else { return };
+    for cases in [forward, specials] {
+        let bench = Bench::in_order(Order::BLOCKS16, &code, Checks::default());
+        cases(&bench);
+        assert_eq!(bench.first_difference(), None);
+    }
 }

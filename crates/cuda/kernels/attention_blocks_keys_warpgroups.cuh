@@ -1,0 +1,108 @@
+// Gradients of attention's keys and values by warpgroups, for compute capability 9.0 alone: a warpgroup with 64 keys. Two
+// blocks of threads are on a multiprocessor at once: one multiplies while the other one computes gradients of scores.
+#pragma once
+
+#include "attention_blocks_of_keys.cuh"
+#include "attention_blocks_panels.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+namespace attention_blocks::of_keys {
+
+template <typename Element, u32 CHANNELS>
+__device__ void backward_by_warpgroups(const PlainProblem& problem, const Backward<Element>& tensors,
+                                       const Matrix<Element>& dk, const Matrix<Element>& dv) {
+    constexpr u32 QUERIES = 64;
+    using Rows64 = Panels<CHANNELS, 64>;
+    static_assert(KEYS == 64, "keys and queries have panels of one size");
+    extern __shared__ __align__(16) u16 shared[];
+    __shared__ QueryRows<QUERIES> rows[2];
+    __shared__ u32 found[WARPS];
+    // Keys, values, and queries and output gradients of two blocks in turns.
+    u8* const memory = first_panel(shared);
+    u8* const queries = memory + 2 * Rows64::BYTES;
+    const u32 warp = threadIdx.x / 32;
+    const u32 lane = threadIdx.x % 32;
+    const u32 head_dim = problem.head_dim;
+    const u32 kv_head = blockIdx.x % problem.kv_heads;
+    const u32 sequence = blockIdx.x / problem.kv_heads;
+    // The first keys, which most queries see under a causal mask, begin first.
+    const u32 first_key = blockIdx.y * KEYS;
+    const i32 warp_key = (i32)(first_key + warp * ROWS);
+    const u64 key_row = (u64)sequence * problem.keys + first_key;
+    const u32 count = min(KEYS, problem.keys - first_key);
+    const u32 kv_column = kv_head * head_dim;
+    const u32 first_token = sequence * problem.sequence_length;
+    Rows64::template stage<THREADS>(memory, rows_of(tensors.k, key_row, kv_column, count), head_dim, tensors.vectors);
+    Rows64::template stage<THREADS>(memory + Rows64::BYTES, rows_of(tensors.v, key_row, kv_column, count), head_dim,
+                                    tensors.vectors);
+    const auto start = [&](const QueryBlocks<QUERIES>& blocks, u32 place) {
+        const u64 row = (u64)first_token + blocks.position;
+        const u32 there = problem.sequence_length - blocks.position;
+        const u32 column = blocks.head * head_dim;
+        u8* const to = queries + 2 * place * Rows64::BYTES;
+        Rows64::template stage<THREADS>(to, rows_of(tensors.q, row, column, there), head_dim, tensors.vectors);
+        Rows64::template stage<THREADS>(to + Rows64::BYTES, rows_of(tensors.dout, row, column, there), head_dim,
+                                        tensors.vectors);
+        tensor_core::end_copies();
+        stage_rows(rows[place], problem, tensors, sequence, blocks);
+    };
+
+    f32 dk_sums[CHANNELS / COLUMNS][4] = {};
+    f32 dv_sums[CHANNELS / COLUMNS][4] = {};
+    QueryBlocks<QUERIES> blocks = first_blocks<QUERIES>(kv_head * problem.group(), problem.group());
+    bool is_there = blocks.next(found, problem, sequence, (i32)first_key);
+    u32 place = 0;
+    if (is_there) {
+        start(blocks, place);
+    }
+    const u32 left = tensor_core::shared_address(memory);
+    while (is_there) {
+        const QueryBlocks<QUERIES> current = blocks;
+        is_there = blocks.next(found, problem, sequence, (i32)first_key);
+        publish_copies();
+        const u32 right = tensor_core::shared_address(queries + 2 * place * Rows64::BYTES);
+        f32 scores[QUERIES / COLUMNS][4];
+        f32 gradients[QUERIES / COLUMNS][4];
+        warpgroup::begin();
+        start_product<Element, Rows64, Rows64, CHANNELS>(scores, left, right);
+        start_product<Element, Rows64, Rows64, CHANNELS>(gradients, left + Rows64::BYTES, right + Rows64::BYTES);
+        warpgroup::end();
+        if (is_there) {
+            start(blocks, place ^ 1);
+        }
+        const QueryRows<QUERIES>& block_rows = rows[place];
+        const bool sees_all =
+            __all_sync(ALL_LANES, block_rows.first[lane] <= warp_key && block_rows.last[lane] >= warp_key + (i32)ROWS &&
+                                      block_rows.first[lane + 32] <= warp_key &&
+                                      block_rows.last[lane + 32] >= warp_key + (i32)ROWS);
+        warpgroup::wait<0>();
+        warpgroup::pin(all(scores));
+        warpgroup::pin(all(gradients));
+#pragma unroll
+        for (u32 block = 0; block < QUERIES / STEPS; block++) {
+            u32 probabilities[4];
+            u32 a[4];
+            score_gradients<Element>(probabilities, a, reinterpret_cast<f32(&)[2][4]>(scores[2 * block]),
+                                     reinterpret_cast<f32(&)[2][4]>(gradients[2 * block]), problem, block_rows,
+                                     block * STEPS, first_token + current.position, current.head, 0.0f, (u32)warp_key,
+                                     sees_all);
+            warpgroup::begin();
+            start_addition<Element, Rows64, CHANNELS>(dv_sums, probabilities, right + Rows64::BYTES, block);
+            start_addition<Element, Rows64, CHANNELS>(dk_sums, a, right, block);
+        }
+        warpgroup::end();
+        place ^= 1;
+        warpgroup::wait<0>();
+        warpgroup::pin(all(dk_sums));
+        warpgroup::pin(all(dv_sums));
+    }
+    tensor_core::wait_for_copies<0>();
+    const u32 key = warp * ROWS + lane / 4;
+    const u32 stored = key < count ? count - key : 0;
+    store<Element, CHANNELS>(dk, dk_sums, key_row + key, stored, kv_column, 0, head_dim, tensors.vectors);
+    store<Element, CHANNELS>(dv, dv_sums, key_row + key, stored, kv_column, 0, head_dim, tensors.vectors);
+}
+
+}  // namespace attention_blocks::of_keys
+#endif

@@ -1,0 +1,142 @@
+// The forward pass of attention with products in blocks by warpgroups, for compute capability 9.0 alone: a
+// warpgroup has 64 queries. While a warpgroup turns scores into probabilities, probabilities before them are multiplied, and
+// the other warpgroup's products.
+#pragma once
+
+#include "attention_blocks_forward.cuh"
+#include "attention_blocks_panels.cuh"
+
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+namespace attention_blocks {
+
+template <typename Element, u32 CHANNELS>
+struct Warpgroup {
+    static constexpr u32 THREADS = CHANNELS == 64 ? 128 : 256;
+    static constexpr u32 QUERIES = THREADS / 32 * ROWS;
+    using OfQueries = Panels<CHANNELS, QUERIES>;
+    using OfKeys = Panels<CHANNELS, KEYS>;
+
+    const PlainProblem& problem;
+    const Forward<Element>& tensors;
+    u64 key_row;
+    u32 kv_column;
+    // The first query of the warpgroup.
+    u32 left;
+    // Of two tiles of keys, and of two of values.
+    u8* keys;
+    u8* values;
+
+    __device__ Rows<Element> rows(const Matrix<const Element>& matrix, u32 number) const {
+        return rows_of(matrix, key_row + number * KEYS, kv_column, min(KEYS, problem.keys - number * KEYS));
+    }
+
+    __device__ void copy(u32 number, u32 place) const {
+        OfKeys::template stage<THREADS>(keys + place * OfKeys::BYTES, rows(tensors.k, number), problem.head_dim,
+                                        tensors.vectors);
+        OfKeys::template stage<THREADS>(values + place * OfKeys::BYTES, rows(tensors.v, number), problem.head_dim,
+                                        tensors.vectors);
+        tensor_core::end_copies();
+    }
+
+    // Starts the products of queries and keys.
+    __device__ void multiply_keys(f32 (&scores)[TILE][4], u32 place) const {
+        warpgroup::begin();
+        start_product<Element, OfQueries, OfKeys, CHANNELS>(
+            scores, left, tensor_core::shared_address(keys + place * OfKeys::BYTES));
+        warpgroup::end();
+    }
+
+    // Probabilities, and their products with values, block after block.
+    __device__ void multiply_values(f32 (&outputs)[CHANNELS / COLUMNS][4], Running& running,
+                                    const f32 (&scores)[TILE][4], u32 place, const f32 (&shift)[2],
+                                    const attention_blocks::Queries& queries, u32 first_key) const {
+        const u32 right = tensor_core::shared_address(values + place * OfKeys::BYTES);
+#pragma unroll
+        for (u32 block = 0; block < KEYS / STEPS; block++) {
+            u32 a[4];
+            exponentiate<Element>(a, running, scores, block, shift, problem, queries, first_key);
+            warpgroup::begin();
+            start_addition<Element, OfKeys, CHANNELS>(outputs, a, right, block);
+        }
+        warpgroup::end();
+    }
+};
+
+template <typename Element, u32 CHANNELS>
+__device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward<Element>& tensors) {
+    using Group = Warpgroup<Element, CHANNELS>;
+    extern __shared__ __align__(16) u16 shared[];
+    __shared__ Span spans[Group::THREADS / 32];
+    __shared__ Interval intervals[Group::QUERIES];
+    u8* const memory = first_panel(shared);
+    const u32 warp = threadIdx.x / 32;
+    const u32 lane = threadIdx.x % 32;
+    const u32 head_dim = problem.head_dim;
+    const u32 head = blockIdx.x % problem.heads;
+    const u32 sequence = blockIdx.x / problem.heads;
+    // The last queries, which see most under a causal mask, begin first.
+    const u32 first_query = (gridDim.y - 1 - blockIdx.y) * Group::QUERIES;
+    const u32 position = first_query + warp * ROWS + lane / 4;
+    const u64 first_token = (u64)sequence * problem.sequence_length;
+    const u32 left = tensor_core::shared_address(memory) + warp / 4 * 64 * 128;
+    u8* const keys = memory + Group::OfQueries::BYTES;
+    const Group group = {problem, tensors, (u64)sequence * problem.keys, head / problem.group() * head_dim, left, keys,
+                         keys + 2 * Group::OfKeys::BYTES};
+
+    Group::OfQueries::template stage<Group::THREADS>(
+        memory,
+        rows_of(tensors.q, first_token + first_query, head * head_dim, problem.sequence_length - first_query), head_dim,
+        tensors.vectors);
+    Queries queries;
+    queries.intervals = shared_intervals(intervals, problem, sequence, position);
+    queries.token = (u32)first_token + position;
+    queries.head = head;
+    queries.slope = 0.0f;
+    const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
+    const Span seen_by_all = joined_all(queries.intervals[0], queries.intervals[1]);
+    if (lane == 0) {
+        spans[warp] = span;
+    }
+    __syncthreads();
+    const Span of_lane = lane < Group::THREADS / 32 ? spans[lane] : NOTHING;
+    const Span of_block = joined<1, 16>(of_lane);
+    const auto next = [&](u32 number) { return next_tile<KEYS>(number, of_block, of_lane); };
+    const auto exists = [&](u32 number) { return (i32)(number * KEYS) < of_block.last; };
+
+    Running running = {{-math::infinity(), -math::infinity()}, {0.0f, 0.0f}};
+    f32 outputs[CHANNELS / COLUMNS][4] = {};
+    u32 number = next(of_block.start() / KEYS);
+    u32 place = 0;
+    if (exists(number)) {
+        group.copy(number, place);
+    }
+    while (exists(number)) {
+        const i32 first = (i32)(number * KEYS);
+        const u32 following = next(number + 1);
+        publish_copies();
+        f32 scores[TILE][4];
+        group.multiply_keys(scores, place);
+        if (exists(following)) {
+            group.copy(following, place ^ 1);
+        }
+        const bool sees_all = seen_by_all.first <= first && seen_by_all.last >= first + (i32)KEYS;
+        f32 shift[2];
+        f32 decay[2];
+        warpgroup::wait<0>();
+        warpgroup::pin(all(scores));
+        finish_scores(scores, problem, queries, first, sees_all);
+        raise_maxima(shift, decay, running, scores);
+        decay_outputs(outputs, decay);
+        group.multiply_values(outputs, running, scores, place, shift, queries, (u32)first);
+        number = following;
+        place ^= 1;
+        warpgroup::wait<0>();
+        warpgroup::pin(all(outputs));
+    }
+    tensor_core::wait_for_copies<0>();
+    finish<Element, CHANNELS>(tensors, problem, running, outputs, queries, position, 0);
+}
+
+}  // namespace attention_blocks
+#endif
