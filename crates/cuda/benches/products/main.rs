@@ -43,7 +43,7 @@ fn run(folder: &Path, search: Search) -> Result<(), Failed> {
     let facts = gpu.facts().clone();
     println!("{}, compute capability {}, {} SMs", facts.name, facts.capability, facts.multiprocessors);
     bits::compare_with_cpu(&gpu, folder)?;
-    let kernels = kernels::Kernels::load(&gpu, |name| Ok(kernels::packed(folder, name)?))?;
+    let kernels = kernels::Kernels::load(&gpu, |name| kernels::packed(folder, name))?;
     let peer = cublaslt::Library::open(&search).map_err(Failed::from);
     let peer = peer.and_then(|library| {
         println!("cuBLASLt {}", library.version());
