@@ -70,7 +70,7 @@ fn sources() -> impl Iterator<Item = (Kernels, &'static str)> {
 
 /// Messages of the compiler about `setmaxnreg` that it leaves out, and products of warpgroups that it makes wait for each
 /// other.
-const SLOW: [&str; 2] = ["C7508", "C7510"];
+const SLOW: [&str; 3] = ["C7508", "C7510", "C7515"];
 
 /// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
 fn compiler() -> Option<Compiler> {

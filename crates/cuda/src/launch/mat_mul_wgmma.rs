@@ -140,7 +140,7 @@ impl Factor {
     }
 }
 
-/// What lies next to each other in a factor.
+/// The elements that are next to each other in a factor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Along {
     Steps,
