@@ -45,6 +45,11 @@ struct Whole {
     }
 };
 
+// Whether a query sees all keys of the tile that begins here.
+__device__ inline bool sees_tile(const Interval& interval, i32 first) {
+    return interval.first <= first && interval.last >= first + (i32)KEYS;
+}
+
 template <typename Element, u32 CHANNELS, typename Asked>
 __device__ void forward(const Asked& problem, const Forward<Element>& tensors) {
     extern __shared__ __align__(16) u16 shared[];
@@ -72,7 +77,6 @@ __device__ void forward(const Asked& problem, const Forward<Element>& tensors) {
     queries.head = head;
     queries.slope = !has_bias(problem) ? 0.0f : attention::slope(problem, head);
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
-    const Span all = joined_all(queries.intervals[0], queries.intervals[1]);
     if (threadIdx.x % 32 == 0) {
         spans[warp] = span;
     }
@@ -93,7 +97,8 @@ __device__ void forward(const Asked& problem, const Forward<Element>& tensors) {
         const i32 first = (i32)(number * KEYS);
         const u32 begin = span.begin(first);
         const u32 end = span.end(first, KEYS);
-        const bool sees_all = all.first <= first && all.last >= first + (i32)KEYS;
+        const bool sees_all =
+            __all_sync(ALL_LANES, sees_tile(queries.intervals[0], first) && sees_tile(queries.intervals[1], first));
         tensor_core::wait_for_copies<0>();
         __syncthreads();
         tile.start(values, rows(tensors.v, number), problem, tensors.vectors);

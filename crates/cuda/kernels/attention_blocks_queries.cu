@@ -176,7 +176,7 @@ __device__ void chosen(const PlainProblem& problem, const Backward<Element>& ten
 }
 
 #define QUERIES_KERNEL(NAME, ELEMENT, CHANNELS, PROBLEM)                                                               \
-    extern "C" __global__ void __launch_bounds__(THREADS<CHANNELS>)                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS<CHANNELS>, 1)                                                 \
     NAME(PARAMETERS(ELEMENT)) {                                                                                        \
         chosen<ELEMENT, CHANNELS>(PROBLEM(sizes, visible, dropout),                                                  \
                                   {q, k, v, out, log_sum_exp, dout, dq, vectors != 0});                                \

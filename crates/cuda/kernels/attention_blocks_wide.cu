@@ -238,6 +238,27 @@ __device__ void backward_of_keys(const Problem& problem, const Backward<Element>
                                                     rows_of(tensors.dout, row, column + first, there),
                                                     channels_of(problem, first), tensors.vectors);
         };
+        // Of sixteen queries.
+        const auto multiply = [&](f32(&of_scores)[2][4], f32(&of_gradients)[2][4], u32 block) {
+            const u32 step = Fragments<CHUNK>::step(block * STEPS, 0);
+            const u16* of_warp = keys + warp * ROWS * PITCH<CHUNK>;
+            multiply_rows<Element, CHUNK>(of_scores, Fragments<CHUNK>::left(of_warp),
+                                          Fragments<CHUNK>::right(queries) + step);
+            multiply_rows<Element, CHUNK>(of_gradients, Fragments<CHUNK>::left(of_warp + KEY_PART),
+                                          Fragments<CHUNK>::right(queries + QUERY_PART) + step);
+        };
+        const auto add = [&](f32(&of_scores)[2][4], f32(&of_gradients)[2][4], u32 block) {
+            const u32 step = Fragments<CHUNK>::step(block * STEPS, 0);
+            u32 probabilities[4];
+            u32 left[4];
+            of_keys::score_gradients<Element>(probabilities, left, of_scores, of_gradients, problem, rows,
+                                              block * STEPS, (u32)row, blocks.head, slope, first_key + warp * ROWS,
+                                              false);
+            add_product<Element, CHUNK>(dv_sums, probabilities,
+                                        Fragments<CHUNK>::right_columns(queries + QUERY_PART) + step);
+            add_product<Element, CHUNK>(dk_sums, left, Fragments<CHUNK>::right_columns(queries) + step);
+        };
+        static_assert(FEW_QUERIES == 2 * STEPS, "two blocks of sixteen");
         for (u32 chunk = 0; chunk < problem.head_dim; chunk += CHUNK) {
             const u32 channels = channels_of(problem, chunk);
             __syncthreads();
@@ -250,31 +271,14 @@ __device__ void backward_of_keys(const Problem& problem, const Backward<Element>
                 of_keys::stage_rows(rows, problem, tensors, sequence, blocks);
             }
             finish_copies();
-            const u16* of_warp = keys + warp * ROWS * PITCH<CHUNK>;
-#pragma unroll
-            for (u32 block = 0; block < FEW_QUERIES / STEPS; block++) {
-                const u32 step = Fragments<CHUNK>::step(block * STEPS, 0);
-                multiply_rows<Element, CHUNK>(scores[block], Fragments<CHUNK>::left(of_warp),
-                                              Fragments<CHUNK>::right(queries) + step);
-                multiply_rows<Element, CHUNK>(gradients[block], Fragments<CHUNK>::left(of_warp + KEY_PART),
-                                              Fragments<CHUNK>::right(queries + QUERY_PART) + step);
-            }
+            multiply(scores[0], gradients[0], 0);
+            multiply(scores[1], gradients[1], 1);
         }
         __syncthreads();
         stage_queries(range.first_channel);
         finish_copies();
-#pragma unroll
-        for (u32 block = 0; block < FEW_QUERIES / STEPS; block++) {
-            const u32 step = Fragments<CHUNK>::step(block * STEPS, 0);
-            u32 probabilities[4];
-            u32 left[4];
-            of_keys::score_gradients<Element>(probabilities, left, scores[block], gradients[block], problem, rows,
-                                              block * STEPS, (u32)row, blocks.head, slope, first_key + warp * ROWS,
-                                              false);
-            add_product<Element, CHUNK>(dv_sums, probabilities,
-                                        Fragments<CHUNK>::right_columns(queries + QUERY_PART) + step);
-            add_product<Element, CHUNK>(dk_sums, left, Fragments<CHUNK>::right_columns(queries) + step);
-        }
+        add(scores[0], gradients[0], 0);
+        add(scores[1], gradients[1], 1);
     }
     const u32 key = warp * ROWS + threadIdx.x % 32 / 4;
     const u32 stored = key < count ? count - key : 0;

@@ -44,6 +44,22 @@ const REGISTERS: &[(&str, u32)] = &[
     ("attention_backward_queries_128", 168),
     ("attention_backward_keys_64", 128),
     ("attention_backward_keys_128", 240),
+    // Two blocks of 128 threads are on an SM at once, or one of 256.
+    ("attention_blocks_64", 255),
+    ("attention_blocks_128", 255),
+    ("attention_blocks_any_64", 255),
+    ("attention_blocks_any_128", 255),
+    ("attention_blocks_wide", 255),
+    ("attention_blocks_queries_64", 255),
+    ("attention_blocks_queries_128", 255),
+    ("attention_blocks_queries_any_64", 255),
+    ("attention_blocks_queries_any_128", 255),
+    ("attention_blocks_queries_wide", 255),
+    ("attention_blocks_keys_64", 255),
+    ("attention_blocks_keys_128", 255),
+    ("attention_blocks_keys_any_64", 255),
+    ("attention_blocks_keys_any_128", 255),
+    ("attention_blocks_keys_wide", 255),
 ];
 /// Kernels by warpgroups begin with as many registers as an SM has for their threads, and exchange them.
 const REGISTERS_OF_WARPGROUPS: u32 = 168;
