@@ -6,7 +6,7 @@
 template <typename E>
 __device__ inline void sum_columns(Matrix<const E> x, Matrix<f32> out) {
     __shared__ GroupSums groups;
-    const u64 col = (u64)blockIdx.x * GROUP_COLS + threadIdx.x;
+    const u64 col = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const bool is_inside = col < x.cols;
     const u64 count = (x.rows + GROUP_ROWS - 1) / GROUP_ROWS;
     for (u64 first = 0; first < count; first += blockDim.y) {
@@ -19,7 +19,7 @@ __device__ inline void sum_columns(Matrix<const E> x, Matrix<f32> out) {
                 sum = sum + widen(x.row(r)[col]);
             }
         }
-        groups.sums[threadIdx.y][threadIdx.x] = sum;
+        groups.own() = sum;
         __syncthreads();
         if (threadIdx.y == 0 && is_inside) {
             add_groups(groups, groups_of_turn(first, count), out.start + col);

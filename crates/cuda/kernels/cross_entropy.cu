@@ -19,7 +19,6 @@ __device__ f64 long_row_sum(u32 len, Term term) {
         const u32 chunk = first + team * (u32)CHUNK;
         const u32 end = min(len, chunk + (u32)CHUNK);
         f32 sum = 0.0f;
-#pragma unroll 4
         for (u32 i = chunk + team_lane(); i < end; i += TEAM) {
             sum = sum + term(i);
         }
@@ -71,7 +70,6 @@ row_max(Matrix<const f32> logits, u32 valid_columns, Matrix<f32> out) {
     const u32 first = part * steps * TEAM;
     const u32 end = min(valid_columns, first + steps * TEAM);
     Largest largest = {-math::infinity(), false};
-#pragma unroll 8
     for (u32 i = first + team_lane(); i < end; i += TEAM) {
         const f32 value = row[i];
         largest = {math::larger(largest.value, value), largest.restarts || value != value};

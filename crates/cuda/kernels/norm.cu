@@ -139,7 +139,7 @@ __device__ inline void norm_backward_weight(Matrix<const E> x, Matrix<const f32>
     __shared__ GroupSums bias_groups;
     const u64 width = dweight.cols;
     const u64 heads = x.cols / width;
-    const u64 col = (u64)blockIdx.x * GROUP_COLS + threadIdx.x;
+    const u64 col = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     const bool is_inside = col < width;
     const u64 count = (x.rows + GROUP_ROWS - 1) / GROUP_ROWS;
     for (u64 first = 0; first < count; first += blockDim.y) {
@@ -148,6 +148,7 @@ __device__ inline void norm_backward_weight(Matrix<const E> x, Matrix<const f32>
         f32 weight_sum = 0.0f;
         f32 bias_sum = 0.0f;
         if (is_inside) {
+#pragma unroll 4
             for (u64 r = row; r < end; r++) {
                 for (u64 head = 0; head < heads; head++) {
                     const f32 mean = stats.start[2 * (r * heads + head)];
@@ -159,8 +160,8 @@ __device__ inline void norm_backward_weight(Matrix<const E> x, Matrix<const f32>
                 }
             }
         }
-        weight_groups.sums[threadIdx.y][threadIdx.x] = weight_sum;
-        bias_groups.sums[threadIdx.y][threadIdx.x] = bias_sum;
+        weight_groups.own() = weight_sum;
+        bias_groups.own() = bias_sum;
         __syncthreads();
         if (threadIdx.y == 0 && is_inside) {
             add_groups(weight_groups, groups_of_turn(first, count), dweight.start + col);

@@ -85,7 +85,7 @@ pub(super) fn backward_weight(
     }
     Ok(vec![Launch::new(
         stored.kernel(by_type!("norm_backward_weight")),
-        groups_shape(x.rows, dweight.len()),
+        groups_shape(site, x.rows, dweight.len()),
         parameters,
     )])
 }

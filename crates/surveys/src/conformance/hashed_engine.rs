@@ -70,9 +70,35 @@ impl HashedDevice {
         self.inner.read(span, &mut bytes)?;
         for row in 0..tensor.rows {
             let start = row * tensor.row_stride * width;
-            hash.update(&bytes[start..start + tensor.cols * width]);
+            let row = &mut bytes[start..start + tensor.cols * width];
+            unify_nans(tensor.dtype, row);
+            hash.update(row);
         }
         Ok(())
+    }
+}
+
+/// Makes one NaN of all: of a NaN only that it is one is promised.
+fn unify_nans(dtype: Dtype, bytes: &mut [u8]) {
+    // The bits of infinity; a magnitude above is a NaN.
+    let of_half = |infinity: u16, bytes: &mut [u8]| {
+        for half in bytes.as_chunks_mut::<2>().0 {
+            if u16::from_le_bytes(*half) & 0x7fff > infinity {
+                *half = 0x7fff_u16.to_le_bytes();
+            }
+        }
+    };
+    match dtype {
+        Dtype::F32 => {
+            for word in bytes.as_chunks_mut::<4>().0 {
+                if f32::from_le_bytes(*word).is_nan() {
+                    *word = f32::NAN.to_le_bytes();
+                }
+            }
+        }
+        Dtype::Bf16 => of_half(0x7f80, bytes),
+        Dtype::F16 => of_half(0x7c00, bytes),
+        Dtype::I32 | Dtype::I64 => {}
     }
 }
 

@@ -8,8 +8,8 @@ use mesh::Rank;
 use sync::lock;
 use train::{Engine, EngineDescription, RankEngine};
 
-/// Operations between two waits for the device. A device keeps the times of its last points only; the number divides
-/// no step, so that another operation of each step is the first after a wait.
+/// Operations between two waits for the device, which keeps the times of its last points only; fewer in later steps, so
+/// that other operations of each step are the first after a wait.
 const BETWEEN_WAITS: usize = 61;
 
 /// An operation of the stream of computation.
@@ -109,7 +109,11 @@ impl Device for TimedDevice {
             step.push(TimedOp { op: *op, time: None });
         }
         noted.pending.push(self.inner.record(stream));
-        if noted.pending.len() == BETWEEN_WAITS { self.resolve(&mut noted) } else { Ok(()) }
+        if noted.pending.len() >= BETWEEN_WAITS.saturating_sub(noted.steps.len()).max(2) {
+            self.resolve(&mut noted)
+        } else {
+            Ok(())
+        }
     }
 
     /// A batch that is uploaded after an update of weights begins a step.
