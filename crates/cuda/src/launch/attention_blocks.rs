@@ -17,8 +17,8 @@ const MAX_BLOCKS: usize = 65_535;
 /// Threads of a block that sums `dout . out`, one for each query of a head.
 const THREADS_OF_DELTA: usize = 256;
 
-/// A kernel for heads of up to so many channels. Its block has four or eight warps of sixteen rows each: queries, or keys
-/// where sums run over queries.
+/// A kernel for heads of up to so many channels. Its block has four or eight warps of sixteen rows each: queries, or
+/// keys where sums run over queries.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
     entries: ByType,
@@ -86,7 +86,8 @@ macro_rules! kernel {
     };
 }
 
-/// Keys and values of a tile; by warpgroups queries, and keys and values of two tiles; a chunk of keys or values and of queries.
+/// Keys and values of a tile; by warpgroups queries, and keys and values of two tiles; a chunk of keys or values and of
+/// queries.
 const FORWARD: Kernels = Kernels {
     plain: [kernel!("attention_blocks_64", 64, 4, 256, 576), kernel!("attention_blocks_128", 128, 8, 256, 640)],
     any: [kernel!("attention_blocks_any_64", 64, 4, 256), kernel!("attention_blocks_any_128", 128, 8, 256)],
