@@ -1,8 +1,13 @@
 //! Code for a GPU from the sources of kernels, compiled once and kept on the disk.
 
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use device::DeviceError;
 use gpu::Capability;
 use nvidia::nvrtc::{Cache, Code, Compiler, Source as CompilerSource, Target, fingerprint};
+
+use sync::{into_inner, lock};
 
 use crate::kernels::{SOURCES, Source};
 
@@ -24,11 +29,36 @@ pub struct CompiledSource {
 /// # Errors
 /// The compiler's, by the name of the source.
 pub fn compile_all(compiler: &Compiler, cache: &Cache, target: &Target) -> Result<Vec<CompiledSource>, DeviceError> {
-    SOURCES
-        .iter()
-        .filter(|source| source.is_for(target))
-        .map(|source| compile(compiler, cache, source, target))
-        .collect()
+    let sources: Vec<&Source> = SOURCES.iter().filter(|source| source.is_for(target)).collect();
+    in_parallel(&sources, |source| compile(compiler, cache, source, target))
+}
+
+/// The results of `work` for each of `items`, in their order, by as many threads as there are cores: NVRTC compiles
+/// programs of several threads at the same time.
+///
+/// # Errors
+/// That of the first item that fails.
+pub fn in_parallel<T: Sync, R: Send>(
+    items: &[T],
+    work: impl Fn(&T) -> Result<R, DeviceError> + Sync,
+) -> Result<Vec<R>, DeviceError> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
+    let next = AtomicUsize::new(0);
+    let results: Mutex<Vec<Option<Result<R, DeviceError>>>> = Mutex::new(items.iter().map(|_| None).collect());
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                while let Some((index, item)) = {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    items.get(index).map(|item| (index, item))
+                } {
+                    let result = work(item);
+                    lock(&results)[index] = Some(result);
+                }
+            });
+        }
+    });
+    into_inner(results).into_iter().flatten().collect()
 }
 
 /// The code of one source.

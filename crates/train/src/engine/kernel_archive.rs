@@ -7,7 +7,7 @@
 
 use std::io::{Read, Write};
 
-use cuda::code::{CompiledSource, compile_afresh, fingerprint_of};
+use cuda::code::{CompiledSource, compile_afresh, fingerprint_of, in_parallel};
 use cuda::kernels::{SOURCES, Source};
 use device::DeviceError;
 use flate2::Compression;
@@ -84,25 +84,35 @@ fn sources() -> impl Iterator<Item = Source> {
     SOURCES.iter().copied().chain([COLLECTIVES])
 }
 
+/// PTX that only GPUs of `capability` run where some kernel needs it, otherwise that of later ones too.
+fn archived_target(capability: Capability) -> Target {
+    let [common, specific] = [Target::ptx(capability), Target::specific_ptx(capability)];
+    let is_needed = sources().any(|source| source.is_for(&specific) && !source.is_for(&common));
+    if is_needed { specific } else { common }
+}
+
 impl ArchivedKernels {
-    /// Compiles all kernels to PTX for GPUs of each of `capabilities` and later.
+    /// Compiles all kernels to PTX for GPUs of each of `capabilities`, and of later ones where no kernel needs
+    /// instructions of that capability alone.
     ///
     /// # Errors
     /// The compiler's.
     pub fn compile(compiler: &Compiler, capabilities: &[Capability]) -> Result<ArchivedKernels, DeviceError> {
-        let mut entries = vec![];
-        for capability in capabilities {
-            let target = Target::ptx(*capability);
-            for source in sources().filter(|source| source.is_for(&target)) {
-                let compiled = compile_afresh(compiler, &source, &target)?;
-                entries.push(Archived {
-                    target: target.to_string(),
-                    name: source.name.into(),
-                    fingerprint: hex(fingerprint_of(compiler.version(), &source, &target)),
-                    ptx: compiled.code.ptx().unwrap_or_default().into(),
-                });
-            }
-        }
+        let of = |target: Target| sources().filter(move |source| source.is_for(&target));
+        let all: Vec<(Target, Source)> = capabilities
+            .iter()
+            .map(|capability| archived_target(*capability))
+            .flat_map(|target| of(target.clone()).map(move |source| (target.clone(), source)))
+            .collect();
+        let entries = in_parallel(&all, |(target, source)| {
+            let compiled = compile_afresh(compiler, source, target)?;
+            Ok(Archived {
+                target: target.to_string(),
+                name: source.name.into(),
+                fingerprint: hex(fingerprint_of(compiler.version(), source, target)),
+                ptx: compiled.code.ptx().unwrap_or_default().into(),
+            })
+        })?;
         Ok(ArchivedKernels { compiler: compiler.version(), entries })
     }
 
@@ -189,7 +199,7 @@ impl ArchivedKernels {
     fn target(&self, capability: Capability) -> Option<Target> {
         let minors = |major: u32| (0..=9).rev().map(move |minor| Capability { major, minor });
         let all = (0..=capability.major).rev().flat_map(minors).filter(|older| *older <= capability);
-        let mut targets = all.map(Target::ptx);
+        let mut targets = std::iter::once(Target::specific_ptx(capability)).chain(all.map(Target::ptx));
         targets.find(|target| self.entries.iter().any(|entry| entry.target == target.to_string()))
     }
 
