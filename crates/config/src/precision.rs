@@ -89,8 +89,9 @@ impl Products {
     }
 
     /// Tokens whose logits are in memory at once. A gradient of the output matrix is one sum per chunk of tokens, and
-    /// chunks are added in single precision; in chains and in pairs a chunk is the block of steps that a product sums
-    /// from zero anyway. In blocks, which GPUs multiply, larger chunks read and write the matrix and its gradient less.
+    /// chunks are added in single precision. With `Chained` and `Pairs` a chunk is the block of steps that a product sums
+    /// from zero anyway. With `Blocks16` and `Blocks8`, the orders of GPUs, larger chunks read and write the matrix and
+    /// its gradient less often.
     pub fn head_tokens(self) -> usize {
         match self {
             Products::Chained | Products::Pairs => 256,

@@ -17,7 +17,7 @@ const MAX_BLOCKS: usize = 65_535;
 /// Threads of a block that sums `dout . out`, one for each query of a head.
 const THREADS_OF_DELTA: usize = 256;
 
-/// A kernel for heads of up to so many channels. Its block has four or eight warps of sixteen rows each: queries, or
+/// A kernel for heads of at most N channels. Its block has four or eight warps of sixteen rows each: queries, or
 /// keys where sums run over queries.
 #[derive(Clone, Copy, Debug)]
 struct Kernel {
@@ -37,7 +37,7 @@ impl Kernel {
 
     fn shared_bytes(self, capability: Capability) -> u32 {
         let row_bytes = self.channels * NARROW_BYTES;
-        // Rows lie a vector apart.
+        // A vector separates rows.
         let usual = self.staged * (row_bytes + VECTOR_BYTES);
         let by_warpgroups = self.staged_by_warpgroups * row_bytes + PANEL_ALIGNMENT;
         match (capability.major, capability.minor) {

@@ -108,7 +108,7 @@ fn blocks((name, format): (&str, Format)) -> Case {
     Case { name: format!("blocks of {name}"), size: Size::Large, compared: Compared::Blocks, layout }
 }
 
-/// Operations of a GPT and of a Llama in narrow numbers, and a run of theirs.
+/// Operations of a GPT and of a Llama in bf16 or fp16, and a run of the GPT.
 fn narrow((name, numbers): &(&str, Numbers)) -> Vec<Case> {
     let of = |family: &str, tied| {
         let layout = Layout {

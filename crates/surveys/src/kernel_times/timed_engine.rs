@@ -34,7 +34,7 @@ pub struct TimedEngine {
 #[derive(Default)]
 struct Noted {
     steps: Steps,
-    /// Points behind the last operations of the last step.
+    /// Points after the last operations of the last step.
     pending: Vec<StreamEvent>,
 }
 
