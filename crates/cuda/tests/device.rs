@@ -265,9 +265,13 @@ fn numerics_without_kernels_are_refused_by_name() {
     let refusal = |numerics: Numerics| text(numerics.accepted_by(DeviceKind::CUDA, cuda::accepts));
     assert_eq!(refusal(Numerics::SINGLE), "accepted");
     assert_eq!(refusal(Numerics { gradient_sums: GradientSums::Exact, ..Numerics::SINGLE }), "accepted");
+    for products in [Products::Blocks16, Products::Blocks8] {
+        assert_eq!(refusal(Numerics { products, stored: Format::Bf16, ..Numerics::SINGLE }), "accepted");
+    }
     assert_eq!(
-        refusal(Numerics { products: Products::Blocks16, ..Numerics::SINGLE }),
-        "train.products = \"blocks16\" must be supported by the device; the GPU refuses it; use \"chained\""
+        refusal(Numerics { products: Products::Pairs, ..Numerics::SINGLE }),
+        "train.products = \"pairs\" must be supported by the device; the GPU refuses it; use \"chained\", \"blocks16\" \
+         or \"blocks8\""
     );
     for stored in Format::ALL {
         assert_eq!(refusal(Numerics { stored, ..Numerics::SINGLE }), "accepted");

@@ -92,8 +92,11 @@ impl Numerics {
             .map(NumericsChoice::value)
             .map(|value| format!("\"{value}\""))
             .collect();
-        let remedy =
-            if others.is_empty() { "use another device".into() } else { format!("use {}", others.join(" or ")) };
+        let remedy = match others.split_last() {
+            None => "use another device".into(),
+            Some((only, [])) => format!("use {only}"),
+            Some((last, others)) => format!("use {} or {last}", others.join(", ")),
+        };
         Err(DeviceError::Refused { choice: refused.to_string(), device, remedy })
     }
 }

@@ -136,3 +136,35 @@ impl Device for HashedDevice {
 
     device::forward_order!(inner);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unified<const N: usize>(dtype: Dtype, bits: [u32; N]) -> [u32; N] {
+        let width = dtype.size_bytes();
+        let mut bytes: Vec<u8> = bits.iter().flat_map(|bits| bits.to_le_bytes()[..width].to_vec()).collect();
+        unify_nans(dtype, &mut bytes);
+        std::array::from_fn(|index| {
+            let mut word = [0; 4];
+            word[..width].copy_from_slice(&bytes[index * width..][..width]);
+            u32::from_le_bytes(word)
+        })
+    }
+
+    #[test]
+    fn payloads_and_signs_of_nans_are_not_compared_and_other_bits_are() {
+        let nan = f32::NAN.to_bits();
+        let single = [0x7f80_0001, 0xffff_ffff, 0x7f80_0000, 0xff80_0000, 0x8000_0000, 0x0000_0001];
+        assert_eq!(unified(Dtype::F32, single), [nan, nan, single[2], single[3], single[4], single[5]]);
+        assert_eq!(
+            unified(Dtype::Bf16, [0x7f81, 0xffff, 0x7f80, 0xff80, 0x8000]),
+            [0x7fff, 0x7fff, 0x7f80, 0xff80, 0x8000]
+        );
+        assert_eq!(
+            unified(Dtype::F16, [0x7c01, 0xfe00, 0x7c00, 0xfbff, 0x8000]),
+            [0x7fff, 0x7fff, 0x7c00, 0xfbff, 0x8000]
+        );
+        assert_eq!(unified(Dtype::I32, [u32::MAX]), [u32::MAX]);
+    }
+}
