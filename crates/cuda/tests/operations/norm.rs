@@ -68,7 +68,7 @@ fn gradients_of_norms_weights_have_the_bits_of_the_cpu() {
 
 pub fn weight_gradients(bench: &Bench) {
     let norm = Norm { kind: NormKind::Layer, epsilon: 1e-5 };
-    let shapes = [[1, 1, 1], [31, 1, 33], [32, 2, 32], [33, 3, 31], [70, 1, 100], [1030, 1, 40], [2100, 1, 3]];
+    let shapes = [[1, 1, 1], [31, 1, 33], [32, 2, 32], [33, 3, 31], [70, 1, 100], [1030, 1, 40], [4200, 1, 3]];
     let typed = STORED.into_iter().flat_map(|stored| shapes.map(|shape| (stored, shape)));
     for (index, (stored, [rows, heads, width])) in typed.enumerate() {
         for values in [Values::Plain, Values::Wild] {

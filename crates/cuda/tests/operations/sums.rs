@@ -9,7 +9,7 @@ fn sums_over_rows_have_the_bits_of_the_cpu() {
 }
 
 pub fn column_sums(bench: &Bench) {
-    let shapes = [[1, 1], [31, 33], [32, 32], [33, 31], [64, 100], [1023, 5], [1025, 64], [2100, 3]];
+    let shapes = [[1, 1], [31, 33], [32, 32], [33, 31], [64, 100], [1023, 5], [1025, 64], [4200, 3]];
     let typed = STORED.into_iter().flat_map(|stored| shapes.map(|shape| (stored, shape)));
     for (index, (stored, [rows, cols])) in typed.enumerate() {
         for values in [Values::Plain, Values::Wild] {
