@@ -1,7 +1,8 @@
 //! Runs that store parameters and activations in bf16 and fp16.
 
-use config::{Format, Overlap, Tied, ZeroStage};
+use config::{Format, Overlap, Precision, Products, Tied, ZeroStage};
 use prove::Outcome;
+use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
 use crate::rig::{On, ZERO_THREE, outcome, stored_layout};
@@ -11,10 +12,13 @@ const STEPS: u32 = 4;
 
 /// The outcome on CPUs, which is that of `dp x tp x pp` ranks on this many GPUs. None without NVRTC.
 fn compare(format: Format, tied: Tied, degrees: [usize; 3], zero: ZeroStage, num_gpus: usize) -> Option<Outcome> {
+    compare_layout(&stored_layout(format, tied, degrees, zero, Overlap::On, STEPS), num_gpus)
+}
+
+fn compare_layout(layout: &Layout, num_gpus: usize) -> Option<Outcome> {
     let gpus = soft_gpus(num_gpus)?;
-    let layout = stored_layout(format, tied, degrees, zero, Overlap::On, STEPS);
-    let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
-    let on_gpus = outcome(&layout, &On::Gpus(gpus)).expect("a run on GPUs");
+    let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
+    let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
     assert_eq!(on_gpus.losses, on_cpus.losses);
     // The norm of a skipped step is a NaN, which is not equal to itself.
     let bits = |outcome: &Outcome| outcome.norms.iter().map(|norm| norm.to_bits()).collect::<Vec<_>>();
@@ -32,18 +36,16 @@ fn gpt_in_bf16_with_sharded_optimizer_state() {
 }
 
 #[test]
-fn llama_in_bf16_with_sharded_optimizer_state() {
-    compare(Format::Bf16, Tied::No, [2, 2, 2], ZeroStage::One, 1);
-}
-
-#[test]
 fn gpt_in_bf16_with_sharded_parameters() {
     compare(Format::Bf16, Tied::Yes, [2, 2, 2], ZERO_THREE, 1);
 }
 
+/// Products and attention by tensor cores.
 #[test]
-fn llama_in_bf16_with_sharded_parameters() {
-    compare(Format::Bf16, Tied::No, [2, 2, 2], ZERO_THREE, 8);
+fn llama_in_bf16_and_blocks_with_sharded_parameters() {
+    let mut layout = stored_layout(Format::Bf16, Tied::No, [2, 2, 2], ZERO_THREE, Overlap::On, STEPS);
+    layout.train.precision = Precision::Bf16(Products::Blocks16);
+    compare_layout(&layout, 8);
 }
 
 /// The first factor of the loss is so large that gradients overflow: steps are skipped, and others are not.
