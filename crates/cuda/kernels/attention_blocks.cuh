@@ -177,7 +177,7 @@ struct Span {
     i32 first;
     i32 last;
 
-    // The first key, or one past the last where there is none.
+    // The first key, or one past the last.
     __device__ u32 start() const {
         return (u32)min(first, last);
     }

@@ -51,7 +51,7 @@ pub enum PhaseKind {
     Arrive {
         /// The phase before.
         state: Slot,
-        /// Arrivals; one where there is none.
+        /// Arrivals; one by default.
         count: Option<Row>,
         /// Bytes that the phase waits for in addition.
         bytes: Option<Row>,
@@ -114,7 +114,7 @@ pub enum BulkCopy {
         from: TensorBox,
         /// The mbarrier that counts the bytes.
         barrier: Address,
-        /// The blocks of the cluster that get it; this one where there is none.
+        /// The blocks of the cluster that get it; this one by default.
         blocks: Option<Row>,
     },
     /// A box from shared memory.

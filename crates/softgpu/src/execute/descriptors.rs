@@ -61,7 +61,8 @@ impl Matrix {
         };
         if within + along > row {
             return Err(format!(
-                "a matrix with a {row}-byte swizzle begins at {:#x}: its patterns must begin at multiples of {pattern}, and its {along} bytes must be within a row of {row}",
+                "a matrix with a {row}-byte swizzle begins at {:#x}: its patterns must begin at multiples of \
+                 {pattern}, and its {along} bytes must be within a row of {row}",
                 self.start
             ));
         }

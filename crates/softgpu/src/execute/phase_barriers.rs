@@ -301,7 +301,8 @@ impl PhaseBarriers {
         let begun: usize = barrier.copies.iter().map(|load| load.range.len()).sum();
         let arrived = barrier.arrivals - barrier.pending;
         format!(
-            "the mbarrier at {place:#x}, whose phase {} has {arrived} of {} arrivals and {} of {} expected bytes, with {begun} more in copies that have begun",
+            "the mbarrier at {place:#x}, whose phase {} has {arrived} of {} arrivals and {} of {} expected bytes, \
+             with {begun} more in copies that have begun",
             barrier.phase, barrier.arrivals, barrier.come, barrier.expected
         )
     }
