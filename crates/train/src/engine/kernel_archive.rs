@@ -290,7 +290,8 @@ mod tests {
     #[test]
     fn an_archive_of_other_sources_is_refused() {
         let mut other = archive();
-        other.entries[3].fingerprint = hex(7);
+        let rotary = other.entries.iter_mut().find(|entry| entry.name == "rotary").expect("an entry of rotary");
+        rotary.fingerprint = hex(7);
         let text = refusal(&other);
         assert!(text.contains("was made from another rotary.cu than this program's"), "{text}");
         assert!(text.contains("fingerprint is 00000000000000000000000000000007, expected"), "{text}");
