@@ -41,7 +41,7 @@ fn losses(printed: &str) -> Vec<f64> {
     printed.lines().filter(|line| line.starts_with("step ")).filter_map(loss).collect()
 }
 
-/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`: the last two numbers, in megabytes. Only Linux tells.
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition`: the last two numbers, in megabytes. Only Linux tells.
 fn memory(printed: &str) -> Option<[f64; 2]> {
     let line = printed.lines().find(|line| line.contains(" of arenas, "))?;
     let megabytes = |text: &str| -> Option<f64> {
@@ -55,7 +55,7 @@ fn memory(printed: &str) -> Option<[f64; 2]> {
         Some(words.next()?.parse::<f64>().ok()? * factor)
     };
     let (arenas, beside) = line.split_once(" of arenas, ")?;
-    Some([megabytes(arenas)?, megabytes(beside.strip_suffix(" beside them")?)?])
+    Some([megabytes(arenas)?, megabytes(beside.strip_suffix(" in addition")?)?])
 }
 
 fn assert_memory_is_as_planned(name: &str, printed: &str) {

@@ -274,19 +274,19 @@ fn what_cannot_be_used_is_said() {
     };
     assert_eq!(
         other_model("model.ffn_hidden=32"),
-        "RUN/weights.safetensors: layers.0.ffn.down.weight is [32, 64], and [32, 32] in the model"
+        "RUN/weights.safetensors: layers.0.ffn.down.weight has the shape [32, 64]; the model has [32, 32]"
     );
     assert_eq!(
         other_model("model.num_layers=1"),
-        "RUN/weights.safetensors: there is layers.1.attention.key.bias, which is not in the model"
+        "RUN/weights.safetensors: layers.1.attention.key.bias is not in the model"
     );
     assert_eq!(
         other_model("model.tied_embeddings=false"),
-        "RUN/weights.safetensors: there is no head.output.weight, which is in the model"
+        "RUN/weights.safetensors: head.output.weight of the model is missing"
     );
     let nowhere = refuses(&["eval", "--from", "no/such/folder"]);
     assert!(nowhere.starts_with("no/such/folder/run.toml cannot be read: "), "{nowhere}");
-    let hint = "; this has to be the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors\n";
+    let hint = "; use a run folder, a checkpoint, or a folder with config.json and model.safetensors\n";
     assert!(nowhere.ends_with(hint), "{nowhere}");
 }
 

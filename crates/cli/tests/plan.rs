@@ -81,10 +81,10 @@ fn what_is_no_question_is_refused() {
 #[test]
 fn where_nothing_fits_remedies_are_named() {
     let told = refuses(&["--gpus=2", "--max-memory=0.004"]);
-    assert!(told.starts_with("the run fits nowhere on 2 accelerators of 4.00 MB: dp 1 x tp 2 x pp 1, "), "{told}");
-    let (_, remedies) = told.split_once(" needs least, ").expect("what is needed");
+    assert!(told.starts_with("no layout fits 2 accelerators of 4.00 MB: the smallest, dp 1 x tp 2 x pp 1, "), "{told}");
+    let (_, remedies) = told.split_once(", needs ").expect("what is needed");
     let (needed, more) = remedies.split_once(" a rank, or ").expect("two remedies");
-    assert!(needed.contains(" MB a rank; use "), "{told}");
+    assert!(needed.contains(" MB per rank; use "), "{told}");
     let more: usize = more.trim().strip_suffix(" accelerators").and_then(|more| more.parse().ok()).expect(&told);
     // The smallest: on that many it fits, on one less it does not.
     let on =
@@ -105,7 +105,7 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     let mut lines = told.lines();
     assert_eq!(
         lines.next(),
-        Some("no layout on 7 accelerators obeys the rules of a run; use 8 accelerators"),
+        Some("no layout is legal on 7 accelerators; use 8 accelerators"),
         "{told}"
     );
     let refused: Vec<&str> = lines.collect();

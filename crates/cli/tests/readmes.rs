@@ -202,8 +202,10 @@ fn every_language_shows_the_same() {
     assert_eq!(shown(&first), shown(&second));
     let links = |text: &str| -> Vec<String> {
         let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-        targets.filter(|target| !target.starts_with("README")).map(str::to_string).collect()
+        let of_pages = targets.filter(|target| !target.starts_with("README"));
+        of_pages.map(|target| target.replace(".zh-CN.md", ".md")).collect()
     };
+    // A page in both languages counts as one.
     assert_eq!(links(&first), links(&second));
     for link in links(&first) {
         let (path, anchor) = link.split_once('#').unwrap_or((&link, ""));

@@ -231,7 +231,7 @@ fn a_damaged_checkpoint_is_named_set_aside_and_passed_over() {
     assert!(told.contains("RUN/checkpoints/step-00000006/rank-00000.safetensors: bytes "), "{told}");
     assert!(told.contains(", of tensor second_moment."), "{told}");
     assert!(told.contains("step-00000004/manifest.json is not a manifest of a checkpoint: its hash is "), "{told}");
-    let aside = "RUN/checkpoints/step-00000006 is damaged and now called RUN/checkpoints/damaged-step-00000006\n";
+    let aside = "RUN/checkpoints/step-00000006 is damaged; renamed to RUN/checkpoints/damaged-step-00000006\n";
     assert!(told.contains(aside), "{told}");
     assert!(told.ends_with("resuming after step 2 from RUN/checkpoints/step-00000002\n"), "{told}");
     assert!(learned(&hurt) == learned(&whole));
@@ -276,7 +276,7 @@ fn what_cannot_be_resumed_is_said() {
     fs::remove_dir_all(run.join("checkpoints/step-00000006")).expect("removed");
     let unfinished = refused(&mut train(&run, &[]));
     let expected =
-        "RUN holds a run that is not done, after step 4 of 6; use `pleach train --resume RUN` to resume it, ";
+        "RUN holds an unfinished run (step 4 of 6); resume with `pleach train --resume RUN`, ";
     assert!(unfinished.starts_with(expected), "{unfinished}");
     let fewer = refused(&mut resume(&run, &["train.steps=3"]));
     assert_eq!(fewer, "train.steps = 3 must be at least the 4 steps that are done; use 4 or more\n");
@@ -349,7 +349,7 @@ fn text_that_was_changed_on_the_disk_is_noticed() {
     let (code, told) = output(&mut resume(&run, &[]));
     assert_eq!(code, Some(2), "{told}");
     let told = told.replace(&run.display().to_string(), "RUN");
-    let expected = "the text of [data] is not the one that RUN/checkpoints/step-00000004 was trained on (XXH3 ";
+    let expected = "the text of [data] differs from that of RUN/checkpoints/step-00000004 (XXH3 ";
     assert!(told.starts_with(expected) && told.ends_with(" such as --set data.held_out=0.1\n"), "{told}");
     assert!(!run.join("resumes.jsonl").exists());
     // The same text is the same run, whenever it was written.

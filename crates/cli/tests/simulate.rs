@@ -218,7 +218,7 @@ fn a_published_run_has_a_cluster_of_its_own() {
     let twin = pleach(&["simulate", "preset:opt-175b-tiny"]);
     assert!(
         stderr(&twin)
-            .starts_with("--cluster is missing, and only the preset of a published run has a cluster of its own"),
+            .starts_with("--cluster is required: only presets of published runs have a cluster of their own"),
         "{}",
         stderr(&twin)
     );
@@ -318,7 +318,7 @@ fn a_table_is_validated_and_a_profile_fitted_to_it() {
         "{written}"
     );
     let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx", "--rows", "tp > 8"]);
-    assert_eq!(stderr(&refused), format!("{table}: of its 3 rows, none is meant; leave --rows out to take all\n"));
+    assert_eq!(stderr(&refused), format!("{table}: --rows selects none of its 3 rows; omit --rows for all\n"));
     for time in ["nan", "inf", "0", "-5", "fast"] {
         std::fs::write(&table, format!("{header}{}", rows.replace("0.25", time))).expect("a table");
         let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx"]);
@@ -360,7 +360,7 @@ fn a_table_that_cannot_be_used_says_where_and_what_would_do() {
     );
     assert_eq!(
         refused(header, row, &[]),
-        "runs.csv: of the rows that are meant (1), none says what was measured; fill in iter_s, mem_gb or status\n"
+        "runs.csv: no selected row (1) has a measurement; fill in iter_s, mem_gb or status\n"
     );
     assert_eq!(
         refused(header, row, &["--rows", "degree > 1"]),
@@ -410,13 +410,13 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
         ),
         "{text}"
     );
-    assert!(text.contains("fits    1 of 2 rows rightly; 1 ran out of memory unforeseen"), "{text}");
+    assert!(text.contains("fits    1 of 2 rows predicted correctly; 1 ran out of memory against the prediction"), "{text}");
     let json: serde_json::Value = serde_json::from_str(&stdout(&validate(&["--json"]))).expect("JSON");
     assert_eq!((&json["memory"]["rows"], &json["fits"]["wrongly_fit"]), (&1.into(), &1.into()));
     assert_eq!(json["left_out"].as_array().map(Vec::len), Some(3));
     let none = validate(&["--rows", "cp = 2"]);
     assert!(
-        stderr(&none).contains("of the rows that are meant (1), none is a run that pleach can plan"),
+        stderr(&none).contains("no selected row (1) is a run that pleach can plan"),
         "{}",
         stderr(&none)
     );

@@ -160,7 +160,7 @@ fn two_runs_that_are_not_one_are_refused() {
     for command in ["prove", "diff"] {
         let refused = pleach(&[command, &files[0], &files[1]]);
         let expected = format!(
-            "{} and {} are different runs, of which nothing is promised:\n  \
+            "{} and {} must be layouts of one run; these keys differ:\n  \
              train.global_batch = 4 | 8; --set train.global_batch=VALUE sets both\n",
             files[0], files[1]
         );

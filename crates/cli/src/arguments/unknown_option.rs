@@ -59,7 +59,7 @@ mod tests {
         );
         assert_eq!(
             remedy(&["check", "--ep", "2"]),
-            expected("--ep is expert parallelism, an axis along which no run divides work; use dp, cp, tp and pp\n")
+            expected("--ep is expert parallelism, an axis that runs do not have; use dp, cp, tp and pp\n")
         );
         assert_eq!(
             remedy(&["plan", "--cp", "2"]),

@@ -160,7 +160,7 @@ pub fn memory_line(verdict: &Verdict) -> String {
     let line = match verdict.budget {
         MemoryBudget::PerRank(there) | MemoryBudget::PerAccelerator(there) => {
             let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);
-            format!("{} of arena in a rank at most, {} are there; {together}", bytes(largest), bytes(there))
+            format!("{} of arena per rank at most, {} available; {together}", bytes(largest), bytes(there))
         }
         MemoryBudget::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
         MemoryBudget::Unknown => together,

@@ -24,7 +24,7 @@ pub fn of_run(
     let own = preset.and_then(|preset| preset.published).map(|published| published.cluster.to_string());
     let Some(name) = arguments.cluster.clone().or(own) else {
         return Err(Failure::Input(format!(
-            "--cluster is missing, and only the preset of a published run has a cluster of its own; there are {}, or a file",
+            "--cluster is required: only presets of published runs have a cluster of their own; use {}, or a file",
             names().collect::<Vec<_>>().join(", ")
         )));
     };

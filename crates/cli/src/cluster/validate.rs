@@ -88,15 +88,15 @@ impl Runs {
         match (runs.prepared.is_empty(), runs.left_out.first()) {
             (false, _) if runs.prepared.iter().any(|prepared| prepared.run.is_measured()) => Ok(runs),
             (false, _) => Err(Failure::Input(format!(
-                "{name}: of the rows that are meant ({}), none says what was measured; fill in iter_s, mem_gb or status",
+                "{name}: no selected row ({}) has a measurement; fill in iter_s, mem_gb or status",
                 runs.prepared.len()
             ))),
             (true, None) => {
                 let rows = counted(table.rows.len() as u64, "row");
-                Err(Failure::Input(format!("{name}: of its {rows}, none is meant; leave --rows out to take all")))
+                Err(Failure::Input(format!("{name}: --rows selects none of its {rows}; omit --rows for all")))
             }
             (true, Some(first)) => Err(Failure::Input(format!(
-                "{name}: of the rows that are meant ({}), none is a run that pleach can plan; {first}",
+                "{name}: no selected row ({}) is a run that pleach can plan; {first}",
                 runs.left_out.len()
             ))),
         }
@@ -192,7 +192,7 @@ fn text(report: &Report) -> String {
     let fits = match rows {
         0 => String::new(),
         rows => format!(
-            "fits    {right} of {} rightly; {wrongly_fit} ran out of memory unforeseen\n",
+            "fits    {right} of {} predicted correctly; {wrongly_fit} ran out of memory against the prediction\n",
             counted(rows as u64, "row")
         ),
     };

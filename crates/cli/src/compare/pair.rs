@@ -126,7 +126,7 @@ impl<'a> Runs<'a> {
 
 /// That two runs are not one, by the keys that say so.
 fn refusal([first, second]: &[String; 2], differences: &[Difference]) -> String {
-    let mut text = format!("{first} and {second} are different runs, of which nothing is promised:");
+    let mut text = format!("{first} and {second} must be layouts of one run; these keys differ:");
     for Difference { key, values } in differences.iter().filter(|difference| !is_of_layout(&difference.key)) {
         let [first, second] = values.each_ref().map(|value| if value.is_empty() { "(not set)" } else { value });
         text += &format!("\n  {key} = {first} | {second}; --set {key}=VALUE sets both");
@@ -153,7 +153,7 @@ mod tests {
         ];
         assert_eq!(
             refusal(&["a.toml".into(), "b.toml".into()], &differences),
-            "a.toml and b.toml are different runs, of which nothing is promised:\n  \
+            "a.toml and b.toml must be layouts of one run; these keys differ:\n  \
              train.steps = 240 | 5; --set train.steps=VALUE sets both\n  \
              data.path = (not set) | \"t\"; --set data.path=VALUE sets both"
         );

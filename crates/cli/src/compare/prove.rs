@@ -150,7 +150,7 @@ impl fmt::Display for Proof {
             (_, false, _) => "the promise does not hold",
         };
         let [gradient, loss, weight] = [&gradients, loss, weight].map(told);
-        write!(f, "{class}; apart are first gradients {gradient}, losses {loss}, weights {weight}: {verdict}")?;
+        write!(f, "{class}; distances: first gradients {gradient}, losses {loss}, weights {weight}: {verdict}")?;
         [&self.narrow, &self.left_out].into_iter().flatten().try_for_each(|reason| write!(f, "; {reason}"))
     }
 }
@@ -215,17 +215,17 @@ mod tests {
         );
         assert_eq!(
             proof(EqualityClass::OtherSums, false, Some(1e-8), &[]),
-            "a.toml and b.toml, 3 steps: other sums; apart are first gradients 1.8e-7 (at most 4.6e-7), \
+            "a.toml and b.toml, 3 steps: other sums; distances: first gradients 1.8e-7 (at most 4.6e-7), \
              losses 0 (at most 2.7e-7), weights 3.2e-9 (at most 1.0e-8): the promise holds"
         );
         assert_eq!(
             proof(EqualityClass::OtherOrder, false, None, &[]),
-            "a.toml and b.toml, 3 steps: other order; apart are first gradients 1.8e-7 (at most 4.6e-7), \
+            "a.toml and b.toml, 3 steps: other order; distances: first gradients 1.8e-7 (at most 4.6e-7), \
              losses 0 (at most 2.7e-7), weights 3.2e-9 (no bound): the promise holds"
         );
         assert_eq!(
             proof(EqualityClass::SameOrder, false, None, &["the bits differ"]),
-            "a.toml and b.toml, 3 steps: same order; apart are first gradients 1.8e-7, losses 0, weights 3.2e-9: \
+            "a.toml and b.toml, 3 steps: same order; distances: first gradients 1.8e-7, losses 0, weights 3.2e-9: \
              the promise does not hold"
         );
     }

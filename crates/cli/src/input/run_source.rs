@@ -214,7 +214,7 @@ fn run_file(folder: &Path) -> Result<(String, String), Failure> {
     }
     let name = folder.join("run.toml").display().to_string();
     let text = read_text(Path::new(&name), InputKind::RunFile).map_err(|error| {
-        let hint = "this has to be the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors";
+        let hint = "use a run folder, a checkpoint, or a folder with config.json and model.safetensors";
         Failure::Input(format!("{name} {error}; {hint}"))
     })?;
     Ok((name, text))
@@ -231,13 +231,13 @@ fn fits(model: &ModelSpec, weights: &BTreeMap<String, Vec<usize>>) -> Result<(),
     let shapes = shapes(model);
     for (name, shape) in &shapes {
         match weights.get(name) {
-            None => return Err(format!("there is no {name}, which is in the model")),
-            Some(found) if found != shape => return Err(format!("{name} is {found:?}, and {shape:?} in the model")),
+            None => return Err(format!("{name} of the model is missing")),
+            Some(found) if found != shape => return Err(format!("{name} has the shape {found:?}; the model has {shape:?}")),
             Some(_) => {}
         }
     }
     match weights.keys().find(|name| !shapes.contains_key(*name)) {
-        Some(name) => Err(format!("there is {name}, which is not in the model")),
+        Some(name) => Err(format!("{name} is not in the model")),
         None => Ok(()),
     }
 }

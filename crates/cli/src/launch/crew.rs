@@ -152,8 +152,8 @@ impl Crew {
             processes(&self.all),
             keys.join(", "),
             match progress {
-                Progress::Steps(steps) => format!("steps after step {steps} are done again"),
-                Progress::Nothing | Progress::Unknown => "all steps are done again".into(),
+                Progress::Steps(steps) => format!("steps after step {steps} are repeated"),
+                Progress::Nothing | Progress::Unknown => "all steps are repeated".into(),
             }
         );
         (self.now, self.lost, self.keys, self.replanned) = (hosts, lost, keys, Some(config));

@@ -76,8 +76,8 @@ fn beyond_training(setup: &Setup) -> String {
     }
     let [training, alive] = [training.arena_bytes(), training.largest_live_bytes()].map(|size| bytes(size as u64));
     format!(
-        "\nMeasuring the loss on held-out text takes the most on stage {stage}. A training step takes {training} there, of which {alive} are alive at \
-         once: what `pleach simulate` counts.\n"
+        "\nThe held-out loss needs the most memory on stage {stage}. A training step needs {training} there; {alive} of it are in \
+         use at the same time, as `pleach simulate` counts.\n"
     )
 }
 

@@ -23,13 +23,13 @@ fn peak_of_status(status: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`; empty where the system does not report it. `of` begins the
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition`; empty where the system does not report it. `of` begins the
 /// line where there are other processes: `process 0: `.
 pub fn describe(of: &str, arenas_bytes: u64, resident_bytes: Option<u64>) -> String {
     let Some(resident_bytes) = resident_bytes else { return String::new() };
-    let beside_bytes = resident_bytes.saturating_sub(arenas_bytes);
-    let [resident, arenas, beside] = [resident_bytes, arenas_bytes, beside_bytes].map(bytes);
-    format!("memory  {of}{resident} at most: {arenas} of arenas, {beside} beside them\n")
+    let other_bytes = resident_bytes.saturating_sub(arenas_bytes);
+    let [resident, arenas, other] = [resident_bytes, arenas_bytes, other_bytes].map(bytes);
+    format!("memory  {of}{resident} at most: {arenas} of arenas, {other} in addition\n")
 }
 
 #[cfg(test)]

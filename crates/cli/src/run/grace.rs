@@ -25,7 +25,7 @@ impl Grace {
             let told = || {
                 let signal = interrupt.signal()?;
                 Some(format!(
-                    "{signal}: the run has not ended within run.grace_seconds = {seconds:?}; what was committed before is whole\n"
+                    "{signal}: the run has not ended within run.grace_seconds = {seconds:?}; checkpoints that were committed before are valid\n"
                 ))
             };
             if let Some(told) = watch(&ended, told, Duration::from_secs_f32(seconds)) {

@@ -157,7 +157,7 @@ impl<'a> OncePerRun<'a> {
                 ),
             }),
             (Ending::Stopped { steps: done }, None) => {
-                journal.warn(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
+                journal.warn(&format!("stopped after step {done} of {steps}: the output was closed\n"));
                 Ok(())
             }
             (Ending::Finished, _) => {
@@ -187,7 +187,7 @@ fn keep_step(
         }
         (None, None) => Ok(None),
         (None, Some(file)) => {
-            Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())))
+            Err(Failure::Work(format!("{}: no step was measured", file.path().display())))
         }
     }
 }
@@ -243,7 +243,7 @@ fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &
         return;
     }
     let folder = &config.run.folder;
-    journal.say("\nsample  what the model makes of the beginning of a held-out line:\n\n");
+    journal.say("\nsample  generated from the beginning of a held-out line:\n\n");
     if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning, interrupt)) {
         journal.say(&format!("no sample: {failure}\n"));
     }

@@ -91,7 +91,7 @@ fn set_aside_for_next_start(folder: &Path, candidate: &Candidate, damage: &str) 
     let aside = set_aside(folder, &(found.clone(), place.clone())).ok()?;
     let (path, aside) = (found.path.display(), aside.display());
     Some(Failure::Work(format!(
-        "{damage}; {path} is damaged and now called {aside}; start the same command again, and it resumes from the checkpoint before"
+        "{damage}; {path} is damaged; renamed to {aside}; start the same command again to resume from the checkpoint before"
     )))
 }
 
@@ -116,7 +116,7 @@ fn reopened(
     }))?;
     for damaged in damaged {
         let aside = set_aside(&verdict.config.run.folder, &damaged)?;
-        tell(&format!("{} is damaged and now called {}\n", damaged.0.path.display(), aside.display()));
+        tell(&format!("{} is damaged; renamed to {}\n", damaged.0.path.display(), aside.display()));
     }
     let (steps, path) = (state.steps, checkpoint.path().display());
     tell(&match (&candidate.place, verdict.config.train.steps == steps) {
@@ -253,11 +253,11 @@ fn check_steps(steps: u32, done: u32) -> Result<(), Failure> {
 /// Beside the keys of run files, what is recorded of text that is no longer the same.
 const DATA_HASH: &str = "data.xxh3";
 
-/// Nobody asked for other text, so this is what someone did to the files without thinking of the run.
+/// The files changed, and no option asks for other text.
 fn other_text(checkpoint: &Checkpoint, before: Hash, (now, data): (Hash, &DataSpec)) -> Failure {
     Failure::Input(format!(
-        "the text of [data] is not the one that {} was trained on (XXH3 {now} instead of {before}); go back to that, or name a key of [data] \
-         to go on with the other one, such as --set data.held_out={}",
+        "the text of [data] differs from that of {} (XXH3 {now} instead of {before}); restore it, or set a key of [data] to \
+         resume with the new text, such as --set data.held_out={}",
         checkpoint.path().display(),
         data.held_out
     ))

@@ -152,8 +152,8 @@ impl RunFolder {
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
         let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().path().display(), self.way_out);
         Err(Failure::Input(format!(
-            "{path} holds a run that is not done, after step {steps}{of}; use `pleach train --resume {path}` to resume it, \
-             remove {checkpoints} to start over, or {way_out}"
+            "{path} holds an unfinished run (step {steps}{of}); resume with `pleach train --resume {path}`, \
+             delete {checkpoints} to discard it, or {way_out}"
         )))
     }
 

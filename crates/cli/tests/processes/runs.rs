@@ -91,7 +91,7 @@ fn a_process_that_finds_damage_sets_the_checkpoint_aside_for_the_next_start() {
     let failed = resume();
     assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
     for part in
-        ["rank-00005.safetensors: bytes ", "step-00000006 is damaged and now called ", "start the same command again"]
+        ["rank-00005.safetensors: bytes ", "step-00000006 is damaged; renamed to ", "start the same command again"]
     {
         assert!(stderr(&failed).contains(part), "{part}: {}", stderr(&failed));
     }
