@@ -103,11 +103,7 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
     );
     let told = refuses(&["--gpus=7"]);
     let mut lines = told.lines();
-    assert_eq!(
-        lines.next(),
-        Some("no layout is legal on 7 accelerators; use 8 accelerators"),
-        "{told}"
-    );
+    assert_eq!(lines.next(), Some("no layout is legal on 7 accelerators; use 8 accelerators"), "{told}");
     let refused: Vec<&str> = lines.collect();
     assert_eq!(refused.len(), 3, "{told}");
     assert!(refused.iter().all(|line| line.starts_with("refused ") && line.contains("use ")), "{told}");

@@ -275,8 +275,7 @@ fn what_cannot_be_resumed_is_said() {
     succeeds(&mut train(&run, &[]));
     fs::remove_dir_all(run.join("checkpoints/step-00000006")).expect("removed");
     let unfinished = refused(&mut train(&run, &[]));
-    let expected =
-        "RUN holds an unfinished run (step 4 of 6); resume with `pleach train --resume RUN`, ";
+    let expected = "RUN holds an unfinished run (step 4 of 6); resume with `pleach train --resume RUN`, ";
     assert!(unfinished.starts_with(expected), "{unfinished}");
     let fewer = refused(&mut resume(&run, &["train.steps=3"]));
     assert_eq!(fewer, "train.steps = 3 must be at least the 4 steps that are done; use 4 or more\n");

@@ -217,8 +217,7 @@ fn a_published_run_has_a_cluster_of_its_own() {
     assert!(axis.trim_start().starts_with("0") && axis.ends_with(" s"), "{axis}");
     let twin = pleach(&["simulate", "preset:opt-175b-tiny"]);
     assert!(
-        stderr(&twin)
-            .starts_with("--cluster is required: only presets of published runs have a cluster of their own"),
+        stderr(&twin).starts_with("--cluster is required: only presets of published runs have a cluster of their own"),
         "{}",
         stderr(&twin)
     );
@@ -410,15 +409,14 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
         ),
         "{text}"
     );
-    assert!(text.contains("fits    1 of 2 rows predicted correctly; 1 ran out of memory against the prediction"), "{text}");
+    assert!(
+        text.contains("fits    1 of 2 rows predicted correctly; 1 ran out of memory against the prediction"),
+        "{text}"
+    );
     let json: serde_json::Value = serde_json::from_str(&stdout(&validate(&["--json"]))).expect("JSON");
     assert_eq!((&json["memory"]["rows"], &json["fits"]["wrongly_fit"]), (&1.into(), &1.into()));
     assert_eq!(json["left_out"].as_array().map(Vec::len), Some(3));
     let none = validate(&["--rows", "cp = 2"]);
-    assert!(
-        stderr(&none).contains("no selected row (1) is a run that pleach can plan"),
-        "{}",
-        stderr(&none)
-    );
+    assert!(stderr(&none).contains("no selected row (1) is a run that pleach can plan"), "{}", stderr(&none));
     std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -140,7 +140,7 @@ fn sum_order(parallelism: &Parallelism) -> String {
     }
 }
 
-/// Those of the stack, and the one behind the final norm where there is one.
+/// Those of the stack, and the one after the final norm where there is one.
 fn layers(model: &ModelSpec) -> String {
     let stack = counted(model.num_layers as u64, "layer");
     match model.top_query {

@@ -12,11 +12,11 @@ use crate::memory::need::{self, MemoryBudget};
 /// A run that can start.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What was asked for, resolved.
+    /// The resolved run file.
     pub config: RunConfig,
     /// Its programs and plans.
     pub setup: Setup,
-    /// What its memory was held against.
+    /// The memory that its arenas must fit.
     pub budget: MemoryBudget,
 }
 
@@ -64,7 +64,7 @@ pub fn judge(
 /// an evaluation takes as many passes as it needs.
 ///
 /// # Errors
-/// What `train` refuses.
+/// Errors that `train` reports.
 pub fn plan(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
     Setup::with_evaluation(model, parallelism, train, u64::from(u32::MAX))
 }

@@ -64,7 +64,7 @@ impl Runs {
     /// Reads those rows of a table that are meant.
     ///
     /// # Errors
-    /// A table that cannot be read, a choice of rows that is none, a cell that cannot be used, and no row that can be planned.
+    /// A table that cannot be read, an invalid choice of rows, a cell that cannot be used, and no row that can be planned.
     pub fn read(path: &Path, rows: &RowsArguments, software: Option<&Software>) -> Result<Runs, Failure> {
         let name = path.display().to_string();
         let text = read_text(path, InputKind::Table).map_err(|error| Failure::Input(format!("{name} {error}")))?;
@@ -186,8 +186,8 @@ fn text(report: &Report) -> String {
     let mut errors = vec![header];
     let of_time = [("predicted", &report.errors), ("one constant", &report.baseline)];
     let of_memory = [("memory", &report.memory), ("memory at rest", &report.resident)];
-    let told = of_time.into_iter().chain(of_memory).filter(|(_, errors)| errors.rows > 0);
-    errors.extend(told.map(|(name, errors)| error_row(name, errors)));
+    let known = of_time.into_iter().chain(of_memory).filter(|(_, errors)| errors.rows > 0);
+    errors.extend(known.map(|(name, errors)| error_row(name, errors)));
     let Fits { rows, right, wrongly_fit } = report.fits;
     let fits = match rows {
         0 => String::new(),

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::memory::host::shared_limit;
 
-/// Two legal runs beside each other.
+/// Two legal runs, compared key by key.
 #[derive(Debug)]
 pub struct Comparison {
     /// Names of the two run files.
@@ -103,7 +103,7 @@ fn values(config: &RunConfig) -> Vec<(String, String)> {
     values
 }
 
-/// What a class promises, in every precision.
+/// The promise of a class, in every precision.
 pub fn promise(class: EqualityClass) -> &'static str {
     match class {
         EqualityClass::SameOrder => {

@@ -23,7 +23,7 @@ use crate::run::signal_relay::end_all_while;
 pub struct Pair {
     /// Names of the two run files.
     pub names: [String; 2],
-    /// What they promise each other.
+    /// Their equality class.
     pub class: EqualityClass,
     /// The two runs, equal but for their layouts.
     pub verdicts: [Verdict; 2],

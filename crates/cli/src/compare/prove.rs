@@ -38,7 +38,7 @@ pub fn prove(arguments: &PairArguments) -> Result<(), Failure> {
     Err(Failure::Work(format!("the promise of docs/numerics.md does not hold: {}", reasons.join("; "))))
 }
 
-/// What running both showed.
+/// The distances of two runs.
 #[derive(Debug)]
 struct Proof {
     names: [String; 2],
@@ -134,7 +134,7 @@ impl fmt::Display for Proof {
         if self.distance.same_bits {
             return write!(f, "same bits, weights xxh3 {:016x}", self.weights[0]);
         }
-        let told = |Bounded { distance, bound, .. }: &Bounded| {
+        let written = |Bounded { distance, bound, .. }: &Bounded| {
             let bound = match (class.promises(), bound) {
                 (Promised::Bits, _) => String::new(),
                 (Promised::Bounds | Promised::Nothing, Some(bound)) => format!(" (at most {bound:.1e})"),
@@ -149,7 +149,7 @@ impl fmt::Display for Proof {
             (_, true, _) => "the promise holds",
             (_, false, _) => "the promise does not hold",
         };
-        let [gradient, loss, weight] = [&gradients, loss, weight].map(told);
+        let [gradient, loss, weight] = [&gradients, loss, weight].map(written);
         write!(f, "{class}; distances: first gradients {gradient}, losses {loss}, weights {weight}: {verdict}")?;
         [&self.narrow, &self.left_out].into_iter().flatten().try_for_each(|reason| write!(f, "; {reason}"))
     }

@@ -18,7 +18,7 @@ use crate::screen::output::tell;
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
 
-/// The library's files beside `tokenizer.json` that say how text becomes tokens, and what is generated with; they go with the weights.
+/// Files of the library about tokenization and generation, in addition to `tokenizer.json`; they are copied with the weights.
 const TOKENIZER_FILES: [&str; 10] = [
     TOKENIZER_FILE,
     "tokenizer_config.json",

@@ -13,7 +13,7 @@ pub struct Cores {
     pub allowed: Option<usize>,
     /// Cores that the machine has.
     pub built_in: Option<usize>,
-    /// What the processor calls itself.
+    /// Name of the processor.
     pub processor: Option<String>,
 }
 

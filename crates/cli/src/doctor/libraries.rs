@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use launcher::Environment;
 
-/// Folders that a loader knows without being told, of the systems that are usual.
+/// Folders that a loader knows by itself, of the systems that are usual.
 const STANDARD_FOLDERS: &[&str] = &[
     "lib",
     "usr/lib",

@@ -192,7 +192,7 @@ fn kernels(machine: &Machine) -> String {
     }
 }
 
-/// What is not there, or not used, and what it would be good for.
+/// Features that are missing or not used, with their benefit.
 fn missing(machine: &Machine, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> Vec<Row> {
     let vectors = match machine.instruction_sets.first() {
         Some(InstructionSet::Amx) => None,

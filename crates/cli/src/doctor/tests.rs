@@ -118,7 +118,7 @@ fn node() -> Machine {
 }
 
 #[test]
-fn a_laptop_is_told_what_it_needs_to_know() {
+fn a_laptop_has_a_short_report() {
     assert_eq!(
         report::text(&laptop(), &MEASURED, &no_mpi(), &no_nvidia()),
         format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
@@ -218,7 +218,7 @@ fn wheels_in_a_folder_are_opened() {
 }
 
 #[test]
-fn a_node_of_a_cluster_is_told_what_is_not_used() {
+fn a_node_of_a_cluster_reports_features_that_are_not_used() {
     assert_eq!(
         report::text(&node(), &MEASURED, &no_mpi(), &of_node()),
         format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
@@ -251,7 +251,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
 }
 
 #[test]
-fn a_machine_without_vectors_and_a_silent_system_are_told_so() {
+fn a_machine_without_vectors_and_a_silent_system_are_reported() {
     let cores = Cores { usable: 1, allowed: Some(1), built_in: Some(4), processor: None };
     let memory = Memory::default();
     let machine = Machine { instruction_sets: vec![InstructionSet::Scalar], cores, memory, ..laptop() };

@@ -142,7 +142,7 @@ fn written(file: Option<&Path>) -> Result<(String, String), Failure> {
     }
 }
 
-/// What `--set` and `--data` say, as `section.key=value`.
+/// The options `--set` and `--data`, as `section.key=value`.
 pub fn overrides(arguments: &RunArguments) -> Vec<String> {
     // Quoted as JSON quotes, which TOML reads.
     let quoted = |path: &Path| serde_json::Value::from(path.to_string_lossy());

@@ -1,4 +1,4 @@
-//! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a checkpoint, which has its run file
+//! The source of `--from`: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a checkpoint, which has its run file
 //! and its weights in it; or a folder of the Hugging Face library.
 
 use std::collections::BTreeMap;
@@ -99,7 +99,7 @@ impl RunSource {
     /// `overrides` are those of the command line.
     ///
     /// # Errors
-    /// A folder that is none of a run, and all that is wrong with the run.
+    /// A folder without a run, and all that is wrong with the run.
     pub fn open(folder: &Path, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<RunSource, Failure> {
         let (name, text) = run_file(folder)?;
         // The tokenizer of a checkpoint is that of its run.
@@ -232,7 +232,9 @@ fn fits(model: &ModelSpec, weights: &BTreeMap<String, Vec<usize>>) -> Result<(),
     for (name, shape) in &shapes {
         match weights.get(name) {
             None => return Err(format!("{name} of the model is missing")),
-            Some(found) if found != shape => return Err(format!("{name} has the shape {found:?}; the model has {shape:?}")),
+            Some(found) if found != shape => {
+                return Err(format!("{name} has the shape {found:?}; the model has {shape:?}"));
+            }
             Some(_) => {}
         }
     }

@@ -1,4 +1,4 @@
-//! What a run has taken of the machine's memory: the planned arenas, and what the process has held beside them.
+//! Memory that a run has used: the planned arenas, and the rest of the process.
 
 use mesh::{Axis, Rank};
 use train::Setup;
@@ -44,10 +44,10 @@ mod tests {
 
     #[test]
     fn a_run_tells_what_it_held_and_what_of_it_was_planned() {
-        let told = describe("", 85_900_000, Some(102_000_000));
-        assert_eq!(told, "memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them\n");
+        let line = describe("", 85_900_000, Some(102_000_000));
+        assert_eq!(line, "memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition\n");
         let first = describe("process 0: ", 85_900_000, Some(102_000_000));
-        assert_eq!(first, told.replace("memory  ", "memory  process 0: "));
+        assert_eq!(first, line.replace("memory  ", "memory  process 0: "));
         assert_eq!(describe("", 85_900_000, None), "");
     }
 }

@@ -1,4 +1,4 @@
-//! What `pleach plan` tells people.
+//! The text that `pleach plan` prints.
 
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;

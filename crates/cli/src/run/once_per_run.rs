@@ -108,7 +108,7 @@ impl<'a> OncePerRun<'a> {
         Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress, watchers })
     }
 
-    /// Finishes the files, and reports what became of the ranks.
+    /// Finishes the files, and reports the ends of the ranks.
     ///
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
@@ -186,9 +186,7 @@ fn keep_step(
             Ok(file.map(|_| step.trace))
         }
         (None, None) => Ok(None),
-        (None, Some(file)) => {
-            Err(Failure::Work(format!("{}: no step was measured", file.path().display())))
-        }
+        (None, Some(file)) => Err(Failure::Work(format!("{}: no step was measured", file.path().display()))),
     }
 }
 
@@ -205,7 +203,7 @@ fn algorithms(session: &Session<'_>) -> Result<Algorithms<'static>, Failure> {
     }
 }
 
-/// `failure` of what a run tells, with what became of the run.
+/// `failure` of what a run tells, with the end of the run.
 fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failure {
     let done = match ending {
         Ending::Stopped { steps: done } => format!("the run was stopped after step {done} of {steps}"),

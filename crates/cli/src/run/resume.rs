@@ -1,4 +1,4 @@
-//! `pleach train --resume`: a run goes on from its newest checkpoint that is sound.
+//! `pleach train --resume`: a run resumes from its newest valid checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -250,7 +250,7 @@ fn check_steps(steps: u32, done: u32) -> Result<(), Failure> {
     }
 }
 
-/// Beside the keys of run files, what is recorded of text that is no longer the same.
+/// In addition to the keys of run files, what is recorded of text that is no longer the same.
 const DATA_HASH: &str = "data.xxh3";
 
 /// The files changed, and no option asks for other text.
@@ -268,7 +268,7 @@ fn key_of(set: &str) -> &str {
     set.split_once('=').map_or(set, |(key, _)| key.trim())
 }
 
-/// Keys that mean something only beside a value of another key: where that is changed, they are left to their defaults.
+/// Keys that depend on the value of another key: where that is changed, they are left to their defaults.
 const DEPENDENT: &[(&str, &[&str])] = &[
     (
         "parallelism.zero",
@@ -375,9 +375,9 @@ mod tests {
         let after =
             resumed(&run, &["train.learning_rate=0.5", "train.batch_ramp={ start = 4, increment = 4, sequences = 9 }"]);
         let changed = changes(&run, &after.to_toml());
-        let told = serde_json::to_string(&changed).expect("JSON");
+        let record = serde_json::to_string(&changed).expect("JSON");
         assert_eq!(
-            told,
+            record,
             "{\"train.batch_ramp\":[null,{\"increment\":4,\"sequences\":9,\"start\":4}],\"train.learning_rate\":[0.003,0.5]}"
         );
     }

@@ -56,7 +56,7 @@ enum Results {
 pub enum WayOut {
     /// One that begins may do so in any folder.
     OtherFolder,
-    /// One that goes on needs what is in its folder.
+    /// A resumed run needs the contents folder.
     Copy,
 }
 
@@ -209,7 +209,7 @@ impl RunFolder {
         self.replace(RUN_FILE, &config.to_toml())
     }
 
-    /// Adds a line to `resumes.jsonl`: what the run went on from, or the weights that it began with.
+    /// Adds a line to `resumes.jsonl`: the checkpoint of the resumption, or the weights that it began with.
     ///
     /// # Errors
     /// A folder that cannot be written.

@@ -54,7 +54,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
 pub struct Session<'a> {
     /// The run.
     pub verdict: &'a Verdict,
-    /// What it learns from.
+    /// The training text.
     pub text: &'a Text,
     /// The processes of the run.
     pub company: &'a Company,

@@ -211,7 +211,8 @@ fn recomputation(config: &RunConfig, rules: &mut Rules) {
     rules.all_positive(&[("parallelism.recompute_every", every)]);
     match (inputs, config.parallelism.sequence_parallel) {
         (SavedInputs::Whole, SequenceParallel::On) => {
-            let rule = "must be \"sharded\" with parallelism.sequence_parallel = true, where a rank has its own tokens only";
+            let rule =
+                "must be \"sharded\" with parallelism.sequence_parallel = true, where a rank has its own tokens only";
             let remedy = "use \"sharded\"";
             rules.report(Problem::of_value("parallelism.recompute_inputs", "\"whole\"", rule, remedy));
         }
@@ -283,17 +284,11 @@ fn stage_layers(stages: &[usize], layers: usize, num_stages: Option<usize>, rule
     }
     let sum: usize = stages.iter().sum();
     if sum != layers {
-        refuse(
-            format!("must add up to model.num_layers = {layers}; got {sum}"),
-            "leave it out to balance the stages",
-        );
+        refuse(format!("must add up to model.num_layers = {layers}; got {sum}"), "leave it out to balance the stages");
     }
     let inner = stages.get(1..stages.len().saturating_sub(1)).unwrap_or(&[]);
     if inner.contains(&0) {
-        refuse(
-            "must have at least 1 layer in each stage but the first and the last".into(),
-            "use 1 or more",
-        );
+        refuse("must have at least 1 layer in each stage but the first and the last".into(), "use 1 or more");
     }
 }
 

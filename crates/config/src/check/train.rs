@@ -106,13 +106,7 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     rules.number("train.epsilon", train.epsilon, train.epsilon > 0.0, "must be more than 0", "use 1e-8");
     let scale = train.embedding_gradient_scale;
     let remedy = "use more than 0 and at most 1";
-    rules.number(
-        "train.embedding_gradient_scale",
-        scale,
-        scale > 0.0 && scale <= 1.0,
-        "must be a factor",
-        remedy,
-    );
+    rules.number("train.embedding_gradient_scale", scale, scale > 0.0 && scale <= 1.0, "must be a factor", remedy);
     if let Some(clip) = train.clip_norm {
         rules.number("train.clip_norm", clip, clip > 0.0, "must be positive", "use more than 0, or 0 for no clipping");
     }

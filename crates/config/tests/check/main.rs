@@ -162,7 +162,7 @@ fn recomputation_is_said_once() {
         ),
         (
             &["parallelism.recompute=full", "parallelism.recompute_inputs=whole", "parallelism.sequence_parallel=true"],
-            "parallelism.recompute_inputs = \"whole\" must be "sharded" with parallelism.sequence_parallel = true, where a rank has its own tokens only; \
+            "parallelism.recompute_inputs = \"whole\" must be \"sharded\" with parallelism.sequence_parallel = true, where a rank has its own tokens only; \
              use \"sharded\"",
         ),
     ]);
