@@ -57,7 +57,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether a signal may end the command at any time: its outputs get their names when they are whole. The others listen by themselves.
+/// Whether a signal may end the command at any time: its outputs get their names when they are whole. The others listen
+/// by themselves.
 fn leaves_nothing_half_done(command: &Command) -> bool {
     match command {
         Command::Check(_)

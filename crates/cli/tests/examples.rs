@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Beside the arenas a process holds the program, the text, and per rank a thread's stack and the kernels' packing buffers: at
-/// most 64 MiB.
+/// Beside the arenas a process holds the program, the text, and per rank a thread's stack and the kernels' packing
+/// buffers: at most 64 MiB.
 const MEGABYTES_BESIDE: f64 = 67.1;
 const SHARE_BESIDE: f64 = 0.05;
 
@@ -41,7 +41,8 @@ fn losses(printed: &str) -> Vec<f64> {
     printed.lines().filter(|line| line.starts_with("step ")).filter_map(loss).collect()
 }
 
-/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition`: the last two numbers, in megabytes. Only Linux tells.
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition`: the last two numbers, in megabytes. Only Linux
+/// tells.
 fn memory(printed: &str) -> Option<[f64; 2]> {
     let line = printed.lines().find(|line| line.contains(" of arenas, "))?;
     let megabytes = |text: &str| -> Option<f64> {

@@ -166,7 +166,8 @@ fn forward_gives_the_same_results_under_every_layout() {
     // With tensor parallelism, too, ranks that share sequences change no bit of the forward pass.
     let shared = forward("cp.safetensors", &tokens, &[&layout[..], &["--set", "parallelism.cp=3"]].concat());
     assert!(shared["logits"] == other["logits"] && shared["loss"] == other["loss"]);
-    // A gradient that is small compared with the others, as that of a key bias, is a difference of larger ones and bears their rounding.
+    // A gradient that is small compared with the others, as that of a key bias, is a difference of larger ones and
+    // bears their rounding.
     let gradients = oracle.iter().filter(|(name, _)| name.starts_with("grad.")).flat_map(|(_, (_, values))| values);
     let floor = 1e-3 * norm(gradients.copied().map(f64::from));
     let distances: Vec<(f64, &String)> =

@@ -1,5 +1,5 @@
-//! The lessons and the handbook show outputs and pictures of the program. `RENEW_LESSONS=1 cargo test -p cli --test lessons`
-//! renews them; read them before they are committed. An output with a line `…` keeps it where the rest agrees.
+//! The lessons and the handbook show outputs and pictures of the program. `RENEW_LESSONS=1 cargo test -p cli --test
+//! lessons` renews them; read them before they are committed. An output with a line `…` keeps it where the rest agrees.
 
 #[path = "harness/shown.rs"]
 mod shown;
@@ -27,8 +27,8 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// Runs a command line of a lesson in `folder`; both streams as they would appear, standard output first. Of a run, the standard
-/// output until the last step, followed by `…`.
+/// Runs a command line of a lesson in `folder`; both streams as they would appear, standard output first. Of a run, the
+/// standard output until the last step, followed by `…`.
 fn run(line: &str, folder: &Path) -> String {
     let arguments = line.strip_prefix("pleach ").expect("lessons run pleach").split_whitespace();
     let output = Command::new(env!("CARGO_BIN_EXE_pleach"))

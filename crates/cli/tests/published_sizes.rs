@@ -1,8 +1,10 @@
-//! What a rank of a published layout holds, against sums made by hand from the papers' sizes, without the list of parameters.
+//! What a rank of a published layout holds, against sums made by hand from the papers' sizes, without the list of
+//! parameters.
 //!
-//! A rank's parameters lie unit by unit in buffers that are whole blocks of 4,096 elements on each replica that may hold a share, so a
-//! stage of `n` units has less than `4096 n dp` elements more than the model. In 16 bits they have two bytes each, their sums of gradients
-//! four, and AdamW's master weights and moments twelve, shared out between the replicas of a sharding group.
+//! A rank's parameters lie unit by unit in buffers that are whole blocks of 4,096 elements on each replica that may
+//! hold a share, so a stage of `n` units has less than `4096 n dp` elements more than the model. In 16 bits they have
+//! two bytes each, their sums of gradients four, and AdamW's master weights and moments twelve, shared out between the
+//! replicas of a sharding group.
 
 mod harness;
 

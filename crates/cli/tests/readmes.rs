@@ -93,7 +93,8 @@ fn the_quick_start_is_the_one_that_is_shown() {
     }
 }
 
-/// Numbers of a text without their commas: `6552` and `0.58` of `6,552 cells, 0.58 x`. Parts of words do not count: `x86-64`.
+/// Numbers of a text without their commas: `6552` and `0.58` of `6,552 cells, 0.58 x`. Parts of words do not count:
+/// `x86-64`.
 fn numbers(text: &str) -> Vec<String> {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "._-,^".contains(c);
     let words = text.split(|c: char| !is_part(c)).map(|word| word.trim_matches(['.', ',', '-']));

@@ -13,7 +13,8 @@ pub struct RunClusterArguments {
     /// Cluster profile: a built-in name or a file; a preset has its own cluster as default
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub cluster: Option<String>,
-    /// Predict the step as executed by this trainer: a built-in name, a file, or, without a value, [software] of the profile
+    /// Predict the step as executed by this trainer: a built-in name, a file, or, without a value, [software] of the
+    /// profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }
@@ -31,7 +32,8 @@ pub struct ClusterArguments {
     /// Cluster profile: a built-in name or a file
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub cluster: String,
-    /// Predict the step as executed by this trainer: a built-in name, a file, or, without a value, [software] of the profile
+    /// Predict the step as executed by this trainer: a built-in name, a file, or, without a value, [software] of the
+    /// profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }
@@ -54,8 +56,8 @@ pub struct SimulateArguments {
     /// Write the predicted time of every instruction to this file, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
-    /// Ranks in the trace: all, replica (the first one), pipeline (one rank of each stage), or numbers, e.g. 0,8,16-23; the
-    /// default is all of up to 64 ranks, and otherwise pipeline
+    /// Ranks in the trace: all, replica (the first one), pipeline (one rank of each stage), or numbers, e.g. 0,8,16-23;
+    /// the default is all of up to 64 ranks, and otherwise pipeline
     #[arg(long, value_name = "RANKS", requires = "trace")]
     pub ranks: Option<TracedRanks>,
     /// Compare predicted times with this trace, written by train --trace
@@ -91,7 +93,8 @@ pub struct PlanArguments {
     /// Memory limit of a rank in GB (10^9 bytes); the default is the memory of the accelerator
     #[arg(long, value_name = "GB", allow_negative_numbers = true, value_parser = memory_gb)]
     pub max_memory: Option<f64>,
-    /// Share of memory to leave free; the default is 6, or 0 with --max-memory. Faster layouts that fit are listed separately
+    /// Share of memory to leave free; the default is 6, or 0 with --max-memory. Faster layouts that fit are listed
+    /// separately
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = margin)]
     pub margin: Option<f64>,
     /// Print one JSON object instead of text
@@ -170,7 +173,8 @@ pub enum ClusterCommand {
     /// Fit the constants of a profile to measured runs
     #[command(after_help = EXIT_CODES)]
     Fit(FitArguments),
-    /// Measure this machine and write its profile: matrix products, attention, memory, launches and reductions on all cores
+    /// Measure this machine and write its profile: matrix products, attention, memory, launches and reductions on all
+    /// cores
     #[command(after_help = EXIT_CODES)]
     Measure(MeasureArguments),
 }
@@ -201,7 +205,8 @@ pub struct FitArguments {
     /// Fit only these constants, e.g. --constants compute.matrix_efficiency,network.efficiency
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub constants: Vec<String>,
-    /// Predict the runs as executed by this trainer: a built-in name, a file, or, without a value, [software] of the profile
+    /// Predict the runs as executed by this trainer: a built-in name, a file, or, without a value, [software] of the
+    /// profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }

@@ -31,11 +31,12 @@ pub struct LaunchArguments {
     /// Start processes on the hosts of this file; process 0 is on the first host
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
-    /// Restart all processes after a failure, at most this many times. Training resumes from its newest checkpoint; a start
-    /// that added no checkpoint is the last
+    /// Restart all processes after a failure, at most this many times. Training resumes from its newest checkpoint; a
+    /// start that added no checkpoint is the last
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub restarts: u32,
-    /// Address at which process 0 listens; the default is a free port of this machine, or a random port of the first host
+    /// Address at which process 0 listens; the default is a free port of this machine, or a random port of the first
+    /// host
     #[arg(long, value_name = "HOST:PORT")]
     pub rendezvous: Option<Address>,
     /// Command that starts a command on another host

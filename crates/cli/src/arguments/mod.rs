@@ -139,7 +139,8 @@ pub struct RunArguments {
     /// Set a key of the run file, e.g. --set parallelism.dp=4; repeatable, the last value counts
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
-    /// Train on this text instead of the built-in text: text, JSON lines, parquet, Arrow or a token file; a file, a folder or a pattern
+    /// Train on this text instead of the built-in text: text, JSON lines, parquet, Arrow or a token file; a file, a
+    /// folder or a pattern
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
 }
@@ -160,14 +161,15 @@ pub struct TrainArguments {
     /// Resume the run in this folder from its newest valid checkpoint; --set may change its layout
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
     pub resume: Option<PathBuf>,
-    /// Start from the weights in this Hugging Face folder, run folder or checkpoint. The run file must omit [model] or agree with
-    /// them
+    /// Start from the weights in this Hugging Face folder, run folder or checkpoint. The run file must omit [model] or
+    /// agree with them
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub from: Option<PathBuf>,
     /// Replace a finished run in the run folder; by default it is renamed and kept
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
-    /// Write the time of every instruction of the last step to this file, for Perfetto, chrome://tracing or simulate --against
+    /// Write the time of every instruction of the last step to this file, for Perfetto, chrome://tracing or simulate
+    /// --against
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
     /// Print one JSON object per step instead of a line of text
@@ -194,8 +196,8 @@ pub struct CheckArguments {
     /// Also plan every smaller batch of a growing batch; by default only the full batch is planned
     #[arg(long, conflicts_with = "other")]
     pub ramp: bool,
-    /// Check the programs of all ranks: groups, shards, sequences and deadlocks; by default one rank of each stage represents
-    /// its peers
+    /// Check the programs of all ranks: groups, shards, sequences and deadlocks; by default one rank of each stage
+    /// represents its peers
     #[arg(long, conflicts_with = "other")]
     pub all_ranks: bool,
     /// Compare memory with the accelerators of this cluster (a built-in profile or a file) instead of this machine

@@ -10,7 +10,8 @@ pub struct ReportArguments {
     /// Run folders; curves of several runs share their axes
     #[arg(value_name = "RUN", required = true)]
     pub runs: Vec<PathBuf>,
-    /// Write the page to this file; the default is report.html in the run folder, or, for several runs, in the current folder
+    /// Write the page to this file; the default is report.html in the run folder, or, for several runs, in the current
+    /// folder
     #[arg(long, value_name = "FILE.html", conflicts_with = "follow")]
     pub out: Option<PathBuf>,
     /// Write the steps as CSV to this file instead of a page

@@ -1,4 +1,5 @@
-//! Options that do not exist because they are keys of the run file: `--lr`, `--tp`, and all that Megatron-LM calls by other names.
+//! Options that do not exist because they are keys of the run file: `--lr`, `--tp`, and all that Megatron-LM calls by
+//! other names.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};

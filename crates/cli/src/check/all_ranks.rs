@@ -1,4 +1,5 @@
-//! `pleach check --all-ranks`: every rank with its own compilation, groups, shards and sequences, joined and run to the end.
+//! `pleach check --all-ranks`: every rank with its own compilation, groups, shards and sequences, joined and run to the
+//! end.
 
 use program::WorldStep;
 use serde::Serialize;

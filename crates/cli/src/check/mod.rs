@@ -51,7 +51,8 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
-/// The verdict for this machine, also for a run that starts from weights, or for the accelerators of the cluster that was asked for.
+/// The verdict for this machine, also for a run that starts from weights, or for the accelerators of the cluster that
+/// was asked for.
 fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
     if let Some(from) = &arguments.from {
         return RunSource::open(from, &[], &[])?.judged(&arguments.run);

@@ -1,4 +1,5 @@
-//! The verdict on a run: refused with all that is wrong with it, or planned, with every byte of its arenas. Nothing is started for it.
+//! The verdict on a run: refused with all that is wrong with it, or planned, with every byte of its arenas. Nothing is
+//! started for it.
 
 use std::collections::BTreeMap;
 
@@ -60,8 +61,8 @@ pub fn judge(
     }
 }
 
-/// Programs and plans of a run that trains, and that measures the loss on held-out text. How much of that there is does not matter:
-/// an evaluation takes as many passes as it needs.
+/// Programs and plans of a run that trains, and that measures the loss on held-out text. How much of that there is does
+/// not matter: an evaluation takes as many passes as it needs.
 ///
 /// # Errors
 /// Errors that `train` reports.

@@ -64,7 +64,8 @@ impl Runs {
     /// Reads those rows of a table that are meant.
     ///
     /// # Errors
-    /// A table that cannot be read, an invalid choice of rows, a cell that cannot be used, and no row that can be planned.
+    /// A table that cannot be read, an invalid choice of rows, a cell that cannot be used, and no row that can be
+    /// planned.
     pub fn read(path: &Path, rows: &RowsArguments, software: Option<&Software>) -> Result<Runs, Failure> {
         let name = path.display().to_string();
         let text = read_text(path, InputKind::Table).map_err(|error| Failure::Input(format!("{name} {error}")))?;
@@ -110,7 +111,8 @@ impl Runs {
         format!("left out {}{by}: {first}\n", counted(self.left_out.len() as u64, "row"))
     }
 
-    /// The trainers whose descriptions meet the rows better than the chosen one, with their mean errors; nothing where none does.
+    /// The trainers whose descriptions meet the rows better than the chosen one, with their mean errors; nothing where
+    /// none does.
     ///
     /// # Errors
     /// Degrees that make no mesh.

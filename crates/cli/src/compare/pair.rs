@@ -35,7 +35,8 @@ impl Pair {
     /// Reads two run files and their text.
     ///
     /// # Errors
-    /// All that is wrong with the first that is not legal; runs that differ in more than their layouts; text that cannot be read.
+    /// All that is wrong with the first that is not legal; runs that differ in more than their layouts; text that
+    /// cannot be read.
     pub fn open(arguments: &PairArguments) -> Result<Pair, Failure> {
         let names = [&arguments.first, &arguments.second].map(|file| file.display().to_string());
         let [first, second] = arguments.runs();
@@ -52,8 +53,8 @@ impl Pair {
         Ok(Pair { names, class, verdicts: [first, second], steps })
     }
 
-    /// Reads the text, meets the other processes, which must do the same `command`, and does `work`; one of `signals` ends
-    /// all processes. Returns nothing where process 0 has all ranks of both runs and this is another process.
+    /// Reads the text, meets the other processes, which must do the same `command`, and does `work`; one of `signals`
+    /// ends all processes. Returns nothing where process 0 has all ranks of both runs and this is another process.
     ///
     /// # Errors
     /// Text that cannot be read, failures of other processes, and that of `work`.

@@ -26,8 +26,8 @@ pub enum DataCommand {
 /// Arguments of `tokenize`.
 #[derive(Clone, Debug, Args)]
 pub struct TokenizeArguments {
-    /// Text, JSON lines (also in gzip or zstd), parquet or Arrow; folders and patterns of them; token files, or *.idx of
-    /// Megatron-LM
+    /// Text, JSON lines (also in gzip or zstd), parquet or Arrow; folders and patterns of them; token files, or *.idx
+    /// of Megatron-LM
     #[arg(required = true, value_name = "IN")]
     pub inputs: Vec<PathBuf>,
     /// Output: FILE.tokens, which holds its tokenizer and hashes, or FILE.bin with FILE.idx

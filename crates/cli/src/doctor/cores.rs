@@ -18,7 +18,8 @@ pub struct Cores {
 }
 
 impl Cores {
-    /// As the files below `root` tell; how many are usable, which also depends on the control group's quota, the system is asked for.
+    /// As the files below `root` tell; how many are usable, which also depends on the control group's quota, the system
+    /// is asked for.
     pub fn below(root: &Path) -> Cores {
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
         let information = read("proc/cpuinfo");

@@ -45,9 +45,9 @@ enum Printed {
 /// Tokens of a sample.
 const SAMPLE_TOKENS: usize = 160;
 
-/// The sample of a run: the continuation of `prompt` by the weights in `folder`, as the command gives it without options,
-/// printed to the standard output, where people read it among the lines of the run: nothing in it steers a terminal. An interrupt ends
-/// it early.
+/// The sample of a run: the continuation of `prompt` by the weights in `folder`, as the command gives it without
+/// options, printed to the standard output, where people read it among the lines of the run: nothing in it steers a
+/// terminal. An interrupt ends it early.
 ///
 /// # Errors
 /// As [`generate`].

@@ -62,7 +62,8 @@ pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
     located(arguments.file.as_deref(), arguments).map(|(config, _)| config)
 }
 
-/// As [`load`], for a command that replaces the layout: where the run is not legal as it is written, it is read with another one.
+/// As [`load`], for a command that replaces the layout: where the run is not legal as it is written, it is read with
+/// another one.
 ///
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run whatever its layout.

@@ -1,5 +1,5 @@
-//! The source of `--from`: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a checkpoint, which has its run file
-//! and its weights in it; or a folder of the Hugging Face library.
+//! The source of `--from`: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a
+//! checkpoint, which has its run file and its weights in it; or a folder of the Hugging Face library.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -95,8 +95,8 @@ impl TensorSource for Weights {
 }
 
 impl RunSource {
-    /// Opens `folder`. The run is taken on one rank with microbatches of one sequence; `changes` replace keys of its file, and
-    /// `overrides` are those of the command line.
+    /// Opens `folder`. The run is taken on one rank with microbatches of one sequence; `changes` replace keys of its
+    /// file, and `overrides` are those of the command line.
     ///
     /// # Errors
     /// A folder without a run, and all that is wrong with the run.
@@ -134,7 +134,8 @@ impl RunSource {
         input::judged_for(arguments, &given)
     }
 
-    /// Copies what belongs to the tokenizer into `folder`, for a run that reads its text with `tokenizer`: nothing if that is another.
+    /// Copies what belongs to the tokenizer into `folder`, for a run that reads its text with `tokenizer`: nothing if
+    /// that is another.
     ///
     /// # Errors
     /// A folder that cannot be written.
@@ -175,7 +176,8 @@ impl RunSource {
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
     }
 
-    /// Hashes of its files, by their names in messages: other weights on the host of a process are found before they are used.
+    /// Hashes of its files, by their names in messages: other weights on the host of a process are found before they
+    /// are used.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -244,8 +246,8 @@ fn fits(model: &ModelSpec, weights: &BTreeMap<String, Vec<usize>>) -> Result<(),
     }
 }
 
-/// A run file whose layout is one rank and whose keys `changes` are replaced. An override of the precision also replaces the order of
-/// products, which a run's folder writes out and which another precision may not have.
+/// A run file whose layout is one rank and whose keys `changes` are replaced. An override of the precision also
+/// replaces the order of products, which a run's folder writes out and which another precision may not have.
 fn on_one_rank(text: &str, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<String, String> {
     let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
     table.remove("parallelism");

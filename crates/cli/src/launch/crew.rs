@@ -93,8 +93,8 @@ impl Crew {
         message
     }
 
-    /// Asks the hosts after a failure whether they are there, and does what `run.on_loss` says. Nothing is waited for or replanned where
-    /// no `restarts` are left.
+    /// Asks the hosts after a failure whether they are there, and does what `run.on_loss` says. Nothing is waited for
+    /// or replanned where no `restarts` are left.
     pub fn after(&mut self, outcome: &Outcome, progress: Progress, restarts: u32, signals: &Signals) -> Change {
         let Some(whole) =
             self.whole.clone().filter(|_| matches!(outcome, Outcome::Failed { code, .. } if Restart::helps(*code)))

@@ -160,9 +160,9 @@ impl Change {
     }
 }
 
-/// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs repeats itself once
-/// it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of them, as does a step at whose end a tied table's
-/// sum is made.
+/// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs
+/// repeats itself once it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of
+/// them, as does a step at whose end a tied table's sum is made.
 fn plan_of(config: &RunConfig) -> Option<Setup> {
     let RunConfig { model, parallelism, mut train, .. } = config.clone();
     let all = parallelism.num_microbatches(train.global_batch);
@@ -227,8 +227,8 @@ fn alternatives(words: &[String], last_word: &str) -> String {
     }
 }
 
-/// ZeRO stages that keep less than `zero`, as they are written: those that sum gradients after each microbatch, for only then no rank
-/// keeps them whole.
+/// ZeRO stages that keep less than `zero`, as they are written: those that sum gradients after each microbatch, for
+/// only then no rank keeps them whole.
 fn more_sharding(zero: ZeroStage) -> Vec<(String, ZeroStage)> {
     let reduce = GradientReduction::Microbatch;
     let one = ("1", ZeroStage::One);

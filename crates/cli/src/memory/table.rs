@@ -29,7 +29,8 @@ fn ranges(layers: &[u32]) -> String {
     if parts.is_empty() { "none".into() } else { parts.join(",") }
 }
 
-/// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has, in `columns` columns.
+/// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has, in `columns`
+/// columns.
 pub fn memory_table(setup: &Setup, columns: Option<usize>) -> String {
     let stages: Vec<Vec<(Category, usize)>> =
         (0..setup.parallelism.degrees.pp).map(|stage| largest_plan(setup, stage).categories()).collect();

@@ -23,8 +23,8 @@ fn peak_of_status(status: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition`; empty where the system does not report it. `of` begins the
-/// line where there are other processes: `process 0: `.
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition`; empty where the system does not report it. `of`
+/// begins the line where there are other processes: `process 0: `.
 pub fn describe(of: &str, arenas_bytes: u64, resident_bytes: Option<u64>) -> String {
     let Some(resident_bytes) = resident_bytes else { return String::new() };
     let other_bytes = resident_bytes.saturating_sub(arenas_bytes);

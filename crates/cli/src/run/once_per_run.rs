@@ -1,4 +1,5 @@
-//! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals, and the last words.
+//! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals,
+//! and the last words.
 
 use std::sync::Arc;
 
@@ -170,8 +171,8 @@ impl<'a> OncePerRun<'a> {
     }
 }
 
-/// Writes the times of the last recorded step into the folder of the run, and into `file` as a Chrome trace, if there is one; returns
-/// the trace where it was asked for.
+/// Writes the times of the last recorded step into the folder of the run, and into `file` as a Chrome trace, if there
+/// is one; returns the trace where it was asked for.
 fn keep_step(
     recorder: Option<Recorder>,
     session: &Session<'_>,

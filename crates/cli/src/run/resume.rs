@@ -84,8 +84,8 @@ fn gone(folder: &Path, is_first: bool) -> Failure {
     ))
 }
 
-/// Sets aside a checkpoint in which this one of several processes found `damage`; nothing where another process was faster or
-/// the folder cannot be written.
+/// Sets aside a checkpoint in which this one of several processes found `damage`; nothing where another process was
+/// faster or the folder cannot be written.
 fn set_aside_for_next_start(folder: &Path, candidate: &Candidate, damage: &str) -> Option<Failure> {
     let Candidate { found, place, .. } = candidate;
     let aside = set_aside(folder, &(found.clone(), place.clone())).ok()?;
@@ -226,7 +226,8 @@ impl Resumed {
     }
 }
 
-/// That the run in `folder` has done all of its `steps`, with the way to continue; `asked` are the settings that came with `--resume`.
+/// That the run in `folder` has done all of its `steps`, with the way to continue; `asked` are the settings that came
+/// with `--resume`.
 fn complete(folder: &Path, steps: u32, asked: &[String]) -> String {
     let folder = folder.display();
     let others: Vec<&str> = asked.iter().filter(|set| key_of(set) != "train.steps").map(String::as_str).collect();
@@ -302,7 +303,8 @@ const DEPENDENT_ON_SCHEDULE: &[&str] = &[
     "parallelism.stage_layers",
 ];
 
-/// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are all there.
+/// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are
+/// all there.
 pub fn base(run: &str, overrides: &[String]) -> Result<String, String> {
     let mut table: toml::Table = run.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
     let changed: Vec<&str> = overrides.iter().map(|set| key_of(set)).collect();

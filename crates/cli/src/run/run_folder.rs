@@ -115,8 +115,8 @@ impl RunFolder {
         }
     }
 
-    /// Makes the folder as [`RunFolder::open`] does, for a run that begins. A finished run or weights that are there already are kept
-    /// under another name, or replaced.
+    /// Makes the folder as [`RunFolder::open`] does, for a run that begins. A finished run or weights that are there
+    /// already are kept under another name, or replaced.
     ///
     /// # Errors
     /// As [`RunFolder::open`]; a run that is not finished, and a folder that cannot be renamed.
@@ -228,7 +228,8 @@ impl RunFolder {
         self.replace(TIMELINE, &text)
     }
 
-    /// Removes the list of resumes, the times of a step and the weights of an earlier run: they do not belong to the run file that is there now.
+    /// Removes the list of resumes, the times of a step and the weights of an earlier run: they do not belong to the
+    /// run file that is there now.
     ///
     /// # Errors
     /// A folder that cannot be written.

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 /// How often the watchdog looks.
 const GLANCE: Duration = Duration::from_millis(100);
-/// How long the ranks of a failed run may take to notice. They are notified at once, so only one that is stuck takes longer.
+/// How long the ranks of a failed run may take to notice. They are notified at once, so only one that is stuck takes
+/// longer.
 pub const GRACE: Duration = Duration::from_secs(1);
 
-/// Waits for the end of a run, which is when the other end of `running` is dropped. Returns what `failure` tells where the run has
-/// failed and has still not ended after `grace`: some rank is stuck.
+/// Waits for the end of a run, which is when the other end of `running` is dropped. Returns what `failure` tells where
+/// the run has failed and has still not ended after `grace`: some rank is stuck.
 pub fn watch(running: &Receiver<()>, failure: impl Fn() -> Option<String>, grace: Duration) -> Option<String> {
     loop {
         let reported_failure = match running.recv_timeout(GLANCE) {

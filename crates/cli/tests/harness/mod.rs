@@ -27,7 +27,8 @@ pub fn prints(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// A port of 127.0.0.1 that nobody uses, below those that systems give to connections: it is free, too, when its process listens.
+/// A port of 127.0.0.1 that nobody uses, below those that systems give to connections: it is free, too, when its
+/// process listens.
 pub fn free_port() -> u16 {
     const FIRST: u16 = 10_000;
     const PORTS: u32 = 20_000;

@@ -100,7 +100,8 @@ fn a_scaling_of_rotations_that_is_not_built_here_is_refused_by_name() {
     assert_eq!(refused("llama", "rope_scaling", nothing), "config.json: factor = null is not a number");
 }
 
-/// Keys that mean something beside others only: a window shorter than the context, biases that the library leaves out of slices.
+/// Keys that mean something beside others only: a window shorter than the context, biases that the library leaves out
+/// of slices.
 #[test]
 fn keys_that_together_are_no_model_are_refused() {
     // Kinds of layers that are written down go before the first layer with a window.

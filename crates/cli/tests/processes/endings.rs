@@ -1,5 +1,5 @@
-//! Disks without room, readers that go away, folders and texts that cannot be used: what is said, how the command exits, and that
-//! nothing is lost.
+//! Disks without room, readers that go away, folders and texts that cannot be used: what is said, how the command
+//! exits, and that nothing is lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};

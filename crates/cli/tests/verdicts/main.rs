@@ -1,5 +1,5 @@
-//! Six hundred run files, half of them legal, against rules that are written once more: the same verdict on each, nothing started
-//! for what is refused, and every message kept in `tests/golden/verdicts.txt`.
+//! Six hundred run files, half of them legal, against rules that are written once more: the same verdict on each,
+//! nothing started for what is refused, and every message kept in `tests/golden/verdicts.txt`.
 //!
 //! `RENEW_VERDICTS=1 cargo test -p cli --test verdicts` writes that file anew; whoever does reads what changed.
 
