@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Beside the arenas a process holds the program, the text, and per rank a thread's stack and the kernels' packing
+/// In addition to the arenas a process holds the program, the text, and per rank a thread's stack and the kernels' packing
 /// buffers: at most 64 MiB.
-const MEGABYTES_BESIDE: f64 = 67.1;
-const SHARE_BESIDE: f64 = 0.05;
+const OTHER_MEGABYTES: f64 = 67.1;
+const OTHER_SHARE: f64 = 0.05;
 
 /// Where the examples are run: files that they name are found from here.
 fn root() -> PathBuf {
@@ -55,18 +55,18 @@ fn memory(printed: &str) -> Option<[f64; 2]> {
         };
         Some(words.next()?.parse::<f64>().ok()? * factor)
     };
-    let (arenas, beside) = line.split_once(" of arenas, ")?;
-    Some([megabytes(arenas)?, megabytes(beside.strip_suffix(" in addition")?)?])
+    let (arenas, extra) = line.split_once(" of arenas, ")?;
+    Some([megabytes(arenas)?, megabytes(extra.strip_suffix(" in addition")?)?])
 }
 
 fn assert_memory_is_as_planned(name: &str, printed: &str) {
-    let Some([arenas, beside]) = memory(printed) else {
+    let Some([arenas, extra]) = memory(printed) else {
         assert_ne!(std::env::consts::OS, "linux", "{name}: {printed}");
         return;
     };
-    println!("{name:16} arenas {arenas:5.1} MB, beside them {beside:4.1} MB");
-    let allowed = MEGABYTES_BESIDE + SHARE_BESIDE * arenas;
-    assert!(beside <= allowed, "{name}: {beside} MB beside arenas of {arenas} MB; at most {allowed} MB is right");
+    println!("{name:16} arenas {arenas:5.1} MB, others {extra:4.1} MB");
+    let allowed = OTHER_MEGABYTES + OTHER_SHARE * arenas;
+    assert!(extra <= allowed, "{name}: {extra} MB in addition to arenas of {arenas} MB; at most {allowed} MB is right");
 }
 
 #[test]

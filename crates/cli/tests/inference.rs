@@ -12,7 +12,7 @@ use harness::{pleach, prints};
 /// Context and sequences of the run that all tests read.
 const LENGTH: usize = 24;
 
-/// What a command that cannot use its input says.
+/// The message of a command with invalid input.
 fn refuses(arguments: &[&str]) -> String {
     let output = pleach(arguments);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
@@ -269,9 +269,9 @@ fn what_cannot_be_used_is_said() {
         "parallelism.dp = 2: replicas split sequences, and one text is one sequence; use 1\n"
     );
     let other_model = |set: &str| {
-        let told = refuses(&["generate", "--from", run, "--prompt", "x", "--set", set]).replace(run, "RUN");
+        let reported = refuses(&["generate", "--from", run, "--prompt", "x", "--set", set]).replace(run, "RUN");
         let why = " of RUN/run.toml; --set has changed the model, or a later run in this folder has not ended\n";
-        told.strip_suffix(why).expect(&told).to_string()
+        reported.strip_suffix(why).expect(&reported).to_string()
     };
     assert_eq!(
         other_model("model.ffn_hidden=32"),

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use harness::{pleach, stderr, stdout};
 
-/// What all layouts of a test have in common.
+/// The keys that all layouts of a test share.
 const RUN: &str = "[model]\nnum_layers = 2\nhidden = 16\nnum_heads = 2\ncontext = 8\n\
                    [train]\nsteps = 8\nwarmup_steps = 1\nglobal_batch = 4\nepsilon = 1e-5\n\
                    [data]\ntokenizer = \"bytes\"\n";

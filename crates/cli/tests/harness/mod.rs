@@ -20,7 +20,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What a command that succeeds prints.
+/// The output of a command that succeeds.
 pub fn prints(arguments: &[&str]) -> String {
     let output = pleach(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));

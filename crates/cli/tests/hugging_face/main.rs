@@ -5,8 +5,8 @@
 //! gradients where its own is less than 1e-6 of that (biases of keys that are not rotated have none). Two layers have
 //! sums of at most 48 terms, of which `docs/numerics.md` expects 1e-6 and less.
 //!
-//! Classes differ in what they join in one tensor, so a wrong order of queries, keys and values, a matrix that lies the
-//! other way, a norm or a bias that is not read show in the logits; norms and biases in the folders are not at their
+//! Classes differ in what they join in one tensor, so a wrong order of queries, keys and values, a transposed
+//! matrix, a norm or a bias that is not read show in the logits; norms and biases in the folders are not at their
 //! defaults.
 
 #[path = "../harness/mod.rs"]
