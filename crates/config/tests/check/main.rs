@@ -312,8 +312,7 @@ fn a_schedule_file_is_for_one_number_of_microbatches() {
     assert_eq!(
         said(""),
         [
-            "train.batch_ramp = { start = 8, increment = 8, sequences = 9 } has steps of several numbers of microbatches, and \
-          parallelism.schedule_file is written for one; use a schedule by name, or grows = \"microbatch_size\""
+            "train.batch_ramp = { start = 8, increment = 8, sequences = 9 } changes the number of microbatches, which parallelism.schedule_file fixes; use a schedule by name, or grows = \"microbatch_size\""
         ]
     );
     assert_eq!(said(", grows = \"microbatch_size\""), Vec::<String>::new());
