@@ -87,8 +87,8 @@ impl Checkpoint {
         self.damage.get().map(String::as_str)
     }
 
-    /// Assigns all of `values`, row-major: box `region` of tensor `name`. Of the files only blocks are read that the box touches, each once,
-    /// and all of them are compared with their hashes.
+    /// Assigns all of `values`, row-major: box `region` of tensor `name`. Of the files only blocks are read that the
+    /// box touches, each once, and all of them are compared with their hashes.
     ///
     /// # Errors
     /// Damage of the checkpoint, or a tensor that it does not have.
@@ -164,8 +164,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Fills `bytes` from the first copy of the file `name` that has the hash `expected` there. `damaged` is the error of
-    /// another hash.
+    /// Fills `bytes` from the first copy of the file `name` that has the hash `expected` there. `damaged` is the error
+    /// of another hash.
     fn read_copies(
         &self,
         name: &str,

@@ -98,7 +98,7 @@ pub enum CheckpointError {
         tensor: String,
         /// The first byte of the block.
         start_bytes: u64,
-        /// The byte behind the block.
+        /// The byte after the block.
         end_bytes: u64,
         /// Hash of what is there.
         found: String,
@@ -138,8 +138,8 @@ pub enum CheckpointError {
 }
 
 impl CheckpointError {
-    /// Whether a checkpoint is damaged, so that another one may be better: not where it is sound, but of another program or model, nor where
-    /// writing failed.
+    /// Whether a checkpoint is damaged, so that another one may be better: not where it is sound, but of another
+    /// program or model, nor where writing failed.
     pub fn is_damage(&self) -> bool {
         match self {
             CheckpointError::Read { .. }

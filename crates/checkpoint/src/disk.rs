@@ -1,5 +1,5 @@
-//! What a checkpoint needs of a file system, so that tests can stand between the two: each function is one step that can fail, or be
-//! the last one of a process that is killed.
+//! What a checkpoint needs of a file system, so that tests can be between the two: each function is one step that can
+//! fail, or be the last one of a process that is killed.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -43,7 +43,7 @@ pub trait Storage: Debug + Send + Sync {
 
 /// A file in the making.
 pub trait NewFile: Debug + Send {
-    /// Takes all of `bytes`, which lie behind those that were taken before. They may be written later.
+    /// Takes all of `bytes`, which are after those that were taken before. They may be written later.
     ///
     /// # Errors
     /// What the system says, of these bytes or of earlier ones.

@@ -29,7 +29,7 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// Not every element came, so the file would lie.
+    /// Not every element came, so the file would be incomplete.
     #[error("{}: {received} of {expected} elements of {tensor} were delivered; nothing under that name was changed", .path.display())]
     Incomplete {
         /// The file.

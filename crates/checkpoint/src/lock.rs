@@ -73,7 +73,8 @@ pub fn is_in_use(folder: &Path) -> bool {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // A process that is just being started from this one may still have the file open. If this fails, the lock ends with that.
+        // A process that is just being started from this one may still have the file open. If this fails, the lock ends
+        // with that.
         let _ = self.file.unlock();
     }
 }

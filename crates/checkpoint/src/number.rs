@@ -1,4 +1,4 @@
-//! How real numbers stand in safetensors files.
+//! How real numbers are in safetensors files.
 
 use config::Format;
 use device::{Bf16, Element, F16};

@@ -23,7 +23,7 @@ pub struct Saved {
 }
 
 impl Retention {
-    /// The steps whose checkpoints are given up. Of equal losses the earlier counts as better.
+    /// The steps whose checkpoints are discarded. Of equal losses the earlier counts as better.
     pub fn given_up(&self, saved: &[Saved]) -> Vec<u32> {
         let mut newest: Vec<u32> = saved.iter().map(|saved| saved.steps).collect();
         newest.sort_unstable_by(|a, b| b.cmp(a));

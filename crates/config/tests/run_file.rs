@@ -184,7 +184,7 @@ timeout_seconds = 2.5
     assert_eq!(config.parallelism.zero, ZeroStage::Off);
     assert_eq!(config.parallelism.schedule, ScheduleKind::GPipe.into());
     assert_eq!(config.parallelism.sequence_parallel, SequenceParallel::On);
-    // With sequence parallelism inputs are shared out from the start.
+    // With sequence parallelism inputs are sharded from the start.
     let full = FullRecompute { every: 2, inputs: SavedInputs::Sharded };
     assert_eq!(config.parallelism.recompute, Recompute::Full(full));
     assert_eq!(config.parallelism.stage_layers, Some(vec![3, 2]));

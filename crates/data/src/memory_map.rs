@@ -22,8 +22,9 @@ impl MemoryMap {
         if metadata.len() == 0 {
             return Ok(MemoryMap { map: None });
         }
-        // SAFETY: the map is only read, as bytes, of which every value is legal. As with every mapped file, nobody may write
-        // or cut it while it is open; files of this crate are written under another name and then renamed, never changed in place.
+        // SAFETY: the map is only read, as bytes, of which every value is legal. As with every mapped file, nobody may
+        // write or cut it while it is open; files of this crate are written under another name and then renamed, never
+        // changed in place.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(MemoryMap { map: Some(map) })
     }

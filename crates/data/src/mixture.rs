@@ -56,11 +56,11 @@ impl Mixture {
 /// One, in the fixed point of shares.
 const ONE: u128 = 1 << 32;
 
-/// Which corpus each sequence of a run is taken from, and which of that corpus' sequences it is: a function of the sequence's number alone, that needs
-/// no memory of the sequences before.
+/// Which corpus each sequence of a run is taken from, and which of that corpus' sequences it is: a function of the
+/// sequence's number alone, that needs no memory of the sequences before.
 ///
-/// The first corpus takes sequence `n` where `floor((n + 1) p) > floor(n p)` for its share `p`, so that it has `floor(n p)` of the
-/// first `n`; what it leaves is shared among the others in the same way.
+/// The first corpus takes sequence `n` where `floor((n + 1) p) > floor(n p)` for its share `p`, so that it has `floor(n
+/// p)` of the first `n`; what it leaves is shared among the others in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// Of each corpus, its share of what the corpora before it leave, in units of `1 / ONE`; that of the last is `ONE`.

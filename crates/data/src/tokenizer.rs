@@ -50,8 +50,9 @@ impl Tokenizer {
         Tokenizer { kind: Kind::Bytes, name: "\"bytes\"".into(), vocabulary: BYTE_TOKENS }
     }
 
-    /// A byte-level byte-pair encoding of `vocabulary` tokens, at least 256, trained on `documents`: the same for the same documents. Words are
-    /// cut as in GPT-2. A short text may give fewer merges, and then the last tokens are never used.
+    /// A byte-level byte-pair encoding of `vocabulary` tokens, at least 256, trained on `documents`: the same for the
+    /// same documents. Words are cut as in GPT-2. A short text may give fewer merges, and then the last tokens are
+    /// never used.
     ///
     /// # Errors
     /// What the library says.
@@ -86,7 +87,8 @@ impl Tokenizer {
         }
     }
 
-    /// The tokenizer that `spec` names, trained on `documents` if it is to be trained. `None` for that of the token files, which names none.
+    /// The tokenizer that `spec` names, trained on `documents` if it is to be trained. `None` for that of the token
+    /// files, which names none.
     ///
     /// # Errors
     /// A file that cannot be read or is no tokenizer.
@@ -244,7 +246,8 @@ impl Tokenizer {
         })
     }
 
-    /// The text of `tokens`; what is no UTF-8, as where a character is cut in two, becomes U+FFFD. Unknown tokens have no text.
+    /// The text of `tokens`; what is no UTF-8, as where a character is cut in two, becomes U+FFFD. Unknown tokens have
+    /// no text.
     ///
     /// # Errors
     /// What the library says.
@@ -287,8 +290,8 @@ fn check_growth(library: &tokenizers::Tokenizer, text: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// What the library does or why it does not: of some files that contradict themselves it says so by a panic. It is only read, so that a panic
-/// leaves it as it was.
+/// What the library does or why it does not: of some files that contradict themselves it says so by a panic. It is only
+/// read, so that a panic leaves it as it was.
 fn refusing<T, E: Display>(work: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => done.map_err(|error| error.to_string()),

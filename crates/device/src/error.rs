@@ -7,12 +7,12 @@ use crate::{DeviceKind, Stream};
 /// See the variants.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// A tensor lies outside the arena.
+    /// A tensor is outside the arena.
     #[error("{tensor} needs bytes up to {end_bytes}, but the arena has {arena_bytes}")]
     OutsideArena {
         /// The tensor, printed.
         tensor: String,
-        /// First byte behind it.
+        /// First byte after it.
         end_bytes: usize,
         /// Size of the arena.
         arena_bytes: usize,

@@ -15,7 +15,7 @@ pub struct Record {
     pub operations: BTreeMap<&'static str, (u64, Cost)>,
     /// The operations themselves, in order: their shapes decide what they take on another device.
     pub submitted: Vec<Op>,
-    /// First byte behind all tensors of all operations and copies: the arena that they need.
+    /// First byte after all tensors of all operations and copies: the arena that they need.
     pub peak_bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl Record {
     }
 }
 
-/// Stands for a device of any size: there is no memory behind its tensors.
+/// Stands for a device of any size: there is no memory after its tensors.
 #[derive(Debug, Default)]
 pub struct MetaDevice {
     record: Mutex<Record>,

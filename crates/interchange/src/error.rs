@@ -75,7 +75,7 @@ pub enum InterchangeError {
         /// The tensor.
         tensor: String,
     },
-    /// An output matrix beside the token table that the configuration says it is, and is not.
+    /// An output matrix next to the token table that the configuration says it is, and is not.
     #[error(
         "{}: tensor {output} is not {table}: row {row} differs. tie_word_embeddings = true in config.json says that they are one; \
          use false to read both",

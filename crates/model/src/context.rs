@@ -72,7 +72,8 @@ impl DropoutSite {
     }
 }
 
-/// Everything that a unit's functions share. A layer finds here neither its stage, nor the microbatch's number, nor ZeRO.
+/// Everything that a unit's functions share. A layer finds here neither its stage, nor the microbatch's number, nor
+/// ZeRO.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// Executes operations.
@@ -87,7 +88,7 @@ pub struct Context<'a> {
     pub model: &'a ModelSpec,
     /// Rows of the activations.
     pub shape: MicrobatchShape,
-    /// Whether the group shares out the rows of the residual stream.
+    /// Whether the group divides the rows of the residual stream.
     pub sequence_parallel: SequenceParallel,
     /// `None` leaves every value in place: evaluation and generation. The same in a unit's forward and backward passes.
     pub dropout: Option<DropoutRun>,

@@ -1,8 +1,8 @@
 //! The feed-forward block on the columns of this rank: up (and gate), activation, down.
 //!
-//! The block maps the normed residual to a pending sum without bias; the layer sums it and adds bias, dropout and the residual
-//! stream. The activation's output is four times as wide as the residual and cheap, so it is not kept: the
-//! backward pass of the input writes it again beside the gradient.
+//! The block maps the normed residual to a pending sum without bias; the layer sums it and adds bias, dropout and the
+//! residual stream. The activation's output is four times as wide as the residual and cheap, so it is not kept: the
+//! backward pass of the input writes it again next to the gradient.
 
 use device::{DeviceError, Frame, Op, Tensor, Write};
 

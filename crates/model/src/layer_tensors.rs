@@ -1,4 +1,5 @@
-//! Where a layer's passes find what the passes before them left: kept from the forward pass, or only between the two backward passes.
+//! Where a layer's passes find what the passes before them left: kept from the forward pass, or only between the two
+//! backward passes.
 
 use config::Blocks;
 use device::{Frame, Tensor};
@@ -27,13 +28,14 @@ pub(crate) struct LayerSaved {
 /// What the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LayerPending {
-    /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's output, which is read again.
+    /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's
+    /// output, which is read again.
     pub(crate) feed_forward_output: Option<Tensor>,
     /// `[R, D]`: what the feed-forward block read.
     pub(crate) feed_forward_normed: Tensor,
     pub(crate) feed_forward: FeedForwardPending,
-    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`; of parallel blocks, that of the
-    /// layer's output.
+    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`; of parallel
+    /// blocks, that of the layer's output.
     pub(crate) attention_output: Option<Tensor>,
     /// `[R, D]`: what the attention block read.
     pub(crate) attention_normed: Tensor,

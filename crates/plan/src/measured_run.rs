@@ -186,7 +186,8 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     })
 }
 
-/// The schedule by its name in run files or papers. Without one, and by the names of 1F1B, the stages of each rank decide.
+/// The schedule by its name in run files or papers. Without one, and by the names of 1F1B, the stages of each rank
+/// decide.
 fn schedule(row: &Row) -> Result<ScheduleKind, TableError> {
     let by_stages = match row.count("vpp")?.unwrap_or(1) {
         1 => ScheduleKind::OneForwardOneBackward,

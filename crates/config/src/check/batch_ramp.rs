@@ -24,7 +24,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
-/// The batch grows to the full one, by sizes that replicas and their microbatches share out.
+/// The batch grows to the full one, by sizes that replicas and their microbatches divide.
 fn leads_there(config: &RunConfig, BatchRamp { start, increment, grows, .. }: BatchRamp) -> Result<(), Refusal> {
     let (full, parallelism) = (config.train.global_batch, &config.parallelism);
     let grain = parallelism.degrees.dp.saturating_mul(parallelism.microbatch_size);
@@ -91,7 +91,7 @@ fn more_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: Bat
     }
 }
 
-/// Where ranks share out tokens, microbatches of every size have equally many for each.
+/// Where ranks divide tokens, microbatches of every size have equally many for each.
 fn larger_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: BatchRamp) -> Result<(), Refusal> {
     let (train, parallelism) = (&config.train, &config.parallelism);
     let shares_tokens = match (parallelism.sequence_parallel, parallelism.recompute) {

@@ -86,8 +86,8 @@ fn vocabulary(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
-/// Longest sequence: attention compares positions in single precision, whose whole numbers are exact up to 2^24, and a pass that generates
-/// computes rows behind the context.
+/// Longest sequence: attention compares positions in single precision, whose whole numbers are exact up to 2^24, and a
+/// pass that generates computes rows after the context.
 const MAX_CONTEXT: usize = 1 << 23;
 /// Widest row of any matrix: offsets within a matrix then fit 32 bits in every kernel.
 const MAX_WIDTH: usize = 1 << 24;

@@ -49,7 +49,8 @@ fn shard_group(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
-/// No run of a sum is part of one sharding group and part of another. In a group, as in all of dp, the last run may be shorter.
+/// No run of a sum is part of one sharding group and part of another. In a group, as in all of dp, the last run may be
+/// shorter.
 fn sum_tree(config: &RunConfig, rules: &mut Rules) {
     let (Degrees { dp, .. }, tree) = (config.parallelism.degrees, config.parallelism.sum_tree);
     let group = config.parallelism.shard_group();

@@ -77,7 +77,8 @@ fn names(model: &ModelSpec) -> Vec<String> {
     units.flat_map(|unit| params(model, unit)).map(|param| param.name).collect()
 }
 
-/// The pattern with each word that no name has replaced by the nearest one, if that names something; otherwise what names look like.
+/// The pattern with each word that no name has replaced by the nearest one, if that names something; otherwise what
+/// names look like.
 fn meant(pattern: &str, names: &[String]) -> String {
     let words: Vec<&str> = names.iter().flat_map(|name| name.split('.')).collect();
     let corrected: Vec<&str> = pattern

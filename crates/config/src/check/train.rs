@@ -59,7 +59,7 @@ fn learning_rate(config: &RunConfig, rules: &mut Rules) {
         "must be a learning rate",
         "use more than 0 and at most 1",
     );
-    // The minimum follows the peak, unless it is given; nothing is known about it beside a peak that is wrong.
+    // The minimum follows the peak, unless it is given; nothing is known about it next to a peak that is wrong.
     if peak <= 0.0 {
         return warmup(config, rules);
     }

@@ -200,8 +200,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Reads `section.key=value` overrides into `entries`; later ones win. A value that is not TOML is taken as a string, so that
-/// `model.norm=rms` needs no quotes. `section.key=` takes the key out, as if the file did not say it.
+/// Reads `section.key=value` overrides into `entries`; later ones win. A value that is not TOML is taken as a string,
+/// so that `model.norm=rms` needs no quotes. `section.key=` takes the key out, as if the file did not say it.
 pub fn apply_overrides(overrides: &[String], entries: &mut Entries) -> Vec<Problem> {
     let mut problems = Vec::new();
     for text in overrides {

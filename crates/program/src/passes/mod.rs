@@ -1,4 +1,5 @@
-//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, gathers, transfers, loads, tail.
+//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, gathers, transfers,
+//! loads, tail.
 
 mod gathers;
 mod late;

@@ -82,7 +82,8 @@ pub struct CellCosts {
 }
 
 impl CellCosts {
-    /// All passes take one unit, transfers none, and a microbatch holds as much before its backward of the input as after.
+    /// All passes take one unit, transfers none, and a microbatch holds as much before its backward of the input as
+    /// after.
     pub const EVEN: CellCosts = CellCosts { times: CellTimes::EVEN, held_until_input: 1, held_until_weight: 1 };
 }
 
@@ -182,8 +183,8 @@ impl Schedule {
         self.stage_map.len()
     }
 
-    /// Whether every gradient gets its contributions in ascending order of microbatches, as all generated schedules do. The head's come
-    /// with its forward.
+    /// Whether every gradient gets its contributions in ascending order of microbatches, as all generated schedules do.
+    /// The head's come with its forward.
     pub fn contribution_order(&self) -> ContributionOrder {
         let last = self.num_stages().saturating_sub(1);
         let contributes = |cell: &Cell| match cell.kind {
