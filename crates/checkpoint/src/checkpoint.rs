@@ -62,7 +62,7 @@ impl Checkpoint {
         &self.path
     }
 
-    /// What is in it.
+    /// Its content.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -100,7 +100,7 @@ impl Checkpoint {
         if let Err(error) = &read
             && error.is_damage()
         {
-            // What came first is told.
+            // The first error is reported.
             let _ = self.damage.set(error.to_string());
         }
         read
@@ -146,7 +146,7 @@ impl Checkpoint {
         if self.opened[index].get().is_some() {
             return Ok(());
         }
-        // What it guards is whole at any time, so a thread that panicked left nothing behind.
+        // The guarded value is always consistent, also after a panic of a thread.
         let _opening = lock(&self.opening);
         if self.opened[index].get().is_some() {
             return Ok(());

@@ -36,7 +36,7 @@ pub(crate) struct DiskFile {
     /// Take bytes until they are full.
     pages: Vec<Page>,
     gathered_bytes: usize,
-    /// What the file has.
+    /// The content of the file.
     written_bytes: u64,
 }
 

@@ -20,7 +20,7 @@ pub(crate) enum Lock {
 /// Takes the lock of `file`, without waiting. A file system without locks has one writer at a time if its user has.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub(crate) fn try_lock(file: &File) -> io::Result<Lock> {
     match file.try_lock() {
         Ok(()) => Ok(Lock::Taken),

@@ -17,7 +17,7 @@ pub const FORMAT: u32 = 1;
 /// The name of the file.
 pub const MANIFEST: &str = "manifest.json";
 
-/// What a manifest begins with; 16 digits follow, the hash of the file with zeros in their place.
+/// The beginning of a manifest; 16 digits follow, the hash of the file with zeros in their place.
 const SEAL: &str = "{\"xxh3\":\"";
 const DIGITS: usize = 16;
 const UNSEALED: [u8; DIGITS] = [b'0'; DIGITS];

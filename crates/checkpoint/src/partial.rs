@@ -32,7 +32,7 @@ impl Partial {
         check_replaceable(path).map_err(|error| failed(error.into()))?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let temporary = path.with_file_name(format!(".{name}.partial"));
-        // What another process is writing is not cut off: the lock comes first.
+        // The lock comes first, so a file that another process writes is not truncated.
         let file = files::open_to_change(&temporary).map_err(failed)?;
         // If another writer just gave the file its name, the lock is free and the temporary name is gone.
         if try_lock(&file).map_err(failed)? == Lock::Busy || !temporary.exists() {

@@ -13,7 +13,7 @@ pub struct Retention {
     pub best: usize,
 }
 
-/// What the rules know of a committed checkpoint.
+/// The properties of a committed checkpoint that the rules use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Saved {
     /// Steps that were done.

@@ -66,7 +66,7 @@ pub fn committed(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
     Ok(found)
 }
 
-/// What became of a checkpoint.
+/// The result of saving a checkpoint.
 #[derive(Debug)]
 pub struct Finished {
     /// The checkpoint, or why there is none.

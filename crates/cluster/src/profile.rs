@@ -10,7 +10,7 @@ use crate::{Constant, Software, StreamQueue};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// What it is, in a line.
+    /// A description in one line.
     pub about: String,
     /// The library that joins tensors of its accelerators.
     #[serde(default, skip_serializing_if = "CollectiveLibrary::is_default")]

@@ -26,7 +26,7 @@ pub struct Software {
     pub score_bytes_backward: f64,
     /// How the head computes logits and loss.
     pub head: HeadKernels,
-    /// What recomputing a whole layer runs.
+    /// The operations of recomputing a whole layer.
     pub recomputed_layers: RecomputedLayers,
     /// How a microbatch's gradient of the weights joins the sum.
     pub gradient_sums: GradientAddition,
@@ -38,9 +38,9 @@ pub struct Software {
     pub transfers: Transfers,
     /// Where collectives of tensor parallelism run.
     pub tensor_collectives: TensorCollectives,
-    /// What ranks reduce that divide the optimizer but not the gradients.
+    /// Values that ranks reduce if they shard the optimizer but not the gradients.
     pub sharded_reductions: ShardedReductions,
-    /// What tensor-parallel ranks send to the next stage.
+    /// Values that tensor-parallel ranks send to the next stage.
     pub pipeline_tensors: PipelineTensors,
     /// Parameters that one reduction of gradients over data parallelism takes together at least, and one gather of
     /// parameters that were updated in shards: a bucket takes whole units until it has that number, or all of a rank.
@@ -97,7 +97,7 @@ pub struct TrainerMemory {
     pub rotated: Rotated,
     /// Bytes kept for each element that dropout may drop.
     pub dropout_mask_bytes: f64,
-    /// What becomes of a microbatch's own gradient of a weight.
+    /// The treatment of a microbatch's own gradient of a weight.
     pub weight_gradients: WeightGradients,
     /// Bytes alive for each logit when most are, where the head computes all logits at once.
     pub logit_bytes: f64,
@@ -108,7 +108,7 @@ pub struct TrainerMemory {
     pub process_bytes: f64,
 }
 
-/// What becomes of an output that costs little time between the passes.
+/// The treatment of an output that costs little time between the passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheapOutputs {
@@ -118,7 +118,7 @@ pub enum CheapOutputs {
     ComputedAgain,
 }
 
-/// What becomes of a microbatch's own gradient of a weight.
+/// The treatment of a microbatch's own gradient of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightGradients {
@@ -171,11 +171,11 @@ pub enum HeadKernels {
     Whole,
 }
 
-/// What recomputing a whole layer runs.
+/// The operations of recomputing a whole layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecomputedLayers {
-    /// What the backward pass reads; not the last product and its sum over tensor parallelism.
+    /// Values that the backward pass reads; not the last product and its sum over tensor parallelism.
     WhatIsRead,
     /// The forward pass once more.
     WholeForward,
@@ -239,7 +239,7 @@ pub enum UpdatedGathers {
     Overlapped,
 }
 
-/// What ranks reduce that divide the optimizer but not the gradients.
+/// Values that ranks reduce if they shard the optimizer but not the gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardedReductions {
@@ -249,7 +249,7 @@ pub enum ShardedReductions {
     Whole,
 }
 
-/// What tensor-parallel ranks send to the next stage, where each of them has the whole residual stream.
+/// Values that tensor-parallel ranks send to the next stage, where each of them has the whole residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PipelineTensors {

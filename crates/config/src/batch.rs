@@ -11,11 +11,11 @@ pub struct BatchRamp {
     pub increment: usize,
     /// After this many sequences the batch has its full size; it has grown at equal distances of sequences until then.
     pub sequences: u64,
-    /// What of the batch grows.
+    /// The part of the batch that grows.
     pub grows: BatchGrowth,
 }
 
-/// What a replica's share of a growing batch grows in.
+/// The part of a replica's share that grows with the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BatchGrowth {
     /// The number of microbatches; each has the full size.

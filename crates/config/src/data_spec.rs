@@ -1,4 +1,4 @@
-//! What is read and where a run writes: the sections `[data]` and `[run]`.
+//! The text of a run and its folder: the sections `[data]` and `[run]`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -92,7 +92,7 @@ impl SourceSpec {
     }
 }
 
-/// What a token sees of its sequence: the key `data.visible`.
+/// The tokens that a token attends to: the key `data.visible`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visible {
     /// `"past"`: everything before it, other documents too.
@@ -154,7 +154,7 @@ pub struct DataSpec {
     pub sources: Vec<SourceSpec>,
     /// How it becomes tokens.
     pub tokenizer: TokenizerSpec,
-    /// What a token sees.
+    /// The tokens that a token attends to.
     pub visible: Visible,
     /// From where its position is counted.
     pub positions: Positions,

@@ -42,7 +42,7 @@ pub enum Position {
         rotary_dims: usize,
         /// Which dims form a pair.
         pairing: Pairing,
-        /// What becomes of the angles of long sequences.
+        /// The scaling of angles for long sequences.
         scaling: RotaryScaling,
     },
     /// Scores fall linearly with the distance of a key, at a slope of each head's own (ALiBi, Press et al. 2022, arXiv

@@ -40,7 +40,7 @@ pub enum SavedInputs {
     Sharded,
 }
 
-/// What of one layer is recomputed.
+/// The recomputed part of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LayerRecompute {
     /// Nothing: all is kept.
@@ -55,7 +55,7 @@ impl Recompute {
     /// Every layer, from its input as it is.
     pub const FULL: Recompute = Recompute::Full(FullRecompute { every: 1, inputs: SavedInputs::Whole });
 
-    /// What of `layer` is recomputed.
+    /// The recomputed part of `layer`.
     pub fn of_layer(self, layer: u32) -> LayerRecompute {
         match self {
             Recompute::None => LayerRecompute::Nothing,
@@ -123,7 +123,7 @@ pub struct Parallelism {
     pub context: ContextParallel,
     /// Whether the ranks that share matrices divide the tokens between them, too.
     pub sequence_parallel: SequenceParallel,
-    /// What data parallelism shards.
+    /// The state that data parallelism shards.
     pub zero: ZeroStage,
     /// Replicas among which it is sharded; `None` for all of them. Groups hold copies of the same shards.
     pub shard_group: Option<usize>,
@@ -134,7 +134,7 @@ pub struct Parallelism {
     pub schedule: ScheduleSpec,
     /// Sequences per microbatch.
     pub microbatch_size: usize,
-    /// What the backward pass recomputes.
+    /// The activations that the backward pass recomputes.
     pub recompute: Recompute,
     /// Number of layers of each stage, in forward order; `None` balances the stages by cost.
     pub stage_layers: Option<Vec<usize>>,
@@ -176,7 +176,7 @@ impl Parallelism {
         }
     }
 
-    /// What is left to do of the recomputation that was asked for: with sequence parallelism a layer's input is sharded
+    /// The recomputation that remains of the one in the run file: with sequence parallelism a layer's input is sharded
     /// before anybody asks.
     pub fn recompute_to_do(&self) -> Recompute {
         match (self.recompute, self.sequence_parallel) {

@@ -310,7 +310,7 @@ enum Gain {
     Small,
 }
 
-/// What a linear layer of a layer is.
+/// The kind of a linear layer.
 #[derive(Clone, Copy)]
 struct Map {
     direction: Direction,

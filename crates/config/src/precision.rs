@@ -154,7 +154,7 @@ pub enum Masters {
 }
 
 impl Precision {
-    /// What parameters and activations are stored and sent as; see the table of this module.
+    /// The type in which parameters and activations are stored and sent; see the table of this module.
     pub fn stored(self) -> Format {
         match self {
             Precision::Fp32(_) => Format::Fp32,

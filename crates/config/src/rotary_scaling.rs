@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-/// What becomes of the frequencies of rotary positions.
+/// The scaling of the frequencies of rotary positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RotaryScaling {
     /// They stay.
@@ -26,7 +26,7 @@ pub enum RotaryScaling {
 }
 
 impl RotaryScaling {
-    /// What becomes of `frequency`, in radians per position. Source of [`RotaryScaling::Llama3`]: `apply_scaling` in
+    /// The scaled `frequency`, in radians per position. Source of [`RotaryScaling::Llama3`]: `apply_scaling` in
     /// meta-llama/llama-models, `models/llama3/model.py`.
     pub fn scaled(self, frequency: f64) -> f64 {
         match self {

@@ -152,7 +152,7 @@ impl RunConfig {
     }
 }
 
-/// What a run says by naming files, for this crate reads none.
+/// Values from files that a run names, since this crate reads no files.
 pub trait Files {
     /// Number of different tokens in the data: the default of `model.vocabulary`.
     ///

@@ -52,7 +52,7 @@ pub struct TrainSpec {
     /// accumulated; 1 leaves it as it is. Where the table is tied, its use as the output keeps its gradient whole
     /// (GLM-130B, Zeng et al. 2022).
     pub embedding_gradient_scale: f32,
-    /// What is updated with rates and decays of its own.
+    /// Parameters with rates and decays of their own.
     pub groups: Vec<ParameterGroup>,
     /// In which numbers parameters and activations are stored.
     pub precision: Precision,

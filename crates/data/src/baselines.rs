@@ -21,7 +21,7 @@ impl Baselines {
     /// Measures the held-out text of `dataset`, or nothing where that is empty.
     ///
     /// # Errors
-    /// What the tokenizer says.
+    /// The error of the tokenizer.
     pub fn measure(dataset: &Dataset) -> Result<Option<Baselines>, DataError> {
         let held_out = dataset.text_of(&dataset.held_out)?;
         if held_out.is_empty() {

@@ -33,7 +33,7 @@ pub struct Blanks {
     span_lengths: Vec<f64>,
 }
 
-/// What a sequence is.
+/// The kind of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Samples with spans to fill; the number of the sequence among those of text.
@@ -77,7 +77,7 @@ impl Blanks {
         Blanks { tasks: Shares::new([0.0, 1.0]), ..self.clone() }
     }
 
-    /// What sequence `number` of the run is.
+    /// The kind of sequence `number` of the run.
     pub fn kind(&self, number: u64) -> Kind {
         match self.tasks.get(number) {
             (0, number) => Kind::Instructions(number),

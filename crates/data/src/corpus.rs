@@ -48,7 +48,7 @@ impl Corpus {
     /// The corpus of these documents, in their order; those without tokens are left out.
     ///
     /// # Errors
-    /// What the tokenizer says.
+    /// The error of the tokenizer.
     pub fn new(documents: &[Document], tokenizer: &Tokenizer) -> Result<Corpus, DataError> {
         let token_type = TokenType::of_vocabulary(tokenizer.vocabulary());
         let (mut row, mut behind, mut ranges) = (Vec::new(), 0, Vec::new());

@@ -18,7 +18,7 @@ use crate::tokenizer::Tokenizer;
 /// Everything that a run reads.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    /// What made the tokens.
+    /// The tokenizer of the tokens.
     pub tokenizer: Tokenizer,
     /// To train on: every source.
     pub train: Mixture,
@@ -126,7 +126,7 @@ impl Dataset {
     /// The text of one of the parts, document after document.
     ///
     /// # Errors
-    /// What the tokenizer says.
+    /// The error of the tokenizer.
     pub fn text_of(&self, part: &Mixture) -> Result<String, DataError> {
         let corpora = part.ingredients.iter().map(|ingredient| text_of_corpus(&self.tokenizer, &ingredient.corpus));
         corpora.collect()

@@ -15,7 +15,7 @@ impl MemoryMap {
     /// Maps the file at `path`.
     ///
     /// # Errors
-    /// What the system says, also of what is no ordinary file.
+    /// The error of the system, also for other than ordinary files.
     pub fn open(path: &Path) -> io::Result<MemoryMap> {
         let file = files::open(path, files::InputKind::Data)?;
         let metadata = file.metadata()?;

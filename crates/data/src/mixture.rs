@@ -7,7 +7,7 @@ use crate::corpus::Corpus;
 /// One corpus of a mixture.
 #[derive(Clone, Debug)]
 pub struct Ingredient {
-    /// What it is called in messages, behind "text"; empty where it is the only one.
+    /// Its name in messages, after "text"; empty where it is the only one.
     pub name: String,
     /// The text.
     pub corpus: Corpus,
@@ -20,7 +20,7 @@ pub struct Ingredient {
 pub struct Mixture {
     /// The corpora.
     pub ingredients: Vec<Ingredient>,
-    /// What a token sees.
+    /// The tokens that a token attends to.
     pub visible: Visible,
     /// From where its position is counted.
     pub positions: Positions,

@@ -51,7 +51,7 @@ const HEADER_SAYS: &str = "its header announces";
 pub struct TokenFile {
     /// Its documents.
     pub corpus: Corpus,
-    /// What made its tokens.
+    /// The tokenizer of its tokens.
     pub tokenizer: Tokenizer,
     /// Hash of its content.
     pub hash: u64,

@@ -55,7 +55,7 @@ impl Tokenizer {
     /// never used.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn train(documents: &[Document], vocabulary: usize) -> Result<Tokenizer, DataError> {
         let bytes: usize = documents.iter().map(|document| document.text.len()).sum();
         let texts = documents.iter().flat_map(|document| long_runs::parts(&document.text));
@@ -172,7 +172,7 @@ impl Tokenizer {
     /// Everything about it as text: `tokenizer.json`, or a note where tokens are bytes.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn description(&self) -> Result<String, DataError> {
         match &self.kind {
             Kind::Bytes => Ok(BYTES.into()),
@@ -185,7 +185,7 @@ impl Tokenizer {
     /// The hash of its description: equal for tokenizers that are equal.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn identity(&self) -> Result<u64, DataError> {
         Ok(xxh3_64(self.description()?.as_bytes()))
     }
@@ -204,7 +204,7 @@ impl Tokenizer {
         Tokenizer { vocabulary, ..self }
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -218,7 +218,7 @@ impl Tokenizer {
     /// parts, so that memory does not grow with it.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         match &self.kind {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
@@ -250,7 +250,7 @@ impl Tokenizer {
     /// no text.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, String> {
         match &self.kind {
             Kind::Bytes => {

@@ -85,7 +85,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// What `bytes` hold.
+    /// The tokens in `bytes`.
     pub(crate) fn owned(bytes: Vec<u8>, token_type: TokenType) -> Tokens {
         let len = bytes.len() / token_type.width_bytes();
         Tokens { storage: Storage::Owned(bytes.into()), offset_bytes: 0, len, token_type }

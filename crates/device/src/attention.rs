@@ -1,4 +1,4 @@
-//! What an attention operation is given: sizes, tensors, and how scores become probabilities.
+//! Operands of attention: sizes, tensors, and the function from scores to probabilities.
 
 use crate::Tensor;
 use crate::op::DropoutKey;
@@ -54,7 +54,7 @@ pub struct Places {
     pub first_key: usize,
 }
 
-/// What both passes of attention are given, over `T` = sequences x length tokens, `H` heads and `K` key and value heads
+/// Operands of both passes of attention, over `T` = sequences x length tokens, `H` heads and `K` key and value heads
 /// of width `d`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionOperands {

@@ -1,4 +1,4 @@
-//! What executes operations.
+//! The executor of operations.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -8,7 +8,7 @@ use sync::lock;
 
 use crate::{Cost, Device, DeviceError, MemoryReader, Op, Stream, StreamEvent, StreamQueues, Tensor};
 
-/// What was asked of a [`MetaDevice`].
+/// The calls of a [`MetaDevice`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// Calls and summed costs by operation name.
@@ -98,7 +98,7 @@ impl Device for MetaDevice {
     }
 }
 
-/// What would be read; nothing is there.
+/// Reads nothing: a [`MetaDevice`] has no data.
 impl MemoryReader for Arc<MetaDevice> {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         Device::read(&**self, from, to)

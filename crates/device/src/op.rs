@@ -55,7 +55,7 @@ pub struct DropoutKey {
 /// How real numbers become whole ones, whose sums do not depend on the order of their terms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounding {
-    /// What one counts: a power of two.
+    /// The unit: a power of two.
     pub unit: f32,
     /// Numbers of this magnitude and more, and those that are no numbers, are refused.
     pub limit: f32,

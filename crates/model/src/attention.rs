@@ -20,7 +20,7 @@ use crate::placement::{Partial, Residual, Sharded, enter};
 use crate::projection::ProjectionPending;
 use crate::saved::SavedFrames;
 
-/// What the backward passes of an attention block read.
+/// Values that the backward passes of an attention block read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AttentionSaved {
     /// `[T, (H + 2K) d]`: output of the fused projection. Without query and key norms rotated in place, and then needed
@@ -43,7 +43,7 @@ struct QkNormSaved {
     stats: Tensor,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AttentionPending {
     /// `[T, (H + 2K) d]`: gradient of the fused projection's output.
@@ -105,7 +105,7 @@ impl AttentionSaved {
         }
     }
 
-    /// What the softmax reads.
+    /// The tensor that the softmax reads.
     fn query_key_value(&self, shape: &AttentionShape) -> Qkv {
         let qk = self.qk_norm.map_or(self.qkv.cols_of(0..qk_width(shape)), |saved| saved.normed);
         split(shape, qk, self.qkv)
@@ -175,7 +175,7 @@ impl Attention<'_> {
         context.submit(Op::Attention { operands: self.operands(read, saved) })
     }
 
-    /// What the softmax is given.
+    /// The operands of the softmax.
     fn operands(&self, Qkv { q, k, v }: Qkv, saved: &AttentionSaved) -> AttentionOperands {
         AttentionOperands {
             shape: attention_shape(self.context),

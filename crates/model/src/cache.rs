@@ -68,6 +68,6 @@ pub struct CacheSize {
     pub sequences: usize,
     /// Tokens of each that there is room for.
     pub capacity: usize,
-    /// What keys and values are stored as.
+    /// The type in which keys and values are stored.
     pub stored: Dtype,
 }

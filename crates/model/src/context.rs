@@ -92,11 +92,11 @@ pub struct Context<'a> {
     pub sequence_parallel: SequenceParallel,
     /// `None` leaves every value in place: evaluation and generation. The same in a unit's forward and backward passes.
     pub dropout: Option<DropoutRun>,
-    /// What activations and their gradients are stored as; parameters have the type of their own tensors.
+    /// The type in which activations and their gradients are stored; parameters have the type of their own tensors.
     pub stored: Dtype,
     /// The order in which products add their terms.
     pub products: Products,
-    /// What accumulators of gradients hold.
+    /// The type of accumulators of gradients.
     pub accumulation: Accumulation,
     /// Rotary tables and the step's sums.
     pub constants: Constants,

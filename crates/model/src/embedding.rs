@@ -26,7 +26,7 @@ pub struct EmbeddingGradients<'a> {
     pub table_scale: f32,
 }
 
-/// What the backward passes of an embedding with a norm read.
+/// Values that the backward passes of an embedding with a norm read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct NormInput {
     /// `[R, D]`: the norm's input.
@@ -37,7 +37,7 @@ struct NormInput {
     weight: Tensor,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pending {
     /// `[R, D]`: gradient in front of the dropout. Without dropout that is the gradient of the output, which is read

@@ -11,14 +11,14 @@ use crate::context::Context;
 use crate::placement::{Partial, Residual, Sharded, enter, leave};
 use crate::saved::SavedFrames;
 
-/// What the backward passes of a feed-forward block read.
+/// Values that the backward passes of a feed-forward block read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FeedForwardSaved {
     /// `[T, F]`, or gate | up `[T, 2F]`: input of the activation.
     hidden: Tensor,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FeedForwardPending {
     /// `[T, F]`: the activation's output.

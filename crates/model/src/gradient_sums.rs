@@ -15,14 +15,14 @@ const EXACT_UNIT: f32 = 1.0 / (1u64 << 50) as f32;
 /// two uses and twice the range, which leaves 64 bits another factor of two for rounding.
 const EXACT_RANGE: f32 = (1u64 << 61) as f32;
 
-/// What accumulators of gradients hold.
+/// The type of accumulators of gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Accumulation {
     /// Numbers in single precision, to which an operation adds all rows of a microbatch in its own order.
     Single,
     /// Whole numbers, to which each term is added once it is rounded.
     Exact {
-        /// What one counts.
+        /// The unit.
         unit: f32,
         /// Tokens of a step.
         tokens: usize,

@@ -163,7 +163,7 @@ impl Head<'_> {
         layer.map(|layer| TopQuery::forward(self.context, self.batch, layer, normed, cache)).transpose()
     }
 
-    /// What the output matrix reads, in scratch.
+    /// The tensor that the output matrix reads, in scratch.
     fn last(
         &self,
         params: &HeadParams,

@@ -283,7 +283,7 @@ impl Layer<'_> {
         gradients.attention_norm.backward_weight(context, input, stats, dy, write)
     }
 
-    /// What the attention block leaves, and the stream after it where that is kept.
+    /// Values that the attention block leaves, and the stream after it where that is kept.
     fn fill_attention(
         &self,
         params: &LayerParams,

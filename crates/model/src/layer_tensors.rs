@@ -12,7 +12,7 @@ use crate::feed_forward::{FeedForwardPending, FeedForwardSaved};
 use crate::placement::Residual;
 use crate::saved::SavedFrames;
 
-/// What the backward passes read, besides the layer's input and its output's gradient.
+/// Values that the backward passes read, besides the layer's input and its output's gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LayerSaved {
     /// `[R, 2]`: statistics of the rows that the first norm reads.
@@ -25,7 +25,7 @@ pub(crate) struct LayerSaved {
     pub(crate) feed_forward: FeedForwardSaved,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LayerPending {
     /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's
@@ -59,7 +59,7 @@ impl LayerSaved {
         }
     }
 
-    /// What the second norm reads.
+    /// The tensor that the second norm reads.
     pub(crate) fn second_input(&self, input: Residual) -> Residual {
         self.middle.map_or(input, Residual::new)
     }

@@ -48,9 +48,9 @@ pub struct Check {
     pub about: Option<&'static str>,
     /// What it is fitted to; nothing, where a check scores with the constants of another.
     pub calibrated_on: Option<Runs>,
-    /// What is fitted.
+    /// The fitted constants.
     pub constants: &'static [Constant],
-    /// What is scored.
+    /// The scored rows.
     pub scored_on: &'static [Runs],
 }
 
@@ -179,7 +179,7 @@ pub enum AccuracyError {
     Setup(#[from] SetupError),
 }
 
-/// What came out of a check.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The check.

@@ -23,7 +23,7 @@ const SEEN: f64 = 1e-3;
 /// their sum is known.
 const APART: f64 = 0.02;
 
-/// What a fit came to.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
     /// The profile with the constants.

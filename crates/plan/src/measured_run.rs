@@ -18,7 +18,7 @@ pub struct MeasuredRun {
     pub index: usize,
     /// The model's name.
     pub name: String,
-    /// What was trained.
+    /// The trained model.
     pub model: ModelSpec,
     /// How it was spread.
     pub parallelism: Parallelism,

@@ -18,7 +18,7 @@ pub struct Operations {
     text: &'static str,
     /// The profile of the accelerators.
     pub profile: &'static str,
-    /// What its rows are.
+    /// The kind of its rows.
     kind: Kind,
 }
 

@@ -1,4 +1,4 @@
-//! What one step of a run takes on a cluster, and how much memory.
+//! The time and memory of one step of a run on a cluster.
 
 use cluster::{Cluster, Software};
 use config::{ModelSpec, Parallelism, TrainSpec, Unit, UnitClass};
@@ -32,7 +32,7 @@ pub struct PreparedStep {
 pub struct Prediction {
     /// When each instruction runs, in nanoseconds.
     pub times: StepTimes,
-    /// What instructions cost.
+    /// The costs of instructions.
     pub costs: StepCosts,
     /// Where the busiest rank's time goes.
     pub spent: Spent,

@@ -79,9 +79,9 @@ pub enum TableError {
         line: usize,
         /// The column.
         column: String,
-        /// What is there.
+        /// The content.
         value: String,
-        /// What is wrong with it.
+        /// The error.
         rule: String,
     },
     /// A cell that is empty, and every run has what it would say.
@@ -107,9 +107,9 @@ pub enum TableError {
         line: usize,
         /// The column that says so.
         column: String,
-        /// What is there.
+        /// The content.
         value: String,
-        /// What it means.
+        /// Its meaning.
         what: &'static str,
     },
 }
@@ -189,7 +189,7 @@ fn cells(line: &str) -> Vec<String> {
 }
 
 impl Row {
-    /// What is in a column; nothing in one that the table has not, or where the cell is empty.
+    /// The content of a column; nothing in one that the table has not, or where the cell is empty.
     pub fn text(&self, column: &str) -> Option<&str> {
         self.cells.get(column).map(String::as_str).filter(|cell| !cell.is_empty())
     }

@@ -110,7 +110,7 @@ pub struct StepTimes {
     bubble: Bubble,
 }
 
-/// What a step takes beside what it computes.
+/// The time of a step that is not computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bubble {
     /// What the rank computes that computes most.

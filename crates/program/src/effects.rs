@@ -268,7 +268,7 @@ impl At<'_> {
         Value::SavedUntilWeight { unit: self.unit, microbatch: self.microbatch }
     }
 
-    /// What the attention core leaves, where it is recomputed: until the input and until the weights.
+    /// Values that the attention core leaves, where it is recomputed: until the input and until the weights.
     fn core(&self) -> Option<[Value; 2]> {
         let (unit, microbatch) = (self.unit, self.microbatch);
         match self.view.recomputes(unit) {

@@ -6,7 +6,7 @@ use config::{Microbatch, Unit};
 
 use crate::GradientAxes;
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Forward, backward, reduction, update.
@@ -60,7 +60,7 @@ pub enum Instr {
     Save { unit: Unit },
 }
 
-/// What a unit computes in a [`Pass`].
+/// The computation of a unit in a [`Pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PassKind {
     /// The head's computes gradients, too.
@@ -82,7 +82,7 @@ impl PassKind {
 /// One computation of one unit on one microbatch: what [`Instr::pass`] finds in an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pass {
-    /// What is computed.
+    /// The computed part.
     pub kind: PassKind,
     /// By which unit.
     pub unit: Unit,
@@ -91,7 +91,7 @@ pub struct Pass {
 }
 
 impl Instr {
-    /// What a unit computes in this instruction, if one does.
+    /// The computation of a unit in this instruction, if one does.
     pub fn pass(self) -> Option<Pass> {
         let pass = |kind, unit, microbatch| Some(Pass { kind, unit, microbatch });
         match self {

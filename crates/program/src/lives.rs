@@ -13,13 +13,13 @@ pub struct Life {
     pub value: Value,
     /// The instruction that writes it first.
     pub birth: usize,
-    /// What ends it.
+    /// The end of it.
     pub end: End,
     /// The last instruction of each stream that touches it.
     pub used: Reached,
 }
 
-/// What ends a life.
+/// The end of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// This instruction frees it, or is its last reader.

@@ -38,7 +38,7 @@ pub struct PlannedLife {
     pub end: usize,
     /// Where it is.
     pub extent: Extent,
-    /// What it counts as.
+    /// The purpose that it counts for.
     pub category: Category,
     /// The instructions that must have ended before its bytes may be written for another value: the last instruction
     /// of each stream that touches it and, where
@@ -46,7 +46,7 @@ pub struct PlannedLife {
     pub released: Reached,
 }
 
-/// What bytes are for.
+/// The purpose of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {
     /// Parameters.

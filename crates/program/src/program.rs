@@ -9,9 +9,9 @@ use crate::{Effects, Instr, Partner, RankView};
 /// The instructions of the ranks at one pipeline coordinate, in the order in which they are issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// What the rank knows.
+    /// The view of the rank.
     pub view: RankView,
-    /// What it does.
+    /// The instructions.
     pub instrs: Vec<Instr>,
 }
 

@@ -25,11 +25,11 @@ pub struct RankView {
     pub tied: Tied,
     /// Whether the head has a layer of its own.
     pub top_query: TopQuery,
-    /// What the program is for.
+    /// The purpose of the programs.
     pub purpose: Purpose,
-    /// What the backward pass recomputes; nothing where there is none.
+    /// The activations that the backward pass recomputes; nothing where there is none.
     pub recompute: Recompute,
-    /// What data parallelism shards.
+    /// The state that data parallelism shards.
     pub zero: ZeroStage,
     /// See [`config::Parallelism::data_axes`].
     pub data_axes: AxisSet,
@@ -100,7 +100,7 @@ impl RankView {
         }
     }
 
-    /// What of `unit` is recomputed.
+    /// The recomputed part of `unit`.
     pub fn recomputes(&self, unit: Unit) -> LayerRecompute {
         match unit {
             Unit::Layer(layer) => self.recompute.of_layer(layer),

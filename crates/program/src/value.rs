@@ -1,4 +1,5 @@
-//! What instructions read and write, by name. A value's name is the same on every rank; its memory is each rank's own.
+//! Values that instructions read and write, by name. A value's name is the same on every rank; its memory is each
+//! rank's own.
 
 use std::fmt;
 
@@ -10,7 +11,7 @@ use config::{Microbatch, Unit};
 pub enum Value {
     /// Tokens, labels, positions and mask.
     Batch(Microbatch),
-    /// What the unit computes for the next one: `x[B*S, D]`; logits where the head of a generating program computes
+    /// The output of the unit for the next one: `x[B*S, D]`; logits where the head of a generating program computes
     /// them.
     Output { unit: Unit, microbatch: Microbatch },
     /// Gradient of the loss with respect to the unit's output.

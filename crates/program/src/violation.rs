@@ -1,4 +1,4 @@
-//! What is wrong with programs, by rule.
+//! Errors of programs, by rule.
 
 use std::fmt;
 

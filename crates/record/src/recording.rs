@@ -1,4 +1,4 @@
-//! What a unit computes, communicates and occupies: its own code, run on a device that only records.
+//! The operations, communication and memory of a unit: its own code, run on a device that only records.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -48,7 +48,7 @@ pub struct RecordCase<'a> {
     pub sums: GradientSums,
     /// Whether the group divides the tokens of the residual stream.
     pub sequence_parallel: SequenceParallel,
-    /// What of a layer is recomputed; nothing, where the purpose is not training.
+    /// The recomputed part of a layer; nothing, where the purpose is not training.
     pub recompute: LayerRecompute,
     /// Training, evaluation or generation.
     pub purpose: Purpose,

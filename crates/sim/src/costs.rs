@@ -1,4 +1,4 @@
-//! What every instruction of a step takes on a cluster.
+//! The time of every instruction of a step on a cluster.
 
 use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives, Transfers};
 use comm::{CollectiveCall, Operation};
@@ -102,7 +102,7 @@ impl StepCosts {
         })
     }
 
-    /// What a pass of a unit takes; nothing for the table.
+    /// The time of a pass of a unit; nothing for the table.
     pub fn pass(&self, unit: Unit, pass: PassKind) -> PassCost {
         self.passes.of(unit)[pass as usize]
     }

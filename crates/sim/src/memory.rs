@@ -14,7 +14,7 @@ use program::{
 use crate::memory_over_time::{MemoryOverTime, moments};
 use crate::recorded::RecordedUnits;
 
-/// What bytes of a rank are for.
+/// The purpose of bytes of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryPart {
     /// Parameters.
@@ -25,7 +25,7 @@ pub enum MemoryPart {
     Optimizer,
     /// Parameters that are whole for a while, gathered from shards.
     Gathered,
-    /// What the forward pass keeps, and gradients of it.
+    /// Values that the forward pass keeps, and gradients of it.
     Activations,
     /// Logits.
     Logits,

@@ -13,7 +13,7 @@ pub struct Trace {
     pub messages: Vec<(Event, Event)>,
 }
 
-/// What one rank did.
+/// The instructions of one rank with their times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankTrace {
     /// Its number.
@@ -86,7 +86,7 @@ impl Trace {
     }
 }
 
-/// What a block of a drawing is.
+/// The kind of a block of a drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockKind {
     /// Forward of a stage.
@@ -134,7 +134,7 @@ impl BlockKind {
 /// Neighbouring instructions of one kind and microbatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What they are.
+    /// Their kind.
     pub kind: BlockKind,
     /// Their microbatch, if they have one.
     pub microbatch: Option<u32>,

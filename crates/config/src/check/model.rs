@@ -121,7 +121,7 @@ fn widths(model: &ModelSpec, rules: &mut Rules) {
     }
 }
 
-/// What dropout has no random numbers for.
+/// Sizes for which dropout has no random numbers.
 fn dropout_coordinates(config: &RunConfig, rules: &mut Rules) {
     let model = &config.model;
     if model.attention_dropout == 0.0 {

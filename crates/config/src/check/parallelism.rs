@@ -247,7 +247,7 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
-/// What a schedule asks of its options.
+/// Rules of a schedule's options.
 fn schedule(parallelism: &Parallelism, rules: &mut Rules) {
     match parallelism.schedule {
         ScheduleSpec::Generated(ScheduleKind::Interleaved { stages_per_rank }) => {

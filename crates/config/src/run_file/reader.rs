@@ -29,7 +29,7 @@ pub struct Reader {
     names: BTreeMap<String, Vec<&'static str>>,
     /// Keys whose value could not be used, so that a default stands in for it.
     pub unusable: BTreeSet<String>,
-    /// What is wrong so far.
+    /// The errors so far.
     pub problems: Vec<Problem>,
 }
 

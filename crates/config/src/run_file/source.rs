@@ -29,7 +29,7 @@ pub enum Value {
     List(Vec<Value>),
     /// Inline table, its keys in order.
     Table(Vec<(String, Value)>),
-    /// What no key takes: a date.
+    /// A value that no key takes: a date.
     Other(&'static str),
 }
 
@@ -232,7 +232,7 @@ fn split_override(text: &str) -> Result<(String, Option<Value>), Box<Problem>> {
     if !SECTIONS.contains(&section) {
         return Err(Box::new(unknown_section(section)));
     }
-    // What is no key is kept, so that it is found to be none.
+    // Unknown keys are kept, so that they are reported.
     if value.is_empty() && super::section_of(name) == Some(section) {
         return Ok((key.into(), None));
     }

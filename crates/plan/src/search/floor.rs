@@ -1,4 +1,4 @@
-//! What a layout takes at least: of time and of memory, in closed form. `docs/planner.md` proves both.
+//! Lower bounds of a layout's time and memory, in closed form. `docs/planner.md` proves both.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct Floors<'a> {
     elements: BTreeMap<usize, PerClass<usize>>,
 }
 
-/// What a layout takes at least.
+/// Lower bounds of a layout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Floor {
     /// The stages whose slowest is fastest.

@@ -27,7 +27,7 @@ pub use floor::{Floor, Floors};
 pub use recordings::Recordings;
 pub use remedies::{Remedies, Smallest};
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// The run; its layout does not count.
@@ -120,7 +120,7 @@ enum Rung {
     Cells,
 }
 
-/// What was found out of a layout.
+/// The result for a layout.
 enum Step {
     /// A closer bound on its time.
     Bound(u64),

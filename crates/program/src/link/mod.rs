@@ -18,8 +18,8 @@ pub struct Event {
     pub index: usize,
 }
 
-/// What an event waits for besides the events before it on its rank. Derived from effects; the one source for the
-/// verifier, simulators and executors.
+/// The events that an event waits for, in addition to those before it on its rank. Derived from effects; the one source
+/// for the verifier, simulators and executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait<'a> {
     /// Nothing: it starts when its rank reaches it.
@@ -72,7 +72,7 @@ impl StepGraph {
         self.programs[event.rank].instrs[event.index]
     }
 
-    /// What an event waits for.
+    /// The events that an event waits for.
     pub fn wait(&self, event: Event) -> Wait<'_> {
         match (self.transfers.send_of(event), self.collectives.members(event)) {
             (Some(send), _) => Wait::Send(send),

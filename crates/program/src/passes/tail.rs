@@ -1,4 +1,4 @@
-//! What ends a step: gradient reductions, norm, optimizer.
+//! The end of a step: gradient reductions, norm, optimizer.
 
 use std::collections::HashMap;
 

@@ -30,7 +30,7 @@ pub use zero_bubble_h1::zero_bubble_h1;
 pub use zero_bubble_h2::zero_bubble_h2;
 pub use zero_bubble_v::zero_bubble_v;
 
-/// What a cell computes.
+/// The computation of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CellKind {
     /// Forward.
@@ -46,7 +46,7 @@ pub enum CellKind {
 /// One compute cell, printed as `2F0`: stage 2, forward, microbatch 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
-    /// What is computed.
+    /// The computed part.
     pub kind: CellKind,
     /// By which stage.
     pub stage: Stage,
@@ -131,7 +131,7 @@ pub enum ScheduleError {
     Given {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         error: GivenScheduleError,
     },
 }

@@ -50,7 +50,7 @@ pub struct Setup {
     pub programs: ProgramSet,
 }
 
-/// What a program is for, and on what sizes it works.
+/// The purpose of a program, and on what sizes it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Training, evaluation or generation.
