@@ -79,7 +79,7 @@ pub struct Manifest {
     pub format: u32,
     /// Version of the program that wrote it.
     pub build: String,
-    /// Where the run stands.
+    /// Where the run is.
     pub state: RunState,
     /// The files with data.
     pub files: Vec<FileRecord>,

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 /// How many checkpoints a run keeps; one that any of the three rules keeps is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// So many of the newest, at least one.
+    /// This many of the newest, at least one.
     pub newest: usize,
     /// Those of steps that are a multiple of this, for ever; 0 is none.
     pub every: u32,
-    /// So many of those with the least held-out loss.
+    /// This many of those with the least held-out loss.
     pub best: usize,
 }
 

@@ -15,7 +15,7 @@ impl StatePart {
     /// All of them.
     pub const ALL: [StatePart; 3] = [StatePart::Weights, StatePart::FirstMoment, StatePart::SecondMoment];
 
-    /// The name in a checkpoint of this tensor of the parameter `param`: weights go by the parameter's own.
+    /// The name in a checkpoint of this tensor of the parameter `param`: weights have the name of the parameter.
     pub fn tensor(self, param: &str) -> String {
         match self {
             StatePart::Weights => param.into(),

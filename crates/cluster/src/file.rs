@@ -4,10 +4,10 @@ use toml::{Table, Value};
 
 use crate::{Cluster, Software, named};
 
-/// Why a text is no profile.
+/// The reason that a text is not a profile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// It is no TOML, has a key too many or a value that is none of its kind.
+    /// It is not TOML, has a key too many or a value of another kind.
     #[error("{0}")]
     Syntax(String),
     /// It lacks a key.
@@ -30,7 +30,7 @@ pub enum ProfileError {
         /// How it is written.
         example: String,
     },
-    /// It is like a trainer that is none.
+    /// It is like an unknown trainer.
     #[error("like = {like} must name a built-in trainer; use one of {known}")]
     NoTrainer {
         /// The value in the file.

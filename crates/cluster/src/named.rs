@@ -21,7 +21,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     NAMED.iter().map(|(name, _)| *name)
 }
 
-/// The profile of this name, as text; `None` for a name that is none of [`names`].
+/// The profile of this name, as text; `None` for a name that is not one of [`names`].
 pub fn named(name: &str) -> Option<&'static str> {
     NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

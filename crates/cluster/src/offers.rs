@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offers {
-    /// Ways to share a model and its sequences out, beyond replicas.
+    /// Ways to divide a model and its sequences, beyond replicas.
     pub axes: Vec<OfferedAxis>,
     /// Orders of passes on pipelines of several ranks.
     pub schedules: Vec<OfferedSchedule>,
@@ -14,7 +14,7 @@ pub struct Offers {
     pub zero_stages: Vec<u8>,
 }
 
-/// A way to share a model and its sequences out.
+/// A way to divide a model and its sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OfferedAxis {
     /// Tensor parallelism.

@@ -38,7 +38,7 @@ impl Software {
         NAMED.iter().map(|(name, _)| *name)
     }
 
-    /// The trainer of this name, as text; `None` for a name that is none of [`Software::names`].
+    /// The trainer of this name, as text; `None` for a name that is not one of [`Software::names`].
     pub fn named(name: &str) -> Option<&'static str> {
         NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }

@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(batches.at(3), StepBatch { first_sequence: 40, sequences: 16 });
         assert_eq!(batches.at(5), StepBatch { first_sequence: 72, sequences: 16 });
         assert_eq!(batches.at(0), StepBatch { first_sequence: 0, sequences: 16 });
-        // A ramp goes by sequences: at 40 of 48 it has grown three times of four.
+        // A ramp follows sequences: at 40 of 48 it has grown three times of four.
         let ramp = BatchRamp { start: 4, increment: 3, sequences: 48, grows: BatchGrowth::Microbatches };
         assert_eq!(BatchSizes { ramp: Some(ramp), ..batches }.at(3), StepBatch { first_sequence: 40, sequences: 13 });
     }

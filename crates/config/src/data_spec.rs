@@ -268,7 +268,7 @@ pub struct RunSpec {
     pub save_every: u32,
     /// Steps from one checkpoint in the memory of hosts to the next; 0 for none.
     pub memory_every: u32,
-    /// So many of the newest checkpoints are kept,
+    /// This many of the newest checkpoints are kept,
     pub keep_newest: usize,
     /// those of steps that are a multiple of this, for ever (0: none),
     pub keep_every: u32,

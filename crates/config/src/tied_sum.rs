@@ -6,7 +6,7 @@ use crate::{Degrees, Kept, ModelSpec, Parallelism, StateKind, TrainSpec};
 /// of ranks which have one use each. The head's is filled along the step. The embedding's need not be there for as
 /// long.
 ///
-/// All programs of a run go by the same one, for they have their state in common.
+/// All programs of a run follow the same one, for they have their state in common.
 ///
 /// [`TiedSum::EndOfStep`] saves at most the sum itself, a row of gradients for each token of a rank's share of the
 /// vocabulary, less the gradients that wait. One rank of GPT-2 with 124M parameters in bf16, four microbatches of 4 x

@@ -32,7 +32,7 @@ pub enum GradientReduction {
     Microbatch,
 }
 
-/// How sharded parameters become whole for a while.
+/// How sharded parameters are gathered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gathering {
     /// Each gather comes this many uses before the use that needs it, in the order of instructions.
@@ -46,7 +46,7 @@ pub struct Gathering {
 pub enum Reshard {
     /// After each use: forward and backward passes gather for themselves.
     AfterUse,
-    /// Behind the backward pass of the microbatch (FSDP without resharding after the forward pass).
+    /// After the backward pass of the microbatch (FSDP without resharding after the forward pass).
     AfterBackward,
 }
 

@@ -127,7 +127,7 @@ fn ranges_of_numbers_hold_at_their_ends() {
         };
         tried += expected.len();
         for (value, is_refused) in expected {
-            // Behind a semicolon is what else must hold; then the end of the range alone is not enough.
+            // After a semicolon is what else must hold; then the end of the range alone is not enough.
             let is_decided = *is_refused || !row.range.contains(';');
             assert!(!is_decided || refused(value) == *is_refused, "{} = {value}", row.key);
         }

@@ -87,7 +87,7 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         | Op::InitializeNormal { .. }
         | Op::SquaredSum { .. }
         | Op::AdamW { .. } => {
-            // So many that a thread that is slowed down leaves some to others.
+            // So that a thread that is slowed down leaves some to others.
             let parts = op.cost().moved_bytes / threads as u64 / FEW_BYTES_OF_A_PART;
             threads * parts.clamp(1, MOST_PARTS_PER_THREAD) as usize
         }

@@ -168,7 +168,7 @@ impl Blanks {
     }
 
     /// The sample of `text` in which what follows the first `context` tokens is blank. The text continues after the
-    /// last token, which is no end.
+    /// last token, which is not an end.
     pub fn rest(&self, text: &[i32], context: usize) -> Vec<Slot> {
         let (context, rest) = text.split_at(context);
         let mut sample = seen_by_all(&[context, &[self.spec.gmask as i32]].concat());

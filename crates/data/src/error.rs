@@ -90,7 +90,7 @@ pub enum DataError {
     /// Documents as text and documents as tokens.
     #[error("{} holds text and tokens; name them as two sources", .0.display())]
     TextAndTokens(PathBuf),
-    /// A line of JSON lines is no object with a text.
+    /// A line of JSON lines is not an object with a text.
     #[error("{}:{line} (byte {offset}) {problem}; each line is an object such as {example}", .path.display())]
     NotJsonLine {
         /// The file.

@@ -91,7 +91,7 @@ impl Tokenizer {
     /// files, which names none.
     ///
     /// # Errors
-    /// A file that cannot be read or is no tokenizer.
+    /// A file that cannot be read or is not a tokenizer.
     pub fn new(spec: &TokenizerSpec, documents: &[Document]) -> Result<Option<Tokenizer>, DataError> {
         match spec {
             TokenizerSpec::Bytes => Ok(Some(Tokenizer::bytes())),
@@ -104,7 +104,7 @@ impl Tokenizer {
     /// The tokenizer in the file `path`, as [`Tokenizer::save`] or the Hugging Face library write it.
     ///
     /// # Errors
-    /// A file that cannot be read or is no tokenizer.
+    /// A file that cannot be read or is not a tokenizer.
     pub fn open(path: &Path) -> Result<Tokenizer, DataError> {
         let unreadable = |error: InputError| DataError::Unreadable { path: path.to_path_buf(), reason: error.into() };
         let text = read_text(path, InputKind::Tokenizer).map_err(unreadable)?;

@@ -123,7 +123,7 @@ impl Context<'_> {
         }
     }
 
-    /// This rank's run of rows, where the group shares them out.
+    /// This rank's run of rows, where the group shards them.
     pub(crate) fn run_of_rows(&self) -> Range<usize> {
         let rows = self.shape.tokens() / self.tp.size();
         let first = self.tp.position() * rows;

@@ -58,7 +58,7 @@ impl Contributions {
         Contributions { rows: context.shape.tokens(), of_one: context.shape.tokens_of_sequence(), per_row: 1 }
     }
 
-    /// This rank's rows of the residual stream. Where the group shares them out, each piece of a sequence makes a term
+    /// This rank's rows of the residual stream. Where the group shards them, each piece of a sequence makes a term
     /// that is on one rank whatever the size of a microbatch.
     pub(crate) fn of_residual(context: &Context) -> Contributions {
         let of_one = context.sequence_parallel.undivided_tokens(context.shape.tokens_of_sequence(), context.tp.size());

@@ -1,4 +1,4 @@
-//! Linear maps split over tensor parallelism: parameters and, in the same type, their gradient accumulators.
+//! Linear layers split over tensor parallelism: parameters and, in the same type, their gradient accumulators.
 
 use device::{DeviceError, Op, Orientation, Tensor, Write};
 

@@ -11,7 +11,7 @@
 //! them. The two functions are the only ones that know: `enter` does nothing or gathers, `leave` sums all rows
 //! everywhere or each run where it belongs.
 //!
-//! A pending sum is no input of a norm:
+//! A pending sum is not an input of a norm:
 //! ```compile_fail,E0308
 //! # use model::{Context, NormParams, Partial};
 //! # use device::Tensor;

@@ -41,7 +41,7 @@ enum Relation {
     AtLeast,
 }
 
-/// Why a text is no choice of rows.
+/// The reason that a text is not a choice of rows.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` chooses no rows: {reason}; write for example `model = gpt and pp > 1`, or `every 10 from 0`")]
 pub struct FilterError {

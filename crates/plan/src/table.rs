@@ -21,7 +21,7 @@ pub struct Row {
     cells: BTreeMap<String, String>,
 }
 
-/// Why a text is no table of runs.
+/// The reason that a text is not a table of runs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TableError {
     /// There is nothing in it.
@@ -120,7 +120,7 @@ const MOST_ROWS: usize = 10_000;
 /// Counts are below this, as in a run file.
 const COUNTS_END: usize = 1 << 31;
 
-/// Columns without which a row is no run.
+/// Columns without which a row is not a run.
 const NEEDED: [&str; 6] = ["layers", "hidden", "heads", "tp", "pp", "global_batch"];
 
 /// Columns of which each says something that was measured.
@@ -202,7 +202,7 @@ impl Row {
     /// A number above 0, as all that is measured is; nothing where the cell is empty.
     ///
     /// # Errors
-    /// A cell that is no such number.
+    /// A cell that is not such a number.
     pub fn number(&self, column: &str) -> Result<Option<f64>, TableError> {
         let Some(text) = self.text(column) else { return Ok(None) };
         let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
@@ -214,7 +214,7 @@ impl Row {
     /// A whole number above 0; nothing where the cell is empty.
     ///
     /// # Errors
-    /// A cell that is no such number.
+    /// A cell that is not such a number.
     pub fn count(&self, column: &str) -> Result<Option<usize>, TableError> {
         let Some(text) = self.text(column) else { return Ok(None) };
         match text.parse() {

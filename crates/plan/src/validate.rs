@@ -73,7 +73,7 @@ impl MeasuredRun {
     }
 }
 
-/// Measured beside predicted.
+/// Measured and predicted values.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scored {
     /// Index in the table.
@@ -94,7 +94,7 @@ pub struct Scored {
     pub fits: Pair<bool>,
 }
 
-/// What was measured, as far as it was, beside what was predicted.
+/// What was measured, as far as it was, with the predictions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair<T> {
     /// Where it was.

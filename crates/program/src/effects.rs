@@ -408,7 +408,7 @@ impl At<'_> {
         let used_up = Values::of([self.saved_until_input()]).with_some(self.core().map(|[until_input, _]| until_input));
         match self.unit {
             Unit::Table => Effects::NONE,
-            // Its forward pass wrote the gradient already; here it is handed on.
+            // Its forward pass wrote the gradient already; here it is passed on.
             Unit::Head => Effects { reads: Values::NONE.with_some(self.input_grad()), ..Effects::NONE },
             Unit::Embedding | Unit::Layer(_) => Effects {
                 reads: self

@@ -41,10 +41,10 @@ pub enum Instr {
     SendGrad { unit: Unit, microbatch: Microbatch },
     /// Receives the gradient of the unit's output from the rank of the next unit.
     RecvGrad { unit: Unit, microbatch: Microbatch },
-    /// Makes the unit's parameters whole out of their data-parallel shards: in place, or for a while where state holds
+    /// Makes the unit's parameters whole out of their data-parallel shards: in place, or gathered where state holds
     /// a shard.
     GatherParams { unit: Unit },
-    /// Gives up parameters that were gathered for a while.
+    /// Frees parameters that were gathered.
     FreeParams { unit: Unit },
     /// Sums the gradient of `unit`'s parameters that `by` accumulated, each parameter's over its `axes`; where ranks
     /// keep shards, into this rank's.

@@ -55,7 +55,7 @@ pub enum Category {
     Gradients,
     /// Moments of the optimizer, and its weights where they are not the parameters.
     Optimizer,
-    /// Parameters that are whole for a while, gathered from shards.
+    /// Parameters that are gathered from shards.
     Gathered,
     /// Gradients that are whole until they are reduced to shards.
     Unreduced,
@@ -191,7 +191,7 @@ fn unplaced(ends: &Ends<'_>, sizes: &Sizes, rank: usize, lives: Vec<Life>) -> Ra
     RankPlan { state, lives, scratch, live_bytes }
 }
 
-/// State in order of values, scratch after it, and the first byte behind both.
+/// State in order of values, scratch after it, and the first byte after both.
 fn permanent(program: &Program, sizes: &Sizes) -> (Vec<(Value, Extent)>, Extent, usize) {
     let mut end_bytes = 0;
     let mut take = |len_bytes| {

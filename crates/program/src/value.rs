@@ -28,7 +28,7 @@ pub enum Value {
     SavedInput { unit: Unit, microbatch: Microbatch },
     /// Left by the backward pass of the input for that of the weights.
     Pending { unit: Unit, microbatch: Microbatch },
-    /// The unit's flat parameters, whole for a while, where state holds a shard of them.
+    /// The unit's flat parameters, gathered, where state holds a shard of them.
     Gathered(Unit),
     /// The gradient of `unit`'s parameters that `by` made since the last reduction, whole, where ranks keep shards of
     /// the sum.

@@ -69,7 +69,7 @@ pub struct Holding {
 /// What comparing two runs found.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
-    /// So many values, and all copies of each, are the same bits.
+    /// This many values, and all copies of each, are the same bits.
     Nothing {
         /// Values of all steps.
         values: usize,
@@ -78,9 +78,9 @@ pub enum Found {
     First(Box<Difference>),
 }
 
-/// The first value at which the first `steps` steps of two runs differ, or at which copies within one of them do. All values are compared
-/// by fingerprints; runs that differ are then run once more, to keep that one value. All processes of `exchange` call it;
-/// process 0 alone has the result.
+/// The first value at which the first `steps` steps of two runs differ, or at which copies within one of them do. All
+/// values are compared by fingerprints; runs that differ are then run once more, to keep that one value. All processes
+/// of `exchange` call it; process 0 alone has the result.
 ///
 /// # Errors
 /// A run that fails.
@@ -192,7 +192,8 @@ impl Difference {
         }
     }
 
-    /// How many numbers of the stored type the farthest holdings are apart; `None` where one is no number or nobody holds the other.
+    /// How many numbers of the stored type the farthest holdings are apart; `None` where one is no number or nobody
+    /// holds the other.
     pub fn last_places(&self) -> Option<u64> {
         let held = self.holdings.iter().flatten().map(|holding| ordered(holding.value, self.dtype));
         let held = held.collect::<Option<Vec<i64>>>()?;

@@ -1,4 +1,5 @@
-//! Nothing over 64 KiB is allocated after step one, on one rank and on eight: a counting allocator stands below the whole run.
+//! Nothing over 64 KiB is allocated after step one, on one rank and on eight: a counting allocator stands below the
+//! whole run.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -41,7 +42,7 @@ fn count(bytes: usize) {
     });
 }
 
-// SAFETY: every call is handed on to the system's allocator with its own arguments; counting allocates nothing.
+// SAFETY: every call is passed on to the system's allocator with its own arguments; counting allocates nothing.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());

@@ -1,9 +1,9 @@
 //! What the stages of ZeRO save: planned bytes against the formulas of the ZeRO paper, in single precision.
 //!
-//! With P parameters on a tensor- and pipeline-parallel rank and d replicas in a sharding group, a rank keeps 4 bytes for each
-//! parameter, 4 for its gradient and 8 for its moments: 16 P; with ZeRO-1 8 P + 8 P / d; with ZeRO-2 4 P + 12 P / d; with ZeRO-3 16 P / d.
-//! An exact sum of gradients takes 8 bytes in place of 4.
-//! That the arena is what operations touch is held by `conservation`.
+//! With P parameters on a tensor- and pipeline-parallel rank and d replicas in a sharding group, a rank keeps 4 bytes
+//! for each parameter, 4 for its gradient and 8 for its moments: 16 P; with ZeRO-1 8 P + 8 P / d; with ZeRO-2 4 P + 12
+//! P / d; with ZeRO-3 16 P / d. An exact sum of gradients takes 8 bytes in place of 4. That the arena is what
+//! operations touch is held by `conservation`.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -60,8 +60,8 @@ fn kept(plan: &RankPlan) -> usize {
     bytes.sum()
 }
 
-/// What the formula leaves out: units are padded to whole blocks for every replica, and a tied table whose uses share a rank
-/// has a gradient for each, unless one is made at the end of the step and kept no longer.
+/// What the formula leaves out: units are padded to whole blocks for every replica, and a tied table whose uses share a
+/// rank has a gradient for each, unless one is made at the end of the step and kept no longer.
 fn left_out(setup: &Setup, stage: usize) -> (f64, f64) {
     let (zero, sums, group) = (setup.parallelism.zero, setup.train.sums, setup.parallelism.shard_group());
     let view = &setup.program(stage).view;
@@ -130,7 +130,7 @@ fn kept_line(name: &str, setup: &Setup, stage: usize) -> String {
     line
 }
 
-/// What is whole for a while on top: with ZeRO-2 gradients, all of the stage's between the first and the last microbatch, or
+/// What is gathered on top: with ZeRO-2 gradients, all of the stage's between the first and the last microbatch, or
 /// those of one use (the head's and a layer's) where each is summed at once; with ZeRO-3 the parameters of two uses.
 #[test]
 fn little_more_is_whole_at_once_than_what_computes() {
@@ -161,9 +161,9 @@ fn little_more_is_whole_at_once_than_what_computes() {
     }
 }
 
-/// The arena shrinks by what the formulas save, less what is whole for a while: at least, for sums of gradients that begin
-/// with their reduction take the places of activations. A stage of two layers has nothing to gain from sharding parameters of
-/// which two layers are whole at once.
+/// The arena shrinks by what the formulas save, less what is gathered: at least, for sums of gradients that begin with
+/// their reduction take the places of activations. A stage of two layers has nothing to gain from sharding parameters
+/// of which two layers are whole at once.
 #[test]
 fn each_stage_makes_the_arena_smaller() {
     for (name, tied, plain) in layouts() {
@@ -185,8 +185,8 @@ fn each_stage_makes_the_arena_smaller() {
             arenas.push(arena);
         }
         let [off, one, two, two_each, three, three_each] = arenas[..] else { panic!("six stages") };
-        // Summed once a step, all gradients of a stage are whole before its last backward pass: ZeRO-2 saves what they do not
-        // take before the first.
+        // Summed once a step, all gradients of a stage are whole before its last backward pass: ZeRO-2 saves what they
+        // do not take before the first.
         assert!(off > one && one * (1.0 + LARGEST_SHARE) > two && two > two_each, "{name}: {arenas:?}");
         assert!(plain.degrees.pp == 4 || two > three && two_each > three_each, "{name}: {arenas:?}");
     }

@@ -22,7 +22,7 @@ pub fn lines(trace: &Trace, columns: usize, rows: usize) -> String {
 
 const KINDS: usize = BlockKind::ALL.len();
 
-/// A share of a slice that is no rounding error.
+/// A share of a slice that is not a rounding error.
 const LEAST_SHARE: f64 = 1e-6;
 
 /// Shares of every slice by kind.

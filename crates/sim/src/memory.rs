@@ -23,7 +23,7 @@ pub enum MemoryPart {
     Gradients,
     /// Master weights and moments.
     Optimizer,
-    /// Parameters that are whole for a while, gathered from shards.
+    /// Parameters that are gathered from shards.
     Gathered,
     /// Values that the forward pass keeps, and gradients of it.
     Activations,

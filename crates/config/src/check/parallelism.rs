@@ -168,7 +168,7 @@ fn split_counts(model: &ModelSpec) -> Vec<usize> {
     [model.num_heads, model.num_kv_heads].into_iter().chain(widths).collect()
 }
 
-/// Equal runs of a microbatch's tokens for the ranks of a tensor-parallel group, where something shares them out.
+/// Equal runs of a microbatch's tokens for the ranks of a tensor-parallel group, where something shards them.
 fn shared_tokens(config: &RunConfig, rules: &mut Rules) {
     let sharer = match (config.parallelism.sequence_parallel, config.parallelism.recompute) {
         (SequenceParallel::On, _) => "parallelism.sequence_parallel = true",

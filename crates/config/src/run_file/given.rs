@@ -17,7 +17,7 @@ pub struct GivenWeights<'a> {
     pub tokenizer: &'a TokenizerSpec,
 }
 
-/// Keys of a model that are no part of the function that its weights compute.
+/// Keys of a model that are not part of the function that its weights compute.
 const OF_TRAINING: [&str; 6] = [
     "model.dropout",
     "model.attention_dropout",

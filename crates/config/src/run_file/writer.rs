@@ -15,7 +15,7 @@ impl Writer {
         self.bare_line(&format!("{gap}[{name}]"));
     }
 
-    /// `key = value`, the value as it stands.
+    /// `key = value`, the value unchanged.
     pub fn bare(&mut self, key: &str, value: &str) {
         self.bare_line(&format!("{key} = {value}"));
     }

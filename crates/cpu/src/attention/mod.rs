@@ -42,8 +42,9 @@
 //!
 //! Several blocks of queries meet a tile before the next is packed; how many changes no bit.
 //!
-//! Beside the bounds of products in pairs there are roundings to bf16, each within 2^-8 of its number: an output is off
-//! by that of each probability and of the result, `2^-8 (sum p z |v| + |out|)`, and gradients by `2^-8 (sum |ds k| +
+//! In addition to the bounds of products in pairs there are roundings to bf16, each within 2^-8 of its number: an
+//! output is off by that of each probability and of the result, `2^-8 (sum p z |v| + |out|)`, and gradients by `2^-8
+//! (sum |ds k| +
 //! |dq|)`, `2^-8 (sum |ds q| + |dk|)` and `2^-8 (sum p z |dout| + |dv|)`, to which come those of `delta`, which reads
 //! outputs as they are stored (as it does with chained products).
 

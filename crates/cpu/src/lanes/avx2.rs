@@ -139,7 +139,7 @@ impl Lanes for Avx2Lanes {
     fn store_bf16(self, into: &mut [Bf16; LANES]) {
         // SAFETY: called only where AVX2 exists; the reference covers sixteen values of two bytes.
         unsafe {
-            // Packing goes by halves of registers: 0..4, 8..12, 4..8, 12..16.
+            // Packing follows halves of registers: 0..4, 8..12, 4..8, 12..16.
             let packed = _mm256_packus_epi32(narrowed_bf16(self.0), narrowed_bf16(self.1));
             _mm256_storeu_si256(into.as_mut_ptr().cast(), _mm256_permute4x64_epi64::<0b11_01_10_00>(packed));
         }

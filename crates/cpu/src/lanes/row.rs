@@ -75,7 +75,7 @@ pub trait OnTile {
 }
 
 /// Visits every block of a row of `len` elements once: four at a time, then those that are left one by one. Sums over
-/// many rows go by tiles of columns, so that a row's visit reads whole cache lines that follow each other.
+/// many rows are visited in tiles of columns, so that a row's visit reads whole cache lines that follow each other.
 #[inline(always)]
 pub fn for_each_tile(len: usize, body: &mut impl OnTile) {
     const TILE: usize = 4;

@@ -149,7 +149,7 @@ fn matrices_of_one_product_must_be_neighbours() {
         let key = params.remove(place_of(params, "layers.0.attention.key.weight"));
         params.push(key);
     });
-    // Behind query (16 x 12) and value are output and the feed-forward matrices: key is now the last decayed one.
+    // After query (16 x 12) and value are output and the feed-forward matrices: key is now the last decayed one.
     let offset = 2 * 16 * 12 + 12 * 16 + 2 * 20 * 12;
     let expected = format!(
         "parameter layers.0.attention.key.weight starts at element {offset}, but layers.0.attention.query.weight before it \

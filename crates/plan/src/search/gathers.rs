@@ -20,7 +20,7 @@ pub(super) fn gathers(
     let ZeroStage::Three { gathering: Gathering { prefetch, reshard }, .. } = parallelism.zero else {
         return BTreeMap::new();
     };
-    // So many uses further on, the next one still joins.
+    // This many uses further on, the next one still joins.
     let reach = match reshard {
         Reshard::AfterUse => prefetch + 1,
         Reshard::AfterBackward => usize::MAX,

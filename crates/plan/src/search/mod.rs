@@ -86,7 +86,7 @@ pub struct Answer {
     pub best: Vec<Found>,
     /// Faster ones that fit and do not leave it; where none leaves it, the fastest that fit.
     pub closer: Vec<Found>,
-    /// Combinations that are no layouts.
+    /// Combinations that are not layouts.
     pub refusals: Refusals,
     /// How the others were decided.
     pub counts: Counts,

@@ -31,7 +31,7 @@ pub struct Smallest {
     pub memory_bytes: usize,
 }
 
-/// What is known of a layout's memory; each is no less than the one before.
+/// What is known of a layout's memory; each is not less than the one before.
 enum Known {
     /// Its floor, with the rank that is then the largest.
     Floor(usize),
@@ -41,14 +41,14 @@ enum Known {
     Step,
 }
 
-/// So many combinations are judged at most for a larger number of accelerators: it takes seconds.
+/// This many combinations are judged at most for a larger number of accelerators: it takes seconds.
 const MOST_COMBINATIONS: usize = 10_000_000;
 /// The same where no layout is legal on as many as were asked for.
 const MOST_WHERE_NONE_IS_LEGAL: usize = 100_000;
-/// So many times the accelerators are asked about at most, unless that is less than [`MOST_TIMES_HOLDING`] times the
+/// This many times the accelerators are asked about at most, unless that is less than [`MOST_TIMES_HOLDING`] times the
 /// first that are.
 const MOST_TIMES: usize = 32;
-/// So many times the fewest accelerators that hold the state of the model are asked about in any case.
+/// This many times the fewest accelerators that hold the state of the model are asked about in any case.
 const MOST_TIMES_HOLDING: usize = 2;
 
 impl Question<'_> {

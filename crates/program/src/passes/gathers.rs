@@ -106,7 +106,7 @@ fn joined(mut spans: Vec<Span>) -> Vec<Span> {
     joined
 }
 
-/// What is gathered before, and freed behind, which instruction.
+/// What is gathered before, and freed after, which instruction.
 #[derive(Default)]
 struct Around {
     /// With the use that wants it: what is wanted first is gathered first.

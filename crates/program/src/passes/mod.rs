@@ -92,7 +92,7 @@ pub enum CompileError {
     ForeignCell {
         /// The cell as text.
         cell: String,
-        /// The rank in whose list it stands.
+        /// The rank in whose list it is.
         rank: usize,
         /// The rank of its stage.
         owner: usize,

@@ -51,7 +51,7 @@ impl<'a> Filling<'a> {
         Filling { order, costs, limits, quarters, rows, num_microbatches, ends: [none.clone(), none] }
     }
 
-    /// Where the end of what a cell makes for the cell of the same kind on another stage stands.
+    /// Where the end of what a cell makes for the cell of the same kind on another stage is.
     fn place_of_end(&self, cell: Cell, stage: usize) -> (usize, usize) {
         (usize::from(cell.kind == CellKind::F), stage * self.num_microbatches + cell.microbatch.0 as usize)
     }

@@ -1,4 +1,4 @@
-//! Schedules that were written down: read, and held against the run before anything is compiled from them.
+//! Schedules that were written down: read, and compared with the run before anything is compiled from them.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -8,7 +8,7 @@ use super::{Cell, CellKind, Schedule};
 /// B) / stages_per_rank`.
 ///
 /// # Panics
-/// Microbatches that are no multiple of `pp`.
+/// Microbatches that are not a multiple of `pp`.
 pub fn interleaved(pp: usize, num_microbatches: usize, stages_per_rank: usize) -> Schedule {
     assert!(num_microbatches.is_multiple_of(pp), "{num_microbatches} microbatches do not make groups of {pp}");
     let passes = num_microbatches * stages_per_rank;

@@ -163,7 +163,7 @@ impl Schedule {
     /// The schedule of this kind.
     ///
     /// # Panics
-    /// Microbatches that are no multiple of [`ScheduleKind::microbatch_group`].
+    /// Microbatches that are not a multiple of [`ScheduleKind::microbatch_group`].
     pub fn generate(kind: ScheduleKind, pp: usize, num_microbatches: usize, costs: &StageCosts) -> Schedule {
         match kind {
             ScheduleKind::GPipe => gpipe(pp, num_microbatches),

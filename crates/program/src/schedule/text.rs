@@ -5,10 +5,10 @@ use std::str::FromStr;
 
 use super::{Cell, CellKind, Schedule};
 
-/// Why a text is no schedule.
+/// The reason that a text is not a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScheduleTextError {
-    /// A word is no cell.
+    /// A word is not a cell.
     #[error(
         "line {line}: `{word}` is not a cell; cells are written as 2F0: stage 2, forward (or B, I, W), microbatch 0"
     )]
@@ -83,7 +83,7 @@ fn parse_cell(word: &str) -> Option<Cell> {
 impl FromStr for Schedule {
     type Err = ScheduleTextError;
 
-    /// Reads one line per pipeline rank; a stage is placed on the rank in whose line its cells stand.
+    /// Reads one line per pipeline rank; a stage is placed on the rank in whose line its cells are.
     /// Empty lines and what follows `#` are left out.
     fn from_str(text: &str) -> Result<Schedule, ScheduleTextError> {
         let mut ranks: Vec<(usize, Vec<Cell>)> = vec![];

@@ -1,5 +1,6 @@
-//! N3, N4 and N8: a tied table on the first and the last stage is one parameter: its two gradients are summed after each is
-//! reduced over data parallelism, and both copies are updated alike. Where one rank uses it twice in a step, both uses count.
+//! N3, N4 and N8: a tied table on the first and the last stage is one parameter: its two gradients are summed after
+//! each is reduced over data parallelism, and both copies are updated alike. Where one rank uses it twice in a step,
+//! both uses count.
 
 use config::{ModelSpec, Parallelism, ScheduleKind, TrainSpec, Unit, ZeroStage};
 use device::Op;
@@ -38,7 +39,8 @@ fn both_uses_of_a_tied_table_add_up_on_both_stages() {
     }
 }
 
-/// Sequences of a step with so few tokens that the embedding's sum is made at its end, and with so many that each microbatch adds to it.
+/// Sequences of a step with so few tokens that the embedding's sum is made at its end, and with so many that each
+/// microbatch adds to it.
 const BATCHES: [usize; 2] = [8, 48];
 
 fn steps(global_batch: usize) -> TrainSpec {
@@ -78,10 +80,11 @@ fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
     }
 }
 
-/// A rank that has both ends of a V of stages uses the table twice, too; with dropout in front of the sum that waits, and shared out.
+/// A rank that has both ends of a V of stages uses the table twice, too; with dropout in front of the sum that waits,
+/// and shared out.
 #[test]
 fn a_sum_that_is_made_late_has_the_bits_of_one_that_is_not() {
-    // So many layers that each rank of two has activations in whose place the sum can lie.
+    // Enough layers that each rank of two has activations in whose place the sum can lie.
     let model = ModelSpec { num_layers: 6, ..small_model(Style::Gpt2, true) };
     let train = steps(BATCHES[0]);
     for tp in [1, 2] {

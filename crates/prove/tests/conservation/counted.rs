@@ -24,7 +24,8 @@ pub enum Extra {
     AllReduce,
 }
 
-/// What a byte of the arena holds before anything is computed: floats of this pattern are enormous, and would be seen in the loss.
+/// What a byte of the arena holds before anything is computed: floats of this pattern are enormous, and would be seen
+/// in the loss.
 const POISON: u8 = 0x7e;
 /// Room behind the planned arena, to see that nothing is written there.
 const BEHIND_BYTES: usize = 1 << 16;
@@ -209,7 +210,7 @@ impl Observer for Counter<'_> {
 }
 
 impl Counter<'_> {
-    /// Behind the last byte that is no longer poison.
+    /// After the last byte that is no longer poison.
     fn last_changed(&self, worker: &Worker<'_>, number: Rank) -> Result<usize, DeviceError> {
         let poisoned = self.engine.poisoned(number);
         let mut bytes = vec![0; poisoned.size_bytes()];

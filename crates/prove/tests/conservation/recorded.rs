@@ -13,7 +13,7 @@ use crate::cases::Case;
 pub struct Work {
     /// By step; the first with what happens before it.
     pub steps: Vec<StepWork>,
-    /// Behind the last byte of the arena that was touched.
+    /// After the last byte of the arena that was touched.
     pub peak_bytes: usize,
 }
 

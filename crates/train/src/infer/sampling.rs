@@ -37,7 +37,7 @@ impl Sampling {
     /// The token at `position` of a text, given the logits of the token before. Ties go to the smaller number.
     ///
     /// # Errors
-    /// A logit that is no number or infinitely large, beside which nothing is more or less probable.
+    /// A logit that is not a number or infinitely large, compared with which nothing is more or less probable.
     pub fn draw(&self, logits: &[f32], position: u64) -> Result<usize, NoDistribution> {
         if let Some(token) = logits.iter().position(|logit| logit.is_nan() || *logit == f32::INFINITY) {
             return Err(NoDistribution { position, token, logit: logits[token] });

@@ -1,5 +1,5 @@
 //! Where computing units find parameters and leave gradients: flat buffers bound to tensors, once for each place that a
-//! buffer has in any program of a run. Whole state has one place; what is whole for a while has several.
+//! buffer has in any program of a run. Whole state has one place; what is gathered has several.
 
 use std::collections::BTreeMap;
 

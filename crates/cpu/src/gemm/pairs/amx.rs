@@ -188,7 +188,7 @@ macro_rules! sum_tiles {
 }
 
 /// Asks for cache lines of the tile some bytes after an address: loads of tiles wait for their lines, and products for
-/// the loads. A few at a time, for 16 at once hold up the loads and products after them. Behind the end of a panel is
+/// the loads. A few at a time, for 16 at once hold up the loads and products after them. After the end of a panel is
 /// the next one, or nothing that is missed.
 macro_rules! ask_for_lines {
     ($start:literal, $bytes:literal, $($line:literal)*) => {

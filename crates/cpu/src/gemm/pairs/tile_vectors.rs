@@ -79,7 +79,7 @@ macro_rules! tile {
             concat!("add {odd_b}, 2*", $b_step),
             "dec {pairs:e}",
             "jnz 4b",
-            // Behind the even steps of a block the offset is that of its end, after the odd ones a step more.
+            // After the even steps of a block the offset is that of its end, after the odd ones a step more.
             concat!("cmp {odd_a}, 32*", $a_step),
             "jne 5f",
             $(concat!("vmovups [{scratch} + ", $left, "*", $bytes, "], ", $vector, $left),
