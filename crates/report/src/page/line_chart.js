@@ -101,22 +101,23 @@ function xAxis(axis, from, to, toX, box) {
   });
 }
 
-/** Events as dashed lines; alarms in their colour. */
+/** Events as dashed lines, one for each column of pixels; alarms in their colour. */
 function eventMarks(events, axis, toX, box) {
-  return events.map(({ run, event }) => {
+  const places = new Map();
+  for (const { run, event } of events) {
     const x = Math.round(toX(run.columns[AXES[axis].column][nearest(run.columns.steps, event.step)]));
-    const name = isAlarm(event) ? 'event alarm' : 'event';
-    return svg('path', { class: name, d: `M${x + 0.5} ${box.top}V${box.bottom}` });
-  });
+    places.set(x, places.get(x) || isAlarm(event));
+  }
+  return [...places].map(([x, alarm]) => svg('path', { class: alarm ? 'event alarm' : 'event', d: `M${x + 0.5} ${box.top}V${box.bottom}` }));
 }
 
 function isAlarm(event) {
   return !['resumed', 'started', 'saved'].includes(event.kind);
 }
 
-function drawnLine({ line, colour, dashed, isRaw }, toX, toY, box) {
+function drawnLine({ line, colour, dashed, round, isRaw }, toX, toY, box) {
   const stroke = `stroke: var(${colour})`;
-  const dash = dashed ? '5 4' : null;
+  const dash = dashed ? '5 4' : isRaw ? null : RUN_DASHES[round ?? 0];
   const drawn = [svg('path', { class: isRaw ? 'raw' : 'line', style: stroke, 'stroke-dasharray': dash, d: path(line, toX, toY) })];
   if (line.points && line.y.length <= 200) {
     const finite = line.y.map((y, i) => [line.x[i], y]).filter(([, y]) => Number.isFinite(toY(y)));
@@ -133,9 +134,14 @@ function drawnLine({ line, colour, dashed, isRaw }, toX, toY, box) {
   return drawn;
 }
 
+/** The line of a legend, as it is drawn. */
+function strokeOf({ colour, dashed, round }) {
+  return swatch(colour, 'stroke' + (dashed ? ' dashed' : round ? ` round-${round}` : ''));
+}
+
 function drawLegend(legend, lines) {
   const named = lines.filter((one) => one.name && !one.isRaw);
-  const entry = ({ colour, dashed, name }) => el('span', {}, swatch(colour, dashed ? 'stroke dashed' : 'stroke'), name);
+  const entry = (one) => el('span', {}, strokeOf(one), one.name);
   legend.replaceChildren(...(named.length > 1 ? named.map(entry) : []));
 }
 
@@ -153,7 +159,7 @@ function hover(chart, event) {
   const at = own.one.line.x[own.i];
   const format = chart.options.format;
   const pairs = places.map(({ one, i }) => [
-    swatch(one.colour, one.dashed ? 'stroke dashed' : 'stroke'), one.name || chart.options.title, format(one.line.y[i]),
+    strokeOf(one), one.name || chart.options.title, format(one.line.y[i]),
   ]);
   const title = AXES[chart.options.state.axis].tell(at);
   const step = chart.options.state.axis === 'steps' ? '' : `, step ${grouped(own.one.line.steps[own.i])}`;

@@ -7,8 +7,8 @@ function numeric(value) {
 
 /** Names of horizontal axes with the column of each. */
 const AXES = {
-  steps: { column: 'steps', ticks: linearTicks, labels: (ticks) => ticks.map((tick) => compact(tick)), tell: (x) => 'step ' + grouped(x) },
-  tokens: { column: 'tokens', ticks: linearTicks, labels: (ticks) => ticks.map((tick) => compact(tick)), tell: (x) => compact(x) + ' tokens' },
+  steps: { column: 'steps', ticks: linearTicks, labels: stepLabels, tell: (x) => 'step ' + grouped(x) },
+  tokens: { column: 'tokens', ticks: linearTicks, labels: (ticks) => distinct(ticks, compact), tell: (x) => compact(x) + ' tokens' },
   time: { column: 'seconds', ticks: timeTicks, labels: timeLabels, tell: duration },
 };
 

@@ -37,6 +37,8 @@ fn texts_are_apart_and_inside_at_any_width_and_theme() {
         ("long", vec![long.clone()]),
         ("both", vec![one, long]),
         ("empty", vec![sample::empty()]),
+        ("odd", sample::odd()),
+        ("broken", vec![sample::broken()]),
     ] {
         let html = page(&runs, Delivery::File);
         for window in [WIDE, NARROW] {
