@@ -147,6 +147,12 @@ fn odd_folders_and_outputs_lose_nothing() {
     let refused = pleach(&["report", &one]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(stderr(&refused).starts_with(&format!("{one}/metrics.jsonl is a folder, ")), "{}", stderr(&refused));
+    fs::create_dir(Path::new(&two).join("report.html")).expect("a folder");
+    let refused = stderr(&pleach(&["report", &two]));
+    assert!(
+        refused.ends_with(" is a folder; name a file in it; use --out FILE.html for a page elsewhere\n"),
+        "{refused}"
+    );
     // A reader who closes the pipe has read enough.
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
     let mut child = command

@@ -37,7 +37,12 @@ pub fn write_or_serve(arguments: &ReportArguments) -> Result<(), Failure> {
         return server.serve(&runs);
     }
     let out = arguments.out.clone().unwrap_or_else(|| default_place(&arguments.runs));
-    let file = OutputFile::promised("--out", &out, &runs.own_files())?;
+    let promised = OutputFile::promised("--out", &out, &runs.own_files());
+    let file = promised.map_err(|refused| match &arguments.out {
+        Some(_) => refused,
+        // Nobody has named this file: the folder of another user may be read, and not written.
+        None => Failure::Input(format!("{refused}; use --out FILE.html for a page elsewhere")),
+    })?;
     file.write(report::page(&runs.read()?, Delivery::File))?;
     if out != Path::new("-") {
         tell(&format!("written {}\n", out.display()));

@@ -85,6 +85,11 @@ function linearTicks(low, high, count, steps = [1, 2, 5, 10]) {
   return ticks;
 }
 
+/** Ticks of a number of things. */
+function wholeTicks(low, high, count) {
+  return linearTicks(low, high, count).filter(Number.isInteger);
+}
+
 /** Labels of `ticks` with so many digits, three or more, that no two are the same. */
 function distinct(ticks, label) {
   let labels = [];

@@ -9,7 +9,7 @@ mod sample;
 use std::path::{Path, PathBuf};
 
 use browser::{Browser, Theme, Window};
-use report::{Delivery, page};
+use report::{Delivery, Metrics, Run, page};
 
 const WIDE: Window = Window { width: 1280, height: 2700 };
 const NARROW: Window = Window { width: 390, height: 4700 };
@@ -76,6 +76,24 @@ fn a_long_run_is_small() {
     let points = longest.map(|path| path.matches(['M', 'L']).count()).max().unwrap_or(0);
     assert!((1_000..=5 * WIDE.width as usize).contains(&points), "{points} points");
     println!("drawn in {} ms", browser.attribute(&html, WIDE, Theme::Light, "data-drawn-ms"));
+}
+
+/// Under the pointer are the values of the runs that have steps there, and a run of one step is a dot.
+#[test]
+fn the_pointer_shows_runs_where_they_are() {
+    let Some(browser) = Browser::find("values at the pointer") else { return };
+    let one = Run { name: "dot".into(), metrics: Metrics::parse("{\"step\":1,\"loss\":4.0}\n"), ..sample::empty() };
+    let html = page(&[one, sample::run("short", 40), sample::run("long", 400)], Delivery::File);
+    let pointer = "<script>{ const loss = document.querySelector('figure svg'), box = loss.getBoundingClientRect();\n\
+        const told = (share) => { loss.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + share * box.width, \
+        clientY: box.top + 50 })); return document.getElementById('tip').textContent; };\n\
+        document.documentElement.dataset.told = [told(0.04), told(0.5), loss.querySelectorAll('circle').length > 0].join(' | '); }\
+        </script></body>";
+    let told = browser.attribute(&html.replace("</body>", pointer), WIDE, Theme::Light, "data-told");
+    let told: Vec<&str> = told.split(" | ").collect();
+    assert!(told[0].contains("dot4.0000") && told[0].contains("short") && told[0].contains("long"), "{told:?}");
+    assert!(!told[1].contains("dot") && !told[1].contains("short") && told[1].contains("long"), "{told:?}");
+    assert_eq!(told[2], "true");
 }
 
 #[test]
