@@ -71,7 +71,9 @@ impl Screen {
 
     fn step(&mut self, step: &Step<'_>, record: &str) -> std::io::Result<()> {
         match self {
-            Screen::Lines(out) if step.is_due => write_line(out, &step.line(Outlook::TimeLeft, None, Colour::Off)),
+            Screen::Lines(out) if step.is_due => {
+                write_line(out, &step.line(Outlook::TimeLeft, terminal::columns_of_output(), Colour::Off))
+            }
             Screen::Json(out) => write_line(out, record),
             Screen::Live(bar, colour) => {
                 let columns = terminal::columns().unwrap_or(80);

@@ -49,7 +49,7 @@ pub fn empty() -> Run {
     Run { name: "empty".into(), run_file: RUN_FILE.into(), ..Run::default() }
 }
 
-/// Thirteen runs, more than there are colours: without steps, with one, far from the first, with names that are long or look like HTML.
+/// Nine runs, more than there are colours: without steps, with one, far from the first, with names that are long or look like HTML.
 pub fn odd() -> Vec<Run> {
     let named = |name: String, lines: &str| Run {
         name,
@@ -67,7 +67,7 @@ pub fn odd() -> Vec<Run> {
         named("</script><b>\"quo'te\"&\n名前".into(), "{\"step\":1,\"loss\":1e308}\n{\"step\":2,\"loss\":-1e308}\n"),
         named("long".repeat(50), "{\"step\":3,\"loss\":0}\n{\"step\":3,\"held_out_loss\":0}\n"),
     ];
-    runs.extend((0..8).map(|number| run(&format!("run-{number}"), 40 + number)));
+    runs.extend((0..4).map(|number| run(&format!("run-{number}"), 40 + number)));
     runs
 }
 
