@@ -73,11 +73,11 @@ fn a_resumption_is_an_event_and_another_folder_is_refused() {
     let folder = Folder::new("report-events");
     let run = trained(&folder, "run", &[]);
     let resumed = pleach(&["train", "--resume", &run, "--set", "train.steps=6"]);
-    // All that a run tells is on one stream, and in its log.
+    // All messages of a run are on one stream, and in its log.
     assert_eq!((resumed.status.code(), stderr(&resumed)), (Some(0), String::new()));
-    let told = format!("resuming after step 4 from {run}/checkpoints/step-00000004\n");
+    let message = format!("resuming after step 4 from {run}/checkpoints/step-00000004\n");
     let log = fs::read_to_string(Path::new(&run).join("train.log")).expect("a log");
-    assert!(stdout(&resumed).starts_with(&told) && log.contains(&told), "{log}");
+    assert!(stdout(&resumed).starts_with(&message) && log.contains(&message), "{log}");
     let page = data(&reported(&[&run, "--out", "-"]));
     let event = &page["runs"][0]["events"][0];
     assert_eq!((&event["step"], &event["kind"]), (&4.into(), &"resumed".into()));
@@ -107,7 +107,7 @@ fn a_new_run_tells_where_the_earlier_one_is_kept() {
     }
 }
 
-/// Files of a run are no outputs, outputs stay in their folder, and metrics that cannot be read are no empty run.
+/// Outputs are not written over files of a run, and stay in their folder; metrics that cannot be read are refused.
 #[test]
 fn odd_folders_and_outputs_lose_nothing() {
     let folder = Folder::new("report-odd");

@@ -94,12 +94,12 @@ impl RunFolder {
         &self.path
     }
 
-    /// Something to know about the folder, which the run tells as soon as it has a screen and a log.
+    /// Something to know about the folder, which the run reports as soon as it has a screen and a log.
     pub fn note(&self, text: String) {
         lock(&self.notes).push(text);
     }
 
-    /// Notes that are not told yet.
+    /// Notes that are not reported yet.
     pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut *lock(&self.notes))
     }
@@ -143,11 +143,11 @@ impl RunFolder {
             (Results::Nothing, _) | (Results::There, Earlier::Replaced) => Ok(folder),
             (Results::There, Earlier::Kept) => {
                 let kept = kept_run::keep(&run.folder)?;
-                let told = format!("{} is kept as {}\n", run.folder.display(), kept.display());
+                let note = format!("{} is kept as {}\n", run.folder.display(), kept.display());
                 // Its lock went with it.
                 drop(folder);
-                let folder = RunFolder::open(run, WayOut::OtherFolder).inspect_err(|_| tell(&told))?;
-                folder.note(told);
+                let folder = RunFolder::open(run, WayOut::OtherFolder).inspect_err(|_| tell(&note))?;
+                folder.note(note);
                 Ok(folder)
             }
         }
@@ -280,7 +280,7 @@ impl RunFolder {
     }
 }
 
-/// Notes of a run that did not begin are told all the same.
+/// Notes of a run that did not begin are printed all the same.
 impl Drop for RunFolder {
     fn drop(&mut self) {
         self.take_notes().iter().for_each(|note| tell(note));

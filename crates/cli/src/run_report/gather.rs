@@ -106,7 +106,7 @@ impl Folder {
         Ok(Run { name: self.name.clone(), facts, run_file, metrics, memory, timeline })
     }
 
-    /// A file that may be missing; what is no UTF-8 in it, as after a disk has failed, is replaced.
+    /// A file that may be missing; bytes in it that are not UTF-8, as after a disk has failed, are replaced.
     fn text(&self, name: &str) -> Result<String, Failure> {
         let path = self.path.join(name);
         match files::read(&path, InputKind::Records) {

@@ -87,15 +87,15 @@ fn the_pointer_shows_runs_where_they_are() {
     let one = Run { name: "dot".into(), metrics: Metrics::parse("{\"step\":1,\"loss\":4.0}\n"), ..sample::empty() };
     let html = page(&[one, sample::run("short", 40), sample::run("long", 400)], Delivery::File);
     let pointer = "<script>{ const loss = document.querySelector('figure svg'), box = loss.getBoundingClientRect();\n\
-        const told = (share) => { loss.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + share * box.width, \
+        const tip = (share) => { loss.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + share * box.width, \
         clientY: box.top + 50 })); return document.getElementById('tip').textContent; };\n\
-        document.documentElement.dataset.told = [told(0.03), told(0.5), loss.querySelectorAll('circle').length > 0].join(' | '); }\
+        document.documentElement.dataset.tips = [tip(0.03), tip(0.5), loss.querySelectorAll('circle').length > 0].join(' | '); }\
         </script></body>";
-    let told = browser.attribute(&html.replace("</body>", pointer), WIDE, Theme::Light, "data-told");
-    let told: Vec<&str> = told.split(" | ").collect();
-    assert!(told[0].contains("dot4.0000") && told[0].contains("short") && told[0].contains("long"), "{told:?}");
-    assert!(!told[1].contains("dot") && !told[1].contains("short") && told[1].contains("long"), "{told:?}");
-    assert_eq!(told[2], "true");
+    let tips = browser.attribute(&html.replace("</body>", pointer), WIDE, Theme::Light, "data-tips");
+    let tips: Vec<&str> = tips.split(" | ").collect();
+    assert!(tips[0].contains("dot4.0000") && tips[0].contains("short") && tips[0].contains("long"), "{tips:?}");
+    assert!(!tips[1].contains("dot") && !tips[1].contains("short") && tips[1].contains("long"), "{tips:?}");
+    assert_eq!(tips[2], "true");
 }
 
 #[test]
