@@ -1,4 +1,5 @@
-//! The attempts of a run in its folder: `failures/attempt-0003/` while one trains, `failures/0003.json` once it has failed.
+//! The attempts of a run in its folder: `failures/attempt-0003/` while one trains, `failures/0003.json` once it has
+//! failed.
 
 use std::fs;
 use std::io;

@@ -62,8 +62,8 @@ impl Cause {
 }
 
 impl CauseKind {
-    /// The kind of a cause that came as text alone, from another process or another thread, and the rank that was late where it
-    /// names one. The phrases are those of this program's own messages.
+    /// The kind of a cause that came as text alone, from another process or another thread, and the rank that was late
+    /// where it names one. The phrases are those of this program's own messages.
     pub fn of_text(text: &str) -> (CauseKind, Option<usize>) {
         if let Some((_, rest)) = text.split_once(" ms for rank ").filter(|(before, _)| before.contains(" waited ")) {
             let digits = rest.split(|c: char| !c.is_ascii_digit()).next().unwrap_or_default();

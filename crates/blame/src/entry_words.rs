@@ -1,7 +1,8 @@
-//! How a rank writes the words of an entry while another process may read them: a number of 0, the fields, their number.
+//! How a rank writes the words of an entry while another process may read them: a number of 0, the fields, their
+//! number.
 //!
-//! A reader believes an entry whose number is the same before and after it has read the fields. Numbers only grow, so the
-//! entry was whole for all of that time.
+//! A reader believes an entry whose number is the same before and after it has read the fields. Numbers only grow, so
+//! the entry was whole for all of that time.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -49,8 +50,8 @@ pub(crate) fn end<W: Words + ?Sized>(entry: &W, ended_ns: u64) {
     entry.store(word(field::ENDED), ended_ns, Ordering::Release);
 }
 
-/// The entries that were whole while they were read: those of the second of three copies of a ring's entries, taken one after the other,
-/// whose numbers are in the first and in the third.
+/// The entries that were whole while they were read: those of the second of three copies of a ring's entries, taken one
+/// after the other, whose numbers are in the first and in the third.
 pub(crate) fn whole([before, copy, after]: [&[u8]; 3]) -> impl Iterator<Item = &[u8]> {
     let number = |entry: &[u8]| entry[field::NUMBER..field::NUMBER + size_of::<u64>()].to_vec();
     let entries = [before, copy, after].map(|copy| copy.chunks_exact(ENTRY_BYTES));

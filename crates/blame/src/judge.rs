@@ -38,8 +38,9 @@ pub struct Verdict {
 
 const SIGKILL: i32 = 9;
 
-/// Judges. A signal that ended a process by itself comes first, for the failures of all others follow from it; then a failure that
-/// a process reports of its own ranks; then what processes heard of one that said nothing; then an exit code.
+/// Judges. A signal that ended a process by itself comes first, for the failures of all others follow from it; then a
+/// failure that a process reports of its own ranks; then what processes heard of one that said nothing; then an exit
+/// code.
 pub fn judge(parts: &Parts) -> Verdict {
     let by_signal = parts.killed().map(|(launcher, end)| parts.signalled(launcher, end));
     let own = || parts.own_failure().map(|(part, own)| parts.failed_itself(part, own));
@@ -49,8 +50,8 @@ pub fn judge(parts: &Parts) -> Verdict {
 }
 
 impl Parts {
-    /// The process that was ended by a signal first, before its launcher ended any. The one that processes heard of counts more
-    /// than the order of two launchers, whose clocks may differ.
+    /// The process that was ended by a signal first, before its launcher ended any. The one that processes heard of
+    /// counts more than the order of two launchers, whose clocks may differ.
     fn killed(&self) -> Option<(&LauncherPart, &ProcessEnd)> {
         let all = self.launchers.iter().flat_map(|part| part.ends.iter().map(move |end| (part, end)));
         let killed: Vec<_> = all.filter(|(_, end)| end.by_itself && end.signal.is_some()).collect();

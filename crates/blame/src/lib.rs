@@ -1,8 +1,8 @@
 //! Why a run failed: the last instructions of every rank, what each process saw, and one report.
 //!
 //! While a run trains, each rank keeps its last instructions in a [`Ring`]: a small file that it maps, so the ring
-//! outlives the process, however that ends. A process that fails adds a [`ProcessPart`], and `pleach launch` adds the exit
-//! codes and signals that it saw. [`Attempt::report`] joins all parts in one [`Report`].
+//! outlives the process, however that ends. A process that fails adds a [`ProcessPart`], and `pleach launch` adds the
+//! exit codes and signals that it saw. [`Attempt::report`] joins all parts in one [`Report`].
 
 #![deny(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! The last instructions of one rank, in a file that the rank maps. Writing an entry allocates nothing and calls nothing
-//! of the system but its clock; the system keeps the bytes when the process is killed. One rank writes, and any process may read
-//! at the same time: see [`crate::entry_words`].
+//! The last instructions of one rank, in a file that the rank maps. Writing an entry allocates nothing and calls
+//! nothing of the system but its clock; the system keeps the bytes when the process is killed. One rank writes, and any
+//! process may read at the same time: see [`crate::entry_words`].
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -145,8 +145,9 @@ impl Ring {
         let slot = (self.number.max(1) - 1) as usize % RING_ENTRIES;
         let start = HEADER_BYTES + slot * ENTRY_BYTES;
         let bytes = &mut self.map[start..start + ENTRY_BYTES];
-        // SAFETY: the map begins at a page, and entries at multiples of eight bytes, so the words are aligned and inside of the
-        // map. It is mapped for writing, and its entries are reached through these atomic words alone, by this process.
+        // SAFETY: the map begins at a page, and entries at multiples of eight bytes, so the words are aligned and
+        // inside of the map. It is mapped for writing, and its entries are reached through these atomic words alone, by
+        // this process.
         unsafe { std::slice::from_raw_parts(bytes.as_mut_ptr().cast(), ENTRY_WORDS) }
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::history::{Entry, RankHistory};
 
-/// The rank at the end of the chain of waits that begins with `late`: a rank in an instruction that needs no other one, or whose
-/// peers are all in the same one. Of ranks that wait for one another, the one that is the furthest back.
+/// The rank at the end of the chain of waits that begins with `late`: a rank in an instruction that needs no other one,
+/// or whose peers are all in the same one. Of ranks that wait for one another, the one that is the furthest back.
 pub fn origin(late: usize, histories: &BTreeMap<usize, RankHistory>) -> usize {
     let mut path = vec![];
     let mut rank = late;

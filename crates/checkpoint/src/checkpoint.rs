@@ -62,7 +62,7 @@ impl Checkpoint {
         &self.path
     }
 
-    /// What is in it.
+    /// Its content.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -87,8 +87,8 @@ impl Checkpoint {
         self.damage.get().map(String::as_str)
     }
 
-    /// Assigns all of `values`, row-major: box `region` of tensor `name`. Of the files only blocks are read that the box touches, each once,
-    /// and all of them are compared with their hashes.
+    /// Assigns all of `values`, row-major: box `region` of tensor `name`. Of the files only blocks are read that the
+    /// box touches, each once, and all of them are compared with their hashes.
     ///
     /// # Errors
     /// Damage of the checkpoint, or a tensor that it does not have.
@@ -100,7 +100,7 @@ impl Checkpoint {
         if let Err(error) = &read
             && error.is_damage()
         {
-            // What came first is told.
+            // The first error is reported.
             let _ = self.damage.set(error.to_string());
         }
         read
@@ -146,7 +146,7 @@ impl Checkpoint {
         if self.opened[index].get().is_some() {
             return Ok(());
         }
-        // What it guards is whole at any time, so a thread that panicked left nothing behind.
+        // The guarded value is always consistent, also after a panic of a thread.
         let _opening = lock(&self.opening);
         if self.opened[index].get().is_some() {
             return Ok(());
@@ -164,8 +164,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Fills `bytes` from the first copy of the file `name` that has the hash `expected` there. `damaged` is the error of
-    /// another hash.
+    /// Fills `bytes` from the first copy of the file `name` that has the hash `expected` there. `damaged` is the error
+    /// of another hash.
     fn read_copies(
         &self,
         name: &str,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-/// What is wrong with a checkpoint, or with writing one.
+/// An error of a checkpoint, or of writing one.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     /// Something of it cannot be written; checkpoints that were there before are as they were.
@@ -11,7 +11,7 @@ pub enum CheckpointError {
     Write {
         /// File or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: io::Error,
     },
     /// Another run writes there.
@@ -49,7 +49,7 @@ pub enum CheckpointError {
     Read {
         /// File or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: io::Error,
     },
     /// The folder holds no checkpoint.
@@ -63,7 +63,7 @@ pub enum CheckpointError {
     Manifest {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
     /// The manifest is of a later version of this program.
@@ -98,7 +98,7 @@ pub enum CheckpointError {
         tensor: String,
         /// The first byte of the block.
         start_bytes: u64,
-        /// The byte behind the block.
+        /// The byte after the block.
         end_bytes: u64,
         /// Hash of what is there.
         found: String,
@@ -125,21 +125,21 @@ pub enum CheckpointError {
         /// The tensor.
         tensor: String,
     },
-    /// What is wanted was not saved, or was saved twice.
+    /// A wanted element was not saved, or was saved twice.
     #[error("{}: tensor {tensor}: {reason}", .path.display())]
     Uncovered {
         /// The checkpoint.
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// What is missing or twice there.
+        /// The element that is missing or saved twice.
         reason: String,
     },
 }
 
 impl CheckpointError {
-    /// Whether a checkpoint is damaged, so that another one may be better: not where it is sound, but of another program or model, nor where
-    /// writing failed.
+    /// Whether a checkpoint is damaged, so that another one may be better: not where it is sound, but of another
+    /// program or model, nor where writing failed.
     pub fn is_damage(&self) -> bool {
         match self {
             CheckpointError::Read { .. }

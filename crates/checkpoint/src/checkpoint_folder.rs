@@ -1,4 +1,5 @@
-//! The folder of a run's checkpoints as a place on some storage: everything that a process needs to write its files there.
+//! The folder of a run's checkpoints as a place on some storage: everything that a process needs to write its files
+//! there.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,7 +8,8 @@ use crate::checkpoint_error::CheckpointError;
 use crate::disk::Storage;
 use crate::store::{Found, folder_name, partial_name};
 
-/// A folder and the storage that it is on. All processes of a run name the same one; only the one that commits locks and cleans it.
+/// A folder and the storage that it is on. All processes of a run name the same one; only the one that commits locks
+/// and cleans it.
 #[derive(Clone, Debug)]
 pub struct CheckpointFolder {
     path: PathBuf,

@@ -28,7 +28,8 @@ pub struct Committed {
 /// Commits the pieces of all processes of a run, at least one.
 ///
 /// # Errors
-/// The first failure of a process, a tensor that is not whole, a checkpoint that is there already, or a disk that refuses.
+/// The first failure of a process, a tensor that is not whole, a checkpoint that is there already, or a disk that
+/// refuses.
 pub(crate) fn commit(
     folder: &CheckpointFolder,
     mut processes: Vec<ProcessPieces>,

@@ -11,11 +11,13 @@ use crate::store::{Finished, Store};
 
 /// Brings the records of a process's pieces to the process that commits: by a call there, as bytes from elsewhere.
 pub trait PieceCollector: Sync {
-    /// Takes the pieces of one process, once they are on the disk. Returns the fate of the checkpoint where this call commits it.
+    /// Takes the pieces of one process, once they are on the disk. Returns the fate of the checkpoint where this call
+    /// commits it.
     fn deliver(&self, pieces: ProcessPieces) -> Option<Finished>;
 }
 
-/// Commits a checkpoint as soon as `num_processes` processes have delivered. It lives in the process that has the lock of the folder.
+/// Commits a checkpoint as soon as `num_processes` processes have delivered. It lives in the process that has the lock
+/// of the folder.
 #[derive(Debug)]
 pub struct Committer<'a> {
     store: &'a Store,

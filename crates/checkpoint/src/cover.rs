@@ -2,12 +2,12 @@
 
 use mesh::{CopyRun, Region, copy_runs};
 
-/// What one saved box gives to a wanted one.
+/// The part of a wanted box that one saved box has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// Index of the saved box.
     pub piece: usize,
-    /// What is copied, from the storage of the saved box to that of the wanted one, in ascending order of both.
+    /// Ranges to copy, from the storage of the saved box to that of the wanted one, in ascending order of both.
     pub runs: Vec<CopyRun>,
 }
 

@@ -1,5 +1,5 @@
-//! What a checkpoint needs of a file system, so that tests can stand between the two: each function is one step that can fail, or be
-//! the last one of a process that is killed.
+//! The calls of a file system that a checkpoint needs, so that tests can intercept them: each function is one step that
+//! can fail, or be the last one of a process that is killed.
 
 use std::fmt::Debug;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ pub trait Storage: Debug + Send + Sync {
     /// Makes a folder that is not there yet.
     ///
     /// # Errors
-    /// What the system says; so do those of all functions here.
+    /// The error of the system, as for all functions here.
     fn create_folder(&self, path: &Path) -> io::Result<()>;
 
     /// Makes a file of `len_bytes` that is not there yet, with its room where room can be taken before it is written.
@@ -43,16 +43,16 @@ pub trait Storage: Debug + Send + Sync {
 
 /// A file in the making.
 pub trait NewFile: Debug + Send {
-    /// Takes all of `bytes`, which lie behind those that were taken before. They may be written later.
+    /// Takes all of `bytes`, which are after those that were taken before. They may be written later.
     ///
     /// # Errors
-    /// What the system says, of these bytes or of earlier ones.
+    /// The error of the system, for these bytes or for earlier ones.
     fn append(&mut self, bytes: &[u8]) -> io::Result<()>;
 
     /// Writes what is not written yet, and makes all of it last.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     fn sync(self: Box<Self>) -> io::Result<()>;
 }
 

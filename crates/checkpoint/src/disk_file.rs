@@ -1,7 +1,8 @@
 //! A file of a checkpoint on a disk of this machine, written around the page cache where the system lets it.
 //!
-//! To copy a GiB into the cache takes about a second of a core, and a step that computes meanwhile misses that core. Around it the disk takes the
-//! bytes from where they lie, but only whole pages of memory for whole pages of the file, so they gather in some.
+//! To copy a GiB into the cache takes about a second of a core, and a step that computes meanwhile misses that core.
+//! Around it the disk takes the bytes from where they are, but only whole pages of memory for whole pages of the file,
+//! so they gather in some.
 
 use std::fmt;
 use std::fs::File;
@@ -35,7 +36,7 @@ pub(crate) struct DiskFile {
     /// Take bytes until they are full.
     pages: Vec<Page>,
     gathered_bytes: usize,
-    /// What the file has.
+    /// The content of the file.
     written_bytes: u64,
 }
 

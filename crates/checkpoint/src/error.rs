@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// What is wrong with a file of tensors.
+/// An error of a file of tensors.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
     /// The file cannot be written; what was there before under its name is still there.
@@ -10,7 +10,7 @@ pub enum FileError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// The disk has no room for the file; none of it was written.
@@ -20,7 +20,7 @@ pub enum FileError {
         path: PathBuf,
         /// Its length.
         len_bytes: u64,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// Another process writes the same file.
@@ -29,7 +29,7 @@ pub enum FileError {
         /// The file.
         path: PathBuf,
     },
-    /// Not every element came, so the file would lie.
+    /// Not every element came, so the file would be incomplete.
     #[error("{}: {received} of {expected} elements of {tensor} were delivered; nothing under that name was changed", .path.display())]
     Incomplete {
         /// The file.
@@ -46,7 +46,7 @@ pub enum FileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// The file is not what its name says.
@@ -54,7 +54,7 @@ pub enum FileError {
     Format {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
     /// A tensor has elements of a type that cannot be used here.

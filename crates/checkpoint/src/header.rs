@@ -18,7 +18,7 @@ pub struct TensorEntry {
     pub shape: Vec<usize>,
 }
 
-/// The beginning of a file, and where its tensors lie, one behind the other.
+/// The beginning of a file, and where its tensors are, one after the other.
 #[derive(Debug)]
 pub(crate) struct Header {
     /// The length of the text, and the text.

@@ -3,10 +3,10 @@
 //! A [`TensorWriter`] takes boxes of global tensors in any order from any number of threads and leaves a whole file or
 //! none; a [`TensorReader`] gives boxes back. Neither knows a layout: what one layout wrote, every other reads.
 //!
-//! A [`Checkpoint`] is the state of a run between two steps: tensors in pieces, one file per rank that wrote, and a [`Manifest`] that says where
-//! each piece lies. Each process of a run writes with a [`ProcessWriter`]; one has the [`Store`], the folder of the
-//! run's checkpoints, and commits with a
-//! [`Committer`]. `docs/checkpoint-format.md` describes both.
+//! A [`Checkpoint`] is the state of a run between two steps: tensors in pieces, one file per rank that wrote, and a
+//! [`Manifest`] that says where each piece is. Each process of a run writes with a [`ProcessWriter`]; one has the
+//! [`Store`], the folder of the run's checkpoints, and commits with a [`Committer`]. `docs/checkpoint-format.md`
+//! describes both.
 
 #![forbid(unsafe_code)]
 

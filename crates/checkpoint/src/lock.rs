@@ -20,7 +20,7 @@ pub(crate) enum Lock {
 /// Takes the lock of `file`, without waiting. A file system without locks has one writer at a time if its user has.
 ///
 /// # Errors
-/// What the system says.
+/// The error of the system.
 pub(crate) fn try_lock(file: &File) -> io::Result<Lock> {
     match file.try_lock() {
         Ok(()) => Ok(Lock::Taken),
@@ -73,7 +73,8 @@ pub fn is_in_use(folder: &Path) -> bool {
 
 impl Drop for FolderLock {
     fn drop(&mut self) {
-        // A process that is just being started from this one may still have the file open. If this fails, the lock ends with that.
+        // A process that is just being started from this one may still have the file open. If this fails, the lock ends
+        // with that.
         let _ = self.file.unlock();
     }
 }

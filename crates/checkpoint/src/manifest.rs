@@ -1,5 +1,5 @@
-//! The manifest of a checkpoint: what it is the state of, which tensors it has, and where their pieces lie. `docs/checkpoint-format.md`
-//! says the same in words.
+//! The manifest of a checkpoint: what it is the state of, which tensors it has, and where their pieces are.
+//! `docs/checkpoint-format.md` says the same in words.
 
 use std::collections::BTreeMap;
 
@@ -17,12 +17,12 @@ pub const FORMAT: u32 = 1;
 /// The name of the file.
 pub const MANIFEST: &str = "manifest.json";
 
-/// What a manifest begins with; 16 digits follow, the hash of the file with zeros in their place.
+/// The beginning of a manifest; 16 digits follow, the hash of the file with zeros in their place.
 const SEAL: &str = "{\"xxh3\":\"";
 const DIGITS: usize = 16;
 const UNSEALED: [u8; DIGITS] = [b'0'; DIGITS];
 
-/// Where a run stands between two steps, apart from its tensors.
+/// Where a run is between two steps, apart from its tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunState {
     /// Steps that are done.
@@ -45,7 +45,8 @@ pub struct RunState {
     pub run: String,
 }
 
-/// The losses and norms of the last steps that updated weights, the oldest first; numbers are the bits of 64-bit floats.
+/// The losses and norms of the last steps that updated weights, the oldest first; numbers are the bits of 64-bit
+/// floats.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpikeState {
     /// Losses.
@@ -86,7 +87,7 @@ pub struct Manifest {
     pub tensors: BTreeMap<String, TensorRecord>,
 }
 
-/// A file of pieces: a safetensors file whose tensors are the pieces, one behind the other.
+/// A file of pieces: a safetensors file whose tensors are the pieces, one after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct FileRecord {
     /// Its name in the folder of the checkpoint.
@@ -172,8 +173,8 @@ impl Manifest {
         Ok(unsealed(&hash.to_string()))
     }
 
-    /// Reads and checks what [`Manifest::to_bytes`] gave: its hash, and that its parts fit each other, so that whoever reads by it stays
-    /// within its files and tensors.
+    /// Reads and checks what [`Manifest::to_bytes`] gave: its hash, and that its parts fit each other, so that whoever
+    /// reads by it stays within its files and tensors.
     ///
     /// # Errors
     /// See [`ManifestError`].
@@ -226,8 +227,8 @@ impl Manifest {
         })
     }
 
-    /// Whether every tensor and piece has a size, every piece lies in its tensor, and the pieces of each file fill it behind its header, so that
-    /// every byte is in a hash.
+    /// Whether every tensor and piece has a size, every piece is in its tensor, and the pieces of each file fill it
+    /// after its header, so that every byte is in a hash.
     fn check(&self) -> Result<(), String> {
         if let Some(file) = self.files.iter().find(|file| !is_plain(&file.name)) {
             return Err(format!("{:?} is not the name of a file in its folder", file.name));

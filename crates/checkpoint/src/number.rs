@@ -1,10 +1,10 @@
-//! How real numbers stand in safetensors files.
+//! How real numbers are in safetensors files.
 
 use config::Format;
 use device::{Bf16, Element, F16};
 use safetensors::tensor::Dtype;
 
-/// What each format is called in a header.
+/// Names of the formats in a header.
 const NAMES: [(Format, Dtype, &str); 3] =
     [(Format::Fp32, Dtype::F32, "F32"), (Format::Bf16, Dtype::BF16, "BF16"), (Format::Fp16, Dtype::F16, "F16")];
 

@@ -10,8 +10,8 @@ use crate::disk::{reserve, sync_folder_of};
 use crate::error::FileError;
 use crate::lock::{Lock, try_lock};
 
-/// The file `.NAME.partial` beside the file that it will become. Dropped, it is removed; a process that is killed leaves it to the
-/// next writer of that name.
+/// The file `.NAME.partial` next to the file that it will become. Dropped, it is removed; a process that is killed
+/// leaves it to the next writer of that name.
 #[derive(Debug)]
 pub(crate) struct Partial {
     /// Takes the content; `len_bytes` long from the beginning.
@@ -22,8 +22,8 @@ pub(crate) struct Partial {
 }
 
 impl Partial {
-    /// A file of `len_bytes` that will be called `path`. The room is taken now, where the file system can, so that a disk that is
-    /// too full is found out now and not when there is something to lose.
+    /// A file of `len_bytes` that will be called `path`. The room is taken now, where the file system can, so that a
+    /// disk that is too full is found out now and not when there is something to lose.
     ///
     /// # Errors
     /// A folder that cannot be written, a disk without room, another process that writes the same file.
@@ -32,7 +32,7 @@ impl Partial {
         check_replaceable(path).map_err(|error| failed(error.into()))?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let temporary = path.with_file_name(format!(".{name}.partial"));
-        // What another process is writing is not cut off: the lock comes first.
+        // The lock comes first, so a file that another process writes is not truncated.
         let file = files::open_to_change(&temporary).map_err(failed)?;
         // If another writer just gave the file its name, the lock is free and the temporary name is gone.
         if try_lock(&file).map_err(failed)? == Lock::Busy || !temporary.exists() {
@@ -49,7 +49,8 @@ impl Partial {
         Ok(partial)
     }
 
-    /// Brings everything to the disk and gives the file its name; what had the name before is gone then, and not earlier.
+    /// Brings everything to the disk and gives the file its name; what had the name before is gone then, and not
+    /// earlier.
     pub(crate) fn keep(mut self) -> io::Result<()> {
         self.file.sync_all()?;
         if let Some(temporary) = &self.temporary {

@@ -73,8 +73,8 @@ impl PieceFile {
         }
     }
 
-    /// Takes the next block of the first piece that is not whole: [`BLOCK_BYTES`](crate::BLOCK_BYTES) bytes, the last one of a piece what is left. Elements are floats
-    /// as this machine has them.
+    /// Takes the next block of the first piece that is not whole: [`BLOCK_BYTES`](crate::BLOCK_BYTES) bytes, the last
+    /// one of a piece what is left. Elements are floats as this machine has them.
     ///
     /// # Errors
     /// A disk that refuses.

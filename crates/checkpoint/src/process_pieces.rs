@@ -7,7 +7,8 @@ use crate::hash::Hash;
 use crate::manifest::{FileRecord, PieceRecord, RunState};
 use crate::piece_file::PieceEntry;
 
-/// Everything that a manifest needs of the ranks of one process: names, boxes, places and hashes of their pieces, without the pieces.
+/// Everything that a manifest needs of the ranks of one process: names, boxes, places and hashes of their pieces,
+/// without the pieces.
 #[derive(Debug)]
 pub struct ProcessPieces {
     /// The state of the run; the same in every process.

@@ -70,8 +70,9 @@ impl ProcessWriter {
         PieceFile::create(path.clone(), entries, create).map(Some)
     }
 
-    /// Brings a rank's file to the disk, or takes the error of a missing one. The last rank of this process gets the pieces
-    /// of all its ranks, for [`PieceCollector::deliver`](crate::PieceCollector::deliver); the others get nothing.
+    /// Brings a rank's file to the disk, or takes the error of a missing one. The last rank of this process gets the
+    /// pieces of all its ranks, for [`PieceCollector::deliver`](crate::PieceCollector::deliver); the others get
+    /// nothing.
     pub fn finish(
         &self,
         steps: u32,

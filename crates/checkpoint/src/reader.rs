@@ -19,7 +19,8 @@ use crate::number;
 
 /// Elements that are read at once.
 const CHUNK_LEN: usize = 1 << 20;
-/// Elements that are read for nothing rather than left out by a read of their own: about what the system reads at once anyway.
+/// Elements that are read for nothing rather than left out by a read of their own: about what the system reads at once
+/// anyway.
 const NEAR_LEN: usize = 1 << 10;
 
 /// An open file of tensors.
@@ -105,13 +106,13 @@ impl TensorReader {
     /// A file that cannot be read.
     ///
     /// # Panics
-    /// When the file has no such tensor, or the box lies outside of it.
+    /// When the file has no such tensor, or the box is outside of it.
     pub fn get(&self, name: &str, region: &Region, values: &mut [f32]) -> Result<(), FileError> {
         let stored = &self.tensors[name];
         let whole = Region::whole(&stored.shape);
         assert!(whole.contains(region) && values.len() == region.len(), "box {region:?} of {name} {:?}", stored.shape);
         let runs = copy_runs(&whole, region);
-        // Pieces far apart are read alone; near ones, as many as fit together with what lies between them.
+        // Pieces far apart are read alone; near ones, as many as fit together with what is between them.
         let mut buffer = Vec::new();
         let mut rest = runs.as_slice();
         while let Some(first) = rest.first() {

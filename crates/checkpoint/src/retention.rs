@@ -13,7 +13,7 @@ pub struct Retention {
     pub best: usize,
 }
 
-/// What the rules know of a committed checkpoint.
+/// The properties of a committed checkpoint that the rules use.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Saved {
     /// Steps that were done.
@@ -23,7 +23,7 @@ pub struct Saved {
 }
 
 impl Retention {
-    /// The steps whose checkpoints are given up. Of equal losses the earlier counts as better.
+    /// The steps whose checkpoints are discarded. Of equal losses the earlier counts as better.
     pub fn given_up(&self, saved: &[Saved]) -> Vec<u32> {
         let mut newest: Vec<u32> = saved.iter().map(|saved| saved.steps).collect();
         newest.sort_unstable_by(|a, b| b.cmp(a));

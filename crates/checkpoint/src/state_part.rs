@@ -1,4 +1,4 @@
-//! What a run keeps of each parameter between two steps.
+//! The state of each parameter between two steps.
 
 /// One of the tensors of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -43,8 +43,8 @@ pub struct Found {
     pub steps: u32,
 }
 
-/// The committed checkpoints in `folder`, the newest first; none where there is no such folder. What their names and the presence of a
-/// manifest say is believed here; [`Checkpoint::open`] looks inside.
+/// The committed checkpoints in `folder`, the newest first; none where there is no such folder. What their names and
+/// the presence of a manifest say is believed here; [`Checkpoint::open`] looks inside.
 ///
 /// # Errors
 /// A folder that cannot be read.
@@ -66,12 +66,12 @@ pub fn committed(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
     Ok(found)
 }
 
-/// What became of a checkpoint.
+/// The result of saving a checkpoint.
 #[derive(Debug)]
 pub struct Finished {
     /// The checkpoint, or why there is none.
     pub outcome: Result<Committed, CheckpointError>,
-    /// Why older ones that were to be given up are still there.
+    /// Why older ones that were to be discarded are still there.
     pub not_retired: Option<CheckpointError>,
 }
 
@@ -84,7 +84,8 @@ enum DataPlace {
     Elsewhere,
 }
 
-/// The folder of a run's checkpoints in the hands of the one process that commits there, cleans it and removes what no rule keeps.
+/// The folder of a run's checkpoints in the hands of the one process that commits there, cleans it and removes what no
+/// rule keeps.
 #[derive(Debug)]
 pub struct Store {
     folder: CheckpointFolder,
@@ -94,7 +95,8 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes the folder, if it is not there, takes its lock, and removes what a process that was killed was about to write or to remove.
+    /// Makes the folder, if it is not there, takes its lock, and removes what a process that was killed was about to
+    /// write or to remove.
     ///
     /// # Errors
     /// Another run that writes there, or a folder that cannot be written.
@@ -132,7 +134,8 @@ impl Store {
         &self.folder
     }
 
-    /// Commits the pieces of all processes and removes the checkpoints that no rule keeps; what was not committed is removed.
+    /// Commits the pieces of all processes and removes the checkpoints that no rule keeps; what was not committed is
+    /// removed.
     pub(crate) fn commit(&self, processes: Vec<ProcessPieces>) -> Finished {
         let steps = processes.first().map(ProcessPieces::steps);
         let outcome = self.make_place(steps).and_then(|()| commit(&self.folder, processes));
@@ -172,7 +175,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the checkpoints that the rules give up. One whose manifest cannot be read neither counts nor is removed.
+    /// Removes the checkpoints that the rules discard. One whose manifest cannot be read neither counts nor is removed.
     ///
     /// # Errors
     /// A folder that cannot be read or written; what was kept is still there.

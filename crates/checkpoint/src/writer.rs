@@ -1,4 +1,5 @@
-//! A safetensors file that comes into being at once: boxes go to a temporary file, which takes the name when it is whole.
+//! A safetensors file that comes into being at once: boxes go to a temporary file, which takes the name when it is
+//! whole.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,7 +16,8 @@ use crate::header::{TensorEntry, header};
 use crate::number;
 use crate::partial::Partial;
 
-/// Takes boxes of tensors, whose numbers the file has in one format. Until [`TensorWriter::finish`] succeeds, whatever the file's name stood for before stays as it is.
+/// Takes boxes of tensors, whose numbers the file has in one format. Until [`TensorWriter::finish`] succeeds, whatever
+/// the file's name stood for before stays as it is.
 #[derive(Debug)]
 pub struct TensorWriter {
     path: PathBuf,
@@ -74,8 +76,8 @@ impl TensorWriter {
         })
     }
 
-    /// Takes `values`, row-major: box `region` of tensor `name`. A failure is kept for [`TensorWriter::finish`], so that
-    /// ranks that deliver need not stop each other.
+    /// Takes `values`, row-major: box `region` of tensor `name`. A failure is kept for [`TensorWriter::finish`], so
+    /// that ranks that deliver need not stop each other.
     pub fn put(&self, name: &str, region: &Region, values: &[f32]) {
         let mut state = self.lock();
         if state.failure.is_none()

@@ -33,7 +33,7 @@ pub enum ProfileError {
     /// It is like a trainer that is none.
     #[error("like = {like} must name a built-in trainer; use one of {known}")]
     NoTrainer {
-        /// What it says.
+        /// The value in the file.
         like: String,
         /// The names of all that are.
         known: String,
@@ -43,9 +43,9 @@ pub enum ProfileError {
     Value {
         /// The key.
         key: String,
-        /// What it is.
+        /// Its kind.
         value: String,
-        /// What it has to be.
+        /// The expected value.
         rule: &'static str,
     },
     /// Nobody says where the numbers of a section, or what is said of a trainer, are from.

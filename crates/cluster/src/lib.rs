@@ -1,7 +1,8 @@
-//! What a cluster can do, as data: accelerators, nodes, networks, and the software whose runs are predicted.
+//! A cluster as data: accelerators, nodes, networks, and the software whose runs are predicted.
 //!
-//! A profile is a TOML file. Every number has its unit in its name and its source in the section `[sources]`. The few constants that no data
-//! sheet prints have a physical meaning each ([`Compute`], [`Link`]) and are fitted to measured runs.
+//! A profile is a TOML file. Every number has its unit in its name and its source in the section `[sources]`. The few
+//! constants that no data sheet prints have a physical meaning each ([`Compute`], [`Link`]) and are fitted to measured
+//! runs.
 //!
 //! This crate is pure: it reads texts, no files.
 

@@ -10,7 +10,7 @@ use crate::{Constant, Software, StreamQueue};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// What it is, in a line.
+    /// A description in one line.
     pub about: String,
     /// The library that joins tensors of its accelerators.
     #[serde(default, skip_serializing_if = "CollectiveLibrary::is_default")]
@@ -40,11 +40,11 @@ pub enum CollectiveLibrary {
     /// NCCL or a relative: rings, and trees between nodes.
     #[default]
     Nccl,
-    /// Pleach's own, between threads and processes: direct in a node, through one member of each other node between nodes, sums in
-    /// the order of `parallelism.sum_tree`.
+    /// Pleach's own, between threads and processes: direct in a node, through one member of each other node between
+    /// nodes, sums in the order of `parallelism.sum_tree`.
     Pleach,
-    /// That of MPI: the best of recursive doubling and of halving and doubling. Runs with `run.collectives = "native"` have
-    /// it where the profile has pleach's own.
+    /// That of MPI: the best of recursive doubling and of halving and doubling. Runs with `run.collectives = "native"`
+    /// have it where the profile has pleach's own.
     Mpi,
 }
 
@@ -89,11 +89,13 @@ impl Accelerator {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compute {
-    /// Share of the peak that multiprocessors sustain in the inner loop of the largest tile: what clock, power and instruction issue leave.
+    /// Share of the peak that multiprocessors sustain in the inner loop of the largest tile: what clock, power and
+    /// instruction issue leave.
     pub matrix_efficiency: f64,
-    /// Filling and draining a tile's pipeline takes as long as so many columns of its depth.
+    /// Filling and draining a tile's pipeline takes as long as this many columns of its depth.
     pub tile_ramp_columns: f64,
-    /// Share of the rate of products whose rows are whole cache lines that others reach: those that are whole vectors only.
+    /// Share of the rate of products whose rows are whole cache lines that others reach: those that are whole vectors
+    /// only.
     pub unaligned_efficiency: f64,
     /// Share of the peak that a fused attention kernel sustains, forward.
     pub attention_efficiency: f64,
@@ -105,7 +107,7 @@ pub struct Compute {
     pub kernel_gap_us: f64,
     /// What the host needs to issue an operation: the least time between two, however short they are.
     pub issue_us: f64,
-    /// Share by which computing takes longer while collectives run beside it.
+    /// Share by which computing takes longer while collectives run next to it.
     pub contention: f64,
 }
 

@@ -6,13 +6,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::Offers;
 
-/// The differences that change times by more than a per cent. It describes a trainer, never a model. Reading and writing are in `trainer`.
+/// The differences that change times by more than a per cent. It describes a trainer, never a model. Reading and
+/// writing are in `trainer`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self", deny_unknown_fields)]
 pub struct Software {
     /// Which trainer, with its version.
     pub name: String,
-    /// Operations that the host issues for each kernel of pleach: views, casts, allocations and nodes of the backward graph among them.
+    /// Operations that the host issues for each kernel of pleach: views, casts, allocations and nodes of the backward
+    /// graph among them.
     pub operations_per_kernel: f64,
     /// How products of single-precision numbers are computed.
     pub single_products: SingleProducts,
@@ -24,21 +26,21 @@ pub struct Software {
     pub score_bytes_backward: f64,
     /// How the head computes logits and loss.
     pub head: HeadKernels,
-    /// What recomputing a whole layer runs.
+    /// The operations of recomputing a whole layer.
     pub recomputed_layers: RecomputedLayers,
     /// How a microbatch's gradient of the weights joins the sum.
     pub gradient_sums: GradientAddition,
     /// Bytes of a number of that sum.
     pub gradient_bytes: f64,
-    /// Where reductions over data parallelism wait for their turn; gathers too, where they are not put off.
+    /// Where reductions over data parallelism wait for their turn; gathers too, where they are not deferred.
     pub reductions: StreamQueue,
     /// Where sends between pipeline stages wait for their turn.
     pub transfers: Transfers,
     /// Where collectives of tensor parallelism run.
     pub tensor_collectives: TensorCollectives,
-    /// What ranks reduce that share out the optimizer but not the gradients.
+    /// Values that ranks reduce if they shard the optimizer but not the gradients.
     pub sharded_reductions: ShardedReductions,
-    /// What tensor-parallel ranks send to the next stage.
+    /// Values that tensor-parallel ranks send to the next stage.
     pub pipeline_tensors: PipelineTensors,
     /// Parameters that one reduction of gradients over data parallelism takes together at least, and one gather of
     /// parameters that were updated in shards: a bucket takes whole units until it has that number, or all of a rank.
@@ -52,12 +54,13 @@ pub struct Software {
     pub gathers: Gathers,
     /// Bytes per parameter that copies out of such a gather's buffer move, between kernels.
     pub gather_copy_bytes: f64,
-    /// Gathers of a layer's sharded parameters per microbatch where the layer is computed again; pleach keeps them from there to the backward
-    /// pass, so that there are two.
+    /// Gathers of a layer's sharded parameters per microbatch where the layer is recomputed; pleach keeps them from
+    /// there to the backward pass, so that there are two.
     pub gathers_of_recomputed_layers: f64,
     /// Bytes that one parameter's update moves.
     pub update_bytes_per_parameter: f64,
-    /// Bytes that the kernels of the loss move per logit, forward and backward, where the head computes all logits at once.
+    /// Bytes that the kernels of the loss move per logit, forward and backward, where the head computes all logits at
+    /// once.
     pub logit_bytes_moved: f64,
     /// Bytes that the kernels of a norm's forward pass move per element beyond those of one kernel, which reads and
     /// writes each operand once. This and the next four hold for numbers of 2 bytes.
@@ -94,17 +97,18 @@ pub struct TrainerMemory {
     pub rotated: Rotated,
     /// Bytes kept for each element that dropout may drop.
     pub dropout_mask_bytes: f64,
-    /// What becomes of a microbatch's own gradient of a weight.
+    /// The treatment of a microbatch's own gradient of a weight.
     pub weight_gradients: WeightGradients,
     /// Bytes alive for each logit when most are, where the head computes all logits at once.
     pub logit_bytes: f64,
     /// What the allocator holds beyond what is allocated at the peak, as a share of that.
     pub unused_share: f64,
-    /// Bytes that the process has on the accelerator outside of the allocator: context, kernels, buffers of collectives.
+    /// Bytes that the process has on the accelerator outside of the allocator: context, kernels, buffers of
+    /// collectives.
     pub process_bytes: f64,
 }
 
-/// What becomes of an output that costs little time between the passes.
+/// The treatment of an output that costs little time between the passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheapOutputs {
@@ -114,15 +118,16 @@ pub enum CheapOutputs {
     ComputedAgain,
 }
 
-/// What becomes of a microbatch's own gradient of a weight.
+/// The treatment of a microbatch's own gradient of a weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WeightGradients {
     /// It is freed when it has been added to the sum, or never was.
     Freed,
-    /// The product adds to the sum, and the backward graph is handed a tensor that nobody reads: one of each shape of a layer's weights, which stays.
+    /// The product adds to the sum, and the backward graph is handed a tensor that nobody reads: one of each shape of a
+    /// layer's weights, which stays.
     KeptPerShape,
-    /// It stays beside the sum until the next microbatch's takes its place.
+    /// It stays next to the sum until the next microbatch's takes its place.
     Kept,
 }
 
@@ -166,11 +171,11 @@ pub enum HeadKernels {
     Whole,
 }
 
-/// What recomputing a whole layer runs.
+/// The operations of recomputing a whole layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RecomputedLayers {
-    /// What the backward pass reads; not the last product and its sum over tensor parallelism.
+    /// Values that the backward pass reads; not the last product and its sum over tensor parallelism.
     WhatIsRead,
     /// The forward pass once more.
     WholeForward,
@@ -194,8 +199,8 @@ pub enum GradientAddition {
 pub enum TensorCollectives {
     /// Between the products.
     InLine,
-    /// Inputs are gathered beside the products of gradients of inputs, these gradients are summed beside the products of gradients of weights,
-    /// and a gradient that both products read is gathered once.
+    /// Inputs are gathered next to the products of gradients of inputs, these gradients are summed next to the products
+    /// of gradients of weights, and a gradient that both products read is gathered once.
     BesideBackward,
     /// With sequence parallelism they overlap in chunks with the products that read or make them, forward and
     /// backward; without it as before.
@@ -234,7 +239,7 @@ pub enum UpdatedGathers {
     Overlapped,
 }
 
-/// What ranks reduce that share out the optimizer but not the gradients.
+/// Values that ranks reduce if they shard the optimizer but not the gradients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ShardedReductions {
@@ -244,7 +249,7 @@ pub enum ShardedReductions {
     Whole,
 }
 
-/// What tensor-parallel ranks send to the next stage, where each of them has the whole residual stream.
+/// Values that tensor-parallel ranks send to the next stage, where each of them has the whole residual stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PipelineTensors {
@@ -273,6 +278,6 @@ pub enum StreamQueue {
     /// It runs beside.
     #[serde(alias = "overlapped")]
     Beside,
-    /// What can be put off until the last microbatch has ended is.
+    /// What can be deferred until the last microbatch has ended is.
     Last,
 }

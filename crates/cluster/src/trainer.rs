@@ -43,8 +43,8 @@ impl Software {
         NAMED.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
-    /// Reads what would be `[software]` of a profile. With `like = "NAME"` it is the trainer of that name, but for the entries of `text`, each of
-    /// which has a source of its own.
+    /// Reads what would be `[software]` of a profile. With `like = "NAME"` it is the trainer of that name, but for the
+    /// entries of `text`, each of which has a source of its own.
     ///
     /// # Errors
     /// No TOML, a key too few or too many, a name that is none, an entry without a source.

@@ -9,13 +9,13 @@ pub struct BatchRamp {
     pub start: usize,
     /// By how many sequences the batch grows at a time.
     pub increment: usize,
-    /// After so many sequences the batch has its full size; it has grown at equal distances of sequences until then.
+    /// After this many sequences the batch has its full size; it has grown at equal distances of sequences until then.
     pub sequences: u64,
-    /// What of the batch grows.
+    /// The part of the batch that grows.
     pub grows: BatchGrowth,
 }
 
-/// What a replica's share of a growing batch grows in.
+/// The part of a replica's share that grows with the batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BatchGrowth {
     /// The number of microbatches; each has the full size.
@@ -42,8 +42,8 @@ pub struct StepBatch {
     pub sequences: usize,
 }
 
-/// Where a run that goes on from a checkpoint stands in its data: steps from there on take up what follows, also where earlier steps had other
-/// batches. The default is the beginning.
+/// Where a run that continues from a checkpoint is in its data: steps from there on take up what follows, also where
+/// earlier steps had other batches. The default is the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BatchOrigin {
     /// Steps that are done.
@@ -64,7 +64,8 @@ pub struct BatchSizes {
 }
 
 impl BatchSizes {
-    /// The sizes that the batch goes through, the smallest first. A ramp that does not lead to the full size is no ramp.
+    /// The sizes that the batch goes through, the smallest first. A ramp that does not lead to the full size is no
+    /// ramp.
     pub fn sizes(&self) -> Vec<usize> {
         let grown = |ramp: BatchRamp| (0..self.increments(ramp)).map(move |count| ramp.start + count * ramp.increment);
         self.ramp.into_iter().flat_map(grown).chain([self.global_batch]).collect()
@@ -80,7 +81,7 @@ impl BatchSizes {
             let increments = self.increments(ramp) as u64;
             for count in 0..increments {
                 let size = ramp.start as u64 + count * ramp.increment as u64;
-                // Once so many are consumed, the batch grows again.
+                // Once this many are consumed, the batch grows again.
                 let until =
                     (u128::from(ramp.sequences) * u128::from(count + 1)).div_ceil(u128::from(increments)) as u64;
                 let steps = until.saturating_sub(first_sequence).div_ceil(size);
@@ -95,8 +96,8 @@ impl BatchSizes {
         StepBatch { first_sequence: first_sequence + steps_left * sequences as u64, sequences }
     }
 
-    /// How a replica of `parallelism` computes its share of a batch of `sequences`, one of [`BatchSizes::sizes`]; `None` where a full batch has no
-    /// microbatch.
+    /// How a replica of `parallelism` computes its share of a batch of `sequences`, one of [`BatchSizes::sizes`];
+    /// `None` where a full batch has no microbatch.
     pub fn microbatches(&self, sequences: usize, parallelism: &Parallelism) -> Option<Microbatches> {
         let share = sequences.checked_div(parallelism.degrees.dp)?;
         match self.ramp.map_or(BatchGrowth::Microbatches, |ramp| ramp.grows) {
@@ -128,7 +129,8 @@ mod tests {
 
     #[test]
     fn the_batch_grows_at_equal_distances_of_sequences() {
-        // Three increments, one per 8 sequences: Megatron's `start + increment * floor(consumed / (sequences / increments))`.
+        // Three increments, one per 8 sequences: Megatron's `start + increment * floor(consumed / (sequences /
+        // increments))`.
         let ramp = BatchRamp { start: 4, increment: 4, sequences: 24, grows: BatchGrowth::Microbatches };
         assert_eq!(sizes(Some(ramp), 6), [(0, 4), (4, 4), (8, 8), (16, 12), (28, 16), (44, 16)]);
         let origin = BatchOrigin::default();

@@ -38,8 +38,8 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     if rules.broken.is_empty() { Ok(()) } else { Err(rules.broken) }
 }
 
-/// Checks the sizes of a run that was not read from a run file, before anything is planned for it. Its counts are positive, and its
-/// batch is one of whole microbatches.
+/// Checks the sizes of a run that was not read from a run file, before anything is planned for it. Its counts are
+/// positive, and its batch is one of whole microbatches.
 ///
 /// # Errors
 /// All sizes that are beyond what can be planned.
@@ -77,7 +77,7 @@ impl Rules {
         counts.iter().all(|(_, count)| *count > 0)
     }
 
-    /// `value` lies where `holds` says; otherwise `rule` is broken.
+    /// `value` is where `holds` says; otherwise `rule` is broken.
     fn number(&mut self, key: &str, value: f32, holds: bool, rule: &str, remedy: &str) {
         if !holds {
             self.report(Problem::of_value(key, format!("{value:?}"), rule, remedy));

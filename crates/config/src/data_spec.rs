@@ -1,4 +1,4 @@
-//! What is read and where a run writes: the sections `[data]` and `[run]`.
+//! The text of a run and its folder: the sections `[data]` and `[run]`.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,8 @@ use mesh::PlacementOrder;
 pub enum TokenizerSpec {
     /// `"bytes"`: every byte is a token.
     Bytes,
-    /// `"bpe:2048"`: a byte-level byte-pair encoding of so many tokens, trained on the training text when the run starts.
+    /// `"bpe:2048"`: a byte-level byte-pair encoding of this many tokens, trained on the training text when the run
+    /// starts.
     Bpe {
         /// Tokens, the 256 bytes among them.
         vocabulary: usize,
@@ -91,13 +92,13 @@ impl SourceSpec {
     }
 }
 
-/// What a token sees of its sequence: the key `data.visible`.
+/// The tokens that a token attends to: the key `data.visible`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visible {
     /// `"past"`: everything before it, other documents too.
     Past,
-    /// `"document"`: what is before it in its own document. The last token of a document has no target, since what follows is
-    /// not its continuation.
+    /// `"document"`: what is before it in its own document. The last token of a document has no target, since what
+    /// follows is not its continuation.
     Document,
 }
 
@@ -113,7 +114,8 @@ pub enum Positions {
 /// The label of a place that has no target: its loss and its gradient are zero, and it does not count.
 pub const IGNORED_LABEL: i32 = -100;
 
-/// Blanks that are filled, in place of predicting each next token: the key `data.blanks`, GLM-130B's objective (Zeng et al. 2022, section 2.2).
+/// Blanks that are filled, in place of predicting each next token: the key `data.blanks`, GLM-130B's objective (Zeng et
+/// al. 2022, section 2.2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlanksSpec {
     /// The token that stands for a span: `[MASK]`.
@@ -152,7 +154,7 @@ pub struct DataSpec {
     pub sources: Vec<SourceSpec>,
     /// How it becomes tokens.
     pub tokenizer: TokenizerSpec,
-    /// What a token sees.
+    /// The tokens that a token attends to.
     pub visible: Visible,
     /// From where its position is counted.
     pub positions: Positions,
@@ -270,7 +272,7 @@ pub struct RunSpec {
     pub keep_newest: usize,
     /// those of steps that are a multiple of this, for ever (0: none),
     pub keep_every: u32,
-    /// and so many of those with the least held-out loss.
+    /// and this many of those with the least held-out loss.
     pub keep_best: usize,
     /// Whether ranks are threads of one process or belong to several.
     pub engine: EngineChoice,
@@ -294,7 +296,7 @@ pub struct RunSpec {
     pub rendezvous_seconds: f32,
     /// How long a run may take from a signal that stops it to its end.
     pub grace_seconds: f32,
-    /// How long a rank waits for another before it gives up.
+    /// How long a rank waits for another before it fails.
     pub timeout_seconds: f32,
     /// Bytes that each rank has for its arena; `None` where all ranks share this machine's memory.
     pub rank_memory_bytes: Option<u64>,

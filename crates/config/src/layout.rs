@@ -1,4 +1,5 @@
-//! The flat buffer of a unit: all of its parameters in one piece, so that gathers, reductions and the optimizer work in place.
+//! The flat buffer of a unit: all of its parameters in one piece, so that gathers, reductions and the optimizer work in
+//! place.
 
 use std::ops::Range;
 
@@ -10,10 +11,10 @@ use crate::params::{ParamSpec, params};
 use crate::unit::Unit;
 
 /// Data-parallel shards end on a multiple of this many elements, which is also the block of the global norm:
-/// a block never lies on two ranks, so the norm has the same bits whatever is sharded.
+/// a block never is on two ranks, so the norm has the same bits whatever is sharded.
 pub const SHARD_BLOCK: usize = 4096;
 
-/// Where one parameter's local part lies in its unit's flat buffer.
+/// Where one parameter's local part is in its unit's flat buffer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Segment {
     /// The declaration.

@@ -1,4 +1,4 @@
-//! What is trained and how: the model, its parameters and the parallelism, as data.
+//! The configuration of a run: the model, its parameters and the parallelism, as data.
 //!
 //! This crate is pure: no I/O, no threads, no clock. Every parameter is declared once, in [`params`];
 //! its shard, the sums of its gradient, its share in the global norm and its place in a checkpoint follow

@@ -28,7 +28,8 @@ pub enum NormKind {
 /// How a token learns its position.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Position {
-    /// A learned table `[offset + context, D]` added to the token embedding: token at position `p` reads row `offset + p`.
+    /// A learned table `[offset + context, D]` added to the token embedding: token at position `p` reads row `offset +
+    /// p`.
     Learned {
         /// Rows before the first position's, which no token reads; 2 in OPT, else 0.
         offset: usize,
@@ -41,10 +42,11 @@ pub enum Position {
         rotary_dims: usize,
         /// Which dims form a pair.
         pairing: Pairing,
-        /// What becomes of the angles of long sequences.
+        /// The scaling of angles for long sequences.
         scaling: RotaryScaling,
     },
-    /// Scores fall linearly with the distance of a key, at a slope of each head's own (ALiBi, Press et al. 2022, arXiv 2108.12409).
+    /// Scores fall linearly with the distance of a key, at a slope of each head's own (ALiBi, Press et al. 2022, arXiv
+    /// 2108.12409).
     Alibi,
 }
 
@@ -57,7 +59,7 @@ pub enum Pairing {
     Interleaved,
 }
 
-/// The function between the two linear maps of the feed-forward block.
+/// The function between the two linear layers of the feed-forward block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// GELU, tanh form.
@@ -97,7 +99,7 @@ impl Activation {
         }
     }
 
-    /// 2 for gated activations, whose first linear map makes a gate beside each value; else 1.
+    /// 2 for gated activations, whose first linear layer makes a gate next to each value; else 1.
     pub fn inputs_per_output(self) -> usize {
         match self {
             Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => 1,
@@ -106,22 +108,23 @@ impl Activation {
     }
 }
 
-/// How the two blocks of a layer, attention `A` and feed-forward `F`, join the residual stream `x`; `n1` and `n2` are norms of their own.
+/// How the two blocks of a layer, attention `A` and feed-forward `F`, join the residual stream `x`; `n1` and `n2` are
+/// norms of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Blocks {
     /// `r = x + A(n1(x))`, `y = r + F(n2(r))`: GPT-2, Llama.
     Sequential,
     /// `y = x + A(n1(x)) + F(n2(x))`: GPT-NeoX.
     Parallel,
-    /// `u = n1(x)`, `r = alpha u + A(u)`, `v = n2(r)`, `y = alpha v + F(v)`: GLM-130B. It is DeepNorm (Wang et al. 2022, arXiv 2203.00555),
-    /// whose norms stand behind the blocks, with each norm counted to the block that follows it.
+    /// `u = n1(x)`, `r = alpha u + A(u)`, `v = n2(r)`, `y = alpha v + F(v)`: GLM-130B. It is DeepNorm (Wang et al.
+    /// 2022, arXiv 2203.00555), whose norms are after the blocks, with each norm counted to the block that follows it.
     DeepNorm {
-        /// Weight of the stream beside a block.
+        /// Weight of the stream next to a block.
         alpha: f32,
     },
 }
 
-/// Which linear maps have biases.
+/// Which linear layers have biases.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Biases {
     /// All: query, key, value, attention output, up (and gate), down.
@@ -136,8 +139,8 @@ pub enum Biases {
     Off,
 }
 
-/// Whether one more layer stands between the final norm and the output matrix: CodeGeeX. Its keys and values are those of the normed stream, as in
-/// any layer; its queries are rows of a learned table, one per position.
+/// Whether one more layer is between the final norm and the output matrix: CodeGeeX. Its keys and values are those of
+/// the normed stream, as in any layer; its queries are rows of a learned table, one per position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TopQuery {
     /// There is.
@@ -180,15 +183,16 @@ pub struct ModelSpec {
     pub activation: Activation,
     /// How the blocks of a layer join the residual stream.
     pub blocks: Blocks,
-    /// Which linear maps have biases.
+    /// Which linear layers have biases.
     pub biases: Biases,
     /// Whether the embedding ends in a norm, before its dropout: BLOOM.
     pub embedding_norm: bool,
     /// Whether the head reads the token table.
     pub tied_embeddings: bool,
-    /// A token whose row of the table has no gradient of being looked up, as padding has in OPT and Llama; a head that reads the table trains its row, too.
+    /// A token whose row of the table has no gradient of being looked up, as padding has in OPT and Llama; a head that
+    /// reads the table trains its row, too.
     pub padding_token: Option<usize>,
-    /// Whether a layer with queries of its own stands before the head's output matrix.
+    /// Whether a layer with queries of its own is before the head's output matrix.
     pub top_query: TopQuery,
     /// Whether queries and keys are normalised per head (RMS norm with one weight of `head_dim`).
     pub qk_norm: bool,
@@ -198,11 +202,12 @@ pub struct ModelSpec {
     pub attention_dropout: f32,
     /// Standard deviation of initial weights.
     pub init_std: f32,
-    /// That of maps back into the residual stream; `None` is `init_std / sqrt(2 L)`, with which its variance does not grow with depth.
+    /// That of maps back into the residual stream; `None` is `init_std / sqrt(2 L)`, with which its variance does not
+    /// grow with depth.
     pub output_init_std: Option<f32>,
     /// Where given, maps in layers begin as Xavier's do instead (Glorot and Bengio 2010), with the standard deviation
-    /// `gain sqrt(2 / (inputs + outputs))`: this gain for values, the attention output and the feed-forward block, 1 for queries and keys
-    /// (DeepNorm, arXiv 2203.00555, figure 2).
+    /// `gain sqrt(2 / (inputs + outputs))`: this gain for values, the attention output and the feed-forward block, 1
+    /// for queries and keys (DeepNorm, arXiv 2203.00555, figure 2).
     pub xavier_gain: Option<f32>,
 }
 
@@ -240,8 +245,8 @@ impl ModelSpec {
         if self.tied_embeddings { Tied::Yes } else { Tied::No }
     }
 
-    /// Whether the exact gradient of key biases, or of some, is zero: where keys are neither normed nor rotated in all dims, a bias of all keys shifts
-    /// all scores of a query alike.
+    /// Whether the exact gradient of key biases, or of some, is zero: where keys are neither normed nor rotated in all
+    /// dims, a bias of all keys shifts all scores of a query alike.
     pub fn has_idle_key_biases(&self) -> bool {
         let is_rotated = match self.position {
             Position::Rotary { rotary_dims, .. } => rotary_dims == self.head_dim,

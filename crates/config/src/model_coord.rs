@@ -19,8 +19,8 @@ impl ModelCoord {
         ModelCoord { coord, axes: parallelism.data_axes().with(Axis::Pp).complement() }
     }
 
-    /// Whether the rank is the first of those with the same elements of `param`: each copy but its own is neither counted
-    /// in the global norm nor stored.
+    /// Whether the rank is the first of those with the same elements of `param`: each copy but its own is neither
+    /// counted in the global norm nor stored.
     pub fn is_first_copy(&self, param: &ParamSpec) -> bool {
         self.coord.position(self.axes.difference(param.sharding.axes())) == 0
     }

@@ -9,19 +9,19 @@ use crate::degrees::Degrees;
 use crate::schedule::ScheduleSpec;
 use crate::zero::ZeroStage;
 
-/// Which activations are computed again in the backward pass instead of kept.
+/// Which activations are recomputed in the backward pass instead of kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Recompute {
     /// All are kept.
     None,
-    /// Of every layer the attention core is computed again: norms and rotations of heads that are not made in place, the statistics of the
-    /// softmax, and its output (Korthikanti et al. 2022).
+    /// Of every layer the attention core is recomputed: norms and rotations of heads that are not made in place, the
+    /// statistics of the softmax, and its output (Korthikanti et al. 2022).
     Selective,
-    /// Of some layers everything but the input is computed again.
+    /// Of some layers everything but the input is recomputed.
     Full(FullRecompute),
 }
 
-/// Which layers are computed again from their inputs, and how these are kept.
+/// Which layers are recomputed from their inputs, and how these are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FullRecompute {
     /// Layers 0, `every`, 2 x `every` and so on; 1 means all.
@@ -30,17 +30,17 @@ pub struct FullRecompute {
     pub inputs: SavedInputs,
 }
 
-/// How the input of a layer that is computed again is kept.
+/// How the input of a layer that is recomputed is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SavedInputs {
     /// As the rank has it.
     Whole,
-    /// A run of its tokens on each rank of the tensor-parallel group; gathered before it is used again. With sequence parallelism a rank has no more
-    /// than that from the start.
+    /// A run of its tokens on each rank of the tensor-parallel group; gathered before it is used again. With sequence
+    /// parallelism a rank has no more than that from the start.
     Sharded,
 }
 
-/// What of one layer is computed again.
+/// The recomputed part of one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LayerRecompute {
     /// Nothing: all is kept.
@@ -55,7 +55,7 @@ impl Recompute {
     /// Every layer, from its input as it is.
     pub const FULL: Recompute = Recompute::Full(FullRecompute { every: 1, inputs: SavedInputs::Whole });
 
-    /// What of `layer` is computed again.
+    /// The recomputed part of `layer`.
     pub fn of_layer(self, layer: u32) -> LayerRecompute {
         match self {
             Recompute::None => LayerRecompute::Nothing,
@@ -68,12 +68,13 @@ impl Recompute {
     }
 }
 
-/// How the residual stream (what flows between tensor-parallel blocks) lies on the ranks of their group.
+/// How the residual stream (what flows between tensor-parallel blocks) is on the ranks of their group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SequenceParallel {
     /// Every rank holds all tokens, and computes norms and dropouts of all.
     Off,
-    /// Each rank holds an equal run of a microbatch's tokens (Korthikanti et al. 2022). Blocks gather their input and scatter their sum.
+    /// Each rank holds an equal run of a microbatch's tokens (Korthikanti et al. 2022). Blocks gather their input and
+    /// scatter their sum.
     On,
 }
 
@@ -86,8 +87,9 @@ impl SequenceParallel {
         }
     }
 
-    /// The longest pieces of a sequence of `sequence_length` tokens that no cut of the stream between `tp` ranks divides, however many
-    /// sequences a microbatch has: `B` of them are cut after every `B sequence_length / tp` tokens.
+    /// The longest pieces of a sequence of `sequence_length` tokens that no cut of the stream between `tp` ranks
+    /// divides, however many sequences a microbatch has: `B` of them are cut after every `B sequence_length / tp`
+    /// tokens.
     pub fn undivided_tokens(self, sequence_length: usize, tp: usize) -> usize {
         sequence_length / mesh::greatest_common_divisor(sequence_length, self.runs(tp)).max(1)
     }
@@ -102,8 +104,8 @@ pub enum Overlap {
     On,
 }
 
-/// How many members of a group a sum over data parallelism adds first, for both kinds of groups that it is taken over. 1 is
-/// rank order.
+/// How many members of a group a sum over data parallelism adds first, for both kinds of groups that it is taken over.
+/// 1 is rank order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SumRuns {
     /// Neighbours of a sharding group.
@@ -119,9 +121,9 @@ pub struct Parallelism {
     pub degrees: Degrees,
     /// How ranks share sequences.
     pub context: ContextParallel,
-    /// Whether the ranks that share matrices share out the tokens between them, too.
+    /// Whether the ranks that share matrices divide the tokens between them, too.
     pub sequence_parallel: SequenceParallel,
-    /// What data parallelism shards.
+    /// The state that data parallelism shards.
     pub zero: ZeroStage,
     /// Replicas among which it is sharded; `None` for all of them. Groups hold copies of the same shards.
     pub shard_group: Option<usize>,
@@ -132,7 +134,7 @@ pub struct Parallelism {
     pub schedule: ScheduleSpec,
     /// Sequences per microbatch.
     pub microbatch_size: usize,
-    /// What the backward pass computes again.
+    /// The activations that the backward pass recomputes.
     pub recompute: Recompute,
     /// Number of layers of each stage, in forward order; `None` balances the stages by cost.
     pub stage_layers: Option<Vec<usize>>,
@@ -159,8 +161,8 @@ impl Parallelism {
         }
     }
 
-    /// The order in which gradients are summed over data parallelism: runs of `sum_tree` replicas, which are parts of a sharding group or
-    /// several groups.
+    /// The order in which gradients are summed over data parallelism: runs of `sum_tree` replicas, which are parts of a
+    /// sharding group or several groups.
     pub fn sum_runs(&self) -> SumRuns {
         let (tree, group) = (self.sum_tree, self.shard_group());
         let run = |members: usize| NonZeroUsize::new(members).unwrap_or(NonZeroUsize::MIN);
@@ -174,7 +176,8 @@ impl Parallelism {
         }
     }
 
-    /// What is left to do of the recomputation that was asked for: with sequence parallelism a layer's input is sharded before anybody asks.
+    /// The recomputation that remains of the one in the run file: with sequence parallelism a layer's input is sharded
+    /// before anybody asks.
     pub fn recompute_to_do(&self) -> Recompute {
         match (self.recompute, self.sequence_parallel) {
             (Recompute::Full(full), SequenceParallel::On) => {
@@ -194,7 +197,8 @@ impl Parallelism {
         self.degrees.world_size()
     }
 
-    /// Whether ranks on CPUs communicate while they compute: only where the run asks for it, since their threads have all cores.
+    /// Whether ranks on CPUs communicate while they compute: only where the run asks for it, since their threads have
+    /// all cores.
     pub fn overlap_on_cpus(&self) -> Overlap {
         self.overlap.unwrap_or(Overlap::Off)
     }

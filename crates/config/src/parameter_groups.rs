@@ -44,7 +44,7 @@ impl TrainSpec {
     }
 }
 
-/// Whether `pattern` means `name`. What stands between two `*` is looked for from left to right, so this takes no more
+/// Whether `pattern` means `name`. What is between two `*` is looked for from left to right, so this takes no more
 /// time than the name is long for each.
 pub(crate) fn is_named(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');

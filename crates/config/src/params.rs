@@ -180,9 +180,10 @@ pub fn unique_parameters(model: &ModelSpec) -> u64 {
     all_params(model).map(|param| param.len() as u64).sum()
 }
 
-/// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings, and the
-/// products of queries, keys and values in L attending layers of attention width h over s tokens (Chowdhery et al., "PaLM", 2022, appendix B). Counted as if
-/// every token saw the whole sequence; operations that recomputation repeats are not counted.
+/// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings,
+/// and the products of queries, keys and values in L attending layers of attention width h over s tokens (Chowdhery et
+/// al., "PaLM", 2022, appendix B). Counted as if every token saw the whole sequence; operations that recomputation
+/// repeats are not counted.
 pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
     let attention = 12 * model.attention_layers() as u128 * model.query_width() as u128 * sequence_length as u128;
     6.0 * unique_parameters(model) as f64 + attention as f64
@@ -282,7 +283,7 @@ fn std_of_map(model: &ModelSpec, [outputs, inputs]: [usize; 2], Map { direction,
     }
 }
 
-/// Whether a linear map has a bias.
+/// Whether a linear layer has a bias.
 #[derive(Clone, Copy, PartialEq)]
 enum Bias {
     On,
@@ -309,7 +310,7 @@ enum Gain {
     Small,
 }
 
-/// What a linear map of a layer is.
+/// The kind of a linear layer.
 #[derive(Clone, Copy)]
 struct Map {
     direction: Direction,
@@ -349,7 +350,7 @@ fn linear(model: &ModelSpec, unit: Unit, name: &str, shape: [usize; 2], map: Map
     list
 }
 
-/// Which dim of a linear map tensor parallelism splits.
+/// Which dim of a linear layer tensor parallelism splits.
 #[derive(Clone, Copy)]
 enum Direction {
     /// Outputs are split: `W[F/tp, D]`.

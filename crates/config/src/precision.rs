@@ -8,8 +8,8 @@
 //! | gradients of parameters: accumulation and sums over ranks | [`GradientSums`] |
 //! | the weights that the optimizer updates ([`Masters`]), its moments | [`Format::Fp32`] |
 //!
-//! A narrow value is widened where it is read and rounded once where it is stored; sums over ranks of narrow values are taken
-//! in single precision and rounded once.
+//! A narrow value is widened where it is read and rounded once where it is stored; sums over ranks of narrow values are
+//! taken in single precision and rounded once.
 
 /// How a real number is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -51,18 +51,20 @@ pub enum Precision {
     Fp32(Products),
     /// Parameters and activations in bf16, multiplied in this order.
     Bf16(Products),
-    /// Parameters and activations in fp16, multiplied in this order, gradients kept in its range by a factor of the loss.
+    /// Parameters and activations in fp16, multiplied in this order, gradients kept in its range by a factor of the
+    /// loss.
     Fp16(Products, LossScaling),
 }
 
-/// In which order the terms of a matrix product are added. The order belongs to the run, not to the machine: each has the same bits on every
-/// processor.
+/// In which order the terms of a matrix product are added. The order belongs to the run, not to the machine: each has
+/// the same bits on every processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Products {
     /// One term after the other, with fused multiply-adds of single precision.
     Chained,
-    /// As AMX adds products of bf16: 32 terms in two chains, of those with even and with odd numbers. In a run in bf16 an operand of single precision
-    /// is rounded to bf16 first; in a run in single precision each number is the sum of three of bf16, of which the six largest products are added.
+    /// As AMX adds products of bf16: 32 terms in two chains, of those with even and with odd numbers. In a run in bf16
+    /// an operand of single precision is rounded to bf16 first; in a run in single precision each number is the sum of
+    /// three of bf16, of which the six largest products are added.
     Pairs,
     /// As tensor cores of NVIDIA's Hopper and Blackwell add products of bf16 and fp16: 16 terms and the sum so far,
     /// cut off 25 bits below the largest exponent, added exactly, and cut off to single precision. An operand of
@@ -89,9 +91,9 @@ impl Products {
     }
 
     /// Tokens whose logits are in memory at once. A gradient of the output matrix is one sum per chunk of tokens, and
-    /// chunks are added in single precision. With `Chained` and `Pairs` a chunk is the block of steps that a product sums
-    /// from zero anyway. With `Blocks16` and `Blocks8`, the orders of GPUs, larger chunks read and write the matrix and
-    /// its gradient less often.
+    /// chunks are added in single precision. With `Chained` and `Pairs` a chunk is the block of steps that a product
+    /// sums from zero anyway. With `Blocks16` and `Blocks8`, the orders of GPUs, larger chunks read and write the
+    /// matrix and its gradient less often.
     pub fn head_tokens(self) -> usize {
         match self {
             Products::Chained | Products::Pairs => 256,
@@ -127,7 +129,8 @@ impl Products {
 pub enum GradientSums {
     /// In single precision, in an order that follows from the layout.
     Single,
-    /// Each sequence's contribution is rounded once to a whole number of 64 bits; those are summed. Their order changes no bit.
+    /// Each sequence's contribution is rounded once to a whole number of 64 bits; those are summed. Their order changes
+    /// no bit.
     Exact,
 }
 
@@ -151,7 +154,7 @@ pub enum Masters {
 }
 
 impl Precision {
-    /// What parameters and activations are stored and sent as; see the table of this module.
+    /// The type in which parameters and activations are stored and sent; see the table of this module.
     pub fn stored(self) -> Format {
         match self {
             Precision::Fp32(_) => Format::Fp32,
@@ -176,7 +179,8 @@ impl Precision {
     }
 }
 
-/// How the factor of the loss follows what it meets. Factors are powers of two, so that scaling changes no bit of a normal number.
+/// How the factor of the loss follows what it meets. Factors are powers of two, so that scaling changes no bit of a
+/// normal number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossScaling {
     /// The factor of the first step.

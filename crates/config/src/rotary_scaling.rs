@@ -2,7 +2,7 @@
 
 use std::f64::consts::TAU;
 
-/// What becomes of the frequencies of rotary positions.
+/// The scaling of the frequencies of rotary positions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RotaryScaling {
     /// They stay.
@@ -26,8 +26,8 @@ pub enum RotaryScaling {
 }
 
 impl RotaryScaling {
-    /// What becomes of `frequency`, in radians per position. Source of [`RotaryScaling::Llama3`]: `apply_scaling` in meta-llama/llama-models,
-    /// `models/llama3/model.py`.
+    /// The scaled `frequency`, in radians per position. Source of [`RotaryScaling::Llama3`]: `apply_scaling` in
+    /// meta-llama/llama-models, `models/llama3/model.py`.
     pub fn scaled(self, frequency: f64) -> f64 {
         match self {
             RotaryScaling::Off => frequency,
@@ -46,7 +46,8 @@ impl RotaryScaling {
 mod tests {
     use super::*;
 
-    /// Numbers of Llama 3.1: a wavelength of 8192 tokens is slow, one of 2048 fast, and what turns 2.5 times lies half-way.
+    /// Numbers of Llama 3.1: a wavelength of 8192 tokens is slow, one of 2048 fast, and what turns 2.5 times is
+    /// half-way.
     #[test]
     fn slow_rotations_are_slowed_down_and_fast_ones_stay() {
         let scaling = RotaryScaling::Llama3 { factor: 8.0, low_turns: 1.0, high_turns: 4.0, original_context: 8192 };

@@ -1,8 +1,8 @@
 //! Run files: TOML and overrides in, a whole run out, and back.
 //!
-//! A run file has the sections `[model]`, `[parallelism]`, `[train]`, `[data]` and `[run]`; every key has a default, and the defaults
-//! together are the quick start. What a file says and what overrides say is resolved into a [`RunConfig`], which writes itself
-//! back as a file in which nothing is left to defaults.
+//! A run file has the sections `[model]`, `[parallelism]`, `[train]`, `[data]` and `[run]`; every key has a default,
+//! and the defaults together are the quick start. What a file says and what overrides say is resolved into a
+//! [`RunConfig`], which writes itself back as a file in which nothing is left to defaults.
 
 mod aliases;
 mod blanks;
@@ -36,7 +36,6 @@ use reader::Reader;
 use source::{Entries, SECTIONS};
 use writer::Writer;
 
-pub(crate) use blanks::written as written_blanks;
 pub use context_parallel::context_kind_name;
 pub use given::GivenWeights;
 pub(crate) use nearest::nearest;
@@ -64,19 +63,21 @@ pub struct RunConfig {
 }
 
 impl RunConfig {
-    /// Reads and checks a run file. `name` stands for the file in messages; `overrides` are `section.key=value`, of which later ones win.
+    /// Reads and checks a run file. `name` stands for the file in messages; `overrides` are `section.key=value`, of
+    /// which later ones win.
     ///
     /// # Errors
-    /// All that is wrong, each with its place: syntax, unknown keys, values of a wrong type, and every rule of [`check`].
+    /// All that is wrong, each with its place: syntax, unknown keys, values of a wrong type, and every rule of
+    /// [`check`].
     ///
-    /// Where the tokenizer is a file, `model.vocabulary` has to be given, and the schedule is none: this reads no files.
-    /// [`RunConfig::load_with`] asks.
+    /// Where the tokenizer is a file, `model.vocabulary` has to be given, and the schedule is none: this reads no
+    /// files. [`RunConfig::load_with`] asks.
     pub fn load(name: &str, text: &str, overrides: &[String]) -> Result<RunConfig, Vec<Problem>> {
         RunConfig::load_with(name, text, overrides, &NoFiles).map(|(config, _)| config)
     }
 
-    /// As [`RunConfig::load`], with what only `files` can tell, and with the place of every key that was written: for rules that are
-    /// checked later.
+    /// As [`RunConfig::load`], with what only `files` can tell, and with the place of every key that was written: for
+    /// rules that are checked later.
     ///
     /// # Errors
     /// As [`RunConfig::load`], and what `files` says.
@@ -89,8 +90,8 @@ impl RunConfig {
         RunConfig::resolve(name, text, overrides, files, None)
     }
 
-    /// As [`RunConfig::load_with`], for a run that begins with given weights: what the file leaves out of their model is theirs, and what it
-    /// says has to agree with them.
+    /// As [`RunConfig::load_with`], for a run that begins with given weights: what the file leaves out of their model
+    /// is theirs, and what it says has to agree with them.
     ///
     /// # Errors
     /// As [`RunConfig::load_with`], and every key of the file that makes another model.
@@ -151,7 +152,7 @@ impl RunConfig {
     }
 }
 
-/// What a run says by naming files, for this crate reads none.
+/// Values from files that a run names, since this crate reads no files.
 pub trait Files {
     /// Number of different tokens in the data: the default of `model.vocabulary`.
     ///

@@ -22,7 +22,8 @@ pub enum ScheduleKind {
     ZeroBubbleV,
     /// Backward passes split in two, ordered by a search under a limit of memory (Qi et al., ZB-1p and ZB-2p).
     ZeroBubbleAuto {
-        /// Microbatches that a rank may hold, in hundredths of `pp`, which 1F1B's first rank holds: 100 is ZB-1p, 200 is ZB-2p.
+        /// Microbatches that a rank may hold, in hundredths of `pp`, which 1F1B's first rank holds: 100 is ZB-1p, 200
+        /// is ZB-2p.
         memory_percent: usize,
     },
 }

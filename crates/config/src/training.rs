@@ -21,12 +21,12 @@ pub enum LearningRateSchedule {
 pub struct TrainSpec {
     /// Optimizer steps of the run.
     pub steps: u32,
-    /// Sequences per optimizer step, over all ranks, once the batch is as large as it gets. The primary quantity: data parallelism and the
-    /// microbatch size only decide how it is computed.
+    /// Sequences per optimizer step, over all ranks, once the batch is as large as it gets. The primary quantity: data
+    /// parallelism and the microbatch size only decide how it is computed.
     pub global_batch: usize,
     /// Smaller batches in the beginning.
     pub batch_ramp: Option<BatchRamp>,
-    /// Where a run that goes on from a checkpoint stands in its data. No run file says it, the checkpoint does.
+    /// Where a run that continues from a checkpoint is in its data. No run file says it, the checkpoint does.
     pub batch_origin: BatchOrigin,
     /// Tokens per sequence; at most the model's context.
     pub sequence_length: usize,
@@ -48,10 +48,11 @@ pub struct TrainSpec {
     pub epsilon: f32,
     /// Largest global gradient norm; `None` leaves gradients as they are.
     pub clip_norm: Option<f32>,
-    /// Factor of the gradient that the token table gets from its use as the input of the model, before it is accumulated; 1 leaves it as it is.
-    /// Where the table is tied, its use as the output keeps its gradient whole (GLM-130B, Zeng et al. 2022).
+    /// Factor of the gradient that the token table gets from its use as the input of the model, before it is
+    /// accumulated; 1 leaves it as it is. Where the table is tied, its use as the output keeps its gradient whole
+    /// (GLM-130B, Zeng et al. 2022).
     pub embedding_gradient_scale: f32,
-    /// What is updated with rates and decays of its own.
+    /// Parameters with rates and decays of their own.
     pub groups: Vec<ParameterGroup>,
     /// In which numbers parameters and activations are stored.
     pub precision: Precision,
@@ -69,7 +70,8 @@ impl TrainSpec {
         BatchSizes { global_batch: self.global_batch, ramp: self.batch_ramp, origin: self.batch_origin }
     }
 
-    /// Learning rate of `step`, counted from 0: linear warm-up that reaches the peak at `warmup_steps`, then the schedule.
+    /// Learning rate of `step`, counted from 0: linear warm-up that reaches the peak at `warmup_steps`, then the
+    /// schedule.
     pub fn learning_rate_at(&self, step: u32) -> f32 {
         let peak = f64::from(self.learning_rate);
         let minimum = f64::from(self.min_learning_rate);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What is gathered and reduced together (FSDP's unit).
+/// Parameters that are gathered and reduced together (FSDP's unit).
 ///
 /// `Embedding`, `Layer` and `Head` also compute. `Table`, the token-embedding table, only holds parameters:
 /// it is a unit of its own because a tied model reads it at both ends of the pipeline, with one gradient

@@ -24,7 +24,8 @@ pub enum ZeroStage {
 /// When sharded gradients are summed over data parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum GradientReduction {
-    /// Once a step: each rank adds up whole gradients of its microbatches, which live until the unit's last backward pass.
+    /// Once a step: each rank adds up whole gradients of its microbatches, which live until the unit's last backward
+    /// pass.
     Step,
     /// After each microbatch, into a sharded sum: little memory, the traffic of a step for each microbatch, and sums
     /// in another order.
@@ -34,13 +35,13 @@ pub enum GradientReduction {
 /// How sharded parameters become whole for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gathering {
-    /// Each gather comes so many uses before the use that needs it, in the order of instructions.
+    /// Each gather comes this many uses before the use that needs it, in the order of instructions.
     pub prefetch: usize,
-    /// When they are given up.
+    /// When they are freed.
     pub reshard: Reshard,
 }
 
-/// When gathered parameters are given up.
+/// When gathered parameters are freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reshard {
     /// After each use: forward and backward passes gather for themselves.

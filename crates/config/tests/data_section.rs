@@ -38,7 +38,7 @@ fn blanks_have_the_numbers_of_their_paper_and_survive_writing() {
     }
 }
 
-/// What a model is beside its weights, how it is trained, is the run's own; and so is how it is written down.
+/// What a model is next to its weights, how it is trained, is the run's own; and so is how it is written down.
 #[test]
 fn a_run_that_begins_with_weights_has_their_model() {
     let model =
@@ -96,7 +96,7 @@ fn columns_validation_texts_and_the_cache_survive_writing_and_are_checked() {
     for (sets, expected) in [
         (
             vec!["data.cache=tokens"],
-            "data.cache needs a tokenizer that is there before the text is read; use data.tokenizer = \"bytes\"",
+            "data.cache must have a tokenizer that exists before the text is read; use data.tokenizer = \"bytes\"",
         ),
         (
             vec!["data.validation=[{ name = \"a b\", path = \"c\" }]"],

@@ -67,7 +67,8 @@ fn the_page_has_every_key_and_no_other() {
 
 #[test]
 fn defaults_are_those_of_the_code() {
-    // Keys of rotary positions, DeepNorm, sharding, full recomputation and loss scaling are written only where they have a meaning.
+    // Keys of rotary positions, DeepNorm, sharding, full recomputation and loss scaling are written only where they
+    // have a meaning.
     let mut defaults = values(&[
         "model.position=rotary",
         "model.rotary_scaling=llama3",
@@ -126,7 +127,7 @@ fn ranges_of_numbers_hold_at_their_ends() {
         };
         tried += expected.len();
         for (value, is_refused) in expected {
-            // Behind a semicolon stands what else must hold; then the end of the range alone is not enough.
+            // Behind a semicolon is what else must hold; then the end of the range alone is not enough.
             let is_decided = *is_refused || !row.range.contains(';');
             assert!(!is_decided || refused(value) == *is_refused, "{} = {value}", row.key);
         }

@@ -1,5 +1,6 @@
 //! Speed of attention on one thread as GFLOP/s and as a share of the machine's peak, counting two per multiply-add on
-//! visible pairs only: `cargo bench -p cpu --bench attention [-- FILTER..]`, where a line is measured that has all filters in it.
+//! visible pairs only: `cargo bench -p cpu --bench attention [-- FILTER..]`, where a line is measured that has all
+//! filters in it.
 
 use std::time::Instant;
 

@@ -1,7 +1,9 @@
-//! Bytes per second of the kernels that are bound by memory: what they must read and write, once, over the time they take.
+//! Bytes per second of the kernels that are bound by memory: what they must read and write, once, over the time they
+//! take.
 //!
-//! `cargo bench -p cpu --bench elementwise` prints one line per kernel and a column per instruction set of this machine, with the share of
-//! the rate at which a core copies memory that no cache holds. Matrices here fit the last cache of many machines, so shares may exceed 100 %.
+//! `cargo bench -p cpu --bench elementwise` prints one line per kernel and a column per instruction set of this
+//! machine, with the share of the rate at which a core copies memory that no cache holds. Matrices here fit the last
+//! cache of many machines, so shares may exceed 100 %.
 
 use std::time::{Duration, Instant};
 

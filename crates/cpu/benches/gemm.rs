@@ -1,4 +1,4 @@
-//! Speed of GEMM on one thread beside a peer and the machine's peak: `cargo bench -p cpu --bench gemm [-- FILTER]`.
+//! Speed of GEMM on one thread next to a peer and the machine's peak: `cargo bench -p cpu --bench gemm [-- FILTER]`.
 //!
 //! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns, and the share
 //! of the peak of the same instruction set. Of each product there is a second line with the same operands in parts on
@@ -20,7 +20,8 @@ use cpu::view::{MatMut, MatRef};
 mod narrow;
 mod peak;
 
-/// Tokens, inputs and outputs of linear layers: of the models of `bench/compare` with a chunk of the head, and those of equality tests.
+/// Tokens, inputs and outputs of linear layers: of the models of `bench/compare` with a chunk of the head, and those of
+/// equality tests.
 const LAYERS: [(usize, usize, usize); 13] = [
     (1024, 384, 1152),
     (1024, 384, 384),
@@ -124,8 +125,8 @@ fn seconds(flops: f64, mut run: impl FnMut()) -> f64 {
 /// A product of the 12M model: the first map of its feed-forward block.
 const WITH_PEER: (Orientation, (usize, usize, usize)) = (Orientation::Nt, (1024, 384, 1536));
 
-/// The least speed of ours in the peer's. On a virtual machine with AVX-512 whose cores had ten other users it was 0.92, so a kernel that loses an
-/// eighth to the peer is found.
+/// The least speed of ours in the peer's. On a virtual machine with AVX-512 whose cores had ten other users it was
+/// 0.92, so a kernel that loses an eighth to the peer is found.
 const LEAST_WITH_PEER: f64 = 0.8;
 
 /// Best seconds of the peer and of ours in turns, on the best instruction set.

@@ -8,7 +8,8 @@ pub fn allowed_cores() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core)).collect()
 }
 
-/// Keeps the calling thread on `core`. Where the system refuses, it runs where it did, and what it computes is the same.
+/// Keeps the calling thread on `core`. Where the system refuses, it runs where it did, and what it computes is the
+/// same.
 #[cfg(target_os = "linux")]
 pub fn stay_on(core: usize) {
     use rustix::thread::{CpuSet, sched_setaffinity};

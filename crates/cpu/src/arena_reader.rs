@@ -1,4 +1,4 @@
-//! Reads a rank's arena beside its thread.
+//! Reads a rank's arena next to its thread.
 
 use std::sync::Arc;
 

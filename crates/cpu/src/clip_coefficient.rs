@@ -7,11 +7,11 @@ use crate::fixed_point::to_f64;
 /// What a step's sums say, computed in f64 and rounded once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepSums {
-    /// Factor of all gradients: `nominal_tokens / valid tokens / loss_scale`, times `clip_norm / norm` where the norm exceeds it.
-    /// 0 without valid tokens or if anything was not finite.
+    /// Factor of all gradients: `nominal_tokens / valid tokens / loss_scale`, times `clip_norm / norm` where the norm
+    /// exceeds it. 0 without valid tokens or if anything was not finite.
     pub coefficient: f32,
-    /// Global norm of the gradient of the mean loss, before clipping; NaN if a gradient was not finite, or so large that 4,096 of
-    /// them in a row have a norm above 1e24.
+    /// Global norm of the gradient of the mean loss, before clipping; NaN if a gradient was not finite, or so large
+    /// that 4,096 of them in a row have a norm above 1e24.
     pub norm: f32,
     /// Mean loss over the valid tokens, 0 without; NaN if a loss was not finite.
     pub mean_loss: f32,
@@ -30,8 +30,8 @@ pub struct Factors {
     pub clip_norm: Option<f32>,
 }
 
-/// Reads the sums over all ranks: squares of gradients (but for the loss scale) that were scaled by `1 / nominal_tokens`,
-/// and losses with the number of valid tokens.
+/// Reads the sums over all ranks: squares of gradients (but for the loss scale) that were scaled by `1 /
+/// nominal_tokens`, and losses with the number of valid tokens.
 pub fn clip_coefficient(norm_sums: &[i64], loss_sums: &[i64], factors: Factors) -> StepSums {
     let Factors { nominal_tokens, loss_scale, clip_norm } = factors;
     let valid = loss_sums[COUNT_WORD];

@@ -1,4 +1,4 @@
-//! Copies between matrices whose rows lie differently or that hold numbers of another type.
+//! Copies between matrices whose rows are differently or that hold numbers of another type.
 
 use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::view::{MatMut, MatRef};

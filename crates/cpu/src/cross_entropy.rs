@@ -84,8 +84,8 @@ impl Kernel for SumExp<'_> {
     }
 }
 
-/// `loss[R] = log(sum) - (target logit - max)`, assigned, 0 where the label is ignored; and the gradient over the logits
-/// if it is asked for.
+/// `loss[R] = log(sum) - (target logit - max)`, assigned, 0 where the label is ignored; and the gradient over the
+/// logits if it is asked for.
 pub struct CrossEntropy<'a> {
     /// `[R, V/tp]`; with `gradient_scale` it becomes `(softmax - onehot) * gradient_scale`, and 0 in rows of ignored
     /// labels and in padded columns.

@@ -14,8 +14,8 @@ use crate::parts;
 use crate::pool::Pool;
 use crate::worker::Worker;
 
-/// Executes operations in the order in which they are submitted to a stream: at once on the calling thread, or on the thread of the stream,
-/// where it has one. Results do not depend on the number of threads.
+/// Executes operations in the order in which they are submitted to a stream: at once on the calling thread, or on the
+/// thread of the stream, where it has one. Results do not depend on the number of threads.
 pub struct CpuDevice {
     own: Worker,
     pool: Option<Pool>,
@@ -46,8 +46,9 @@ impl CpuDevice {
         self
     }
 
-    /// The same device with `threads` threads: the rank's own and those of a pool, which ends with the device. With one thread there is no pool.
-    /// Of `cores` the calling thread and those of the pool take one each, in order, and stay there; where none is left, threads run anywhere.
+    /// The same device with `threads` threads: the rank's own and those of a pool, which ends with the device. With one
+    /// thread there is no pool. Of `cores` the calling thread and those of the pool take one each, in order, and stay
+    /// there; where none is left, threads run anywhere.
     ///
     /// # Errors
     /// [`DeviceError::Threads`] where the system starts no more.
@@ -63,7 +64,8 @@ impl CpuDevice {
         Ok(self)
     }
 
-    /// The same device with these streams, after its products are known. A stream with a thread computes there alone, without the pool.
+    /// The same device with these streams, after its products are known. A stream with a thread computes there alone,
+    /// without the pool.
     pub fn with_queues(mut self, queues: Arc<StreamQueues>) -> CpuDevice {
         self.workers = Stream::ALL.map(|stream| {
             let worker = queues.of(stream).map(|_| self.own.apart());

@@ -3,7 +3,7 @@
 //! Channel `c` of token `t` is dropped or kept by word `c % 4` of the Philox block with the seed as key and the counter
 //! `[c / 4, t, step, site]`, where `t = first_token + row` and `c = first_channel + column` are global (`t` modulo
 //! 2^32). It is kept when the word is at least `probability * 2^32`, and then multiplied by `1 / (1 - probability)`.
-//! So the mask does not depend on the layout, on the microbatch or on whether it is computed again.
+//! So the mask does not depend on the layout, on the microbatch or on whether it is recomputed.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use device::DropoutKey;
 use crate::lanes::{Block, Kernel, LANES, Lanes, Stored, for_each_block};
 use crate::view::{MatMut, MatRef};
 
-/// Where an operand of an operation lies that may work in place: a matrix, or one row of it.
+/// Where an operand of an operation is that may work in place: a matrix, or one row of it.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<T> {
     /// In the output, which overwrites it.
@@ -48,7 +48,8 @@ impl<E: Stored> Source<&[E]> {
     }
 }
 
-/// `out[T,C] = residual_scale * residual[T,C] + dropout(x[T,C] + bias[C])`, assigned; the last two operations round once. `x` or `residual` (not both) may lie in `out`.
+/// `out[T,C] = residual_scale * residual[T,C] + dropout(x[T,C] + bias[C])`, assigned; the last two operations round
+/// once. `x` or `residual` (not both) may be in `out`.
 pub struct DropoutAdd<'a, E = f32> {
     /// What is dropped, `[T,C]`.
     pub x: Source<MatRef<'a, E>>,
@@ -64,7 +65,7 @@ pub struct DropoutAdd<'a, E = f32> {
     pub out: MatMut<'a, E>,
 }
 
-/// `dx[T,C] = mask * dy[T,C] / (1 - probability)`, assigned. `dy` may lie in `dx`.
+/// `dx[T,C] = mask * dy[T,C] / (1 - probability)`, assigned. `dy` may be in `dx`.
 pub struct DropoutBackward<'a, E = f32> {
     /// `[T,C]`
     pub dy: Source<MatRef<'a, E>>,

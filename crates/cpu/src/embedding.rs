@@ -43,7 +43,8 @@ impl<E: Stored> Kernel for EmbeddingLookup<'_, E> {
     }
 }
 
-/// `dtable[token - first_row] += scale * dy[T,D]` for the tokens of this rank but one, in ascending order of the tokens' places.
+/// `dtable[token - first_row] += scale * dy[T,D]` for the tokens of this rank but one, in ascending order of the
+/// tokens' places.
 pub struct EmbeddingBackward<'a, E = f32> {
     /// `[T]`
     pub tokens: &'a [i32],

@@ -1,9 +1,9 @@
 //! Sums that associate: f64 values are rounded once to fixed point and added as integers.
 //!
-//! A sum is [`SUM_WORDS`] words of 64 bits: eight limbs of 32 bits, lowest first, of a whole number in units of 2^-80; then how
-//! many values were not finite or too large; then a count that the caller keeps. Words are added one by one, across blocks
-//! and across ranks, without carries, and those of a negative value are negative: each value adds less than 2^32 to a limb,
-//! so 2^31 values fit. Any order and any grouping gives the same words.
+//! A sum is [`SUM_WORDS`] words of 64 bits: eight limbs of 32 bits, lowest first, of a whole number in units of 2^-80;
+//! then how many values were not finite or too large; then a count that the caller keeps. Words are added one by one,
+//! across blocks and across ranks, without carries, and those of a negative value are negative: each value adds less
+//! than 2^32 to a limb, so 2^31 values fit. Any order and any grouping gives the same words.
 
 use device::{NOT_FINITE_WORD, SUM_WORDS};
 
@@ -13,9 +13,9 @@ const LIMBS: usize = NOT_FINITE_WORD;
 const LIMB_BITS: i32 = 32;
 /// Bits of the fraction: the unit is 2^-80, about 8e-25.
 const FRACTION_BITS: i32 = 80;
-/// Values from 2^160 on are too large: the limbs of a value are at most three neighbours, and these would be the last. The losses of a
-/// sequence are below, each of which is at most the largest number of single precision, about 2^128. So is the square of a norm
-/// of 1e24, which is far from what any clipping saves.
+/// Values from 2^160 on are too large: the limbs of a value are at most three neighbours, and these would be the last.
+/// The losses of a sequence are below, each of which is at most the largest number of single precision, about 2^128. So
+/// is the square of a norm of 1e24, which is far from what any clipping saves.
 const LIMIT_BITS: i32 = 160;
 /// Bits of a significand.
 const SIGNIFICAND_BITS: i32 = f64::MANTISSA_DIGITS as i32;
@@ -29,7 +29,8 @@ pub fn add(words: &mut [i64], value: f64) {
         words[NOT_FINITE_WORD] += 1;
         return;
     }
-    // Scaling by a power of two is exact, and so is the conversion of a whole number of no more bits than a significand.
+    // Scaling by a power of two is exact, and so is the conversion of a whole number of no more bits than a
+    // significand.
     let units = (value * power_of_two(FRACTION_BITS)).round_ties_even();
     let exponent = (units.to_bits() >> (SIGNIFICAND_BITS - 1) & 0x7ff) as i32 - 1023;
     let shift = (exponent + 1 - SIGNIFICAND_BITS).max(0);

@@ -1,9 +1,9 @@
 //! Initial weights: a function of the seed, the parameter and the element's global place, never of the shard.
 //!
-//! Element `e` (row-major in the global matrix) is normal number `e % 4` of Philox block `e / 4`: counter
-//! `[e/4 low, e/4 high, parameter low, parameter high]`, key the seed (with a constant that separates this use from others).
-//! Words 0 and 1 make numbers 0 and 1, words 2 and 3 make numbers 2 and 3 (Box and Muller 1958):
-//! `sqrt(-2 log u) (cos, sin)(2 pi v)` with `u` in `(0, 1]` of the first word and `v` in `[0, 1)` of the second.
+//! Element `e` (row-major in the global matrix) is normal number `e % 4` of Philox block `e / 4`: counter `[e/4 low,
+//! e/4 high, parameter low, parameter high]`, key the seed (with a constant that separates this use from others). Words
+//! 0 and 1 make numbers 0 and 1, words 2 and 3 make numbers 2 and 3 (Box and Muller 1958): `sqrt(-2 log u) (cos, sin)(2
+//! pi v)` with `u` in `(0, 1]` of the first word and `v` in `[0, 1)` of the second.
 
 use crate::lanes::{Kernel, LANES, Lanes, Stored};
 use crate::math::{log, sin_cos_of_turn};

@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn scalar_is_always_available_and_last() {
         let available = InstructionSet::available();
-        // Past the harness, which hides what a passing test prints: a set that tests cannot compare here must not look compared.
+        // Past the harness, which hides what a passing test prints: a set that tests cannot compare here must not look
+        // compared.
         let _ = writeln!(std::io::stderr(), "instruction sets that are compared on this machine: {available:?}");
         assert_eq!(available.last(), Some(&InstructionSet::Scalar));
         assert_eq!(available.first(), Some(&InstructionSet::detect()));

@@ -71,8 +71,8 @@ pub trait Lanes:
     fn copysign(self, sign: Self) -> Self;
     /// Nearest integer, ties to even.
     fn round(self) -> Self;
-    /// `self * 2^exponent`, exact or infinite, for integers up to 128, lanes of `self` in `[1/2, 2)` and products from `2^-125` on; NaN of two
-    /// NaNs; anything else gives any value.
+    /// `self * 2^exponent`, exact or infinite, for integers up to 128, lanes of `self` in `[1/2, 2)` and products from
+    /// `2^-125` on; NaN of two NaNs; anything else gives any value.
     fn scaled(self, exponent: Self) -> Self;
     /// `(m, e)` with `self = m * 2^e` and `m` in `[sqrt(1/2), sqrt(2))`, for positive normal finite lanes;
     /// anything else gives any value.

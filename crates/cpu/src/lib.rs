@@ -1,4 +1,5 @@
-//! The CPU as a device: one file per kernel, its contract at the top, results independent of instruction set and row count.
+//! The CPU as a device: one file per kernel, its contract at the top, results independent of instruction set and row
+//! count.
 
 mod aligned;
 mod execute;

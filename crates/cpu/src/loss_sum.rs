@@ -8,7 +8,8 @@ use crate::fixed_point;
 /// Adds the losses of `sequences` sequences and the number of valid labels to `sums` (words of [`fixed_point`]).
 ///
 /// `loss[T]` and `labels[T]` hold the sequences one after the other, equally long. A sequence's losses are added in f64
-/// in the order of its tokens, ignored labels left out, and rounded to fixed point once. The same on every instruction set.
+/// in the order of its tokens, ignored labels left out, and rounded to fixed point once. The same on every instruction
+/// set.
 pub fn loss_sum(loss: &[f32], labels: &[i32], sequences: usize, sums: &mut [i64]) {
     assert_eq!(loss.len(), labels.len(), "one label per loss");
     assert_eq!(sums.len(), SUM_WORDS, "words of a sum");

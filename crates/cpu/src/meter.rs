@@ -12,7 +12,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// A meter that stands at zero.
+    /// A meter that is at zero.
     pub fn new() -> Self {
         Self::default()
     }

@@ -1,7 +1,8 @@
 //! How an operation is cut into parts that threads run at once.
 //!
-//! A part is an operation itself, on some rows, columns, elements or heads of the whole one's tensors. Parts write disjoint places, and
-//! what an element's value is computed from, and in which order, is the same in a part as in the whole: the bits do not depend on the cut.
+//! A part is an operation itself, on some rows, columns, elements or heads of the whole one's tensors. Parts write
+//! disjoint places, and what an element's value is computed from, and in which order, is the same in a part as in the
+//! whole: the bits do not depend on the cut.
 
 use std::ops::Range;
 
@@ -34,8 +35,8 @@ pub(crate) struct Share {
 }
 
 impl Share {
-    /// This share of `0..len`, cut at multiples of `grain`, as equal as that allows; `None` where there are more shares than grains and
-    /// this one is empty.
+    /// This share of `0..len`, cut at multiples of `grain`, as equal as that allows; `None` where there are more shares
+    /// than grains and this one is empty.
     fn of(self, len: usize, grain: usize) -> Option<Range<usize>> {
         let grains = len.div_ceil(grain);
         let border = |index: usize| (grains * index / self.number * grain).min(len);

@@ -1,5 +1,5 @@
-//! The most that cores do: floating-point operations, in independent chains of fused multiply-adds that never leave the registers; and bytes,
-//! copied between buffers that no cache holds.
+//! The most that cores do: floating-point operations, in independent chains of fused multiply-adds that never leave the
+//! registers; and bytes, copied between buffers that no cache holds.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -16,8 +16,8 @@ const STEPS: usize = 100_000;
 /// How long a core is measured. The first bursts only bring it to its speed.
 const MEASURED: Duration = Duration::from_millis(4);
 
-/// FLOP/s of `cores` cores at once, each with the best instruction set of this machine: a burst of 4 ms on as many threads. A multiply-add
-/// counts as two operations.
+/// FLOP/s of `cores` cores at once, each with the best instruction set of this machine: a burst of 4 ms on as many
+/// threads. A multiply-add counts as two operations.
 pub fn flops_per_second(cores: usize) -> f64 {
     let instruction_set = InstructionSet::detect();
     let start = Barrier::new(cores);
@@ -36,8 +36,8 @@ const COPIED_BYTES: usize = 256 << 20;
 /// Copies of which the fastest counts; the first is the first to touch the memory.
 const COPIES: usize = 4;
 
-/// Bytes that `cores` cores at once read plus bytes that they write, per second, in copies of 256 MiB together, on pages like those of an arena. Memory
-/// is taken for twice as much.
+/// Bytes that `cores` cores at once read plus bytes that they write, per second, in copies of 256 MiB together, on
+/// pages like those of an arena. Memory is taken for twice as much.
 pub fn copy_bytes_per_second(cores: usize) -> f64 {
     let bytes = COPIED_BYTES / cores.max(1);
     let start = Barrier::new(cores);
@@ -77,8 +77,8 @@ pub fn core_flops_per_second(instruction_set: InstructionSet) -> f64 {
     (2 * lanes * CHAINS * STEPS) as f64 / best
 }
 
-/// FLOP/s of the calling thread's core in tiles of AMX, the best of bursts; `None` where the machine has none. Such tiles slow a core down
-/// after some milliseconds, so that this is measured for as long as a step takes.
+/// FLOP/s of the calling thread's core in tiles of AMX, the best of bursts; `None` where the machine has none. Such
+/// tiles slow a core down after some milliseconds, so that this is measured for as long as a step takes.
 #[cfg(target_arch = "x86_64")]
 pub fn core_tile_flops_per_second() -> Option<f64> {
     use crate::gemm::pairs::amx::{REGISTER_MULTIPLY_ADDS, multiply_registers};

@@ -1,9 +1,11 @@
-//! The threads of a rank beside its own: all work on the parts of one task. Each begins with a row of parts of its own, which lie beside each other, so that
-//! what an operation leaves in a core's caches is where the next one looks for it; whoever has done its own takes from the end of the longest row.
+//! The threads of a rank next to its own: all work on the parts of one task. Each begins with a row of parts of its
+//! own, which are next to each other, so that what an operation leaves in a core's caches is where the next one looks
+//! for it; whoever has done its own takes from the end of the longest row.
 //!
-//! Between tasks a thread looks for the next one for some microseconds before it sleeps, for tasks follow each other closely and
-//! waking costs more than most of them. A task wakes as many sleepers as it has parts and the machine has cores, and its end
-//! wakes the rank's own thread alone. It ends when its parts are done: a thread that slept through it is not waited for.
+//! Between tasks a thread looks for the next one for some microseconds before it sleeps, for tasks follow each other
+//! closely and waking costs more than most of them. A task wakes as many sleepers as it has parts and the machine has
+//! cores, and its end wakes the rank's own thread alone. It ends when its parts are done: a thread that slept through
+//! it is not waited for.
 
 use std::any::Any;
 use std::ops::Range;
@@ -93,7 +95,8 @@ impl Pool {
             let serve = move || {
                 core.into_iter().for_each(stay_on);
                 shared.serve(index + 1, &|task: &Task, share| {
-                    // SAFETY: `Shared::work` takes each part once, and opens a task when all parts of the one before are done.
+                    // SAFETY: `Shared::work` takes each part once, and opens a task when all parts of the one before
+                    // are done.
                     unsafe { worker.execute_part(task, share) }
                 });
             };
@@ -278,8 +281,8 @@ impl Shared {
     }
 }
 
-/// Models of the pool: in every order of threads that shuttle draws, each part of each task is run once, a failure reaches the
-/// rank's thread, and no thread sleeps for ever. `tools/check-threads.sh models` runs them.
+/// Models of the pool: in every order of threads that shuttle draws, each part of each task is run once, a failure
+/// reaches the rank's thread, and no thread sleeps for ever. `tools/check-threads.sh models` runs them.
 #[cfg(all(test, shuttle))]
 mod models {
     use device::{Dtype, Tensor};

@@ -1,4 +1,5 @@
-//! Rotary position embedding: pairs of channels of queries and keys are turned by an angle that grows with the position.
+//! Rotary position embedding: pairs of channels of queries and keys are turned by an angle that grows with the
+//! position.
 //!
 //! Su et al. 2021, arXiv 2104.09864. The first `rotary_dims` channels of each head turn, the rest stay.
 
@@ -9,8 +10,8 @@ use crate::lanes::{Kernel, Lanes, Stored, for_each_block};
 use crate::math::{exp_f64, log_f64, sin_cos_f64};
 use crate::view::{MatMut, MatRef};
 
-/// Fills `cos[P, R/2]` and `sin[P, R/2]` for positions `0..P`: the angle of pair `i` is `position * base^(-2i/R)`, the frequency scaled,
-/// computed in f64 and rounded once at the end. Accurate for angles up to 1e6.
+/// Fills `cos[P, R/2]` and `sin[P, R/2]` for positions `0..P`: the angle of pair `i` is `position * base^(-2i/R)`, the
+/// frequency scaled, computed in f64 and rounded once at the end. Accurate for angles up to 1e6.
 pub struct RotaryTable<'a> {
     /// `[P, R/2]`, assigned.
     pub cos: MatMut<'a>,
@@ -99,7 +100,7 @@ fn turn_halves<L: Lanes>(x: &mut [impl Stored], cos: &[f32], sin: &[f32], sign: 
     );
 }
 
-/// Plain code: neighbours lie in one block, and the same fused operations give the same bits.
+/// Plain code: neighbours are in one block, and the same fused operations give the same bits.
 #[inline(always)]
 fn turn_neighbours<E: Stored>(x: &mut [E], cos: &[f32], sin: &[f32], sign: f32) {
     let (pairs, _) = x.as_chunks_mut::<2>();

@@ -4,10 +4,11 @@ use device::{Rounding, Write};
 
 use crate::lanes::{Kernel, Lanes};
 
-/// `into` = or += the whole numbers nearest to `x / unit`, of two equally near ones the even one; zero for a refused element.
-/// Returns how many elements were refused.
+/// `into` = or += the whole numbers nearest to `x / unit`, of two equally near ones the even one; zero for a refused
+/// element. Returns how many elements were refused.
 ///
-/// Dividing by a power of two is exact. A limit of at most 2^62 units is the caller's matter, and that sums stay below 2^63.
+/// Dividing by a power of two is exact. A limit of at most 2^62 units is the caller's matter, and that sums stay below
+/// 2^63.
 pub struct AddRounded<'a> {
     /// `[N]`
     pub x: &'a [f32],
@@ -40,7 +41,8 @@ impl Kernel for AddRounded<'_> {
     }
 }
 
-/// `sums[N]` become `unit * sums` in single precision, each rounded once, in the first half of their place; the other half is left as it is.
+/// `sums[N]` become `unit * sums` in single precision, each rounded once, in the first half of their place; the other
+/// half is left as it is.
 pub struct RoundedToSingle<'a> {
     /// `[N]`, replaced.
     pub sums: &'a mut [i64],

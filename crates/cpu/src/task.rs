@@ -104,7 +104,8 @@ impl Worker {
     /// Does one part of `task`.
     ///
     /// # Safety
-    /// Nobody else does this part. Of a round, all panels are done before the first strip is begun, and all strips before the next round's panels.
+    /// Nobody else does this part. Of a round, all panels are done before the first strip is begun, and all strips
+    /// before the next round's panels.
     pub(crate) unsafe fn execute_part(&self, task: &Task, share: Share) -> Result<(), DeviceError> {
         match task {
             Task::Shares(op) => parts::part(op, share).map_or(Ok(()), |part| self.execute(&part)),

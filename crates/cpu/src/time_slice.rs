@@ -1,15 +1,15 @@
 //! The time slice that the scheduler grants a thread on a core that it shares.
 //!
 //! Ranks wait for each other thousands of times a second. After each wait a rank that shares its core with another
-//! program waits for the end of that program's slice, some milliseconds, although the rank needs microseconds. A thread with a
-//! shorter slice has the same share of the core and runs sooner after it wakes.
+//! program waits for the end of that program's slice, some milliseconds, although the rank needs microseconds. A thread
+//! with a shorter slice has the same share of the core and runs sooner after it wakes.
 
 /// The shortest slice that Linux grants.
 #[cfg(target_os = "linux")]
 const SHORTEST_NS: u64 = 100_000;
 
-/// Gives the calling thread, and the threads that it starts, the shortest slice. Without effect where the system refuses,
-/// before Linux 6.12, and under real-time and deadline policies.
+/// Gives the calling thread, and the threads that it starts, the shortest slice. Without effect where the system
+/// refuses, before Linux 6.12, and under real-time and deadline policies.
 #[cfg(target_os = "linux")]
 pub fn shorten() {
     let Some(mut attributes) = attributes() else { return };

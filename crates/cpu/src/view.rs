@@ -1,6 +1,6 @@
 //! Views of matrices inside larger buffers: rows of `cols` elements that start `row_stride` elements apart.
 //!
-//! A mutable view may share its rows' gaps with other views ([`MatMut::split_at_col`]: query, key and value lie side by
+//! A mutable view may share its rows' gaps with other views ([`MatMut::split_at_col`]: query, key and value are side by
 //! side in one buffer), which slices cannot say. The views are therefore pointers with the lifetime of the slice that
 //! they were made from. The kernels read and write through these pointers, inside the bounds that are checked here.
 
@@ -37,7 +37,7 @@ unsafe impl<E: Element> Send for MatMut<'_, E> {}
 // SAFETY: a MatMut is an exclusive borrow of its rows' elements, like &mut [E]; sharing it gives no write access.
 unsafe impl<E: Element> Sync for MatMut<'_, E> {}
 
-/// Asserts that `rows` rows of `cols` elements, `row_stride` apart, lie inside `len` elements.
+/// Asserts that `rows` rows of `cols` elements, `row_stride` apart, are inside `len` elements.
 fn assert_inside(len: usize, rows: usize, cols: usize, row_stride: usize) {
     assert!(row_stride >= cols, "rows of {cols} elements overlap at a row stride of {row_stride}");
     if rows > 0 && cols > 0 {
@@ -47,7 +47,7 @@ fn assert_inside(len: usize, rows: usize, cols: usize, row_stride: usize) {
 }
 
 impl<'a, E: Element> MatRef<'a, E> {
-    /// The matrix whose row `r` is `data[r * row_stride..][..cols]`. Panics if a row lies outside `data` or
+    /// The matrix whose row `r` is `data[r * row_stride..][..cols]`. Panics if a row is outside `data` or
     /// `row_stride < cols`.
     pub fn new(data: &'a [E], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
@@ -57,12 +57,12 @@ impl<'a, E: Element> MatRef<'a, E> {
     /// The matrix whose row `r` starts `r * row_stride` elements behind `start`.
     ///
     /// # Safety
-    /// The rows lie in memory that is valid, initialised and not written for `'a`.
+    /// The rows are in memory that is valid, initialised and not written for `'a`.
     pub unsafe fn from_raw(start: *const E, rows: usize, cols: usize, row_stride: usize) -> Self {
         Self { start, rows, cols, row_stride, lifetime: PhantomData }
     }
 
-    /// The matrix whose rows lie one after the other.
+    /// The matrix whose rows are one after the other.
     pub fn dense(data: &'a [E], rows: usize, cols: usize) -> Self {
         Self::new(data, rows, cols, cols)
     }
@@ -85,7 +85,7 @@ impl<'a, E: Element> MatRef<'a, E> {
     /// Row `row`, `[cols]`.
     pub fn row(&self, row: usize) -> &'a [E] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        // SAFETY: the constructor checked that `cols` elements from this row's start lie inside the borrowed slice.
+        // SAFETY: the constructor checked that `cols` elements from this row's start are inside the borrowed slice.
         unsafe { std::slice::from_raw_parts(self.start.add(row * self.row_stride), self.cols) }
     }
 
@@ -93,7 +93,7 @@ impl<'a, E: Element> MatRef<'a, E> {
     pub fn block(&self, row: usize, rows: usize, col: usize, cols: usize) -> Self {
         assert!(row + rows <= self.rows && col + cols <= self.cols, "block outside of the matrix");
         let offset = if rows == 0 || cols == 0 { 0 } else { row * self.row_stride + col };
-        // SAFETY: the block lies inside the matrix, so its first element lies inside the borrowed slice.
+        // SAFETY: the block is inside the matrix, so its first element is inside the borrowed slice.
         let start = unsafe { self.start.add(offset) };
         Self { start, rows, cols, ..*self }
     }
@@ -105,7 +105,7 @@ impl<'a, E: Element> MatRef<'a, E> {
 }
 
 impl<'a, E: Element> MatMut<'a, E> {
-    /// The matrix whose row `r` is `data[r * row_stride..][..cols]`. Panics if a row lies outside `data` or
+    /// The matrix whose row `r` is `data[r * row_stride..][..cols]`. Panics if a row is outside `data` or
     /// `row_stride < cols`.
     pub fn new(data: &'a mut [E], rows: usize, cols: usize, row_stride: usize) -> Self {
         assert_inside(data.len(), rows, cols, row_stride);
@@ -115,12 +115,12 @@ impl<'a, E: Element> MatMut<'a, E> {
     /// The matrix whose row `r` starts `r * row_stride` elements behind `start`.
     ///
     /// # Safety
-    /// The rows lie in memory that is valid, initialised and accessed through nothing else for `'a`.
+    /// The rows are in memory that is valid, initialised and accessed through nothing else for `'a`.
     pub unsafe fn from_raw(start: *mut E, rows: usize, cols: usize, row_stride: usize) -> Self {
         Self { start, rows, cols, row_stride, lifetime: PhantomData }
     }
 
-    /// The matrix whose rows lie one after the other.
+    /// The matrix whose rows are one after the other.
     pub fn dense(data: &'a mut [E], rows: usize, cols: usize) -> Self {
         Self::new(data, rows, cols, cols)
     }
@@ -143,7 +143,8 @@ impl<'a, E: Element> MatMut<'a, E> {
     /// Row `row`, `[cols]`.
     pub fn row_mut(&mut self, row: usize) -> &mut [E] {
         assert!(row < self.rows, "row {row} of {}", self.rows);
-        // SAFETY: the constructor checked that the row lies inside the borrowed slice, and no other view has its elements.
+        // SAFETY: the constructor checked that the row is inside the borrowed slice, and no other view has its
+        // elements.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.row_stride), self.cols) }
     }
 
@@ -167,7 +168,7 @@ impl<'a, E: Element> MatMut<'a, E> {
     pub fn block(&mut self, row: usize, rows: usize, col: usize, cols: usize) -> MatMut<'_, E> {
         assert!(row + rows <= self.rows && col + cols <= self.cols, "block outside of the matrix");
         let offset = if rows == 0 || cols == 0 { 0 } else { row * self.row_stride + col };
-        // SAFETY: the block lies inside the matrix, so its first element lies inside the borrowed slice.
+        // SAFETY: the block is inside the matrix, so its first element is inside the borrowed slice.
         let start = unsafe { self.start.add(offset) };
         MatMut { start, rows, cols, row_stride: self.row_stride, lifetime: PhantomData }
     }
@@ -176,7 +177,7 @@ impl<'a, E: Element> MatMut<'a, E> {
     pub fn split_at_col(self, col: usize) -> (MatMut<'a, E>, MatMut<'a, E>) {
         assert!(col <= self.cols, "split at column {col} of {}", self.cols);
         let offset = if self.rows == 0 || col == self.cols { 0 } else { col };
-        // SAFETY: a column of the matrix lies inside the borrowed slice; the two views have no element in common.
+        // SAFETY: a column of the matrix is inside the borrowed slice; the two views have no element in common.
         let right = unsafe { self.start.add(offset) };
         (
             MatMut { cols: col, ..self },

@@ -1,9 +1,9 @@
 //! One thread of a rank: its kernels' buffers, and the views that they get of the rank's arena.
 //!
 //! This file turns places in the arena into views, so it touches raw memory; the obligations are those of
-//! `device::Arena`: the memory plan gives live values disjoint places, one operation of a stream runs at a time, operations of different
-//! streams that touch the same place wait for each other (`program::waits`), and the parts of an operation that threads run at once write
-//! disjoint places (`crate::parts`).
+//! `device::Arena`: the memory plan gives live values disjoint places, one operation of a stream runs at a time,
+//! operations of different streams that touch the same place wait for each other (`program::waits`), and the parts of
+//! an operation that threads run at once write disjoint places (`crate::parts`).
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -67,7 +67,8 @@ impl Worker {
     /// A matrix to write.
     pub(crate) fn matrix_mut<E: Element>(&self, tensor: Tensor) -> Result<MatMut<'_, E>, DeviceError> {
         let start = self.reals_address::<E>(tensor)?;
-        // SAFETY: as in `matrix`; an operation's outputs do not overlap its other operands, or it is told so (`Source::Out`).
+        // SAFETY: as in `matrix`; an operation's outputs do not overlap its other operands, or it is told so
+        // (`Source::Out`).
         Ok(unsafe { MatMut::from_raw(start, tensor.rows, tensor.cols, tensor.row_stride) })
     }
 
@@ -144,7 +145,8 @@ impl Worker {
         }
         let start = self.arena.address(sum)?.cast::<i64>();
         for (index, word) in words.iter().enumerate() {
-            // SAFETY: the sum's words lie inside the arena, aligned, and while an operation's parts run they are reached here only.
+            // SAFETY: the sum's words are inside the arena, aligned, and while an operation's parts run they are
+            // reached here only.
             unsafe { AtomicI64::from_ptr(start.add(index).as_ptr()) }.fetch_add(*word, Ordering::Relaxed);
         }
         Ok(())

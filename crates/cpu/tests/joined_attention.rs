@@ -1,10 +1,10 @@
 //! Attention on some of the keys of a sequence at a time, joined by log-sum-exps, against attention on all of them.
 //!
-//! Scores have the same bits in both, and so have gradients of keys and values, which are sums over the same queries. An
-//! output is a mean of values of at most 1.5, by weights that dropout raises to 1.25: a chain of at most 120 keys, and
-//! some 40 more roundings by exponentials of differences of up to 10, by decays and by joining. Two orders are apart by
-//! at most twice that: 2 x 160 x 2^-24 x 1.875 = 3.6e-5. A gradient of a query is a chain as long, of terms of at most
-//! `scale p (|dout . v| + |delta|) |k|`, which add up to less than 10: 1.9e-4.
+//! Scores have the same bits in both, and so have gradients of keys and values, which are sums over the same queries.
+//! An output is a mean of values of at most 1.5, by weights that dropout raises to 1.25: a chain of at most 120 keys,
+//! and some 40 more roundings by exponentials of differences of up to 10, by decays and by joining. Two orders are
+//! apart by at most twice that: 2 x 160 x 2^-24 x 1.875 = 3.6e-5. A gradient of a query is a chain as long, of terms of
+//! at most `scale p (|dout . v| + |delta|) |k|`, which add up to less than 10: 1.9e-4.
 
 use cpu::attention::{
     Alibi, Attention, AttentionBuffers, AttentionShape, Backward, DropoutKey, Forward, JoinAttention,

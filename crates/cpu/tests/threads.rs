@@ -303,8 +303,8 @@ fn two_factors_of_single_precision_are_refused_in_blocks() {
     assert!(error.to_string().contains("must have one narrow type to be multiplied in blocks"), "{error}");
 }
 
-/// Products that need more than one round each: of more lanes than the room for a common operand has, of more sums than are kept between runs of steps, and
-/// with columns and rows left over, in every orientation.
+/// Products that need more than one round each: of more lanes than the room for a common operand has, of more sums than
+/// are kept between runs of steps, and with columns and rows left over, in every orientation.
 fn long_products(on: &Operands) {
     let (m, n, k) = match on.stored {
         Dtype::F32 => (1801, 1753, 600),
@@ -355,7 +355,7 @@ fn operands_that_do_not_fit_panic_on_the_rank_s_thread() {
             let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).unwrap_err();
             panic.downcast_ref::<String>().unwrap().clone()
         };
-        // Threads share out the rows of the first, and the columns of the second.
+        // Threads divide the rows of the first, and the columns of the second.
         for sizes @ [m, n] in [[300, 200], [200, 300]] {
             let message = panic_of(sizes, 201, sizes, n);
             assert!(message.contains("K is 200 in a and 201 in b"), "{message}");

@@ -21,7 +21,7 @@ impl Baselines {
     /// Measures the held-out text of `dataset`, or nothing where that is empty.
     ///
     /// # Errors
-    /// What the tokenizer says.
+    /// The error of the tokenizer.
     pub fn measure(dataset: &Dataset) -> Result<Option<Baselines>, DataError> {
         let held_out = dataset.text_of(&dataset.held_out)?;
         if held_out.is_empty() {
@@ -55,16 +55,18 @@ impl Write for Length {
     }
 }
 
-/// A model of a byte given the two before it: counts, interpolated after Witten and Bell ("The zero-frequency problem", 1991, method C).
+/// A model of a byte given the two before it: counts, interpolated after Witten and Bell ("The zero-frequency problem",
+/// 1991, method C).
 ///
-/// `P(c | h) = (N(h c) + D(h) P(c | h')) / (N(h) + D(h))`, where `N` counts, `D(h)` is how many different bytes follow `h`, and `h'` is `h`
-/// without its first byte; below the empty context lies the uniform distribution over 256 bytes.
+/// `P(c | h) = (N(h c) + D(h) P(c | h')) / (N(h) + D(h))`, where `N` counts, `D(h)` is how many different bytes follow
+/// `h`, and `h'` is `h` without its first byte; below the empty context is the uniform distribution over 256 bytes.
 #[derive(Clone, Debug)]
 pub struct OrderTwo {
     orders: [Counts; 3],
 }
 
-/// Counts of one order: contexts of `order` bytes, by the number that the bytes make; none for a context that does not occur.
+/// Counts of one order: contexts of `order` bytes, by the number that the bytes make; none for a context that does not
+/// occur.
 #[derive(Clone, Debug)]
 struct Counts {
     order: u32,

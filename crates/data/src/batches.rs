@@ -13,8 +13,8 @@ use crate::mixture::{Mixture, Shares};
 /// The order in which windows of the text become sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// A permutation per epoch and corpus, a function of the seed, the epoch and the place of the corpus in its mixture: corpora of one length
-    /// have orders of their own.
+    /// A permutation per epoch and corpus, a function of the seed, the epoch and the place of the corpus in its
+    /// mixture: corpora of one length have orders of their own.
     Shuffled {
         /// Seed of the run.
         seed: u64,
@@ -25,10 +25,11 @@ pub enum Order {
 
 /// Sequences as a pure function of (step, sequence within the step).
 ///
-/// The text of each corpus is cut into windows that overlap by one token: window `w` has the tokens `w S ..= w S + S`, the first `S` as
-/// inputs and the last `S` as their targets, so every token but the first is a target exactly once per epoch. What is left at the
-/// end of a corpus and shorter than a window is not used. Documents follow one another without a gap: a window may begin in the middle of one and hold
-/// several; [`Visible`] says whether they see each other.
+/// The text of each corpus is cut into windows that overlap by one token: window `w` has the tokens `w S ..= w S + S`,
+/// the first `S` as inputs and the last `S` as their targets, so every token but the first is a target exactly once per
+/// epoch. What is left at the end of a corpus and shorter than a window is not used. Documents follow one another
+/// without a gap: a window may begin in the middle of one and hold several; [`Visible`] says whether they see each
+/// other.
 #[derive(Clone, Debug)]
 pub struct Batches {
     mixture: Mixture,
@@ -51,7 +52,8 @@ pub struct Window {
 }
 
 impl Batches {
-    /// Sequences of `sequence_length` tokens from `text`, as many per step as `train` says. `part` names the text in messages.
+    /// Sequences of `sequence_length` tokens from `text`, as many per step as `train` says. `part` names the text in
+    /// messages.
     ///
     /// # Errors
     /// Less text than one window, or a token outside `vocabulary`.
@@ -100,7 +102,8 @@ impl Batches {
         &self.mixture
     }
 
-    /// The window of sequence `sequence` of `step`, both counted from 0. Steps take up sequences one after the other, whatever their size.
+    /// The window of sequence `sequence` of `step`, both counted from 0. Steps take up sequences one after the other,
+    /// whatever their size.
     pub fn window(&self, step: u32, sequence: u64) -> Window {
         self.window_of(self.batches.at(step).first_sequence + sequence)
     }
@@ -128,9 +131,10 @@ impl Batches {
         }
     }
 
-    /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each, or [`IGNORED_LABEL`] behind a document that sees only itself;
-    /// `positions[S]`, counted as [`Positions`] says; `visible[2 S]`, for each token the first key that it sees and the one behind the last, which is
-    /// the token itself. Where there are blanks, all four are those of [`Blanks::sequence`].
+    /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each, or [`IGNORED_LABEL`] after a document that
+    /// sees only itself; `positions[S]`, counted as [`Positions`] says; `visible[2 S]`, for each token the first key
+    /// that it sees and the one after the last, which is the token itself. Where there are blanks, all four are those
+    /// of [`Blanks::sequence`].
     ///
     /// # Panics
     /// When a slice has another length.
@@ -204,7 +208,8 @@ fn documents(corpus: &Corpus, window: Range<usize>) -> impl Iterator<Item = Rang
     })
 }
 
-/// Lets each token of the window from `start` see its own document only, and takes the target of each document's last token away.
+/// Lets each token of the window from `start` see its own document only, and takes the target of each document's last
+/// token away.
 fn separate_documents(corpus: &Corpus, start: usize, labels: &mut [i32], visible: &mut [i32]) {
     for part in documents(corpus, start..start + labels.len()) {
         visible[2 * part.start..2 * part.end].chunks_exact_mut(2).for_each(|seen| seen[0] = part.start as i32);

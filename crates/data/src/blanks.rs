@@ -1,8 +1,10 @@
-//! Blanks that a model fills: the objective of GLM-130B (Zeng et al. 2022, section 2.2; Du et al. 2022 for how spans are drawn).
+//! Blanks that a model fills: the objective of GLM-130B (Zeng et al. 2022, section 2.2; Du et al. 2022 for how spans
+//! are drawn).
 //!
-//! A sample is a context, all of whose tokens see each other and none of which is a target, and behind it what fills its blanks, which sees the
-//! context and its own past. In the context a span is one `[MASK]`, the rest of a text one `[gMASK]`; what fills a blank begins with `sop`.
-//! Positions of a rest go on from the context; those of a span are all that of its `[MASK]`.
+//! A sample is a context, all of whose tokens see each other and none of which is a target, and after it what fills its
+//! blanks, which sees the context and its own past. In the context a span is one `[MASK]`, the rest of a text one
+//! `[gMASK]`; what fills a blank begins with `sop`. Positions of a rest continue from the context; those of a span are
+//! all that of its `[MASK]`.
 //!
 //! Which sequences have which blanks, and where, are functions of the seed and the sequence's number in the run.
 
@@ -31,7 +33,7 @@ pub struct Blanks {
     span_lengths: Vec<f64>,
 }
 
-/// What a sequence is.
+/// The kind of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Samples with spans to fill; the number of the sequence among those of text.
@@ -51,12 +53,12 @@ pub struct Slot {
     pub label: i32,
     /// The position, counted from the beginning of the sample.
     pub position: i32,
-    /// The first place of the sample that it sees, and the one behind the last.
+    /// The first place of the sample that it sees, and the one after the last.
     pub sees: [i32; 2],
 }
 
 impl Blanks {
-    /// Sequences of `sequence_length` tokens, which the samples of `spec` share out.
+    /// Sequences of `sequence_length` tokens, which the samples of `spec` divide.
     pub fn new(spec: &BlanksSpec, instructions: Arc<Instructions>, seed: u64, sequence_length: usize) -> Blanks {
         let share = spec.instructions.as_ref().filter(|_| !instructions.is_empty()).map_or(0.0, |own| own.share);
         Blanks {
@@ -75,7 +77,7 @@ impl Blanks {
         Blanks { tasks: Shares::new([0.0, 1.0]), ..self.clone() }
     }
 
-    /// What sequence `number` of the run is.
+    /// The kind of sequence `number` of the run.
     pub fn kind(&self, number: u64) -> Kind {
         match self.tasks.get(number) {
             (0, number) => Kind::Instructions(number),
@@ -86,13 +88,15 @@ impl Blanks {
         }
     }
 
-    /// All places of sequence `number` of the run; `window` gives the first tokens of the text that is sequence `n` of those of text.
+    /// All places of sequence `number` of the run; `window` gives the first tokens of the text that is sequence `n` of
+    /// those of text.
     pub fn sequence(&self, number: u64, window: impl Fn(u64, &mut [i32])) -> Vec<Slot> {
         let (length, sample_length) = (self.sequence_length, self.sequence_length / self.spec.samples);
         let draws = |sample: usize| Draws::new(self.seed, number, sample as u32);
         match self.kind(number) {
             Kind::Rest(text) => {
-                // With the two tokens of the blank, and without the last, which is a target only, they fill the sequence.
+                // With the two tokens of the blank, and without the last, which is a target only, they fill the
+                // sequence.
                 let mut tokens = vec![0; length - 1];
                 window(text, &mut tokens);
                 let context = draws(0).below(tokens.len() as u64) as usize;
@@ -116,9 +120,9 @@ impl Blanks {
         }
     }
 
-    /// The spans of a sample of `length` places, in the order of the text, and the order in which they are filled. A blank takes two places more
-    /// than its tokens, for its mask and for `sop`, so `n` spans leave room for `length - 2 n` tokens; spans are added until they have
-    /// their share of those, and there is a token between any two.
+    /// The spans of a sample of `length` places, in the order of the text, and the order in which they are filled. A
+    /// blank takes two places more than its tokens, for its mask and for `sop`, so `n` spans leave room for `length - 2
+    /// n` tokens; spans are added until they have their share of those, and there is a token between any two.
     fn draw_spans(&self, length: usize, draws: &mut Draws) -> (Vec<Range<usize>>, Vec<usize>) {
         let (mut lengths, mut blank) = (Vec::new(), 0usize);
         while lengths.is_empty()
@@ -131,7 +135,7 @@ impl Blanks {
             lengths.push(own.min(room));
             blank += own.min(room);
         }
-        // The one that fills the share is likely to be long; it may stand anywhere.
+        // The one that fills the share is likely to be long; it may be anywhere.
         draws.shuffle(&mut lengths);
         let kept = length - 2 * lengths.len() - blank;
         let (mut spans, mut at) = (Vec::with_capacity(lengths.len()), 0);
@@ -163,7 +167,8 @@ impl Blanks {
         sample
     }
 
-    /// The sample of `text` in which what follows the first `context` tokens is blank. The text goes on behind the last token, which is no end.
+    /// The sample of `text` in which what follows the first `context` tokens is blank. The text continues after the
+    /// last token, which is no end.
     pub fn rest(&self, text: &[i32], context: usize) -> Vec<Slot> {
         let (context, rest) = text.split_at(context);
         let mut sample = seen_by_all(&[context, &[self.spec.gmask as i32]].concat());
@@ -174,8 +179,8 @@ impl Blanks {
         sample
     }
 
-    /// A task whose answer is a blank behind it, and nothing in the places that are left. Where they do not fit, the task loses its beginning
-    /// and then the answer its end.
+    /// A task whose answer is a blank after it, and nothing in the places that are left. Where they do not fit, the
+    /// task loses its beginning and then the answer its end.
     pub fn answered(&self, task: &Instruction, length: usize) -> Vec<Slot> {
         let Instruction { input, target } = task;
         let answer = &target[..target.len().min(length - 2)];
@@ -217,7 +222,7 @@ fn seen_by_all(tokens: &[i32]) -> Vec<Slot> {
     tokens.iter().enumerate().map(slot).collect()
 }
 
-/// Samples one behind the other, which do not see each other.
+/// Samples one after the other, which do not see each other.
 fn concatenated(samples: impl Iterator<Item = Vec<Slot>>) -> Vec<Slot> {
     let mut sequence: Vec<Slot> = Vec::new();
     for sample in samples {
@@ -227,7 +232,7 @@ fn concatenated(samples: impl Iterator<Item = Vec<Slot>>) -> Vec<Slot> {
     sequence
 }
 
-/// A length that is drawn once in so many times is the longest.
+/// A length that is drawn once in this many times is the longest.
 const RAREST: f64 = 1e-12;
 
 /// The distribution function of a Poisson distribution of this mean, without 0, from the length 1 on; the last is 1.

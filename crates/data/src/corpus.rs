@@ -12,7 +12,7 @@ use crate::tokens::{TokenType, Tokens};
 /// One text with its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Document {
-    /// Name for messages: a path, with the line behind it for lines of JSON.
+    /// Name for messages: a path, with the line after it for lines of JSON.
     pub name: String,
     /// The text.
     pub text: String,
@@ -40,7 +40,7 @@ pub struct Corpus {
     tokens: Tokens,
     names: Names,
     extents: Vec<Extent>,
-    /// Tokens of the corpus before each extent, and behind the last.
+    /// Tokens of the corpus before each extent, and after the last.
     starts: Vec<usize>,
 }
 
@@ -48,7 +48,7 @@ impl Corpus {
     /// The corpus of these documents, in their order; those without tokens are left out.
     ///
     /// # Errors
-    /// What the tokenizer says.
+    /// The error of the tokenizer.
     pub fn new(documents: &[Document], tokenizer: &Tokenizer) -> Result<Corpus, DataError> {
         let token_type = TokenType::of_vocabulary(tokenizer.vocabulary());
         let (mut row, mut behind, mut ranges) = (Vec::new(), 0, Vec::new());
@@ -102,7 +102,7 @@ impl Corpus {
         self.with(extents.map(|(_, extent)| extent.clone()).collect())
     }
 
-    /// The tokens before `at` and those from there on. A document in which `at` lies is in both, in two parts.
+    /// The tokens before `at` and those from there on. A document in which `at` is is in both, in two parts.
     pub fn cut(&self, at: usize) -> [Corpus; 2] {
         let (mut head, mut tail) = (Vec::new(), Vec::new());
         for (extent, start) in self.extents.iter().zip(&self.starts) {
@@ -182,7 +182,8 @@ impl Corpus {
         }
     }
 
-    /// Continues `hash` with the tokens of every document and where it ends. Names do not count, nor where tokens are stored.
+    /// Continues `hash` with the tokens of every document and where it ends. Names do not count, nor where tokens are
+    /// stored.
     pub(crate) fn hash_into(&self, hash: &mut Xxh3Default) {
         hash.update(&(self.tokens.width_bytes() as u64).to_le_bytes());
         for Extent { range, .. } in &self.extents {

@@ -18,7 +18,7 @@ use crate::tokenizer::Tokenizer;
 /// Everything that a run reads.
 #[derive(Clone, Debug)]
 pub struct Dataset {
-    /// What made the tokens.
+    /// The tokenizer of the tokens.
     pub tokenizer: Tokenizer,
     /// To train on: every source.
     pub train: Mixture,
@@ -28,13 +28,13 @@ pub struct Dataset {
     pub held_out_bytes: u64,
     /// Texts that are measured on only, with their names.
     pub validation: Vec<(String, Mixture)>,
-    /// Tasks beside the text.
+    /// Tasks next to the text.
     pub instructions: Arc<Instructions>,
 }
 
 impl Dataset {
-    /// Reads all sources of `data`, or the embedded corpus if there are none. A tokenizer that is to be trained sees the training text of all
-    /// sources, and nothing that is held out.
+    /// Reads all sources of `data`, or the embedded corpus if there are none. A tokenizer that is to be trained sees
+    /// the training text of all sources, and nothing that is held out.
     ///
     /// # Errors
     /// The first thing that cannot be used.
@@ -44,8 +44,8 @@ impl Dataset {
         Dataset::new(data, sources, given)
     }
 
-    /// The dataset of `sources`, those of `data`, whose text becomes tokens with `given`, or else with the tokenizer of the
-    /// token files.
+    /// The dataset of `sources`, those of `data`, whose text becomes tokens with `given`, or else with the tokenizer of
+    /// the token files.
     ///
     /// # Errors
     /// The first thing that cannot be used.
@@ -111,8 +111,8 @@ impl Dataset {
         Ok(Some(Blanks::new(blanks, self.instructions.clone(), seed, sequence_length)))
     }
 
-    /// XXH3 of all tokens, document by document, those to train on before those held out: another one where something was changed in the
-    /// sources, whatever their names and sizes are.
+    /// XXH3 of all tokens, document by document, those to train on before those held out: another one where something
+    /// was changed in the sources, whatever their names and sizes are.
     pub fn hash(&self) -> u64 {
         let mut hash = Xxh3Default::new();
         for part in [&self.train, &self.held_out] {
@@ -126,7 +126,7 @@ impl Dataset {
     /// The text of one of the parts, document after document.
     ///
     /// # Errors
-    /// What the tokenizer says.
+    /// The error of the tokenizer.
     pub fn text_of(&self, part: &Mixture) -> Result<String, DataError> {
         let corpora = part.ingredients.iter().map(|ingredient| text_of_corpus(&self.tokenizer, &ingredient.corpus));
         corpora.collect()
@@ -143,7 +143,8 @@ pub fn common_tokenizer(data: &DataSpec, given: Option<Tokenizer>) -> Result<Tok
     one_of(given, own.collect::<Result<_, DataError>>()?)
 }
 
-/// The run's tokenizer: the one that is `given`, or that of the first token file. All that token files bring have to be equal to it.
+/// The run's tokenizer: the one that is `given`, or that of the first token file. All that token files bring have to be
+/// equal to it.
 fn one_of(given: Option<Tokenizer>, own: Vec<Tokenizer>) -> Result<Tokenizer, DataError> {
     let remedy = match given {
         Some(_) => "leave data.tokenizer out",
@@ -173,8 +174,8 @@ fn text_of_corpus(tokenizer: &Tokenizer, corpus: &Corpus) -> Result<String, Data
     Ok(text)
 }
 
-/// Number of different tokens in the data of a run, for `RunConfig::load_with`: read from the tokenizer's file or from the head of the first
-/// token file.
+/// Number of different tokens in the data of a run, for `RunConfig::load_with`: read from the tokenizer's file or from
+/// the head of the first token file.
 ///
 /// # Errors
 /// A file that cannot be read, or that no source says it.

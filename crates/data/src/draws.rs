@@ -50,7 +50,7 @@ impl Draws {
     pub fn ascending(&mut self, count: usize, end: usize) -> Vec<usize> {
         let mut chosen = Vec::with_capacity(count);
         for number in 0..end {
-            // Of those that are left, so many are still to be taken.
+            // Of those that are left, this many are still to be taken.
             if self.below((end - number) as u64) < (count - chosen.len()) as u64 {
                 chosen.push(number);
             }

@@ -10,7 +10,8 @@ pub const TASKS: &str = include_str!("../corpus/tasks.jsonl");
 
 const TEXT: &str = include_str!("../corpus/pleach.txt");
 
-/// The documents, in the order of their names. The lines above the first document, which say which state it is, are not among them.
+/// The documents, in the order of their names. The lines above the first document, which say which state it is, are not
+/// among them.
 pub fn embedded() -> Vec<Document> {
     let separator = format!("\n{DOCUMENT_MARK}");
     let documents = TEXT.split(separator.as_str()).skip(1);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::file_problem::FileProblem;
 
-/// What is wrong with a corpus, with what would put it right.
+/// An error of a corpus, with a remedy.
 #[derive(Debug, thiserror::Error)]
 pub enum DataError {
     /// There is no text.
@@ -15,7 +15,7 @@ pub enum DataError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// A file cannot be written.
@@ -23,7 +23,7 @@ pub enum DataError {
     Unwritable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// A file is not text.
@@ -99,7 +99,7 @@ pub enum DataError {
         line: usize,
         /// Where the line begins, or where in it the JSON ends.
         offset: usize,
-        /// What is wrong, as the rest of a sentence.
+        /// The error, as the rest of a sentence.
         problem: String,
         /// A line as it is to be.
         example: String,
@@ -114,7 +114,7 @@ pub enum DataError {
         part: &'static str,
         /// Which source; empty where there is one alone.
         source_name: String,
-        /// What there is.
+        /// The available values.
         tokens: usize,
         /// Tokens of a sequence.
         sequence_length: usize,
@@ -142,15 +142,15 @@ pub enum DataError {
     BadFile {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         problem: FileProblem,
     },
     /// A tokenizer cannot be made or read.
     #[error("the tokenizer {name} cannot be used: {reason}")]
     BadTokenizer {
-        /// What it is called.
+        /// Its name.
         name: String,
-        /// What the library says.
+        /// The error of the library.
         reason: String,
     },
     /// A text that a tokenizer cannot write.
@@ -158,9 +158,9 @@ pub enum DataError {
     NotEncoded {
         /// Name of the document.
         document: String,
-        /// What the tokenizer is called.
+        /// The name of the tokenizer.
         tokenizer: String,
-        /// What the library says.
+        /// The error of the library.
         reason: String,
     },
     /// Sources that do not go together.

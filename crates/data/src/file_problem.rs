@@ -1,4 +1,4 @@
-//! What is wrong with a file of tokens.
+//! An error of a file of tokens.
 
 /// A file that is not what it says. Offsets are bytes from its beginning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -6,7 +6,7 @@ pub enum FileProblem {
     /// Another kind of file.
     #[error("it begins with {found:02x?} at byte 0, not with {expected:02x?}: it is not {kind}")]
     Magic {
-        /// What it should be.
+        /// The expected value.
         kind: &'static str,
         /// How that begins.
         expected: Vec<u8>,
@@ -16,9 +16,9 @@ pub enum FileProblem {
     /// A later version of the format, or a damaged header.
     #[error("version {found} at byte {offset} is not known; use {expected}")]
     Version {
-        /// What it says.
+        /// The value in the file.
         found: u64,
-        /// What is known.
+        /// The known value.
         expected: u64,
         /// Where it says so.
         offset: usize,
@@ -26,9 +26,9 @@ pub enum FileProblem {
     /// Tokens of a type that is not known, or that tokens cannot have.
     #[error("the type {found} of its tokens at byte {offset} is not known; use {expected}")]
     Type {
-        /// What it says.
+        /// The value in the file.
         found: u64,
-        /// What is known.
+        /// The known value.
         expected: &'static str,
         /// Where it says so.
         offset: usize,
@@ -64,7 +64,7 @@ pub enum FileProblem {
     Hash {
         /// That of the content.
         found: u64,
-        /// What the header says.
+        /// The value in the header.
         expected: u64,
         /// Where it says so.
         offset: usize,
@@ -74,7 +74,7 @@ pub enum FileProblem {
     Index {
         /// The document, counted from 0.
         document: usize,
-        /// What is wrong.
+        /// The error.
         what: String,
         /// Where.
         offset: usize,
@@ -82,7 +82,7 @@ pub enum FileProblem {
     /// Its own tokenizer cannot be read, or does not know all of its tokens.
     #[error("its tokenizer at byte {offset}: {what}; write it again")]
     Tokenizer {
-        /// What is wrong.
+        /// The error.
         what: String,
         /// Where.
         offset: usize,

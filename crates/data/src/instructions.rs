@@ -15,7 +15,7 @@ use crate::tokenizer::Tokenizer;
 /// A task, as tokens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// What is to be done.
+    /// The task.
     pub input: Vec<i32>,
     /// The answer.
     pub target: Vec<i32>,

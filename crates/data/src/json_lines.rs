@@ -60,7 +60,8 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProble
     }
 }
 
-/// The strings `names` of every line of the file `path`, which holds `text`, with the line's name; lines without anything are passed over.
+/// The strings `names` of every line of the file `path`, which holds `text`, with the line's name; lines without
+/// anything are skipped.
 pub(crate) fn fields<const N: usize>(
     path: &Path,
     text: &str,

@@ -1,9 +1,10 @@
 //! Text in, tokens of every sequence of every step out.
 //!
-//! A [`Dataset`] is what a run reads: sources of text or of tokens, a [`Tokenizer`], and two parts of which one is held out. A [`Corpus`] is text as
-//! documents of tokens, in memory or in a mapped file; [`Batches`] answers which tokens sequence `n` of step `s` has. The answer is
-//! a function of (seed, step, sequence) alone: it knows neither ranks nor microbatches, so no layout changes the order of
-//! the data, and a run that continues at step `s` needs no other state than `s`.
+//! A [`Dataset`] is what a run reads: sources of text or of tokens, a [`Tokenizer`], and two parts of which one is held
+//! out. A [`Corpus`] is text as documents of tokens, in memory or in a mapped file; [`Batches`] answers which tokens
+//! sequence `n` of step `s` has. The answer is a function of (seed, step, sequence) alone: it knows neither ranks nor
+//! microbatches, so no layout changes the order of the data, and a run that continues at step `s` needs no other state
+//! than `s`.
 //!
 //! A source may be a text file, JSON lines, a folder of them ([`read`]), a token file ([`TokenFile`]), or a pair of
 //! Megatron-LM ([`megatron`]). Everything in them is verified when they are opened.

@@ -1,8 +1,8 @@
-//! Runs of letters, digits, signs or blanks that are longer than any word. The library takes time that grows with the square of a
-//! word's length to train on it, so long runs are cut.
+//! Runs of letters, digits, signs or blanks that are longer than any word. The library takes time that grows with the
+//! square of a word's length to train on it, so long runs are cut.
 
-/// Longest run that stays whole: more than any word, and so short that each of its bytes, as a character of two, fits the longest token that
-/// a tokenizer may have.
+/// Longest run that stays whole: more than any word, and so short that each of its bytes, as a character of two, fits
+/// the longest token that a tokenizer may have.
 const LONGEST_BYTES: usize = 2000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Megatron-LM's indexed datasets: tokens in `NAME.bin`, their index in `NAME.idx`.
 //!
-//! The tokens stand one behind the other. The index, all numbers little-endian:
+//! The tokens are one after the other. The index, all numbers little-endian:
 //!
 //! | bytes | content |
 //! |---|---|
@@ -13,7 +13,8 @@
 //! | then | S numbers of 64 bits: where each sequence begins in the tokens, in bytes |
 //! | then | D numbers of 64 bits: the first sequence of each document, and S |
 //!
-//! A table of S bytes may follow, the modes of multimodal sequences; it is not read. A pair holds neither hash nor tokenizer.
+//! A table of S bytes may follow, the modes of multimodal sequences; it is not read. A pair holds neither hash nor
+//! tokenizer.
 
 mod write;
 
@@ -84,7 +85,7 @@ pub(crate) const TYPES: [(u8, TokenType); 6] = [
     (8, TokenType::U16),
 ];
 
-/// The tables of an index, which lie within its bytes.
+/// The tables of an index, which are within its bytes.
 struct Tables<'a> {
     bytes: &'a [u8],
     token_type: TokenType,
@@ -121,7 +122,7 @@ impl<'a> Tables<'a> {
         if found > expected && found - expected != num_sequences {
             return Err(FileProblem::TooLong { found, expected, announced_by: HEADER_SAYS });
         }
-        // Both tables lie within a file that is mapped, so their lengths fit.
+        // Both tables are within a file that is mapped, so their lengths fit.
         let (num_sequences, num_entries) = (num_sequences as usize, num_entries as usize);
         Ok(Tables { bytes, token_type: *token_type, num_sequences, num_entries })
     }
@@ -156,7 +157,7 @@ impl<'a> Tables<'a> {
         Ok(ranges)
     }
 
-    /// Tokens of a sequence of `document`, which has to begin behind the `before` tokens in front of it.
+    /// Tokens of a sequence of `document`, which has to begin after the `before` tokens in front of it.
     fn sequence(&self, sequence: usize, before: usize, document: usize) -> Result<usize, FileProblem> {
         let length_at = HEADER_BYTES + 4 * sequence;
         let length = u32_at(self.bytes, length_at).unwrap_or_default() as i32;

@@ -15,15 +15,16 @@ impl MemoryMap {
     /// Maps the file at `path`.
     ///
     /// # Errors
-    /// What the system says, also of what is no ordinary file.
+    /// The error of the system, also for other than ordinary files.
     pub fn open(path: &Path) -> io::Result<MemoryMap> {
         let file = files::open(path, files::InputKind::Data)?;
         let metadata = file.metadata()?;
         if metadata.len() == 0 {
             return Ok(MemoryMap { map: None });
         }
-        // SAFETY: the map is only read, as bytes, of which every value is legal. As with every mapped file, nobody may write
-        // or cut it while it is open; files of this crate are written under another name and then renamed, never changed in place.
+        // SAFETY: the map is only read, as bytes, of which every value is legal. As with every mapped file, nobody may
+        // write or cut it while it is open; files of this crate are written under another name and then renamed, never
+        // changed in place.
         let map = unsafe { memmap2::Mmap::map(&file)? };
         Ok(MemoryMap { map: Some(map) })
     }

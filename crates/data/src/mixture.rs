@@ -7,7 +7,7 @@ use crate::corpus::Corpus;
 /// One corpus of a mixture.
 #[derive(Clone, Debug)]
 pub struct Ingredient {
-    /// What it is called in messages, behind "text"; empty where it is the only one.
+    /// Its name in messages, after "text"; empty where it is the only one.
     pub name: String,
     /// The text.
     pub corpus: Corpus,
@@ -20,7 +20,7 @@ pub struct Ingredient {
 pub struct Mixture {
     /// The corpora.
     pub ingredients: Vec<Ingredient>,
-    /// What a token sees.
+    /// The tokens that a token attends to.
     pub visible: Visible,
     /// From where its position is counted.
     pub positions: Positions,
@@ -56,11 +56,11 @@ impl Mixture {
 /// One, in the fixed point of shares.
 const ONE: u128 = 1 << 32;
 
-/// Which corpus each sequence of a run is taken from, and which of that corpus' sequences it is: a function of the sequence's number alone, that needs
-/// no memory of the sequences before.
+/// Which corpus each sequence of a run is taken from, and which of that corpus' sequences it is: a function of the
+/// sequence's number alone, that needs no memory of the sequences before.
 ///
-/// The first corpus takes sequence `n` where `floor((n + 1) p) > floor(n p)` for its share `p`, so that it has `floor(n p)` of the
-/// first `n`; what it leaves is shared among the others in the same way.
+/// The first corpus takes sequence `n` where `floor((n + 1) p) > floor(n p)` for its share `p`, so that it has `floor(n
+/// p)` of the first `n`; what it leaves is shared among the others in the same way.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shares {
     /// Of each corpus, its share of what the corpora before it leave, in units of `1 / ONE`; that of the last is `ONE`.

@@ -72,7 +72,7 @@ fn check_size(path: &Path, bytes: u64) -> Result<(), DataError> {
     }
 }
 
-/// What the file `path` says.
+/// The text of the file `path`.
 ///
 /// # Errors
 /// A file that cannot be read, or is not UTF-8.

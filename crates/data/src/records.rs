@@ -1,5 +1,5 @@
-//! The documents of a file, one after the other, whatever its format is. Formats are recognised by content: compressed or
-//! not; a table of parquet or Arrow; JSON lines; or else text.
+//! The documents of a file, one after the other, whatever its format is. Formats are recognised by content: compressed
+//! or not; a table of parquet or Arrow; JSON lines; or else text.
 
 use std::fs;
 use std::io::{Cursor, Read};

@@ -76,8 +76,8 @@ impl Sources {
         Ok(sources)
     }
 
-    /// The tokenizer that `spec` names; one that is to be trained sees the training text, and nothing that is held out. `None`
-    /// for that of the token files.
+    /// The tokenizer that `spec` names; one that is to be trained sees the training text, and nothing that is held out.
+    /// `None` for that of the token files.
     ///
     /// # Errors
     /// See [`Tokenizer::new`].

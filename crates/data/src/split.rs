@@ -16,8 +16,9 @@ pub struct Split<T> {
     pub held_out: T,
 }
 
-/// Splits by whole documents, so that nothing held out has its beginning in the training text; a single document is cut at the end of a
-/// line instead. At most `share` of the bytes are held out, or the shortest document if that is longer; nothing where `share` is 0.
+/// Splits by whole documents, so that nothing held out has its beginning in the training text; a single document is cut
+/// at the end of a line instead. At most `share` of the bytes are held out, or the shortest document if that is longer;
+/// nothing where `share` is 0.
 pub fn split(documents: Vec<Document>, share: f32) -> Split<Vec<Document>> {
     let documents: Vec<Document> = documents.into_iter().filter(|document| !document.text.is_empty()).collect();
     if let [document] = documents.as_slice() {
@@ -33,7 +34,8 @@ pub fn split(documents: Vec<Document>, share: f32) -> Split<Vec<Document>> {
     parts
 }
 
-/// Splits what has become tokens already: the same rule, with tokens for bytes; a single document is cut between two tokens.
+/// Splits what has become tokens already: the same rule, with tokens for bytes; a single document is cut between two
+/// tokens.
 pub fn split_tokens(corpus: &Corpus, share: f32) -> Split<Corpus> {
     if corpus.num_documents() == 1 {
         let [train, held_out] = corpus.cut(kept(corpus.len(), share));

@@ -16,8 +16,8 @@
 //! | then | zeros up to a multiple of 8 |
 //! | then | T tokens |
 //!
-//! Opening one reads it once, to compare its hash: what a run maps is what was written. After that a document is found by one look at
-//! the index.
+//! Opening one reads it once, to compare its hash: what a run maps is what was written. After that a document is found
+//! by one look at the index.
 
 mod write;
 
@@ -51,7 +51,7 @@ const HEADER_SAYS: &str = "its header announces";
 pub struct TokenFile {
     /// Its documents.
     pub corpus: Corpus,
-    /// What made its tokens.
+    /// The tokenizer of its tokens.
     pub tokenizer: Tokenizer,
     /// Hash of its content.
     pub hash: u64,
@@ -155,7 +155,7 @@ fn header(bytes: &[u8]) -> Result<Header, FileProblem> {
     if found > expected {
         return Err(FileProblem::TooLong { found, expected, announced_by: HEADER_SAYS });
     }
-    // Everything lies within a file that is mapped, so offsets fit.
+    // Everything is within a file that is mapped, so offsets fit.
     let description_at = HEADER_BYTES + 8 * (num_documents as usize + 1);
     let tokenizer = description_at..description_at + description_len as usize;
     let tokens = front as usize..expected as usize;

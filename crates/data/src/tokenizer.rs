@@ -50,11 +50,12 @@ impl Tokenizer {
         Tokenizer { kind: Kind::Bytes, name: "\"bytes\"".into(), vocabulary: BYTE_TOKENS }
     }
 
-    /// A byte-level byte-pair encoding of `vocabulary` tokens, at least 256, trained on `documents`: the same for the same documents. Words are
-    /// cut as in GPT-2. A short text may give fewer merges, and then the last tokens are never used.
+    /// A byte-level byte-pair encoding of `vocabulary` tokens, at least 256, trained on `documents`: the same for the
+    /// same documents. Words are cut as in GPT-2. A short text may give fewer merges, and then the last tokens are
+    /// never used.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn train(documents: &[Document], vocabulary: usize) -> Result<Tokenizer, DataError> {
         let bytes: usize = documents.iter().map(|document| document.text.len()).sum();
         let texts = documents.iter().flat_map(|document| long_runs::parts(&document.text));
@@ -86,7 +87,8 @@ impl Tokenizer {
         }
     }
 
-    /// The tokenizer that `spec` names, trained on `documents` if it is to be trained. `None` for that of the token files, which names none.
+    /// The tokenizer that `spec` names, trained on `documents` if it is to be trained. `None` for that of the token
+    /// files, which names none.
     ///
     /// # Errors
     /// A file that cannot be read or is no tokenizer.
@@ -170,7 +172,7 @@ impl Tokenizer {
     /// Everything about it as text: `tokenizer.json`, or a note where tokens are bytes.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn description(&self) -> Result<String, DataError> {
         match &self.kind {
             Kind::Bytes => Ok(BYTES.into()),
@@ -183,7 +185,7 @@ impl Tokenizer {
     /// The hash of its description: equal for tokenizers that are equal.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn identity(&self) -> Result<u64, DataError> {
         Ok(xxh3_64(self.description()?.as_bytes()))
     }
@@ -202,7 +204,7 @@ impl Tokenizer {
         Tokenizer { vocabulary, ..self }
     }
 
-    /// What it is called in messages.
+    /// Its name in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -216,7 +218,7 @@ impl Tokenizer {
     /// parts, so that memory does not grow with it.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn encode(&self, text: &str) -> Result<Vec<u32>, String> {
         match &self.kind {
             Kind::Bytes => Ok(text.bytes().map(u32::from).collect()),
@@ -244,10 +246,11 @@ impl Tokenizer {
         })
     }
 
-    /// The text of `tokens`; what is no UTF-8, as where a character is cut in two, becomes U+FFFD. Unknown tokens have no text.
+    /// The text of `tokens`; what is no UTF-8, as where a character is cut in two, becomes U+FFFD. Unknown tokens have
+    /// no text.
     ///
     /// # Errors
-    /// What the library says.
+    /// The error of the library.
     pub fn decode(&self, tokens: &[u32]) -> Result<String, String> {
         match &self.kind {
             Kind::Bytes => {
@@ -287,8 +290,8 @@ fn check_growth(library: &tokenizers::Tokenizer, text: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// What the library does or why it does not: of some files that contradict themselves it says so by a panic. It is only read, so that a panic
-/// leaves it as it was.
+/// What the library does or why it does not: of some files that contradict themselves it says so by a panic. It is only
+/// read, so that a panic leaves it as it was.
 fn refusing<T, E: Display>(work: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => done.map_err(|error| error.to_string()),

@@ -1,5 +1,6 @@
-//! Checks of a `tokenizer.json` before the library reads it: sizes that the library would follow without a limit. Nothing is kept
-//! of the file, whatever its size is. Of two values for one key the library might take the other one, so there may not be two.
+//! Checks of a `tokenizer.json` before the library reads it: sizes that the library would follow without a limit.
+//! Nothing is kept of the file, whatever its size is. Of two values for one key the library might take the other one,
+//! so there may not be two.
 
 mod entry;
 mod growth;
@@ -14,8 +15,8 @@ use entry::{Entry, Longest};
 use growth::growth;
 use steps::Steps;
 
-/// Longest token. The library goes over the tokens of a Unigram model by one call within another for each byte, and has no stack for
-/// more than some ten thousand.
+/// Longest token. The library goes over the tokens of a Unigram model by one call within another for each byte, and has
+/// no stack for more than some ten thousand.
 const MAX_TOKEN_BYTES: usize = 4096;
 /// Largest number of a token: tables of all numbers below are made.
 const MAX_TOKEN: u64 = (1 << 24) - 1;
@@ -61,7 +62,8 @@ struct Model {
     max_input_chars_per_word: Option<u64>,
 }
 
-/// Whether the library can take a tokenizer. Anything but JSON is refused, too: the library would build a model of its beginning.
+/// Whether the library can take a tokenizer. Anything but JSON is refused, too: the library would build a model of its
+/// beginning.
 ///
 /// # Errors
 /// The key of what is too large, with its limit.
@@ -103,7 +105,8 @@ pub(crate) fn check(description: &str) -> Result<Growth, String> {
     Ok(usual)
 }
 
-/// Number and longest string of entries: of `{"token": number}`, `["token", ...]`, `[["token", score], ...]` or `[{"content": "token"}, ...]`.
+/// Number and longest string of entries: of `{"token": number}`, `["token", ...]`, `[["token", score], ...]` or
+/// `[{"content": "token"}, ...]`.
 #[derive(Default)]
 struct Tokens {
     number: usize,

@@ -85,7 +85,7 @@ pub struct Tokens {
 }
 
 impl Tokens {
-    /// What `bytes` hold.
+    /// The tokens in `bytes`.
     pub(crate) fn owned(bytes: Vec<u8>, token_type: TokenType) -> Tokens {
         let len = bytes.len() / token_type.width_bytes();
         Tokens { storage: Storage::Owned(bytes.into()), offset_bytes: 0, len, token_type }
@@ -117,7 +117,7 @@ impl Tokens {
         self.token_type.width_bytes()
     }
 
-    /// The tokens in `range`, which lies within the row, as they are written.
+    /// The tokens in `range`, which is within the row, as they are written.
     pub fn bytes(&self, range: Range<usize>) -> &[u8] {
         let bytes = match &self.storage {
             Storage::Owned(bytes) => bytes,
@@ -126,7 +126,7 @@ impl Tokens {
         &bytes[self.offset_bytes(range.start)..self.offset_bytes(range.end)]
     }
 
-    /// The tokens in `range`, which lies within the row.
+    /// The tokens in `range`, which is within the row.
     pub fn iter(&self, range: Range<usize>) -> impl Iterator<Item = i64> + '_ {
         self.bytes(range).chunks_exact(self.width_bytes()).map(|bytes| self.token_type.decode(bytes))
     }

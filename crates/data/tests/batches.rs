@@ -108,7 +108,8 @@ fn a_token_of_a_masked_sequence_sees_its_own_document() {
     assert_eq!(second.visible, [0, 1, 1, 2, 1, 3, 1, 4, 1, 5, 1, 6]);
 }
 
-/// Positions start anew with each document whatever tokens see; a document that began before the window starts with it.
+/// Positions start again with each document whatever tokens see; a document that began before the window starts with
+/// it.
 #[test]
 fn positions_count_from_the_beginning_of_the_document() {
     let documents = [document("a", "abcde"), document("b", "fg"), document("c", "hijklmn")];
@@ -163,7 +164,8 @@ fn sources_are_taken_in_proportion_to_their_weights() {
             assert_eq!(before, counts[corpus], "sequence {number} of {weights:?}");
             counts[corpus] += 1;
             for (count, weight) in counts.iter().zip(weights) {
-                // Each corpus rounds what the one before it leaves: one sequence each, and less than one more for 32 bits of the shares.
+                // Each corpus rounds what the one before it leaves: one sequence each, and less than one more for 32
+                // bits of the shares.
                 let due = (number + 1) as f64 * f64::from(*weight) / total;
                 assert!((*count as f64 - due).abs() <= weights.len() as f64 + 0.01, "{counts:?} after {number}");
             }
@@ -288,7 +290,8 @@ fn the_embedded_corpus_is_long_enough_to_train_on() {
     }
 }
 
-/// While the batch grows, steps take up the same sequences in the same order as in any other run; none is left out or comes twice.
+/// While the batch grows, steps take up the same sequences in the same order as in any other run; none is left out or
+/// comes twice.
 #[test]
 fn a_growing_batch_consumes_the_same_sequences() {
     let corpus = corpus(&[document("a", &"abcdefghijklmnopqrstuvwxyz".repeat(40))]);

@@ -1,4 +1,5 @@
-//! Blanks: samples written out by hand, the statistics of the paper, and sequences that depend on the seed and their number alone.
+//! Blanks: samples written out by hand, the statistics of the paper, and sequences that depend on the seed and their
+//! number alone.
 #![allow(clippy::unwrap_used)]
 mod folder;
 
@@ -38,7 +39,7 @@ fn counting(_: u64, tokens: &mut [i32]) {
     tokens.iter_mut().enumerate().for_each(|(index, token)| *token = index as i32);
 }
 
-/// `(tokens, labels, positions, first places that are seen, places behind the last)`.
+/// `(tokens, labels, positions, first places that are seen, places after the last)`.
 type Columns = [Vec<i32>; 5];
 
 fn columns(slots: &[Slot]) -> Columns {
@@ -104,7 +105,8 @@ fn run(number: u64) -> Vec<(Kind, Vec<Slot>)> {
     (0..number).map(|number| (blanks.kind(number), blanks.sequence(number, counting))).collect()
 }
 
-/// Fills the blanks of a sample of [`counting`]: its spans in the order of the text, and the text, which must come out whole.
+/// Fills the blanks of a sample of [`counting`]: its spans in the order of the text, and the text, which must come out
+/// whole.
 fn filled(sample: &[Slot]) -> Vec<Vec<i32>> {
     let context = sample.iter().position(|slot| slot.token == SOP).unwrap();
     let mut spans: Vec<(i32, Vec<i32>)> = vec![];
@@ -131,9 +133,10 @@ fn filled(sample: &[Slot]) -> Vec<Vec<i32>> {
     spans.into_iter().map(|(_, span)| span).collect()
 }
 
-/// A span is as long as a Poisson variable of mean 3 that is not 0: 3 / (1 - e^-3) = 3.1572, with a variance of 12 / (1 - e^-3) - 3.1572^2 = 2.661.
-/// By Wald's identities the tokens of all spans over their number has that mean also where the last one ends the drawing, and its deviation is that of as many
-/// independent ones; five of them are allowed, which random numbers exceed once in 1.7 million times.
+/// A span is as long as a Poisson variable of mean 3 that is not 0: 3 / (1 - e^-3) = 3.1572, with a variance of 12 / (1
+/// - e^-3) - 3.1572^2 = 2.661. By Wald's identities the tokens of all spans over their number has that mean also where
+/// the last one ends the drawing, and its deviation is that of as many independent ones; five of them are allowed,
+/// which random numbers exceed once in 1.7 million times.
 #[test]
 fn spans_are_those_of_the_paper() {
     let (mut tokens, mut spans) = (0usize, 0usize);

@@ -71,7 +71,7 @@ fn every_type_of_token_is_read_and_documents_of_several_sequences() {
             assert_eq!(contents(&corpus), [vec![first, 1], vec![2]], "type {code}");
         }
     }
-    // The modes of multimodal sequences are passed over.
+    // The modes of multimodal sequences are skipped.
     folder.put("b.idx", &[index(1, &[1, 1, 1], &[0, 1, 2], &[0, 2, 3]), vec![0; 3]].concat());
     folder.put("b.bin", &[1, 2, 3]);
     assert_eq!(contents(&megatron::open(&folder.path("b")).expect("a pair")), [vec![1, 2], vec![3]]);

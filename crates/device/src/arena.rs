@@ -1,10 +1,10 @@
 //! The one allocation of a rank: every tensor is a place in it.
 //!
 //! This file and the kernels are where raw memory is touched. The rules that keep it sound:
-//! * one rank's threads compute, at any time parts of one operation of a stream that write disjoint places; operations of different streams
-//!   that conflict wait for each other, which the verifier proves (`program::waits`); other ranks only read places
-//!   that this rank lent for a send or a collective and
-//!   does not write until the transport says that the reading is done;
+//! * one rank's threads compute, at any time parts of one operation of a stream that write disjoint places; operations
+//!   of different streams that conflict wait for each other, which the verifier proves (`program::waits`); other ranks
+//!   only read places that this rank lent for a send or a collective and does not write until the transport says that
+//!   the reading is done;
 //! * a thread of this rank that saves reads state, which no instruction writes until the thread says that it is done;
 //! * the memory plan gives values that are alive together disjoint places, which the verifier has checked.
 
@@ -44,7 +44,7 @@ impl Arena {
         self.size_bytes
     }
 
-    /// Address of the first element of `tensor`, which is checked to lie inside the arena.
+    /// Address of the first element of `tensor`, which is checked to be inside the arena.
     pub fn address(&self, tensor: Tensor) -> Result<NonNull<u8>, DeviceError> {
         tensor.inside(self.size_bytes())?;
         // SAFETY: the offset is inside the allocation, as just checked.

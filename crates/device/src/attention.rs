@@ -1,4 +1,4 @@
-//! What an attention operation is given: sizes, tensors, and how scores become probabilities.
+//! Operands of attention: sizes, tensors, and the function from scores to probabilities.
 
 use crate::Tensor;
 use crate::op::DropoutKey;
@@ -20,8 +20,8 @@ pub struct AttentionShape {
 
 /// The heads of a linear bias of scores (ALiBi, Press et al. 2022, arXiv 2108.12409).
 ///
-/// A visible key gets `slope` times its distance from the last one that its query sees, which is no more than 0. Before the softmax that is
-/// the bias `slope * key` of the paper, up to a constant of each query.
+/// A visible key gets `slope` times its distance from the last one that its query sees, which is no more than 0. Before
+/// the softmax that is the bias `slope * key` of the paper, up to a constant of each query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Alibi {
     /// Global index of the operation's head 0.
@@ -31,8 +31,9 @@ pub struct Alibi {
 }
 
 impl Alibi {
-    /// The slope of the operation's head `head`. With `n` the largest power of two among the heads, the first `n` fall geometrically from
-    /// `2^(-8/n)` to `2^-8`; the others are every second one of the series for `2 n`, from its first on.
+    /// The slope of the operation's head `head`. With `n` the largest power of two among the heads, the first `n` fall
+    /// geometrically from `2^(-8/n)` to `2^-8`; the others are every second one of the series for `2 n`, from its first
+    /// on.
     pub fn slope(self, head: usize) -> f32 {
         let head = self.first_head + head;
         let power_of_two = 1 << self.num_heads.ilog2();
@@ -53,13 +54,15 @@ pub struct Places {
     pub first_key: usize,
 }
 
-/// What both passes of attention are given, over `T` = sequences x length tokens, `H` heads and `K` key and value heads of width `d`.
+/// Operands of both passes of attention, over `T` = sequences x length tokens, `H` heads and `K` key and value heads
+/// of width `d`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionOperands {
     /// Sizes.
     pub shape: AttentionShape,
-    /// Of some keys of one sequence; `None` where keys are those of whole sequences, and queries their last tokens. A query
-    /// sees of its interval what there is of the keys, and nothing is an output of zero and a log-sum-exp of minus infinity.
+    /// Of some keys of one sequence; `None` where keys are those of whole sequences, and queries their last tokens. A
+    /// query sees of its interval what there is of the keys, and nothing is an output of zero and a log-sum-exp of
+    /// minus infinity.
     pub places: Option<Places>,
     /// Queries `[T, H d]`.
     pub q: Tensor,
@@ -82,7 +85,8 @@ pub struct AttentionOperands {
 }
 
 impl AttentionOperands {
-    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, the queries being the last of the keys' tokens.
+    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, the queries being the last of
+    /// the keys' tokens.
     pub fn causal_multiply_adds(&self) -> u64 {
         let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = self.shape;
         if let Some(Places { first_query, first_key }) = self.places {

@@ -1,4 +1,4 @@
-//! What an operation costs: multiply-adds of its matrix products and bytes that it moves.
+//! The cost of an operation: multiply-adds of its matrix products and bytes that it moves.
 
 use crate::Tensor;
 use crate::op::{Op, Orientation};
@@ -20,12 +20,12 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// What the operation reads.
+    /// Tensors that the operation reads.
     pub fn reads(&self) -> impl Iterator<Item = Tensor> + '_ {
         self.reads.iter().flatten().copied()
     }
 
-    /// What the operation writes.
+    /// Tensors that the operation writes.
     pub fn writes(&self) -> impl Iterator<Item = Tensor> + '_ {
         self.writes.iter().flatten().copied()
     }

@@ -1,12 +1,12 @@
-//! What executes operations.
+//! The executor of operations.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use crate::{DeviceError, Op, StreamEvent, Tensor};
 
-/// An in-order queue of a device. A device may have fewer queues than there are streams: on a CPU rank without overlap all streams are the
-/// rank's own thread.
+/// An in-order queue of a device. A device may have fewer queues than there are streams: on a CPU rank without overlap
+/// all streams are the rank's own thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stream {
     /// Forward, backward and optimizer.
@@ -41,13 +41,14 @@ impl Stream {
 
 /// Executes operations in the order in which they are submitted to a stream.
 ///
-/// The device owns (a handle of) the rank's arena; tensors are places in it. Work on different streams is in no order but that of
-/// [`Device::wait`].
+/// The device owns (a handle of) the rank's arena; tensors are places in it. Work on different streams is in no order
+/// but that of [`Device::wait`].
 pub trait Device {
     /// Enqueues `op` on `stream`. Errors name the operation and its tensors.
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError>;
 
-    /// Copies host bytes into a dense tensor of exactly that many bytes, as work of `stream`. `from` may change as soon as this returns.
+    /// Copies host bytes into a dense tensor of exactly that many bytes, as work of `stream`. `from` may change as soon
+    /// as this returns.
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError>;
 
     /// Copies host bytes into a dense tensor of exactly that many bytes, after all earlier work on every stream.
@@ -97,8 +98,8 @@ macro_rules! forward_order {
     };
 }
 
-/// Reads a rank's memory while its device works: the [`Stream::Io`] of storage. What it reads is not written meanwhile; whoever
-/// executes instructions waits for that.
+/// Reads a rank's memory while its device works: the [`Stream::Io`] of storage. What it reads is not written meanwhile;
+/// whoever executes instructions waits for that.
 pub trait MemoryReader: Send {
     /// Copies a dense tensor into host bytes of exactly its size.
     ///

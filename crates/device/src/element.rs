@@ -1,7 +1,8 @@
-//! Real numbers in memory: `f32`, and two narrow types that are widened to `f32` wherever something is computed with them.
+//! Real numbers in memory: `f32`, and two narrow types that are widened to `f32` wherever something is computed with
+//! them.
 //!
-//! A result is rounded once, when it is stored: to the nearest value, of two equally near ones to the even one. Infinities and
-//! NaNs stay what they are; what is too large for a type becomes infinite.
+//! A result is rounded once, when it is stored: to the nearest value, of two equally near ones to the even one.
+//! Infinities and NaNs stay what they are; what is too large for a type becomes infinite.
 
 use std::fmt::Debug;
 
@@ -105,7 +106,8 @@ impl Element for F16 {
     }
 }
 
-/// Replaces the numbers of a dense tensor by host values, each rounded once. Panics for types that hold no real numbers.
+/// Replaces the numbers of a dense tensor by host values, each rounded once. Panics for types that hold no real
+/// numbers.
 ///
 /// # Errors
 /// The device's.

@@ -7,12 +7,12 @@ use crate::{DeviceKind, Stream};
 /// See the variants.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// A tensor lies outside the arena.
+    /// A tensor is outside the arena.
     #[error("{tensor} needs bytes up to {end_bytes}, but the arena has {arena_bytes}")]
     OutsideArena {
         /// The tensor, printed.
         tensor: String,
-        /// First byte behind it.
+        /// First byte after it.
         end_bytes: usize,
         /// Size of the arena.
         arena_bytes: usize,
@@ -22,7 +22,7 @@ pub enum DeviceError {
     Shape {
         /// The operation's name.
         op: &'static str,
-        /// What does not fit, with the numbers.
+        /// The mismatch, with the numbers.
         what: String,
     },
     /// The arena could not be allocated.
@@ -30,7 +30,7 @@ pub enum DeviceError {
     OutOfMemory {
         /// Bytes asked for.
         bytes: usize,
-        /// What would need less.
+        /// A change that needs less.
         remedy: &'static str,
     },
     /// The system starts no more threads.
@@ -38,7 +38,7 @@ pub enum DeviceError {
     Threads {
         /// Threads of the pool.
         threads: usize,
-        /// What the system says.
+        /// The error of the system.
         cause: std::io::Error,
     },
     /// A choice of the run's numerics that the device does not have.
@@ -85,7 +85,7 @@ pub enum DeviceError {
     /// State is not handed to storage.
     #[error("storage does not take the state of {what}: {reason}")]
     Storage {
-        /// What is to be saved.
+        /// The state to save.
         what: String,
         /// Why it is not.
         reason: String,

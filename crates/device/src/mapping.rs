@@ -6,8 +6,8 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::{MmapMut, MmapOptions};
 
-/// A page of the larger kind. Rows of a matrix lie on pages of their own where pages are small, and looking those up then costs more than
-/// reading: memory begins at a huge page and asks for those that it fills.
+/// A page of the larger kind. Rows of a matrix are on pages of their own where pages are small, and looking those up
+/// then costs more than reading: memory begins at a huge page and asks for those that it fills.
 const HUGE_PAGE_BYTES: usize = 2 << 20;
 
 /// Bytes of the last huge page that are left to small ones unless there are more: a huge page is in memory as a whole.
@@ -47,7 +47,8 @@ impl Mapping {
         Ok(Mapping { mapping, before, len: bytes })
     }
 
-    /// As [`Mapping::new`], but where the system has no such piece left, the process ends as it does where a `Vec` finds none.
+    /// As [`Mapping::new`], but where the system has no such piece left, the process ends as it does where a `Vec`
+    /// finds none.
     pub fn or_abort(bytes: usize) -> Mapping {
         Mapping::new(bytes).unwrap_or_else(|_| abort(bytes))
     }

@@ -8,14 +8,14 @@ use sync::lock;
 
 use crate::{Cost, Device, DeviceError, MemoryReader, Op, Stream, StreamEvent, StreamQueues, Tensor};
 
-/// What was asked of a [`MetaDevice`].
+/// The calls of a [`MetaDevice`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Record {
     /// Calls and summed costs by operation name.
     pub operations: BTreeMap<&'static str, (u64, Cost)>,
     /// The operations themselves, in order: their shapes decide what they take on another device.
     pub submitted: Vec<Op>,
-    /// First byte behind all tensors of all operations and copies: the arena that they need.
+    /// First byte after all tensors of all operations and copies: the arena that they need.
     pub peak_bytes: usize,
 }
 
@@ -33,7 +33,7 @@ impl Record {
     }
 }
 
-/// Stands for a device of any size: there is no memory behind its tensors.
+/// Stands for a device of any size: there is no memory after its tensors.
 #[derive(Debug, Default)]
 pub struct MetaDevice {
     record: Mutex<Record>,
@@ -98,7 +98,7 @@ impl Device for MetaDevice {
     }
 }
 
-/// What would be read; nothing is there.
+/// Reads nothing: a [`MetaDevice`] has no data.
 impl MemoryReader for Arc<MetaDevice> {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         Device::read(&**self, from, to)

@@ -3,8 +3,8 @@
 //! Shapes: `T` tokens of a microbatch (`B` sequences of `S`), `D` hidden width, `F` feed-forward width, `V` vocabulary,
 //! all local to the rank.
 //!
-//! Real numbers are F32, or narrow where a variant says `stored`: all operands that it names so have one type, which may be
-//! F32, Bf16 or F16. Whatever the types, an operation computes in F32 and rounds each stored result once.
+//! Real numbers are F32, or narrow where a variant says `stored`: all operands that it names so have one type, which
+//! may be F32, Bf16 or F16. Whatever the types, an operation computes in F32 and rounds each stored result once.
 //!
 //! Every operation is deterministic: its bits depend on its inputs alone, not on the
 //! instruction set, the number of rows or the number of threads.
@@ -55,7 +55,7 @@ pub struct DropoutKey {
 /// How real numbers become whole ones, whose sums do not depend on the order of their terms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounding {
-    /// What one counts: a power of two.
+    /// The unit: a power of two.
     pub unit: f32,
     /// Numbers of this magnitude and more, and those that are no numbers, are refused.
     pub limit: f32,
@@ -78,12 +78,13 @@ pub struct NormBackward {
     pub dx: Tensor,
 }
 
-/// One operation. Each variant's sentence names its fields. Tensors are places, so an operation is `Copy` and can be recorded, replayed and printed.
+/// One operation. Each variant's sentence names its fields. Tensors are places, so an operation is `Copy` and can be
+/// recorded, replayed and printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[expect(missing_docs, reason = "each variant's sentence describes its fields by name")]
 pub enum Op {
-    /// `out = a . b (+ bias[N])`, see [`Orientation`]. One chain of fused multiply-adds per element over `K` in blocks of a constant size.
-    /// Stored: `a`; `b`; `out` with `bias`. Each of the three may have a type of its own.
+    /// `out = a . b (+ bias[N])`, see [`Orientation`]. One chain of fused multiply-adds per element over `K` in blocks
+    /// of a constant size. Stored: `a`; `b`; `out` with `bias`. Each of the three may have a type of its own.
     MatMul { orientation: Orientation, a: Tensor, b: Tensor, bias: Option<Tensor>, out: Tensor, write: Write },
     /// `out[N] += sum over rows of x[R,N]`: gradient of a bias. Stored: `x`.
     ColumnSum { x: Tensor, out: Tensor },
@@ -106,14 +107,15 @@ pub enum Op {
         pairing: Pairing,
         direction: Direction,
     },
-    /// `out`, `log_sum_exp` of softmax attention of `q` on the visible `k`, `v` of the same sequence, see [`AttentionOperands`]. Never writes `S x S`.
-    /// Stored: `q`, `k`, `v`, `out`.
+    /// `out`, `log_sum_exp` of softmax attention of `q` on the visible `k`, `v` of the same sequence, see
+    /// [`AttentionOperands`]. Never writes `S x S`. Stored: `q`, `k`, `v`, `out`.
     Attention { operands: AttentionOperands },
-    /// `dq`, `dk`, `dv` from `dout`, see [`AttentionGradients`]; probabilities are computed again.
+    /// `dq`, `dk`, `dv` from `dout`, see [`AttentionGradients`]; probabilities are recomputed.
     /// Stored: all but `visible`, `log_sum_exp` and `key_sums`.
     AttentionBackward { operands: AttentionOperands, gradients: AttentionGradients },
-    /// `out[T, H d]`, `log_sum_exp[T, H]` = those of attention on `part`'s keys, or become those of attention on these keys and on
-    /// their own, none of which is among both: each output by its share of the sum of exponentials. Stored: `part`; the others F32.
+    /// `out[T, H d]`, `log_sum_exp[T, H]` = those of attention on `part`'s keys, or become those of attention on these
+    /// keys and on their own, none of which is among both: each output by its share of the sum of exponentials. Stored:
+    /// `part`; the others F32.
     JoinAttention {
         part: Tensor,
         part_log_sum_exp: Tensor,
@@ -126,7 +128,8 @@ pub enum Op {
     Activation { activation: Activation, x: Tensor, y: Tensor },
     /// `dx` (shape of `x`) from `dy[T,F]`; also writes `y[T,F]` again, so that it need not be kept. Stored: all.
     ActivationBackward { activation: Activation, x: Tensor, dy: Tensor, dx: Tensor, y: Tensor },
-    /// `out[T,D] = residual_scale * residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`. Stored: all tensors.
+    /// `out[T,D] = residual_scale * residual[T,D] + dropout(x[T,D] + bias[D])`; `out` may be `x` or `residual`. Stored:
+    /// all tensors.
     DropoutAdd {
         x: Tensor,
         bias: Option<Tensor>,
@@ -139,8 +142,8 @@ pub enum Op {
     DropoutBackward { dy: Tensor, dropout: DropoutKey, dx: Tensor },
     /// `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks. Stored: `table`, `out`.
     EmbeddingLookup { tokens: Tensor, table: Tensor, first_row: usize, out: Tensor, write: Write },
-    /// `dtable[token - first_row] += scale * dy[T,D]`, but for the row `untrained` of the whole table, in ascending order of tokens' places, product
-    /// and sum rounded once. Stored: `dy`.
+    /// `dtable[token - first_row] += scale * dy[T,D]`, but for the row `untrained` of the whole table, in ascending
+    /// order of tokens' places, product and sum rounded once. Stored: `dy`.
     EmbeddingBackward {
         tokens: Tensor,
         dy: Tensor,
@@ -151,7 +154,8 @@ pub enum Op {
     },
     /// `out[R] = max over the first valid_columns of logits[R,V/tp]`.
     RowMax { logits: Tensor, valid_columns: usize, out: Tensor },
-    /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or ignored.
+    /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or
+    /// ignored.
     SumExp { logits: Tensor, valid_columns: usize, max: Tensor, labels: Tensor, first_row: usize, sums: Tensor },
     /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; with `gradient_scale`, `logits` become
     /// `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns.
@@ -165,10 +169,12 @@ pub enum Op {
         gradient_scale: Option<f32>,
         loss: Tensor,
     },
-    /// `into` (I64, dense) = or += `x` (F32, dense) in units of `rounding`, each element rounded once, to the nearest whole number, ties to even.
-    /// A refused one counts as zero, and one is added to the word [`NOT_FINITE_WORD`] of `refusals` (I64 limbs) for each.
+    /// `into` (I64, dense) = or += `x` (F32, dense) in units of `rounding`, each element rounded once, to the nearest
+    /// whole number, ties to even. A refused one counts as zero, and one is added to the word [`NOT_FINITE_WORD`] of
+    /// `refusals` (I64 limbs) for each.
     AddRounded { x: Tensor, rounding: Rounding, into: Tensor, write: Write, refusals: Tensor },
-    /// `sums` (I64, dense) become `unit * sums` in F32, each rounded once, at the start of their place: the other half of it is free.
+    /// `sums` (I64, dense) become `unit * sums` in F32, each rounded once, at the start of their place: the other half
+    /// of it is free.
     RoundedToSingle { sums: Tensor, unit: f32 },
     /// `into += x`, real numbers or I64.
     Accumulate { x: Tensor, into: Tensor },
@@ -187,13 +193,16 @@ pub enum Op {
         first_col: usize,
         global_cols: usize,
     },
-    /// Adds the sum of squares of `x / loss_scale` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of [`config::SHARD_BLOCK`]
-    /// elements counted from `x`'s place `first_element` in its flat buffer are summed, rounded to fixed point and added as integers.
+    /// Adds the sum of squares of `x / loss_scale` to `sums` (I64 limbs, see [`SUM_WORDS`]); blocks of
+    /// [`config::SHARD_BLOCK`] elements counted from `x`'s place `first_element` in its flat buffer are summed, rounded
+    /// to fixed point and added as integers.
     SquaredSum { x: Tensor, first_element: usize, loss_scale: f32, sums: Tensor },
-    /// Adds the losses of `sequences` rows-groups of `loss[T]` and the number of valid `labels[T]` to `sums` (I64 limbs).
+    /// Adds the losses of `sequences` rows-groups of `loss[T]` and the number of valid `labels[T]` to `sums` (I64
+    /// limbs).
     LossSum { loss: Tensor, labels: Tensor, sequences: usize, sums: Tensor },
-    /// From the step's sums: `out[4]` = gradient coefficient, global norm, mean loss, 1 if anything was not finite.
-    /// The coefficient is `nominal_tokens / valid tokens / loss_scale`, times `clip / norm` where the norm exceeds `clip`; 0 without valid tokens.
+    /// From the step's sums: `out[4]` = gradient coefficient, global norm, mean loss, 1 if anything was not finite. The
+    /// coefficient is `nominal_tokens / valid tokens / loss_scale`, times `clip / norm` where the norm exceeds `clip`;
+    /// 0 without valid tokens.
     ClipCoefficient {
         norm_sums: Tensor,
         loss_sums: Tensor,
@@ -202,8 +211,8 @@ pub enum Op {
         clip_norm: Option<f32>,
         out: Tensor,
     },
-    /// One AdamW update of flat slices; the gradient is first multiplied by `coefficient[0]` (device scalar). Where the layers read
-    /// the parameters in another type than the updated `param`, `copy` becomes them. Stored: `copy`.
+    /// One AdamW update of flat slices; the gradient is first multiplied by `coefficient[0]` (device scalar). Where the
+    /// layers read the parameters in another type than the updated `param`, `copy` becomes them. Stored: `copy`.
     AdamW {
         param: Tensor,
         copy: Option<Tensor>,
@@ -224,7 +233,8 @@ pub enum Direction {
     Backward,
 }
 
-/// I64 words of a fixed-point sum: limbs of 32 bits that ranks add without carries, and a count of values that were not finite.
+/// I64 words of a fixed-point sum: limbs of 32 bits that ranks add without carries, and a count of values that were not
+/// finite.
 pub const SUM_WORDS: usize = 10;
 
 /// The word of a sum that counts values that were not finite or too large.

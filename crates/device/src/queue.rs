@@ -1,4 +1,5 @@
-//! Streams with a thread of their own: work that is submitted to one runs there in order, while the submitting thread continues.
+//! Streams with a thread of their own: work that is submitted to one runs there in order, while the submitting thread
+//! continues.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,7 +15,8 @@ use crate::{DeviceError, Stream};
 /// Work for a stream.
 pub type Job = Box<dyn FnOnce() -> Result<(), DeviceError> + Send>;
 
-/// Called once, on the stream's thread, when the first job of a stream fails: the other ranks must not wait for what never comes.
+/// Called once, on the stream's thread, when the first job of a stream fails: the other ranks must not wait for what
+/// never comes.
 pub type OnFailure = Arc<dyn Fn(Stream, &DeviceError) + Send + Sync>;
 
 /// A point in the work of a stream: it is reached when everything submitted before has ended.
@@ -42,7 +44,8 @@ impl StreamEvent {
     }
 }
 
-/// The streams of a rank. One without a queue runs on the thread that submits, and has ended its work whenever that thread looks.
+/// The streams of a rank. One without a queue runs on the thread that submits, and has ended its work whenever that
+/// thread looks.
 #[derive(Default)]
 pub struct StreamQueues {
     queues: [Option<StreamQueue>; Stream::COUNT],
@@ -299,8 +302,8 @@ mod tests {
     }
 }
 
-/// Models of streams: in every order of threads that shuttle draws, jobs run in their order, waits hold between streams, and
-/// an end or a failure reaches everyone who waits. `tools/check-threads.sh models` runs them.
+/// Models of streams: in every order of threads that shuttle draws, jobs run in their order, waits hold between
+/// streams, and an end or a failure reaches everyone who waits. `tools/check-threads.sh models` runs them.
 #[cfg(all(test, shuttle))]
 mod models {
     use sync::shuttle::{check_pct, check_random};

@@ -7,8 +7,8 @@ use std::ops::Range;
 /// How many neighbouring members of a group a sum adds first.
 ///
 /// The members are cut into runs of that many, in rank order; the last run may be shorter. The sum of a run is taken in
-/// rank order, and then the sums of the runs, in their order: with runs of 2, `((x0 + x1) + (x2 + x3)) + x4`. Runs of 1,
-/// and one run of all members, are rank order: `(((x0 + x1) + x2) + x3) + x4`.
+/// rank order, and then the sums of the runs, in their order: with runs of 2, `((x0 + x1) + (x2 + x3)) + x4`. Runs of
+/// 1, and one run of all members, are rank order: `(((x0 + x1) + x2) + x3) + x4`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SumTree {
     run: NonZeroUsize,

@@ -86,7 +86,7 @@ impl Tensor {
         self.row_stride == self.cols || self.rows <= 1
     }
 
-    /// Bytes from the first element to behind the last.
+    /// Bytes from the first element to after the last.
     pub fn span_bytes(&self) -> usize {
         if self.is_empty() {
             return 0;
@@ -99,7 +99,7 @@ impl Tensor {
         self.len() * self.dtype.size_bytes()
     }
 
-    /// The place in the arena: from the first byte to behind the last.
+    /// The place in the arena: from the first byte to after the last.
     pub fn bytes(&self) -> Range<usize> {
         self.offset_bytes..self.offset_bytes + self.span_bytes()
     }

@@ -96,7 +96,8 @@ impl InputKind {
         }
     }
 
-    /// The most bytes that are taken from a pipe, which does not say how many will come; `None` where a pipe is refused.
+    /// The most bytes that are taken from a pipe, which does not say how many will come; `None` where a pipe is
+    /// refused.
     pub fn pipe_limit_bytes(self) -> Option<u64> {
         match self {
             // Read more than once, or by several processes, or named by other files.

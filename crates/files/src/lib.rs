@@ -1,9 +1,10 @@
 //! The one reader and the one writer of files that a user names.
 //!
-//! A reader knows what it expects ([`InputKind`]): the kinds of files, and a size. A device that never ends is refused, a pipe is
-//! read up to the limit and must begin to speak in time. A writer ([`Output`]) replaces regular files at once and whole, follows
-//! links, writes into pipes and devices without replacing them, and refuses a file that is one of the inputs. Inside of a folder that a
-//! command fills ([`Draft`] and its neighbours), nothing is written through a link.
+//! A reader knows what it expects ([`InputKind`]): the kinds of files, and a size. A device that never ends is refused,
+//! a pipe is read up to the limit and must begin to speak in time. A writer ([`Output`]) replaces regular files at once
+//! and whole, follows links, writes into pipes and devices without replacing them, and refuses a file that is one of
+//! the inputs. Inside of a folder that a command fills ([`Draft`] and its neighbours), nothing is written through a
+//! link.
 
 mod identity;
 mod input;

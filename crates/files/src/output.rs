@@ -129,8 +129,8 @@ impl Output {
     }
 }
 
-/// Whether a file may take the name `path` inside a folder that a command fills: nothing, a regular file or a link has it. A link is
-/// replaced, never followed, so that nothing is written outside of the folder.
+/// Whether a file may take the name `path` inside a folder that a command fills: nothing, a regular file or a link has
+/// it. A link is replaced, never followed, so that nothing is written outside of the folder.
 ///
 /// # Errors
 /// A folder, a pipe or a device of that name.
@@ -143,8 +143,8 @@ pub fn check_replaceable(path: &Path) -> Result<(), OutputError> {
     }
 }
 
-/// Makes `text` all that is in the regular file `path`, at once: whoever reads it finds the old text or the new one. A link of that name
-/// is replaced.
+/// Makes `text` all that is in the regular file `path`, at once: whoever reads it finds the old text or the new one. A
+/// link of that name is replaced.
 ///
 /// # Errors
 /// A disk that is full, a folder that cannot be written.
@@ -159,7 +159,8 @@ pub fn replace(path: &Path, text: impl Display) -> io::Result<()> {
     draft.keep()
 }
 
-/// Copies the regular file `from`, a file of `kind`, to `to`, at once. A link `from` is followed, a link `to` is replaced.
+/// Copies the regular file `from`, a file of `kind`, to `to`, at once. A link `from` is followed, a link `to` is
+/// replaced.
 ///
 /// # Errors
 /// A source of another kind, a folder that cannot be written.

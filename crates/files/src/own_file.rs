@@ -72,7 +72,8 @@ impl Drop for Draft {
     }
 }
 
-/// Recreates the regular file `path`, empty, to write and read it. A file or a link that has the name is removed, so that nothing is written through a link.
+/// Recreates the regular file `path`, empty, to write and read it. A file or a link that has the name is removed, so
+/// that nothing is written through a link.
 ///
 /// # Errors
 /// Anything else of that name, a folder that cannot be written.
@@ -93,7 +94,8 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
     open_itself(path, OpenOptions::new().append(true).create(true))
 }
 
-/// Opens the regular file `path` to read it and to write over it, and creates it where it is missing. Its content stays.
+/// Opens the regular file `path` to read it and to write over it, and creates it where it is missing. Its content
+/// stays.
 ///
 /// # Errors
 /// As [`open_to_append`].

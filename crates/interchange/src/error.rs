@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use checkpoint::FileError;
 
-/// What is wrong with a folder, or with a model that is to become one.
+/// An error of a folder, or of a model to export.
 #[derive(Debug, thiserror::Error)]
 pub enum InterchangeError {
     /// A file of text cannot be read.
@@ -12,7 +12,7 @@ pub enum InterchangeError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// A file of text cannot be written.
@@ -20,7 +20,7 @@ pub enum InterchangeError {
     Write {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: std::io::Error,
     },
     /// A file of JSON is none, or lacks what it is for.
@@ -75,7 +75,7 @@ pub enum InterchangeError {
         /// The tensor.
         tensor: String,
     },
-    /// An output matrix beside the token table that the configuration says it is, and is not.
+    /// An output matrix next to the token table that the configuration says it is, and is not.
     #[error(
         "{}: tensor {output} is not {table}: row {row} differs. tie_word_embeddings = true in config.json says that they are one; \
          use false to read both",

@@ -48,8 +48,8 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
     })
 }
 
-/// Writes `config.json`, with `special_tokens` in it ([`crate::special_tokens::read`]), and `model.safetensors`, its numbers rounded to `stored`, into
-/// `folder`, which is there. `read` gives boxes of parameters.
+/// Writes `config.json`, with `special_tokens` in it ([`crate::special_tokens::read`]), and `model.safetensors`, its
+/// numbers rounded to `stored`, into `folder`, which is there. `read` gives boxes of parameters.
 ///
 /// # Errors
 /// A model that no class has, files that cannot be written, and what `read` says.

@@ -27,7 +27,7 @@ pub enum Family {
     GptNeoXShards,
 }
 
-/// Matrices that stand beside the model's own tensors and so do not have their prefix.
+/// Matrices that are next to the model's own tensors and so do not have their prefix.
 const OUTPUTS: [&str; 2] = ["lm_head.weight", "embed_out.weight"];
 
 /// What old files hold beside weights: masks, and frequencies of rotations.
@@ -57,7 +57,8 @@ impl Family {
         Family::GptNeoXShards,
     ];
 
-    /// Name of the class: `architectures` in `config.json`. Those of published files are what `tools/published_weights.py` writes.
+    /// Name of the class: `architectures` in `config.json`. Those of published files are what
+    /// `tools/published_weights.py` writes.
     pub fn class(self) -> &'static str {
         match self {
             Family::GptNeoX => "GPTNeoXForCausalLM",
@@ -120,7 +121,8 @@ impl Family {
         OUTPUTS.contains(&tensor)
     }
 
-    /// Whether a tensor that the model does not read is none of its weights: a buffer, or the output matrix where that is the token table.
+    /// Whether a tensor that the model does not read is none of its weights: a buffer, or the output matrix where that
+    /// is the token table.
     pub fn is_beside_weights(self, tensor: &str) -> bool {
         self.is_output(tensor) || BUFFERS.iter().any(|buffer| tensor.ends_with(buffer))
     }

@@ -32,7 +32,7 @@ pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// What older folders have in place of [`TENSORS`] and [`INDEX`].
 const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
-/// Rows by which two matrices are told apart.
+/// Rows by which two matrices are distinguished.
 const TIED_ROWS: usize = 64;
 
 /// An open folder, all of whose tensors are there and have the shapes of its model.
@@ -52,7 +52,8 @@ impl HuggingFaceFolder {
     /// Opens the folder and holds its tensors against its configuration.
     ///
     /// # Errors
-    /// A model that is not built here; files that cannot be read; a tensor that is missing, left over, or of another shape.
+    /// A model that is not built here; files that cannot be read; a tensor that is missing, left over, or of another
+    /// shape.
     pub fn open(path: &Path) -> Result<HuggingFaceFolder, InterchangeError> {
         let file = path.join(CONFIG);
         let map = read_object(&file)?;
@@ -113,8 +114,8 @@ impl HuggingFaceFolder {
         }
     }
 
-    /// Holds an output matrix that stands beside a tied table against it, by some rows of both: training moves every row, so matrices that are two
-    /// differ in each.
+    /// Holds an output matrix that is next to a tied table against it, by some rows of both: training moves every row,
+    /// so matrices that are two differ in each.
     fn check_tied(&self, tensors: &BTreeMap<String, (usize, String)>) -> Result<(), InterchangeError> {
         let output = tensors.iter().find(|(short, _)| self.family.is_output(short));
         let tables = params(&self.model, Unit::Table);
@@ -229,7 +230,7 @@ impl HuggingFaceFolder {
     }
 }
 
-/// `region`, which lies in `outer`, counted from its corner.
+/// `region`, which is in `outer`, counted from its corner.
 fn inside(region: &Region, outer: &Region) -> Region {
     let start = region.start.iter().zip(&outer.start).map(|(start, corner)| start - corner).collect();
     Region { start, extent: region.extent.clone() }

@@ -1,9 +1,10 @@
-//! Models as other programs keep them: folders in the format of the Hugging Face library, and tensors under the names that their makers
-//! published them with, in one file per tensor-parallel shard.
+//! Models as other programs keep them: folders in the format of the Hugging Face library, and tensors under the names
+//! that their makers published them with, in one file per tensor-parallel shard.
 //!
-//! Such a folder has a `config.json`, from which a [`config::ModelSpec`] follows, and tensors in one safetensors file or in several with an index.
-//! Their names and forms are data ([`names`]): a parameter is a part of a tensor, some of its rows, transposed or not. So a rank reads its
-//! own elements and no others, whatever the layout, and the same table serves the way back.
+//! Such a folder has a `config.json`, from which a [`config::ModelSpec`] follows, and tensors in one safetensors file
+//! or in several with an index. Their names and forms are data ([`names`]): a parameter is a part of a tensor, some of
+//! its rows, transposed or not. So a rank reads its own elements and no others, whatever the layout, and the same table
+//! serves the way back.
 
 #![forbid(unsafe_code)]
 

@@ -6,7 +6,7 @@ use crate::family::Family;
 use crate::shards;
 use crate::stored_rows::{Orientation, Rows, StoredRows};
 
-/// How a parameter lies in its tensor.
+/// How a parameter is in its tensor.
 #[derive(Clone, Copy)]
 enum Form {
     /// It is the tensor.
@@ -17,7 +17,7 @@ enum Form {
     TransposedThird(usize),
     /// The `index`-th of query, key and value within each head.
     InEachHead(usize),
-    /// The `index`-th of so many equal parts, one above the other.
+    /// The `index`-th of this many equal parts, one above the other.
     Fraction(usize, usize),
 }
 
@@ -147,7 +147,8 @@ const LLAMA: Names = Names {
     others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
 };
 
-/// GLM-130B (THUDM/SwissArmyTransformer, `glm130B_model.py`): of the two halves of the first map, the second is the gate.
+/// GLM-130B (THUDM/SwissArmyTransformer, `glm130B_model.py`): of the two halves of the first map, the second is the
+/// gate.
 const GLM: Names = Names {
     layer: "layers",
     of_layer: &[
@@ -185,10 +186,11 @@ const CODEGEEX: Names = Names {
     ],
 };
 
-/// What parameters of the layer behind the final norm begin with, here and in CodeGeeX; what follows is as in any layer.
+/// What parameters of the layer after the final norm begin with, here and in CodeGeeX; what follows is as in any layer.
 const TOP_QUERY: (&str, &str) = ("top_query.", "transformer.topQueryLayer.");
 
-/// OPT in the files of metaseq (`multihead_attention.py`): each shard has its keys, its values, its queries, in this order.
+/// OPT in the files of metaseq (`multihead_attention.py`): each shard has its keys, its values, its queries, in this
+/// order.
 const METASEQ: Names = Names {
     layer: "layers",
     of_layer: &[
@@ -222,7 +224,7 @@ fn names(family: Family) -> &'static Names {
     }
 }
 
-/// Where the part of `param` of `model` that one of `shards` has lies in it; `None` where `family` has no name for it.
+/// Where the part of `param` of `model` that one of `shards` has is in it; `None` where `family` has no name for it.
 pub fn stored_rows(family: Family, model: &ModelSpec, param: &ParamSpec, shards: usize) -> Option<StoredRows> {
     let names = names(family);
     let (part, kind) = param.name.rsplit_once('.')?;

@@ -1,7 +1,8 @@
 //! Tensor-parallel shards: the parts of a model that Megatron-LM and its like write to a file each.
 //!
-//! They are split as parameters are split here ([`config::Sharding`]): outputs of maps into heads and columns, inputs of those back, rows of
-//! the vocabulary; what is replicated is in every shard ([`crate::names::Copies`]). A folder in one piece is a single shard.
+//! They are split as parameters are split here ([`config::Sharding`]): outputs of maps into heads and columns, inputs
+//! of those back, rows of the vocabulary; what is replicated is in every shard ([`crate::names::Copies`]). A folder in
+//! one piece is a single shard.
 
 use config::{ParamSpec, Sharding};
 use mesh::Region;

@@ -1,4 +1,5 @@
-//! The tokens that begin, end and fill texts. No model here reads them, but the library does when it generates; they go where weights go.
+//! The tokens that begin, end and fill texts. No model here reads them, but the library does when it generates; they go
+//! where weights go.
 
 use std::path::Path;
 
@@ -12,7 +13,8 @@ pub const GENERATION_CONFIG: &str = "generation_config.json";
 
 const KEYS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];
 
-/// The special tokens of a folder, by the library's names: those of its [`GENERATION_CONFIG`], and what that leaves out from its `config.json`.
+/// The special tokens of a folder, by the library's names: those of its [`GENERATION_CONFIG`], and what that leaves out
+/// from its `config.json`.
 ///
 /// # Errors
 /// A file that is there and cannot be read.

@@ -1,4 +1,4 @@
-//! Where the rows of a parameter lie in the tensor that holds it.
+//! Where the rows of a parameter are in the tensor that holds it.
 
 use mesh::Region;
 
@@ -11,14 +11,15 @@ pub struct StoredRows {
     pub shape: Vec<usize>,
     /// Which of its rows.
     pub rows: Rows,
-    /// Which way it lies.
+    /// Which way it is.
     pub orientation: Orientation,
 }
 
-/// Row `r` of the parameter is row `r / block * stride + first + r % block` of the stored tensor, transposed where it lies so.
+/// Row `r` of the parameter is row `r / block * stride + first + r % block` of the stored tensor, transposed where it
+/// is so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rows {
-    /// Rows that lie together.
+    /// Rows that are together.
     pub block: usize,
     /// From the first row of one block to that of the next.
     pub stride: usize,
@@ -35,14 +36,14 @@ pub enum Orientation {
     InputsFirst,
 }
 
-/// A run of a parameter's rows that lie together, and where.
+/// A run of a parameter's rows that are together, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First row of the run within the region that was asked for.
     pub offset: usize,
     /// Rows.
     pub len: usize,
-    /// The box of the stored tensor; transposed where that lies so.
+    /// The box of the stored tensor; transposed where that is so.
     pub stored: Region,
 }
 
@@ -68,7 +69,8 @@ impl StoredRows {
     }
 }
 
-/// Boxes of whole rows that cover a tensor of `shape`, each of at most `chunk_len` elements, or of one row where that has more.
+/// Boxes of whole rows that cover a tensor of `shape`, each of at most `chunk_len` elements, or of one row where that
+/// has more.
 pub fn row_chunks(shape: &[usize], chunk_len: usize) -> impl Iterator<Item = Region> + '_ {
     let cols: usize = shape[1..].iter().product();
     let rows = (chunk_len / cols.max(1)).max(1);

@@ -1,5 +1,6 @@
-//! OPT in shards as metaseq writes them, and GPT-NeoX-20B in those that it was trained in, cut by hand from whole parameters: each element is
-//! found where it was put, whatever box is read. Shards of GLM-130B and CodeGeeX are made by PyTorch (`crates/cli/tests/hugging_face`).
+//! OPT in shards as metaseq writes them, and GPT-NeoX-20B in those that it was trained in, cut by hand from whole
+//! parameters: each element is found where it was put, whatever box is read. Shards of GLM-130B and CodeGeeX are made
+//! by PyTorch (`crates/cli/tests/hugging_face`).
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -68,8 +69,8 @@ fn moved((shape, values): &Tensor, by: f32) -> Tensor {
     (shape.clone(), values.iter().map(|value| value + by).collect())
 }
 
-/// After `tools/ckpts/merge20b.py` of GPT-NeoX: heads with their queries, keys and values; norms that have drifted apart; biases that are added
-/// once per shard.
+/// After `tools/ckpts/merge20b.py` of GPT-NeoX: heads with their queries, keys and values; norms that have drifted
+/// apart; biases that are added once per shard.
 fn neox(shard: usize) -> Shard {
     let all = wholes(&model(Family::GptNeoXShards));
     let rows = |name: &str| rows_of_shard(&all[name], shard);
@@ -109,7 +110,8 @@ fn neox(shard: usize) -> Shard {
     tensors
 }
 
-/// The tensors of one shard, after `multihead_attention.py`, `transformer_decoder_layer.py` and `transformer_decoder.py` of metaseq.
+/// The tensors of one shard, after `multihead_attention.py`, `transformer_decoder_layer.py` and
+/// `transformer_decoder.py` of metaseq.
 fn metaseq(shard: usize) -> Shard {
     let model = model(Family::Metaseq);
     let all = wholes(&model);
@@ -190,7 +192,7 @@ fn whole_parameters_come_out_of_shards() {
     }
 }
 
-/// Boxes that lie in one shard and in several, with whole rows and without.
+/// Boxes that are in one shard and in several, with whole rows and without.
 #[test]
 fn any_box_comes_out_of_shards() {
     let folder = Folder::new("boxes", Family::Metaseq, metaseq);

@@ -46,8 +46,8 @@ pub enum HostListError {
 /// Longest name of a host, with its user.
 const MAX_NAME_BYTES: usize = 255;
 
-/// The hosts of a text: a line per host, `HOST`, `HOST slots=N` or `HOST:N`; `#` begins a comment. A host without a number has
-/// `default_processes`.
+/// The hosts of a text: a line per host, `HOST`, `HOST slots=N` or `HOST:N`; `#` begins a comment. A host without a
+/// number has `default_processes`.
 ///
 /// # Errors
 /// See [`HostListError`].

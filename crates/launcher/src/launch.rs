@@ -97,7 +97,8 @@ impl fmt::Display for Launch {
     }
 }
 
-/// The launch that started this process; `None` where no launcher did, and for a batch script or a shell within an allocation.
+/// The launch that started this process; `None` where no launcher did, and for a batch script or a shell within an
+/// allocation.
 ///
 /// # Errors
 /// Missing or contradicting variables; see [`LaunchError`].
@@ -136,8 +137,8 @@ fn address(environment: Environment<'_>, offers: &[&Offer]) -> Result<Address, L
     Err(LaunchError::NoAddress { launcher, process, processes })
 }
 
-/// Whether both name the same place, or `outer` may have started the launcher of `inner`: a launcher that starts another one has
-/// fewer processes, an agent of `torchrun` or a daemon of MPI for each host.
+/// Whether both name the same place, or `outer` may have started the launcher of `inner`: a launcher that starts
+/// another one has fewer processes, an agent of `torchrun` or a daemon of MPI for each host.
 fn agree(inner: &Offer, outer: &Offer) -> Result<(), LaunchError> {
     let is_started_by = match inner.agents {
         _ if outer.processes == 1 => true,

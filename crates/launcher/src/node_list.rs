@@ -20,8 +20,8 @@ pub struct NodeListError {
 /// The names of a node list, in its order.
 ///
 /// # Errors
-/// Brackets that do not match, ranges that are not ascending numbers, more than 65,536 nodes, names of more than 255 bytes
-/// or 8 brackets, no node.
+/// Brackets that do not match, ranges that are not ascending numbers, more than 65,536 nodes, names of more than 255
+/// bytes or 8 brackets, no node.
 pub fn expand_node_list(text: &str) -> Result<Vec<String>, NodeListError> {
     let refused = |reason| NodeListError { text: text.into(), reason };
     let mut names = vec![];

@@ -119,7 +119,8 @@ pub(crate) fn offers(environment: Environment<'_>) -> Result<Vec<Offer>, LaunchE
     let shown = Launcher::ALL.into_iter().filter(|launcher| is_shown(environment, *launcher));
     let mut offers: Vec<Offer> = vec![];
     for launcher in shown {
-        // These two complete each other with pleach's own variables; next to another launcher they are its surroundings.
+        // These two complete each other with pleach's own variables; next to another launcher they are its
+        // surroundings.
         let is_surrounding = matches!(launcher, Launcher::Kubernetes | Launcher::Pmix) && !offers.is_empty();
         if !is_surrounding {
             offers.push(offer(environment, launcher)?);

@@ -172,7 +172,7 @@ impl AxisSizes {
     /// One rank along every axis; the base of struct updates.
     pub const ONE: AxisSizes = AxisSizes { pp: 1, dp_outer: 1, dp_inner: 1, cp: 1, ep: 1, tp: 1 };
 
-    /// The sizes of plain three-dimensional parallelism. All of dp lies on the inner data axis, so
+    /// The sizes of plain three-dimensional parallelism. All of dp is on the inner data axis, so
     /// that state sharded over data parallelism is sharded over every replica.
     pub const fn dp_tp_pp(dp: usize, tp: usize, pp: usize) -> AxisSizes {
         AxisSizes { pp, dp_inner: dp, tp, ..AxisSizes::ONE }

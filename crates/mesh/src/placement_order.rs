@@ -4,8 +4,8 @@ use crate::axis::Axis;
 use crate::{Mesh, Rank};
 
 /// The order in which the ranks of a mesh fill hosts: peers along the axis that is named first are nearest, and share a
-/// host before all others do. Context- and expert-parallel peers are next to tensor-parallel ones where an order does not
-/// name them, and the replicas of one sharding group are nearer than the groups.
+/// host before all others do. Context- and expert-parallel peers are next to tensor-parallel ones where an order does
+/// not name them, and the replicas of one sharding group are nearer than the groups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlacementOrder {
     /// Tensor-parallel peers talk inside every layer, stages for each microbatch, replicas once a step.

@@ -40,7 +40,7 @@ impl Region {
         self.start[dim]..self.start[dim] + self.extent[dim]
     }
 
-    /// The box of the elements that lie in both, or none when there are none.
+    /// The box of the elements that are in both, or none when there are none.
     ///
     /// # Panics
     /// When the two have different numbers of dims.
@@ -59,13 +59,13 @@ impl Region {
         Some(common)
     }
 
-    /// Whether every element of `other` lies in this box.
+    /// Whether every element of `other` is in this box.
     pub fn contains(&self, other: &Region) -> bool {
         other.is_empty() || self.intersect(other).as_ref() == Some(other)
     }
 
-    /// The box cut along its first dim into boxes of at most `len` elements, or of one index where that has more; in row-major order of the box. A
-    /// box of a scalar is one.
+    /// The box cut along its first dim into boxes of at most `len` elements, or of one index where that has more; in
+    /// row-major order of the box. A box of a scalar is one.
     pub fn slabs(&self, len: usize) -> impl Iterator<Item = Region> {
         let rows = self.extent.first().copied().unwrap_or(1);
         let row_len = self.extent.iter().skip(1).product::<usize>();

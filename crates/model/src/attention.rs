@@ -1,4 +1,5 @@
-//! Attention on the heads of this rank: fused projection, norms of queries and keys, rotation, softmax, output projection.
+//! Attention on the heads of this rank: fused projection, norms of queries and keys, rotation, softmax, output
+//! projection.
 //!
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
 //! residual to a pending sum without bias; the layer sums it and adds bias, dropout and the residual stream.
@@ -19,7 +20,7 @@ use crate::placement::{Partial, Residual, Sharded, enter};
 use crate::projection::ProjectionPending;
 use crate::saved::SavedFrames;
 
-/// What the backward passes of an attention block read.
+/// Values that the backward passes of an attention block read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AttentionSaved {
     /// `[T, (H + 2K) d]`: output of the fused projection. Without query and key norms rotated in place, and then needed
@@ -42,7 +43,7 @@ struct QkNormSaved {
     stats: Tensor,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct AttentionPending {
     /// `[T, (H + 2K) d]`: gradient of the fused projection's output.
@@ -82,7 +83,7 @@ struct Qkv {
     v: Tensor,
 }
 
-/// Takes `q | k` from `qk` and `v` from behind them in `qkv`.
+/// Takes `q | k` from `qk` and `v` from after them in `qkv`.
 fn split(shape: &AttentionShape, qk: Tensor, qkv: Tensor) -> Qkv {
     let (query, both) = (shape.heads * shape.head_dim, qk_width(shape));
     Qkv { q: qk.cols_of(0..query), k: qk.cols_of(query..both), v: qkv.cols_of(both..qkv_width(shape)) }
@@ -104,7 +105,7 @@ impl AttentionSaved {
         }
     }
 
-    /// What the softmax reads.
+    /// The tensor that the softmax reads.
     fn query_key_value(&self, shape: &AttentionShape) -> Qkv {
         let qk = self.qk_norm.map_or(self.qkv.cols_of(0..qk_width(shape)), |saved| saved.normed);
         split(shape, qk, self.qkv)
@@ -152,7 +153,8 @@ impl Attention<'_> {
         self.core(params, saved, cache)
     }
 
-    /// The attention core: from the projection, as it is kept, to the input of the output projection. Run again it leaves the same bits.
+    /// The attention core: from the projection, as it is kept, to the input of the output projection. Run again it
+    /// leaves the same bits.
     pub(crate) fn core(
         &self,
         params: &AttentionParams,
@@ -173,7 +175,7 @@ impl Attention<'_> {
         context.submit(Op::Attention { operands: self.operands(read, saved) })
     }
 
-    /// What the softmax is given.
+    /// The operands of the softmax.
     fn operands(&self, Qkv { q, k, v }: Qkv, saved: &AttentionSaved) -> AttentionOperands {
         AttentionOperands {
             shape: attention_shape(self.context),
@@ -301,7 +303,8 @@ impl Attention<'_> {
         self.context.submit(Op::Rotary { x: qk, head_dim, positions, cos, sin, pairing, direction })
     }
 
-    /// Every query and key head has the width of the weight, so one operation norms one head: its columns of all tokens.
+    /// Every query and key head has the width of the weight, so one operation norms one head: its columns of all
+    /// tokens.
     fn norm_heads(&self, norms: &QkNormParams, qk: Tensor, saved: &QkNormSaved) -> Result<(), DeviceError> {
         let norm = self.qk_norm();
         for head in self.heads(norms) {

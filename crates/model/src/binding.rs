@@ -217,7 +217,7 @@ impl LayerParams {
     /// The tensors of layer `layer` in its flat buffer.
     ///
     /// # Errors
-    /// A parameter is declared and not read, read and not declared, or not beside the one that it is read with.
+    /// A parameter is declared and not read, read and not declared, or not next to the one that it is read with.
     pub fn bind(layer: u32, layout: &UnitLayout, flat: Tensor) -> Result<LayerParams, BindError> {
         let mut binder = Binder::new(Unit::Layer(layer), layout, flat)?;
         let prefix = format!("layers.{layer}");
@@ -261,14 +261,15 @@ impl EmbeddingParams {
 pub struct HeadParams {
     /// The final norm.
     pub norm: NormParams,
-    /// The layer behind it, if the model has one there.
+    /// The layer after it, if the model has one there.
     pub top_query: Option<LayerParams>,
     /// Output matrix, rows of this rank: `[V / tp, D]`; the token table where the model ties them. No bias.
     pub output: ColumnParallel,
 }
 
 impl HeadParams {
-    /// The tensors of the head unit; a tied head reads `table`, or accumulates its own share of the table's gradient there.
+    /// The tensors of the head unit; a tied head reads `table`, or accumulates its own share of the table's gradient
+    /// there.
     ///
     /// # Errors
     /// As [`LayerParams::bind`].

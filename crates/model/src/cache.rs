@@ -17,8 +17,8 @@ pub struct KeyValueCache {
 }
 
 impl KeyValueCache {
-    /// Lays out the cache of `sequences` sequences at the start of `frame`; the tokens of the next microbatch are those from
-    /// place `first` of each sequence on.
+    /// Lays out the cache of `sequences` sequences at the start of `frame`; the tokens of the next microbatch are those
+    /// from place `first` of each sequence on.
     pub fn lay_out(frame: &Frame, model: &ModelSpec, tp: usize, cache_size: CacheSize, first: usize) -> KeyValueCache {
         let (rows, cols) = (cache_size.sequences * cache_size.capacity, model.num_kv_heads / tp * model.head_dim);
         KeyValueCache {
@@ -68,6 +68,6 @@ pub struct CacheSize {
     pub sequences: usize,
     /// Tokens of each that there is room for.
     pub capacity: usize,
-    /// What keys and values are stored as.
+    /// The type in which keys and values are stored.
     pub stored: Dtype,
 }

@@ -72,7 +72,8 @@ impl DropoutSite {
     }
 }
 
-/// Everything that a unit's functions share. A layer finds here neither its stage, nor the microbatch's number, nor ZeRO.
+/// Everything that a unit's functions share. A layer finds here neither its stage, nor the microbatch's number, nor
+/// ZeRO.
 #[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// Executes operations.
@@ -87,15 +88,15 @@ pub struct Context<'a> {
     pub model: &'a ModelSpec,
     /// Rows of the activations.
     pub shape: MicrobatchShape,
-    /// Whether the group shares out the rows of the residual stream.
+    /// Whether the group divides the rows of the residual stream.
     pub sequence_parallel: SequenceParallel,
     /// `None` leaves every value in place: evaluation and generation. The same in a unit's forward and backward passes.
     pub dropout: Option<DropoutRun>,
-    /// What activations and their gradients are stored as; parameters have the type of their own tensors.
+    /// The type in which activations and their gradients are stored; parameters have the type of their own tensors.
     pub stored: Dtype,
     /// The order in which products add their terms.
     pub products: Products,
-    /// What accumulators of gradients hold.
+    /// The type of accumulators of gradients.
     pub accumulation: Accumulation,
     /// Rotary tables and the step's sums.
     pub constants: Constants,

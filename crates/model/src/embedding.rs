@@ -21,11 +21,12 @@ pub struct EmbeddingGradients<'a> {
     pub params: &'a EmbeddingParams,
     /// Assign on a step's first microbatch, then accumulate.
     pub write: Write,
-    /// Factor of the table's gradient: below 1 shrinks it, which keeps training stable (GLM-130B, Zeng et al. 2022). Positions have theirs whole.
+    /// Factor of the table's gradient: below 1 shrinks it, which keeps training stable (GLM-130B, Zeng et al. 2022).
+    /// Positions have theirs whole.
     pub table_scale: f32,
 }
 
-/// What the backward passes of an embedding with a norm read.
+/// Values that the backward passes of an embedding with a norm read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct NormInput {
     /// `[R, D]`: the norm's input.
@@ -36,10 +37,11 @@ struct NormInput {
     weight: Tensor,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Pending {
-    /// `[R, D]`: gradient in front of the dropout. Without dropout that is the gradient of the output, which is read again.
+    /// `[R, D]`: gradient in front of the dropout. Without dropout that is the gradient of the output, which is read
+    /// again.
     dropped: Option<Tensor>,
     /// `[R, D]`: gradient of the norm's input. Without a norm it is the one in front of the dropout.
     sum: Option<Tensor>,
@@ -55,8 +57,8 @@ pub struct Embedding<'a> {
 }
 
 impl Embedding<'_> {
-    /// `output[R, D]` assigned: `dropout(norm(table[token] + positions[position]))`, as far as the model has them; leaves in `frames` what
-    /// the backward passes of a norm read.
+    /// `output[R, D]` assigned: `dropout(norm(table[token] + positions[position]))`, as far as the model has them;
+    /// leaves in `frames` what the backward passes of a norm read.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -99,7 +101,8 @@ impl Embedding<'_> {
         context.submit(Op::EmbeddingLookup { tokens, table, first_row: 0, out, write: Write::Accumulate })
     }
 
-    /// Leaves in `pending` the gradients in front of the dropout and of the norm; nothing without them. Tokens have no gradient.
+    /// Leaves in `pending` the gradients in front of the dropout and of the norm; nothing without them. Tokens have no
+    /// gradient.
     ///
     /// # Errors
     /// The device's.
@@ -121,8 +124,8 @@ impl Embedding<'_> {
         Ok(())
     }
 
-    /// Gradients of this rank's rows of the table, scaled, but for that of padding, of the positions of this rank's tokens, and of the norm: on a
-    /// step's first microbatch assigned, then accumulated.
+    /// Gradients of this rank's rows of the table, scaled, but for that of padding, of the positions of this rank's
+    /// tokens, and of the norm: on a step's first microbatch assigned, then accumulated.
     ///
     /// # Errors
     /// The device's and the communicator's.

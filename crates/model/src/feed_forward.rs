@@ -1,8 +1,8 @@
 //! The feed-forward block on the columns of this rank: up (and gate), activation, down.
 //!
-//! The block maps the normed residual to a pending sum without bias; the layer sums it and adds bias, dropout and the residual
-//! stream. The activation's output is four times as wide as the residual and cheap, so it is not kept: the
-//! backward pass of the input writes it again beside the gradient.
+//! The block maps the normed residual to a pending sum without bias; the layer sums it and adds bias, dropout and the
+//! residual stream. The activation's output is four times as wide as the residual and cheap, so it is not kept: the
+//! backward pass of the input writes it again next to the gradient.
 
 use device::{DeviceError, Frame, Op, Tensor, Write};
 
@@ -11,14 +11,14 @@ use crate::context::Context;
 use crate::placement::{Partial, Residual, Sharded, enter, leave};
 use crate::saved::SavedFrames;
 
-/// What the backward passes of a feed-forward block read.
+/// Values that the backward passes of a feed-forward block read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FeedForwardSaved {
     /// `[T, F]`, or gate | up `[T, 2F]`: input of the activation.
     hidden: Tensor,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct FeedForwardPending {
     /// `[T, F]`: the activation's output.

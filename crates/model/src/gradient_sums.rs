@@ -7,21 +7,22 @@ use device::{DeviceError, Op, Rounding, Tensor, Write};
 
 use crate::Context;
 
-/// What a whole number of an exact sum counts, for the gradient of the mean loss: 2^-50 (`docs/numerics.md`, "Exact sums").
+/// What a whole number of an exact sum counts, for the gradient of the mean loss: 2^-50 (`docs/numerics.md`, "Exact
+/// sums").
 const EXACT_UNIT: f32 = 1.0 / (1u64 << 50) as f32;
 
-/// The terms of one element are together less than so many units, so a gradient is less than 2048. A tied table has two uses and twice the
-/// range, which leaves 64 bits another factor of two for rounding.
+/// The terms of one element are together less than this many units, so a gradient is less than 2048. A tied table has
+/// two uses and twice the range, which leaves 64 bits another factor of two for rounding.
 const EXACT_RANGE: f32 = (1u64 << 61) as f32;
 
-/// What accumulators of gradients hold.
+/// The type of accumulators of gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Accumulation {
     /// Numbers in single precision, to which an operation adds all rows of a microbatch in its own order.
     Single,
     /// Whole numbers, to which each term is added once it is rounded.
     Exact {
-        /// What one counts.
+        /// The unit.
         unit: f32,
         /// Tokens of a step.
         tokens: usize,
@@ -29,7 +30,8 @@ pub enum Accumulation {
 }
 
 impl Accumulation {
-    /// Sums of a step of `tokens` tokens, whose gradients are those of the mean loss times `loss_scale`, a power of two.
+    /// Sums of a step of `tokens` tokens, whose gradients are those of the mean loss times `loss_scale`, a power of
+    /// two.
     pub fn new(sums: GradientSums, tokens: usize, loss_scale: f32) -> Accumulation {
         match sums {
             GradientSums::Single => Accumulation::Single,
@@ -38,7 +40,8 @@ impl Accumulation {
     }
 }
 
-/// How the rows from which a gradient is computed make its terms, which must not depend on how many sequences a microbatch has.
+/// How the rows from which a gradient is computed make its terms, which must not depend on how many sequences a
+/// microbatch has.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Contributions {
     /// Rows that this rank has.
@@ -55,8 +58,8 @@ impl Contributions {
         Contributions { rows: context.shape.tokens(), of_one: context.shape.tokens_of_sequence(), per_row: 1 }
     }
 
-    /// This rank's rows of the residual stream. Where the group shares them out, each piece of a sequence makes a term that is on one
-    /// rank whatever the size of a microbatch.
+    /// This rank's rows of the residual stream. Where the group shares them out, each piece of a sequence makes a term
+    /// that is on one rank whatever the size of a microbatch.
     pub(crate) fn of_residual(context: &Context) -> Contributions {
         let of_one = context.sequence_parallel.undivided_tokens(context.shape.tokens_of_sequence(), context.tp.size());
         Contributions { rows: context.residual_rows().len(), of_one, per_row: 1 }
@@ -71,14 +74,14 @@ impl Contributions {
         (0..self.rows).step_by(self.of_one).map(move |first| first..first + self.of_one)
     }
 
-    /// From where on a term is refused, in units: those of a step of `tokens` tokens share out the range by their rows.
+    /// From where on a term is refused, in units: those of a step of `tokens` tokens divide the range by their rows.
     fn limit(self, tokens: usize) -> f32 {
         EXACT_RANGE * (self.of_one as f32 / tokens as f32) / self.per_row as f32
     }
 }
 
-/// Accumulators = or += a gradient. `compute` writes that of a range of rows into tensors of their shapes: as its last argument says, it
-/// assigns or adds to them.
+/// Accumulators = or += a gradient. `compute` writes that of a range of rows into tensors of their shapes: as its last
+/// argument says, it assigns or adds to them.
 ///
 /// # Errors
 /// Those of `compute` and the device.

@@ -1,8 +1,8 @@
-//! The output of the model: final norm, the layer behind it if there is one, vocabulary-parallel cross-entropy, logits.
+//! The output of the model: final norm, the layer after it if there is one, vocabulary-parallel cross-entropy, logits.
 //!
-//! In training, logits are neither gathered nor stored whole: loss, gradient of the input and gradients of the weights are computed
-//! together, by chunks of tokens. Of each row's logits, tensor-parallel ranks exchange the maximum and two sums. Logits and their
-//! gradients are in single precision, whatever activations are stored as.
+//! In training, logits are neither gathered nor stored whole: loss, gradient of the input and gradients of the weights
+//! are computed together, by chunks of tokens. Of each row's logits, tensor-parallel ranks exchange the maximum and two
+//! sums. Logits and their gradients are in single precision, whatever activations are stored as.
 
 use std::ops::Range;
 
@@ -36,7 +36,8 @@ pub struct HeadGradients<'a> {
     pub write: Write,
     /// Gradient of the head's input `[R, D]`, assigned: the output gradient of the last layer.
     pub input: Residual,
-    /// Gradient of the objective with respect to one token's loss: the loss scale over the nominal number of tokens of a step.
+    /// Gradient of the objective with respect to one token's loss: the loss scale over the nominal number of tokens of
+    /// a step.
     pub scale: f32,
 }
 
@@ -117,8 +118,9 @@ impl Head<'_> {
         })
     }
 
-    /// `logits[tp * T, V/tp]` assigned on every rank: below each other the columns of each rank, for all tokens. Columns behind the
-    /// vocabulary are padding, for the reader to leave out. With a cache, tokens continue those of it.
+    /// `logits[tp * T, V/tp]` assigned on every rank: below each other the columns of each rank, for all tokens.
+    /// Columns after the vocabulary are padding, for the reader to leave out. With a cache, tokens continue those of
+    /// it.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -150,7 +152,7 @@ impl Head<'_> {
         Ok((params.norm.forward(self.context, input, y, stats)?, stats))
     }
 
-    /// The layer behind the final norm, if the model has one, on its output.
+    /// The layer after the final norm, if the model has one, on its output.
     fn top_query<'b>(
         &'b self,
         params: &'b HeadParams,
@@ -161,7 +163,7 @@ impl Head<'_> {
         layer.map(|layer| TopQuery::forward(self.context, self.batch, layer, normed, cache)).transpose()
     }
 
-    /// What the output matrix reads, in scratch.
+    /// The tensor that the output matrix reads, in scratch.
     fn last(
         &self,
         params: &HeadParams,

@@ -12,8 +12,8 @@ pub struct TensorParallel {
     pub position: usize,
 }
 
-/// Fills `out[rows, cols]` with the initial values of `param` from its global element `(first_row, first_col)` on; vectors
-/// are one row.
+/// Fills `out[rows, cols]` with the initial values of `param` from its global element `(first_row, first_col)` on;
+/// vectors are one row.
 ///
 /// # Errors
 /// The device's.

@@ -1,13 +1,15 @@
-//! One transformer layer: two blocks, attention and feed-forward, each behind a norm, and the residual stream beside them.
+//! One transformer layer: two blocks, attention and feed-forward, each after a norm, and the residual stream next to
+//! them.
 //!
 //! ```text
 //! sequential   r = x + A(n1(x))             y = r + F(n2(r))
 //! parallel     r = x + A(n1(x))             y = r + F(n2(x))
 //! DeepNorm     r = alpha n1(x) + A(n1(x))   y = alpha n2(r) + F(n2(r))
 //! ```
-//! `A` and `F` are the blocks with bias and dropout. They map a normed residual to a pending sum and know nothing of each other. Parallel blocks
-//! without dropout are added up before the sum over tensor parallelism is taken: once, not twice. A norm's output is as wide as what it reads,
-//! which is kept anyway, and cheap, so it is not kept: the backward pass of the input writes it again for that of the weights.
+//! `A` and `F` are the blocks with bias and dropout. They map a normed residual to a pending sum and know nothing of
+//! each other. Parallel blocks without dropout are added up before the sum over tensor parallelism is taken: once, not
+//! twice. A norm's output is as wide as what it reads, which is kept anyway, and cheap, so it is not kept: the backward
+//! pass of the input writes it again for that of the weights.
 
 use config::Blocks;
 use device::{DeviceError, Frame, Tensor, Write};
@@ -69,8 +71,8 @@ impl Layer<'_> {
         self.forward_keeping(params, input, output, &LayerSaved::lay_out(frames, self.context, params), None)
     }
 
-    /// As [`Layer::forward`] for tokens that continue those of `cache`, to which their keys and values are added. Intervals of visible
-    /// keys count from the cache's first token.
+    /// As [`Layer::forward`] for tokens that continue those of `cache`, to which their keys and values are added.
+    /// Intervals of visible keys count from the cache's first token.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -146,8 +148,8 @@ impl Layer<'_> {
         self.fill_feed_forward(params, input, &saved, None)
     }
 
-    /// Fills what the attention core leaves again, in frames with sections of their own for it, from what was kept: the same bits as
-    /// [`Layer::forward`] leaves there.
+    /// Fills what the attention core leaves again, in frames with sections of their own for it, from what was kept: the
+    /// same bits as [`Layer::forward`] leaves there.
     ///
     /// # Errors
     /// The device's.
@@ -156,7 +158,8 @@ impl Layer<'_> {
         self.attention().core(&params.attention, &saved.attention, None)
     }
 
-    /// `input_gradient[R, D]` assigned from `output_gradient[R, D]`; leaves in `pending` what [`Layer::backward_weight`] reads.
+    /// `input_gradient[R, D]` assigned from `output_gradient[R, D]`; leaves in `pending` what
+    /// [`Layer::backward_weight`] reads.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -214,8 +217,9 @@ impl Layer<'_> {
         }
     }
 
-    /// Gradient, assigned to `to[R, D]`, of what a block's norm reads: through the block, whose gradient of the normed residual is `block`,
-    /// and beside it, where the stream has the gradient `dy`, which may lie at `to`. The gradient of the norm's output ends in `block`.
+    /// Gradient, assigned to `to[R, D]`, of what a block's norm reads: through the block, whose gradient of the normed
+    /// residual is `block`, and next to it, where the stream has the gradient `dy`, which may be at `to`. The gradient
+    /// of the norm's output ends in `block`.
     fn around_block(
         &self,
         (norm, x, stats): (&NormParams, Residual, Tensor),
@@ -279,7 +283,7 @@ impl Layer<'_> {
         gradients.attention_norm.backward_weight(context, input, stats, dy, write)
     }
 
-    /// What the attention block leaves, and the stream behind it where that is kept.
+    /// Values that the attention block leaves, and the stream after it where that is kept.
     fn fill_attention(
         &self,
         params: &LayerParams,
@@ -301,7 +305,8 @@ impl Layer<'_> {
         })
     }
 
-    /// The input of the feed-forward block's activation; the normed residual is left at `normed[R, D]` for who reads it once more.
+    /// The input of the feed-forward block's activation; the normed residual is left at `normed[R, D]` for who reads it
+    /// once more.
     fn fill_feed_forward(
         &self,
         params: &LayerParams,

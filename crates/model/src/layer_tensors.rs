@@ -1,4 +1,5 @@
-//! Where a layer's passes find what the passes before them left: kept from the forward pass, or only between the two backward passes.
+//! Where a layer's passes find what the passes before them left: kept from the forward pass, or only between the two
+//! backward passes.
 
 use config::Blocks;
 use device::{Frame, Tensor};
@@ -11,7 +12,7 @@ use crate::feed_forward::{FeedForwardPending, FeedForwardSaved};
 use crate::placement::Residual;
 use crate::saved::SavedFrames;
 
-/// What the backward passes read, besides the layer's input and its output's gradient.
+/// Values that the backward passes read, besides the layer's input and its output's gradient.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LayerSaved {
     /// `[R, 2]`: statistics of the rows that the first norm reads.
@@ -24,16 +25,17 @@ pub(crate) struct LayerSaved {
     pub(crate) feed_forward: FeedForwardSaved,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct LayerPending {
-    /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's output, which is read again.
+    /// `[R, D]`: gradient of the feed-forward block's output. Without dropout that is the gradient of the layer's
+    /// output, which is read again.
     pub(crate) feed_forward_output: Option<Tensor>,
     /// `[R, D]`: what the feed-forward block read.
     pub(crate) feed_forward_normed: Tensor,
     pub(crate) feed_forward: FeedForwardPending,
-    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`; of parallel blocks, that of the
-    /// layer's output.
+    /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`; of parallel
+    /// blocks, that of the layer's output.
     pub(crate) attention_output: Option<Tensor>,
     /// `[R, D]`: what the attention block read.
     pub(crate) attention_normed: Tensor,
@@ -57,7 +59,7 @@ impl LayerSaved {
         }
     }
 
-    /// What the second norm reads.
+    /// The tensor that the second norm reads.
     pub(crate) fn second_input(&self, input: Residual) -> Residual {
         self.middle.map_or(input, Residual::new)
     }

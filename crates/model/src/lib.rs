@@ -4,8 +4,8 @@
 //! (gathered) parameters and a tensor-parallel communicator in its [`Context`]. What it saves for its backward passes
 //! is a struct laid out in frames of the rank's arena; nothing is allocated.
 //!
-//! `T` is the number of tokens of a microbatch, `D` the width of the residual stream, `R` its rows on this rank: `T`, or with sequence
-//! parallelism `T / tp`.
+//! `T` is the number of tokens of a microbatch, `D` the width of the residual stream, `R` its rows on this rank: `T`,
+//! or with sequence parallelism `T / tp`.
 
 #![forbid(unsafe_code)]
 

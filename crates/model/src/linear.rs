@@ -6,7 +6,7 @@ use crate::Context;
 use crate::gradient_sums::{Contributions, clear, sum_contributions};
 use crate::placement::{Partial, Residual, Sharded, Whole};
 
-/// `W[O/tp, I]` and `b[O/tp]`: outputs are split. Several matrices with the same input may lie in one, row under row.
+/// `W[O/tp, I]` and `b[O/tp]`: outputs are split. Several matrices with the same input may be in one, row under row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ColumnParallel {
     /// `[O/tp, I]`.
@@ -95,8 +95,8 @@ impl RowParallel {
         gradient_of_weight(context, self.weight, x.tensor(), dy.tensor(), write)
     }
 
-    /// With `self` as accumulators: `bias` = or += the column sums of `dy` over the rows of this rank: the same bits on every
-    /// rank while residuals are replicated.
+    /// With `self` as accumulators: `bias` = or += the column sums of `dy` over the rows of this rank: the same bits on
+    /// every rank while residuals are replicated.
     ///
     /// # Errors
     /// The device's.
@@ -122,7 +122,8 @@ fn gradient_of_weight(
     })
 }
 
-/// `out[O/tp, I]` = or += `dy^T x` in single precision: the gradient of a weight as far as the rows of `x` and `dy` make it.
+/// `out[O/tp, I]` = or += `dy^T x` in single precision: the gradient of a weight as far as the rows of `x` and `dy`
+/// make it.
 pub(crate) fn contribution_to_weight(
     context: &Context,
     out: Tensor,

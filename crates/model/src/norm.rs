@@ -28,7 +28,8 @@ impl NormParams {
         Ok(Residual::new(y))
     }
 
-    /// `y[R, D]` written again, with the same bits as by [`NormParams::forward`]; the statistics, which were kept, stay as they are.
+    /// `y[R, D]` written again, with the same bits as by [`NormParams::forward`]; the statistics, which were kept, stay
+    /// as they are.
     ///
     /// # Errors
     /// The device's.

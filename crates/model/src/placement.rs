@@ -4,11 +4,12 @@
 //! Residual --enter--> Whole --ColumnParallel--> Sharded --RowParallel--> Partial --leave--> Residual
 //! ```
 //! Backwards the same arrows are walked the other way: the gradient of a [`Whole`] is a [`Partial`] (each rank has the
-//! share of its own columns), and the gradient of a [`Partial`] is a [`Whole`] (a sum hands its gradient to every term).
-//! So `leave` is the backward pass of `enter`, and `enter` that of `leave`.
+//! share of its own columns), and the gradient of a [`Partial`] is a [`Whole`] (a sum hands its gradient to every
+//! term). So `leave` is the backward pass of `enter`, and `enter` that of `leave`.
 //!
-//! A [`Residual`] has the rows that its rank holds: all of the microbatch, or with sequence parallelism one run of them. The two
-//! functions are the only ones that know: `enter` does nothing or gathers, `leave` sums all rows everywhere or each run where it belongs.
+//! A [`Residual`] has the rows that its rank holds: all of the microbatch, or with sequence parallelism one run of
+//! them. The two functions are the only ones that know: `enter` does nothing or gathers, `leave` sums all rows
+//! everywhere or each run where it belongs.
 //!
 //! A pending sum is no input of a norm:
 //! ```compile_fail,E0308
@@ -18,7 +19,7 @@
 //!     let _ = norm.forward(context, x, y, stats);
 //! }
 //! ```
-//! A residual enters before a column-parallel linear map reads it:
+//! A residual enters before a column-parallel linear layer reads it:
 //! ```compile_fail,E0308
 //! # use model::{ColumnParallel, Context, Residual};
 //! # use device::Tensor;
@@ -26,7 +27,7 @@
 //!     let _ = up.forward(context, x, out);
 //! }
 //! ```
-//! The output of a row-parallel linear map leaves before it joins the residual stream:
+//! The output of a row-parallel linear layer leaves before it joins the residual stream:
 //! ```compile_fail,E0308
 //! # use device::{DeviceError, Tensor, Write};
 //! # use model::{Context, Residual, RowParallel, Sharded};
@@ -48,8 +49,8 @@
 //!     Whole(tensor)
 //! }
 //! ```
-//! Whatever is computed from the rows of a rank does not take those of all: a norm over gathered rows would be computed, and its
-//! gradient counted, once per rank.
+//! Whatever is computed from the rows of a rank does not take those of all: a norm over gathered rows would be
+//! computed, and its gradient counted, once per rank.
 //! ```compile_fail,E0308
 //! # use device::{DeviceError, Tensor};
 //! # use model::{Context, NormParams, Residual, enter};
@@ -64,7 +65,8 @@
 //!     down.backward_bias(context, enter(context, dy)?, Write::Assign)
 //! }
 //! ```
-//! The gradient of a row-parallel weight needs the rows of all ranks, and what is gathered is not gathered again, nor a residual summed:
+//! The gradient of a row-parallel weight needs the rows of all ranks, and what is gathered is not gathered again, nor a
+//! residual summed:
 //! ```compile_fail,E0308
 //! # use device::{DeviceError, Write};
 //! # use model::{Context, Residual, RowParallel, Sharded};
@@ -105,12 +107,12 @@ use device::{DeviceError, Op, Reduction, SumTree, Tensor};
 
 use crate::Context;
 
-/// A value between blocks, or its gradient: `x[R, D]`, the rows that this rank holds. Equal on all ranks of the group, or with
-/// sequence parallelism a run of rows on each.
+/// A value between blocks, or its gradient: `x[R, D]`, the rows that this rank holds. Equal on all ranks of the group,
+/// or with sequence parallelism a run of rows on each.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Residual(Tensor);
 
-/// Input of a column-parallel linear map, or gradient of a row-parallel one's output: `x[T, D]` with all rows.
+/// Input of a column-parallel linear layer, or gradient of a row-parallel one's output: `x[T, D]` with all rows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Whole(Tensor);
 
@@ -133,7 +135,7 @@ impl Residual {
         self.0
     }
 
-    /// The same value at `place[R, D]`: copied, unless it lies there.
+    /// The same value at `place[R, D]`: copied, unless it is there.
     pub(crate) fn kept_at(self, context: &Context, place: Tensor) -> Result<Residual, DeviceError> {
         if self.0 != place {
             context.submit(Op::Copy { from: self.0, to: place })?;
@@ -163,7 +165,8 @@ impl Partial {
         Partial(tensor)
     }
 
-    /// Where to form the sum `[T, D]` that is to end as `residual[R, D]`: there, or in scratch where that has a run of the rows only.
+    /// Where to form the sum `[T, D]` that is to end as `residual[R, D]`: there, or in scratch where that has a run of
+    /// the rows only.
     pub(crate) fn target(context: &Context, residual: Tensor) -> Tensor {
         match context.sequence_parallel {
             SequenceParallel::Off => residual,
@@ -183,8 +186,8 @@ impl Sharded {
     }
 }
 
-/// From the residual stream into a tensor-parallel block: nothing to do while residuals are replicated; otherwise the rows of all
-/// ranks are gathered, in scratch.
+/// From the residual stream into a tensor-parallel block: nothing to do while residuals are replicated; otherwise the
+/// rows of all ranks are gathered, in scratch.
 ///
 /// # Errors
 /// The device's and the communicator's.
@@ -200,8 +203,8 @@ pub fn enter(context: &Context, x: Residual) -> Result<Whole, DeviceError> {
     }
 }
 
-/// From a tensor-parallel block back to the residual stream, summed in place and in rank order: all rows on every rank, or each run of
-/// rows on its own. Either way an element is the sum of the same terms in the same order.
+/// From a tensor-parallel block back to the residual stream, summed in place and in rank order: all rows on every rank,
+/// or each run of rows on its own. Either way an element is the sum of the same terms in the same order.
 ///
 /// # Errors
 /// The communicator's.

@@ -28,7 +28,7 @@ pub struct TopQueryProjection {
     pub key_value: ColumnParallel,
 }
 
-/// What the backward pass of the input leaves for that of the weights.
+/// Values that the backward pass of the input leaves for that of the weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ProjectionPending {
     /// `[R, D]`: gradient of the normed residual.

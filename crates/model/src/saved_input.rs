@@ -1,5 +1,5 @@
-//! The input of a layer that is computed again, shared out over the tensor-parallel group until then. For residuals that are
-//! replicated; with sequence parallelism a layer's input is shared out anyway.
+//! The input of a layer that is recomputed, sharded over the tensor-parallel group until then. For residuals that are
+//! replicated; with sequence parallelism a layer's input is sharded anyway.
 
 use device::{DeviceError, Frame, Op, Tensor};
 

@@ -1,7 +1,8 @@
 //! The layer of the top query, between the final norm and the output matrix: CodeGeeX.
 //!
-//! It is a layer whose queries are mapped from a learned table, a row per position ([`crate::projection`]). The head computes it forward and
-//! backward at once with the loss, so what its backward passes read lies in scratch, and nothing of it is kept or computed again.
+//! It is a layer whose queries are mapped from a learned table, a row per position ([`crate::projection`]). The head
+//! computes it forward and backward at once with the loss, so what its backward passes read is in scratch, and nothing
+//! of it is kept or recomputed.
 
 use device::{DeviceError, Write};
 
@@ -24,7 +25,8 @@ pub(crate) struct TopQuery<'a> {
 }
 
 impl<'a> TopQuery<'a> {
-    /// Computes the output, in scratch, from the stream behind the final norm; with a cache, for tokens that continue those of it.
+    /// Computes the output, in scratch, from the stream after the final norm; with a cache, for tokens that continue
+    /// those of it.
     pub(crate) fn forward(
         context: &'a Context<'a>,
         batch: &'a Batch,
@@ -32,7 +34,7 @@ impl<'a> TopQuery<'a> {
         input: Residual,
         cache: Option<&KeyValueCache>,
     ) -> Result<TopQuery<'a>, DeviceError> {
-        // Its masks are those of a layer behind the last one.
+        // Its masks are those of a layer after the last one.
         let layer = Layer { context, batch, number: context.model.num_layers as u32 };
         let saved = LayerSaved::lay_out(SavedFrames::new(context.scratch, context.scratch), context, params);
         let output = Residual::new(context.residual(context.scratch));

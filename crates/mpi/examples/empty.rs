@@ -1,5 +1,5 @@
-//! An empty program of MPI: opens the library whose path it is given, initialises it, prints the resident memory of this
-//! process in kB, and ends. `docs/clusters.md` compares it with a process of a run.
+//! An empty program of MPI: opens the library whose path it is given, initialises it, prints the resident memory of
+//! this process in kB, and ends. `docs/clusters.md` compares it with a process of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -81,8 +81,9 @@ pub enum Collective {
         /// Parts in bytes.
         parts: Parts,
     },
-    /// `MPI_Ialltoallv`: part `p` of the first half of the buffer goes to process `p`, and part `p` of the second half is
-    /// what process `p` has sent. The part that a process has for another is as long as the one that it gets from there.
+    /// `MPI_Ialltoallv`: part `p` of the first half of the buffer goes to process `p`, and part `p` of the second half
+    /// is what process `p` has sent. The part that a process has for another is as long as the one that it gets from
+    /// there.
     AllToAll {
         /// Parts of either half, in bytes.
         parts: Parts,

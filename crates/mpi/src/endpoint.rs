@@ -22,8 +22,8 @@ const GLANCE: Duration = Duration::from_millis(100);
 const DRAINING: Duration = Duration::from_millis(1);
 const DRAINING_CALLS: u32 = 16;
 const IDLE: Duration = Duration::from_millis(50);
-/// The stack of the thread: libraries are written for that of a main thread, which is 8 MiB by default; a thread of Rust
-/// has 2 MiB.
+/// The stack of the thread: libraries are written for that of a main thread, which is 8 MiB by default; a thread of
+/// Rust has 2 MiB.
 const STACK_BYTES: usize = 8 << 20;
 
 /// Why there is no endpoint, or why it does not end.
@@ -122,7 +122,8 @@ struct Ready {
 
 /// A library that is initialised, and the messages of this process over it.
 ///
-/// Dropping it ends all messages without `MPI_Finalize`: for a run that failed, whose launcher ends the other processes.
+/// Dropping it ends all messages without `MPI_Finalize`: for a run that failed, whose launcher ends the other
+/// processes.
 pub struct Endpoint {
     shared: Arc<Shared>,
     path: PathBuf,
@@ -138,8 +139,8 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Opens the library at `path` and initialises it with at least `level`, within `deadline`, unless `ended` returns the
-    /// reason for which the run has ended meanwhile. All processes of the launcher have to call it.
+    /// Opens the library at `path` and initialises it with at least `level`, within `deadline`, unless `ended` returns
+    /// the reason for which the run has ended meanwhile. All processes of the launcher have to call it.
     ///
     /// # Errors
     /// See [`EndpointError`].
@@ -217,8 +218,8 @@ impl Endpoint {
     }
 
     /// Opens a communicator of these processes of MPI's world, within `deadline`, unless `ended` returns a reason. They
-    /// are numbered there in the order of the list. Each of them calls it with the same list and the same `tag`, which is
-    /// below [`crate::IDLE_TAG`]; processes that share several communicators open them in the same order.
+    /// are numbered there in the order of the list. Each of them calls it with the same list and the same `tag`, which
+    /// is below [`crate::IDLE_TAG`]; processes that share several communicators open them in the same order.
     ///
     /// # Errors
     /// A library that fails or does not return.
@@ -242,14 +243,15 @@ impl Endpoint {
     }
 
     /// Frees communicators, of which no collective is under way. Does not wait; each of their processes does it, in the
-    /// order in which they were opened, and before it opens others. Libraries have some thousand communicators at a time.
+    /// order in which they were opened, and before it opens others. Libraries have some thousand communicators at a
+    /// time.
     pub fn free_communicators(&self, numbers: Vec<CommunicatorNumber>) {
         self.post(Command::Free(numbers));
     }
 
     /// Begins `collective` on a communicator, over memory that is at least as long as [`Collective::size_bytes`]. The
-    /// memory comes back when it has ended; the sender of the channel is dropped where the run has failed. All processes
-    /// of the communicator make the same calls in the same order.
+    /// memory comes back when it has ended; the sender of the channel is dropped where the run has failed. All
+    /// processes of the communicator make the same calls in the same order.
     pub fn begin(
         &self,
         communicator: CommunicatorNumber,

@@ -135,8 +135,8 @@ fn mapped_library(line: &str) -> Option<PathBuf> {
     is_mpi.then(|| path.to_path_buf())
 }
 
-/// The number of the process of a launcher of MPI that has started this process and all others of its run on this machine: its
-/// nearest ancestor that is one.
+/// The number of the process of a launcher of MPI that has started this process and all others of its run on this
+/// machine: its nearest ancestor that is one.
 pub fn launching_process() -> Option<u32> {
     let is_launcher = |program: &PathBuf| {
         let name = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();

@@ -207,7 +207,8 @@ impl<H: Handle> Functions<H> {
     }
 }
 
-/// The purpose of a request. Only the status of a message that was received has a count: MPI leaves it undefined for others.
+/// The purpose of a request. Only the status of a message that was received has a count: MPI leaves it undefined for
+/// others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Sent,
@@ -254,13 +255,15 @@ pub(crate) trait Calls: Send {
     /// `place` must stay where it is, for nobody else's use, until the message has ended or no further call is made.
     unsafe fn receive(&mut self, peer: c_int, tag: c_int, place: *mut [u8]) -> Result<(), Code>;
 
-    /// `MPI_Comm_create_group` of these processes of the world; its number. Only they call it, each with the same `tag`.
+    /// `MPI_Comm_create_group` of these processes of the world; its number. Only they call it, each with the same
+    /// `tag`.
     fn open_communicator(&mut self, processes: &[c_int], tag: c_int) -> Result<usize, Code>;
 
     /// `MPI_Comm_free`. All processes of the communicator free it, and nobody uses it any more.
     fn free_communicator(&mut self, communicator: usize) -> Result<(), Code>;
 
-    /// Begins `collective` over `memory`, in place. All processes of the communicator make the same calls in the same order.
+    /// Begins `collective` over `memory`, in place. All processes of the communicator make the same calls in the same
+    /// order.
     ///
     /// # Safety
     /// `memory` has [`Collective::size_bytes`] and must stay where it is, for nobody else's use, and `collective` must
@@ -361,7 +364,8 @@ impl<H: Handle> Calls for Functions<H> {
         let (incount, mut outcount) = (c_int::try_from(count).unwrap_or(c_int::MAX), 0);
         let statuses: *mut c_void = self.statuses.as_mut_ptr().cast();
         let (requests, indices) = (self.requests.as_mut_ptr(), self.indices.as_mut_ptr());
-        // SAFETY: three arrays of `count` entries of the ABI's sizes; statuses are aligned for the widest of their fields.
+        // SAFETY: three arrays of `count` entries of the ABI's sizes; statuses are aligned for the widest of their
+        // fields.
         checked(unsafe { (self.test_some)(incount, requests, &mut outcount, indices, statuses) })?;
         let ended = if outcount == UNDEFINED { 0 } else { usize::try_from(outcount).unwrap_or(0) };
         let first = done.len();
@@ -420,8 +424,8 @@ impl<H: Handle> Calls for Functions<H> {
         let count = |len: &usize| c_int::try_from(*len).unwrap_or(c_int::MAX);
         let mut request = H::EMPTY;
         let made = &mut request;
-        // SAFETY: the caller keeps `memory`, which is as long as the collective says, and the parts, which have an entry
-        // for each process of the communicator; the request is a place of the ABI's size.
+        // SAFETY: the caller keeps `memory`, which is as long as the collective says, and the parts, which have an
+        // entry for each process of the communicator; the request is a place of the ABI's size.
         let begun = unsafe {
             match collective {
                 Collective::AllReduce { number, len } => {

@@ -1,7 +1,7 @@
 //! A library of MPI, opened at run time: no header, no compiler, nothing linked.
 //!
-//! - [`Abi`] has the constants in which libraries differ: the ABI of MPI 5, that of MPICH and its relatives, and that of
-//!   Open MPI.
+//! - [`Abi`] has the constants in which libraries differ: the ABI of MPI 5, that of MPICH and its relatives, and that
+//!   of Open MPI.
 //! - [`find`] decides which library fits the launcher of this process.
 //! - [`Endpoint`] opens it and moves messages. One thread makes all calls, so every library with `MPI_THREAD_FUNNELED`
 //!   fits. It polls while messages are under way and sleeps otherwise.

@@ -1,10 +1,10 @@
 //! Messages under way, with the memory that they use.
 //!
-//! The argument: a message owns its [`Source`] or its [`Target`] from before the library learns of it until the library has
-//! ended it. After a failure [`Mover::release`] drops all of them, and no call is made any more: a library moves bytes
-//! within its calls only. A peer that reads this process's memory by itself may still read it; its world has failed, too,
-//! and it uses nothing of that. A peer that writes by itself may still write to a target, so targets are never freed.
-//! The same holds for the memory of a collective, which is read and written.
+//! The argument: a message owns its [`Source`] or its [`Target`] from before the library learns of it until the library
+//! has ended it. After a failure [`Mover::release`] drops all of them, and no call is made any more: a library moves
+//! bytes within its calls only. A peer that reads this process's memory by itself may still read it; its world has
+//! failed, too, and it uses nothing of that. A peer that writes by itself may still write to a target, so targets are
+//! never freed. The same holds for the memory of a collective, which is read and written.
 
 use std::ffi::c_int;
 use std::sync::mpsc::Sender;
@@ -105,8 +105,8 @@ impl Mover {
     /// Begins to send `source` to process `peer`.
     pub(crate) fn send(&mut self, peer: usize, tag: u32, source: Box<dyn Source>) -> Result<(), Failure> {
         let bytes: *const [u8] = source.bytes();
-        // SAFETY: `source` keeps the memory (contract of `Source`) and is dropped when the message has ended, or when no
-        // call follows (top of this file).
+        // SAFETY: `source` keeps the memory (contract of `Source`) and is dropped when the message has ended, or when
+        // no call follows (top of this file).
         let sent = unsafe { self.calls.send(number(peer), tag.cast_signed(), bytes) };
         self.messages.extend(sent.is_ok().then_some(Message::Sent { peer, _source: source }));
         sent.map_err(|code| self.failure(Some(peer), "MPI_Isend", code))
@@ -115,8 +115,8 @@ impl Mover {
     /// Begins to receive from process `peer` into `target`.
     pub(crate) fn receive(&mut self, peer: usize, tag: u32, mut target: Box<dyn Target>) -> Result<(), Failure> {
         let place: *mut [u8] = target.place();
-        // SAFETY: `target` keeps the memory for this message alone (contract of `Target`) until it has ended, and for ever
-        // where no call follows (top of this file).
+        // SAFETY: `target` keeps the memory for this message alone (contract of `Target`) until it has ended, and for
+        // ever where no call follows (top of this file).
         let asked = unsafe { self.calls.receive(number(peer), tag.cast_signed(), place) };
         match asked {
             Ok(()) => self.messages.push(Message::Received { peer, target }),
@@ -145,8 +145,8 @@ impl Mover {
         let len_bytes = joint.collective.size_bytes();
         assert!(size_of_val(&joint.memory[..]) >= len_bytes, "the memory of a collective is as long as it says");
         let memory: *mut [u8] = std::ptr::slice_from_raw_parts_mut(joint.memory.as_mut_ptr().cast(), len_bytes);
-        // SAFETY: `joint` keeps the memory, which stays in place when it moves, and the parts; nobody else has the memory
-        // until the collective has ended, or for ever where no call follows (top of this file).
+        // SAFETY: `joint` keeps the memory, which stays in place when it moves, and the parts; nobody else has the
+        // memory until the collective has ended, or for ever where no call follows (top of this file).
         let begun = unsafe { self.calls.begin(joint.communicator.0, &joint.collective, memory) };
         let function = joint.collective.function();
         match begun {

@@ -1,5 +1,5 @@
-//! Communicators that are freed make room for others: each library has some thousand at a time. The child is this program,
-//! started by the `mpiexec` of each library that is installed.
+//! Communicators that are freed make room for others: each library has some thousand at a time. The child is this
+//! program, started by the `mpiexec` of each library that is installed.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

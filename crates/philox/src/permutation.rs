@@ -2,7 +2,7 @@
 
 use crate::block::{key_of_seed, philox4x32_10};
 
-/// Rounds of the Feistel network. Four give a permutation that cannot be told from a random one when the
+/// Rounds of the Feistel network. Four give a permutation that cannot be distinguished from a random one when the
 /// round function is random (Luby and Rackoff 1988); six leave a margin for the small domains of tests.
 const FEISTEL_ROUNDS: u32 = 6;
 /// Counter word that separates permutations from every other use of the same seed.

@@ -1,8 +1,9 @@
 //! The communication that overlap hides on a slow link: `cargo bench -p plan --bench overlap`.
 //!
-//! Two replicas of a model of 10 million parameters in 12 layers, a core each, over a link on which communication takes half the time of
-//! computing. Each layout runs with and without `parallelism.overlap`, in turns; the step that `simulate` predicts for that link is printed
-//! as well. Each replica computes one microbatch: with more of them, gradients are reduced during the last one alone.
+//! Two replicas of a model of 10 million parameters in 12 layers, a core each, over a link on which communication takes
+//! half the time of computing. Each layout runs with and without `parallelism.overlap`, in turns; the step that
+//! `simulate` predicts for that link is printed as well. Each replica computes one microbatch: with more of them,
+//! gradients are reduced during the last one alone.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

@@ -1,12 +1,12 @@
 //! The communication of a ring that attention does not hide, over a link of a fixed rate, and what `simulate` predicts:
 //! `cargo bench -p plan --bench ring`.
 //!
-//! Two ranks of a core each share the sequences of a Llama of 12 million parameters of `bench/compare`. A ring passes its
-//! blocks inside of layers, so a trace has no span for them: what is exposed is the time by which the link makes a step
-//! longer. The reduction of gradients, a tenth of the bytes, is part of it on both sides: where it overlaps, it shares the
-//! link with the shifts of a run, but not with those of `simulate`. Steps with and without the link take turns.
-//! `simulate` has the same link, and one without latency that is so fast that its time is nothing.
-//! Shifts are in line with attention, and with `parallelism.overlap` at the same time.
+//! Two ranks of a core each share the sequences of a Llama of 12 million parameters of `bench/compare`. A ring passes
+//! its blocks inside of layers, so a trace has no span for them: what is exposed is the time by which the link makes a
+//! step longer. The reduction of gradients, a tenth of the bytes, is part of it on both sides: where it overlaps, it
+//! shares the link with the shifts of a run, but not with those of `simulate`. Steps with and without the link take
+//! turns. `simulate` has the same link, and one without latency that is so fast that its time is nothing. Shifts are in
+//! line with attention, and with `parallelism.overlap` at the same time.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;

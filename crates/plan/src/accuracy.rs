@@ -48,9 +48,9 @@ pub struct Check {
     pub about: Option<&'static str>,
     /// What it is fitted to; nothing, where a check scores with the constants of another.
     pub calibrated_on: Option<Runs>,
-    /// What is fitted.
+    /// The fitted constants.
     pub constants: &'static [Constant],
-    /// What is scored.
+    /// The scored rows.
     pub scored_on: &'static [Runs],
 }
 
@@ -124,8 +124,8 @@ pub const CHECKS: [Check; 5] = [
     NOT_TUNED_ON,
 ];
 
-/// Runs to which nothing was fitted: their trainers are described by their sources, and their clusters by data sheets, single operations and
-/// other runs.
+/// Runs to which nothing was fitted: their trainers are described by their sources, and their clusters by data sheets,
+/// single operations and other runs.
 pub const NOT_TUNED_ON: Check = Check {
     name: "Not tuned on",
     about: Some(
@@ -150,8 +150,8 @@ const TABLE_1: Runs = runs!("sc21_table1.csv", ALL, "a100-80g-dgx", "megatron-20
 const TABLE_2: Runs = runs!("sc21_table2.csv", ALL, "a100-80g-dgx", "megatron-2021");
 const TABLE_5: Runs = runs!("korthikanti_table5.csv", ALL, "a100-80g-dgx", "megatron-2022");
 
-/// The constants of the A100 fitted to each table of its runs, and scored on the two others: what describes an accelerator does not
-/// depend on who used it.
+/// The constants of the A100 fitted to each table of its runs, and scored on the two others: what describes an
+/// accelerator does not depend on who used it.
 pub const LEFT_OUT: [Check; 3] = [
     left_out("SC21, table 1", TABLE_1, &[TABLE_5, TABLE_2]),
     left_out("Korthikanti, table 5", TABLE_5, &[TABLE_1, TABLE_2]),
@@ -179,7 +179,7 @@ pub enum AccuracyError {
     Setup(#[from] SetupError),
 }
 
-/// What came out of a check.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The check.
@@ -242,7 +242,8 @@ impl Runs {
     }
 }
 
-/// What a fifth less and a fifth more of one constant of the profiles does to a check that is scored with them as they are.
+/// What a fifth less and a fifth more of one constant of the profiles does to a check that is scored with them as they
+/// are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensitivity {
     /// The constant.
@@ -349,7 +350,7 @@ pub struct LayerTime {
     pub predicted: f64,
 }
 
-/// All rows behind the first.
+/// All rows after the first.
 ///
 /// # Errors
 /// See [`AccuracyError`].

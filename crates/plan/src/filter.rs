@@ -4,7 +4,8 @@ use std::str::FromStr;
 
 use crate::table::Row;
 
-/// A choice of rows: comparisons of columns with numbers and words, joined by `and` and `or`, of which `and` binds closer.
+/// A choice of rows: comparisons of columns with numbers and words, joined by `and` and `or`, of which `and` binds
+/// closer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Filter {
     /// One of these holds; each is a list of which all hold.

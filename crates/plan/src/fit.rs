@@ -13,15 +13,17 @@ const ROUNDS: usize = 25;
 const ENOUGH: f64 = 1e-4;
 /// Step of a difference quotient, as a share of the constant.
 const STEP: f64 = 0.02;
-/// Errors beyond this share count no more than it, so that rows that no constant explains do not bend those that explain the rest.
+/// Errors beyond this share count no more than it, so that rows that no constant explains do not bend those that
+/// explain the rest.
 const CAP: f64 = 0.12;
 
 /// A constant of which a change to its e-fold changes times by less than this share is not in the rows.
 const SEEN: f64 = 1e-3;
-/// What is left of a constant's effect when others take over what they can, as a share of the effect: below it, only their sum is known.
+/// What is left of a constant's effect when others take over what they can, as a share of the effect: below it, only
+/// their sum is known.
 const APART: f64 = 0.02;
 
-/// What a fit came to.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
     /// The profile with the constants.
@@ -48,8 +50,8 @@ impl fmt::Display for Open {
     }
 }
 
-/// The profile whose `constants` predict the runs best: least squares of `ln(predicted / measured)` by Levenberg's and Marquardt's steps, each
-/// constant within its range. Runs without a time do not count.
+/// The profile whose `constants` predict the runs best: least squares of `ln(predicted / measured)` by Levenberg's and
+/// Marquardt's steps, each constant within its range. Runs without a time do not count.
 ///
 /// # Errors
 /// Degrees that make no mesh.
@@ -97,8 +99,8 @@ fn stepped(constant: Constant, cluster: &Cluster, step: f64) -> f64 {
     (*constant.of(&mut cluster.clone()) * step.clamp(-0.5, 0.5).exp()).clamp(low, high)
 }
 
-/// What `solve` makes of the columns of those constants that can take their steps. One at an end of its range that would leave it stays, and the
-/// others are solved for without it: their steps would count on its.
+/// What `solve` makes of the columns of those constants that can take their steps. One at an end of its range that
+/// would leave it stays, and the others are solved for without it: their steps would count on its.
 fn possible_steps(
     cluster: &Cluster,
     constants: &[Constant],

@@ -5,7 +5,7 @@ use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Pos
 
 use crate::table::{CORRECTION, Row, TableError};
 
-/// Vocabularies that tensor parallelism shares out are padded to a multiple of this times tp (Megatron-LM's default).
+/// Vocabularies that tensor parallelism divides are padded to a multiple of this times tp (Megatron-LM's default).
 const VOCABULARY_MULTIPLE: usize = 128;
 
 /// Whether attention was a fused kernel, where the table says so.
@@ -39,7 +39,8 @@ fn activation(row: &Row) -> Result<Option<Activation>, TableError> {
     }
 }
 
-/// What columns do not say: as the arguments in `notes` have it, whose defaults are Megatron's, or else what goes with the feed-forward width.
+/// What columns do not say: as the arguments in `notes` have it, whose defaults are Megatron's, or else what goes with
+/// the feed-forward width.
 struct Kind {
     gated: bool,
     rotary: bool,

@@ -18,7 +18,7 @@ pub struct MeasuredRun {
     pub index: usize,
     /// The model's name.
     pub name: String,
-    /// What was trained.
+    /// The trained model.
     pub model: ModelSpec,
     /// How it was spread.
     pub parallelism: Parallelism,
@@ -39,7 +39,7 @@ pub struct MeasuredRun {
 /// Axes of which a table says too little, and why.
 const OTHER_AXES: [(&str, &str); 2] = [
     ("cp", "context parallelism, whose kind and chunks a table does not name"),
-    ("ep", "an axis along which no run divides work"),
+    ("ep", "an axis that runs do not have"),
 ];
 
 impl MeasuredRun {
@@ -186,7 +186,8 @@ fn parallelism(row: &Row) -> Result<Parallelism, TableError> {
     })
 }
 
-/// The schedule by its name in run files or papers. Without one, and by the names of 1F1B, the stages of each rank decide.
+/// The schedule by its name in run files or papers. Without one, and by the names of 1F1B, the stages of each rank
+/// decide.
 fn schedule(row: &Row) -> Result<ScheduleKind, TableError> {
     let by_stages = match row.count("vpp")?.unwrap_or(1) {
         1 => ScheduleKind::OneForwardOneBackward,

@@ -1,4 +1,5 @@
-//! Single operations that were measured, beside what a profile says of them: products of matrices, and all-reduces within a node.
+//! Single operations that were measured, beside what a profile says of them: products of matrices, and all-reduces
+//! within a node.
 
 use cluster::{Cluster, named};
 use comm::Operation;
@@ -17,7 +18,7 @@ pub struct Operations {
     text: &'static str,
     /// The profile of the accelerators.
     pub profile: &'static str,
-    /// What its rows are.
+    /// The kind of its rows.
     kind: Kind,
 }
 

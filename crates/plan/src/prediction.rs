@@ -1,4 +1,4 @@
-//! What one step of a run takes on a cluster, and how much memory.
+//! The time and memory of one step of a run on a cluster.
 
 use cluster::{Cluster, Software};
 use config::{ModelSpec, Parallelism, TrainSpec, Unit, UnitClass};
@@ -32,7 +32,7 @@ pub struct PreparedStep {
 pub struct Prediction {
     /// When each instruction runs, in nanoseconds.
     pub times: StepTimes,
-    /// What instructions cost.
+    /// The costs of instructions.
     pub costs: StepCosts,
     /// Where the busiest rank's time goes.
     pub spent: Spent,
@@ -78,7 +78,8 @@ impl PreparedStep {
         Ok(PreparedStep { model, parallelism, placement, train, software, graph, sizes, units: units.clone() })
     }
 
-    /// The same step of ranks that fill nodes in the order of `placement`, which a trainer with a `[software]` section does not ask.
+    /// The same step of ranks that fill nodes in the order of `placement`, which a trainer with a `[software]` section
+    /// does not ask.
     pub fn placed(self, placement: PlacementOrder) -> PreparedStep {
         PreparedStep { placement, ..self }
     }
@@ -114,8 +115,8 @@ impl PreparedStep {
         Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)
     }
 
-    /// Floating-point operations of the model on one rank's share of a step: matrix products and causal attention of forward and backward passes;
-    /// what is computed again does not count. Averaged over ranks.
+    /// Floating-point operations of the model on one rank's share of a step: matrix products and causal attention of
+    /// forward and backward passes; what is recomputed does not count. Averaged over ranks.
     pub fn model_flops_per_rank(&self) -> f64 {
         let passes = [PassKind::Forward, PassKind::BackwardInput, PassKind::BackwardWeight];
         let of = |unit| passes.iter().map(|pass| self.units.units.of(unit).of(*pass).flops).sum::<f64>();
@@ -157,8 +158,8 @@ impl PreparedStep {
         sim::memory_over_time(&self.graph, times, &self.sizes, &self.units, self.software.as_ref())
     }
 
-    /// The library of collectives whose prices the step has on a cluster. Trainers with a `[software]` section number ranks as Megatron-LM
-    /// does.
+    /// The library of collectives whose prices the step has on a cluster. Trainers with a `[software]` section number
+    /// ranks as Megatron-LM does.
     pub fn algorithms<'a>(&self, cluster: &'a Cluster) -> Algorithms<'a> {
         Algorithms::Priced(cluster, self.software.as_ref().map_or(self.placement, |_| PlacementOrder::TpDpPp))
     }

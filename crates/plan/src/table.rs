@@ -79,9 +79,9 @@ pub enum TableError {
         line: usize,
         /// The column.
         column: String,
-        /// What stands there.
+        /// The content.
         value: String,
-        /// What is wrong with it.
+        /// The error.
         rule: String,
     },
     /// A cell that is empty, and every run has what it would say.
@@ -107,9 +107,9 @@ pub enum TableError {
         line: usize,
         /// The column that says so.
         column: String,
-        /// What stands there.
+        /// The content.
         value: String,
-        /// What it means.
+        /// Its meaning.
         what: &'static str,
     },
 }
@@ -126,7 +126,7 @@ const NEEDED: [&str; 6] = ["layers", "hidden", "heads", "tp", "pp", "global_batc
 /// Columns of which each says something that was measured.
 const MEASURED: [&str; 4] = ["iter_s", "mem_gb", "resident_gb", "status"];
 
-/// How to go on without a row that lacks what every run has.
+/// How to continue without a row that lacks what every run has.
 const LEAVE_OUT: &str = "every run has one, so write it, or leave the row out with --rows";
 
 /// What to do with cells that do not go together.
@@ -189,7 +189,7 @@ fn cells(line: &str) -> Vec<String> {
 }
 
 impl Row {
-    /// What stands in a column; nothing in one that the table has not, or where the cell is empty.
+    /// The content of a column; nothing in one that the table has not, or where the cell is empty.
     pub fn text(&self, column: &str) -> Option<&str> {
         self.cells.get(column).map(String::as_str).filter(|cell| !cell.is_empty())
     }

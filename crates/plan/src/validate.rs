@@ -12,7 +12,7 @@ use crate::prediction::PreparedStep;
 /// A measured run, ready to be timed on any profile.
 #[derive(Clone, Debug)]
 pub struct PreparedRun {
-    /// What was measured.
+    /// The measured values.
     pub run: MeasuredRun,
     /// Its step.
     pub step: PreparedStep,

@@ -1,5 +1,6 @@
-//! `parallelism.cp_kind = "auto"` counts bytes, and plans count time. On a grid of layouts both choose the same kind in 34 of
-//! 36, and in the two others, whose ranks share sequences across nodes, the kind of bytes takes at most 2 % longer.
+//! `parallelism.cp_kind = "auto"` counts bytes, and plans count time. On a grid of layouts both choose the same kind in
+//! 34 of 36, and in the two others, whose ranks share sequences across nodes, the kind of bytes takes at most 2 %
+//! longer.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 

@@ -1,5 +1,6 @@
 //! Llama 3.1 in bf16 on H100s: sequences of 131,072 tokens are shared by ranks, as in the published layout of its 405B
-//! model (Grattafiori et al. 2024, table 4: tp 8, cp 16, pp 16, dp 8). Sequences of 8,192 tokens of the 8B model are not.
+//! model (Grattafiori et al. 2024, table 4: tp 8, cp 16, pp 16, dp 8). Sequences of 8,192 tokens of the 8B model are
+//! not.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 

@@ -136,7 +136,8 @@ fn constants_that_rows_do_not_determine_are_named_and_stay_what_they_can_be() {
     }
 }
 
-/// What `docs/accuracy.md` says of single operations, which profiles were taken from: means over shapes from whole waves to a few tiles.
+/// What `docs/accuracy.md` says of single operations, which profiles were taken from: means over shapes from whole
+/// waves to a few tiles.
 #[test]
 fn single_operations_are_met() {
     for (operations, (rows, bound)) in OPERATIONS.iter().zip([(183, 0.05), (514, 0.12), (140, 0.09)]) {
@@ -185,7 +186,8 @@ fn a_table_that_cannot_be_used_says_where_and_why() {
     );
 }
 
-/// The bounds of `docs/accuracy.md`: dense B200 runs within 4 per cent, Megatron's own tests within 6, at the peak and at rest.
+/// The bounds of `docs/accuracy.md`: dense B200 runs within 4 per cent, Megatron's own tests within 6, at the peak and
+/// at rest.
 #[test]
 fn the_memory_of_another_trainer_is_met() {
     for (runs, bound) in MEMORY.iter().zip([0.04, 0.06]) {

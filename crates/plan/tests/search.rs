@@ -159,8 +159,8 @@ impl Case {
         assert_eq!(times(&answer.closer), closer, "case {number} without room");
     }
 
-    /// Where nothing fits, the least memory is that of everything, and the number of accelerators is the first on which the search finds something.
-    /// Returns whether there is one.
+    /// Where nothing fits, the least memory is that of everything, and the number of accelerators is the first on which
+    /// the search finds something. Returns whether there is one.
     fn remedies_are_the_smallest(&mut self, number: u64) -> bool {
         self.fixed.retain(|key, _| !["dp", "cp", "pp"].contains(&key.as_str()));
         let Some(least) = self.everything(number).into_iter().map(|(_, memory)| memory).min() else { return false };
@@ -192,7 +192,8 @@ fn remedies_are_the_smallest_changes() {
     assert!(found >= 12, "more accelerators suffice in {found} cases");
 }
 
-/// Microbatches of one sequence would make too long a program, others would not: none is refused for what another one is.
+/// Microbatches of one sequence would make too long a program, others would not: none is refused for what another one
+/// is.
 #[test]
 fn each_microbatch_is_judged_by_itself() {
     let overrides = [

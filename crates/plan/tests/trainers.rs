@@ -105,7 +105,8 @@ fn copies_out_of_gathered_buffers_take_their_time_in_line() {
     let parameters = config::unique_parameters(&config(4, &model).model) as f64 / 8.0;
     let rate = cluster.accelerator.memory_gb_per_s * cluster.compute.memory_efficiency;
     let (microbatches, bytes) = (4.0, 4.0);
-    // Layers are gathered twice for a microbatch, the table and the head's once, and kernels that a host bounds hide some of it.
+    // Layers are gathered twice for a microbatch, the table and the head's once, and kernels that a host bounds hide
+    // some of it.
     let all_ns = microbatches * 2.0 * bytes * parameters / rate;
     let more = copied.spent.on(Loss::Kernels) as f64 - in_place.spent.on(Loss::Kernels) as f64;
     assert!(more > 0.0 && more <= all_ns, "{more} of {all_ns}");

@@ -1,4 +1,5 @@
-//! The automatic schedule against the ones that it is to beat, with stages that are not alike, for the last has the head.
+//! The automatic schedule against the ones that it is to beat, with stages that are not alike, for the last has the
+//! head.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use config::RunConfig;

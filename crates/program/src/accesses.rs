@@ -14,8 +14,8 @@ pub enum Access {
 
 /// Calls `touch` for each value that `instr` touches on the rank at `view`, once for each way in which it does.
 ///
-/// A value that the instruction frees counts as written: a reduction leaves partial sums in what it frees. So do the gradients that the
-/// norm reads, for it rounds exact sums in place.
+/// A value that the instruction frees counts as written: a reduction leaves partial sums in what it frees. So do the
+/// gradients that the norm reads, for it rounds exact sums in place.
 pub fn accesses(instr: Instr, view: &RankView, mut touch: impl FnMut(Value, Access)) {
     let Effects { partner: _, reads, reads_gradients, assigns, accumulates, frees, lends } = instr.effects(view);
     reads.iter().for_each(|value| touch(value, Access::Read));

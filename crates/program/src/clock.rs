@@ -13,7 +13,7 @@ use crate::{Instr, PassKind, Program, RankView, StepGraph, run_in_turns};
 pub struct PassTimes {
     /// Forward.
     pub forward: u64,
-    /// Computing again what the forward pass did not keep.
+    /// Recomputing what the forward pass did not keep.
     pub recompute: u64,
     /// Backward of the input.
     pub backward_input: u64,
@@ -46,7 +46,7 @@ pub struct UnitTimes {
     pub transfer: u64,
 }
 
-/// What instructions take on an engine, and which of its streams run beside the one that computes.
+/// What instructions take on an engine, and which of its streams run next to the one that computes.
 pub trait Durations {
     /// Time of an instruction on the rank at `view`: of a send, until what is sent is there; of a receive, nothing.
     fn of(&self, view: &RankView, instr: Instr) -> u64;
@@ -64,7 +64,8 @@ pub struct Queues {
     pub transfer: Queue,
     /// Gathers of parameters that were updated in shards.
     pub updated_gathers: UpdatedGathers,
-    /// Thousandths by which computing takes longer while a reduction is under way beside it: both use the memory and the multiprocessors.
+    /// Thousandths by which computing takes longer while a reduction is under way next to it: both use the memory and
+    /// the multiprocessors.
     pub contention_per_mille: u64,
 }
 
@@ -75,12 +76,13 @@ pub enum Queue {
     Compute,
     /// In a line of their own.
     Own,
-    /// In line with what computes, behind the last pass of the step; only of reductions that are taken once a step. Where there are others,
-    /// as [`Queue::Compute`].
+    /// In line with what computes, after the last pass of the step; only of reductions that are taken once a step.
+    /// Where there are others, as [`Queue::Compute`].
     Last,
 }
 
-/// Transfers have a queue of their own; reductions, norm and optimizer, which mostly come after the pipeline, take no time.
+/// Transfers have a queue of their own; reductions, norm and optimizer, which mostly come after the pipeline, take no
+/// time.
 impl Durations for UnitTimes {
     fn of(&self, _: &RankView, instr: Instr) -> u64 {
         match (instr.pass(), instr) {
@@ -108,7 +110,7 @@ pub struct StepTimes {
     bubble: Bubble,
 }
 
-/// What a step takes beside what it computes.
+/// The time of a step that is not computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bubble {
     /// What the rank computes that computes most.
@@ -120,8 +122,8 @@ pub struct Bubble {
 }
 
 impl Bubble {
-    /// Share of the slowest rank's time in which it does not compute, as in Qi et al. (Zero Bubble Pipeline Parallelism, section 5.1):
-    /// `(cost - m (TF + TB + TW)) / cost`. Steps follow each other without a barrier.
+    /// Share of the slowest rank's time in which it does not compute, as in Qi et al. (Zero Bubble Pipeline
+    /// Parallelism, section 5.1): `(cost - m (TF + TB + TW)) / cost`. Steps follow each other without a barrier.
     pub fn rate(&self) -> f64 {
         idle_share(self.busy, self.span)
     }
@@ -137,8 +139,9 @@ fn idle_share(busy: u64, time: u64) -> f64 {
 }
 
 impl StepTimes {
-    /// Times of a linked step. A rank issues in the order of its program; what has a queue of its own goes there one after the
-    /// other, and what reads its result waits for it; a receive waits for its send, a collective for its members.
+    /// Times of a linked step. A rank issues in the order of its program; what has a queue of its own goes there one
+    /// after the other, and what reads its result waits for it; a receive waits for its send, a collective for its
+    /// members.
     pub fn new(graph: &StepGraph, durations: &dyn Durations) -> StepTimes {
         let ranks = graph.programs().iter().map(|program| Vec::with_capacity(program.instrs.len())).collect();
         let queues = durations.queues();
@@ -174,7 +177,7 @@ struct Lines {
     reduce: u64,
     /// When values are there that the queue of reductions makes.
     made: ValueMap<u64>,
-    /// Reductions that are put off, and what each takes.
+    /// Reductions that are deferred, and what each takes.
     put_off: Vec<(usize, u64)>,
     /// Times of gathers that belong to the start of the step, by instruction.
     gathered: QuickMap<usize, (u64, u64)>,
@@ -192,7 +195,7 @@ impl Lines {
         lines
     }
 
-    /// When what computes and what was put off is done.
+    /// When what computes and what was deferred is done.
     fn all_done(&self) -> u64 {
         self.compute + self.put_off.iter().map(|(_, duration)| duration).sum::<u64>()
     }
@@ -258,7 +261,7 @@ impl Clock<'_> {
         true
     }
 
-    /// Gives the reductions that were put off their times, one after the other behind the last pass.
+    /// Gives the reductions that were deferred their times, one after the other after the last pass.
     fn catch_up(&mut self, rank: usize) {
         let lines = &mut self.lines[rank];
         let mut now = lines.compute;

@@ -44,14 +44,14 @@ impl Declared {
         self.units.of(unit)
     }
 
-    /// The axes over which the gradient of `parameter` must be summed: those along which the value that it is applied to
-    /// varies and the parameter does not.
+    /// The axes over which the gradient of `parameter` must be summed: those along which the value that it is applied
+    /// to varies and the parameter does not.
     pub fn required_axes(&self, parameter: &DeclaredParameter) -> AxisSet {
         self.value_varies_over(parameter.applied_to).intersection(parameter.varies_over.complement())
     }
 
-    /// Replicas read different sequences. Pipeline ranks hold different parameters, and the two uses of a tied table are
-    /// added by an instruction of their own.
+    /// Replicas read different sequences. Pipeline ranks hold different parameters, and the two uses of a tied table
+    /// are added by an instruction of their own.
     fn value_varies_over(&self, value: AppliedTo) -> AxisSet {
         match value {
             AppliedTo::Residual if self.sequence_parallel.runs(TWO) == 1 => self.data_axes,

@@ -9,7 +9,8 @@ use mesh::AxisSet;
 
 use crate::{Instr, Purpose, RankView, Value, Values};
 
-/// With whom an instruction communicates. Numbers are indices along the pipeline axis; the other coordinates are the rank's own.
+/// With whom an instruction communicates. Numbers are indices along the pipeline axis; the other coordinates are the
+/// rank's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Partner {
     /// With nobody (tensor-parallel collectives inside a unit are the unit's own matter).
@@ -230,7 +231,8 @@ fn reduce_grads(view: &RankView, unit: Unit, by: Unit, partner: Partner) -> Effe
     Effects { partner, reads: made, assigns, accumulates, frees: made, ..Effects::NONE }
 }
 
-/// Between two ranks, both end with the sum; on one rank, the head's accumulator does, and the embedding's is not needed any more.
+/// Between two ranks, both end with the sum; on one rank, the head's accumulator does, and the embedding's is not
+/// needed any more.
 fn sum_tied(view: &RankView, partner: Partner) -> Effects {
     let unit = Unit::Table;
     let sum = view.gradient(unit);
@@ -266,7 +268,7 @@ impl At<'_> {
         Value::SavedUntilWeight { unit: self.unit, microbatch: self.microbatch }
     }
 
-    /// What the attention core leaves, where it is computed again: until the input and until the weights.
+    /// Values that the attention core leaves, where it is recomputed: until the input and until the weights.
     fn core(&self) -> Option<[Value; 2]> {
         let (unit, microbatch) = (self.unit, self.microbatch);
         match self.view.recomputes(unit) {
@@ -343,7 +345,7 @@ impl At<'_> {
             },
             (Unit::Embedding | Unit::Layer(_), Purpose::Train) => {
                 let assigns = saved.with(self.output());
-                // What is computed again is not kept until then.
+                // What is recomputed is not kept until then.
                 let (assigns, frees) = match self.view.recomputes(self.unit) {
                     LayerRecompute::Nothing => (assigns, Values::NONE),
                     LayerRecompute::Core => (assigns.with_all(self.core()), Values::NONE.with_all(self.core())),
@@ -390,7 +392,8 @@ impl At<'_> {
             LayerRecompute::Everything(SavedInputs::Whole) => {
                 Effects { reads: self.with_params(inputs.with_some(self.input())), assigns: saved, ..Effects::NONE }
             }
-            // The input is gathered from the saved inputs of the tensor-parallel group, and stays as if it had been kept.
+            // The input is gathered from the saved inputs of the tensor-parallel group, and stays as if it had been
+            // kept.
             LayerRecompute::Everything(SavedInputs::Sharded) => Effects {
                 reads: self.with_params(inputs.with(self.saved_input())),
                 assigns: saved.with_some(self.input()),

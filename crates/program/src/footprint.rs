@@ -11,8 +11,8 @@ pub struct Footprint {
     pub saved_until_input_bytes: usize,
     /// Saved by the forward pass, read until the backward pass of the weights.
     pub saved_until_weight_bytes: usize,
-    /// Results of the attention core that the backward pass of the input only reads, where the core is computed again; otherwise they are
-    /// among what is saved.
+    /// Results of the attention core that the backward pass of the input only reads, where the core is recomputed;
+    /// otherwise they are among what is saved.
     pub core_until_input_bytes: usize,
     /// As [`Footprint::core_until_input_bytes`], read until the backward pass of the weights.
     pub core_until_weight_bytes: usize,

@@ -1,4 +1,5 @@
-//! Over which axes the gradients of a unit's parameters are summed: what a reduction carries, and what the executor does.
+//! Over which axes the gradients of a unit's parameters are summed: what a reduction carries, and what the executor
+//! does.
 
 use std::fmt;
 
@@ -76,7 +77,8 @@ impl fmt::Debug for GradientAxes {
 }
 
 impl fmt::Display for GradientAxes {
-    /// `over dp_outer+dp_inner`, and where parameters differ, `over dp_outer+dp_inner, 6 of 18 parameters also over tp`.
+    /// `over dp_outer+dp_inner`, and where parameters differ, `over dp_outer+dp_inner, 6 of 18 parameters also over
+    /// tp`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let common = self.common();
         write!(f, "over {common}")?;

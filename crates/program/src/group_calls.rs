@@ -31,8 +31,8 @@ pub struct GroupCall {
 }
 
 impl GroupCall {
-    /// The calls of the norm, in order: the sums of the squares of the gradients, then those of the loss. Each is over a buffer
-    /// of its own.
+    /// The calls of the norm, in order: the sums of the squares of the gradients, then those of the loss. Each is over
+    /// a buffer of its own.
     pub const NORM: [GroupCall; 2] = [GroupCall::of_world(), GroupCall::of_world()];
 
     const fn of_world() -> GroupCall {
@@ -56,9 +56,10 @@ pub struct UnitCalls<'a> {
 }
 
 impl UnitCalls<'_> {
-    /// A reduction of gradients over `axes`: each parameter over its axes beyond data parallelism by itself, then the whole
-    /// buffer over data parallelism, to all ranks or to shards; there within sharding groups first, then over groups. Only the
-    /// sums over data parallelism are in the order of `parallelism.sum_tree`; all others are in rank order.
+    /// A reduction of gradients over `axes`: each parameter over its axes beyond data parallelism by itself, then the
+    /// whole buffer over data parallelism, to all ranks or to shards; there within sharding groups first, then over
+    /// groups. Only the sums over data parallelism are in the order of `parallelism.sum_tree`; all others are in rank
+    /// order.
     ///
     /// # Panics
     /// The parameters of the unit have different data axes: a fault of the program, which the verifier excludes.

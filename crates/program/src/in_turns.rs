@@ -2,8 +2,9 @@
 
 use std::mem;
 
-/// Calls `step(rank)` for each of `num_ranks` ranks in turn, each until it returns `false`, and starts again until no rank
-/// advances. `step` advances a rank by one event, or returns `false` where the rank has ended or waits for another one.
+/// Calls `step(rank)` for each of `num_ranks` ranks in turn, each until it returns `false`, and starts again until no
+/// rank advances. `step` advances a rank by one event, or returns `false` where the rank has ended or waits for another
+/// one.
 ///
 /// The order decides no result where an event depends only on the events that it waits for.
 pub fn run_in_turns(num_ranks: usize, mut step: impl FnMut(usize) -> bool) {

@@ -6,7 +6,7 @@ use config::{Microbatch, Unit};
 
 use crate::GradientAxes;
 
-/// What a program is for.
+/// The purpose of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Forward, backward, reduction, update.
@@ -22,11 +22,12 @@ pub enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the fields are the words of `config`")]
 pub enum Instr {
-    /// Fetches the tokens, labels, positions and masks of a microbatch. Every stage does, for they are functions of the data index.
+    /// Fetches the tokens, labels, positions and masks of a microbatch. Every stage does, for they are functions of the
+    /// data index.
     Load { microbatch: Microbatch },
     /// Computes a unit's output. The head's computes loss, gradient and weight gradients at once, by chunks of tokens.
     Forward { unit: Unit, microbatch: Microbatch },
-    /// Computes again what the forward pass of the unit did not keep.
+    /// Recomputes what the forward pass of the unit did not keep.
     Recompute { unit: Unit, microbatch: Microbatch },
     /// Gradient of a unit's input. The head's hands on what its forward pass computed.
     BackwardInput { unit: Unit, microbatch: Microbatch },
@@ -40,14 +41,16 @@ pub enum Instr {
     SendGrad { unit: Unit, microbatch: Microbatch },
     /// Receives the gradient of the unit's output from the rank of the next unit.
     RecvGrad { unit: Unit, microbatch: Microbatch },
-    /// Makes the unit's parameters whole out of their data-parallel shards: in place, or for a while where state holds a shard.
+    /// Makes the unit's parameters whole out of their data-parallel shards: in place, or for a while where state holds
+    /// a shard.
     GatherParams { unit: Unit },
     /// Gives up parameters that were gathered for a while.
     FreeParams { unit: Unit },
-    /// Sums the gradient of `unit`'s parameters that `by` accumulated, each parameter's over its `axes`; where ranks keep
-    /// shards, into this rank's.
+    /// Sums the gradient of `unit`'s parameters that `by` accumulated, each parameter's over its `axes`; where ranks
+    /// keep shards, into this rank's.
     ReduceGrads { unit: Unit, by: Unit, axes: GradientAxes },
-    /// Adds the two reduced gradients of a tied table, the embedding's first: between two ranks, or in place where one rank has both.
+    /// Adds the two reduced gradients of a tied table, the embedding's first: between two ranks, or in place where one
+    /// rank has both.
     SumTied,
     /// Global norm, loss and clip coefficient, over all ranks.
     GradNorm,
@@ -57,7 +60,7 @@ pub enum Instr {
     Save { unit: Unit },
 }
 
-/// What a unit computes in a [`Pass`].
+/// The computation of a unit in a [`Pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PassKind {
     /// The head's computes gradients, too.
@@ -79,7 +82,7 @@ impl PassKind {
 /// One computation of one unit on one microbatch: what [`Instr::pass`] finds in an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pass {
-    /// What is computed.
+    /// The computed part.
     pub kind: PassKind,
     /// By which unit.
     pub unit: Unit,
@@ -88,7 +91,7 @@ pub struct Pass {
 }
 
 impl Instr {
-    /// What a unit computes in this instruction, if one does.
+    /// The computation of a unit in this instruction, if one does.
     pub fn pass(self) -> Option<Pass> {
         let pass = |kind, unit, microbatch| Some(Pass { kind, unit, microbatch });
         match self {

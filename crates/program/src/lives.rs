@@ -1,25 +1,25 @@
-//! When values live: births, last uses and deaths along one rank's program. The rules `values` and `parameters` are their
-//! being in order.
+//! When values live: births, last uses and deaths along one rank's program. The rules `values` and `parameters` are
+//! their being in order.
 
 use crate::accesses::accesses;
 use crate::effects::Gradients;
 use crate::quick_hash::{ValueMap, ValueSet};
 use crate::{Effects, Program, Purpose, Reached, Rule, State, Value, Violation};
 
-/// One life of a value on a rank. A value that is computed again lives twice.
+/// One life of a value on a rank. A value that is recomputed lives twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// The value.
     pub value: Value,
     /// The instruction that writes it first.
     pub birth: usize,
-    /// What ends it.
+    /// The end of it.
     pub end: End,
     /// The last instruction of each stream that touches it.
     pub used: Reached,
 }
 
-/// What ends a life.
+/// The end of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// This instruction frees it, or is its last reader.
@@ -54,7 +54,8 @@ struct Walk<'a> {
     violations: Vec<Violation>,
 }
 
-/// The lives of all values that live within the step, in order of their ends, and violations of `values` and `parameters`.
+/// The lives of all values that live within the step, in order of their ends, and violations of `values` and
+/// `parameters`.
 pub(crate) fn lives(program: &Program) -> (Vec<Life>, Vec<Violation>) {
     let state = match program.view.purpose {
         Purpose::Train => State::Training,

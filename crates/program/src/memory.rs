@@ -1,8 +1,9 @@
-//! Where every value lies in its rank's arena: state | one scratch stack | activations, transfers, and what is whole for a while.
+//! Where every value is in its rank's arena: state | one scratch stack | activations, transfers, and what is whole for
+//! a while.
 //!
-//! State comes first and in a fixed order, so that all programs of a run agree on it. Two values that live within the step
-//! share bytes only if every use of one happens before the first write of the other. On a rank that is the order of its program; a
-//! value lent to a receiver lives until the first instruction that happens after the receive.
+//! State comes first and in a fixed order, so that all programs of a run agree on it. Two values that live within the
+//! step share bytes only if every use of one happens before the first write of the other. On a rank that is the order
+//! of its program; a value lent to a receiver lives until the first instruction that happens after the receive.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -35,9 +36,9 @@ pub struct PlannedLife {
     pub start: usize,
     /// The first instruction that may overwrite it.
     pub end: usize,
-    /// Where it lies.
+    /// Where it is.
     pub extent: Extent,
-    /// What it counts as.
+    /// The purpose that it counts for.
     pub category: Category,
     /// The instructions that must have ended before its bytes may be written for another value: the last instruction
     /// of each stream that touches it and, where
@@ -45,7 +46,7 @@ pub struct PlannedLife {
     pub released: Reached,
 }
 
-/// What bytes are for.
+/// The purpose of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Category {
     /// Parameters.
@@ -116,7 +117,8 @@ pub fn plan_memory(graph: &StepGraph, sizes: &Sizes, overlap: Overlap) -> Memory
     plan_lives(graph, sizes, overlap).0
 }
 
-/// As [`plan_memory`], with the violations of `values` and `parameters`, which come to light with the lives that are planned.
+/// As [`plan_memory`], with the violations of `values` and `parameters`, which come to light with the lives that are
+/// planned.
 pub(crate) fn plan_lives(graph: &StepGraph, sizes: &Sizes, overlap: Overlap) -> (MemoryPlan, Vec<Violation>) {
     let (effort, ends) = (EFFORT.part(graph.programs().len()), Ends::new(graph, overlap));
     let (mut ranks, mut violations) = (vec![], vec![]);
@@ -128,8 +130,8 @@ pub(crate) fn plan_lives(graph: &StepGraph, sizes: &Sizes, overlap: Overlap) -> 
     (MemoryPlan { ranks }, violations)
 }
 
-/// Bytes by category at the moment at which most are alive, for every pipeline rank: what a plan needs at least. Nothing is placed for
-/// it, which takes most of the time of planning.
+/// Bytes by category at the moment at which most are alive, for every pipeline rank: what a plan needs at least.
+/// Nothing is placed for it, which takes most of the time of planning.
 pub fn live_memory(graph: &StepGraph, sizes: &Sizes) -> Vec<Vec<(Category, usize)>> {
     let ends = Ends::new(graph, Overlap::Off);
     let programs = graph.programs().iter().enumerate();
@@ -148,8 +150,8 @@ pub fn live_over_programs(graph: &StepGraph, sizes: &Sizes) -> Vec<BTreeMap<Cate
     programs.map(rank).collect()
 }
 
-/// Bytes that the rank of `program` needs at least, known without the other programs of the step: those of [`live_memory`], where what is lent
-/// to a receiver counts until it is sent.
+/// Bytes that the rank of `program` needs at least, known without the other programs of the step: those of
+/// [`live_memory`], where what is lent to a receiver counts until it is sent.
 pub fn least_memory(program: &Program, sizes: &Sizes) -> usize {
     let until_sent = |life: Life| {
         let end = match life.end {
@@ -189,7 +191,7 @@ fn unplaced(ends: &Ends<'_>, sizes: &Sizes, rank: usize, lives: Vec<Life>) -> Ra
     RankPlan { state, lives, scratch, live_bytes }
 }
 
-/// State in order of values, scratch behind it, and the first byte behind both.
+/// State in order of values, scratch after it, and the first byte behind both.
 fn permanent(program: &Program, sizes: &Sizes) -> (Vec<(Value, Extent)>, Extent, usize) {
     let mut end_bytes = 0;
     let mut take = |len_bytes| {
@@ -267,8 +269,8 @@ impl<'a> Ends<'a> {
         }
     }
 
-    /// Where another stream than that of computing touches a value last, its bytes stay untouched until the unit that is computed next has
-    /// been: whoever writes them then seldom waits.
+    /// Where another stream than that of computing touches a value last, its bytes stay untouched until the unit that
+    /// is computed next has been: whoever writes them then seldom waits.
     fn after_use(&self, rank: usize, end: usize, used: &Reached) -> usize {
         let instrs = &self.graph.programs()[rank].instrs;
         let is_last = used.last_on(Stream::Compute).is_some_and(|index| index + 1 == end);
@@ -297,7 +299,8 @@ fn category(value: Value, transferred: bool) -> Category {
 }
 
 impl RankPlan {
-    /// Where `value` lies while instruction `at` runs: state always, other values while they live. `None` if it does not live then.
+    /// Where `value` is while instruction `at` runs: state always, other values while they live. `None` if it does not
+    /// live then.
     pub fn extent(&self, value: Value, at: usize) -> Option<Extent> {
         if value.is_state() {
             return self.extent_of_state(value);
@@ -307,7 +310,7 @@ impl RankPlan {
         (life.value == value && at < life.end).then_some(life.extent)
     }
 
-    /// Where a piece of state lies; the same in every program of a run.
+    /// Where a piece of state is; the same in every program of a run.
     pub fn extent_of_state(&self, value: Value) -> Option<Extent> {
         let found = self.state.binary_search_by_key(&value, |(value, _)| *value).ok()?;
         Some(self.state[found].1)
@@ -363,7 +366,8 @@ impl RankPlan {
         bytes
     }
 
-    /// Bytes alive by category while each of the `instrs` instructions of the program runs; state and scratch count throughout.
+    /// Bytes alive by category while each of the `instrs` instructions of the program runs; state and scratch count
+    /// throughout.
     pub fn live_over_program(&self, instrs: usize) -> BTreeMap<Category, Vec<usize>> {
         let mut bytes: BTreeMap<Category, Vec<usize>> = BTreeMap::new();
         let mut add = |category, extent: Extent, alive: Range<usize>| {

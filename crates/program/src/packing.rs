@@ -123,8 +123,8 @@ pub fn pack(items: &[Item], slack_bytes: usize, effort: Effort) -> Packing {
 
 type Key = fn(&Item) -> (usize, usize);
 
-/// Large ones first, long ones first, those first that take most of both; from the first birth on, and from the last death back; large ones first, of one size those
-/// first that are born first, or that die last.
+/// Large ones first, long ones first, those first that take most of both; from the first birth on, and from the last
+/// death back; large ones first, of one size those first that are born first, or that die last.
 const ORDERS: [Key; 7] = [
     |item| (item.size_bytes, item.length()),
     |item| (item.length(), item.size_bytes),

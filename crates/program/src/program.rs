@@ -9,14 +9,14 @@ use crate::{Effects, Instr, Partner, RankView};
 /// The instructions of the ranks at one pipeline coordinate, in the order in which they are issued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// What the rank knows.
+    /// The view of the rank.
     pub view: RankView,
-    /// What it does.
+    /// The instructions.
     pub instrs: Vec<Instr>,
 }
 
 impl fmt::Display for Program {
-    /// One instruction per line with its number; behind it, as a comment, with whom it communicates and what it
+    /// One instruction per line with its number; after it, as a comment, with whom it communicates and what it
     /// reads, writes and frees.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let view = &self.view;
@@ -33,7 +33,8 @@ impl fmt::Display for Program {
     }
 }
 
-/// With whom an instruction communicates, and what it reads, writes and frees. A reduction names the axes of its parameters.
+/// With whom an instruction communicates, and what it reads, writes and frees. A reduction names the axes of its
+/// parameters.
 fn comment(instr: Instr, view: &RankView) -> String {
     let effects = instr.effects(view);
     if let Instr::ReduceGrads { axes, .. } = instr {

@@ -14,7 +14,7 @@ pub enum ProgramSetError {
     /// There are none.
     #[error("a run needs at least one program")]
     Empty,
-    /// State lies in different places.
+    /// State is in different places.
     #[error(
         "on pipeline rank {rank} the programs to {first:?} and to {second:?} keep different state; \
          give their sizes the same model, parallelism and `State`"

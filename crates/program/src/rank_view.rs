@@ -25,11 +25,11 @@ pub struct RankView {
     pub tied: Tied,
     /// Whether the head has a layer of its own.
     pub top_query: TopQuery,
-    /// What the program is for.
+    /// The purpose of the programs.
     pub purpose: Purpose,
-    /// What the backward pass computes again; nothing where there is none.
+    /// The activations that the backward pass recomputes; nothing where there is none.
     pub recompute: Recompute,
-    /// What data parallelism shards.
+    /// The state that data parallelism shards.
     pub zero: ZeroStage,
     /// See [`config::Parallelism::data_axes`].
     pub data_axes: AxisSet,
@@ -39,7 +39,8 @@ pub struct RankView {
     pub masters: Masters,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
-    /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be whole.
+    /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be
+    /// whole.
     pub tied_sum: TiedSum,
     /// Microbatches of a step.
     pub num_microbatches: usize,
@@ -99,7 +100,7 @@ impl RankView {
         }
     }
 
-    /// What of `unit` is computed again.
+    /// The recomputed part of `unit`.
     pub fn recomputes(&self, unit: Unit) -> LayerRecompute {
         match unit {
             Unit::Layer(layer) => self.recompute.of_layer(layer),
@@ -139,8 +140,8 @@ impl RankView {
         self.accumulators().filter(move |&(unit, by)| counts(unit) && by == self.finisher(unit))
     }
 
-    /// The computing unit of this rank in whose sum the finished gradient of `unit` lies: the head where one rank has both uses of a table,
-    /// since its sum is there all the time.
+    /// The computing unit of this rank in whose sum the finished gradient of `unit` is: the head where one rank has
+    /// both uses of a table, since its sum is there all the time.
     pub fn finisher(&self, unit: Unit) -> Unit {
         match unit {
             Unit::Table if self.tied == Tied::Yes && self.computes(Unit::Head) => Unit::Head,
@@ -154,7 +155,8 @@ impl RankView {
         self.sum(unit, self.finisher(unit))
     }
 
-    /// Whether `by` makes its gradient of `unit`'s parameters at the end of the step only, whole, for another's to be added to it.
+    /// Whether `by` makes its gradient of `unit`'s parameters at the end of the step only, whole, for another's to be
+    /// added to it.
     pub fn is_late(&self, unit: Unit, by: Unit) -> bool {
         let whole = self.zero.keeps(StateKind::Gradients) == Kept::Whole;
         let adds = unit == Unit::Table && by == Unit::Embedding && self.finisher(unit) != by;
@@ -182,7 +184,8 @@ impl RankView {
         }
     }
 
-    /// What holds the sum of the gradients of `unit`'s parameters that `by` made, once it is reduced: all of it, or a shard.
+    /// What holds the sum of the gradients of `unit`'s parameters that `by` made, once it is reduced: all of it, or a
+    /// shard.
     pub fn sum(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
             Kept::Whole => self.whole_sum(unit, by),

@@ -4,7 +4,8 @@ use device::Stream;
 
 use crate::Instr;
 
-/// For each stream of a rank, how many instructions of the program are known to have ended on it: the index of the last one, plus one.
+/// For each stream of a rank, how many instructions of the program are known to have ended on it: the index of the last
+/// one, plus one.
 ///
 /// Instructions of a stream end in program order, so one number per stream says it for all before.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,7 +57,8 @@ impl Reached {
     }
 }
 
-/// The streams of a program in which nothing was waited for: a walk that knows, at each instruction, what has ended before it.
+/// The streams of a program in which nothing was waited for: a walk that knows, at each instruction, what has ended
+/// before it.
 pub(crate) struct Order<'a> {
     instrs: &'a [Instr],
     /// The order that is known at the end of each stream.

@@ -27,12 +27,14 @@ pub struct StateBytes {
     pub params: usize,
     /// One sum of gradients: all of it or a data-parallel shard.
     pub accumulator: usize,
-    /// One moment of the optimizer: all of it or a data-parallel shard. Master weights, where they are apart, are as many numbers.
+    /// One moment of the optimizer: all of it or a data-parallel shard. Master weights, where they are apart, are as
+    /// many numbers.
     pub moment: usize,
 }
 
 impl Sizes {
-    /// Sizes of a run whose parameters are `stored` and whose gradients are `sums`; master weights and moments are in single precision.
+    /// Sizes of a run whose parameters are `stored` and whose gradients are `sums`; master weights and moments are in
+    /// single precision.
     pub fn new(
         model: &ModelSpec,
         parallelism: &Parallelism,

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use config::{PerClass, Stage, Unit};
 
-/// Contiguous layers per stage; the first stage has the embedding besides, the last one the head. These two may have no layer.
+/// Contiguous layers per stage; the first stage has the embedding besides, the last one the head. These two may have no
+/// layer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageSplit {
     layers_per_stage: Vec<usize>,
@@ -142,8 +143,8 @@ fn fixed_work(stage: usize, num_stages: usize, work: &PerClass<u64>) -> u64 {
     first + last
 }
 
-/// The split whose most loaded stage has the least `work`, each stage but the first and the last having at least one layer.
-/// The work of units is per microbatch, in any common measure (floating-point operations, nanoseconds).
+/// The split whose most loaded stage has the least `work`, each stage but the first and the last having at least one
+/// layer. The work of units is per microbatch, in any common measure (floating-point operations, nanoseconds).
 ///
 /// # Errors
 /// Fewer units than stages.
@@ -158,10 +159,10 @@ pub fn split_stages(num_layers: usize, num_stages: usize, work: &PerClass<u64>) 
     Ok(StageSplit { layers_per_stage })
 }
 
-/// Every inner stage gets one layer; each further one goes where the load after it is least. That is optimal: when the layer
-/// came that made the largest load T, one layer more would have made every stage's load at least T. All layers
-/// were not placed yet, so in any other split too some stage has at least that one layer more, and a load of at least T.
-/// Of equal choices the latest stage is taken, which has the fewest activations in flight.
+/// Every inner stage gets one layer; each further one goes where the load after it is least. That is optimal: when the
+/// layer came that made the largest load T, one layer more would have made every stage's load at least T. All layers
+/// were not placed yet, so in any other split too some stage has at least that one layer more, and a load of at least
+/// T. Of equal choices the latest stage is taken, which has the fewest activations in flight.
 fn equal_layers(num_layers: usize, num_stages: usize, layer: u64, work: &PerClass<u64>) -> Vec<usize> {
     let inner = num_stages.saturating_sub(2);
     let mut layers_per_stage: Vec<usize> = (0..num_stages).map(|stage| least_layers(stage, num_stages)).collect();

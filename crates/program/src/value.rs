@@ -1,4 +1,5 @@
-//! What instructions read and write, by name. A value's name is the same on every rank; its memory is each rank's own.
+//! Values that instructions read and write, by name. A value's name is the same on every rank; its memory is each
+//! rank's own.
 
 use std::fmt;
 
@@ -10,7 +11,8 @@ use config::{Microbatch, Unit};
 pub enum Value {
     /// Tokens, labels, positions and mask.
     Batch(Microbatch),
-    /// What the unit computes for the next one: `x[B*S, D]`; logits where the head of a generating program computes them.
+    /// The output of the unit for the next one: `x[B*S, D]`; logits where the head of a generating program computes
+    /// them.
     Output { unit: Unit, microbatch: Microbatch },
     /// Gradient of the loss with respect to the unit's output.
     OutputGrad { unit: Unit, microbatch: Microbatch },
@@ -18,29 +20,32 @@ pub enum Value {
     SavedUntilInput { unit: Unit, microbatch: Microbatch },
     /// Saved by the forward pass (or its recomputation) for both backward passes.
     SavedUntilWeight { unit: Unit, microbatch: Microbatch },
-    /// Results of the attention core that the backward pass of the input reads, where the core is computed again.
+    /// Results of the attention core that the backward pass of the input reads, where the core is recomputed.
     CoreUntilInput { unit: Unit, microbatch: Microbatch },
-    /// Results of the attention core that both backward passes read, where the core is computed again.
+    /// Results of the attention core that both backward passes read, where the core is recomputed.
     CoreUntilWeight { unit: Unit, microbatch: Microbatch },
-    /// This rank's run of the tokens of the unit's input, where the unit is computed again from it.
+    /// This rank's run of the tokens of the unit's input, where the unit is recomputed from it.
     SavedInput { unit: Unit, microbatch: Microbatch },
     /// Left by the backward pass of the input for that of the weights.
     Pending { unit: Unit, microbatch: Microbatch },
     /// The unit's flat parameters, whole for a while, where state holds a shard of them.
     Gathered(Unit),
-    /// The gradient of `unit`'s parameters that `by` made since the last reduction, whole, where ranks keep shards of the sum.
+    /// The gradient of `unit`'s parameters that `by` made since the last reduction, whole, where ranks keep shards of
+    /// the sum.
     Unreduced { unit: Unit, by: Unit },
-    /// This rank's shard of the sum of what `by` made, over ranks and microbatches. It lives from the first reduction to the end.
+    /// This rank's shard of the sum of what `by` made, over ranks and microbatches. It lives from the first reduction
+    /// to the end.
     Reduced { unit: Unit, by: Unit },
-    /// The gradient of `unit`'s parameters as far as `by` made it, whole, where all of it is made at the end of the step and then added to
-    /// another: of a tied table whose uses share a rank, by the embedding.
+    /// The gradient of `unit`'s parameters as far as `by` made it, whole, where all of it is made at the end of the
+    /// step and then added to another: of a tied table whose uses share a rank, by the embedding.
     LateSum { unit: Unit, by: Unit },
     /// The unit's flat parameters: all of them, or this rank's shard.
     Params(Unit),
     /// The gradient of `unit`'s parameters as far as `by` made it: of the unit's padded length.
     /// Sums start from zero: the executor clears it, or lets the first contribution overwrite it.
     Accumulator { unit: Unit, by: Unit },
-    /// The weights that the optimizer updates, where they are not the parameters themselves: all of it, or this rank's shard.
+    /// The weights that the optimizer updates, where they are not the parameters themselves: all of it, or this rank's
+    /// shard.
     Master(Unit),
     /// Mean of gradients: all of it, or this rank's shard.
     FirstMoment(Unit),

@@ -106,7 +106,7 @@ impl Verified {
         &self.waits
     }
 
-    /// Where everything lies.
+    /// Where everything is.
     pub fn plan(&self) -> &MemoryPlan {
         &self.plan
     }

@@ -1,4 +1,4 @@
-//! What is wrong with programs, by rule.
+//! Errors of programs, by rule.
 
 use std::fmt;
 
@@ -28,10 +28,11 @@ pub enum Rule {
     Order,
     /// The plan fits and gives values that are alive together disjoint places.
     Memory,
-    /// Of any two instructions that touch the same value, or the same bytes for two values, and not only read them, one has ended before
-    /// the other begins.
+    /// Of any two instructions that touch the same value, or the same bytes for two values, and not only read them, one
+    /// has ended before the other begins.
     Waits,
-    /// Over all ranks, each element of each parameter is stored once, and each rank holds the shard that its groups hand it.
+    /// Over all ranks, each element of each parameter is stored once, and each rank holds the shard that its groups
+    /// hand it.
     Shards,
     /// Over all ranks, each sequence of a step is read by exactly one model replica.
     Batch,

@@ -1,5 +1,5 @@
-//! The waits of instructions on an engine whose streams run side by side: derived from effects and from the memory plan, here and
-//! nowhere else. [`crate::verify`] proves the result by rules of its own.
+//! The waits of instructions on an engine whose streams run side by side: derived from effects and from the memory
+//! plan, here and nowhere else. [`crate::verify`] proves the result by rules of its own.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,8 @@ impl Waits {
     }
 }
 
-/// Waits that follow from values alone: whoever reads waits for the last writer, whoever writes for the last writer and all readers since.
+/// Waits that follow from values alone: whoever reads waits for the last writer, whoever writes for the last writer and
+/// all readers since.
 pub(crate) fn of_values(program: &Program, overlap: Overlap) -> Waits {
     match overlap {
         Overlap::Off => Waits::none(program.instrs.len()),

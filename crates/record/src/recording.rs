@@ -1,4 +1,4 @@
-//! What a unit computes, communicates and occupies: its own code, run on a device that only records.
+//! The operations, communication and memory of a unit: its own code, run on a device that only records.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -46,9 +46,9 @@ pub struct RecordCase<'a> {
     pub products: Products,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
-    /// Whether the group shares out the tokens of the residual stream.
+    /// Whether the group divides the tokens of the residual stream.
     pub sequence_parallel: SequenceParallel,
-    /// What of a layer is computed again; nothing, where the purpose is not training.
+    /// The recomputed part of a layer; nothing, where the purpose is not training.
     pub recompute: LayerRecompute,
     /// Training, evaluation or generation.
     pub purpose: Purpose,
@@ -65,7 +65,8 @@ pub struct UnitRecord {
     pub sent: BTreeMap<Operation, Traffic>,
     /// The collectives of the tensor-parallel and the context-parallel group, in order.
     pub collectives: Vec<CollectiveCall>,
-    /// The order of operations and collectives, where some of them are on other streams than the one that computes; empty elsewhere.
+    /// The order of operations and collectives, where some of them are on other streams than the one that computes;
+    /// empty elsewhere.
     pub order: Vec<Enqueued>,
     /// Bytes used of each section.
     pub saved_until_input_bytes: usize,

@@ -42,7 +42,8 @@ impl<'a> UnitRecords<'a> {
 
     /// Bytes of every unit.
     ///
-    /// Saved bytes are those that the forward pass writes, whatever the purpose and whether or not they are kept behind it.
+    /// Saved bytes are those that the forward pass writes, whatever the purpose and whether or not they are kept after
+    /// it.
     pub fn footprints(&self) -> Footprints {
         let RecordCase { model, tp, shape, sequence_parallel, purpose, stored, .. } = self.case;
         let measured = |lay_out: &dyn Fn(&Frame)| {
@@ -83,7 +84,8 @@ impl<'a> UnitRecords<'a> {
     }
 }
 
-/// Bytes of every unit for the microbatch of `case` on its tensor-parallel rank: [`UnitRecords::footprints`] of it alone.
+/// Bytes of every unit for the microbatch of `case` on its tensor-parallel rank: [`UnitRecords::footprints`] of it
+/// alone.
 ///
 /// # Errors
 /// As [`record_unit`].

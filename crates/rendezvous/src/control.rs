@@ -25,8 +25,8 @@ const MAX_TOPIC: usize = 64;
 /// Time in which a report is passed to the system.
 const REPORTED: Duration = Duration::from_millis(500);
 
-/// One process's end of the control channel. Dropping it without [`Control::finish`] is a failure of this process, which all others
-/// hear within a second.
+/// One process's end of the control channel. Dropping it without [`Control::finish`] is a failure of this process,
+/// which all others hear within a second.
 pub struct Control {
     directory: Directory,
     process: usize,
@@ -87,8 +87,8 @@ impl Control {
         self.process
     }
 
-    /// Reports a failure in this process; all others hear it. The first failure of the run counts. Returns once the report is on its
-    /// way, so that the process may end.
+    /// Reports a failure in this process; all others hear it. The first failure of the run counts. Returns once the
+    /// report is on its way, so that the process may end.
     pub fn report(&self, report: FailureReport) {
         let failure = ProcessFailure { process: self.process, host: self.host(self.process), report };
         if self.shared.note_failure(&failure) {
@@ -102,10 +102,11 @@ impl Control {
         lock(&self.shared.state).failure.clone()
     }
 
-    /// On process 0, the processes that have given no sign of life since the run has failed, apart from the one that failed: they
-    /// are stopped, or their host or the network is down. It waits until all have answered, at most until `limit` after the
-    /// failure. Other processes wait in the same way until process 0 has ended, which is what they return otherwise: a launcher
-    /// that ends all others with the first does not end process 0 before it has named them.
+    /// On process 0, the processes that have given no sign of life since the run has failed, apart from the one that
+    /// failed: they are stopped, or their host or the network is down. It waits until all have answered, at most until
+    /// `limit` after the failure. Other processes wait in the same way until process 0 has ended, which is what they
+    /// return otherwise: a launcher that ends all others with the first does not end process 0 before it has named
+    /// them.
     pub fn unanswered(&self, limit: Duration) -> Vec<&ProcessEntry> {
         if self.service.is_none() {
             return vec![];
@@ -138,8 +139,8 @@ impl Control {
         callback(&failure);
     }
 
-    /// Tells all processes that a signal reached this one and the run is to stop. Returns once the message is on its way, so that the
-    /// process may end.
+    /// Tells all processes that a signal reached this one and the run is to stop. Returns once the message is on its
+    /// way, so that the process may end.
     pub fn stop(&self, signal: i32) {
         let wish = StopWish { process: self.process, host: self.host(self.process), signal };
         if self.shared.note_stop(&wish) {
@@ -213,8 +214,8 @@ impl Control {
         Ok(())
     }
 
-    /// Sends `bytes` from process 0 to `process` alone, which takes them by [`Control::receive`]. Does not wait. Another
-    /// process reaches process 0 only.
+    /// Sends `bytes` from process 0 to `process` alone, which takes them by [`Control::receive`]. Does not wait.
+    /// Another process reaches process 0 only.
     ///
     /// # Errors
     /// More bytes than a message has.
@@ -224,7 +225,8 @@ impl Control {
         Ok(())
     }
 
-    /// The next bytes of any process under `topic`, with the number of the process; `None` where none came within `timeout`.
+    /// The next bytes of any process under `topic`, with the number of the process; `None` where none came within
+    /// `timeout`.
     ///
     /// # Errors
     /// [`ControlError::Failed`].
@@ -290,7 +292,8 @@ impl Control {
         first.unwrap_or_else(|| "another process".into())
     }
 
-    /// The next bytes of `process` under `topic`, which it sent with [`Control::send_to_first`] or [`Control::send_to`].
+    /// The next bytes of `process` under `topic`, which it sent with [`Control::send_to_first`] or
+    /// [`Control::send_to`].
     ///
     /// # Errors
     /// See [`ControlError`].

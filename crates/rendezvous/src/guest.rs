@@ -34,7 +34,8 @@ const MAX_DIRECTORY_BYTES: usize = 64 * MAX_INTRODUCTION_BYTES;
 /// Number of the connection among the sources of events.
 const TO_FIRST: usize = 2;
 
-/// Meets the other processes at `address`: process 0 listens there, all others connect. A run of one process meets nobody.
+/// Meets the other processes at `address`: process 0 listens there, all others connect. A run of one process meets
+/// nobody.
 ///
 /// # Errors
 /// See [`RendezvousError`].

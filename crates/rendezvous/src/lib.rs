@@ -1,10 +1,11 @@
 //! Processes of a run find each other, prove that they run the same, and stay in touch.
 //!
-//! Process 0 listens at one address; all others connect ([`meet`]). Before a process is heard it shows the token of the run
-//! ([`Token`]). Each introduces itself ([`Introduction`]) with hashes of its binary, run file, program and text. Where they agree, all
-//! receive the [`Directory`]; where they do not, all receive the same list of reasons. The connections stay open as the control
-//! channel ([`Control`]): heartbeats, failures, signals, and small messages. Bytes that are too many for process 0 go from
-//! one process to another ([`PeerService`], [`PeerLink`]), under the same token.
+//! Process 0 listens at one address; all others connect ([`meet`]). Before a process is heard it shows the token of the
+//! run ([`Token`]). Each introduces itself ([`Introduction`]) with hashes of its binary, run file, program and text.
+//! Where they agree, all receive the [`Directory`]; where they do not, all receive the same list of reasons. The
+//! connections stay open as the control channel ([`Control`]): heartbeats, failures, signals, and small messages. Bytes
+//! that are too many for process 0 go from one process to another ([`PeerService`], [`PeerLink`]), under the same
+//! token.
 
 #![forbid(unsafe_code)]
 

@@ -123,8 +123,8 @@ impl Listening {
     }
 }
 
-/// A listener with a queue for the processes of a large run, which connect at the same time: where it is full, the system drops
-/// an attempt to connect, and the next one follows seconds later.
+/// A listener with a queue for the processes of a large run, which connect at the same time: where it is full, the
+/// system drops an attempt to connect, and the next one follows seconds later.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listener = TcpListener::bind(address)?;
     #[cfg(unix)]

@@ -57,7 +57,8 @@ pub fn encode(message: &Message) -> Vec<u8> {
     Frame { kind, payload: &payload }.encode()
 }
 
-/// The message at the start of `bytes` and its length; `None` where more bytes are needed. Its payload has at most `limit` bytes.
+/// The message at the start of `bytes` and its length; `None` where more bytes are needed. Its payload has at most
+/// `limit` bytes.
 ///
 /// # Errors
 /// See [`FrameError`].

@@ -1,5 +1,5 @@
-//! Connections to process 0 before their process is known. Nothing of them is parsed before the token is right, their number and
-//! lifetime are bounded.
+//! Connections to process 0 before their process is known. Nothing of them is parsed before the token is right, their
+//! number and lifetime are bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -82,7 +82,8 @@ impl Reception {
         for _ in 0..ACCEPTED_AT_ONCE {
             let (stream, from) = match self.listener.accept() {
                 Ok(accepted) => accepted,
-                // No more of them, one that ended before it was accepted, or no more files for now: the next turn tries again.
+                // No more of them, one that ended before it was accepted, or no more files for now: the next turn tries
+                // again.
                 Err(_) => return Queue::Empty,
             };
             self.make_room();
@@ -99,8 +100,8 @@ impl Reception {
         Queue::Waiting
     }
 
-    /// Drops a connection if there are too many: the oldest without a token of the host that has most of these. So a host that
-    /// opens many connections keeps only its own processes out.
+    /// Drops a connection if there are too many: the oldest without a token of the host that has most of these. So a
+    /// host that opens many connections keeps only its own processes out.
     fn make_room(&mut self) {
         if self.guests.len() < MAX_GUESTS {
             return;

@@ -1,5 +1,5 @@
-//! The thread of the control channel: one for each process, however many peers it has. Process 0 has a connection to each other
-//! process, which has one to process 0.
+//! The thread of the control channel: one for each process, however many peers it has. Process 0 has a connection to
+//! each other process, which has one to process 0.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -264,8 +264,8 @@ impl Service {
         }
     }
 
-    /// Notes which processes have not answered since process 0 has passed a failure on, apart from the one that failed; on other
-    /// processes, whether process 0 is still there.
+    /// Notes which processes have not answered since process 0 has passed a failure on, apart from the one that failed;
+    /// on other processes, whether process 0 is still there.
     fn note_awaited(&mut self) {
         let mut state = lock(&self.shared.state);
         let Some(failed) = state.failure.as_ref().map(|failure| failure.process) else { return };

@@ -39,8 +39,8 @@ pub(crate) struct State {
     pub(crate) ending: Ending,
     /// Whether the thread has ended.
     pub(crate) is_over: bool,
-    /// Once the run has failed: when this process heard of it, and the processes that it still waits for. Process 0 waits
-    /// for a sign of life of each other one, and others wait for the end of process 0.
+    /// Once the run has failed: when this process heard of it, and the processes that it still waits for. Process 0
+    /// waits for a sign of life of each other one, and others wait for the end of process 0.
     pub(crate) awaited: Option<(Instant, BTreeSet<usize>)>,
 }
 

@@ -29,8 +29,9 @@ impl Token {
         Ok(Token(bytes))
     }
 
-    /// The token of this process: `PLEACH_TOKEN`, else the file that `PLEACH_TOKEN_FILE` names, else `.pleach/token` in the home folder,
-    /// which the first process makes. All hosts of a cluster with a shared home folder have the same file.
+    /// The token of this process: `PLEACH_TOKEN`, else the file that `PLEACH_TOKEN_FILE` names, else `.pleach/token` in
+    /// the home folder, which the first process makes. All hosts of a cluster with a shared home folder have the same
+    /// file.
     ///
     /// # Errors
     /// See [`TokenError`].
@@ -76,8 +77,8 @@ impl Token {
         Token::from_hex(&digits).ok_or_else(|| TokenError::Content(path.into()))
     }
 
-    /// The 64 hexadecimal digits, for the environment or the input of another process of the run. Never for a command line, which
-    /// other users see.
+    /// The 64 hexadecimal digits, for the environment or the input of another process of the run. Never for a command
+    /// line, which other users see.
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }

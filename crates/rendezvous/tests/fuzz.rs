@@ -1,7 +1,8 @@
-//! Bytes that arrive from elsewhere: whatever they are, they are a message, too few, or an error, and take little memory.
+//! Bytes that arrive from elsewhere: whatever they are, they are a message, too few, or an error, and take little
+//! memory.
 //!
-//! As plain tests they try some hundred inputs, other ones each time; what fails prints the seed that repeats it. For longer,
-//! or under a fuzzer that looks at what is reached (`cargo bolero`, which brings libFuzzer):
+//! As plain tests they try some hundred inputs, other ones each time; what fails prints the seed that repeats it. For
+//! longer, or under a fuzzer that looks at what is reached (`cargo bolero`, which brings libFuzzer):
 //!
 //! ```text
 //! BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p rendezvous --test fuzz -- --nocapture
@@ -19,8 +20,8 @@ const FIELDS: usize = 12;
 const HEADER: usize = 24;
 /// Limit of the payloads in these tests.
 const LIMIT: usize = 1 << 16;
-/// Bytes of a value for each byte of its text, at most: the shortest number in a list is `0,`, and takes the 8 bytes of a
-/// `usize`; the shortest text is `"",`, and takes the 24 bytes of a `String`. Lists grow by doubling.
+/// Bytes of a value for each byte of its text, at most: the shortest number in a list is `0,`, and takes the 8 bytes of
+/// a `usize`; the shortest text is `"",`, and takes the 24 bytes of a `String`. Lists grow by doubling.
 const GROWTH: usize = 2 * 24 / 3;
 
 /// A number as it may be in a message.

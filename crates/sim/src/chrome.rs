@@ -1,5 +1,5 @@
-//! A trace in the format of Chrome's tracing, which Perfetto opens: one process per rank, one thread per stream, an arrow per message, and
-//! a counter of memory.
+//! A trace in the format of Chrome's tracing, which Perfetto opens: one process per rank, one thread per stream, an
+//! arrow per message, and a counter of memory.
 
 use std::fmt;
 
@@ -12,7 +12,8 @@ use crate::memory_over_time::MemoryOverTime;
 use crate::moved::{Moved, Movements};
 use crate::trace::{RankTrace, TimedInstr, Trace};
 
-/// Writes itself as JSON, an event a line and one after the other: the events of a thousand ranks as one value would not fit into memory.
+/// Writes itself as JSON, an event a line and one after the other: the events of a thousand ranks as one value would
+/// not fit into memory.
 #[derive(Clone, Copy, Debug)]
 pub struct ChromeTrace<'a> {
     /// The ranks, by their numbers in the mesh.

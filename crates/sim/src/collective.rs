@@ -54,8 +54,8 @@ impl GroupShape {
     }
 }
 
-/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together, by the library that the cluster has.
-/// `tree` is the order of sums, which only pleach's own collectives know.
+/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together, by the library that the cluster
+/// has. `tree` is the order of sums, which only pleach's own collectives know.
 pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, tree: SumTree, bytes: f64) -> f64 {
     match cluster.collectives {
         CollectiveLibrary::Nccl => ring_ns(cluster, group, operation, bytes),
@@ -66,10 +66,11 @@ pub fn collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation,
 
 /// Nanoseconds of a collective of NCCL.
 ///
-/// Within a node every member sends to its neighbour over its own link. Between nodes the members of a node each take their slice of the argument
-/// over their share of the node's network cards, which all accelerators of the node use at the same time; both stages run in step, so the slower
-/// one counts. A ring of `n` has `n - 1` steps (an all-reduce twice as many), one of which goes from node to node on each node. For an
-/// all-reduce a tree of `log2` of the nodes is taken where that is less, as NCCL does; gathers and scatters have no tree.
+/// Within a node every member sends to its neighbour over its own link. Between nodes the members of a node each take
+/// their slice of the argument over their share of the node's network cards, which all accelerators of the node use at
+/// the same time; both stages run in step, so the slower one counts. A ring of `n` has `n - 1` steps (an all-reduce
+/// twice as many), one of which goes from node to node on each node. For an all-reduce a tree of `log2` of the nodes is
+/// taken where that is less, as NCCL does; gathers and scatters have no tree.
 fn ring_ns(cluster: &Cluster, group: GroupShape, operation: Operation, bytes: f64) -> f64 {
     let GroupShape { size, per_node, nodes, .. } = group;
     if size <= 1 {
@@ -117,8 +118,8 @@ fn ring_us(cluster: &Cluster, group: GroupShape) -> f64 {
     (size - nodes) as f64 * cluster.node.link.latency_us + (nodes - 1) as f64 * cluster.network.latency_us
 }
 
-/// Nanoseconds of an all-to-all of NCCL: sends and receives in one group. A member has a slice for each other one; those of
-/// its node go over its link, and the others over its share of the node's network cards, at the same time.
+/// Nanoseconds of an all-to-all of NCCL: sends and receives in one group. A member has a slice for each other one;
+/// those of its node go over its link, and the others over its share of the node's network cards, at the same time.
 fn exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let GroupShape { size, per_node, nodes, .. } = group;
     let (link, network) = (&cluster.node.link, &cluster.network);
@@ -132,8 +133,8 @@ fn exchange_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     inside.max(between) + 1000.0 * (start_us + latency_us)
 }
 
-/// Nanoseconds of messages from each member to the next. One of a node's members sends to another node, so as many share the
-/// node's network cards as the node has such groups.
+/// Nanoseconds of messages from each member to the next. One of a node's members sends to another node, so as many
+/// share the node's network cards as the node has such groups.
 pub(crate) fn shift_ns(cluster: &Cluster, group: GroupShape, bytes: f64) -> f64 {
     let (link, network) = (&cluster.node.link, &cluster.network);
     let inside = bytes * link.ns_per_byte() + 1000.0 * (link.start_us + link.latency_us);

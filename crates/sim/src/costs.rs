@@ -1,4 +1,4 @@
-//! What every instruction of a step takes on a cluster.
+//! The time of every instruction of a step on a cluster.
 
 use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives, Transfers};
 use comm::{CollectiveCall, Operation};
@@ -102,7 +102,7 @@ impl StepCosts {
         })
     }
 
-    /// What a pass of a unit takes; nothing for the table.
+    /// The time of a pass of a unit; nothing for the table.
     pub fn pass(&self, unit: Unit, pass: PassKind) -> PassCost {
         self.passes.of(unit)[pass as usize]
     }
@@ -184,7 +184,8 @@ struct Pricing<'a> {
 }
 
 impl Pricing<'_> {
-    /// The passes of a unit, of which those that read parameters that were gathered for them copy these first, for `copied_ns`.
+    /// The passes of a unit, of which those that read parameters that were gathered for them copy these first, for
+    /// `copied_ns`.
     fn passes(&self, unit: &UnitWork, [forward_ns, backward_ns]: [u64; 2]) -> [PassCost; 4] {
         let [forward, recompute, of_inputs, of_weights] = PassKind::ALL.map(|pass| self.pass(unit.of(pass)));
         let sequence_parallel = self.shape.parallelism.sequence_parallel;
@@ -213,8 +214,8 @@ impl Pricing<'_> {
         self.cluster.compute.contention
     }
 
-    /// Nanoseconds of copying a unit's parameters out of the buffer into which they were gathered, before its forward pass and before its
-    /// backward pass, where they are gathered for these.
+    /// Nanoseconds of copying a unit's parameters out of the buffer into which they were gathered, before its forward
+    /// pass and before its backward pass, where they are gathered for these.
     fn copied_ns(&self, unit: Unit) -> [u64; 2] {
         let copy_bytes = self.software.map_or(0.0, |software| software.gather_copy_bytes);
         let elements = UnitLayout::of(self.shape.model, unit, self.shape.parallelism).padded_len() as f64;
@@ -326,7 +327,8 @@ impl Pricing<'_> {
         (0..pp).map(|from| (0..pp).map(|to| ns(from, to)).collect()).collect()
     }
 
-    /// Bytes that the norm reads and writes: each replica squares its slice, whatever it holds, and exact sums are rounded first.
+    /// Bytes that the norm reads and writes: each replica squares its slice, whatever it holds, and exact sums are
+    /// rounded first.
     fn norm_bytes(&self, calls: &UnitCalls) -> f64 {
         let updated = calls.updated.len() as f64;
         if let Some(software) = self.software {

@@ -1,5 +1,6 @@
-//! The price of the collectives that gathers, reductions, the tied sum and the norm consist of, which are those that the
-//! executor issues ([`UnitCalls`], [`GroupCall::NORM`]). A `[software]` section replaces some by those of its trainer.
+//! The price of the collectives that gathers, reductions, the tied sum and the norm consist of, which are those that
+//! the executor issues ([`UnitCalls`], [`GroupCall::NORM`]). A `[software]` section replaces some by those of its
+//! trainer.
 
 use cluster::{Cluster, Gathers, ShardedReductions, Software};
 use comm::Operation;

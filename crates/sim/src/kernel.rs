@@ -222,7 +222,8 @@ fn fused(op: &Op, operands: &AttentionOperands, pass: AttentionPass, software: O
     Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass, format }
 }
 
-/// The kernels that add a new gradient of so many elements to the sum, where the product does not: they read both and write one, a copy before.
+/// The kernels that add a new gradient of this many elements to the sum, where the product does not: they read both and
+/// write one, a copy before.
 fn added(elements: usize, width_bytes: usize, software: &Software) -> Vec<Kernel> {
     let memory = |bytes: f64| Kernel::Memory { bytes: elements as f64 * bytes };
     let (width, sum) = (width_bytes as f64, software.gradient_bytes);
@@ -248,7 +249,7 @@ impl Scores<'_> {
         Kernel::Product(Product::new(self.batch, [m, n, k], [self.width_bytes; 2], Some(self.software)))
     }
 
-    /// Kernels that move so many bytes per score.
+    /// Kernels that move this many bytes per score.
     fn pass(&self, bytes: f64) -> Kernel {
         Kernel::Memory { bytes: (self.batch * self.tokens * self.tokens) as f64 * bytes }
     }
@@ -279,7 +280,8 @@ fn unfused_forward(all: &Scores<'_>) -> Vec<Kernel> {
     kernels
 }
 
-/// The same backwards: two products of each forward one, gradient of dropout and softmax, and four tensors between heads and columns.
+/// The same backwards: two products of each forward one, gradient of dropout and softmax, and four tensors between
+/// heads and columns.
 fn unfused_backward(all: &Scores<'_>) -> Vec<Kernel> {
     let (s, d) = (all.tokens, all.head_dim);
     let mut kernels = vec![all.product(s, s, d), all.product(s, d, s)];
@@ -293,8 +295,8 @@ fn has_logits(ops: &[Op]) -> bool {
     ops.iter().any(|op| matches!(op, Op::CrossEntropy { .. }))
 }
 
-/// The head with all logits at once: products of chunks become one over all tokens in the width of activations, and the kernels of the loss
-/// what the trainer's move. What else the head computes stays as it is.
+/// The head with all logits at once: products of chunks become one over all tokens in the width of activations, and the
+/// kernels of the loss what the trainer's move. What else the head computes stays as it is.
 fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = vec![];
     let mut products: Vec<(Orientation, Product)> = vec![];

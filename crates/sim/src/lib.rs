@@ -1,8 +1,8 @@
-//! What a step takes on a cluster, and where its time goes.
+//! The time of a step on a cluster, and where its time goes.
 //!
-//! The layers' own code is recorded on a `MetaDevice`; its operations become [`Kernel`]s, a cluster profile turns these into time,
-//! and the event clock of `program` runs the linked step with it. Nothing here knows a model: a formula that is not in
-//! this crate is in the layers.
+//! The layers' own code is recorded on a `MetaDevice`; its operations become [`Kernel`]s, a cluster profile turns these
+//! into time, and the event clock of `program` runs the linked step with it. Nothing here knows a model: a formula that
+//! is not in this crate is in the layers.
 //!
 //! This crate is pure: no I/O, no threads, no clock.
 

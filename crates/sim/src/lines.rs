@@ -6,9 +6,9 @@ use crate::trace::{Block, BlockKind, RankTrace, Trace};
 /// Moments of the time axis, about.
 const TICKS: f64 = 6.0;
 
-/// Lines of `columns` letters for slices of time, and below them a time axis. Each kind has as many letters as it takes time: a slice gets that of
-/// the kind that is owed most among those it has. At most `rows` ranks are drawn, first and last ones, and between them ones at equal
-/// distances.
+/// Lines of `columns` letters for slices of time, and below them a time axis. Each kind has as many letters as it takes
+/// time: a slice gets that of the kind that is owed most among those it has. At most `rows` ranks are drawn, first and
+/// last ones, and between them ones at equal distances.
 pub fn lines(trace: &Trace, columns: usize, rows: usize) -> String {
     let shown = chosen(trace.ranks.len(), rows.max(2));
     let width = shown.iter().map(|rank| trace.ranks[*rank].name.len()).max().unwrap_or(0);
@@ -66,7 +66,7 @@ fn letters(slices: &[[f64; KINDS]]) -> String {
     letters
 }
 
-/// Labels that begin below a mark at their moments; one that would stand out to the right begins before it.
+/// Labels that begin below a mark at their moments; one that would be out to the right begins before it.
 fn axis(end_ns: u64, columns: usize, width: usize) -> String {
     let (mut marks, mut labels) = (String::new(), String::new());
     for Tick { at_ns, label } in ticks(end_ns, TICKS) {

@@ -14,7 +14,7 @@ use program::{
 use crate::memory_over_time::{MemoryOverTime, moments};
 use crate::recorded::RecordedUnits;
 
-/// What bytes of a rank are for.
+/// The purpose of bytes of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryPart {
     /// Parameters.
@@ -25,7 +25,7 @@ pub enum MemoryPart {
     Optimizer,
     /// Parameters that are whole for a while, gathered from shards.
     Gathered,
-    /// What the forward pass keeps, and gradients of it.
+    /// Values that the forward pass keeps, and gradients of it.
     Activations,
     /// Logits.
     Logits,
@@ -155,8 +155,8 @@ pub fn memory_over_time(
     rank.collect()
 }
 
-/// Bytes that a rank occupies at least, known from its program alone: those of [`memory`], where what is lent to a receiver counts until it is
-/// sent.
+/// Bytes that a rank occupies at least, known from its program alone: those of [`memory`], where what is lent to a
+/// receiver counts until it is sent.
 pub fn least_bytes(program: &Program, sizes: &Sizes, units: &RecordedUnits, software: Option<&Software>) -> usize {
     let sizes = &software.map_or_else(|| sizes.clone(), |software| trainer_sizes(sizes, units, software));
     let allocated = least_memory(program, sizes) + kept_gradients(units);
@@ -197,8 +197,8 @@ pub struct KeptBeyond {
 }
 
 impl KeptBeyond {
-    /// What the operations of a forward pass, and those of the backward passes of the input and of the weights, leave in the memory of
-    /// `software`, or of pleach.
+    /// What the operations of a forward pass, and those of the backward passes of the input and of the weights, leave
+    /// in the memory of `software`, or of pleach.
     pub(crate) fn new(
         forward: &[Op],
         [backward_input, backward_weight]: [&[Op]; 2],
@@ -264,7 +264,7 @@ pub(crate) fn keeps_norms(software: Option<&Software>) -> bool {
     software.is_some_and(|software| software.memory.norm_outputs == CheapOutputs::Kept)
 }
 
-/// Bytes of the norms' outputs that a backward pass computes again.
+/// Bytes of the norms' outputs that a backward pass recomputes.
 fn norm_outputs(backward_input: &[Op]) -> usize {
     let outputs = backward_input.iter().filter_map(|op| if let Op::Norm { y, .. } = op { Some(y) } else { None });
     outputs.map(|y| y.size_bytes()).sum()

@@ -78,8 +78,9 @@ impl MemoryOverTime {
     }
 }
 
-/// The nanosecond from which on each instruction's values are in their places. Bytes follow the order of the program, so what runs on
-/// another stream counts from when it was issued: its values have their room before the next instruction that computes.
+/// The nanosecond from which on each instruction's values are in their places. Bytes follow the order of the program,
+/// so what runs on another stream counts from when it was issued: its values have their room before the next
+/// instruction that computes.
 pub(crate) fn moments(instrs: &[Instr], times: &[(u64, u64)]) -> Vec<u64> {
     let mut next_ns = u64::MAX;
     let mut moments: Vec<u64> = vec![];

@@ -1,14 +1,16 @@
 //! How long the collectives of a library of MPI take on a hierarchy of links.
 //!
-//! A library chooses by length and number of members. The price is that of the best of two algorithms which all libraries
-//! have (Thakur, Rabenseifner and Gropp, *Optimization of Collective Communication Operations in MPICH*, 2005):
+//! A library chooses by length and number of members. The price is that of the best of two algorithms which all
+//! libraries have (Thakur, Rabenseifner and Gropp, *Optimization of Collective Communication Operations in MPICH*,
+//! 2005):
 //!
-//! - *recursive doubling*: all members exchange everything they have with a partner at distance 1, 2, 4, ...; `log2 n` steps;
+//! - *recursive doubling*: all members exchange everything they have with a partner at distance 1, 2, 4, ...; `log2 n`
+//!   steps;
 //! - *Rabenseifner's*: a reduce-scatter that halves the buffer while the distance doubles, then the gather that undoes
 //!   it; `2 log2 n` steps and `2 (n - 1) / n` of the bytes. A reduce-scatter or a gather alone is one half of it.
 //!
-//! An all-to-all is the best of Bruck's algorithm, `log2 n` steps of half the bytes, and of messages from each member to each
-//! other one.
+//! An all-to-all is the best of Bruck's algorithm, `log2 n` steps of half the bytes, and of messages from each member
+//! to each other one.
 //!
 //! Partners at short distances share a node, so the larger parts stay inside. The sums and copies of a leader for
 //! the other ranks of its process are not in the price.

@@ -1,4 +1,5 @@
-//! Passes whose ring shifts overlap with their kernels: the streams of a pass, each in its order, with the waits between them.
+//! Passes whose ring shifts overlap with their kernels: the streams of a pass, each in its order, with the waits
+//! between them.
 
 use cluster::Cluster;
 use comm::CollectiveCall;

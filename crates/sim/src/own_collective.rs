@@ -1,4 +1,5 @@
-//! How long pleach's own collectives take on a hierarchy of links: the bytes are those of [`comm::collectives::traffic`].
+//! How long pleach's own collectives take on a hierarchy of links: the bytes are those of
+//! [`comm::collectives::traffic`].
 
 use cluster::Cluster;
 use comm::collectives::{COPY_LIMIT_BYTES, CollectiveShape, traffic};
@@ -7,11 +8,12 @@ use device::SumTree;
 
 use crate::collective::GroupShape;
 
-/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together, with sums in the order of `tree`.
+/// Nanoseconds of one collective over `bytes`, the whole argument, all slices together, with sums in the order of
+/// `tree`.
 ///
-/// Without runs and relays a member sends everything at once, and the slower of its two links counts. A relay sends inside its
-/// node what came from another, and partial sums leave a run when it has added them: there both links count. Each such wait is a
-/// step.
+/// Without runs and relays a member sends everything at once, and the slower of its two links counts. A relay sends
+/// inside its node what came from another, and partial sums leave a run when it has added them: there both links count.
+/// Each such wait is a step.
 pub fn own_collective_ns(cluster: &Cluster, group: GroupShape, operation: Operation, tree: SumTree, bytes: f64) -> f64 {
     if group.size <= 1 {
         return 0.0;

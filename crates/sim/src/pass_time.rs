@@ -6,8 +6,8 @@ use crate::costs::PassCost;
 use crate::kernel::Kernel;
 use crate::price::{busy_ns, kernel_ns};
 
-/// Pieces in which a collective overlaps with a product that is cut as well; nothing overlaps with the first. Transformer Engine's default
-/// (module/base.py, initialize_ub: num_splits).
+/// Pieces in which a collective overlaps with a product that is cut as well; nothing overlaps with the first.
+/// Transformer Engine's default (module/base.py, initialize_ub: num_splits).
 const CHUNKS: u64 = 4;
 
 /// Nanoseconds of a pass by what makes them.

@@ -4,17 +4,18 @@ use cluster::{Accelerator, Cluster};
 
 use crate::kernel::{AttentionPass, Kernel, Product, ProductFormat, ROW_BYTES, VECTOR_BYTES};
 
-/// Rows and columns of the parts of a result that multiprocessors compute, one at a time each; those of the vendors' libraries.
+/// Rows and columns of the parts of a result that multiprocessors compute, one at a time each; those of the vendors'
+/// libraries.
 const TILES: [(usize, usize); 5] = [(256, 128), (128, 256), (128, 128), (128, 64), (64, 64)];
 
 /// Parts into which a sum may be cut so that every multiprocessor has work.
 const SPLITS: [usize; 5] = [1, 2, 4, 8, 16];
 
-/// A multiprocessor brings a column of both operands into its registers in the time in which it multiplies so many rows and columns. Half
-/// as large a tile so has half as much to do with each number that it reads.
+/// A multiprocessor brings a column of both operands into its registers in the time in which it multiplies this many
+/// rows and columns. Half as large a tile so has half as much to do with each number that it reads.
 const FEED: f64 = 24.0;
 
-/// Nanoseconds of one kernel, without the gap behind it.
+/// Nanoseconds of one kernel, without the gap after it.
 pub fn kernel_ns(cluster: &Cluster, kernel: &Kernel) -> f64 {
     match kernel {
         Kernel::Product(product) => product_ns(cluster, product),
@@ -35,7 +36,7 @@ pub fn busy_ns(cluster: &Cluster, kernels: &[Kernel]) -> f64 {
     kernels.iter().map(|kernel| kernel_ns(cluster, kernel) + gap_ns).sum()
 }
 
-/// Nanoseconds of moving so many bytes.
+/// Nanoseconds of moving this many bytes.
 pub(crate) fn memory_ns(cluster: &Cluster, bytes: f64) -> f64 {
     bytes / (cluster.accelerator.memory_gb_per_s * cluster.compute.memory_efficiency)
 }
@@ -50,8 +51,8 @@ pub fn peak_flops_per_ns(accelerator: &Accelerator, format: ProductFormat) -> f6
     1000.0 * tflops
 }
 
-/// The fastest way of cutting a product: whole waves of tiles over the multiprocessors, each as long as its depth and the time to fill and drain
-/// it; but no faster than its operands come from memory.
+/// The fastest way of cutting a product: whole waves of tiles over the multiprocessors, each as long as its depth and
+/// the time to fill and drain it; but no faster than its operands come from memory.
 fn product_ns(cluster: &Cluster, product: &Product) -> f64 {
     let sums = TILES.iter().flat_map(|tile| SPLITS.map(|split| tiled_ns(cluster, product, *tile, split)));
     let fastest = sums.fold(f64::INFINITY, f64::min);

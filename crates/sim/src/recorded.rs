@@ -32,7 +32,7 @@ pub struct PassWork {
 pub struct UnitWork {
     /// Forward.
     pub forward: PassWork,
-    /// Computing again what the forward pass did not keep.
+    /// Recomputing what the forward pass did not keep.
     pub recompute: PassWork,
     /// Backward of the input.
     pub backward_input: PassWork,

@@ -12,13 +12,13 @@ use crate::costs::StepCosts;
 pub enum Loss {
     /// Kernels that do not reach the peak: products of awkward shapes, memory-bound kernels, gaps.
     Kernels,
-    /// Computing again what was not kept.
+    /// Recomputing what was not kept.
     Recompute,
     /// Collectives of tensor parallelism within passes.
     Tensor,
     /// Reductions and gathers of data parallelism that computing waits for.
     Data,
-    /// Computing that takes longer beside them.
+    /// Computing that takes longer next to them.
     Contention,
     /// Sends between pipeline stages that computing waits for.
     Pipeline,
@@ -78,7 +78,7 @@ impl Spent {
         let mut now = 0;
         let program = &graph.programs()[busiest];
         let queues = costs.queues();
-        // Reductions may be put off, so time does not follow the order of the program everywhere.
+        // Reductions may be deferred, so time does not follow the order of the program everywhere.
         let mut placed: Vec<(&Instr, &(u64, u64))> = program.instrs.iter().zip(&times.ranks[busiest]).collect();
         placed.sort_by_key(|(_, (start, _))| *start);
         for (instr, (start, end)) in placed {

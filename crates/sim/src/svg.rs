@@ -1,5 +1,5 @@
-//! A step drawn as SVG: a caption, a row per rank with a block per stage and microbatch, the first and the last microbatches of many once
-//! more, larger, memory over time, and bars of where the time goes.
+//! A step drawn as SVG: a caption, a row per rank with a block per stage and microbatch, the first and the last
+//! microbatches of many once more, larger, memory over time, and bars of where the time goes.
 
 use std::fmt::Write;
 
@@ -170,7 +170,7 @@ mod tests {
     use crate::memory::MemoryPart;
     use crate::trace::{RankTrace, TimedInstr};
 
-    /// One rank that computes each of so many microbatches forward, and again for a backward pass.
+    /// One rank that computes each of this many microbatches forward, and again for a backward pass.
     fn drawn(microbatches: u32) -> String {
         let unit = Unit::Layer(0);
         let instrs = (0..microbatches).flat_map(|number| {

@@ -180,7 +180,8 @@ fn number(pass: &[Block], y: f64, window: Window) -> Option<String> {
     })
 }
 
-/// Top and height: communication runs at the same time as computation, so it has a band of its own at the bottom of the row.
+/// Top and height: communication runs at the same time as computation, so it has a band of its own at the bottom of the
+/// row.
 fn band(kind: BlockKind, y: f64) -> (f64, f64) {
     match kind {
         BlockKind::Communication => (y + BAR - COMMUNICATION, COMMUNICATION),

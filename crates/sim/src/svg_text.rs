@@ -29,7 +29,8 @@ pub(crate) fn fitted(text: &str, width: f64, largest: f64) -> Fitted {
     Fitted { text: cut.trim_end().to_string() + "…", size: smallest, is_cut: true }
 }
 
-/// The width of a bold text in units of its size, about: that of DejaVu Sans, which is wider than the fonts that take its place.
+/// The width of a bold text in units of its size, about: that of DejaVu Sans, which is wider than the fonts that take
+/// its place.
 fn columns(text: &str) -> f64 {
     text.chars().map(width_of).sum()
 }

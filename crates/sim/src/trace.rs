@@ -13,7 +13,7 @@ pub struct Trace {
     pub messages: Vec<(Event, Event)>,
 }
 
-/// What one rank did.
+/// The instructions of one rank with their times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankTrace {
     /// Its number.
@@ -86,12 +86,12 @@ impl Trace {
     }
 }
 
-/// What a block of a drawing is.
+/// The kind of a block of a drawing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockKind {
     /// Forward of a stage.
     Forward,
-    /// What is computed again for a backward pass.
+    /// What is recomputed for a backward pass.
     Recompute,
     /// Backward of inputs and weights.
     Backward,
@@ -134,7 +134,7 @@ impl BlockKind {
 /// Neighbouring instructions of one kind and microbatch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// What they are.
+    /// Their kind.
     pub kind: BlockKind,
     /// Their microbatch, if they have one.
     pub microbatch: Option<u32>,
@@ -194,7 +194,7 @@ impl RankTrace {
         Communication { all_ns, exposed_ns: all_ns - hidden_ns }
     }
 
-    /// The rank's instructions that take time, neighbours of a stream joined. Waiting is what lies between blocks.
+    /// The rank's instructions that take time, neighbours of a stream joined. Waiting is what is between blocks.
     pub fn blocks(&self) -> Vec<Block> {
         let communicates = |timed: &&TimedInstr| kind_of(timed.instr) == Some(BlockKind::Communication);
         let (communicating, computing): (Vec<&TimedInstr>, Vec<&TimedInstr>) =
@@ -229,8 +229,8 @@ fn in_line(instrs: &[&TimedInstr]) -> Vec<Block> {
     blocks
 }
 
-/// Blocks by what a drawing shows as one: backward passes go with what is computed again for them. Where layers take turns at these two that are
-/// shorter than `thin_ns`, all that is computed again is put in front, as long as it takes.
+/// Blocks by what a drawing shows as one: backward passes go with what is recomputed for them. Where layers take turns
+/// at these two that are shorter than `thin_ns`, all that is recomputed is put in front, as long as it takes.
 pub(crate) fn passes(blocks: &[Block], thin_ns: u64) -> Vec<Vec<Block>> {
     let (beside, computing): (Vec<Block>, Vec<Block>) =
         blocks.iter().partition(|block| block.kind == BlockKind::Communication);

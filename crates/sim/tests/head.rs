@@ -33,8 +33,8 @@ fn products(pass: &PassWork) -> usize {
     pass.kernels.iter().filter(|kernel| matches!(kernel, Kernel::Product(_))).count()
 }
 
-/// Logits, the gradient of what they are made of, and that of the matrix are a product each, whatever the chunks; a layer in the head has three of
-/// each of its five maps, and no operation is lost or counted twice.
+/// Logits, the gradient of what they are made of, and that of the matrix are a product each, whatever the chunks; a
+/// layer in the head has three of each of its five maps, and no operation is lost or counted twice.
 #[test]
 fn products_of_logits_become_one_and_others_stay() {
     let (plain, with_layer) = (forward(TopQuery::Off), forward(TopQuery::On));

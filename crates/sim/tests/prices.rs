@@ -119,7 +119,8 @@ fn collectives_of_mpi_take_the_better_of_two_algorithms() {
         collective_ns(&cluster, group(axes), operation, SumTree::of_runs(NonZeroUsize::new(2).unwrap()), bytes)
     };
     let is_near = |a: f64, b: f64| (a - b).abs() < 1.0;
-    // Halving: half of the bytes to the neighbour at 100 GB/s, then 3/4 of the other half at a share of 10 GB/s, in 1 + 2 steps.
+    // Halving: half of the bytes to the neighbour at 100 GB/s, then 3/4 of the other half at a share of 10 GB/s, in 1 +
+    // 2 steps.
     let half = 0.5 * 8e9 / 100.0 + 0.75 * 4e9 / 10.0 + 1e3 + 2.0 * 1e4;
     assert!(is_near(priced(AxisSet::DATA, Operation::ReduceScatter, 8e9), half));
     assert!(is_near(priced(AxisSet::DATA, Operation::AllGather, 8e9), half));

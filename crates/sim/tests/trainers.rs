@@ -29,14 +29,15 @@ fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
     units.units[UnitClass::Layer(0)].clone()
 }
 
-/// Bytes that kernels move beside the products of the backward pass of the weights.
+/// Bytes that kernels move next to the products of the backward pass of the weights.
 fn moved_bytes(gradient_sums: GradientAddition) -> f64 {
     let kernels = layer(|named| Software { gradient_sums, ..named }).backward_weight.kernels;
     let moved = |kernel: &Kernel| if let Kernel::Memory { bytes } = kernel { *bytes } else { 0.0 };
     kernels.iter().map(moved).sum()
 }
 
-/// A kernel reads 2 bytes of a gradient, reads 4 of the sum and writes 4; a copy in the width of the sum before it makes that 6 and 12.
+/// A kernel reads 2 bytes of a gradient, reads 4 of the sum and writes 4; a copy in the width of the sum before it
+/// makes that 6 and 12.
 #[test]
 fn what_the_product_does_not_add_moves_ten_bytes_a_weight_and_with_a_copy_eighteen() {
     let model = RunConfig::quick_start().model;
@@ -60,7 +61,8 @@ fn norms_whose_outputs_are_kept_are_not_computed_again() {
     assert_ne!(kept.kept, again.kept);
 }
 
-/// Norms and activation functions of several kernels move what a description says beyond one kernel for each, per element of 2 bytes.
+/// Norms and activation functions of several kernels move what a description says beyond one kernel for each, per
+/// element of 2 bytes.
 #[test]
 fn elementwise_operations_of_several_kernels_move_more_bytes() {
     let model = RunConfig::quick_start().model;

@@ -86,7 +86,8 @@ impl Form {
     /// Nothing is sharded.
     pub const WHOLE: Form = Form { zero: ZeroStage::Off, shard_groups: ShardGroups::One };
 
-    /// Every stage, both times of reduction, parameters gathered at once and ahead, given up and kept, in one group and in several.
+    /// Every stage, both times of reduction, parameters gathered at once and ahead, given up and kept, in one group and
+    /// in several.
     pub fn all() -> Vec<Form> {
         let one = |zero| Form { zero, shard_groups: ShardGroups::One };
         let several = |zero| Form { zero, shard_groups: ShardGroups::Several };
@@ -112,7 +113,8 @@ impl Form {
         }
     }
 
-    /// The plainest form that sums gradients in the same order, over the same numbers of replicas and of ranks that share sequences.
+    /// The plainest form that sums gradients in the same order, over the same numbers of replicas and of ranks that
+    /// share sequences.
     pub fn reference(&self, degrees: Degrees) -> Form {
         let plain = testkit::models::plain_layout(degrees.dp, 1, 1, 1);
         let layout = |form: &Form| Parallelism {
@@ -194,7 +196,8 @@ impl Manner {
         (0..recomputes.len()).flat_map(round).collect()
     }
 
-    /// Whether the schedule has its stages and its groups of microbatches; if nothing else is wrong, the case is then legal.
+    /// Whether the schedule has its stages and its groups of microbatches; if nothing else is wrong, the case is then
+    /// legal.
     fn suits(&self, family: &Family, Degrees { dp, pp, .. }: Degrees) -> bool {
         let num_microbatches = proof_training().global_batch / (dp * family.microbatch_size);
         pp * self.schedule.stages_per_rank() <= family.model().num_layers + 2
@@ -262,8 +265,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each form in two families and
-    /// each schedule that suits it.
+    /// Every degree in every family, legal or not: 1,760. Manners take turns, so that each degree meets each form in
+    /// two families and each schedule that suits it.
     pub fn all() -> Vec<Case> {
         let (forms, passes, degrees) = (Form::all(), Manner::passes(), all_degrees());
         let mut cases = Vec::new();
@@ -289,7 +292,8 @@ impl Case {
         of_several.map(|case| Case { sequence_parallel: SequenceParallel::On, ..case }).collect()
     }
 
-    /// The cases of [`Case::all`] in two families of microbatches of two sequences, between which style, heads and tying differ, with exact sums.
+    /// The cases of [`Case::all`] in two families of microbatches of two sequences, between which style, heads and
+    /// tying differ, with exact sums.
     pub fn all_exact() -> Vec<Case> {
         let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 12, tied: Tied::Yes, microbatch_size: 2 };
         let llama = Family { style: Style::Llama, num_kv_heads: 4, tied: Tied::No, microbatch_size: 2 };
@@ -297,8 +301,9 @@ impl Case {
         of_two.map(|case| Case { sums: GradientSums::Exact, ..case }).collect()
     }
 
-    /// The cases of [`Case::all`] in two families that differ in every trait, with products in pairs. A processor without AMX
-    /// computes those of single precision an order of magnitude slower than chained ones, so that all families take hours.
+    /// The cases of [`Case::all`] in two families that differ in every trait, with products in pairs. A processor
+    /// without AMX computes those of single precision an order of magnitude slower than chained ones, so that all
+    /// families take hours.
     pub fn all_in_pairs() -> Vec<Case> {
         let gpt2 = Family { style: Style::Gpt2, num_kv_heads: 4, tied: Tied::Yes, microbatch_size: 2 };
         let llama = Family { style: Style::Llama, num_kv_heads: 12, tied: Tied::No, microbatch_size: 1 };
@@ -306,8 +311,9 @@ impl Case {
         of_two.map(|case| Case { products: Products::Pairs, ..case }).collect()
     }
 
-    /// What every case of the same `dp`, `tp` and sequence parallelism that sums gradients in the same order has the bits of: one
-    /// stage, in the plainest such manner. Where sums are exact, their order does not matter: one replica in microbatches of one sequence.
+    /// What every case of the same `dp`, `tp` and sequence parallelism that sums gradients in the same order has the
+    /// bits of: one stage, in the plainest such manner. Where sums are exact, their order does not matter: one replica
+    /// in microbatches of one sequence.
     pub fn reference(&self) -> Case {
         let plain = Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner::PLAIN, ..*self };
         match self.sums {
@@ -364,7 +370,8 @@ impl Case {
         }
     }
 
-    /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot share the tokens out.
+    /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot share
+    /// the tokens out.
     fn recompute(&self) -> Recompute {
         let Recompute::Full(full) = self.manner.recompute else { return self.manner.recompute };
         let inputs = match self.sequence_parallel {
@@ -401,7 +408,8 @@ impl Case {
         check(&self.config()).err().unwrap_or_default()
     }
 
-    /// Whether the case should be legal, by arithmetic of its own: what is split is divided, and the microbatches make the batch.
+    /// Whether the case should be legal, by arithmetic of its own: what is split is divided, and the microbatches make
+    /// the batch.
     pub fn divides(&self) -> bool {
         let (model, train, Degrees { dp, cp: _, tp, pp }) = (self.family.model(), proof_training(), self.degrees);
         let heads = [model.num_heads, model.num_kv_heads, model.ffn_hidden].iter().all(|count| count % tp == 0);

@@ -170,7 +170,8 @@ pub fn overlapped(layout: &Layout) -> Layout {
     Layout { parallelism: Parallelism { overlap: Some(Overlap::On), ..layout.parallelism.clone() }, ..layout.clone() }
 }
 
-/// `count` cells of the support matrix: every ZeRO form, schedule, way to share matrices, recomputation and format is among a few hundred.
+/// `count` cells of the support matrix: every ZeRO form, schedule, way to share matrices, recomputation and format is
+/// among a few hundred.
 pub fn cells(count: usize, seed: u32) -> Vec<Cell> {
     let legal = Cell::all().into_iter().filter(|cell| cell.refusals().is_empty()).collect();
     draw(legal, count, seed, 1)

@@ -1,7 +1,8 @@
-//! What is combined with what: every ZeRO form with every schedule, with every way to share matrices, recomputation and numbers.
+//! What is combined with what: every ZeRO form with every schedule, with every way to share matrices, recomputation and
+//! numbers.
 //!
-//! Degrees, and whether the token table is tied, are drawn per cell. The model is as small as can be, so that thousands of cells are
-//! few minutes.
+//! Degrees, and whether the token table is tied, are drawn per cell. The model is as small as can be, so that thousands
+//! of cells are few minutes.
 
 pub mod covering;
 pub mod proof;
@@ -34,8 +35,8 @@ const GIVEN_STAGES: usize = 2;
 pub enum Order {
     /// It is generated.
     Generated(ScheduleKind),
-    /// It is read from a file: two neighbouring stages on each rank, as no generated schedule has them, all forwards first, gradients of
-    /// weights last.
+    /// It is read from a file: two neighbouring stages on each rank, as no generated schedule has them, all forwards
+    /// first, gradients of weights last.
     Given,
 }
 
@@ -105,8 +106,8 @@ impl Sharing {
         }
     }
 
-    /// What can be computed again: a rank that is alone has nobody to share inputs out with, and ranks that share out tokens
-    /// have no whole inputs.
+    /// What can be computed again: a rank that is alone has nobody to share inputs out with, and ranks that share out
+    /// tokens have no whole inputs.
     pub fn recomputes(self) -> Vec<Recompute> {
         let full = |every, inputs| Recompute::Full(FullRecompute { every, inputs });
         let (whole, sharded) = (SavedInputs::Whole, SavedInputs::Sharded);
@@ -130,7 +131,8 @@ impl fmt::Display for Sharing {
     }
 }
 
-/// Every stage, once without and once with sharding groups where they change something, gradients summed once a step and per microbatch.
+/// Every stage, once without and once with sharding groups where they change something, gradients summed once a step
+/// and per microbatch.
 pub fn forms() -> Vec<Form> {
     let one = |zero| Form { zero, shard_groups: ShardGroups::One };
     let several = |zero| Form { zero, shard_groups: ShardGroups::Several };
@@ -210,7 +212,8 @@ impl Cell {
         cells
     }
 
-    /// Cells of the shapes that the product leaves out: each shape in every order with every sharing, the rest drawn from the product.
+    /// Cells of the shapes that the product leaves out: each shape in every order with every sharing, the rest drawn
+    /// from the product.
     pub fn of_other_shapes() -> Vec<Cell> {
         let (all, mut cells) = (Cell::all(), Vec::new());
         for shape in [Shape::GptNeoX, Shape::CodeGeeX] {
@@ -239,8 +242,8 @@ impl Cell {
         ]
     }
 
-    /// One stage in the plainest manner whose bits the cell has: that sums in the same order, or, where sums are exact, on one
-    /// replica in larger microbatches.
+    /// One stage in the plainest manner whose bits the cell has: that sums in the same order, or, where sums are exact,
+    /// on one replica in larger microbatches.
     pub fn reference(&self) -> Cell {
         let plain = Cell {
             order: Order::Generated(ScheduleKind::GPipe),
@@ -304,7 +307,8 @@ impl fmt::Display for Cell {
     }
 }
 
-/// Degrees that suit: several sharding groups of several replicas, microbatches in whole groups, at most [`MAX_RANKS`] ranks.
+/// Degrees that suit: several sharding groups of several replicas, microbatches in whole groups, at most [`MAX_RANKS`]
+/// ranks.
 fn degrees(form: Form, order: Order, sharing: Sharing) -> Vec<Degrees> {
     let replicas: &[usize] = match form.shard_groups {
         ShardGroups::One => &[2, 3],
@@ -313,7 +317,8 @@ fn degrees(form: Form, order: Order, sharing: Sharing) -> Vec<Degrees> {
     degrees_among(replicas, 1, order, sharing)
 }
 
-/// The degrees of at most [`MAX_RANKS`] ranks with one of these numbers of replicas, whose microbatches are in whole groups.
+/// The degrees of at most [`MAX_RANKS`] ranks with one of these numbers of replicas, whose microbatches are in whole
+/// groups.
 fn degrees_among(replicas: &[usize], cp: usize, order: Order, sharing: Sharing) -> Vec<Degrees> {
     let mut all = Vec::new();
     for &dp in replicas {
@@ -339,7 +344,8 @@ pub enum Shape {
     Gpt2,
     /// RMS norms, rotation, gated activations, fewer key than query heads, an output matrix of its own.
     Llama,
-    /// Blocks side by side, half of each head rotated, an output matrix of its own; no dropout of the blocks' sums, so that they are taken together.
+    /// Blocks side by side, half of each head rotated, an output matrix of its own; no dropout of the blocks' sums, so
+    /// that they are taken together.
     GptNeoX,
     /// A layer behind the final norm whose queries come from a table.
     CodeGeeX,

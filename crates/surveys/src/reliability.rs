@@ -64,7 +64,7 @@ impl TrialFolder {
     /// Removes all that is in it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The error of the system.
     pub fn clear(&self) -> std::io::Result<()> {
         match std::fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),

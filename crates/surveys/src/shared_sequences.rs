@@ -128,8 +128,9 @@ impl SharedCase {
         Layout { parallelism: plain_layout(1, 1, 1, 1), ..self.layout() }
     }
 
-    /// The faults of the case: values beyond the bounds of other sums; where neither tensor parallelism nor blocks of keys
-    /// split a sum, a first loss with other bits than one rank's; ranks that use another arena than is planned, to the byte.
+    /// The faults of the case: values beyond the bounds of other sums; where neither tensor parallelism nor blocks of
+    /// keys split a sum, a first loss with other bits than one rank's; ranks that use another arena than is planned, to
+    /// the byte.
     ///
     /// # Errors
     /// A run that fails.

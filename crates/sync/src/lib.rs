@@ -4,8 +4,8 @@
 //! threads do not panic as well and hide that message: they continue with the value as it is. Every value in a mutex of
 //! this workspace is valid after each statement.
 //!
-//! Files whose threads are modelled take their primitives from here. In every build of the product these are the standard
-//! library's; with `--cfg shuttle` they are those of shuttle, which runs tests in many orders of threads
+//! Files whose threads are modelled take their primitives from here. In every build of the product these are the
+//! standard library's; with `--cfg shuttle` they are those of shuttle, which runs tests in many orders of threads
 //! (`tools/check-threads.sh models`).
 
 #![forbid(unsafe_code)]

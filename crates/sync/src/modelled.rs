@@ -1,5 +1,5 @@
-//! The same functions over two kinds of locks: those of shuttle in the files that are modelled, the standard library's in all
-//! others.
+//! The same functions over two kinds of locks: those of shuttle in the files that are modelled, the standard library's
+//! in all others.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;

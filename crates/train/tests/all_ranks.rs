@@ -42,7 +42,8 @@ fn verified(
     })
 }
 
-/// Rank `changed` alone brings something else; the violations must be of `rule`, and one of them must contain `expected`.
+/// Rank `changed` alone brings something else; the violations must be of `rule`, and one of them must contain
+/// `expected`.
 fn finds(setup: &Setup, changed: usize, change: impl Fn(&mut Assignment) + Sync, (rule, expected): (Rule, &str)) {
     let violations = verified(setup, WorkloadIndex::MAIN, |rank, own| {
         if rank == changed {

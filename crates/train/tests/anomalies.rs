@@ -50,7 +50,8 @@ fn train(setup: &Setup, engine: &dyn Engine) -> Run {
     Run { reports: log.0.into_inner().expect("no panic"), weights: weights.into_tensors(), error }
 }
 
-/// Rank 3's first gradient of a weight in each of `steps`, counted from 0, is not finite: a product with the value infinity added.
+/// Rank 3's first gradient of a weight in each of `steps`, counted from 0, is not finite: a product with the value
+/// infinity added.
 fn poisoned(rank: RankEngine, steps: std::ops::Range<u32>) -> RankEngine {
     let (step, is_done) = (Cell::new(0), Cell::new(false));
     intercept_ops(rank, move |device, stream, op| {

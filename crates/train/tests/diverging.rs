@@ -1,5 +1,5 @@
-//! Runs that diverge are warned about in time, and healthy ones with a warm-up are not. `PLEACH_DIVERGING=30` trains 30 of the
-//! former and 100 of the latter.
+//! Runs that diverge are warned about in time, and healthy ones with a warm-up are not. `PLEACH_DIVERGING=30` trains 30
+//! of the former and 100 of the latter.
 
 use std::sync::Mutex;
 
@@ -9,7 +9,8 @@ use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
 use train::{Anomaly, Observer, Ports, Setup, StepReport, TrainError, Wish, run};
 
-/// The share of a new loss in the smoothed one, and the ratio to its minimum from which a run diverges, as docs/failures.md has them.
+/// The share of a new loss in the smoothed one, and the ratio to its minimum from which a run diverges, as
+/// docs/failures.md has them.
 const SHARE: f64 = 0.1;
 const DIVERGES: f64 = 1.5;
 /// Steps within which a warning must come.
@@ -32,7 +33,8 @@ fn diverging() -> u64 {
     std::env::var("PLEACH_DIVERGING").ok().and_then(|count| count.parse().ok()).unwrap_or(3)
 }
 
-/// Losses of a run, each with whether it was warned about; it may end because a number is not finite, which is a warning.
+/// Losses of a run, each with whether it was warned about; it may end because a number is not finite, which is a
+/// warning.
 fn trained(train: TrainSpec, seed: u64) -> Vec<(f64, bool)> {
     let model = ModelSpec { num_layers: 2, ..proof_model(Style::Llama, 4, true) };
     let setup = Setup::new(model, plain_layout(1, 1, 1, 4), TrainSpec { seed, ..train }).expect("legal");

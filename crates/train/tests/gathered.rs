@@ -1,5 +1,5 @@
-//! Ranks of two processes deliver weights, first gradients and logits: those of the second process travel as bytes, and rank 0's sinks
-//! end with the same tensors.
+//! Ranks of two processes deliver weights, first gradients and logits: those of the second process travel as bytes, and
+//! rank 0's sinks end with the same tensors.
 
 #![expect(clippy::unwrap_used, reason = "a test may stop at once")]
 

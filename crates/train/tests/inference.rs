@@ -16,7 +16,8 @@ use train::{
 const STYLES: [Style; 2] = [Style::Gpt2, Style::Llama];
 
 fn model(style: Style) -> ModelSpec {
-    // Keys of more than one tile. One style has query and key norms, whose output is what the cache keeps, the other attention in the head, too.
+    // Keys of more than one tile. One style has query and key norms, whose output is what the cache keeps, the other
+    // attention in the head, too.
     let plain = ModelSpec { num_layers: 4, context: 96, ..proof_model(style, 4, true) };
     match style {
         Style::Gpt2 => ModelSpec { top_query: TopQuery::On, ..plain },
@@ -127,7 +128,8 @@ fn logits_do_not_depend_on_the_layout() {
         let (logits, loss) = forward(&model, &sharded(2, 2), &sequences);
         assert!(logits == oracle && loss == oracle_loss, "gathered parameters");
         for tp in [2, 4] {
-            // A vocabulary of 61 is padded. Sums of two or four parts instead of one: a few roundings of 2^-24 per layer.
+            // A vocabulary of 61 is padded. Sums of two or four parts instead of one: a few roundings of 2^-24 per
+            // layer.
             let (logits, loss) = forward(&model, &plain_layout(1, tp, 2, 2), &sequences);
             let pairs = logits.iter().flatten().zip(oracle.iter().flatten());
             let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);

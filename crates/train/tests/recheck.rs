@@ -1,5 +1,5 @@
-//! Silent corruption: bits that flip in state between two updates, and in the results of operations, are found on the rank where
-//! they flipped. `PLEACH_FLIPS=200` draws 200 of each kind instead of a few.
+//! Silent corruption: bits that flip in state between two updates, and in the results of operations, are found on the
+//! rank where they flipped. `PLEACH_FLIPS=200` draws 200 of each kind instead of a few.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -83,9 +83,9 @@ fn failure(setup: &Setup, engine: &dyn Engine, recheck: Recheck) -> RankFailure 
     }
 }
 
-/// The tensors that the optimizer writes, by the order of its calls: in step 1 they are noted, and in step 2 one of them has a bit flipped
-/// at an operation before the optimizer.
-/// Each operation is computed twice; the flip is before the first of two computations, so that both read it.
+/// The tensors that the optimizer writes, by the order of its calls: in step 1 they are noted, and in step 2 one of
+/// them has a bit flipped at an operation before the optimizer. Each operation is computed twice; the flip is before
+/// the first of two computations, so that both read it.
 fn flips_state(rank: RankEngine, which: usize, bit: usize, delay: usize) -> RankEngine {
     let (state, updates, since) = (RefCell::new(Vec::<Tensor>::new()), Cell::new(0), Cell::new(0));
     intercept_ops(rank, move |device, stream: Stream, op: &Op| {
@@ -182,8 +182,8 @@ const WRONG: usize = 20;
 /// Operations for each one that `Recheck::Sample` computes twice.
 const SAMPLED: f64 = SAMPLED_OPERATIONS as f64;
 
-/// With p wrong results per operation and M operations per step, no sample meets one in n steps with probability (1 - p / 256)^(n M). Here
-/// that is one in a million. `PLEACH_FLIPS=200` tries 200 ranks.
+/// With p wrong results per operation and M operations per step, no sample meets one in n steps with probability (1 - p
+/// / 256)^(n M). Here that is one in a million. `PLEACH_FLIPS=200` tries 200 ranks.
 #[test]
 fn a_rank_that_is_wrong_now_and_then_is_named_by_samples() {
     let small = four_ranks();
@@ -219,8 +219,8 @@ fn a_rank_that_is_wrong_now_and_then_is_named_by_samples() {
     println!("found in steps {found:?} of {steps}, with {of_step} operations a step");
 }
 
-/// The bits of a run do not depend on the checks, and nothing is found where nothing is wrong. `PLEACH_CLEAN_STEPS=1000` does 1,000 steps
-/// under each of ten layouts, with either check.
+/// The bits of a run do not depend on the checks, and nothing is found where nothing is wrong.
+/// `PLEACH_CLEAN_STEPS=1000` does 1,000 steps under each of ten layouts, with either check.
 #[test]
 fn checks_change_no_bit_and_raise_no_alarm() {
     let steps = std::env::var("PLEACH_CLEAN_STEPS").ok().and_then(|count| count.parse().ok()).unwrap_or(2);

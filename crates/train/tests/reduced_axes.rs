@@ -38,7 +38,8 @@ fn setup(zero: u32) -> Setup {
     Setup::new(model, parallelism, train).unwrap()
 }
 
-/// Bytes that rank 0 sends by operation where the reduction of a layer's gradients has only those of its axes that are in `kept`.
+/// Bytes that rank 0 sends by operation where the reduction of a layer's gradients has only those of its axes that are
+/// in `kept`.
 fn sent(setup: &Setup, kept: AxisSet) -> BTreeMap<Operation, u64> {
     let engine = MetaEngine::new(&setup.mesh);
     let ends = engine.open(Rank(0), 0, Numerics::SINGLE).unwrap();

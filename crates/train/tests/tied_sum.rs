@@ -1,4 +1,5 @@
-//! When the embedding's sum of a tied table's gradient is made: a step never needs more memory for it than with the other form.
+//! When the embedding's sum of a tied table's gradient is made: a step never needs more memory for it than with the
+//! other form.
 
 use config::{RunConfig, TiedSum};
 use program::least_memory;

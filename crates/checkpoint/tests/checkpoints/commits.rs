@@ -70,7 +70,8 @@ fn two_runs_do_not_write_one_folder_and_a_killed_one_is_no_obstacle() {
     let holder = format!("(process {})", std::process::id());
     assert!(error.to_string().contains(&holder), "{error}");
     drop(first);
-    // As a process leaves it that was killed: its lock file, a checkpoint that is not whole, one that was being removed.
+    // As a process leaves it that was killed: its lock file, a checkpoint that is not whole, one that was being
+    // removed.
     fs::write(folder.0.join(".lock"), "process 1\n").expect("a file");
     for name in [".step-00000003.partial", ".step-00000002.removed"] {
         fs::create_dir(folder.0.join(name)).expect("a folder");

@@ -36,7 +36,7 @@ fn every_step_of_a_commit_may_be_the_last() {
         let disk = FaultyDisk::new(Fault::Dead, all - 1 - before_the_end);
         save(&store_on(&folder.0, Arc::new(disk)).expect("a store"), 2).outcome.expect_err("dead");
         newest_loads(&folder.0);
-        // The next run cleans up and goes on.
+        // The next run cleans up and continues.
         save(&store(&folder.0).expect("a store"), 3).outcome.expect("saved");
         assert_eq!(newest_loads(&folder.0), 3);
     }

@@ -1,4 +1,5 @@
-//! R20: checkpoints of earlier formats, as programs of their time wrote them, are read. The files are never written anew.
+//! R20: checkpoints of earlier formats, as programs of their time wrote them, are read. The files are never written
+//! again.
 
 use std::path::Path;
 

@@ -86,8 +86,8 @@ fn vocabulary(config: &RunConfig, rules: &mut Rules) {
     }
 }
 
-/// Longest sequence: attention compares positions in single precision, whose whole numbers are exact up to 2^24, and a pass that generates
-/// computes rows behind the context.
+/// Longest sequence: attention compares positions in single precision, whose whole numbers are exact up to 2^24, and a
+/// pass that generates computes rows after the context.
 const MAX_CONTEXT: usize = 1 << 23;
 /// Widest row of any matrix: offsets within a matrix then fit 32 bits in every kernel.
 const MAX_WIDTH: usize = 1 << 24;
@@ -121,7 +121,7 @@ fn widths(model: &ModelSpec, rules: &mut Rules) {
     }
 }
 
-/// What dropout has no random numbers for.
+/// Sizes for which dropout has no random numbers.
 fn dropout_coordinates(config: &RunConfig, rules: &mut Rules) {
     let model = &config.model;
     if model.attention_dropout == 0.0 {

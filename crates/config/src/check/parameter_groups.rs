@@ -65,7 +65,7 @@ fn numbers(config: &RunConfig, group: &ParameterGroup, rules: &mut Rules) {
     refuse(
         decay * scale * rate < 1.0,
         format!(
-            "{of_decay}times its learning rate, {:?}, is 1 or more, which turns the signs of weights",
+            "{of_decay}times its learning rate, {:?}, is 1 or more, which flips the signs of weights",
             scale * rate
         ),
         "use a smaller product",
@@ -77,7 +77,8 @@ fn names(model: &ModelSpec) -> Vec<String> {
     units.flat_map(|unit| params(model, unit)).map(|param| param.name).collect()
 }
 
-/// The pattern with each word that no name has replaced by the nearest one, if that names something; otherwise what names look like.
+/// The pattern with each word that no name has replaced by the nearest one, if that names something; otherwise what
+/// names look like.
 fn meant(pattern: &str, names: &[String]) -> String {
     let words: Vec<&str> = names.iter().flat_map(|name| name.split('.')).collect();
     let corrected: Vec<&str> = pattern

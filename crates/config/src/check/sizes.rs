@@ -125,7 +125,7 @@ fn held(config: &RunConfig, rules: &mut Rules) {
     let layers = config.model.num_layers.div_ceil(parallelism.degrees.pp * stages_per_rank);
     let (name, held) = match &parallelism.schedule {
         ScheduleSpec::Generated(kind) => (schedule_name(*kind), kind.held_passes(parallelism.degrees.pp, microbatches)),
-        // Whatever stands in it, it does not hold more.
+        // Whatever is in it, it does not hold more.
         ScheduleSpec::Given(_) => ("", microbatches),
     };
     let least = microbatches.min(parallelism.degrees.pp) * stages_per_rank;

@@ -1,6 +1,7 @@
-//! Option names of Megatron-LM, and a few of DeepSpeed and its Megatron that it has no word for, so that its users are told the key that they look for.
+//! Option names of Megatron-LM, and a few of DeepSpeed and its Megatron that it has no word for, so that its users are
+//! told the key that they look for.
 
-/// `(name there, key here, what to know beside the name)`.
+/// `(name there, key here, what to know next to the name)`.
 const ALIASES: &[(&str, &str, &str)] = &[
     ("tensor_model_parallel_size", "parallelism.tp", ""),
     ("pipeline_model_parallel_size", "parallelism.pp", ""),
@@ -107,11 +108,11 @@ pub fn key(name: &str) -> Option<&'static str> {
 pub fn other_axis(name: &str) -> Option<String> {
     let name = name.trim_start_matches("--").replace('-', "_");
     let (_, axis) = OTHER_AXES.iter().find(|(other, _)| *other == name)?;
-    Some(format!("is {axis}, an axis along which no run divides work; use dp, cp, tp and pp"))
+    Some(format!("is {axis}, an axis that runs do not have; use dp, cp, tp and pp"))
 }
 
-/// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name;
-/// a refusal for the name of an axis that runs do not have.
+/// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that
+/// name; a refusal for the name of an axis that runs do not have.
 pub fn meaning(name: &str) -> Option<String> {
     if let Some(refusal) = other_axis(name) {
         return Some(refusal);

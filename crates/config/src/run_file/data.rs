@@ -12,8 +12,8 @@ use crate::problem::{Location, Problem};
 const VISIBLE: &Choices<Visible> = &[("past", Visible::Past), ("document", Visible::Document)];
 const POSITIONS: &Choices<Positions> = &[("sequence", Positions::Sequence), ("document", Positions::Document)];
 
-/// Tokens of the encoding that text gets where nothing else is said: some two and a half bytes each, so that a step reads more
-/// text than bytes would, at a table small enough for a model that learns within a minute.
+/// Tokens of the encoding that text gets where nothing else is said: some two and a half bytes each, so that a step
+/// reads more text than bytes would, at a table small enough for a model that learns within a minute.
 const DEFAULT_VOCABULARY: usize = 1024;
 
 const VALIDATION: &str = "a list of texts such as [{ name = \"books\", path = \"books.txt\" }]";

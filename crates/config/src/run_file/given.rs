@@ -9,7 +9,7 @@ use crate::problem::Problem;
 /// Weights that a run begins with.
 #[derive(Clone, Copy, Debug)]
 pub struct GivenWeights<'a> {
-    /// What they are called in messages.
+    /// Their name in messages.
     pub name: &'a str,
     /// Their model.
     pub model: &'a ModelSpec,

@@ -24,8 +24,8 @@ pub fn edit_distance(a: &str, b: &str) -> usize {
     rows[a.len()][b.len()]
 }
 
-/// The nearest of `known`, of equally near ones that which begins alike, if it is near enough to be meant: `name` abbreviates it or begins with it, or at most a
-/// third of the longer name is edited.
+/// The nearest of `known`, of equally near ones that which begins alike, if it is near enough to be meant: `name`
+/// abbreviates it or begins with it, or at most a third of the longer name is edited.
 pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let name = name.to_lowercase().replace('-', "_");
     let length = name.chars().count();
@@ -34,7 +34,8 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         let extends = candidate.len() >= 3 && name.starts_with(candidate);
         let others = candidate.chars().count();
         let (longer, gap) = (length.max(others), length.abs_diff(others));
-        // The distance is not less than the gap between the lengths; where that is too much, a long name is not compared.
+        // The distance is not less than the gap between the lengths; where that is too much, a long name is not
+        // compared.
         let distance = if longer > 3 && 3 * gap > longer { gap } else { edit_distance(&name, candidate) };
         let is_slip = 3 * distance <= longer || longer <= 3 && distance <= 1;
         // Abbreviations come first, however short they are.

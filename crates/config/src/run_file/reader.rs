@@ -29,7 +29,7 @@ pub struct Reader {
     names: BTreeMap<String, Vec<&'static str>>,
     /// Keys whose value could not be used, so that a default stands in for it.
     pub unusable: BTreeSet<String>,
-    /// What is wrong so far.
+    /// The errors so far.
     pub problems: Vec<Problem>,
 }
 
@@ -131,7 +131,8 @@ impl Reader {
         self.take(key, wanted, |value| convert(value.table()?))
     }
 
-    /// A list whose every item `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
+    /// A list whose every item `convert` understands, or `None` if the key is absent. `wanted` says what it would
+    /// understand.
     pub fn list_of<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
         self.take(key, wanted, |value| value.list()?.iter().map(&convert).collect())
     }
@@ -164,8 +165,8 @@ impl Reader {
         self.problems.push(problem.at(location));
     }
 
-    /// Reports keys that were never asked for, each with the key that may have been meant: the first [`MOST_UNKNOWN`], and the
-    /// number of the others.
+    /// Reports keys that were never asked for, each with the key that may have been meant: the first [`MOST_UNKNOWN`],
+    /// and the number of the others.
     pub fn report_unknown_keys(&mut self) {
         let mut unknown = self.entries.iter().filter(|(key, _)| !self.asked.contains(*key));
         let first = unknown.by_ref().take(MOST_UNKNOWN);

@@ -65,8 +65,8 @@ pub fn read(reader: &mut Reader) -> RunSpec {
     }
 }
 
-/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs, and without
-/// `memory_every` no checkpoint in the memory of hosts.
+/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs, and
+/// without `memory_every` no checkpoint in the memory of hosts.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());

@@ -29,7 +29,7 @@ pub enum Value {
     List(Vec<Value>),
     /// Inline table, its keys in order.
     Table(Vec<(String, Value)>),
-    /// What no key takes: a date.
+    /// A value that no key takes: a date.
     Other(&'static str),
 }
 
@@ -200,8 +200,8 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Reads `section.key=value` overrides into `entries`; later ones win. A value that is not TOML is taken as a string, so that
-/// `model.norm=rms` needs no quotes. `section.key=` takes the key out, as if the file did not say it.
+/// Reads `section.key=value` overrides into `entries`; later ones win. A value that is not TOML is taken as a string,
+/// so that `model.norm=rms` needs no quotes. `section.key=` takes the key out, as if the file did not say it.
 pub fn apply_overrides(overrides: &[String], entries: &mut Entries) -> Vec<Problem> {
     let mut problems = Vec::new();
     for text in overrides {
@@ -232,7 +232,7 @@ fn split_override(text: &str) -> Result<(String, Option<Value>), Box<Problem>> {
     if !SECTIONS.contains(&section) {
         return Err(Box::new(unknown_section(section)));
     }
-    // What is no key is kept, so that it is found to be none.
+    // Unknown keys are kept, so that they are reported.
     if value.is_empty() && super::section_of(name) == Some(section) {
         return Ok((key.into(), None));
     }

@@ -48,7 +48,8 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// The answer to the name of a feature that runs do not have, as the end of a sentence about it; `--fp8` and `fp8` are one name.
+/// The answer to the name of a feature that runs do not have, as the end of a sentence about it; `--fp8` and `fp8` are
+/// one name.
 pub fn answer(name: &str) -> Option<&'static str> {
     let name = name.trim_start_matches("--").replace('-', "_");
     UNSUPPORTED.iter().find(|(names, _)| names.contains(&name.as_str())).map(|(_, answer)| *answer)

@@ -1,4 +1,4 @@
-//! The backward pass: probabilities are computed again, tile by tile.
+//! The backward pass: probabilities are recomputed, tile by tile.
 
 use super::buffers::{AttentionBuffers, Blocks, WideBuffers};
 use super::forward::load_queries;
@@ -64,7 +64,8 @@ impl<E: Stored> Backward<'_, E> {
         keys
     }
 
-    /// What a block's probabilities and their gradients need, with its output gradients and its outputs transposed into two rooms.
+    /// What a block's probabilities and their gradients need, with its output gradients and its outputs transposed into
+    /// two rooms.
     pub(super) fn rows_of(
         &self,
         block: &QueryBlock,
@@ -85,8 +86,8 @@ impl<E: Stored> Backward<'_, E> {
     }
 }
 
-/// Gradients of attention's queries, keys and values, all assigned. Counts `5 head_dim` multiply-adds per visible pair and
-/// head.
+/// Gradients of attention's queries, keys and values, all assigned. Counts `5 head_dim` multiply-adds per visible pair
+/// and head.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
 pub fn attention_backward<E: Operand>(
@@ -142,7 +143,8 @@ impl Rows {
 }
 
 impl<E: Operand> Pass<'_, E> {
-    /// Asks for the rows that the block at `next` reads first, for those that it writes, and for the sums of the keys beside its queries.
+    /// Asks for the rows that the block at `next` reads first, for those that it writes, and for the sums of the keys
+    /// next to its queries.
     fn ask_for(&mut self, next: BlockIndex, tensors: &Backward<'_, E>) {
         let shape = self.attention.shape;
         for matrix in [tensors.q, tensors.dout, tensors.out] {

@@ -10,8 +10,8 @@ pub(super) const KEYS_PER_BLOCK: usize = 4;
 
 /// The decisions about one head's probabilities.
 ///
-/// (query token, head, key) is kept where word `key % 4` of Philox4x32-10 is at least the probability's threshold, for the
-/// counter `[key / 4 | global head << 16, global query token in the step, step, site]` under the seed as key.
+/// (query token, head, key) is kept where word `key % 4` of Philox4x32-10 is at least the probability's threshold, for
+/// the counter `[key / 4 | global head << 16, global query token in the step, step, site]` under the seed as key.
 #[derive(Clone, Copy)]
 pub(super) struct HeadDropout {
     key: [u32; 2],

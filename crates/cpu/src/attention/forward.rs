@@ -17,8 +17,9 @@ use crate::lanes::{self, Stored};
 use crate::meter::Meter;
 use crate::view::{MatMut, MatRef};
 
-/// The tensors of a forward pass over `T` = sequences x length tokens, `H` heads and `K` key and value heads. There are at least as
-/// many keys as tokens, `keys` per sequence: queries that continue a sequence see the keys before them, too.
+/// The tensors of a forward pass over `T` = sequences x length tokens, `H` heads and `K` key and value heads. There are
+/// at least as many keys as tokens, `keys` per sequence: queries that continue a sequence see the keys before them,
+/// too.
 #[derive(Debug)]
 pub struct Forward<'a, E = f32> {
     /// Queries `[T, H head_dim]`.
@@ -46,7 +47,8 @@ impl<E: Stored> Forward<'_, E> {
         keys
     }
 
-    /// Ends a block's running softmax, whose `decay` becomes the factor that makes outputs of its sums, and writes its log-sum-exps.
+    /// Ends a block's running softmax, whose `decay` becomes the factor that makes outputs of its sums, and writes its
+    /// log-sum-exps.
     pub(super) fn end(
         &mut self,
         attention: &Attention<'_>,

@@ -9,8 +9,9 @@ use crate::instruction_set::InstructionSet;
 use crate::lanes;
 use crate::view::MatMut;
 
-/// The longest sequence whose gradients are summed where they are stored. Rows of a head lie a token apart, so they fill few sets of the L2 cache:
-/// of 1,024 tokens of 2,304 numbers, keys, values and both gradients would need 32 lines of each of these sets, which have 16.
+/// The longest sequence whose gradients are summed where they are stored. Rows of a head are a token apart, so they
+/// fill few sets of the L2 cache: of 1,024 tokens of 2,304 numbers, keys, values and both gradients would need 32 lines
+/// of each of these sets, which have 16.
 pub(super) const SHORT: usize = 512;
 
 /// Which of the two.
@@ -20,7 +21,8 @@ pub(super) enum Sum {
     Values,
 }
 
-/// Sums of a key head, in the rows of its gradients where these are of `f32` and [`SHORT`], otherwise beside them until all terms are in.
+/// Sums of a key head, in the rows of its gradients where these are of `f32` and [`SHORT`], otherwise next to them
+/// until all terms are in.
 pub(super) struct KeySums {
     shape: AttentionShape,
     /// Per sequence.

@@ -1,47 +1,51 @@
 //! Softmax attention that never writes the S x S matrix of scores to memory, and its gradient.
 //!
-//! A query sees one interval of keys of its own sequence. For a query q with scores `s[k] = scale q . k` over its visible
-//! keys, to which ALiBi adds `slope (k - last visible key)`, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`.
-//! Gradients, with `delta = dout . out` (equal to `sum p[k] z[k] (dout . v[k])`):
-//! `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk += scale ds[k] q`, `dv += p[k] z[k] dout`.
-//! After T. Dao et al., "FlashAttention" (2022) and T. Dao, "FlashAttention-2" (2023).
+//! A query sees one interval of keys of its own sequence. For a query q with scores `s[k] = scale q . k` over its
+//! visible keys, to which ALiBi adds `slope (k - last visible key)`, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout
+//! `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`. Gradients, with `delta = dout . out` (equal to `sum
+//! p[k] z[k] (dout . v[k])`): `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk += scale ds[k]
+//! q`, `dv += p[k] z[k] dout`. After T. Dao et al., "FlashAttention" (2022) and T. Dao, "FlashAttention-2" (2023).
 //!
 //! # Structure
-//! Blocks of [`QUERIES`] queries meet tiles of [`KEYS`] keys. Scores lie transposed, `[key, query]`: a vector register
+//! Blocks of [`QUERIES`] queries meet tiles of [`KEYS`] keys. Scores are transposed, `[key, query]`: a vector register
 //! holds one key's scores of sixteen queries, so the maximum and the sum over keys need no reduction across lanes, and
-//! keys and values are multiplied where they lie, or widened tile by tile where they are stored narrow; only a block's queries
-//! are transposed, once. Outputs and gradients of queries are summed in rows, probabilities and gradients of scores being read by columns.
-//! Products in pairs read packed keys and values, as rows and as columns.
+//! keys and values are multiplied where they are, or widened tile by tile where they are stored narrow; only a block's
+//! queries are transposed, once. Outputs and gradients of queries are summed in rows, probabilities and gradients of
+//! scores being read by columns. Products in pairs read packed keys and values, as rows and as columns.
 //!
-//! Rows of a head lie a token apart, 4 cache lines of 72 in a model of 384 channels: processors do not foresee them. What the next block
-//! reads and writes is asked for between tiles ([`upcoming`]); what a call begins with, all at once before its first block.
+//! Rows of a head are a token apart, 4 cache lines of 72 in a model of 384 channels: processors do not foresee them.
+//! What the next block reads and writes is asked for between tiles ([`upcoming`]); what a call begins with, all at once
+//! before its first block.
 //!
 //! # Numerics
-//! The bits of a query's output depend on its sequence, its own interval and its position alone: tiles start at multiples
-//! of [`KEYS`] from the sequence's start, products are one chain of fused multiply-adds in ascending order per tile, and
-//! keys outside of the interval enter as exact zeros. They are the same on every instruction set, for any number of
-//! sequences in a call. Gradients of a key sum over query heads, then blocks of queries, both ascending. Values that
-//! are not finite may spread to other queries of the tile. Whatever type the tensors are stored in, all sums are in `f32`
-//! and each result is rounded once.
+//! The bits of a query's output depend on its sequence, its own interval and its position alone: tiles start at
+//! multiples of [`KEYS`] from the sequence's start, products are one chain of fused multiply-adds in ascending order
+//! per tile, and keys outside of the interval enter as exact zeros. They are the same on every instruction set, for any
+//! number of sequences in a call. Gradients of a key sum over query heads, then blocks of queries, both ascending.
+//! Values that are not finite may spread to other queries of the tile. Whatever type the tensors are stored in, all
+//! sums are in `f32` and each result is rounded once.
 //!
 //! # Products in pairs
-//! [`attention_forward_pairs`] and [`attention_backward_pairs`] multiply bf16 as [`crate::gemm::pairs`] defines it; the rest is in `f32` as
-//! above. Tiles start at multiples of [`KEYS`], so that blocks of 32 keys do, whatever a block of queries sees.
+//! [`attention_forward_pairs`] and [`attention_backward_pairs`] multiply bf16 as [`crate::gemm::pairs`] defines it; the
+//! rest is in `f32` as above. Tiles start at multiples of [`KEYS`], so that blocks of 32 keys do, whatever a block of
+//! queries sees.
 //!
 //! 1. `s = scale * pairs(k, q)` over the channels, in both passes: the product is scaled, not the query.
-//! 2. Forward, per tile that some query of the block sees: `sums = sums * decay`, rounded, then the product of the tile's probabilities, after
-//!    dropout and rounded to bf16, and its values goes on from there, 32 keys at a time. The sum of probabilities is of those that are not rounded.
-//! 3. Backward: `pairs(v, dout)` over the channels; probabilities after dropout, and `scale` times the gradients of scores, are rounded to bf16.
-//!    The gradient of a query is one product over the sequence's keys, those of a key and a value are one each over the queries of one head
-//!    after the other, 32 at a time from the sequence's first on.
-//! 4. Keys that a query does not see, and queries that are not there, enter as zeros; where none of 32 is visible they may be left out, which
-//!    changes at most the sign of a zero.
+//! 2. Forward, per tile that some query of the block sees: `sums = sums * decay`, rounded, then the product of the
+//!    tile's probabilities, after dropout and rounded to bf16, and its values continues from there, 32 keys at a time.
+//!    The sum of probabilities is of those that are not rounded.
+//! 3. Backward: `pairs(v, dout)` over the channels; probabilities after dropout, and `scale` times the gradients of
+//!    scores, are rounded to bf16. The gradient of a query is one product over the sequence's keys, those of a key and
+//!    a value are one each over the queries of one head after the other, 32 at a time from the sequence's first on.
+//! 4. Keys that a query does not see, and queries that are not there, enter as zeros; where none of 32 is visible they
+//!    may be left out, which changes at most the sign of a zero.
 //!
 //! Several blocks of queries meet a tile before the next is packed; how many changes no bit.
 //!
-//! Beside the bounds of products in pairs there are roundings to bf16, each within 2^-8 of its number: an output is off by that of each
-//! probability and of the result, `2^-8 (sum p z |v| + |out|)`, and gradients by `2^-8 (sum |ds k| + |dq|)`, `2^-8 (sum |ds q| + |dk|)` and
-//! `2^-8 (sum p z |dout| + |dv|)`, to which come those of `delta`, which reads outputs as they are stored (as it does with chained products).
+//! Beside the bounds of products in pairs there are roundings to bf16, each within 2^-8 of its number: an output is off
+//! by that of each probability and of the result, `2^-8 (sum p z |v| + |out|)`, and gradients by `2^-8 (sum |ds k| +
+//! |dq|)`, `2^-8 (sum |ds q| + |dk|)` and `2^-8 (sum p z |dout| + |dv|)`, to which come those of `delta`, which reads
+//! outputs as they are stored (as it does with chained products).
 
 mod backward;
 mod buffers;
@@ -79,17 +83,17 @@ pub const KEYS: usize = 64;
 /// The widest head for which there are buffers: the widest that a run may have.
 pub const MAX_HEAD_DIM: usize = config::MAX_HEAD_DIM;
 
-/// What both passes of an attention need to know beside their tensors.
+/// What both passes of an attention need to know next to their tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
     /// Sizes.
     pub shape: AttentionShape,
-    /// Per token of the call, the interval `[first, last)` of keys of its own sequence that it sees (`0..S`, or `0..keys` where there
-    /// are more keys than queries). An empty
-    /// interval gives an output of zero, a log-sum-exp of minus infinity and gradients of zero.
+    /// Per token of the call, the interval `[first, last)` of keys of its own sequence that it sees (`0..S`, or
+    /// `0..keys` where there are more keys than queries). An empty interval gives an output of zero, a log-sum-exp of
+    /// minus infinity and gradients of zero.
     pub visible: &'a [[i32; 2]],
-    /// Place in the sequence of the first key, where these are some keys of it; a multiple of 4 with dropout. Intervals are
-    /// places, too, and biases count from their ends, wherever the keys end.
+    /// Place in the sequence of the first key, where these are some keys of it; a multiple of 4 with dropout. Intervals
+    /// are places, too, and biases count from their ends, wherever the keys end.
     pub first_key: Option<usize>,
     /// Factor of the scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
@@ -101,7 +105,7 @@ pub struct Attention<'a> {
 }
 
 impl<'a> Attention<'a> {
-    /// What `operands` say beside their tensors; `visible` are the numbers of theirs.
+    /// What `operands` say next to their tensors; `visible` are the numbers of theirs.
     pub(crate) fn of(operands: &AttentionOperands, visible: &'a [i32]) -> Self {
         let AttentionOperands { shape, places, scale, alibi, dropout, .. } = *operands;
         let first_key = places.map(|places| places.first_key);

@@ -268,8 +268,8 @@ impl Kernel for DotQueries<'_> {
     }
 }
 
-/// Turns a tile's scores into probabilities after dropout, and its gradients of these into `scale` times the gradients of
-/// the scores.
+/// Turns a tile's scores into probabilities after dropout, and its gradients of these into `scale` times the gradients
+/// of the scores.
 pub(super) struct SoftmaxTileBackward<'a, R> {
     pub block: &'a QueryBlock,
     pub tile: &'a KeyTile,

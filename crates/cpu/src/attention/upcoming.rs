@@ -1,5 +1,5 @@
-//! What a pass reads and writes next. Rows of a head lie a token apart, which no processor foresees, and come from memory or
-//! from another core's cache: they are asked for while tiles multiply what is near.
+//! What a pass reads and writes next. Rows of a head are a token apart, which no processor foresees, and come from
+//! memory or from another core's cache: they are asked for while tiles multiply what is near.
 
 use device::Element;
 
@@ -94,7 +94,8 @@ mod tests {
     use crate::meter::Meter;
     use crate::view::MatMut;
 
-    /// Blocks that see few keys multiply too little to ask for all that the next block needs: what is left must not pile up.
+    /// Blocks that see few keys multiply too little to ask for all that the next block needs: what is left must not
+    /// pile up.
     #[test]
     fn no_more_waits_than_one_block_needs() {
         const TOKENS: usize = 1024;
@@ -125,7 +126,8 @@ mod tests {
             key_sums: MatMut::dense(&mut sums, 2 * TOKENS, 64),
         };
         attention_backward(&attention, tensors, &mut buffers, set, &meter);
-        // A block asks for at most nine runs of rows, and for two with each of its tiles, of which there are at most two here.
+        // A block asks for at most nine runs of rows, and for two with each of its tiles, of which there are at most
+        // two here.
         let runs = buffers.ahead.capacity();
         assert!(runs <= 16, "room for {runs} runs of rows");
     }

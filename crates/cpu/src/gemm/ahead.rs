@@ -1,4 +1,4 @@
-//! Rows that lie far from the processor, asked for while tiles multiply what is near.
+//! Rows that are far from the processor, asked for while tiles multiply what is near.
 
 use std::collections::VecDeque;
 

@@ -14,7 +14,8 @@ use crate::meter::Meter;
 const M_BLOCK: usize = 256;
 /// Columns of B per packed block: with [`K_BLOCK`] steps, 2 MiB that stay in the L3 cache.
 const N_BLOCK: usize = 2048;
-/// Columns of B per packed block where no second block of rows reads it: 256 KiB that stay in the L2 cache until they are read.
+/// Columns of B per packed block where no second block of rows reads it: 256 KiB that stay in the L2 cache until they
+/// are read.
 const READ_ONCE: usize = 256;
 
 /// Elements of a packed block of A: on AVX2, 43 panels of 6 rows and 2 of padding (nineteen of 14 + 2 on AVX-512).
@@ -27,7 +28,7 @@ const DIRECT_A_COLUMNS: usize = 64;
 /// A row-major B is read in place for at most this many rows.
 const DIRECT_B_ROWS: usize = 56;
 
-/// An operand as it lies in memory, of any type of real numbers.
+/// An operand as it is in memory, of any type of real numbers.
 #[derive(Clone, Copy)]
 pub(super) struct Source {
     /// Element (0, 0).
@@ -39,10 +40,10 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The address `offset` elements behind the first.
+    /// The address `offset` elements after the first.
     ///
     /// # Safety
-    /// That element, or the one before it, lies inside the operand.
+    /// That element, or the one before it, is inside the operand.
     unsafe fn at(self, offset: usize) -> *const u8 {
         // SAFETY: the caller's promise.
         unsafe { self.start.add(offset * self.dtype.size_bytes()) }
@@ -54,7 +55,7 @@ impl Source {
     }
 }
 
-/// A product as addresses; strides are those of rows as they lie in memory.
+/// A product as addresses; strides are those of rows as they are in memory.
 pub(super) struct Problem {
     pub orientation: Orientation,
     pub m: usize,
@@ -106,7 +107,8 @@ pub(super) unsafe fn multiply(kernels: &Kernels, problem: &Problem, packed: &mut
     }
 }
 
-/// With one block of rows each block of B is read once: A is packed once per block of steps, and B in strips that are read at once.
+/// With one block of rows each block of B is read once: A is packed once per block of steps, and B in strips that are
+/// read at once.
 ///
 /// # Safety
 /// As for [`multiply`], with buffers for the packed blocks.
@@ -114,7 +116,7 @@ unsafe fn multiply_row_block(kernels: &Kernels, problem: &Problem, packed: &mut 
     let rows = Range::all(problem.m);
     let block_columns = equal_blocks(problem.n, READ_ONCE, kernels.max_columns());
     for steps in Range::all(problem.k).blocks(K_BLOCK) {
-        // SAFETY: the blocks lie inside A, B and C, and the packed forms of A and B inside their buffers.
+        // SAFETY: the blocks are inside A, B and C, and the packed forms of A and B inside their buffers.
         unsafe {
             let a = left_panels(kernels, problem, rows, steps, packed.a.as_mut_ptr());
             for columns in Range::all(problem.n).blocks(block_columns) {
@@ -134,7 +136,7 @@ unsafe fn multiply_row_blocks(kernels: &Kernels, problem: &Problem, packed: &mut
     let block_columns = equal_blocks(problem.n, N_BLOCK, kernels.max_columns());
     for columns in Range::all(problem.n).blocks(block_columns) {
         for steps in Range::all(problem.k).blocks(K_BLOCK) {
-            // SAFETY: the blocks lie inside A, B and C, and the packed forms of A and B inside their buffers.
+            // SAFETY: the blocks are inside A, B and C, and the packed forms of A and B inside their buffers.
             unsafe {
                 let b = right_panels(kernels, problem, columns, steps, packed.b.as_mut_ptr());
                 for rows in Range::all(problem.m).blocks(block_rows) {
@@ -249,7 +251,7 @@ unsafe fn run_tiles(kernels: &Kernels, problem: &Problem, block: &CBlock, a: &Le
         let vectors = tile_columns.div_ceil(kernels.lanes);
         for (a_panel, row) in (0..rows.len).step_by(panel_rows).enumerate() {
             let tile_rows = panel_rows.min(rows.len - row);
-            // SAFETY: the tile lies inside the block of C, and its operands inside the panels; the kernel is the one
+            // SAFETY: the tile is inside the block of C, and its operands inside the panels; the kernel is the one
             // for its rows and registers.
             unsafe {
                 let column_of_c = columns.start + column;

@@ -20,7 +20,8 @@ impl Range {
     }
 }
 
-/// The block size of as few blocks as `most` allows, of as equal sizes as possible in multiples of `grain`, of which `most` should be one.
+/// The block size of as few blocks as `most` allows, of as equal sizes as possible in multiples of `grain`, of which
+/// `most` should be one.
 pub(super) fn equal_blocks(len: usize, most: usize, grain: usize) -> usize {
     len.div_ceil(len.div_ceil(most).max(1)).next_multiple_of(grain).max(grain)
 }

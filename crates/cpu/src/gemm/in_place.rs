@@ -10,11 +10,11 @@ use super::pack::Block;
 use super::tile::Tile;
 use crate::view::{MatMut, MatRef};
 
-/// Lines asked for per tile. A tile of attention takes 400 to 900 cycles, in which a core gets as many from its L3 cache; many more at once
-/// would fill the queue of what is on its way, and the tile's own rows would wait behind them.
+/// Lines asked for per tile. A tile of attention takes 400 to 900 cycles, in which a core gets as many from its L3
+/// cache; many more at once would fill the queue of what is on its way, and the tile's own rows would wait after them.
 const LINES_PER_TILE: usize = 16;
 
-/// How the left operand lies in memory.
+/// How the left operand is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Left {
     /// `a[M,K]`.
@@ -51,7 +51,7 @@ pub(crate) fn multiply(
         for row in (0..rows).step_by(panel_rows) {
             let tile_rows = panel_rows.min(rows - row);
             ahead.ask(LINES_PER_TILE);
-            // SAFETY: the views hold the operands' memory for the shapes that were compared above, the tile lies inside
+            // SAFETY: the views hold the operands' memory for the shapes that were compared above, the tile is inside
             // of them, C is borrowed exclusively, and `Kernels::of` checked that the machine has the instructions.
             unsafe {
                 tiles[tile_rows - 1][vectors - 1](&Tile {
@@ -71,8 +71,8 @@ pub(crate) fn multiply(
     }
 }
 
-/// `target[c][r] = source[r][c]` for `source[R,C]` of any type, widened, in rows of `target_stride` elements. Elements of a target row from R
-/// on, up to a whole number of registers, become zero; `target_stride` must have room for them.
+/// `target[c][r] = source[r][c]` for `source[R,C]` of any type, widened, in rows of `target_stride` elements. Elements
+/// of a target row from R on, up to a whole number of registers, become zero; `target_stride` must have room for them.
 pub(crate) fn transpose<E: Element>(
     kernels: &Kernels,
     source: MatRef<'_, E>,

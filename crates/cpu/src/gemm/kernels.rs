@@ -102,7 +102,7 @@ macro_rules! kernels {
     };
 }
 
-/// Fourteen rows of two registers are 28 sums; two registers of B and one element of A fit beside them in 32.
+/// Fourteen rows of two registers are 28 sums; two registers of B and one element of A fit next to them in 32.
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     kernels!(
@@ -113,7 +113,7 @@ mod avx512 {
     );
 }
 
-/// Six rows of two registers are twelve sums; two registers of B and one element of A fit beside them in sixteen.
+/// Six rows of two registers are twelve sums; two registers of B and one element of A fit next to them in sixteen.
 #[cfg(target_arch = "x86_64")]
 mod avx2 {
     kernels!(

@@ -1,8 +1,8 @@
 //! Products of matrices, computed in `f32`, whose bits depend on the operands only.
 //!
 //! # Numerics
-//! Each element of C is computed in the same way on every instruction set, for any number of rows and columns, any strides
-//! and any split of the work:
+//! Each element of C is computed in the same way on every instruction set, for any number of rows and columns, any
+//! strides and any split of the work:
 //!
 //! 1. K is cut into blocks of [`K_BLOCK`] steps, from step 0 on; the last may be shorter.
 //! 2. Per block, in ascending order: `sum = 0`, then for each step in ascending order
@@ -18,9 +18,9 @@
 //!
 //! # Structure
 //! C is computed in tiles that fit the vector registers ([`tile`]). Around them, loops cut B into blocks for the L3
-//! cache and A into blocks for L2 and copy them into the order in which tiles read them ([`pack`]), unless an operand is
-//! read so little that the copy would not pay ([`blocks`]). This is the structure of K. Goto and R. van de Geijn, "Anatomy
-//! of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
+//! cache and A into blocks for L2 and copy them into the order in which tiles read them ([`pack`]), unless an operand
+//! is read so little that the copy would not pay ([`blocks`]). This is the structure of K. Goto and R. van de Geijn,
+//! "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008.
 
 pub(crate) mod ahead;
 mod blocks;
@@ -107,7 +107,7 @@ fn gemm_packed(
         write,
         bias: bias.map_or(std::ptr::null(), <[f32]>::as_ptr),
     };
-    // SAFETY: the views hold the operands' memory for the shapes that were just compared, C is borrowed exclusively, and
-    // `Kernels::of` checks that the machine has the instructions.
+    // SAFETY: the views hold the operands' memory for the shapes that were just compared, C is borrowed exclusively,
+    // and `Kernels::of` checks that the machine has the instructions.
     unsafe { blocks::multiply(Kernels::of(instruction_set), &problem, packed, meter) }
 }

@@ -1,6 +1,7 @@
 //! Copies blocks of A and B into panels: short vectors of one step of K, one after the other, so that a tile reads them
-//! in order, always of `f32`: narrow operands are widened here. A panel of `panel` lanes holds `panel_lanes` rows of A (or columns of B). Registers are
-//! filled with what the block has: lanes behind a panel's own hold the next panel's, those behind the block's are zero, and no tile reads either.
+//! in order, always of `f32`: narrow operands are widened here. A panel of `panel` lanes holds `panel_lanes` rows of A
+//! (or columns of B). Registers are filled with what the block has: lanes after a panel's own hold the next panel's,
+//! those after the block's are zero, and no tile reads either.
 
 use super::vector::{Vector, Widened};
 
@@ -35,7 +36,8 @@ pub(crate) type PackKernel = unsafe fn(&Block);
 /// Copies a block whose steps are adjacent (a row of A in NT and NN, a row of B in NT), transposing in registers.
 ///
 /// # Safety
-/// The machine has the instructions of `V`; the source holds `E`, may be read and the panels written for the block's shape.
+/// The machine has the instructions of `V`; the source holds `E`, may be read and the panels written for the block's
+/// shape.
 #[inline(always)]
 pub(crate) unsafe fn transposed<V: Vector, E: Widened, const LANES: usize>(block: &Block) {
     assert!(LANES == V::LANES, "a square of registers");
@@ -44,8 +46,8 @@ pub(crate) unsafe fn transposed<V: Vector, E: Widened, const LANES: usize>(block
             let rows = LANES.min(block.lanes - first - group);
             for step in (0..block.steps).step_by(LANES) {
                 let steps = LANES.min(block.steps - step);
-                // SAFETY: rows `first + group ..` and steps `step ..` of the block exist up to `rows` and `steps`; the panel has
-                // room for whole registers in each of these steps.
+                // SAFETY: rows `first + group ..` and steps `step ..` of the block exist up to `rows` and `steps`; the
+                // panel has room for whole registers in each of these steps.
                 unsafe {
                     let source = block.source.cast::<E>().add((first + group) * block.source_stride + step);
                     let target = block.target.add(panel * block.panel_stride + step * block.panel + group);
@@ -100,8 +102,8 @@ pub(crate) unsafe fn copied<V: Vector, E: Widened>(block: &Block) {
         for (panel, first) in (0..block.lanes).step_by(block.panel_lanes).enumerate() {
             for group in (0..block.panel_lanes.min(block.lanes - first)).step_by(V::LANES) {
                 let count = V::LANES.min(block.lanes - first - group);
-                // SAFETY: lanes `first + group ..` of these steps exist up to `count`, and only these are read; the panel has
-                // room for whole registers.
+                // SAFETY: lanes `first + group ..` of these steps exist up to `count`, and only these are read; the
+                // panel has room for whole registers.
                 unsafe {
                     let source = block.source.cast::<E>().add(first_step * block.source_stride + first + group);
                     let target = block.target.add(panel * block.panel_stride + first_step * block.panel + group);

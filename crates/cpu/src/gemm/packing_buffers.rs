@@ -31,8 +31,8 @@ impl PackingBuffers {
         Self { memory: Mapping::or_abort(Self::BYTES) }
     }
 
-    /// The buffers of a thread of a rank whose arena has `arena_bytes`. Products of a small rank fill little of them, and huge
-    /// pages, which are in memory as a whole, would take as much as its arena.
+    /// The buffers of a thread of a rank whose arena has `arena_bytes`. Products of a small rank fill little of them,
+    /// and huge pages, which are in memory as a whole, would take as much as its arena.
     pub(crate) fn of_rank(arena_bytes: usize) -> Self {
         match arena_bytes < SMALL_ARENA_BYTES {
             true => Self { memory: Mapping::of_small_pages_or_abort(Self::BYTES) },
@@ -53,7 +53,8 @@ impl PackingBuffers {
     }
 }
 
-// A huge page is in memory as a whole as soon as it is touched: what little stood in a third would take 2 MiB of every thread.
+// A huge page is in memory as a whole as soon as it is touched: what little stood in a third would take 2 MiB of every
+// thread.
 const _: () = assert!(PackingBuffers::BYTES <= 4 << 20);
 
 impl Default for PackingBuffers {

@@ -1,8 +1,8 @@
 //! The innermost product: a tile of C that fits the vector registers.
 //!
 //! One step of K loads a row of B (one or two registers) and multiplies it by each row's element of A; the sums stay in
-//! registers until the last step. Each element of the tile is one chain of fused multiply-adds that starts from zero and
-//! takes the steps in ascending order, whatever the number of rows, registers or lanes.
+//! registers until the last step. Each element of the tile is one chain of fused multiply-adds that starts from zero
+//! and takes the steps in ascending order, whatever the number of rows, registers or lanes.
 
 use super::Write;
 use super::vector::Vector;
@@ -39,7 +39,7 @@ const STEPS_PER_ROW_OF_C: usize = 16;
 /// shape, and the machine must have the kernel's instructions.
 pub(crate) type TileKernel = unsafe fn(&Tile);
 
-/// Where the elements of A lie.
+/// Where the elements of A are.
 pub(crate) trait Layout {
     /// Elements by which the addresses advance per step.
     fn step(a_stride: usize) -> usize;
@@ -48,10 +48,10 @@ pub(crate) trait Layout {
     fn row(a_stride: usize, row: usize) -> usize;
 }
 
-/// Steps of one row are adjacent: A as it lies in memory in NT and NN products.
+/// Steps of one row are adjacent: A as it is in memory in NT and NN products.
 pub(crate) struct RowMajor;
 
-/// Rows of one step are adjacent: packed A, and A as it lies in memory in TN products.
+/// Rows of one step are adjacent: packed A, and A as it is in memory in TN products.
 pub(crate) struct StepMajor;
 
 impl Layout for RowMajor {
@@ -78,8 +78,9 @@ impl Layout for StepMajor {
     }
 }
 
-/// The body for each of `ROWS` rows, written out, with the row as a constant. The compiler unrolls a loop only up to a size of its own
-/// choosing, and sums that a loop walks through lie in memory, not in registers: of a tile of 14 rows, a step then takes four times as long.
+/// The body for each of `ROWS` rows, written out, with the row as a constant. The compiler unrolls a loop only up to a
+/// size of its own choosing, and sums that a loop walks through are in memory, not in registers: of a tile of 14 rows,
+/// a step then takes four times as long.
 macro_rules! for_each_row {
     ($rows:ident, $row:ident, $body:block) => {
         const { assert!($rows <= 14, "more rows than are written out") };
@@ -101,7 +102,7 @@ macro_rules! for_each_row {
 /// `columns` is in `(VECTORS - 1) * LANES + 1 ..= VECTORS * LANES`.
 #[inline(always)]
 pub(crate) unsafe fn run<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize>(tile: &Tile) {
-    // SAFETY: all addresses lie inside the tile's operands, which the caller vouches for; of the last register per row
+    // SAFETY: all addresses are inside the tile's operands, which the caller vouches for; of the last register per row
     // only the lanes of existing columns are read and written.
     unsafe {
         let last = VECTORS - 1;
@@ -174,8 +175,8 @@ unsafe fn multiply<V: Vector, L: Layout, const ROWS: usize, const VECTORS: usize
         // fourteen rows of a row-major A need no more registers than there are.
         let mut a: [*const f32; 5] = std::array::from_fn(|third| tile.a.wrapping_add(L::row(tile.a_stride, 3 * third)));
         let mut b = tile.b;
-        // C is asked for a row at a time: all at once would fill the queue of what is on its way from memory, and B's next
-        // steps wait behind it.
+        // C is asked for a row at a time: all at once would fill the queue of what is on its way from memory, and B's
+        // next steps wait after it.
         let mut c = tile.c.cast_const();
         let (mut ahead, per_row) = (tile.steps, (tile.steps / ROWS).max(STEPS_PER_ROW_OF_C));
         while ahead > 0 {

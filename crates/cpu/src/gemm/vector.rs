@@ -6,7 +6,7 @@ use device::{Bf16, Element, F16};
 ///
 /// Every method is inlined into a caller that was compiled for the instruction set; calling one elsewhere, on a machine
 /// that lacks the instructions, is undefined behaviour. Hence all are unsafe with the same two conditions: the machine
-/// has the instructions, and the lanes that a pointer method names lie inside memory that may be read or written.
+/// has the instructions, and the lanes that a pointer method names are inside memory that may be read or written.
 pub(crate) trait Vector: Copy {
     /// Values per register.
     const LANES: usize;

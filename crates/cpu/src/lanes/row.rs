@@ -2,10 +2,10 @@
 
 use super::{LANES, Lanes, Stored};
 
-/// Elements that are summed in f32 before the sum goes on in f64.
+/// Elements that are summed in f32 before the sum continues in f64.
 const CHUNK: usize = 1024;
 
-/// Where sixteen elements of a row lie, or fewer at its end.
+/// Where sixteen elements of a row are, or fewer at its end.
 #[derive(Clone, Copy, Debug)]
 pub struct Block {
     start: usize,
@@ -13,13 +13,13 @@ pub struct Block {
 }
 
 impl Block {
-    /// This block of `row`; lanes behind the row's end are zero.
+    /// This block of `row`; lanes after the row's end are zero.
     #[inline(always)]
     pub fn load<L: Lanes>(self, row: &[impl Stored]) -> L {
         self.load_or(row, 0.0)
     }
 
-    /// This block of `row`; lanes behind the row's end are `fill`.
+    /// This block of `row`; lanes after the row's end are `fill`.
     #[inline(always)]
     pub fn load_or<L: Lanes>(self, row: &[impl Stored], fill: f32) -> L {
         let values = &row[self.start..self.start + self.len];
@@ -29,7 +29,7 @@ impl Block {
         }
     }
 
-    /// Writes this block of `row`; lanes behind the row's end go nowhere.
+    /// Writes this block of `row`; lanes after the row's end go nowhere.
     #[inline(always)]
     pub fn store<L: Lanes>(self, row: &mut [impl Stored], lanes: L) {
         let values = &mut row[self.start..self.start + self.len];
@@ -39,7 +39,7 @@ impl Block {
         }
     }
 
-    /// `lanes` with zeros behind the row's end.
+    /// `lanes` with zeros after the row's end.
     #[inline(always)]
     pub fn keep<L: Lanes>(self, lanes: L) -> L {
         if self.len == LANES {
@@ -93,11 +93,12 @@ pub fn for_each_tile(len: usize, body: &mut impl OnTile) {
     }
 }
 
-/// The sum over a row of `len` elements of `term(block)`, whose lanes behind the row's end do not count.
+/// The sum over a row of `len` elements of `term(block)`, whose lanes after the row's end do not count.
 ///
-/// The order is fixed and depends on the row alone: the row is cut into chunks of 1024 elements. In a chunk, element `i`
-/// goes to lane `i % 16` in ascending order, then the lanes are added by the tree 8, 4, 2, 1, all in f32. The chunks'
-/// sums are added in ascending order in f64. A chunk's relative error is at most 67 roundings when all terms have one sign.
+/// The order is fixed and depends on the row alone: the row is cut into chunks of 1024 elements. In a chunk, element
+/// `i` goes to lane `i % 16` in ascending order, then the lanes are added by the tree 8, 4, 2, 1, all in f32. The
+/// chunks' sums are added in ascending order in f64. A chunk's relative error is at most 67 roundings when all terms
+/// have one sign.
 #[inline(always)]
 pub fn row_sum<L: Lanes>(len: usize, mut term: impl FnMut(Block) -> L) -> f64 {
     let mut total = 0.0;

@@ -160,7 +160,7 @@ pub fn compute(case: &Case) -> Outputs {
         for key in 0..length {
             let at = (first_token + key) * kv_cols + kv_head * d;
             for i in 0..d {
-                // Sums go on from head to head, and are rounded at the end.
+                // Sums continue from head to head, and are rounded at the end.
                 dk[at + i] =
                     continued(dk[at + i], length, |query| (weights[query].gradients[key], of_head.q[query][i]));
                 dv[at + i] =

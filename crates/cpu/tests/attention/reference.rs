@@ -39,7 +39,8 @@ impl Products {
         }
     }
 
-    /// Roundings of a sum over keys in addition to those of its tiles, and of one over queries in addition to those of its blocks.
+    /// Roundings of a sum over keys in addition to those of its tiles, and of one over queries in addition to those of
+    /// its blocks.
     fn besides_tiles(self, terms: usize) -> f64 {
         match self {
             Products::Chained | Products::Pairs => 0.0,
@@ -184,7 +185,8 @@ fn query(attention: &Attention<'_>, operands: &Operands, (token, head): (usize, 
     let lse = if keys.is_empty() { f64::NEG_INFINITY } else { max + sum.ln() };
     let range = keys.iter().map(|(_, score, _)| (score - lse).abs()).fold(0.0, f64::max);
     let tiles = (length / KEYS + 2) as f64;
-    // A power: its score, the subtraction and exp. A sum of them: a chain per tile, and per tile a decay and an addition.
+    // A power: its score, the subtraction and exp. A sum of them: a chain per tile, and per tile a decay and an
+    // addition.
     let power_error = score_error + (range + 2.0) * U;
     let sum_error = power_error + (KEYS as f64 + tiles * (range + 4.0)) * U;
     Query {
@@ -254,7 +256,7 @@ fn backward(attention: &Attention<'_>, query: &Query, operands: &Operands, produ
     let rounding = products.rounding();
     let tiles = (shape.sequence_length / KEYS + 2) as f64;
     let blocks = ((shape.sequence_length / QUERIES + 1) * shape.heads / shape.kv_heads) as f64;
-    // Of a probability that is computed again, and of the sums over keys and over queries.
+    // Of a probability that is recomputed, and of the sums over keys and over queries.
     let p_error = query.score_error + query.lse_error + (query.range + 2.0) * U;
     let over_keys = KEYS as f64 + tiles + products.besides_tiles(shape.sequence_length);
     let group = shape.heads / shape.kv_heads;

@@ -120,7 +120,8 @@ fn values_and_gradients_are_within_their_bounds() {
 /// result; where that size exceeds 30 the result is below 1e-12. The functions themselves are off by at most 6 (their
 /// tables), and three multiplications follow. Near zero slopes are of size 1, so sums have absolute errors.
 fn check_row(activation: Activation, x: &[f64], dy: &[f64], y: &[f32], dx: &[f32]) {
-    // The reference itself cancels far below zero, in f64, where the slope of the tanh form's argument is up to 2 + x^2.
+    // The reference itself cancels far below zero, in f64, where the slope of the tanh form's argument is up to 2 +
+    // x^2.
     let reference_error = |i: usize| 1e-15 * x[i].abs() * (2.0 + x[i].powi(2));
     let roundings = |i: usize| 12.0 + 4.0 * x[i].powi(2).min(30.0);
     let up = |i: usize| if activation.inputs_per_output() == 2 { x[dy.len() + i].abs() } else { 1.0 };

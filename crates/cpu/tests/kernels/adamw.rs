@@ -48,8 +48,8 @@ fn ten_updates_stay_within_their_bound() {
                 state[0]
             })
             .collect();
-        // Per update: 2 roundings of the parameter (at most 1.2), and of a step of the rate times at most sqrt(10), whose
-        // two moments are each off by 3 roundings per update so far.
+        // Per update: 2 roundings of the parameter (at most 1.2), and of a step of the rate times at most sqrt(10),
+        // whose two moments are each off by 3 roundings per update so far.
         let bound = 10.0 * (2.0 * 1.2 + 0.01 * 10f64.sqrt() * (6.0 * 10.0 + 5.0)) * ROUNDING;
         assert_within("param", &actual, &exact, |_| bound);
     }

@@ -108,8 +108,8 @@ fn losses_and_gradients_are_within_their_bounds() {
                 let logits = double(&logits[row * vocabulary..(row + 1) * vocabulary]);
                 let (exact_loss, exact) = reference(&logits, label);
                 // A term of the sum: the difference of two logits is off by one rounding of at most twice the scale,
-                // which the exponential turns into as many of its own; the exponential adds 2, the sum at most 68 and one
-                // for every further rank.
+                // which the exponential turns into as many of its own; the exponential adds 2, the sum at most 68 and
+                // one for every further rank.
                 let sum_roundings = 2.0 * f64::from(scale) + 70.0 + ranks as f64;
                 let loss_bound = (sum_roundings + 2.0 * f64::from(scale) + exact_loss) * ROUNDING;
                 assert_within("loss", &loss[row..=row], &[exact_loss], |_| loss_bound);

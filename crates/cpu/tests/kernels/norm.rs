@@ -138,8 +138,8 @@ fn forward_is_within_its_bound() {
             let (mean, rstd, hat) = normed(kind, row);
             let magnification = magnification(rstd, row);
             let mean_size = magnification / rstd;
-            // A row's sum of one sign has at most 67 roundings; the mean one more, the variance three more and, under the
-            // root, half of them.
+            // A row's sum of one sign has at most 67 roundings; the mean one more, the variance three more and, under
+            // the root, half of them.
             assert_within("mean, rstd", &stats[2 * r..2 * r + 2], &[mean, rstd], |i| match i {
                 0 => 68.0 * ROUNDING * mean_size,
                 _ => (37.0 + 68.0 * magnification * magnification * 68.0 * ROUNDING) * ROUNDING * rstd,

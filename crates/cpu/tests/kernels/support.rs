@@ -45,8 +45,8 @@ pub fn assert_within(what: &str, actual: &[f32], exact: &[f64], bound: impl Fn(u
     println!("{what}: largest error is {largest:.3} of its bound");
 }
 
-/// Holds that `gradient` is the gradient of `function` at `x` by central differences. With a step of 1e-5 their error is
-/// about 1e-10 of third derivatives plus 1e-11 of the function's value.
+/// Holds that `gradient` is the gradient of `function` at `x` by central differences. With a step of 1e-5 their error
+/// is about 1e-10 of third derivatives plus 1e-11 of the function's value.
 pub fn assert_gradient(what: &str, function: impl Fn(&[f64]) -> f64, x: &[f64], gradient: &[f64]) {
     const STEP: f64 = 1e-5;
     let mut moved = x.to_vec();

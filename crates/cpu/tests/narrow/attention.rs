@@ -1,4 +1,4 @@
-//! Attention on narrow queries, keys and values, which lie side by side.
+//! Attention on narrow queries, keys and values, which are side by side.
 
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, Dtype, Op, Tensor};
 
@@ -41,7 +41,8 @@ fn attention_and_its_gradients_are_rounded_once() {
             let operands =
                 AttentionOperands { shape, places: None, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
             machine.submit(Op::Attention { operands });
-            // The backward passes read what the forward passes stored: the same numbers, which only the narrow one rounds.
+            // The backward passes read what the forward passes stored: the same numbers, which only the narrow one
+            // rounds.
             let (given, dout) = (machine.stored(tokens, width), machine.stored(tokens, width));
             let key_sums = machine.single(2 * tokens * shape.kv_heads, shape.head_dim);
             let operands = AttentionOperands { out: given, ..operands };

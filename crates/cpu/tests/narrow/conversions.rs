@@ -1,4 +1,4 @@
-//! Conversions between types, of every narrow number and of what lies between them.
+//! Conversions between types, of every narrow number and of what is between them.
 
 use cpu::copy::Copy;
 use cpu::instruction_set::InstructionSet;

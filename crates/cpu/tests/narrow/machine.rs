@@ -74,11 +74,11 @@ impl Machine {
     }
 }
 
-/// Holds that `run`, which returns its results, gives on every instruction set and with operands stored narrow what it gives
-/// in single precision from the same values, rounded once where a result is stored: bit for bit.
+/// Holds that `run`, which returns its results, gives on every instruction set and with operands stored narrow what it
+/// gives in single precision from the same values, rounded once where a result is stored: bit for bit.
 ///
-/// The single-precision kernels are held to f64 references within their bounds elsewhere. With `e` such a bound, a narrow result is
-/// therefore within `e + u (|exact| + e)`, `u` the unit roundoff of its type.
+/// The single-precision kernels are held to f64 references within their bounds elsewhere. With `e` such a bound, a
+/// narrow result is therefore within `e + u (|exact| + e)`, `u` the unit roundoff of its type.
 pub fn assert_rounded_once(what: &str, run: impl Fn(&mut Machine) -> Vec<Tensor>) {
     for narrow in [Dtype::Bf16, Dtype::F16] {
         let results = |set, stored| -> Vec<(Dtype, Vec<f32>)> {

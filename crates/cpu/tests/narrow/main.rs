@@ -1,4 +1,4 @@
-//! Operations on narrow numbers: what single precision gives, rounded once.
+//! Operations on bf16 or fp16 values: what single precision gives, rounded once.
 #![allow(clippy::expect_used)]
 
 mod attention;

@@ -98,7 +98,8 @@ fn case<T: Drawn>([a, b]: [Vec<T>; 2], k: usize) -> Case<T> {
     Case { orientation: Orientation::Nt, m, n, k, gap: 0, a, b, c: vec![0.0; m * n], bias: None, write: Write::Assign }
 }
 
-/// The largest error of an element, in units of u times the sum of the sizes of its products, and as a share of its bound.
+/// The largest error of an element, in units of u times the sum of the sizes of its products, and as a share of its
+/// bound.
 #[derive(Clone, Copy, Debug, Default)]
 struct Errors {
     in_units: f64,
@@ -117,7 +118,8 @@ fn errors<T: Drawn>(case: &Case<T>, c: &[f32], bound: impl Fn(&Exact) -> f64) ->
     largest
 }
 
-/// bf16x3 and chained products of the same operands, and bf16 products in AMX's order of those operands cut off to bf16.
+/// bf16x3 and chained products of the same operands, and bf16 products in AMX's order of those operands cut off to
+/// bf16.
 #[test]
 fn hard_sums_stay_within_their_bounds() {
     let (random, packing) = (&mut Random(31), &mut PackingBuffers::new());

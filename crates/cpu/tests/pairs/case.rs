@@ -134,7 +134,7 @@ impl<T: Drawn> Case<T> {
         Case { orientation, m, n, k, gap, a, b, c, bias, write }
     }
 
-    /// Rows and columns of A and of B as they lie in memory.
+    /// Rows and columns of A and of B as they are in memory.
     pub fn shapes(&self) -> [(usize, usize); 2] {
         let (m, n, k) = (self.m, self.n, self.k);
         match self.orientation {
@@ -151,7 +151,8 @@ impl<T: Drawn> Case<T> {
         [a, MatRef::new(&self.b, b_rows, b_cols, b_cols + self.gap)]
     }
 
-    /// The whole buffer of C, of which `multiply` computes four blocks, cut somewhere: from A and B for its rows and columns, and with its bias.
+    /// The whole buffer of C, of which `multiply` computes four blocks, cut somewhere: from A and B for its rows and
+    /// columns, and with its bias.
     pub fn run_in_four(
         &self,
         random: &mut Random,

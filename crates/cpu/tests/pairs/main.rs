@@ -1,4 +1,5 @@
-//! Products in pairs and in terms: the bits of the definition on every instruction set, of AMX too where the machine has it.
+//! Products in pairs and in terms: the bits of the definition on every instruction set, of AMX too where the machine
+//! has it.
 
 mod against_f64;
 mod case;
@@ -56,7 +57,7 @@ fn every_set_gives_the_bits_of_the_definition() {
     around_the_edges(random, 6, |case| assert_defined(&case, packing));
 }
 
-/// Cases with every kind of numbers in every orientation: at edges, and of so many sizes that are drawn.
+/// Cases with every kind of numbers in every orientation: at edges, and of this many sizes that are drawn.
 fn around_the_edges<T: Drawn>(random: &mut Random, drawn: usize, mut check: impl FnMut(Case<T>)) {
     let edges = [(1, 1, 1), (1, 1, 0), (3, 5, 0), (16, 16, 32), (17, 33, 31), (12, 32, 64), (13, 31, 65)];
     let drawn: Vec<_> = (0..drawn).map(|_| (1 + random.below(70), 1 + random.below(80), random.below(140))).collect();

@@ -4,9 +4,9 @@ use device::Op;
 use crate::file::File;
 use crate::machine::*;
 
-/// The argument of the exponential is off by at most 4 roundings of itself, of size x^2, which are as many of the result;
-/// where x^2 exceeds 30 the result is below 1e-12 or has no slope. The functions themselves are off by at most 6, and
-/// products follow.
+/// The argument of the exponential is off by at most 4 roundings of itself, of size x^2, which are as many of the
+/// result; where x^2 exceeds 30 the result is below 1e-12 or has no slope. The functions themselves are off by at most
+/// 6, and products follow.
 fn roundings(x: f64) -> f64 {
     12.0 + 4.0 * x.powi(2).min(30.0)
 }
@@ -40,7 +40,7 @@ fn activations_and_their_gradients() {
         let (x, dy, y, dx) = (case.widened("x"), case.widened("dy"), case.doubles("y"), case.doubles("dx"));
         let outputs = case.shape("dy", device::Dtype::F32).1;
         let parts = activation.inputs_per_output();
-        // Of output `at`: the argument of the curve, and the factor beside it.
+        // Of output `at`: the argument of the curve, and the factor next to it.
         let gate = |at: usize| x[at / outputs * outputs * parts + at % outputs];
         let up =
             |at: usize| if parts == 2 { x[at / outputs * outputs * 2 + outputs + at % outputs].abs() } else { 1.0 };
@@ -52,7 +52,8 @@ fn activations_and_their_gradients() {
             let output = row * outputs + col % outputs;
             let x = gate(output);
             let error = double_error(x) * up(output) * dy[output].abs();
-            // The slope's two terms, of which the second is like the value times its argument, have opposite signs below zero.
+            // The slope's two terms, of which the second is like the value times its argument, have opposite signs
+            // below zero.
             let terms = if col < outputs { 2.0 * (y[output] * dy[output]).abs() * (1.0 + x.abs()) } else { 0.0 };
             roundings(x) * U * (dx[at].abs() + terms) + error
         });

@@ -30,8 +30,9 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
     [out, log_sum_exp, dq, dk, dv].map(|tensor| machine.read(tensor)).to_vec()
 }
 
-/// PyTorch, the kernels and the reference that the kernels' own tests use agree: PyTorch and the reference as sums of 40
-/// doubles do, the kernels within the reference's bounds. The scale 1 / sqrt(d) is rounded to single precision on all sides.
+/// PyTorch, the kernels and the reference that the kernels' own tests use agree: PyTorch and the reference as sums of
+/// 40 doubles do, the kernels within the reference's bounds. The scale 1 / sqrt(d) is rounded to single precision on
+/// all sides.
 #[test]
 fn attention_and_its_gradients() {
     let file = File::open(include_bytes!("attention.safetensors"));

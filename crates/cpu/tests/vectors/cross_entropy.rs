@@ -3,7 +3,7 @@ use device::{Op, Tensor};
 use crate::file::{Case, File};
 use crate::machine::*;
 
-/// Columns behind the real ones on every shard.
+/// Columns after the real ones on every shard.
 const PADDING: usize = 2;
 
 /// One rank's part of the vocabulary.
@@ -85,9 +85,9 @@ fn valid_labels(case: Case) -> f64 {
     case.ints("labels").iter().filter(|&&label| label >= 0).count() as f64
 }
 
-/// A power of the sum: the difference of two logits is off by a rounding of at most twice the largest, which is as many of the
-/// power; the exponential adds 2, the sum of at most 61 at most 10 and one per further rank. The logarithm turns these into
-/// absolute errors; the target's difference has one rounding, and the result one.
+/// A power of the sum: the difference of two logits is off by a rounding of at most twice the largest, which is as many
+/// of the power; the exponential adds 2, the sum of at most 61 at most 10 and one per further rank. The logarithm turns
+/// these into absolute errors; the target's difference has one rounding, and the result one.
 #[test]
 fn cross_entropy_and_its_gradient() {
     let file = File::open(include_bytes!("cross_entropy.safetensors"));

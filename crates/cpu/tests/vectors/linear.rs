@@ -39,8 +39,8 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
     [y, dx, dweight, added, dbias].map(|tensor| machine.read(tensor)).to_vec()
 }
 
-/// A chain of K fused multiply-adds, in blocks, rounds at most K + 2 partial sums; a bias, or what is added to, takes part
-/// in the last. No partial sum is larger than the sum of magnitudes.
+/// A chain of K fused multiply-adds, in blocks, rounds at most K + 2 partial sums; a bias, or what is added to, takes
+/// part in the last. No partial sum is larger than the sum of magnitudes.
 #[test]
 fn linear_maps_and_their_gradients() {
     let file = File::open(include_bytes!("linear.safetensors"));

@@ -43,9 +43,10 @@ fn row(kind: NormKind, x: &[f64]) -> Row {
     Row { hat, rstd, magnification: rstd * x.iter().map(|x| x.abs()).sum::<f64>() / count }
 }
 
-/// The sum of a row of at most 100 values goes through at most 12 roundings: 7 additions per lane, a tree over 16 lanes, and the
-/// quotient. So the mean is off by 12 of the mean magnitude, `rstd` by half of 15 (a difference, its square and the sum) and
-/// one, and a normed value by 10 of itself and 12 of the magnification; its product with the weight, and the bias, add 2.
+/// The sum of a row of at most 100 values goes through at most 12 roundings: 7 additions per lane, a tree over 16
+/// lanes, and the quotient. So the mean is off by 12 of the mean magnitude, `rstd` by half of 15 (a difference, its
+/// square and the sum) and one, and a normed value by 10 of itself and 12 of the magnification; its product with the
+/// weight, and the bias, add 2.
 const STATISTICS: f64 = 12.0;
 const NORMED: f64 = 12.0;
 

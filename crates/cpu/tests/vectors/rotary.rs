@@ -6,8 +6,8 @@ use crate::machine::*;
 
 const HEAD_DIM: usize = 12;
 
-/// Tables are rounded once; a product and a fused sum of it with another are rounded once each. So each of the two terms
-/// is off by at most 3 roundings of the two channels' size.
+/// Tables are rounded once; a product and a fused sum of it with another are rounded once each. So each of the two
+/// terms is off by at most 3 roundings of the two channels' size.
 #[test]
 fn rotations_and_their_gradients() {
     let file = File::open(include_bytes!("rotary.safetensors"));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::steps::Step;
 
-/// Bytes that one character becomes at most, from some step on to the last: of characters that steps name, and of all others for
-/// each of their bytes.
+/// Bytes that one character becomes at most, from some step on to the last: of characters that steps name, and of all
+/// others for each of their bytes.
 struct Bound {
     named: BTreeMap<char, f64>,
     others: f64,

@@ -183,7 +183,8 @@ impl<'de> Deserialize<'de> for Steps {
     }
 }
 
-/// Bytes of the longest text in a map of SentencePiece, base64: the length of a search tree, the tree, and texts that end in zeros.
+/// Bytes of the longest text in a map of SentencePiece, base64: the length of a search tree, the tree, and texts that
+/// end in zeros.
 fn longest_of_map(base64: &str) -> usize {
     let bytes = decoded(base64);
     let tree_bytes = bytes.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);

@@ -16,7 +16,7 @@ impl Folder {
         Folder(path)
     }
 
-    /// The path of `name` inside; the folder with a separator behind it for an empty name.
+    /// The path of `name` inside; the folder with a separator after it for an empty name.
     pub fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -43,7 +43,8 @@ pub(super) fn write(model: &ModelSpec) -> Map<String, Value> {
     map
 }
 
-/// Of the library's names for the tanh form of GELU, the one that GPT-NeoX-20B has; it rounds a constant otherwise than the others.
+/// Of the library's names for the tanh form of GELU, the one that GPT-NeoX-20B has; it rounds a constant otherwise than
+/// the others.
 fn own_name(activation: Activation) -> &'static str {
     if activation == Activation::GeluTanh { "gelu_fast" } else { activation_name(PLAIN, activation) }
 }

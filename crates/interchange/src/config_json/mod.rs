@@ -79,7 +79,8 @@ pub fn dtype(format: Format) -> &'static str {
     }
 }
 
-/// Layers, hidden, heads, feed-forward width, vocabulary and context, under the names that GPT-NeoX and Llama have for them.
+/// Layers, hidden, heads, feed-forward width, vocabulary and context, under the names that GPT-NeoX and Llama have for
+/// them.
 fn sizes(fields: &Fields) -> Result<[usize; 6], InterchangeError> {
     Ok([
         fields.count("num_hidden_layers")?,
@@ -137,7 +138,8 @@ fn model(
     }
 }
 
-/// The token whose row the class does not train by looking it up; `default` where a file does not say. The library counts negative ones from the end.
+/// The token whose row the class does not train by looking it up; `default` where a file does not say. The library
+/// counts negative ones from the end.
 fn padding_token(
     fields: &Fields,
     vocabulary: usize,

@@ -1,5 +1,5 @@
-//! `OPTForCausalLM`, all sizes but that of 350 million, whose norms stand behind the blocks. Its position table begins with two rows that no
-//! token reads.
+//! `OPTForCausalLM`, all sizes but that of 350 million, whose norms are after the blocks. Its position table begins
+//! with two rows that no token reads.
 
 use config::{Biases, ModelSpec, Position};
 use serde_json::{Map, Value};

@@ -1,5 +1,5 @@
-//! Models that were published as pickled files: the few numbers that `tools/published_weights.py` writes beside their tensors. All else is of
-//! the model, and no file says it.
+//! Models that were published as pickled files: the few numbers that `tools/published_weights.py` writes next to their
+//! tensors. All else is of the model, and no file says it.
 
 use config::{Activation, Blocks, ModelSpec, Pairing, Position, RotaryScaling, TopQuery};
 use serde_json::{Map, Value};

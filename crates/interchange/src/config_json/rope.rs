@@ -1,4 +1,5 @@
-//! Rotary positions: one object in newer files, `rope_parameters`; in older ones keys of their own beside `rope_scaling`.
+//! Rotary positions: one object in newer files, `rope_parameters`; in older ones keys of their own beside
+//! `rope_scaling`.
 
 use config::{ModelSpec, Pairing, Position, RotaryScaling};
 use serde_json::{Map, Value};
@@ -10,7 +11,7 @@ use crate::fields::Fields;
 /// The share of rotated dims within the object.
 const SHARE: &str = "partial_rotary_factor";
 
-/// Tokens of the sequences that a model has learned from first: within the object, or beside it, where it goes before.
+/// Tokens of the sequences that a model has learned from first: within the object, or next to it, where it goes before.
 const ORIGINAL_CONTEXT: &str = "original_max_position_embeddings";
 
 /// How many dims of a head a class rotates.
@@ -22,8 +23,8 @@ pub(super) enum Rotated {
     All,
 }
 
-/// Positions of heads of `head_dim`. The base stands in the object or, under the name that is given with its default, beside it; `context` is what a
-/// scaling counts from where it does not say.
+/// Positions of heads of `head_dim`. The base is in the object or, under the name that is given with its default, next
+/// to it; `context` is what a scaling counts from where it does not say.
 pub(super) fn read(
     fields: &Fields,
     (base_key, base): (&str, f32),
@@ -36,7 +37,7 @@ pub(super) fn read(
         Some(older) => Some(older),
         None => fields.object("rope_parameters")?,
     };
-    // What the object does not say stands beside it.
+    // What the object does not say is next to it.
     let nothing = Map::new();
     let rope = rope.unwrap_or(Fields { path: fields.path, map: &nothing });
     let base = rope.number_or("rope_theta", fields.number_or(base_key, base)?)?;
@@ -61,7 +62,8 @@ fn all_dims(fields: &Fields) -> Result<f32, InterchangeError> {
     }
 }
 
-/// The scaling that the object describes, of a model that has learned from sequences of `original_context` tokens first.
+/// The scaling that the object describes, of a model that has learned from sequences of `original_context` tokens
+/// first.
 fn scaling(rope: &Fields, original_context: usize) -> Result<RotaryScaling, InterchangeError> {
     let key = if rope.map.contains_key("rope_type") { "rope_type" } else { "type" };
     match rope.text_or(key, "default")? {
@@ -80,7 +82,8 @@ fn scaling(rope: &Fields, original_context: usize) -> Result<RotaryScaling, Inte
     }
 }
 
-/// Base, share of rotated dims and scaling, as far as the class has them; the base and the share under the names that are given.
+/// Base, share of rotated dims and scaling, as far as the class has them; the base and the share under the names that
+/// are given.
 pub(super) fn write(base_key: &str, rotated: Rotated, model: &ModelSpec) -> Map<String, Value> {
     let Position::Rotary { base, rotary_dims, scaling, .. } = model.position else { return Map::new() };
     let mut map = object([(base_key, number(base))]);
@@ -133,7 +136,7 @@ mod tests {
         original_context
     }
 
-    /// `standardize_rope_params` of the library: what stands beside the object goes before what stands in it.
+    /// `standardize_rope_params` of the library: what is next to the object goes before what is in it.
     #[test]
     fn the_first_context_stands_in_the_object_or_beside_it() {
         const KEY: &str = ORIGINAL_CONTEXT;

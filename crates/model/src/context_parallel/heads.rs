@@ -1,9 +1,10 @@
-//! Attention of some heads on whole sequences: an all-to-all gives each rank its share of the heads, of the tokens of all
-//! ranks, and another one gives the outputs back (Ulysses, Jacobs et al. 2023, arXiv 2309.14509).
+//! Attention of some heads on whole sequences: an all-to-all gives each rank its share of the heads, of the tokens of
+//! all ranks, and another one gives the outputs back (Ulysses, Jacobs et al. 2023, arXiv 2309.14509).
 //!
-//! The output of a head depends on the queries, keys and values of its sequence alone, and these are moved, not changed. So
-//! outputs and all gradients of queries, keys and values have the bits of one rank. Of what a layer keeps, a rank has its
-//! own tokens alone; only the log-sum-exps are kept as they are made, for its heads of all tokens, which is as much.
+//! The output of a head depends on the queries, keys and values of its sequence alone, and these are moved, not
+//! changed. So outputs and all gradients of queries, keys and values have the bits of one rank. Of what a layer keeps,
+//! a rank has its own tokens alone; only the log-sum-exps are kept as they are made, for its heads of all tokens, which
+//! is as much.
 
 use device::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, DropoutKey, Op, Tensor};
 
@@ -37,7 +38,8 @@ fn columns<const N: usize>(all: Tensor, widths: [usize; N]) -> [Tensor; N] {
     })
 }
 
-/// The share of each rank in the columns of `tensors[T, ..]`, as rows of a buffer of all ranks' shares: `(own, in the buffer)`.
+/// The share of each rank in the columns of `tensors[T, ..]`, as rows of a buffer of all ranks' shares: `(own, in the
+/// buffer)`.
 fn shares<const N: usize>(context: &Context, tensors: [Tensor; N], all: Tensor) -> Vec<(Tensor, Tensor)> {
     let (ranks, tokens) = (context.shape.slices.ranks, context.shape.tokens());
     let widths = tensors.map(|tensor| tensor.cols / ranks);
@@ -65,8 +67,8 @@ fn to_heads<const N: usize>(context: &Context, tensors: [Tensor; N]) -> Result<[
     Ok(columns(all, widths))
 }
 
-/// Gives each rank the rows of its tokens of `all[B S, ..]`, whose columns are side by side this rank's share of those of
-/// `tensors[T, ..]`, which are assigned. `all` is unspecified afterwards.
+/// Gives each rank the rows of its tokens of `all[B S, ..]`, whose columns are side by side this rank's share of those
+/// of `tensors[T, ..]`, which are assigned. `all` is unspecified afterwards.
 fn to_tokens<const N: usize>(context: &Context, all: Tensor, tensors: [Tensor; N]) -> Result<(), DeviceError> {
     context.scratch.scoped(|| {
         let sent = context.activation(context.scratch, all.rows, all.cols);

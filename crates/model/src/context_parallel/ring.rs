@@ -1,16 +1,16 @@
 //! Attention of a rank's queries on blocks of keys and values that are passed around the ranks (Liu et al. 2023, arXiv
 //! 2310.01889).
 //!
-//! A rank has its own block and then those of the ranks before it, one after the other: two at any time, so memory is that
-//! of its own tokens, whatever the length of a sequence. Outputs on the chunks of each block are joined in this order by
-//! their log-sum-exps, in single precision. In the backward pass blocks take the same way; the sums of their gradients
-//! travel one step after them, in single precision, and come home after the last rank has added its terms.
+//! A rank has its own block and then those of the ranks before it, one after the other: two at any time, so memory is
+//! that of its own tokens, whatever the length of a sequence. Outputs on the chunks of each block are joined in this
+//! order by their log-sum-exps, in single precision. In the backward pass blocks take the same way; the sums of their
+//! gradients travel one step after them, in single precision, and come home after the last rank has added its terms.
 //!
-//! Blocks travel on a stream of their own while attention on the present one is computed: a shift begins when nothing reads
-//! the place of the next block any more, and the next attention waits for its end. Sums of gradients travel while the next
-//! block's terms are computed, which are added when they have arrived, in the order in which they were made. The last use
-//! of that stream is awaited before a pass ends, so to the program that contains it a pass is work of one stream.
-//! `crates/model/tests/ring_order.rs` compares all places that the two streams touch.
+//! Blocks travel on a stream of their own while attention on the present one is computed: a shift begins when nothing
+//! reads the place of the next block any more, and the next attention waits for its end. Sums of gradients travel while
+//! the next block's terms are computed, which are added when they have arrived, in the order in which they were made.
+//! The last use of that stream is awaited before a pass ends, so to the program that contains it a pass is work of one
+//! stream. `crates/model/tests/ring_order.rs` compares all places that the two streams touch.
 
 use config::ChunkOrder;
 use device::{
@@ -49,8 +49,8 @@ impl Passing {
         Ok(passing)
     }
 
-    /// Begins to give the block to the next rank and to take that of the previous one, after everything submitted so far:
-    /// that has written the block, and has read the one in whose place the next one comes.
+    /// Begins to give the block to the next rank and to take that of the previous one, after everything submitted so
+    /// far: that has written the block, and has read the one in whose place the next one comes.
     fn start(&mut self, context: &Context) -> Result<(), DeviceError> {
         context.device.wait(Stream::Shift, context.device.record(context.stream))?;
         context.cp.shift(Stream::Shift, self.here, self.next)?;
@@ -207,8 +207,8 @@ pub(super) fn backward(
     })
 }
 
-/// Where the terms of a meeting wait until the sums that they are added to have arrived. Those of a rank's own block are
-/// added at once.
+/// Where the terms of a meeting wait until the sums that they are added to have arrived. Those of a rank's own block
+/// are added at once.
 fn terms_of(terms: Tensor, rows: usize, step: usize, index: usize) -> Tensor {
     let first = if step == 0 { 0 } else { index * rows };
     terms.rows_of(first..first + rows)

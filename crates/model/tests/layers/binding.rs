@@ -53,7 +53,7 @@ fn of_layer(params: LayerParams) -> Vec<Tensor> {
     .concat()
 }
 
-/// The tensors lie side by side and fill all segments of the layout.
+/// The tensors are side by side and fill all segments of the layout.
 fn assert_conserved(what: &str, layout: &UnitLayout, flat: Tensor, tensors: &[Tensor]) {
     let by_start: BTreeMap<usize, usize> =
         tensors.iter().map(|tensor| (tensor.bytes().start, tensor.bytes().end)).collect();
@@ -149,7 +149,7 @@ fn matrices_of_one_product_must_be_neighbours() {
         let key = params.remove(place_of(params, "layers.0.attention.key.weight"));
         params.push(key);
     });
-    // Behind query (16 x 12) and value lie output and the feed-forward matrices: key is now the last decayed one.
+    // Behind query (16 x 12) and value are output and the feed-forward matrices: key is now the last decayed one.
     let offset = 2 * 16 * 12 + 12 * 16 + 2 * 20 * 12;
     let expected = format!(
         "parameter layers.0.attention.key.weight starts at element {offset}, but layers.0.attention.query.weight before it \

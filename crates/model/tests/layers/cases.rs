@@ -50,7 +50,7 @@ pub fn llama() -> ModelSpec {
     }
 }
 
-/// A norm behind the embedding, ALiBi.
+/// A norm after the embedding, ALiBi.
 fn bloom() -> ModelSpec {
     ModelSpec { position: Position::Alibi, embedding_norm: true, ..gpt2() }
 }
@@ -76,7 +76,7 @@ fn glm() -> ModelSpec {
     ModelSpec { position, blocks: Blocks::DeepNorm { alpha: 2.0 }, activation: Activation::GeGlu, ..gpt2() }
 }
 
-/// A layer behind the final norm whose queries come from a table, quick GELU.
+/// A layer after the final norm whose queries come from a table, quick GELU.
 fn codegeex() -> ModelSpec {
     ModelSpec { top_query: TopQuery::On, activation: Activation::GeluSigmoid, ..gpt2() }
 }

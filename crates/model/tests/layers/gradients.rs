@@ -9,11 +9,12 @@ use crate::rig::{Labels, Manner, Rank, Running};
 
 const ONE_RANK: TensorParallel = TensorParallel { size: 1, position: 0 };
 
-/// Step of the difference. The truncation error is of order `STEP^2` = 1e-10, the rounding error of the objective divided
-/// by the step of order 1e-16 * 10 / 1e-5 = 1e-10.
+/// Step of the difference. The truncation error is of order `STEP^2` = 1e-10, the rounding error of the objective
+/// divided by the step of order 1e-16 * 10 / 1e-5 = 1e-10.
 const STEP: f64 = 1e-5;
 
-/// Ten times the sum of both errors, relative to gradients of order 1; the third derivatives of deep compositions are larger.
+/// Ten times the sum of both errors, relative to gradients of order 1; the third derivatives of deep compositions are
+/// larger.
 const TOLERANCE: f64 = 1e-7;
 
 fn run<R>(model: &ModelSpec, shape: MicrobatchShape, manner: Manner, body: impl FnOnce(&Running) -> R) -> R {

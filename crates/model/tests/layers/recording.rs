@@ -64,7 +64,8 @@ fn bytes(floats: &[usize]) -> usize {
 #[test]
 fn footprints_are_the_sums_of_the_tensors() {
     let model = ModelSpec { qk_norm: true, dropout: 0.1, attention_dropout: 0.0, ..cases::llama() };
-    // Two ranks: 2 query heads and 1 key head of 4, 10 feed-forward columns, 7 rows of the table; 12 tokens of width 12.
+    // Two ranks: 2 query heads and 1 key head of 4, 10 feed-forward columns, 7 rows of the table; 12 tokens of width
+    // 12.
     let (tokens, hidden, heads, kv_heads, head_dim, ffn, rows) = (12, 12, 2, 1, 4, 10, 7);
     let tp = TensorParallel { size: 2, position: 1 };
     let actual = footprints(&RecordCase { shape: cases::SHAPE, ..case(&model, tp) }).unwrap();
@@ -87,7 +88,8 @@ fn footprints_are_the_sums_of_the_tensors() {
         output_bytes: bytes(&[residual]),
         // Normed queries and keys, log sums, input of the activation.
         saved_until_input_bytes: bytes(&[qk, tokens * heads, 2 * tokens * ffn]),
-        // Statistics of both norms, the projection, statistics of each head, attention's output, the stream between the blocks.
+        // Statistics of both norms, the projection, statistics of each head, attention's output, the stream between the
+        // blocks.
         saved_until_weight_bytes: bytes(&[
             stats,
             qkv,
@@ -96,11 +98,12 @@ fn footprints_are_the_sums_of_the_tensors() {
             residual,
             stats,
         ]),
-        // Outputs of both norms, gradients of those of both blocks; gradients of: activated, hidden, norm; projection, normed heads, norm.
+        // Outputs of both norms, gradients of those of both blocks; gradients of: activated, hidden, norm; projection,
+        // normed heads, norm.
         pending_bytes: bytes(&[residual; 4])
             + bytes(&[tokens * ffn, 2 * tokens * ffn, residual])
             + bytes(&[qkv, qk, residual]),
-        // One column block of the feed-forward; or of the heads, beside the sums of all heads' keys and values.
+        // One column block of the feed-forward; or of the heads, next to the sums of all heads' keys and values.
         scratch_bytes: bytes(&[tokens * ffn])
             .max(bytes(&[tokens * heads * head_dim, 2 * tokens * kv_heads * head_dim])),
         ..Footprint::default()
@@ -126,14 +129,15 @@ struct Kept {
     why: &'static str,
 }
 
-/// Korthikanti et al., table 2, at 16 bits with fused attention: `sbh (10 + 24/t)` bytes with tensor parallelism, `sbh/t 34` with sequence
-/// parallelism, `2 sbh` with full recomputation. At 32 bits each two of these bytes are one element, except that two of the ten are
-/// dropout masks, which counter-based random numbers make unnecessary: `4 + 12/t`, `16/t`, 1 elements per token and column. The four are
-/// the inputs of two norms and of two column-parallel maps; the twelve are queries, keys, values (3), attention's output (1), the
-/// activation's input (4) and output (4).
+/// Korthikanti et al., table 2, at 16 bits with fused attention: `sbh (10 + 24/t)` bytes with tensor parallelism,
+/// `sbh/t 34` with sequence parallelism, `2 sbh` with full recomputation. At 32 bits each two of these bytes are one
+/// element, except that two of the ten are dropout masks, which counter-based random numbers make unnecessary: `4 +
+/// 12/t`, `16/t`, 1 elements per token and column. The four are the inputs of two norms and of two column-parallel
+/// maps; the twelve are queries, keys, values (3), attention's output (1), the activation's input (4) and output (4).
 ///
-/// Here the outputs of the activation and of both norms are always computed again, which leaves `2 + 8/t`, and statistics of two norms and
-/// of the softmax are kept per row. Selective recomputation in the paper drops what fused attention never has; here it drops attention's output as well.
+/// Here the outputs of the activation and of both norms are always recomputed, which leaves `2 + 8/t`, and statistics
+/// of two norms and of the softmax are kept per row. Selective recomputation in the paper drops what fused attention
+/// never has; here it drops attention's output as well.
 fn kept(size: usize) -> Vec<Kept> {
     let model = wide();
     let (tokens, heads) = (SHAPE.tokens(), model.num_heads);
@@ -223,9 +227,10 @@ fn the_attention_core_is_a_part_of_what_is_saved() {
     }
 }
 
-/// `72 B s h^2 (1 + s/(6h) + V/(12 l h))` floating-point operations per layer and step for full attention (Korthikanti et al., equation 7):
-/// 12 T h^2 multiply-adds for each of the three passes. Attention's `s/(6h)` counts both products over all pairs; ours are causal,
-/// and the backward pass computes one more product than twice the forward's, as probabilities are not kept.
+/// `72 B s h^2 (1 + s/(6h) + V/(12 l h))` floating-point operations per layer and step for full attention (Korthikanti
+/// et al., equation 7): 12 T h^2 multiply-adds for each of the three passes. Attention's `s/(6h)` counts both products
+/// over all pairs; ours are causal, and the backward pass computes one more product than twice the forward's, as
+/// probabilities are not kept.
 #[test]
 fn multiply_adds_are_those_of_the_literature() {
     let model = wide();
@@ -254,9 +259,9 @@ fn multiply_adds_are_those_of_the_literature() {
     );
 }
 
-/// Two all-reduces of the residual in each layer's forward pass and two in its backward pass (Narayanan et al. 2021): each rank sends
-/// `2 (t - 1) / t` of the tensor. Recomputation stops before the second. The head exchanges three floats per token, in pieces so small
-/// that each is sent whole to each of the `t - 1` others, and the gradient.
+/// Two all-reduces of the residual in each layer's forward pass and two in its backward pass (Narayanan et al. 2021):
+/// each rank sends `2 (t - 1) / t` of the tensor. Recomputation stops before the second. The head exchanges three
+/// floats per token, in pieces so small that each is sent whole to each of the `t - 1` others, and the gradient.
 #[test]
 fn tensor_parallel_bytes_are_those_of_the_literature() {
     let model = wide();
@@ -280,10 +285,10 @@ fn tensor_parallel_bytes_are_those_of_the_literature() {
     }
 }
 
-/// With sequence parallelism an all-reduce becomes a reduce-scatter and an all-gather, which send `(t - 1) / t` of the tensor each: the same bytes
-/// (Korthikanti et al., section 4.2.2). The backward pass of the weights gathers the inputs of column-parallel maps again, as theirs does; and, as it
-/// may run much later than that of the input, the gradients behind row-parallel maps as well, which they still have. The embedding
-/// scatters its sum and gathers its gradient.
+/// With sequence parallelism an all-reduce becomes a reduce-scatter and an all-gather, which send `(t - 1) / t` of the
+/// tensor each: the same bytes (Korthikanti et al., section 4.2.2). The backward pass of the weights gathers the inputs
+/// of column-parallel maps again, as theirs does; and, as it may run much later than that of the input, the gradients
+/// behind row-parallel maps as well, which they still have. The embedding scatters its sum and gathers its gradient.
 #[test]
 fn sequence_parallel_bytes_are_those_of_the_literature() {
     let model = wide();
@@ -351,8 +356,8 @@ fn evaluation_and_generation_need_no_more_than_training() {
     assert_eq!(generate.units[UnitClass::Head].output_bytes, bytes(&[2 * SHAPE.tokens() * 500]));
 }
 
-/// A term of an exact sum is whole in single precision before it is rounded: the largest matrix of a unit, besides what a rank gathers or
-/// makes for it. Each of the two sequences is a term of each of a layer's twelve tensors.
+/// A term of an exact sum is whole in single precision before it is rounded: the largest matrix of a unit, besides what
+/// a rank gathers or makes for it. Each of the two sequences is a term of each of a layer's twelve tensors.
 #[test]
 fn exact_sums_round_each_sequence_once() {
     let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());
@@ -374,8 +379,8 @@ fn exact_sums_round_each_sequence_once() {
     assert_eq!(rounded(Unit::Head, PassKind::Forward), 3 * SHAPE.sequences as u64);
 }
 
-/// What is narrow takes half the bytes. Statistics of norms (4 numbers a token) and log-sum-exps (one a head) stay single: for wide
-/// models nothing beside the rest.
+/// What is narrow takes half the bytes. Statistics of norms (4 numbers a token) and log-sum-exps (one a head) stay
+/// single: for wide models nothing next to the rest.
 #[test]
 fn narrow_activations_take_half_the_bytes() {
     let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());

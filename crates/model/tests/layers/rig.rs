@@ -46,14 +46,15 @@ impl Manner {
     }
 }
 
-/// Sections of what one unit saves: until the input, until the weights; of the attention core the same; the saved input.
+/// Sections of what one unit saves: until the input, until the weights; of the attention core the same; the saved
+/// input.
 struct SavedSections {
     kept: [Section; 2],
     core: [Section; 2],
     saved_input: Section,
 }
 
-/// Where everything of a rank lies.
+/// Where everything of a rank is.
 pub struct Rank {
     pub model: ModelSpec,
     pub tp: TensorParallel,
@@ -334,8 +335,8 @@ impl<'a> Running<'a> {
         self.take_loss() * f64::from(SCALE)
     }
 
-    /// Forward and backward passes of one microbatch. All gradients of inputs come before all gradients of weights, and what
-    /// need not live until then is poisoned in between.
+    /// Forward and backward passes of one microbatch. All gradients of inputs come before all gradients of weights, and
+    /// what need not live until then is poisoned in between.
     pub fn microbatch(&self, microbatch: u64) {
         let rank = self.rank;
         rank.load(self.device, microbatch, self.labels);

@@ -60,8 +60,8 @@ fn ranks_agree_with_one_rank() {
                 for (index, (param, local)) in gradients.iter().enumerate() {
                     let whole = &one.1[index].1;
                     for (element, value) in local.iter().enumerate() {
-                        // A replicated parameter of heads has on each rank the share of its heads, and with sequence parallelism
-                        // one of the residual stream that of its tokens; the reduction adds them.
+                        // A replicated parameter of heads has on each rank the share of its heads, and with sequence
+                        // parallelism one of the residual stream that of its tokens; the reduction adds them.
                         let is_share = param.sharding == Sharding::Replicated
                             && match (param.applied_to, manner.sequence_parallel) {
                                 (AppliedTo::Residual, SequenceParallel::Off) => false,
@@ -87,7 +87,7 @@ fn ranks_agree_with_one_rank() {
     }
 }
 
-/// What is computed again has the same bits, also where ranks share out tokens or inputs.
+/// What is recomputed has the same bits, also where ranks divide tokens or inputs.
 #[test]
 fn recomputation_leaves_the_same_bits_on_every_rank() {
     for (name, model) in cases::all() {

@@ -22,7 +22,7 @@ impl<'a> Tracer<'a> {
         Tracer { device, communicator, sections, lines: RefCell::default() }
     }
 
-    /// The tensor with the name of its section, in which it must lie.
+    /// The tensor with the name of its section, in which it must be.
     fn named(&self, tensor: Tensor) -> String {
         let bytes = tensor.bytes();
         let section = self.sections.iter().find(|(_, range)| range.start <= bytes.start && bytes.end <= range.end);
@@ -40,7 +40,8 @@ fn cells(tensor: Tensor) -> HashSet<usize> {
     (0..tensor.rows).flat_map(|row| (0..tensor.cols).map(move |col| (row, col))).map(|(r, c)| element(r, c)).collect()
 }
 
-/// What is written is either read as the same tensor, where the operation allows it, or not read at all; and no two results overlap.
+/// What is written is either read as the same tensor, where the operation allows it, or not read at all; and no two
+/// results overlap.
 fn check_aliases(op: &Op) {
     let operands = op.operands();
     let writes: Vec<Tensor> = operands.writes().collect();

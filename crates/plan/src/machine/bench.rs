@@ -1,4 +1,5 @@
-//! What one rank measures: operations on its own device and reductions with all others, which do the same at the same time.
+//! What one rank measures: operations on its own device and reductions with all others, which do the same at the same
+//! time.
 
 use std::time::Instant;
 
@@ -9,7 +10,8 @@ use device::{
 };
 use train::RankEngine;
 
-/// Times of one operation, of which the median counts: some tenths of a second, longer than what others do on the machine in between.
+/// Times of one operation, of which the median counts: some tenths of a second, longer than what others do on the
+/// machine in between.
 const RUNS: usize = 61;
 /// Short operations of which one time is taken together.
 const TOGETHER: usize = 256;
@@ -100,7 +102,8 @@ impl Bench {
         Ok(times[RUNS / 2])
     }
 
-    /// The mean of runs one after the other, with the turns of other ranks in between: most runs have none, and some many.
+    /// The mean of runs one after the other, with the turns of other ranks in between: most runs have none, and some
+    /// many.
     fn mean(&self, body: impl Fn() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
         self.meet()?;
         let started = Instant::now();

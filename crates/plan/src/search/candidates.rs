@@ -83,8 +83,8 @@ pub fn keys(parallelism: &Parallelism) -> BTreeMap<String, String> {
     degrees.into_iter().chain(entries).map(|(key, value)| (key.to_string(), value)).collect()
 }
 
-/// The values of `key` that some layout of `software` on `accelerators` has, as run files write them; nothing for other keys than those of
-/// [`keys`].
+/// The values of `key` that some layout of `software` on `accelerators` has, as run files write them; nothing for other
+/// keys than those of [`keys`].
 pub fn values(config: &RunConfig, software: Option<&Software>, accelerators: usize, key: &str) -> Option<Vec<String>> {
     let numbers = |values: Vec<usize>| values.iter().map(usize::to_string).collect::<Vec<_>>();
     let degrees = Degrees { dp: 2, cp: 1, tp: 2, pp: 2 };
@@ -128,7 +128,8 @@ pub fn values(config: &RunConfig, software: Option<&Software>, accelerators: usi
 }
 
 impl Candidates {
-    /// All combinations on so many accelerators that agree with `fixed` and that `software` has, where that is another trainer.
+    /// All combinations on this many accelerators that agree with `fixed` and that `software` has, where that is
+    /// another trainer.
     pub fn new(
         config: &RunConfig,
         software: Option<&Software>,
@@ -291,8 +292,9 @@ impl Shape {
         mesh::divisors(per_replica.max(1)).into_iter().filter(|size| *size <= LARGEST_MICROBATCH).collect()
     }
 
-    /// The rule that refuses the degrees whatever else is chosen, so that no combination is asked about one by one: it refuses 1F1B, which asks
-    /// for least, with the smallest and with the largest microbatch. A rule that is about a microbatch's size refuses on one side of some size.
+    /// The rule that refuses the degrees whatever else is chosen, so that no combination is asked about one by one: it
+    /// refuses 1F1B, which asks for least, with the smallest and with the largest microbatch. A rule that is about a
+    /// microbatch's size refuses on one side of some size.
     fn refused(self, config: &RunConfig) -> Option<Problem> {
         let sizes = self.microbatch_sizes(config);
         let broken = |size: &usize| {
@@ -336,7 +338,8 @@ fn contexts(config: &RunConfig, cp: usize) -> Vec<ContextParallel> {
     ContextKind::ALL.map(of).to_vec()
 }
 
-/// A pipeline of one rank has one order of passes that is worth trying; the automatic schedule is a search of its own and is left out.
+/// A pipeline of one rank has one order of passes that is worth trying; the automatic schedule is a search of its own
+/// and is left out.
 fn schedules(pp: usize, stages_per_rank: &BTreeSet<usize>) -> Vec<ScheduleKind> {
     if pp == 1 {
         return vec![ScheduleKind::OneForwardOneBackward];

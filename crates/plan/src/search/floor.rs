@@ -1,4 +1,4 @@
-//! What a layout takes at least: of time and of memory, in closed form. `docs/planner.md` proves both.
+//! Lower bounds of a layout's time and memory, in closed form. `docs/planner.md` proves both.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct Floors<'a> {
     elements: BTreeMap<usize, PerClass<usize>>,
 }
 
-/// What a layout takes at least.
+/// Lower bounds of a layout.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Floor {
     /// The stages whose slowest is fastest.
@@ -68,7 +68,7 @@ impl<'a> Floors<'a> {
             PerClass::new(&classes, |class| len(classes.first(class)))
         });
         let kind = kind(parallelism);
-        // What a rank holds at most, it holds long before so many microbatches have passed.
+        // What a rank holds at most, it holds long before this many microbatches have passed.
         let few = parallelism.num_microbatches(config.train.global_batch).min(FEW_PER_RANK * pp);
         let held = self.held.entry((kind, pp, few)).or_insert_with(|| passes_held(kind, pp, few));
         let shape = Shape { config, parallelism, passes, split: &split, held, trainer: self.recordings.software() };
@@ -88,8 +88,8 @@ fn kind(parallelism: &Parallelism) -> ScheduleKind {
     }
 }
 
-/// Passes of microbatches through its stages that each rank has run forward and not yet backward, at most: counted in the schedule. What passes cost
-/// moves nothing but backward passes of the weights, which are not counted.
+/// Passes of microbatches through its stages that each rank has run forward and not yet backward, at most: counted in
+/// the schedule. What passes cost moves nothing but backward passes of the weights, which are not counted.
 fn passes_held(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> Vec<usize> {
     let schedule = Schedule::generate(kind, pp, num_microbatches, &StageCosts::EVEN);
     let most = |cells: &Vec<Cell>| {
@@ -191,7 +191,7 @@ impl Shape<'_> {
             before += self.stage_ns(rank, FORWARD);
             after += self.stage_ns(rank, BACKWARD_INPUT);
             if self.backward() == Backward::Full {
-                // What the stage computes again first, it may compute before the gradient comes.
+                // What the stage recomputes first, it may compute before the gradient comes.
                 let first = self.layers(rank).next_back().map_or(0, |layer| self.passes.ns.of(layer)[RECOMPUTE]);
                 after += self.stage_ns(rank, BACKWARD_WEIGHT) + self.stage_ns(rank, RECOMPUTE) - first;
             }
@@ -272,7 +272,8 @@ fn gradient_bytes(trainer: Option<&Software>) -> f64 {
     trainer.map_or(4.0, |trainer| trainer.gradient_bytes)
 }
 
-/// Bytes of the state of a model, each parameter's once: all ranks together have no less at the end of a step, whatever the layout.
+/// Bytes of the state of a model, each parameter's once: all ranks together have no less at the end of a step, whatever
+/// the layout.
 pub(super) fn least_state_bytes(config: &RunConfig, trainer: Option<&Software>) -> f64 {
     let precision = config.train.precision;
     let of_one = precision.stored().size_bytes() as f64 + gradient_bytes(trainer) + moment_bytes(precision, trainer);

@@ -8,8 +8,9 @@ use train::StepOrder;
 
 use super::parameters::ParameterUnits;
 
-/// How often a pipeline rank gathers the parameters of each unit in a step, at least: as the compiler's pass does, which joins the
-/// spans of uses that meet or follow each other. Where parameters stay until the backward pass, each is gathered once.
+/// How often a pipeline rank gathers the parameters of each unit in a step, at least: as the compiler's pass does,
+/// which joins the spans of uses that meet or follow each other. Where parameters stay until the backward pass, each is
+/// gathered once.
 pub(super) fn gathers(
     order: &StepOrder,
     parameters: &ParameterUnits,

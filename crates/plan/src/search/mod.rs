@@ -1,10 +1,10 @@
 //! The best layouts of a run on a cluster: everything is decided, and only what two bounds leave over is simulated.
 //!
-//! Layouts that a rule of `config::check` refuses are counted and left out. A layout whose memory floor does not fit cannot fit; a layout whose least
-//! time is not below the time of the K-th best cannot be among the K best. Both bounds come in two rungs, a cheap one ([`Floors`]) and a
-//! close one ([`Recordings`]). Always the layout of the least bound is taken: its bound is made closer, or it is
-//! simulated event by event, until the
-//! least bound that is left is not below the K-th best time. So the answer is that of simulating everything.
+//! Layouts that a rule of `config::check` refuses are counted and left out. A layout whose memory floor does not fit
+//! cannot fit; a layout whose least time is not below the time of the K-th best cannot be among the K best. Both bounds
+//! come in two rungs, a cheap one ([`Floors`]) and a close one ([`Recordings`]). Always the layout of the least bound
+//! is taken: its bound is made closer, or it is simulated event by event, until the least bound that is left is not
+//! below the K-th best time. So the answer is that of simulating everything.
 
 mod candidates;
 mod floor;
@@ -27,7 +27,7 @@ pub use floor::{Floor, Floors};
 pub use recordings::Recordings;
 pub use remedies::{Remedies, Smallest};
 
-/// What is asked.
+/// The question.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// The run; its layout does not count.
@@ -120,7 +120,7 @@ enum Rung {
     Cells,
 }
 
-/// What was found out of a layout.
+/// The result for a layout.
 enum Step {
     /// A closer bound on its time.
     Bound(u64),
@@ -132,8 +132,8 @@ enum Step {
     Simulated(Box<Found>),
 }
 
-/// Layouts on each rung that are taken a step on at once: so many that cores have work, and no more, for some may turn out to be in vain. The
-/// counts do not depend on the machine.
+/// Layouts on each rung that are taken a step on at once: so many that cores have work, and no more, for some may turn
+/// out to be in vain. The counts do not depend on the machine.
 const AT_ONCE: [usize; 2] = [32, 2];
 
 /// Decides every layout.
@@ -213,7 +213,8 @@ impl Ladder {
         some
     }
 
-    /// Forgets the layouts at the front that do not leave the margin and take `late_ns` at least; returns how many there were.
+    /// Forgets the layouts at the front that do not leave the margin and take `late_ns` at least; returns how many
+    /// there were.
     fn forget_close(&mut self, late_ns: u64) -> usize {
         let before = self.open.len();
         while let Some(entry) = self.open.first_entry()

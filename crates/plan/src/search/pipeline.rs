@@ -1,12 +1,14 @@
-//! The second bound on time: a layout's schedule, cell by cell, on the cluster. `docs/planner.md` proves that no step is shorter.
+//! The second bound on time: a layout's schedule, cell by cell, on the cluster. `docs/planner.md` proves that no step
+//! is shorter.
 //!
-//! The bound has cells of its own because the clock of `program` ([`program::StepTimes`]) times instructions, which exist only
-//! after a step was compiled and linked. For bloom-176b with tp 8, pp 12 and 1F1B on 384 A100, 54 layouts took 2.3 ms each
-//! here, and 124.5 ms by the clock, of which compiling and linking took 83.9 ms: 54 times as long for bounds that are
-//! 96 % of the step's time on average, and 75 % at least. A layout is simulated only where its bound does not decide.
+//! The bound has cells of its own because the clock of `program` ([`program::StepTimes`]) times instructions, which
+//! exist only after a step was compiled and linked. For bloom-176b with tp 8, pp 12 and 1F1B on 384 A100, 54 layouts
+//! took 2.3 ms each here, and 124.5 ms by the clock, of which compiling and linking took 83.9 ms: 54 times as long for
+//! bounds that are 96 % of the step's time on average, and 75 % at least. A layout is simulated only where its bound
+//! does not decide.
 //!
-//! The two share [`run_in_turns`], queues and prices. `tests/search.rs` holds them together over random clusters: no bound is
-//! longer than the clock's time, and both are equal where a stage has one rank, so that nothing is reduced.
+//! The two share [`run_in_turns`], queues and prices. `tests/search.rs` holds them together over random clusters: no
+//! bound is longer than the clock's time, and both are equal where a stage has one rank, so that nothing is reduced.
 
 use config::{GradientReduction, Parallelism, Stage, Tied, TiedSum, Unit, ZeroStage};
 use program::{Cell, CellKind, Durations, Partner, PassKind, Queue, Queues, UpdatedGathers, run_in_turns};
@@ -37,7 +39,7 @@ struct StageCells {
     reduce_forward: u64,
     /// Units in the order in which they run backward.
     backward: Vec<UnitBackward>,
-    /// What runs behind all cells: the backward passes of the weights of all microbatches, and their reduction.
+    /// What runs after all cells: the backward passes of the weights of all microbatches, and their reduction.
     late: Option<UnitBackward>,
 }
 
@@ -67,7 +69,8 @@ pub(super) struct Pipeline<'a> {
     num_microbatches: usize,
     stages: Vec<StageCells>,
     lines: Vec<Line>,
-    /// When what a stage makes of a microbatch is where it is needed: its output and the gradient of its input, by stage, then by microbatch.
+    /// When what a stage makes of a microbatch is where it is needed: its output and the gradient of its input, by
+    /// stage, then by microbatch.
     outputs: Vec<u64>,
     input_grads: Vec<u64>,
 }
@@ -100,8 +103,8 @@ impl<'a> Pipeline<'a> {
         pipeline
     }
 
-    /// Nanoseconds that no step is shorter than: those of its cells, transfers, reductions, norm and update, where nothing slows what
-    /// is computed beside it.
+    /// Nanoseconds that no step is shorter than: those of its cells, transfers, reductions, norm and update, where
+    /// nothing slows what is computed next to it.
     pub(super) fn least_ns(mut self) -> u64 {
         run_in_turns(self.lines.len(), |rank| self.step(rank));
         let norm_start_ns = self.norm_start_ns();
@@ -141,7 +144,8 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Whether the stage begins with an embedding whose rank makes its sum of a tied table's gradient at the end of the step.
+    /// Whether the stage begins with an embedding whose rank makes its sum of a tied table's gradient at the end of the
+    /// step.
     fn is_late(&self, stage: usize) -> bool {
         let stage_map = &self.order.schedule.stage_map;
         stage == 0 && stage_map.first() == stage_map.last() && self.order.tied_sum == TiedSum::EndOfStep
@@ -187,7 +191,7 @@ impl<'a> Pipeline<'a> {
         there.filter(|there| *there != NEVER)
     }
 
-    /// Units one after the other; what the first computes again, it computes before the gradient is there.
+    /// Units one after the other; what the first recomputes, it computes before the gradient is there.
     fn run_backward(&mut self, line: &mut Line, cell: Cell, arrival: u64) {
         let stage = cell.stage.0 as usize;
         let is_last = cell.microbatch.0 as usize + 1 == self.num_microbatches;
@@ -247,7 +251,7 @@ impl<'a> Pipeline<'a> {
         }
     }
 
-    /// Where reductions wait: what is taken once a microbatch is not put off.
+    /// Where reductions wait: what is taken once a microbatch is not deferred.
     fn reductions(&self) -> Queue {
         match (self.queues.reduce, self.parallelism.zero.reduction()) {
             (Queue::Last, GradientReduction::Microbatch) => Queue::Compute,

@@ -91,7 +91,7 @@ impl<'a> Recordings<'a> {
     fn recording(&self, parallelism: &Parallelism) -> Result<Recording<'a>, SetupError> {
         let records = UnitRecords::new(StepOrder::case(&self.config.model, parallelism, &self.config.train))?;
         let (units, footprints) = (RecordedUnits::new(&records, self.software), records.footprints());
-        // Passes do not depend on how the ranks beside the tensor-parallel and the context-parallel group are used.
+        // Passes do not depend on how the ranks next to the tensor-parallel and the context-parallel group are used.
         let Degrees { dp: _, cp, tp, pp: _ } = parallelism.degrees;
         let alone = Parallelism {
             degrees: Degrees { dp: 1, cp, tp, pp: 1 },

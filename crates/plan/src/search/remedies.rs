@@ -15,7 +15,8 @@ use super::recordings::Recordings;
 pub struct Remedies {
     /// The legal layout that needs least memory, if any is legal: accelerators with this memory suffice.
     pub least: Option<Smallest>,
-    /// The smallest number of accelerators, above that of the question, on which a layout fits; nothing where none is found in reasonable time.
+    /// The smallest number of accelerators, above that of the question, on which a layout fits; nothing where none is
+    /// found in reasonable time.
     pub accelerators: Option<usize>,
     /// Other values of keys that are fixed, of each key the one nearest to its own.
     pub values: BTreeMap<String, String>,
@@ -44,7 +45,8 @@ enum Known {
 const MOST_COMBINATIONS: usize = 10_000_000;
 /// The same where no layout is legal on as many as were asked for.
 const MOST_WHERE_NONE_IS_LEGAL: usize = 100_000;
-/// So many times the accelerators are asked about at most, unless that is less than [`MOST_TIMES_HOLDING`] times the first that are.
+/// So many times the accelerators are asked about at most, unless that is less than [`MOST_TIMES_HOLDING`] times the
+/// first that are.
 const MOST_TIMES: usize = 32;
 /// So many times the fewest accelerators that hold the state of the model are asked about in any case.
 const MOST_TIMES_HOLDING: usize = 2;
@@ -70,8 +72,8 @@ impl Question<'_> {
         Candidates::new(self.config, self.software, self.accelerators, self.fixed).legal
     }
 
-    /// Of these layouts the one that needs least memory, if that is at most `most_bytes`. The one whose least bound is least is looked at more
-    /// closely, until it is known.
+    /// Of these layouts the one that needs least memory, if that is at most `most_bytes`. The one whose least bound is
+    /// least is looked at more closely, until it is known.
     fn least_memory(
         &self,
         legal: &[Parallelism],
@@ -100,8 +102,8 @@ impl Question<'_> {
         Ok(None)
     }
 
-    /// Whether one of these layouts fits. Those with the smallest microbatches and recomputed layers are asked first: where one of them
-    /// fits, the passes of the others need not be recorded.
+    /// Whether one of these layouts fits. Those with the smallest microbatches and recomputed layers are asked first:
+    /// where one of them fits, the passes of the others need not be recorded.
     fn some_fits<'a>(
         &self,
         legal: impl Iterator<Item = &'a Parallelism>,

@@ -1,5 +1,5 @@
-//! Collectives that span pipeline ranks. Those among ranks of one pipeline index match by construction, because these run
-//! the same program.
+//! Collectives that span pipeline ranks. Those among ranks of one pipeline index match by construction, because these
+//! run the same program.
 
 use std::collections::BTreeMap;
 

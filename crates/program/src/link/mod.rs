@@ -1,4 +1,5 @@
-//! Linking programs into one graph of events: sends are paired with receives, collectives across pipeline ranks are merged.
+//! Linking programs into one graph of events: sends are paired with receives, collectives across pipeline ranks are
+//! merged.
 
 mod collectives;
 mod order;
@@ -17,8 +18,8 @@ pub struct Event {
     pub index: usize,
 }
 
-/// What an event waits for besides the events before it on its rank. Derived from effects; the one source for the
-/// verifier, simulators and executors.
+/// The events that an event waits for, in addition to those before it on its rank. Derived from effects; the one source
+/// for the verifier, simulators and executors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wait<'a> {
     /// Nothing: it starts when its rank reaches it.
@@ -71,7 +72,7 @@ impl StepGraph {
         self.programs[event.rank].instrs[event.index]
     }
 
-    /// What an event waits for.
+    /// The events that an event waits for.
     pub fn wait(&self, event: Event) -> Wait<'_> {
         match (self.transfers.send_of(event), self.collectives.members(event)) {
             (Some(send), _) => Wait::Send(send),
@@ -95,12 +96,14 @@ impl StepGraph {
         self.clocks.happens_before(first, second)
     }
 
-    /// The order of events on an engine with a queue for each stream, where each rank waits as `waits` has it for its index.
+    /// The order of events on an engine with a queue for each stream, where each rank waits as `waits` has it for its
+    /// index.
     pub(crate) fn stream_order(&self, waits: &[Waits]) -> StreamOrder {
         order::run_streams(&self.programs, &self.transfers, &self.collectives, waits)
     }
 
-    /// The first event of `rank` before which `event` has happened: only from there on may `rank` reuse what `event` read.
+    /// The first event of `rank` before which `event` has happened: only from there on may `rank` reuse what `event`
+    /// read.
     pub fn first_after(&self, event: Event, rank: usize) -> Option<usize> {
         self.clocks.first_after(event, rank, self.programs[rank].instrs.len())
     }

@@ -64,7 +64,8 @@ pub(crate) struct StreamOrder {
 }
 
 impl StreamOrder {
-    /// The first event of `rank` before which the transfer has happened: whoever reuses what it read waits for that event.
+    /// The first event of `rank` before which the transfer has happened: whoever reuses what it read waits for that
+    /// event.
     pub(crate) fn first_after(&self, transfer: Event, rank: usize) -> Option<usize> {
         let of_stream = |indices: &Vec<u32>| {
             let is_before = |index: &u32| !self.clocks.happens_before(transfer, Event { rank, index: *index as usize });
@@ -100,7 +101,8 @@ pub(super) fn run(
     ordered(programs, transfers, collectives, Before::Program)
 }
 
-/// The order of programs that [`run`] runs to their ends, on an engine with a queue for each stream. It does more at once, so it ends, too.
+/// The order of programs that [`run`] runs to their ends, on an engine with a queue for each stream. It does more at
+/// once, so it ends, too.
 pub(super) fn run_streams(
     programs: &[Program],
     transfers: &Transfers,

@@ -1,5 +1,5 @@
 //! Placing colours: items of one size are coloured such that items of a colour are never alive together, then each
-//! colour is placed as one. Where a schedule repeats itself, few colours remain, and they lie as regularly as it runs.
+//! colour is placed as one. Where a schedule repeats itself, few colours remain, and they are as regularly as it runs.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -101,7 +101,8 @@ fn stacked(items: &[Item], colours: &[Colour]) -> Packing {
     Packing::new(items, offsets)
 }
 
-/// In the given order each item takes the first colour of its size that is free throughout its life; `None` if there are too many colours.
+/// In the given order each item takes the first colour of its size that is free throughout its life; `None` if there
+/// are too many colours.
 fn colour(items: &[Item], order: &[usize]) -> Option<Vec<Colour>> {
     let mut by_size: BTreeMap<usize, Vec<Colour>> = BTreeMap::new();
     let mut number = 0;

@@ -27,7 +27,8 @@ pub(super) fn in_order(items: &[Item], order: &[usize]) -> Packing {
     Packing::new(items, offsets)
 }
 
-/// Items by time: level `k` has those that live for less than `2^k` instructions, in buckets of that width by their start.
+/// Items by time: level `k` has those that live for less than `2^k` instructions, in buckets of that width by their
+/// start.
 #[derive(Default)]
 struct Lives {
     levels: Vec<Vec<Vec<(Item, usize)>>>,

@@ -1,5 +1,5 @@
-//! Placing items again and again in order, each time with those first that ended too high the last time: what is hard to place
-//! comes to the front, and what is easy fills the gaps.
+//! Placing items again and again in order, each time with those first that ended too high the last time: what is hard
+//! to place comes to the front, and what is easy fills the gaps.
 
 use super::in_order::in_order;
 use super::{Item, Packing};
@@ -36,7 +36,8 @@ pub(super) fn promoted(items: &[Item], mut order: Vec<usize>, goal: Goal, rounds
 mod tests {
     use super::*;
 
-    /// In the given order the third item lies above the first two for lack of room between them; at the front it has the ground.
+    /// In the given order the third item is above the first two for lack of room between them; at the front it has the
+    /// ground.
     #[test]
     fn what_ends_too_high_is_placed_first() {
         let item = |start, end, size_bytes| Item { start, end, size_bytes };

@@ -6,8 +6,8 @@ use config::{Microbatch, Reshard, Unit, ZeroStage};
 
 use crate::{Instr, Pass, RankView, Value};
 
-/// Where parameters are sharded, gathers them `prefetch` uses ahead of each use and frees them behind it, or, where they are
-/// kept for the backward pass, behind that. What is wanted again in the meantime stays.
+/// Where parameters are sharded, gathers them `prefetch` uses ahead of each use and frees them after it, or, where they
+/// are kept for the backward pass, after that. What is wanted again in the meantime stays.
 ///
 /// A use is a run of instructions of one computing unit that read its parameters.
 pub(super) fn insert(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {

@@ -2,7 +2,7 @@
 
 use crate::{Instr, Pass, PassKind, RankView};
 
-/// Puts the backward passes that add to a late sum behind all others, in their order.
+/// Puts the backward passes that add to a late sum after all others, in their order.
 pub(super) fn put_off(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
     let is_late = |instr: &Instr| match instr.pass() {
         Some(Pass { kind: PassKind::BackwardWeight, unit: by, .. }) => view.puts_off(by),

@@ -1,4 +1,5 @@
-//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, gathers, transfers, loads, tail.
+//! From schedule to programs, in short passes: cells, units, what is made late, recomputation, gathers, transfers,
+//! loads, tail.
 
 mod gathers;
 mod late;
@@ -19,7 +20,7 @@ use summed::summed;
 
 use crate::{Declared, Program, Purpose, RankView, Schedule, StageSplit};
 
-/// What [`compile`] needs.
+/// The input of [`compile`].
 #[derive(Clone, Copy, Debug)]
 pub struct CompileInput<'a> {
     /// The model.
@@ -36,7 +37,7 @@ pub struct CompileInput<'a> {
     pub sums: GradientSums,
     /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
     pub tied_sum: TiedSum,
-    /// What the programs are for.
+    /// The purpose of the programs.
     pub purpose: Purpose,
     /// Microbatches of a step.
     pub num_microbatches: usize,

@@ -4,7 +4,8 @@ use config::Unit;
 
 use crate::{Instr, RankView};
 
-/// The units whose state a rank saves. The copy of a tied table on the head's rank is left out, for the embedding's rank saves it.
+/// The units whose state a rank saves. The copy of a tied table on the head's rank is left out, for the embedding's
+/// rank saves it.
 pub fn saved_units(view: &RankView) -> impl Iterator<Item = Unit> + '_ {
     view.parameter_units().filter(|unit| *unit != Unit::Table || view.computes(Unit::Embedding))
 }

@@ -1,4 +1,4 @@
-//! What ends a step: gradient reductions, norm, optimizer.
+//! The end of a step: gradient reductions, norm, optimizer.
 
 use std::collections::HashMap;
 
@@ -7,7 +7,8 @@ use config::{GradientReduction, PerClass, Unit, ZeroStage};
 use crate::{GradientAxes, Instr, Purpose, RankView, Value};
 
 /// Reduces each unit's gradients right after the last backward pass of the unit that makes them, while others still
-/// compute, or after each contribution; then sums those of a tied table, takes the norm, updates, and gathers parameters that were updated in shards.
+/// compute, or after each contribution; then sums those of a tied table, takes the norm, updates, and gathers
+/// parameters that were updated in shards.
 pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<GradientAxes>) -> Vec<Instr> {
     match view.purpose {
         Purpose::Generate => instrs,
@@ -67,7 +68,8 @@ fn reduced_each_time(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<Grad
     out
 }
 
-/// Puts reductions behind a send that directly follows: another rank waits for that, and a reduction waits for all of its members.
+/// Puts reductions after a send that directly follows: another rank waits for that, and a reduction waits for all of
+/// its members.
 fn behind_sends(instrs: Vec<Instr>) -> Vec<Instr> {
     let mut out = Vec::with_capacity(instrs.len());
     let mut reductions = vec![];

@@ -7,8 +7,8 @@ use config::{Microbatch, Stage, Unit};
 use crate::schedule::{Cell, CellKind};
 use crate::{Instr, RankView, StageSplit};
 
-/// Receives stand directly before the instruction that needs the value, sends directly after the one that makes it; only a full
-/// backward is one piece, as in the schedules of the literature, and sends when it ends.
+/// Receives are directly before the instruction that needs the value, sends directly after the one that makes it; only
+/// a full backward is one piece, as in the schedules of the literature, and sends when it ends.
 pub(super) fn insert(instrs: Vec<Instr>, view: &RankView, cells: &[Cell], stages: &StageSplit) -> Vec<Instr> {
     let full = cells.iter().filter(|cell| cell.kind == CellKind::B).map(|cell| (cell.stage, cell.microbatch));
     let transfers = Transfers { view, stages, full: full.collect() };

@@ -5,8 +5,8 @@ use config::Unit;
 use crate::schedule::{Cell, CellKind};
 use crate::{Instr, Purpose, StageSplit};
 
-/// Forward cells run the stage's units in order, backward cells in reverse. A full backward runs both parts unit by unit, so
-/// that little is pending; the split one runs first all of one part, then, in another cell, all of the other.
+/// Forward cells run the stage's units in order, backward cells in reverse. A full backward runs both parts unit by
+/// unit, so that little is pending; the split one runs first all of one part, then, in another cell, all of the other.
 pub(super) fn expand(cells: &[Cell], stages: &StageSplit, purpose: Purpose) -> Vec<Instr> {
     let mut instrs = vec![];
     for cell in cells {

@@ -1,4 +1,5 @@
-//! `gradients`: each gradient is summed once over the axes that it needs, after its last write and before its first read.
+//! `gradients`: each gradient is summed once over the axes that it needs, after its last write and before its first
+//! read.
 
 use config::{GradientReduction, Kept, Microbatch, StateKind, Unit};
 

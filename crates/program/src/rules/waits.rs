@@ -11,7 +11,8 @@ use super::on_rank;
 
 /// Pairs of instructions that conflict and are in no order, of all pipeline ranks.
 ///
-/// The order is that of streams, waits, sends and collectives; it is found here from `waits` alone, without a look at why each is there.
+/// The order is that of streams, waits, sends and collectives; it is found here from `waits` alone, without a look at
+/// why each is there.
 pub fn waits(graph: &StepGraph, plan: &MemoryPlan, waits: &[Waits]) -> Vec<Violation> {
     let order = graph.stream_order(waits);
     let mut violations = vec![];
@@ -69,7 +70,8 @@ impl<'a> Check<'a> {
         Check { program, before }
     }
 
-    /// The instructions of `others` that are in no order with the one of this index, which comes after them in the program.
+    /// The instructions of `others` that are in no order with the one of this index, which comes after them in the
+    /// program.
     fn unordered(&self, index: usize, others: &Reached) -> Option<usize> {
         let own = self.program.instrs[index].stream();
         let mut missing =
@@ -109,8 +111,9 @@ impl<'a> Check<'a> {
         violations
     }
 
-    /// Conflicts over bytes: the first write of a value comes after every access of the values that had its bytes last. Those before them
-    /// come before by the same rule, and the other accesses of the value after its first write, by [`Check::values`].
+    /// Conflicts over bytes: the first write of a value comes after every access of the values that had its bytes last.
+    /// Those before them come before by the same rule, and the other accesses of the value after its first write, by
+    /// [`Check::values`].
     fn bytes(&self, plan: &RankPlan) -> Vec<Violation> {
         let mut lives: Vec<&PlannedLife> = plan.lives().iter().filter(|life| life.extent.len_bytes > 0).collect();
         lives.sort_by_key(|life| life.start);

@@ -5,13 +5,13 @@ use std::collections::VecDeque;
 use super::{Cell, CellCosts, CellKind, Schedule, StageCosts};
 use crate::run_in_turns;
 
-/// A rank that would wait for at least so many quarters of a backward of the weights runs one instead. Where the wait is shorter than
-/// the whole, the rest delays what comes next. Each is tried.
+/// A rank that would wait for at least this many quarters of a backward of the weights runs one instead. Where the wait
+/// is shorter than the whole, the rest delays what comes next. Each is tried.
 const QUARTERS: [usize; 5] = [0, 1, 2, 3, 4];
 
-/// The fillings with each share. `order` has forwards and backwards of the input, such that some rank can always go on; it stays as it is.
-/// Backwards of the weights are put in, first come, first served: where a rank would wait, where it would hold more than its limit (in
-/// the unit of `costs`), and at the end.
+/// The fillings with each share. `order` has forwards and backwards of the input, such that some rank can always
+/// continue; it stays as it is. Backwards of the weights are put in, first come, first served: where a rank would wait,
+/// where it would hold more than its limit (in the unit of `costs`), and at the end.
 ///
 /// This is the rule of Qi et al. (Zero Bubble Pipeline Parallelism, section 3.1) for a given order of the rest.
 pub(super) fn fillings(order: &Schedule, costs: &StageCosts, limits: &[usize]) -> [Schedule; 5] {

@@ -2,8 +2,9 @@
 
 use super::{Cell, CellKind, Schedule};
 
-/// Forwards of all microbatches in the order in which a pipeline without a wait would run them: microbatch `m` reaches stage `s` at time
-/// `n m + s`, where `n` is the number of stages of the rank that has most; of two cells of one time the later stage comes first.
+/// Forwards of all microbatches in the order in which a pipeline without a wait would run them: microbatch `m` reaches
+/// stage `s` at time `n m + s`, where `n` is the number of stages of the rank that has most; of two cells of one time
+/// the later stage comes first.
 ///
 /// A cell's input comes from an earlier time, so no rank waits in a circle, and all channels keep their order.
 pub fn forward_only(stage_map: &[usize], pp: usize, num_microbatches: usize) -> Schedule {

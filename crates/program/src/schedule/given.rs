@@ -43,7 +43,7 @@ pub enum GivenScheduleError {
     Missing {
         /// Line, counted from 1.
         line: usize,
-        /// What should stand there.
+        /// The expected content.
         cell: Cell,
     },
     /// A cell that waits in a circle.

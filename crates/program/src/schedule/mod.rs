@@ -30,7 +30,7 @@ pub use zero_bubble_h1::zero_bubble_h1;
 pub use zero_bubble_h2::zero_bubble_h2;
 pub use zero_bubble_v::zero_bubble_v;
 
-/// What a cell computes.
+/// The computation of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CellKind {
     /// Forward.
@@ -46,7 +46,7 @@ pub enum CellKind {
 /// One compute cell, printed as `2F0`: stage 2, forward, microbatch 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Cell {
-    /// What is computed.
+    /// The computed part.
     pub kind: CellKind,
     /// By which stage.
     pub stage: Stage,
@@ -82,7 +82,8 @@ pub struct CellCosts {
 }
 
 impl CellCosts {
-    /// All passes take one unit, transfers none, and a microbatch holds as much before its backward of the input as after.
+    /// All passes take one unit, transfers none, and a microbatch holds as much before its backward of the input as
+    /// after.
     pub const EVEN: CellCosts = CellCosts { times: CellTimes::EVEN, held_until_input: 1, held_until_weight: 1 };
 }
 
@@ -130,7 +131,7 @@ pub enum ScheduleError {
     Given {
         /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         error: GivenScheduleError,
     },
 }
@@ -182,8 +183,8 @@ impl Schedule {
         self.stage_map.len()
     }
 
-    /// Whether every gradient gets its contributions in ascending order of microbatches, as all generated schedules do. The head's come
-    /// with its forward.
+    /// Whether every gradient gets its contributions in ascending order of microbatches, as all generated schedules do.
+    /// The head's come with its forward.
     pub fn contribution_order(&self) -> ContributionOrder {
         let last = self.num_stages().saturating_sub(1);
         let contributes = |cell: &Cell| match cell.kind {

@@ -11,8 +11,8 @@ pub(super) struct Pace {
     pub delay: usize,
 }
 
-/// One stage per rank. After `ahead` forwards a rank repeats: one forward, one backward of the input, and the backward of the weights
-/// of the microbatch `delay` earlier.
+/// One stage per rank. After `ahead` forwards a rank repeats: one forward, one backward of the input, and the backward
+/// of the weights of the microbatch `delay` earlier.
 pub(super) fn split(pp: usize, num_microbatches: usize, pace: impl Fn(usize) -> Pace) -> Schedule {
     let cells = |stage: usize| {
         let Pace { ahead, delay } = pace(stage);

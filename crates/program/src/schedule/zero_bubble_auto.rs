@@ -1,4 +1,5 @@
-//! The automatic schedule under a limit of memory (Qi et al., Zero Bubble Pipeline Parallelism, section 3): ZB-1p, ZB-2p.
+//! The automatic schedule under a limit of memory (Qi et al., Zero Bubble Pipeline Parallelism, section 3): ZB-1p,
+//! ZB-2p.
 
 use config::Stage;
 
@@ -8,9 +9,9 @@ use super::zero_bubble_h1::zero_bubble_h1;
 use super::zero_bubble_h2::zero_bubble_h2;
 use super::{Cell, CellCosts, CellKind, CellTimes, Schedule, StageCosts};
 
-/// One stage per rank. A rank runs forwards ahead that fill the wait for its first gradient, as far as they fit into the limit, then forwards
-/// and backwards of the input alternate; backwards of the weights fill waits. Several numbers of forwards ahead are tried, and
-/// ZB-H1 and ZB-H2 where they fit.
+/// One stage per rank. A rank runs forwards ahead that fill the wait for its first gradient, as far as they fit into
+/// the limit, then forwards and backwards of the input alternate; backwards of the weights fill waits. Several numbers
+/// of forwards ahead are tried, and ZB-H1 and ZB-H2 where they fit.
 ///
 /// The one is taken that ends soonest under `costs`, which has the times of each stage; of those that end at the same
 /// time, the one in which the slowest rank takes least time. An accelerator has other times than `costs`: what moves
@@ -53,7 +54,8 @@ pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usiz
 /// Other times of the same passes.
 #[derive(Clone, Copy)]
 enum Weighting {
-    /// Backwards of the input and of the weights in hundredths of what they are, and transfers in hundredths of a forward.
+    /// Backwards of the input and of the weights in hundredths of what they are, and transfers in hundredths of a
+    /// forward.
     Scaled { input: usize, weight: usize, transfer: usize },
     /// All passes of all stages take equally long, as where the host issues as many kernels for each.
     Even,
@@ -90,7 +92,7 @@ impl Weighting {
 /// How many forwards a rank runs before the one that alternates with its first backward.
 #[derive(Clone, Copy)]
 enum Ahead {
-    /// One per rank behind it.
+    /// One per rank after it.
     AsOneForwardOneBackward,
     /// As many as end before the first gradient comes.
     WithoutDelay,
@@ -99,7 +101,7 @@ enum Ahead {
 }
 
 impl Ahead {
-    /// On a rank with `behind` ranks behind it.
+    /// On a rank with `behind` ranks after it.
     fn forwards(self, behind: usize, times: &CellTimes) -> usize {
         let forward = times.forward.max(1);
         // From the start of the first forward until its gradient is back.

@@ -4,9 +4,10 @@ use super::filling::fillings;
 use super::span::slowest_rank;
 use super::{Cell, CellCosts, CellKind, Schedule, StageCosts};
 
-/// Two stages per rank in a V: rank `r` has the stages `r` and `2 pp - 1 - r`, so the first rank has the embedding and the head. Forwards and
-/// backwards of the input follow the pattern in which no rank waits where all passes take equally long; backwards of the
-/// weights fill what is left. Every rank keeps `2 pp` passes of half a rank's layers: as much as 1F1B's first does.
+/// Two stages per rank in a V: rank `r` has the stages `r` and `2 pp - 1 - r`, so the first rank has the embedding and
+/// the head. Forwards and backwards of the input follow the pattern in which no rank waits where all passes take
+/// equally long; backwards of the weights fill what is left. Every rank keeps `2 pp` passes of half a rank's layers: as
+/// much as 1F1B's first does.
 pub fn zero_bubble_v(pp: usize, num_microbatches: usize, costs: &CellCosts) -> Schedule {
     let stage_map = (0..2 * pp).map(|stage| stage.min(2 * pp - 1 - stage)).collect();
     let ranks = (0..pp).map(|rank| {
@@ -21,8 +22,8 @@ pub fn zero_bubble_v(pp: usize, num_microbatches: usize, costs: &CellCosts) -> S
     rest.into_iter().fold(first, |best, next| if next.0 < best.0 { next } else { best }).1
 }
 
-/// The pattern of one rank, of at least the `2 pp - 1` microbatches that fill the pipeline; with fewer, cells of the missing ones are
-/// left out of it.
+/// The pattern of one rank, of at least the `2 pp - 1` microbatches that fill the pipeline; with fewer, cells of the
+/// missing ones are left out of it.
 fn pattern(pp: usize, rank: usize, num_microbatches: usize) -> Vec<Cell> {
     let passes = num_microbatches.max(2 * pp - 1);
     let (down, up) = (rank, 2 * pp - 1 - rank);

@@ -85,8 +85,8 @@ fn way(instr: Instr, view: &RankView) -> Option<What> {
     }
 }
 
-/// The axes of the groups over which a reduction goes, one after the other: of parameters by themselves, then of the whole
-/// buffer.
+/// The axes of the groups over which a reduction goes, one after the other: of parameters by themselves, then of the
+/// whole buffer.
 fn reduced(axes: &GradientAxes, view: &RankView) -> Vec<AxisSet> {
     let RankView { data_axes, shard_axes, .. } = *view;
     let of_parameters: BTreeSet<AxisSet> = axes.beyond(data_axes).collect();

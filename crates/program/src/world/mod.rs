@@ -1,12 +1,12 @@
 //! All ranks of a world, each with a program, sizes and groups of its own: no rank stands in for a peer.
 //!
-//! Programs are compiled per pipeline coordinate and [`crate::link`] joins those, since peers along the other axes are equal
-//! by construction. Here nothing is taken for granted: each rank brings what it compiled and resolved by itself. Groups must
-//! agree among their members, and the step runs to its end on the weakest engine: one queue per rank, posted sends, blocking
-//! receives and collectives.
+//! Programs are compiled per pipeline coordinate and [`crate::link`] joins those, since peers along the other axes are
+//! equal by construction. Here nothing is taken for granted: each rank brings what it compiled and resolved by itself.
+//! Groups must agree among their members, and the step runs to its end on the weakest engine: one queue per rank,
+//! posted sends, blocking receives and collectives.
 //!
-//! A rank's program is compared with those of the ranks before it and dropped where it is equal to one: memory grows with
-//! different programs, not with ranks.
+//! A rank's program is compared with those of the ranks before it and dropped where it is equal to one: memory grows
+//! with different programs, not with ranks.
 
 mod calls;
 mod run;
@@ -116,8 +116,8 @@ impl World {
     /// Checks that groups agree, checks the rules of every rank's program, and runs the step.
     ///
     /// # Errors
-    /// All violations of the groups; where there are none, all of the rules that need no graph; where there are none, the
-    /// first thing that keeps ranks from the end, or that is left over there.
+    /// All violations of the groups; where there are none, all of the rules that need no graph; where there are none,
+    /// the first thing that keeps ranks from the end, or that is left over there.
     pub fn verify(&self) -> Result<WorldStep, Vec<Violation>> {
         let found = |violations: Vec<Violation>| if violations.is_empty() { Ok(()) } else { Err(violations) };
         found(self.group_violations())?;

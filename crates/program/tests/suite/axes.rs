@@ -1,4 +1,5 @@
-//! Every axis of every reduction of a compiled program: none can be left out or added without a violation that names it.
+//! Every axis of every reduction of a compiled program: none can be left out or added without a violation that names
+//! it.
 
 use config::{
     Activation, Biases, Degrees, Format, GradientReduction, GradientSums, Masters, ModelSpec, Norm, NormKind, Overlap,

@@ -1,4 +1,4 @@
-//! Golden files: schedules and programs as text. `UPDATE_GOLDEN=1 cargo test -p program` writes them anew.
+//! Golden files: schedules and programs as text. `UPDATE_GOLDEN=1 cargo test -p program` writes them again.
 
 use std::fmt::Write;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Weights of their own for the optimizer, beside the parameters that layers read.
+//! Weights of their own for the optimizer, next to the parameters that layers read.
 
 use config::{Format, GradientSums, Masters, Overlap, Unit, ZeroStage};
 use program::{ContributionOrder, Demands, Instr, Sizes, State, Value, link, verify};

@@ -51,8 +51,9 @@ fn scaled(factor: usize) -> Footprints {
 
 /// What arenas may be larger than what is alive in them, in per cent, and the runs on which that is tried.
 ///
-/// Where a rank runs several stages in turns, or the two parts of a backward apart, values of several sizes live and die in an order of
-/// their own each, and whoever places them leaves gaps: 6 per cent is what the heuristics reach on these runs.
+/// Where a rank runs several stages in turns, or the two parts of a backward apart, values of several sizes live and
+/// die in an order of their own each, and whoever places them leaves gaps: 6 per cent is what the heuristics reach on
+/// these runs.
 fn allowed(kind: ScheduleKind) -> (usize, &'static [(usize, usize, usize)]) {
     match kind {
         ScheduleKind::GPipe | ScheduleKind::OneForwardOneBackward => (2, &RUNS),
@@ -70,7 +71,8 @@ fn arenas_are_little_larger_than_what_is_alive() {
     for kind in KINDS {
         let (percent, runs) = allowed(kind);
         for &(pp, num_layers, num_microbatches) in runs {
-            // Sharded inputs are tried with the bytes of real layers, in the tests of `prove`: what is left in between depends on them.
+            // Sharded inputs are tried with the bytes of real layers, in the tests of `prove`: what is left in between
+            // depends on them.
             for recompute in [Recompute::None, Recompute::Selective, Recompute::FULL, SOME] {
                 let num_layers = num_layers.max((pp * kind.stages_per_rank()).saturating_sub(2));
                 let num_microbatches = num_microbatches.next_multiple_of(kind.microbatch_group(pp));
@@ -142,8 +144,9 @@ fn zero_shards_the_moments_and_a_tied_table_has_two_accumulators() {
     assert_eq!(second, one_rank.sizes().units[UnitClass::Table].accumulator);
 }
 
-/// The embedding's sum then lies where activations lay; at the peak, in the backward pass of the last microbatch, those of the microbatches
-/// before it have left what they add, and where: their tokens, and the gradients in front of and behind the embedding's dropout.
+/// The embedding's sum then is where activations lay; at the peak, in the backward pass of the last microbatch, those
+/// of the microbatches before it have left what they add, and where: their tokens, and the gradients in front of and
+/// after the embedding's dropout.
 #[test]
 fn a_late_sum_costs_what_waits_for_it() {
     for num_microbatches in [1, 2] {
@@ -214,7 +217,8 @@ proptest! {
         }
     }
 
-    /// Random orders with large differences between sizes are harder to pack than any generator's; a quarter is the limit.
+    /// Random orders with large differences between sizes are harder to pack than any generator's; a quarter is the
+    /// limit.
     #[test]
     fn random_schedules_pack_well(seed in any::<u64>(), pp in 1usize..4, more in 0usize..4, m in 1usize..7) {
         let setup = Setup { pp, num_layers: 2 * pp + more, num_microbatches: m, ..Setup::default() };

@@ -1,7 +1,7 @@
-//! A second meaning of instructions, by brute force: programs run in small arenas where the plan puts every value, ranks
-//! (and, where they run side by side, their streams) advance in random order, sends lend memory, and every result is a
-//! hash of all that it was made from. If the final
-//! parameters equal those of a plain loop, no value was missing, stale, counted twice, or overwritten too early.
+//! A second meaning of instructions, by brute force: programs run in small arenas where the plan puts every value,
+//! ranks (and, where they run side by side, their streams) advance in random order, sends lend memory, and every result
+//! is a hash of all that it was made from. If the final parameters equal those of a plain loop, no value was missing,
+//! stale, counted twice, or overwritten too early.
 
 use std::collections::BTreeSet;
 
@@ -241,7 +241,7 @@ impl Rank<'_> {
         self.set(Value::Params(unit), content)
     }
 
-    /// Who made the sum in which the finished gradient lies: of a tied table the head, on the ranks that have it.
+    /// Who made the sum in which the finished gradient is: of a tied table the head, on the ranks that have it.
     fn finisher(&self, unit: Unit) -> Unit {
         let view = &self.program.view;
         match unit {

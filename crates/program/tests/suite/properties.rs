@@ -1,5 +1,5 @@
-//! Properties of random runs: what is compiled verifies and computes what a plain loop does; what is damaged is refused,
-//! or does no harm.
+//! Properties of random runs: what is compiled verifies and computes what a plain loop does; what is damaged is
+//! refused, or does no harm.
 
 use crate::random::{MicrobatchOrder, Random, damage, schedule};
 use crate::setup::{KINDS, RECOMPUTES, Setup, small_sizes, zero_forms};
@@ -68,7 +68,7 @@ fn random_programs(setup: &mut Setup, seed: u64, order: MicrobatchOrder) -> (Sch
 }
 
 proptest! {
-    // A failing case prints its seed; nothing is written beside the sources.
+    // A failing case prints its seed; nothing is written next to the sources.
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]

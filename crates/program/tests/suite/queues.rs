@@ -81,7 +81,8 @@ fn reductions_that_are_put_off_follow_the_last_pass() {
     assert!(starts.eq(expected), "one after the other, behind all passes");
 }
 
-/// Of two stages each begins with the gathers of its own units, in the order of their first uses; a pass waits for those that it reads.
+/// Of two stages each begins with the gathers of its own units, in the order of their first uses; a pass waits for
+/// those that it reads.
 #[test]
 fn gathers_of_the_step_before_overlap_with_forward_passes() {
     let graph = Setup { num_layers: 4, pp: 1, num_microbatches: 2, zero: ZeroStage::One, ..Setup::default() }.graph();

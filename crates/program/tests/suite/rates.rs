@@ -1,9 +1,11 @@
-//! The event clock, with fitted pass times, against the bubble rates that Qi et al. print (Zero Bubble Pipeline Parallelism, tables 5 and 8).
+//! The event clock, with fitted pass times, against the bubble rates that Qi et al. print (Zero Bubble Pipeline
+//! Parallelism, tables 5 and 8).
 //!
-//! The rates are printed; the times of passes are not. Three times per model are fitted to its rows of 1F1B, interleaved, ZB-H1 and
-//! ZB-H2: a layer's backward of the input, its backward of the weights and a transfer, in thousandths of its forward. So the 84 rows of
-//! these schedules are met by 12 fitted numbers, and the 33 rows of ZB-V, ZB-1p and ZB-2p, which nothing was fitted to, are predicted.
-//! Stages have `(layers + 2) / p` units, the embedding and the head counting as a layer each.
+//! The rates are printed; the times of passes are not. Three times per model are fitted to its rows of 1F1B,
+//! interleaved, ZB-H1 and ZB-H2: a layer's backward of the input, its backward of the weights and a transfer, in
+//! thousandths of its forward. So the 84 rows of these schedules are met by 12 fitted numbers, and the 33 rows of ZB-V,
+//! ZB-1p and ZB-2p, which nothing was fitted to, are predicted. Stages have `(layers + 2) / p` units, the embedding and
+//! the head counting as a layer each.
 
 use config::{Degrees, Parallelism, ScheduleKind};
 use program::{
@@ -54,8 +56,8 @@ struct FittedModel {
     backward_input: u64,
     backward_weight: u64,
     transfer: u64,
-    /// Hidden size and heads: per token and layer the activations take `34 h + 5 a s` bytes until the backward of the input and
-    /// `32 h` from then on, at `s` = 1024 (the paper's section 2.3).
+    /// Hidden size and heads: per token and layer the activations take `34 h + 5 a s` bytes until the backward of the
+    /// input and `32 h` from then on, at `s` = 1024 (the paper's section 2.3).
     hidden: usize,
     heads: usize,
 }

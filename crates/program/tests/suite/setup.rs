@@ -22,7 +22,8 @@ pub const RECOMPUTES: [Recompute; 5] = [
     Recompute::Full(FullRecompute { every: 1, inputs: SavedInputs::Sharded }),
 ];
 
-/// Every schedule that is generated, interleaved with several numbers of stages and the automatic one with several limits.
+/// Every schedule that is generated, interleaved with several numbers of stages and the automatic one with several
+/// limits.
 pub const KINDS: [ScheduleKind; 10] = [
     ScheduleKind::GPipe,
     ScheduleKind::OneForwardOneBackward,
@@ -50,13 +51,14 @@ pub fn per_class<T: Copy>(table: T, embedding: T, layer: T, head: T) -> PerClass
     })
 }
 
-/// Parameters sharded, gathered one use ahead and given up after each use, gradients summed once a step.
+/// Parameters sharded, gathered one use ahead and freed after each use, gradients summed once a step.
 pub const ZERO_3: ZeroStage = ZeroStage::Three {
     reduce: GradientReduction::Step,
     gathering: Gathering { prefetch: 1, reshard: Reshard::AfterUse },
 };
 
-/// Every form of ZeRO: what is sharded, when gradients are summed, how far ahead parameters are gathered and how long kept.
+/// Every form of ZeRO: what is sharded, when gradients are summed, how far ahead parameters are gathered and how long
+/// kept.
 pub fn zero_forms() -> Vec<ZeroStage> {
     let mut forms = vec![ZeroStage::Off, ZeroStage::One];
     for reduce in [GradientReduction::Step, GradientReduction::Microbatch] {

@@ -160,7 +160,7 @@ fn gathered(plan: &RankPlan) -> impl Iterator<Item = &PlannedLife> {
     plan.lives().iter().filter(|life| life.category == Category::Gathered)
 }
 
-/// With a prefetch of `n`, at most `n + 1` units' parameters are whole at once, and at some time so many are.
+/// With a prefetch of `n`, at most `n + 1` units' parameters are whole at once, and at some time this many are.
 #[test]
 fn so_many_units_are_whole_at_once_as_are_prefetched_and_one() {
     for prefetch in [0, 1, 2, 4] {
@@ -195,7 +195,7 @@ fn parameters_that_are_kept_are_gathered_once_per_microbatch_at_most() {
         let setup = Setup { zero, pp: 1, num_layers: 3, num_microbatches: 2, ..Setup::default() };
         let program = &setup.programs()[0];
         let gathers = program.instrs.iter().filter(|instr| matches!(instr, Instr::GatherParams { .. })).count();
-        // Of each microbatch: table and positions; layers 0 to 2 and, given up after each use, 1 and 0 again (2 is
+        // Of each microbatch: table and positions; layers 0 to 2 and, freed after each use, 1 and 0 again (2 is
         // used right before the head, which comes between); table and norm for the head.
         let (ends, layers) = (4, 3);
         let again = match reshard {

@@ -124,8 +124,8 @@ fn a_replica_with_more_microbatches_is_found() {
     assert!(message.contains("and rank 6, of the same group, "), "{message}");
 }
 
-/// Rank 5 waits for the second activation before it sends the first gradient, for which rank 1 waits; all others wait for
-/// the two.
+/// Rank 5 waits for the second activation before it sends the first gradient, for which rank 1 waits; all others wait
+/// for the two.
 #[test]
 fn ranks_that_wait_for_ever_are_found() {
     let setup = Setup { num_microbatches: 2, ..Setup::default() };

@@ -37,7 +37,7 @@ fn body(test: &str) -> Option<String> {
     after.split_once("\n}\n").map(|(body, _)| body.to_string())
 }
 
-/// What is wrong with a page.
+/// An error of a page.
 fn problems(page: &str) -> Vec<String> {
     let rows = rows(page);
     let items = (1..=36).filter(|number| !NOT_HERE.contains(number)).map(|number| format!("N{number}"));

@@ -8,7 +8,7 @@ use train::{MetaEngine, Observer, Ports, Setup, StepReport, Wish, Worker};
 
 use crate::cases::Case;
 
-/// What one rank did.
+/// The instructions of one rank with their times.
 #[derive(Clone, Debug, Default)]
 pub struct Work {
     /// By step; the first with what happens before it.

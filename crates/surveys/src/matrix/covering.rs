@@ -3,8 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-/// Indices of rows, in the order in which they were chosen: each covers most triples of values of three columns that no row before it covers; of several
-/// such rows it is the first.
+/// Indices of rows, in the order in which they were chosen: each covers most triples of values of three columns that no
+/// row before it covers; of several such rows it is the first.
 pub fn three_wise<V: Ord, const N: usize>(rows: &[[V; N]]) -> Vec<usize> {
     let triples = numbered(rows);
     let count = triples.iter().flatten().max().map_or(0, |last| last + 1);

@@ -20,8 +20,8 @@ const DEADLINE: Duration = Duration::from_secs(120);
 /// The task of a child process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Trains the reference with checkpoints in a folder, reports each step, and halts after this number of bytes of its
-    /// saves.
+    /// Trains the reference with checkpoints in a folder, reports each step, and halts after this number of bytes of
+    /// its saves.
     Train {
         /// The folder.
         folder: PathBuf,

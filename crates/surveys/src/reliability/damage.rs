@@ -58,7 +58,8 @@ fn names_place(told: &str, manifest: &Manifest, file: &Path, at: usize) -> bool 
         && told.contains(&piece.map_or("its header".into(), |(tensor, _)| format!("of tensor {tensor},")))
 }
 
-/// Single bits of random files at random places: each is found, named by file and tensor, and the checkpoint before is used.
+/// Single bits of random files at random places: each is found, named by file and tensor, and the checkpoint before is
+/// used.
 ///
 /// # Errors
 /// A run that fails undisturbed.
@@ -95,7 +96,8 @@ pub fn flipped_bits(reference: &Reference, trials: usize, kept: &Kept) -> Result
     })
 }
 
-/// Files that are cut, gone, exchanged for another's, or of another step: each is refused, and the checkpoint before is used.
+/// Files that are cut, gone, exchanged for another's, or of another step: each is refused, and the checkpoint before is
+/// used.
 ///
 /// # Errors
 /// A run that fails undisturbed.

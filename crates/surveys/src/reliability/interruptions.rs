@@ -19,7 +19,8 @@ fn failed_saves(saved: &Saved) -> Counts {
     Counts::from([(FAILED_SAVES.to_string(), failed)])
 }
 
-/// Disks that are full after a random number of bytes, and in every second trial have room again for the last checkpoint.
+/// Disks that are full after a random number of bytes, and in every second trial have room again for the last
+/// checkpoint.
 ///
 /// # Errors
 /// A run that fails.

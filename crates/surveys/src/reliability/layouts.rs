@@ -29,8 +29,9 @@ fn scheduled(schedule: ScheduleKind, parallelism: Parallelism) -> Parallelism {
     Parallelism { schedule: schedule.into(), ..parallelism }
 }
 
-/// Fewer ranks and more, another tp, another pp, every ZeRO stage to another, other stages, schedules and recomputation; both ways. Every
-/// second pair has a tied table and another model, and where replicas change, one sums exactly as well.
+/// Fewer ranks and more, another tp, another pp, every ZeRO stage to another, other stages, schedules and
+/// recomputation; both ways. Every second pair has a tied table and another model, and where replicas change, one sums
+/// exactly as well.
 pub fn pairs() -> Vec<[Layout; 2]> {
     let of = |dp, tp, pp| plain_layout(dp, tp, pp, 1);
     let split = |layers: &[usize]| Parallelism { stage_layers: Some(layers.to_vec()), ..of(2, 1, 2) };

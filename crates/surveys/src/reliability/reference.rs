@@ -48,7 +48,8 @@ impl Reference {
         STEPS
     }
 
-    /// Goes on from what is in `folder`, or begins where nothing is, and says whether the whole is the same; and if not, why.
+    /// Goes on from what is in `folder`, or begins where nothing is, and says whether the whole is the same; and if
+    /// not, why.
     pub(super) fn completes(&self, folder: &Path) -> Result<(), String> {
         let done = committed(folder).map_err(|error| error.to_string())?.first().map_or(0, |newest| newest.steps);
         let rest = [Stretch { layout: self.layout.clone(), until: STEPS }];
@@ -86,8 +87,8 @@ fn bits(losses: &[f64]) -> Vec<u64> {
     losses.iter().map(|loss| loss.to_bits()).collect()
 }
 
-/// Runs the reference with a checkpoint after each step on `storage`. `wish` is asked in each step, with the steps that are done. Returns what
-/// became of the checkpoints, in the order of their ends.
+/// Runs the reference with a checkpoint after each step on `storage`. `wish` is asked in each step, with the steps that
+/// are done. Returns what became of the checkpoints, in the order of their ends.
 pub(super) fn run_saved(
     storage: Arc<dyn Storage>,
     folder: &Path,

@@ -13,8 +13,8 @@ struct Slice {
 /// The groups whose ranks read the same sequences: the same tokens, or others.
 const SAME_SEQUENCES: [PeerGroup; 3] = [PeerGroup::TENSOR, PeerGroup::CONTEXT, PeerGroup::PIPELINE];
 
-/// Ranks of a model replica that read different sequences, and sequences of a step of `sequences` that several replicas read,
-/// or none.
+/// Ranks of a model replica that read different sequences, and sequences of a step of `sequences` that several replicas
+/// read, or none.
 pub(super) fn violations(world: &World, seen: &[Seen], sequences: usize) -> Vec<Violation> {
     let mut found = vec![];
     let mut slices = vec![];

@@ -1,8 +1,8 @@
 //! All ranks of a run, each with what it compiles and derives from its own coordinate: nobody stands in for a peer.
 //!
 //! A rank's program, sizes and groups join a [`World`], which runs them together. The rest is data that follows from
-//! coordinates alone and differs between the ranks of one stage: which sequences a rank reads, which shard it keeps, which
-//! boxes of the parameters it fills and stores. Over all ranks these must fit together.
+//! coordinates alone and differs between the ranks of one stage: which sequences a rank reads, which shard it keeps,
+//! which boxes of the parameters it fills and stores. Over all ranks these must fit together.
 
 mod batch;
 mod shards;
@@ -83,8 +83,8 @@ const AT_ONCE: usize = 64;
 /// Compiles `workload` for every rank of `setup` by `assignment`, and checks that all fit together.
 ///
 /// # Errors
-/// A rank that cannot be compiled; a rule that a rank breaks; ranks that do not get to the end together, or whose sequences or
-/// shards overlap or leave something out.
+/// A rank that cannot be compiled; a rule that a rank breaks; ranks that do not get to the end together, or whose
+/// sequences or shards overlap or leave something out.
 pub fn verify_all_ranks(
     setup: &Setup,
     workload: WorkloadIndex,

@@ -131,8 +131,8 @@ impl Check<'_> {
         boxes.faults("stored", |_| true)
     }
 
-    /// In each model replica, or sharding group of them where parameters are sharded: split parameters once, replicated ones
-    /// once on every tensor-parallel position.
+    /// In each model replica, or sharding group of them where parameters are sharded: split parameters once, replicated
+    /// ones once on every tensor-parallel position.
     fn filled(&self, layout: &UnitLayout, ranks: &[usize]) -> Vec<String> {
         let is_sharded = self.setup.parallelism.zero.keeps(StateKind::Parameters) == Kept::Shard;
         let is_first = |rank: &&usize| {

@@ -1,5 +1,5 @@
-//! Gathers parameters from their data-parallel shards, in place or into a buffer that is freed after use. The counterpart
-//! of [`crate::execute::reduce::gradients`].
+//! Gathers parameters from their data-parallel shards, in place or into a buffer that is freed after use. The
+//! counterpart of [`crate::execute::reduce::gradients`].
 
 use config::{Kept, StateKind};
 use device::{DeviceError, Op, Stream};
@@ -10,8 +10,8 @@ use crate::worker::ports::RankPorts;
 use crate::worker::run_position::RunPosition;
 use crate::worker::unit_state::UnitState;
 
-/// Fills the other ranks' shards of the parameters of the unit of `state`: where state is whole, in it; where it is a shard, in the
-/// place that the plan has for the gathered parameters.
+/// Fills the other ranks' shards of the parameters of the unit of `state`: where state is whole, in it; where it is a
+/// shard, in the place that the plan has for the gathered parameters.
 ///
 /// # Errors
 /// The device's and the group's.

@@ -1,8 +1,8 @@
 //! The factor of the loss that keeps gradients in the range of fp16, and how it follows overflows.
 //!
-//! It is a function of the run's precision and of which steps overflowed. That follows from sums over all ranks, so every rank has
-//! the same factor and the same counts without exchanging them. After P. Micikevicius et al., "Mixed precision training" (2017),
-//! section 3.2, with the hysteresis of Megatron-LM.
+//! It is a function of the run's precision and of which steps overflowed. That follows from sums over all ranks, so
+//! every rank has the same factor and the same counts without exchanging them. After P. Micikevicius et al., "Mixed
+//! precision training" (2017), section 3.2, with the hysteresis of Megatron-LM.
 
 use checkpoint::{LossScaleState, RunState};
 use config::{LossScaling, Precision};
@@ -47,8 +47,8 @@ impl LossScale {
         }
     }
 
-    /// After the steps of `state`, which may have had another precision: steps that were skipped stay skipped, a factor goes on within the limits
-    /// of this run, and where there was none it begins.
+    /// After the steps of `state`, which may have had another precision: steps that were skipped stay skipped, a factor
+    /// goes on within the limits of this run, and where there was none it begins.
     pub fn resumed(precision: Precision, state: &RunState) -> LossScale {
         let begun = LossScale { skipped_steps: state.skipped_steps, ..LossScale::new(precision) };
         match (begun.scaling, state.loss_scale) {

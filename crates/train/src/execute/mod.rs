@@ -1,7 +1,8 @@
-//! One instruction on one rank: the match from what a program says to what the model, the communicators and the optimizer do.
+//! One instruction on one rank: the match from what a program says to what the model, the communicators and the
+//! optimizer do.
 //!
-//! Instructions are issued strictly in program order, never by readiness. Where streams have threads of their own, an instruction has been
-//! issued when it has been handed to its stream; what it waits for is in [`program::Waits`].
+//! Instructions are issued strictly in program order, never by readiness. Where streams have threads of their own, an
+//! instruction has been issued when it has been handed to its stream; what it waits for is in [`program::Waits`].
 
 pub(crate) mod gather;
 pub(crate) mod group_call;

@@ -14,8 +14,8 @@ use crate::worker::rank_state::RankState;
 use crate::worker::run_position::RunPosition;
 use crate::worker::unit_state::UnitState;
 
-/// Sums the gradient of `unit` that `by` accumulated over `axes`, by [`program::UnitCalls::reduction`]. Where ranks keep
-/// shards, the sum is moved or added to this rank's.
+/// Sums the gradient of `unit` that `by` accumulated over `axes`, by [`program::UnitCalls::reduction`]. Where ranks
+/// keep shards, the sum is moved or added to this rank's.
 ///
 /// # Errors
 /// The communicators'.
@@ -49,8 +49,8 @@ pub fn gradients(worker: &mut Worker, unit: Unit, by: Unit, axes: &GradientAxes)
     }
 }
 
-/// Adds the two reduced gradients of a tied table, embedding first: between the ends of the pipeline, or to the head's where one
-/// rank has both.
+/// Adds the two reduced gradients of a tied table, embedding first: between the ends of the pipeline, or to the head's
+/// where one rank has both.
 ///
 /// # Errors
 /// The device's and the group's.
@@ -71,8 +71,9 @@ pub fn tied(ports: &RankPorts<'_>, position: &RunPosition<'_>, state: &UnitState
 
 /// Global norm, loss and clip coefficient, the same bits on every rank.
 ///
-/// Each element of each parameter is counted once: this rank's data-parallel slice, of copies the first, a tied table where
-/// the embedding is. The loss was summed by every rank of the last stage that has the sequences; the first counts.
+/// Each element of each parameter is counted once: this rank's data-parallel slice, of copies the first, a tied table
+/// where the embedding is. The loss was summed by every rank of the last stage that has the sequences; the first
+/// counts.
 ///
 /// An evaluation has no gradients of its own; those of the step before stay uncounted and untouched.
 ///
@@ -146,7 +147,8 @@ pub struct StepOutcome {
     pub loss: f64,
     /// Global norm of its gradient.
     pub norm: f64,
-    /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens and loss scale, 0 without valid ones.
+    /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens and loss scale, 0
+    /// without valid ones.
     pub gradient_factor: f64,
     /// Whether a loss or a gradient was not finite anywhere.
     pub not_finite: bool,
@@ -204,8 +206,8 @@ pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
     device.write(sums, bytemuck::cast_slice(&[0i64; SUM_WORDS]))
 }
 
-/// Waits until every rank is here. What a rank lent to a receiver is free only then: programs that end with a sum over all
-/// ranks need no other end, one that generates does.
+/// Waits until every rank is here. What a rank lent to a receiver is free only then: programs that end with a sum over
+/// all ranks need no other end, one that generates does.
 ///
 /// # Errors
 /// The group's.

@@ -1,4 +1,5 @@
-//! The loss on sequences that are not trained on: between steps of a run, or alone. Training state is neither read nor written.
+//! The loss on sequences that are not trained on: between steps of a run, or alone. Training state is neither read nor
+//! written.
 
 use std::time::{Duration, Instant};
 
@@ -118,7 +119,8 @@ impl TokenSource for HeldOut<'_> {
     }
 }
 
-/// Runs the evaluating program as often as there are passes and adds their sums, which are integers: the same bits whatever the layout.
+/// Runs the evaluating program as often as there are passes and adds their sums, which are integers: the same bits
+/// whatever the layout.
 pub(crate) fn evaluate<'a>(
     worker: &mut Worker<'a>,
     tokens: &'a HeldOut<'a>,

@@ -1,7 +1,8 @@
 //! Continuing a text, token by token, on all ranks of a run.
 //!
-//! Each pass computes [`GENERATION_ROWS`] tokens that are not in the cache yet: of a prompt as many as fit, then one each. Rows behind the
-//! text's end are padding that nothing reads. The rank that has the head draws the next token, and a sum over all ranks tells it to the others.
+//! Each pass computes [`GENERATION_ROWS`] tokens that are not in the cache yet: of a prompt as many as fit, then one
+//! each. Rows behind the text's end are padding that nothing reads. The rank that has the head draws the next token,
+//! and a sum over all ranks tells it to the others.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -21,8 +22,8 @@ use crate::storage::source::TensorSource;
 use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
 
-/// Tokens that a pass computes at once. Matrices are read from memory once per pass, so a few more rows cost one token little and a
-/// prompt gains much.
+/// Tokens that a pass computes at once. Matrices are read from memory once per pass, so a few more rows cost one token
+/// little and a prompt gains much.
 pub const GENERATION_ROWS: usize = 8;
 
 /// What is continued, and how.
@@ -41,7 +42,8 @@ pub trait Listener: Sync {
     /// A token was added; on rank 0's thread. [`Wish::Stop`] ends the text soon.
     fn token(&self, token: i32) -> Wish;
 
-    /// The logits from which the token at `position` of the text is drawn, on the thread of the rank that draws. Nothing by default.
+    /// The logits from which the token at `position` of the text is drawn, on the thread of the rank that draws.
+    /// Nothing by default.
     fn logits(&self, _position: usize, _logits: &[f32]) {}
 }
 

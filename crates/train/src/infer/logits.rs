@@ -8,7 +8,8 @@ use device::DeviceError;
 use crate::worker::Worker;
 
 impl Worker<'_> {
-    /// Logits `[rows, V]`, row-major, of `rows` of the generating program that has just run on this rank, which computes the head.
+    /// Logits `[rows, V]`, row-major, of `rows` of the generating program that has just run on this rank, which
+    /// computes the head.
     ///
     /// # Errors
     /// The device's.

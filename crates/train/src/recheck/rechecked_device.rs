@@ -1,8 +1,8 @@
 //! A device that computes some operations twice and compares their results to the bit.
 //!
-//! Every operation is deterministic, so two results that differ are evidence: the processor, or the memory between, was wrong once. A
-//! third computation shows which one. The memory that an operation writes is restored before the second computation, so operations
-//! that accumulate and those in place are compared like all others.
+//! Every operation is deterministic, so two results that differ are evidence: the processor, or the memory between, was
+//! wrong once. A third computation shows which one. The memory that an operation writes is restored before the second
+//! computation, so operations that accumulate and those in place are compared like all others.
 
 use std::cell::Cell;
 

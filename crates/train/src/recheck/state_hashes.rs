@@ -1,4 +1,5 @@
-//! Hashes of weights and moments between two updates: taken when a step has ended, compared before the next one updates them.
+//! Hashes of weights and moments between two updates: taken when a step has ended, compared before the next one updates
+//! them.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Before the first step all ranks compare what they are about to run, so that a difference is a message and never a hang.
+//! Before the first step all ranks compare what they are about to run, so that a difference is a message and never a
+//! hang.
 
 use std::fmt::Write;
 
@@ -33,7 +34,8 @@ fn differing(ranks: &[usize]) -> String {
 
 /// Compares `fingerprint` over all ranks; the same answer on every rank.
 ///
-/// Two small sums where all agree: rank 0's fingerprint, then how many differ from it. Only then does each rank learn all.
+/// Two small sums where all agree: rank 0's fingerprint, then how many differ from it. Only then does each rank learn
+/// all.
 ///
 /// # Errors
 /// See [`AgreementError`].
@@ -74,7 +76,8 @@ fn sum_over_ranks(
 }
 
 impl Setup {
-    /// A number of everything that ranks must have in common: model, layout, training, programs, version of this software.
+    /// A number of everything that ranks must have in common: model, layout, training, programs, version of this
+    /// software.
     pub fn fingerprint(&self) -> u64 {
         let mut hash = Fnv1a::default();
         let build = env!("CARGO_PKG_VERSION");

@@ -55,7 +55,8 @@ impl Progress {
         self.step.set(step);
     }
 
-    /// Runs the program of the rank's workload from start to end. `watch` is called around each instruction and may end it early.
+    /// Runs the program of the rank's workload from start to end. `watch` is called around each instruction and may end
+    /// it early.
     pub(crate) fn run_program<'a>(
         &self,
         worker: &mut Worker<'a>,
@@ -113,8 +114,8 @@ pub(crate) struct Seat<'a> {
 }
 
 impl<'a> Seat<'a> {
-    /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see [`Worker::open`]
-    /// and [`agree`].
+    /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see
+    /// [`Worker::open`] and [`agree`].
     pub(crate) fn open(
         &self,
         tokens: &'a dyn TokenSource,
@@ -136,8 +137,8 @@ impl<'a> Seat<'a> {
 }
 
 impl Seat<'_> {
-    /// The same rank, some of whose operations are computed twice. On devices with queues, and where streams run side by side, a
-    /// second computation cannot follow the first at once: there only state is checked.
+    /// The same rank, some of whose operations are computed twice. On devices with queues, and where streams run side
+    /// by side, a second computation cannot follow the first at once: there only state is checked.
     fn rechecked(&self, engine: RankEngine, recheck: Recheck) -> RankEngine {
         let overlap = self.setup.parallelism.overlap_on_cpus();
         if self.engine.describe().device != DeviceKind::CPU || overlap == Overlap::On || recheck == Recheck::Off {
@@ -200,7 +201,8 @@ pub(crate) fn launch<T: Send>(
     })
 }
 
-/// The failure of the rank that failed first, for the others only report that they stopped because of it; or else what the first rank returned.
+/// The failure of the rank that failed first, for the others only report that they stopped because of it; or else what
+/// the first rank returned.
 fn first_cause<T>(engine: &dyn Engine, results: Vec<(Rank, Result<T, TrainError>)>) -> Result<T, TrainError> {
     let culprit = engine.failure().map(|(rank, _)| rank);
     let (mut failure, mut value) = (None, None);

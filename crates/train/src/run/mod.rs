@@ -273,7 +273,8 @@ impl Asked<'_> {
     }
 }
 
-/// Executes one step's program. Its sums are read before the first update, so that nothing changes where they are not finite.
+/// Executes one step's program. Its sums are read before the first update, so that nothing changes where they are not
+/// finite.
 fn run_step(
     worker: &mut Worker<'_>,
     step: u32,

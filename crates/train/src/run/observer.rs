@@ -74,8 +74,8 @@ pub trait Observer: Sync {
     /// Called when a checkpoint was committed or has failed, on a thread that saves; by default nothing is done.
     fn saved(&self, _report: SaveReport) {}
 
-    /// Called on every rank after it has executed instruction `rank.at` of step `rank.step`: for looking at a rank's tensors
-    /// between instructions. Nothing by default.
+    /// Called on every rank after it has executed instruction `rank.at` of step `rank.step`: for looking at a rank's
+    /// tensors between instructions. Nothing by default.
     ///
     /// # Errors
     /// The device's; they end the run like a failing instruction.

@@ -22,8 +22,8 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// The ring of `rank`; none where the file system of the run folder maps no files, which costs the report its instructions
-    /// and the run nothing.
+    /// The ring of `rank`; none where the file system of the run folder maps no files, which costs the report its
+    /// instructions and the run nothing.
     pub(crate) fn open(&self, mesh: &Mesh, rank: Rank) -> Option<RankRing> {
         let peers = program::Peers::of(mesh, rank);
         let numbers = |group: &mesh::Group| group.members().iter().map(|rank| rank.0).collect::<Vec<usize>>();

@@ -1,9 +1,10 @@
 //! Spikes of the loss and of the gradient norm, found by robust statistics of the steps before.
 //!
-//! Every rank sees the same losses and norms, and only adds, multiplies, divides and compares, so every rank finds the same spikes
-//! without exchanging anything. A value is a spike where it is more than N robust standard deviations above the median of the
-//! last [`WINDOW`] steps: 1.4826 times the median of the distances to the median, after P. Rousseeuw and C. Croux,
-//! "Alternatives to the median absolute deviation" (1993). A run diverges where its smoothed loss is [`DIVERGED`] times its minimum.
+//! Every rank sees the same losses and norms, and only adds, multiplies, divides and compares, so every rank finds the
+//! same spikes without exchanging anything. A value is a spike where it is more than N robust standard deviations above
+//! the median of the last [`WINDOW`] steps: 1.4826 times the median of the distances to the median, after P. Rousseeuw
+//! and C. Croux, "Alternatives to the median absolute deviation" (1993). A run diverges where its smoothed loss is
+//! [`DIVERGED`] times its minimum.
 
 use checkpoint::SpikeState;
 
@@ -13,7 +14,8 @@ pub const WINDOW: usize = 50;
 pub const LEAST_STEPS: usize = 20;
 /// Factor from the median absolute deviation to the standard deviation of a normal distribution.
 const TO_DEVIATION: f64 = 1.4826;
-/// Least deviation of losses and of norms that counts, as a share of the median: values that hardly differ are not spikes.
+/// Least deviation of losses and of norms that counts, as a share of the median: values that hardly differ are not
+/// spikes.
 const LEAST_DEVIATION: [f64; 2] = [0.01, 0.1];
 /// Share of the newest loss in the smoothed one.
 const SMOOTHING: f64 = 0.1;
@@ -148,7 +150,8 @@ impl SpikeWatch {
         }
     }
 
-    /// The spike of a step, if it has one; both numbers must be finite. [`SpikeWatch::take`] follows, unless the step is skipped.
+    /// The spike of a step, if it has one; both numbers must be finite. [`SpikeWatch::take`] follows, unless the step
+    /// is skipped.
     pub fn judge(&mut self, loss: f64, norm: f64) -> Option<Spike> {
         let kinds = [(SpikeKind::Loss, loss, &mut self.losses), (SpikeKind::GradientNorm, norm, &mut self.norms)];
         for ((kind, value, recent), least_deviation) in kinds.into_iter().zip(LEAST_DEVIATION) {

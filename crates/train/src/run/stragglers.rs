@@ -1,12 +1,12 @@
 //! Ranks and groups that are slower than their peers.
 //!
-//! Ranks of one pipeline stage have the same program, so their own work takes the same time on equal machines. A rank without
-//! peers is compared with the time that its program is predicted to take, in proportion to the other stages. A collective ends for
-//! the member that comes last after the transfer alone, so the least time of its members is that of their links. The time
-//! that a rank waits for another of its pipeline is compared with the waits of its peers.
+//! Ranks of one pipeline stage have the same program, so their own work takes the same time on equal machines. A rank
+//! without peers is compared with the time that its program is predicted to take, in proportion to the other stages. A
+//! collective ends for the member that comes last after the transfer alone, so the least time of its members is that of
+//! their links. The time that a rank waits for another of its pipeline is compared with the waits of its peers.
 //!
-//! Whatever else a machine does only adds to a time. A rank is slow where both the least and the median of its last steps are more
-//! than [`LIMIT`] times those of its peers, and its least is more than their median.
+//! Whatever else a machine does only adds to a time. A rank is slow where both the least and the median of its last
+//! steps are more than [`LIMIT`] times those of its peers, and its least is more than their median.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
@@ -23,8 +23,8 @@ const STEPS: usize = 14;
 const KEPT: usize = 20;
 /// Ratio to peers from which a rank or a link is slow.
 const LIMIT: f64 = 1.2;
-/// The same for a rank without peers: predictions count multiplications and bytes, and leave out the time that each small operation
-/// takes by itself.
+/// The same for a rank without peers: predictions count multiplications and bytes, and leave out the time that each
+/// small operation takes by itself.
 const LIMIT_OF_PREDICTION: f64 = 3.0;
 /// Share of a step that a slow rank must cost.
 const SHARE: f64 = 0.01;
@@ -183,8 +183,8 @@ impl StragglerWatch {
         own.push_back(times);
     }
 
-    /// Who is slow after `step`, which took `wall` seconds, and was not named lately. Ranks are named first: where one is slow, others
-    /// wait for it, and waits say nothing about links. Neither do they where ranks take turns on cores.
+    /// Who is slow after `step`, which took `wall` seconds, and was not named lately. Ranks are named first: where one
+    /// is slow, others wait for it, and waits say nothing about links. Neither do they where ranks take turns on cores.
     pub fn slow(&mut self, step: u32, wall: f64) -> Vec<Straggler> {
         let floor = SHARE * wall;
         let mut found: Vec<Straggler> = self.ranks.keys().filter_map(|rank| self.slow_rank(*rank, floor)).collect();
@@ -240,7 +240,8 @@ impl StragglerWatch {
         all.max_by(|(_, one), (_, other)| one.total_cmp(other)).map(|(work, _)| work)
     }
 
-    /// `rank`, the only one of its stage, where it takes longer for what it is predicted to compute than other stages for theirs.
+    /// `rank`, the only one of its stage, where it takes longer for what it is predicted to compute than other stages
+    /// for theirs.
     fn slower_than_predicted(&self, rank: Rank, floor: f64) -> Option<Straggler> {
         let computed =
             |times: &WorkTimes| (times.own_ns[Work::Forward as usize] + times.own_ns[Work::Backward as usize]) as f64;

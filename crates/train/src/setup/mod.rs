@@ -40,15 +40,17 @@ pub struct Setup {
     pub cache_size: CacheSize,
     /// The order of compute cells of a training step of a full batch.
     pub schedule: Schedule,
-    /// What passes cost, as recorded: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers are not priced.
+    /// What passes cost, as recorded: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers
+    /// are not priced.
     pub times: UnitTimes,
     /// What its programs are for; the first is the run's own.
     pub workloads: Vec<Workload>,
-    /// Per workload one program and one memory plan per pipeline coordinate; all of them share the arena and the places of state.
+    /// Per workload one program and one memory plan per pipeline coordinate; all of them share the arena and the places
+    /// of state.
     pub programs: ProgramSet,
 }
 
-/// What a program is for, and on what sizes it works.
+/// The purpose of a program, and on what sizes it works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Workload {
     /// Training, evaluation or generation.
@@ -132,8 +134,8 @@ fn list(violations: &[Violation]) -> String {
 }
 
 impl Setup {
-    /// Compiles, verifies and plans a run that trains. Legal degrees are the caller's matter (`config::check`); what is not legal is refused
-    /// here too, less kindly.
+    /// Compiles, verifies and plans a run that trains. Legal degrees are the caller's matter (`config::check`); what is
+    /// not legal is refused here too, less kindly.
     ///
     /// # Errors
     /// See [`SetupError`].
@@ -186,7 +188,8 @@ impl Setup {
         Setup::generating(model, parallelism, train, cache_size, workloads)
     }
 
-    /// A run that continues one text, computing `rows` tokens at a time, with a cache for as many tokens as the model's context.
+    /// A run that continues one text, computing `rows` tokens at a time, with a cache for as many tokens as the model's
+    /// context.
     ///
     /// # Errors
     /// See [`SetupError`].
@@ -358,7 +361,8 @@ impl Workload {
         Ok(Workload { purpose: Purpose::Train, num_microbatches: number, shape })
     }
 
-    /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a pipeline busy.
+    /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a
+    /// pipeline busy.
     fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Workload {
         let Parallelism { degrees: Degrees { dp, pp, .. }, microbatch_size, .. } = *parallelism;
         let shape = shape(parallelism, train, microbatch_size);
@@ -366,8 +370,9 @@ impl Workload {
         Workload { purpose: Purpose::Evaluate, num_microbatches: all.min(MICROBATCHES_PER_STAGE * pp), shape }
     }
 
-    /// Whether this workload's tokens are sharded over tensor parallelism. A program that generates keeps them whole: it works on few tokens at
-    /// a time, which the ranks need not divide, and keeps no activations that would take less room.
+    /// Whether this workload's tokens are sharded over tensor parallelism. A program that generates keeps them whole:
+    /// it works on few tokens at a time, which the ranks need not divide, and keeps no activations that would take less
+    /// room.
     pub fn sequence_parallel(&self, parallelism: &Parallelism) -> SequenceParallel {
         match self.purpose {
             Purpose::Train | Purpose::Evaluate => parallelism.sequence_parallel,
@@ -375,7 +380,8 @@ impl Workload {
         }
     }
 
-    /// What is recorded of the workload. All tensor-parallel ranks need equally many bytes, so the first stands for all.
+    /// What is recorded of the workload. All tensor-parallel ranks need equally many bytes, so the first stands for
+    /// all.
     pub fn record_case<'a>(
         &self,
         model: &'a ModelSpec,
@@ -414,7 +420,8 @@ pub(crate) fn shape(parallelism: &Parallelism, train: &TrainSpec, sequences: usi
     MicrobatchShape { sequences, sequence_length: train.sequence_length, slices: parallelism.slices() }
 }
 
-/// Microbatches of an evaluation's pass per pipeline stage: a pipeline of `p` stages idles for `p - 1` of `8 p + p - 1` cells.
+/// Microbatches of an evaluation's pass per pipeline stage: a pipeline of `p` stages idles for `p - 1` of `8 p + p - 1`
+/// cells.
 const MICROBATCHES_PER_STAGE: usize = 8;
 
 /// The flat buffers of all units.

@@ -108,7 +108,8 @@ impl<'a> StepOrder<'a> {
         self.model
     }
 
-    /// A training step of a full batch, linked, with the sizes of its values: what a simulation needs. Its memory is not planned.
+    /// A training step of a full batch, linked, with the sizes of its values: what a simulation needs. Its memory is
+    /// not planned.
     ///
     /// # Errors
     /// See [`SetupError`].
@@ -260,8 +261,8 @@ struct Work<'a> {
     times: &'a PerClass<PassTimes>,
 }
 
-/// Times of passes are counted in units of which the longest pass has about this number, so that those of long steps can be added up. Only
-/// proportions count.
+/// Times of passes are counted in units of which the longest pass has about this number, so that those of long steps
+/// can be added up. Only proportions count.
 const LONGEST: u64 = 1 << 30;
 
 impl Work<'_> {

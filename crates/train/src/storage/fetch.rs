@@ -1,4 +1,5 @@
-//! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::storage::deliver`] and [`crate::storage::saving`].
+//! Fills a rank's tensors from a source or with what the seed gives. The counterpart of [`crate::storage::deliver`] and
+//! [`crate::storage::saving`].
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -11,7 +12,8 @@ use crate::storage::pieces::{Copies, pieces};
 use crate::storage::source::{SourceError, TensorSource};
 use crate::worker::unit_state::{Held, UnitState};
 
-/// Elements that are read at once: sixteen MiB on the host, however large a unit is. Storage that is read in blocks of one MiB reads few of them twice.
+/// Elements that are read at once: sixteen MiB on the host, however large a unit is. Storage that is read in blocks of
+/// one MiB reads few of them twice.
 const CHUNK_LEN: usize = 4 << 20;
 
 /// Why a rank's tensors could not be filled.
@@ -25,7 +27,8 @@ pub enum FetchError {
     Device(#[from] DeviceError),
 }
 
-/// The weights: every element of every parameter buffer of the rank at `coord` and of its master weights, zeros where it is padding.
+/// The weights: every element of every parameter buffer of the rank at `coord` and of its master weights, zeros where
+/// it is padding.
 ///
 /// # Errors
 /// See [`FetchError`].
@@ -41,7 +44,8 @@ pub fn weights(
     Ok(())
 }
 
-/// The weights that the seed gives: functions of (seed, parameter, global element), never of ranks; zeros where it is padding.
+/// The weights that the seed gives: functions of (seed, parameter, global element), never of ranks; zeros where it is
+/// padding.
 ///
 /// # Errors
 /// The device's.

@@ -1,8 +1,8 @@
 //! Boxes of tensors on their way from the ranks of other processes to the sink of rank 0's process.
 //!
-//! Ranks deliver to a sink of their own process. In rank 0's process that is the last one: a file, or a map in memory. Elsewhere it is a
-//! [`ForwardingSink`], whose messages the process of rank 0 gives to a [`GatheringSink`]. The last sink counts elements, so it knows
-//! whether all messages have come, in whatever order.
+//! Ranks deliver to a sink of their own process. In rank 0's process that is the last one: a file, or a map in memory.
+//! Elsewhere it is a [`ForwardingSink`], whose messages the process of rank 0 gives to a [`GatheringSink`]. The last
+//! sink counts elements, so it knows whether all messages have come, in whatever order.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,8 @@ pub struct GatherError(String);
 /// Most elements of a message, unless a row of a tensor has more: a message of 4 MiB.
 pub(crate) const MESSAGE_ELEMENTS: usize = 1 << 20;
 
-/// Turns each box into messages of whole rows. One sink is one destination: weights, gradients and logits have one each.
+/// Turns each box into messages of whole rows. One sink is one destination: weights, gradients and logits have one
+/// each.
 pub struct ForwardingSink<'a> {
     post: &'a (dyn Fn(Vec<u8>) + Sync),
 }

@@ -1,4 +1,5 @@
-//! Tensors of a run on their way to and from storage: checkpoints, weights, and whatever reads or writes boxes of tensors.
+//! Tensors of a run on their way to and from storage: checkpoints, weights, and whatever reads or writes boxes of
+//! tensors.
 
 pub mod deliver;
 pub mod fetch;

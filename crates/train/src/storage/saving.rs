@@ -1,5 +1,5 @@
-//! Saving the state of a run while it goes on: each rank has a thread that reads its state and writes it, and an instruction waits only
-//! where it would change what is still to be read.
+//! Saving the state of a run while it goes on: each rank has a thread that reads its state and writes it, and an
+//! instruction waits only where it would change what is still to be read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -181,7 +181,8 @@ enum SaveTask {
 }
 
 impl SaveStream {
-    /// Starts the thread of `rank`, whose memory it reads through `memory`. It ends when this end is dropped, with what it was given to do done.
+    /// Starts the thread of `rank`, whose memory it reads through `memory`. It ends when this end is dropped, with what
+    /// it was given to do done.
     pub(crate) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
         worker: &Worker<'_>,
@@ -256,7 +257,8 @@ fn stuck(unit: Unit, error: RecvTimeoutError) -> DeviceError {
     DeviceError::Storage { what: unit.to_string(), reason }
 }
 
-/// The pieces of a rank's file in their order, which is that of the units that a rank saves, and where the numbers of each unit's pieces lie.
+/// The pieces of a rank's file in their order, which is that of the units that a rank saves, and where the numbers of
+/// each unit's pieces lie.
 type SaveList = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 
 /// Everything that `rank` answers for: over all ranks each element of each tensor once.

@@ -54,7 +54,8 @@ impl TensorMap {
 
 impl TensorSink for TensorMap {
     fn put(&self, param: &ParamSpec, region: &Region, values: &[f32]) {
-        // A rank that panicked while it held the lock has already ended the run; its partial map is never read as whole.
+        // A rank that panicked while it held the lock has already ended the run; its partial map is never read as
+        // whole.
         let mut tensors = lock(&self.tensors);
         let assembly = tensors.entry(param.name.clone()).or_insert_with(|| Assembly {
             shape: param.shape.clone(),

@@ -1,4 +1,5 @@
-//! Where pieces of global tensors come from: storage, another run, a map in memory. The counterpart of [`crate::storage::sink`].
+//! Where pieces of global tensors come from: storage, another run, a map in memory. The counterpart of
+//! [`crate::storage::sink`].
 
 use config::ParamSpec;
 use mesh::{Region, copy_runs};

@@ -19,8 +19,8 @@ pub enum Side {
     Gradients,
 }
 
-/// Offsets in the arena of the flat buffers of the units whose parameters a computing unit reads, in their order; `None` for
-/// one without parameters.
+/// Offsets in the arena of the flat buffers of the units whose parameters a computing unit reads, in their order;
+/// `None` for one without parameters.
 pub type Offsets = [Option<usize>; 2];
 
 /// The offsets that the buffers of `by` have while instruction `at` runs; `None` unless all of them are there.
@@ -39,7 +39,8 @@ pub fn offsets(program: &Program, plan: &RankPlan, by: Unit, side: Side, at: usi
     Some(offsets)
 }
 
-/// Bound tensors by unit, side and offsets: at one place gradients may follow gathered parameters, which have another type.
+/// Bound tensors by unit, side and offsets: at one place gradients may follow gathered parameters, which have another
+/// type.
 #[derive(Clone, Debug, Default)]
 pub struct Bindings {
     embeddings: BTreeMap<(Side, Offsets), EmbeddingParams>,

@@ -80,7 +80,7 @@ impl Activations<'_> {
         Batch::lay_out(&self.frame(Value::Batch(microbatch)), self.shape)
     }
 
-    /// What the backward pass of the input leaves for that of the weights.
+    /// Values that the backward pass of the input leaves for that of the weights.
     pub fn pending(&self, unit: Unit, microbatch: Microbatch) -> Frame {
         self.frame(Value::Pending { unit, microbatch })
     }

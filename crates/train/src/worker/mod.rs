@@ -45,7 +45,8 @@ pub struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    /// Binds the tensors of the rank at `coord`, fills tables, and fills parameters and optimizer state as `start` says.
+    /// Binds the tensors of the rank at `coord`, fills tables, and fills parameters and optimizer state as `start`
+    /// says.
     ///
     /// # Errors
     /// Parameters that no layer reads or that `start` does not have, or a failing device.
@@ -112,7 +113,8 @@ impl<'a> Worker<'a> {
         self.state.scratch = Frame::new(scratch.offset_bytes, scratch.len_bytes);
     }
 
-    /// When each instruction of the program ran, on the rank's own thread or on a stream's. Those that were not issued have no time.
+    /// When each instruction of the program ran, on the rank's own thread or on a stream's. Those that were not issued
+    /// have no time.
     ///
     /// # Errors
     /// Failures of streams, which have ended everything when this returns.

@@ -38,7 +38,8 @@ pub struct RankState {
     pub issued: Vec<Option<Issued>>,
     /// Computing units that have contributed gradients in this step.
     pub contributed: Vec<Unit>,
-    /// Gradients (of a unit's parameters, made by a computing unit) that were reduced to this rank's shard in this step.
+    /// Gradients (of a unit's parameters, made by a computing unit) that were reduced to this rank's shard in this
+    /// step.
     pub reduced: Vec<(Unit, Unit)>,
 }
 

@@ -93,8 +93,8 @@ impl<'a> RunPosition<'a> {
         UnitCalls { parallelism: &self.setup.parallelism, layout: &state.layout, updated: state.updated.clone() }
     }
 
-    /// The sum of the gradients of a unit's parameters that `by` made, all of it or this rank's shard, while the instruction
-    /// runs.
+    /// The sum of the gradients of a unit's parameters that `by` made, all of it or this rank's shard, while the
+    /// instruction runs.
     ///
     /// # Panics
     /// It is not there: a fault of the program, which the verifier excludes.
@@ -113,7 +113,8 @@ impl<'a> RunPosition<'a> {
         Held { tensor: memory::numbers_at(self.plan, value, self.at, elements.len(), dtype), elements }
     }
 
-    /// The gathered parameters of a unit, or the gradient that `ReduceGrads` reduces: a value of the unit's whole flat buffer.
+    /// The gathered parameters of a unit, or the gradient that `ReduceGrads` reduces: a value of the unit's whole flat
+    /// buffer.
     ///
     /// # Panics
     /// As [`RunPosition::gradient_sum`].

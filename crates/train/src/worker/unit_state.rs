@@ -50,10 +50,11 @@ pub struct UnitState {
     pub layout: UnitLayout,
     /// All parameters, or this rank's shard.
     pub params: Held,
-    /// The weights that are updated, of the elements [`UnitState::updated`], where they are not the parameters themselves.
+    /// The weights that are updated, of the elements [`UnitState::updated`], where they are not the parameters
+    /// themselves.
     pub masters: Option<Held>,
-    /// The computing units of this rank that contribute gradients, each to a sum of its own: two for a tied table whose uses
-    /// share a rank, and the one first whose sum becomes the finished gradient. None when nothing is trained.
+    /// The computing units of this rank that contribute gradients, each to a sum of its own: two for a tied table whose
+    /// uses share a rank, and the one first whose sum becomes the finished gradient. None when nothing is trained.
     pub makers: Vec<Unit>,
     /// Elements of the sums of gradients: all, or this rank's shard.
     pub summed: Range<usize>,
@@ -131,7 +132,8 @@ impl ShardPlace {
         layout.part(self.group_size, self.position)
     }
 
-    /// The slice of its shard for which this rank answers: groups hold the same shards, so each answers for a part of them.
+    /// The slice of its shard for which this rank answers: groups hold the same shards, so each answers for a part of
+    /// them.
     pub fn owned(&self, layout: &UnitLayout) -> Range<usize> {
         layout.shard(self.position * self.num_groups + self.group)
     }

@@ -1,4 +1,4 @@
-//! The backward pass: probabilities are computed again, tile by tile.
+//! The backward pass: probabilities are recomputed, tile by tile.
 
 use std::ops::Range;
 
@@ -81,7 +81,8 @@ impl Pass<'_> {
         }
     }
 
-    /// Packs the group's queries and output gradients, as rows and as columns, and computes what its blocks need beside them.
+    /// Packs the group's queries and output gradients, as rows and as columns, and computes what its blocks need next
+    /// to them.
     fn load(&mut self, group: &Group, head: usize, tensors: &Backward<'_, Bf16>) -> [Rows; GROUP] {
         let (head_dim, products) = (self.attention.shape.head_dim, self.products);
         let [query, d_out] =
@@ -106,8 +107,8 @@ impl Pass<'_> {
         self.gradients.key_channels.pack(self.products, Adjacent::Lanes, key);
     }
 
-    /// Probabilities of a block's tile and the gradients of its scores, rounded, in the columns of the block; zeros for the other keys of the
-    /// group's tile.
+    /// Probabilities of a block's tile and the gradients of its scores, rounded, in the columns of the block; zeros for
+    /// the other keys of the group's tile.
     fn tile_scores(
         &mut self,
         block: &QueryBlock,

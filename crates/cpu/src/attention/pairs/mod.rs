@@ -19,15 +19,16 @@ use crate::instruction_set::InstructionSet;
 use crate::lanes::{self, LANES, Lanes, Stored};
 use crate::view::{MatMut, MatRef};
 
-/// Blocks of queries that meet a tile of keys before it leaves the cache: it is packed once for all of them. No bit depends on it.
+/// Blocks of queries that meet a tile of keys before it leaves the cache: it is packed once for all of them. No bit
+/// depends on it.
 const GROUP: usize = 8;
 
 /// The blocks of queries that meet a tile, and the tile as they see it.
 type Group = crate::attention::group::Group<GROUP, KEYS>;
 type GroupTile = crate::attention::group::GroupTile<GROUP>;
 
-/// One key's probabilities, or gradients of scores, of a group's queries. The last place is there so that rows do not meet in a few sets of the
-/// cache.
+/// One key's probabilities, or gradients of scores, of a group's queries. The last place is there so that rows do not
+/// meet in a few sets of the cache.
 type RoundedRow = [[Bf16; QUERIES]; GROUP + 1];
 
 /// Rounded to bf16, in the columns of one block of a group.

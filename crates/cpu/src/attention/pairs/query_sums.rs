@@ -24,7 +24,7 @@ impl<'a> QuerySums<'a> {
         self.begin = [Begin::Zero; GROUP];
     }
 
-    /// A block's room, whatever lies in it.
+    /// A block's room, whatever is in it.
     pub fn buffer(&mut self, place: usize) -> &mut [f32] {
         let len = self.head_dim * QUERIES;
         &mut self.numbers[place * len..][..len]

@@ -88,7 +88,7 @@ pub(super) unsafe fn configure() {
 /// # Safety
 /// [`is_available`].
 pub(super) unsafe fn release() {
-    // SAFETY: the machine has the instruction; no value lies in a tile.
+    // SAFETY: the machine has the instruction; no value is in a tile.
     unsafe {
         asm!(
             "tilerelease",
@@ -139,8 +139,8 @@ pub(crate) unsafe fn multiply_registers(rounds: usize) {
     }
 }
 
-/// Computes a tile of sums: `$loop` loads the first operands, multiplies all but the last ones, and leaves for label 6 with those loaded. Of C, rows are asked for
-/// while it runs, or at once where it has fewer than `$least` blocks.
+/// Computes a tile of sums: `$loop` loads the first operands, multiplies all but the last ones, and leaves for label 6
+/// with those loaded. Of C, rows are asked for while it runs, or at once where it has fewer than `$least` blocks.
 macro_rules! sum_tiles {
     ($tile:ident, $least:ident, $($loop:tt)*) => {
         let begins_at_zero = match $tile.begin {
@@ -187,8 +187,9 @@ macro_rules! sum_tiles {
     };
 }
 
-/// Asks for cache lines of the tile some bytes behind an address: loads of tiles wait for their lines, and products for the loads. A few at a time, for
-/// 16 at once hold up the loads and products behind them. Behind the end of a panel is the next one, or nothing that is missed.
+/// Asks for cache lines of the tile some bytes after an address: loads of tiles wait for their lines, and products for
+/// the loads. A few at a time, for 16 at once hold up the loads and products after them. Behind the end of a panel is
+/// the next one, or nothing that is missed.
 macro_rules! ask_for_lines {
     ($start:literal, $bytes:literal, $($line:literal)*) => {
         concat!($("prefetcht0 [", $start, " + ", $bytes, " + ", $line, "]\n"),*)
@@ -222,7 +223,8 @@ macro_rules! ask_for_row {
     };
 }
 
-/// Asks for three rows of C, if all have not been: all at once would fill the queue of what is on its way, and the panels wait behind it.
+/// Asks for three rows of C, if all have not been: all at once would fill the queue of what is on its way, and the
+/// panels wait after it.
 macro_rules! ask_for_three_rows {
     () => {
         concat!("cmp {c}, {end_of_c}\njae 7f\n", ask_for_row!(), ask_for_row!(), ask_for_row!(), "7:\n")
@@ -232,12 +234,13 @@ macro_rules! ask_for_three_rows {
 /// Steps in which the 32 rows of C are asked for: all but the last ask for three.
 const STEPS_FOR_ROWS: usize = 32usize.div_ceil(3) + 1;
 
-/// Computes 32 x 32 sums in four tiles. A panel has for each block of steps two tiles one after the other, of A and of B 2 KiB.
+/// Computes 32 x 32 sums in four tiles. A panel has for each block of steps two tiles one after the other, of A and of
+/// B 2 KiB.
 ///
 /// # Safety
 /// Between [`configure`] and [`release`]; the panels hold `blocks` blocks, and the sums can be read and written.
 pub(super) unsafe fn tile(tile: &PairsTile) {
-    // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
+    // SAFETY: the caller's promise: the addresses of all loads and stores are inside the panels and the sums.
     unsafe {
         sum_tiles!(
             tile,
@@ -277,8 +280,8 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
     }
 }
 
-/// Multiplies both tiles of A with both of B, and loads the term of `A` or of `B` some bytes behind its address for the next products. Between the
-/// products two tiles of the next block are asked for, some bytes behind either address.
+/// Multiplies both tiles of A with both of B, and loads the term of `A` or of `B` some bytes after its address for the
+/// next products. Between the products two tiles of the next block are asked for, some bytes behind either address.
 macro_rules! term_product {
     (A $term:literal, $next_a:literal, $next_b:literal) => {
         term_product!(@ ("tmm1, tmm4, tmm7" "tmm2, tmm5, tmm6") ("{a}" "tmm4" "tmm5") $term, $next_a, $next_b)
@@ -307,13 +310,13 @@ macro_rules! term_product {
 /// Blocks whose products ask for three rows of C each, in which 32 rows are asked for.
 const BLOCKS_FOR_ROWS: usize = 32usize.div_ceil(3 * 5);
 
-/// Computes 32 x 32 sums of products of terms. A panel has for each block of steps two tiles of each term, of A and of B 6 KiB. Between two products
-/// only the term that differs is loaded: 14 tiles for 24 products.
+/// Computes 32 x 32 sums of products of terms. A panel has for each block of steps two tiles of each term, of A and of
+/// B 6 KiB. Between two products only the term that differs is loaded: 14 tiles for 24 products.
 ///
 /// # Safety
 /// As for [`tile`], for panels of terms.
 pub(super) unsafe fn tile_of_terms(tile: &PairsTile) {
-    // SAFETY: the caller's promise: the addresses of all loads and stores lie inside the panels and the sums.
+    // SAFETY: the caller's promise: the addresses of all loads and stores are inside the panels and the sums.
     unsafe {
         sum_tiles!(
             tile,

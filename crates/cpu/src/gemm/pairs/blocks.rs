@@ -1,4 +1,5 @@
-//! The loops around the tiles: what a thread does in the two phases of a round, the packing of operands, and the tiles of a strip.
+//! The loops around the tiles: what a thread does in the two phases of a round, the packing of operands, and the tiles
+//! of a strip.
 
 use device::Bf16;
 
@@ -26,9 +27,9 @@ pub(crate) enum Entering<'a> {
 /// What is multiplied of each pair of operands.
 #[derive(Clone, Copy)]
 pub(crate) enum TermProducts {
-    /// The two as they entered; a sum goes on over all of K.
+    /// The two as they entered; a sum continues over all of K.
     One,
-    /// The products of their terms; a sum goes on for [`TERMS_RUN`] steps.
+    /// The products of their terms; a sum continues for [`TERMS_RUN`] steps.
     Six,
 }
 
@@ -172,7 +173,8 @@ impl Pass<'_> {
         Range { start: runs_before * bytes(round.run_steps), len: bytes(steps.len) }
     }
 
-    /// Packs these rows of A or columns of B; what is to be rounded goes through the room for it, as many panels at a time as it holds.
+    /// Packs these rows of A or columns of B; what is to be rounded goes through the room for it, as many panels at a
+    /// time as it holds.
     fn pack(&self, side: Side, lanes: Range, steps: Range, workspace: &mut [u8], rounded: &mut [Bf16]) {
         let adjacent = match (side, self.factors.orientation) {
             (Side::A, Orientation::Nt | Orientation::Nn) | (Side::B, Orientation::Nt) => Adjacent::Steps,
@@ -214,7 +216,7 @@ impl Pass<'_> {
         let (is_first, is_last) = (steps.start == 0, steps.start + steps.len == self.sizes.2);
         let bias = if is_last { Bias::Added } else { Bias::Left };
         match self.factors.term_products {
-            // They go on over all of K.
+            // They continue over all of K.
             TermProducts::One => SumEnds {
                 begin: if is_first { Begin::Zero } else { Begin::Stored },
                 end: is_last.then_some((write, bias)),
@@ -270,7 +272,8 @@ impl Pass<'_> {
                 // SAFETY: the caller's promise.
                 let kept = is_kept.then(|| unsafe { workspace.sums_mut(place * sums_of_tile, sums_of_tile) });
                 let sums = kept.unwrap_or(&mut own_sums[..sums_of_tile]);
-                // The tiles of a panel of the common operand ask for the next one, which comes from further away, each for a part.
+                // The tiles of a panel of the common operand ask for the next one, which comes from further away, each
+                // for a part.
                 let ahead = (common_panel + 1) * common_bytes + (panel * ahead_bytes).min(common_bytes);
                 let tile = PairsTile {
                     a: a.as_ptr(),
@@ -282,8 +285,8 @@ impl Pass<'_> {
                     sums_stride: panel_columns,
                     rows_of_c: if end.is_some() { RowsOfC::of(&mut c) } else { RowsOfC::NEAR },
                 };
-                // SAFETY: the slices hold the panels and the tile, `Engine::of` checked that the machine has the instructions, and
-                // `multiply_strip` has entered the engine on this thread.
+                // SAFETY: the slices hold the panels and the tile, `Engine::of` checked that the machine has the
+                // instructions, and `multiply_strip` has entered the engine on this thread.
                 unsafe { multiply(&tile) };
                 meter.add_multiply_adds((rows * columns * steps.len) as u64);
                 if let Some((write, bias)) = end {

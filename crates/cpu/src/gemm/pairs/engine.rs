@@ -1,4 +1,5 @@
-//! What each instruction set brings to products in pairs: the shape of its tiles and panels, and the functions that work on them.
+//! What each instruction set brings to products in pairs: the shape of its tiles and panels, and the functions that
+//! work on them.
 
 use device::{Bf16, Element};
 
@@ -47,7 +48,7 @@ pub(crate) enum Begin {
     Stored,
 }
 
-/// One tile of sums, `[panel_rows, panel_columns]`; all of it is computed, also behind the edges of C.
+/// One tile of sums, `[panel_rows, panel_columns]`; all of it is computed, also after the edges of C.
 #[derive(Clone, Copy)]
 pub(super) struct PairsTile {
     pub a: *const u8,
@@ -68,7 +69,8 @@ pub(super) struct PairsTile {
     pub rows_of_c: RowsOfC,
 }
 
-/// Rows of C, by address: a tile asks for their cache lines while it multiplies, for they begin where the machine does not foresee it.
+/// Rows of C, by address: a tile asks for their cache lines while it multiplies, for they begin where the machine does
+/// not foresee it.
 #[derive(Clone, Copy)]
 #[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "other machines ask for nothing ahead of its use"))]
 pub(super) struct RowsOfC {
@@ -105,7 +107,8 @@ impl RowsOfC {
     }
 }
 
-/// The functions may be called where [`InstructionSet::is_available`], `tile` between `enter` and `leave` on one thread.
+/// The functions may be called where [`InstructionSet::is_available`], `tile` between `enter` and `leave` on one
+/// thread.
 pub(super) struct Engine {
     /// Rows of a tile and of a panel of A.
     pub panel_rows: usize,
@@ -115,7 +118,8 @@ pub(super) struct Engine {
     pub a_step_bytes: usize,
     /// Bytes of one step of a panel of B.
     pub b_step_bytes: usize,
-    /// Most steps of a panel, a multiple of [`PAIRS_BLOCK`]: of as many as registers may sum before the panels leave the caches.
+    /// Most steps of a panel, a multiple of [`PAIRS_BLOCK`]: of as many as registers may sum before the panels leave
+    /// the caches.
     pub most_steps: usize,
     pub enter: unsafe fn(),
     pub leave: unsafe fn(),
@@ -139,7 +143,8 @@ pub(super) struct TermsOfEngine {
 pub(super) const MOST_SUMS: usize = AMX_LANES * AMX_LANES;
 
 impl Engine {
-    /// The same engine. It does not compile where a panel may hold more than [`LARGEST_PANEL`] elements, or a tile more than [`MOST_SUMS`].
+    /// The same engine. It does not compile where a panel may hold more than [`LARGEST_PANEL`] elements, or a tile more
+    /// than [`MOST_SUMS`].
     const fn checked(self) -> Self {
         let most_lanes = if self.panel_rows > self.panel_columns { self.panel_rows } else { self.panel_columns };
         assert!(most_lanes * self.most_steps <= LARGEST_PANEL, "a panel is larger than the room for one");
@@ -160,7 +165,8 @@ const AMX_STEPS: usize = 3072;
 /// Runs of steps of engines that read widened numbers, as of chained products: their panels stay in L1 and L2.
 const WIDENED_STEPS: usize = 256;
 
-/// An engine that reads widened numbers, packed with the kernels of a set of `$lanes` lanes: `$rows` rows of two registers.
+/// An engine that reads widened numbers, packed with the kernels of a set of `$lanes` lanes: `$rows` rows of two
+/// registers.
 macro_rules! widened {
     ($set:expr, $lanes:literal, $rows:literal, $tile:path) => {{
         unsafe fn pack_a(block: &PairsBlock<Bf16>) {

@@ -1,33 +1,35 @@
-//! Products of matrices of bf16, or rounded to it, in the order of AMX, "in pairs", whose bits depend on the operands only.
+//! Products of matrices of bf16, or rounded to it, in the order of AMX, "in pairs", whose bits depend on the operands
+//! only.
 //!
 //! # Numerics
-//! This is what the instruction `TDPBF16PS` does with 32 steps of K, continued over all of K. An operand that is stored in `f32` is rounded to
-//! bf16 first, to nearest with ties to even. Each element of C is computed in the same way on every instruction set, for any number of rows and
-//! columns, any strides and any split of the work:
+//! This is what the instruction `TDPBF16PS` does with 32 steps of K, continued over all of K. An operand that is stored
+//! in `f32` is rounded to bf16 first, to nearest with ties to even. Each element of C is computed in the same way on
+//! every instruction set, for any number of rows and columns, any strides and any split of the work:
 //!
 //! 1. K is cut into blocks of [`PAIRS_BLOCK`] steps, from step 0 on; the last is filled up with zeros.
-//! 2. Per block `even = odd = +0`, then for each pair of steps in ascending order `even = fused_multiply_add(a, b, even)` with the first
-//!    step and `odd = fused_multiply_add(a, b, odd)` with the second.
+//! 2. Per block `even = odd = +0`, then for each pair of steps in ascending order `even = fused_multiply_add(a, b,
+//!    even)` with the first step and `odd = fused_multiply_add(a, b, odd)` with the second.
 //! 3. From `sum = +0` on, for each block in ascending order, `sum = sum + (even + odd)`.
-//! 4. With `Write::Assign` the sum becomes `c`, otherwise `c = c + sum`; with a bias, `c = c + bias[column]` at the end. Where C is of a
-//!    narrow type, this happens in `f32`, and C is rounded once.
+//! 4. With `Write::Assign` the sum becomes `c`, otherwise `c = c + sum`; with a bias, `c = c + bias[column]` at the
+//!    end. Where C is of a narrow type, this happens in `f32`, and C is rounded once.
 //!
-//! In 2 and 3 each operation is rounded once, to nearest with ties to even, to 24 bits with an exponent of any size. Operands and results
-//! that are below the smallest normal number, 2^-126, are zeros of their sign; what is too large for `f32` is infinite. In 4 subnormal numbers
-//! are numbers, as everywhere else. Where the result is no number, which bits say so is left open.
+//! In 2 and 3 each operation is rounded once, to nearest with ties to even, to 24 bits with an exponent of any size.
+//! Operands and results that are below the smallest normal number, 2^-126, are zeros of their sign; what is too large
+//! for `f32` is infinite. In 4 subnormal numbers are numbers, as everywhere else. Where the result is no number, which
+//! bits say so is left open.
 //!
-//! Rounding error of an element, for the operands as they enter and sums that stay finite, with u = 2^-24 and
-//! n = min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum of its two halves, one per block, `c` and the
-//! bias): at most `n u / (1 - n u) * (sum |a b| + |c| + |bias|)`, and for numbers that become zero
-//! `2^-126 * (K + sum |a| + sum |b| + 2 ceil(K / 32))`: one for each subnormal operand times what it is multiplied with, and one for each
-//! operation.
-//! At K = 8,192 n is 275, where chained products have 289.
+//! Rounding error of an element, for the operands as they enter and sums that stay finite, with u = 2^-24 and n =
+//! min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum of its two halves, one per
+//! block, `c` and the bias): at most `n u / (1 - n u) * (sum |a b| + |c| + |bias|)`, and for numbers that become zero
+//! `2^-126 * (K + sum |a| + sum |b| + 2 ceil(K / 32))`: one for each subnormal operand times what it is multiplied
+//! with, and one for each operation. At K = 8,192 n is 275, where chained products have 289.
 //!
 //! # Structure
-//! Operands are packed into panels ([`engine`]) for the instruction set: AMX reads pairs as they are, the others read them widened, with
-//! the same loops around ([`blocks`]). Sums of a tile of C stay in registers, or in memory between two runs of steps; when the last step is
-//! done a tile is written to C at once ([`finish`]), while its sums are in the cache. Attention packs and multiplies blocks of its own
-//! ([`small`]). Products of single precision are six of these for each block of steps ([`terms`]).
+//! Operands are packed into panels ([`engine`]) for the instruction set: AMX reads pairs as they are, the others read
+//! them widened, with the same loops around ([`blocks`]). Sums of a tile of C stay in registers, or in memory between
+//! two runs of steps; when the last step is done a tile is written to C at once ([`finish`]), while its sums are in the
+//! cache. Attention packs and multiplies blocks of its own ([`small`]). Products of single precision are six of these
+//! for each block of steps ([`terms`]).
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod amx;
@@ -106,8 +108,8 @@ pub struct TermsProduct<'a> {
     pub b: MatRef<'a>,
 }
 
-/// Multiplies in pairs: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one. With K = 0 the product is
-/// zero. Counts M N K multiply-adds.
+/// Multiplies in pairs: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one.
+/// With K = 0 the product is zero. Counts M N K multiply-adds.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
 pub fn gemm_pairs<E: Stored>(

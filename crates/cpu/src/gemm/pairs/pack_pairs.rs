@@ -1,7 +1,9 @@
-//! Panels for AMX, with AVX-512: for each block of 32 steps two tiles of 1 KiB, for the first 16 lanes of the panel and the others.
+//! Panels for AMX, with AVX-512: for each block of 32 steps two tiles of 1 KiB, for the first 16 lanes of the panel and
+//! the others.
 //!
-//! A tile of A has a lane per row, with its 16 pairs of steps; a tile of B a pair per row, with its 16 lanes. Either is read as it is or transposed
-//! as a square of 16 x 16 pairs, after lanes of two steps have been joined to pairs where lanes are adjacent.
+//! A tile of A has a lane per row, with its 16 pairs of steps; a tile of B a pair per row, with its 16 lanes. Either is
+//! read as it is or transposed as a square of 16 x 16 pairs, after lanes of two steps have been joined to pairs where
+//! lanes are adjacent.
 
 use std::arch::x86_64::*;
 
@@ -16,7 +18,7 @@ use crate::gemm::vector_avx512::Avx512Vector;
 pub(super) const SIDE: usize = 16;
 /// Lanes of a panel.
 pub(super) const PANEL: usize = 2 * SIDE;
-/// How many steps before its use a cache line of lanes that lie beside each other is asked for.
+/// How many steps before its use a cache line of lanes that are next to each other is asked for.
 const STEPS_AHEAD: usize = 8;
 /// Bytes of a tile.
 pub(super) const TILE: usize = 1024;
@@ -32,7 +34,7 @@ pub(super) trait Arrangement {
     /// The machine has AVX-512.
     unsafe fn rows_of(square: Square) -> Square;
 
-    /// Stores a square so whose registers lie in the tile.
+    /// Stores a square so whose registers are in the tile.
     ///
     /// # Safety
     /// The machine has AVX-512; the tile can be read and written.
@@ -112,7 +114,7 @@ fn first(count: usize) -> __mmask32 {
     ((1u64 << count.min(PAIRS_BLOCK)) - 1) as __mmask32
 }
 
-/// The first `count` of 32 consecutive numbers, zeros behind them.
+/// The first `count` of 32 consecutive numbers, zeros after them.
 ///
 /// # Safety
 /// The machine has AVX-512 BW; these numbers can be read.
@@ -153,7 +155,8 @@ unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock<Bf16>) {
         let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
         for index in 0..blocks {
             let steps = (block.steps - index * PAIRS_BLOCK).min(PAIRS_BLOCK);
-            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
+            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of
+            // each block.
             unsafe {
                 let mut square = [Avx512Vector::zero(); SIDE];
                 for (lane, register) in square.iter_mut().enumerate().take(lanes) {
@@ -168,9 +171,9 @@ unsafe fn pack_steps<A: Arrangement>(block: &PairsBlock<Bf16>) {
     }
 }
 
-/// Packs a block whose lanes are adjacent: registers of two steps are joined, so that one has a pair of sixteen lanes. Two rows are read from end to end,
-/// for the machine foresees a few long streams and not many short ones. No closures here: one inside a function of the standard library would not be compiled
-/// into it.
+/// Packs a block whose lanes are adjacent: registers of two steps are joined, so that one has a pair of sixteen lanes.
+/// Two rows are read from end to end, for the machine foresees a few long streams and not many short ones. No closures
+/// here: one inside a function of the standard library would not be compiled into it.
 ///
 /// # Safety
 /// As for [`pack_a`].
@@ -185,7 +188,8 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<Bf16>) {
                 let lane = panel * PANEL;
                 let lanes = (block.lanes - lane).min(PANEL);
                 let (even_lanes, odd_lanes) = (lanes_of(block, step, lanes), lanes_of(block, step + 1, lanes));
-                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles of each block.
+                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the two tiles
+                // of each block.
                 unsafe {
                     let [even, odd] = rows_of_pair(block, step, lane);
                     let [front, back] = join(load_first(even, even_lanes), load_first(odd, odd_lanes));
@@ -223,7 +227,7 @@ pub(super) fn lanes_of<E>(block: &PairsBlock<E>, step: usize, lanes: usize) -> u
     if step < block.steps { lanes } else { 0 }
 }
 
-/// Where the tile of a half panel and a block of steps lies, in bytes.
+/// Where the tile of a half panel and a block of steps is, in bytes.
 #[inline(always)]
 fn place(half: usize, index: usize, blocks: usize) -> usize {
     ((half / 2 * blocks + index) * 2 + half % 2) * TILE

@@ -1,4 +1,5 @@
-//! Panels of terms for AMX, with AVX-512: for each block of 32 steps the two tiles of each term, one term after the other.
+//! Panels of terms for AMX, with AVX-512: for each block of 32 steps the two tiles of each term, one term after the
+//! other.
 
 use std::arch::x86_64::*;
 
@@ -39,7 +40,7 @@ pub(super) unsafe fn pack_b(block: &PairsBlock<f32>) {
     }
 }
 
-/// The first `count` of sixteen consecutive numbers, zeros behind them.
+/// The first `count` of sixteen consecutive numbers, zeros after them.
 ///
 /// # Safety
 /// The machine has AVX-512; these numbers can be read.
@@ -64,8 +65,9 @@ fn rounded(numbers: __m512) -> __m512i {
     _mm512_and_si512(nearest, _mm512_set1_epi32(UPPER as i32))
 }
 
-/// The [terms](super::terms::split) of sixteen numbers, in the upper halves of 32 bits each; the lower halves of the third mean nothing. No closures here and
-/// below: one inside a function of the standard library would not be compiled into it.
+/// The [terms](super::terms::split) of sixteen numbers, in the upper halves of 32 bits each; the lower halves of the
+/// third mean nothing. No closures here and below: one inside a function of the standard library would not be compiled
+/// into it.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c")]
 fn split(numbers: __m512) -> [__m512i; TERMS] {
@@ -121,7 +123,8 @@ unsafe fn pack_steps_as_rows(block: &PairsBlock<f32>) {
         let lanes = block.lanes.saturating_sub(half * SIDE).min(SIDE);
         for index in 0..block.steps.div_ceil(PAIRS_BLOCK) {
             let (steps, tiles) = ((block.steps - index * PAIRS_BLOCK).min(PAIRS_BLOCK), tiles(block, half, index));
-            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
+            // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each
+            // block.
             unsafe {
                 // The upper halves of two registers, those of the first one first.
                 let upper: [u16; 32] = std::array::from_fn(|number| 2 * number as u16 + 1);
@@ -146,7 +149,8 @@ unsafe fn pack_steps_as_rows(block: &PairsBlock<f32>) {
     }
 }
 
-/// Packs a block of B whose steps are adjacent: squares of numbers are transposed, which are fewer than those of pairs of terms.
+/// Packs a block of B whose steps are adjacent: squares of numbers are transposed, which are fewer than those of pairs
+/// of terms.
 ///
 /// # Safety
 /// As for [`pack_a`].
@@ -159,12 +163,14 @@ unsafe fn pack_steps_as_columns(block: &PairsBlock<f32>) {
             let tiles = tiles(block, half, index);
             for quarter in 0..2 {
                 let first = index * PAIRS_BLOCK + quarter * SIDE;
-                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
+                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of
+                // each block.
                 unsafe {
                     let mut square = [Avx512Vector::zero(); SIDE];
                     for (lane, register) in square.iter_mut().enumerate().take(lanes) {
                         let numbers = block.source.wrapping_add((half * SIDE + lane) * block.source_stride + first);
-                        // The same steps of the lanes after these: each row is a stream that the machine does not foresee.
+                        // The same steps of the lanes after these: each row is a stream that the machine does not
+                        // foresee.
                         Avx512Vector::prefetch(numbers.wrapping_add(SIDE * block.source_stride));
                         *register = Avx512Vector::of(load_first(numbers, block.steps.saturating_sub(first)));
                     }
@@ -194,8 +200,8 @@ unsafe fn store_pairs(tiles: [*mut u8; TERMS], row: usize, even: [__m512i; TERMS
     }
 }
 
-/// Packs a block whose lanes are adjacent: registers of two steps become one of sixteen lanes' pairs for each term. Two rows are read from end to end, for
-/// the machine foresees a few long streams and not many short ones.
+/// Packs a block whose lanes are adjacent: registers of two steps become one of sixteen lanes' pairs for each term. Two
+/// rows are read from end to end, for the machine foresees a few long streams and not many short ones.
 ///
 /// # Safety
 /// As for [`pack_a`].
@@ -210,7 +216,8 @@ unsafe fn pack_lanes<A: Arrangement>(block: &PairsBlock<f32>) {
                 let lane = half * SIDE;
                 let lanes = block.lanes.saturating_sub(lane).min(SIDE);
                 let (even_lanes, odd_lanes) = (lanes_of(block, step, lanes), lanes_of(block, step + 1, lanes));
-                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of each block.
+                // SAFETY: of these lanes and steps the source has as many as are loaded; the panels have the tiles of
+                // each block.
                 unsafe {
                     let [even, odd] = rows_of_pair(block, step, lane);
                     let (even, odd) = (split(load_first(even, even_lanes)), split(load_first(odd, odd_lanes)));

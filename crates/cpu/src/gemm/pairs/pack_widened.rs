@@ -11,7 +11,8 @@ use crate::gemm::pack::Block;
 /// Packs `panel_lanes` lanes into each panel, which has `panel` in memory.
 ///
 /// # Safety
-/// The source may be read and the panels written for the block's shape, with `panel` lanes of [`padded`] steps for each.
+/// The source may be read and the panels written for the block's shape, with `panel` lanes of [`padded`] steps for
+/// each.
 pub(super) unsafe fn pack(kernels: &Kernels, block: &PairsBlock<Bf16>, panel_lanes: usize, panel: usize) {
     let PairsBlock { source, source_stride, adjacent, lanes, steps, target } = *block;
     let target: *mut f32 = target.cast();
@@ -21,7 +22,7 @@ pub(super) unsafe fn pack(kernels: &Kernels, block: &PairsBlock<Bf16>, panel_lan
         Adjacent::Lanes => pack.copied,
     };
     let (source, panel_stride) = (source.cast(), panel * padded(steps));
-    // SAFETY: the caller's promise; behind its steps each panel has room up to the padded number.
+    // SAFETY: the caller's promise; after its steps each panel has room up to the padded number.
     unsafe {
         kernel(&Block { source, source_stride, lanes, steps, target, panel, panel_stride, panel_lanes });
         for index in 0..lanes.div_ceil(panel_lanes) {

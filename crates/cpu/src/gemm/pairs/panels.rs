@@ -58,7 +58,7 @@ pub(super) struct Panels<E> {
 }
 
 impl<E: Packed> Panels<E> {
-    /// Those of an engine, for an operand that lies in memory like this.
+    /// Those of an engine, for an operand that is in memory like this.
     pub(super) fn of(engine: &Engine, side: Side, adjacent: Adjacent) -> Self {
         let [pack_a, pack_b] = E::kernels(engine);
         let kernel = match side {
@@ -91,7 +91,8 @@ impl<E: Packed> Panels<E> {
         }
     }
 
-    /// Packs a block of the operand, or its rounded copy, from the start of a room, which must be large enough. Returns its lanes and steps.
+    /// Packs a block of the operand, or its rounded copy, from the start of a room, which must be large enough. Returns
+    /// its lanes and steps.
     pub(super) fn pack(&self, block: MatRef<'_, E>, workspace: &mut [u8]) -> (usize, usize) {
         let (lanes, steps) = match self.adjacent {
             Adjacent::Steps => (block.rows(), block.cols()),
@@ -107,8 +108,8 @@ impl<E: Packed> Panels<E> {
             steps,
             target: workspace.as_mut_ptr(),
         };
-        // SAFETY: the view holds the source's memory, the room is large enough as just asserted and starts at a cache line, and
-        // `Engine::of` checked that the machine has the instructions.
+        // SAFETY: the view holds the source's memory, the room is large enough as just asserted and starts at a cache
+        // line, and `Engine::of` checked that the machine has the instructions.
         unsafe { (self.kernel)(&block) }
         (lanes, steps)
     }

@@ -1,9 +1,11 @@
-//! How threads compute a product in pairs together: one operand is packed once for all of them, the other by whoever multiplies it.
+//! How threads compute a product in pairs together: one operand is packed once for all of them, the other by whoever
+//! multiplies it.
 //!
-//! A round has two phases, between which all threads wait for each other. In the first they pack lanes of the common operand, the smaller one, into
-//! memory that all of them read; in the second whoever is free takes the next strip of the other operand, packs it for itself and multiplies it
-//! with all that is common. So nothing is packed twice, and a thread that is slowed down takes fewer strips. A product has more than one round where
-//! the common operand, or the sums that are kept between two runs of steps, do not fit into the memory for them. Which thread takes what has no
+//! A round has two phases, between which all threads wait for each other. In the first they pack lanes of the common
+//! operand, the smaller one, into memory that all of them read; in the second whoever is free takes the next strip of
+//! the other operand, packs it for itself and multiplies it with all that is common. So nothing is packed twice, and a
+//! thread that is slowed down takes fewer strips. A product has more than one round where the common operand, or the
+//! sums that are kept between two runs of steps, do not fit into the memory for them. Which thread takes what has no
 //! influence on the bits.
 
 use super::blocks::TermProducts;
@@ -12,16 +14,18 @@ use super::panels::Side;
 use super::{PAIRS_BLOCK, TERMS_RUN};
 use crate::gemm::cut::{Range, equal_blocks};
 
-/// Strips for each thread, if the operand has as many: the last one to be done makes the others wait for half a strip on average.
+/// Strips for each thread, if the operand has as many: the last one to be done makes the others wait for half a strip
+/// on average.
 const PIECES_PER_THREAD: usize = 3;
 /// Parts of the first phase for each thread.
 const PARTS_PER_THREAD: usize = 2;
 
-/// Bytes of a common operand up to which it stays in the L2 cache beside a strip.
+/// Bytes of a common operand up to which it stays in the L2 cache next to a strip.
 const STAYS_IN_L2: usize = 5 << 18;
-/// Bytes of a strip beside a common operand that stays in L2.
+/// Bytes of a strip next to a common operand that stays in L2.
 const STRIP_BESIDE_COMMON: usize = 300 << 10;
-/// Bytes of a strip, which stays in L2, where the common operand is read from further away: the more of them, the less often.
+/// Bytes of a strip, which stays in L2, where the common operand is read from further away: the more of them, the less
+/// often.
 const STRIP_ALONE: usize = 768 << 10;
 
 /// Sizes of the workspace in which threads multiply together.
@@ -109,7 +113,7 @@ impl Cut<'_> {
             TermProducts::Six => padded(k).clamp(PAIRS_BLOCK, TERMS_RUN),
         };
         let [common_panel, other_panel] = [common, other].map(|side| self.engine.panel_lanes(side));
-        // Sums that go on from run to run are kept, those of terms enter C.
+        // Sums that continue from run to run are kept, those of terms enter C.
         let (most_common, most_other) = match self.term_products {
             TermProducts::One if k > run_steps => {
                 let high = other_lanes.next_multiple_of(other_panel);
@@ -142,7 +146,7 @@ impl Cut<'_> {
         })
     }
 
-    /// Lanes of an operand whose panels of so many steps fit into some bytes: whole panels, at least one.
+    /// Lanes of an operand whose panels of this many steps fit into some bytes: whole panels, at least one.
     fn lanes_in(&self, bytes: usize, side: Side, steps: usize) -> usize {
         let panel_bytes = self.engine.step_bytes(side) * self.term_products.terms() * steps;
         (bytes / panel_bytes).max(1) * self.engine.panel_lanes(side)

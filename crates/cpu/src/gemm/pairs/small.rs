@@ -1,5 +1,5 @@
-//! Products of small blocks, packed once and multiplied as often as there is something to multiply them with. The building block of kernels
-//! that make such blocks themselves.
+//! Products of small blocks, packed once and multiplied as often as there is something to multiply them with. The
+//! building block of kernels that make such blocks themselves.
 
 use std::marker::PhantomData;
 
@@ -34,7 +34,7 @@ pub(crate) struct Packed<'a> {
     blocks: usize,
 }
 
-/// Room for a packed block, and what lies in it.
+/// Room for a packed block, and what is in it.
 pub(crate) struct PackingWorkspace<'a> {
     side: Side,
     memory: &'a mut [u8],
@@ -43,7 +43,7 @@ pub(crate) struct PackingWorkspace<'a> {
 }
 
 impl<'a> PackingWorkspace<'a> {
-    /// Takes the room for blocks of up to so many lanes and steps from the front of `memory`.
+    /// Takes the room for blocks of up to this many lanes and steps from the front of `memory`.
     pub(crate) fn take(
         products: &SmallProducts,
         side: Side,
@@ -112,8 +112,8 @@ impl SmallProducts {
         Self { engine, of_one_thread: PhantomData }
     }
 
-    /// `c = a b`, or `c + a b` with each block of steps added to `c` in turn, as if it were a product that goes on. Numbers in `c` that are
-    /// subnormal count as zeros.
+    /// `c = a b`, or `c + a b` with each block of steps added to `c` in turn, as if it were a product that continues.
+    /// Numbers in `c` that are subnormal count as zeros.
     pub(crate) fn multiply(&self, a: Packed<'_>, b: Packed<'_>, begin: Begin, mut c: MatMut<'_>) {
         let sizes = (c.rows(), c.cols(), a.blocks);
         assert!((a.lanes, b.lanes, b.blocks) == sizes, "{} x {} into {sizes:?}", a.lanes, b.lanes);
@@ -134,7 +134,7 @@ impl SmallProducts {
         }
     }
 
-    /// A tile that reaches behind an edge of C, by way of room for all of it.
+    /// A tile that reaches after an edge of C, by way of room for all of it.
     fn tile_at_an_edge(&self, a: &[u8], b: &[u8], begin: Begin, mut c: MatMut<'_>) {
         let (panel_rows, panel_columns) = (self.engine.panel_rows, self.engine.panel_columns);
         let mut sums = [0.0; MOST_SUMS];
@@ -162,8 +162,8 @@ impl SmallProducts {
         let (sums, sums_stride) = (c.as_mut_ptr(), c.row_stride());
         let [a, b] = [a, b].map(<[u8]>::as_ptr);
         let tile = PairsTile { a, b, ahead: a, blocks, begin, sums, sums_stride, rows_of_c: RowsOfC::NEAR };
-        // SAFETY: the slices hold the panels and C the tile, as just asserted; `Engine::of` checked that the machine has the instructions, and
-        // this thread, which the value does not leave, has entered the engine.
+        // SAFETY: the slices hold the panels and C the tile, as just asserted; `Engine::of` checked that the machine
+        // has the instructions, and this thread, which the value does not leave, has entered the engine.
         unsafe { (self.engine.tile)(&tile) };
     }
 }

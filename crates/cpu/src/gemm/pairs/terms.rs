@@ -7,13 +7,17 @@
 //! computed in the same way on every instruction set, for any number of rows and columns, any strides and any split
 //! of the work:
 //!
-//! 1. K is cut into runs of [`TERMS_RUN`] steps, from step 0 on, and each run into blocks of [`PAIRS_BLOCK`]; the last block is filled up with zeros.
-//! 2. Per run `sum = +0`. For each block in ascending order, and for each of the six [`TERM_PRODUCTS`] in their order, the products of A's terms and B's are
-//!    added as step 2 and 3 of [products in pairs](super) say: two chains from +0 on, and `sum = sum + (even + odd)`.
-//! 3. With `Write::Assign` the first run's sum becomes `c`; otherwise `c = c + sum`. With a bias, `c = c + bias[column]` at the end.
+//! 1. K is cut into runs of [`TERMS_RUN`] steps, from step 0 on, and each run into blocks of [`PAIRS_BLOCK`]; the last
+//!    block is filled up with zeros.
+//! 2. Per run `sum = +0`. For each block in ascending order, and for each of the six [`TERM_PRODUCTS`] in their order,
+//!    the products of A's terms and B's are added as step 2 and 3 of [products in pairs](super) say: two chains from +0
+//!    on, and `sum = sum + (even + odd)`.
+//! 3. With `Write::Assign` the first run's sum becomes `c`; otherwise `c = c + sum`. With a bias, `c = c +
+//!    bias[column]` at the end.
 //!
 //! # Exactness
-//! A number of at least 2^e has no bit below 2^(e - 23), so none of its terms that is not zero is smaller. The tiles take terms below 2^-126 as zeros. Hence
+//! A number of at least 2^e has no bit below 2^(e - 23), so none of its terms that is not zero is smaller. The tiles
+//! take terms below 2^-126 as zeros. Hence
 //!
 //! | size | the sum of the terms that enter |
 //! |---|---|
@@ -26,12 +30,12 @@
 //! zero only where the operand is zero or below 2^-126: then the result is NaN.
 //!
 //! # Error
-//! A second term is at most 2^-8 of the number and a third 2^-17 (both times 1 + 2^-9 above 2^128 - 2^119), so the three
-//! products of terms that are left out are at most `(2^-24 + 2^-34) |a b|`, or 1.004 times that. The sizes of the terms
-//! add up to at most 259 / 257 of the number's (of 1 + 2^-8, which becomes 1 + 2^-7 and -2^-8), those of the six products
-//! to at most 1.016 |a b|. Let u = 2^-24, m(x) the most by which the terms that enter miss x in the table above, and
-//! n = ceil(min(K, 32) / 2) + 1 + 6 ceil(min(K, 512) / 32) + ceil(K / 512) + 1 the roundings on the longest path. Then the
-//! error of an element is at most
+//! A second term is at most 2^-8 of the number and a third 2^-17 (both times 1 + 2^-9 above 2^128 - 2^119), so the
+//! three products of terms that are left out are at most `(2^-24 + 2^-34) |a b|`, or 1.004 times that. The sizes of the
+//! terms add up to at most 259 / 257 of the number's (of 1 + 2^-8, which becomes 1 + 2^-7 and -2^-8), those of the six
+//! products to at most 1.016 |a b|. Let u = 2^-24, m(x) the most by which the terms that enter miss x in the table
+//! above, and n = ceil(min(K, 32) / 2) + 1 + 6 ceil(min(K, 512) / 32) + ceil(K / 512) + 1 the roundings on the longest
+//! path. Then the error of an element is at most
 //!
 //! ```text
 //! (1.016 n u / (1 - n u) + 1.01 u) sum |a b| + n u / (1 - n u) (|c| + |bias|)
@@ -49,7 +53,8 @@ pub(crate) const TERMS: usize = 3;
 /// Steps of K that are summed from zero on. Part of the numerics.
 pub const TERMS_RUN: usize = 512;
 
-/// Which terms of A and of B are multiplied, in the order in which their products are added: each product has a term in common with the one before.
+/// Which terms of A and of B are multiplied, in the order in which their products are added: each product has a term in
+/// common with the one before.
 pub(super) const TERM_PRODUCTS: [(usize, usize); 6] = [(2, 0), (1, 0), (1, 1), (0, 1), (0, 2), (0, 0)];
 
 /// The bits that a number of single precision shares with one of bf16.
@@ -77,8 +82,8 @@ pub(super) fn split(number: f32) -> [f32; TERMS] {
     [first, second, f32::from_bits(third.to_bits() & UPPER)]
 }
 
-/// Computes a tile from panels of terms, which have for each block of steps one of each term: product by product with the tile of products in pairs, for blocks
-/// of so many bytes.
+/// Computes a tile from panels of terms, which have for each block of steps one of each term: product by product with
+/// the tile of products in pairs, for blocks of this many bytes.
 ///
 /// # Safety
 /// The caller's promise to `multiply`, for panels of three times as many blocks.
@@ -88,7 +93,8 @@ pub(super) unsafe fn tile_by_term_products(
     tile: &PairsTile,
     (a_block_bytes, b_block_bytes): (usize, usize),
 ) {
-    // SAFETY: the caller's promise: each term of each block lies inside the panels. Without blocks the sums begin, and end, at zero.
+    // SAFETY: the caller's promise: each term of each block is inside the panels. Without blocks the sums begin, and
+    // end, at zero.
     unsafe {
         multiply(&PairsTile { blocks: 0, ..*tile });
         for block in 0..tile.blocks {
@@ -115,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_largest_terms_are_those_that_the_bound_has() {
-        // Ties, and numbers beside them, in the first and the second term.
+        // Ties, and numbers next to them, in the first and the second term.
         for number in [1.0 + 2.0f32.powi(-8), 1.0 + 2.0f32.powi(-8) - 2.0f32.powi(-17), 1.0 - 2.0f32.powi(-24)] {
             assert_sizes(number, split(number));
         }

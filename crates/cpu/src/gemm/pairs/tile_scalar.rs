@@ -1,4 +1,5 @@
-//! Tiles in plain Rust, for any machine: multiply-adds as the language has them, with what AMX makes zero made zero afterwards.
+//! Tiles in plain Rust, for any machine: multiply-adds as the language has them, with what AMX makes zero made zero
+//! afterwards.
 
 use super::PAIRS_BLOCK;
 use super::engine::{Begin, PairsTile};
@@ -12,16 +13,17 @@ fn flushed(value: f32) -> f32 {
     if value.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(value) } else { value }
 }
 
-/// The fused multiply-add of operands that are not subnormal. What is below 2^-126 when it is rounded to 24 bits, with an exponent of any size,
-/// becomes zero.
+/// The fused multiply-add of operands that are not subnormal. What is below 2^-126 when it is rounded to 24 bits, with
+/// an exponent of any size, becomes zero.
 #[inline(always)]
 pub(super) fn multiply_add(a: f32, b: f32, addend: f32) -> f32 {
     let sum = a.mul_add(b, addend);
     if sum.abs() > f32::MIN_POSITIVE {
         return sum;
     }
-    // The language rounds to a multiple of 2^-149 here, and so may reach 2^-126 from below where 24 bits do not. 2^24 times as large, the same sum
-    // is rounded to 24 bits. Where the addend is too large for that the sum is an exact zero, which is returned.
+    // The language rounds to a multiple of 2^-149 here, and so may reach 2^-126 from below where 24 bits do not. 2^24
+    // times as large, the same sum is rounded to 24 bits. Where the addend is too large for that the sum is an exact
+    // zero, which is returned.
     let factor = f32::from_bits((127 + 12) << 23);
     let scaled = (a * factor).mul_add(b * factor, addend * (factor * factor));
     if scaled.abs() < f32::MIN_POSITIVE * (factor * factor) { 0.0f32.copysign(sum) } else { sum }

@@ -1,12 +1,12 @@
-//! Tiles in registers of AVX-512 and AVX2, in assembly as a whole: while they run, subnormal operands and results are zeros, as they are
-//! for AMX, and compiled code must not meet a processor that is set up like that.
+//! Tiles in registers of AVX-512 and AVX2, in assembly as a whole: while they run, subnormal operands and results are
+//! zeros, as they are for AMX, and compiled code must not meet a processor that is set up like that.
 
 use std::arch::asm;
 
 use super::engine::{Begin, PairsTile};
 
-/// Control of floating-point operations: subnormal operands (bit 6) and results (bit 15) are zeros, no exception traps (bits 7 to 12),
-/// rounding to nearest.
+/// Control of floating-point operations: subnormal operands (bit 6) and results (bit 15) are zeros, no exception traps
+/// (bits 7 to 12), rounding to nearest.
 const FLUSHING: u32 = 1 << 15 | 1 << 6 | 0x3f << 7;
 
 /// Room for the even chains of a block while the odd ones are in registers, and for the control word.
@@ -49,8 +49,9 @@ macro_rules! step {
     };
 }
 
-/// Computes a tile of so many rows and columns, in two registers a row of `$bytes` each: the registers for B and an element of A, the bytes of a step in
-/// the panels of A and B, all registers that are written, and the rows with their sums' registers.
+/// Computes a tile of this many rows and columns, in two registers a row of `$bytes` each: the registers for B and an
+/// element of A, the bytes of a step in the panels of A and B, all registers that are written, and the rows with their
+/// sums' registers.
 macro_rules! tile {
     (
         $tile:ident, ($rows:literal $columns:literal), $vector:literal, $bytes:literal, ($b:literal $c:literal $scalar:literal),
@@ -78,7 +79,7 @@ macro_rules! tile {
             concat!("add {odd_b}, 2*", $b_step),
             "dec {pairs:e}",
             "jnz 4b",
-            // Behind the even steps of a block the offset is that of its end, behind the odd ones a step more.
+            // Behind the even steps of a block the offset is that of its end, after the odd ones a step more.
             concat!("cmp {odd_a}, 32*", $a_step),
             "jne 5f",
             $(concat!("vmovups [{scratch} + ", $left, "*", $bytes, "], ", $vector, $left),

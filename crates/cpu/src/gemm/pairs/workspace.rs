@@ -39,14 +39,15 @@ impl RankWorkspace {
 
     /// The workspace of one product.
     pub(crate) fn workspace(&self) -> Workspace<'_> {
-        // SAFETY: the sums begin behind the panels, inside the mapping.
+        // SAFETY: the sums begin after the panels, inside the mapping.
         let sums = unsafe { self.start.add(PANEL_BYTES) };
         Workspace { panels: self.start, sums: sums.cast(), sizes: Self::SIZES, of: PhantomData }
     }
 }
 
-/// Workspace for panels of the common operand and for sums that are kept. All threads have the same, so it gives out raw places: in the first phase of a
-/// [round](super::rounds) a thread writes the panels that it packs, in the second all read all panels, and a strip's sums belong to who has the strip.
+/// Workspace for panels of the common operand and for sums that are kept. All threads have the same, so it gives out
+/// raw places: in the first phase of a [round](super::rounds) a thread writes the panels that it packs, in the second
+/// all read all panels, and a strip's sums belong to who has the strip.
 #[derive(Clone, Copy)]
 pub(crate) struct Workspace<'a> {
     panels: NonNull<u8>,
@@ -120,7 +121,7 @@ impl PackingBuffers {
         )
     }
 
-    /// Workspace for strips, where the common operand lies elsewhere.
+    /// Workspace for strips, where the common operand is elsewhere.
     pub(crate) fn workspace_for_strips(&mut self) -> StripWorkspace<'_> {
         self.strip_workspace().0
     }

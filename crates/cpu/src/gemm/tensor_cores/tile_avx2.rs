@@ -18,8 +18,8 @@ impl<const BLOCK: usize> Block<'_, BLOCK> {
     #[inline]
     #[target_feature(enable = "avx2")]
     pub(super) unsafe fn add_usual_avx2(&self, rule: BlockRule, sums: &mut [f32; LANES]) -> bool {
-        // SAFETY: each access is to eight numbers of `sums` or of a step of `b`, or to sixteen of its exponents; conversions are of
-        // numbers below 2^31.
+        // SAFETY: each access is to eight numbers of `sums` or of a step of `b`, or to sixteen of its exponents;
+        // conversions are of numbers below 2^31.
         unsafe {
             let mut of_products = _mm256_set1_epi16(i16::MIN);
             for (a, b) in self.a_exponents.iter().zip(self.b_exponents) {

@@ -1,4 +1,5 @@
-//! All-reduce, reduce-scatter, all-gather, all-to-all and ring shift between threads, each with a reference device of its own.
+//! All-reduce, reduce-scatter, all-gather, all-to-all and ring shift between threads, each with a reference device of
+//! its own.
 
 use std::sync::{Barrier, Mutex};
 

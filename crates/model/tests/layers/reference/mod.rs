@@ -1,7 +1,7 @@
 //! A device that computes every operation by plain loops in double precision.
 //!
-//! Each four bytes of the arena are one `f64`, so that central differences are exact to about ten digits; an I64 is the first
-//! of its two cells. Memory starts as NaN: what is read before it is written shows.
+//! Each four bytes of the arena are one `f64`, so that central differences are exact to about ten digits; an I64 is the
+//! first of its two cells. Memory starts as NaN: what is read before it is written shows.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "`submit` matches all operations and sends each module its own")]
 

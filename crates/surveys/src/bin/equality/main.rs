@@ -1,8 +1,9 @@
-//! `cargo run --release -p surveys --bin equality -- [--results FILE] [--write FILE] [--sample N [--seed SEED]] [--golden FILE]`
+//! `cargo run --release -p surveys --bin equality -- [--results FILE] [--write FILE] [--sample N [--seed SEED]]
+//! [--golden FILE]`
 //!
-//! Runs every case of the promise of equality and prints the table of distances. Results are kept in a file, line by line, and
-//! cases that it holds are not run again: a run that was stopped goes on where it was. Delete the file after a change of numerics.
-//! Ends with a failure if a case breaks the promise.
+//! Runs every case of the promise of equality and prints the table of distances. Results are kept in a file, line by
+//! line, and cases that it holds are not run again: a run that was stopped goes on where it was. Delete the file after
+//! a change of numerics. Ends with a failure if a case breaks the promise.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! `cargo run --release -p surveys --bin pairs -- [--pairs N] [--seed SEED] [--results FILE] [--write FILE]`
 //!
-//! Draws pairs of layouts of small random models, runs them and compares their distances with the bounds. Each result is
-//! kept in a file, and pairs that it holds are not run again: a run that was stopped continues. Ends with a failure where a
-//! distance is beyond its bound, or a bound beyond three times the 99.9 % quantile of its kind.
+//! Draws pairs of layouts of small random models, runs them and compares their distances with the bounds. Each result
+//! is kept in a file, and pairs that it holds are not run again: a run that was stopped continues. Ends with a failure
+//! where a distance is beyond its bound, or a bound beyond three times the 99.9 % quantile of its kind.
 
 #![forbid(unsafe_code)]
 

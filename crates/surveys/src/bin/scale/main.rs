@@ -1,7 +1,7 @@
 //! `cargo run --release -p surveys --bin scale -- [--ranks N,N,...] [--part PART]`
 //!
-//! Seconds and bytes of the parts of a large run that need no arena, for each number of ranks. Each part is a process of its own, so
-//! that the memory is its own. `docs/clusters.md` has the figures.
+//! Seconds and bytes of the parts of a large run that need no arena, for each number of ranks. Each part is a process
+//! of its own, so that the memory is its own. `docs/clusters.md` has the figures.
 
 #![forbid(unsafe_code)]
 

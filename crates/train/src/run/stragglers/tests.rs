@@ -7,7 +7,8 @@ use crate::run::work_times::CallTimes;
 
 const MILLISECOND: u64 = 1_000_000;
 
-/// The times of a rank in a step: of its own work, of the collectives of its tensor-parallel group, and of what stage 0 sends.
+/// The times of a rank in a step: of its own work, of the collectives of its tensor-parallel group, and of what stage 0
+/// sends.
 #[derive(Clone, Copy)]
 struct Given {
     work: u64,
@@ -26,7 +27,8 @@ fn noisy(ns: u64, step: u32, rank: Rank) -> u64 {
     ns + ns * ((u64::from(step) * 7 + rank.0 as u64 * 3) % 11) / 50
 }
 
-/// The lines of `steps` steps of a second each, in which every rank has the times that `given` returns for it and its stage.
+/// The lines of `steps` steps of a second each, in which every rank has the times that `given` returns for it and its
+/// stage.
 fn lines(mut watch: StragglerWatch, steps: u32, given: impl Fn(Rank, usize) -> Given) -> Vec<String> {
     let mut found = vec![];
     for step in 1..=steps {
