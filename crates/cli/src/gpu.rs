@@ -181,7 +181,8 @@ pub fn place(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<Rank>
     }
 }
 
-/// FLOP/s of the GPUs that `ranks` ranks of this host use, in products of `precision`; `None` for other devices and unknown GPUs.
+/// FLOP/s of the GPUs that `ranks` ranks of this host use, in products of `precision`; `None` for other devices and
+/// unknown GPUs.
 pub fn peak_flops(device: &RunDevice, precision: Precision, ranks: usize) -> Option<f64> {
     match device {
         RunDevice::Cpu => None,

@@ -7,8 +7,8 @@ use crate::metrics::{Metrics, StepRow};
 /// Columns that come first, in this order; all others follow by name.
 const FIRST: [&str; 5] = ["loss", "held_out_loss", "learning_rate", "grad_norm", "tokens"];
 
-/// One row per step with all numbers of its line, and the losses that were measured after that step. A cell without a value is empty;
-/// numbers that are not finite are `NaN`, `Infinity` and `-Infinity`.
+/// One row per step with all numbers of its line, and the losses that were measured after that step. A cell without a
+/// value is empty; numbers that are not finite are `NaN`, `Infinity` and `-Infinity`.
 pub fn csv(metrics: &Metrics) -> String {
     let held_out: BTreeMap<u64, f64> = metrics.held_out.iter().map(|one| (one.step, one.loss)).collect();
     let validation: BTreeMap<String, BTreeMap<u64, f64>> = metrics

@@ -52,8 +52,8 @@ pub struct Event {
 }
 
 impl Metrics {
-    /// Reads the text of the file. A line that was cut off or is not an object with a step is left out; of two lines for one step the last
-    /// one counts.
+    /// Reads the text of the file. A line that was cut off or is not an object with a step is left out; of two lines
+    /// for one step the last one counts.
     pub fn parse(text: &str) -> Metrics {
         let mut metrics = Metrics::default();
         for line in text.lines() {

@@ -1,4 +1,5 @@
-//! `--software NAME` as one word: the option may have no value and precede a run file, so that only `=` is without doubt.
+//! `--software NAME` as one word: the option may have no value and precede a run file, so that only `=` is without
+//! doubt.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -25,7 +26,8 @@ pub fn joined(arguments: impl Iterator<Item = OsString>) -> Vec<OsString> {
     joined
 }
 
-/// Whether a word after the option is its value and not a run file: a built-in trainer, a description of one, or nothing that is there.
+/// Whether a word after the option is its value and not a run file: a built-in trainer, a description of one, or
+/// nothing that is there.
 fn is_trainer(word: &OsStr) -> bool {
     let Some(name) = word.to_str() else { return false };
     let path = Path::new(name);

@@ -229,7 +229,8 @@ impl Company {
         gpu::memory_lines(&gpu::run_device(config)?, setup, &self.host_ranks(config, setup)?.0)
     }
 
-    /// FLOP/s of all GPUs of the run in its products, where their data sheets are known; other hosts have as many as this one.
+    /// FLOP/s of all GPUs of the run in its products, where their data sheets are known; other hosts have as many as
+    /// this one.
     ///
     /// # Errors
     /// GPUs that cannot be listed.

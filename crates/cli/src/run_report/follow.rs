@@ -56,7 +56,8 @@ impl Server {
         format!("http://{}/", self.at)
     }
 
-    /// Answers until the process ends. Browsers open connections ahead and leave them silent, so each has its own thread.
+    /// Answers until the process ends. Browsers open connections ahead and leave them silent, so each has its own
+    /// thread.
     ///
     /// # Errors
     /// A port that does not accept connections any more.

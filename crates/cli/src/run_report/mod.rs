@@ -80,7 +80,8 @@ fn write_event_files(runs: &Gathered, folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A folder for each run inside of another folder: the names of the run's path below it, with a number where another run has them.
+/// A folder for each run inside of another folder: the names of the run's path below it, with a number where another
+/// run has them.
 fn folder_names(names: &[&str]) -> Vec<PathBuf> {
     let mut taken: Vec<PathBuf> = vec![];
     for name in names {

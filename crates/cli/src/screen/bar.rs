@@ -36,7 +36,8 @@ impl Bar {
         columns.saturating_sub(bar + FREE_COLUMNS)
     }
 
-    /// A step more in a window of `columns`, with a line that stays if it has one. Steps that follow each other at once are not all drawn.
+    /// A step more in a window of `columns`, with a line that stays if it has one. Steps that follow each other at once
+    /// are not all drawn.
     ///
     /// # Errors
     /// The terminal's.

@@ -4,8 +4,9 @@ use cluster::{Accelerator, Cluster, named, names};
 use config::{Precision, Products};
 use gpu::DeviceFacts;
 
-/// FLOP/s of one of the `gpus`, which are alike, in the products of `precision`: those of single precision where products are chained, those
-/// of tensor cores where they are summed in blocks. `None` where no built-in profile has the data sheet of such a GPU.
+/// FLOP/s of one of the `gpus`, which are alike, in the products of `precision`: those of single precision where
+/// products are chained, those of tensor cores where they are summed in blocks. `None` where no built-in profile has
+/// the data sheet of such a GPU.
 pub fn peak_flops(gpus: &[DeviceFacts], precision: Precision) -> Option<f64> {
     let sheets: Vec<Accelerator> = gpus.iter().map(sheet).collect::<Option<_>>()?;
     let tflops = |sheet: &Accelerator| match precision.products() {
@@ -17,7 +18,8 @@ pub fn peak_flops(gpus: &[DeviceFacts], precision: Precision) -> Option<f64> {
     Some(least * 1e12)
 }
 
-/// The data sheet of a GPU: of a profile with the same model, as `H200`, and as many multiprocessors, which tell the forms of a model apart.
+/// The data sheet of a GPU: of a profile with the same model, as `H200`, and as many multiprocessors, which tell the
+/// forms of a model apart.
 fn sheet(gpu: &DeviceFacts) -> Option<Accelerator> {
     let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
     let model = |name: &str| name.split([' ', '-']).next().map(str::to_owned);

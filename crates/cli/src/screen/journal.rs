@@ -53,7 +53,8 @@ impl Journal {
         }
     }
 
-    /// Writes `text`, which nobody may miss: for those who listen on the stream of the steps, for programs on the standard error.
+    /// Writes `text`, which nobody may miss: for those who listen on the stream of the steps, for programs on the
+    /// standard error.
     pub fn tell(&self, text: &str) {
         match self.audience {
             Audience::People => self.say(text),

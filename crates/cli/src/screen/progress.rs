@@ -41,8 +41,8 @@ pub enum Screen {
 }
 
 impl Screen {
-    /// A line on the terminal behind the standard output that changes with every step, or lines of text where that is none or cannot
-    /// write over a line.
+    /// A line on the terminal behind the standard output that changes with every step, or lines of text where that is
+    /// none or cannot write over a line.
     ///
     /// `done` steps of `steps` were done before.
     pub fn of_standard_output(done: u32, steps: u32) -> Screen {

@@ -49,7 +49,8 @@ pub fn empty() -> Run {
     Run { name: "empty".into(), run_file: RUN_FILE.into(), ..Run::default() }
 }
 
-/// Nine runs, more than there are colours: without steps, with one, far from the first, with names that are long or look like HTML.
+/// Nine runs, more than there are colours: without steps, with one, far from the first, with names that are long or
+/// look like HTML.
 pub fn odd() -> Vec<Run> {
     let named = |name: String, lines: &str| Run {
         name,
