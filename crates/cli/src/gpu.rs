@@ -4,12 +4,13 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use cluster::Cluster;
-use config::{DeviceChoice, Problem, RunConfig};
+use config::{DeviceChoice, Precision, Problem, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use train::{GpuError, GpuPlaces, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
+use crate::screen::gpu_peak;
 
 /// Names a folder, or several like `PATH`, with NVIDIA's libraries.
 pub const LIBRARIES: &str = "PLEACH_CUDA";
@@ -92,7 +93,7 @@ pub fn predicted(config: &RunConfig, cluster: &Cluster) -> Result<String, Failur
     }
     Ok(format!(
         "device  cuda on {name}: kernel rates are the profile's;\n        \
-         pleach's own kernels have not run on a GPU\n"
+         docs/gpu.md has the rates of pleach's own kernels on one H200\n"
     ))
 }
 
@@ -177,6 +178,18 @@ pub fn place(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<Rank>
     match gpus_of_host(config) {
         Ok(gpus) => format!("  has GPU {} of its host\n", local % gpus.max(1)),
         Err(_) => format!("  has GPU {local} modulo the GPUs of its host\n"),
+    }
+}
+
+/// FLOP/s of the GPUs that `ranks` ranks of this host use, in products of `precision`; `None` for other devices and
+/// unknown GPUs.
+pub fn peak_flops(device: &RunDevice, precision: Precision, ranks: usize) -> Option<f64> {
+    match device {
+        RunDevice::Cpu => None,
+        RunDevice::Gpus(gpus) => {
+            let used = gpus.facts().len().min(ranks);
+            gpu_peak::peak_flops(&gpus.facts()[..used], precision).map(|one| one * used as f64)
+        }
     }
 }
 

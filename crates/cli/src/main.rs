@@ -39,7 +39,7 @@ fn main() -> ExitCode {
     #[cfg(unix)]
     launch::parent::end_with_launcher();
     panics::leave_libraries_to_their_callers();
-    let arguments = match Arguments::try_parse() {
+    let arguments = match Arguments::try_parse_from(arguments::software_value::joined(std::env::args_os())) {
         Ok(arguments) => arguments,
         Err(error) => {
             let command = std::env::args().nth(1).unwrap_or_default();

@@ -268,14 +268,16 @@ fn completions_know_keys_values_presets_and_clusters() {
     assert!(offered("pleach train pre").contains(&"preset:opt-175b".into()));
     assert_eq!(offered("pleach simulate --cluster h100-8"), ["h100-80g-dgx"]);
     assert_eq!(offered("pleach simulate --cluster=gb"), ["gb200-nvl72"]);
+    assert_eq!(offered("pleach plan --software=deepspeed-bf16-2"), ["deepspeed-bf16-2022"]);
+    assert_eq!(offered("pleach simulate --software deepspeed-bf16-2"), ["deepspeed-bf16-2022"]);
     assert_eq!(offered("pleach train preset:bloom"), ["bloom-176b", "bloom-176b-tiny"]);
     assert_eq!(offered("pleach train --overw"), ["--overwrite"], "all else is completed as before");
     assert!(offered("pleach train runs/").is_empty(), "files are completed by the shell");
     std::fs::remove_file(&script).expect("removed");
 
     for (shell, places) in [
-        ("zsh", vec![":_pleach_settings'", ":_pleach_clusters'", ":_pleach_runs'"]),
-        ("fish", vec!["-l set -x", "-l cluster -r -a"]),
+        ("zsh", vec![":_pleach_settings'", ":_pleach_clusters'", ":_pleach_trainers'", ":_pleach_runs'"]),
+        ("fish", vec!["-l set -x", "-l cluster -r -a", "-l software -r -a"]),
     ] {
         let text = stdout(&pleach(&["completions", shell]));
         let names = ["parallelism.schedule=zb-auto", "h100-80g-dgx", "preset:bloom-176b"];

@@ -38,7 +38,8 @@ fn run(line: &str, folder: &Path) -> String {
         .expect("the command starts");
     let stdout = String::from_utf8_lossy(&output.stdout);
     if line.starts_with("pleach train") {
-        let lines: Vec<&str> = stdout.lines().collect();
+        // The run of the lesson before is kept under a name with its time.
+        let lines: Vec<&str> = stdout.lines().filter(|line| !line.contains(" is kept as ")).collect();
         let last = lines.iter().rposition(|line| line.contains("  grad norm ")).expect("a step");
         return lines[..=last].iter().map(|line| portable(line)).collect::<String>() + "…\n";
     }

@@ -72,8 +72,12 @@ fn runs_become_a_page_a_table_and_event_files() {
 fn a_resumption_is_an_event_and_another_folder_is_refused() {
     let folder = Folder::new("report-events");
     let run = trained(&folder, "run", &[]);
-    let resumed = pleach(&["train", "--quiet", "--resume", &run, "--set", "train.steps=6"]);
-    assert_eq!(resumed.status.code(), Some(0), "{}", stderr(&resumed));
+    let resumed = pleach(&["train", "--resume", &run, "--set", "train.steps=6"]);
+    // All messages of a run are on one stream, and in its log.
+    assert_eq!((resumed.status.code(), stderr(&resumed)), (Some(0), String::new()));
+    let message = format!("resuming after step 4 from {run}/checkpoints/step-00000004\n");
+    let log = fs::read_to_string(Path::new(&run).join("train.log")).expect("a log");
+    assert!(stdout(&resumed).starts_with(&message) && log.contains(&message), "{log}");
     let page = data(&reported(&[&run, "--out", "-"]));
     let event = &page["runs"][0]["events"][0];
     assert_eq!((&event["step"], &event["kind"]), (&4.into(), &"resumed".into()));
@@ -83,6 +87,83 @@ fn a_resumption_is_an_event_and_another_folder_is_refused() {
     assert_eq!(refused.status.code(), Some(2));
     let expected = format!("{} must be the folder of a run, with its run.toml, which ", folder.path("none"));
     assert!(stderr(&refused).starts_with(&expected), "{}", stderr(&refused));
+}
+
+#[test]
+fn a_new_run_tells_where_the_earlier_one_is_kept() {
+    let folder = Folder::new("report-kept");
+    let run = trained(&folder, "run", &["train.steps=2"]);
+    let settings = TINY.iter().copied().chain(["train.steps=2"]).map(String::from).chain([folder.run("run")]);
+    let settings: Vec<String> = settings.flat_map(|set| ["--set".to_string(), set]).collect();
+    let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
+    let again = pleach(&[&["train"], &settings[..]].concat());
+    assert_eq!((again.status.code(), stderr(&again)), (Some(0), String::new()));
+    let first = stdout(&again).lines().next().unwrap_or_default().to_string();
+    assert!(first.starts_with(&format!("{run} is kept as {run}-")), "{first}");
+    assert!(fs::read_to_string(Path::new(&run).join("train.log")).expect("a log").starts_with(&first));
+    let [of_programs, quiet] = ["--json", "--quiet"].map(|how| pleach(&[&["train", how], &settings[..]].concat()));
+    for output in [of_programs, quiet] {
+        assert!(stderr(&output).starts_with(&format!("{run} is kept as {run}-")), "{}", stderr(&output));
+    }
+}
+
+/// Outputs are not written over files of a run, and stay in their folder; metrics that cannot be read are refused.
+#[test]
+fn odd_folders_and_outputs_lose_nothing() {
+    let folder = Folder::new("report-odd");
+    let file = |name: &str, text: &str| {
+        let path = Path::new(&folder.path("")).join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("made");
+        fs::write(path, text).expect("written");
+    };
+    let step = "{\"step\":1,\"loss\":4.5}\n";
+    for run in ["a/run", "b/run"] {
+        file(&format!("{run}/run.toml"), "[train]\nsteps = 3\n");
+        file(&format!("{run}/metrics.jsonl"), step);
+        file(&format!("{run}/weights.safetensors"), "weights");
+    }
+    let [one, two] = ["a/run", "b/run"].map(|run| folder.path(run));
+    for (option, name) in [("--out", "run.toml"), ("--csv", "weights.safetensors"), ("--out", "metrics.jsonl")] {
+        let path = format!("{one}/{name}");
+        let before = fs::read(&path).expect("a file");
+        let refused = pleach(&["report", &two, &one, option, &path]);
+        let expected = format!("{option} {path} is {path}, which this command reads; name another file\n");
+        assert_eq!((refused.status.code(), stderr(&refused)), (Some(2), expected));
+        assert!(fs::read(&path).expect("a file") == before);
+    }
+    let events = folder.path("events");
+    reported(&[&format!("{}/../a/run", folder.path("b")), &two, "--tensorboard", &events]);
+    let expected = folder.path("").trim_matches('/').to_string();
+    for run in ["b/a/run", "b/run"] {
+        let file = format!("{events}/{expected}/{run}/events.out.tfevents.0000000000.pleach");
+        assert!(Path::new(&file).is_file(), "{file}");
+    }
+    fs::write(Path::new(&one).join("metrics.jsonl"), b"\xff\xfe\n{\"step\":1,\"loss\":4.5}\n{\"step\":2,\"lo")
+        .expect("written");
+    assert_eq!(reported(&[&one, "--csv", "-"]), "step,loss\n1,4.5\n");
+    fs::remove_file(Path::new(&one).join("metrics.jsonl")).expect("removed");
+    assert!(reported(&[&one, "--out", "-"]).contains("\"steps\":[]"));
+    fs::create_dir(Path::new(&one).join("metrics.jsonl")).expect("a folder");
+    let refused = pleach(&["report", &one]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).starts_with(&format!("{one}/metrics.jsonl is a folder, ")), "{}", stderr(&refused));
+    fs::create_dir(Path::new(&two).join("report.html")).expect("a folder");
+    let refused = stderr(&pleach(&["report", &two]));
+    assert!(
+        refused.ends_with(" is a folder; name a file in it; use --out FILE.html for a page elsewhere\n"),
+        "{refused}"
+    );
+    // A reader who closes the pipe has read enough.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    let mut child = command
+        .args(["report", &two, "--out", "-"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("starts");
+    drop(child.stdout.take());
+    let output = child.wait_with_output().expect("an end");
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), String::new()));
 }
 
 /// A server that ends with its test.
@@ -132,6 +213,18 @@ fn a_server_shows_new_steps_to_this_machine_only() {
     assert_eq!(resumed.status.code(), Some(0), "{}", stderr(&resumed));
     let newer = server.answer("GET /data.json", &format!("{host}\r\nIf-None-Match: {tag}"));
     assert!(newer.starts_with("HTTP/1.1 200 OK\r\n") && newer.contains("\"steps\":[1,2,3]"), "{newer}");
+    // A run that begins again may have another run file; in between there is none.
+    let file = Path::new(&run).join("run.toml");
+    let text = fs::read_to_string(&file).expect("a run file");
+    fs::remove_file(&file).expect("removed");
+    assert!(server.answer("GET /data.json", &host).contains("\"steps\":[1,2,3]"));
+    fs::write(&file, text.replace("seed = 0", "seed = 12")).expect("written");
+    assert!(server.answer("GET /data.json", &host).contains("seed = 12"));
+    let metrics = Path::new(&run).join("metrics.jsonl");
+    fs::remove_file(&metrics).and_then(|()| fs::create_dir(&metrics)).expect("a folder");
+    assert!(server.answer("GET /data.json", &host).starts_with("HTTP/1.1 500 Internal Server Error\r\n"));
+    // A connection ahead, on which nothing is sent, keeps nobody waiting.
+    let _silent = TcpStream::connect(&server.1).expect("a connection");
     for (request, headers, status) in [
         ("GET /data.json", "Host: example.org", "403 Forbidden"),
         ("GET /data.json", "Accept: */*", "403 Forbidden"),

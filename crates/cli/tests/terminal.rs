@@ -174,6 +174,24 @@ fn the_bar_is_one_line_and_ends_with_the_run() {
     assert_eq!(text.lines().filter(lines_of_steps).collect::<Vec<_>>(), [""; 0], "a bar is left\n{text}");
 }
 
+/// A terminal that cannot write over a line has lines only, and a window that is too narrow for a bar has none.
+#[test]
+fn dumb_terminals_and_tiny_windows_have_no_bar() {
+    let folder = Folder::new("terminal-dumb");
+    for (columns, name, term) in
+        [(100, "dumb", "TERM=dumb"), (100, "unset", "env -u TERM"), (40, "narrow", ""), (12, "tiny", "")]
+    {
+        let command = format!("{term} {}", training(&folder, name, &FEW));
+        let Some(window) = Window::open(&folder, columns, &command) else { return };
+        let text = window.ended();
+        assert_eq!(text.contains("  0:00 left"), columns == 100, "{name}: lines of steps\n{text}");
+        assert_eq!(text.lines().filter(|line| line.starts_with("step 4/4")).count(), 1, "{name}\n{text}");
+        // The sample is the model's own text.
+        let own = text.split("\nsample ").next().unwrap_or_default();
+        assert!(!own.contains(['\u{1b}', '█', '░', '[']), "{name}: a code or a bar is left\n{text}");
+    }
+}
+
 /// Tables and sentences of other commands have the columns of their window; pictures of a pipeline are as wide as they
 /// are.
 #[test]

@@ -52,7 +52,8 @@ pub struct Event {
 }
 
 impl Metrics {
-    /// Reads the text of the file. A line that was cut off or is not an object with a step is left out.
+    /// Reads the text of the file. A line that was cut off or is not an object with a step is left out; of two lines
+    /// for one step the last one counts.
     pub fn parse(text: &str) -> Metrics {
         let mut metrics = Metrics::default();
         for line in text.lines() {
@@ -68,61 +69,94 @@ impl Metrics {
                 metrics.validation.entry(name.into()).or_default().push(HeldOut { step, loss: number(loss) });
             } else {
                 metrics.push_step(step, &record);
-                metrics.add_anomaly(step, &record);
+                metrics.events.extend(anomaly(step, &record));
             }
         }
-        metrics.add_events_of_steps();
+        metrics.put_in_order();
+        metrics.events.extend(events_of_steps(&metrics.steps));
+        metrics.events.sort_by_key(|event| event.step);
         metrics
     }
 
     fn push_step(&mut self, step: u64, record: &Map<String, Value>) {
-        let numbers = record.iter().filter(|(key, value)| *key != "step" && !is_text(value));
-        let values: BTreeMap<String, f64> = numbers.map(|(key, value)| (key.clone(), number(value))).collect();
-        let of = |key: &str| values.get(key).copied().filter(|value| value.is_finite()).unwrap_or(0.0);
-        let (tokens, seconds) =
-            self.steps.last().map_or((0, 0.0), |before| (before.total_tokens, before.total_seconds));
-        let total_tokens = record.get("total_tokens").and_then(Value::as_u64).unwrap_or(tokens + of("tokens") as u64);
-        let total_seconds = seconds + of("seconds");
-        self.steps.push(StepRow { step, total_tokens, total_seconds, values });
+        // A value that is null is not known, which is not the same as NaN.
+        let is_number = |key: &str, value: &Value| key != "step" && !value.is_null() && !is_text(value);
+        let numbers = record.iter().filter(|(key, value)| is_number(key, value));
+        let values = numbers.map(|(key, value)| (key.clone(), number(value))).collect();
+        let total_tokens = record.get("total_tokens").and_then(Value::as_u64).unwrap_or(0);
+        self.steps.push(StepRow { step, total_tokens, total_seconds: 0.0, values });
     }
 
-    /// Adds the spike that the line of a step names. Steps that are not finite show in their numbers.
-    fn add_anomaly(&mut self, step: u64, record: &Map<String, Value>) {
-        let Some(name) = record.get("anomaly").and_then(Value::as_str) else { return };
-        if !record.contains_key("usual") {
-            return;
+    /// Steps and measurements by step, each once, with totals that never fall.
+    fn put_in_order(&mut self) {
+        last_of_each(&mut self.steps, |row| row.step);
+        last_of_each(&mut self.held_out, |measured| measured.step);
+        self.validation.values_mut().for_each(|losses| last_of_each(losses, |measured| measured.step));
+        let (mut tokens, mut seconds) = (0u64, 0.0);
+        for row in &mut self.steps {
+            let of = |key: &str| row.values.get(key).copied().filter(|value| value.is_finite()).unwrap_or(0.0).max(0.0);
+            let next =
+                if row.total_tokens == 0 { tokens.saturating_add(of("tokens") as u64) } else { row.total_tokens };
+            (tokens, seconds) = (next.max(tokens), f64::min(seconds + of("seconds"), f64::MAX));
+            (row.total_tokens, row.total_seconds) = (tokens, seconds);
         }
-        let did = match record.get("skipped").and_then(Value::as_bool) {
-            Some(true) => "no weight changed",
-            Some(false) | None => "the run continued",
-        };
-        self.events.push(Event { step, kind: "spike".into(), text: format!("{name}: {did}") });
     }
+}
 
-    /// Skipped steps and numbers that are not finite are events, which the lines of their steps imply.
-    fn add_events_of_steps(&mut self) {
-        let skipped_before = |index: usize| match index {
-            0 => 0.0,
-            index => self.steps[index - 1].values.get("skipped_steps").copied().unwrap_or(0.0),
-        };
-        let mut events = vec![];
-        for (index, row) in self.steps.iter().enumerate() {
-            let value = |key: &str| row.values.get(key).copied();
-            if value("skipped_steps").is_some_and(|skipped| skipped > skipped_before(index)) {
-                let scale = value("loss_scale").unwrap_or(f64::NAN);
-                let text = format!("gradients overflowed with a loss scale of {scale}: no weight changed");
-                events.push(Event { step: row.step, kind: "skipped".into(), text });
-            }
-            if let Some(loss) = value("loss").filter(|loss| !loss.is_finite()) {
-                let text = format!("the loss is {loss}");
-                events.push(Event { step: row.step, kind: "not finite".into(), text });
-            }
-        }
-        let is_listed = |event: &Event| self.events.iter().any(|own| own.step == event.step && own.kind == event.kind);
-        events.retain(|event| !is_listed(event));
-        self.events.extend(events);
-        self.events.sort_by_key(|event| event.step);
+/// Sorts by step, and keeps the last of each.
+fn last_of_each<T>(rows: &mut Vec<T>, step: impl Fn(&T) -> u64) {
+    rows.reverse();
+    rows.sort_by_key(&step);
+    rows.dedup_by_key(|row| step(row));
+}
+
+/// The spike that the line of a step names. Steps that are not finite show in their numbers.
+fn anomaly(step: u64, record: &Map<String, Value>) -> Option<Event> {
+    let name = record.get("anomaly").and_then(Value::as_str)?;
+    if !record.contains_key("usual") {
+        return None;
     }
+    let did = match record.get("skipped").and_then(Value::as_bool) {
+        Some(true) => "no weight changed",
+        Some(false) | None => "the run continued",
+    };
+    Some(Event { step, kind: "spike".into(), text: format!("{name}: {did}") })
+}
+
+/// Skipped steps and numbers that are not finite are events, which the lines of their steps imply.
+fn events_of_steps(steps: &[StepRow]) -> Vec<Event> {
+    let mut events = vec![];
+    let mut skipped_before = 0.0;
+    // The first step of a series whose numbers are not finite, its text, and the last one.
+    let mut series: Option<(u64, String, u64)> = None;
+    for row in steps {
+        let value = |key: &str| row.values.get(key).copied();
+        let (scale, skipped) = (value("loss_scale"), value("skipped_steps").unwrap_or(skipped_before));
+        let overflow = scale.filter(|_| skipped > skipped_before);
+        skipped_before = f64::max(skipped, skipped_before);
+        if let Some(scale) = overflow {
+            let text = format!("gradients overflowed with a loss scale of {scale}: no weight changed");
+            events.push(Event { step: row.step, kind: "skipped".into(), text });
+        }
+        let broken = |(key, name): (&'static str, &'static str)| {
+            let value = value(key).filter(|value| !value.is_finite())?;
+            // The norm of gradients that overflowed is infinite, which the skipped step tells.
+            (key == "loss" || overflow.is_none()).then(|| format!("the {name} is {value}"))
+        };
+        match ([("loss", "loss"), ("grad_norm", "gradient norm")].into_iter().find_map(broken), &mut series) {
+            (Some(_), Some((_, _, last))) => *last = row.step,
+            (Some(text), None) => series = Some((row.step, text, row.step)),
+            (None, _) => events.extend(series.take().map(not_finite)),
+        }
+    }
+    events.extend(series.map(not_finite));
+    events
+}
+
+/// One event of a series of steps: a run that has become NaN stays so.
+fn not_finite((first, text, last): (u64, String, u64)) -> Event {
+    let text = if first == last { text } else { format!("{text}; no step is finite until step {last}") };
+    Event { step: first, kind: "not finite".into(), text }
 }
 
 /// A number; the strings `NaN`, `Infinity` and `-Infinity` are numbers, yes is 1 and no 0, and everything else is NaN.
@@ -186,6 +220,66 @@ mod tests {
             (metrics.events[0].kind.as_str(), metrics.events[0].text.as_str()),
             ("spike", "loss spike: no weight changed")
         );
+    }
+
+    #[test]
+    fn lines_in_any_order_are_steps_in_order_and_the_last_one_counts() {
+        let line = |step: u32, loss: u32| format!("{{\"step\":{step},\"loss\":{loss},\"tokens\":8,\"seconds\":1.0}}\n");
+        let held_out = |step: u32, loss: u32| format!("{{\"step\":{step},\"held_out_loss\":{loss}}}\n");
+        let text =
+            line(1, 9) + &line(3, 7) + &held_out(3, 6) + &line(2, 8) + &line(3, 5) + &held_out(1, 4) + &held_out(3, 3);
+        let metrics = Metrics::parse(&text);
+        let rows: Vec<(u64, f64, u64, f64)> = metrics
+            .steps
+            .iter()
+            .map(|row| (row.step, row.values["loss"], row.total_tokens, row.total_seconds))
+            .collect();
+        assert_eq!(rows, [(1, 9.0, 8, 1.0), (2, 8.0, 16, 2.0), (3, 5.0, 24, 3.0)]);
+        assert_eq!(metrics.held_out, [HeldOut { step: 1, loss: 4.0 }, HeldOut { step: 3, loss: 3.0 }]);
+    }
+
+    #[test]
+    fn numbers_beyond_all_bounds_are_bounded() {
+        let line = "\"tokens\":1e30,\"seconds\":1e308,\"total_tokens\":-5}\n";
+        let metrics =
+            Metrics::parse(&format!("{{\"step\":1,{line}{{\"step\":2,{line}{{\"step\":3,\"seconds\":-1.0}}\n"));
+        assert_eq!(metrics.steps[2].total_tokens, u64::MAX);
+        assert_eq!(metrics.steps[2].total_seconds, f64::MAX);
+    }
+
+    /// The share of the peak is null on devices whose peak is not known.
+    #[test]
+    fn a_value_that_is_not_known_is_no_column() {
+        let metrics = Metrics::parse("{\"step\":1,\"loss\":\"NaN\",\"peak_share\":null}\n");
+        assert!(metrics.steps[0].values.contains_key("loss") && !metrics.steps[0].values.contains_key("peak_share"));
+    }
+
+    #[test]
+    fn a_series_that_is_not_finite_is_one_event() {
+        let line =
+            |step: u32, loss: &str, norm: &str| format!("{{\"step\":{step},\"loss\":{loss},\"grad_norm\":{norm}}}\n");
+        let text = line(1, "4", "1")
+            + &line(2, "\"NaN\"", "\"NaN\"")
+            + &line(3, "\"NaN\"", "1")
+            + &line(4, "4", "1")
+            + &line(5, "4", "\"Infinity\"");
+        let events = Metrics::parse(&text).events;
+        let events: Vec<(u64, &str)> = events.iter().map(|event| (event.step, event.text.as_str())).collect();
+        assert_eq!(events, [(2, "the loss is NaN; no step is finite until step 3"), (5, "the gradient norm is inf")]);
+    }
+
+    /// Steps that a spike skips are counted, too, and no loss scale is there.
+    #[test]
+    fn a_step_that_a_spike_skips_did_not_overflow() {
+        let spike = |step: u32, skipped: bool, count: u32| {
+            format!(
+                "{{\"step\":{step},\"loss\":9,\"anomaly\":\"loss spike\",\"usual\":4.5,\"skipped\":{skipped},\"skipped_steps\":{count}}}\n"
+            )
+        };
+        let metrics = Metrics::parse(&(spike(1, true, 1) + "{\"step\":2,\"loss\":4}\n" + &spike(3, false, 1)));
+        let events: Vec<(&str, &str)> =
+            metrics.events.iter().map(|event| (event.kind.as_str(), event.text.as_str())).collect();
+        assert_eq!(events, [("spike", "loss spike: no weight changed"), ("spike", "loss spike: the run continued")]);
     }
 
     #[test]

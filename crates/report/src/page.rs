@@ -83,7 +83,9 @@ fn of_run(run: &Run, most: usize) -> String {
             format!("[{},[{}]]", json(&json!(name)), losses.join(","))
         })
         .collect();
-    let fields: [(&str, String); 10] = [
+    let timeline = timeline.as_ref().filter(|timeline| timeline.can_be_drawn());
+    let listed = metrics.events.len().min(MOST_EVENTS);
+    let fields: [(&str, String); 11] = [
         ("name", json(&json!(name))),
         ("facts", json(&json!(facts))),
         ("run_file", json(&json!(run_file))),
@@ -91,7 +93,8 @@ fn of_run(run: &Run, most: usize) -> String {
         ("rows", metrics.steps.len().to_string()),
         ("held_out", format!("[{}]", held_out.join(","))),
         ("validation", format!("[{}]", validation.join(","))),
-        ("events", json(&json!(&metrics.events[..metrics.events.len().min(MOST_EVENTS)]))),
+        ("events", json(&json!(&metrics.events[..listed]))),
+        ("more_events", (metrics.events.len() - listed).to_string()),
         ("memory", json(&json!(memory))),
         ("timeline", json(&json!(timeline))),
     ];
@@ -111,6 +114,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::metrics::Metrics;
+    use crate::run::{StageTime, Timeline, TimelineSource};
 
     fn run(name: &str) -> Run {
         let metrics = Metrics::parse("{\"step\":1,\"loss\":2.5,\"tokens\":64,\"seconds\":0.5}\n");
@@ -135,6 +139,29 @@ mod tests {
         assert!(page.contains("a = \\\"\\u003c/script>\\u003cb>{{title}}\\\""), "{page}");
         assert!(page.contains("<title>&lt;i&gt;"));
         assert_eq!(page.matches("</script>").count(), 2);
+    }
+
+    #[test]
+    fn events_that_are_left_out_are_counted() {
+        let lines: String =
+            (1..=502).map(|step| format!("{{\"event\":\"a\",\"step\":{step},\"text\":\"b\"}}\n")).collect();
+        let run = Run { metrics: Metrics::parse(&lines), ..run("a") };
+        let data: Value = serde_json::from_str(&data(&[run])).expect("JSON");
+        assert_eq!(data["runs"][0]["events"].as_array().map(Vec::len), Some(500));
+        assert_eq!(data["runs"][0]["more_events"], 2);
+    }
+
+    #[test]
+    fn a_timeline_without_time_is_not_drawn() {
+        let stage = StageTime { name: "pp 0".into(), ..StageTime::default() };
+        for (stages, end_us, is_drawn) in
+            [(vec![stage.clone()], 5.0, true), (vec![stage], 0.0, false), (vec![], 5.0, false)]
+        {
+            let timeline = Timeline { source: TimelineSource::Measured, step: 1, end_us, stages };
+            let data: Value =
+                serde_json::from_str(&data(&[Run { timeline: Some(timeline), ..run("a") }])).expect("JSON");
+            assert_eq!(data["runs"][0]["timeline"].is_object(), is_drawn);
+        }
     }
 
     #[test]

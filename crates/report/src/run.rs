@@ -73,6 +73,21 @@ pub struct Timeline {
     pub stages: Vec<StageTime>,
 }
 
+impl Timeline {
+    /// Whether there is time that somebody has spent: a file that was damaged may have none.
+    pub fn can_be_drawn(&self) -> bool {
+        let is_time = |time: &f64| time.is_finite() && *time >= 0.0;
+        let of_stage = |stage: &StageTime| {
+            stage
+                .blocks
+                .iter()
+                .all(|Block(_, _, start, end)| is_time(start) && start <= end && *end <= 2.0 * self.end_us)
+                && stage.spent.iter().all(|(_, time)| is_time(time))
+        };
+        self.end_us > 0.0 && self.end_us.is_finite() && !self.stages.is_empty() && self.stages.iter().all(of_stage)
+    }
+}
+
 /// A rank of one stage during a step.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct StageTime {

@@ -3,7 +3,9 @@
 //! Sources: `tensorflow/core/util/event.proto`, `tensorflow/core/framework/summary.proto` and `tensorflow/core/lib/io/record_writer.h`
 //! describe messages and records.
 
-use crate::metrics::Metrics;
+use std::collections::BTreeMap;
+
+use crate::metrics::{HeldOut, Metrics, StepRow};
 
 /// The name of the one event file of a run. TensorBoard reads all files whose names begin so.
 pub const EVENT_FILE: &str = "events.out.tfevents.0000000000.pleach";
@@ -22,26 +24,28 @@ const TAGS: &[(&str, &str)] = &[
 ];
 
 /// The bytes of an event file with all steps and measurements of a run. The time of a step is that of its line, or the seconds until its end
-/// where the line has none.
+/// where the line has none; a measurement has the time of the step before it.
 pub fn event_file(metrics: &Metrics) -> Vec<u8> {
-    let first = metrics.steps.first().map_or(0.0, |row| row.values.get("time").copied().unwrap_or(0.0));
-    let mut file = record(&version_event(first));
-    let mut held_out = metrics.held_out.iter().peekable();
-    let tags: Vec<String> = metrics.validation.keys().map(|name| format!("loss/validation/{name}")).collect();
-    let mut validation: Vec<_> = metrics.validation.values().map(|losses| losses.iter().peekable()).collect();
+    let time = |row: &StepRow| row.values.get("time").copied().unwrap_or(row.total_seconds);
+    let start = metrics.steps.first().map_or(0.0, time);
+    let mut scalars_of: BTreeMap<u64, (f64, Vec<(String, f64)>)> = BTreeMap::new();
     for row in &metrics.steps {
-        let time = row.values.get("time").copied().unwrap_or(row.total_seconds);
-        let mut values: Vec<(&str, f64)> =
-            TAGS.iter().filter_map(|(tag, key)| Some((*tag, *row.values.get(*key)?))).collect();
-        while let Some(measured) = held_out.next_if(|measured| measured.step <= row.step) {
-            values.push(("loss/held_out", measured.loss));
-        }
-        for (tag, losses) in tags.iter().zip(&mut validation) {
-            while let Some(measured) = losses.next_if(|measured| measured.step <= row.step) {
-                values.push((tag, measured.loss));
-            }
-        }
-        file.extend(record(&scalars(time, row.step, &values)));
+        let values = TAGS.iter().filter_map(|(tag, key)| Some((tag.to_string(), *row.values.get(*key)?))).collect();
+        scalars_of.insert(row.step, (time(row), values));
+    }
+    let held_out = metrics.held_out.iter().map(|measured| ("loss/held_out".to_string(), measured));
+    let of_validation = |(name, losses): (&'_ String, &'_ Vec<HeldOut>)| {
+        let tag = format!("loss/validation/{name}");
+        losses.iter().map(|measured| (tag.clone(), *measured)).collect::<Vec<_>>()
+    };
+    let validation: Vec<(String, HeldOut)> = metrics.validation.iter().flat_map(of_validation).collect();
+    for (tag, measured) in held_out.chain(validation.iter().map(|(tag, measured)| (tag.clone(), measured))) {
+        let before = scalars_of.range(..=measured.step).next_back().map_or(start, |(_, (time, _))| *time);
+        scalars_of.entry(measured.step).or_insert((before, vec![])).1.push((tag, measured.loss));
+    }
+    let mut file = record(&version_event(start));
+    for (step, (time, values)) in &scalars_of {
+        file.extend(record(&scalars(*time, *step, values)));
     }
     file
 }
@@ -55,7 +59,7 @@ fn version_event(time: f64) -> Vec<u8> {
 }
 
 /// `Event { wall_time, step, summary: Summary { value: [Value { tag, simple_value }] } }`.
-fn scalars(time: f64, step: u64, values: &[(&str, f64)]) -> Vec<u8> {
+fn scalars(time: f64, step: u64, values: &[(String, f64)]) -> Vec<u8> {
     let mut summary = vec![];
     for (tag, value) in values {
         let mut scalar = vec![];
@@ -138,7 +142,7 @@ mod tests {
 
     #[test]
     fn an_event_is_a_message_of_protocol_buffers() {
-        let event = scalars(1.0, 300, &[("a", 0.5)]);
+        let event = scalars(1.0, 300, &[("a".into(), 0.5)]);
         let expected = [
             &[0x09][..],
             &1f64.to_le_bytes(),
@@ -163,6 +167,10 @@ mod tests {
             rest = &rest[16 + size..];
         }
         assert_eq!(sizes.len(), 3);
+        let later = event_file(&Metrics::parse(&(text.to_string() + "{\"step\":7,\"held_out_loss\":4.0}\n")));
+        // Of a step without a line: its number, and the time of the step before.
+        let own = scalars(11.0, 7, &[("loss/held_out".into(), 4.0)]);
+        assert!(later.windows(own.len()).any(|bytes| bytes == own));
         assert!(file.windows(13).any(|bytes| bytes == b"loss/held_out"));
     }
 }

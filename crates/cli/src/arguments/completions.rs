@@ -19,6 +19,7 @@ _pleach_names() {
     case "$before,$word" in
         --set,* | *,--set=*) names="SETTINGS" word="${word#--set=}" ;;
         --cluster,* | *,--cluster=*) names="CLUSTERS" word="${word#--cluster=}" ;;
+        --software,* | *,--software=*) names="TRAINERS PRESETS" word="${word#--software=}" ;;
         *,pre*) names="PRESETS" ;;
         *) _pleach "$@"; return ;;
     esac
@@ -38,6 +39,7 @@ complete -F _pleach_names -o bashdefault -o default pleach
 const ZSH: &str = r#"
 _pleach_settings() { local names=(SETTINGS); compadd -S '' -- $names }
 _pleach_clusters() { local names=(CLUSTERS); compadd -- $names; _files }
+_pleach_trainers() { local names=(TRAINERS); compadd -- $names; _files }
 _pleach_runs() { local names=(PRESETS); compadd -- $names; _files }
 "#;
 
@@ -74,6 +76,7 @@ fn named(script: &str) -> String {
     script
         .replace("SETTINGS", &settings())
         .replace("CLUSTERS", &clusters.join(" "))
+        .replace("TRAINERS", &cluster::Software::names().collect::<Vec<_>>().join(" "))
         .replace("PRESETS", &presets.join(" "))
 }
 
@@ -89,6 +92,8 @@ fn zsh(script: &str) -> String {
             line.replace(":_default'", ":_pleach_settings'")
         } else if line.contains("--cluster=[") {
             line.replace(":_default'", ":_pleach_clusters'")
+        } else if line.contains("--software=[") {
+            line.replace(":_default'", ":_pleach_trainers'")
         } else if line.starts_with("':") && line.contains("Run file") {
             line.replace(":_files'", ":_pleach_runs'")
         } else {
@@ -109,9 +114,11 @@ fn fish(script: &str) -> String {
     let run = with(|argument| argument.is_positional() && ["file", "first"].contains(&argument.get_id().as_str()));
     let setting = with(|argument| argument.get_long() == Some("set"));
     let placed = with(|argument| argument.get_long() == Some("cluster"));
+    let compared = with(|argument| argument.get_long() == Some("software"));
     let words = named(&format!(
         "complete -c pleach -n \"__fish_seen_subcommand_from {setting}\" -l set -x -a \"SETTINGS\"\n\
          complete -c pleach -n \"__fish_seen_subcommand_from {placed}\" -l cluster -r -a \"CLUSTERS\"\n\
+         complete -c pleach -n \"__fish_seen_subcommand_from {compared}\" -l software -r -a \"TRAINERS\"\n\
          complete -c pleach -n \"__fish_seen_subcommand_from {run}\" -a \"PRESETS\"\n"
     ));
     format!("{script}{words}")

@@ -7,6 +7,7 @@ pub mod hugging_face;
 pub mod inference;
 pub mod launch;
 pub mod report;
+pub mod software_value;
 pub mod unknown_option;
 
 use std::path::PathBuf;

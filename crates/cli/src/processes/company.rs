@@ -229,6 +229,20 @@ impl Company {
         gpu::memory_lines(&gpu::run_device(config)?, setup, &self.host_ranks(config, setup)?.0)
     }
 
+    /// FLOP/s of all GPUs of the run in its products, where their data sheets are known; other hosts have as many as
+    /// this one.
+    ///
+    /// # Errors
+    /// GPUs that cannot be listed.
+    pub fn gpu_peak_flops(&self, config: &RunConfig, setup: &Setup) -> Result<Option<f64>, Failure> {
+        if !gpu::has_gpus(config) {
+            return Ok(None);
+        }
+        let (ranks, of_host) = (setup.mesh.world_size(), self.host_ranks(config, setup)?.0.len());
+        Ok(gpu::peak_flops(&gpu::run_device(config)?, config.train.precision, of_host)
+            .map(|host| host * ranks as f64 / of_host.max(1) as f64))
+    }
+
     /// The library of MPI, on a line of the start; nothing without one.
     pub fn mpi_line(&self) -> String {
         match self {

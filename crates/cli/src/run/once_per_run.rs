@@ -80,6 +80,9 @@ impl<'a> OncePerRun<'a> {
         let steps = config.train.steps;
         let screen = screen(arguments, start.steps(), steps);
         let journal = Arc::new(Journal::new(screen.audience(), folder.log(start.steps())?));
+        for note in folder.take_notes() {
+            journal.tell(&note);
+        }
         if journal.has_audience() {
             let engine = describe_engine(config.run.device, config.run.threads_per_rank);
             let products = products::line(config.train.precision, &engine);
@@ -92,7 +95,9 @@ impl<'a> OncePerRun<'a> {
             let text = text.description();
             journal.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
         }
-        let meter = Meter::start(config, text.sequences_per_epoch(), Capacity::measure(config, threads(config)));
+        let of_gpus = session.company.gpu_peak_flops(config, &verdict.setup)?;
+        let capacity = Capacity::measure(config, threads(config), of_gpus);
+        let meter = Meter::start(config, text.sequences_per_epoch(), capacity);
         let recording = match (&trace, session.company) {
             (Some(_), _) => Some(Recording::EveryStep),
             (None, Company::Alone) => Some(Recording::Sampled { steps }),
@@ -114,15 +119,21 @@ impl<'a> OncePerRun<'a> {
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
-        let watchers = Arc::clone(&self.watchers);
+        let (watchers, journal) = (Arc::clone(&self.watchers), Arc::clone(&self.journal));
         let concluded = self.concluded(ending);
         let step = watchers.last_step();
         match &concluded {
             Ok(()) => watchers.event(Event::Finished, step, "all steps are done"),
-            Err(stopped @ Failure::Interrupted { .. }) => watchers.event(Event::Stopped, step, &stopped.to_string()),
+            Err(stopped @ Failure::Interrupted { .. }) => {
+                journal.log(&format!("{stopped}\n"));
+                watchers.event(Event::Stopped, step, &stopped.to_string());
+            }
             // The step has been reported, and the run continues.
             Err(Failure::RollBack { .. }) => {}
-            Err(failure) => watchers.event(Event::Failed, step, &failure.to_string()),
+            Err(failure) => {
+                journal.log(&format!("{failure}\n"));
+                watchers.event(Event::Failed, step, &failure.to_string());
+            }
         }
         concluded
     }

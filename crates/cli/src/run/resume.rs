@@ -116,10 +116,10 @@ fn reopened(
     }))?;
     for damaged in damaged {
         let aside = set_aside(&verdict.config.run.folder, &damaged)?;
-        tell(&format!("{} is damaged; renamed to {}\n", damaged.0.path.display(), aside.display()));
+        folder.note(format!("{} is damaged; renamed to {}\n", damaged.0.path.display(), aside.display()));
     }
     let (steps, path) = (state.steps, checkpoint.path().display());
-    tell(&match (&candidate.place, verdict.config.train.steps == steps) {
+    folder.note(match (&candidate.place, verdict.config.train.steps == steps) {
         (DataPlace::Memory(_), _) => format!("resuming after step {steps} from the memory of the hosts\n"),
         (DataPlace::Disk, true) => {
             format!("all {steps} steps are done in {path}; --set train.steps=... with more of them resumes\n")

@@ -14,7 +14,6 @@ use crate::memory::host::shared_limit;
 use crate::processes::company::{Company, Part};
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
-use crate::screen::output::tell;
 
 /// Times that a run may return to the same checkpoint: each time it leaves out more data.
 const MOST_RETURNS: usize = 3;
@@ -51,7 +50,7 @@ pub fn returning(
         let next = leaving_out(before, BatchOrigin { steps, sequences: first_sequence })?;
         if let Some(folder) = folder {
             let skipped = first_sequence - checkpoint.state().sequences;
-            tell(&format!(
+            folder.note(format!(
                 "{reason}; back to the checkpoint after step {steps}, without the {skipped} sequences that followed it\n"
             ));
             folder.record_start(&json!({

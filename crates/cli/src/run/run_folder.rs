@@ -4,19 +4,21 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed};
 use config::{ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::InputKind;
 use report::Timeline;
+use sync::lock;
 use train::weights_writer;
 
 use crate::failure::Failure;
 use crate::run::kept_run::{self, Earlier};
 use crate::run_report::timeline::TIMELINE;
 use crate::screen::output::tell;
+use crate::watch::STATUS;
 
 /// The folder of checkpoints in that of a run.
 pub const CHECKPOINTS: &str = "checkpoints";
@@ -33,6 +35,10 @@ const LOG: &str = "train.log";
 /// The file of resumptions.
 pub const RESUMES: &str = "resumes.jsonl";
 
+/// The files of a run in its folder.
+pub const RUN_FILES: [&str; 9] =
+    [RUN_FILE, METRICS, RESUMES, TIMELINE, LOG, WEIGHTS, TOKENIZER_FILE, BYTES_FILE, STATUS];
+
 /// A folder that is there, and that no other run writes.
 #[derive(Debug)]
 pub struct RunFolder {
@@ -40,6 +46,7 @@ pub struct RunFolder {
     /// Takes checkpoints.
     pub store: Store,
     way_out: WayOut,
+    notes: Mutex<Vec<String>>,
 }
 
 /// The content of a folder before a run begins in it.
@@ -79,12 +86,22 @@ impl RunFolder {
         let retention = Retention { newest: keep_newest, every: keep_every, best: keep_best };
         let store = Store::open(&run.folder.join(CHECKPOINTS), Arc::new(Disk), retention);
         let store = store.map_err(|error| failure(error, way_out))?;
-        Ok(RunFolder { path: run.folder.clone(), store, way_out })
+        Ok(RunFolder { path: run.folder.clone(), store, way_out, notes: Mutex::default() })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Something to know about the folder, which the run reports as soon as it has a screen and a log.
+    pub fn note(&self, text: String) {
+        lock(&self.notes).push(text);
+    }
+
+    /// Notes that are not reported yet.
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut *lock(&self.notes))
     }
 
     /// Whether there are manifests of checkpoints in memory.
@@ -126,10 +143,12 @@ impl RunFolder {
             (Results::Nothing, _) | (Results::There, Earlier::Replaced) => Ok(folder),
             (Results::There, Earlier::Kept) => {
                 let kept = kept_run::keep(&run.folder)?;
-                tell(&format!("{} is kept as {}\n", run.folder.display(), kept.display()));
+                let note = format!("{} is kept as {}\n", run.folder.display(), kept.display());
                 // Its lock went with it.
                 drop(folder);
-                RunFolder::open(run, WayOut::OtherFolder)
+                let folder = RunFolder::open(run, WayOut::OtherFolder).inspect_err(|_| tell(&note))?;
+                folder.note(note);
+                Ok(folder)
             }
         }
     }
@@ -259,6 +278,13 @@ impl RunFolder {
     fn replace(&self, name: &str, text: &str) -> Result<(), Failure> {
         let file = self.path.join(name);
         files::replace(&file, text).map_err(|error| self.cannot_write(&file, error))
+    }
+}
+
+/// Notes of a run that did not begin are printed all the same.
+impl Drop for RunFolder {
+    fn drop(&mut self) {
+        self.take_notes().iter().for_each(|note| tell(note));
     }
 }
 

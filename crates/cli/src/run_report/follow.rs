@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use report::Delivery;
@@ -13,6 +15,8 @@ use crate::run_report::gather::Gathered;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The most bytes of a request that are read.
 const LONGEST_REQUEST: u64 = 16 << 10;
+/// The most connections at the same time; others are closed.
+const MOST_CONNECTIONS: usize = 64;
 
 /// Headers of every answer: nothing is loaded from elsewhere, stored, or given to other sites.
 const HEADERS: &str = "Cache-Control: no-store\r\nConnection: close\r\nX-Content-Type-Options: nosniff\r\n\
@@ -52,16 +56,29 @@ impl Server {
         format!("http://{}/", self.at)
     }
 
-    /// Answers until the process ends.
+    /// Answers until the process ends. Browsers open connections ahead and leave them silent, so each has its own
+    /// thread.
     ///
     /// # Errors
     /// A port that does not accept connections any more.
     pub fn serve(&self, runs: &Gathered) -> Result<(), Failure> {
-        loop {
-            let (stream, _) = self.listener.accept().map_err(|error| Failure::Work(format!("the server: {error}")))?;
-            // A browser that goes away has had enough.
-            let _ = self.answer(stream, runs);
-        }
+        let open = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            loop {
+                let accepted = self.listener.accept();
+                let (stream, _) = accepted.map_err(|error| Failure::Work(format!("the server: {error}")))?;
+                if open.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
+                    open.fetch_sub(1, Ordering::Relaxed);
+                    continue;
+                }
+                let open = &open;
+                scope.spawn(move || {
+                    // A browser that goes away has had enough.
+                    let _ = self.answer(stream, runs);
+                    open.fetch_sub(1, Ordering::Relaxed);
+                });
+            }
+        })
     }
 
     fn answer(&self, mut stream: TcpStream, runs: &Gathered) -> std::io::Result<()> {
@@ -91,19 +108,29 @@ impl Server {
         let mut words = lines.first().map_or("", String::as_str).split(' ');
         match (words.next(), words.next()) {
             (Some("GET"), Some("/")) => {
-                let body = report::page(&runs.read(), Delivery::Served);
-                Answer { status: "200 OK", kind: "text/html", tag: None, body }
+                let page = |runs: Vec<report::Run>| report::page(&runs, Delivery::Served);
+                answer("text/html", None, runs.read().map(page))
             }
             (Some("GET"), Some("/data.json")) => {
                 let tag = tag(runs);
                 if header("if-none-match") == Some(tag.clone()) {
                     return Answer { tag: Some(tag), ..text("304 Not Modified", "") };
                 }
-                let body = report::data(&runs.read());
-                Answer { status: "200 OK", kind: "application/json", tag: Some(tag), body }
+                answer("application/json", Some(tag), runs.read().map(|runs| report::data(&runs)))
             }
             (Some("GET"), _) => text("404 Not Found", "only / and /data.json are here\n"),
             (_, _) => text("405 Method Not Allowed", "only GET is answered\n"),
+        }
+    }
+}
+
+/// A document, or why there is none.
+fn answer(kind: &'static str, tag: Option<String>, body: Result<String, Failure>) -> Answer {
+    match body {
+        Ok(body) => Answer { status: "200 OK", kind, tag, body },
+        Err(failure) => {
+            let body = format!("{failure}\n");
+            Answer { status: "500 Internal Server Error", kind: "text/plain", tag: None, body }
         }
     }
 }

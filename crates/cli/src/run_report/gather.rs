@@ -1,22 +1,25 @@
 //! The content of the folders of runs, as a page needs it.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use config::{RunConfig, TrainSpec};
-use files::{InputKind, read_text};
+use files::{InputError, InputKind, read_text};
 use program::{Category, StepTimes};
 use report::{Event, Fact, MemoryPlan, Metrics, Run, StageMemory, Timeline};
 use serde_json::Value;
 use sim::Trace;
+use sync::lock;
 use train::Setup;
 
 use crate::check::{describe, verdict};
 use crate::failure::Failure;
 use crate::memory::need::{Need, largest_plan};
-use crate::run::run_folder::{METRICS, RESUMES, RUN_FILE};
+use crate::run::run_folder::{METRICS, RESUMES, RUN_FILE, RUN_FILES};
 use crate::run_report::timeline::{TIMELINE, planned};
 
-/// Folders of runs, each with what does not change while it continues.
+/// Folders of runs, each with the plan of its run file.
 pub struct Gathered {
     runs: Vec<Folder>,
 }
@@ -24,12 +27,20 @@ pub struct Gathered {
 struct Folder {
     path: PathBuf,
     name: String,
+    /// A run that begins again may have another one.
+    described: Mutex<Described>,
+}
+
+/// A run file, and what follows from it.
+#[derive(Clone)]
+struct Described {
     run_file: String,
     facts: Vec<Fact>,
     plan: Option<Plan>,
 }
 
 /// The plan of a run file.
+#[derive(Clone)]
 struct Plan {
     memory: MemoryPlan,
     timeline: Timeline,
@@ -48,43 +59,81 @@ impl Gathered {
 
     /// The files that change while runs continue.
     pub fn files(&self) -> Vec<PathBuf> {
-        let of = |folder: &Folder| [METRICS, RESUMES, TIMELINE].map(|name| folder.path.join(name));
+        self.files_named(&[RUN_FILE, METRICS, RESUMES, TIMELINE])
+    }
+
+    /// The files that belong to runs, over which no output is written.
+    pub fn own_files(&self) -> Vec<PathBuf> {
+        self.files_named(&RUN_FILES)
+    }
+
+    fn files_named(&self, names: &[&str]) -> Vec<PathBuf> {
+        let of = |folder: &Folder| names.iter().map(|name| folder.path.join(name)).collect::<Vec<_>>();
         self.runs.iter().flat_map(of).collect()
     }
 
     /// The runs as they are now.
-    pub fn read(&self) -> Vec<Run> {
+    ///
+    /// # Errors
+    /// Metrics that are there and cannot be read.
+    pub fn read(&self) -> Result<Vec<Run>, Failure> {
         self.runs.iter().map(Folder::read).collect()
     }
 }
 
 impl Folder {
     fn open(path: &Path, name: String) -> Result<Folder, Failure> {
-        let file = path.join(RUN_FILE);
-        let run_file = read_text(&file, InputKind::RunFile).map_err(|error| {
+        let run_file = read_text(&path.join(RUN_FILE), InputKind::RunFile).map_err(|error| {
             let path = path.display();
             Failure::Input(format!("{path} must be the folder of a run, with its {RUN_FILE}, which {error}"))
         })?;
-        let config = RunConfig::load(&file.display().to_string(), &run_file, &[]).ok();
-        let facts = config.as_ref().map(facts).unwrap_or_default();
-        let plan = config.and_then(Plan::of);
-        Ok(Folder { path: path.to_path_buf(), name, run_file, facts, plan })
+        let described = Mutex::new(Described::of(path, run_file));
+        Ok(Folder { path: path.to_path_buf(), name, described })
     }
 
-    fn read(&self) -> Run {
-        let text = |name: &str| read_text(&self.path.join(name), InputKind::Trace).unwrap_or_default();
-        let mut metrics = Metrics::parse(&text(METRICS));
-        metrics.events.extend(text(RESUMES).lines().filter_map(resumed));
+    fn read(&self) -> Result<Run, Failure> {
+        let mut metrics = Metrics::parse(&self.text(METRICS)?);
+        metrics.events.extend(self.text(RESUMES)?.lines().filter_map(restarted));
         metrics.events.sort_by_key(|event| event.step);
-        let measured: Option<Timeline> = serde_json::from_str(&text(TIMELINE)).ok();
+        let measured: Option<Timeline> = serde_json::from_str(&self.text(TIMELINE)?).ok();
         // Where the last step was measured, one process had all ranks, and its memory is that of the run.
         let of_all = measured.is_some();
         let resident = metrics.steps.last().and_then(|row| row.values.get("resident_bytes")).filter(|_| of_all);
         let resident_bytes = resident.filter(|bytes| bytes.is_finite()).map(|bytes| *bytes as u64);
-        let memory = self.plan.as_ref().map(|plan| MemoryPlan { resident_bytes, ..plan.memory.clone() });
-        let timeline = measured.or_else(|| self.plan.as_ref().map(|plan| plan.timeline.clone()));
-        let (name, facts, run_file) = (self.name.clone(), self.facts.clone(), self.run_file.clone());
-        Run { name, facts, run_file, metrics, memory, timeline }
+        let Described { run_file, facts, plan } = self.described_now();
+        let memory = plan.as_ref().map(|plan| MemoryPlan { resident_bytes, ..plan.memory.clone() });
+        let timeline = measured.or_else(|| plan.map(|plan| plan.timeline));
+        Ok(Run { name: self.name.clone(), facts, run_file, metrics, memory, timeline })
+    }
+
+    /// A file that may be missing; bytes in it that are not UTF-8, as after a disk has failed, are replaced.
+    fn text(&self, name: &str) -> Result<String, Failure> {
+        let path = self.path.join(name);
+        match files::read(&path, InputKind::Records) {
+            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Err(InputError::System(error)) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+            Err(error) => Err(Failure::Input(format!("{} {error}", path.display()))),
+        }
+    }
+
+    /// The run file as it is now; the last one where there is none at the moment.
+    fn described_now(&self) -> Described {
+        let mut described = lock(&self.described);
+        if let Ok(run_file) = read_text(&self.path.join(RUN_FILE), InputKind::RunFile)
+            && run_file != described.run_file
+        {
+            *described = Described::of(&self.path, run_file);
+        }
+        described.clone()
+    }
+}
+
+impl Described {
+    fn of(path: &Path, run_file: String) -> Described {
+        let name = path.join(RUN_FILE).display().to_string();
+        let config = RunConfig::load(&name, &run_file, &[]).ok();
+        let facts = config.as_ref().map(facts).unwrap_or_default();
+        Described { run_file, facts, plan: config.and_then(Plan::of) }
     }
 }
 
@@ -124,12 +173,17 @@ fn facts(config: &RunConfig) -> Vec<Fact> {
 }
 
 /// A line of `resumes.jsonl`.
-fn resumed(line: &str) -> Option<Event> {
+fn restarted(line: &str) -> Option<Event> {
     let record: Value = serde_json::from_str(line).ok()?;
     if let Some(from) = record["from"].as_str() {
         return Some(Event { step: 0, kind: "started".into(), text: format!("with the weights of {from}") });
     }
     let step = record["after_step"].as_u64()?;
+    if let Some(left) = record["rolled_back_from_step"].as_u64() {
+        let reason = record["reason"].as_str().unwrap_or("a step was not as usual");
+        let text = format!("from step {left} to the checkpoint after step {step}: {reason}");
+        return Some(Event { step, kind: "returned".into(), text });
+    }
     let changed = record["changed"].as_object().into_iter().flatten();
     let changes: Vec<String> =
         changed.map(|(key, values)| format!("{key} from {} to {}", values[0], values[1])).collect();
@@ -167,9 +221,15 @@ mod tests {
     #[test]
     fn a_resumption_names_what_has_changed() {
         let line = "{\"after_step\":5,\"changed\":{\"parallelism.tp\":[1,2]},\"checkpoint\":\"a\"}";
-        let event = resumed(line).expect("an event");
+        let event = restarted(line).expect("an event");
         assert_eq!((event.step, event.text.as_str()), (5, "after step 5, with parallelism.tp from 1 to 2"));
-        assert_eq!(resumed("{\"from\":\"folder\"}").expect("an event").kind, "started");
-        assert_eq!(resumed("{"), None);
+        assert_eq!(restarted("{\"from\":\"folder\"}").expect("an event").kind, "started");
+        assert_eq!(restarted("{"), None);
+        let returned = "{\"after_step\":4,\"rolled_back_from_step\":6,\"left_out_sequences\":8,\"reason\":\"a spike\"}";
+        let event = restarted(returned).expect("an event");
+        assert_eq!(
+            (event.kind.as_str(), event.text.as_str()),
+            ("returned", "from step 6 to the checkpoint after step 4: a spike")
+        );
     }
 }

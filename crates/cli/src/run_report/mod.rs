@@ -5,7 +5,7 @@ mod gather;
 pub mod timeline;
 
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use report::Delivery;
 
@@ -37,9 +37,13 @@ pub fn write_or_serve(arguments: &ReportArguments) -> Result<(), Failure> {
         return server.serve(&runs);
     }
     let out = arguments.out.clone().unwrap_or_else(|| default_place(&arguments.runs));
-    let inputs: Vec<PathBuf> = runs.files();
-    let file = OutputFile::promised("--out", &out, &inputs)?;
-    file.write(report::page(&runs.read(), Delivery::File))?;
+    let promised = OutputFile::promised("--out", &out, &runs.own_files());
+    let file = promised.map_err(|refused| match &arguments.out {
+        Some(_) => refused,
+        // Nobody has named this file: the folder of another user may be read, and not written.
+        None => Failure::Input(format!("{refused}; use --out FILE.html for a page elsewhere")),
+    })?;
+    file.write(report::page(&runs.read()?, Delivery::File))?;
     if out != Path::new("-") {
         tell(&format!("written {}\n", out.display()));
     }
@@ -48,8 +52,8 @@ pub fn write_or_serve(arguments: &ReportArguments) -> Result<(), Failure> {
 
 /// Writes the steps of one run.
 fn write_csv(runs: &Gathered, file: &Path) -> Result<(), Failure> {
-    let output = OutputFile::promised("--csv", file, &runs.files())?;
-    let read = runs.read();
+    let output = OutputFile::promised("--csv", file, &runs.own_files())?;
+    let read = runs.read()?;
     let [run] = read.as_slice() else {
         return Err(Failure::Input(format!("--csv takes one run; got {}; use a file for each", read.len())));
     };
@@ -62,8 +66,10 @@ fn write_csv(runs: &Gathered, file: &Path) -> Result<(), Failure> {
 
 /// Writes an event file for each run.
 fn write_event_files(runs: &Gathered, folder: &Path) -> Result<(), Failure> {
-    for run in runs.read() {
-        let own = folder.join(run.name.trim_start_matches('/'));
+    let read = runs.read()?;
+    let names = folder_names(&read.iter().map(|run| run.name.as_str()).collect::<Vec<_>>());
+    for (run, name) in read.iter().zip(names) {
+        let own = folder.join(name);
         let file = own.join(report::EVENT_FILE);
         let failed = |error: std::io::Error| Failure::Input(format!("{} cannot be written: {error}", file.display()));
         std::fs::create_dir_all(&own).map_err(failed)?;
@@ -74,9 +80,41 @@ fn write_event_files(runs: &Gathered, folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A folder for each run inside of another folder: the names of the run's path below it, with a number where another
+/// run has them.
+fn folder_names(names: &[&str]) -> Vec<PathBuf> {
+    let mut taken: Vec<PathBuf> = vec![];
+    for name in names {
+        let own = |part: Component<'_>| match part {
+            Component::Normal(name) => Some(name.to_os_string()),
+            Component::Prefix(_) | Component::RootDir | Component::CurDir | Component::ParentDir => None,
+        };
+        let parts: PathBuf = Path::new(name).components().filter_map(own).collect();
+        let numbered = (2u32..).map(|number| {
+            let mut name = parts.clone().into_os_string();
+            name.push(format!("-{number}"));
+            PathBuf::from(name)
+        });
+        let free = std::iter::once(parts.clone()).chain(numbered).find(|path| !taken.contains(path));
+        taken.push(free.unwrap_or(parts));
+    }
+    taken
+}
+
 fn default_place(runs: &[PathBuf]) -> PathBuf {
     match runs {
         [run] => run.join(PAGE),
         _ => PAGE.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_of_runs_stay_inside_and_apart() {
+        let names = folder_names(&["a", "../b/run", "/b/run", "../../..", "a"]);
+        assert_eq!(names, ["a", "b/run", "b/run-2", "", "a-2"].map(PathBuf::from));
     }
 }

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 /// Columns of the bar.
 const BAR_COLUMNS: usize = 16;
+/// Columns of a window that is too narrow for the bar: the newest step alone is its last line.
+const NARROW: usize = 45;
 /// Columns that stay free: a terminal writes `^C` after the line, which must not continue on the next one.
 const FREE_COLUMNS: usize = 5;
 /// Time from one drawing to the next.
@@ -18,27 +20,30 @@ pub struct Bar {
     steps: u32,
     done: u32,
     message: String,
+    columns: usize,
     drawn_at: Option<Instant>,
 }
 
 impl Bar {
     /// Of a run of `steps` steps, of which `done` were done before. Nothing is drawn before the first step.
     pub fn new(out: Box<dyn Write + Send>, done: u32, steps: u32) -> Bar {
-        Bar { out, steps, done, message: String::new(), drawn_at: None }
+        Bar { out, steps, done, message: String::new(), columns: 0, drawn_at: None }
     }
 
     /// Columns of its message in a window of `columns`.
     pub fn message_columns(columns: usize) -> usize {
-        columns.saturating_sub(BAR_COLUMNS + 1 + FREE_COLUMNS)
+        let bar = if columns < NARROW { 0 } else { BAR_COLUMNS + 1 };
+        columns.saturating_sub(bar + FREE_COLUMNS)
     }
 
-    /// A step more, with a line that stays if it has one. Steps that follow each other at once are not all drawn.
+    /// A step more in a window of `columns`, with a line that stays if it has one. Steps that follow each other at once
+    /// are not all drawn.
     ///
     /// # Errors
     /// The terminal's.
-    pub fn advance(&mut self, line: Option<&str>, message: String) -> io::Result<()> {
+    pub fn advance(&mut self, line: Option<&str>, message: String, columns: usize) -> io::Result<()> {
         self.done += 1;
-        self.message = message;
+        (self.message, self.columns) = (message, columns);
         match line {
             Some(line) => {
                 self.write_line(line)?;
@@ -74,13 +79,29 @@ impl Bar {
         self.out.flush()
     }
 
+    /// Nothing in a window in which the line would continue on the next one: only its last part would be written over.
     fn draw(&mut self) -> io::Result<()> {
+        if letters(&self.message) > Bar::message_columns(self.columns) {
+            return self.clear();
+        }
         let full = (u64::from(self.done.min(self.steps)) * BAR_COLUMNS as u64 / u64::from(self.steps.max(1))) as usize;
         let (full, empty) = ("█".repeat(full), "░".repeat(BAR_COLUMNS - full));
-        write!(self.out, "{EMPTY_LINE}{full}{empty} {}", self.message)?;
+        let bar = if self.columns < NARROW { String::new() } else { format!("{full}{empty} ") };
+        write!(self.out, "{EMPTY_LINE}{bar}{}", self.message)?;
         self.drawn_at = Some(Instant::now());
         self.out.flush()
     }
+}
+
+/// Columns of a text with colours, whose codes take none.
+fn letters(text: &str) -> usize {
+    let mut in_code = false;
+    let is_letter = |c: &char| {
+        let was_in_code = in_code;
+        in_code = *c == '\x1b' || in_code && *c != 'm';
+        !in_code && !was_in_code
+    };
+    text.chars().filter(is_letter).count()
 }
 
 #[cfg(test)]
@@ -107,14 +128,27 @@ mod tests {
         let kept = Kept::default();
         let mut bar = Bar::new(Box::new(kept.clone()), 3, 8);
         bar.say_above("before").expect("written");
-        bar.advance(None, "step 4".into()).expect("written");
+        bar.advance(None, "step 4".into(), 80).expect("written");
         bar.say_above("note").expect("written");
-        bar.advance(Some("stays"), "step 5".into()).expect("written");
+        bar.advance(Some("stays"), "step 5".into(), 80).expect("written");
         bar.clear().expect("written");
         bar.clear().expect("written");
         let text = String::from_utf8(kept.0.lock().expect("a lock").clone()).expect("text");
         let (four, five) = ("\r\x1b[2K████████░░░░░░░░ step 4", "\r\x1b[2K██████████░░░░░░ step 5");
         assert_eq!(text, format!("before\n{four}\r\x1b[2Knote\n{four}\r\x1b[2Kstays\n{five}\r\x1b[2K"));
-        assert_eq!((Bar::message_columns(80), Bar::message_columns(5)), (58, 0));
+        assert_eq!((Bar::message_columns(80), Bar::message_columns(30), Bar::message_columns(5)), (58, 25, 0));
+    }
+
+    #[test]
+    fn a_narrow_window_has_no_bar_and_a_narrower_one_no_line() {
+        let written = |columns: usize| {
+            let kept = Kept::default();
+            let mut bar = Bar::new(Box::new(kept.clone()), 0, 8);
+            bar.advance(Some("stays"), "\x1b[2mstep\x1b[0m 1/8".into(), columns).expect("written");
+            String::from_utf8(kept.0.lock().expect("a lock").clone()).expect("text")
+        };
+        assert_eq!(written(13), "stays\n\r\x1b[2K\x1b[2mstep\x1b[0m 1/8");
+        assert_eq!(written(12), "stays\n");
+        assert_eq!(letters("\x1b[31mé\x1b[0m b"), 3);
     }
 }

@@ -53,6 +53,15 @@ impl Journal {
         }
     }
 
+    /// Writes `text`, which nobody may miss: for those who listen on the stream of the steps, for programs on the
+    /// standard error.
+    pub fn tell(&self, text: &str) {
+        match self.audience {
+            Audience::People => self.say(text),
+            Audience::Nobody => self.warn(text),
+        }
+    }
+
     /// Writes a warning, which is for everyone, on the standard error.
     pub fn warn(&self, text: &str) {
         self.log(text);

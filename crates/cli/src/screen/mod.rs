@@ -4,6 +4,7 @@ pub mod anomaly;
 pub mod bar;
 pub mod cpu_time;
 pub mod figures;
+pub mod gpu_peak;
 pub mod journal;
 pub mod narrow;
 pub mod output;

@@ -1,6 +1,7 @@
 //! Outputs that an option names: promised before the work begins, written when it is done.
 
 use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use files::{Content, Output, OutputError};
@@ -31,12 +32,15 @@ impl OutputFile {
         path.map(|path| OutputFile::promised(option, path, inputs)).transpose()
     }
 
-    /// Makes `text` all that is in it.
+    /// Makes `text` all that is in it. A reader who closed the pipe has read enough.
     ///
     /// # Errors
     /// A disk that is full, and all that happened to the file since it was promised.
     pub fn write(&self, text: impl Display) -> Result<(), Failure> {
-        self.output.write(text).map_err(|error| Failure::Work(format!("{} {error}", self.path().display())))
+        match self.output.write(text) {
+            Err(OutputError::System(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+            written => written.map_err(|error| Failure::Work(format!("{} {error}", self.path().display()))),
+        }
     }
 
     /// Its name.

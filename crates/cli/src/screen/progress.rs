@@ -1,7 +1,7 @@
 //! What a run prints while it runs, and the record that it leaves.
 
 use std::fs::File;
-use std::io::{BufWriter, IsTerminal, Write};
+use std::io::{BufWriter, Write};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
@@ -17,6 +17,7 @@ use crate::screen::anomaly::anomaly_line;
 use crate::screen::bar::Bar;
 use crate::screen::figures::bytes;
 use crate::screen::journal::{Audience, Journal};
+use crate::screen::narrow::wrapped;
 use crate::screen::output::{harmless, read_or_failed};
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
@@ -40,12 +41,13 @@ pub enum Screen {
 }
 
 impl Screen {
-    /// A line on the terminal behind the standard output that changes with every step, or lines of text where that is none.
+    /// A line on the terminal behind the standard output that changes with every step, or lines of text where that is
+    /// none or cannot write over a line.
     ///
     /// `done` steps of `steps` were done before.
     pub fn of_standard_output(done: u32, steps: u32) -> Screen {
         let out = Box::new(std::io::stdout());
-        if !std::io::stdout().is_terminal() {
+        if !terminal::has_codes() {
             return Screen::Lines(out);
         }
         Screen::Live(Bar::new(out, done, steps), Colour::of_standard_output())
@@ -69,13 +71,15 @@ impl Screen {
 
     fn step(&mut self, step: &Step<'_>, record: &str) -> std::io::Result<()> {
         match self {
-            Screen::Lines(out) if step.is_due => write_line(out, &step.line(Outlook::TimeLeft, None, Colour::Off)),
+            Screen::Lines(out) if step.is_due => {
+                write_line(out, &step.line(Outlook::TimeLeft, terminal::columns_of_output(), Colour::Off))
+            }
             Screen::Json(out) => write_line(out, record),
             Screen::Live(bar, colour) => {
                 let columns = terminal::columns().unwrap_or(80);
                 let line = step.is_due.then(|| step.line(Outlook::None, Some(columns), *colour));
                 let message = step.line(Outlook::TimeLeft, Some(Bar::message_columns(columns)), *colour);
-                bar.advance(line.as_deref(), message)
+                bar.advance(line.as_deref(), message, columns)
             }
             Screen::Lines(_) | Screen::Quiet => Ok(()),
         }
@@ -96,7 +100,7 @@ impl Screen {
         match self {
             // Whether somebody still reads, the next step finds out.
             Screen::Lines(out) => drop(write_line(out, &harmless(text))),
-            Screen::Live(bar, _) => drop(bar.say_above(&harmless(text))),
+            Screen::Live(bar, _) => drop(bar.say_above(&wrapped(&harmless(text), terminal::columns()))),
             Screen::Json(_) | Screen::Quiet => {}
         }
     }

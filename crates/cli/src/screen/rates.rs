@@ -13,17 +13,19 @@ use crate::screen::cpu_time::cpu_time;
 pub struct Capacity {
     /// Cores that the ranks may use: no more than they have threads.
     pub cores: usize,
-    /// FLOP/s of these cores in the products of the run, as measured; `None` where other devices compute.
+    /// FLOP/s in the products of the run: of these cores as measured, of GPUs by their data sheets; `None` where they
+    /// have none.
     pub peak_flops: Option<f64>,
 }
 
 impl Capacity {
-    /// Measures for some milliseconds the instructions that the products of `config` are computed with, in `threads` threads.
-    pub fn measure(config: &RunConfig, threads: usize) -> Capacity {
+    /// Measures for some milliseconds the instructions that the products of `config` are computed with, in `threads`
+    /// threads; GPUs have the peak `of_gpus`.
+    pub fn measure(config: &RunConfig, threads: usize, of_gpus: Option<f64>) -> Capacity {
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(threads);
         let peak_flops = match config.run.device {
             DeviceChoice::Cpu => Some(peak_flops(config.train.precision, cores)),
-            DeviceChoice::Cuda | DeviceChoice::SoftGpu => None,
+            DeviceChoice::Cuda | DeviceChoice::SoftGpu => of_gpus,
         };
         Capacity { cores, peak_flops }
     }

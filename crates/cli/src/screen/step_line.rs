@@ -1,12 +1,12 @@
 //! A step as a line of text: whole, or as much of it as a window has columns for, in colour where the window has it.
 
-use std::io::IsTerminal;
 use std::time::Duration;
 
 use train::{LossScalingReport, StepFate, StepReport};
 
 use crate::screen::figures::grouped;
 use crate::screen::rates::Rates;
+use crate::screen::terminal;
 
 /// Whether lines have colours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,11 +18,10 @@ pub enum Colour {
 }
 
 impl Colour {
-    /// On for a terminal that is not a dumb one, unless `NO_COLOR` is set and not empty.
+    /// On for a terminal that has codes, unless `NO_COLOR` is set and not empty.
     pub fn of_standard_output() -> Colour {
         let is_refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        if std::io::stdout().is_terminal() && !is_refused && !is_dumb { Colour::On } else { Colour::Off }
+        if terminal::has_codes() && !is_refused { Colour::On } else { Colour::Off }
     }
 }
 

@@ -1,9 +1,22 @@
 //! The window in which results are read.
 
+use std::io::IsTerminal;
+
 /// Its columns: those of the standard output, else as `COLUMNS` says.
 pub fn columns() -> Option<usize> {
     let said = || std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
     of_output().or_else(said).filter(|columns| *columns > 0)
+}
+
+/// Its columns where the standard output is a terminal.
+pub fn columns_of_output() -> Option<usize> {
+    std::io::stdout().is_terminal().then(columns).flatten()
+}
+
+/// Whether a terminal that reads the standard output knows codes that move the cursor and set colours.
+pub fn has_codes() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+    std::io::stdout().is_terminal() && !(cfg!(unix) && is_dumb)
 }
 
 #[cfg(unix)]

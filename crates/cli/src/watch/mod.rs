@@ -20,6 +20,7 @@ use crate::watch::server::Server;
 use crate::watch::status_file::StatusFile;
 
 pub use notify::{Event, Notify};
+pub use status_file::STATUS;
 
 /// Everything that watches a run, in process 0.
 pub struct Watchers {

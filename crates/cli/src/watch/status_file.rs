@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde_json::json;
 
 /// The name of the file in the folder of a run.
-const STATUS: &str = "status.json";
+pub const STATUS: &str = "status.json";
 /// Shortest time between two renewals.
 const PAUSE: Duration = Duration::from_secs(1);
 

@@ -290,7 +290,7 @@ fn a_killed_process_is_restarted_from_its_checkpoint() {
         run.display()
     );
     assert_eq!(until("process 0 "), expected);
-    until("resuming after step ");
+    until_reported("resuming after step ");
     // The first checkpoint of the resumed run shows that it trains.
     until_reported("saved after step ");
     kill("-TERM", &child.id().to_string());

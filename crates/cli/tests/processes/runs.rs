@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::harness::several::{Folder, in_processes, launched, on_threads, processes_of, succeeds, with_keys};
-use crate::harness::{pleach, stderr};
+use crate::harness::{pleach, stderr, stdout};
 
 /// Numbers of processes, and what the run is. The first takes every number over either transport; the others take
 /// turns.
@@ -99,7 +99,7 @@ fn a_process_that_finds_damage_sets_the_checkpoint_aside_for_the_next_start() {
     }
     let resumed = resume();
     succeeds(&resumed);
-    assert!(stderr(&resumed).contains("resuming after step 4"), "{}", stderr(&resumed));
+    assert!(stdout(&resumed).contains("resuming after step 4"), "{}", stdout(&resumed));
     assert_eq!(folder.losses("hurt"), folder.losses("whole"));
     assert!(folder.weights("hurt") == folder.weights("whole"));
 }

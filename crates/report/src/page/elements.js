@@ -33,7 +33,7 @@ const measure = (() => {
 })();
 
 function swatch(colour, kind = 'swatch') {
-  const style = kind === 'swatch' ? `background: var(${colour})` : `border-color: var(${colour})`;
+  const style = kind.startsWith('swatch') ? `color: var(${colour})` : `border-color: var(${colour})`;
   return el('i', { class: kind, style });
 }
 

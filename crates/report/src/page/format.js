@@ -5,6 +5,11 @@ function grouped(value) {
   return Math.round(value).toString().replace(/\B(?=(\d{3})+(?!\d))/g, ',');
 }
 
+/** The same, short where it is long. */
+function large(value) {
+  return value < 1e10 ? grouped(value) : exponential(value, 3);
+}
+
 /** `digits` significant digits, without an exponent where that is readable. */
 function significant(value, digits = 4) {
   if (value === null || Number.isNaN(value)) return 'NaN';
@@ -74,8 +79,31 @@ function linearTicks(low, high, count, steps = [1, 2, 5, 10]) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * steps.find((factor) => factor * power >= rough * 0.999);
   const ticks = [];
-  for (let n = Math.ceil(low / step - 1e-9); n * step <= high + step * 1e-9; n += 1) ticks.push(n * step);
+  const first = Math.ceil(low / step - 1e-9);
+  // Numbers so large that they have no neighbours have no ticks, either.
+  for (let n = 0; n <= 3 * count && (first + n) * step <= high + step * 1e-9; n += 1) ticks.push((first + n) * step);
   return ticks;
+}
+
+/** Ticks of a number of things. */
+function wholeTicks(low, high, count) {
+  return linearTicks(low, high, count).filter(Number.isInteger);
+}
+
+/** Labels of `ticks` with so many digits, three or more, that no two are the same. */
+function distinct(ticks, label) {
+  let labels = [];
+  for (let digits = 3; digits <= 9; digits += 1) {
+    labels = ticks.map((tick) => label(tick, digits));
+    if (new Set(labels).size === labels.length) break;
+  }
+  return labels;
+}
+
+/** Steps with a prefix of a thousand, or with all of their digits where these distinguish them. */
+function stepLabels(ticks) {
+  const short = ticks.map((tick) => compact(tick));
+  return new Set(short).size === short.length ? short : ticks.map(grouped);
 }
 
 /** Times: multiples of seconds, minutes or hours that people count in. */
@@ -115,7 +143,7 @@ function logLabel(tick) {
 function tickLabels(ticks) {
   const largest = Math.max(...ticks.map(Math.abs));
   const distance = ticks.length > 1 ? Math.min(...ticks.slice(1).map((tick, i) => Math.abs(tick - ticks[i]))) : largest || 1;
-  if (largest >= 1e4) return ticks.map((tick) => compact(tick));
+  if (largest >= 1e4) return distinct(ticks, compact);
   if (largest >= 1e3 && distance >= 1) return ticks.map(grouped);
   if (largest > 0 && largest < 1e-3) return ticks.map((tick) => (tick === 0 ? '0' : exponential(tick, 1)));
   const decimals = Math.max(0, Math.min(6, -Math.floor(Math.log10(distance) + 1e-9)));
@@ -125,7 +153,7 @@ function tickLabels(ticks) {
 /** Labels of times by the largest unit that all of them need. */
 function timeLabels(ticks) {
   const last = ticks[ticks.length - 1] ?? 0;
-  if (last < 120) return ticks.map((tick) => trimmed(tick, 3) + ' s');
-  if (last < 7200) return ticks.map((tick) => trimmed(tick / 60, 3) + ' min');
-  return ticks.map((tick) => trimmed(tick / 3600, 3) + ' h');
+  if (last < 120) return distinct(ticks, (tick, digits) => trimmed(tick, digits) + ' s');
+  if (last < 7200) return distinct(ticks, (tick, digits) => trimmed(tick / 60, digits) + ' min');
+  return distinct(ticks, (tick, digits) => trimmed(tick / 3600, digits) + ' h');
 }

@@ -101,26 +101,29 @@ function xAxis(axis, from, to, toX, box) {
   });
 }
 
-/** Events as dashed lines; alarms in their colour. */
+/** Events as dashed lines, one for each column of pixels; alarms in their colour. */
 function eventMarks(events, axis, toX, box) {
-  return events.map(({ run, event }) => {
+  const places = new Map();
+  for (const { run, event } of events) {
     const x = Math.round(toX(run.columns[AXES[axis].column][nearest(run.columns.steps, event.step)]));
-    const name = isAlarm(event) ? 'event alarm' : 'event';
-    return svg('path', { class: name, d: `M${x + 0.5} ${box.top}V${box.bottom}` });
-  });
+    places.set(x, places.get(x) || isAlarm(event));
+  }
+  return [...places].map(([x, alarm]) => svg('path', { class: alarm ? 'event alarm' : 'event', d: `M${x + 0.5} ${box.top}V${box.bottom}` }));
 }
 
 function isAlarm(event) {
   return !['resumed', 'started', 'saved'].includes(event.kind);
 }
 
-function drawnLine({ line, colour, dashed, isRaw }, toX, toY, box) {
+function drawnLine({ line, colour, dashed, round, isRaw }, toX, toY, box) {
   const stroke = `stroke: var(${colour})`;
-  const dash = dashed ? '5 4' : null;
+  const dash = dashed ? '5 4' : isRaw ? null : RUN_DASHES[round ?? 0];
   const drawn = [svg('path', { class: isRaw ? 'raw' : 'line', style: stroke, 'stroke-dasharray': dash, d: path(line, toX, toY) })];
-  if (line.points && line.y.length <= 200) {
-    const finite = line.y.map((y, i) => [line.x[i], y]).filter(([, y]) => Number.isFinite(toY(y)));
-    drawn.push(...finite.map(([x, y]) => svg('circle', { cx: toX(x), cy: toY(y), r: 2.75, style: `fill: var(${colour})` })));
+  const isDrawn = (i) => i >= 0 && i < line.y.length && Number.isFinite(line.y[i]) && Number.isFinite(toY(line.y[i]));
+  const isAlone = (i) => isDrawn(i) && !isDrawn(i - 1) && !isDrawn(i + 1);
+  const dots = isRaw ? [] : [...line.y.keys()].filter(line.points ? isDrawn : isAlone);
+  if (dots.length <= 200) {
+    drawn.push(...dots.map((i) => svg('circle', { cx: toX(line.x[i]), cy: toY(line.y[i]), r: 2.75, style: `fill: var(${colour})` })));
   }
   // Values that are no numbers have crosses at the upper edge, at most one for every few pixels.
   let before = -Infinity;
@@ -133,9 +136,14 @@ function drawnLine({ line, colour, dashed, isRaw }, toX, toY, box) {
   return drawn;
 }
 
+/** The line of a legend, as it is drawn. */
+function strokeOf({ colour, dashed, round }) {
+  return swatch(colour, 'stroke' + (dashed ? ' dashed' : round ? ` round-${round}` : ''));
+}
+
 function drawLegend(legend, lines) {
   const named = lines.filter((one) => one.name && !one.isRaw);
-  const entry = ({ colour, dashed, name }) => el('span', {}, swatch(colour, dashed ? 'stroke dashed' : 'stroke'), name);
+  const entry = (one) => el('span', {}, strokeOf(one), one.name);
   legend.replaceChildren(...(named.length > 1 ? named.map(entry) : []));
 }
 
@@ -147,18 +155,26 @@ function hover(chart, event) {
   const pixel = ((event.clientX - bounds.left) / bounds.width) * width;
   const share = Math.min(1, Math.max(0, (pixel - box.left) / (box.right - box.left)));
   const x = from + share * (to - from);
-  const places = lines.filter(({ line }) => line.x.length).map((one) => ({ one, i: nearest(one.line.x, x) }));
-  if (!places.length) return;
+  const places = lines.filter((one) => isThere(one, x, chart.view)).map((one) => ({ one, i: nearest(one.line.x, x) }));
+  if (!places.length) {
+    hideTip();
+    charts.forEach((other) => cross(other, null));
+    return;
+  }
   const own = places.reduce((best, place) => (gap(place, x) < gap(best, x) ? place : best));
   const at = own.one.line.x[own.i];
   const format = chart.options.format;
-  const pairs = places.map(({ one, i }) => [
-    swatch(one.colour, one.dashed ? 'stroke dashed' : 'stroke'), one.name || chart.options.title, format(one.line.y[i]),
-  ]);
+  const pairs = places.map(({ one, i }) => [strokeOf(one), one.name || chart.options.title, format(one.line.y[i])]);
   const title = AXES[chart.options.state.axis].tell(at);
   const step = chart.options.state.axis === 'steps' ? '' : `, step ${grouped(own.one.line.steps[own.i])}`;
   showTip(event, title + step, pairs);
   charts.forEach((other) => cross(other, at));
+}
+
+/** Whether a line has begun and not ended at `x`, or does so within some pixels. */
+function isThere({ line }, x, { from, to, box }) {
+  const near = (8 * (to - from)) / (box.right - box.left);
+  return line.x.length > 0 && x >= line.x[0] - near && x <= line.x[line.x.length - 1] + near;
 }
 
 function gap({ one, i }, x) {
@@ -170,7 +186,7 @@ function cross(chart, x) {
   if (!group || !chart.view) return;
   const { lines, toX, toY, box } = chart.view;
   if (x === null) { group.replaceChildren(); return; }
-  const dots = lines.filter(({ line }) => line.x.length).flatMap(({ line, colour }) => {
+  const dots = lines.filter((one) => isThere(one, x, chart.view)).flatMap(({ line, colour }) => {
     const i = nearest(line.x, x), y = toY(line.y[i]);
     return Number.isFinite(y) ? [svg('circle', { cx: toX(line.x[i]), cy: y, r: 3.5, style: `fill: var(${colour})` })] : [];
   });

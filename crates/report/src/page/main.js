@@ -16,7 +16,7 @@ function linesOf(runs, column, canBeSmooth) {
   return (axis) => runs.flatMap((run, index) => {
     const line = series(run, axis, column);
     if (!line) return [];
-    const own = { colour: runColour(index), name: runs.length > 1 ? run.name : '' };
+    const own = { colour: runColour(index), round: runRound(index), name: runs.length > 1 ? run.name : '' };
     const isSmooth = canBeSmooth && state.smoothing === 'on' && line.y.length >= 100;
     if (!isSmooth) return [{ ...own, line }];
     return [{ ...own, line, isRaw: true }, { ...own, line: smoothed(line) }];
@@ -47,7 +47,7 @@ function lossLines(runs) {
 function chartsOf(runs) {
   charts.length = 0;
   const has = (column) => runs.some((run) => run.columns[column]);
-  const events = () => runs.flatMap((run) => (run.columns.steps.length ? run.events.slice(0, 60).map((event) => ({ run, event })) : []));
+  const events = () => runs.flatMap((run) => (run.columns.steps.length ? run.events.map((event) => ({ run, event })) : []));
   const all = [
     { column: 'loss', title: 'Loss', unit: 'nats per token', height: 340, wide: true, canBeLog: true, lines: lossLines(runs), format: (y) => significant(y, 5), events },
     { column: 'norm', title: 'Gradient norm', canBeLog: true, smooth: true, format: (y) => significant(y, 4), events },
@@ -87,23 +87,34 @@ function redraw() {
   for (const [element, draw] of drawings) element.replaceChildren(draw(Math.max(160, element.clientWidth)));
 }
 
-/** While a server has newer data, shows that. */
+/** While a server has newer data, shows that; where it is gone, says so, and asks again. */
 function follow() {
   let seen = null;
+  const note = (text) => { document.getElementById('server').textContent = text; };
   const ask = async () => {
     try {
       const answer = await fetch('data.json', { headers: seen ? { 'If-None-Match': seen } : {}, cache: 'no-store' });
       if (answer.status === 200) {
+        const runs = (await answer.json()).runs;
         seen = answer.headers.get('ETag');
-        build((await answer.json()).runs);
+        rebuild(runs);
       }
+      note(answer.ok || answer.status === 304 ? '' : await answer.text());
     } catch (error) {
-      // The server has ended; what is shown stays.
-      return;
+      note('The server does not answer: newer steps are not shown.');
     }
     setTimeout(ask, 2000);
   };
   setTimeout(ask, 2000);
+}
+
+/** Builds the page again; what its reader has opened stays open. */
+function rebuild(runs) {
+  const open = () => [...document.querySelectorAll('details')];
+  const before = open().map((details) => details.open);
+  hideTip();
+  build(runs);
+  if (before.length === open().length) open().forEach((details, index) => { details.open = before[index]; });
 }
 
 const began = performance.now();

@@ -1,33 +1,47 @@
 // Parts of the page around the curves: the header, memory, time, pipeline, events and run files.
 
+const RUN_COLOURS = 6;
+/** Of the lines of runs with the same colour. */
+const RUN_DASHES = [null, '1.5 3', '9 3 2 3'];
+
 function runColour(index) {
-  return '--run-' + (index % 6);
+  return '--run-' + (index % RUN_COLOURS);
+}
+
+/** How often the colours were used before: lines of runs with the same colour have other dashes. */
+function runRound(index) {
+  return Math.floor(index / RUN_COLOURS) % RUN_DASHES.length;
+}
+
+function runMark(index) {
+  return swatch(runColour(index), runRound(index) ? `swatch round-${runRound(index)}` : 'swatch');
 }
 
 function runTitle(run, index, runs) {
-  return runs.length > 1 ? el('h3', {}, swatch(runColour(index)), run.name) : null;
+  return runs.length > 1 ? el('h3', {}, runMark(index), run.name) : null;
 }
 
 function header(runs) {
   const title = runs.length === 1 ? runs[0].name : `${runs.length} runs`;
   const facts = runs.length === 1 ? runs[0].facts : [];
   const list = el('dl', { class: 'facts' }, facts.flatMap(({ subject, text }) => [el('dt', {}, subject), el('dd', {}, text)]));
-  const name = el('div', {}, el('p', { class: 'program' }, 'pleach report'), el('h1', {}, title));
+  const name = el('div', {}, el('p', { class: 'program' }, 'pleach report', el('span', { class: 'server', id: 'server', role: 'status' })), el('h1', {}, title));
   return el('header', {}, el('div', { class: 'top' }, name, theme.button()), facts.length ? list : null);
 }
 
-/** What people ask first of a run. */
+/** What people ask first of a run, without values that it does not have. */
 function figuresOf(run) {
   const { columns } = run;
-  const share = median(columns.peak ?? []);
+  const share = median(columns.peak ?? []), speed = median(columns.speed ?? []);
   const held = run.held_out[run.held_out.length - 1];
+  const some = columns.steps.length > 0;
   const all = [
-    ['Loss', significant(last(columns.loss)), 'nats per token, last step'],
+    ['Loss', columns.loss ? significant(last(columns.loss)) : null, 'nats per token, last step'],
     ['Held-out loss', held ? significant(numeric(held[1])) : null, held ? `after step ${grouped(held[0])}` : ''],
-    ['Steps', grouped(last(columns.steps) || 0), run.rows > columns.steps.length ? `${grouped(columns.steps.length)} are drawn` : 'all are drawn'],
-    ['Tokens', compact(last(columns.tokens) || 0), `${compact(columns.tokens[0] ?? 0)} in the first step`],
-    ['Time', duration(last(columns.seconds) || 0), 'in steps'],
-    ['Tokens per second', compact(median(columns.speed ?? [])), Number.isFinite(share) ? `${percent(share)} of the peak` : 'median'],
+    ['Steps', large(last(columns.steps) || 0), run.rows > columns.steps.length ? `${grouped(columns.steps.length)} are drawn` : some ? 'all are drawn' : 'none has ended'],
+    ['Tokens', some ? compact(last(columns.tokens)) : null, columns.steps[0] === 1 ? `${compact(columns.tokens[0])} in the first step` : ''],
+    ['Time', some ? duration(last(columns.seconds)) : null, 'in steps'],
+    ['Tokens per second', Number.isFinite(speed) ? compact(speed) : null, Number.isFinite(share) ? `${percent(share)} of the peak` : 'median'],
   ];
   return all.filter(([, value]) => value !== null);
 }
@@ -44,7 +58,7 @@ function comparison(runs) {
   const names = ['Loss', 'Held-out loss', 'Steps', 'Tokens', 'Time', 'Tokens per second'];
   const row = (run, index) => {
     const own = new Map(figuresOf(run).map(([label, value]) => [label, value]));
-    return el('tr', {}, el('td', { class: 'word' }, swatch(runColour(index)), run.name),
+    return el('tr', {}, el('td', { class: 'word' }, runMark(index), run.name),
       names.map((name) => el('td', { class: 'number' }, own.get(name) ?? '–')));
   };
   const head = el('tr', {}, el('th', {}, 'Run'), names.map((name) => el('th', { class: 'number' }, name)));
@@ -63,7 +77,7 @@ function choice(label, names, state, key, redraw) {
 function memorySection(runs) {
   const planned = runs.map((run, index) => ({ run, index })).filter(({ run }) => run.memory);
   if (!planned.length) return null;
-  const lead = 'Planned bytes of one rank of each stage, at the peak of its arena, and all memory that the process has held.';
+  const lead = 'Planned bytes of one rank of each stage, at the peak of its arena, and the most memory that the process has held in its steps.';
   const parts = planned.map(({ run, index }) => {
     const rows = withoutCrumbs(run.memory.stages);
     const used = run.memory.resident_bytes;
@@ -108,12 +122,16 @@ function pipelineSection(runs) {
 function eventSection(runs) {
   const events = runs.flatMap((run, index) => run.events.map((event) => ({ run, index, event })));
   const title = el('h2', {}, 'Events');
-  if (!events.length) return el('section', {}, title, el('p', { class: 'lead' }, 'Nothing was resumed, skipped or unusual.'));
+  if (!events.length) {
+    return el('section', {}, title, el('p', { class: 'lead' }, 'Nothing was resumed or skipped, and no spike was found; the first 20 steps have none.'));
+  }
+  const more = runs.reduce((sum, run) => sum + run.more_events, 0);
   const several = runs.length > 1;
   const row = ({ run, index, event }) => el('tr', {}, el('td', { class: 'number' }, grouped(event.step)), el('td', { class: 'word' }, event.kind),
-    several ? el('td', {}, swatch(runColour(index)), run.name) : null, el('td', {}, event.text));
+    several ? el('td', {}, runMark(index), run.name) : null, el('td', {}, event.text));
   const head = el('tr', {}, el('th', { class: 'number' }, 'Step'), el('th', {}, 'Event'), several ? el('th', {}, 'Run') : null, el('th', {}, 'Details'));
-  return el('section', {}, title, el('div', { style: 'margin-top: 12px' }, el('table', {}, el('thead', {}, head), el('tbody', {}, events.map(row)))));
+  return el('section', {}, title, el('div', { style: 'margin-top: 12px' }, el('table', {}, el('thead', {}, head), el('tbody', {}, events.map(row)))),
+    more ? el('p', { class: 'empty', style: 'margin-top: 10px' }, `${grouped(more)} more are not listed.`) : null);
 }
 
 /** Keys of a resolved run file with their values. */
@@ -133,7 +151,7 @@ function differences(runs) {
   const keys = [...new Set(all.flatMap((own) => [...own.keys()]))].filter((key) => key !== 'run.folder');
   const different = keys.filter((key) => new Set(all.map((own) => own.get(key) ?? '')).size > 1);
   if (!different.length) return el('p', { class: 'lead' }, 'All keys of the run files have the same values.');
-  const head = el('tr', {}, el('th', {}, 'Key'), runs.map((run, index) => el('th', {}, swatch(runColour(index)), ' ', run.name)));
+  const head = el('tr', {}, el('th', {}, 'Key'), runs.map((run, index) => el('th', {}, runMark(index), ' ', run.name)));
   const row = (key) => el('tr', {}, el('td', { class: 'mono' }, key), all.map((own) => el('td', { class: 'mono' }, own.get(key) ?? '–')));
   return el('div', { class: 'scroll', style: 'margin: 12px 0 20px' }, el('table', {}, el('thead', {}, head), el('tbody', {}, different.map(row))));
 }

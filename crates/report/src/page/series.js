@@ -7,8 +7,8 @@ function numeric(value) {
 
 /** Names of horizontal axes with the column of each. */
 const AXES = {
-  steps: { column: 'steps', ticks: linearTicks, labels: (ticks) => ticks.map((tick) => compact(tick)), tell: (x) => 'step ' + grouped(x) },
-  tokens: { column: 'tokens', ticks: linearTicks, labels: (ticks) => ticks.map((tick) => compact(tick)), tell: (x) => compact(x) + ' tokens' },
+  steps: { column: 'steps', ticks: wholeTicks, labels: stepLabels, tell: (x) => 'step ' + grouped(x) },
+  tokens: { column: 'tokens', ticks: wholeTicks, labels: (ticks) => distinct(ticks, compact), tell: (x) => compact(x) + ' tokens' },
   time: { column: 'seconds', ticks: timeTicks, labels: timeLabels, tell: duration },
 };
 
@@ -56,12 +56,20 @@ function smoothed(line) {
   return { ...line, y };
 }
 
-/** The path of a line: of each column of pixels its first, smallest, largest and last value. NaN interrupts it. */
+/**
+ * The path of a line: of each column of pixels its first, smallest, largest and last value. NaN interrupts it, and a value alone is a dot,
+ * as wide as the line.
+ */
 function path(line, toX, toY) {
-  let out = '', column = null, open = false;
+  let out = '', column = null, points = 0;
   const point = (x, y) => {
-    out += (open ? 'L' : 'M') + x.toFixed(1) + ' ' + toY(y).toFixed(1);
-    open = true;
+    out += (points ? 'L' : 'M') + x.toFixed(1) + ' ' + toY(y).toFixed(1);
+    points += 1;
+  };
+  const end = () => {
+    flush();
+    if (points === 1) out += 'h0';
+    points = 0;
   };
   const flush = () => {
     if (!column) return;
@@ -76,7 +84,7 @@ function path(line, toX, toY) {
   };
   for (let i = 0; i < line.y.length; i += 1) {
     const y = line.y[i];
-    if (!Number.isFinite(y) || !Number.isFinite(toY(y))) { flush(); open = false; continue; }
+    if (!Number.isFinite(y) || !Number.isFinite(toY(y))) { end(); continue; }
     const x = toX(line.x[i]), pixel = Math.round(x);
     if (column && column.pixel === pixel) {
       if (y < column.low) { column.low = y; column.lowFirst = false; }
@@ -89,7 +97,7 @@ function path(line, toX, toY) {
       column = { pixel, x, first: y, low: y, high: y, last: y, lastX: x, lowFirst: true, count: 1 };
     }
   }
-  flush();
+  end();
   return out;
 }
 

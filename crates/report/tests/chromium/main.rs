@@ -9,7 +9,7 @@ mod sample;
 use std::path::{Path, PathBuf};
 
 use browser::{Browser, Theme, Window};
-use report::{Delivery, page};
+use report::{Delivery, Metrics, Run, page};
 
 const WIDE: Window = Window { width: 1280, height: 2700 };
 const NARROW: Window = Window { width: 390, height: 4700 };
@@ -37,9 +37,13 @@ fn texts_are_apart_and_inside_at_any_width_and_theme() {
         ("long", vec![long.clone()]),
         ("both", vec![one, long]),
         ("empty", vec![sample::empty()]),
+        ("odd", sample::odd()),
+        ("broken", vec![sample::broken()]),
     ] {
         let html = page(&runs, Delivery::File);
-        for window in [WIDE, NARROW] {
+        // Odd runs are checked where there is the least room.
+        let windows = if ["odd", "broken"].contains(&name) { &[NARROW][..] } else { &[WIDE, NARROW] };
+        for window in windows.iter().copied() {
             // The theme changes colours only; one page in the other one shows it.
             let theme = if name == "both" { Theme::Dark } else { Theme::Light };
             let found = problems(&browser, &html, window, theme);
@@ -74,6 +78,24 @@ fn a_long_run_is_small() {
     let points = longest.map(|path| path.matches(['M', 'L']).count()).max().unwrap_or(0);
     assert!((1_000..=5 * WIDE.width as usize).contains(&points), "{points} points");
     println!("drawn in {} ms", browser.attribute(&html, WIDE, Theme::Light, "data-drawn-ms"));
+}
+
+/// Under the pointer are the values of the runs that have steps there, and a run of one step is a dot.
+#[test]
+fn the_pointer_shows_runs_where_they_are() {
+    let Some(browser) = Browser::find("values at the pointer") else { return };
+    let one = Run { name: "dot".into(), metrics: Metrics::parse("{\"step\":1,\"loss\":4.0}\n"), ..sample::empty() };
+    let html = page(&[one, sample::run("short", 40), sample::run("long", 400)], Delivery::File);
+    let pointer = "<script>{ const loss = document.querySelector('figure svg'), box = loss.getBoundingClientRect();\n\
+        const tip = (share) => { loss.dispatchEvent(new PointerEvent('pointermove', { clientX: box.left + share * box.width, \
+        clientY: box.top + 50 })); return document.getElementById('tip').textContent; };\n\
+        document.documentElement.dataset.tips = [tip(0.03), tip(0.5), loss.querySelectorAll('circle').length > 0].join(' | '); }\
+        </script></body>";
+    let tips = browser.attribute(&html.replace("</body>", pointer), WIDE, Theme::Light, "data-tips");
+    let tips: Vec<&str> = tips.split(" | ").collect();
+    assert!(tips[0].contains("dot4.0000") && tips[0].contains("short") && tips[0].contains("long"), "{tips:?}");
+    assert!(!tips[1].contains("dot") && !tips[1].contains("short") && tips[1].contains("long"), "{tips:?}");
+    assert_eq!(tips[2], "true");
 }
 
 #[test]

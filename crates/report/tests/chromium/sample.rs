@@ -49,6 +49,40 @@ pub fn empty() -> Run {
     Run { name: "empty".into(), run_file: RUN_FILE.into(), ..Run::default() }
 }
 
+/// Nine runs, more than there are colours: without steps, with one, far from the first, with names that are long or
+/// look like HTML.
+pub fn odd() -> Vec<Run> {
+    let named = |name: String, lines: &str| Run {
+        name,
+        run_file: RUN_FILE.into(),
+        metrics: Metrics::parse(lines),
+        ..Run::default()
+    };
+    let far = (9_007_199_254_740_993u64..)
+        .take(9)
+        .map(|step| format!("{{\"step\":{step},\"loss\":1e17,\"total_tokens\":{step}}}\n"));
+    let mut runs = vec![
+        empty(),
+        named("one".into(), "{\"step\":1,\"loss\":4.0,\"grad_norm\":1e-320}\n"),
+        named("far".into(), &far.collect::<String>()),
+        named("</script><b>\"quo'te\"&\n名前".into(), "{\"step\":1,\"loss\":1e308}\n{\"step\":2,\"loss\":-1e308}\n"),
+        named("long".repeat(50), "{\"step\":3,\"loss\":0}\n{\"step\":3,\"held_out_loss\":0}\n"),
+    ];
+    runs.extend((0..4).map(|number| run(&format!("run-{number}"), 40 + number)));
+    runs
+}
+
+/// A run that became NaN, with more events than a page lists, and long words in one of them.
+pub fn broken() -> Run {
+    let step =
+        |step: u32| format!("{{\"step\":{step},\"loss\":\"NaN\",\"grad_norm\":\"-Infinity\",\"peak_share\":null}}\n");
+    let event = |step: u32| {
+        format!("{{\"event\":\"other\",\"step\":{step},\"text\":\"{}\"}}\n", "word".repeat(step as usize % 90))
+    };
+    let lines: String = (1..=600).map(|number| step(number) + &event(number)).collect();
+    Run { name: "broken".into(), run_file: RUN_FILE.into(), metrics: Metrics::parse(&lines), ..Run::default() }
+}
+
 /// Numbers from 0 to 1 that look drawn by chance.
 struct Noise(u64);
 
