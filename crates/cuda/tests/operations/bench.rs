@@ -2,14 +2,15 @@
 //! operation is submitted to both on the same bytes, and afterwards all bytes of both arenas must be equal.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use config::Products;
 use cpu::CpuDevice;
 use cuda::CudaDevice;
 use cuda::code::{CompiledSource, compile};
-use cuda::kernels::{SOURCES, Source};
+use cuda::kernels::SOURCES;
 use device::{Arena, Device, Dtype, Op, Stream, Tensor};
 use gpu::{Capability, Gpu};
 use nvidia::Search;
@@ -82,14 +83,13 @@ pub fn assert_same(sources: &[&str], cases: Cases) {
     }
 }
 
-/// NVRTC of the folder in PLEACH_CUDA, with its cache. With the variable, its absence is a failure.
-pub fn compiler() -> Option<(Compiler, Cache)> {
+/// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
+pub fn compiler() -> Option<Compiler> {
     let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
         eprintln!("skipped: PLEACH_CUDA is not set");
         return None;
     };
-    let compiler = Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA");
-    Some((compiler, Cache::in_folder(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"))))
+    Some(Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA"))
 }
 
 /// The code of the named sources.
@@ -97,13 +97,21 @@ pub fn code(names: &[&str]) -> Option<Vec<CompiledSource>> {
     code_for(TARGET, names)
 }
 
-/// The code of the named sources for a target.
+/// The code of a source for a target, once one thread has read or compiled it.
+type Kept = Arc<OnceLock<CompiledSource>>;
+
+/// The code of the named sources for a target. Test programs of all crates keep theirs in one folder.
 pub fn code_for(target: &str, names: &[&str]) -> Option<Vec<CompiledSource>> {
-    let (compiler, cache) = compiler()?;
-    let target: Target = target.parse().expect("a target");
-    let named = |name: &&str| *SOURCES.iter().find(|source| source.name == *name).expect("a source");
-    let compiled = names.iter().map(named).map(|source: Source| compile(&compiler, &cache, &source, &target));
-    Some(compiled.collect::<Result<_, _>>().expect("compiled"))
+    static KEPT: LazyLock<Mutex<HashMap<String, Kept>>> = LazyLock::new(Mutex::default);
+    let compiler = compiler()?;
+    let cache = Cache::in_folder(std::env::temp_dir().join("pleach-of-tests/pleach/kernels"));
+    let parsed: Target = target.parse().expect("a target");
+    let of = |name: &&str| {
+        let kept = Arc::clone(KEPT.lock().expect("no panic").entry(format!("{name} {target}")).or_default());
+        let source = *SOURCES.iter().find(|source| source.name == *name).expect("a source");
+        kept.get_or_init(|| compile(&compiler, &cache, &source, &parsed).expect("compiled")).clone()
+    };
+    Some(names.iter().map(of).collect())
 }
 
 impl Bench {
@@ -153,18 +161,27 @@ impl Bench {
     }
 
     /// Runs operations one after the other on both devices on the bytes of `case`; the first difference, if there
-    /// is one.
+    /// is one. Operations that fail are one, also where both devices say the same: nothing was compared.
     pub fn difference(&self, case: &Case, ops: &[Op]) -> Option<String> {
         let (expected, got) = (run(&self.cpu, case, ops, |_| {}), self.run(case, ops));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),
-            (Err(expected), Err(got)) if expected == got => return None,
             (expected, got) => {
                 let text = |result: Result<Vec<u8>, String>| result.map_or_else(|error| error, |_| "ran".into());
                 return Some(format!("the CPU: {}; the GPU: {}", text(expected), text(got)));
             }
         };
         first_difference(ops, &expected, &got)
+    }
+
+    /// The message of both devices for an operation that they refuse.
+    ///
+    /// # Panics
+    /// A device does not refuse it, or the messages differ.
+    pub fn refusal(&self, case: &Case, op: &Op) -> String {
+        let refused = run(&self.cpu, case, &[*op], |_| {}).expect_err("the CPU refuses the operation");
+        assert_eq!(self.failure(case, op), refused, "{op:?}");
+        refused
     }
 
     /// The message of the GPU for an operation that fails.

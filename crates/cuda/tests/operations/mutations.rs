@@ -6,7 +6,7 @@ use cuda::kernels::{SOURCES, Source};
 use nvidia::nvrtc::{Code, Compiler, Source as CompilerSource, Target};
 use softgpu::{Check, Checks};
 
-use crate::bench::{Bench, Cases, Order, compiler};
+use crate::bench::{Bench, Cases, Order, code_for, compiler};
 use crate::case::Words;
 use crate::mutants::{Fault, Mutant, mutants};
 use crate::{activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, sums};
@@ -99,7 +99,7 @@ impl Selection {
             return all.iter().collect();
         }
         let (barriers, mut others): (Vec<&Mutant>, Vec<&Mutant>) =
-            all.iter().partition(|mutant| mutant.fault == Fault::Barrier);
+            all.iter().partition(|mutant| mutant.fault == Fault::Order);
         // By names, so that one more mutant leaves nearly all others in the sample.
         others.sort_by_cached_key(|mutant| {
             let seed = mutant.name.bytes().fold(SEED, |word, byte| word.wrapping_mul(31).wrapping_add(byte.into()));
@@ -125,6 +125,8 @@ struct Hunt<'a> {
     compiler: Compiler,
     source: Source,
     original: Code,
+    /// Other sources that the cases use.
+    others: Vec<CompiledSource>,
     cases: &'a [Cases],
     order: Order,
 }
@@ -143,22 +145,30 @@ impl Hunt<'_> {
         if code.ptx() == self.original.ptx() {
             return End::Unchanged;
         }
-        let code = [CompiledSource { source: self.source, code }];
         // Most faults change bits, which shows sooner without checks. A missing barrier changes none on a GPU in
         // software.
         let without = Checks { shared: Check::Off, local: Check::Off, global: Check::Off, ..Checks::default() };
         let found = match mutant.fault {
-            Fault::Barrier => self.is_found(&code, Checks::default()),
-            Fault::Bound | Fault::Index => self.is_found(&code, without) || self.is_found(&code, Checks::default()),
+            Fault::Order => self.difference(code, Checks::default()).is_some(),
+            Fault::Bound | Fault::Index => {
+                self.difference(code.clone(), without).is_some() || self.difference(code, Checks::default()).is_some()
+            }
         };
         if found { End::Found } else { End::Missed }
     }
 
-    fn is_found(&self, code: &[CompiledSource], checks: Checks) -> bool {
-        self.cases.iter().any(|cases| {
-            let bench = Bench::in_order(self.order, code, checks.clone());
+    /// The first difference of all cases, with this code of the source.
+    fn difference(&self, code: Code, checks: Checks) -> Option<String> {
+        let changed = CompiledSource { source: self.source, code };
+        let code: Vec<CompiledSource> = self.others.iter().cloned().chain([changed]).collect();
+        self.cases.iter().find_map(|cases| {
+            let bench = Bench::in_order(self.order, &code, checks.clone());
             cases(&bench);
-            bench.first_difference().is_some()
+            let difference = bench.first_difference();
+            // No fault of the kernels, and a difference with each mutant.
+            let is_loaded = |difference: &String| !difference.contains("is in no source that was loaded");
+            assert!(difference.as_ref().is_none_or(is_loaded), "{}: {difference:?}", self.source.name);
+            difference
         })
     }
 }
@@ -171,16 +181,21 @@ fn is_named(mutant: &Mutant, end: &str) -> bool {
 
 /// Panics with the mutants of a source that all cases miss, and with reasons for mutants that are found or not there.
 pub fn assert_found(name: &str, cases: &[Cases], implied: &[Implied]) {
-    assert_found_in(Order::CHAINED, name, cases, implied);
+    assert_found_in(Order::CHAINED, name, &[], cases, implied);
 }
 
-/// As [`assert_found`], with products in this order.
-pub fn assert_found_in(order: Order, name: &str, cases: &[Cases], implied: &[Implied]) {
-    let Some((compiler, _)) = compiler() else { return };
+/// As [`assert_found`], with products in this order, and with cases that use other sources, too.
+pub fn assert_found_in(order: Order, name: &str, others: &[&str], cases: &[Cases], implied: &[Implied]) {
+    let Some(compiler) = compiler() else { return };
+    let code = |names: &[&str]| code_for(order.target, names).expect("NVRTC");
     let selection = Selection::from_environment();
     let source = *SOURCES.iter().find(|source| source.name == name).expect("a source");
-    let original = Hunt::compile(&compiler, order, name, &source.whole()).expect("a source that compiles");
-    let hunt = Hunt { compiler, source, original, cases, order };
+    let original = code(&[name]).remove(0).code;
+    let hunt = Hunt { compiler, source, original, others: code(others), cases, order };
+    if selection == Selection::All {
+        let unchanged = hunt.difference(hunt.original.clone(), Checks::default());
+        assert_eq!(unchanged, None, "{name} as it is: each mutant of it would count as found");
+    }
     let all = mutants(&source.whole());
     assert!(!all.is_empty(), "{name} has no mutants");
     let absent = implied.iter().filter(|(end, _)| !all.iter().any(|mutant| is_named(mutant, end)));
@@ -210,7 +225,7 @@ fn a_sample_has_all_barriers_and_some_of_the_others() {
     let source = SOURCES.iter().find(|source| source.name == "attention").expect("a source");
     let all = mutants(&source.whole());
     let count = |mutants: &[&Mutant]| {
-        let barriers = mutants.iter().filter(|mutant| mutant.fault == Fault::Barrier).count();
+        let barriers = mutants.iter().filter(|mutant| mutant.fault == Fault::Order).count();
         (barriers, mutants.len() - barriers)
     };
     let ((barriers, others), sampled) = (count(&Selection::All.of(&all)), count(&Selection::Sample.of(&all)));
@@ -226,7 +241,7 @@ fn faults_in_products_are_found() {
 #[test]
 fn faults_in_products_in_blocks_are_found() {
     let cases: [Cases; 3] = [mat_mul_blocks::edges, mat_mul_blocks::pieces, mat_mul_blocks::ends];
-    assert_found_in(Order::BLOCKS16, "mat_mul_blocks", &cases, MAT_MUL_BLOCKS);
+    assert_found_in(Order::BLOCKS16, "mat_mul_blocks", &[], &cases, MAT_MUL_BLOCKS);
 }
 
 #[test]
