@@ -43,13 +43,12 @@ fn an_archive_is_compared_in_parts_and_a_difference_is_named() {
     let folder = std::env::temp_dir().join(format!("pleach-conformance-{}", std::process::id()));
     let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)])).expect("NVRTC");
     std::fs::create_dir_all(&folder).expect("a folder");
-    let archive = ArchivedKernels::compile(&compiler, Some(&cache_of_tests()), &[Capability { major: 8, minor: 0 }])
+    let archive = ArchivedKernels::compile(&compiler, Some(&cache_of_tests()), &[Capability { major: 9, minor: 0 }])
         .expect("compiled");
     let archive = archive.to_bytes().expect("bytes");
     let (cases, path) = (cases(), folder.join("results.json"));
     let mut expected: Expected =
         cases.iter().map(|case| (case.name.clone(), result(case, |setup| engine(setup, 1)).expect("a run"))).collect();
-    // A GPU of 9.0 runs the code for 8.0.
     let kernels = Box::new(ArchivedKernels::read(&archive).expect("an archive"));
     let soft = Arc::new(SoftDriver::new(1, Settings::default()));
     let gpus = Arc::new(Gpus::new(soft, DeviceKind::SOFT_GPU, kernels, None).expect("GPUs"));

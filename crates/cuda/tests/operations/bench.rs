@@ -23,18 +23,33 @@ use crate::declared::Declared;
 /// Bytes of both arenas.
 pub const ARENA_BYTES: usize = 5 << 20;
 
-/// The GPU's code is made for the oldest GPU that is named: newer ones run it too.
-pub const TARGET: &str = "compute_80";
+/// Of code without products in blocks: that of runs on the GPU in software, which tests of all crates compile once.
+pub const TARGET: &str = "compute_90a";
+
+/// Of the code that all GPUs run.
+const OLDEST_TARGET: &str = "compute_80";
 
 /// The most instructions of a launch: no case needs as many, and who loops forever is stopped there.
 const MOST_INSTRUCTIONS: u64 = 20_000_000;
+
+/// In the message of a GPU without a kernel that an operation needs.
+const NOT_LOADED: &str = "is in no source that was loaded";
 
 /// Two devices. After the first difference nothing is compared any more.
 pub struct Bench {
     cpu: CpuDevice,
     gpu: Arc<Declared>,
     cuda: CudaDevice,
+    loaded: Loaded,
     first: RefCell<Option<String>>,
+}
+
+/// Which kernels of the sources that cases use a GPU has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    All,
+    /// Operations whose kernels it does not have are not compared.
+    Some,
 }
 
 /// Cases that a bench compares.
@@ -52,15 +67,15 @@ pub struct Order {
 }
 
 impl Order {
-    pub const CHAINED: Order = Order::on(Products::Chained, 9);
+    pub const CHAINED: Order = Order { target: TARGET, ..Order::on(Products::Chained, 9) };
     pub const BLOCKS16: Order = Order::on(Products::Blocks16, 9);
     pub const BLOCKS8: Order = Order::on(Products::Blocks8, 8);
     /// With the kernels that only GPUs of compute capability 9.0 run.
-    pub const BLOCKS16_OF_90: Order = Order { target: "compute_90a", ..Order::BLOCKS16 };
+    pub const BLOCKS16_OF_90: Order = Order { target: TARGET, ..Order::BLOCKS16 };
     pub const BLOCKS16_OF_ONE_90: Order = Order { multiprocessors: 1, ..Order::BLOCKS16_OF_90 };
 
     const fn on(products: Products, major: u32) -> Order {
-        Order { products, capability: Capability { major, minor: 0 }, target: TARGET, multiprocessors: 4 }
+        Order { products, capability: Capability { major, minor: 0 }, target: OLDEST_TARGET, multiprocessors: 4 }
     }
 }
 
@@ -139,7 +154,12 @@ impl Bench {
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
         let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device").with_products(products);
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).with_products(products);
-        Bench { cpu, gpu, cuda, first: RefCell::new(None) }
+        Bench { cpu, gpu, cuda, loaded: Loaded::All, first: RefCell::new(None) }
+    }
+
+    /// The same devices, of which the GPU has these kernels.
+    pub fn with(self, loaded: Loaded) -> Bench {
+        Bench { loaded, ..self }
     }
 
     /// Runs `op` on both devices on the bytes of `case`, and keeps the first difference of all.
@@ -166,6 +186,10 @@ impl Bench {
         let (expected, got) = (run(&self.cpu, case, ops, |_| {}), self.run(case, ops));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),
+            (Ok(_), Err(error)) if error.contains(NOT_LOADED) => match self.loaded {
+                Loaded::All => panic!("the bench lacks a source: {error}"),
+                Loaded::Some => return None,
+            },
             (expected, got) => {
                 let text = |result: Result<Vec<u8>, String>| result.map_or_else(|error| error, |_| "ran".into());
                 return Some(format!("the CPU: {}; the GPU: {}", text(expected), text(got)));

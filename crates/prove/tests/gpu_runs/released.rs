@@ -25,7 +25,7 @@ fn an_archive_is_compiled() {
     };
     let folder = std::env::var_os("PLEACH_CUDA").expect("a folder with NVRTC");
     let compiler = Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC");
-    let archive = ArchivedKernels::compile(&compiler, Some(&cache_of_tests()), &[Capability { major: 8, minor: 0 }])
+    let archive = ArchivedKernels::compile(&compiler, Some(&cache_of_tests()), &[Capability { major: 9, minor: 0 }])
         .expect("compiled");
     std::fs::write(file, archive.to_bytes().expect("bytes")).expect("written");
 }
