@@ -29,8 +29,8 @@ pub const TARGET: &str = "compute_90a";
 /// Of the code that all GPUs run.
 const OLDEST_TARGET: &str = "compute_80";
 
-/// The most instructions of a launch: no case needs as many, and who loops forever is stopped there.
-const MOST_INSTRUCTIONS: u64 = 20_000_000;
+/// The most instructions of warps of a launch: no case needs as many, and who loops forever is stopped there.
+const MOST_INSTRUCTIONS: u64 = 1_000_000_000;
 
 /// In the message of a GPU without a kernel that an operation needs.
 const NOT_LOADED: &str = "is in no source that was loaded";
@@ -64,6 +64,8 @@ pub struct Order {
     pub target: &'static str,
     /// Of the GPU: kernels choose their tiles by them.
     pub multiprocessors: u32,
+    /// Of warps, in a launch.
+    pub max_instructions: u64,
 }
 
 impl Order {
@@ -75,7 +77,9 @@ impl Order {
     pub const BLOCKS16_OF_ONE_90: Order = Order { multiprocessors: 1, ..Order::BLOCKS16_OF_90 };
 
     const fn on(products: Products, major: u32) -> Order {
-        Order { products, capability: Capability { major, minor: 0 }, target: OLDEST_TARGET, multiprocessors: 4 }
+        let capability = Capability { major, minor: 0 };
+        let (target, max_instructions) = (OLDEST_TARGET, MOST_INSTRUCTIONS);
+        Order { products, capability, target, multiprocessors: 4, max_instructions }
     }
 }
 
@@ -142,13 +146,12 @@ impl Bench {
 
     /// Devices with these kernels and products in this order, on a GPU with these checks.
     pub fn in_order(order: Order, code: &[CompiledSource], checks: Checks) -> Bench {
-        let Order { products, capability, target: _, multiprocessors } = order;
-        let max_warp_instructions = MOST_INSTRUCTIONS;
+        let Order { products, capability, target: _, multiprocessors, max_instructions } = order;
         let gpu = Declared::new(Settings {
             checks,
             capability,
             multiprocessors,
-            max_warp_instructions,
+            max_warp_instructions: max_instructions,
             ..Settings::default()
         });
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;

@@ -75,36 +75,43 @@ const BOTH_ARE_EQUAL: &str = "both values are equal there";
 const SAMPLED: usize = 2;
 /// Decides which.
 const SEED: u64 = 1;
+/// The most instructions of warps in a launch of a mutant: no case needs as many, and who loops forever is stopped there.
+const MOST_INSTRUCTIONS: u64 = 20_000_000;
 
 /// Which mutants a run tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Selection {
     Sample,
+    /// All of the order between threads, copies and products of warpgroups.
+    OfOrder,
     All,
 }
 
 impl Selection {
-    /// `PLEACH_MUTANTS=all` tries all.
+    /// `PLEACH_MUTANTS=all` tries all, and `PLEACH_MUTANTS=order` all of the order.
     fn from_environment() -> Selection {
         match std::env::var("PLEACH_MUTANTS").as_deref() {
             Ok("all") => Selection::All,
-            Ok(other) => panic!("PLEACH_MUTANTS is {other:?}; set it to \"all\", or not at all"),
+            Ok("order") => Selection::OfOrder,
+            Ok(other) => panic!("PLEACH_MUTANTS is {other:?}; set it to \"all\" or \"order\", or not at all"),
             Err(_) => Selection::Sample,
         }
     }
 
     /// These of all.
     fn of(self, all: &[Mutant]) -> Vec<&Mutant> {
-        if self == Selection::All {
-            return all.iter().collect();
+        let (mut of_order, mut others): (Vec<&Mutant>, Vec<&Mutant>) =
+            all.iter().partition(|mutant| mutant.fault == Fault::Order);
+        match self {
+            Selection::All => return all.iter().collect(),
+            Selection::OfOrder => return of_order,
+            Selection::Sample => {}
         }
         // By names, so that one more mutant leaves most others in the sample.
         let key = |mutant: &&Mutant| {
             let seed = mutant.name.bytes().fold(SEED, |word, byte| word.wrapping_mul(31).wrapping_add(byte.into()));
             Words::new(seed).next()
         };
-        let (mut of_order, mut others): (Vec<&Mutant>, Vec<&Mutant>) =
-            all.iter().partition(|mutant| mutant.fault == Fault::Order);
         for mutants in [&mut of_order, &mut others] {
             mutants.sort_by_cached_key(key);
             mutants.truncate(SAMPLED);
@@ -224,6 +231,7 @@ pub fn assert_found_in(order: Order, name: &str, others: &[&str], cases: &[Cases
     let code = |names: &[&str]| code_for(order.target, names).expect("NVRTC");
     let selection = Selection::from_environment();
     let source = *SOURCES.iter().find(|source| source.name == name).expect("a source");
+    let order = Order { max_instructions: MOST_INSTRUCTIONS, ..order };
     let mut hunt = Hunt { compiler, kernels: vec![], others: code(others), cases, order };
     let some = few(source);
     if !some.entries.is_empty() && some.entries.len() < source.entries.len() {
@@ -231,7 +239,7 @@ pub fn assert_found_in(order: Order, name: &str, others: &[&str], cases: &[Cases
         hunt.kernels.push(Kernels { source: some, loaded: Loaded::Some, original });
     }
     hunt.kernels.push(Kernels { source, loaded: Loaded::All, original: code(&[name]).remove(0).code });
-    if selection == Selection::All {
+    if selection != Selection::Sample {
         for kernels in &hunt.kernels {
             let unchanged = hunt.difference(kernels, &kernels.original, &Checks::default());
             assert_eq!(unchanged, None, "{name} as it is: each mutant of it would count as found");
@@ -272,6 +280,7 @@ fn a_sample_has_mutants_of_both_kinds() {
     let (whole, sampled) = (count(&Selection::All.of(&all)), count(&Selection::Sample.of(&all)));
     assert!(whole.0 > SAMPLED && whole.1 > SAMPLED && whole.0 + whole.1 == all.len());
     assert_eq!(sampled, (SAMPLED, SAMPLED));
+    assert_eq!(count(&Selection::OfOrder.of(&all)), (whole.0, 0));
 }
 
 #[test]
