@@ -17,11 +17,11 @@ use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler, Target};
 use softgpu::{Checks, Settings};
 
-use crate::case::Case;
+use crate::case::{Case, STORED};
 use crate::declared::Declared;
 
 /// Bytes of both arenas.
-pub const ARENA_BYTES: usize = 5 << 20;
+pub const ARENA_BYTES: usize = 8 << 20;
 
 /// Of code without products in blocks: that of runs on the GPU in software, which tests of all crates compile once.
 pub const TARGET: &str = "compute_90a";
@@ -40,8 +40,17 @@ pub struct Bench {
     cpu: CpuDevice,
     gpu: Arc<Declared>,
     cuda: CudaDevice,
-    loaded: Loaded,
+    purpose: Purpose,
     first: RefCell<Option<String>>,
+}
+
+/// The purpose of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Kernels as they are.
+    Test,
+    /// Kernels with a fault.
+    Hunt(Loaded),
 }
 
 /// Which kernels of the sources that cases use a GPU has.
@@ -157,12 +166,20 @@ impl Bench {
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
         let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device").with_products(products);
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).with_products(products);
-        Bench { cpu, gpu, cuda, loaded: Loaded::All, first: RefCell::new(None) }
+        Bench { cpu, gpu, cuda, purpose: Purpose::Test, first: RefCell::new(None) }
     }
 
-    /// The same devices, of which the GPU has these kernels.
-    pub fn with(self, loaded: Loaded) -> Bench {
-        Bench { loaded, ..self }
+    /// The same devices, of which the GPU has these kernels, one of them with a fault.
+    pub fn hunting(self, loaded: Loaded) -> Bench {
+        Bench { purpose: Purpose::Hunt(loaded), ..self }
+    }
+
+    /// Types in which a case of this seed is compared where all are costly: one, and all to find a fault.
+    pub fn types_of(&self, seed: u64) -> Vec<Dtype> {
+        match self.purpose {
+            Purpose::Test => vec![STORED[seed as usize % STORED.len()]],
+            Purpose::Hunt(_) => STORED.to_vec(),
+        }
     }
 
     /// Runs `op` on both devices on the bytes of `case`, and keeps the first difference of all.
@@ -189,9 +206,9 @@ impl Bench {
         let (expected, got) = (run(&self.cpu, case, ops, |_| {}), self.run(case, ops));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),
-            (Ok(_), Err(error)) if error.contains(NOT_LOADED) => match self.loaded {
-                Loaded::All => panic!("the bench lacks a source: {error}"),
-                Loaded::Some => return None,
+            (Ok(_), Err(error)) if error.contains(NOT_LOADED) => match self.purpose {
+                Purpose::Test | Purpose::Hunt(Loaded::All) => panic!("the bench lacks a source: {error}"),
+                Purpose::Hunt(Loaded::Some) => return None,
             },
             (expected, got) => {
                 let text = |result: Result<Vec<u8>, String>| result.map_or_else(|error| error, |_| "ran".into());
@@ -248,8 +265,9 @@ fn first_difference(ops: &[Op], expected: &[u8], got: &[u8]) -> Option<String> {
     };
     let mut place = 0;
     while place < expected.len() {
-        if expected[place..].iter().zip(&got[place..]).take(64).all(|(a, b)| a == b) {
-            place += 64;
+        let next = expected.len().min(place + 64);
+        if expected[place..next] == got[place..next] {
+            place = next;
             continue;
         }
         let tensor = written.iter().find(|tensor| holds(tensor, place));

@@ -207,7 +207,7 @@ impl Hunt<'_> {
         let changed = CompiledSource { source: kernels.source, code: code.clone() };
         let code: Vec<CompiledSource> = self.others.iter().cloned().chain([changed]).collect();
         self.cases.iter().find_map(|cases| {
-            let bench = Bench::in_order(self.order, &code, checks.clone()).with(kernels.loaded);
+            let bench = Bench::in_order(self.order, &code, checks.clone()).hunting(kernels.loaded);
             cases(&bench);
             bench.first_difference()
         })
