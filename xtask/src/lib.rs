@@ -9,6 +9,7 @@ pub mod corpus;
 pub mod dependencies;
 pub mod file_access;
 pub mod glossary;
+pub mod page_links;
 pub mod pages;
 pub mod places;
 pub mod repository;

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::dependencies::{self, parse_manifest};
 use crate::file_access;
 use crate::glossary;
+use crate::page_links;
 use crate::repository::{Repository, SourceFile};
 use crate::rust_code::{code_only, function_lengths};
 use crate::signposts;
@@ -82,6 +83,7 @@ pub fn check(repository: &Repository) -> Vec<Finding> {
     let mut findings = texts(repository);
     findings.extend(glossary::check(repository));
     findings.extend(signposts::check(repository));
+    findings.extend(page_links::check(repository));
     findings
 }
 

@@ -9,7 +9,7 @@ use crate::run::interrupt::Signal;
 /// A failure with its message.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// What the user wrote or named cannot be used.
+    /// Invalid input: arguments or files of the user.
     #[error("{0}")]
     Input(String),
     /// All that is wrong with a run, one line each.
@@ -45,7 +45,7 @@ pub enum Failure {
     Interrupted {
         /// Which.
         signal: Signal,
-        /// What became of the work.
+        /// The state of the work.
         told: String,
     },
 }

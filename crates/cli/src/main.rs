@@ -43,9 +43,9 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let command = std::env::args().nth(1).unwrap_or_default();
-            let Some(told) = arguments::unknown_option::key_meant(&error, &command) else { error.exit() };
-            screen::output::tell(&told);
-            return Failure::Input(told).exit_code();
+            let Some(remedy) = arguments::unknown_option::key_meant(&error, &command) else { error.exit() };
+            screen::output::tell(&remedy);
+            return Failure::Input(remedy).exit_code();
         }
     };
     match run::interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
@@ -57,7 +57,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether a signal may end the command at any time: its outputs get their names when they are whole. The others listen by themselves.
+/// Whether a signal may end the command at any time: its outputs get their names when they are whole. The others listen
+/// by themselves.
 fn leaves_nothing_half_done(command: &Command) -> bool {
     match command {
         Command::Check(_)

@@ -118,8 +118,8 @@ impl RankHosts {
         all.map(|(host, processes)| (host, processes.concat().into_iter().map(Rank).collect())).collect()
     }
 
-    /// The memory of the run of `setup` on each host, which takes checkpoints every `memory_every` steps; nothing where ranks have
-    /// accelerators.
+    /// The memory of the run of `setup` on each host, which takes checkpoints every `memory_every` steps; nothing where
+    /// ranks have accelerators.
     ///
     /// # Errors
     /// None that is known: every rank is placed once.

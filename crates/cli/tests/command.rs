@@ -24,7 +24,7 @@ fn check_says_what_a_legal_run_is() {
          ranks   8 = dp 2 x tp 2 x pp 2\n\
          step    2,048 tokens: 16 sequences of 128, 4 microbatches of 2 per replica\n\
          run     240 steps on embedded text, results in runs/latest\n\
-         memory  11.6 MB of arena in a rank at most, 20.0 MB are there; 85.1 MB of arenas in 8 ranks together\n\
+         memory  11.6 MB of arena per rank at most, 20.0 MB available; 85.1 MB of arenas in 8 ranks together\n\
          \n\
          bytes of one rank\n\
          stage  layers  ranks  parameters  gradients  optimizer  constants  batches  activations  transfers  scratch      all\n    \

@@ -1,5 +1,5 @@
-//! Runs on GPUs, as a user meets them: in software, with NVRTC in the folder that PLEACH_CUDA names, and what is said where
-//! there is no driver, no GPU or no compiler.
+//! Runs on GPUs, as a user meets them: in software, with NVRTC in the folder that PLEACH_CUDA names, and what is said
+//! where there is no driver, no GPU or no compiler.
 
 mod harness;
 

@@ -12,7 +12,7 @@ use harness::{pleach, prints};
 /// Context and sequences of the run that all tests read.
 const LENGTH: usize = 24;
 
-/// What a command that cannot use its input says.
+/// The message of a command with invalid input.
 fn refuses(arguments: &[&str]) -> String {
     let output = pleach(arguments);
     assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&output.stdout));
@@ -166,7 +166,8 @@ fn forward_gives_the_same_results_under_every_layout() {
     // With tensor parallelism, too, ranks that share sequences change no bit of the forward pass.
     let shared = forward("cp.safetensors", &tokens, &[&layout[..], &["--set", "parallelism.cp=3"]].concat());
     assert!(shared["logits"] == other["logits"] && shared["loss"] == other["loss"]);
-    // A gradient that is small compared with the others, as that of a key bias, is a difference of larger ones and bears their rounding.
+    // A gradient that is small compared with the others, as that of a key bias, is a difference of larger ones and
+    // bears their rounding.
     let gradients = oracle.iter().filter(|(name, _)| name.starts_with("grad.")).flat_map(|(_, (_, values))| values);
     let floor = 1e-3 * norm(gradients.copied().map(f64::from));
     let distances: Vec<(f64, &String)> =
@@ -268,25 +269,25 @@ fn what_cannot_be_used_is_said() {
         "parallelism.dp = 2: replicas split sequences, and one text is one sequence; use 1\n"
     );
     let other_model = |set: &str| {
-        let told = refuses(&["generate", "--from", run, "--prompt", "x", "--set", set]).replace(run, "RUN");
+        let reported = refuses(&["generate", "--from", run, "--prompt", "x", "--set", set]).replace(run, "RUN");
         let why = " of RUN/run.toml; --set has changed the model, or a later run in this folder has not ended\n";
-        told.strip_suffix(why).expect(&told).to_string()
+        reported.strip_suffix(why).expect(&reported).to_string()
     };
     assert_eq!(
         other_model("model.ffn_hidden=32"),
-        "RUN/weights.safetensors: layers.0.ffn.down.weight is [32, 64], and [32, 32] in the model"
+        "RUN/weights.safetensors: layers.0.ffn.down.weight has the shape [32, 64]; the model has [32, 32]"
     );
     assert_eq!(
         other_model("model.num_layers=1"),
-        "RUN/weights.safetensors: there is layers.1.attention.key.bias, which is not in the model"
+        "RUN/weights.safetensors: layers.1.attention.key.bias is not in the model"
     );
     assert_eq!(
         other_model("model.tied_embeddings=false"),
-        "RUN/weights.safetensors: there is no head.output.weight, which is in the model"
+        "RUN/weights.safetensors: head.output.weight of the model is missing"
     );
     let nowhere = refuses(&["eval", "--from", "no/such/folder"]);
     assert!(nowhere.starts_with("no/such/folder/run.toml cannot be read: "), "{nowhere}");
-    let hint = "; this has to be the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors\n";
+    let hint = "; use a run folder, a checkpoint, or a folder with config.json and model.safetensors\n";
     assert!(nowhere.ends_with(hint), "{nowhere}");
 }
 

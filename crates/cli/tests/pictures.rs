@@ -1,6 +1,8 @@
-//! Pictures of `simulate --svg` in Chromium: no wider than a window of 1,280 pixels, with texts that are apart and inside.
+//! Pictures of `simulate --svg` in Chromium: no wider than a window of 1,280 pixels, with texts that are apart and
+//! inside.
 //!
-//! With `PLEACH_CHROMIUM`, the name of the program, the tests demand it; otherwise they print that they skip where it does not run.
+//! With `PLEACH_CHROMIUM`, the name of the program, the tests demand it; otherwise they print that they skip where it
+//! does not run.
 
 #[path = "../../report/tests/chromium/browser.rs"]
 #[allow(dead_code, reason = "the tests of pages use all of it")]

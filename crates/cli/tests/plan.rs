@@ -6,7 +6,7 @@ use harness::{pleach, prints, stderr, stdout};
 
 const SMALL: [&str; 5] = ["--set", "train.global_batch=4", "--set", "model.num_layers=2", "--cluster=a100-80g-dgx"];
 
-/// What a small run that cannot be planned is told.
+/// The message for a small run that cannot be planned.
 fn refuses(arguments: &[&str]) -> String {
     let output = pleach(&[&["plan"], &SMALL[..], arguments].concat());
     assert_eq!(output.status.code(), Some(2), "{arguments:?}");
@@ -68,31 +68,34 @@ fn a_layout_as_json_has_numbers_and_all_of_its_keys() {
 #[test]
 fn what_is_no_question_is_refused() {
     let invalid = |arguments: &[&str]| refuses(arguments).lines().next().unwrap_or_default().to_string();
-    let told = "for '--gpus <COUNT>': a run needs a whole number of accelerators, from 1 to 1048576";
-    assert_eq!(invalid(&["--gpus=0"]), format!("error: invalid value '0' {told}"));
-    assert_eq!(invalid(&["--gpus", "-1"]), format!("error: invalid value '-1' {told}"));
-    let told =
+    let answer = "for '--gpus <COUNT>': a run needs a whole number of accelerators, from 1 to 1048576";
+    assert_eq!(invalid(&["--gpus=0"]), format!("error: invalid value '0' {answer}"));
+    assert_eq!(invalid(&["--gpus", "-1"]), format!("error: invalid value '-1' {answer}"));
+    let answer =
         "for '--max-memory <GB>': is not a size of memory; give units of 10^9 bytes, e.g. 40, or leave the option out";
-    assert_eq!(invalid(&["--gpus=4", "--max-memory", "-1"]), format!("error: invalid value '-1' {told}"));
+    assert_eq!(invalid(&["--gpus=4", "--max-memory", "-1"]), format!("error: invalid value '-1' {answer}"));
     let message = refuses(&["--gpus=4", "--fix", "ep=2"]);
     assert!(message.starts_with("--fix ep=2 fixes nothing; write KEY=VALUE with cp, cp_kind, dp, "), "{message}");
 }
 
 #[test]
 fn where_nothing_fits_remedies_are_named() {
-    let told = refuses(&["--gpus=2", "--max-memory=0.004"]);
-    assert!(told.starts_with("the run fits nowhere on 2 accelerators of 4.00 MB: dp 1 x tp 2 x pp 1, "), "{told}");
-    let (_, remedies) = told.split_once(" needs least, ").expect("what is needed");
+    let answer = refuses(&["--gpus=2", "--max-memory=0.004"]);
+    assert!(
+        answer.starts_with("no layout fits 2 accelerators of 4.00 MB: the smallest, dp 1 x tp 2 x pp 1, "),
+        "{answer}"
+    );
+    let (_, remedies) = answer.split_once(", needs ").expect("what is needed");
     let (needed, more) = remedies.split_once(" a rank, or ").expect("two remedies");
-    assert!(needed.contains(" MB a rank; use "), "{told}");
-    let more: usize = more.trim().strip_suffix(" accelerators").and_then(|more| more.parse().ok()).expect(&told);
+    assert!(needed.contains(" MB per rank; use "), "{answer}");
+    let more: usize = more.trim().strip_suffix(" accelerators").and_then(|more| more.parse().ok()).expect(&answer);
     // The smallest: on that many it fits, on one less it does not.
     let on =
         |gpus: usize| pleach(&[&["plan"], &SMALL[..], &["--max-memory=0.004", &format!("--gpus={gpus}")]].concat());
-    assert_eq!((on(more).status.code(), on(more - 1).status.code()), (Some(0), Some(2)), "{told}");
+    assert_eq!((on(more).status.code(), on(more - 1).status.code()), (Some(0), Some(2)), "{answer}");
 
-    let told = refuses(&["--gpus=4", "--max-memory=0.005", "--fix", "tp=1", "--fix", "zero=0"]);
-    assert!(told.ends_with(" a rank, or --fix tp=2\n"), "{told}");
+    let answer = refuses(&["--gpus=4", "--max-memory=0.005", "--fix", "tp=1", "--fix", "zero=0"]);
+    assert!(answer.ends_with(" a rank, or --fix tp=2\n"), "{answer}");
 }
 
 #[test]
@@ -101,19 +104,15 @@ fn where_nothing_is_legal_the_rules_are_named_with_what_each_refuses() {
         refuses(&["--gpus=4", "--fix", "tp=3"]),
         "--fix tp = 3 must be one of the values that plan tries on 4 accelerators; use 1, 2, 4\n"
     );
-    let told = refuses(&["--gpus=7"]);
-    let mut lines = told.lines();
-    assert_eq!(
-        lines.next(),
-        Some("no layout on 7 accelerators obeys the rules of a run; use 8 accelerators"),
-        "{told}"
-    );
+    let answer = refuses(&["--gpus=7"]);
+    let mut lines = answer.lines();
+    assert_eq!(lines.next(), Some("no layout is legal on 7 accelerators; use 8 accelerators"), "{answer}");
     let refused: Vec<&str> = lines.collect();
-    assert_eq!(refused.len(), 3, "{told}");
-    assert!(refused.iter().all(|line| line.starts_with("refused ") && line.contains("use ")), "{told}");
+    assert_eq!(refused.len(), 3, "{answer}");
+    assert!(refused.iter().all(|line| line.starts_with("refused ") && line.contains("use ")), "{answer}");
 
     let output = pleach(&[&["plan"], &SMALL[..], &["--gpus=7", "--json"]].concat());
-    assert_eq!((output.status.code(), stderr(&output)), (Some(2), told));
+    assert_eq!((output.status.code(), stderr(&output)), (Some(2), answer));
     let json: serde_json::Value = serde_json::from_str(&stdout(&output)).expect("JSON");
     assert_eq!((&json["best"], &json["remedies"]["accelerators"]), (&serde_json::json!([]), &8.into()));
     assert_eq!(json["refused_by"].as_object().map(serde_json::Map::len), Some(3));

@@ -1,5 +1,5 @@
-//! Runs that are part of the program: published layouts are planned and fit their accelerators, and each small twin keeps under its layout
-//! the promise that it makes its own run on one rank.
+//! Runs that are part of the program: published layouts are planned and fit their accelerators, and each small twin
+//! keeps under its layout the promise that it makes its own run on one rank.
 
 mod harness;
 

@@ -1,8 +1,10 @@
-//! What a rank of a published layout holds, against sums made by hand from the papers' sizes, without the list of parameters.
+//! The bytes of a rank of a published layout, against sums made by hand from the papers' sizes, without the list of
+//! parameters.
 //!
-//! A rank's parameters lie unit by unit in buffers that are whole blocks of 4,096 elements on each replica that may hold a share, so a
-//! stage of `n` units has less than `4096 n dp` elements more than the model. In 16 bits they have two bytes each, their sums of gradients
-//! four, and AdamW's master weights and moments twelve, shared out between the replicas of a sharding group.
+//! A rank's parameters lie unit by unit in buffers that are whole blocks of 4,096 elements on each replica that may
+//! hold a share, so a stage of `n` units has less than `4096 n dp` elements more than the model. In 16 bits they have
+//! two bytes each, their sums of gradients four, and AdamW's master weights and moments twelve, shared out between the
+//! replicas of a sharding group.
 
 mod harness;
 
@@ -25,7 +27,7 @@ struct Published {
     tp: u64,
     memory: u64,
     layers: &'static [u64],
-    /// What the first and the last stage have beside layers and their share of a token table: positions, norms.
+    /// Parameters of the first and the last stage outside of layers and token table: positions, norms.
     ends: [u64; 2],
 }
 
@@ -122,7 +124,7 @@ const PUBLISHED: [Published; 6] = [
 ];
 
 fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_else(|| panic!("{value} is no count"))
+    value.as_u64().unwrap_or_else(|| panic!("{value} is not a count"))
 }
 
 #[test]

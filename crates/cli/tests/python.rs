@@ -1,7 +1,7 @@
 //! Runs in Python: the wheel, and readers of metrics.
 //!
-//! They need an interpreter with numpy, pandas, TensorBoard, pip and xxhash: that of `PLEACH_PYTHON`, which must have them, or `python3`, where the tests
-//! print that they skip.
+//! They need an interpreter with numpy, pandas, TensorBoard, pip and xxhash: that of `PLEACH_PYTHON`, which must have
+//! them, or `python3`, where the tests print that they skip.
 
 mod harness;
 

@@ -1,4 +1,4 @@
-//! `pleach train --resume`, as a child process: what is told, how it exits, and that nothing is lost.
+//! `pleach train --resume`, as a child process: messages, exit codes, and that nothing is lost.
 #![cfg(target_os = "linux")]
 
 use std::fs;
@@ -66,12 +66,12 @@ fn output(command: &mut Command) -> (Option<i32>, String) {
 }
 
 fn succeeds(command: &mut Command) -> String {
-    let (code, told) = output(command);
-    assert_eq!(code, Some(0), "{told}");
-    told
+    let (code, reported) = output(command);
+    assert_eq!(code, Some(0), "{reported}");
+    reported
 }
 
-/// What must be the same bits: the weights, and each step with its loss and norm.
+/// The values with the same bits: the weights, and each step with its loss and norm.
 fn learned(folder: &Path) -> (Vec<u8>, Vec<String>) {
     let metrics = fs::read_to_string(folder.join("metrics.jsonl")).expect("metrics");
     let step = |line: &str| line.split(",\"tokens\"").next().unwrap_or_default().to_string();
@@ -107,8 +107,8 @@ fn a_run_goes_on_with_the_same_bits() {
     for (name, more) in others {
         let copy = folder.run(name);
         killed_after(&whole, "step-00000004", &copy);
-        let told = succeeds(&mut resume(&copy, more));
-        assert_eq!(told, format!("resuming after step 4 from {0}/checkpoints/step-00000004\n", copy.display()));
+        let reported = succeeds(&mut resume(&copy, more));
+        assert_eq!(reported, format!("resuming after step 4 from {0}/checkpoints/step-00000004\n", copy.display()));
         assert!(learned(&copy) == learned(&whole), "{name}");
         let resumes = fs::read_to_string(copy.join("resumes.jsonl")).expect("a record");
         assert!(resumes.starts_with("{\"after_step\":4,\"build\":"), "{resumes}");
@@ -145,11 +145,11 @@ fn signals_commit_a_checkpoint() {
         let kill = Command::new("kill").args([&format!("-{name}"), &child.id().to_string()]).status();
         assert!(kill.expect("kill").success());
         let done = 1 + lines.filter(is_step).count();
-        let mut told = String::new();
-        child.stderr.take().expect("messages").read_to_string(&mut told).expect("text");
-        assert_eq!(child.wait().expect("an end").code(), Some(code), "{told}");
-        assert!(told.contains(&format!("after step {done} of 100000; `pleach train --resume ")), "{told}");
-        // Three steps more, and the same at once. The learning rate is that of a run of so many steps.
+        let mut reported = String::new();
+        child.stderr.take().expect("messages").read_to_string(&mut reported).expect("text");
+        assert_eq!(child.wait().expect("an end").code(), Some(code), "{reported}");
+        assert!(reported.contains(&format!("after step {done} of 100000; `pleach train --resume ")), "{reported}");
+        // Three steps more, and the same at once. The learning rate is that of a run with that number of steps.
         let steps = format!("train.steps={}", done + 3);
         let constant = ["train.schedule=constant", "train.warmup_steps=0", steps.as_str()];
         succeeds(&mut resume(&run, &constant));
@@ -189,10 +189,10 @@ fn grace_has_an_end() {
     // It listens soon after; a signal before that is as good, for then nothing has begun.
     std::thread::sleep(std::time::Duration::from_millis(300));
     Command::new("kill").args(["-TERM", &child.id().to_string()]).status().expect("kill");
-    let mut told = String::new();
-    child.stderr.take().expect("messages").read_to_string(&mut told).expect("text");
-    assert_eq!(child.wait().expect("an end").code(), Some(143), "{told}");
-    assert!(told.contains("SIGTERM: the run has not ended within run.grace_seconds = 0.1; "), "{told}");
+    let mut reported = String::new();
+    child.stderr.take().expect("messages").read_to_string(&mut reported).expect("text");
+    assert_eq!(child.wait().expect("an end").code(), Some(143), "{reported}");
+    assert!(reported.contains("SIGTERM: the run has not ended within run.grace_seconds = 0.1; "), "{reported}");
 }
 
 #[test]
@@ -225,20 +225,23 @@ fn a_damaged_checkpoint_is_named_set_aside_and_passed_over() {
     let text = fs::read(&manifest).expect("a file");
     fs::write(&manifest, &text[..text.len() / 2]).expect("written");
 
-    let told = succeeds(&mut resume(&hurt, &[])).replace(&hurt.display().to_string(), "RUN");
+    let reported = succeeds(&mut resume(&hurt, &[])).replace(&hurt.display().to_string(), "RUN");
     let named = "step-00000009/manifest.json is not a manifest of a checkpoint: it is of step 2, and its folder has the name of step 9";
-    assert!(told.contains(named), "{told}");
-    assert!(told.contains("RUN/checkpoints/step-00000006/rank-00000.safetensors: bytes "), "{told}");
-    assert!(told.contains(", of tensor second_moment."), "{told}");
-    assert!(told.contains("step-00000004/manifest.json is not a manifest of a checkpoint: its hash is "), "{told}");
-    let aside = "RUN/checkpoints/step-00000006 is damaged and now called RUN/checkpoints/damaged-step-00000006\n";
-    assert!(told.contains(aside), "{told}");
-    assert!(told.ends_with("resuming after step 2 from RUN/checkpoints/step-00000002\n"), "{told}");
+    assert!(reported.contains(named), "{reported}");
+    assert!(reported.contains("RUN/checkpoints/step-00000006/rank-00000.safetensors: bytes "), "{reported}");
+    assert!(reported.contains(", of tensor second_moment."), "{reported}");
+    assert!(
+        reported.contains("step-00000004/manifest.json is not a manifest of a checkpoint: its hash is "),
+        "{reported}"
+    );
+    let aside = "RUN/checkpoints/step-00000006 is damaged; renamed to RUN/checkpoints/damaged-step-00000006\n";
+    assert!(reported.contains(aside), "{reported}");
+    assert!(reported.ends_with("resuming after step 2 from RUN/checkpoints/step-00000002\n"), "{reported}");
     assert!(learned(&hurt) == learned(&whole));
 
-    let (code, told) = output(&mut pleach(&["inspect", "--verify", &aside_of(&hurt)], &[]));
-    assert_eq!(code, Some(1), "{told}");
-    assert!(told.contains("are not those that were written (XXH3 ") && told.lines().count() == 1, "{told}");
+    let (code, reported) = output(&mut pleach(&["inspect", "--verify", &aside_of(&hurt)], &[]));
+    assert_eq!(code, Some(1), "{reported}");
+    assert!(reported.contains("are not those that were written (XXH3 ") && reported.lines().count() == 1, "{reported}");
 }
 
 fn aside_of(run: &Path) -> String {
@@ -266,17 +269,16 @@ fn what_cannot_be_resumed_is_said() {
     let folder = Folder::new("refused");
     let run = folder.run("run");
     let refused = |command: &mut Command| {
-        let (code, told) = output(command);
-        assert_eq!(code, Some(2), "{told}");
-        told.replace(&run.display().to_string(), "RUN")
+        let (code, reported) = output(command);
+        assert_eq!(code, Some(2), "{reported}");
+        reported.replace(&run.display().to_string(), "RUN")
     };
     let none = refused(&mut resume(&run, &[]));
     assert!(none.starts_with("there is no checkpoint in RUN/checkpoints; "), "{none}");
     succeeds(&mut train(&run, &[]));
     fs::remove_dir_all(run.join("checkpoints/step-00000006")).expect("removed");
     let unfinished = refused(&mut train(&run, &[]));
-    let expected =
-        "RUN holds a run that is not done, after step 4 of 6; use `pleach train --resume RUN` to resume it, ";
+    let expected = "RUN holds an unfinished run (step 4 of 6); resume with `pleach train --resume RUN`, ";
     assert!(unfinished.starts_with(expected), "{unfinished}");
     let fewer = refused(&mut resume(&run, &["train.steps=3"]));
     assert_eq!(fewer, "train.steps = 3 must be at least the 4 steps that are done; use 4 or more\n");
@@ -291,7 +293,7 @@ fn what_cannot_be_resumed_is_said() {
             )
         );
     }
-    // Neither other sizes nor layers that would be left behind; the folder stays as it is.
+    // Neither other sizes nor layers that would remain; the folder stays as it is.
     let others = [
         ("model.hidden=32", "tensor embedding.token.weight is [256, 16] in the source and [256, 32] in the model; "),
         ("model.num_layers=1", "the source has a tensor first_moment.layers.1."),
@@ -317,14 +319,14 @@ fn what_cannot_be_resumed_is_said() {
     );
     lock.unlock().expect("it was taken");
     succeeds(&mut resume(&run, &[]));
-    let (learned_before, told) = (learned(&run), succeeds(&mut resume(&run, &[])));
+    let (learned_before, reported) = (learned(&run), succeeds(&mut resume(&run, &[])));
     let done = "/checkpoints/step-00000006; --set train.steps=... with more of them resumes\n";
-    assert!(told.starts_with("all 6 steps are done in ") && told.ends_with(done), "{told}");
-    let (code, told) = output(&mut resume(&run, &["train.learning_rate=0.002"]));
+    assert!(reported.starts_with("all 6 steps are done in ") && reported.ends_with(done), "{reported}");
+    let (code, reported) = output(&mut resume(&run, &["train.learning_rate=0.002"]));
     let complete = format!("the run in {} is complete at step 6 of train.steps = 6", run.display());
     let remedy = "to continue, use --set train.steps=7 or more\n";
     let unused = "so no step is left to train with train.learning_rate=0.002";
-    assert_eq!((code, told), (Some(2), format!("{complete}, {unused}; {remedy}")));
+    assert_eq!((code, reported), (Some(2), format!("{complete}, {unused}; {remedy}")));
     let again = output(&mut resume(&run, &["train.steps=6"]));
     assert_eq!(again, (Some(2), format!("{complete}; {remedy}")));
     assert!(learned(&run) == learned_before);
@@ -346,11 +348,11 @@ fn text_that_was_changed_on_the_disk_is_noticed() {
     cut_off();
     // Of the same length.
     fs::write(&file, text.replace("more", "less")).expect("written");
-    let (code, told) = output(&mut resume(&run, &[]));
-    assert_eq!(code, Some(2), "{told}");
-    let told = told.replace(&run.display().to_string(), "RUN");
-    let expected = "the text of [data] is not the one that RUN/checkpoints/step-00000004 was trained on (XXH3 ";
-    assert!(told.starts_with(expected) && told.ends_with(" such as --set data.held_out=0.1\n"), "{told}");
+    let (code, reported) = output(&mut resume(&run, &[]));
+    assert_eq!(code, Some(2), "{reported}");
+    let reported = reported.replace(&run.display().to_string(), "RUN");
+    let expected = "the text of [data] differs from that of RUN/checkpoints/step-00000004 (XXH3 ";
+    assert!(reported.starts_with(expected) && reported.ends_with(" such as --set data.held_out=0.1\n"), "{reported}");
     assert!(!run.join("resumes.jsonl").exists());
     // The same text is the same run, whenever it was written.
     fs::write(&file, &text).expect("written");
@@ -383,14 +385,14 @@ fn a_run_goes_on_where_checkpoints_have_no_room() {
     let script = format!("ulimit -f {limit}; exec \"$0\" \"$@\"");
     let mut limited = Command::new("bash");
     limited.args(["-c", &script]).arg(train.get_program()).args(train.get_args());
-    let (code, told) = output(&mut limited);
-    assert_eq!(code, Some(1), "{told}");
+    let (code, reported) = output(&mut limited);
+    assert_eq!(code, Some(1), "{reported}");
     for steps in [2, 4, 6] {
-        assert!(told.contains(&format!("not saved after step {steps}: ")), "{told}");
+        assert!(reported.contains(&format!("not saved after step {steps}: ")), "{reported}");
     }
-    assert!(told.contains("File too large (os error 27); earlier checkpoints are as they were"), "{told}");
-    assert!(told.contains("the last checkpoint is missing: "), "{told}");
-    assert!(told.contains("; the run did all of its 6 steps, and its weights are in "), "{told}");
+    assert!(reported.contains("File too large (os error 27); earlier checkpoints are as they were"), "{reported}");
+    assert!(reported.contains("the last checkpoint is missing: "), "{reported}");
+    assert!(reported.contains("; the run did all of its 6 steps, and its weights are in "), "{reported}");
     assert_eq!(fs::metadata(run.join("weights.safetensors")).expect("weights").len(), weights_bytes);
     let names: Vec<_> =
         fs::read_dir(run.join("checkpoints")).expect("a folder").map(|name| name.unwrap().file_name()).collect();

@@ -93,7 +93,7 @@ fn memory_bytes(arguments: &[&str]) -> Vec<u64> {
 }
 
 #[test]
-fn a_measured_step_is_laid_beside_a_predicted_one() {
+fn a_measured_step_is_compared_with_a_predicted_one() {
     let folder = folder("against");
     let (trace, run) = (folder.join("step.json"), folder.join("run"));
     let trace = trace.display().to_string();
@@ -148,9 +148,9 @@ fn a_measured_step_is_laid_beside_a_predicted_one() {
     let algorithms: Vec<&str> = sums.filter_map(|event| event["args"]["algorithm"].as_str()).collect();
     assert!(algorithms.contains(&"reduce-scatter, direct"), "{algorithms:?}");
 
-    let beside = pleach(&[&["simulate", "--cluster=a100-80g-dgx", "--against", &trace], &small[..]].concat());
-    assert_eq!(beside.status.code(), Some(0), "{}", stderr(&beside));
-    let text = stdout(&beside);
+    let compared = pleach(&[&["simulate", "--cluster=a100-80g-dgx", "--against", &trace], &small[..]].concat());
+    assert_eq!(compared.status.code(), Some(0), "{}", stderr(&compared));
+    let text = stdout(&compared);
     for line in ["predicted / measured", "the step", "pp 1: forward head"] {
         assert!(text.contains(line), "{line}\n{text}");
     }
@@ -191,12 +191,12 @@ fn the_ranks_of_a_trace_are_chosen() {
             events.iter().filter(|event| event["ph"] == "s").filter_map(|event| event["pid"].as_u64()).collect();
         (numbers, arrows, stderr(&output))
     };
-    let (numbers, arrows, told) = traced(&[]);
+    let (numbers, arrows, reported) = traced(&[]);
     assert_eq!(numbers, [0, 24, 48, 72], "of many ranks, one of each stage");
     assert!(numbers.iter().all(|number| arrows.contains(number)), "each sends");
-    assert_eq!(told, format!("{file}: 4 of 96 ranks, one of each stage; --ranks chooses others\n"));
-    let (numbers, arrows, told) = traced(&["--ranks", "1,24-25"]);
-    assert_eq!((numbers, told), (vec![1, 24, 25], String::new()));
+    assert_eq!(reported, format!("{file}: 4 of 96 ranks, one of each stage; --ranks chooses others\n"));
+    let (numbers, arrows, reported) = traced(&["--ranks", "1,24-25"]);
+    assert_eq!((numbers, reported), (vec![1, 24, 25], String::new()));
     assert!(arrows.contains(&1) && arrows.contains(&25) && !arrows.contains(&24), "1 and 25 are neighbours");
     let refused = pleach(&["simulate", "preset:gpt-neox-20b", "--trace", &file, "--ranks", "96"]);
     assert_eq!(stderr(&refused), "--ranks 96 is not a rank of the run; use 0 to 95\n");
@@ -217,8 +217,7 @@ fn a_published_run_has_a_cluster_of_its_own() {
     assert!(axis.trim_start().starts_with("0") && axis.ends_with(" s"), "{axis}");
     let twin = pleach(&["simulate", "preset:opt-175b-tiny"]);
     assert!(
-        stderr(&twin)
-            .starts_with("--cluster is missing, and only the preset of a published run has a cluster of its own"),
+        stderr(&twin).starts_with("--cluster is required: only presets of published runs have a cluster of their own"),
         "{}",
         stderr(&twin)
     );
@@ -318,7 +317,7 @@ fn a_table_is_validated_and_a_profile_fitted_to_it() {
         "{written}"
     );
     let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx", "--rows", "tp > 8"]);
-    assert_eq!(stderr(&refused), format!("{table}: of its 3 rows, none is meant; leave --rows out to take all\n"));
+    assert_eq!(stderr(&refused), format!("{table}: --rows selects none of its 3 rows; omit --rows for all\n"));
     for time in ["nan", "inf", "0", "-5", "fast"] {
         std::fs::write(&table, format!("{header}{}", rows.replace("0.25", time))).expect("a table");
         let refused = pleach(&["validate", &table, "--cluster=a100-80g-dgx"]);
@@ -340,7 +339,7 @@ fn a_table_that_cannot_be_used_says_where_and_what_would_do() {
     };
     let header = "layers,hidden,heads,tp,pp,dp,gpus,vpp,global_batch,iter_s";
     let left_out = "every run has one, so write it, or leave the row out with --rows";
-    for (row, told) in [
+    for (row, reported) in [
         ("4,2048,16,1,1,8,8,,?,0.3", format!("global_batch = `?` is not a whole number above 0; {left_out}")),
         ("4,2048,16,1,1,8,8,,,0.3", format!("global_batch is empty; {left_out}")),
         ("4,2048,16,1,1,8,8,x,8,0.3", "vpp = `x` is not a whole number above 0; leave it empty for the default".into()),
@@ -350,7 +349,7 @@ fn a_table_that_cannot_be_used_says_where_and_what_would_do() {
         ),
         ("4,2048,16,3,1,,8,,8,0.3", "gpus = `8` is not a multiple of tp 3 x pp 1 = 3; correct the wrong one".into()),
     ] {
-        assert_eq!(refused(header, row, &[]), format!("runs.csv, line 2: {told}\n"));
+        assert_eq!(refused(header, row, &[]), format!("runs.csv, line 2: {reported}\n"));
     }
     let row = "4,2048,16,1,1,8,8,,8,";
     assert_eq!(
@@ -360,7 +359,7 @@ fn a_table_that_cannot_be_used_says_where_and_what_would_do() {
     );
     assert_eq!(
         refused(header, row, &[]),
-        "runs.csv: of the rows that are meant (1), none says what was measured; fill in iter_s, mem_gb or status\n"
+        "runs.csv: no selected row (1) has a measurement; fill in iter_s, mem_gb or status\n"
     );
     assert_eq!(
         refused(header, row, &["--rows", "degree > 1"]),
@@ -388,7 +387,7 @@ fn this_machine_is_measured_and_its_profile_prices_a_step() {
 }
 
 #[test]
-fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
+fn rows_that_pleach_has_no_words_for_are_left_out_and_reported() {
     let folder = folder("foreign");
     let table = folder.join("runs.csv");
     let header =
@@ -410,15 +409,14 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_told() {
         ),
         "{text}"
     );
-    assert!(text.contains("fits    1 of 2 rows rightly; 1 ran out of memory unforeseen"), "{text}");
+    assert!(
+        text.contains("fits    1 of 2 rows predicted correctly; 1 ran out of memory against the prediction"),
+        "{text}"
+    );
     let json: serde_json::Value = serde_json::from_str(&stdout(&validate(&["--json"]))).expect("JSON");
     assert_eq!((&json["memory"]["rows"], &json["fits"]["wrongly_fit"]), (&1.into(), &1.into()));
     assert_eq!(json["left_out"].as_array().map(Vec::len), Some(3));
     let none = validate(&["--rows", "cp = 2"]);
-    assert!(
-        stderr(&none).contains("of the rows that are meant (1), none is a run that pleach can plan"),
-        "{}",
-        stderr(&none)
-    );
+    assert!(stderr(&none).contains("no selected row (1) is a run that pleach can plan"), "{}", stderr(&none));
     std::fs::remove_dir_all(&folder).expect("removed");
 }

@@ -1,7 +1,8 @@
-//! Screens of a terminal, as text: in tmux, at several widths, with colours and without, and where there is no terminal.
+//! Screens of a terminal, as text: in tmux, at several widths, with colours and without, and where there is no
+//! terminal.
 //!
-//! With `PLEACH_TMUX`, the name of the program, the tests demand it. Otherwise they use `tmux`, and print that they skip where it does not
-//! run.
+//! With `PLEACH_TMUX`, the name of the program, the tests demand it. Otherwise they use `tmux`, and print that they
+//! skip where it does not run.
 
 mod harness;
 
@@ -108,7 +109,8 @@ fn steps(text: &str) -> Vec<String> {
 
 const FEW: [&str; 2] = ["run.evaluate_every=3", "run.log_every=2"];
 
-/// Every width has the lines that fit, each as it is without a terminal; no line is longer than its window, and no bar is left.
+/// Every width has the lines that fit, each as it is without a terminal; no line is longer than its window, and no bar
+/// is left.
 #[test]
 fn lines_of_a_run_fit_their_window() {
     let folder = Folder::new("terminal");
@@ -172,7 +174,8 @@ fn the_bar_is_one_line_and_ends_with_the_run() {
     assert_eq!(text.lines().filter(lines_of_steps).collect::<Vec<_>>(), [""; 0], "a bar is left\n{text}");
 }
 
-/// Tables and sentences of other commands have the columns of their window; pictures of a pipeline are as wide as they are.
+/// Tables and sentences of other commands have the columns of their window; pictures of a pipeline are as wide as they
+/// are.
 #[test]
 fn results_fit_their_window() {
     let folder = Folder::new("terminal-results");

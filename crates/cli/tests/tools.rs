@@ -1,7 +1,9 @@
-//! The programs in `tools` that are written in Python: published files become safetensors, and a checkpoint is read by its format alone.
+//! The programs in `tools` that are written in Python: published files become safetensors, and a checkpoint is read by
+//! its format alone.
 //!
-//! They need Python 3.11 with its standard library; a flipped byte is found where `xxhash` is installed. With `PLEACH_PYTHON` the tests
-//! use that interpreter and demand both, which is how `.ci/run` runs them. Otherwise they use `python3`, and print what they skip.
+//! They need Python 3.11 with its standard library; a flipped byte is found where `xxhash` is installed. With
+//! `PLEACH_PYTHON` the tests use that interpreter and demand both, which is how `.ci/run` runs them. Otherwise they use
+//! `python3`, and print what they skip.
 
 use std::collections::BTreeMap;
 use std::fs;

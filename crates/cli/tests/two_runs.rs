@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use harness::{pleach, stderr, stdout};
 
-/// What all layouts of a test have in common.
+/// The keys that all layouts of a test share.
 const RUN: &str = "[model]\nnum_layers = 2\nhidden = 16\nnum_heads = 2\ncontext = 8\n\
                    [train]\nsteps = 8\nwarmup_steps = 1\nglobal_batch = 4\nepsilon = 1e-5\n\
                    [data]\ntokenizer = \"bytes\"\n";
@@ -160,7 +160,7 @@ fn two_runs_that_are_not_one_are_refused() {
     for command in ["prove", "diff"] {
         let refused = pleach(&[command, &files[0], &files[1]]);
         let expected = format!(
-            "{} and {} are different runs, of which nothing is promised:\n  \
+            "{} and {} must be layouts of one run; these keys differ:\n  \
              train.global_batch = 4 | 8; --set train.global_batch=VALUE sets both\n",
             files[0], files[1]
         );

@@ -36,7 +36,6 @@ use reader::Reader;
 use source::{Entries, SECTIONS};
 use writer::Writer;
 
-pub(crate) use blanks::written as written_blanks;
 pub use context_parallel::context_kind_name;
 pub use given::GivenWeights;
 pub(crate) use nearest::nearest;

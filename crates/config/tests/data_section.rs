@@ -96,7 +96,7 @@ fn columns_validation_texts_and_the_cache_survive_writing_and_are_checked() {
     for (sets, expected) in [
         (
             vec!["data.cache=tokens"],
-            "data.cache needs a tokenizer that is there before the text is read; use data.tokenizer = \"bytes\"",
+            "data.cache must have a tokenizer that exists before the text is read; use data.tokenizer = \"bytes\"",
         ),
         (
             vec!["data.validation=[{ name = \"a b\", path = \"c\" }]"],

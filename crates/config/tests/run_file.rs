@@ -344,9 +344,8 @@ fn features_that_runs_do_not_have_are_answered_wherever_they_are_named() {
 
 #[test]
 fn axes_that_runs_do_not_have_are_refused_by_name() {
-    let of = |name: &str, axis: &str| {
-        format!("`{name}` is {axis}, an axis along which no run divides work; use dp, cp, tp and pp")
-    };
+    let of =
+        |name: &str, axis: &str| format!("`{name}` is {axis}, an axis that runs do not have; use dp, cp, tp and pp");
     assert_eq!(refused("[parallelism]\nep = 2\n", &[]), format!("run.toml:2:1: {}", of("ep", "expert parallelism")));
     assert_eq!(
         refused("", &["parallelism.ep=2"]),

@@ -39,7 +39,7 @@ pub struct MeasuredRun {
 /// Axes of which a table says too little, and why.
 const OTHER_AXES: [(&str, &str); 2] = [
     ("cp", "context parallelism, whose kind and chunks a table does not name"),
-    ("ep", "an axis along which no run divides work"),
+    ("ep", "an axis that runs do not have"),
 ];
 
 impl MeasuredRun {

@@ -19,13 +19,13 @@ that take part in it, the cause, and the last 20 instructions of every rank.";
 /// Arguments of `blame`.
 #[derive(Debug, Args)]
 pub struct BlameArguments {
-    /// Folder of the run
+    /// Run folder
     #[arg(value_name = "RUN_FOLDER")]
     pub run: PathBuf,
-    /// Show the report of this attempt; by default that of the newest one that failed
+    /// Show the report of this attempt; the default is the newest failed attempt
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
     pub attempt: Option<u32>,
-    /// List all failed attempts, one a line
+    /// List all failed attempts, one per line
     #[arg(long, conflicts_with = "attempt")]
     pub list: bool,
     /// Print the report as JSON, with all instructions

@@ -7,13 +7,14 @@ use clap::{Args, Subcommand};
 use crate::arguments::{EXIT_CODES, Format, RunArguments};
 use crate::simulate::rank_times::TracedRanks;
 
-/// Which cluster a run is meant for.
+/// The cluster and the trainer of a prediction; a preset has its own cluster.
 #[derive(Debug, Args)]
 pub struct RunClusterArguments {
-    /// A profile: the name of a built-in one, or a file; a preset has its own cluster as default
+    /// Cluster profile: a built-in name or a file; a preset has its own cluster as default
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub cluster: Option<String>,
-    /// Treat the run as one of another trainer: a built-in one, a file, or, without a value, [software] of the profile
+    /// Predict the step as executed by this trainer: a built-in name, a file, or, without a value, [software] of the
+    /// profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }
@@ -25,13 +26,14 @@ impl RunClusterArguments {
     }
 }
 
-/// Which cluster is meant.
+/// The cluster.
 #[derive(Debug, Args)]
 pub struct ClusterArguments {
-    /// A profile: the name of a built-in one, or a file
+    /// Cluster profile: a built-in name or a file
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub cluster: String,
-    /// Treat the run as one of another trainer: a built-in one, a file, or, without a value, [software] of the profile
+    /// Predict the step as executed by this trainer: a built-in name, a file, or, without a value, [software] of the
+    /// profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }
@@ -39,26 +41,26 @@ pub struct ClusterArguments {
 /// Arguments of `simulate`.
 #[derive(Debug, Args)]
 pub struct SimulateArguments {
-    /// Which run is meant.
+    /// The run.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Which cluster is meant.
+    /// The cluster.
     #[command(flatten)]
     pub cluster: RunClusterArguments,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// Draw the step into this file
+    /// Draw the step as a picture in this file
     #[arg(long, value_name = "FILE.svg")]
     pub svg: Option<PathBuf>,
-    /// Write every instruction with its time into this file, for Perfetto or chrome://tracing: a process for each rank, a thread for each stream
+    /// Write the predicted time of every instruction to this file, for Perfetto or chrome://tracing
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
-    /// Ranks in the trace: all, replica (those of the first), pipeline (one of each stage), or numbers, e.g. 0,8,16-23. Ranks of a stage are alike;
-    /// by default all up to 64 ranks, and one pipeline of more
+    /// Ranks in the trace: all, replica (the first one), pipeline (one rank of each stage), or numbers, e.g. 0,8,16-23;
+    /// the default is all of up to 64 ranks, and otherwise pipeline
     #[arg(long, value_name = "RANKS", requires = "trace")]
     pub ranks: Option<TracedRanks>,
-    /// Compare the predicted time of every instruction with its time in this trace, written by train --trace
+    /// Compare predicted times with this trace, written by train --trace
     #[arg(long, value_name = "FILE.json")]
     pub against: Option<PathBuf>,
 }
@@ -73,36 +75,37 @@ impl SimulateArguments {
 /// Arguments of `plan`.
 #[derive(Debug, Args)]
 pub struct PlanArguments {
-    /// Which run is meant; its layout does not count.
+    /// The run; its layout is ignored.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Which cluster is meant.
+    /// The cluster.
     #[command(flatten)]
     pub cluster: RunClusterArguments,
     /// Number of accelerators for the run
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = accelerators)]
     pub gpus: usize,
-    /// Number of layouts to show
+    /// Number of layouts to print
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     pub top: u8,
-    /// Fix a key of the layout, e.g. --fix tp=8 or --fix reduce=step; may be given many times
+    /// Fix a key of the layout, e.g. --fix tp=8; repeatable
     #[arg(long, value_name = "KEY=VALUE")]
     pub fix: Vec<String>,
-    /// Memory limit of a rank in units of 10^9 bytes, instead of all memory of its accelerator
+    /// Memory limit of a rank in GB (10^9 bytes); the default is the memory of the accelerator
     #[arg(long, value_name = "GB", allow_negative_numbers = true, value_parser = memory_gb)]
     pub max_memory: Option<f64>,
-    /// Share of the memory in per cent that layouts leave free; without it 6, or 0 with --max-memory. Faster ones that fit are listed apart
+    /// Share of memory to leave free; the default is 6, or 0 with --max-memory. Faster layouts that fit are listed
+    /// separately
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = margin)]
     pub margin: Option<f64>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write the run with the best layout into this file
+    /// Write a run file with the best layout
     #[arg(long, value_name = "RUN.toml")]
     pub write: Option<PathBuf>,
 }
 
-/// More than any cluster has. Each way to divide them is a layout to judge.
+/// More than any cluster has. Each way to divide them is a layout to search.
 const MOST_ACCELERATORS: usize = 1 << 20;
 
 fn accelerators(text: &str) -> Result<usize, String> {
@@ -129,10 +132,10 @@ impl PlanArguments {
     }
 }
 
-/// Which rows of which table are meant.
+/// The rows of a table.
 #[derive(Debug, Args)]
 pub struct RowsArguments {
-    /// Only these rows, e.g. --rows "model = gpt and pp > 1 or every 10 from 0"; comparisons are = != < <= > >=
+    /// Use only these rows, e.g. --rows "model = gpt and pp > 1 or every 10 from 0"; comparisons are = != < <= > >=
     #[arg(long, value_name = "EXPR")]
     pub rows: Option<String>,
 }
@@ -140,19 +143,19 @@ pub struct RowsArguments {
 /// Arguments of `validate`.
 #[derive(Debug, Args)]
 pub struct ValidateArguments {
-    /// Table of measured runs: comma-separated, one run per row
+    /// CSV table of measured runs, one run per row
     #[arg(value_name = "RUNS.csv")]
     pub table: PathBuf,
-    /// Which cluster they ran on.
+    /// The cluster of the runs.
     #[command(flatten)]
     pub cluster: ClusterArguments,
-    /// Which rows are meant.
+    /// The rows.
     #[command(flatten)]
     pub rows: RowsArguments,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
-    /// Write the prediction of every row into this file
+    /// Write the prediction of every row to this file
     #[arg(long, value_name = "FILE.csv")]
     pub predictions: Option<PathBuf>,
 }
@@ -164,13 +167,14 @@ impl ValidateArguments {
     }
 }
 
-/// What is done with profiles.
+/// Commands that create profiles.
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
     /// Fit the constants of a profile to measured runs
     #[command(after_help = EXIT_CODES)]
     Fit(FitArguments),
-    /// Measure this machine: products, attention, memory, launches and reductions, with a rank on every core, and write its profile
+    /// Measure this machine and write its profile: matrix products, attention, memory, launches and reductions on all
+    /// cores
     #[command(after_help = EXIT_CODES)]
     Measure(MeasureArguments),
 }
@@ -186,22 +190,23 @@ pub struct MeasureArguments {
 /// Arguments of `cluster fit`.
 #[derive(Debug, Args)]
 pub struct FitArguments {
-    /// Table of measured runs: comma-separated, one run per row
+    /// CSV table of measured runs, one run per row
     #[arg(long, value_name = "RUNS.csv")]
     pub table: PathBuf,
-    /// The profile to start from: the name of a built-in one, or a file
+    /// Profile to start from: a built-in name or a file
     #[arg(long, value_name = "NAME|FILE.toml")]
     pub base: String,
     /// File for the fitted profile
     #[arg(long, value_name = "FILE.toml")]
     pub out: PathBuf,
-    /// Which rows are meant.
+    /// The rows.
     #[command(flatten)]
     pub rows: RowsArguments,
     /// Fit only these constants, e.g. --constants compute.matrix_efficiency,network.efficiency
     #[arg(long, value_name = "KEY", value_delimiter = ',')]
     pub constants: Vec<String>,
-    /// Treat the runs as those of another trainer: a built-in one, a file, or, without a value, [software] of the profile
+    /// Predict the runs as executed by this trainer: a built-in name, a file, or, without a value, [software] of the
+    /// profile
     #[arg(long, value_name = "NAME|FILE.toml", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub software: Option<String>,
 }

@@ -8,7 +8,7 @@ use config::Format;
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArguments {
-    /// Folder with config.json and model.safetensors, in one file or in several with an index
+    /// Folder with config.json and model.safetensors (one file, or shards with an index)
     #[arg(value_name = "HF_FOLDER")]
     pub from: PathBuf,
     /// Run folder to create
@@ -19,7 +19,7 @@ pub struct ImportArguments {
 /// Arguments of `export`.
 #[derive(Debug, Args)]
 pub struct ExportArguments {
-    /// Folder that `pleach train` or `pleach import` wrote
+    /// Run folder of train or import
     #[arg(value_name = "RUN_FOLDER")]
     pub from: PathBuf,
     /// Folder to create
@@ -30,14 +30,14 @@ pub struct ExportArguments {
     pub dtype: Stored,
 }
 
-/// Formats of numbers.
+/// Data types of exported weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Stored {
-    /// Single precision: every bit of pleach's weights
+    /// Single precision, the bits of the run's weights
     Fp32,
-    /// bfloat16: the upper half of single precision
+    /// bfloat16
     Bf16,
-    /// Half precision; the largest value is 65504
+    /// Half precision; the largest value is 65,504
     Fp16,
 }
 

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-/// Whose weights, on how many ranks.
+/// The weights, and the ranks of the command.
 #[derive(Debug, Args)]
 pub struct FromArguments {
-    /// Folder that `pleach train` wrote: run.toml, the tokenizer and weights.safetensors; or one of its checkpoints, or a Hugging Face folder
+    /// Run folder, checkpoint or Hugging Face folder
     #[arg(long, value_name = "RUN_FOLDER")]
     pub from: PathBuf,
-    /// Set a key of the run file; by default the command runs on one rank, with --set parallelism.tp=2 on two
+    /// Set a key of the run file, e.g. --set parallelism.tp=2; the default is one rank
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
 }
@@ -18,10 +18,10 @@ pub struct FromArguments {
 /// Arguments of `eval`.
 #[derive(Debug, Args)]
 pub struct EvalArguments {
-    /// Whose weights.
+    /// The weights.
     #[command(flatten)]
     pub from: FromArguments,
-    /// Measure on all of this text (file or folder); by default on the held-out part of the run's own text
+    /// Measure on this text; the default is the held-out part of the run's text
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
     /// Print one JSON object instead of text
@@ -32,50 +32,50 @@ pub struct EvalArguments {
 /// Arguments of `generate`.
 #[derive(Debug, Args)]
 pub struct GenerateArguments {
-    /// Whose weights.
+    /// The weights.
     #[command(flatten)]
     pub from: FromArguments,
     /// Beginning of the text
     #[arg(long, value_name = "TEXT")]
     pub prompt: String,
-    /// Tokens to add
+    /// Number of tokens to generate
     #[arg(long, value_name = "COUNT", default_value_t = 200)]
     pub max_tokens: usize,
-    /// Temperature: 0 takes the most probable token, 1 samples from the model's distribution
+    /// Temperature: 0 for the most probable token, 1 for samples of the model's distribution
     #[arg(long, value_name = "NUMBER", default_value_t = 0.8, allow_hyphen_values = true)]
     pub temperature: f32,
-    /// Sample from this number of most probable tokens
+    /// Sample from the COUNT most probable tokens
     #[arg(long, value_name = "COUNT")]
     pub top_k: Option<usize>,
-    /// Sample from the most probable tokens that together have this probability
+    /// Sample from the most probable tokens whose probabilities add up to this
     #[arg(long, value_name = "PROBABILITY", default_value_t = 1.0, allow_hyphen_values = true)]
     pub top_p: f32,
-    /// Seed of the random numbers: the same seed gives the same text
+    /// Seed of the random numbers
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub seed: u64,
 }
 
-/// What `forward` reads and writes.
+/// Formats of the input and output of `forward`.
 pub const FORWARD_FORMAT: &str = "Input, JSON:
   input_ids      [B][S]  tokens
-  labels         [B][S]  the target at each place (not shifted); -100 does not count
-  position_ids   [B][S]  optional; else 0, 1, .. S-1
-  document_ids   [B][S]  optional; a token sees its own document only
-  prefix_length  [B], or [B][documents] with document_ids: optional;
-                 so many leading tokens all see each other
+  labels         [B][S]  target at each position (not shifted); -100 for none
+  position_ids   [B][S]  optional; default 0, 1, .. S-1
+  document_ids   [B][S]  optional; tokens attend to their own document
+  prefix_length  [B], or [B][documents] with document_ids: optional; number of
+                 leading tokens that attend to each other
 
-Output, safetensors: logits [B, S, V], loss [1], and with --grads grad.NAME of every parameter";
+Output, safetensors: logits [B, S, V], loss [1], and with --grads grad.NAME";
 
 /// Arguments of `forward`.
 #[derive(Debug, Args)]
 pub struct ForwardArguments {
-    /// Whose weights.
+    /// The weights.
     #[command(flatten)]
     pub from: FromArguments,
-    /// The sequences
+    /// Input sequences; see below
     #[arg(long, value_name = "FILE.json")]
     pub tokens: PathBuf,
-    /// File for the results
+    /// Output file; see below
     #[arg(long, value_name = "FILE.safetensors")]
     pub out: PathBuf,
     /// Also compute the gradient of every parameter

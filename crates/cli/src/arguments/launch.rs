@@ -11,43 +11,44 @@ pub const LAUNCH_HELP: &str = "Examples:
   pleach launch --nproc 2 --hosts hosts.txt --restarts 3 -- train RUN.toml
   pleach launch --restarts 3 -- mpiexec -n 8 pleach train RUN.toml
 
-A host file has a line for each host: HOST, HOST slots=N or HOST:N;
-# begins a comment. pleach, the run file and the data must have the same
-paths on all hosts. Process 0 prints as usual; lines of other processes go
-to the standard error with the number of their process. A signal goes to
-all processes. When one fails, the others end within two seconds, and the
+A host file has one line per host: HOST, HOST slots=N or HOST:N. # begins a
+comment. pleach, the run file and the data must have the same paths on all
+hosts. Process 0 prints as usual; lines of other processes are printed to the
+standard error with the number of the process. A signal is sent to all
+processes. When a process fails, the others end within two seconds, and the
 exit code is that of the first failure.
 
-A command that begins with another program, such as mpiexec or srun, starts
-the processes itself: it receives the signals, and its exit code is kept. A
-start that adds no checkpoint is not followed by another.";
+Another launcher, such as mpiexec or srun, starts the processes itself: it
+receives the signals, and its exit code is the result. No restart follows a
+start that added no checkpoint.";
 
 /// Arguments of `launch`.
 #[derive(Debug, Args)]
 pub struct LaunchArguments {
-    /// Number of processes; with --hosts, on each host whose line has no number
+    /// Number of processes; with --hosts, on each host without a number in the file
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub nproc: u32,
-    /// Start the processes on the hosts of this file; process 0 is on the first
+    /// Start processes on the hosts of this file; process 0 is on the first host
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
-    /// Start all processes again after a failure, at most this many times; training resumes from its newest checkpoint,
-    /// and a start that added none is the last
+    /// Restart all processes after a failure, at most this many times. Training resumes from its newest checkpoint; a
+    /// start that added no checkpoint is the last
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     pub restarts: u32,
-    /// Address at which process 0 listens; by default a free port of this machine, or a random one of the first host
+    /// Address at which process 0 listens; the default is a free port of this machine, or a random port of the first
+    /// host
     #[arg(long, value_name = "HOST:PORT")]
     pub rendezvous: Option<Address>,
-    /// Program that starts a command on another host, with its options
+    /// Command that starts a command on another host
     #[arg(long, value_name = "COMMAND", default_value = "ssh -o BatchMode=yes")]
     pub ssh: String,
-    /// Path of pleach on the other hosts; by default that of this one
+    /// Path of pleach on the other hosts; the default is the path on this host
     #[arg(long, value_name = "PATH")]
     pub program: Option<PathBuf>,
-    /// Print the commands and variables of all processes, and start none
+    /// Print the commands and variables of all processes without starting them
     #[arg(long)]
     pub dry_run: bool,
-    /// Command of pleach with its arguments, e.g. train RUN.toml, or another launcher with such a command
+    /// Command of pleach, e.g. train RUN.toml; or another launcher with such a command
     #[arg(value_name = "COMMAND", last = true, required = true)]
     pub command: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! What can be written on the command line. The comments here are the help pages.
+//! The command line. The comments here are the help pages.
 
 pub mod blame;
 pub mod cluster;
@@ -22,30 +22,30 @@ use crate::arguments::report::ReportArguments;
 use crate::check::verdict::Planned;
 use crate::run::kept_run::Earlier;
 
-/// What the command's exit says.
+/// Exit codes of all commands but `prove` and `diff`.
 pub const EXIT_CODES: &str = "Exit codes:
   0    done
   1    the work failed
-  2    the input cannot be used: arguments, run file, text or checkpoint
-  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + the signal's number)";
+  2    invalid input: arguments, run file, text or checkpoint
+  130  ended by Ctrl-C; 143 by SIGTERM, 138 by SIGUSR1 (128 + signal number)";
 
-/// As [`EXIT_CODES`], where the work is to hold a promise.
+/// Exit codes of `prove`.
 const PROVE_EXIT_CODES: &str = "Exit codes:
-  0    the promise holds
-  1    it does not, or a run failed
-  2    the input cannot be used: arguments, run files or text
-  130  ended by Ctrl-C; 143 by SIGTERM (128 + the signal's number)";
+  0    the two runs are within their bound
+  1    they are not, or a run failed
+  2    invalid input: arguments, run files or text
+  130  ended by Ctrl-C; 143 by SIGTERM (128 + signal number)";
 
 const COMPLETIONS_HELP: &str = "Where shells look for it:
   bash  pleach completions bash > ~/.local/share/bash-completion/completions/pleach
   zsh   pleach completions zsh > a folder of $fpath, under the name _pleach
   fish  pleach completions fish > ~/.config/fish/completions/pleach.fish";
 
-/// Train language models with data, tensor and pipeline parallelism at once.
+/// Train language models with data, tensor, context and pipeline parallelism.
 #[derive(Debug, Parser)]
 #[command(name = "pleach", version, after_help = EXIT_CODES, max_term_width = 100)]
 pub struct Arguments {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -56,70 +56,70 @@ pub enum Command {
     /// Train a model; without a run file, a small GPT on eight ranks
     #[command(after_help = EXIT_CODES)]
     Train(TrainArguments),
-    /// Start a command as several processes, on this machine or on several by ssh, and end them together
+    /// Start a command as several processes, on this machine or, by ssh, on several machines
     #[command(after_help = format!("{LAUNCH_HELP}\n\n{EXIT_CODES}"))]
     Launch(LaunchArguments),
-    /// Start and supervise the processes of one host, as its standard input says
+    /// Start and supervise the processes of one host by the plan in the standard input
     #[command(hide = true)]
     LaunchAgent,
-    /// End the processes of a launcher that was killed, as the standard input says
+    /// End the processes of a launcher that was killed, by the list in the standard input
     #[command(hide = true)]
     LaunchGuard,
-    /// Check a run without starting it: report every error, or its size, ranks and memory
+    /// Validate a run file: report all errors, or show parameters, ranks and memory
     #[command(after_help = EXIT_CODES)]
     Check(CheckArguments),
-    /// Run two layouts of one run, measure their distance and compare it with the promised bound
+    /// Run two layouts for a few steps and compare their distance with its bound
     #[command(after_help = PROVE_EXIT_CODES)]
     Prove(PairArguments),
-    /// Find the first value that differs between two layouts of one run: step, unit, element and ranks
+    /// Find the first value that differs between two layouts: step, unit, element and ranks
     #[command(after_help = EXIT_CODES)]
     Diff(PairArguments),
     /// Show the mesh, stages and pipeline of a run, or the instructions of one rank
     #[command(after_help = EXIT_CODES)]
     Explain(ExplainArguments),
-    /// Predict the time, its breakdown and the memory of a step on a cluster, without running it
+    /// Predict the time and memory of a step on a cluster
     #[command(after_help = EXIT_CODES)]
     Simulate(SimulateArguments),
     /// Find the fastest layouts of a run on a cluster
     #[command(after_help = EXIT_CODES)]
     Plan(PlanArguments),
-    /// Predict every row of a table of measured runs, and report the errors of the predictions
+    /// Predict each row of a table of measured runs and report the errors
     #[command(after_help = EXIT_CODES)]
     Validate(ValidateArguments),
-    /// Create profiles of clusters
+    /// Create the profile of a cluster
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Draw runs as one page without network: losses, speed, memory, pipeline, events and run file
+    /// Draw runs as one HTML page: losses, speed, memory, pipeline, events and run file
     #[command(after_help = EXIT_CODES)]
     Report(ReportArguments),
-    /// Measure the loss of a run's weights on held-out text
+    /// Measure the loss of a model on held-out text
     #[command(after_help = EXIT_CODES)]
     Eval(EvalArguments),
-    /// Continue a text with a run's weights
+    /// Continue a text with a model
     #[command(after_help = EXIT_CODES)]
     Generate(GenerateArguments),
     /// Compute logits, loss and gradients of given sequences, for comparison with other programs
     #[command(after_help = format!("{FORWARD_FORMAT}\n\n{EXIT_CODES}"))]
     Forward(ForwardArguments),
-    /// Import a Hugging Face folder as a run folder
+    /// Import a Hugging Face checkpoint as a run folder
     #[command(after_help = EXIT_CODES)]
     Import(ImportArguments),
-    /// Export a run folder as a Hugging Face folder
+    /// Export a run folder as a Hugging Face checkpoint
     #[command(after_help = EXIT_CODES)]
     Export(ExportArguments),
-    /// List the built-in runs: published models with their layouts and recipes, and a small version of each
+    /// List the built-in runs: published models and a small version of each
     #[command(after_help = EXIT_CODES)]
     Presets(PresetsArguments),
     /// Tokenize text once, for many runs
     #[command(subcommand)]
     Data(crate::convert::data::DataCommand),
-    /// Show the content of a checkpoint, verify its hashes, or compare it with another one
+    /// Show the content of a checkpoint, verify its hashes, or compare two checkpoints
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArguments),
-    /// Show why a run failed: rank, host, step, instruction and cause, with the last instructions of every rank
+    /// Show why a run failed: rank, host, step, instruction and cause
     #[command(after_help = format!("{BLAME_HELP}\n\n{EXIT_CODES}"))]
     Blame(BlameArguments),
-    /// List the hardware of this machine, the features in use and the missing ones
+    /// List the hardware and libraries of this machine: found, used and missing
     #[command(after_help = EXIT_CODES)]
     Doctor(DoctorArguments),
     /// Initialise a library of MPI and print its answers, for `doctor`
@@ -130,16 +130,17 @@ pub enum Command {
     Completions(CompletionsArguments),
 }
 
-/// Which run is meant.
+/// The run: a run file, and changes to it.
 #[derive(Debug, Args)]
 pub struct RunArguments {
-    /// Run file: TOML with the sections [model], [parallelism], [train], [data] and [run]; every key has a default. Or preset:NAME
+    /// Run file (TOML) or preset:NAME; every key has a default
     #[arg(value_name = "RUN.toml")]
     pub file: Option<PathBuf>,
-    /// Set a key of the run file, e.g. --set parallelism.dp=4; may be given many times, the last one wins
+    /// Set a key of the run file, e.g. --set parallelism.dp=4; repeatable, the last value counts
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
-    /// Train on this text instead of the built-in text: a UTF-8 file, JSON lines, a folder of them, or a token file
+    /// Train on this text instead of the built-in text: text, JSON lines, parquet, Arrow or a token file; a file, a
+    /// folder or a pattern
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
 }
@@ -154,20 +155,21 @@ impl RunArguments {
 /// Arguments of `train`.
 #[derive(Debug, Args)]
 pub struct TrainArguments {
-    /// Which run is meant.
+    /// The run: a run file, and changes to it.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Resume the run in this folder from its newest valid checkpoint; --set changes its run file, also its layout
+    /// Resume the run in this folder from its newest valid checkpoint; --set may change its layout
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
     pub resume: Option<PathBuf>,
-    /// Start from these weights instead of random ones: a Hugging Face folder, a run folder, or a checkpoint. The run file must then
-    /// omit [model], or agree with them
+    /// Start from the weights in this Hugging Face folder, run folder or checkpoint. The run file must omit [model] or
+    /// agree with them
     #[arg(long, value_name = "FOLDER", conflicts_with = "resume")]
     pub from: Option<PathBuf>,
-    /// Replace a finished run in the folder; by default it is kept under a name with its time
+    /// Replace a finished run in the run folder; by default it is renamed and kept
     #[arg(long, conflicts_with = "resume")]
     pub overwrite: bool,
-    /// Record the time of every instruction of the last step in this file, for Perfetto, chrome://tracing or simulate --against
+    /// Write the time of every instruction of the last step to this file, for Perfetto, chrome://tracing or simulate
+    /// --against
     #[arg(long, value_name = "FILE.json")]
     pub trace: Option<PathBuf>,
     /// Print one JSON object per step instead of a line of text
@@ -188,26 +190,26 @@ impl TrainArguments {
 /// Arguments of `check`.
 #[derive(Debug, Args)]
 pub struct CheckArguments {
-    /// Which run is meant.
+    /// The run: a run file, and changes to it.
     #[command(flatten)]
     pub run: RunArguments,
     /// Also plan every smaller batch of a growing batch; by default only the full batch is planned
     #[arg(long, conflicts_with = "other")]
     pub ramp: bool,
-    /// Compile every rank by itself, compare groups, shards and sequences over all ranks, and run all programs to their ends;
-    /// by default one rank of each stage represents its peers
+    /// Check the programs of all ranks: groups, shards, sequences and deadlocks; by default one rank of each stage
+    /// represents its peers
     #[arg(long, conflicts_with = "other")]
     pub all_ranks: bool,
-    /// Judge the run for the accelerators of this cluster, one for each rank, instead of this machine: a built-in profile, or a file
+    /// Compare memory with the accelerators of this cluster (a built-in profile or a file) instead of this machine
     #[arg(long, value_name = "NAME|FILE.toml", conflicts_with = "other")]
     pub cluster: Option<String>,
-    /// Draw the ranks on the hosts of this file; by default on those of the launcher, if it names them
+    /// Draw the ranks on the hosts of this file; the default is the hosts of the launcher
     #[arg(long, value_name = "FILE", conflicts_with_all = ["other", "cluster"])]
     pub hosts: Option<PathBuf>,
-    /// Judge a run that starts from these weights, as train --from does; its model is theirs
+    /// Check a run that starts from these weights, as train --from does
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["other", "cluster", "hosts"])]
     pub from: Option<PathBuf>,
-    /// A second run file: report the equality class of the two layouts
+    /// A second run file: show the equality class of the two layouts
     #[arg(value_name = "OTHER.toml")]
     pub other: Option<PathBuf>,
     /// Print one JSON object instead of text
@@ -221,16 +223,16 @@ pub struct PairArguments {
     /// Run file of the first layout
     #[arg(value_name = "A.toml")]
     pub first: PathBuf,
-    /// Run file of the second, which differs in [parallelism], [run] and train.sums only
+    /// Run file of the second layout; it may differ in [parallelism], [run] and train.sums only
     #[arg(value_name = "B.toml")]
     pub second: PathBuf,
-    /// Run only this number of steps, which both runs have first
+    /// Number of steps to run
     #[arg(long, value_name = "COUNT", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
-    /// Set a key of both run files; may be given many times, the last one wins
+    /// Set a key of both run files; repeatable, the last value counts
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
-    /// Sum gradients exactly in both (train.sums = "exact"), so that layouts that group sequences differently have the same bits
+    /// Use train.sums = "exact" in both runs: the same bits however sequences are grouped
     #[arg(long)]
     pub exact: bool,
     /// Train on this text instead of the text of the run files
@@ -259,7 +261,7 @@ impl PairArguments {
     }
 }
 
-/// For whom a command prints.
+/// The form of an output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// For people.
@@ -283,16 +285,16 @@ impl CheckArguments {
 /// Arguments of `explain`.
 #[derive(Debug, Args)]
 pub struct ExplainArguments {
-    /// Which run is meant.
+    /// The run: a run file, and changes to it.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Show the coordinates and the program of this rank
+    /// Show the mesh coordinates and the program of this rank
     #[arg(long, value_name = "RANK")]
     pub rank: Option<usize>,
-    /// Draw the ranks on the hosts of this file; by default on those of the launcher, if it names them
+    /// Draw the ranks on the hosts of this file; the default is the hosts of the launcher
     #[arg(long, value_name = "FILE")]
     pub hosts: Option<PathBuf>,
-    /// Print every instruction of the rank's step, with what it reads, writes and frees
+    /// Print every instruction of the rank with the values that it reads, writes and frees
     #[arg(long, requires = "rank")]
     pub step: bool,
 }
@@ -300,7 +302,7 @@ pub struct ExplainArguments {
 /// Arguments of `presets`.
 #[derive(Debug, Args)]
 pub struct PresetsArguments {
-    /// Print a page that compares published layouts, simulated, with the fastest that the search finds on the same accelerators
+    /// Compare the predicted step of each published layout with the fastest layout that plan finds
     #[arg(long)]
     pub compare: bool,
 }
@@ -308,16 +310,16 @@ pub struct PresetsArguments {
 /// Arguments of `inspect`.
 #[derive(Debug, Args)]
 pub struct InspectArguments {
-    /// A checkpoint, or a run folder, of which the newest checkpoint is used
+    /// A checkpoint, or a run folder for its newest checkpoint
     #[arg(value_name = "CHECKPOINT")]
     pub checkpoint: PathBuf,
-    /// List every file, every tensor with its pieces, and the run file
+    /// List all files, all tensors with their pieces, and the run file
     #[arg(long, conflicts_with_all = ["verify", "diff"])]
     pub all: bool,
-    /// Read everything and verify the hash of every byte
+    /// Verify the hashes of all bytes
     #[arg(long)]
     pub verify: bool,
-    /// Compare its values with those of this checkpoint; the layouts may differ
+    /// Compare the values with this checkpoint, which may have another layout
     #[arg(long, value_name = "CHECKPOINT", conflicts_with = "verify")]
     pub diff: Option<PathBuf>,
 }

@@ -1,11 +1,12 @@
-//! Options that do not exist because they are keys of the run file: `--lr`, `--tp`, and all that Megatron-LM calls by other names.
+//! Options that do not exist because they are keys of the run file: `--lr`, `--tp`, and all that Megatron-LM calls by
+//! other names.
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
 use crate::arguments::Arguments;
 
-/// What to write instead of the option that `error` is about, which was given to the command `name`; `None` where it means no key,
+/// The remedy for the unknown option of `error`, given to the command `name`; `None` if it means no key,
 /// or the command takes none.
 pub fn key_meant(error: &clap::Error, name: &str) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument || !takes_keys(&Arguments::command(), name) {
@@ -35,7 +36,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_told_to_those_who_write_options() {
+    fn options_that_are_keys_are_reported() {
         let expected = |text: &str| Some(text.to_string());
         assert_eq!(
             remedy(&["train", "--lr", "1e-3"]),
@@ -59,7 +60,7 @@ mod tests {
         );
         assert_eq!(
             remedy(&["check", "--ep", "2"]),
-            expected("--ep is expert parallelism, an axis along which no run divides work; use dp, cp, tp and pp\n")
+            expected("--ep is expert parallelism, an axis that runs do not have; use dp, cp, tp and pp\n")
         );
         assert_eq!(
             remedy(&["plan", "--cp", "2"]),

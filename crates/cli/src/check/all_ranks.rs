@@ -1,4 +1,5 @@
-//! `pleach check --all-ranks`: every rank with its own compilation, groups, shards and sequences, joined and run to the end.
+//! `pleach check --all-ranks`: every rank with its own compilation, groups, shards and sequences, joined and run to the
+//! end.
 
 use program::WorldStep;
 use serde::Serialize;
@@ -7,7 +8,7 @@ use train::{Assignments, Setup, SetupError, StepOrder, verify_all_ranks};
 use crate::failure::Failure;
 use crate::screen::figures::{counted, grouped};
 
-/// What all programs of a run come to, on all ranks together.
+/// Totals of the programs of all ranks.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct AllRanks {
     instructions: u64,

@@ -1,4 +1,4 @@
-//! What `pleach check --json` prints: one object on one line.
+//! The output of `pleach check --json`: one object on one line.
 
 use std::collections::BTreeMap;
 

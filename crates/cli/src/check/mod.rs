@@ -51,7 +51,8 @@ pub fn check(arguments: &CheckArguments) -> Result<(), Failure> {
     }
 }
 
-/// The verdict for this machine, also for a run that starts from weights, or for the accelerators of the cluster that was asked for.
+/// The verdict for this machine, also for a run that starts from weights, or for the accelerators of the cluster that
+/// was asked for.
 fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
     if let Some(from) = &arguments.from {
         return RunSource::open(from, &[], &[])?.judged(&arguments.run);
@@ -140,7 +141,7 @@ fn sum_order(parallelism: &Parallelism) -> String {
     }
 }
 
-/// Those of the stack, and the one behind the final norm where there is one.
+/// Those of the stack, and the one after the final norm where there is one.
 fn layers(model: &ModelSpec) -> String {
     let stack = counted(model.num_layers as u64, "layer");
     match model.top_query {
@@ -160,7 +161,7 @@ pub fn memory_line(verdict: &Verdict) -> String {
     let line = match verdict.budget {
         MemoryBudget::PerRank(there) | MemoryBudget::PerAccelerator(there) => {
             let largest = need.stage_bytes.iter().copied().max().unwrap_or(0);
-            format!("{} of arena in a rank at most, {} are there; {together}", bytes(largest), bytes(there))
+            format!("{} of arena per rank at most, {} available; {together}", bytes(largest), bytes(there))
         }
         MemoryBudget::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
         MemoryBudget::Unknown => together,

@@ -1,4 +1,4 @@
-//! What a run tells about products whose order its run file chose.
+//! The lines about the order of products, if the run file selects one.
 
 use config::{Precision, Products};
 use train::EngineDescription;
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_order_that_is_slow_here_is_told_with_the_other_one() {
+    fn an_order_that_is_slow_here_is_reported_with_the_other_one() {
         let on = |instruction_sets| EngineDescription { instruction_sets, ..describe_engine(DeviceChoice::Cpu, 1) };
         let (amx, none) = (on(vec![InstructionSet::Amx, InstructionSet::Avx512]), on(vec![InstructionSet::Avx2]));
         assert_eq!(line(Precision::Fp32(Products::Chained), &none), "");

@@ -1,4 +1,5 @@
-//! The verdict on a run: refused with all that is wrong with it, or planned, with every byte of its arenas. Nothing is started for it.
+//! The verdict on a run: refused with all that is wrong with it, or planned, with every byte of its arenas. Nothing is
+//! started for it.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,11 @@ use crate::memory::need::{self, MemoryBudget};
 /// A run that can start.
 #[derive(Debug)]
 pub struct Verdict {
-    /// What was asked for, resolved.
+    /// The resolved run file.
     pub config: RunConfig,
     /// Its programs and plans.
     pub setup: Setup,
-    /// What its memory was held against.
+    /// The memory that its arenas must fit.
     pub budget: MemoryBudget,
 }
 
@@ -60,11 +61,11 @@ pub fn judge(
     }
 }
 
-/// Programs and plans of a run that trains, and that measures the loss on held-out text. How much of that there is does not matter:
-/// an evaluation takes as many passes as it needs.
+/// Programs and plans of a run that trains, and that measures the loss on held-out text. How much of that there is does
+/// not matter: an evaluation takes as many passes as it needs.
 ///
 /// # Errors
-/// What `train` refuses.
+/// Errors that `train` reports.
 pub fn plan(model: ModelSpec, parallelism: Parallelism, train: TrainSpec) -> Result<Setup, SetupError> {
     Setup::with_evaluation(model, parallelism, train, u64::from(u32::MAX))
 }

@@ -82,14 +82,14 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     for constant in &constants {
         let (from, to) = (*constant.of(&mut start), *constant.of(&mut fitted));
         let (low, high) = constant.range();
-        let told = match open.iter().find(|(of, _)| of == constant).map(|(_, open)| open) {
+        let notes = match open.iter().find(|(of, _)| of == constant).map(|(_, open)| open) {
             Some(open @ Open::Unseen) => format!("; {open}"),
             Some(open @ Open::Mixed) => format!("; {open}: give more rows, or fewer --constants"),
             None => constant
                 .end(to)
                 .map_or(String::new(), |end| format!("; at the {end} of its range: another cause may be missing")),
         };
-        text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}{told}\n", constant.key());
+        text += &format!("{:<28} {from:>8.3} -> {to:>8.3}   of {low} to {high}{notes}\n", constant.key());
     }
     let which = arguments.rows.rows.as_deref().map(|rows| format!(", rows {rows}")).unwrap_or_default();
     let trainer = software.as_ref().map_or("pleach", |software| &software.name);
@@ -98,7 +98,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     for section in ["compute", "node", "network"] {
         let touched = constants.iter().any(|constant| constant.key().starts_with(section));
         if touched {
-            fitted.sources.entry(section.into()).and_modify(|told| *told = format!("{told}; {source}"));
+            fitted.sources.entry(section.into()).and_modify(|notes| *notes = format!("{notes}; {source}"));
         }
     }
     record(&mut fitted, &arguments.table, &constants);

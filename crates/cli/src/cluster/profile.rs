@@ -24,7 +24,7 @@ pub fn of_run(
     let own = preset.and_then(|preset| preset.published).map(|published| published.cluster.to_string());
     let Some(name) = arguments.cluster.clone().or(own) else {
         return Err(Failure::Input(format!(
-            "--cluster is missing, and only the preset of a published run has a cluster of its own; there are {}, or a file",
+            "--cluster is required: only presets of published runs have a cluster of their own; use {}, or a file",
             names().collect::<Vec<_>>().join(", ")
         )));
     };
@@ -46,7 +46,7 @@ fn collectives(of_cluster: CollectiveLibrary, of_run: CollectivesChoice) -> Coll
 /// The profile of this name, or in this file.
 ///
 /// # Errors
-/// Neither a name nor a file, or a file that is no profile.
+/// Neither a name nor a file, or a file that is not a profile.
 pub fn profile(name: &str) -> Result<Cluster, Failure> {
     let text = match named(name) {
         Some(text) => text.to_string(),
@@ -66,7 +66,7 @@ pub fn profile(name: &str) -> Result<Cluster, Failure> {
 /// The trainer whose run is meant, or pleach itself where none was asked for.
 ///
 /// # Errors
-/// A profile without `[software]`, a name that is none, a file that is none.
+/// A profile without `[software]`, an unknown name, a file of another kind.
 pub fn software(asked: Option<&str>, name: &str, cluster: &Cluster) -> Result<Option<Software>, Failure> {
     let refused = |reason: String| Failure::Input(format!("--software={}: {reason}", asked.unwrap_or_default()));
     let text = match asked {

@@ -64,7 +64,8 @@ impl Runs {
     /// Reads those rows of a table that are meant.
     ///
     /// # Errors
-    /// A table that cannot be read, a choice of rows that is none, a cell that cannot be used, and no row that can be planned.
+    /// A table that cannot be read, an invalid choice of rows, a cell that cannot be used, and no row that can be
+    /// planned.
     pub fn read(path: &Path, rows: &RowsArguments, software: Option<&Software>) -> Result<Runs, Failure> {
         let name = path.display().to_string();
         let text = read_text(path, InputKind::Table).map_err(|error| Failure::Input(format!("{name} {error}")))?;
@@ -88,15 +89,15 @@ impl Runs {
         match (runs.prepared.is_empty(), runs.left_out.first()) {
             (false, _) if runs.prepared.iter().any(|prepared| prepared.run.is_measured()) => Ok(runs),
             (false, _) => Err(Failure::Input(format!(
-                "{name}: of the rows that are meant ({}), none says what was measured; fill in iter_s, mem_gb or status",
+                "{name}: no selected row ({}) has a measurement; fill in iter_s, mem_gb or status",
                 runs.prepared.len()
             ))),
             (true, None) => {
                 let rows = counted(table.rows.len() as u64, "row");
-                Err(Failure::Input(format!("{name}: of its {rows}, none is meant; leave --rows out to take all")))
+                Err(Failure::Input(format!("{name}: --rows selects none of its {rows}; omit --rows for all")))
             }
             (true, Some(first)) => Err(Failure::Input(format!(
-                "{name}: of the rows that are meant ({}), none is a run that pleach can plan; {first}",
+                "{name}: no selected row ({}) is a run that pleach can plan; {first}",
                 runs.left_out.len()
             ))),
         }
@@ -110,7 +111,8 @@ impl Runs {
         format!("left out {}{by}: {first}\n", counted(self.left_out.len() as u64, "row"))
     }
 
-    /// The trainers whose descriptions meet the rows better than the chosen one, with their mean errors; nothing where none does.
+    /// The trainers whose descriptions meet the rows better than the chosen one, with their mean errors; nothing where
+    /// none does.
     ///
     /// # Errors
     /// Degrees that make no mesh.
@@ -186,13 +188,13 @@ fn text(report: &Report) -> String {
     let mut errors = vec![header];
     let of_time = [("predicted", &report.errors), ("one constant", &report.baseline)];
     let of_memory = [("memory", &report.memory), ("memory at rest", &report.resident)];
-    let told = of_time.into_iter().chain(of_memory).filter(|(_, errors)| errors.rows > 0);
-    errors.extend(told.map(|(name, errors)| error_row(name, errors)));
+    let known = of_time.into_iter().chain(of_memory).filter(|(_, errors)| errors.rows > 0);
+    errors.extend(known.map(|(name, errors)| error_row(name, errors)));
     let Fits { rows, right, wrongly_fit } = report.fits;
     let fits = match rows {
         0 => String::new(),
         rows => format!(
-            "fits    {right} of {} rightly; {wrongly_fit} ran out of memory unforeseen\n",
+            "fits    {right} of {} predicted correctly; {wrongly_fit} ran out of memory against the prediction\n",
             counted(rows as u64, "row")
         ),
     };

@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::memory::host::shared_limit;
 
-/// Two legal runs beside each other.
+/// Two legal runs, compared key by key.
 #[derive(Debug)]
 pub struct Comparison {
     /// Names of the two run files.
@@ -103,7 +103,7 @@ fn values(config: &RunConfig) -> Vec<(String, String)> {
     values
 }
 
-/// What a class promises, in every precision.
+/// The promise of a class, in every precision.
 pub fn promise(class: EqualityClass) -> &'static str {
     match class {
         EqualityClass::SameOrder => {
@@ -134,7 +134,7 @@ impl fmt::Display for Comparison {
             Some(class) => writeln!(f, "{first} and {second}: {class}\n{}", promise(class))?,
             None => writeln!(
                 f,
-                "{first} and {second}: different runs\nthey do not compute the same, so nothing is promised"
+                "{first} and {second}: different runs\nthey compute different functions, so there is no bound"
             )?,
         }
         let width = self.differences.iter().map(|difference| difference.key.len()).max().unwrap_or(0);
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(
             compared(&[], &["data.path=text", "train.steps=5"]),
             "a.toml and b.toml: different runs\n\
-             they do not compute the same, so nothing is promised\n  \
+             they compute different functions, so there is no bound\n  \
              train.steps         240 | 5\n  \
              train.warmup_steps  20 | 0\n  \
              data.path           (not set) | \"text\"\n"
@@ -203,7 +203,7 @@ mod tests {
                 compared(&["train.precision=bf16", &of(first)], &["train.precision=bf16", &of(second)]),
                 format!(
                     "a.toml and b.toml: different runs\n\
-                     they do not compute the same, so nothing is promised\n  \
+                     they compute different functions, so there is no bound\n  \
                      train.products  \"{first}\" | \"{second}\"\n"
                 )
             );

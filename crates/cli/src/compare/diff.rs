@@ -174,14 +174,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_with_one_value_are_told_together() {
+    fn ranks_with_one_value_are_listed_together() {
         let holding = |rank, value| Holding { rank, place: format!("dp {rank}"), microbatch: None, value };
         let holdings =
             [(0, 1.0), (1, 2.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 1.0)].map(|(rank, value)| holding(rank, value));
-        let told: Vec<String> =
+        let lines: Vec<String> =
             by_value(&holdings).iter().map(|(value, holders)| format!("{value:e} on {}", ranks(holders))).collect();
         assert_eq!(
-            told,
+            lines,
             ["1e0 on rank 0 (dp 0), rank 2 (dp 2), rank 3 (dp 3), rank 4 (dp 4), 1 rank more", "2e0 on rank 1 (dp 1)"]
         );
     }

@@ -23,7 +23,7 @@ use crate::run::signal_relay::end_all_while;
 pub struct Pair {
     /// Names of the two run files.
     pub names: [String; 2],
-    /// What they promise each other.
+    /// Their equality class.
     pub class: EqualityClass,
     /// The two runs, equal but for their layouts.
     pub verdicts: [Verdict; 2],
@@ -35,7 +35,8 @@ impl Pair {
     /// Reads two run files and their text.
     ///
     /// # Errors
-    /// All that is wrong with the first that is not legal; runs that differ in more than their layouts; text that cannot be read.
+    /// All that is wrong with the first that is not legal; runs that differ in more than their layouts; text that
+    /// cannot be read.
     pub fn open(arguments: &PairArguments) -> Result<Pair, Failure> {
         let names = [&arguments.first, &arguments.second].map(|file| file.display().to_string());
         let [first, second] = arguments.runs();
@@ -52,8 +53,8 @@ impl Pair {
         Ok(Pair { names, class, verdicts: [first, second], steps })
     }
 
-    /// Reads the text, meets the other processes, which must do the same `command`, and does `work`; one of `signals` ends
-    /// all processes. Returns nothing where process 0 has all ranks of both runs and this is another process.
+    /// Reads the text, meets the other processes, which must do the same `command`, and does `work`; one of `signals`
+    /// ends all processes. Returns nothing where process 0 has all ranks of both runs and this is another process.
     ///
     /// # Errors
     /// Text that cannot be read, failures of other processes, and that of `work`.
@@ -126,7 +127,7 @@ impl<'a> Runs<'a> {
 
 /// That two runs are not one, by the keys that say so.
 fn refusal([first, second]: &[String; 2], differences: &[Difference]) -> String {
-    let mut text = format!("{first} and {second} are different runs, of which nothing is promised:");
+    let mut text = format!("{first} and {second} must be layouts of one run; these keys differ:");
     for Difference { key, values } in differences.iter().filter(|difference| !is_of_layout(&difference.key)) {
         let [first, second] = values.each_ref().map(|value| if value.is_empty() { "(not set)" } else { value });
         text += &format!("\n  {key} = {first} | {second}; --set {key}=VALUE sets both");
@@ -153,7 +154,7 @@ mod tests {
         ];
         assert_eq!(
             refusal(&["a.toml".into(), "b.toml".into()], &differences),
-            "a.toml and b.toml are different runs, of which nothing is promised:\n  \
+            "a.toml and b.toml must be layouts of one run; these keys differ:\n  \
              train.steps = 240 | 5; --set train.steps=VALUE sets both\n  \
              data.path = (not set) | \"t\"; --set data.path=VALUE sets both"
         );

@@ -38,7 +38,7 @@ pub fn prove(arguments: &PairArguments) -> Result<(), Failure> {
     Err(Failure::Work(format!("the promise of docs/numerics.md does not hold: {}", reasons.join("; "))))
 }
 
-/// What running both showed.
+/// The distances of two runs.
 #[derive(Debug)]
 struct Proof {
     names: [String; 2],
@@ -134,7 +134,7 @@ impl fmt::Display for Proof {
         if self.distance.same_bits {
             return write!(f, "same bits, weights xxh3 {:016x}", self.weights[0]);
         }
-        let told = |Bounded { distance, bound, .. }: &Bounded| {
+        let written = |Bounded { distance, bound, .. }: &Bounded| {
             let bound = match (class.promises(), bound) {
                 (Promised::Bits, _) => String::new(),
                 (Promised::Bounds | Promised::Nothing, Some(bound)) => format!(" (at most {bound:.1e})"),
@@ -149,8 +149,8 @@ impl fmt::Display for Proof {
             (_, true, _) => "the promise holds",
             (_, false, _) => "the promise does not hold",
         };
-        let [gradient, loss, weight] = [&gradients, loss, weight].map(told);
-        write!(f, "{class}; apart are first gradients {gradient}, losses {loss}, weights {weight}: {verdict}")?;
+        let [gradient, loss, weight] = [&gradients, loss, weight].map(written);
+        write!(f, "{class}; distances: first gradients {gradient}, losses {loss}, weights {weight}: {verdict}")?;
         [&self.narrow, &self.left_out].into_iter().flatten().try_for_each(|reason| write!(f, "; {reason}"))
     }
 }
@@ -215,17 +215,17 @@ mod tests {
         );
         assert_eq!(
             proof(EqualityClass::OtherSums, false, Some(1e-8), &[]),
-            "a.toml and b.toml, 3 steps: other sums; apart are first gradients 1.8e-7 (at most 4.6e-7), \
+            "a.toml and b.toml, 3 steps: other sums; distances: first gradients 1.8e-7 (at most 4.6e-7), \
              losses 0 (at most 2.7e-7), weights 3.2e-9 (at most 1.0e-8): the promise holds"
         );
         assert_eq!(
             proof(EqualityClass::OtherOrder, false, None, &[]),
-            "a.toml and b.toml, 3 steps: other order; apart are first gradients 1.8e-7 (at most 4.6e-7), \
+            "a.toml and b.toml, 3 steps: other order; distances: first gradients 1.8e-7 (at most 4.6e-7), \
              losses 0 (at most 2.7e-7), weights 3.2e-9 (no bound): the promise holds"
         );
         assert_eq!(
             proof(EqualityClass::SameOrder, false, None, &["the bits differ"]),
-            "a.toml and b.toml, 3 steps: same order; apart are first gradients 1.8e-7, losses 0, weights 3.2e-9: \
+            "a.toml and b.toml, 3 steps: same order; distances: first gradients 1.8e-7, losses 0, weights 3.2e-9: \
              the promise does not hold"
         );
     }

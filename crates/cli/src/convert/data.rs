@@ -1,4 +1,4 @@
-//! `pleach data`: what happens to text before a run.
+//! `pleach data`: the preparation of text.
 
 use std::path::PathBuf;
 
@@ -15,10 +15,10 @@ use crate::screen::output_file::data_file;
 use crate::screen::patience::announced_while;
 use crate::screen::tokenize_progress::TokenizeProgress;
 
-/// What to do with text.
+/// Commands on text.
 #[derive(Debug, Subcommand)]
 pub enum DataCommand {
-    /// Write text as tokens: into a token file (*.tokens) or a pair of Megatron-LM (*.bin and *.idx)
+    /// Tokenize text to a token file (*.tokens) or a pair of Megatron-LM (*.bin and *.idx)
     #[command(after_help = crate::arguments::EXIT_CODES)]
     Tokenize(TokenizeArguments),
 }
@@ -26,18 +26,18 @@ pub enum DataCommand {
 /// Arguments of `tokenize`.
 #[derive(Clone, Debug, Args)]
 pub struct TokenizeArguments {
-    /// Text, JSON lines, tables of parquet or Arrow, each also compressed by gzip or zstd where it is text; folders
-    /// and patterns of them; token files, or *.idx of Megatron-LM
+    /// Text, JSON lines (also in gzip or zstd), parquet or Arrow; folders and patterns of them; token files, or *.idx
+    /// of Megatron-LM
     #[arg(required = true, value_name = "IN")]
     pub inputs: Vec<PathBuf>,
-    /// File to write: FILE.tokens, which holds its tokenizer and is verified when a run opens it, or FILE.bin with FILE.idx
+    /// Output: FILE.tokens, which holds its tokenizer and hashes, or FILE.bin with FILE.idx
     #[arg(long, value_name = "FILE")]
     pub out: PathBuf,
-    /// "bytes", "bpe:2048" to train one of 2048 tokens on the text, or the path of a tokenizer.json; without it that of
-    /// the token files among the inputs, or else bytes
+    /// "bytes", "bpe:2048" to train a tokenizer of 2048 tokens, or the path of a tokenizer.json; the default is the
+    /// tokenizer of the input token files, or bytes
     #[arg(long, value_name = "TOKENIZER")]
     pub tokenizer: Option<String>,
-    /// Field of JSON lines, or column of tables, that has the text or the tokens; by default text, input_ids or tokens
+    /// Field of JSON lines or column of tables with the text or the tokens; the default is text, input_ids or tokens
     #[arg(long, value_name = "NAME")]
     pub column: Option<String>,
 }

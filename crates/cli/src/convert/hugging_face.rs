@@ -1,4 +1,5 @@
-//! `pleach import` and `pleach export`: runs from and as folders of the Hugging Face library, and such a folder in place of a run's.
+//! `pleach import` and `pleach export`: runs from and as folders of the Hugging Face library, and such a folder in
+//! place of a run's.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,8 @@ use crate::screen::output::tell;
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
 
-/// The library's files beside `tokenizer.json` that say how text becomes tokens, and what is generated with; they go with the weights.
+/// Files of the library about tokenization and generation, in addition to `tokenizer.json`; they are copied with the
+/// weights.
 const TOKENIZER_FILES: [&str; 10] = [
     TOKENIZER_FILE,
     "tokenizer_config.json",
@@ -134,7 +136,8 @@ fn for_each_box(
     Ok(())
 }
 
-/// Copies the files that say how text becomes tokens, as far as they are there, and the special tokens of a folder of the library.
+/// Copies the files that say how text becomes tokens, as far as they are there, and the special tokens of a folder of
+/// the library.
 ///
 /// # Errors
 /// A folder that cannot be written.

@@ -12,7 +12,7 @@ use launcher::Environment;
 pub struct Gpus {
     /// Device files: `/dev/nvidia0` and so on.
     pub devices: Vec<String>,
-    /// What the driver calls them, where it tells.
+    /// Their name, if the driver has one.
     pub models: Vec<String>,
     /// Version of the driver in the kernel.
     pub driver: Option<String>,

@@ -13,12 +13,13 @@ pub struct Cores {
     pub allowed: Option<usize>,
     /// Cores that the machine has.
     pub built_in: Option<usize>,
-    /// What the processor calls itself.
+    /// Name of the processor.
     pub processor: Option<String>,
 }
 
 impl Cores {
-    /// As the files below `root` tell; how many are usable, which also depends on the control group's quota, the system is asked for.
+    /// As the files below `root` tell; how many are usable, which also depends on the control group's quota, the system
+    /// is asked for.
     pub fn below(root: &Path) -> Cores {
         let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap_or_default();
         let information = read("proc/cpuinfo");

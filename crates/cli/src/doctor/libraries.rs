@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use launcher::Environment;
 
-/// Folders that a loader knows without being told, of the systems that are usual.
+/// Folders that a loader knows by itself, of the systems that are usual.
 const STANDARD_FOLDERS: &[&str] = &[
     "lib",
     "usr/lib",
@@ -18,8 +18,8 @@ const STANDARD_FOLDERS: &[&str] = &[
 /// Files of the loader's configuration that may include each other; a loop ends here.
 const MAX_INCLUDES: usize = 64;
 
-/// The folders of the loader, first those that it searches first: `LD_LIBRARY_PATH`, `etc/ld.so.conf` and what that includes,
-/// and the standard ones. Run paths within programs are not known here.
+/// The folders of the loader, first those that it searches first: `LD_LIBRARY_PATH`, `etc/ld.so.conf` and what that
+/// includes, and the standard ones. Run paths within programs are not known here.
 pub fn loader_folders(root: &Path, environment: Environment<'_>) -> Vec<PathBuf> {
     let mut folders = search_path(root, environment, "LD_LIBRARY_PATH");
     let mut files = vec![root.join("etc/ld.so.conf")];

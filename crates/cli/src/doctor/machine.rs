@@ -13,7 +13,7 @@ use super::cores::Cores;
 use super::launcher::Started;
 use crate::memory::machine::{LimitSource, machine_bytes_below, memory_limit_below};
 
-/// What a process on this machine may use.
+/// Resources that a process on this machine may use.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
     /// Operating system, as Rust calls it: `linux`.
@@ -38,9 +38,9 @@ pub struct Machine {
 /// Memory, as far as the system tells.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Memory {
-    /// What is built in, in bytes.
+    /// Built-in memory in bytes.
     pub machine_bytes: Option<u64>,
-    /// What the process's control group leaves, in bytes, where that is less.
+    /// Memory of the process's control group in bytes, if that is less.
     pub control_group_bytes: Option<u64>,
 }
 
@@ -66,13 +66,13 @@ impl Memory {
         Memory { machine_bytes: machine_bytes_below(root), control_group_bytes: limit.map(|limit| limit.bytes) }
     }
 
-    /// What all ranks together may use.
+    /// Memory of all ranks together.
     pub fn usable_bytes(&self) -> Option<u64> {
         self.control_group_bytes.or(self.machine_bytes)
     }
 }
 
-/// What an instruction set is called outside of this program.
+/// Usual names of instruction sets.
 pub fn name(set: InstructionSet) -> &'static str {
     match set {
         InstructionSet::Amx => "AMX",
@@ -96,7 +96,7 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Measures on so many cores.
+    /// Measures on this number of cores.
     pub fn on(cores: usize) -> Measured {
         Measured {
             peak_flops: processor::flops_per_second(cores),

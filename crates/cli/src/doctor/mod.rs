@@ -31,11 +31,11 @@ pub fn doctor(arguments: &DoctorArguments) -> Result<(), Failure> {
     let measured = Measured::on(machine.cores.usable);
     let mpi = MpiLibrary::of_process(&environment);
     let nvidia = NvidiaLibraries::of_process(&environment);
-    let told = match arguments.format() {
+    let text = match arguments.format() {
         Format::Text => report::text(&machine, &measured, &mpi, &nvidia),
         Format::Json => {
             report::json(&machine, &measured, &mpi, &nvidia).map_err(|error| Failure::Work(error.to_string()))?
         }
     };
-    print(&told)
+    print(&text)
 }

@@ -1,4 +1,5 @@
-//! The library of MPI that a run would open, and its answers: another process initialises it, so that it cannot stop this one.
+//! The library of MPI that a run would open, and its answers: another process initialises it, so that it cannot stop
+//! this one.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -97,7 +97,8 @@ pub struct NvidiaLibraries {
 }
 
 impl NvidiaLibraries {
-    /// Those that a run of this process would open: of the folders in `PLEACH_CUDA` first, of the loader's folders afterwards.
+    /// Those that a run of this process would open: of the folders in `PLEACH_CUDA` first, of the loader's folders
+    /// afterwards.
     pub fn of_process(environment: Environment<'_>) -> NvidiaLibraries {
         NvidiaLibraries::of(&search(environment))
     }

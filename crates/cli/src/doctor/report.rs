@@ -13,10 +13,10 @@ use super::mpi_library::{Answers, MpiLibrary};
 use super::nvidia_libraries::{CarriedKernels, ListedGpu, NvidiaLibraries, Opened};
 use crate::screen::figures::{bytes, counted};
 
-/// What the machine has, what pleach uses of it, and what it does not.
+/// Hardware and libraries: found, used and missing.
 pub fn text(machine: &Machine, measured: &Measured, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> String {
     format!(
-        "pleach {} on {} {}\n\nwhat is here\n{}\nwhat pleach uses of it\n{}\nwhat is missing\n{}",
+        "pleach {} on {} {}\n\nfound\n{}\nused\n{}\nmissing\n{}",
         env!("CARGO_PKG_VERSION"),
         machine.system,
         machine.architecture,
@@ -192,7 +192,7 @@ fn kernels(machine: &Machine) -> String {
     }
 }
 
-/// What is not there, or not used, and what it would be good for.
+/// Features that are missing or not used, with their benefit.
 fn missing(machine: &Machine, mpi: &MpiLibrary, nvidia: &NvidiaLibraries) -> Vec<Row> {
     let vectors = match machine.instruction_sets.first() {
         Some(InstructionSet::Amx) => None,

@@ -118,11 +118,11 @@ fn node() -> Machine {
 }
 
 #[test]
-fn a_laptop_is_told_what_it_needs_to_know() {
+fn a_laptop_has_a_short_report() {
     assert_eq!(
         report::text(&laptop(), &MEASURED, &no_mpi(), &no_nvidia()),
         format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
-            + "what is here\n  \
+            + "found\n  \
                cores      8 (Laptop CPU)\n  \
                speed      208 GFLOP/s in fused multiply-adds, 18.2 GB/s read and written in copies; on 8 cores at once\n  \
                vectors    AVX2\n  \
@@ -134,12 +134,12 @@ fn a_laptop_is_told_what_it_needs_to_know() {
                MPI        no mpirun; no libmpi on the loader's path\n  \
                launcher   none\n\
                \n\
-               what pleach uses of it\n  \
+               used\n  \
                cores      8; every rank is a thread of one process, and more than 8 take turns\n  \
                kernels    AVX2; kernels of all sets give the same bits\n  \
                memory     at most 16.0 GB for all ranks together; `pleach check` compares a run with it\n\
                \n\
-               what is missing\n  \
+               missing\n  \
                vectors    AVX-512, whose kernels are twice as wide\n  \
                GPUs       a GPU, for run.device = \"cuda\"\n  \
                NVRTC      install a CUDA toolkit, or `pip install nvidia-cuda-nvrtc`, and give its folder in PLEACH_CUDA\n  \
@@ -218,11 +218,11 @@ fn wheels_in_a_folder_are_opened() {
 }
 
 #[test]
-fn a_node_of_a_cluster_is_told_what_is_not_used() {
+fn a_node_of_a_cluster_reports_features_that_are_not_used() {
     assert_eq!(
         report::text(&node(), &MEASURED, &no_mpi(), &of_node()),
         format!("pleach {} on linux x86_64\n\n", env!("CARGO_PKG_VERSION"))
-            + "what is here\n  \
+            + "found\n  \
                cores      2 of 64: the quota of the process's control group leaves no more\n  \
                speed      208 GFLOP/s in fused multiply-adds, 18.2 GB/s read and written in copies; on 2 cores at once\n  \
                vectors    AVX-512, AVX2\n  \
@@ -237,12 +237,12 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
                MPI        /usr/bin/mpirun; no libmpi on the loader's path\n  \
                launcher   Slurm: process 3 of 8; process 0 listens at n1:20012\n\
                \n\
-               what pleach uses of it\n  \
+               used\n  \
                cores      2; every rank is a thread of one of 8 processes, and more than 2 of this host take turns\n  \
                kernels    AVX-512; kernels of all sets give the same bits\n  \
                memory     at most 8.00 GB for all ranks together; `pleach check` compares a run with it\n\
                \n\
-               what is missing\n  \
+               missing\n  \
                vectors    AMX, whose tiles make products = \"pairs\" several times faster\n  \
                GPUs       kernels for bf16 and fp16: run.device = \"cuda\" has those for fp32\n  \
                cuBLASLt   install a CUDA toolkit, or `pip install nvidia-cublas`, and give its folder in PLEACH_CUDA\n  \
@@ -251,7 +251,7 @@ fn a_node_of_a_cluster_is_told_what_is_not_used() {
 }
 
 #[test]
-fn a_machine_without_vectors_and_a_silent_system_are_told_so() {
+fn a_machine_without_vectors_and_a_silent_system_are_reported() {
     let cores = Cores { usable: 1, allowed: Some(1), built_in: Some(4), processor: None };
     let memory = Memory::default();
     let machine = Machine { instruction_sets: vec![InstructionSet::Scalar], cores, memory, ..laptop() };

@@ -57,7 +57,7 @@ fn kinds(setup: &Setup) -> Vec<(&'static str, AxisSet, String)> {
     let mut kinds = vec![
         ("tp", setup.parallelism.tensor_axes(), "share every matrix and sum activations inside each layer".into()),
         (data, setup.parallelism.data_axes(), format!("{weights}, {see}, sum gradients {sums}{order}")),
-        ("pp", AxisSet::of(Axis::Pp), "hold other layers, hand activations forward and gradients back".into()),
+        ("pp", AxisSet::of(Axis::Pp), "hold other layers, pass activations forward and gradients back".into()),
     ];
     let members = setup.parallelism.shard_group();
     if 1 < members && members < dp {

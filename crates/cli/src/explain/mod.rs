@@ -59,7 +59,7 @@ fn existing(setup: &Setup, rank: usize) -> Result<Rank, Failure> {
     Err(Failure::Input(format!("--rank {rank}: the run has {}, 0 to {}", counted(ranks as u64, "rank"), ranks - 1)))
 }
 
-/// What each pipeline rank holds, and how many bytes its arena has.
+/// The units of each pipeline rank and the bytes of its arena.
 fn stages(setup: &Setup) -> String {
     let mut text = String::from("stages\n");
     for stage in 0..setup.parallelism.degrees.pp {
@@ -107,7 +107,7 @@ fn pipeline(setup: &Setup) -> String {
     )
 }
 
-/// What the letters of the timeline mean, as far as the schedule has them.
+/// The legend of the timeline, for the letters that the schedule uses.
 fn legend(setup: &Setup) -> String {
     let has = |kind: CellKind| setup.schedule.ranks.iter().flatten().any(|cell| cell.kind == kind);
     let mut words = vec!["F2 is forward of microbatch 2"];

@@ -42,11 +42,11 @@ struct Line {
     microbatch: Option<Microbatch>,
 }
 
-/// A backward pass of inputs and, right behind each, of weights.
+/// A backward pass of inputs and, directly after each, of weights.
 const BACKWARD: &str = "backward";
 
 impl Line {
-    /// Whether the line stands for `instr` too: a backward pass of weights directly behind that of the input.
+    /// Whether the line stands for `instr` too: a backward pass of weights directly after that of the input.
     fn includes(&self, instr: Instr) -> bool {
         instr.pass().is_some_and(|pass| {
             pass.kind == PassKind::BackwardWeight

@@ -68,7 +68,8 @@ impl EvaluatedPart {
 /// The text on which the loss is measured.
 struct Measured {
     batches: Batches,
-    /// `None` where the tokens of a blank are measured: its surroundings help to fill it, so they do not represent bytes.
+    /// `None` where the tokens of a blank are measured: its surroundings help to fill it, so they do not represent
+    /// bytes.
     bytes_per_token: Option<f64>,
 }
 

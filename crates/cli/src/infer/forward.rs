@@ -114,7 +114,8 @@ impl Computing<'_> {
     }
 }
 
-/// Keeps the factor of a loss whose gradients overflowed: they were not delivered. Only the process of rank 0 hears of it.
+/// Keeps the factor of a loss whose gradients overflowed: they were not delivered. Only the process of rank 0 hears of
+/// it.
 #[derive(Default)]
 struct Overflow {
     factor: OnceLock<f32>,

@@ -45,9 +45,9 @@ enum Printed {
 /// Tokens of a sample.
 const SAMPLE_TOKENS: usize = 160;
 
-/// What a run writes by itself: the continuation of `prompt` by the weights in `folder`, as the command gives it without options,
-/// printed to the standard output, where people read it among the lines of the run: nothing in it steers a terminal. An interrupt ends
-/// it early.
+/// The sample of a run: the continuation of `prompt` by the weights in `folder`, as the command gives it without
+/// options, printed to the standard output, where people read it among the lines of the run: nothing in it steers a
+/// terminal. An interrupt ends it early.
 ///
 /// # Errors
 /// As [`generate`].
@@ -89,7 +89,7 @@ fn continue_text(
     }
     if config.data.blanks.is_some() {
         return Err(Failure::Input(
-            "data.blanks: the run fills blanks behind a text whose tokens all see each other, and here each token sees those before it; \
+            "data.blanks: the run fills blanks after a text whose tokens attend to each other, and here each token attends to those before it; \
              `pleach forward` computes it, with prefix_length"
                 .into(),
         ));
@@ -190,7 +190,7 @@ struct State {
     failure: Option<Failure>,
 }
 
-/// What stands for bytes that are no character, or not yet.
+/// The replacement for bytes that are not a character, or not yet.
 const REPLACEMENT: char = '\u{fffd}';
 
 impl<'a> Printer<'a> {

@@ -20,8 +20,8 @@ pub fn file_hash(path: &Path) -> Result<u64, Failure> {
     hash_file(path).map_err(|error| unreadable(path, &error))
 }
 
-/// XXH3 of the size of the file `path` and of 256 parts of it, the first and the last among them: of all of it, up to 4 MiB. Weights
-/// of another run or another step differ in every part.
+/// XXH3 of the size of the file `path` and of 256 parts of it, the first and the last among them: of all of it, up to 4
+/// MiB. Weights of another run or another step differ in every part.
 ///
 /// # Errors
 /// A file that cannot be read.

@@ -62,7 +62,8 @@ pub fn load(arguments: &RunArguments) -> Result<RunConfig, Failure> {
     located(arguments.file.as_deref(), arguments).map(|(config, _)| config)
 }
 
-/// As [`load`], for a command that replaces the layout: where the run is not legal as it is written, it is read with another one.
+/// As [`load`], for a command that replaces the layout: where the run is not legal as it is written, it is read with
+/// another one.
 ///
 /// # Errors
 /// A run file that cannot be read, and all that is wrong with the run whatever its layout.
@@ -142,7 +143,7 @@ fn written(file: Option<&Path>) -> Result<(String, String), Failure> {
     }
 }
 
-/// What `--set` and `--data` say, as `section.key=value`.
+/// The options `--set` and `--data`, as `section.key=value`.
 pub fn overrides(arguments: &RunArguments) -> Vec<String> {
     // Quoted as JSON quotes, which TOML reads.
     let quoted = |path: &Path| serde_json::Value::from(path.to_string_lossy());

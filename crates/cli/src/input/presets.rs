@@ -18,7 +18,8 @@ macro_rules! preset {
     };
 }
 
-/// Runs of six published models, and each one's shape at a few hundred thousand parameters. The run files say where each is from.
+/// Runs of six published models, and each one's shape at a few hundred thousand parameters. The run files say where
+/// each is from.
 const PRESETS: [Preset; 12] = [
     preset!("codegeex-13b", derived("ascend-910", "megatron-2021", 10.01, OF_CODEGEEX)),
     preset!("codegeex-13b-tiny", None),

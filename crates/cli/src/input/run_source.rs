@@ -1,5 +1,5 @@
-//! What `--from` names: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a checkpoint, which has its run file
-//! and its weights in it; or a folder of the Hugging Face library.
+//! The source of `--from`: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a
+//! checkpoint, which has its run file and its weights in it; or a folder of the Hugging Face library.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -95,11 +95,11 @@ impl TensorSource for Weights {
 }
 
 impl RunSource {
-    /// Opens `folder`. The run is taken on one rank with microbatches of one sequence; `changes` replace keys of its file, and
-    /// `overrides` are those of the command line.
+    /// Opens `folder`. The run is taken on one rank with microbatches of one sequence; `changes` replace keys of its
+    /// file, and `overrides` are those of the command line.
     ///
     /// # Errors
-    /// A folder that is none of a run, and all that is wrong with the run.
+    /// A folder without a run, and all that is wrong with the run.
     pub fn open(folder: &Path, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<RunSource, Failure> {
         let (name, text) = run_file(folder)?;
         // The tokenizer of a checkpoint is that of its run.
@@ -134,7 +134,8 @@ impl RunSource {
         input::judged_for(arguments, &given)
     }
 
-    /// Copies what belongs to the tokenizer into `folder`, for a run that reads its text with `tokenizer`: nothing if that is another.
+    /// Copies what belongs to the tokenizer into `folder`, for a run that reads its text with `tokenizer`: nothing if
+    /// that is another.
     ///
     /// # Errors
     /// A folder that cannot be written.
@@ -175,7 +176,8 @@ impl RunSource {
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
     }
 
-    /// Hashes of its files, by their names in messages: other weights on the host of a process are found before they are used.
+    /// Hashes of its files, by their names in messages: other weights on the host of a process are found before they
+    /// are used.
     ///
     /// # Errors
     /// A file that cannot be read.
@@ -214,7 +216,7 @@ fn run_file(folder: &Path) -> Result<(String, String), Failure> {
     }
     let name = folder.join("run.toml").display().to_string();
     let text = read_text(Path::new(&name), InputKind::RunFile).map_err(|error| {
-        let hint = "this has to be the folder that `pleach train` wrote (run.folder), one of its checkpoints, or a folder with config.json and model.safetensors";
+        let hint = "use a run folder, a checkpoint, or a folder with config.json and model.safetensors";
         Failure::Input(format!("{name} {error}; {hint}"))
     })?;
     Ok((name, text))
@@ -231,19 +233,21 @@ fn fits(model: &ModelSpec, weights: &BTreeMap<String, Vec<usize>>) -> Result<(),
     let shapes = shapes(model);
     for (name, shape) in &shapes {
         match weights.get(name) {
-            None => return Err(format!("there is no {name}, which is in the model")),
-            Some(found) if found != shape => return Err(format!("{name} is {found:?}, and {shape:?} in the model")),
+            None => return Err(format!("{name} of the model is missing")),
+            Some(found) if found != shape => {
+                return Err(format!("{name} has the shape {found:?}; the model has {shape:?}"));
+            }
             Some(_) => {}
         }
     }
     match weights.keys().find(|name| !shapes.contains_key(*name)) {
-        Some(name) => Err(format!("there is {name}, which is not in the model")),
+        Some(name) => Err(format!("{name} is not in the model")),
         None => Ok(()),
     }
 }
 
-/// A run file whose layout is one rank and whose keys `changes` are replaced. An override of the precision also replaces the order of
-/// products, which a run's folder writes out and which another precision may not have.
+/// A run file whose layout is one rank and whose keys `changes` are replaced. An override of the precision also
+/// replaces the order of products, which a run's folder writes out and which another precision may not have.
 fn on_one_rank(text: &str, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<String, String> {
     let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
     table.remove("parallelism");

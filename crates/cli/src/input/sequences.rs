@@ -169,7 +169,7 @@ impl Written {
             (Some(Prefixes::OfSequences(_)), Some(_)) => (None, "[B][documents], because there are document_ids"),
             (Some(Prefixes::OfDocuments(_)), None) => (None, "[B], because there are no document_ids"),
         };
-        let list = list.ok_or_else(|| format!("prefix_length has to be {expected}"))?;
+        let list = list.ok_or_else(|| format!("prefix_length must be {expected}"))?;
         if list.len() != documents {
             return Err(format!("prefix_length[{index}] has {} numbers for {documents} documents", list.len()));
         }
@@ -193,7 +193,7 @@ fn runs(index: usize, ids: &[i64]) -> Result<Vec<(usize, usize)>, String> {
         }
         if !seen.insert(*id) {
             return Err(format!(
-                "document_ids[{index}][{place}] = {id} comes back after another document; each stays in one piece"
+                "document_ids[{index}][{place}] = {id} returns after another document; each document must be contiguous"
             ));
         }
         runs.push((place, place + 1));
@@ -236,7 +236,7 @@ mod tests {
         let documents = r#", "document_ids": [[7, 7, 0, 0, 0]]"#;
         assert_eq!(
             error(r#", "document_ids": [[1, 1, 0, 1, 1]]"#),
-            "document_ids[0][3] = 1 comes back after another document; each stays in one piece"
+            "document_ids[0][3] = 1 returns after another document; each document must be contiguous"
         );
         assert_eq!(error(r#", "position_ids": [[0, 1]]"#), "position_ids[0] has the length 2, input_ids[0] has 5");
         assert_eq!(
@@ -249,7 +249,7 @@ mod tests {
         );
         assert_eq!(
             error(&format!(r#"{documents}, "prefix_length": [2]"#)),
-            "prefix_length has to be [B][documents], because there are document_ids"
+            "prefix_length must be [B][documents], because there are document_ids"
         );
         assert_eq!(
             error(&format!(r#"{documents}, "prefix_length": [[2]]"#)),

@@ -30,7 +30,7 @@ impl Text {
     /// The sequences of `config` from its text.
     ///
     /// # Errors
-    /// Too little text to train on. Too little to measure on is no error.
+    /// Too little text to train on. Too little text is not an error.
     pub fn new(config: &RunConfig, dataset: Dataset) -> Result<Text, Failure> {
         let (train, vocabulary) = (&config.train, config.model.vocabulary);
         let order = Order::Shuffled { seed: train.seed };
@@ -62,7 +62,7 @@ impl Text {
         self.dataset.tokenizer.save(folder).map_err(input)
     }
 
-    /// What it is, in a line.
+    /// Tokens and sequences, in a line.
     pub fn description(&self) -> String {
         let held_out = self.held_out.as_ref().map_or(0, |held_out| held_out.corpus().len());
         format!(
@@ -98,13 +98,13 @@ impl Text {
         texts.collect()
     }
 
-    /// The measurement beside what simple methods make of the same text, in lines; or why there is none.
+    /// The measurement with what simple methods make of the same text, in lines; or why there is none.
     ///
     /// # Errors
-    /// What the tokenizer says.
+    /// An error of the tokenizer.
     pub fn comparison(&self, measured: Option<&EvaluationReport>) -> Result<String, Failure> {
         match (measured, &self.held_out) {
-            (Some(report), _) => self.beside_baselines(report),
+            (Some(report), _) => self.with_baselines(report),
             // Whoever stopped the run did not wait for a measurement.
             (None, Ok(_)) => Ok(String::new()),
             (None, Err(reason)) => Ok(format!("held out not measured: {reason}\n")),
@@ -114,7 +114,7 @@ impl Text {
     /// The beginning of a line of held-out text, for a sample.
     ///
     /// # Errors
-    /// What the tokenizer says.
+    /// An error of the tokenizer.
     pub fn beginning(&self) -> Result<String, Failure> {
         let text = self.dataset.text_of(&self.dataset.held_out).map_err(input)?;
         let line = text.lines().find(|line| line.split_whitespace().count() > BEGINNING_WORDS);
@@ -122,10 +122,10 @@ impl Text {
         Ok(words.collect::<Vec<_>>().join(" "))
     }
 
-    fn beside_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
+    fn with_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
         let (dataset, tokens) = (&self.dataset, grouped(report.tokens));
         if self.training.has_blanks() {
-            // What is read around a blank helps to fill it, so a model that only reads on is no measure.
+            // Text around a blank helps to fill it, so a model of past text is not comparable.
             return Ok(format!(
                 "held out {:.4} nats per token of a blank, {tokens} tokens, after step {}\n",
                 report.loss, report.step

@@ -1,5 +1,5 @@
-//! The processes of one host. On another host an agent starts them; its plan and its orders come by its input, so that the token is on
-//! no command line, and the end of its input ends them.
+//! The processes of one host. On another host an agent starts them; its plan and its orders come by its input, so that
+//! the token is on no command line, and the end of its input ends them.
 
 use std::io::{BufRead, stdin};
 use std::path::{Path, PathBuf};
@@ -83,7 +83,8 @@ impl AgentPlan {
     }
 }
 
-/// `pleach launch-agent`: starts the processes of the plan in the first line of the input, and obeys the lines after it.
+/// `pleach launch-agent`: starts the processes of the plan in the first line of the input, and obeys the lines after
+/// it.
 ///
 /// # Errors
 /// A plan that cannot be read; the first failure of a process.

@@ -93,8 +93,8 @@ impl Crew {
         message
     }
 
-    /// Asks the hosts after a failure whether they are there, and does what `run.on_loss` says. Nothing is waited for or replanned where
-    /// no `restarts` are left.
+    /// Asks the hosts after a failure whether they are there, and does what `run.on_loss` says. Nothing is waited for
+    /// or replanned where no `restarts` are left.
     pub fn after(&mut self, outcome: &Outcome, progress: Progress, restarts: u32, signals: &Signals) -> Change {
         let Some(whole) =
             self.whole.clone().filter(|_| matches!(outcome, Outcome::Failed { code, .. } if Restart::helps(*code)))
@@ -152,8 +152,8 @@ impl Crew {
             processes(&self.all),
             keys.join(", "),
             match progress {
-                Progress::Steps(steps) => format!("steps after step {steps} are done again"),
-                Progress::Nothing | Progress::Unknown => "all steps are done again".into(),
+                Progress::Steps(steps) => format!("steps after step {steps} are repeated"),
+                Progress::Nothing | Progress::Unknown => "all steps are repeated".into(),
             }
         );
         (self.now, self.lost, self.keys, self.replanned) = (hosts, lost, keys, Some(config));

@@ -90,7 +90,8 @@ fn notify_of(run: &Path) -> Option<Notify> {
     Some(Notify::new(table.get("run")?.get("notify")?.as_str()?, run))
 }
 
-/// Processes that the system has killed so far for lack of memory: in the control group of this process, or on its host.
+/// Processes that the system has killed so far for lack of memory: in the control group of this process, or on its
+/// host.
 fn oom_kills() -> u64 {
     let group = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let path = group.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();

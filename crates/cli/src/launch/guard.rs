@@ -1,6 +1,7 @@
-//! A process next to a launcher that ends the processes of a launcher that was killed. Linux sends them SIGTERM by itself, which a
-//! stopped process (SIGSTOP) receives once it continues. Linux continues it where its group has lost its last parent in the session
-//! and was stopped before: not one that is stopped at the same moment, nor one whose new parent is in the session of the launcher.
+//! A process next to a launcher that ends the processes of a launcher that was killed. Linux sends them SIGTERM by
+//! itself, which a stopped process (SIGSTOP) receives once it continues. Linux continues it where its group has lost
+//! its last parent in the session and was stopped before: not one that is stopped at the same moment, nor one whose new
+//! parent is in the session of the launcher.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, Write, stdin};

@@ -82,7 +82,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
             }
         };
         command = crew.command(restart.command(&arguments.command));
-        tell(&format!("{message}; starting again: pleach {}; {} restarts left\n", command.join(" "), budget.left));
+        tell(&format!("{message}; restarting: pleach {}; {} restarts left\n", command.join(" "), budget.left));
     }
 }
 
@@ -111,7 +111,7 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
             return Ok(());
         };
         next = first.again(&restart);
-        tell(&format!("{message}; starting again: {}; {} restarts left\n", next.shown(), budget.left));
+        tell(&format!("{message}; restarting: {}; {} restarts left\n", next.shown(), budget.left));
     }
 }
 
@@ -121,7 +121,7 @@ fn with_last_words(outcome: Outcome, last_words: &[String]) -> Outcome {
         Outcome::Failed { code, message } => {
             let message = message.replace(", and all others were ended", "");
             let said = if last_words.is_empty() { "nothing".into() } else { last_words.join(" | ") };
-            Outcome::Failed { code, message: format!("{message}; it said last: {said}") }
+            Outcome::Failed { code, message: format!("{message}; its last output: {said}") }
         }
         outcome @ (Outcome::Done | Outcome::Stopped { .. }) => outcome,
     }
@@ -156,14 +156,14 @@ impl Budget<'_> {
             return failed(code, message);
         }
         if let Some(signal) = signals.last() {
-            let message = format!("{message}; signal {signal} came, so nothing is started again");
+            let message = format!("{message}; no restart after signal {signal}");
             return failed(u8::try_from(128 + signal).unwrap_or(Failure::WORK), message);
         }
         let now = self.restart.progress();
         // Other hosts are another start than the last.
         if change.is_none() && !now.is_made_since(self.before) {
             let message = format!(
-                "{message}; {now}, as at its start, so nothing is started again: find the cause, or use a smaller \
+                "{message}; {now}, as at its start, so there is no restart: find the cause, or use a smaller \
                  run.save_every"
             );
             return failed(code, message);

@@ -20,8 +20,8 @@ pub struct OtherLauncher {
 }
 
 impl OtherLauncher {
-    /// The command of `arguments`, if it begins with a program that is not pleach: one that is there, and not the name of a
-    /// command of pleach.
+    /// The command of `arguments`, if it begins with a program that is not pleach: one that is there, and not the name
+    /// of a command of pleach.
     ///
     /// # Errors
     /// Options of `pleach launch` that are about processes which another program starts.

@@ -2,8 +2,8 @@
 
 use launcher::variable;
 
-/// Asks the system for SIGTERM when the launcher ends. Called once, before anything else; without effect for processes that no
-/// `pleach launch` of this host started.
+/// Asks the system for SIGTERM when the launcher ends. Called once, before anything else; without effect for processes
+/// that no `pleach launch` of this host started.
 #[cfg(target_os = "linux")]
 pub fn end_with_launcher() {
     use rustix::process::{Signal, getppid, set_parent_process_death_signal};

@@ -19,7 +19,8 @@ use crate::run::resume::{base, changes};
 /// The profile by which layouts of GPUs are compared.
 const GPU_PROFILE: &str = "h100-80g-dgx";
 
-/// The profile by which layouts of a run are compared, where more than dp changes: that of this machine for ranks on cores.
+/// The profile by which layouts of a run are compared, where more than dp changes: that of this machine for ranks on
+/// cores.
 ///
 /// # Errors
 /// A machine that cannot be measured.
@@ -41,10 +42,10 @@ pub struct Replanned {
     pub slower: Option<f64>,
 }
 
-/// The run of `config`, which had `processes`, on the hosts that are `left`, with as many ranks in each process as before. A layout
-/// that differs in dp alone is taken where one is legal, with as many replicas as possible: it keeps the bits where sums are exact,
-/// and every replica does what it did. Else it is the fastest one that `plan` finds for the most processes, on the cluster that
-/// `cluster` returns.
+/// The run of `config`, which had `processes`, on the hosts that are `left`, with as many ranks in each process as
+/// before. A layout that differs in dp alone is taken where one is legal, with as many replicas as possible: it keeps
+/// the bits where sums are exact, and every replica does what it did. Else it is the fastest one that `plan` finds for
+/// the most processes, on the cluster that `cluster` returns.
 ///
 /// # Errors
 /// No layout that is legal and fits.
@@ -75,8 +76,8 @@ pub fn replan(
     Ok(Replanned { config: after, hosts: first_of(left, count), slower })
 }
 
-/// The run of `config`, which had `processes`, with as many replicas as processes that are `left` can hold, and the number of these
-/// processes; `None` where no other dp is legal.
+/// The run of `config`, which had `processes`, with as many replicas as processes that are `left` can hold, and the
+/// number of these processes; `None` where no other dp is legal.
 pub fn with_most_replicas(config: &RunConfig, processes: usize, left: &[Host]) -> Option<(usize, RunConfig)> {
     let there: usize = left.iter().map(|host| host.processes).sum();
     let of_process = ranks_of_process(config, processes);
@@ -141,7 +142,8 @@ fn changed(config: &RunConfig, keys: &[String]) -> Option<RunConfig> {
     RunConfig::load_with("", &base, keys, &Disk).ok().map(|(config, _)| config)
 }
 
-/// The work of a step on its longest path, in units of its own: passes and the waits of the pipeline, without what ranks send.
+/// The work of a step on its longest path, in units of its own: passes and the waits of the pipeline, without what
+/// ranks send.
 fn step_work(config: &RunConfig) -> Option<u64> {
     let setup = plan(config.model.clone(), config.parallelism.clone(), config.train.clone()).ok()?;
     let graph = setup.programs.programs().first()?.graph();

@@ -35,7 +35,8 @@ pub struct Member {
     pub last_words: Option<LastWords>,
     /// How it is started.
     pub command: Command,
-    /// First line of its input, for an agent on another host, which takes orders by further lines and ends with its input.
+    /// First line of its input, for an agent on another host, which takes orders by further lines and ends with its
+    /// input.
     pub plan: Option<String>,
 }
 
@@ -141,8 +142,8 @@ struct Running {
     fate: Option<Fate>,
 }
 
-/// Starts all members and waits for the end of all, which `guard` brings about where this process is killed. `orders` is asked again and
-/// again.
+/// Starts all members and waits for the end of all, which `guard` brings about where this process is killed. `orders`
+/// is asked again and again.
 ///
 /// # Errors
 /// A program that cannot be started; those that were started before are ended.
@@ -179,8 +180,8 @@ pub fn supervise(
         let mut is_cause = false;
         for running in &mut all {
             if let Some((name, fate)) = running.look(guard) {
-                // A process that is killed may end after those that have heard of it. Until the patience is over only SIGTERM
-                // came from here.
+                // A process that is killed may end after those that have heard of it. Until the patience is over only
+                // SIGTERM came from here.
                 let is_killed_elsewhere = !is_killed && fate.is_killed_by_other_than(Signal::TERM);
                 is_cause |= is_killed_elsewhere;
                 ends.push(running.end(fate, is_by_itself || is_killed_elsewhere));
@@ -261,7 +262,8 @@ fn outcome(first: Option<(String, Fate)>) -> Outcome {
     }
 }
 
-/// Starts the members one after the other. An order ends that, so that no process starts after a signal; the second value is the order.
+/// Starts the members one after the other. An order ends that, so that no process starts after a signal; the second
+/// value is the order.
 fn start(
     members: Vec<Member>,
     guard: Option<&Guard>,

@@ -1,4 +1,5 @@
-//! The memory of a run on each of its hosts: the arenas of their ranks, and the receive memory of connections between processes.
+//! The memory of a run on each of its hosts: the arenas of their ranks, and the receive memory of connections between
+//! processes.
 
 use comm::processes::{Process, ProcessMap, receive_memory_bytes};
 use config::{DeviceChoice, RunConfig};
@@ -41,8 +42,8 @@ pub struct HostMemory {
 const KEPT: u64 = 2;
 
 impl HostMemory {
-    /// The hosts of `processes`, in the order of their first processes, with what the run of `setup` needs there, where the memory
-    /// of hosts takes checkpoints every `memory_every` steps.
+    /// The hosts of `processes`, in the order of their first processes, with what the run of `setup` needs there, where
+    /// the memory of hosts takes checkpoints every `memory_every` steps.
     ///
     /// # Errors
     /// Processes that do not have all ranks once.
@@ -132,8 +133,8 @@ fn state_bytes(setup: &Setup, processes: &[HostProcess], hosts: &[HostMemory]) -
     Ok(state)
 }
 
-/// The memory that all ranks of `config` share: none where a launcher started several processes, whose hosts are checked
-/// when they have met, and none where arenas are on GPUs, which are checked before they are allocated.
+/// The memory that all ranks of `config` share: none where a launcher started several processes, whose hosts are
+/// checked when they have met, and none where arenas are on GPUs, which are checked before they are allocated.
 pub fn shared_limit(config: &RunConfig) -> Option<MemoryLimit> {
     match config.run.device {
         DeviceChoice::Cuda => return None,

@@ -38,8 +38,8 @@ pub fn memory_limit() -> Option<MemoryLimit> {
     memory_limit_below(Path::new("/"))
 }
 
-/// The limit that the files `proc/` and `sys/` below `root` name: the least of the machine's memory and the limits of the
-/// process's control groups, both versions, with all groups around them.
+/// The limit that the files `proc/` and `sys/` below `root` name: the least of the machine's memory and the limits of
+/// the process's control groups, both versions, with all groups around them.
 pub fn memory_limit_below(root: &Path) -> Option<MemoryLimit> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let machine = machine_bytes_below(root)?;
@@ -63,8 +63,8 @@ fn total(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The files with the limits of one line of `/proc/self/cgroup` (`id:controllers:path`): of the group and of all around it. Inside a
-/// container the path may lead nowhere; the root of the mount is then the container's group.
+/// The files with the limits of one line of `/proc/self/cgroup` (`id:controllers:path`): of the group and of all around
+/// it. Inside a container the path may lead nowhere; the root of the mount is then the container's group.
 fn limit_files(root: &Path, line: &str) -> Vec<PathBuf> {
     let mut parts = line.splitn(3, ':').skip(1);
     let (Some(controllers), Some(path)) = (parts.next(), parts.next()) else { return vec![] };

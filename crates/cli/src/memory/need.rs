@@ -11,7 +11,7 @@ use crate::check::verdict;
 use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::screen::figures::{bytes, grouped};
 
-/// What the arenas have to fit into.
+/// The memory that the arenas must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryBudget {
     /// Each rank has this many bytes: `run.rank_memory_bytes`.
@@ -25,7 +25,7 @@ pub enum MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// What the run says, or else the machine.
+    /// The limit of the run, or the memory of the machine.
     pub fn new(config: &RunConfig, limit: Option<MemoryLimit>) -> MemoryBudget {
         let accelerator_bytes = limit.filter(|limit| limit.source == LimitSource::Accelerator).map(|limit| limit.bytes);
         match (config.run.rank_memory_bytes, limit) {
@@ -48,7 +48,7 @@ pub struct Need {
 }
 
 impl Need {
-    /// What `setup` has planned.
+    /// The arenas of `setup`.
     pub fn new(setup: &Setup) -> Need {
         Need {
             ranks_per_stage: setup.mesh.ranks_per_stage(),
@@ -70,7 +70,7 @@ impl Need {
         stages.max_by_key(|(stage, bytes)| (*bytes, usize::MAX - stage)).unwrap_or_default()
     }
 
-    /// What is compared with `budget`, and how much there is; `None` where nobody says.
+    /// The bytes that are compared with `budget`, and the limit; `None` if it is unknown.
     fn against(&self, budget: MemoryBudget) -> Option<(u64, u64)> {
         match budget {
             MemoryBudget::PerRank(there) | MemoryBudget::PerAccelerator(there) => Some((self.largest().1, there)),
@@ -92,7 +92,7 @@ pub fn largest_plan(setup: &Setup, stage: usize) -> &RankPlan {
         .unwrap_or(setup.plan(stage))
 }
 
-/// What is wrong with the memory of `setup`, the plan of `config`; with the changes that would put it right.
+/// The memory error of `setup`, the plan of `config`, with changes that fix it.
 pub fn problem(config: &RunConfig, setup: &Setup, budget: MemoryBudget) -> Option<Problem> {
     let need = Need::new(setup);
     let (needed, _) = need.against(budget).filter(|_| !need.fits(budget))?;
@@ -160,14 +160,14 @@ impl Change {
     }
 }
 
-/// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs repeats itself once
-/// it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of them, as does a step at whose end a tied table's
-/// sum is made.
+/// The plan of `config` with as few microbatches as give the same memory. A pipeline that holds no more than it needs
+/// repeats itself once it is full, so that more than twice of what it holds adds nothing; a GPipe pipeline holds all of
+/// them, as does a step at whose end a tied table's sum is made.
 fn plan_of(config: &RunConfig) -> Option<Setup> {
     let RunConfig { model, parallelism, mut train, .. } = config.clone();
     let all = parallelism.num_microbatches(train.global_batch);
     let num_microbatches = match &parallelism.schedule {
-        // Written down for so many and no fewer.
+        // A schedule file has one number of microbatches.
         ScheduleSpec::Given(_) => all,
         ScheduleSpec::Generated(kind) => {
             let repeating = 2 * kind.held_passes(parallelism.degrees.pp, all) + 2;
@@ -181,7 +181,7 @@ fn plan_of(config: &RunConfig) -> Option<Setup> {
     verdict::plan(model, parallelism, train).ok()
 }
 
-/// So many changes are tried on top of each other.
+/// This number of changes is tried on top of each other.
 const MAX_CHANGES: usize = 4;
 
 /// The changes of which each suffices, with what is then needed; or else several that suffice together, found by always
@@ -227,8 +227,8 @@ fn alternatives(words: &[String], last_word: &str) -> String {
     }
 }
 
-/// ZeRO stages that keep less than `zero`, as they are written: those that sum gradients after each microbatch, for only then no rank
-/// keeps them whole.
+/// ZeRO stages that keep less than `zero`, as they are written: those that sum gradients after each microbatch, for
+/// only then no rank keeps them whole.
 fn more_sharding(zero: ZeroStage) -> Vec<(String, ZeroStage)> {
     let reduce = GradientReduction::Microbatch;
     let one = ("1", ZeroStage::One);

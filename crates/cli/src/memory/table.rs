@@ -29,7 +29,8 @@ fn ranges(layers: &[u32]) -> String {
     if parts.is_empty() { "none".into() } else { parts.join(",") }
 }
 
-/// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has, in `columns` columns.
+/// Bytes of one rank of each stage, at the moment of its peak, with the categories that any stage has, in `columns`
+/// columns.
 pub fn memory_table(setup: &Setup, columns: Option<usize>) -> String {
     let stages: Vec<Vec<(Category, usize)>> =
         (0..setup.parallelism.degrees.pp).map(|stage| largest_plan(setup, stage).categories()).collect();
@@ -64,7 +65,7 @@ fn of_overlap(setup: &Setup) -> String {
     }
 }
 
-/// What training alone would take, where the first rank that takes most does so for something else; nothing where it does not.
+/// The need of training alone, if the peak is that of a measurement; empty otherwise.
 fn beyond_training(setup: &Setup) -> String {
     let stages = 0..setup.parallelism.degrees.pp;
     let Some(stage) = stages.rev().max_by_key(|stage| largest_plan(setup, *stage).arena_bytes()) else {
@@ -76,8 +77,8 @@ fn beyond_training(setup: &Setup) -> String {
     }
     let [training, alive] = [training.arena_bytes(), training.largest_live_bytes()].map(|size| bytes(size as u64));
     format!(
-        "\nMeasuring the loss on held-out text takes the most on stage {stage}. A training step takes {training} there, of which {alive} are alive at \
-         once: what `pleach simulate` counts.\n"
+        "\nThe held-out loss needs the most memory on stage {stage}. A training step needs {training} there; {alive} of it are in \
+         use at the same time, as `pleach simulate` counts.\n"
     )
 }
 
@@ -104,12 +105,12 @@ mod tests {
         assert_eq!(ranges(&[]), "none");
     }
 
-    /// What is planned for a training step and what is predicted for it are one number.
+    /// The planned and the predicted memory of a training step are equal.
     #[test]
     fn simulated_memory_is_that_of_the_plan_without_gaps() {
         let evaluation_decides =
             [("bloom-176b", true), ("gpt-neox-20b", false), ("opt-175b-tiny", false), ("mt-nlg-530b-tiny", true)];
-        for (name, is_told) in evaluation_decides {
+        for (name, is_shown) in evaluation_decides {
             let preset = presets::named(Path::new(&format!("preset:{name}"))).expect("known").expect("a preset");
             let RunConfig { model, parallelism, mut train, .. } =
                 RunConfig::load(name, preset.text, &[]).expect("a legal run");
@@ -120,7 +121,7 @@ mod tests {
             let planned: Vec<usize> =
                 (0..setup.parallelism.degrees.pp).map(|stage| setup.plan(stage).largest_live_bytes()).collect();
             assert_eq!(predicted, planned, "{name}");
-            assert_eq!(memory_table(&setup, None).contains("Measuring the loss"), is_told, "{name}");
+            assert_eq!(memory_table(&setup, None).contains("The held-out loss needs"), is_shown, "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a run has taken of the machine's memory: the planned arenas, and what the process has held beside them.
+//! Memory that a run has used: the planned arenas, and the rest of the process.
 
 use mesh::{Axis, Rank};
 use train::Setup;
@@ -23,13 +23,13 @@ fn peak_of_status(status: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them`; empty where the system does not report it. `of` begins the
-/// line where there are other processes: `process 0: `.
+/// `memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition`; empty where the system does not report it. `of`
+/// begins the line where there are other processes: `process 0: `.
 pub fn describe(of: &str, arenas_bytes: u64, resident_bytes: Option<u64>) -> String {
     let Some(resident_bytes) = resident_bytes else { return String::new() };
-    let beside_bytes = resident_bytes.saturating_sub(arenas_bytes);
-    let [resident, arenas, beside] = [resident_bytes, arenas_bytes, beside_bytes].map(bytes);
-    format!("memory  {of}{resident} at most: {arenas} of arenas, {beside} beside them\n")
+    let other_bytes = resident_bytes.saturating_sub(arenas_bytes);
+    let [resident, arenas, other] = [resident_bytes, arenas_bytes, other_bytes].map(bytes);
+    format!("memory  {of}{resident} at most: {arenas} of arenas, {other} in addition\n")
 }
 
 #[cfg(test)]
@@ -44,10 +44,10 @@ mod tests {
 
     #[test]
     fn a_run_tells_what_it_held_and_what_of_it_was_planned() {
-        let told = describe("", 85_900_000, Some(102_000_000));
-        assert_eq!(told, "memory  102 MB at most: 85.9 MB of arenas, 16.1 MB beside them\n");
+        let line = describe("", 85_900_000, Some(102_000_000));
+        assert_eq!(line, "memory  102 MB at most: 85.9 MB of arenas, 16.1 MB in addition\n");
         let first = describe("process 0: ", 85_900_000, Some(102_000_000));
-        assert_eq!(first, told.replace("memory  ", "memory  process 0: "));
+        assert_eq!(first, line.replace("memory  ", "memory  process 0: "));
         assert_eq!(describe("", 85_900_000, None), "");
     }
 }

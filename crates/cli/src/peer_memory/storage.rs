@@ -27,8 +27,8 @@ pub struct PeerStorage {
 }
 
 impl PeerStorage {
-    /// Waits until the checkpoint before that of `steps` is decided, and removes those before the last whole one. No lock is
-    /// held meanwhile: other ranks of this process may still finish that one.
+    /// Waits until the checkpoint before that of `steps` is decided, and removes those before the last whole one. No
+    /// lock is held meanwhile: other ranks of this process may still finish that one.
     fn begin(&self, steps: u32) -> io::Result<()> {
         let before = *lock(&self.begun);
         before.filter(|before| *before < steps).map_or(Ok(()), |before| self.decisions.wait(before))?;

@@ -1,4 +1,4 @@
-//! What `pleach plan --json` prints; `docs/planner.md` describes it.
+//! The output of `pleach plan --json`; `docs/planner.md` describes it.
 
 use std::collections::BTreeMap;
 
@@ -99,7 +99,7 @@ fn layout(parallelism: &Parallelism) -> BTreeMap<String, Value> {
     layout
 }
 
-/// A value of a run file: a number, a truth or a word, of which only the last is no JSON as it stands.
+/// A value of a run file: a number, a truth or a word, of which the last is not JSON.
 fn value_of(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|_| Value::from(text))
 }

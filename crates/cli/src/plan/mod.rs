@@ -21,7 +21,8 @@ use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
 use crate::screen::terminal;
 
-/// Searches, prints the best layouts with what makes each better than the next, and writes the best where that was asked for.
+/// Searches, prints the best layouts with what makes each better than the next, and writes the best where that was
+/// asked for.
 ///
 /// # Errors
 /// A run or a profile that cannot be used, and a run that fits nowhere; as JSON it is printed as well.

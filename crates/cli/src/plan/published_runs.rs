@@ -1,4 +1,5 @@
-//! `pleach presets --compare`: published layouts beside the fastest that the search finds on the same accelerators, as a page of Markdown.
+//! `pleach presets --compare`: published layouts beside the fastest that the search finds on the same accelerators, as
+//! a page of Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

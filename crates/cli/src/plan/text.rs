@@ -1,4 +1,4 @@
-//! What `pleach plan` tells people.
+//! The text that `pleach plan` prints.
 
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;
@@ -89,7 +89,7 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
         Some(Smallest { parallelism, memory_bytes }) => {
             remedies_named.push(format!("{} a rank", enough_bytes(*memory_bytes as u64)));
             let problem = format!(
-                "the run fits nowhere on {accelerators} of {}: {} needs least, {} a rank",
+                "no layout fits {accelerators} of {}: the smallest, {}, needs {} per rank",
                 bytes(question.memory_bytes as u64),
                 layout(parallelism),
                 bytes(*memory_bytes as u64),
@@ -99,14 +99,14 @@ pub fn nowhere(answer: &Answer, question: &Question, remedies: &Remedies) -> Str
         None => {
             let fixed = question.fixed.iter().map(|(key, value)| format!(" --fix {key}={value}"));
             let fixed = fixed.reduce(|all, next| all + &next).map_or(String::new(), |all| format!(" with{all}"));
-            let problem = format!("no layout on {accelerators} obeys the rules of a run{fixed}");
+            let problem = format!("no layout is legal on {accelerators}{fixed}");
             (problem, rules(&answer.refusals))
         }
     };
     remedies_named.extend(remedies.values.iter().map(|(key, value)| format!("--fix {key}={value}")));
     remedies_named.extend(remedies.accelerators.map(|more| format!("{} accelerators", grouped(more as u64))));
     let remedy = match remedies_named.is_empty() {
-        true => "a smaller model or another train.global_batch may do".to_string(),
+        true => "use a smaller model or another train.global_batch".to_string(),
         false => format!("use {}", remedies_named.join(", or ")),
     };
     format!("{problem}; {remedy}{rules}")

@@ -28,15 +28,15 @@ use crate::processes::place::{Launched, Place, launched_host};
 use crate::run::engine::{available_cores, engine};
 use crate::run::interrupt::Interrupt;
 
-/// Longest wait for a process that works. The control channel notices the end of a process and a silent host at once, so
-/// this only has to be longer than any work.
+/// Longest wait for a process that works. The control channel notices the end of a process and a silent host at once,
+/// so this only has to be longer than any work.
 const WORKING: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// Time in which a process that lives answers that it has heard of a failure.
 const ANSWER: Duration = Duration::from_secs(1);
 
-/// Time in which other processes wait for process 0 to name those that do not answer. Open MPI's launcher ends it with the
-/// first process that ends.
+/// Time in which other processes wait for process 0 to name those that do not answer. Open MPI's launcher ends it with
+/// the first process that ends.
 const LAST_WORD: Duration = Duration::from_millis(1750);
 
 /// The processes that run together.
@@ -70,8 +70,8 @@ pub enum Part<'a, T> {
     Other(&'a Several),
 }
 
-/// Meets the other processes, does `work` with them and leaves. Returns nothing where process 0 has all ranks and this is
-/// another process: its part is done.
+/// Meets the other processes, does `work` with them and leaves. Returns nothing where process 0 has all ranks and this
+/// is another process: its part is done.
 ///
 /// # Errors
 /// Those of [`Company::meet`], of `work`, and failures of other processes.
@@ -85,8 +85,8 @@ pub fn together<T>(
 }
 
 impl Company {
-    /// Meets the other processes, if a launcher started any that have ranks. `None` where process 0 has all ranks and this
-    /// is another process.
+    /// Meets the other processes, if a launcher started any that have ranks. `None` where process 0 has all ranks and
+    /// this is another process.
     ///
     /// # Errors
     /// Variables of launchers that cannot be used, processes that do not arrive, and processes that differ.
@@ -169,8 +169,8 @@ impl Company {
         }
     }
 
-    /// Checks that the host of this process and its GPUs have the memory for its ranks of `setup`, and for those of the other
-    /// processes there.
+    /// Checks that the host of this process and its GPUs have the memory for its ranks of `setup`, and for those of the
+    /// other processes there.
     ///
     /// # Errors
     /// Too little memory.
@@ -376,8 +376,8 @@ impl Several {
         self.control.report(FailureReport { cause: failure.to_string(), speaker, ..FailureReport::default() });
     }
 
-    /// `failure` with the processes that do not answer any more, on process 0. Where a rank was late, the first one that
-    /// noticed may have waited for a rank that itself waits for one of these.
+    /// `failure` with the processes that do not answer any more, on process 0. Where a rank was late, the first one
+    /// that noticed may have waited for a rank that itself waits for one of these.
     fn with_silent(&self, failure: Failure) -> Failure {
         let Failure::Work(text) = &failure else { return failure };
         if self.control.failure().is_none_or(|heard| heard.report.rank.is_none()) {

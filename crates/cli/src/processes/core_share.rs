@@ -13,9 +13,9 @@ pub struct CoreNeed {
     pub threads: usize,
 }
 
-/// A core for each thread that computes of process `own`, in order: neighbouring ranks get neighbouring cores. Empty, so that
-/// the system places the threads, unless the processes that may use these cores have exactly one thread for each: spare
-/// cores may belong to another program, and with too few cores threads take turns.
+/// A core for each thread that computes of process `own`, in order: neighbouring ranks get neighbouring cores. Empty,
+/// so that the system places the threads, unless the processes that may use these cores have exactly one thread for
+/// each: spare cores may belong to another program, and with too few cores threads take turns.
 pub fn core_share(own: usize, needs: &[CoreNeed]) -> Vec<usize> {
     let Some(CoreNeed { host, allowed, threads }) = needs.get(own) else { return vec![] };
     let meets = |need: &CoreNeed| need.host == *host && need.allowed.iter().any(|core| allowed.contains(core));

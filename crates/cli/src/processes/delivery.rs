@@ -1,4 +1,5 @@
-//! Tensors and records of checkpoints on their way from the ranks of other processes to process 0, over the control channel.
+//! Tensors and records of checkpoints on their way from the ranks of other processes to process 0, over the control
+//! channel.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -42,8 +43,8 @@ impl Kind {
     }
 }
 
-/// Messages of a process that process 0 has not put to their place yet. More wait where they are made, so that neither end
-/// holds a delivery in memory: messages of tensors have 4 MiB, or a row.
+/// Messages of a process that process 0 has not put to their place yet. More wait where they are made, so that neither
+/// end holds a delivery in memory: messages of tensors have 4 MiB, or a row.
 const WINDOW: usize = 8;
 
 /// The sending end of a delivery, in a process other than 0.
@@ -131,8 +132,8 @@ impl PieceCollector for MemoryDeliverer<'_> {
     }
 }
 
-/// The name of the next delivery. Each has a name of its own: a process may begin one while process 0 still awaits the end
-/// of the one before from another process.
+/// The name of the next delivery. Each has a name of its own: a process may begin one while process 0 still awaits the
+/// end of the one before from another process.
 fn topic(several: &Several) -> String {
     format!("delivery {}", several.next_delivery())
 }
@@ -161,8 +162,8 @@ pub struct PieceDestination<'a> {
     pub observer: &'a dyn Observer,
 }
 
-/// Does `work` with the ranks of process 0, while a thread takes the delivery of the others' ranks. `model` is that of the
-/// tensors.
+/// Does `work` with the ranks of process 0, while a thread takes the delivery of the others' ranks. `model` is that of
+/// the tensors.
 ///
 /// # Errors
 /// That of `work`, a failure of the run, and messages that belong to another one.

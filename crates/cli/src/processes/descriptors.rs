@@ -3,8 +3,8 @@
 use crate::failure::Failure;
 use crate::screen::figures::counted;
 
-/// Descriptors of a process without others: its streams, files, listeners and queues of events, with room for those that are open
-/// for a moment.
+/// Descriptors of a process without others: its streams, files, listeners and queues of events, with room for those
+/// that are open for a moment.
 const OWN: usize = 20;
 /// Those of a launcher.
 const LAUNCHER: usize = 12;
@@ -29,8 +29,8 @@ pub fn check_launcher(members: usize) -> Result<(), Failure> {
     check(LAUNCHER + PIPES * members, || format!("a launcher of {members} processes"))
 }
 
-/// Ranks have a connection to each other process; the control channel has one between process 0 and each other process. Each
-/// rank writes a file of a checkpoint.
+/// Ranks have a connection to each other process; the control channel has one between process 0 and each other process.
+/// Each rank writes a file of a checkpoint.
 fn process_need(process: usize, processes: usize, ranks: usize) -> usize {
     let peers = processes.saturating_sub(1);
     let control = if process == 0 { peers } else { 1 };

@@ -21,7 +21,8 @@ pub struct ListeningAddresses {
 }
 
 impl ListeningAddresses {
-    /// Listens as `transport` asks. `rendezvous` is the address of process 0: the network that leads there is the one of the ranks.
+    /// Listens as `transport` asks. `rendezvous` is the address of process 0: the network that leads there is the one
+    /// of the ranks.
     ///
     /// # Errors
     /// A system without sockets, and a rendezvous address that is unknown.

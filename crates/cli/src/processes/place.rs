@@ -67,8 +67,8 @@ impl Place {
             .map_err(|error| Failure::Input(format!("{launcher}: {error}; e.g. `{}`", launcher.command(error.fewer()))))
     }
 
-    /// The ranks of the first of `layouts` in this process, where each of them can be placed: meshes with the orders in which
-    /// their ranks fill hosts.
+    /// The ranks of the first of `layouts` in this process, where each of them can be placed: meshes with the orders in
+    /// which their ranks fill hosts.
     ///
     /// # Errors
     /// A number of processes that does not divide the ranks of each.
@@ -134,7 +134,8 @@ impl Launched {
     }
 }
 
-/// A variable of this process for [`launch`]. Where nobody has given the start a number, it is that of the launcher's process.
+/// A variable of this process for [`launch`]. Where nobody has given the start a number, it is that of the launcher's
+/// process.
 pub fn variable_of_launch(name: &str) -> Option<String> {
     let of_process =
         || (name == variable::JOB).then(mpi::launching_process).flatten().map(|process| process.to_string());

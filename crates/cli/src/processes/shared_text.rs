@@ -1,5 +1,5 @@
-//! The text of a command on all of its processes: each reads the files of `[data]`, and where they are missing, process 0
-//! sends them. The tokenizer is trained once.
+//! The text of a command on all of its processes: each reads the files of `[data]`, and where they are missing, process
+//! 0 sends them. The tokenizer is trained once.
 
 use config::{DataSpec, TokenizerSpec};
 use data::{DataError, Dataset, Sources, Tokenizer, files_of};

@@ -6,7 +6,8 @@ use crate::failure::Failure;
 use crate::processes::place::own_number;
 use crate::screen::output;
 
-/// Time that a process other than 0 leaves to process 0, which may refuse the same input: a launcher then ends all others.
+/// Time that a process other than 0 leaves to process 0, which may refuse the same input: a launcher then ends all
+/// others.
 const PRECEDENCE: Duration = Duration::from_secs(1);
 
 /// Prints `failure`, unless process 0 does.

@@ -1,5 +1,5 @@
-//! Files of `[data]` on their way from process 0 to processes whose hosts lack them. A process asks for one piece after the
-//! other, so that neither end holds more than a piece.
+//! Files of `[data]` on their way from process 0 to processes whose hosts lack them. A process asks for one piece after
+//! the other, so that neither end holds more than a piece.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -146,7 +146,8 @@ impl<'a> TextTransfer<'a> {
     }
 }
 
-/// A new folder for this process alone. Others may write where temporary files are, so one that is there already is never used.
+/// A new folder for this process alone. Others may write where temporary files are, so one that is there already is
+/// never used.
 fn private_folder() -> std::io::Result<PathBuf> {
     let process = std::process::id();
     let mut number = 0;
@@ -175,8 +176,8 @@ fn listed(data: &DataSpec, numbers: &BTreeSet<usize>) -> Result<BTreeMap<usize, 
     Ok(sources)
 }
 
-/// The folder of the files of `source`: the source, or the folder that it is in; of a pattern, the last folder that it spells
-/// out.
+/// The folder of the files of `source`: the source, or the folder that it is in; of a pattern, the last folder that it
+/// spells out.
 fn root(source: &SourceSpec) -> PathBuf {
     let is_pattern = |path: &Path| path.to_string_lossy().contains(['*', '?']);
     match source.path.parent() {

@@ -1,4 +1,5 @@
-//! This start of a run, for the report of its failure: the rings of its ranks, and what this process knows when it fails.
+//! This start of a run, for the report of its failure: the rings of its ranks, and what this process knows when it
+//! fails.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -32,8 +33,8 @@ pub struct RunAttempt<'a> {
 const TOPIC: &str = "number of the attempt";
 
 impl<'a> RunAttempt<'a> {
-    /// Begins the attempt, in process 0, once the run folder is its own: an earlier attempt that has no report is over, and receives
-    /// one.
+    /// Begins the attempt, in process 0, once the run folder is its own: an earlier attempt that has no report is over,
+    /// and receives one.
     ///
     /// # Errors
     /// A folder that cannot be written, and failures of other processes.
@@ -88,14 +89,15 @@ impl<'a> RunAttempt<'a> {
         self.add_part();
     }
 
-    /// Notes that a rank of this process does not come back from a run that has failed: `description` is of that failure.
+    /// Notes that a rank of this process does not come back from a run that has failed: `description` is of that
+    /// failure.
     pub fn note_stuck(&self, description: &str) {
         let cause = Cause::new(CauseKind::OtherRank, format!("a rank did not stop: {description}"));
         self.note(OwnFailure { rank: None, about: None, step: 0, instruction: String::new(), cause });
     }
 
-    /// Ends the attempt, of which this process has seen `result`. The report of a run of one process is written here; of several
-    /// processes, `pleach launch` writes it, or `pleach blame`, or the next attempt.
+    /// Ends the attempt, of which this process has seen `result`. The report of a run of one process is written here;
+    /// of several processes, `pleach launch` writes it, or `pleach blame`, or the next attempt.
     ///
     /// # Errors
     /// That of `result`.

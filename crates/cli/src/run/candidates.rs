@@ -88,7 +88,7 @@ impl Candidates {
         let folder = self.run.join(CHECKPOINTS);
         match self.damaged.is_empty() {
             true => CheckpointError::None { folder }.into(),
-            false => Failure::Input(format!("no checkpoint in {} is sound", folder.display())),
+            false => Failure::Input(format!("no valid checkpoint in {}", folder.display())),
         }
     }
 }

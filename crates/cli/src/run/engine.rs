@@ -27,7 +27,8 @@ pub fn options(config: &RunConfig, setup: &Setup, ranks: usize) -> EngineOptions
     EngineOptions { timeouts, queued, threads_per_rank: config.run.threads_per_rank, library: library_sums(config) }
 }
 
-/// The sums that the library of MPI makes. Exact sums are asked for to keep bits, so what is not one stays in rank order.
+/// The sums that the library of MPI makes. Exact sums are asked for to keep bits, so what is not one stays in rank
+/// order.
 fn library_sums(config: &RunConfig) -> Option<LibrarySums> {
     match (config.run.collectives, config.train.sums) {
         (CollectivesChoice::Own, _) => None,
@@ -46,7 +47,8 @@ pub fn threads(config: &RunConfig) -> usize {
     config.parallelism.world_size().saturating_mul(config.run.threads_per_rank)
 }
 
-/// A warning where the threads of `ranks` ranks on this host take turns on `cores` cores because each rank has several; empty elsewhere.
+/// A warning where the threads of `ranks` ranks on this host take turns on `cores` cores because each rank has several;
+/// empty elsewhere.
 pub fn crowded(config: &RunConfig, ranks: usize, cores: usize) -> String {
     let each = config.run.threads_per_rank;
     let threads = ranks.saturating_mul(each);
@@ -62,7 +64,8 @@ pub fn crowded(config: &RunConfig, ranks: usize, cores: usize) -> String {
     )
 }
 
-/// `run.timeout_seconds` as the waits of a run: where threads take turns on cores, each may take that many times longer.
+/// `run.timeout_seconds` as the waits of a run: where threads take turns on cores, each may take that many times
+/// longer.
 fn timeouts_on(config: &RunConfig, ranks: usize, cores: usize) -> Timeouts {
     let wait = Duration::from_secs_f32(config.run.timeout_seconds);
     Timeouts::new(wait).scaled(ranks.saturating_mul(config.run.threads_per_rank), cores)

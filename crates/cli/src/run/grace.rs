@@ -1,4 +1,4 @@
-//! A run that was told to end ends in time, come what may.
+//! A run that must end ends in time, come what may.
 
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
@@ -22,14 +22,14 @@ impl Grace {
         let (running, ended) = channel();
         let interrupt = interrupt.clone();
         std::thread::spawn(move || {
-            let told = || {
+            let message = || {
                 let signal = interrupt.signal()?;
                 Some(format!(
-                    "{signal}: the run has not ended within run.grace_seconds = {seconds:?}; what was committed before is whole\n"
+                    "{signal}: the run has not ended within run.grace_seconds = {seconds:?}; checkpoints that were committed before are valid\n"
                 ))
             };
-            if let Some(told) = watch(&ended, told, Duration::from_secs_f32(seconds)) {
-                tell_in_time(told);
+            if let Some(message) = watch(&ended, message, Duration::from_secs_f32(seconds)) {
+                tell_in_time(message);
                 std::process::exit(interrupt.signal().map_or(1, |signal| signal.exit_code().into()));
             }
         });

@@ -1,5 +1,6 @@
-//! Ctrl-C, and the signals by which schedulers announce the end of a process: the first one ends the work after the current step. Ctrl-C
-//! after it ends the process at once; a scheduler that sends two signals means the same end by both.
+//! Ctrl-C, and the signals by which schedulers announce the end of a process: the first one ends the work after the
+//! current step. Ctrl-C after it ends the process at once; a scheduler that sends two signals means the same end by
+//! both.
 
 use std::fmt;
 use std::io;
@@ -105,8 +106,8 @@ pub struct AtOnce {
     interrupt: Interrupt,
 }
 
-/// From now on until [`AtOnce::heard`], Ctrl-C and SIGTERM end the process at once, with their exit codes: nothing is there yet
-/// that could be kept.
+/// From now on until [`AtOnce::heard`], Ctrl-C and SIGTERM end the process at once, with their exit codes: nothing is
+/// there yet that could be kept.
 ///
 /// # Errors
 /// A system that does not let this process handle the signals.
@@ -117,9 +118,9 @@ pub fn ends_until_heard() -> Result<AtOnce, Failure> {
     listening.and_then(|()| set(&at_once.interrupt)).map(|()| at_once).map_err(not_handled)
 }
 
-/// From now on Ctrl-C and SIGTERM end the process at once, with their exit codes: for work that leaves nothing half done.
-/// SIGUSR1 warns of an end, and there is nothing to save, so the work continues: the mpiexec of MPICH sends it to all others
-/// when a process has ended, also at the end of a run that is whole.
+/// From now on Ctrl-C and SIGTERM end the process at once, with their exit codes: for work that leaves nothing half
+/// done. SIGUSR1 warns of an end, and there is nothing to save, so the work continues: the mpiexec of MPICH sends it to
+/// all others when a process has ended, also at the end of a run that is whole.
 ///
 /// # Errors
 /// A system that does not let this process handle the signals.
@@ -131,7 +132,8 @@ pub fn ends_at_once() -> Result<AtOnce, Failure> {
 }
 
 impl AtOnce {
-    /// From now on signals are noted, for work that looks for them by itself. One that came before and only warns is among them.
+    /// From now on signals are noted, for work that looks for them by itself. One that came before and only warns is
+    /// among them.
     pub fn heard(&self) -> Interrupt {
         self.is_end.store(false, Ordering::Relaxed);
         self.interrupt.clone()
@@ -158,7 +160,8 @@ fn survive_warnings() -> io::Result<()> {
     Ok(())
 }
 
-/// From now on a file that grows beyond the limit of the process is a write that fails, answered as on a full disk, and not the end of the process.
+/// From now on a file that grows beyond the limit of the process is a write that fails, answered as on a full disk, and
+/// not the end of the process.
 ///
 /// # Errors
 /// A system that does not let this process handle the signal.

@@ -18,7 +18,8 @@ use crate::simulate::rank_times::rank_times;
 /// Times of instructions of the last step that every rank has ended.
 pub struct Recorder {
     began: Instant,
-    /// The same moment by the clock of the host, in nanoseconds: processes of other hosts have other origins of [`Instant`].
+    /// The same moment by the clock of the host, in nanoseconds: processes of other hosts have other origins of
+    /// [`Instant`].
     began_unix_ns: u64,
     /// By rank.
     ranks: Vec<Mutex<Option<Spans>>>,
@@ -104,8 +105,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes the times of the ranks of other processes on process 0, and sends those of this process there on all others. All
-    /// processes call it after their last step. Across hosts, times are as exact as their clocks agree.
+    /// Takes the times of the ranks of other processes on process 0, and sends those of this process there on all
+    /// others. All processes call it after their last step. Across hosts, times are as exact as their clocks agree.
     ///
     /// # Errors
     /// A failure of the run.

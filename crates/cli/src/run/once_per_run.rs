@@ -1,4 +1,5 @@
-//! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals, and the last words.
+//! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals,
+//! and the last words.
 
 use std::sync::Arc;
 
@@ -108,7 +109,7 @@ impl<'a> OncePerRun<'a> {
         Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress, watchers })
     }
 
-    /// Finishes the files, and reports what became of the ranks.
+    /// Finishes the files, and reports the ends of the ranks.
     ///
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
@@ -157,7 +158,7 @@ impl<'a> OncePerRun<'a> {
                 ),
             }),
             (Ending::Stopped { steps: done }, None) => {
-                journal.warn(&format!("stopped after step {done} of {steps}: nobody reads the lines any more\n"));
+                journal.warn(&format!("stopped after step {done} of {steps}: the output was closed\n"));
                 Ok(())
             }
             (Ending::Finished, _) => {
@@ -170,8 +171,8 @@ impl<'a> OncePerRun<'a> {
     }
 }
 
-/// Writes the times of the last recorded step into the folder of the run, and into `file` as a Chrome trace, if there is one; returns
-/// the trace where it was asked for.
+/// Writes the times of the last recorded step into the folder of the run, and into `file` as a Chrome trace, if there
+/// is one; returns the trace where it was asked for.
 fn keep_step(
     recorder: Option<Recorder>,
     session: &Session<'_>,
@@ -186,9 +187,7 @@ fn keep_step(
             Ok(file.map(|_| step.trace))
         }
         (None, None) => Ok(None),
-        (None, Some(file)) => {
-            Err(Failure::Work(format!("{}: no step was done that could be drawn", file.path().display())))
-        }
+        (None, Some(file)) => Err(Failure::Work(format!("{}: no step was measured", file.path().display()))),
     }
 }
 
@@ -205,7 +204,7 @@ fn algorithms(session: &Session<'_>) -> Result<Algorithms<'static>, Failure> {
     }
 }
 
-/// `failure` of what a run tells, with what became of the run.
+/// `failure` of what a run tells, with the end of the run.
 fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failure {
     let done = match ending {
         Ending::Stopped { steps: done } => format!("the run was stopped after step {done} of {steps}"),
@@ -243,7 +242,7 @@ fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &
         return;
     }
     let folder = &config.run.folder;
-    journal.say("\nsample  what the model makes of the beginning of a held-out line:\n\n");
+    journal.say("\nsample  generated from the beginning of a held-out line:\n\n");
     if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning, interrupt)) {
         journal.say(&format!("no sample: {failure}\n"));
     }

@@ -1,4 +1,4 @@
-//! `pleach train --resume`: a run goes on from its newest checkpoint that is sound.
+//! `pleach train --resume`: a run resumes from its newest valid checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -84,14 +84,14 @@ fn gone(folder: &Path, is_first: bool) -> Failure {
     ))
 }
 
-/// Sets aside a checkpoint in which this one of several processes found `damage`; nothing where another process was faster or
-/// the folder cannot be written.
+/// Sets aside a checkpoint in which this one of several processes found `damage`; nothing where another process was
+/// faster or the folder cannot be written.
 fn set_aside_for_next_start(folder: &Path, candidate: &Candidate, damage: &str) -> Option<Failure> {
     let Candidate { found, place, .. } = candidate;
     let aside = set_aside(folder, &(found.clone(), place.clone())).ok()?;
     let (path, aside) = (found.path.display(), aside.display());
     Some(Failure::Work(format!(
-        "{damage}; {path} is damaged and now called {aside}; start the same command again, and it resumes from the checkpoint before"
+        "{damage}; {path} is damaged; renamed to {aside}; start the same command again to resume from the checkpoint before"
     )))
 }
 
@@ -116,7 +116,7 @@ fn reopened(
     }))?;
     for damaged in damaged {
         let aside = set_aside(&verdict.config.run.folder, &damaged)?;
-        tell(&format!("{} is damaged and now called {}\n", damaged.0.path.display(), aside.display()));
+        tell(&format!("{} is damaged; renamed to {}\n", damaged.0.path.display(), aside.display()));
     }
     let (steps, path) = (state.steps, checkpoint.path().display());
     tell(&match (&candidate.place, verdict.config.train.steps == steps) {
@@ -226,7 +226,8 @@ impl Resumed {
     }
 }
 
-/// That the run in `folder` has done all of its `steps`, with the way to continue; `asked` are the settings that came with `--resume`.
+/// That the run in `folder` has done all of its `steps`, with the way to continue; `asked` are the settings that came
+/// with `--resume`.
 fn complete(folder: &Path, steps: u32, asked: &[String]) -> String {
     let folder = folder.display();
     let others: Vec<&str> = asked.iter().filter(|set| key_of(set) != "train.steps").map(String::as_str).collect();
@@ -250,14 +251,14 @@ fn check_steps(steps: u32, done: u32) -> Result<(), Failure> {
     }
 }
 
-/// Beside the keys of run files, what is recorded of text that is no longer the same.
+/// In addition to the keys of run files, what is recorded of text that is no longer the same.
 const DATA_HASH: &str = "data.xxh3";
 
-/// Nobody asked for other text, so this is what someone did to the files without thinking of the run.
+/// The files changed, and no option asks for other text.
 fn other_text(checkpoint: &Checkpoint, before: Hash, (now, data): (Hash, &DataSpec)) -> Failure {
     Failure::Input(format!(
-        "the text of [data] is not the one that {} was trained on (XXH3 {now} instead of {before}); go back to that, or name a key of [data] \
-         to go on with the other one, such as --set data.held_out={}",
+        "the text of [data] differs from that of {} (XXH3 {now} instead of {before}); restore it, or set a key of [data] to \
+         resume with the new text, such as --set data.held_out={}",
         checkpoint.path().display(),
         data.held_out
     ))
@@ -268,7 +269,7 @@ fn key_of(set: &str) -> &str {
     set.split_once('=').map_or(set, |(key, _)| key.trim())
 }
 
-/// Keys that mean something only beside a value of another key: where that is changed, they are left to their defaults.
+/// Keys that depend on the value of another key: where that is changed, they are left to their defaults.
 const DEPENDENT: &[(&str, &[&str])] = &[
     (
         "parallelism.zero",
@@ -302,7 +303,8 @@ const DEPENDENT_ON_SCHEDULE: &[&str] = &[
     "parallelism.stage_layers",
 ];
 
-/// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are all there.
+/// The run file `run` without what `overrides` replace or make meaningless. Ranks follow from the degrees, which are
+/// all there.
 pub fn base(run: &str, overrides: &[String]) -> Result<String, String> {
     let mut table: toml::Table = run.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
     let changed: Vec<&str> = overrides.iter().map(|set| key_of(set)).collect();
@@ -375,9 +377,9 @@ mod tests {
         let after =
             resumed(&run, &["train.learning_rate=0.5", "train.batch_ramp={ start = 4, increment = 4, sequences = 9 }"]);
         let changed = changes(&run, &after.to_toml());
-        let told = serde_json::to_string(&changed).expect("JSON");
+        let record = serde_json::to_string(&changed).expect("JSON");
         assert_eq!(
-            told,
+            record,
             "{\"train.batch_ramp\":[null,{\"increment\":4,\"sequences\":9,\"start\":4}],\"train.learning_rate\":[0.003,0.5]}"
         );
     }

@@ -1,5 +1,5 @@
-//! A run that returns to its newest checkpoint: the same processes load it, and continue with the data after that of the step which
-//! was not as usual.
+//! A run that returns to its newest checkpoint: the same processes load it, and continue with the data after that of
+//! the step which was not as usual.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +22,8 @@ const MOST_RETURNS: usize = 3;
 /// Topic of the checkpoint that all processes return to.
 const TOPIC: &str = "checkpoint to return to";
 
-/// Does `run` from `start`, and again from the newest checkpoint each time that it is to return there. Process 0 has the `folder`.
+/// Does `run` from `start`, and again from the newest checkpoint each time that it is to return there. Process 0 has
+/// the `folder`.
 ///
 /// # Errors
 /// Those of `run`, and a run that cannot return.

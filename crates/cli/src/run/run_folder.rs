@@ -56,7 +56,7 @@ enum Results {
 pub enum WayOut {
     /// One that begins may do so in any folder.
     OtherFolder,
-    /// One that goes on needs what is in its folder.
+    /// A resumed run needs the contents folder.
     Copy,
 }
 
@@ -115,8 +115,8 @@ impl RunFolder {
         }
     }
 
-    /// Makes the folder as [`RunFolder::open`] does, for a run that begins. A finished run or weights that are there already are kept
-    /// under another name, or replaced.
+    /// Makes the folder as [`RunFolder::open`] does, for a run that begins. A finished run or weights that are there
+    /// already are kept under another name, or replaced.
     ///
     /// # Errors
     /// As [`RunFolder::open`]; a run that is not finished, and a folder that cannot be renamed.
@@ -152,8 +152,8 @@ impl RunFolder {
         let of = all.map_or(String::new(), |all| format!(" of {all}"));
         let (path, checkpoints, way_out) = (self.path.display(), self.store.folder().path().display(), self.way_out);
         Err(Failure::Input(format!(
-            "{path} holds a run that is not done, after step {steps}{of}; use `pleach train --resume {path}` to resume it, \
-             remove {checkpoints} to start over, or {way_out}"
+            "{path} holds an unfinished run (step {steps}{of}); resume with `pleach train --resume {path}`, \
+             delete {checkpoints} to discard it, or {way_out}"
         )))
     }
 
@@ -209,7 +209,7 @@ impl RunFolder {
         self.replace(RUN_FILE, &config.to_toml())
     }
 
-    /// Adds a line to `resumes.jsonl`: what the run went on from, or the weights that it began with.
+    /// Adds a line to `resumes.jsonl`: the checkpoint of the resumption, or the weights that it began with.
     ///
     /// # Errors
     /// A folder that cannot be written.
@@ -228,7 +228,8 @@ impl RunFolder {
         self.replace(TIMELINE, &text)
     }
 
-    /// Removes the list of resumes, the times of a step and the weights of an earlier run: they do not belong to the run file that is there now.
+    /// Removes the list of resumes, the times of a step and the weights of an earlier run: they do not belong to the
+    /// run file that is there now.
     ///
     /// # Errors
     /// A folder that cannot be written.

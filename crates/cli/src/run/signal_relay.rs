@@ -27,7 +27,8 @@ pub fn relay_while<T>(several: &Several, interrupt: &Interrupt, work: impl FnOnc
     })
 }
 
-/// Does `work`, which leaves nothing half done, while a signal that reaches any process ends all of them at once with its exit code.
+/// Does `work`, which leaves nothing half done, while a signal that reaches any process ends all of them at once with
+/// its exit code.
 ///
 /// # Errors
 /// Those of `work`.

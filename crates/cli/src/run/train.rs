@@ -54,7 +54,7 @@ pub fn train(arguments: &TrainArguments) -> Result<(), Failure> {
 pub struct Session<'a> {
     /// The run.
     pub verdict: &'a Verdict,
-    /// What it learns from.
+    /// The training text.
     pub text: &'a Text,
     /// The processes of the run.
     pub company: &'a Company,
@@ -65,7 +65,8 @@ pub struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Reads the text, meets the other processes, which must do the same `command` with the same `inputs`, and does `work`.
+    /// Reads the text, meets the other processes, which must do the same `command` with the same `inputs`, and does
+    /// `work`.
     ///
     /// # Errors
     /// Text that cannot be used, failures of other processes, and that of `work`.
@@ -89,7 +90,8 @@ impl Session<'_> {
         .map(|_done| ())
     }
 
-    /// Runs from `start` to the end, and leaves in the folder what there is to leave. The first process opens the folder with `open`.
+    /// Runs from `start` to the end, and leaves in the folder what there is to leave. The first process opens the
+    /// folder with `open`.
     ///
     /// # Errors
     /// As [`train`].

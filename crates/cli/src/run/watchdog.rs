@@ -1,24 +1,25 @@
-//! What is done about a rank that does not come back: a thread cannot be ended from outside, a process can.
+//! Ends the process of a rank that does not return: a thread cannot be ended from outside.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
 /// How often the watchdog looks.
 const GLANCE: Duration = Duration::from_millis(100);
-/// How long the ranks of a failed run may take to notice. They are told at once, so only one that is stuck takes longer.
+/// How long the ranks of a failed run may take to notice. They are notified at once, so only one that is stuck takes
+/// longer.
 pub const GRACE: Duration = Duration::from_secs(1);
 
-/// Waits for the end of a run, which is when the other end of `running` is dropped. Returns what `failure` tells where the run has
-/// failed and has still not ended after `grace`: some rank is stuck.
+/// Waits for the end of a run, which is when the other end of `running` is dropped. Returns what `failure` tells where
+/// the run has failed and has still not ended after `grace`: some rank is stuck.
 pub fn watch(running: &Receiver<()>, failure: impl Fn() -> Option<String>, grace: Duration) -> Option<String> {
     loop {
-        let told = match running.recv_timeout(GLANCE) {
+        let reported_failure = match running.recv_timeout(GLANCE) {
             Err(RecvTimeoutError::Timeout) => failure(),
             Ok(()) | Err(RecvTimeoutError::Disconnected) => return None,
         };
-        if told.is_some() {
+        if reported_failure.is_some() {
             let is_over = running.recv_timeout(grace) != Err(RecvTimeoutError::Timeout);
-            return told.filter(|_| !is_over);
+            return reported_failure.filter(|_| !is_over);
         }
     }
 }
@@ -29,10 +30,10 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn a_failed_run_that_does_not_end_is_told() {
+    fn a_failed_run_that_does_not_end_is_reported() {
         let (_running, ended) = channel();
-        let told = watch(&ended, || Some("rank 3 failed".into()), Duration::ZERO);
-        assert_eq!(told.as_deref(), Some("rank 3 failed"));
+        let reported_failure = watch(&ended, || Some("rank 3 failed".into()), Duration::ZERO);
+        assert_eq!(reported_failure.as_deref(), Some("rank 3 failed"));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The command that resumes a run without a host that is lost, for launchers that start nothing again in another layout.
+//! The command that resumes a run without a host that is lost, for launchers that start nothing again in another
+//! layout.
 
 use std::collections::BTreeSet;
 
@@ -10,8 +11,9 @@ use crate::launch::replan::{layout_keys, with_most_replicas};
 use crate::processes::company::Several;
 use crate::run::attempt::newest_checkpoint;
 
-/// A sentence with the command, from the first process that is left. Nothing where the failure is not that of a process on another
-/// host, where no layout with fewer replicas is legal, and under `pleach launch`, which asks the host itself.
+/// A sentence with the command, from the first process that is left. Nothing where the failure is not that of a process
+/// on another host, where no layout with fewer replicas is legal, and under `pleach launch`, which asks the host
+/// itself.
 pub fn advice(config: &RunConfig, several: &Several) -> Option<String> {
     if std::env::var_os(variable::PARENT).is_some() {
         return None;

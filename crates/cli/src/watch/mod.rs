@@ -1,4 +1,5 @@
-//! A run as programs watch it from outside: numbers over HTTP, a file that is renewed, a command that is called on events.
+//! A run as programs watch it from outside: numbers over HTTP, a file that is renewed, a command that is called on
+//! events.
 
 mod notify;
 mod numbers;

@@ -1,8 +1,8 @@
 //! Files of earlier code still run: the run file and the checkpoint in `format_1` were written by commit a4d2fb0.
 //!
-//! Both must give the bits that they gave then. A change that breaks this needs a number of the format and a message that
-//! names it; the files stay as they are. `format_1/run` is the run's folder after the third of six steps, `expected` has what
-//! all six gave, without the time that they took.
+//! Both must give the bits that they gave then. A change that breaks this needs a number of the format and a message
+//! that names it; the files stay as they are. `format_1/run` is the run's folder after the third of six steps,
+//! `expected` has what all six gave, without the time that they took.
 #![cfg(target_os = "linux")]
 
 use std::fs;

@@ -27,14 +27,15 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// What a command that succeeds prints.
+/// The output of a command that succeeds.
 pub fn prints(arguments: &[&str]) -> String {
     let output = pleach(arguments);
     assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
     String::from_utf8(output.stdout).expect("text")
 }
 
-/// A port of 127.0.0.1 that nobody uses, below those that systems give to connections: it is free, too, when its process listens.
+/// A port of 127.0.0.1 that nobody uses, below those that systems give to connections: it is free, too, when its
+/// process listens.
 pub fn free_port() -> u16 {
     const FIRST: u16 = 10_000;
     const PORTS: u32 = 20_000;

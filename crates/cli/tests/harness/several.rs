@@ -93,7 +93,8 @@ pub fn launched(number: &str, command: &[&str]) -> Output {
     pleach(&[&["launch", "--nproc", number, "--"], command].concat())
 }
 
-/// Process ids of the processes that the launcher `launcher` has started, by their numbers; its other children are not among them.
+/// Process ids of the processes that the launcher `launcher` has started, by their numbers; its other children are not
+/// among them.
 pub fn processes_of(launcher: u32) -> Vec<u32> {
     let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children")).unwrap_or_default();
     let number = |child: &str| -> Option<usize> {

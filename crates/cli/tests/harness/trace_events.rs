@@ -1,4 +1,5 @@
-//! Rules of the published trace event format: phases and their fields, nesting, pairs of arrows, counters. Checked for every event.
+//! Rules of the published trace event format: phases and their fields, nesting, pairs of arrows, counters. Checked for
+//! every event.
 
 use std::collections::{BTreeMap, BTreeSet};
 

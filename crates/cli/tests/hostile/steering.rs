@@ -65,7 +65,7 @@ fn texts_of_models_do_not_steer_the_terminal_of_people() {
         case("steering: the sample of a run", &train)
             .with("t.txt", format!("{STEERING}\n").repeat(500))
             .writes("run")
-            .done("sample  what the model makes")
+            .done("sample  generated from")
             .says(r"\u00"),
     ]);
 }

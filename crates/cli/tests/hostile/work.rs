@@ -23,7 +23,7 @@ fn searches_end() {
         plan("4,096 microbatches", "--gpus 8 --set train.global_batch=4096 --set model.num_layers=8").done("layouts"),
         plan("a thousand layers", "--gpus 8 --set model.num_layers=1000").done("layouts"),
         plan("a million layers", "--gpus 8 --set model.num_layers=1000000").refused(""),
-        plan("no memory", "--gpus 8 --max-memory 0.000000001").refused("fits nowhere"),
+        plan("no memory", "--gpus 8 --max-memory 0.000000001").refused("no layout fits"),
         plan("memory of NaN", "--gpus 8 --max-memory nan").refused("--max-memory"),
         plan("endless memory", "--gpus 8 --max-memory inf").refused("--max-memory"),
         plan("an unknown key", "--gpus 8 --fix a=b").refused("--fix a=b"),

@@ -1,12 +1,13 @@
-//! Folders of the Hugging Face library, made by `tools/reference/hugging_face.py`: what the library computes from them in double precision,
-//! pleach computes in single precision under every layout, and what it writes is what it read.
+//! Folders of the Hugging Face library, made by `tools/reference/hugging_face.py`: what the library computes from them
+//! in double precision, pleach computes in single precision under every layout, and what it writes is what it read.
 //!
 //! Bounds, relative Frobenius distances: logits 1e-5, the loss 1e-5, each gradient 1e-4, relative to the norm of all
 //! gradients where its own is less than 1e-6 of that (biases of keys that are not rotated have none). Two layers have
 //! sums of at most 48 terms, of which `docs/numerics.md` expects 1e-6 and less.
 //!
-//! Classes differ in what they join in one tensor, so a wrong order of queries, keys and values, a matrix that lies the other way, a norm
-//! or a bias that is not read show in the logits; norms and biases in the folders are not at their defaults.
+//! Classes differ in what they join in one tensor, so a wrong order of queries, keys and values, a transposed
+//! matrix, a norm or a bias that is not read show in the logits; norms and biases in the folders are not at their
+//! defaults.
 
 #[path = "../harness/mod.rs"]
 mod harness;
@@ -26,7 +27,8 @@ use mesh::Region;
 /// Classes of the library.
 const CLASSES: [&str; 7] = ["gpt_neox", "bloom", "opt", "gpt2", "llama", "qwen2", "qwen3"];
 
-/// The same classes with what their configurations may say otherwise: output matrices of their own, scaled rotations, other biases, padding in the text.
+/// The same classes with what their configurations may say otherwise: output matrices of their own, scaled rotations,
+/// other biases, padding in the text.
 const VARIANTS: [&str; 8] = [
     "gpt_neox_sequential",
     "bloom_untied",
@@ -38,8 +40,8 @@ const VARIANTS: [&str; 8] = [
     "qwen3_padding",
 ];
 
-/// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their own. The library has none of
-/// them.
+/// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their
+/// own. The library has none of them.
 const PUBLISHED: [&str; 2] = ["glm", "codegeex"];
 
 /// Degrees (tp, pp).

@@ -9,12 +9,12 @@ use serde_json::Value;
 use crate::reading::model;
 use crate::{Folder, fixtures, pleach};
 
-/// What is said about the folder of `class` with `key` of its configuration changed.
+/// The message about the folder of `class` with `key` of its configuration changed.
 fn refused(class: &str, key: &str, value: Value) -> String {
     refused_with(class, vec![(key, value)])
 }
 
-/// What is said about the folder of `class` with some keys of its configuration changed.
+/// The message about the folder of `class` with some keys of its configuration changed.
 fn refused_with(class: &str, changes: Vec<(&str, Value)>) -> String {
     let keys: Vec<&str> = changes.iter().map(|(key, _)| *key).collect();
     let key = keys.join("-");
@@ -100,7 +100,8 @@ fn a_scaling_of_rotations_that_is_not_built_here_is_refused_by_name() {
     assert_eq!(refused("llama", "rope_scaling", nothing), "config.json: factor = null is not a number");
 }
 
-/// Keys that mean something beside others only: a window shorter than the context, biases that the library leaves out of slices.
+/// Keys that depend on other keys: a window shorter than the context, biases that the library leaves out
+/// of slices.
 #[test]
 fn keys_that_together_are_no_model_are_refused() {
     // Kinds of layers that are written down go before the first layer with a window.

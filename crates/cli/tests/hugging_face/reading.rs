@@ -19,8 +19,8 @@ use train::{LogitsSink, Setup, SourceError, TensorSource, run_forward};
 
 use crate::{Folder, all_values};
 
-/// A Qwen 3 whose matrices are narrow on one side and wide on the other: what another rank has of a row is 1,056 elements, more than are read
-/// for nothing in place of a read of their own.
+/// A Qwen 3 whose matrices are narrow on one side and wide on the other: what another rank has of a row is 1,056
+/// elements, more than are read for nothing in place of a read of their own.
 pub fn model() -> ModelSpec {
     let quick_start = RunConfig::quick_start().model;
     ModelSpec {

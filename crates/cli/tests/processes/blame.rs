@@ -112,7 +112,8 @@ fn a_run_that_fails_by_itself_leaves_a_report_and_one_that_ends_well_none() {
     );
 }
 
-/// Without a launcher nobody sees the signal; the ring still has the instruction, and the next attempt reports the one before.
+/// Without a launcher nobody sees the signal; the ring still has the instruction, and the next attempt reports the one
+/// before.
 #[test]
 fn a_process_that_was_killed_alone_is_reported_later() {
     let folder = Folder::new("blame-killed-alone");

@@ -1,5 +1,5 @@
-//! Disks without room, readers that go away, folders and texts that cannot be used: what is said, how the command exits, and that
-//! nothing is lost.
+//! Disks without room, readers that go away, folders and texts that cannot be used: what is said, how the command
+//! exits, and that nothing is lost.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -77,9 +77,9 @@ fn limited(blocks: u32, command: &Command) -> Command {
 fn a_disk_that_fills_up_ends_the_run_and_leaves_its_weights() {
     let folder = Folder::new("metrics");
     // Room for the weights, and not for the metrics of all steps.
-    let (code, told) = output(&mut limited(80, &train(&folder.0, &["train.steps=1000"])));
-    assert_eq!(code, Some(1), "{told}");
-    let last = told.lines().last().expect("a line").replace(&folder.0.display().to_string(), "FOLDER");
+    let (code, reported) = output(&mut limited(80, &train(&folder.0, &["train.steps=1000"])));
+    assert_eq!(code, Some(1), "{reported}");
+    let last = reported.lines().last().expect("a line").replace(&folder.0.display().to_string(), "FOLDER");
     let step = last
         .strip_prefix("metrics.jsonl cannot be written: File too large (os error 27); the run was stopped after step ")
         .and_then(|rest| rest.strip_suffix(" of 1000, and its weights are in FOLDER"))
@@ -96,9 +96,9 @@ fn weights_have_their_room_before_the_first_step() {
     for name in ["run.toml", "weights.safetensors", "metrics.jsonl"] {
         folder.file(name, b"of an earlier run");
     }
-    let (code, told) = output(&mut limited(8, &train(&folder.0, &[])));
-    assert_eq!(code, Some(2), "{told}");
-    let (first, message) = told.split_once('\n').expect("two lines");
+    let (code, reported) = output(&mut limited(8, &train(&folder.0, &[])));
+    assert_eq!(code, Some(2), "{reported}");
+    let (first, message) = reported.split_once('\n').expect("two lines");
     let kept = PathBuf::from(first.split_once(" is kept as ").expect("a name").1);
     assert_eq!(
         message.replace(&folder.0.display().to_string(), "FOLDER"),
@@ -115,10 +115,10 @@ fn weights_have_their_room_before_the_first_step() {
 #[test]
 fn steps_that_cannot_be_printed_end_the_run_and_leave_its_weights() {
     let folder = Folder::new("output");
-    let (code, told) = output(train(&folder.0, &["train.steps=1000"]).stdout(full()));
-    assert_eq!(code, Some(1), "{told}");
-    let last = told.lines().last().expect("a line");
-    assert!(last.starts_with("the output cannot be written: No space left on device (os error 28); "), "{told}");
+    let (code, reported) = output(train(&folder.0, &["train.steps=1000"]).stdout(full()));
+    assert_eq!(code, Some(1), "{reported}");
+    let last = reported.lines().last().expect("a line");
+    assert!(last.starts_with("the output cannot be written: No space left on device (os error 28); "), "{reported}");
     assert!(folder.0.join("weights.safetensors").is_file());
 }
 
@@ -137,9 +137,9 @@ fn output_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_none() {
             command.args(arguments).stderr(Stdio::piped());
             command
         };
-        let (code, told) = output(command().stdout(full()));
+        let (code, reported) = output(command().stdout(full()));
         assert_eq!(code, Some(1), "{arguments:?}");
-        assert_eq!(told, "the output cannot be written: No space left on device (os error 28)\n", "{arguments:?}");
+        assert_eq!(reported, "the output cannot be written: No space left on device (os error 28)\n", "{arguments:?}");
         let mut child = command().stdout(Stdio::piped()).spawn().expect("the command starts");
         drop(child.stdout.take());
         let expected = if arguments.contains(&"train.steps=0") { 2 } else { 0 };
@@ -152,11 +152,11 @@ fn output_that_cannot_be_written_is_a_failure_and_a_closed_pipe_is_none() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_written_is_told_before_the_first_step() {
-    let (code, told) = output(&mut train(Path::new("/proc/self"), &[]));
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.starts_with("/proc/self/checkpoints cannot be written: "), "{told}");
-    assert!(told.ends_with("; use another folder: --set run.folder=...\n"), "{told}");
+fn a_folder_that_cannot_be_written_is_reported_before_the_first_step() {
+    let (code, reported) = output(&mut train(Path::new("/proc/self"), &[]));
+    assert_eq!(code, Some(2), "{reported}");
+    assert!(reported.starts_with("/proc/self/checkpoints cannot be written: "), "{reported}");
+    assert!(reported.ends_with("; use another folder: --set run.folder=...\n"), "{reported}");
 }
 
 /// Waits until the child handles the signal of Ctrl-C, which is when its work begins.
@@ -192,11 +192,11 @@ fn two_runs_do_not_share_a_folder() {
     let endless = ["train.steps=1000000"];
     let mut first = train(&folder.0, &endless).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
     wait_until_it_runs(&folder, "steps = 1000000\n");
-    let (code, told) = output(&mut train(&folder.0, &[]));
-    assert_eq!(code, Some(2), "{told}");
-    assert!(told.contains("another run writes "), "{told}");
-    assert!(told.contains(&format!("(process {})", first.id())), "{told}");
-    // What a scheduler sends is as good as Ctrl-C.
+    let (code, reported) = output(&mut train(&folder.0, &[]));
+    assert_eq!(code, Some(2), "{reported}");
+    assert!(reported.contains("another run writes "), "{reported}");
+    assert!(reported.contains(&format!("(process {})", first.id())), "{reported}");
+    // A signal of a scheduler acts like Ctrl-C.
     signal(&first, "-TERM");
     assert_eq!(first.wait().expect("an end").code(), Some(143));
     assert!(folder.0.join("weights.safetensors").is_file());
@@ -235,7 +235,7 @@ fn interrupted_commands_exit_with_130() {
 }
 
 #[test]
-fn text_that_cannot_be_used_is_told_and_nothing_is_begun() {
+fn text_that_cannot_be_used_is_reported_and_nothing_is_begun() {
     let folder = Folder::new("text");
     let text = folder.0.join("text");
     fs::create_dir_all(text.join("nothing")).expect("a folder");
@@ -258,9 +258,9 @@ fn text_that_cannot_be_used_is_told_and_nothing_is_begun() {
         }
         let run = folder.0.join("run");
         let mut command = train(&run, &["data.held_out=0"]);
-        let (code, told) = output(command.arg("--data").arg(&path));
-        assert_eq!(code, Some(2), "{name}: {told}");
-        assert!(told.contains(expected) && told.lines().count() == 1, "{name}: {told}");
+        let (code, reported) = output(command.arg("--data").arg(&path));
+        assert_eq!(code, Some(2), "{name}: {reported}");
+        assert!(reported.contains(expected) && reported.lines().count() == 1, "{name}: {reported}");
         assert!(!run.exists(), "{name} began a run");
     }
 }

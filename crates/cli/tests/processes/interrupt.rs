@@ -1,4 +1,5 @@
-//! Ctrl-C, as a signal to a child process: the first stops after the step and keeps what there is, the second ends at once.
+//! Ctrl-C, as a signal to a child process: the first stops after the step and keeps what there is, the second ends at
+//! once.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! Kills of single processes of a run over TCP, each proven by the report of its attempt, and the bits of the run after all of them.
-//! `PLEACH_KILLS=200` kills 200 times, with at least 20 in each phase.
+//! Kills of single processes of a run over TCP, each proven by the report of its attempt, and the bits of the run after
+//! all of them. `PLEACH_KILLS=200` kills 200 times, with at least 20 in each phase.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,8 +98,8 @@ struct Kill {
     report: Report,
 }
 
-/// Kills `victim` of the attempt when its rank is in `wanted`, or in any other phase where that one does not come soon. The process is
-/// stopped while its ring is read, so that the phase is that of the kill.
+/// Kills `victim` of the attempt when its rank is in `wanted`, or in any other phase where that one does not come soon.
+/// The process is stopped while its ring is read, so that the phase is that of the kill.
 fn kill_in(wanted: Phase, run: &Path, attempt: u32, victim: usize, launcher: u32) -> Kill {
     let path = wait("the ring of the victim", || ring(run, attempt, victim));
     let read = || RankHistory::read(&path).expect("a ring");

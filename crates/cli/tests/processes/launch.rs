@@ -285,7 +285,7 @@ fn a_killed_process_is_restarted_from_its_checkpoint() {
     until_reported("saved after step ");
     kill("-KILL", &processes_of(child.id())[0].to_string());
     let expected = format!(
-        "process 0 (host localhost) was ended by signal 9, and all others were ended; starting again: pleach train --resume {}; \
+        "process 0 (host localhost) was ended by signal 9, and all others were ended; restarting: pleach train --resume {}; \
          0 restarts left",
         run.display()
     );

@@ -187,11 +187,11 @@ fn replanned_without(lost: &str) {
         format!("host {lost} does not answer; replanned for 2 of 4 processes with parallelism.dp=1; a step has ");
     let line = messages.lines().find(|line| line.contains(&cost)).unwrap_or_else(|| panic!("{messages}"));
     assert!(
-        line.contains(" times the work, and steps after step ") && line.contains(" are done again; starting again: "),
+        line.contains(" times the work, and steps after step ") && line.contains(" are repeated; restarting: "),
         "{line}"
     );
     let back =
-        format!("host {lost} answers again; the run resumes in all processes, with parallelism.dp=2; starting again: ");
+        format!("host {lost} answers again; the run resumes in all processes, with parallelism.dp=2; restarting: ");
     assert!(
         messages.contains(&back) && messages.contains("; 2 restarts left"),
         "a return costs no restart: {messages}"

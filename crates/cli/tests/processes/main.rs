@@ -1,5 +1,5 @@
-//! Runs in processes, on hosts, under Slurm and over MPI, and how runs end. They wait for processes, deadlines and disks, so they
-//! are one program, whose threads wait at the same time.
+//! Runs in processes, on hosts, under Slurm and over MPI, and how runs end. They wait for processes, deadlines and
+//! disks, so they are one program, whose threads wait at the same time.
 
 mod failures;
 #[path = "../harness/mod.rs"]

@@ -30,8 +30,8 @@ fn run(folder: &Folder, processes: usize, more: &[&str]) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
 }
 
-/// The exit code and the messages of a run that receives SIGTERM when its output has a line that begins with `line`, and all of
-/// its `processes` have begun the first step.
+/// The exit code and the messages of a run that receives SIGTERM when its output has a line that begins with `line`,
+/// and all of its `processes` have begun the first step.
 fn terminated_at(line: &str, mut child: Child, folder: &Folder, processes: usize) -> (Option<i32>, String) {
     let lines = BufReader::new(child.stdout.take().expect("output")).lines();
     let mut lines = lines.map(|line| line.expect("text"));

@@ -6,7 +6,8 @@ use std::process::Command;
 use crate::harness::several::{Folder, in_processes, succeeds};
 use crate::harness::{prints, stderr, stdout};
 
-/// Receive memory of a process of four with two of eight ranks: 64 pieces of 64 KiB, and for each of three peers 32 KiB and 128 KiB.
+/// Receive memory of a process of four with two of eight ranks: 64 pieces of 64 KiB, and for each of three peers 32 KiB
+/// and 128 KiB.
 const OF_FOUR: u64 = 64 * 65_536 + 3 * (32 + 128) * 1024;
 
 #[test]

@@ -9,7 +9,8 @@ use std::process::{Child, Command, Stdio};
 use crate::harness::several::{Folder, in_processes, launched, on_threads, processes_of, succeeds, with_keys};
 use crate::harness::{pleach, stderr};
 
-/// Numbers of processes, and what the run is. The first takes every number over either transport; the others take turns.
+/// Numbers of processes, and what the run is. The first takes every number over either transport; the others take
+/// turns.
 const RUNS: &[(&[&str], &[&str])] = &[
     (&["2", "4", "8"], &[]),
     (&["4"], &["parallelism.zero=3", "parallelism.shard_group=1"]),
@@ -21,7 +22,8 @@ const RUNS: &[(&[&str], &[&str])] = &[
     (&["16"], &["parallelism.dp=4", "parallelism.zero=2", "parallelism.reduce=microbatch"]),
 ];
 
-/// Set for every run in every number of processes over either transport, and for every run with twice its replicas in 16.
+/// Set for every run in every number of processes over either transport, and for every run with twice its replicas in
+/// 16.
 const ALL: &str = "PLEACH_PROCESSES_ALL";
 
 /// The files of the newest checkpoint that have tensors, by name.
@@ -91,7 +93,7 @@ fn a_process_that_finds_damage_sets_the_checkpoint_aside_for_the_next_start() {
     let failed = resume();
     assert_eq!(failed.status.code(), Some(1), "{}", stderr(&failed));
     for part in
-        ["rank-00005.safetensors: bytes ", "step-00000006 is damaged and now called ", "start the same command again"]
+        ["rank-00005.safetensors: bytes ", "step-00000006 is damaged; renamed to ", "start the same command again"]
     {
         assert!(stderr(&failed).contains(part), "{part}: {}", stderr(&failed));
     }

@@ -1,4 +1,5 @@
-//! Files of a run in several processes: text that a host lacks comes from process 0; other text and other weights are refused.
+//! Files of a run in several processes: text that a host lacks comes from process 0; other text and other weights are
+//! refused.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +27,8 @@ fn command(arguments: &[String], at: &Path) -> Command {
     command
 }
 
-/// `command` in processes of which number `n` has the working directory `n` of `folder`, so that each sees files of its own.
+/// `command` in processes of which number `n` has the working directory `n` of `folder`, so that each sees files of its
+/// own.
 fn in_own_directories(folder: &Folder, command: impl Fn(&Path) -> Command) -> Vec<Output> {
     let port = free_port();
     let start = |process: usize| -> Child {

@@ -1,4 +1,4 @@
-//! What the oracle says of `data.blanks`.
+//! The oracle for `data.blanks`.
 
 use toml::Value;
 

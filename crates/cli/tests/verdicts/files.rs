@@ -9,7 +9,7 @@ pub type Keys = BTreeMap<String, String>;
 /// A file with what makes it differ from the file that it was made of.
 #[derive(Clone, Debug)]
 pub struct RunFile {
-    /// What was changed, for people.
+    /// The change, as text.
     pub changed: String,
     /// The keys.
     pub keys: Keys,
@@ -28,7 +28,7 @@ impl RunFile {
     }
 }
 
-/// What a key may be changed into: sensible values, values on the edge, and nonsense.
+/// New values of a key: sensible ones, limits, and nonsense.
 const CHANGES: &[(&str, &[&str])] = &[
     ("model.num_layers", &["1", "2", "3", "6", "8", "0", "-1", "24"]),
     ("model.hidden", &["64", "96", "120", "130", "0", "256", "99", "\"wide\""]),
@@ -156,7 +156,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("run.heartbeat_seconds", &["5", "0.5", "0", "90000"]),
     ("run.rendezvous_seconds", &["10", "600", "-1", "90000"]),
     ("run.rank_memory_bytes", &["1000", "1000000000000000", "-5", "\"80 GB\""]),
-    // What is no key.
+    // Names that are not keys.
     ("model.hiden", &["64"]),
     ("model.n_layers", &["6"]),
     ("model.hidden_size", &["64"]),

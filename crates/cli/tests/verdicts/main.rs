@@ -1,7 +1,7 @@
-//! Six hundred run files, half of them legal, against rules that are written once more: the same verdict on each, nothing started
-//! for what is refused, and every message kept in `tests/golden/verdicts.txt`.
+//! Six hundred run files, half of them legal, against rules that are written once more: the same verdict on each,
+//! nothing started for what is refused, and every message kept in `tests/golden/verdicts.txt`.
 //!
-//! `RENEW_VERDICTS=1 cargo test -p cli --test verdicts` writes that file anew; whoever does reads what changed.
+//! `RENEW_VERDICTS=1 cargo test -p cli --test verdicts` writes that file again; read what changed.
 
 mod blanks;
 mod files;

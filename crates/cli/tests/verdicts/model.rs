@@ -1,4 +1,4 @@
-//! What the oracle says of `[model]`.
+//! The oracle for `[model]`.
 
 use crate::oracle::{Values, divides, int, num, text, tokens};
 

@@ -265,7 +265,7 @@ fn group(values: &Values, pp: i128) -> i128 {
     if text(values, "parallelism.schedule", "1f1b") == "interleaved" { pp } else { 1 }
 }
 
-/// Options of a schedule stand only beside it. No schedule file is there in the folder that the verdicts are asked in.
+/// Options of a schedule need that schedule. No schedule file is there in the folder that the verdicts are asked in.
 fn schedule(values: &Values, pp: i128) -> bool {
     let name = text(values, "parallelism.schedule", "1f1b");
     let belongs = |key: &str, to: &str| name == to || !values.contains_key(key);
@@ -280,14 +280,14 @@ fn is_sequence_parallel(values: &Values) -> bool {
     values.get("parallelism.sequence_parallel").and_then(Value::as_bool).unwrap_or(false)
 }
 
-/// Each tensor-parallel rank has as many of a microbatch's tokens as the others, where they share them out.
+/// Each tensor-parallel rank has as many of a microbatch's tokens as the others, where they shard them.
 fn shared_tokens(values: &Values, tp: i128, microbatch_size: i128) -> bool {
     let length = int(values, "train.sequence_length", resolved_model(values).context);
     let shares = is_sequence_parallel(values) || text(values, "parallelism.recompute_inputs", "whole") == "sharded";
     !shares || divides(tp, microbatch_size * length)
 }
 
-/// What says how layers are computed again is said where they are, and never that a rank keeps more than its tokens.
+/// Keys of recomputation need recomputation, and a rank never keeps more than its tokens.
 fn recomputation(values: &Values) -> bool {
     let written = |key: &str| values.contains_key(&format!("parallelism.recompute_{key}"));
     let whole = text(values, "parallelism.recompute_inputs", "sharded") == "whole";
@@ -446,7 +446,7 @@ fn order_of_products(values: &Values) -> bool {
     }
 }
 
-/// Whole steps lead from the first batch to the full one, and replicas share out each on the way.
+/// Whole steps lead from the first batch to the full one, and replicas divide each on the way.
 fn ramp(values: &Values) -> bool {
     let Some(ramp) = values.get("train.batch_ramp") else { return true };
     let [start, increment] =
@@ -519,7 +519,7 @@ fn reads_positions(values: &Values) -> bool {
     top_query || text(values, "model.position", "learned") != "alibi"
 }
 
-/// What takes long to plan.
+/// Runs that take long to plan.
 fn sizes(values: &Values) -> bool {
     let Some([dp, _, pp]) = degrees(values) else { return false };
     let Model { layers, hidden, heads, kv_heads, head_dim, ffn, vocabulary, context } = resolved_model(values);

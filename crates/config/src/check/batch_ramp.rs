@@ -57,7 +57,7 @@ fn leads_there(config: &RunConfig, BatchRamp { start, increment, grows, .. }: Ba
         let starts: Vec<usize> =
             [below, below + increment].into_iter().filter(|start| (1..=full).contains(start)).collect();
         let remedy = format!("use start = {}", mesh::alternatives(&starts));
-        return Err((format!("must lead to train.global_batch = {full}"), remedy));
+        return Err((format!("must reach train.global_batch = {full}"), remedy));
     }
     let sizes = (full - start) / increment;
     if sizes > MAX_SIZES {
@@ -72,7 +72,7 @@ fn more_microbatches(config: &RunConfig, BatchRamp { start, increment, .. }: Bat
     let (full, parallelism) = (config.train.global_batch, &config.parallelism);
     match &parallelism.schedule {
         ScheduleSpec::Given(_) if start < full => Err((
-            "has steps of several numbers of microbatches, and parallelism.schedule_file is written for one".into(),
+            "changes the number of microbatches, which parallelism.schedule_file fixes".into(),
             "use a schedule by name, or grows = \"microbatch_size\"".into(),
         )),
         ScheduleSpec::Given(_) => Ok(()),

@@ -3,13 +3,13 @@
 use super::Rules;
 use crate::data_spec::{BlanksSpec, Positions, Visible};
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, written_blanks};
+use crate::run_file::RunConfig;
 
-/// Tokens of a sample that has room for a blank and something around it.
+/// Fewest tokens of a sample: a blank and text around it.
 const MIN_SAMPLE_LENGTH: usize = 16;
-/// Share of a sample beyond which spans could not be told apart: each needs a token between it and the next.
+/// Largest share of a sample in spans: a token between two spans separates them.
 const MAX_SPAN_TOKENS: f32 = 0.3;
-/// Mean beyond which a span is no span.
+/// Largest mean length of spans.
 const MAX_SPAN_MEAN: f32 = 64.0;
 
 /// A broken rule and its remedy.
@@ -19,11 +19,11 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let Some(blanks) = &config.data.blanks else { return };
     let judged = tokens(config, blanks).and_then(|()| numbers(blanks)).and_then(|()| samples(config, blanks));
     if let Err((rule, remedy)) = judged {
-        rules.report(Problem::of_value("data.blanks", written_blanks(blanks), rule, remedy));
+        rules.report(Problem::of_key("data.blanks", rule, remedy));
     }
 }
 
-/// The four tokens are the model's, none is another, and no text has them.
+/// The four tokens are different tokens of the model, and the tokenizer has none of them.
 fn tokens(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
     let tokens = [("mask", blanks.mask), ("gmask", blanks.gmask), ("sop", blanks.sop), ("eop", blanks.eop)];
     let vocabulary = config.model.vocabulary;
@@ -33,10 +33,10 @@ fn tokens(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
             return Err((rule, format!("use a token below {vocabulary}, or a larger vocabulary")));
         }
         if let Some((other, _)) = tokens[..index].iter().find(|(_, other)| *other == token) {
-            return Err((format!("has {token} for {other} and for {name}"), "use four different tokens".into()));
+            return Err((format!("has {other} = {name} = {token}"), "use four different tokens".into()));
         }
         if let Some(text) = config.data.tokenizer.vocabulary().filter(|text| token < *text) {
-            let rule = format!("has {name} = {token}, which is among the {text} tokens of text of data.tokenizer");
+            let rule = format!("has {name} = {token}, which is one of the {text} tokens of data.tokenizer");
             return Err((rule, format!("use {text} or more, with as large a model.vocabulary")));
         }
     }
@@ -57,20 +57,20 @@ fn numbers(blanks: &BlanksSpec) -> Result<(), Refusal> {
     let limits = [("span_mean", span_mean, MAX_SPAN_MEAN), ("span_tokens", span_tokens, MAX_SPAN_TOKENS)];
     for (name, number, most) in limits {
         if !(number > 0.0 && number <= most) {
-            let rule = format!("has {name} = {number:?}, which leaves no spans with text between them");
+            let rule = format!("has {name} = {number:?}, which leaves no text between spans");
             return Err((rule, format!("use more than 0 and at most {most:?}")));
         }
     }
     Ok(())
 }
 
-/// Samples share out a sequence, and decide what a token sees.
+/// Samples divide a sequence, and define the tokens that a token attends to.
 fn samples(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
     let (length, samples) = (config.train.sequence_length, blanks.samples);
     let fits = |samples: usize| length.is_multiple_of(samples) && length / samples >= MIN_SAMPLE_LENGTH;
     if samples == 0 || !fits(samples) {
         let would: Vec<usize> = mesh::divisors(length).into_iter().filter(|samples| fits(*samples)).collect();
-        let rule = format!("has samples = {samples}, which must split train.sequence_length = {length} evenly");
+        let rule = format!("has samples = {samples}, which must divide train.sequence_length = {length}");
         let remedy = match would.is_empty() {
             true => format!("use a sequence of {MIN_SAMPLE_LENGTH} tokens or more"),
             false => format!("use {}", mesh::alternatives(&would)),
@@ -78,9 +78,8 @@ fn samples(config: &RunConfig, blanks: &BlanksSpec) -> Result<(), Refusal> {
         return Err((rule, remedy));
     }
     if (config.data.visible, config.data.positions) != (Visible::Past, Positions::Sequence) {
-        let rule =
-            "says itself what a token sees and where it is, and data.visible or data.positions says something else";
-        return Err((rule.into(), "leave one of them out".into()));
+        let rule = "has its own rules for attention and positions";
+        return Err((rule.into(), "leave out data.visible and data.positions".into()));
     }
     Ok(())
 }

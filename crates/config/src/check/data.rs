@@ -15,7 +15,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         let is_weight = source.weight > 0.0 && source.weight.is_finite();
         if !is_weight {
             let (path, weight) = (source.path.display(), source.weight);
-            let rule = format!("gives {path} the weight {weight:?}, which must be a positive share of the sequences");
+            let rule = format!("gives {path} the weight {weight:?}, which must be positive");
             rules.report(Problem::of_key("data.sources", rule, "use more than 0"));
         }
     }
@@ -26,7 +26,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     rules.below_one("data.held_out", data.held_out, "must leave text to train on");
     check_validation(config, rules);
     if let (Some(_), TokenizerSpec::Bpe { vocabulary }) = (&data.cache, &data.tokenizer) {
-        let rule = "needs a tokenizer that is there before the text is read".to_string();
+        let rule = "must have a tokenizer that exists before the text is read".to_string();
         let remedy = format!(
             "use data.tokenizer = \"bytes\", a tokenizer.json, or `pleach data tokenize --tokenizer bpe:{vocabulary}` in place of it"
         );

@@ -211,7 +211,8 @@ fn recomputation(config: &RunConfig, rules: &mut Rules) {
     rules.all_positive(&[("parallelism.recompute_every", every)]);
     match (inputs, config.parallelism.sequence_parallel) {
         (SavedInputs::Whole, SequenceParallel::On) => {
-            let rule = "is more than parallelism.sequence_parallel = true leaves a rank: its own tokens";
+            let rule =
+                "must be \"sharded\" with parallelism.sequence_parallel = true, where a rank has its own tokens only";
             let remedy = "use \"sharded\"";
             rules.report(Problem::of_value("parallelism.recompute_inputs", "\"whole\"", rule, remedy));
         }
@@ -235,7 +236,7 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
         let times =
             stages_per_rank.filter(|stages| *stages > 1).map_or(String::new(), |stages| format!("x {stages} stages "));
         let rule = format!(
-            "{times}is more than model.num_layers = {layers}, the embedding and the head; every stage holds one of them"
+            "{times}must leave each stage one of the model.num_layers = {layers} layers, the embedding and the head"
         );
         let remedy = if most > 0 { format!("use at most {most}") } else { "use fewer stages per rank".into() };
         rules.report(Problem::of_value("parallelism.pp", pp, rule, remedy));
@@ -277,32 +278,18 @@ fn stage_layers(stages: &[usize], layers: usize, num_stages: Option<usize>, rule
     };
     if let Some(num_stages) = num_stages.filter(|num_stages| *num_stages != stages.len()) {
         refuse(
-            format!(
-                "has the layers of {} stage{}, but the pipeline has {num_stages}",
-                stages.len(),
-                plural(stages.len())
-            ),
+            format!("must have as many numbers as stages, {num_stages}; got {}", stages.len()),
             "leave it out to balance the stages",
         );
     }
     let sum: usize = stages.iter().sum();
     if sum != layers {
-        refuse(
-            format!("adds up to {sum} layers, but model.num_layers = {layers}"),
-            "leave it out to balance the stages",
-        );
+        refuse(format!("must add up to model.num_layers = {layers}; got {sum}"), "leave it out to balance the stages");
     }
     let inner = stages.get(1..stages.len().saturating_sub(1)).unwrap_or(&[]);
     if inner.contains(&0) {
-        refuse(
-            "has a stage that holds nothing".into(),
-            "every stage but the first and the last holds at least 1 layer",
-        );
+        refuse("must have at least 1 layer in each stage but the first and the last".into(), "use 1 or more");
     }
-}
-
-fn plural(count: usize) -> &'static str {
-    if count == 1 { "" } else { "s" }
 }
 
 /// No more ranks than anyone has.
@@ -327,7 +314,7 @@ fn world_size(config: &RunConfig, rules: &mut Rules) {
             "run.ranks",
             config.run.ranks,
             rule,
-            format!("write {product}, or leave one of the {} out", if degrees.cp == 1 { "four" } else { "five" }),
+            format!("write {product}, or omit one of the {}", if degrees.cp == 1 { "four" } else { "five" }),
         ));
     }
 }
@@ -362,7 +349,7 @@ fn microbatch_groups(config: &RunConfig, rules: &mut Rules) {
         return;
     }
     let rule = format!(
-        "is {num_microbatches} microbatches per replica, and \"{}\" passes them in groups of parallelism.pp = {pp}",
+        "gives {num_microbatches} microbatches per replica, which must be a multiple of parallelism.pp = {pp} with \"{}\"",
         schedule_name(kind)
     );
     let grain = dp.saturating_mul(microbatch_size).saturating_mul(group);

@@ -65,7 +65,7 @@ fn numbers(config: &RunConfig, group: &ParameterGroup, rules: &mut Rules) {
     refuse(
         decay * scale * rate < 1.0,
         format!(
-            "{of_decay}times its learning rate, {:?}, is 1 or more, which turns the signs of weights",
+            "{of_decay}times its learning rate, {:?}, is 1 or more, which flips the signs of weights",
             scale * rate
         ),
         "use a smaller product",

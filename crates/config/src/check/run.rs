@@ -50,7 +50,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
         let remedy = format!("use at most {MAX_THREADS}");
-        rules.report(Problem::of_value("run.threads_per_rank", threads, "is more than any machine has cores", remedy));
+        rules.report(Problem::of_value("run.threads_per_rank", threads, "exceeds the cores of any machine", remedy));
     }
 }
 
@@ -82,7 +82,7 @@ fn check_gpus(config: &RunConfig, rules: &mut Rules) {
         (DeviceChoice::Cuda | DeviceChoice::SoftGpu, Some(gpus)) => {
             if rules.all_positive(&[("run.gpus", gpus)]) && gpus > MAX_GPUS {
                 let remedy = format!("use at most {MAX_GPUS}");
-                rules.report(Problem::of_value("run.gpus", gpus, "is more than any machine has GPUs", remedy));
+                rules.report(Problem::of_value("run.gpus", gpus, "exceeds the GPUs of any machine", remedy));
             }
         }
         (DeviceChoice::Cpu | DeviceChoice::Cuda | DeviceChoice::SoftGpu, None) => {}

@@ -56,7 +56,7 @@ fn learning_rate(config: &RunConfig, rules: &mut Rules) {
         "train.learning_rate",
         peak,
         peak > 0.0 && peak <= 1.0,
-        "trains nothing or diverges",
+        "must be a learning rate",
         "use more than 0 and at most 1",
     );
     // The minimum follows the peak, unless it is given; nothing is known about it beside a peak that is wrong.
@@ -96,7 +96,7 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     // AdamW multiplies weights by 1 - learning_rate * weight_decay.
     if decay * train.learning_rate >= 1.0 {
         let rule = format!(
-            "times train.learning_rate = {:?} is 1 or more, which turns the signs of weights",
+            "times train.learning_rate = {:?} is 1 or more, which flips the signs of weights",
             train.learning_rate
         );
         rules.report(Problem::of_value("train.weight_decay", format!("{decay:?}"), rule, "use a smaller product"));
@@ -106,13 +106,7 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     rules.number("train.epsilon", train.epsilon, train.epsilon > 0.0, "must be more than 0", "use 1e-8");
     let scale = train.embedding_gradient_scale;
     let remedy = "use more than 0 and at most 1";
-    rules.number(
-        "train.embedding_gradient_scale",
-        scale,
-        scale > 0.0 && scale <= 1.0,
-        "does not shrink a gradient",
-        remedy,
-    );
+    rules.number("train.embedding_gradient_scale", scale, scale > 0.0 && scale <= 1.0, "must be a factor", remedy);
     if let Some(clip) = train.clip_norm {
         rules.number("train.clip_norm", clip, clip > 0.0, "must be positive", "use more than 0, or 0 for no clipping");
     }

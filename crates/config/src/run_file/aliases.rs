@@ -107,7 +107,7 @@ pub fn key(name: &str) -> Option<&'static str> {
 pub fn other_axis(name: &str) -> Option<String> {
     let name = name.trim_start_matches("--").replace('-', "_");
     let (_, axis) = OTHER_AXES.iter().find(|(other, _)| *other == name)?;
-    Some(format!("is {axis}, an axis along which no run divides work; use dp, cp, tp and pp"))
+    Some(format!("is {axis}, an axis that runs do not have; use dp, cp, tp and pp"))
 }
 
 /// The key here for an option name of Megatron-LM, with dashes or underscores, as the end of a sentence about that name;

@@ -162,7 +162,7 @@ fn recomputation_is_said_once() {
         ),
         (
             &["parallelism.recompute=full", "parallelism.recompute_inputs=whole", "parallelism.sequence_parallel=true"],
-            "parallelism.recompute_inputs = \"whole\" is more than parallelism.sequence_parallel = true leaves a rank: its own tokens; \
+            "parallelism.recompute_inputs = \"whole\" must be \"sharded\" with parallelism.sequence_parallel = true, where a rank has its own tokens only; \
              use \"sharded\"",
         ),
     ]);
@@ -173,25 +173,25 @@ fn pipeline_stages_hold_the_layers() {
     expect(&[
         (
             &["parallelism.pp=9"],
-            "parallelism.pp = 9 is more than model.num_layers = 6, the embedding and the head; every stage holds one of them; \
+            "parallelism.pp = 9 must leave each stage one of the model.num_layers = 6 layers, the embedding and the head; \
              use at most 8",
         ),
         (
             &["parallelism.pp=5", "parallelism.schedule=zb-v"],
-            "parallelism.pp = 5 x 2 stages is more than model.num_layers = 6, the embedding and the head; every stage holds one of them; \
+            "parallelism.pp = 5 x 2 stages must leave each stage one of the model.num_layers = 6 layers, the embedding and the head; \
              use at most 4",
         ),
         (
             &["parallelism.stage_layers=[2,2,2]"],
-            "parallelism.stage_layers = [2, 2, 2] has the layers of 3 stages, but the pipeline has 2; leave it out to balance the stages",
+            "parallelism.stage_layers = [2, 2, 2] must have as many numbers as stages, 2; got 3; leave it out to balance the stages",
         ),
         (
             &["parallelism.stage_layers=[2,3]"],
-            "parallelism.stage_layers = [2, 3] adds up to 5 layers, but model.num_layers = 6; leave it out to balance the stages",
+            "parallelism.stage_layers = [2, 3] must add up to model.num_layers = 6; got 5; leave it out to balance the stages",
         ),
         (
             &["parallelism.stage_layers=[3,0,3]", "parallelism.pp=3"],
-            "parallelism.stage_layers = [3, 0, 3] has a stage that holds nothing; every stage but the first and the last holds at least 1 layer",
+            "parallelism.stage_layers = [3, 0, 3] must have at least 1 layer in each stage but the first and the last; use 1 or more",
         ),
     ]);
 }
@@ -201,12 +201,12 @@ fn schedules_have_what_they_need_and_no_more() {
     expect(&[
         (
             &["parallelism.schedule=interleaved", "parallelism.pp=3"],
-            "train.global_batch = 16 is 4 microbatches per replica, and \"interleaved\" passes them in groups of parallelism.pp = 3; \
+            "train.global_batch = 16 gives 4 microbatches per replica, which must be a multiple of parallelism.pp = 3 with \"interleaved\"; \
              use 12 or 24",
         ),
         (
             &["parallelism.schedule=interleaved", "parallelism.pp=4", "train.global_batch=24"],
-            "train.global_batch = 24 is 6 microbatches per replica, and \"interleaved\" passes them in groups of parallelism.pp = 4; \
+            "train.global_batch = 24 gives 6 microbatches per replica, which must be a multiple of parallelism.pp = 4 with \"interleaved\"; \
              use 16 or 32, or parallelism.microbatch_size = 1 or 3",
         ),
         (
@@ -237,7 +237,7 @@ fn the_world_and_the_batch_are_products() {
     expect(&[
         (
             &["run.ranks=6", "parallelism.dp=2", "parallelism.tp=2", "parallelism.pp=2"],
-            "run.ranks = 6 must be parallelism.dp x tp x pp = 2 x 2 x 2 = 8; write 8, or leave one of the four out",
+            "run.ranks = 6 must be parallelism.dp x tp x pp = 2 x 2 x 2 = 8; write 8, or omit one of the four",
         ),
         (
             &["train.global_batch=3"],
@@ -357,7 +357,7 @@ fn groups_name_parameters_and_their_updates_stay_sane() {
         ),
         (
             &["train.groups=[{ parameters = [\"*\"], learning_rate_scale = 100, weight_decay = 5 }]"],
-            "train.groups has weight_decay = 5.0, which times its learning rate, 0.3, is 1 or more, which turns the signs of weights; \
+            "train.groups has weight_decay = 5.0, which times its learning rate, 0.3, is 1 or more, which flips the signs of weights; \
              use a smaller product",
         ),
         (
@@ -373,7 +373,7 @@ fn every_size_of_a_growing_batch_is_a_batch() {
     expect(&[
         (
             &["train.batch_ramp={ start = 4, increment = 8, sequences = 100 }"],
-            "train.batch_ramp = { start = 4, increment = 8, sequences = 100 } must lead to train.global_batch = 16; use start = 8",
+            "train.batch_ramp = { start = 4, increment = 8, sequences = 100 } must reach train.global_batch = 16; use start = 8",
         ),
         (
             &["train.batch_ramp={ start = 2, increment = 2, sequences = 100 }"],
@@ -411,7 +411,7 @@ fn every_size_of_a_growing_batch_is_a_batch() {
         ),
         (
             &["train.embedding_gradient_scale=1.5"],
-            "train.embedding_gradient_scale = 1.5 does not shrink a gradient; use more than 0 and at most 1",
+            "train.embedding_gradient_scale = 1.5 must be a factor; use more than 0 and at most 1",
         ),
         (
             &["train.batch_ramp={ start = 4, increment = 4, sequences = 9, grows = \"fast\" }"],
@@ -434,7 +434,7 @@ fn training_numbers_are_sane() {
         ),
         (
             &["train.learning_rate=0"],
-            "train.learning_rate = 0.0 trains nothing or diverges; use more than 0 and at most 1",
+            "train.learning_rate = 0.0 must be a learning rate; use more than 0 and at most 1",
         ),
         (
             &["train.min_learning_rate=0.01"],
@@ -448,7 +448,7 @@ fn training_numbers_are_sane() {
         (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; use 0 or more"),
         (
             &["train.weight_decay=1000"],
-            "train.weight_decay = 1000.0 times train.learning_rate = 0.003 is 1 or more, which turns the signs of weights; use a smaller product",
+            "train.weight_decay = 1000.0 times train.learning_rate = 0.003 is 1 or more, which flips the signs of weights; use a smaller product",
         ),
         (&["train.beta1=1"], "train.beta1 = 1.0 must be the decay of a running mean; use 0 or more and less than 1"),
         (
@@ -460,7 +460,7 @@ fn training_numbers_are_sane() {
         (&["run.threads_per_rank=0"], "run.threads_per_rank = 0 must be positive; use at least 1"),
         (
             &["run.threads_per_rank=1025"],
-            "run.threads_per_rank = 1025 is more than any machine has cores; use at most 1024",
+            "run.threads_per_rank = 1025 exceeds the cores of any machine; use at most 1024",
         ),
         (&["run.engine=mpi"], "run.engine = \"mpi\" is not one of \"auto\", \"threads\" and \"processes\""),
         (

@@ -34,8 +34,8 @@ pub fn started(library: &Library, keys: &[&str]) -> (Child, JoinHandle<String>) 
     (child, rest)
 }
 
-/// Whether a line of a second or later step is in `seen`. Open MPI gives its processes a terminal, where lines of steps have colours and
-/// are drawn over each other.
+/// Whether a line of a second or later step is in `seen`. Open MPI gives its processes a terminal, where lines of steps
+/// have colours and are drawn over each other.
 fn has_second_step(seen: &str) -> bool {
     let numbers = seen.match_indices("/1000000").map(|(end, _)| {
         let before = &seen[..end];
@@ -128,7 +128,8 @@ fn a_process_that_never_calls_in_is_named() {
 
 #[test]
 fn an_initialisation_that_never_ends_does_not_keep_a_process() {
-    // Process 1 loses its way to the launcher, so it is a world of its own, and process 0 waits for it in MPI_Init_thread.
+    // Process 1 loses its way to the launcher, so it is a world of its own, and process 0 waits for it in
+    // MPI_Init_thread.
     let mpich = of_each_library().into_iter().filter(|library| !library.is_open_mpi());
     for library in mpich {
         let options = with_keys(&["train"], &["run.transport=mpi"]).join(" ");

@@ -61,8 +61,8 @@ pub fn named(name: &str) -> Option<Library> {
 }
 
 impl Library {
-    /// The option with which the launcher leaves the other processes to pleach when one has ended, so that they name it.
-    /// That of Open MPI names the rank itself.
+    /// The option with which the launcher leaves the other processes to pleach when one has ended, so that they name
+    /// it. That of Open MPI names the rank itself.
     pub fn without_cleanup(&self) -> &'static [&'static str] {
         if self.is_open_mpi() { &[] } else { &["-disable-auto-cleanup"] }
     }
@@ -92,7 +92,8 @@ impl Library {
     }
 }
 
-/// Waits for `child`, at most [`LIMIT`]; then it is killed, and the test fails. Afterwards none of its descendants lives.
+/// Waits for `child`, at most [`LIMIT`]; then it is killed, and the test fails. Afterwards none of its descendants
+/// lives.
 pub fn ended(mut child: Child) -> Output {
     let read = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {

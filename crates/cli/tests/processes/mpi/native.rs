@@ -1,5 +1,5 @@
-//! `run.collectives = "native"`: sums by the library are within the bounds of their class, and exact ones have the bits of
-//! threads.
+//! `run.collectives = "native"`: sums by the library are within the bounds of their class, and exact ones have the bits
+//! of threads.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -98,8 +98,8 @@ fn a_rank_that_stops_ends_the_run_though_a_library_waits_for_it() {
         let output = ended(child);
         let text = said(&output) + &rest.join().expect("text");
         assert!(!output.status.success(), "{}: {text}", library.name);
-        // All waits have one deadline, so the first report may be that of a rank that waits for one that waits itself. Process 0
-        // adds the process that does not answer.
+        // All waits have one deadline, so the first report may be that of a rank that waits for one that waits itself.
+        // Process 0 adds the process that does not answer.
         assert!(text.contains(" waited ") && text.contains(" for rank "), "{}: {text}", library.name);
         assert!(text.contains("  -->  "), "{}: {text}", library.name);
         let stopped = text.matches("process 1 (host ").count();

@@ -84,8 +84,8 @@ fn a_killed_rank_restarts_the_job_with_the_same_bits() {
         let output = ended(child);
         let text = text.join().expect("text");
         assert_eq!(output.status.code(), Some(0), "{}: {text}", library.name);
-        assert!(text.contains("it said last: ") && text.contains("; starting again: "), "{}: {text}", library.name);
-        assert_eq!(text.matches("; starting again: ").count(), kills as usize, "{}: {text}", library.name);
+        assert!(text.contains("its last output: ") && text.contains("; restarting: "), "{}: {text}", library.name);
+        assert_eq!(text.matches("; restarting: ").count(), kills as usize, "{}: {text}", library.name);
         assert!(
             text.contains("pleach train --resume ") && text.contains("; 2 restarts left"),
             "{}: {text}",
@@ -111,15 +111,15 @@ fn a_start_that_adds_no_checkpoint_is_the_last() {
     assert_eq!(output.status.code(), Some(7), "{}", stderr(&output));
     assert_eq!(
         stderr(&output),
-        "cannot\nmpiexec failed with exit code 7; it said last: cannot; there is no checkpoint, as at its start, so nothing is \
-         started again: find the cause, or use a smaller run.save_every\n"
+        "cannot\nmpiexec failed with exit code 7; its last output: cannot; there is no checkpoint, as at its start, so there is \
+         no restart: find the cause, or use a smaller run.save_every\n"
     );
     // Of other programs the checkpoints are not known; the number of restarts ends it.
     let output = pleach(&["launch", "--restarts", "2", "--", &failing]);
     assert_eq!(output.status.code(), Some(7));
     let text = stderr(&output);
-    assert_eq!(text.matches("; starting again: ").count(), 2, "{text}");
-    assert!(text.ends_with("mpiexec failed with exit code 7; it said last: cannot\n"), "{text}");
+    assert_eq!(text.matches("; restarting: ").count(), 2, "{text}");
+    assert!(text.ends_with("mpiexec failed with exit code 7; its last output: cannot\n"), "{text}");
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn processes_that_outlive_their_launcher_are_ended() {
     let output = pleach(&["launch", "--", &script]);
     assert_eq!(output.status.code(), Some(137), "{}", said(&output));
     assert!(stderr(&output).contains("2 processes of "), "{}", said(&output));
-    assert!(stderr(&output).contains("mpiexec was ended by signal 9; it said last: nothing"), "{}", said(&output));
+    assert!(stderr(&output).contains("mpiexec was ended by signal 9; its last output: nothing"), "{}", said(&output));
 }
 
 #[test]

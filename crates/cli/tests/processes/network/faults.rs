@@ -53,7 +53,8 @@ fn a_cut_link_ends_all_processes_by_name() {
         let fault = Instant::now();
         network.cut(cut);
         let ended = cluster.end_within(LIMIT);
-        // Each side misses the other. Who is not process 0 is in touch with process 0 alone, and hears of others from it.
+        // Each side misses the other. Who is not process 0 is in touch with process 0 alone, and hears of others from
+        // it.
         let blamed = |process: usize| {
             let is_cut = of_host(cut).contains(&process);
             about((0..8).filter(|other| of_host(cut).contains(other) != is_cut))
@@ -110,7 +111,8 @@ fn a_rank_that_is_late_is_named_before_its_heartbeat() {
     let timeout = Duration::from_secs(3);
     let keys = ["run.heartbeat_seconds=60", "run.timeout_seconds=3"];
     let Some((fault, others, own)) = ends_after_frost(2, &keys) else { return };
-    // The first that is late waits for a rank of the host, or for one that waits for it. Process 0 adds who does not answer.
+    // The first that is late waits for a rank of the host, or for one that waits for it. Process 0 adds who does not
+    // answer.
     let late = |_| (0..8).map(|rank| format!(" ms for rank {rank} in ")).collect();
     assert_named(&others, fault, timeout + AFTER_HEARTBEAT, late);
     let frozen = "process 4 (host h2), process 5 (host h2) have not answered since then: stopped";

@@ -1,7 +1,7 @@
 //! A relay between process 0 and all others, and between the ranks of every two: it sees and may change each byte.
 //!
-//! Processes reach process 0 at the relay. In the list of addresses that each receives when the ranks connect, those of all
-//! others are addresses of the relay; nothing else of it changes.
+//! Processes reach process 0 at the relay. In the list of addresses that each receives when the ranks connect, those of
+//! all others are addresses of the relay; nothing else of it changes.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};

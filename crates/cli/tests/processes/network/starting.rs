@@ -1,4 +1,5 @@
-//! Runs that cannot start: every process that is there ends, with the reason and the remedy where no other one prints them.
+//! Runs that cannot start: every process that is there ends, with the reason and the remedy where no other one prints
+//! them.
 
 use std::net::TcpListener;
 use std::time::{Duration, Instant};

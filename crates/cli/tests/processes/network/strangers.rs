@@ -37,8 +37,8 @@ const LONGEST: usize = 8 << 10;
 const KEPT: usize = 2 * 128;
 /// Descriptors that each process may have.
 const DESCRIPTORS: usize = 400;
-/// Memory that strangers may take of a process: their bytes in a buffer that doubles as it grows, a page for the state of
-/// each, and 4 MiB for what the allocator keeps of blocks of 64 KiB in which it reads.
+/// Memory that strangers may take of a process: their bytes in a buffer that doubles as it grows, a page for the state
+/// of each, and 4 MiB for what the allocator keeps of blocks of 64 KiB in which it reads.
 const STRANGERS_BYTES: usize = KEPT * (2 * LONGEST + 4096) + (4 << 20);
 
 /// The behavior of a stranger.

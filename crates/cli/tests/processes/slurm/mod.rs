@@ -1,5 +1,5 @@
-//! Slurm for real: its own controller, daemons and `srun`. Machines without them skip and print the missing part, unless
-//! `PLEACH_SLURM` is set.
+//! Slurm for real: its own controller, daemons and `srun`. Machines without them skip and print the missing part,
+//! unless `PLEACH_SLURM` is set.
 
 mod cluster;
 
@@ -97,7 +97,8 @@ fn a_warned_job_enters_the_queue_again(cluster: &Cluster, folder: &Folder) {
     assert_same(folder, "warned", "many-on-threads");
 }
 
-/// `--no-requeue --array=1-3%1`: the first job is warned, the second resumes to the end, and the third finds nothing to do.
+/// `--no-requeue --array=1-3%1`: the first job is warned, the second resumes to the end, and the third finds nothing to
+/// do.
 fn an_array_resumes_where_jobs_are_not_requeued(cluster: &Cluster, folder: &Folder) {
     let log = folder.path("array-%a-log");
     let job = submitted(cluster, folder, "array", &["--no-requeue", "--array=1-3%1", "--output", &log]);
