@@ -21,7 +21,7 @@ use crate::case::{Case, STORED};
 use crate::declared::Declared;
 
 /// Bytes of both arenas.
-pub const ARENA_BYTES: usize = 8 << 20;
+pub const ARENA_BYTES: usize = 16 << 20;
 
 /// Of code without products in blocks: that of runs on the GPU in software, which tests of all crates compile once.
 pub const TARGET: &str = "compute_90a";
