@@ -106,10 +106,20 @@ fn some_keys() -> impl Iterator<Item = (u64, Attend)> {
     (0..4).map(of)
 }
 
+/// Whole tiles of keys that no query of any head sees, so that one head after the other is looked through.
+fn unseen_keys() -> impl Iterator<Item = (u64, Attend)> {
+    let of = |index: usize| {
+        let shape = shape(1, 40, [3, 1], [64, 128, 16, 136][index]);
+        let attend = Attend { earlier: 150, ..Attend::of(shape, Visible::SlidingWindow) };
+        (index as u64, Attend { alibi: (index == 2).then_some(1), ..attend })
+    };
+    (0..4).map(of)
+}
+
 /// All edges for which `is_meant`.
 fn at_edges(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>, is_meant: fn(&Attend) -> bool) {
     let with_earlier = |(seed, attend)| [(seed, attend), (seed + 1, Attend { earlier: 30, ..attend })];
-    let all = plain().chain(edges()).flat_map(with_earlier).chain(some_keys());
+    let all = plain().chain(edges()).flat_map(with_earlier).chain(some_keys()).chain(unseen_keys());
     for (seed, attend) in all.filter(|(_, attend)| is_meant(attend)) {
         compare(bench, &attend, seed, ops);
     }

@@ -5,8 +5,15 @@ use crate::bench::{Cases, Order};
 use crate::mutations::{Implied, assert_found_in};
 use crate::{attention_blocks, mat_mul_wgmma};
 
+/// At the end of a kernel.
+const NO_COPIES: &str =
+    "the loop has waited for all copies of tiles, and without tiles no group of copies is committed";
+
 const PRODUCTS: &[Implied] = &[];
-const FORWARD: &[Implied] = &[];
+const FORWARD: &[Implied] = &[
+    ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
+    ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
+];
 const QUERIES: &[Implied] = &[];
 const KEYS: &[Implied] = &[];
 const WIDE: &[Implied] = &[];
