@@ -130,8 +130,7 @@ fn defined(layout: &Layout, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Defined
     };
     let engine = WrappedEngine::around(open(&setup), &setup, &wrap);
     outcome_of(&setup, &engine, &proof_text()).expect("a run");
-    let defined = kept.lock().expect("no panic").clone();
-    defined
+    kept.lock().expect("no panic").clone()
 }
 
 /// Skipped steps of fp16 leave NaNs, whose payloads are the processor's; all other elements have the bits of the CPU.
