@@ -75,7 +75,7 @@ fn copied_kernels(caches: &Path) -> Vec<PathBuf> {
     for entry in std::fs::read_dir(harness::caches().join("pleach/kernels")).expect("kept code") {
         let entry = entry.expect("a file");
         let bytes = std::fs::read(entry.path()).expect("kept code");
-        if String::from_utf8_lossy(&bytes).contains("\n.target sm_90a\n") {
+        if String::from_utf8_lossy(&bytes).contains("\n.target sm_90\n") {
             let path = to.join(entry.file_name());
             std::fs::write(&path, &bytes).expect("written");
             copied.push((bytes.len(), path));

@@ -1,8 +1,8 @@
 //! Every kernel, those of collectives too, compiles for every GPU that is named, within its registers and without spills,
 //! and keeps to the dialect. Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
 //!
-//! CUBINs of a source are those for one GPU of [`ARCHITECTURES`], which its text draws, and PTX is that of the GPUs in
-//! software; with `PLEACH_ARCHITECTURES=all` both are for all.
+//! CUBINs of a source are those for one GPU of [`ARCHITECTURES`], which its text draws, and PTX is that of
+//! 9.0; with `PLEACH_ARCHITECTURES=all` both are for all.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -103,7 +103,7 @@ fn drawn(source: &Kernels, architectures: Vec<&'static str>) -> Vec<&'static str
     vec![architectures[(word >> 32) as usize % architectures.len()]]
 }
 
-/// That of the GPU in software, whose code other tests need, too.
+/// One that has the instructions of all sources, whose code other tests need, too.
 fn that_runs(_: &Kernels, _: Vec<&'static str>) -> Vec<&'static str> {
     vec!["90a"]
 }

@@ -23,7 +23,7 @@ use crate::declared::Declared;
 /// Bytes of both arenas.
 pub const ARENA_BYTES: usize = 16 << 20;
 
-/// Of code without products in blocks: that of runs on the GPU in software, which tests of all crates compile once.
+/// Of code without products in blocks: that of archives, which tests of all crates compile once.
 pub const TARGET: &str = "compute_90a";
 
 /// Of the code that all GPUs run.
