@@ -19,7 +19,10 @@ const FORWARD: &[Implied] = &[
     ),
 ];
 const QUERIES: &[Implied] = &[];
-const KEYS: &[Implied] = &[];
+const KEYS: &[Implied] = &[
+    ("attention_blocks_keys_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
+    ("attention_blocks_keys_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
+];
 const WIDE: &[Implied] = &[];
 
 #[test]
