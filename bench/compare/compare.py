@@ -5,7 +5,8 @@
 
     python bench/compare/compare.py bench/gpu/*.toml --device cuda --precision bf16 --products blocks16 --cores 0,1,2,3
 
-With --device cuda both sides run on the first GPU, and MB are those of its memory that PyTorch has allocated.
+With --device cuda both sides run on the first GPU, and the columns of memory are left out: PyTorch counts what it has allocated of the
+GPU's memory, and pleach's side the memory of the host.
 PyTorch runs with the microbatches of the run file, so that both sides do the same work with as many sequences in memory, and with the
 whole batch at once; --microbatches leaves one of the two out. With --venv the folder becomes a virtual environment with PyTorch, if it is none yet; otherwise PyTorch is this interpreter's own. Each pair is
 one step of every side; ratios are those of pairs, so that whatever else the machine does meets both.
@@ -126,7 +127,10 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
     tokens = train["global_batch"] * train.get("sequence_length", config["model"]["context"])
     numbers = f"{asked.precision}, products in {asked.products}" if asked.products else asked.precision
     print(f"\n{run.stem}, {asked.device}, {numbers}, {len(cores)} threads, {asked.pairs} pairs; median (quartiles)\n")
-    print("| side | seconds a step | tokens/s | pleach's tokens/s against it | CPU seconds a step | against it | MB | pleach's MB over it |\n|---|---|---|---|---|---|---|---|")
+    headings = ["side", "seconds a step", "tokens/s", "pleach's tokens/s against it", "CPU seconds a step", "against it"]
+    if asked.device == "cpu":
+        headings += ["MB", "pleach's MB over it"]
+    print(f"| {' | '.join(headings)} |\n{'|---' * len(headings)}|")
     ours_bytes = None
     for side in sides:
         ratios = [theirs / ours for ours, theirs in zip(sides[0].seconds, side.seconds)]
@@ -135,7 +139,9 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
         columns = [side.name, spread(side.seconds), f"{rate:.0f}", spread(ratios), spread(side.cpu_seconds), spread(cpu_ratios)]
         side_bytes = side.end()
         ours_bytes = ours_bytes or side_bytes
-        print(f"| {' | '.join(columns)} | {side_bytes / 1e6:.0f} | {ours_bytes / side_bytes:.3f} |", flush=True)
+        if asked.device == "cpu":
+            columns += [f"{side_bytes / 1e6:.0f}", f"{ours_bytes / side_bytes:.3f}"]
+        print(f"| {' | '.join(columns)} |", flush=True)
 
 
 def main() -> None:

@@ -3,8 +3,10 @@
 
 mod harness;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 use harness::{pleach, prints, stderr, stdout};
 
@@ -48,13 +50,39 @@ impl Drop for Folder {
     }
 }
 
-/// Whether NVRTC is named; says that a test is skipped where it is not.
+/// Whether NVRTC is named; says that a test is skipped where it is not. The first test that asks compiles the kernels.
 fn has_compiler() -> bool {
-    let is_named = std::env::var_os("PLEACH_CUDA").is_some();
-    if !is_named {
+    static COMPILED: OnceLock<()> = OnceLock::new();
+    if std::env::var_os("PLEACH_CUDA").is_none() {
         println!("skipped: PLEACH_CUDA names no folder with NVRTC");
+        return false;
     }
-    is_named
+    COMPILED.get_or_init(|| {
+        let folder = Folder::new("compiled");
+        let few = ["train.steps=1", "train.warmup_steps=0"].map(|setting| ["--set", setting]);
+        let file = folder.run("soft", "device = \"soft-gpu\"\n");
+        prints(&[&["train", &file, "--quiet"], few.as_flattened()].concat());
+    });
+    true
+}
+
+/// Copies the compiled kernels of all tests to a folder of caches; the copies for the GPU in software, the smallest
+/// first.
+fn copied_kernels(caches: &Path) -> Vec<PathBuf> {
+    let to = caches.join("pleach/kernels");
+    std::fs::create_dir_all(&to).expect("a folder");
+    let mut copied = vec![];
+    for entry in std::fs::read_dir(harness::caches().join("pleach/kernels")).expect("kept code") {
+        let entry = entry.expect("a file");
+        let bytes = std::fs::read(entry.path()).expect("kept code");
+        if String::from_utf8_lossy(&bytes).contains("\n.target sm_90\n") {
+            let path = to.join(entry.file_name());
+            std::fs::write(&path, &bytes).expect("written");
+            copied.push((bytes.len(), path));
+        }
+    }
+    copied.sort();
+    copied.into_iter().map(|(_, path)| path).collect()
 }
 
 fn pleach_with_libraries(folder: &Path, arguments: &[&str]) -> Output {
@@ -193,11 +221,10 @@ fn a_kernel_that_fails_ends_the_run_with_code_1_and_names_what_failed() {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
         command.args(["train", &file, "--quiet"]).env("XDG_CACHE_HOME", &folder.0).output().expect("the command starts")
     };
+    let kernels = copied_kernels(&folder.0);
     assert_eq!(train().status.code(), Some(0));
-    let kernels = folder.0.join("pleach/kernels");
     let mut changed = 0;
-    for entry in std::fs::read_dir(kernels).expect("kept code") {
-        let path = entry.expect("a file").path();
+    for path in kernels {
         let kept = std::fs::read(&path).expect("kept code");
         let other = with_other_code(&kept, |ptx| {
             if !ptx.contains(".entry adamw(") {
@@ -219,8 +246,8 @@ fn a_kernel_that_fails_ends_the_run_with_code_1_and_names_what_failed() {
     }
 }
 
-/// Files that were cut off or changed count as none, two processes may fill the folder at once, and a folder that takes
-/// nothing only costs the time of compiling.
+/// Files that were cut off count as none, two processes may fill the folder at once, and a place that takes no file only
+/// costs the time of compiling.
 #[test]
 fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     if !has_compiler() {
@@ -228,31 +255,35 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     }
     let folder = Folder::new("kept");
     let files = ["one", "two"].map(|name| folder.run(name, "device = \"soft-gpu\"\n"));
-    let start = |file: &str, cache: &Path| {
+    let start = |file: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
         command.args(["train", file, "--quiet", "--set", "train.steps=1", "--set", "train.warmup_steps=0"]);
-        command.env("XDG_CACHE_HOME", cache).spawn().expect("the command starts")
+        command.env("XDG_CACHE_HOME", &folder.0).spawn().expect("the command starts")
     };
-    let both = files.each_ref().map(|file| start(file, &folder.0));
-    for mut running in both {
+    let kernels = copied_kernels(&folder.0);
+    let whole: Vec<Vec<u8>> = kernels.iter().map(|path| std::fs::read(path).expect("kept code")).collect();
+    kernels[..3].iter().for_each(|path| std::fs::remove_file(path).expect("removed"));
+    for mut running in files.each_ref().map(|file| start(file)) {
         assert_eq!(running.wait().expect("ended").code(), Some(0));
     }
     assert!(folder.weights("one") == folder.weights("two"));
-    let kernels = folder.0.join("pleach/kernels");
-    let kept: Vec<PathBuf> =
-        std::fs::read_dir(&kernels).expect("kept code").map(|entry| entry.expect("a file").path()).collect();
-    assert!(kept.iter().all(|path| path.extension().is_some_and(|end| end == "ptx")), "{kept:?}");
-    for (index, path) in kept.iter().enumerate() {
-        let bytes = std::fs::read(path).expect("kept code");
-        let cut = [0, 7, 24, bytes.len() / 2, bytes.len() - 1][index % 5];
+    let kept: BTreeSet<PathBuf> = std::fs::read_dir(folder.0.join("pleach/kernels"))
+        .expect("kept code")
+        .map(|entry| entry.expect("a file").path())
+        .collect();
+    assert!(kept == kernels.iter().cloned().collect(), "{kept:?}");
+    for (index, (path, bytes)) in kernels.iter().zip(&whole).take(5).enumerate() {
+        let cut = [0, 7, 24, bytes.len() / 2, bytes.len() - 1][index];
         std::fs::write(path, &bytes[..cut]).expect("written");
     }
     let expected = folder.weights("one");
-    assert_eq!(start(&files[0], &folder.0).wait().expect("ended").code(), Some(0));
+    assert_eq!(start(&files[0]).wait().expect("ended").code(), Some(0));
     assert!(folder.weights("one") == expected);
-    // A file in the place of the folder.
-    let taken = folder.0.join("taken");
-    std::fs::write(&taken, "").expect("a file");
-    assert_eq!(start(&files[1], &taken).wait().expect("ended").code(), Some(0));
-    assert!(folder.weights("two") == expected);
+    let is_whole = |(path, bytes): (&PathBuf, &Vec<u8>)| std::fs::read(path).expect("kept code") == *bytes;
+    assert!(kernels.iter().zip(&whole).all(is_whole), "what was cut off is compiled again");
+    // A folder in the place of a file.
+    std::fs::remove_file(&kernels[0]).expect("removed");
+    std::fs::create_dir_all(kernels[0].join("taken")).expect("a folder");
+    assert_eq!(start(&files[1]).wait().expect("ended").code(), Some(0));
+    assert!(folder.weights("two") == expected && kernels[0].join("taken").is_dir());
 }

@@ -82,13 +82,14 @@ impl Numerics {
     /// Compares every choice with those that `device` accepts.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] with the first choice that is not accepted, and the choice that `accepts` takes instead.
+    /// [`DeviceError::Refused`] with the first choice that is not accepted, and the choices that `accepts` takes instead: of
+    /// orders of products those that are defined for the stored format.
     pub fn accepted_by(self, device: DeviceKind, accepts: impl Fn(NumericsChoice) -> bool) -> Result<(), DeviceError> {
         let Some(refused) = self.choices().into_iter().find(|choice| !accepts(*choice)) else { return Ok(()) };
         let others: Vec<String> = refused
             .alternatives()
             .into_iter()
-            .filter(|other| accepts(*other))
+            .filter(|other| accepts(*other) && self.defines(*other))
             .map(NumericsChoice::value)
             .map(|value| format!("\"{value}\""))
             .collect();
@@ -98,6 +99,14 @@ impl Numerics {
             Some((last, others)) => format!("use {} or {last}", others.join(", ")),
         };
         Err(DeviceError::Refused { choice: refused.to_string(), device, remedy })
+    }
+
+    /// Whether a run with all other choices of these numerics may make this one.
+    fn defines(self, choice: NumericsChoice) -> bool {
+        match choice {
+            NumericsChoice::Products(products) => products.multiplies(self.stored),
+            NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
+        }
     }
 }
 
@@ -173,6 +182,18 @@ mod tests {
             refusal(Numerics { gradient_sums: GradientSums::Exact, ..Numerics::SINGLE }),
             "train.sums = \"exact\" must be supported by the device; the toy device refuses it; use \"single\""
         );
+    }
+
+    #[test]
+    fn orders_that_the_format_does_not_have_are_no_remedy() {
+        let refusal = |stored| {
+            let numerics = Numerics { products: Products::Pairs, stored, ..Numerics::SINGLE };
+            let all_but_pairs = |choice| choice != NumericsChoice::Products(Products::Pairs);
+            numerics.accepted_by(TOY, all_but_pairs).expect_err("refused").to_string()
+        };
+        let rule = "train.products = \"pairs\" must be supported by the device; the toy device refuses it; use ";
+        assert_eq!(refusal(Format::Fp32), format!("{rule}\"chained\""));
+        assert_eq!(refusal(Format::Bf16), format!("{rule}\"chained\", \"blocks16\" or \"blocks8\""));
     }
 
     #[test]

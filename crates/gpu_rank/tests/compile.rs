@@ -1,14 +1,17 @@
 //! Every kernel, those of collectives too, compiles for every GPU that is named, within its registers and without spills,
 //! and keeps to the dialect. Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
+//!
+//! CUBINs of a source are those for one GPU of [`ARCHITECTURES`], which its text draws, and PTX is that of
+//! 9.0; with `PLEACH_ARCHITECTURES=all` both are for all.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use cuda::code::OPTIONS;
+use cuda::code::{OPTIONS, compile};
 use cuda::kernels::{SOURCES, Source as Kernels};
 use gpu_rank::COLLECTIVES;
 use nvidia::Search;
-use nvidia::nvrtc::{Compiler, Source, Target};
+use nvidia::nvrtc::{Cache, Compiler, Source, Target};
 
 /// GPUs: A100, H100 and H200, B200, RTX 50.
 const ARCHITECTURES: [&str; 4] = ["80", "90a", "100a", "120a"];
@@ -74,14 +77,40 @@ fn most_registers(entry: &str) -> u32 {
     REGISTERS.iter().find(|(listed, _)| *listed == name).map_or(USUAL_REGISTERS, |(_, most)| *most)
 }
 
-/// Every source of kernels for every GPU that has its instructions.
-fn sources() -> impl Iterator<Item = (Kernels, &'static str)> {
-    let all = || SOURCES.iter().copied().chain([COLLECTIVES]);
-    let of = move |architecture: &'static str| {
-        let target = Target::Cubin(architecture.into());
-        all().filter(move |source| source.is_for(&target)).map(move |source| (source, architecture))
+/// Picks among the GPUs that have the instructions of a source.
+type Sample = fn(&Kernels, Vec<&'static str>) -> Vec<&'static str>;
+
+/// Every source of kernels with the GPUs that a test compiles it for: those of the sample, or all.
+fn sources(sample: Sample) -> Vec<(Kernels, &'static str)> {
+    let is_all = match std::env::var("PLEACH_ARCHITECTURES").as_deref() {
+        Ok("all") => true,
+        Ok(other) => panic!("PLEACH_ARCHITECTURES is {other:?}; set it to \"all\", or not at all"),
+        Err(_) => false,
     };
-    ARCHITECTURES.into_iter().flat_map(of)
+    let all = SOURCES.iter().copied().chain([COLLECTIVES]);
+    let of = |source: Kernels| {
+        let has = |architecture: &&str| source.is_for(&Target::Cubin((*architecture).into()));
+        let having: Vec<&str> = ARCHITECTURES.into_iter().filter(has).collect();
+        let chosen = if is_all { having } else { sample(&source, having) };
+        chosen.into_iter().map(move |architecture| (source, architecture))
+    };
+    all.flat_map(of).collect()
+}
+
+/// One, by the text of the source: each change of the source draws again.
+fn drawn(source: &Kernels, architectures: Vec<&'static str>) -> Vec<&'static str> {
+    let word = source.whole().bytes().fold(0u64, |word, byte| word.wrapping_mul(31).wrapping_add(byte.into()));
+    vec![architectures[(word >> 32) as usize % architectures.len()]]
+}
+
+/// One that has the instructions of all sources, whose code other tests need, too.
+fn that_runs(_: &Kernels, _: Vec<&'static str>) -> Vec<&'static str> {
+    vec!["90a"]
+}
+
+/// PTX that tests of all crates keep in one folder.
+fn cache() -> Cache {
+    Cache::in_folder(std::env::temp_dir().join("pleach-of-tests/pleach/kernels"))
 }
 
 /// Messages of the compiler about `setmaxnreg` that it leaves out, and products of warpgroups that it makes wait for each
@@ -134,7 +163,7 @@ fn kernels_fit_their_registers_on_every_gpu_and_spill_nothing() {
     let Some(compiler) = compiler() else { return };
     let options: Vec<&str> = OPTIONS.iter().copied().chain(["--ptxas-options=-v"]).collect();
     let mut wrong = vec![];
-    for (source, architecture) in sources() {
+    for (source, architecture) in sources(drawn) {
         let text = Source::new(format!("{}.cu", source.name), source.whole());
         let target = Target::Cubin(architecture.into());
         let compiled = compiler.compile(&text, &target, &options).expect("a CUBIN");
@@ -183,9 +212,8 @@ fn violation(instruction: &str) -> Option<&'static str> {
 fn every_instruction_on_real_numbers_is_exact_or_rounded_to_nearest() {
     let Some(compiler) = compiler() else { return };
     let mut found = 0;
-    for (source, architecture) in sources() {
-        let text = Source::new(format!("{}.cu", source.name), source.whole());
-        let compiled = compiler.compile(&text, &Target::Ptx(architecture.into()), OPTIONS).expect("PTX");
+    for (source, architecture) in sources(that_runs) {
+        let compiled = compile(&compiler, &cache(), &source, &Target::Ptx(architecture.into())).expect("PTX");
         let ptx = compiled.code.ptx().expect("PTX");
         for line in ptx.lines().map(str::trim) {
             // A guard is before its instruction.

@@ -54,7 +54,11 @@ impl Library {
     /// # Errors
     /// A file that is not a library of MPI, or one of an unknown ABI.
     pub fn open(path: &Path) -> Result<Library, LibraryError> {
-        let refused = |reason: libloading::Error| LibraryError::Open { path: path.into(), reason: reason.to_string() };
+        let refused = |error: libloading::Error| {
+            // The loader's own words are the source.
+            let reason = std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+            LibraryError::Open { path: path.into(), reason }
+        };
         // Plugins of some libraries find its symbols only where they are global.
         // SAFETY: the library is one of MPI by its name or by the user's word; its initialisers run as in any program
         // that links it.

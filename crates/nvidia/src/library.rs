@@ -161,5 +161,7 @@ pub(crate) fn preload(path: &Path) -> Result<(), String> {
 fn open(path: &Path, visibility: std::ffi::c_int) -> Result<Loaded, String> {
     // SAFETY: the library is NVIDIA's by its name or by the user's word; its initialisers run as in any program that
     // links it.
-    unsafe { Loaded::open(Some(path), RTLD_NOW | visibility) }.map_err(|reason| reason.to_string())
+    let opened = unsafe { Loaded::open(Some(path), RTLD_NOW | visibility) };
+    // The loader's own words are the source.
+    opened.map_err(|error| std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use gpu::{DeviceFacts, Driver, DriverError, Gpu};
 
+use crate::modules::SharedCode;
 use crate::settings::Settings;
 use crate::soft_gpu::SoftGpu;
 use crate::state::invalid;
@@ -11,21 +12,27 @@ use crate::state::invalid;
 /// CUDA 13.0, as the driver counts.
 const VERSION: u32 = 13000;
 
-/// The driver of GPUs in software, each with settings of its own.
+/// The driver of GPUs in software, each with settings of its own. Together they decode a text of PTX once.
 #[derive(Clone, Debug)]
 pub struct SoftDriver {
     devices: Vec<Settings>,
+    code: SharedCode,
 }
 
 impl SoftDriver {
     /// N GPUs that are alike.
     pub fn new(count: usize, settings: Settings) -> SoftDriver {
-        SoftDriver { devices: vec![settings; count] }
+        SoftDriver { devices: vec![settings; count], code: SharedCode::default() }
     }
 
     /// A GPU for each of `settings`.
     pub fn of(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
-        SoftDriver { devices: settings.into_iter().collect() }
+        SoftDriver { devices: settings.into_iter().collect(), code: SharedCode::default() }
+    }
+
+    /// The same GPUs, which decode no text that is in `code` already.
+    pub fn with_code(self, code: &SharedCode) -> SoftDriver {
+        SoftDriver { code: code.clone(), ..self }
     }
 }
 
@@ -42,6 +49,6 @@ impl Driver for SoftDriver {
         let Some(settings) = self.devices.get(ordinal) else {
             return Err(invalid("open", format!("GPU {ordinal} does not exist; there are {}", self.devices.len())));
         };
-        Ok(Arc::new(SoftGpu::new(ordinal, settings.clone())))
+        Ok(Arc::new(SoftGpu::with_code(ordinal, settings.clone(), self.code.clone())))
     }
 }

@@ -21,6 +21,7 @@ pub use counters::Counters;
 pub use driver::SoftDriver;
 pub use faults::{FaultPlan, PlannedFault};
 pub use host_work::Promise;
+pub use modules::SharedCode;
 pub use settings::Settings;
 pub use soft_gpu::SoftGpu;
 pub use streams::{HostFunction, HostWork};

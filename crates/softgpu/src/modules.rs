@@ -1,11 +1,13 @@
 //! Code: texts of PTX as kernels, with memory for their variables.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+use sync::lock;
 
 use crate::code::{Kernel, Place, Symbols, aligned, decode};
 use crate::memory::global::Global;
-use crate::ptx::{Immediate, Initial, Module, PtxError, Scalar, Space, Variable, parse};
+use crate::ptx::{Function, Immediate, Initial, PtxError, Scalar, Space, Variable, parse};
 
 /// Loaded code.
 #[derive(Debug)]
@@ -16,44 +18,103 @@ pub struct LoadedModule {
     pub allocations: Vec<u64>,
 }
 
-/// Loads a text, and allocates its variables.
-///
-/// # Errors
-/// PTX that this GPU does not run.
-pub fn load(text: &str, global: &mut Global) -> Result<LoadedModule, PtxError> {
-    let module = parse(text)?;
-    let mut symbols = Symbols::default();
-    // Everything is decoded once before memory is allocated, so that an error leaves none after.
-    for variable in global_variables(&module) {
-        symbols.insert(&variable.name, Place { space: variable.space, address: 0 });
-    }
-    let shared: Vec<Variable> =
-        module.variables.iter().filter(|variable| variable.space == Space::Shared).cloned().collect();
-    for kernel in &module.kernels {
-        let decoded = decode(kernel, &shared, &symbols)?;
-        if decoded.has_warpgroups && module.target != "sm_90a" {
-            let text = format!("{}: wgmma needs .target sm_90a; got {}", kernel.name, module.target);
-            return Err(PtxError::new(kernel.line, text));
-        }
-    }
-    let mut allocations = Vec::new();
-    for variable in global_variables(&module) {
-        let start = global.allocate_variable(variable.bytes, variable.space);
-        symbols.insert(&variable.name, Place { space: variable.space, address: start });
-        allocations.push(start);
-    }
-    for (variable, start) in global_variables(&module).zip(&allocations) {
-        initialise(variable, &symbols, *start, global)?;
-    }
-    let mut kernels = HashMap::new();
-    for kernel in &module.kernels {
-        kernels.insert(kernel.name.clone(), Arc::new(decode(kernel, &shared, &symbols)?));
-    }
-    Ok(LoadedModule { kernels, allocations })
+/// Texts of PTX that are decoded once for all GPUs that share this. It keeps them as long as it exists.
+#[derive(Clone, Debug, Default)]
+pub struct SharedCode {
+    texts: Arc<Mutex<HashMap<String, Arc<Decoded>>>>,
 }
 
-fn global_variables(module: &Module) -> impl Iterator<Item = &Variable> {
-    module.variables.iter().filter(|variable| matches!(variable.space, Space::Global | Space::Const))
+/// The code of a text, wherever its variables will be.
+#[derive(Debug)]
+pub struct Decoded {
+    /// In global and constant memory.
+    variables: Vec<Variable>,
+    /// In shared memory, of all kernels.
+    shared: Vec<Variable>,
+    kernels: Vec<DecodedKernel>,
+}
+
+#[derive(Debug)]
+enum DecodedKernel {
+    /// Without addresses of variables.
+    Whole(Arc<Kernel>),
+    /// It is decoded again where the addresses of its variables are known.
+    OfAddresses(Function),
+}
+
+impl SharedCode {
+    /// The code of a text. Who needs a text that another one is decoding waits for it.
+    ///
+    /// # Errors
+    /// As [`Decoded::of`].
+    pub(crate) fn decoded(&self, text: &str) -> Result<Arc<Decoded>, PtxError> {
+        let mut texts = lock(&self.texts);
+        if let Some(decoded) = texts.get(text) {
+            return Ok(Arc::clone(decoded));
+        }
+        let decoded = Arc::new(Decoded::of(text)?);
+        texts.insert(text.into(), Arc::clone(&decoded));
+        Ok(decoded)
+    }
+}
+
+impl Decoded {
+    /// Allocates the text's variables.
+    ///
+    /// # Errors
+    /// A variable with the address of another one that does not exist.
+    pub fn load(&self, global: &mut Global) -> Result<LoadedModule, PtxError> {
+        let mut symbols = Symbols::default();
+        let mut allocations = Vec::new();
+        for variable in &self.variables {
+            let start = global.allocate_variable(variable.bytes, variable.space);
+            symbols.insert(&variable.name, Place { space: variable.space, address: start });
+            allocations.push(start);
+        }
+        for (variable, start) in self.variables.iter().zip(&allocations) {
+            initialise(variable, &symbols, *start, global)?;
+        }
+        let mut kernels = HashMap::new();
+        for kernel in &self.kernels {
+            let kernel = match kernel {
+                DecodedKernel::Whole(kernel) => Arc::clone(kernel),
+                DecodedKernel::OfAddresses(function) => Arc::new(decode(function, &self.shared, &symbols)?),
+            };
+            kernels.insert(kernel.name.clone(), kernel);
+        }
+        Ok(LoadedModule { kernels, allocations })
+    }
+
+    /// Reads a text.
+    ///
+    /// # Errors
+    /// PTX that this GPU does not run.
+    pub fn of(text: &str) -> Result<Decoded, PtxError> {
+        let module = parse(text)?;
+        let in_space = |is_meant: fn(Space) -> bool| -> Vec<Variable> {
+            module.variables.iter().filter(|variable| is_meant(variable.space)).cloned().collect()
+        };
+        let variables = in_space(|space| matches!(space, Space::Global | Space::Const));
+        let shared = in_space(|space| space == Space::Shared);
+        let mut symbols = Symbols::default();
+        for variable in &variables {
+            symbols.insert(&variable.name, Place { space: variable.space, address: 0 });
+        }
+        let mut kernels = Vec::new();
+        for function in module.kernels {
+            let kernel = decode(&function, &shared, &symbols)?;
+            if kernel.has_warpgroups && module.target != "sm_90a" {
+                let text = format!("{}: wgmma needs .target sm_90a; got {}", function.name, module.target);
+                return Err(PtxError::new(function.line, text));
+            }
+            kernels.push(if kernel.has_addresses {
+                DecodedKernel::OfAddresses(function)
+            } else {
+                DecodedKernel::Whole(Arc::new(kernel))
+            });
+        }
+        Ok(Decoded { variables, shared, kernels })
+    }
 }
 
 fn initialise(variable: &Variable, symbols: &Symbols, start: u64, global: &mut Global) -> Result<(), PtxError> {

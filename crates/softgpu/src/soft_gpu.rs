@@ -11,7 +11,7 @@ use gpu::{
 
 use crate::checks::AccessRanges;
 use crate::counters::Counters;
-use crate::modules::{load, parameters};
+use crate::modules::{Decoded, SharedCode, parameters};
 use crate::settings::Settings;
 use crate::state::{Function, State, invalid};
 use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work};
@@ -22,6 +22,8 @@ use crate::tensor_maps::encode;
 pub struct SoftGpu {
     facts: DeviceFacts,
     settings: Settings,
+    /// Of GPUs that share it; others decode each text that they load.
+    code: Option<SharedCode>,
     pub(crate) state: Mutex<State>,
 }
 
@@ -38,7 +40,12 @@ impl SoftGpu {
     /// The GPU of a number.
     pub fn new(ordinal: usize, settings: Settings) -> SoftGpu {
         let state = Mutex::new(State::new(&settings));
-        SoftGpu { facts: settings.facts(ordinal), settings, state }
+        SoftGpu { facts: settings.facts(ordinal), settings, code: None, state }
+    }
+
+    /// The GPU of a number, which decodes no text that is in `code` already.
+    pub fn with_code(ordinal: usize, settings: Settings, code: SharedCode) -> SoftGpu {
+        SoftGpu { code: Some(code), ..SoftGpu::new(ordinal, settings) }
     }
 
     /// Declares the memory that the next launch on `stream` may read and write; an access elsewhere is a fault.
@@ -423,7 +430,9 @@ impl Gpu for SoftGpu {
         };
         let mut state = sync::lock(&self.state);
         state.check("load")?;
-        let module = load(text, &mut state.global).map_err(|error| refuse(error.to_string()))?;
+        let decoded = self.code.as_ref().map_or_else(|| Decoded::of(text).map(Arc::new), |code| code.decoded(text));
+        let module = decoded.and_then(|decoded| decoded.load(&mut state.global));
+        let module = module.map_err(|error| refuse(error.to_string()))?;
         let handle = ModuleHandle(state.handle());
         state.modules.insert(handle, module);
         Ok(handle)

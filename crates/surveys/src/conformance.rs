@@ -5,4 +5,4 @@ pub mod blocks;
 pub mod cases;
 pub mod check;
 pub mod expected;
-pub mod hashed_engine;
+pub mod hashed_device;

@@ -1,14 +1,16 @@
 //! Engines on GPUs in software, whose kernels NVRTC compiles: for tests that run where there is no GPU.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock, Mutex};
 
-use device::DeviceKind;
-use gpu::Driver;
+use device::{DeviceError, DeviceKind};
+use gpu::{Capability, Driver};
 use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler};
-use softgpu::{Settings, SoftDriver};
-use train::{CodeForm, CompiledKernels, GpuEngine, Gpus, Setup};
+use softgpu::{Settings, SharedCode, SoftDriver};
+use sync::lock;
+use train::{CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, KernelCode, Setup};
 
 use crate::layout::thread_engine;
 
@@ -20,7 +22,13 @@ const FOLDER: &str = "PLEACH_CUDA";
 /// # Panics
 /// A folder is named and has no NVRTC.
 pub fn soft_gpus(count: usize) -> Option<Arc<Gpus>> {
-    gpus_of(Arc::new(SoftDriver::new(count, Settings::default())))
+    gpus_of(Arc::new(soft_driver(vec![Settings::default(); count])))
+}
+
+/// A driver with a GPU in software for each of `settings`. All drivers of a test program decode kernels once.
+pub fn soft_driver(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
+    static CODE: LazyLock<SharedCode> = LazyLock::new(SharedCode::default);
+    SoftDriver::of(settings).with_code(&CODE)
 }
 
 /// As [`soft_gpus`], of `driver`.
@@ -34,10 +42,30 @@ pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
     };
     let compiler = Compiler::open(&Search::only([PathBuf::from(folder)]));
     let compiler = compiler.unwrap_or_else(|error| panic!("{FOLDER}: {error}"));
-    let cache = Cache::in_folder(std::env::temp_dir().join("pleach-kernels-of-tests"));
-    let code = Box::new(CompiledKernels::new(compiler, cache, CodeForm::Ptx));
-    let gpus = Gpus::new(driver, DeviceKind::SOFT_GPU, code, None);
+    let code = CompiledOnce(CompiledKernels::new(compiler, cache_of_tests(), CodeForm::Ptx));
+    let gpus = Gpus::new(driver, DeviceKind::SOFT_GPU, Box::new(code), None);
     Some(Arc::new(gpus.unwrap_or_else(|error| panic!("{error}"))))
+}
+
+/// Compiled kernels of all test programs. As the cache of a command: `pleach/kernels` in `$XDG_CACHE_HOME`.
+pub fn cache_of_tests() -> Cache {
+    Cache::in_folder(std::env::temp_dir().join("pleach-of-tests/pleach/kernels"))
+}
+
+/// Kernels that one thread compiles, or reads, for all of a test program.
+struct CompiledOnce(CompiledKernels);
+
+impl KernelCode for CompiledOnce {
+    fn code(&self, capability: Capability) -> Result<GpuCode, DeviceError> {
+        static CODE: LazyLock<Mutex<BTreeMap<Capability, GpuCode>>> = LazyLock::new(Mutex::default);
+        let mut all = lock(&CODE);
+        if let Some(code) = all.get(&capability) {
+            return Ok(code.clone());
+        }
+        let code = self.0.code(capability)?;
+        all.insert(capability, code.clone());
+        Ok(code)
+    }
 }
 
 /// Fresh ranks for `setup` on `gpus`, all on this host.

@@ -9,7 +9,7 @@ use crate::layout::engine;
 /// Changes what a rank at a place in the mesh runs on. Called once per rank, on the rank's own thread.
 pub type WrapRank<'a> = dyn Fn(Coord, RankEngine) -> RankEngine + Sync + 'a;
 
-/// Threads of this process, each rank's device and groups wrapped.
+/// Ranks of an engine, each rank's device and groups wrapped.
 pub struct WrappedEngine<'a> {
     inner: Box<dyn Engine>,
     mesh: Mesh,
@@ -24,7 +24,12 @@ impl<'a> WrappedEngine<'a> {
 
     /// As [`WrappedEngine::new`], with so many threads that compute for each rank.
     pub fn with_threads(setup: &Setup, threads_per_rank: usize, wrap: &'a WrapRank<'a>) -> WrappedEngine<'a> {
-        WrappedEngine { inner: engine(setup, threads_per_rank), mesh: setup.mesh, wrap }
+        WrappedEngine::around(engine(setup, threads_per_rank), setup, wrap)
+    }
+
+    /// The ranks of `inner`, which has those of `setup`.
+    pub fn around(inner: Box<dyn Engine>, setup: &Setup, wrap: &'a WrapRank<'a>) -> WrappedEngine<'a> {
+        WrappedEngine { inner, mesh: setup.mesh, wrap }
     }
 }
 

@@ -4,12 +4,19 @@
 pub mod several;
 
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// Runs `pleach` to its end.
+/// Runs `pleach` to its end. Compiled kernels are those of all tests.
 pub fn pleach(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_pleach")).args(arguments).output().expect("the command starts")
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(arguments).env("XDG_CACHE_HOME", caches()).output().expect("the command starts")
+}
+
+/// The folder of caches that tests share: compiled kernels are in `pleach/kernels` below.
+pub fn caches() -> PathBuf {
+    std::env::temp_dir().join("pleach-of-tests")
 }
 
 pub fn stdout(output: &Output) -> String {

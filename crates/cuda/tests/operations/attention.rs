@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use crate::any_shape::any_stored;
 use crate::bench::{Bench, assert_same};
-use crate::case::{Case, STORED, Values};
+use crate::case::{Case, Values};
 
 /// Which keys queries see.
 #[derive(Clone, Copy, Debug)]
@@ -140,7 +140,7 @@ impl Attend {
     }
 
     fn compare(&self, bench: &Bench, seed: u64, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
-        for stored in STORED {
+        for stored in bench.types_of(seed) {
             let mut case = Case::new(seed).storing(stored);
             let ops = ops(self, &mut case);
             bench.compare_all(&case, &ops);

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use softgpu::Checks;
 
 use crate::attention::{ALL_VISIBLE, Attend, Visible, dropout, shape};
-use crate::bench::{Bench, Order, TARGET, assert_same_in, code_for};
+use crate::bench::{Bench, Cases, Order, assert_same_in, code_for};
 use crate::case::{Case, Values};
 
 const SOURCES: &[&str] =
@@ -26,19 +26,16 @@ fn head_dims() -> impl Strategy<Value = usize> {
     prop_oneof![1usize..40, eights, Just(64), Just(128), 60usize..70, 120usize..140, 250usize..260]
 }
 
-/// The target with the instructions of warpgroups.
-const WARPGROUPS: &str = "compute_90a";
-
-fn attention_of_any_shape(order: Order, target: &str) {
-    let Some(code) = code_for(target, SOURCES) else { return };
+fn attention_of_any_shape(order: Order) {
+    let Some(code) = code_for(order.target, SOURCES) else { return };
     let bench = Bench::in_order(order, &code, Checks::default());
-    let lengths = prop_oneof![1usize..40, 100usize..300];
+    let lengths = prop_oneof![1usize..40, 100usize..200];
     let sizes = (1usize..3, lengths, 1usize..3, 1usize..3, head_dims());
     let masks = (prop::sample::select(ALL_VISIBLE.to_vec()), prop_oneof![Just(0usize), 1usize..150]);
     let gaps = prop_oneof![Just([0usize; 3]), Just([8, 16, 24]), [0usize..4, 0..4, 0..4]];
     let scores = (prop::option::of(0usize..4), prop::option::of(prop::sample::select(vec![0.0f32, 0.1, 0.7])));
     let first_keys = prop::option::of((0usize..100).prop_map(|four| 4 * four));
-    let config = ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(24) };
+    let config = ProptestConfig { max_shrink_iters: 20, ..ProptestConfig::with_cases(12) };
     proptest!(config, |(
         (sequences, length, kv_heads, group, head_dim) in sizes, (visible, earlier) in masks, gaps in gaps,
         (alibi, probability) in scores, first_key in first_keys, narrow in prop::sample::select(NARROW.to_vec()),
@@ -56,17 +53,17 @@ fn attention_of_any_shape(order: Order, target: &str) {
 
 #[test]
 fn attention_of_any_shape_in_blocks_of_16_has_the_bits_of_the_cpu() {
-    attention_of_any_shape(Order::BLOCKS16, TARGET);
+    attention_of_any_shape(Order::BLOCKS16);
 }
 
 #[test]
 fn attention_of_any_shape_by_warpgroups_has_the_bits_of_the_cpu() {
-    attention_of_any_shape(Order::BLOCKS16, WARPGROUPS);
+    attention_of_any_shape(Order::BLOCKS16_OF_90);
 }
 
 #[test]
 fn attention_of_any_shape_in_blocks_of_8_has_the_bits_of_the_cpu() {
-    attention_of_any_shape(Order::BLOCKS8, TARGET);
+    attention_of_any_shape(Order::BLOCKS8);
 }
 
 /// Around rows of a warp, tiles of 64 and 128 keys, fragments of channels, and ranges of 128.
@@ -86,6 +83,18 @@ fn edges() -> impl Iterator<Item = (u64, Attend)> {
     })
 }
 
+/// Without bias and mask, whose rows are copied by vectors: by warpgroups, where a GPU has them.
+fn plain() -> impl Iterator<Item = (u64, Attend)> {
+    let of = |index: usize| {
+        let length = [1, 15, 64, 65, 127, 129, 200][index];
+        let visible = ALL_VISIBLE[(index + 4) % ALL_VISIBLE.len()];
+        let shape = shape(1 + index % 2, length, [2, 1 + index / 2 % 2], [64, 128, 40, 64, 128, 72, 64][index]);
+        let attend = Attend { gaps: [[0; 3], [8, 16, 24]][index % 2], ..Attend::of(shape, visible) };
+        (index as u64, attend)
+    };
+    (0..7).map(of)
+}
+
 /// Keys from the middle of a sequence on, with a bias and a mask.
 fn some_keys() -> impl Iterator<Item = (u64, Attend)> {
     let of = |index: usize| {
@@ -97,35 +106,66 @@ fn some_keys() -> impl Iterator<Item = (u64, Attend)> {
     (0..4).map(of)
 }
 
-pub fn forward(bench: &Bench) {
-    for (seed, attend) in edges() {
-        compare(bench, &attend, seed, Attend::forward);
-        compare(bench, &Attend { earlier: 30, ..attend }, seed + 1, Attend::forward);
-    }
-    some_keys().for_each(|(seed, attend)| compare(bench, &attend, seed, Attend::forward));
+/// Whole tiles of keys that no query of any head sees, so that one head after the other is looked through.
+fn unseen_keys() -> impl Iterator<Item = (u64, Attend)> {
+    let of = |index: usize| {
+        let shape = shape(1, 40, [3, 1], [64, 128, 16, 136][index]);
+        let attend = Attend { earlier: 150, ..Attend::of(shape, Visible::SlidingWindow) };
+        (index as u64, Attend { alibi: (index == 2).then_some(1), ..attend })
+    };
+    (0..4).map(of)
 }
 
-pub fn backward(bench: &Bench) {
-    for (seed, attend) in edges() {
-        compare(bench, &attend, seed, Attend::backward);
-        compare(bench, &Attend { earlier: 30, ..attend }, seed + 1, Attend::backward);
+/// All edges for which `is_meant`.
+fn at_edges(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>, is_meant: fn(&Attend) -> bool) {
+    let with_earlier = |(seed, attend)| [(seed, attend), (seed + 1, Attend { earlier: 30, ..attend })];
+    let all = plain().chain(edges()).flat_map(with_earlier).chain(some_keys()).chain(unseen_keys());
+    for (seed, attend) in all.filter(|(_, attend)| is_meant(attend)) {
+        compare(bench, &attend, seed, ops);
     }
-    some_keys().for_each(|(seed, attend)| compare(bench, &attend, seed, Attend::backward));
+}
+
+/// Heads of one range of channels.
+fn has_narrow_heads(attend: &Attend) -> bool {
+    attend.shape.head_dim <= 128
+}
+
+/// Heads of several.
+fn has_wide_heads(attend: &Attend) -> bool {
+    !has_narrow_heads(attend)
+}
+
+/// What GPUs of 9.0 have code of their own for.
+fn is_by_warpgroups(attend: &Attend) -> bool {
+    has_narrow_heads(attend) && attend.alibi.is_none() && attend.dropout.is_none()
+}
+
+pub fn forward_of_narrow_heads(bench: &Bench) {
+    at_edges(bench, Attend::forward, has_narrow_heads);
+}
+
+pub fn forward_of_wide_heads(bench: &Bench) {
+    at_edges(bench, Attend::forward, has_wide_heads);
+}
+
+pub fn backward_of_narrow_heads(bench: &Bench) {
+    at_edges(bench, Attend::backward, has_narrow_heads);
     // More blocks of queries than are looked for at once.
     let long = Attend::of(shape(1, 1100, [2, 1], 3), Visible::SlidingWindow);
     compare(bench, &long, 0, Attend::backward);
 }
 
-#[test]
-fn attention_in_blocks_of_16_at_the_edges_has_the_bits_of_the_cpu() {
-    assert_same_in(Order::BLOCKS16, SOURCES, forward);
-    assert_same_in(Order::BLOCKS16, SOURCES, backward);
+pub fn backward_of_wide_heads(bench: &Bench) {
+    at_edges(bench, Attend::backward, has_wide_heads);
 }
 
+const AT_EDGES: [Cases; 4] =
+    [forward_of_narrow_heads, forward_of_wide_heads, backward_of_narrow_heads, backward_of_wide_heads];
+
+/// GPUs of 8.0 run the same code, whose tensor cores have blocks of 8.
 #[test]
-fn attention_in_blocks_of_8_at_the_edges_has_the_bits_of_the_cpu() {
-    assert_same_in(Order::BLOCKS8, SOURCES, forward);
-    assert_same_in(Order::BLOCKS8, SOURCES, backward);
+fn attention_in_blocks_of_16_at_the_edges_has_the_bits_of_the_cpu() {
+    AT_EDGES.into_iter().for_each(|cases| assert_same_in(Order::BLOCKS16, SOURCES, cases));
 }
 
 /// Zeros of either sign, infinities, NaN, subnormal, huge and tiny numbers, where every query sees every key: what is
@@ -159,10 +199,7 @@ fn special_numbers_have_the_results_of_the_cpu() {
 
 #[test]
 fn attention_by_warpgroups_at_the_edges_has_the_bits_of_the_cpu() {
-    let Some(code) = code_for(WARPGROUPS, SOURCES) else { return };
-    for cases in [forward, specials] {
-        let bench = Bench::in_order(Order::BLOCKS16, &code, Checks::default());
-        cases(&bench);
-        assert_eq!(bench.first_difference(), None);
-    }
+    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| at_edges(bench, Attend::forward, is_by_warpgroups));
+    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| at_edges(bench, Attend::backward, is_by_warpgroups));
+    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, specials);
 }

@@ -2,38 +2,63 @@
 //! operation is submitted to both on the same bytes, and afterwards all bytes of both arenas must be equal.
 
 use std::cell::RefCell;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use config::Products;
 use cpu::CpuDevice;
 use cuda::CudaDevice;
 use cuda::code::{CompiledSource, compile};
-use cuda::kernels::{SOURCES, Source};
+use cuda::kernels::SOURCES;
 use device::{Arena, Device, Dtype, Op, Stream, Tensor};
 use gpu::{Capability, Gpu};
 use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler, Target};
 use softgpu::{Checks, Settings};
 
-use crate::case::Case;
+use crate::case::{Case, STORED};
 use crate::declared::Declared;
 
 /// Bytes of both arenas.
-pub const ARENA_BYTES: usize = 5 << 20;
+pub const ARENA_BYTES: usize = 16 << 20;
 
-/// The GPU's code is made for the oldest GPU that is named: newer ones run it too.
-pub const TARGET: &str = "compute_80";
+/// Of code without products in blocks: that of archives, which tests of all crates compile once.
+pub const TARGET: &str = "compute_90a";
 
-/// The most instructions of a launch: no case needs as many, and who loops forever is stopped there.
-const MOST_INSTRUCTIONS: u64 = 20_000_000;
+/// Of the code that all GPUs run.
+const OLDEST_TARGET: &str = "compute_80";
+
+/// The most instructions of warps of a launch: no case needs as many, and who loops forever is stopped there.
+const MOST_INSTRUCTIONS: u64 = 1_000_000_000;
+
+/// In the message of a GPU without a kernel that an operation needs.
+const NOT_LOADED: &str = "is in no source that was loaded";
 
 /// Two devices. After the first difference nothing is compared any more.
 pub struct Bench {
     cpu: CpuDevice,
     gpu: Arc<Declared>,
     cuda: CudaDevice,
+    purpose: Purpose,
     first: RefCell<Option<String>>,
+}
+
+/// The purpose of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Kernels as they are.
+    Test,
+    /// Kernels with a fault.
+    Hunt(Loaded),
+}
+
+/// Which kernels of the sources that cases use a GPU has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loaded {
+    All,
+    /// Operations whose kernels it does not have are not compared.
+    Some,
 }
 
 /// Cases that a bench compares.
@@ -48,18 +73,22 @@ pub struct Order {
     pub target: &'static str,
     /// Of the GPU: kernels choose their tiles by them.
     pub multiprocessors: u32,
+    /// Of warps, in a launch.
+    pub max_instructions: u64,
 }
 
 impl Order {
-    pub const CHAINED: Order = Order::on(Products::Chained, 9);
+    pub const CHAINED: Order = Order { target: TARGET, ..Order::on(Products::Chained, 9) };
     pub const BLOCKS16: Order = Order::on(Products::Blocks16, 9);
     pub const BLOCKS8: Order = Order::on(Products::Blocks8, 8);
     /// With the kernels that only GPUs of compute capability 9.0 run.
-    pub const BLOCKS16_OF_90: Order = Order { target: "compute_90a", ..Order::BLOCKS16 };
+    pub const BLOCKS16_OF_90: Order = Order { target: TARGET, ..Order::BLOCKS16 };
     pub const BLOCKS16_OF_ONE_90: Order = Order { multiprocessors: 1, ..Order::BLOCKS16_OF_90 };
 
     const fn on(products: Products, major: u32) -> Order {
-        Order { products, capability: Capability { major, minor: 0 }, target: TARGET, multiprocessors: 4 }
+        let capability = Capability { major, minor: 0 };
+        let (target, max_instructions) = (OLDEST_TARGET, MOST_INSTRUCTIONS);
+        Order { products, capability, target, multiprocessors: 4, max_instructions }
     }
 }
 
@@ -82,14 +111,13 @@ pub fn assert_same(sources: &[&str], cases: Cases) {
     }
 }
 
-/// NVRTC of the folder in PLEACH_CUDA, with its cache. With the variable, its absence is a failure.
-pub fn compiler() -> Option<(Compiler, Cache)> {
+/// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.
+pub fn compiler() -> Option<Compiler> {
     let Some(folder) = std::env::var_os("PLEACH_CUDA") else {
         eprintln!("skipped: PLEACH_CUDA is not set");
         return None;
     };
-    let compiler = Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA");
-    Some((compiler, Cache::in_folder(Path::new(env!("CARGO_TARGET_TMPDIR")).join("kernels"))))
+    Some(Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC in PLEACH_CUDA"))
 }
 
 /// The code of the named sources.
@@ -97,13 +125,21 @@ pub fn code(names: &[&str]) -> Option<Vec<CompiledSource>> {
     code_for(TARGET, names)
 }
 
-/// The code of the named sources for a target.
+/// The code of a source for a target, once one thread has read or compiled it.
+type Kept = Arc<OnceLock<CompiledSource>>;
+
+/// The code of the named sources for a target. Test programs of all crates keep theirs in one folder.
 pub fn code_for(target: &str, names: &[&str]) -> Option<Vec<CompiledSource>> {
-    let (compiler, cache) = compiler()?;
-    let target: Target = target.parse().expect("a target");
-    let named = |name: &&str| *SOURCES.iter().find(|source| source.name == *name).expect("a source");
-    let compiled = names.iter().map(named).map(|source: Source| compile(&compiler, &cache, &source, &target));
-    Some(compiled.collect::<Result<_, _>>().expect("compiled"))
+    static KEPT: LazyLock<Mutex<HashMap<String, Kept>>> = LazyLock::new(Mutex::default);
+    let compiler = compiler()?;
+    let cache = Cache::in_folder(std::env::temp_dir().join("pleach-of-tests/pleach/kernels"));
+    let parsed: Target = target.parse().expect("a target");
+    let of = |name: &&str| {
+        let kept = Arc::clone(KEPT.lock().expect("no panic").entry(format!("{name} {target}")).or_default());
+        let source = *SOURCES.iter().find(|source| source.name == *name).expect("a source");
+        kept.get_or_init(|| compile(&compiler, &cache, &source, &parsed).expect("compiled")).clone()
+    };
+    Some(names.iter().map(of).collect())
 }
 
 impl Bench {
@@ -119,19 +155,31 @@ impl Bench {
 
     /// Devices with these kernels and products in this order, on a GPU with these checks.
     pub fn in_order(order: Order, code: &[CompiledSource], checks: Checks) -> Bench {
-        let Order { products, capability, target: _, multiprocessors } = order;
-        let max_warp_instructions = MOST_INSTRUCTIONS;
+        let Order { products, capability, target: _, multiprocessors, max_instructions } = order;
         let gpu = Declared::new(Settings {
             checks,
             capability,
             multiprocessors,
-            max_warp_instructions,
+            max_warp_instructions: max_instructions,
             ..Settings::default()
         });
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
         let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device").with_products(products);
         let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).with_products(products);
-        Bench { cpu, gpu, cuda, first: RefCell::new(None) }
+        Bench { cpu, gpu, cuda, purpose: Purpose::Test, first: RefCell::new(None) }
+    }
+
+    /// The same devices, of which the GPU has these kernels, one of them with a fault.
+    pub fn hunting(self, loaded: Loaded) -> Bench {
+        Bench { purpose: Purpose::Hunt(loaded), ..self }
+    }
+
+    /// Types in which a case of this seed is compared where all are costly: one, and all to find a fault.
+    pub fn types_of(&self, seed: u64) -> Vec<Dtype> {
+        match self.purpose {
+            Purpose::Test => vec![STORED[seed as usize % STORED.len()]],
+            Purpose::Hunt(_) => STORED.to_vec(),
+        }
     }
 
     /// Runs `op` on both devices on the bytes of `case`, and keeps the first difference of all.
@@ -153,18 +201,31 @@ impl Bench {
     }
 
     /// Runs operations one after the other on both devices on the bytes of `case`; the first difference, if there
-    /// is one.
+    /// is one. Operations that fail are one, also where both devices say the same: nothing was compared.
     pub fn difference(&self, case: &Case, ops: &[Op]) -> Option<String> {
         let (expected, got) = (run(&self.cpu, case, ops, |_| {}), self.run(case, ops));
         let (expected, got) = match (expected, got) {
             (Ok(expected), Ok(got)) => (expected, got),
-            (Err(expected), Err(got)) if expected == got => return None,
+            (Ok(_), Err(error)) if error.contains(NOT_LOADED) => match self.purpose {
+                Purpose::Test | Purpose::Hunt(Loaded::All) => panic!("the bench lacks a source: {error}"),
+                Purpose::Hunt(Loaded::Some) => return None,
+            },
             (expected, got) => {
                 let text = |result: Result<Vec<u8>, String>| result.map_or_else(|error| error, |_| "ran".into());
                 return Some(format!("the CPU: {}; the GPU: {}", text(expected), text(got)));
             }
         };
         first_difference(ops, &expected, &got)
+    }
+
+    /// The message of both devices for an operation that they refuse.
+    ///
+    /// # Panics
+    /// A device does not refuse it, or the messages differ.
+    pub fn refusal(&self, case: &Case, op: &Op) -> String {
+        let refused = run(&self.cpu, case, &[*op], |_| {}).expect_err("the CPU refuses the operation");
+        assert_eq!(self.failure(case, op), refused, "{op:?}");
+        refused
     }
 
     /// The message of the GPU for an operation that fails.
@@ -204,8 +265,9 @@ fn first_difference(ops: &[Op], expected: &[u8], got: &[u8]) -> Option<String> {
     };
     let mut place = 0;
     while place < expected.len() {
-        if expected[place..].iter().zip(&got[place..]).take(64).all(|(a, b)| a == b) {
-            place += 64;
+        let next = expected.len().min(place + 64);
+        if expected[place..next] == got[place..next] {
+            place = next;
             continue;
         }
         let tensor = written.iter().find(|tensor| holds(tensor, place));

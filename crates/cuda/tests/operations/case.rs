@@ -59,7 +59,9 @@ impl Words {
         if values == Values::Wild && kind.is_multiple_of(4) {
             return WILD[kind / 4 % WILD.len()];
         }
-        let magnitude = ((word >> 40) as f32 / (1u64 << 24) as f32 + 1.0) * 2f32.powi((word % 8) as i32 - 4);
+        // A power of two from 2^-4 to 2^3, by its exponent.
+        let power = f32::from_bits((word % 8 + 123) as u32 * (1 << 23));
+        let magnitude = ((word >> 40) as f32 / (1u64 << 24) as f32 + 1.0) * power;
         if word & 0x80 == 0 { magnitude } else { -magnitude }
     }
 }

@@ -1,11 +1,13 @@
-//! Kernels with one fault each, made from the text: a barrier that is missing, an index or a bound that is off by one.
+//! Kernels with one fault each, made from the text: a barrier, fence, wait, arrival or commit that is missing, a wait that
+//! leaves one group more open, an index or a bound that is off by one.
 
 use std::collections::BTreeMap;
 
 /// A fault of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    Barrier,
+    /// Of the order between threads, copies and products of warpgroups.
+    Order,
     Bound,
     Index,
 }
@@ -22,6 +24,26 @@ pub struct Mutant {
 /// Headers of plain arithmetic: what they compute is compared in all kernels, and they have neither indices nor
 /// barriers.
 const LEFT_ALONE: &[&str] = &["math.cuh", "types.cuh", "philox.cuh", "element.cuh", "tensor.cuh"];
+
+/// How statements begin that order threads, copies and products of warpgroups. All have a line of their own.
+const ORDERING: &[&str] = &[
+    "__syncthreads();",
+    "__syncwarp();",
+    "asm volatile(\"fence.",
+    "bulk::arrive(",
+    "bulk::expect_bytes(",
+    "bulk::initialize_barrier(",
+    "bulk::publish_barriers(",
+    "bulk::wait(",
+    "finish_copies();",
+    "publish_copies();",
+    "release(",
+    "tensor_core::end_copies();",
+    "tensor_core::wait_for_copies<",
+    "warpgroup::begin();",
+    "warpgroup::end();",
+    "warpgroup::wait<",
+];
 
 /// All mutants of a text in which marks of lines name the files.
 pub fn mutants(whole: &str) -> Vec<Mutant> {
@@ -69,8 +91,14 @@ fn count_places(all: &mut [Mutant]) {
 fn changes(line: &str) -> Vec<(String, String, Fault)> {
     let code = line.split("//").next().unwrap_or_default();
     let mut all = vec![];
-    if code.trim() == "__syncthreads();" {
-        return vec![(String::new(), "no barrier".into(), Fault::Barrier)];
+    if code.ends_with(';') && ORDERING.iter().any(|start| code.trim_start().starts_with(start)) {
+        all.push((String::new(), "left out".into(), Fault::Order));
+        if let Some((start, rest)) = code.split_once('<')
+            && let Some((open, end)) = rest.split_once('>')
+        {
+            all.push((format!("{start}<({open}) + 1>{end}"), "one more open".into(), Fault::Order));
+        }
+        return all;
     }
     for (place, _) in code.match_indices(" < ") {
         all.push((
@@ -138,14 +166,16 @@ fn subscripts(code: &str) -> Vec<(usize, usize)> {
 }
 
 #[test]
-fn barriers_bounds_and_indices_are_changed_one_at_a_time() {
+fn barriers_waits_bounds_and_indices_are_changed_one_at_a_time() {
     let text = "#line 1 \"types.cuh\"\na[1];\n#line 1 \"a.cu\"\n    __shared__ f32 a[32];\n    __syncthreads();\n    \
-                __syncthreads();\n    for (u32 i = 0; i < n; i++) {\n    into[i] = x[y[i]] + 1; // a[1]\n    \
+                __syncthreads();\n    warpgroup::wait<MOST - 1>();\n    for (u32 i = 0; i < n; i++) {\n    into[i] = x[y[i]] + 1; // a[1]\n    \
                 each([&](u32 i) {\n    x.row(first(i) + 2) = 0;\n";
     let names: Vec<String> = mutants(text).into_iter().map(|mutant| mutant.name).collect();
     let expected = [
-        "a.cu: __syncthreads();: no barrier, place 1 of 2",
-        "a.cu: __syncthreads();: no barrier, place 2 of 2",
+        "a.cu: __syncthreads();: left out, place 1 of 2",
+        "a.cu: __syncthreads();: left out, place 2 of 2",
+        "a.cu: warpgroup::wait<MOST - 1>();: left out",
+        "a.cu: warpgroup::wait<MOST - 1>();: one more open",
         "a.cu: for (u32 i = 0; i < n; i++) {: <= for < at column 17",
         "a.cu: into[i] = x[y[i]] + 1; // a[1]: [i] + 1 at column 4",
         "a.cu: into[i] = x[y[i]] + 1; // a[1]: [i] + 1 at column 13",
@@ -153,6 +183,8 @@ fn barriers_bounds_and_indices_are_changed_one_at_a_time() {
         "a.cu: x.row(first(i) + 2) = 0;: row(first(i) + 2) + 1 at column 5",
     ];
     assert_eq!(names, expected);
-    assert_eq!(mutants(text)[4].text.lines().nth(7), Some("    into[i] = x[y[(i) + 1]] + 1; // a[1]"));
-    assert_eq!(mutants(text)[6].text.lines().nth(9), Some("    x.row((first(i) + 2) + 1) = 0;"));
+    let line = |mutant: usize, line| mutants(text)[mutant].text.lines().nth(line).map(String::from);
+    assert_eq!(line(3, 6).as_deref(), Some("    warpgroup::wait<(MOST - 1) + 1>();"));
+    assert_eq!(line(6, 8).as_deref(), Some("    into[i] = x[y[(i) + 1]] + 1; // a[1]"));
+    assert_eq!(line(8, 10).as_deref(), Some("    x.row((first(i) + 2) + 1) = 0;"));
 }

@@ -6,7 +6,7 @@ use cuda::kernels::{SOURCES, Source};
 use nvidia::nvrtc::{Code, Compiler, Source as CompilerSource, Target};
 use softgpu::{Check, Checks};
 
-use crate::bench::{Bench, Cases, Order, compiler};
+use crate::bench::{Bench, Cases, Loaded, Order, code_for, compiler};
 use crate::case::Words;
 use crate::mutants::{Fault, Mutant, mutants};
 use crate::{activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, sums};
@@ -71,42 +71,52 @@ const NO_GROUPS: &str = "a turn without groups adds nothing";
 /// Of two values that are equal either may be taken.
 const BOTH_ARE_EQUAL: &str = "both values are equal there";
 
-/// One mutant of this number is in the sample, and at least one of a source; all missing barriers are.
-const SAMPLED: usize = 12;
+/// Mutants of a source that are in the sample: of its order between threads, and of its bounds and indices.
+const SAMPLED: usize = 2;
 /// Decides which.
 const SEED: u64 = 1;
+/// The most instructions of warps in a launch of a mutant: no case needs as many, and who loops forever is stopped there.
+const MOST_INSTRUCTIONS: u64 = 20_000_000;
 
 /// Which mutants a run tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Selection {
     Sample,
+    /// All of the order between threads, copies and products of warpgroups.
+    OfOrder,
     All,
 }
 
 impl Selection {
-    /// `PLEACH_MUTANTS=all` tries all.
+    /// `PLEACH_MUTANTS=all` tries all, and `PLEACH_MUTANTS=order` all of the order.
     fn from_environment() -> Selection {
         match std::env::var("PLEACH_MUTANTS").as_deref() {
             Ok("all") => Selection::All,
-            Ok(other) => panic!("PLEACH_MUTANTS is {other:?}; set it to \"all\", or not at all"),
+            Ok("order") => Selection::OfOrder,
+            Ok(other) => panic!("PLEACH_MUTANTS is {other:?}; set it to \"all\" or \"order\", or not at all"),
             Err(_) => Selection::Sample,
         }
     }
 
     /// These of all.
     fn of(self, all: &[Mutant]) -> Vec<&Mutant> {
-        if self == Selection::All {
-            return all.iter().collect();
+        let (mut of_order, mut others): (Vec<&Mutant>, Vec<&Mutant>) =
+            all.iter().partition(|mutant| mutant.fault == Fault::Order);
+        match self {
+            Selection::All => return all.iter().collect(),
+            Selection::OfOrder => return of_order,
+            Selection::Sample => {}
         }
-        let (barriers, mut others): (Vec<&Mutant>, Vec<&Mutant>) =
-            all.iter().partition(|mutant| mutant.fault == Fault::Barrier);
-        // By names, so that one more mutant leaves nearly all others in the sample.
-        others.sort_by_cached_key(|mutant| {
+        // By names, so that one more mutant leaves most others in the sample.
+        let key = |mutant: &&Mutant| {
             let seed = mutant.name.bytes().fold(SEED, |word, byte| word.wrapping_mul(31).wrapping_add(byte.into()));
             Words::new(seed).next()
-        });
-        others.truncate(others.len().div_ceil(SAMPLED));
-        barriers.into_iter().chain(others).collect()
+        };
+        for mutants in [&mut of_order, &mut others] {
+            mutants.sort_by_cached_key(key);
+            mutants.truncate(SAMPLED);
+        }
+        of_order.into_iter().chain(others).collect()
     }
 }
 
@@ -120,45 +130,86 @@ enum End {
     Unchanged,
 }
 
-/// Compiles mutants of one source and compares them with the CPU.
+/// Some kernels of a source, or all.
+struct Kernels {
+    source: Source,
+    loaded: Loaded,
+    original: Code,
+}
+
+/// Compiles mutants of one source and compares them with the CPU: first a few of the kernels, which are compiled
+/// sooner, and then all of them, for faults that do not show there.
 struct Hunt<'a> {
     compiler: Compiler,
-    source: Source,
-    original: Code,
+    kernels: Vec<Kernels>,
+    /// Other sources that the cases use.
+    others: Vec<CompiledSource>,
     cases: &'a [Cases],
     order: Order,
 }
 
+/// The text of a source without the kernels that are not in its list.
+fn text_of(source: &Source, whole: &str) -> String {
+    let name_of = |line: &str| {
+        let (head, rest) = line.split_once('(')?;
+        let is_macro = !head.is_empty() && head.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
+        is_macro.then(|| rest.split(',').next().unwrap_or_default().to_string())
+    };
+    let all = SOURCES.iter().find(|other| other.name == source.name).map_or(&[][..], |source| source.entries);
+    let is_left_out = |name: String| all.contains(&name.as_str()) && !source.entries.contains(&name.as_str());
+    let is_kept = |line: &&str| !name_of(line).is_some_and(is_left_out);
+    whole.lines().filter(is_kept).map(|line| format!("{line}\n")).collect()
+}
+
+/// A source with the kernels of one type and of the smallest tiles.
+fn few(source: Source) -> Source {
+    let others = ["_f32", "_f16", "_128", "_192", "_256"];
+    let is_kept = |entry: &&str| !others.iter().any(|part| entry.contains(part));
+    let kept: Vec<&str> = source.entries.iter().copied().filter(is_kept).collect();
+    Source { entries: kept.leak(), ..source }
+}
+
 impl Hunt<'_> {
-    fn compile(compiler: &Compiler, order: Order, name: &str, text: &str) -> Option<Code> {
-        let target: Target = order.target.parse().expect("a target");
-        let text = CompilerSource::new(format!("{name}.cu"), text);
-        compiler.compile(&text, &target, OPTIONS).ok().map(|compiled| compiled.code)
+    fn compile(&self, source: &Source, whole: &str) -> Option<Code> {
+        let target: Target = self.order.target.parse().expect("a target");
+        let text = CompilerSource::new(format!("{}.cu", source.name), text_of(source, whole));
+        self.compiler.compile(&text, &target, OPTIONS).ok().map(|compiled| compiled.code)
     }
 
     fn end(&self, mutant: &Mutant) -> End {
-        let Some(code) = Hunt::compile(&self.compiler, self.order, self.source.name, &mutant.text) else {
-            return End::Found;
-        };
-        if code.ptx() == self.original.ptx() {
-            return End::Unchanged;
+        let mut end = End::Unchanged;
+        for kernels in &self.kernels {
+            let Some(code) = self.compile(&kernels.source, &mutant.text) else { return End::Found };
+            if code.ptx() == kernels.original.ptx() {
+                continue;
+            }
+            if self.is_found(kernels, &code, mutant.fault) {
+                return End::Found;
+            }
+            end = End::Missed;
         }
-        let code = [CompiledSource { source: self.source, code }];
+        end
+    }
+
+    fn is_found(&self, kernels: &Kernels, code: &Code, fault: Fault) -> bool {
         // Most faults change bits, which shows sooner without checks. A missing barrier changes none on a GPU in
         // software.
         let without = Checks { shared: Check::Off, local: Check::Off, global: Check::Off, ..Checks::default() };
-        let found = match mutant.fault {
-            Fault::Barrier => self.is_found(&code, Checks::default()),
-            Fault::Bound | Fault::Index => self.is_found(&code, without) || self.is_found(&code, Checks::default()),
+        let checks: &[Checks] = match fault {
+            Fault::Order => &[Checks::default()],
+            Fault::Bound | Fault::Index => &[without, Checks::default()],
         };
-        if found { End::Found } else { End::Missed }
+        checks.iter().any(|checks| self.difference(kernels, code, checks).is_some())
     }
 
-    fn is_found(&self, code: &[CompiledSource], checks: Checks) -> bool {
-        self.cases.iter().any(|cases| {
-            let bench = Bench::in_order(self.order, code, checks.clone());
+    /// The first difference of all cases, with this code of the kernels.
+    fn difference(&self, kernels: &Kernels, code: &Code, checks: &Checks) -> Option<String> {
+        let changed = CompiledSource { source: kernels.source, code: code.clone() };
+        let code: Vec<CompiledSource> = self.others.iter().cloned().chain([changed]).collect();
+        self.cases.iter().find_map(|cases| {
+            let bench = Bench::in_order(self.order, &code, checks.clone()).hunting(kernels.loaded);
             cases(&bench);
-            bench.first_difference().is_some()
+            bench.first_difference()
         })
     }
 }
@@ -171,16 +222,29 @@ fn is_named(mutant: &Mutant, end: &str) -> bool {
 
 /// Panics with the mutants of a source that all cases miss, and with reasons for mutants that are found or not there.
 pub fn assert_found(name: &str, cases: &[Cases], implied: &[Implied]) {
-    assert_found_in(Order::CHAINED, name, cases, implied);
+    assert_found_in(Order::CHAINED, name, &[], cases, implied);
 }
 
-/// As [`assert_found`], with products in this order.
-pub fn assert_found_in(order: Order, name: &str, cases: &[Cases], implied: &[Implied]) {
-    let Some((compiler, _)) = compiler() else { return };
+/// As [`assert_found`], with products in this order, and with cases that use other sources, too.
+pub fn assert_found_in(order: Order, name: &str, others: &[&str], cases: &[Cases], implied: &[Implied]) {
+    let Some(compiler) = compiler() else { return };
+    let code = |names: &[&str]| code_for(order.target, names).expect("NVRTC");
     let selection = Selection::from_environment();
     let source = *SOURCES.iter().find(|source| source.name == name).expect("a source");
-    let original = Hunt::compile(&compiler, order, name, &source.whole()).expect("a source that compiles");
-    let hunt = Hunt { compiler, source, original, cases, order };
+    let order = Order { max_instructions: MOST_INSTRUCTIONS, ..order };
+    let mut hunt = Hunt { compiler, kernels: vec![], others: code(others), cases, order };
+    let some = few(source);
+    if !some.entries.is_empty() && some.entries.len() < source.entries.len() {
+        let original = hunt.compile(&some, &source.whole()).expect("kernels that compile");
+        hunt.kernels.push(Kernels { source: some, loaded: Loaded::Some, original });
+    }
+    hunt.kernels.push(Kernels { source, loaded: Loaded::All, original: code(&[name]).remove(0).code });
+    if selection != Selection::Sample {
+        for kernels in &hunt.kernels {
+            let unchanged = hunt.difference(kernels, &kernels.original, &Checks::default());
+            assert_eq!(unchanged, None, "{name} as it is: each mutant of it would count as found");
+        }
+    }
     let all = mutants(&source.whole());
     assert!(!all.is_empty(), "{name} has no mutants");
     let absent = implied.iter().filter(|(end, _)| !all.iter().any(|mutant| is_named(mutant, end)));
@@ -206,16 +270,26 @@ pub fn assert_found_in(order: Order, name: &str, cases: &[Cases], implied: &[Imp
 }
 
 #[test]
-fn a_sample_has_all_barriers_and_some_of_the_others() {
+fn a_sample_has_mutants_of_both_kinds() {
     let source = SOURCES.iter().find(|source| source.name == "attention").expect("a source");
     let all = mutants(&source.whole());
     let count = |mutants: &[&Mutant]| {
-        let barriers = mutants.iter().filter(|mutant| mutant.fault == Fault::Barrier).count();
-        (barriers, mutants.len() - barriers)
+        let of_order = mutants.iter().filter(|mutant| mutant.fault == Fault::Order).count();
+        (of_order, mutants.len() - of_order)
     };
-    let ((barriers, others), sampled) = (count(&Selection::All.of(&all)), count(&Selection::Sample.of(&all)));
-    assert!(barriers > 0 && barriers + others == all.len());
-    assert_eq!(sampled, (barriers, others.div_ceil(SAMPLED)));
+    let (whole, sampled) = (count(&Selection::All.of(&all)), count(&Selection::Sample.of(&all)));
+    assert!(whole.0 > SAMPLED && whole.1 > SAMPLED && whole.0 + whole.1 == all.len());
+    assert_eq!(sampled, (SAMPLED, SAMPLED));
+    assert_eq!(count(&Selection::OfOrder.of(&all)), (whole.0, 0));
+}
+
+#[test]
+fn a_few_kernels_are_those_of_one_type_and_of_small_tiles() {
+    let source = *SOURCES.iter().find(|source| source.name == "attention").expect("a source");
+    let some = few(source);
+    assert_eq!(some.entries, ["attention_64_bf16"]);
+    let lines = |text: &str| text.lines().filter(|line| line.starts_with("ATTENTION(")).count();
+    assert_eq!([lines(&text_of(&source, &source.whole())), lines(&text_of(&some, &source.whole()))], [6, 1]);
 }
 
 #[test]
@@ -226,7 +300,7 @@ fn faults_in_products_are_found() {
 #[test]
 fn faults_in_products_in_blocks_are_found() {
     let cases: [Cases; 3] = [mat_mul_blocks::edges, mat_mul_blocks::pieces, mat_mul_blocks::ends];
-    assert_found_in(Order::BLOCKS16, "mat_mul_blocks", &cases, MAT_MUL_BLOCKS);
+    assert_found_in(Order::BLOCKS16, "mat_mul_blocks", &[], &cases, MAT_MUL_BLOCKS);
 }
 
 #[test]

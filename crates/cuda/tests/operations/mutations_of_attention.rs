@@ -1,6 +1,7 @@
 //! Faults in the kernels of attention, losses, sums and the optimizer are found.
 
-use crate::mutations::{Implied, assert_found};
+use crate::bench::Order;
+use crate::mutations::{Implied, assert_found, assert_found_in};
 use crate::{attention, cross_entropy, fixed_point, join_attention, optimizer, rounded_sum};
 
 const REGISTERS: &str = "a step beyond an array in registers, which the compiler leaves out";
@@ -64,7 +65,7 @@ fn faults_in_attention_are_found() {
 #[test]
 fn faults_in_gradients_of_attention_are_found() {
     let cases = [attention::backward, attention::backward_of_minus_zeros];
-    assert_found("attention_backward", &cases, ATTENTION_BACKWARD);
+    assert_found_in(Order::CHAINED, "attention_backward", &["element_wise"], &cases, ATTENTION_BACKWARD);
 }
 
 #[test]

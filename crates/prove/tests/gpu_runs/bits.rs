@@ -5,15 +5,16 @@ use testkit::soft_gpus::soft_gpus;
 
 use crate::rig::{On, ZERO_THREE, layout, outcome};
 
-/// Steps of eight ranks on eight GPUs.
-const STEPS: u32 = 20;
-
-/// Steps of ranks that share GPUs.
-const SHARED_STEPS: u32 = 5;
+/// Steps of a run, as many as `PLEACH_STEPS` says, or a few.
+fn steps() -> u32 {
+    const FEW: u32 = 5;
+    let asked = std::env::var("PLEACH_STEPS");
+    asked.map_or(FEW, |steps| steps.parse().expect("PLEACH_STEPS must be a number of steps"))
+}
 
 /// Eight ranks on eight GPUs, or all on one, against eight ranks on CPUs.
 fn compare(tied: Tied, zero: ZeroStage, overlap: Overlap, num_gpus: usize) {
-    let steps = if num_gpus == 8 { STEPS } else { SHARED_STEPS };
+    let steps = steps();
     let Some(gpus) = soft_gpus(num_gpus) else { return };
     let layout = layout(tied, [2, 2, 2], zero, overlap, steps);
     let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use config::{Overlap, Tied, ZeroStage};
 use gpu::DriverErrorKind;
-use softgpu::{FaultPlan, PlannedFault, Settings, SoftDriver};
-use testkit::soft_gpus::gpus_of;
+use softgpu::{FaultPlan, PlannedFault, Settings};
+use testkit::soft_gpus::{gpus_of, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
 use crate::rig::{On, layout, outcome};
@@ -20,7 +20,7 @@ fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> 
         }
         Fate::Fails(kind)
     });
-    let soft = SoftDriver::new(4, Settings::default());
+    let soft = soft_driver(vec![Settings::default(); 4]);
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
     let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
@@ -76,7 +76,7 @@ fn a_gpu_without_memory_names_what_needs_less() {
 fn planned(fault: PlannedFault) -> Option<String> {
     let faulty = Settings { faults: FaultPlan::new(&[fault]), ..Settings::default() };
     let settings = [Settings::default(), faulty, Settings::default(), Settings::default()];
-    let gpus = gpus_of(Arc::new(SoftDriver::of(settings)))?;
+    let gpus = gpus_of(Arc::new(soft_driver(settings)))?;
     let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
     let error = outcome(&layout, &On::Gpus(gpus)).expect_err("a GPU has failed").to_string();
     assert!(!error.contains(" waited "), "the failure ends the run, and no deadline: {error}");

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use config::{Overlap, Tied, ZeroStage};
 use gpu::StreamHandle;
-use softgpu::{Settings, SoftDriver};
-use testkit::soft_gpus::{gpus_of, soft_gpus};
+use softgpu::Settings;
+use testkit::soft_gpus::{gpus_of, soft_driver, soft_gpus};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
 use crate::rig::{Folder, On, ZERO_THREE, layout, leg, leg_that_saves_every, outcome};
@@ -83,7 +83,7 @@ fn a_step_continues_while_state_is_read() {
             Fate::Done
         })
     };
-    let soft = SoftDriver::new(4, Settings::default());
+    let soft = soft_driver(vec![Settings::default(); 4]);
     let Some(gpus) = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge))) else { return };
     let layout = layout(Tied::Yes, [2, 1, 2], ZeroStage::One, Overlap::On, 3);
     let expected = outcome(&layout, &On::Cpus).expect("a run on CPUs");

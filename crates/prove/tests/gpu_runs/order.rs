@@ -4,15 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use config::{Overlap, Tied, ZeroStage};
+use config::{ChunkOrder, ContextKind, Overlap, Tied, ZeroStage};
 use gpu::StreamHandle;
-use softgpu::{Settings, SoftDriver};
-use testkit::soft_gpus::gpus_of;
+use softgpu::Settings;
+use testkit::soft_gpus::{gpus_of, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
 use testkit::layout::Layout;
 
 use crate::rig::{On, ZERO_THREE, layout, outcome};
+use crate::shared_sequences::{FOUR, shared};
 
 /// Small runs whose waits are left out one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,15 +22,18 @@ enum Tried {
     TwoStages,
     /// Two steps on dp 2 x tp 2 x pp 2, each rank on a GPU of its own, with this sharding.
     EightRanks(Tied, ZeroStage),
+    /// One step on cp 2 x tp 2, each rank on a GPU of its own: blocks of keys and values are passed around.
+    Ring,
 }
 
 impl Tried {
-    /// `PLEACH_WAITS=all` tries eight ranks as well.
+    /// `PLEACH_WAITS=all` tries eight ranks and a ring as well.
     fn from_environment() -> Vec<Tried> {
         match std::env::var("PLEACH_WAITS").as_deref() {
             Ok("all") => {
                 vec![
                     Tried::TwoStages,
+                    Tried::Ring,
                     Tried::EightRanks(Tied::Yes, ZeroStage::One),
                     Tried::EightRanks(Tied::No, ZERO_THREE),
                 ]
@@ -40,28 +44,37 @@ impl Tried {
     }
 
     fn layout(self) -> Layout {
-        let (degrees, tied, zero, steps) = match self {
-            Tried::TwoStages => ([1, 1, 2], Tied::Yes, ZERO_THREE, 1),
-            Tried::EightRanks(tied, zero) => ([2, 2, 2], tied, zero, 2),
+        let (mut layout, steps, global_batch) = match self {
+            Tried::TwoStages => (layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1), 1, 4),
+            Tried::EightRanks(tied, zero) => (layout(tied, [2, 2, 2], zero, Overlap::On, 2), 2, 8),
+            Tried::Ring => (shared(Tied::No, FOUR, ContextKind::Ring, ChunkOrder::Balanced, ZERO_THREE), 1, 4),
         };
-        let mut layout = layout(tied, degrees, zero, Overlap::On, steps);
-        let microbatches = if steps == 1 { 4 } else { 8 };
-        (layout.model.num_layers, layout.train.global_batch, layout.train.warmup_steps) = (2, microbatches, 0);
+        layout.model.num_layers = 2;
+        (layout.train.steps, layout.train.global_batch, layout.train.warmup_steps) = (steps, global_batch, 0);
         layout
     }
 
     fn num_gpus(self) -> usize {
         match self {
             Tried::TwoStages => 2,
+            Tried::Ring => 4,
             Tried::EightRanks(..) => 8,
         }
     }
 
-    /// Whether the bits are right without this wait. Of eight ranks none is listed.
+    /// Orders of streams that are tried for a wait: of many ranks few orders show it.
+    fn seeds(self) -> u64 {
+        match self {
+            Tried::TwoStages => 2,
+            Tried::Ring | Tried::EightRanks(..) => 8,
+        }
+    }
+
+    /// Whether the bits are right without this wait. Of eight ranks and of the ring none is listed.
     fn is_implied(self, wait: Wait) -> bool {
         match self {
             Tried::TwoStages => IMPLIED.contains(&wait),
-            Tried::EightRanks(..) => false,
+            Tried::EightRanks(..) | Tried::Ring => false,
         }
     }
 }
@@ -118,7 +131,7 @@ fn run(
         let waits = Arc::clone(&waits);
         Arc::new(move |gpu, call| waits.judge(gpu, call))
     };
-    let soft = SoftDriver::new(tried.num_gpus(), Settings { seed, ..Settings::default() });
+    let soft = soft_driver(vec![Settings { seed, ..Settings::default() }; tried.num_gpus()]);
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
     Some((waits, outcome(&tried.layout(), &On::Gpus(gpus))))
 }
@@ -136,7 +149,7 @@ fn every_wait_is_needed_or_implied() {
         };
         let all: Vec<Wait> = counts.iter().flat_map(of_stream).collect();
         let is_caught = |wait: Wait| {
-            (0..2).any(|seed| {
+            (0..tried.seeds()).any(|seed| {
                 let (_, outcome) = run(tried, Some(wait), seed).expect("NVRTC");
                 outcome.map_or(true, |outcome| outcome != expected)
             })

@@ -8,6 +8,7 @@ use config::{DeviceChoice, Overlap, Tied, ZeroStage};
 use gpu::Capability;
 use nvidia::Search;
 use nvidia::nvrtc::Compiler;
+use testkit::soft_gpus::cache_of_tests;
 use train::{ArchivedKernels, GpuPlaces, RunDevice};
 
 use crate::rig::{Folder, On, layout, outcome};
@@ -24,7 +25,8 @@ fn an_archive_is_compiled() {
     };
     let folder = std::env::var_os("PLEACH_CUDA").expect("a folder with NVRTC");
     let compiler = Compiler::open(&Search::only([PathBuf::from(folder)])).expect("NVRTC");
-    let archive = ArchivedKernels::compile(&compiler, &[Capability { major: 8, minor: 0 }]).expect("compiled");
+    let archive = ArchivedKernels::compile(&compiler, Some(&cache_of_tests()), &[Capability { major: 9, minor: 0 }])
+        .expect("compiled");
     std::fs::write(file, archive.to_bytes().expect("bytes")).expect("written");
 }
 

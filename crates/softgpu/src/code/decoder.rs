@@ -47,6 +47,7 @@ pub fn decode(function: &Function, shared: &[Variable], symbols: &Symbols) -> Re
         local_bytes,
         max_threads: function.max_threads,
         exact_threads: function.exact_threads,
+        has_addresses: false,
         has_warpgroups: false,
         has_asynchronous: false,
     };
@@ -277,8 +278,11 @@ impl Decoder {
     ///
     /// # Errors
     /// An unknown name.
-    pub fn place(&self, statement: &Statement, name: &str) -> Result<Place, PtxError> {
-        self.symbols.get(name).ok_or_else(|| self.error(statement, &format!("unknown variable {name}")))
+    pub fn place(&mut self, statement: &Statement, name: &str) -> Result<Place, PtxError> {
+        let place = self.symbols.get(name);
+        let place = place.ok_or_else(|| self.error(statement, &format!("unknown variable {name}")))?;
+        self.kernel.has_addresses |= matches!(place.space, Space::Global | Space::Const);
+        Ok(place)
     }
 
     /// The row of an operand that is read as `scalar`, of at most 32 bits.

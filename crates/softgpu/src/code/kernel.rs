@@ -39,6 +39,8 @@ pub struct Kernel {
     pub max_threads: Option<u32>,
     /// Exactly these threads of a block.
     pub exact_threads: Option<[u32; 3]>,
+    /// Whether addresses of variables outside of functions are in it.
+    pub has_addresses: bool,
     /// Whether it has products of warpgroups.
     pub has_warpgroups: bool,
     /// Whether it has any operation of the asynchronous units.
@@ -101,7 +103,7 @@ pub enum Terminator {
         /// The blocks.
         targets: Vec<usize>,
     },
-    /// The end for lanes whose predicate is set; for all where there is none.
+    /// The end for lanes whose predicate is set; without a predicate, for all.
     Exit {
         /// The predicate, and the block of others.
         unless: Option<(PredicateSource, usize)>,

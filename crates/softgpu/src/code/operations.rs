@@ -95,7 +95,7 @@ pub enum Op {
     Barrier {
         /// Its number.
         id: Row,
-        /// Threads that it waits for; all where there is none.
+        /// Threads that it waits for; without a number, all of the block.
         threads: Option<Row>,
         /// Whether the warp continues at once.
         is_arrival: bool,

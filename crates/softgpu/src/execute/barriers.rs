@@ -11,7 +11,7 @@ pub const BARRIERS: usize = 16;
 pub struct Wait {
     /// The barrier.
     pub id: usize,
-    /// Threads that it waits for; all of the block where there is none.
+    /// Threads that it waits for; without a number, all of the block.
     pub threads: Option<u32>,
     /// The instruction among the sources.
     pub source: u32,

@@ -84,7 +84,7 @@ impl Global {
         start
     }
 
-    /// Frees the allocation that begins at `start`; `false` where there is none.
+    /// Frees the allocation that begins at `start`; `false` if no allocation begins there.
     pub fn free(&mut self, start: u64) -> bool {
         let Ok(place) = self.allocations.binary_search_by_key(&start, |allocation| allocation.start) else {
             return false;

@@ -12,6 +12,7 @@ mod matrices;
 mod numbers;
 mod phases;
 mod pipeline;
+mod shared_code;
 mod streams;
 mod warpgroups;
 mod warps;

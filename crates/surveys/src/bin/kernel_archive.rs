@@ -33,7 +33,7 @@ fn main() -> ExitCode {
 
 fn made(Arguments { archive, cuda }: &Arguments) -> Result<String, Box<dyn std::error::Error>> {
     let compiler = Compiler::open(&Search::only([cuda.clone()]))?;
-    let kernels = ArchivedKernels::compile(&compiler, &ARCHIVED_CAPABILITIES)?;
+    let kernels = ArchivedKernels::compile(&compiler, None, &ARCHIVED_CAPABILITIES)?;
     let bytes = kernels.to_bytes()?;
     std::fs::write(archive, &bytes).map_err(|error| format!("{} cannot be written: {error}", archive.display()))?;
     let targets = kernels.targets();

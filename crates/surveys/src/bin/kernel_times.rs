@@ -7,6 +7,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use clap::Parser;
@@ -14,12 +15,15 @@ use cluster::Cluster;
 use comm::Timeouts;
 use config::{RunConfig, TrainSpec};
 use device::Numerics;
+use mesh::Coord;
 use prove::{Nobody, run_first};
 use surveys::kernel_times::table::StepTable;
-use surveys::kernel_times::timed_engine::TimedEngine;
+use surveys::kernel_times::timed_device::{Noted, TimedDevice};
 use surveys::page::ended;
+use sync::lock;
 use testkit::text::{Labels, ProofText};
-use train::{Engine, EngineOptions, GpuPlaces, MetaEngine, RunDevice, Setup, open_engine};
+use testkit::wrapped_engine::WrappedEngine;
+use train::{Engine, EngineOptions, GpuPlaces, MetaEngine, RankEngine, RunDevice, Setup, open_engine};
 
 /// Profiles of the accelerators whose times are predicted.
 const PROFILES: [&str; 2] = ["h100-80g-dgx", "h200-141g-dgx"];
@@ -54,12 +58,19 @@ fn text(error: impl std::fmt::Display) -> String {
 }
 
 fn print(run: &PathBuf, arguments: &Arguments) -> Result<(), String> {
-    let toml = std::fs::read_to_string(run).map_err(|error| format!("{}: {error}", run.display()))?;
+    let toml = std::fs::read_to_string(run)
+        .map_err(|error| format!("{} must be a run file, such as bench/gpu/gpt2_124m.toml; {error}", run.display()))?;
     let config = RunConfig::load(&run.display().to_string(), &toml, &arguments.set)
         .map_err(|problems| problems.iter().map(text).collect::<Vec<_>>().join("\n"))?;
     let training = TrainSpec { steps: arguments.steps, ..config.train.clone() };
     let setup = Setup::new(config.model.clone(), config.parallelism.clone(), training).map_err(text)?;
-    let engine = TimedEngine::new(engine(&config, &setup, arguments)?);
+    let noted = Arc::new(Mutex::new(Noted::default()));
+    let wrap = |_: Coord, RankEngine { device, memory, communicators }: RankEngine| RankEngine {
+        device: Box::new(TimedDevice::new(device, &noted)),
+        memory,
+        communicators,
+    };
+    let engine = WrappedEngine::around(engine(&config, &setup, arguments)?, &setup, &wrap);
     let words = ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every };
     run_first(arguments.steps, &setup, &engine, &words, &Nobody).map_err(text)?;
     let accelerators = PROFILES.map(|profile| {
@@ -68,7 +79,7 @@ fn print(run: &PathBuf, arguments: &Arguments) -> Result<(), String> {
     });
     let accelerators = accelerators.into_iter().collect::<Result<Vec<_>, String>>()?;
     let numerics = Numerics::of(setup.train.precision, setup.train.sums);
-    let table = StepTable::new(&engine.steps(), accelerators, numerics)?;
+    let table = StepTable::new(&lock(&noted).steps, accelerators, numerics)?;
     println!("{}\n\n{table}", run.display());
     Ok(())
 }

@@ -7,7 +7,7 @@ use philox::philox4x32_10;
 use train::{Engine, RankEngine};
 use xxhash_rust::xxh3::Xxh3Default;
 
-use crate::conformance::hashed_engine::Hashes;
+use crate::conformance::hashed_device::Hashes;
 
 /// Rows of both operands.
 const ROWS: usize = 2048;
@@ -85,11 +85,6 @@ impl Narrow {
         };
         (sign | exponent << self.fraction_bits | fraction) as u16
     }
-}
-
-/// Blocks of all products of a format.
-pub fn count() -> u64 {
-    (ALL.len() * ROWS * ROWS * STEPS / 16) as u64
 }
 
 /// A hash of each product's bits; NaNs count as one NaN.

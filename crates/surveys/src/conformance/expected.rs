@@ -1,18 +1,22 @@
 //! Expected results of the cases, as they are computed and kept.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use device::Numerics;
+use mesh::Coord;
 use prove::{Outcome, ProofError, outcome_of, weights_hash};
 use serde::{Deserialize, Serialize};
+use sync::lock;
 use testkit::layout::Layout;
 use testkit::models::proof_text;
 use testkit::text::ProofText;
-use train::{Engine, Setup, TrainError};
+use testkit::wrapped_engine::WrappedEngine;
+use train::{Engine, RankEngine, Setup, TrainError};
 
 use crate::conformance::blocks;
 use crate::conformance::cases::{Case, Compared};
-use crate::conformance::hashed_engine::{HashedEngine, Hashes};
+use crate::conformance::hashed_device::{HashedDevice, Hashes};
 
 /// The result of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,9 +79,15 @@ fn hashed(hashes: Hashes) -> Outcomes {
 /// See [`ProofError`].
 pub fn operations(layout: &Layout, open: impl Fn(&Setup) -> Box<dyn Engine>) -> Result<Hashes, ProofError> {
     let setup = layout.setup()?;
-    let engine = HashedEngine::new(open(&setup));
-    outcome_of(&setup, &engine, &text(&setup))?;
-    Ok(engine.hashes())
+    let hashes = Arc::default();
+    let wrap = |_: Coord, RankEngine { device, memory, communicators }: RankEngine| RankEngine {
+        device: Box::new(HashedDevice::new(device, &hashes)),
+        memory,
+        communicators,
+    };
+    outcome_of(&setup, &WrappedEngine::around(open(&setup), &setup, &wrap), &text(&setup))?;
+    let hashes: Hashes = lock(&hashes).clone();
+    Ok(hashes)
 }
 
 /// The text of the proofs; of the whole vocabulary where it is larger than theirs.

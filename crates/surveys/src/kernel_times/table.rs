@@ -7,7 +7,7 @@ use cluster::Accelerator;
 use config::Format;
 use device::{Cost, Numerics, Op, Orientation, Tensor};
 
-use crate::kernel_times::timed_engine::{Steps, TimedOp};
+use crate::kernel_times::timed_device::{Steps, TimedOp};
 
 /// Equal operations of a step.
 #[derive(Clone, Debug, PartialEq)]

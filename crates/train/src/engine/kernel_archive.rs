@@ -7,7 +7,7 @@
 
 use std::io::{Read, Write};
 
-use cuda::code::{CompiledSource, compile_afresh, fingerprint_of, in_parallel};
+use cuda::code::{CompiledSource, compile, compile_afresh, fingerprint_of, in_parallel};
 use cuda::kernels::{SOURCES, Source};
 use device::DeviceError;
 use flate2::Compression;
@@ -15,7 +15,7 @@ use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
 use gpu::Capability;
 use gpu_rank::COLLECTIVES;
-use nvidia::nvrtc::{Code, Compiler, Target};
+use nvidia::nvrtc::{Cache, Code, Compiler, Target};
 use thiserror::Error;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -93,11 +93,15 @@ fn archived_target(capability: Capability) -> Target {
 
 impl ArchivedKernels {
     /// Compiles all kernels to PTX for GPUs of each of `capabilities`, and of later ones where no kernel needs
-    /// instructions of that capability alone.
+    /// instructions of that capability alone. Code is taken from `cache` and kept there; without one all is compiled.
     ///
     /// # Errors
     /// The compiler's.
-    pub fn compile(compiler: &Compiler, capabilities: &[Capability]) -> Result<ArchivedKernels, DeviceError> {
+    pub fn compile(
+        compiler: &Compiler,
+        cache: Option<&Cache>,
+        capabilities: &[Capability],
+    ) -> Result<ArchivedKernels, DeviceError> {
         let of = |target: Target| sources().filter(move |source| source.is_for(&target));
         let all: Vec<(Target, Source)> = capabilities
             .iter()
@@ -105,7 +109,10 @@ impl ArchivedKernels {
             .flat_map(|target| of(target.clone()).map(move |source| (target.clone(), source)))
             .collect();
         let entries = in_parallel(&all, |(target, source)| {
-            let compiled = compile_afresh(compiler, source, target)?;
+            let compiled = match cache {
+                Some(cache) => compile(compiler, cache, source, target)?,
+                None => compile_afresh(compiler, source, target)?,
+            };
             Ok(Archived {
                 target: target.to_string(),
                 name: source.name.into(),

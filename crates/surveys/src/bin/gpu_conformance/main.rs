@@ -85,7 +85,7 @@ fn text(error: impl std::fmt::Display) -> String {
 
 fn pack(Pack { folder, cuda, small }: &Pack) -> Result<(), String> {
     let compiler = Compiler::open(&Search::only([cuda.clone()])).map_err(text)?;
-    let kernels = ArchivedKernels::compile(&compiler, &ARCHIVED_CAPABILITIES).map_err(text)?;
+    let kernels = ArchivedKernels::compile(&compiler, None, &ARCHIVED_CAPABILITIES).map_err(text)?;
     std::fs::create_dir_all(folder).map_err(text)?;
     std::fs::write(kernels_in(folder), kernels.to_bytes().map_err(text)?).map_err(text)?;
     let cases = all().into_iter().filter(|case| !small || case.size == Size::Small);

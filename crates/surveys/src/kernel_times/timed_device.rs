@@ -1,12 +1,10 @@
-//! An engine of one rank that keeps the operations of each step with their times.
+//! A device that keeps the operations of each step with their times.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use device::{Device, DeviceError, Numerics, Op, Stream, StreamEvent, Tensor};
-use mesh::Rank;
+use device::{Device, DeviceError, Op, Stream, StreamEvent, Tensor};
 use sync::lock;
-use train::{Engine, EngineDescription, RankEngine};
 
 /// Operations between two waits for the device, which keeps the times of its last points only; fewer in later steps, so
 /// that other operations of each step are the first after a wait.
@@ -25,61 +23,27 @@ pub struct TimedOp {
 /// The operations of each step, in order. The first step includes those before it.
 pub type Steps = Vec<Vec<TimedOp>>;
 
-/// Wraps the device of the only rank.
-pub struct TimedEngine {
-    inner: Box<dyn Engine>,
-    noted: Arc<Mutex<Noted>>,
-}
-
+/// What a device has kept.
 #[derive(Default)]
-struct Noted {
-    steps: Steps,
+pub struct Noted {
+    /// All steps so far.
+    pub steps: Steps,
     /// Points after the last operations of the last step.
     pending: Vec<StreamEvent>,
 }
 
-impl TimedEngine {
-    /// `inner`, whose operations are timed.
-    pub fn new(inner: Box<dyn Engine>) -> TimedEngine {
-        TimedEngine { inner, noted: Arc::default() }
-    }
-
-    /// All steps so far.
-    pub fn steps(&self) -> Steps {
-        lock(&self.noted).steps.clone()
-    }
-}
-
-impl Engine for TimedEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, memory, communicators } = self.inner.open(rank, arena_bytes, numerics)?;
-        let device = Box::new(TimedDevice { inner: device, noted: Arc::clone(&self.noted) });
-        Ok(RankEngine { device, memory, communicators })
-    }
-
-    fn ranks(&self) -> Vec<Rank> {
-        self.inner.ranks()
-    }
-
-    fn describe(&self) -> EngineDescription {
-        self.inner.describe()
-    }
-
-    fn abort(&self, rank: Rank, description: &str) {
-        self.inner.abort(rank, description);
-    }
-
-    fn failure(&self) -> Option<(Rank, String)> {
-        self.inner.failure()
-    }
-}
-
-struct TimedDevice {
+/// Wraps the device of a run's only rank.
+pub struct TimedDevice {
     inner: Box<dyn Device>,
     noted: Arc<Mutex<Noted>>,
 }
 
 impl TimedDevice {
+    /// `inner`, whose operations are kept in `noted`.
+    pub fn new(inner: Box<dyn Device>, noted: &Arc<Mutex<Noted>>) -> TimedDevice {
+        TimedDevice { inner, noted: Arc::clone(noted) }
+    }
+
     /// Waits for the device and gives the last operations their times.
     fn resolve(&self, noted: &mut Noted) -> Result<(), DeviceError> {
         self.inner.synchronize()?;

@@ -1,85 +1,50 @@
-//! An engine of one rank that hashes what each operation has written.
+//! A device that hashes what each operation has written.
 
 use std::sync::{Arc, Mutex};
 
-use device::{Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
-use mesh::Rank;
+use device::{Device, DeviceError, Dtype, Op, Stream, Tensor};
 use sync::lock;
-use train::{Engine, EngineDescription, RankEngine};
 use xxhash_rust::xxh3::Xxh3Default;
 
 /// The operations of a run in their order, with hashes of what they wrote.
 pub type Hashes = Vec<(String, u64)>;
 
-/// Wraps the device of the only rank.
-pub struct HashedEngine {
-    inner: Box<dyn Engine>,
-    hashes: Arc<Mutex<Hashes>>,
-}
-
-impl HashedEngine {
-    /// `inner`, whose operations are hashed.
-    pub fn new(inner: Box<dyn Engine>) -> HashedEngine {
-        HashedEngine { inner, hashes: Arc::default() }
-    }
-
-    /// All hashes so far.
-    pub fn hashes(&self) -> Hashes {
-        lock(&self.hashes).clone()
-    }
-}
-
-impl Engine for HashedEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, memory, communicators } = self.inner.open(rank, arena_bytes, numerics)?;
-        let device = Box::new(HashedDevice { inner: device, hashes: Arc::clone(&self.hashes) });
-        Ok(RankEngine { device, memory, communicators })
-    }
-
-    fn ranks(&self) -> Vec<Rank> {
-        self.inner.ranks()
-    }
-
-    fn describe(&self) -> EngineDescription {
-        self.inner.describe()
-    }
-
-    fn abort(&self, rank: Rank, description: &str) {
-        self.inner.abort(rank, description);
-    }
-
-    fn failure(&self) -> Option<(Rank, String)> {
-        self.inner.failure()
-    }
-}
-
-struct HashedDevice {
+/// Wraps the device of a run's only rank.
+pub struct HashedDevice {
     inner: Box<dyn Device>,
     hashes: Arc<Mutex<Hashes>>,
 }
 
 impl HashedDevice {
-    /// Adds the elements of `tensor` to `hash`: those between rows are not its own.
-    fn add(&self, hash: &mut Xxh3Default, tensor: Tensor) -> Result<(), DeviceError> {
-        if tensor.is_empty() {
-            return Ok(());
-        }
-        let width = tensor.dtype.size_bytes();
-        let span = Tensor::new(tensor.offset_bytes, 1, tensor.span_bytes() / width, tensor.dtype);
-        let mut bytes = vec![0; span.size_bytes()];
-        self.inner.read(span, &mut bytes)?;
-        for row in 0..tensor.rows {
-            let start = row * tensor.row_stride * width;
-            let row = &mut bytes[start..start + tensor.cols * width];
-            unify_nans(tensor.dtype, row);
-            hash.update(row);
-        }
-        Ok(())
+    /// `inner`, whose operations add their hashes to `hashes`.
+    pub fn new(inner: Box<dyn Device>, hashes: &Arc<Mutex<Hashes>>) -> HashedDevice {
+        HashedDevice { inner, hashes: Arc::clone(hashes) }
     }
 }
 
+/// The elements that an operation has defined on a device, one tensor after the other, with their types.
+///
+/// # Errors
+/// The device's.
+pub fn defined_elements(device: &dyn Device, op: &Op) -> Result<Vec<(Dtype, Vec<u8>)>, DeviceError> {
+    defined(op).into_iter().map(|tensor| Ok((tensor.dtype, elements(device, tensor)?))).collect()
+}
+
+/// The elements of a tensor: those between rows are not its own.
+fn elements(device: &dyn Device, tensor: Tensor) -> Result<Vec<u8>, DeviceError> {
+    if tensor.is_empty() {
+        return Ok(vec![]);
+    }
+    let width = tensor.dtype.size_bytes();
+    let span = Tensor::new(tensor.offset_bytes, 1, tensor.span_bytes() / width, tensor.dtype);
+    let mut bytes = vec![0; span.size_bytes()];
+    device.read(span, &mut bytes)?;
+    let row = |row: usize| &bytes[row * tensor.row_stride * width..][..tensor.cols * width];
+    Ok((0..tensor.rows).flat_map(row).copied().collect())
+}
+
 /// Makes one NaN of all: of a NaN only that it is one is promised.
-fn unify_nans(dtype: Dtype, bytes: &mut [u8]) {
+pub fn unify_nans(dtype: Dtype, bytes: &mut [u8]) {
     // The bits of infinity; a magnitude above is a NaN.
     let of_half = |infinity: u16, bytes: &mut [u8]| {
         for half in bytes.as_chunks_mut::<2>().0 {
@@ -117,7 +82,10 @@ impl Device for HashedDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
         self.inner.submit(stream, op)?;
         let mut hash = Xxh3Default::new();
-        defined(op).into_iter().try_for_each(|tensor| self.add(&mut hash, tensor))?;
+        for (dtype, mut elements) in defined_elements(&*self.inner, op)? {
+            unify_nans(dtype, &mut elements);
+            hash.update(&elements);
+        }
         lock(&self.hashes).push((op.name().into(), hash.digest()));
         Ok(())
     }

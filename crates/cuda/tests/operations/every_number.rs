@@ -1,0 +1,106 @@
+//! Elementary functions of kernels have the bits of those of the CPU: for a sample of all numbers of single precision,
+//! and for all of them with `PLEACH_NUMBERS=all cargo test --release -p cuda --test operations every_number`.
+
+use cpu::instruction_set::InstructionSet;
+use cpu::lanes::{self, LANES, Lanes};
+use cpu::math;
+use cuda::code::OPTIONS;
+use cuda::kernels::SOURCES;
+use gpu::{Arguments, Gpu, LaunchShape};
+use nvidia::nvrtc::{Source, Target};
+use softgpu::{Settings, SoftGpu};
+
+use crate::bench::{TARGET, compiler};
+
+/// Numbers of a launch.
+const COUNT: usize = 1 << 20;
+const THREADS: u32 = 256;
+/// Distance of the numbers of a sample: odd, so that all exponents and all last bits are among them.
+const SAMPLED: u32 = 4093;
+
+/// Functions by their names in `math.cuh`.
+const FUNCTIONS: [&str; 5] = ["exp", "log", "sigmoid", "tanh", "erf"];
+
+/// The bits of a function of numbers whose bits are `first`, `first + step` and so on.
+struct OnCpu {
+    function: &'static str,
+    first: u32,
+    step: u32,
+}
+
+impl lanes::Kernel for OnCpu {
+    type Output = Vec<u32>;
+
+    fn run<L: Lanes>(self) -> Vec<u32> {
+        let numbers = |block: usize| -> [f32; LANES] {
+            std::array::from_fn(|lane| {
+                let index = (block * LANES + lane) as u32;
+                f32::from_bits(self.first.wrapping_add(index.wrapping_mul(self.step)))
+            })
+        };
+        let mut all = Vec::with_capacity(COUNT);
+        for block in 0..COUNT / LANES {
+            let x = L::load(&numbers(block));
+            let y = match self.function {
+                "exp" => math::exp(x),
+                "log" => math::log(x),
+                "sigmoid" => math::sigmoid(x),
+                "tanh" => math::tanh(x),
+                _ => math::erf(x),
+            };
+            let mut results = [0.0; LANES];
+            y.store(&mut results);
+            all.extend(results.map(f32::to_bits));
+        }
+        all
+    }
+}
+
+/// A text with a kernel of each function.
+fn text() -> String {
+    let source = SOURCES.iter().find(|source| source.name == "initialize").expect("a source with math.cuh");
+    let kernel = |name: &str| {
+        format!(
+            "extern \"C\" __global__ void __launch_bounds__({THREADS}) every_{name}(u32 first, u32 step, u32 *out) {{\n\
+             const u32 index = blockIdx.x * {THREADS} + threadIdx.x;\n\
+             out[index] = __float_as_uint(math::{name}(__uint_as_float(first + index * step)));\n}}\n"
+        )
+    };
+    source.whole() + &FUNCTIONS.map(kernel).concat()
+}
+
+#[test]
+fn functions_of_every_number_have_the_bits_of_the_cpu() {
+    let Some(compiler) = compiler() else { return };
+    let step = match std::env::var("PLEACH_NUMBERS").as_deref() {
+        Ok("all") => 1,
+        Ok(other) => panic!("PLEACH_NUMBERS is {other:?}; set it to \"all\", or not at all"),
+        Err(_) => SAMPLED,
+    };
+    let target: Target = TARGET.parse().expect("a target");
+    let code = compiler.compile(&Source::new("every_number.cu", text()), &target, OPTIONS).expect("compiled").code;
+    let gpu = SoftGpu::new(0, Settings::default());
+    let module = gpu.load(code.image()).expect("loaded");
+    let stream = gpu.create_stream().expect("a stream");
+    let (out, pinned) = (gpu.allocate(4 * COUNT).expect("memory"), gpu.allocate_pinned(4 * COUNT).expect("memory"));
+    for function in FUNCTIONS {
+        let kernel = gpu.function(module, &format!("every_{function}")).expect("a kernel");
+        for launch in 0..(1u64 << 32).div_ceil(COUNT as u64 * u64::from(step)) {
+            let first = (launch * COUNT as u64 * u64::from(step)) as u32;
+            let arguments =
+                Arguments::new().with(&first.to_le_bytes()).with(&step.to_le_bytes()).with(&out.0.to_le_bytes());
+            gpu.launch(stream, kernel, LaunchShape::linear(COUNT as u32 / THREADS, THREADS), &arguments).expect("work");
+            gpu.download(stream, pinned, 0, out, 4 * COUNT).expect("work");
+            gpu.synchronize(stream).expect("ended");
+            let mut bytes = vec![0; 4 * COUNT];
+            gpu.read_pinned(pinned, 0, &mut bytes).expect("read");
+            let got = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+            let expected = lanes::run(InstructionSet::detect(), OnCpu { function, first, step });
+            for (index, (expected, got)) in expected.into_iter().zip(got).enumerate() {
+                let both_are_nan = f32::from_bits(expected).is_nan() && f32::from_bits(got).is_nan();
+                let number = first.wrapping_add((index as u32).wrapping_mul(step));
+                assert!(expected == got || both_are_nan, "{function} of {number:#x}: {expected:#x}, {got:#x}");
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Faults in products by warpgroups and in attention in blocks are found, on GPUs of 9.0: problems that have no code by
+//! warpgroups there run that of all other GPUs.
+
+use crate::bench::{Cases, Order};
+use crate::mutations::{Implied, assert_found_in};
+use crate::{attention_blocks, mat_mul_wgmma};
+
+/// At the end of a kernel.
+const NO_COPIES: &str =
+    "the loop has waited for all copies of tiles, and without tiles no group of copies is committed";
+
+const PRODUCTS: &[Implied] = &[];
+const FORWARD: &[Implied] = &[
+    ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
+    ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
+    (
+        "attention_blocks.cu: __syncthreads();: left out, place 2 of 5",
+        "the barrier before spans are read comes before keys are staged, too",
+    ),
+];
+const QUERIES: &[Implied] = &[];
+const KEYS: &[Implied] = &[
+    ("attention_blocks_keys_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
+    ("attention_blocks_keys_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
+];
+const WIDE: &[Implied] = &[];
+
+#[test]
+fn faults_in_products_by_warpgroups_are_found() {
+    let cases: [Cases; 3] = [mat_mul_wgmma::edges, mat_mul_wgmma::pieces, mat_mul_wgmma::ends];
+    assert_found_in(Order::BLOCKS16_OF_90, "mat_mul_wgmma", &["mat_mul_blocks"], &cases, PRODUCTS);
+}
+
+#[test]
+fn faults_in_attention_in_blocks_are_found() {
+    let cases: [Cases; 1] = [attention_blocks::forward_of_narrow_heads];
+    assert_found_in(Order::BLOCKS16_OF_90, "attention_blocks", &[], &cases, FORWARD);
+}
+
+#[test]
+fn faults_in_gradients_of_queries_in_blocks_are_found() {
+    let others = ["attention_blocks_keys", "element_wise"];
+    let cases: [Cases; 1] = [attention_blocks::backward_of_narrow_heads];
+    assert_found_in(Order::BLOCKS16_OF_90, "attention_blocks_queries", &others, &cases, QUERIES);
+}
+
+#[test]
+fn faults_in_gradients_of_keys_in_blocks_are_found() {
+    let others = ["attention_blocks_queries", "element_wise"];
+    let cases: [Cases; 1] = [attention_blocks::backward_of_narrow_heads];
+    assert_found_in(Order::BLOCKS16_OF_90, "attention_blocks_keys", &others, &cases, KEYS);
+}
+
+#[test]
+fn faults_in_attention_of_wide_heads_in_blocks_are_found() {
+    let others = ["attention_blocks_queries", "element_wise"];
+    let cases: [Cases; 2] = [attention_blocks::forward_of_wide_heads, attention_blocks::backward_of_wide_heads];
+    assert_found_in(Order::BLOCKS16, "attention_blocks_wide", &others, &cases, WIDE);
+}
