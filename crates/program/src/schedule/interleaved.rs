@@ -3,9 +3,9 @@
 use super::{Cell, CellKind, Schedule};
 
 /// Rank `r` has the stages `r`, `r + pp`, `r + 2 pp` and so on. Microbatches pass in groups of `pp`: a rank runs a
-/// whole group through one of its stages, then through the next one; backward likewise from the last. It is `2 (pp - 1
-/// - r) + (stages_per_rank - 1) pp` passes ahead before forward and backward passes alternate. Bubble: `(pp - 1) (F +
-/// B) / stages_per_rank`.
+/// whole group through one of its stages, then through the next one; backward likewise from the last. It is
+/// `2 (pp - 1 - r) + (stages_per_rank - 1) pp` passes ahead before forward and backward passes alternate. Bubble:
+/// `(pp - 1) (F + B) / stages_per_rank`.
 ///
 /// # Panics
 /// Microbatches that are not a multiple of `pp`.
