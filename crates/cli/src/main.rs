@@ -29,6 +29,7 @@ mod screen;
 mod simulate;
 mod watch;
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
@@ -41,17 +42,32 @@ fn main() -> ExitCode {
     panics::leave_libraries_to_their_callers();
     let arguments = match Arguments::try_parse_from(arguments::software_value::joined(std::env::args_os())) {
         Ok(arguments) => arguments,
-        Err(error) => {
-            let command = std::env::args().nth(1).unwrap_or_default();
-            let Some(remedy) = arguments::unknown_option::key_meant(&error, &command) else { error.exit() };
-            screen::output::tell(&remedy);
-            return Failure::Input(remedy).exit_code();
-        }
+        Err(error) => return answered(&error),
     };
     match run::interrupt::survive_file_limits().and_then(|()| run(&arguments.command)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             processes::speaking::tell(&failure);
+            failure.exit_code()
+        }
+    }
+}
+
+/// The exit code after help, a version, or the message for arguments that cannot be used.
+fn answered(error: &clap::Error) -> ExitCode {
+    let command = std::env::args_os().nth(1).unwrap_or_default();
+    if let Some(remedy) = arguments::unknown_option::key_meant(error, &command.to_string_lossy()) {
+        screen::output::tell(&remedy);
+        return Failure::Input(remedy).exit_code();
+    }
+    let written = error.print().and_then(|()| io::stdout().flush());
+    if error.use_stderr() {
+        return ExitCode::from(Failure::INPUT);
+    }
+    match screen::output::read_or_failed(written) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            screen::output::tell(&format!("{failure}\n"));
             failure.exit_code()
         }
     }

@@ -52,6 +52,9 @@ pub struct Bounds {
     pub loss: LossBound,
     /// Root mean square difference of a weight after the last step.
     pub weight: f64,
+    /// Weights whose first gradient is below this share of the size that its errors are relative to are left out of that
+    /// difference: rounding may give AdamW's first step of them the other sign.
+    pub least_gradient: f64,
 }
 
 /// How far the losses of a step may be apart, relative to the loss.
@@ -104,6 +107,10 @@ const WEIGHT_FACTOR: f64 = 1.5;
 /// The same for losses, whose error is one normal number: from logits, and from weights, whose distance is a bound already.
 const LOGITS_FACTOR: f64 = 4.4;
 const MOVED_FACTOR: f64 = 3.0;
+/// The share of [`Bounds::least_gradient`] where gradients are known far more precisely.
+const LEAST_GRADIENT: f64 = 1.0 / 256.0;
+/// Root mean square errors that are between zero and such a gradient at least.
+const LEAST_ERRORS: f64 = 8.0;
 /// Jumps of all weights together relative to those of one layer's inputs: later layers have none.
 const JUMP_OF_ALL: f64 = 0.5;
 /// How often more jumps than a bound counts are accepted to happen.
@@ -141,8 +148,7 @@ impl Run<'_> {
             Format::Fp32 => 0.0,
             Format::Bf16 | Format::Fp16 => distance(later.stream + 2.0, self.stored.unit_roundoff()),
         };
-        let weight = self.weight(error + cut_off);
-        Bounds { gradients: ParameterKind::ALL.map(gradient), loss: self.loss(of_logits, weight), weight }
+        self.bounds(ParameterKind::ALL.map(gradient), of_logits, error + cut_off)
     }
 
     fn other_sums(&self) -> Bounds {
@@ -154,9 +160,17 @@ impl Run<'_> {
             smooth.hypot(kind.jump_factor() * jump)
         };
         let error = distance(roundings.matrix, roundoff).hypot(JUMP_OF_ALL * jump);
-        let weight = self.weight(error + self.cut_off());
         let of_logits = distance(roundings.stream + 2.0, roundoff);
-        Bounds { gradients: ParameterKind::ALL.map(gradient), loss: self.loss(of_logits, weight), weight }
+        self.bounds(ParameterKind::ALL.map(gradient), of_logits, error + self.cut_off())
+    }
+
+    /// Those of gradients, logits a relative `of_logits` and gradients a relative `error` apart.
+    fn bounds(&self, gradients: [f64; ParameterKind::ALL.len()], of_logits: f64, error: f64) -> Bounds {
+        let least_gradient = if LEAST_ERRORS * error < LEAST_GRADIENT { LEAST_GRADIENT } else { 0.0 };
+        // A single weight that moves the other way is one whose gradient is nearly 0: losses do not see it.
+        let of_weights = self.weight(error, 0.0, self.flips(error));
+        let weight = self.weight(error, least_gradient, most_jumps(self.flips(error)));
+        Bounds { gradients, loss: self.loss(of_logits, of_weights), weight, least_gradient }
     }
 
     /// Losses of sums over tokens that are cut off, always toward zero: up to 1.5 last places of single precision for each
@@ -189,21 +203,37 @@ impl Run<'_> {
         layers.chain([Unit::Head]).map(of_layer).fold(0.0, f64::max)
     }
 
-    /// Root mean square difference of weights whose gradients are a relative `error` apart: one step's share of the
-    /// learning rate, times the sum of the rates.
-    fn weight(&self, error: f64) -> f64 {
-        let rates = self.rates();
-        let largest = 4.0 * error / PI;
+    /// Mean number of weights that one step moves the other way, where gradients are a relative `error` apart.
+    fn flips(&self, error: f64) -> f64 {
+        self.parameters() as f64 * error / PI
+    }
+
+    /// Root mean square difference of weights whose gradients are a relative `error` apart, and at least `least` in the first
+    /// step, of which a step moves `flips` the other way (`docs/numerics.md`, "Weights").
+    fn weight(&self, error: f64, least: f64, flips: f64) -> f64 {
+        let largest = 4.0 * flips / self.parameters().max(1) as f64;
         // Where gradients are clipped their root mean square has a bound, and AdamW's epsilon damps small elements.
         let damped = self.train.clip_norm.map(|clip| {
             let size = f64::from(clip) / (self.parameters().max(1) as f64).sqrt();
             0.27 * error * error * size / f64::from(self.train.epsilon)
         });
         let share = damped.map_or(largest, |damped| damped * largest / (damped + largest));
+        let first = sum_of_rates(self.train, self.steps.min(1));
+        let of_first = if least > 0.0 { 0.04 * error * error / least } else { share };
+        let moved = (of_first * first * first + share * (self.rates() - first).powi(2)).sqrt();
         // A difference below a last place of the weight is rounded away, or up to a last place.
         let last_places = 0.7 * error * SINGLE * f64::from(self.model.init_std) * f64::from(self.steps.max(1));
-        let all = share * rates * rates + last_places * rates;
-        if error > 0.0 { WEIGHT_FACTOR * all.sqrt() } else { 0.0 }
+        let smooth = WEIGHT_FACTOR * (moved * moved + last_places * self.rates()).sqrt();
+        smooth.hypot(self.flips_of_norms(moved))
+    }
+
+    /// Weights of norms are near 1, and their last places of 2^-23 the largest ones: root mean square of those that differ
+    /// in a last place, among all weights, where values are `moved` apart before they are rounded.
+    fn flips_of_norms(&self, moved: f64) -> f64 {
+        let is_norm = |name: &str| name.ends_with("norm.weight");
+        let norms: usize = all_params(self.model).filter(|param| is_norm(&param.name)).map(|param| param.len()).sum();
+        let flips = most_jumps(norms as f64 * 0.8 * moved / SINGLE).min(norms as f64);
+        2.0 * SINGLE * (flips / self.parameters().max(1) as f64).sqrt()
     }
 
     fn rates(&self) -> f64 {
@@ -245,7 +275,22 @@ fn most_jumps(mean: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use testkit::models::{Style, proof_model, proof_training};
+
     use super::*;
+
+    /// Where they count, in elements with the smallest gradients, weights are left out; in later steps all are compared.
+    #[test]
+    fn the_bound_of_a_first_step_depends_on_neither_epsilon_nor_clipping() {
+        let model = proof_model(Style::Gpt2, 12, true);
+        let of = |epsilon, clip_norm, steps| {
+            let train = TrainSpec { epsilon, clip_norm, ..proof_training() };
+            Bounds::of(EqualityClass::OtherSums, &model, &train, steps).expect("bounds").weight
+        };
+        assert_eq!(of(1e-8, Some(1.0), 1), of(1e-5, None, 1));
+        let [small, large, unclipped] = [(1e-8, Some(1.0)), (1e-5, Some(1.0)), (1e-8, None)].map(|(a, b)| of(a, b, 2));
+        assert!(large < small && small < unclipped, "{large:.1e} {small:.1e} {unclipped:.1e}");
+    }
 
     #[test]
     fn jumps_are_counted_as_poisson_has_them() {

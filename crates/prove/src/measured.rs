@@ -36,12 +36,13 @@ const TOP_QUERIES: &str = "top_query.position.weight";
 const TOP_QUERY_MAP: &str = "top_query.attention.query";
 
 impl Measured {
-    /// Between two outcomes of `model`. A tensor that one of them does not have, or has as NaN, is infinitely far.
-    pub fn between(model: &ModelSpec, [first, second]: [&Outcome; 2]) -> Measured {
+    /// Between two outcomes of `model`. A tensor that one of them does not have, or has as NaN, is infinitely far. Weights whose
+    /// first gradient is below the share `least_gradient` of its tensor's are left out.
+    pub fn between(model: &ModelSpec, [first, second]: [&Outcome; 2], least_gradient: f64) -> Measured {
         Measured {
             gradients: gradients(model, &first.gradients, &second.gradients),
             losses: losses([first, second]),
-            weight: weight(model, [first, second]),
+            weight: weight(model, [first, second], least_gradient),
         }
     }
 }
@@ -63,13 +64,12 @@ fn losses([first, second]: [&Outcome; 2]) -> Vec<(f64, f64)> {
     (0..first.losses.len().max(second.losses.len())).map(of_step).collect()
 }
 
-/// Root mean square difference over all elements but those that are noise: AdamW makes steps of it.
-fn weight(model: &ModelSpec, [first, second]: [&Outcome; 2]) -> f64 {
+/// Root mean square difference over all elements but those whose gradients are noise, or nearly 0: AdamW makes steps of them.
+fn weight(model: &ModelSpec, [first, second]: [&Outcome; 2], least_gradient: f64) -> f64 {
     let scales = Scales::of_gradients(model, &first.gradients);
-    let (first, second) = (&first.weights, &second.weights);
     let (mut squares, mut elements) = (0.0, 0usize);
-    for (name, values) in first {
-        let others = second.get(name).filter(|others| others.len() == values.len());
+    for (name, values) in &first.weights {
+        let others = second.weights.get(name).filter(|others| others.len() == values.len());
         let Some(others) = others else { return f64::INFINITY };
         let learned = if is_noise(model, name) || scales.is_noise(name) {
             values.len()..values.len()
@@ -79,10 +79,15 @@ fn weight(model: &ModelSpec, [first, second]: [&Outcome; 2]) -> f64 {
         } else {
             0..values.len()
         };
-        elements += learned.len();
-        squares += squared_distance(&values[learned.clone()], &others[learned]);
+        let gradients = first.gradients.get(name).filter(|gradients| gradients.len() == values.len());
+        let least = least_gradient * scales.of(name) / (values.len().max(1) as f64).sqrt();
+        let is_small = |index: usize| gradients.is_some_and(|gradients| f64::from(gradients[index]).abs() < least);
+        for index in learned.filter(|index| !is_small(*index)) {
+            elements += 1;
+            squares += (f64::from(values[index]) - f64::from(others[index])).powi(2);
+        }
     }
-    if first.len() != second.len() || squares.is_nan() {
+    if first.weights.len() != second.weights.len() || squares.is_nan() {
         return f64::INFINITY;
     }
     (squares / elements.max(1) as f64).sqrt()
@@ -253,7 +258,7 @@ mod tests {
     fn distance(kind: ParameterKind, first: &[(&str, &[f32])], second: &[(&str, &[f32])]) -> f64 {
         let model = proof_model(Style::Gpt2, 12, true);
         let (first, second) = (outcome(first), outcome(second));
-        Measured::between(&model, [&first, &second]).gradients[&kind].0
+        Measured::between(&model, [&first, &second], 0.0).gradients[&kind].0
     }
 
     const WEIGHT: &str = "layers.0.attention.key.weight";
@@ -281,7 +286,7 @@ mod tests {
         let values: (&str, &[f32]) = ("layers.0.attention.value.weight", &[3.0, 4.0]);
         let outcomes = [[0.0f32, 1e-6], [1e-6f32, 0.0]].map(|keys| outcome(&[(WEIGHT, &keys), (BIAS, &keys), values]));
         let distance =
-            |model: &ModelSpec, kind| Measured::between(model, [&outcomes[0], &outcomes[1]]).gradients[&kind].0;
+            |model: &ModelSpec, kind| Measured::between(model, [&outcomes[0], &outcomes[1]], 0.0).gradients[&kind].0;
         // Values have a standard deviation of 0.04 sqrt(48), and so have numbers of queries.
         let expected = 2f64.sqrt() * 1e-6 / (0.5 * 5.0 * 0.04 * 0.04 * 48.0);
         let found = distance(&proof, ParameterKind::QueryKey);
@@ -304,7 +309,7 @@ mod tests {
                 let weights = weights.map(|(name, values)| (name.into(), values.map(|value| factor * value).to_vec()));
                 Outcome { weights: weights.into(), ..outcome(&gradients) }
             });
-            Measured::between(&model, [&outcomes[0], &outcomes[1]]).weight
+            Measured::between(&model, [&outcomes[0], &outcomes[1]], 0.0).weight
         };
         let (up, key) = (("layers.0.ffn.up.weight", [0.0; 4]), (WEIGHT, [1.0; 4]));
         // Without the subtraction the gradient of keys would be 0.04 x 0.04 x 2.
@@ -314,6 +319,22 @@ mod tests {
         assert!(distance(1.0, [up, (TOP_QUERIES, [0.0, 1.0, 1.0, 0.0])]) > 0.4);
     }
 
+    /// AdamW's first step of a gradient that is nearly 0 may have either sign.
+    #[test]
+    fn weights_whose_first_gradient_is_nearly_zero_are_left_out() {
+        let model = proof_model(Style::Gpt2, 12, true);
+        let up = "layers.0.ffn.up.weight";
+        let distance = |gradient: f32, least| {
+            let outcomes = [1.0, 2.0].map(|moved| Outcome {
+                weights: [(up.to_string(), vec![1.0, moved])].into(),
+                ..outcome(&[(up, &[1.0, gradient])])
+            });
+            Measured::between(&model, [&outcomes[0], &outcomes[1]], least).weight
+        };
+        assert_eq!([0.0, 1e-3].map(|least| distance(1e-4, least)), [0.5f64.sqrt(), 0.0]);
+        assert_eq!([1e-3, f32::NAN].map(|gradient| distance(gradient, 1e-3)), [0.5f64.sqrt(); 2]);
+    }
+
     #[test]
     fn what_is_missing_or_not_a_number_is_infinitely_far() {
         let values: &[f32] = &[1.0];
@@ -321,7 +342,7 @@ mod tests {
             assert_eq!(distance(ParameterKind::QueryKey, &[(WEIGHT, values)], other), f64::INFINITY, "{other:?}");
             let model = proof_model(Style::Gpt2, 12, true);
             let of_weights = |pairs| Outcome { weights: outcome(pairs).gradients, ..Outcome::default() };
-            let measured = Measured::between(&model, [&of_weights(&[(WEIGHT, values)]), &of_weights(other)]);
+            let measured = Measured::between(&model, [&of_weights(&[(WEIGHT, values)]), &of_weights(other)], 0.0);
             assert_eq!(measured.weight, f64::INFINITY, "{other:?}");
         }
         assert_eq!(distance(ParameterKind::QueryKey, &[], &[(WEIGHT, values)]), f64::INFINITY);

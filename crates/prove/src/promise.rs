@@ -103,7 +103,8 @@ impl Promise {
 
     /// Every distance of two outcomes, each with its bound.
     pub fn distances(&self, outcomes: [&Outcome; 2]) -> Distances {
-        let Measured { gradients, losses, weight } = Measured::between(&self.model, outcomes);
+        let least_gradient = self.bounds.as_ref().map_or(0.0, |bounds| bounds.least_gradient);
+        let Measured { gradients, losses, weight } = Measured::between(&self.model, outcomes, least_gradient);
         let of_kind = |(kind, (distance, what))| {
             let bound = self.bounds.as_ref().map(|bounds| bounds.gradient(kind));
             (kind, Bounded { what, distance, bound })

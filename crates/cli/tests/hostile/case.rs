@@ -14,6 +14,10 @@ pub struct Case {
     pub files: Vec<(String, Content)>,
     /// Arguments; `{}` is the folder.
     pub arguments: Vec<String>,
+    /// A last argument that is not UTF-8.
+    pub bytes: Option<&'static [u8]>,
+    /// The device that its standard output is.
+    pub device: Option<&'static str>,
     /// The exit code.
     pub code: i32,
     /// Parts of the output, on either stream; `{}` is the folder.
@@ -75,7 +79,9 @@ pub fn case(name: impl Into<String>, arguments: &str) -> Case {
     Case {
         name: name.into(),
         files: vec![],
-        arguments: arguments.split(' ').map(str::to_string).collect(),
+        arguments: arguments.split(' ').filter(|argument| !argument.is_empty()).map(str::to_string).collect(),
+        bytes: None,
+        device: None,
         code: 0,
         says: vec![],
         seconds: 10,
@@ -97,6 +103,18 @@ impl Case {
     /// The same with an argument that may have spaces.
     pub fn and(mut self, argument: impl Into<String>) -> Case {
         self.arguments.push(argument.into());
+        self
+    }
+
+    /// The same with a last argument of these bytes.
+    pub fn and_bytes(mut self, bytes: &'static [u8]) -> Case {
+        self.bytes = Some(bytes);
+        self
+    }
+
+    /// The same with its standard output into this device.
+    pub fn into_device(mut self, device: &'static str) -> Case {
+        self.device = Some(device);
         self
     }
 

@@ -52,3 +52,25 @@ fn unusable_secrets_are_refused() {
             .refused("PLEACH_TOKEN"),
     ]);
 }
+
+#[test]
+fn arguments_that_are_not_utf8_are_refused() {
+    let bytes = b"\xff\xfe";
+    hold(vec![
+        case("arguments: a command of other bytes", "").and_bytes(bytes).refused("unrecognized subcommand"),
+        case("arguments: a file of other bytes", "check").and_bytes(bytes).refused("cannot be read"),
+        case("arguments: a key of other bytes", "check --set").and_bytes(bytes).refused("invalid UTF-8"),
+        case("arguments: an option of other bytes", "train").and_bytes(b"--\xff").refused("unexpected argument"),
+    ]);
+}
+
+#[test]
+fn a_standard_output_without_room_is_a_failure() {
+    let full = |arguments: &str| {
+        case(format!("the standard output is full: {arguments}"), arguments)
+            .into_device("/dev/full")
+            .fails("the output cannot be written: No space left")
+    };
+    let commands = ["--help", "--version", "help train", "train --help", "check", "presets", "completions bash"];
+    hold(commands.map(full).into());
+}

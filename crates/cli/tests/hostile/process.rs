@@ -1,8 +1,10 @@
 //! A command under the limits of its case. The kernel holds them: a command that takes more memory or more time of cores than its case
 //! allows ends by a signal, which no verdict expects.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -42,7 +44,11 @@ pub fn start(case: &Case, folder: &Path) -> Child {
     let here = folder.display().to_string();
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
     command.args(case.arguments.iter().map(|argument| argument.replace("{}", &here)));
+    command.args(case.bytes.map(OsStr::from_bytes));
     command.current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    if let Some(device) = case.device {
+        command.stdout(fs::File::options().write(true).open(device).expect("a device"));
+    }
     // Arenas of the allocator would be counted as memory that a thread has not touched.
     command.env("MALLOC_ARENA_MAX", "2");
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
@@ -86,7 +92,7 @@ pub fn end(mut child: Child) -> Ended {
         thread::spawn(move || {
             let mut bytes = vec![];
             // One that says more is ended by its closed pipe.
-            let _ = stream.expect("a pipe").take(MOST_BYTES).read_to_end(&mut bytes);
+            let _ = stream.map(|stream| stream.take(MOST_BYTES).read_to_end(&mut bytes));
             String::from_utf8_lossy(&bytes).into_owned()
         })
     });

@@ -71,7 +71,8 @@ pub fn input(rank: usize, len: usize) -> Vec<f32> {
         let mixed = (index as u32 ^ (rank as u32) << 24).wrapping_mul(0x9e37_79b9);
         let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x85eb_ca6b);
         let mantissa = (mixed >> 8) as f32 / (1 << 24) as f32 - 0.5;
-        mantissa * 2f32.powi((mixed & 31) as i32 - 16)
+        // The bits of a power of two from 2^-16 to 2^15. `powi` may round otherwise in each call, as Miri's does.
+        mantissa * f32::from_bits(((mixed & 31) + 127 - 16) << 23)
     };
     (0..len).map(value).collect()
 }

@@ -13,6 +13,7 @@
 
 mod corrupted;
 mod folders;
+mod records;
 mod texts;
 mod watched;
 

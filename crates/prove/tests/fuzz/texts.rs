@@ -14,11 +14,11 @@ use crate::watched::{INPUTS, Read, Scratch, Target};
 use crate::{files_in, no_seal};
 
 /// A reader of texts; what is not UTF-8 is refused before it reads.
-fn texts(read: impl Fn(&str) -> Read + Sync) -> impl Fn(&[u8]) -> Read + Sync {
+pub fn texts(read: impl Fn(&str) -> Read + Sync) -> impl Fn(&[u8]) -> Read + Sync {
     move |bytes| std::str::from_utf8(bytes).map_or(Read::Refused, &read)
 }
 
-fn seeds(texts: &[&str]) -> Vec<Vec<u8>> {
+pub fn seeds(texts: &[&str]) -> Vec<Vec<u8>> {
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }
 

@@ -167,6 +167,8 @@ fn training(dice: &mut Dice) -> TrainSpec {
         learning_rate,
         min_learning_rate: learning_rate / 10.0,
         precision: dice.one_of(&numbers),
+        epsilon: dice.one_of(&[1e-8, 1e-8, 1e-5]),
+        clip_norm: dice.one_of(&[Some(1.0), Some(1.0), Some(0.1), None]),
         sums: dice.one_of(&[GradientSums::Single, GradientSums::Single, GradientSums::Single, GradientSums::Exact]),
         seed: u64::from(dice.word()),
         ..proof_training()
