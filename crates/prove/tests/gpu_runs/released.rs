@@ -28,7 +28,7 @@ fn an_archive_is_compiled() {
     std::fs::write(file, archive.to_bytes().expect("bytes")).expect("written");
 }
 
-fn archive(file: &Path) -> &'static [u8] {
+pub fn archive(file: &Path) -> &'static [u8] {
     let mut child = Command::new(std::env::current_exe().expect("a program"));
     child.args(["--exact", "released::an_archive_is_compiled"]).env(ARCHIVE, file);
     let output = child.output().expect("a process");

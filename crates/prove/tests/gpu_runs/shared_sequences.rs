@@ -12,7 +12,7 @@ const STEPS: u32 = 3;
 /// Tokens of a sequence: masks of dropout are drawn for four keys of a chunk at once.
 const LENGTH: usize = 32;
 
-fn shared(tied: Tied, degrees: Degrees, kind: ContextKind, chunks: ChunkOrder, zero: ZeroStage) -> Layout {
+pub fn shared(tied: Tied, degrees: Degrees, kind: ContextKind, chunks: ChunkOrder, zero: ZeroStage) -> Layout {
     let Degrees { dp, tp, pp, .. } = degrees;
     let plain = layout(tied, [dp, tp, pp], zero, Overlap::On, STEPS);
     let context = ContextParallel { kind, chunks };
@@ -40,7 +40,7 @@ fn on_one_and_on_several(layout: &Layout) {
     compare(layout, layout.parallelism.world_size());
 }
 
-const FOUR: Degrees = Degrees { dp: 1, cp: 2, tp: 2, pp: 1 };
+pub const FOUR: Degrees = Degrees { dp: 1, cp: 2, tp: 2, pp: 1 };
 
 #[test]
 fn keys_that_are_gathered() {
