@@ -199,9 +199,9 @@ fn libraries() -> Option<Folder> {
     let folder = Folder::new();
     let program = std::env::current_exe().expect("a program");
     let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
-    for name in ["libcuda.so.1", "libnccl.so.2"] {
-        std::fs::copy(&library, folder.0.join(name)).expect("a copy");
-    }
+    // One file: under both names it is one library with one GPU.
+    std::fs::copy(library, folder.0.join("libcuda.so.1")).expect("a copy");
+    std::fs::hard_link(folder.0.join("libcuda.so.1"), folder.0.join("libnccl.so.2")).expect("another name");
     archive(&folder.0.join("archive"));
     Some(folder)
 }
