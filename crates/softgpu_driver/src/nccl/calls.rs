@@ -9,7 +9,7 @@ use gpu::{DevicePointer, DriverErrorKind, Gpu, StreamHandle};
 
 use super::collective::{Call, Element, Kind, Request};
 use super::hub;
-use super::seat::{Refusal, Seat, State, Submission, UnderWay, submit};
+use super::seat::{Order, Refusal, Seat, State, Submission, UnderWay, submit};
 use crate::handles::Handles;
 use crate::process::{entered, process};
 
@@ -68,6 +68,7 @@ pub struct Groups {
     hub: OnceLock<Option<u16>>,
     ids: Mutex<u64>,
     under_way: OnceLock<Arc<UnderWay>>,
+    order: OnceLock<Option<Arc<Order>>>,
     seats: Mutex<Handles<Arc<Seat>>>,
     /// Windows with their communicators.
     windows: Mutex<Handles<u64>>,
@@ -201,7 +202,9 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     if rank >= ranks || unsafe { is_blocking(config) } {
         return INVALID_ARGUMENT;
     }
-    let seat = Seat::take(id.port_and_key(), (ranks, rank), (Arc::clone(&process.gpu), under_way()));
+    let order = process.groups.order.get_or_init(|| Order::new(Arc::clone(&process.gpu)).ok().map(Arc::new));
+    let Some(order) = order else { return UNHANDLED_CUDA_ERROR };
+    let seat = Seat::take(id.port_and_key(), (ranks, rank), (under_way(), Arc::clone(order)));
     // SAFETY: the interface asks for a place for a handle.
     unsafe { keep_seat(communicator, seat) }
 }

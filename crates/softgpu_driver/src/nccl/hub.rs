@@ -11,12 +11,13 @@ use std::time::Duration;
 use sync::lock;
 
 use super::collective::{Kind, Request, results};
-use super::wire::{FromRank, ToRank};
+use super::wire::{FromRank, Known, ToRank};
 
 /// The part of a rank in a call.
 struct Part {
     ticket: u64,
     request: Request,
+    known: Known,
     bytes: Vec<u8>,
 }
 
@@ -68,8 +69,8 @@ fn serve(groups: &Groups, mut connection: TcpStream) {
     lock(&group).join(ranks, rank, told);
     loop {
         match FromRank::read(&mut connection) {
-            Ok(FromRank::Call { ticket, number, request, bytes }) => {
-                let whole = lock(&group).add(rank, number, Part { ticket, request, bytes });
+            Ok(FromRank::Call { ticket, number, request, known, bytes }) => {
+                let whole = lock(&group).add(rank, number, Part { ticket, request, known, bytes });
                 let Some(parts) = whole else { continue };
                 // Results of different calls come in an order of their own.
                 let mixed = (number ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 62;
@@ -150,7 +151,13 @@ impl Group {
         if self.is_misused {
             return;
         }
-        let written = |ticket: u64, bytes: Vec<u8>| ToRank::Written { ticket, bytes };
+        // Who has a result knows what all who took part have known.
+        let mut known = Known::new();
+        for (gpu, read) in parts.values().flat_map(|part| &part.known) {
+            let last = known.entry(*gpu).or_default();
+            *last = (*last).max(*read);
+        }
+        let written = |ticket: u64, bytes: Vec<u8>| ToRank::Written { ticket, known: known.clone(), bytes };
         let Some(request) = parts.values().next().map(|part| part.request) else { return };
         if matches!(request.kind, Kind::Send(_) | Kind::Receive(_)) {
             let sent = parts.values_mut().find(|part| matches!(part.request.kind, Kind::Send(_)));

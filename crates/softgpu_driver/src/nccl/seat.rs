@@ -4,17 +4,18 @@
 //! between them for a promise, which ends when the result has come.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
 use std::io::Error;
 use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use gpu::{DriverError, StreamHandle};
+use gpu::{DriverError, Gpu, StreamHandle};
 use softgpu::{HostWork, Promise, SoftGpu};
 use sync::lock;
 
 use super::collective::{Call, Kind};
-use super::wire::{FromRank, ToRank};
+use super::wire::{FromRank, Known, ToRank};
 
 /// The time between two looks at the GPU while a call is under way.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -102,6 +103,64 @@ impl UnderWay {
     }
 }
 
+/// The order that results of other GPUs bring: whoever receives what was computed from a GPU's bytes comes after the read
+/// of them, on whichever stream.
+#[derive(Debug)]
+pub struct Order {
+    gpu: Arc<SoftGpu>,
+    /// Its number among all.
+    number: u64,
+    /// Results come as points of this stream.
+    stream: StreamHandle,
+    inside: Mutex<Reads>,
+}
+
+#[derive(Debug, Default)]
+struct Reads {
+    /// Of all GPUs, as far as this one has heard.
+    known: Known,
+    /// Points after the reads of this one, in the order in which they were made.
+    own: Vec<Promise>,
+    /// Those that the stream has waited for.
+    waited: usize,
+}
+
+impl Order {
+    /// That of a GPU.
+    pub fn new(gpu: Arc<SoftGpu>) -> Result<Order, DriverError> {
+        let stream = gpu.create_stream()?;
+        let number = RandomState::new().hash_one(std::process::id());
+        Ok(Order { gpu, number, stream, inside: Mutex::default() })
+    }
+
+    /// Notes a read that `after` follows; all that is known with it.
+    fn read(&self, after: Promise) -> Known {
+        let mut inside = lock(&self.inside);
+        inside.own.push(after);
+        let reads = inside.own.len() as u64;
+        inside.known.insert(self.number, reads);
+        inside.known.clone()
+    }
+
+    /// Lets streams continue that wait for `result`, after the reads that those who sent it have known.
+    fn receive(&self, known: &Known, result: Promise) {
+        let mut inside = lock(&self.inside);
+        for (gpu, read) in known {
+            let last = inside.known.entry(*gpu).or_default();
+            *last = (*last).max(*read);
+        }
+        let until = known.get(&self.number).map_or(0, |read| *read as usize);
+        let after: Vec<Promise> = inside.own.get(inside.waited..until).unwrap_or_default().to_vec();
+        inside.waited = inside.waited.max(until);
+        drop(inside);
+        // A GPU that has failed has no streams that wait.
+        for read in after {
+            let _ = self.gpu.wait_for_promise(self.stream, read);
+        }
+        let _ = self.gpu.keep_promise(result, self.stream);
+    }
+}
+
 /// See the top of the file.
 #[derive(Debug)]
 pub struct Seat {
@@ -112,6 +171,7 @@ pub struct Seat {
     rank: usize,
     gpu: Arc<SoftGpu>,
     under_way: Arc<UnderWay>,
+    order: Arc<Order>,
     connection: Mutex<TcpStream>,
     inside: Mutex<Inside>,
 }
@@ -134,14 +194,14 @@ impl Seat {
     pub fn take(
         (port, key): (u16, u64),
         (ranks, rank): (usize, usize),
-        (gpu, under_way): (Arc<SoftGpu>, Arc<UnderWay>),
+        (under_way, order): (Arc<UnderWay>, Arc<Order>),
     ) -> Result<Arc<Seat>, Error> {
         let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
         connection.set_nodelay(true)?;
         FromRank::Hello { key, ranks, rank }.write(&mut connection)?;
         let mut from = connection.try_clone()?;
-        let (connection, inside) = (Mutex::new(connection), Mutex::default());
-        let seat = Arc::new(Seat { port, key, ranks, rank, gpu, under_way, connection, inside });
+        let (connection, inside, gpu) = (Mutex::new(connection), Mutex::default(), Arc::clone(&order.gpu));
+        let seat = Arc::new(Seat { port, key, ranks, rank, gpu, under_way, order, connection, inside });
         let own = Arc::clone(&seat);
         std::thread::Builder::new().name("nccl rank".into()).spawn(move || own.hear(&mut from))?;
         Ok(seat)
@@ -153,7 +213,7 @@ impl Seat {
         let place = staying.iter().filter(|rank| **rank < self.rank).count();
         let mix = |key: u64, rank: &usize| (key ^ *rank as u64 ^ 0x5bd1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let key = staying.iter().fold(self.key.rotate_left(17), mix);
-        Seat::take((self.port, key), (staying.len(), place), (Arc::clone(&self.gpu), Arc::clone(&self.under_way)))
+        Seat::take((self.port, key), (staying.len(), place), (Arc::clone(&self.under_way), Arc::clone(&self.order)))
     }
 
     /// How many ranks meet.
@@ -178,10 +238,11 @@ impl Seat {
                     inside.is_misused = true;
                     self.let_go(inside.waiting.drain().map(|(_, waiting)| waiting).collect());
                 }
-                Ok(ToRank::Written { ticket, bytes }) => {
+                Ok(ToRank::Written { ticket, known, bytes }) => {
                     if let Some(waiting) = inside.waiting.remove(&ticket) {
                         *lock(&waiting.bytes) = bytes;
-                        self.let_go(vec![waiting]);
+                        self.under_way.end(1);
+                        self.order.receive(&known, waiting.promise);
                     }
                 }
                 Err(_) => {
@@ -284,16 +345,18 @@ pub fn submit(submissions: &[Submission]) -> Result<(), Refusal> {
     for Submission { seat, name, call, stream } in submissions {
         let (ticket, number, promise, result) = seat.reserve(call)?;
         let [read, written] = call.request.bytes(seat.ranks, seat.rank);
-        let (own, request) = (Arc::clone(seat), call.request);
+        let (own, request, after) = (Arc::clone(seat), call.request, seat.gpu.promise()?);
         let send = move |read: &[Vec<u8>]| -> Vec<Vec<u8>> {
             let bytes = read.first().cloned().unwrap_or_default();
             // A hub that is gone is reported by the thread that hears.
-            let _ = FromRank::Call { ticket, number, request, bytes }.write(&mut *lock(&own.connection));
+            let known = own.order.read(after);
+            let _ = FromRank::Call { ticket, number, request, known, bytes }.write(&mut *lock(&own.connection));
             vec![]
         };
         let reads = if read > 0 { vec![(call.from, read)] } else { vec![] };
         let work = HostWork { call: name, reads, writes: vec![], compute: Box::new(send) };
         seat.gpu.submit_host_work(*stream, work)?;
+        seat.gpu.keep_promise(after, *stream)?;
         waits.push((*stream, promise, written, call.to, result));
     }
     for ((stream, promise, written, to, result), Submission { seat, name, .. }) in waits.into_iter().zip(submissions) {

@@ -1,8 +1,12 @@
 //! Messages between ranks and the hub at which they meet, over a connection of TCP on this machine.
 
+use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind, Read, Result, Write};
 
 use super::collective::{Element, Kind, Request};
+
+/// How far the work of GPUs is known: by GPU, the number of its last read that others have the bytes of.
+pub type Known = BTreeMap<u64, u64>;
 
 /// From a rank to the hub.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,7 +15,7 @@ pub enum FromRank {
     Hello { key: u64, ranks: usize, rank: usize },
     /// A call that the rank's stream has come to, with the bytes that it reads. Of collectives `number` counts those of
     /// the group, of messages those between two ranks in one direction.
-    Call { ticket: u64, number: u64, request: Request, bytes: Vec<u8> },
+    Call { ticket: u64, number: u64, request: Request, known: Known, bytes: Vec<u8> },
     /// It makes no more calls.
     Finish,
     /// It leaves.
@@ -30,7 +34,7 @@ pub enum ToRank {
     /// The calls of two ranks do not fit together.
     Misused,
     /// What a call writes.
-    Written { ticket: u64, bytes: Vec<u8> },
+    Written { ticket: u64, known: Known, bytes: Vec<u8> },
 }
 
 /// Words of a message before its bytes; the last one is their number.
@@ -38,6 +42,23 @@ const WORDS: usize = 8;
 
 /// More than any message of a test has.
 const MOST_BYTES: u64 = 1 << 32;
+
+/// What is known, before bytes.
+fn with_known(known: &Known, bytes: &[u8]) -> Vec<u8> {
+    let mut all = Vec::with_capacity(8 + 16 * known.len() + bytes.len());
+    all.extend((known.len() as u64).to_le_bytes());
+    known.iter().for_each(|(gpu, read)| [gpu, read].iter().for_each(|word| all.extend(word.to_le_bytes())));
+    all.extend(bytes);
+    all
+}
+
+/// The parts of [`with_known`].
+fn without_known(all: &[u8]) -> Option<(Known, Vec<u8>)> {
+    let (count, rest) = all.split_first_chunk::<8>()?;
+    let (pairs, bytes) = rest.split_at_checked(usize::try_from(u64::from_le_bytes(*count)).ok()?.checked_mul(16)?)?;
+    let words: Vec<u64> = pairs.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    Some((words.as_chunks::<2>().0.iter().map(|[gpu, read]| (*gpu, *read)).collect(), bytes.to_vec()))
+}
 
 fn damaged() -> Error {
     Error::new(ErrorKind::InvalidData, "a message of no known form")
@@ -101,9 +122,9 @@ impl FromRank {
     pub fn write(&self, to: &mut impl Write) -> Result<()> {
         match self {
             FromRank::Hello { key, ranks, rank } => write(to, [0, *key, *ranks as u64, *rank as u64, 0, 0, 0], &[]),
-            FromRank::Call { ticket, number, request, bytes } => {
+            FromRank::Call { ticket, number, request, known, bytes } => {
                 let [kind, rank, element, count] = words_of(request);
-                write(to, [1, *ticket, *number, kind, rank, element, count], bytes)
+                write(to, [1, *ticket, *number, kind, rank, element, count], &with_known(known, bytes))
             }
             FromRank::Finish => write(to, [2, 0, 0, 0, 0, 0, 0], &[]),
             FromRank::Leave => write(to, [3, 0, 0, 0, 0, 0, 0], &[]),
@@ -118,7 +139,8 @@ impl FromRank {
             [0, key, ranks, rank, ..] => Ok(FromRank::Hello { key, ranks: size(ranks)?, rank: size(rank)? }),
             [1, ticket, number, kind, rank, element, count, _] => {
                 let request = request_of([kind, rank, element, count]).ok_or_else(damaged)?;
-                Ok(FromRank::Call { ticket, number, request, bytes })
+                let (known, bytes) = without_known(&bytes).ok_or_else(damaged)?;
+                Ok(FromRank::Call { ticket, number, request, known, bytes })
             }
             [2, ..] => Ok(FromRank::Finish),
             [3, ..] => Ok(FromRank::Leave),
@@ -136,7 +158,9 @@ impl ToRank {
             ToRank::Over => write(to, state(1), &[]),
             ToRank::PeerHasLeft => write(to, state(2), &[]),
             ToRank::Misused => write(to, state(3), &[]),
-            ToRank::Written { ticket, bytes } => write(to, [4, *ticket, 0, 0, 0, 0, 0], bytes),
+            ToRank::Written { ticket, known, bytes } => {
+                write(to, [4, *ticket, 0, 0, 0, 0, 0], &with_known(known, bytes))
+            }
         }
     }
 
@@ -148,7 +172,10 @@ impl ToRank {
             [1, ..] => Ok(ToRank::Over),
             [2, ..] => Ok(ToRank::PeerHasLeft),
             [3, ..] => Ok(ToRank::Misused),
-            [4, ticket, ..] => Ok(ToRank::Written { ticket, bytes }),
+            [4, ticket, ..] => {
+                let (known, bytes) = without_known(&bytes).ok_or_else(damaged)?;
+                Ok(ToRank::Written { ticket, known, bytes })
+            }
             _ => Err(damaged()),
         }
     }
@@ -163,7 +190,7 @@ mod tests {
         let request = Request { kind: Kind::Broadcast(3), element: Element::Bf16, count: 7 };
         let sent = [
             FromRank::Hello { key: 9, ranks: 4, rank: 2 },
-            FromRank::Call { ticket: 5, number: 6, request, bytes: vec![1, 2, 3] },
+            FromRank::Call { ticket: 5, number: 6, request, known: [(7, 8)].into(), bytes: vec![1, 2, 3] },
             FromRank::Finish,
             FromRank::Leave,
         ];
@@ -174,7 +201,7 @@ mod tests {
         assert_eq!((read.as_slice(), rest), (&sent[..], &[][..]));
         assert!(FromRank::read(&mut &[0xff; 64][..]).is_err());
         let answers = [ToRank::Met, ToRank::Over, ToRank::PeerHasLeft, ToRank::Misused];
-        let written = ToRank::Written { ticket: 8, bytes: vec![4; 9] };
+        let written = ToRank::Written { ticket: 8, known: [(1, 2), (3, 4)].into(), bytes: vec![4; 9] };
         for answer in answers.into_iter().chain([written]) {
             let mut bytes = vec![];
             answer.write(&mut bytes).expect("written");
