@@ -202,7 +202,7 @@ fn libraries() -> Option<Folder> {
     // One file: under both names it is one library with one GPU.
     std::fs::copy(library, folder.0.join("libcuda.so.1")).expect("a copy");
     std::fs::hard_link(folder.0.join("libcuda.so.1"), folder.0.join("libnccl.so.2")).expect("another name");
-    archive(&folder.0.join("archive"));
+    std::fs::write(folder.0.join("archive"), archive()).expect("written");
     Some(folder)
 }
 

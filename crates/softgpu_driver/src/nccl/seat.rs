@@ -71,6 +71,16 @@ struct Inside {
     messages: HashMap<Kind, u64>,
 }
 
+/// The place of a call among all calls of a rank.
+struct Reserved {
+    ticket: u64,
+    /// See [`FromRank::Call`].
+    number: u64,
+    promise: Promise,
+    /// Where its result will be.
+    result: Arc<Mutex<Vec<u8>>>,
+}
+
 /// The number of calls under way on a GPU, which continues by itself while there are some, as other GPUs do.
 #[derive(Debug, Default)]
 pub struct UnderWay {
@@ -298,8 +308,8 @@ impl Seat {
         }
     }
 
-    /// Reserves the place of a call among all calls: its ticket, its number, and where its result will be.
-    fn reserve(&self, call: &Call) -> Result<(u64, u64, Promise, Arc<Mutex<Vec<u8>>>), Refusal> {
+    /// Reserves the place of a call among all calls.
+    fn reserve(&self, call: &Call) -> Result<Reserved, Refusal> {
         let mut inside = lock(&self.inside);
         match inside.state() {
             State::Met if !inside.has_left && !inside.has_finished => {}
@@ -316,10 +326,10 @@ impl Seat {
         let number = *count;
         *count += 1;
         inside.tickets += 1;
-        let (ticket, bytes) = (inside.tickets, Arc::<Mutex<Vec<u8>>>::default());
-        inside.waiting.insert(ticket, Waiting { promise, bytes: Arc::clone(&bytes) });
+        let (ticket, result) = (inside.tickets, Arc::<Mutex<Vec<u8>>>::default());
+        inside.waiting.insert(ticket, Waiting { promise, bytes: Arc::clone(&result) });
         self.under_way.begin();
-        Ok((ticket, number, promise, bytes))
+        Ok(Reserved { ticket, number, promise, result })
     }
 }
 
@@ -343,7 +353,7 @@ impl Inside {
 pub fn submit(submissions: &[Submission]) -> Result<(), Refusal> {
     let mut waits = vec![];
     for Submission { seat, name, call, stream } in submissions {
-        let (ticket, number, promise, result) = seat.reserve(call)?;
+        let Reserved { ticket, number, promise, result } = seat.reserve(call)?;
         let [read, written] = call.request.bytes(seat.ranks, seat.rank);
         let (own, request, after) = (Arc::clone(seat), call.request, seat.gpu.promise()?);
         let send = move |read: &[Vec<u8>]| -> Vec<Vec<u8>> {
