@@ -61,7 +61,7 @@ pub struct Several {
     /// The library of MPI, where a run moves its messages over it.
     pub mpi: Option<Arc<MpiEndpoint>>,
     /// How GPUs are joined, by run.
-    gpu_links: Mutex<Vec<(RunConfig, GpuLinks)>>,
+    gpu_links: Box<Mutex<Vec<(RunConfig, GpuLinks)>>>,
     /// Deliveries so far: all processes count the same ones.
     deliveries: AtomicUsize,
     deadline: Duration,
@@ -123,7 +123,7 @@ impl Company {
         let control = meet(place.rendezvous.as_ref(), &token, own, times);
         let control = Arc::new(control.map_err(|error| unmet(&error, place.process))?);
         let deadline = of(seconds.map(|run| run.timeout_seconds));
-        let (gpu_links, deliveries) = (Mutex::default(), AtomicUsize::new(0));
+        let (gpu_links, deliveries) = (Box::default(), AtomicUsize::new(0));
         let mut several = Several { control, place, token, mpi: None, gpu_links, deliveries, deadline };
         if meeting.runs.iter().any(|config| mpi_world::is_wanted(config)) {
             several.mpi = Some(mpi_world::open(&several, times.rendezvous)?);
