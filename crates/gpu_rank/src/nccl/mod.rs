@@ -4,7 +4,7 @@
 //! of a tree, once an all-to-all has brought all terms to one GPU: NCCL's own sums have an order that depends on its
 //! algorithm, the size and the topology.
 //!
-//! - [`NcclRank`]: what all groups of a rank share.
+//! - [`NcclRank`]: the parts that all groups of a rank share.
 //! - [`NcclCommunicator`]: a group.
 //! - `watch`: a thread that supervises work under way and submits messages.
 //!

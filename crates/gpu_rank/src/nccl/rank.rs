@@ -1,4 +1,4 @@
-//! What all groups of a rank share.
+//! Parts that all groups of a rank share.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -341,7 +341,7 @@ impl Shared {
     /// Cancels everything, so that streams continue. The world has failed.
     fn cancel(&self, state: &mut State) {
         state.is_cancelled = true;
-        // All are told before any is freed: its peers must not wait for one that is gone.
+        // All are revoked before any is freed: its peers must not wait for one that is gone.
         for communicator in &state.communicators {
             let _ = communicator.revoke();
         }

@@ -60,7 +60,7 @@ fn member(name: &str, code: &CompiledSource, seat: &Seat, timeouts: Timeouts, ha
     Member { group, rank: RankDevice::new(streams, Arc::clone(&seat.queues)).with_nccl(Arc::clone(&nccl)), nccl }
 }
 
-/// What failed on each rank.
+/// The failure of each rank.
 fn failures(
     timeouts: Timeouts,
     name: &str,
@@ -121,7 +121,7 @@ fn messages_may_be_received_in_another_order_than_they_were_sent() {
         let (position, at) = (seat.group.position(), |index: usize| Tensor::new(64 * index, 1, 8, Dtype::F32));
         let mut all = vec![];
         for round in 0..2u64 {
-            // Both send first, and neither waits for the other. What is lent is not written again.
+            // Both send first, and neither waits for the other. Lent memory is not written again.
             for tag in 0..3 {
                 let place = at(tag + 10 * round as usize);
                 let bytes = [10 * position as u8 + tag as u8 + 100 * round as u8; 32];

@@ -129,10 +129,10 @@ fn take_part(folder: &Path) {
             });
         }
         match lines(&setup, &*engine) {
-            Ok(lines) => lines.iter().for_each(|line| println!("told {line}")),
-            Err(error) => println!("told failed {}", error.replace('\n', " ")),
+            Ok(lines) => lines.iter().for_each(|line| println!("reported {line}")),
+            Err(error) => println!("reported failed {}", error.replace('\n', " ")),
         }
-        println!("told end");
+        println!("reported end");
     }
 }
 
@@ -167,10 +167,10 @@ impl Started {
     }
 
     /// The results of a layout, sorted.
-    fn told(&mut self) -> Vec<String> {
+    fn reported(&mut self) -> Vec<String> {
         let mut all = vec![];
         loop {
-            match self.line_of("told ") {
+            match self.line_of("reported ") {
                 end if end == "end" => return all,
                 line => all.push(line),
             }
@@ -224,18 +224,22 @@ fn processes_over_nccl_have_the_bits_of_the_cpu() {
     for (number, layout) in layouts.iter().enumerate().filter(|(number, _)| is_drawn(*number)) {
         let setup = layout.setup().expect("a plan");
         let own = begin(&mut processes, number, &setup);
-        let mut told: Vec<String> = own.iter_mut().flat_map(Started::told).collect();
+        let mut reported: Vec<String> = own.iter_mut().flat_map(Started::reported).collect();
         let mut expected = lines(&setup, &*On::Cpus.engine(&setup)).expect("a run on CPUs");
-        told.sort();
+        reported.sort();
         expected.sort();
-        assert!(expected.len() > STEPS as usize && told == expected, "run {number}: {}", differing(&told, &expected));
+        assert!(
+            expected.len() > STEPS as usize && reported == expected,
+            "run {number}: {}",
+            differing(&reported, &expected)
+        );
     }
     let setup = lost.setup().expect("a plan");
     let own = begin(&mut processes, layouts.len(), &setup);
     for (process, started) in own.iter_mut().enumerate().filter(|(process, _)| *process != LOST) {
-        let told = started.told();
+        let reported = started.reported();
         let is_named = |line: &String| line.starts_with("failed") && line.contains(&format!("rank {LOST}"));
-        assert!(told.iter().any(is_named), "{process}: {told:?}");
+        assert!(reported.iter().any(is_named), "{process}: {reported:?}");
     }
     for Started { mut child, input, .. } in processes {
         drop(input);
@@ -244,8 +248,8 @@ fn processes_over_nccl_have_the_bits_of_the_cpu() {
 }
 
 /// The first line that only one has.
-fn differing(told: &[String], expected: &[String]) -> String {
-    let missing = expected.iter().find(|line| !told.contains(line));
-    let other = told.iter().find(|line| !expected.contains(line));
-    format!("{} and {} lines; {missing:?} is missing, {other:?} is there", told.len(), expected.len())
+fn differing(reported: &[String], expected: &[String]) -> String {
+    let missing = expected.iter().find(|line| !reported.contains(line));
+    let other = reported.iter().find(|line| !expected.contains(line));
+    format!("{} and {} lines; {missing:?} is missing, {other:?} is there", reported.len(), expected.len())
 }

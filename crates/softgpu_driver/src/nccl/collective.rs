@@ -84,7 +84,7 @@ fn added<T: Copy>(pieces: &[&[u8]], each: impl Fn(&[u8]) -> Vec<T>, add: impl Fn
     sums
 }
 
-/// What ranks do together.
+/// A collective, or a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Everybody has the sum.
@@ -156,7 +156,7 @@ impl Request {
     }
 }
 
-/// What the ranks of a collective write, from what they have read, in their order.
+/// The bytes that the ranks of a collective write, from those that they have read, in their order.
 pub fn results(request: &Request, parts: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let (ranks, piece) = (parts.len(), request.piece());
     let of = move |bytes: &[u8], index: usize| bytes[index * piece..(index + 1) * piece].to_vec();

@@ -32,7 +32,7 @@ enum Place {
 #[derive(Default)]
 struct Group {
     ranks: usize,
-    /// What ranks are told. A thread of each writes it, so that nobody waits for a rank here.
+    /// Messages to ranks. A thread of each writes them, so that nobody waits for a rank here.
     connections: BTreeMap<usize, Sender<ToRank>>,
     finished: BTreeSet<usize>,
     left: BTreeSet<usize>,
@@ -61,12 +61,12 @@ pub fn start() -> Result<u16> {
 fn serve(groups: &Groups, mut connection: TcpStream) {
     let Ok(FromRank::Hello { key, ranks, rank }) = FromRank::read(&mut connection) else { return };
     let Ok(writer) = connection.set_nodelay(true).and_then(|()| connection.try_clone()) else { return };
-    let (told, all) = channel();
+    let (messages, all) = channel();
     if std::thread::Builder::new().name("nccl hub".into()).spawn(move || tell(&all, writer)).is_err() {
         return;
     }
     let group = Arc::clone(lock(groups).entry(key).or_default());
-    lock(&group).join(ranks, rank, told);
+    lock(&group).join(ranks, rank, messages);
     loop {
         match FromRank::read(&mut connection) {
             Ok(FromRank::Call { ticket, number, request, known, bytes }) => {
@@ -111,7 +111,7 @@ impl Group {
         self.ranks = if is_first { ranks } else { self.ranks };
         let fits = rank < ranks && ranks == self.ranks && !self.connections.contains_key(&rank);
         if !fits {
-            // A rank that does not belong here is told so, and so are the others.
+            // A rank that does not belong here hears so, and so do the others.
             self.is_misused = true;
             let _ = connection.send(ToRank::Misused);
             return self.tell_all(&ToRank::Misused);

@@ -33,7 +33,7 @@ pub enum ToRank {
     PeerHasLeft,
     /// The calls of two ranks do not fit together.
     Misused,
-    /// What a call writes.
+    /// The bytes that a call writes.
     Written { ticket: u64, known: Known, bytes: Vec<u8> },
 }
 
@@ -43,7 +43,7 @@ const WORDS: usize = 8;
 /// More than any message of a test has.
 const MOST_BYTES: u64 = 1 << 32;
 
-/// What is known, before bytes.
+/// The known reads, before bytes.
 fn with_known(known: &Known, bytes: &[u8]) -> Vec<u8> {
     let mut all = Vec::with_capacity(8 + 16 * known.len() + bytes.len());
     all.extend((known.len() as u64).to_le_bytes());
