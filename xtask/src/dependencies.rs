@@ -26,7 +26,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("cpu", &["philox", "sync", "config", "device"]),
     ("softgpu_driver", &["sync", "device", "gpu", "softgpu", "cpu"]),
     ("cuda", &["philox", "sync", "config", "device", "gpu", "nvidia"]),
-    ("gpu_rank", &["sync", "mesh", "device", "gpu", "comm", "cuda"]),
+    ("gpu_rank", &["sync", "mesh", "device", "gpu", "nvidia", "comm", "cuda"]),
     ("model", &["config", "device"]),
     ("record", &["mesh", "config", "device", "comm", "program", "model"]),
     ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),

@@ -2,11 +2,13 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use cluster::Cluster;
-use config::{DeviceChoice, Precision, Problem, RunConfig};
+use config::{DeviceChoice, GpuCollectives, Precision, Problem, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
+use nvidia::{Search, nccl};
 use train::{GpuError, GpuPlaces, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
@@ -111,6 +113,44 @@ pub fn check_memory(device: &RunDevice, setup: &Setup, host: &[Rank], processes:
     }
 }
 
+/// Checks that the GPU of a process with one rank has the memory for it and for NCCL. Other ranks of `host` have GPUs of
+/// their own.
+///
+/// # Errors
+/// As [`check_memory`].
+pub fn check_own_memory(device: &RunDevice, setup: &Setup, host: &[Rank], own: &[Rank]) -> Result<(), Failure> {
+    let RunDevice::Gpus(gpus) = device else { return Ok(()) };
+    for (local, rank) in host.iter().enumerate().filter(|(_, rank)| own.contains(rank)) {
+        let bytes = arena_bytes(setup, &[*rank]).into_iter().sum();
+        gpus.check_memory_of_one(local, bytes).map_err(|error| Failure::Input(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// NVIDIA's collectives, as a run opens them, or why there are none.
+///
+/// # Errors
+/// A library that is missing or too old.
+pub fn nccl() -> Result<Arc<nccl::Library>, String> {
+    let library = nccl::Library::open(&Search::with(places().libraries));
+    library.map(Arc::new).map_err(|error| error.to_string())
+}
+
+/// GPUs that this process sees.
+pub fn visible(device: &RunDevice) -> usize {
+    match device {
+        RunDevice::Cpu => 0,
+        RunDevice::Gpus(gpus) => gpus.facts().len(),
+    }
+}
+
+/// The identifiers of the GPUs of `own`, some of the ranks of `host`.
+pub fn identifiers(device: &RunDevice, host: &[Rank], own: &[Rank]) -> Vec<[u8; 16]> {
+    let RunDevice::Gpus(gpus) = device else { return vec![] };
+    let locals = host.iter().enumerate().filter(|(_, rank)| own.contains(rank)).map(|(local, _)| local);
+    locals.map(|local| gpus.facts()[gpus.of_rank(local)].uuid).collect()
+}
+
 /// A line for each GPU of this host with the ranks and the memory of `host`; nothing for other devices.
 ///
 /// # Errors
@@ -165,7 +205,29 @@ pub fn assignment(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<
                 &format!("  {host}  GPU {gpu}: {} {}\n", if own.len() == 1 { "rank" } else { "ranks" }, own.join(", "));
         }
     }
-    text + "\n"
+    format!("{text}{}\n", joined(config))
+}
+
+/// How groups of ranks on GPUs are joined.
+fn joined(config: &RunConfig) -> String {
+    let by_host = "groups on one GPU in its memory, all others by way of the host\n";
+    match (config.run.device, config.run.gpu_collectives) {
+        (DeviceChoice::Cpu, _) => String::new(),
+        (DeviceChoice::SoftGpu, _) | (DeviceChoice::Cuda, GpuCollectives::Host) => format!("joined  {by_host}"),
+        (DeviceChoice::Cuda, GpuCollectives::Auto) => {
+            let here = match nccl() {
+                Ok(library) => format!("NCCL {} here", library.version()),
+                Err(reason) => format!("here: {reason}"),
+            };
+            format!(
+                "joined  by NCCL, where each rank has a process and a GPU of its own and all hosts have the library ({here}); else\n        \
+                 {by_host}"
+            )
+        }
+        (DeviceChoice::Cuda, GpuCollectives::Nccl) => {
+            "joined  by NCCL: each rank must have a process and a GPU of its own, and all hosts the library\n".into()
+        }
+    }
 }
 
 /// The GPU of a rank, in a line; nothing for other devices.

@@ -225,6 +225,18 @@ pub enum CollectivesChoice {
     Native,
 }
 
+/// How ranks on GPUs of their own, in processes of their own, join tensors: the key `run.gpu_collectives`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuCollectives {
+    /// By NCCL where each rank has a process and a GPU of its own and every host has the library, else by way of the host.
+    #[default]
+    Auto,
+    /// By way of the host.
+    Host,
+    /// By NCCL, or not at all.
+    Nccl,
+}
+
 /// How much of what ranks compute and keep is checked for bits that are silently wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
@@ -260,6 +272,8 @@ pub struct RunSpec {
     pub device: DeviceChoice,
     /// GPUs of each host that its ranks share, the first ones; `None` for all that there are.
     pub gpus: Option<usize>,
+    /// How ranks on GPUs of different processes join tensors.
+    pub gpu_collectives: GpuCollectives,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
     /// Steps from one line on the screen and in the log to the next; 0 leaves that to the screen.

@@ -7,11 +7,14 @@
 //! - [`PeerCommunicator`] joins ranks of one process on one GPU: kernels and copies read the arenas of the others in
 //!   place.
 //!
-//! Both communicators give the bits of [`comm::HostCommunicator`]. No kernel waits for another rank: a rank meets the
-//! others on the host, and its stream then waits for events that they have recorded.
+//! - [`NcclCommunicator`] joins ranks of which each has a GPU of its own, by NCCL.
+//!
+//! All communicators give the bits of [`comm::HostCommunicator`]. No kernel of our own waits for another rank: a rank
+//! meets the others on the host, and its stream then waits for events that they have recorded.
 
 mod event_keeper;
 mod failure;
+mod nccl;
 mod peer;
 mod peer_kernels;
 mod rank_device;
@@ -21,6 +24,7 @@ mod staging;
 
 pub use event_keeper::EventKeeper;
 pub use failure::{named, on_gpu, remedy};
+pub use nccl::{NCCL_RANK_BYTES, NcclCommunicator, NcclError, NcclLanes, NcclRank};
 pub use peer::{PeerCommunicator, PeerLanes};
 pub use peer_kernels::{COLLECTIVES, MAX_MEMBERS, PeerKernels};
 pub use rank_device::RankDevice;

@@ -8,6 +8,7 @@ use std::time::Instant;
 use device::{Device, DeviceError, Op, Stream, StreamEvent, StreamQueues, Tensor};
 use sync::lock;
 
+use crate::nccl::NcclRank;
 use crate::rank_streams::{QueueOrder, RankStreams};
 
 /// Points of a stream that are kept: those of a step of any usual size. Who waits for an older one waits for the oldest
@@ -23,6 +24,8 @@ pub struct RankDevice {
     streams: RankStreams,
     queues: Arc<StreamQueues>,
     points: Arc<Points>,
+    /// NCCL, where some groups use it.
+    nccl: Option<Arc<NcclRank>>,
 }
 
 impl RankDevice {
@@ -30,7 +33,17 @@ impl RankDevice {
     pub fn new(streams: RankStreams, queues: Arc<StreamQueues>) -> RankDevice {
         let has_threads = Stream::ALL.iter().any(|stream| queues.of(*stream).is_some());
         assert!(streams.order == QueueOrder::PerStream || !has_threads, "one queue is that of the rank's own thread");
-        RankDevice { streams, queues, points: Arc::default() }
+        RankDevice { streams, queues, points: Arc::default(), nccl: None }
+    }
+
+    /// The same device, whose reads fail where NCCL has cancelled work that they would read the result of.
+    #[must_use]
+    pub fn with_nccl(self, nccl: Arc<NcclRank>) -> RankDevice {
+        RankDevice { nccl: Some(nccl), ..self }
+    }
+
+    fn check(&self) -> Result<(), DeviceError> {
+        self.nccl.as_ref().map_or(Ok(()), |nccl| nccl.check())
     }
 
     fn device(&self) -> &dyn Device {
@@ -75,7 +88,8 @@ impl Device for RankDevice {
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
         self.queues.synchronize()?;
-        self.streams.named(self.device().read(from, to))
+        self.streams.named(self.device().read(from, to))?;
+        self.check()
     }
 
     fn record(&self, stream: Stream) -> StreamEvent {
@@ -121,6 +135,7 @@ impl Device for RankDevice {
 
     fn synchronize(&self) -> Result<(), DeviceError> {
         self.queues.synchronize()?;
-        self.streams.named(self.device().synchronize())
+        self.streams.named(self.device().synchronize())?;
+        self.check()
     }
 }

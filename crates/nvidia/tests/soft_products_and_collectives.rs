@@ -356,7 +356,14 @@ fn a_rank_that_leaves_is_reported_to_the_others_who_continue_without_it() {
         if let Err(error) = submitted {
             assert_eq!(error.text, expected);
         }
-        assert_eq!(met.poll().expect_err("a peer has left").text, expected);
+        // The library hears of it a moment later.
+        let heard = loop {
+            match met.poll() {
+                Ok(_) => std::thread::yield_now(),
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(heard.text, expected);
         assert_eq!(met.revoke(), Ok(Progress::Done));
         // Work that waited for the peer has ended.
         libraries.gpu.synchronize(stream).expect("no hang");

@@ -9,11 +9,24 @@ use crate::soft_gpu::SoftGpu;
 use crate::state::{State, invalid};
 use crate::streams::{Clock, HostWork, Point, Work};
 
+/// Pieces of work that run before other threads may submit some.
+const WORK_OF_AN_ADVANCE: usize = 8;
+
 /// A point that streams wait for, and that some stream will have. It is kept once, or broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise(Point);
 
 impl SoftGpu {
+    /// Runs some of the work that may run now, as other GPUs do by themselves.
+    pub fn advance(&self) {
+        let mut state = sync::lock(&self.state);
+        for _ in 0..WORK_OF_AN_ADVANCE {
+            if !state.run_any() {
+                return;
+            }
+        }
+    }
+
     /// Submits work that a function of the host computes, in the order of the stream.
     ///
     /// # Errors

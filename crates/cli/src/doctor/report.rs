@@ -21,7 +21,7 @@ pub fn text(machine: &Machine, measured: &Measured, mpi: &MpiLibrary, nvidia: &N
         machine.system,
         machine.architecture,
         rows(&here(machine, measured, mpi, nvidia)),
-        rows(&used(machine)),
+        rows(&used(machine, nvidia)),
         rows(&missing(machine, mpi, nvidia)),
     )
 }
@@ -162,7 +162,7 @@ fn mpi_text(libraries: &Libraries, mpi: &MpiLibrary) -> String {
     }
 }
 
-fn used(machine: &Machine) -> Vec<Row> {
+fn used(machine: &Machine, nvidia: &NvidiaLibraries) -> Vec<Row> {
     let all = machine.cores.usable;
     let ranks = match &machine.launcher {
         Started::By(launch) if launch.processes > 1 => {
@@ -178,7 +178,20 @@ fn used(machine: &Machine) -> Vec<Row> {
         Some(all) => format!("at most {} for all ranks together; `pleach check` compares a run with it", bytes(all)),
         None => "run.rank_memory_bytes, if it is given; there is no other limit".into(),
     };
-    vec![("cores", cores), ("kernels", kernels), ("memory", memory)]
+    let before = vec![("cores", cores), ("kernels", kernels), ("memory", memory)];
+    before.into_iter().chain(joined(nvidia)).collect()
+}
+
+/// How ranks on the GPUs of this machine are joined; nothing where the driver lists none.
+fn joined(nvidia: &NvidiaLibraries) -> Option<Row> {
+    let has_gpus = nvidia.gpus.as_ref().is_ok_and(|gpus| !gpus.is_empty());
+    let text = match &nvidia.nccl {
+        Opened::Found { version, .. } => format!(
+            "ranks with a process and a GPU each are joined by NCCL {version}, others in one GPU's memory or by way of the host"
+        ),
+        Opened::Missing { .. } => "ranks are joined in one GPU's memory or by way of the host".into(),
+    };
+    has_gpus.then_some(("GPUs", text))
 }
 
 /// The sets whose kernels are run, and which choice of a run file takes them where it is not the default.

@@ -240,7 +240,8 @@ fn a_node_of_a_cluster_reports_features_that_are_not_used() {
                used\n  \
                cores      2; every rank is a thread of one of 8 processes, and more than 2 of this host take turns\n  \
                kernels    AVX-512; kernels of all sets give the same bits\n  \
-               memory     at most 8.00 GB for all ranks together; `pleach check` compares a run with it\n\
+               memory     at most 8.00 GB for all ranks together; `pleach check` compares a run with it\n  \
+               GPUs       ranks with a process and a GPU each are joined by NCCL 2.28.9, others in one GPU's memory or by way of the host\n\
                \n\
                missing\n  \
                vectors    AMX, whose tiles make products = \"pairs\" several times faster\n  \

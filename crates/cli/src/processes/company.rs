@@ -1,17 +1,18 @@
 //! The processes of a command with ranks, as this one meets and leaves them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use comm::processes::MpiEndpoint;
-use config::{DeviceChoice, EngineChoice, RunConfig};
+use config::{DeviceChoice, EngineChoice, GpuCollectives, RunConfig};
 use mesh::{MeshError, Rank};
 use rendezvous::{
     Control, ControlError, FailureReport, Introduction, ProcessEntry, RendezvousError, Speaker, Times, Token, meet,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use sync::lock;
 use train::{Engine, Setup};
 
 use crate::failure::Failure;
@@ -20,6 +21,7 @@ use crate::memory::host::{HostMemory, HostProcess};
 use crate::memory::machine::memory_limit;
 use crate::processes::descriptors;
 use crate::processes::engine_connection;
+use crate::processes::gpu_links::{GpuLinks, GpuSeat, refused};
 use crate::processes::meeting::Meeting;
 use crate::processes::mpi_world;
 #[cfg(unix)]
@@ -27,6 +29,7 @@ use crate::processes::open_files::allow_all_open_files;
 use crate::processes::place::{Launched, Place, launched_host};
 use crate::run::engine::{available_cores, engine};
 use crate::run::interrupt::Interrupt;
+use crate::screen::figures::counted;
 
 /// Longest wait for a process that works. The control channel notices the end of a process and a silent host at once,
 /// so this only has to be longer than any work.
@@ -57,6 +60,8 @@ pub struct Several {
     pub token: Token,
     /// The library of MPI, where a run moves its messages over it.
     pub mpi: Option<Arc<MpiEndpoint>>,
+    /// How GPUs are joined, by run.
+    gpu_links: Box<Mutex<Vec<(RunConfig, GpuLinks)>>>,
     /// Deliveries so far: all processes count the same ones.
     deliveries: AtomicUsize,
     deadline: Duration,
@@ -118,7 +123,8 @@ impl Company {
         let control = meet(place.rendezvous.as_ref(), &token, own, times);
         let control = Arc::new(control.map_err(|error| unmet(&error, place.process))?);
         let deadline = of(seconds.map(|run| run.timeout_seconds));
-        let mut several = Several { control, place, token, mpi: None, deliveries: AtomicUsize::new(0), deadline };
+        let (gpu_links, deliveries) = (Box::default(), AtomicUsize::new(0));
+        let mut several = Several { control, place, token, mpi: None, gpu_links, deliveries, deadline };
         if meeting.runs.iter().any(|config| mpi_world::is_wanted(config)) {
             several.mpi = Some(mpi_world::open(&several, times.rendezvous)?);
         }
@@ -176,8 +182,18 @@ impl Company {
     /// Too little memory.
     pub fn check_memory(&self, config: &RunConfig, setup: &Setup) -> Result<(), Failure> {
         let (host, processes) = self.host_ranks(config, setup)?;
+        let links = self.gpu_links(config, setup)?;
         if gpu::has_gpus(config) && !host.is_empty() {
-            gpu::check_memory(&gpu::run_device(config)?, setup, &host, processes)?;
+            let device = gpu::run_device(config)?;
+            match (links, self) {
+                (Some(GpuLinks::Nccl(_)), Company::Several(several)) => {
+                    let own = several.place.ranks_of(&setup.mesh, config.run.placement)?;
+                    gpu::check_own_memory(&device, setup, &host, &own)?;
+                }
+                (Some(GpuLinks::Nccl(_)), Company::Alone) | (Some(GpuLinks::Host(_)) | None, _) => {
+                    gpu::check_memory(&device, setup, &host, processes)?;
+                }
+            }
         }
         match (self, config.run.device) {
             (Company::Alone, _) | (Company::Several(_), DeviceChoice::Cuda) => Ok(()),
@@ -226,7 +242,39 @@ impl Company {
         if !gpu::has_gpus(config) {
             return Ok(String::new());
         }
-        gpu::memory_lines(&gpu::run_device(config)?, setup, &self.host_ranks(config, setup)?.0)
+        let (device, host) = (gpu::run_device(config)?, self.host_ranks(config, setup)?.0);
+        let (links, own) = match self {
+            Company::Alone => (None, vec![]),
+            // Decided before, by all processes.
+            Company::Several(several) => {
+                (several.known_links(config), several.place.ranks_of(&setup.mesh, config.run.placement)?)
+            }
+        };
+        // A launcher may show each process a GPU of its own alone.
+        let is_alone = matches!(links, Some(GpuLinks::Nccl(_))) && gpu::visible(&device) < host.len();
+        let memory = gpu::memory_lines(&device, setup, if is_alone { &own } else { &host })?;
+        Ok(memory + &links.map_or(String::new(), |links| links.line()))
+    }
+
+    /// How the GPUs of a run's processes are joined; `None` where one process has all ranks, or without NVIDIA's GPUs. All
+    /// processes ask.
+    ///
+    /// # Errors
+    /// `run.gpu_collectives = "nccl"` for ranks that NCCL does not join.
+    pub fn gpu_links(&self, config: &RunConfig, setup: &Setup) -> Result<Option<GpuLinks>, Failure> {
+        match (config.run.device, config.run.engine) {
+            (DeviceChoice::Cpu | DeviceChoice::SoftGpu, _) => return Ok(None),
+            (DeviceChoice::Cuda, EngineChoice::Threads) => return Ok(None),
+            (DeviceChoice::Cuda, EngineChoice::Auto | EngineChoice::Processes) => {}
+        }
+        match self {
+            Company::Alone if config.run.ranks > 1 && config.run.gpu_collectives == GpuCollectives::Nccl => {
+                let reason = format!("{} in one process", counted(config.run.ranks as u64, "rank"));
+                Err(Failure::Input(refused(&reason)))
+            }
+            Company::Alone => Ok(None),
+            Company::Several(several) => several.gpu_links(config, setup, &self.host_ranks(config, setup)?.0).map(Some),
+        }
     }
 
     /// FLOP/s of all GPUs of the run in its products, where their data sheets are known; other hosts have as many as
@@ -357,6 +405,30 @@ impl Several {
     /// A failure of the run.
     pub fn take(&self, topic: &str, process: usize) -> Result<Vec<u8>, Failure> {
         self.control.receive_from(process, topic, WORKING).map_err(|error| self.failed(error))
+    }
+
+    /// How GPUs are joined, decided together with the other processes. `host` are the ranks of this host, in order.
+    ///
+    /// # Errors
+    /// See [`GpuLinks::decide`].
+    pub fn gpu_links(&self, config: &RunConfig, setup: &Setup, host: &[Rank]) -> Result<GpuLinks, Failure> {
+        if let Some(known) = self.known_links(config) {
+            return Ok(known);
+        }
+        let ranks = self.place.ranks_of(&setup.mesh, config.run.placement)?;
+        let gpus = gpu::identifiers(&gpu::run_device(config)?, host, &ranks);
+        let library = gpu::nccl();
+        let version = library.as_ref().map(|library| library.version()).map_err(String::clone);
+        let own = GpuSeat { host: self.place.host.clone(), ranks: ranks.len(), gpus, nccl: version };
+        let seats: Vec<GpuSeat> = self.all_gather("GPUs of processes", &own)?;
+        let links = GpuLinks::decide(config, &seats, library)?;
+        lock(&self.gpu_links).push((config.clone(), links.clone()));
+        Ok(links)
+    }
+
+    fn known_links(&self, config: &RunConfig) -> Option<GpuLinks> {
+        let known = lock(&self.gpu_links);
+        known.iter().find(|(other, _)| other == config).map(|(_, links)| links.clone())
     }
 
     /// The values of all processes by number, on all processes.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use comm::processes::{Process, ProcessMap, WorldToken};
 use comm::{AbortCause, WorldFailure};
-use config::RunConfig;
+use config::{DeviceChoice, RunConfig};
 use mesh::Rank;
+use nvidia::nccl;
 use rendezvous::{Control, FailureReport, ProcessFailure};
 use train::{Engine, ProcessSeat, Setup, engine_cores, open_process_engine};
 
@@ -14,6 +15,7 @@ use crate::failure::Failure;
 use crate::gpu::run_device;
 use crate::processes::company::Several;
 use crate::processes::core_share::{CoreNeed, core_share};
+use crate::processes::gpu_links::GpuLinks;
 use crate::processes::listening_addresses::ListeningAddresses;
 use crate::processes::mpi_world;
 use crate::run::engine::options;
@@ -34,12 +36,31 @@ pub fn open(config: &RunConfig, setup: &Setup, several: &Several) -> Result<Box<
     let first_ranks = first_ranks.collect();
     let options = options(config, setup, ranks_on_host(&process_map, place.process));
     let cores = cores(several, config, &process_map)?;
-    let seat = ProcessSeat { process: place.process, process_map, listeners, token, cores };
+    let nccl = nccl(config, setup, several, &process_map)?;
+    let seat = ProcessSeat { process: place.process, process_map, listeners, token, cores, nccl };
     let ended = || control.failure().map(|failure| failure.to_string());
     let opened = open_process_engine(setup.mesh, options, &run_device(config)?, seat, &ended);
     let (engine, failure) = opened.map_err(|error| Failure::Work(error.to_string()))?;
     join(control, failure, first_ranks);
     Ok(engine)
+}
+
+/// NCCL, where it joins the GPUs of the run.
+fn nccl(
+    config: &RunConfig,
+    setup: &Setup,
+    several: &Several,
+    process_map: &ProcessMap,
+) -> Result<Option<Arc<nccl::Library>>, Failure> {
+    if config.run.device != DeviceChoice::Cuda {
+        return Ok(None);
+    }
+    let here = process_map.processes().iter().filter(|process| process.host == several.place.host);
+    let host: Vec<Rank> = here.flat_map(|process| process.ranks.clone()).collect();
+    match several.gpu_links(config, setup, &host)? {
+        GpuLinks::Nccl(library) => Ok(Some(library)),
+        GpuLinks::Host(_) => Ok(None),
+    }
 }
 
 /// Ranks on the host of `process`: only those take turns on its cores.

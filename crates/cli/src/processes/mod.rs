@@ -5,6 +5,7 @@ pub mod core_share;
 pub mod delivery;
 pub mod descriptors;
 pub mod engine_connection;
+pub mod gpu_links;
 pub mod listening_addresses;
 pub mod meeting;
 pub mod mpi_world;

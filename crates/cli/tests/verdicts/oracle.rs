@@ -101,6 +101,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("data.visible", &["past", "document"]),
     ("data.positions", &["sequence", "document"]),
     ("run.device", &["cpu", "cuda", "soft-gpu"]),
+    ("run.gpu_collectives", &["auto", "host", "nccl"]),
     ("run.engine", &["auto", "threads", "processes"]),
     ("run.transport", &["auto", "shared-memory", "tcp", "mpi"]),
     ("run.collectives", &["own", "native"]),
@@ -503,14 +504,22 @@ fn data_and_run(values: &Values) -> bool {
 /// GPUs compute in single precision with chained products, without threads of their own.
 fn gpus(values: &Values) -> bool {
     match text(values, "run.device", "cpu") {
-        "cpu" => !values.contains_key("run.gpus"),
+        "cpu" => !values.contains_key("run.gpus") && text(values, "run.gpu_collectives", "auto") == "auto",
         _ => {
             (1..=1024).contains(&int(values, "run.gpus", 1))
                 && int(values, "run.threads_per_rank", 1) == 1
                 && text(values, "train.precision", "fp32") == "fp32"
                 && text(values, "train.products", "chained") == "chained"
+                && (text(values, "run.gpu_collectives", "auto") != "nccl" || has_nccl(values))
         }
     }
+}
+
+/// NCCL joins GPUs of NVIDIA, one to a process, in place of MPI.
+fn has_nccl(values: &Values) -> bool {
+    text(values, "run.device", "cpu") == "cuda"
+        && text(values, "run.engine", "auto") != "threads"
+        && text(values, "run.collectives", "own") == "own"
 }
 
 /// Whether anything of the model depends on a token's position itself.

@@ -1,9 +1,9 @@
 //! Rules of `[run]` that are about the run alone.
 
 use super::Rules;
-use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, TransportChoice};
+use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, TransportChoice};
 use crate::problem::Problem;
-use crate::run_file::{RunConfig, device_name, transport_name};
+use crate::run_file::{RunConfig, device_name, gpu_collectives_name, transport_name};
 
 /// A day is longer than any step; the bound keeps deadlines representable.
 const LONGEST_SECONDS: f32 = 86_400.0;
@@ -47,6 +47,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     collectives(config, rules);
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     check_gpus(config, rules);
+    gpu_collectives(config, rules);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
         let remedy = format!("use at most {MAX_THREADS}");
@@ -95,6 +96,36 @@ fn check_gpus(config: &RunConfig, rules: &mut Rules) {
             rules.report(Problem::of_value("run.threads_per_rank", run.threads_per_rank, rule, remedy));
         }
         DeviceChoice::Cuda | DeviceChoice::SoftGpu => {}
+    }
+}
+
+/// NCCL joins GPUs of NVIDIA, one to a process. MPI is given memory of the host alone.
+fn gpu_collectives(config: &RunConfig, rules: &mut Rules) {
+    let (run, key) = (&config.run, "run.gpu_collectives");
+    let value = format!("{:?}", gpu_collectives_name(run.gpu_collectives));
+    match (run.gpu_collectives, run.device) {
+        (GpuCollectives::Auto, _) | (GpuCollectives::Host, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => {}
+        (GpuCollectives::Host | GpuCollectives::Nccl, DeviceChoice::Cpu) => {
+            let remedy = "write run.device = \"cuda\", or leave it out";
+            rules.report(Problem::of_value(key, value, "has no effect where run.device = \"cpu\"", remedy));
+        }
+        (GpuCollectives::Nccl, DeviceChoice::SoftGpu) => {
+            let rule = "needs GPUs of NVIDIA; run.device = \"soft-gpu\" has none";
+            let remedy = "write run.device = \"cuda\", or leave it out";
+            rules.report(Problem::of_value(key, value, rule, remedy));
+        }
+        (GpuCollectives::Nccl, DeviceChoice::Cuda) => {
+            if run.engine == EngineChoice::Threads && run.ranks > 1 {
+                let rule = "needs a process for each rank; with run.engine = \"threads\" all ranks are in one process";
+                let remedy = "write run.engine = \"processes\", or run.gpu_collectives = \"host\"";
+                rules.report(Problem::of_value(key, value, rule, remedy));
+            } else if run.collectives == CollectivesChoice::Native {
+                let rule = "has no effect where run.collectives = \"native\": MPI is given memory of the host, and GPU-aware \
+                            MPI is not supported";
+                let remedy = "write run.collectives = \"own\", or run.gpu_collectives = \"host\"";
+                rules.report(Problem::of_value(key, value, rule, remedy));
+            }
+        }
     }
 }
 

@@ -3,7 +3,9 @@
 use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
-use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, OnLoss, Recheck, RunSpec, TransportChoice};
+use crate::data_spec::{
+    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, OnLoss, Recheck, RunSpec, TransportChoice,
+};
 use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
@@ -18,6 +20,8 @@ const TRANSPORTS: &Choices<TransportChoice> = &[
 ];
 const COLLECTIVES: &Choices<CollectivesChoice> =
     &[("own", CollectivesChoice::Own), ("native", CollectivesChoice::Native)];
+const GPU_COLLECTIVES: &Choices<GpuCollectives> =
+    &[("auto", GpuCollectives::Auto), ("host", GpuCollectives::Host), ("nccl", GpuCollectives::Nccl)];
 const PLACEMENTS: &Choices<PlacementOrder> = &[
     ("tp-pp-dp", PlacementOrder::TpPpDp),
     ("tp-dp-pp", PlacementOrder::TpDpPp),
@@ -42,6 +46,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         threads_per_rank: reader.count("run.threads_per_rank", 1),
         device: reader.choice("run.device", DEVICES, DeviceChoice::Cpu),
         gpus: reader.optional_count("run.gpus"),
+        gpu_collectives: reader.choice("run.gpu_collectives", GPU_COLLECTIVES, GpuCollectives::Auto),
         evaluate_every: short_count(reader, "run.evaluate_every", 0),
         log_every: short_count(reader, "run.log_every", 0),
         save_every: short_count(reader, "run.save_every", 0),
@@ -65,8 +70,8 @@ pub fn read(reader: &mut Reader) -> RunSpec {
     }
 }
 
-/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs, and
-/// without `memory_every` no checkpoint in the memory of hosts.
+/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs, without
+/// `gpu_collectives` the choice is the run's, and without `memory_every` there is no checkpoint in the memory of hosts.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
@@ -75,6 +80,9 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.text("device", name_of(DEVICES, run.device));
     if let Some(gpus) = run.gpus {
         writer.count("gpus", gpus);
+    }
+    if run.gpu_collectives != GpuCollectives::Auto {
+        writer.text("gpu_collectives", gpu_collectives_name(run.gpu_collectives));
     }
     writer.count("evaluate_every", run.evaluate_every);
     writer.count("log_every", run.log_every);
@@ -113,4 +121,9 @@ pub fn transport_name(transport: TransportChoice) -> &'static str {
 /// The name of a device, for messages.
 pub fn device_name(device: DeviceChoice) -> &'static str {
     name_of(DEVICES, device)
+}
+
+/// The name of collectives of GPUs, for messages.
+pub fn gpu_collectives_name(collectives: GpuCollectives) -> &'static str {
+    name_of(GPU_COLLECTIVES, collectives)
 }

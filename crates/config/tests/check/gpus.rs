@@ -18,3 +18,33 @@ fn keys_of_gpus_and_of_threads_belong_to_their_devices() {
         ),
     ]);
 }
+
+#[test]
+fn nccl_needs_gpus_of_nvidia_and_a_process_for_each_rank() {
+    expect(&[
+        (&["run.gpu_collectives=mpi"], "run.gpu_collectives = \"mpi\" is not one of \"auto\", \"host\" and \"nccl\""),
+        (
+            &["run.gpu_collectives=nccl"],
+            "run.gpu_collectives = \"nccl\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
+        ),
+        (
+            &["run.gpu_collectives=host"],
+            "run.gpu_collectives = \"host\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
+        ),
+        (
+            &["run.device=soft-gpu", "run.gpu_collectives=nccl"],
+            "run.gpu_collectives = \"nccl\" needs GPUs of NVIDIA; run.device = \"soft-gpu\" has none; write run.device = \"cuda\", or \
+             leave it out",
+        ),
+        (
+            &["run.device=cuda", "run.engine=threads", "run.gpu_collectives=nccl"],
+            "run.gpu_collectives = \"nccl\" needs a process for each rank; with run.engine = \"threads\" all ranks are in one \
+             process; write run.engine = \"processes\", or run.gpu_collectives = \"host\"",
+        ),
+        (
+            &["run.device=cuda", "run.transport=mpi", "run.collectives=native", "run.gpu_collectives=nccl"],
+            "run.gpu_collectives = \"nccl\" has no effect where run.collectives = \"native\": MPI is given memory of the host, and \
+             GPU-aware MPI is not supported; write run.collectives = \"own\", or run.gpu_collectives = \"host\"",
+        ),
+    ]);
+}

@@ -1,4 +1,4 @@
-//! Both communicators of GPUs against the host's, on a GPU that does everything as late as it may: the same bits for
+//! Communicators of GPUs against the host's. Those of one GPU run on a GPU that does everything as late as it may: the same bits for
 //! every type, tree and length, while each rank overwrites its tensors as soon as a call has returned. Without any one
 //! of the waits between ranks some order of streams gives other bits.
 
@@ -8,6 +8,7 @@ mod late_gpu;
 #[path = "../../../cuda/tests/operations/mutants.rs"]
 mod mutants;
 mod mutations;
+mod nccl;
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Barrier};
@@ -122,8 +123,17 @@ impl Seat {
 
 /// Does `rank` on a thread for each of `members` ranks, with `queued` streams that have threads; the results by rank.
 fn on_ranks<T: Send>(members: usize, queued: &[Stream], rank: impl Fn(&Seat) -> T + Sync) -> Vec<T> {
+    on_ranks_within(Timeouts::new(Duration::from_secs(60)), members, queued, rank)
+}
+
+/// The same with other deadlines.
+fn on_ranks_within<T: Send>(
+    timeouts: Timeouts,
+    members: usize,
+    queued: &[Stream],
+    rank: impl Fn(&Seat) -> T + Sync,
+) -> Vec<T> {
     let mesh = Mesh::new(AxisSizes::dp_tp_pp(1, members, 1)).expect("a mesh");
-    let timeouts = Timeouts::new(Duration::from_secs(60));
     let lanes: Vec<Vec<Arc<dyn Transport>>> = ThreadTransport::lanes(members, 1 + queued.len(), timeouts)
         .into_iter()
         .map(|lane| lane.into_iter().map(|end| Arc::new(end) as Arc<dyn Transport>).collect())

@@ -128,8 +128,8 @@ fn version_text(version: u32) -> String {
 /// One rank's end of a group. Calls on it must be made in the same order by all ranks.
 pub struct Communicator {
     library: Arc<Library>,
-    /// One call at a time: the library does not lock.
-    raw: Mutex<RawCommunicator>,
+    /// One call at a time: the library does not lock. None once it has been aborted.
+    raw: Mutex<Option<RawCommunicator>>,
 }
 
 /// Memory that all ranks of a communicator have registered together.
@@ -167,7 +167,30 @@ impl Communicator {
     ) -> Result<Communicator, CollectiveError> {
         let mut ids: Vec<RawId> = ids.iter().map(|id| id.0).collect();
         let raw = library.functions.begin(&mut ids, ranks, rank)?;
-        Ok(Communicator { library, raw: Mutex::new(raw) })
+        Ok(Communicator { library, raw: Mutex::new(Some(raw)) })
+    }
+
+    /// Makes a call, unless the communicator has been aborted.
+    fn with<T>(
+        &self,
+        name: &'static str,
+        call: impl FnOnce(&Functions, RawCommunicator) -> Result<T, CollectiveError>,
+    ) -> Result<T, CollectiveError> {
+        match *lock(&self.raw) {
+            Some(raw) => call(&self.library.functions, raw),
+            None => Err(CollectiveError { call: name, text: "the communicator was aborted".into() }),
+        }
+    }
+
+    /// Cancels the work under way and frees the communicator, whatever the other ranks do. Calls fail from here on.
+    ///
+    /// # Errors
+    /// A library that refuses it.
+    pub fn abort(&self) -> Result<(), CollectiveError> {
+        match lock(&self.raw).take() {
+            Some(raw) => self.library.functions.stop(raw),
+            None => Ok(()),
+        }
     }
 
     /// Whether the last call is done.
@@ -175,7 +198,7 @@ impl Communicator {
     /// # Errors
     /// A failure in the background.
     pub fn poll(&self) -> Result<Progress, CollectiveError> {
-        self.library.functions.poll(*lock(&self.raw))
+        self.with("ncclCommGetAsyncError", |functions, raw| functions.poll(raw))
     }
 
     /// Cancels the work under way on this rank; its peers must cancel theirs. Afterwards only [`Communicator::without`]
@@ -184,7 +207,7 @@ impl Communicator {
     /// # Errors
     /// A communicator that cannot be cancelled.
     pub fn revoke(&self) -> Result<Progress, CollectiveError> {
-        self.library.functions.cancel(*lock(&self.raw))
+        self.with("ncclCommRevoke", |functions, raw| functions.cancel(raw))
     }
 
     /// Begins a communicator without `excluded` ranks.
@@ -192,8 +215,8 @@ impl Communicator {
     /// # Errors
     /// A library that refuses it.
     pub fn without(&self, excluded: &[usize]) -> Result<Communicator, CollectiveError> {
-        let raw = self.library.functions.begin_without(*lock(&self.raw), excluded)?;
-        Ok(Communicator { library: self.library.clone(), raw: Mutex::new(raw) })
+        let raw = self.with("ncclCommShrink", |functions, raw| functions.begin_without(raw, excluded))?;
+        Ok(Communicator { library: self.library.clone(), raw: Mutex::new(Some(raw)) })
     }
 
     /// Begins to end in order, together with all ranks. Poll until it is done, then drop it.
@@ -201,7 +224,7 @@ impl Communicator {
     /// # Errors
     /// An earlier failure.
     pub fn finish(&self) -> Result<Progress, CollectiveError> {
-        self.library.functions.finish(*lock(&self.raw))
+        self.with("ncclCommFinalize", |functions, raw| functions.finish(raw))
     }
 
     /// Frees a communicator that is finished.
@@ -209,9 +232,10 @@ impl Communicator {
     /// # Errors
     /// A communicator that is not finished.
     pub fn close(self) -> Result<(), CollectiveError> {
-        let closing = std::mem::ManuallyDrop::new(self);
-        let raw = *lock(&closing.raw);
-        closing.library.functions.free(raw)
+        self.with("ncclCommDestroy", |functions, raw| functions.free(raw))?;
+        // Dropped without an abort.
+        *lock(&self.raw) = None;
+        Ok(())
     }
 
     /// Allocates memory of the current GPU that windows may be of.
@@ -235,7 +259,7 @@ impl Communicator {
     /// # Errors
     /// Memory that is not mapped by ranges.
     pub fn register(&self, memory: DevicePointer, bytes: usize) -> Result<Window, CollectiveError> {
-        self.library.functions.open_window(*lock(&self.raw), memory, bytes).map(Window)
+        self.with("ncclCommWindowRegister", |functions, raw| functions.open_window(raw, memory, bytes)).map(Window)
     }
 
     /// Ends a window.
@@ -243,7 +267,7 @@ impl Communicator {
     /// # Errors
     /// A window of another communicator.
     pub fn deregister(&self, window: Window) -> Result<(), CollectiveError> {
-        self.library.functions.close_window(*lock(&self.raw), window.0)
+        self.with("ncclCommWindowDeregister", |functions, raw| functions.close_window(raw, window.0))
     }
 
     /// `to[count]` of every rank becomes the sum of all `from[count]`, in an order of the library's choice.
@@ -256,7 +280,9 @@ impl Communicator {
         (count, element): (usize, Element),
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        self.library.functions.sum_to_all(*lock(&self.raw), Buffers { from, to, count, element }, stream)
+        self.with("ncclAllReduce", |functions, raw| {
+            functions.sum_to_all(raw, Buffers { from, to, count, element }, stream)
+        })
     }
 
     /// `to[count]` becomes this rank's piece of the sum of all `from[ranks, count]`.
@@ -269,7 +295,9 @@ impl Communicator {
         (count, element): (usize, Element),
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        self.library.functions.sum_to_shards(*lock(&self.raw), Buffers { from, to, count, element }, stream)
+        self.with("ncclReduceScatter", |functions, raw| {
+            functions.sum_to_shards(raw, Buffers { from, to, count, element }, stream)
+        })
     }
 
     /// `to[ranks, count]` becomes all ranks' `from[count]`.
@@ -282,7 +310,7 @@ impl Communicator {
         (count, element): (usize, Element),
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        self.library.functions.gather(*lock(&self.raw), Buffers { from, to, count, element }, stream)
+        self.with("ncclAllGather", |functions, raw| functions.gather(raw, Buffers { from, to, count, element }, stream))
     }
 
     /// `to[r]` becomes rank r's `from[own rank]`, each of `count` elements.
@@ -295,7 +323,9 @@ impl Communicator {
         (count, element): (usize, Element),
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        self.library.functions.exchange(*lock(&self.raw), Buffers { from, to, count, element }, stream)
+        self.with("ncclAlltoAll", |functions, raw| {
+            functions.exchange(raw, Buffers { from, to, count, element }, stream)
+        })
     }
 
     /// `to[count]` of every rank becomes `from[count]` of rank `root`.
@@ -309,7 +339,9 @@ impl Communicator {
         root: usize,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        self.library.functions.spread(*lock(&self.raw), Buffers { from, to, count, element }, root, stream)
+        self.with("ncclBroadcast", |functions, raw| {
+            functions.spread(raw, Buffers { from, to, count, element }, root, stream)
+        })
     }
 
     /// Sends `count` elements to `peer`, which receives them.
@@ -323,7 +355,7 @@ impl Communicator {
         peer: usize,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        self.library.functions.send_to(*lock(&self.raw), (from, count, element), peer, stream)
+        self.with("ncclSend", |functions, raw| functions.send_to(raw, (from, count, element), peer, stream))
     }
 
     /// Receives `count` elements from `peer`, which sends them.
@@ -337,13 +369,13 @@ impl Communicator {
         peer: usize,
         stream: StreamHandle,
     ) -> Result<Progress, CollectiveError> {
-        self.library.functions.receive_from(*lock(&self.raw), (to, count, element), peer, stream)
+        self.with("ncclRecv", |functions, raw| functions.receive_from(raw, (to, count, element), peer, stream))
     }
 }
 
 impl Drop for Communicator {
     /// Cancels the work under way: a communicator that is dropped before [`Communicator::close`] has failed.
     fn drop(&mut self) {
-        let _ = self.library.functions.stop(*lock(&self.raw));
+        let _ = self.abort();
     }
 }

@@ -7,6 +7,7 @@ mod faults;
 mod inference;
 mod moves;
 mod narrow;
+mod nccl;
 mod order;
 mod released;
 mod rig;

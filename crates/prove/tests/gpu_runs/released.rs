@@ -1,8 +1,9 @@
 //! A run as a release of the program has it on a machine with a driver and no compiler: `run.device = "cuda"`, the driver
 //! opened by name through its C interface, and the kernels of the archive that `tools/release.sh` puts into the program.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use config::{DeviceChoice, Overlap, Tied, ZeroStage};
 use gpu::Capability;
@@ -30,12 +31,18 @@ fn an_archive_is_compiled() {
     std::fs::write(file, archive.to_bytes().expect("bytes")).expect("written");
 }
 
-fn archive(file: &Path) -> &'static [u8] {
-    let mut child = Command::new(std::env::current_exe().expect("a program"));
-    child.args(["--exact", "released::an_archive_is_compiled"]).env(ARCHIVE, file);
-    let output = child.output().expect("a process");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
-    std::fs::read(file).expect("an archive").leak()
+/// The archive, compiled once for all tests of this program.
+pub fn archive() -> &'static [u8] {
+    static MADE: OnceLock<&'static [u8]> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = Folder::new();
+        let file = folder.0.join("archive");
+        let mut child = Command::new(std::env::current_exe().expect("a program"));
+        child.args(["--exact", "released::an_archive_is_compiled"]).env(ARCHIVE, &file);
+        let output = child.output().expect("a process");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        std::fs::read(file).expect("an archive").leak()
+    })
 }
 
 #[test]
@@ -53,11 +60,7 @@ fn a_program_with_an_archive_and_a_driver_has_the_bits_of_the_cpu() {
     let program = std::env::current_exe().expect("a program");
     let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
     std::fs::copy(library, folder.0.join("libcuda.so.1")).expect("a copy");
-    let places = GpuPlaces {
-        libraries: vec![folder.0.clone()],
-        code: folder.0.join("code"),
-        carried: archive(&folder.0.join("archive")),
-    };
+    let places = GpuPlaces { libraries: vec![folder.0.clone()], code: folder.0.join("code"), carried: archive() };
     let device = RunDevice::open(DeviceChoice::Cuda, None, &places).expect("a driver and an archive");
     let RunDevice::Gpus(gpus) = device else { panic!("GPUs") };
     assert_eq!((gpus.kind(), gpus.facts().len()), (device::DeviceKind::CUDA, 1));

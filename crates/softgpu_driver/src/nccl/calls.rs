@@ -1,14 +1,15 @@
 //! The functions of the library.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::{Arc, Mutex};
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use gpu::{DevicePointer, DriverErrorKind, Gpu, StreamHandle};
 
-use super::collective::{Call, Element, Kind};
-use super::group::{Group, Refusal, Seat, State, Submission, submit};
+use super::collective::{Call, Element, Kind, Request};
+use super::hub;
+use super::seat::{Order, Refusal, Seat, State, Submission, UnderWay, submit};
 use crate::handles::Handles;
 use crate::process::{entered, process};
 
@@ -20,6 +21,7 @@ type Status = u32;
 
 const SUCCESS: Status = 0;
 const UNHANDLED_CUDA_ERROR: Status = 1;
+const SYSTEM_ERROR: Status = 2;
 const INVALID_ARGUMENT: Status = 4;
 const INVALID_USAGE: Status = 5;
 const REMOTE_ERROR: Status = 6;
@@ -28,8 +30,8 @@ const IN_PROGRESS: Status = 7;
 /// The only reduction.
 const SUM: c_uint = 0;
 
-/// Names a group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// Names a group: the port of its hub, and its key there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Id {
     bytes: [u8; 128],
@@ -44,12 +46,30 @@ pub struct Config {
     blocking: c_int,
 }
 
-/// Groups that meet, and ranks in them.
+impl Id {
+    fn new(port: u16, key: u64) -> Id {
+        let mut bytes = [0; 128];
+        bytes[..2].copy_from_slice(&port.to_le_bytes());
+        bytes[2..10].copy_from_slice(&key.to_le_bytes());
+        Id { bytes }
+    }
+
+    fn port_and_key(&self) -> (u16, u64) {
+        let mut key = [0; 8];
+        key.copy_from_slice(&self.bytes[2..10]);
+        (u16::from_le_bytes([self.bytes[0], self.bytes[1]]), u64::from_le_bytes(key))
+    }
+}
+
+/// The hub of this process, and ranks in groups.
 #[derive(Debug, Default)]
 pub struct Groups {
-    meeting: Mutex<HashMap<Id, Arc<Group>>>,
+    /// Its port, where it could be started.
+    hub: OnceLock<Option<u16>>,
     ids: Mutex<u64>,
-    seats: Mutex<Handles<Arc<Mutex<Seat>>>>,
+    under_way: OnceLock<Arc<UnderWay>>,
+    order: OnceLock<Option<Arc<Order>>>,
+    seats: Mutex<Handles<Arc<Seat>>>,
     /// Windows with their communicators.
     windows: Mutex<Handles<u64>>,
 }
@@ -93,8 +113,20 @@ unsafe fn put<T>(to: *mut T, value: T) -> Status {
     SUCCESS
 }
 
-fn seat(communicator: u64) -> Option<Arc<Mutex<Seat>>> {
+fn seat(communicator: u64) -> Option<Arc<Seat>> {
     sync::lock(&process().groups.seats).get(communicator).cloned()
+}
+
+/// The calls under way, with the thread that advances the GPU meanwhile.
+fn under_way() -> Arc<UnderWay> {
+    let started = process().groups.under_way.get_or_init(|| {
+        let under_way = Arc::new(UnderWay::default());
+        let (own, gpu) = (Arc::clone(&under_way), Arc::clone(&process().gpu));
+        // Without the thread the GPU continues when it is asked.
+        let _ = std::thread::Builder::new().name("nccl GPU".into()).spawn(move || own.advance(&gpu));
+        under_way
+    });
+    Arc::clone(started)
 }
 
 #[unsafe(no_mangle)]
@@ -110,6 +142,7 @@ pub extern "C" fn ncclGetErrorString(status: Status) -> *const c_char {
         UNHANDLED_CUDA_ERROR => c"unhandled cuda error",
         INVALID_ARGUMENT => c"invalid argument",
         INVALID_USAGE => c"invalid usage",
+        SYSTEM_ERROR => c"unhandled system error",
         REMOTE_ERROR => c"remote process exited or there was a network error",
         IN_PROGRESS => c"NCCL operation in progress",
         _ => c"unknown result code",
@@ -124,12 +157,13 @@ pub extern "C" fn ncclGetLastError(_communicator: u64) -> *const c_char {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclGetUniqueId(id: *mut Id) -> Status {
+    let Some(port) = *process().groups.hub.get_or_init(|| hub::start().ok()) else { return SYSTEM_ERROR };
     let mut ids = sync::lock(&process().groups.ids);
     *ids += 1;
-    let mut bytes = [0; 128];
-    bytes[..8].copy_from_slice(&ids.to_le_bytes());
+    // Another hub of the port, before or after this one, has other keys.
+    let key = RandomState::new().hash_one((*ids, std::process::id()));
     // SAFETY: the interface asks for a place for 128 bytes.
-    unsafe { put(id, Id { bytes }) }
+    unsafe { put(id, Id::new(port, key)) }
 }
 
 /// Whether calls may wait for other ranks: they must not, as threads that wait for each other in calls would hang.
@@ -145,9 +179,9 @@ unsafe fn is_blocking(config: *const Config) -> bool {
 ///
 /// # Safety
 /// `communicator` is null or a place for a handle.
-unsafe fn take_seat(communicator: *mut u64, group: Arc<Group>, rank: usize) -> Status {
-    let state = group.state(rank);
-    let seat = Arc::new(Mutex::new(Seat { group, rank, collectives: 0 }));
+unsafe fn keep_seat(communicator: *mut u64, seat: Result<Arc<Seat>, std::io::Error>) -> Status {
+    let Ok(seat) = seat else { return SYSTEM_ERROR };
+    let state = seat.state();
     let handle = sync::lock(&process().groups.seats).add(seat);
     // SAFETY: as the caller promises.
     let put = unsafe { put(communicator, handle) };
@@ -162,30 +196,17 @@ pub unsafe extern "C" fn ncclCommInitRankConfig(
     rank: c_int,
     config: *mut Config,
 ) -> Status {
-    if entered().is_err() {
-        return UNHANDLED_CUDA_ERROR;
-    }
+    let Ok(process) = entered() else { return UNHANDLED_CUDA_ERROR };
     let (Ok(ranks), Ok(rank)) = (usize::try_from(ranks), usize::try_from(rank)) else { return INVALID_ARGUMENT };
     // SAFETY: the interface asks for settings or null.
-    if unsafe { is_blocking(config) } {
+    if rank >= ranks || unsafe { is_blocking(config) } {
         return INVALID_ARGUMENT;
     }
-    let mut meeting = sync::lock(&process().groups.meeting);
-    let group = Arc::clone(meeting.entry(id).or_insert_with(|| Arc::new(Group::new(ranks))));
-    if group.ranks() != ranks {
-        return INVALID_ARGUMENT;
-    }
-    match group.join(rank) {
-        Ok(are_all_there) => {
-            if are_all_there {
-                meeting.remove(&id);
-            }
-        }
-        Err(_) => return INVALID_ARGUMENT,
-    }
-    drop(meeting);
+    let order = process.groups.order.get_or_init(|| Order::new(Arc::clone(&process.gpu)).ok().map(Arc::new));
+    let Some(order) = order else { return UNHANDLED_CUDA_ERROR };
+    let seat = Seat::take(id.port_and_key(), (ranks, rank), (under_way(), Arc::clone(order)));
     // SAFETY: the interface asks for a place for a handle.
-    unsafe { take_seat(communicator, group, rank) }
+    unsafe { keep_seat(communicator, seat) }
 }
 
 #[unsafe(no_mangle)]
@@ -200,7 +221,7 @@ pub unsafe extern "C" fn ncclCommInitRankScalable(
     if ids.is_null() || num_ids < 1 {
         return INVALID_ARGUMENT;
     }
-    // SAFETY: the interface asks for N names; all are given to every rank, and the first is enough within a process.
+    // SAFETY: the interface asks for N names; all are given to every rank, and the first is enough for the ranks of a machine.
     let id = unsafe { ids.read() };
     // SAFETY: as of that call.
     unsafe { ncclCommInitRankConfig(communicator, ranks, id, rank, config) }
@@ -223,34 +244,23 @@ pub unsafe extern "C" fn ncclCommShrink(
     // SAFETY: the interface asks for N numbers.
     let excluded = unsafe { std::slice::from_raw_parts(excluded, count) };
     let excluded: Vec<usize> = excluded.iter().filter_map(|rank| usize::try_from(*rank).ok()).collect();
-    let (group, rank) = {
-        let seat = sync::lock(&seat);
-        (Arc::clone(&seat.group), seat.rank)
-    };
-    let Some((group, rank)) = group.without(&excluded, rank) else { return INVALID_ARGUMENT };
-    if group.join(rank).is_err() {
-        return INVALID_USAGE;
+    if excluded.contains(&seat.rank()) {
+        return INVALID_ARGUMENT;
     }
     // SAFETY: the interface asks for a place for a handle.
-    unsafe { take_seat(smaller, group, rank) }
+    unsafe { keep_seat(smaller, seat.without(&excluded)) }
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommFinalize(communicator: u64) -> Status {
-    let Some(seat) = seat(communicator) else { return INVALID_ARGUMENT };
-    let seat = sync::lock(&seat);
-    seat.group.finish(seat.rank).into()
+    seat(communicator).map_or(INVALID_ARGUMENT, |seat| seat.finish().into())
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclCommDestroy(communicator: u64) -> Status {
     let mut seats = sync::lock(&process().groups.seats);
-    let Some(seat) = seats.get(communicator).cloned() else { return INVALID_ARGUMENT };
-    let is_over = {
-        let seat = sync::lock(&seat);
-        seat.group.is_over(seat.rank)
-    };
-    if !is_over {
+    let Some(seat) = seats.get(communicator) else { return INVALID_ARGUMENT };
+    if !seat.is_over() {
         return INVALID_USAGE;
     }
     seats.remove(communicator);
@@ -259,8 +269,7 @@ pub extern "C" fn ncclCommDestroy(communicator: u64) -> Status {
 
 fn leave(communicator: u64) -> Status {
     let Some(seat) = seat(communicator) else { return INVALID_ARGUMENT };
-    let seat = sync::lock(&seat);
-    seat.group.leave(seat.rank, &process().gpu);
+    seat.leave();
     SUCCESS
 }
 
@@ -279,9 +288,8 @@ pub extern "C" fn ncclCommAbort(communicator: u64) -> Status {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ncclCommGetAsyncError(communicator: u64, state: *mut Status) -> Status {
     let Some(seat) = seat(communicator) else { return INVALID_ARGUMENT };
-    let seat = sync::lock(&seat);
     // SAFETY: the interface asks for a place for a result.
-    unsafe { put(state, seat.group.state(seat.rank).into()) }
+    unsafe { put(state, seat.state().into()) }
 }
 
 #[unsafe(no_mangle)]
@@ -341,7 +349,7 @@ pub extern "C" fn ncclGroupEnd() -> Status {
 }
 
 fn submitted(calls: Vec<Submission>) -> Status {
-    submit(&process().gpu, &calls).map_or_else(Status::from, |()| SUCCESS)
+    submit(&calls).map_or_else(Status::from, |()| SUCCESS)
 }
 
 /// Submits a call, or keeps it until the group of calls ends that this thread has open.
@@ -354,7 +362,7 @@ fn call(
 ) -> Status {
     let (Some(seat), Some(element)) = (seat(communicator), Element::of(element)) else { return INVALID_ARGUMENT };
     let is_sum = matches!(kind, Kind::AllReduce | Kind::ReduceScatter);
-    let ranks = sync::lock(&seat).group.ranks();
+    let ranks = seat.ranks();
     let is_rank = match kind {
         Kind::Broadcast(rank) | Kind::Send(rank) | Kind::Receive(rank) => rank < ranks,
         Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => true,
@@ -362,7 +370,8 @@ fn call(
     if is_sum && element == Element::Bytes || !is_rank {
         return INVALID_ARGUMENT;
     }
-    let call = Call { kind, element, count, from: DevicePointer(from), to: DevicePointer(to) };
+    let request = Request { kind, element, count };
+    let call = Call { request, from: DevicePointer(from), to: DevicePointer(to) };
     let submission = Submission { seat, name, call, stream: StreamHandle(stream) };
     let now = OPEN.with(|open| {
         let mut open = open.borrow_mut();

@@ -2,7 +2,6 @@
 
 use device::{Bf16, Element as _};
 use gpu::DevicePointer;
-use softgpu::HostWork;
 
 /// The type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +25,16 @@ impl Element {
             7 => Some(Element::F32),
             9 => Some(Element::Bf16),
             _ => None,
+        }
+    }
+
+    /// Its number in the header.
+    pub fn number(self) -> u32 {
+        match self {
+            Element::Bytes => 1,
+            Element::I64 => 4,
+            Element::F32 => 7,
+            Element::Bf16 => 9,
         }
     }
 
@@ -75,8 +84,8 @@ fn added<T: Copy>(pieces: &[&[u8]], each: impl Fn(&[u8]) -> Vec<T>, add: impl Fn
     sums
 }
 
-/// The request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// A collective, or a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// Everybody has the sum.
     AllReduce,
@@ -94,25 +103,32 @@ pub enum Kind {
     Receive(usize),
 }
 
-/// The part of one rank in a call.
-#[derive(Clone, Copy, Debug)]
-pub struct Call {
-    /// The request.
+/// The part of a call that all ranks have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The collective, or the message.
     pub kind: Kind,
     /// The type of elements.
     pub element: Element,
     /// How many: of a piece, where there are pieces.
     pub count: usize,
+}
+
+/// The part of one rank in a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Call {
+    /// The request.
+    pub request: Request,
     /// Memory that is read.
     pub from: DevicePointer,
     /// Memory that is written.
     pub to: DevicePointer,
 }
 
-impl Call {
+impl Request {
     /// Whether two ranks ask for the same.
-    pub fn agrees(&self, other: &Call) -> bool {
-        let of = |call: &Call| (call.element, call.count);
+    pub fn agrees(&self, other: &Request) -> bool {
+        let of = |request: &Request| (request.element, request.count);
         let kinds_agree = match (self.kind, other.kind) {
             (Kind::Send(_), Kind::Receive(_)) | (Kind::Receive(_), Kind::Send(_)) => true,
             (one, another) => one == another,
@@ -121,53 +137,38 @@ impl Call {
     }
 
     fn piece(&self) -> usize {
-        self.count * self.element.bytes()
+        self.count.saturating_mul(self.element.bytes())
+    }
+
+    /// Bytes that `rank` of `ranks` reads, and bytes that it writes.
+    pub fn bytes(&self, ranks: usize, rank: usize) -> [usize; 2] {
+        let (piece, all) = (self.piece(), self.piece().saturating_mul(ranks));
+        match self.kind {
+            Kind::AllReduce => [piece, piece],
+            Kind::ReduceScatter => [all, piece],
+            Kind::AllGather => [piece, all],
+            Kind::AllToAll => [all, all],
+            // Of a broadcast only the root's memory is read.
+            Kind::Broadcast(root) => [if rank == root { piece } else { 0 }, piece],
+            Kind::Send(_) => [piece, 0],
+            Kind::Receive(_) => [0, piece],
+        }
     }
 }
 
-/// The work of a collective for the calls of all ranks, in their order.
-pub fn collective(name: &'static str, calls: &[Call]) -> Option<HostWork> {
-    let (first, ranks) = (*calls.first()?, calls.len());
-    let piece = first.piece();
-    let (read, written) = match first.kind {
-        Kind::AllReduce | Kind::Broadcast(_) => (piece, piece),
-        Kind::ReduceScatter => (ranks * piece, piece),
-        Kind::AllGather => (piece, ranks * piece),
-        Kind::AllToAll => (ranks * piece, ranks * piece),
-        Kind::Send(_) | Kind::Receive(_) => return None,
-    };
-    // Of a broadcast only the root's memory is read.
-    let is_read = |rank: usize| match first.kind {
-        Kind::Broadcast(root) => rank == root,
-        Kind::AllReduce | Kind::ReduceScatter | Kind::AllGather | Kind::AllToAll => true,
-        Kind::Send(_) | Kind::Receive(_) => false,
-    };
-    let reads = calls.iter().enumerate().filter(|(rank, _)| is_read(*rank)).map(|(_, call)| (call.from, read));
+/// The bytes that the ranks of a collective write, from those that they have read, in their order.
+pub fn results(request: &Request, parts: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let (ranks, piece) = (parts.len(), request.piece());
     let of = move |bytes: &[u8], index: usize| bytes[index * piece..(index + 1) * piece].to_vec();
-    let compute = move |read: &[Vec<u8>]| -> Vec<Vec<u8>> {
-        let all: Vec<&[u8]> = read.iter().map(Vec::as_slice).collect();
-        match first.kind {
-            Kind::AllReduce => vec![first.element.sum(&all); ranks],
-            Kind::ReduceScatter => {
-                let sum = first.element.sum(&all);
-                (0..ranks).map(|rank| of(&sum, rank)).collect()
-            }
-            Kind::AllGather => vec![all.concat(); ranks],
-            Kind::AllToAll => (0..ranks).map(|rank| all.iter().flat_map(|from| of(from, rank)).collect()).collect(),
-            Kind::Broadcast(_) => vec![all.concat(); ranks],
-            Kind::Send(_) | Kind::Receive(_) => vec![],
+    let all: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    match request.kind {
+        Kind::AllReduce => vec![request.element.sum(&all); ranks],
+        Kind::ReduceScatter => {
+            let sum = request.element.sum(&all);
+            (0..ranks).map(|rank| of(&sum, rank)).collect()
         }
-    };
-    let writes = calls.iter().map(|call| (call.to, written)).collect();
-    Some(HostWork { call: name, reads: reads.collect(), writes, compute: Box::new(compute) })
-}
-
-/// The work of a message.
-pub fn message(send: &Call, receive: &Call) -> HostWork {
-    HostWork {
-        call: "ncclRecv",
-        reads: vec![(send.from, send.piece())],
-        writes: vec![(receive.to, receive.piece())],
-        compute: Box::new(<[Vec<u8>]>::to_vec),
+        Kind::AllGather | Kind::Broadcast(_) => vec![all.concat(); ranks],
+        Kind::AllToAll => (0..ranks).map(|rank| all.iter().flat_map(|from| of(from, rank)).collect()).collect(),
+        Kind::Send(_) | Kind::Receive(_) => vec![],
     }
 }

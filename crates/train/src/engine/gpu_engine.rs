@@ -9,10 +9,11 @@ use config::Products;
 use cuda::CudaDevice;
 use device::{Communicator, DeviceError, Numerics};
 use gpu_rank::{
-    EventKeeper, MAX_MEMBERS, PeerCommunicator, PeerLanes, QueueOrder, RankDevice, RankStreams, StagedCommunicator,
-    Staging, on_gpu,
+    EventKeeper, MAX_MEMBERS, NcclCommunicator, NcclLanes, NcclRank, PeerCommunicator, PeerLanes, QueueOrder,
+    RankDevice, RankStreams, StagedCommunicator, Staging, on_gpu,
 };
 use mesh::{Group, Rank};
+use nvidia::nccl;
 use sync::lock;
 
 use crate::engine::gpus::Gpus;
@@ -27,8 +28,18 @@ pub struct GpuEngine {
     /// The GPU of each rank of this process, as an index of [`Gpus::facts`].
     gpu_of: BTreeMap<usize, usize>,
     order: QueueOrder,
+    /// Joins groups of ranks with a GPU each.
+    nccl: Option<Arc<nccl::Library>>,
     /// Memory and events of ranks, which others use: they exist as long as the engine.
-    opened: Mutex<Vec<(Arc<CudaDevice>, Arc<EventKeeper>)>>,
+    opened: Mutex<Vec<Opened>>,
+}
+
+/// Parts of a rank that exist as long as the engine.
+struct Opened {
+    // NCCL ends before the streams that it uses.
+    _nccl: Option<Arc<NcclRank>>,
+    _events: Arc<EventKeeper>,
+    _device: Arc<CudaDevice>,
 }
 
 impl GpuEngine {
@@ -39,7 +50,14 @@ impl GpuEngine {
         let own = threads.ranks();
         let gpu_of = of_host.filter(|(rank, _)| own.contains(&Rank(*rank))).collect();
         let order = if threads.has_queues() { QueueOrder::PerStream } else { QueueOrder::One };
-        GpuEngine { threads, gpus, gpu_of, order, opened: Mutex::default() }
+        GpuEngine { threads, gpus, gpu_of, order, nccl: None, opened: Mutex::default() }
+    }
+
+    /// The same engine, whose groups of several ranks are joined by NCCL. Each rank of the world has a process and a GPU of
+    /// its own, and all processes give the same.
+    #[must_use]
+    pub fn with_nccl(self, library: Arc<nccl::Library>) -> GpuEngine {
+        GpuEngine { nccl: Some(library), ..self }
     }
 
     /// The GPU of a rank of this process.
@@ -68,9 +86,16 @@ impl Engine for GpuEngine {
         let device = device.map_err(|error| on_gpu(open.gpu.facts(), error))?;
         let device = Arc::new(device.with_products(numerics.products));
         let events = Arc::new(EventKeeper::new(Arc::clone(&open.gpu)));
-        lock(&self.opened).push((Arc::clone(&device), Arc::clone(&events)));
         let queues = self.threads.queues(rank)?;
         let streams = RankStreams { device: Arc::clone(&device), order: self.order };
+        let nccl = self.nccl.as_ref().map(|library| {
+            let supervised = self.threads.supervised(rank)?;
+            NcclRank::open(Arc::clone(library), streams.clone(), Arc::clone(&open.collectives), supervised)
+                .map(Arc::new)
+        });
+        let nccl = nccl.transpose()?;
+        let (_nccl, _events, _device) = (nccl.clone(), Arc::clone(&events), Arc::clone(&device));
+        lock(&self.opened).push(Opened { _nccl, _events, _device });
         // Only where some group needs it.
         let staging: OnceLock<Arc<Staging>> = OnceLock::new();
         let staging = || match staging.get() {
@@ -87,6 +112,9 @@ impl Engine for GpuEngine {
                 let (streams, events) = (streams.clone(), Arc::clone(&events));
                 let lanes = PeerLanes { transports, channels, queues, streams, kernels, events };
                 Box::new(PeerCommunicator::new(group, lanes))
+            } else if let Some(rank) = nccl.clone().filter(|_| group.size() <= MAX_MEMBERS) {
+                let lanes = NcclLanes { transports, channels, queues: Arc::clone(&queues), rank };
+                Box::new(NcclCommunicator::new(group, lanes))
             } else {
                 let staging = staging()?;
                 let of_library = |stream| self.threads.library_group(stream, &group);
@@ -97,7 +125,12 @@ impl Engine for GpuEngine {
             Ok(opened)
         })?;
         let memory = Box::new(device.reader()?);
-        Ok(RankEngine { device: Box::new(RankDevice::new(streams, queues)), memory, communicators })
+        let device = RankDevice::new(streams, queues);
+        let device = match nccl {
+            Some(nccl) => device.with_nccl(nccl),
+            None => device,
+        };
+        Ok(RankEngine { device: Box::new(device), memory, communicators })
     }
 
     fn ranks(&self) -> Vec<Rank> {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use device::{DeviceError, DeviceKind};
 use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu};
-use gpu_rank::{PeerKernels, named, remedy};
+use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
 use sync::lock;
 use thiserror::Error;
 
@@ -265,6 +265,24 @@ impl Gpus {
             })
         };
         (0..used).map(memory_of).collect()
+    }
+
+    /// Checks that the GPU of rank number `local` of this host has the memory for it alone, and for NCCL.
+    ///
+    /// # Errors
+    /// As [`Gpus::check_memory`].
+    pub fn check_memory_of_one(&self, local: usize, arena_bytes: u64) -> Result<(), GpuError> {
+        let index = self.of_rank(local);
+        let free = self.context(index)?.free_memory().map_err(|cause| GpuError::Driver { cause })?;
+        let memory = GpuMemory {
+            gpu: named(&self.facts[index]),
+            ranks: 1,
+            arena_bytes,
+            margin_bytes: RANK_MARGIN_BYTES + NCCL_RANK_BYTES,
+            free_bytes: free.free_bytes,
+            total_bytes: free.total_bytes,
+        };
+        if memory.needed_bytes() > memory.free_bytes { Err(GpuError::TooSmall(memory)) } else { Ok(()) }
     }
 
     /// Checks that every GPU has the memory for its ranks: what is free, or all where other processes of the run may

@@ -55,11 +55,17 @@ pub fn open_process_engine(
     seat: ProcessSeat,
     ended: &dyn Fn() -> Option<String>,
 ) -> Result<(Box<dyn Engine>, WorldFailure), OpenError> {
-    let host = seat.ranks_of_host();
+    let (host, nccl) = (seat.ranks_of_host(), seat.nccl.clone());
     let (threads, failure) = ThreadEngine::of_process(mesh, options, seat, ended)?;
     let engine: Box<dyn Engine> = match device {
         RunDevice::Cpu => Box::new(threads),
-        RunDevice::Gpus(gpus) => Box::new(GpuEngine::new(threads, &host, Arc::clone(gpus))),
+        RunDevice::Gpus(gpus) => {
+            let engine = GpuEngine::new(threads, &host, Arc::clone(gpus));
+            match nccl {
+                Some(library) => Box::new(engine.with_nccl(library)),
+                None => Box::new(engine),
+            }
+        }
     };
     Ok((engine, failure))
 }

@@ -14,6 +14,7 @@ use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice, time_slice};
 use device::{Arena, Communicator, DeviceError, Numerics, OnFailure, Stream, StreamQueues};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
+use nvidia::nccl;
 use program::{PeerGroup, Peers};
 
 use crate::engine::open_engine::EngineOptions;
@@ -31,6 +32,8 @@ pub struct ProcessSeat {
     pub token: processes::WorldToken,
     /// A core for each thread that computes of each of its ranks, or none where the system places them.
     pub cores: Vec<usize>,
+    /// NCCL, where it joins the ranks' GPUs: all processes give it, or none.
+    pub nccl: Option<Arc<nccl::Library>>,
 }
 
 impl ProcessSeat {
@@ -80,7 +83,7 @@ impl ThreadEngine {
         ended: &dyn Fn() -> Option<String>,
     ) -> Result<(ThreadEngine, WorldFailure), OpenError> {
         let EngineOptions { timeouts, queued, threads_per_rank, library } = options;
-        let ProcessSeat { process, process_map, listeners, token, cores } = seat;
+        let ProcessSeat { process, process_map, listeners, token, cores, nccl: _ } = seat;
         let endpoint = library.and_then(|sums| Some((sums, listeners.mpi.clone()?)));
         let queued = queued.to_vec();
         let hosts = process_map.host_map();
@@ -155,6 +158,11 @@ impl ThreadEngine {
             own.abort(AbortCause { rank, description });
         });
         Ok(Arc::new(StreamQueues::start(&self.queued, &rank.to_string(), &on_failure)?))
+    }
+
+    /// An end of `rank` for failures, and its deadlines.
+    pub(super) fn supervised(&self, rank: Rank) -> Result<(Arc<dyn Transport>, Timeouts), DeviceError> {
+        Ok((Arc::clone(&self.ends_of(rank)?[Stream::Compute.index()]), self.timeouts))
     }
 
     /// Whether some streams of a rank have threads of their own.

@@ -1,0 +1,136 @@
+//! How the GPUs of a run's processes are joined: decided by all processes together, before work starts.
+
+use std::sync::Arc;
+
+use config::{CollectivesChoice, GpuCollectives, RunConfig};
+use nvidia::nccl::Library;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+use crate::screen::figures::counted;
+
+/// Everything of a process that the others need to decide.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuSeat {
+    /// Its host.
+    pub host: String,
+    /// Ranks that it has.
+    pub ranks: usize,
+    /// Identifiers of their GPUs.
+    pub gpus: Vec<[u8; 16]>,
+    /// The version of its NCCL, or why it has none.
+    pub nccl: Result<String, String>,
+}
+
+/// How ranks on GPUs are joined.
+#[derive(Clone)]
+pub enum GpuLinks {
+    /// By NCCL.
+    Nccl(Arc<Library>),
+    /// By way of the host, and why.
+    Host(String),
+}
+
+impl GpuLinks {
+    /// The links that all processes decide from the same `seats`. `own` is the library of this one.
+    ///
+    /// # Errors
+    /// `run.gpu_collectives = "nccl"` for processes that NCCL does not join.
+    pub fn decide(
+        config: &RunConfig,
+        seats: &[GpuSeat],
+        own: Result<Arc<Library>, String>,
+    ) -> Result<GpuLinks, Failure> {
+        let found = obstacle(config, seats).map_or(own, Err);
+        match (found, config.run.gpu_collectives) {
+            (Ok(library), GpuCollectives::Auto | GpuCollectives::Nccl) => Ok(GpuLinks::Nccl(library)),
+            (_, GpuCollectives::Host) => Ok(GpuLinks::Host("as run.gpu_collectives says".into())),
+            (Err(reason), GpuCollectives::Auto) => Ok(GpuLinks::Host(reason)),
+            (Err(reason), GpuCollectives::Nccl) => Err(Failure::Input(refused(&reason))),
+        }
+    }
+
+    /// A line of the start.
+    pub fn line(&self) -> String {
+        match self {
+            GpuLinks::Nccl(library) => {
+                format!("joined  by NCCL {} at {}\n", library.version(), library.path().display())
+            }
+            GpuLinks::Host(reason) => format!("joined  by way of the host: {reason}\n"),
+        }
+    }
+}
+
+/// The error of a run that must have NCCL.
+pub fn refused(reason: &str) -> String {
+    format!(
+        "run.gpu_collectives = \"nccl\" needs a process and a GPU for each rank, and NCCL on every host; got: {reason};\nuse \"auto\" or \
+         \"host\", or `pleach launch`, `srun`, `mpiexec` or `torchrun` with a process for each GPU"
+    )
+}
+
+/// The reason for which NCCL does not join these processes.
+fn obstacle(config: &RunConfig, seats: &[GpuSeat]) -> Option<String> {
+    if config.run.collectives == CollectivesChoice::Native {
+        return Some("run.collectives = \"native\", and MPI is given memory of the host".into());
+    }
+    let several = seats.iter().enumerate().find(|(_, seat)| seat.ranks > 1);
+    if let Some((process, seat)) = several {
+        return Some(format!("process {process} has {}", counted(seat.ranks as u64, "rank")));
+    }
+    for (process, seat) in seats.iter().enumerate() {
+        let shares = |other: &&(usize, &GpuSeat)| other.1.gpus.iter().any(|gpu| seat.gpus.contains(gpu));
+        if let Some((other, _)) = seats.iter().enumerate().take(process).collect::<Vec<_>>().iter().find(shares) {
+            return Some(format!("processes {other} and {process} share a GPU of {}", seat.host));
+        }
+        if let Err(reason) = &seat.nccl {
+            return Some(format!("process {process} on {}: {reason}", seat.host));
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seat(number: u8, ranks: usize, nccl: Result<&str, &str>) -> GpuSeat {
+        let nccl = nccl.map(String::from).map_err(String::from);
+        GpuSeat { host: "h1".into(), ranks, gpus: vec![[number; 16]; ranks], nccl }
+    }
+
+    fn decided(config: &RunConfig, seats: &[GpuSeat]) -> String {
+        match GpuLinks::decide(config, seats, Err("no library in this test".into())) {
+            Ok(links) => links.line(),
+            Err(failure) => failure.to_string(),
+        }
+    }
+
+    #[test]
+    fn the_reason_is_named_for_which_gpus_are_joined_by_way_of_the_host() {
+        let mut config = RunConfig::quick_start();
+        let found = Ok("2.28.9");
+        let cases = [
+            (vec![seat(0, 1, found), seat(1, 2, found)], "process 1 has 2 ranks"),
+            (vec![seat(0, 1, found), seat(1, 1, found), seat(0, 1, found)], "processes 0 and 2 share a GPU of h1"),
+            (vec![seat(0, 1, found), seat(1, 1, Err("it is missing"))], "process 1 on h1: it is missing"),
+            // Of the others nothing is known but that they have one.
+            (vec![seat(0, 1, found), seat(1, 1, found)], "no library in this test"),
+        ];
+        for (seats, reason) in &cases {
+            assert_eq!(decided(&config, seats), format!("joined  by way of the host: {reason}\n"));
+        }
+        config.run.gpu_collectives = GpuCollectives::Nccl;
+        for (seats, reason) in &cases {
+            let said = decided(&config, seats);
+            assert!(said.contains(&format!("got: {reason};\nuse \"auto\" or \"host\"")), "{said}");
+        }
+        config.run.gpu_collectives = GpuCollectives::Host;
+        let said = decided(&config, &cases[0].0);
+        assert_eq!(said, "joined  by way of the host: as run.gpu_collectives says\n");
+        config.run.gpu_collectives = GpuCollectives::Auto;
+        config.run.collectives = CollectivesChoice::Native;
+        let said = decided(&config, &cases[3].0);
+        assert!(said.contains("run.collectives = \"native\", and MPI is given memory of the host"), "{said}");
+    }
+}

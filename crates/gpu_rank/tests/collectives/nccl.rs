@@ -1,0 +1,214 @@
+//! Groups over NCCL in software, each rank with a GPU in software of its own: bits of the host, and failures that are named
+//! within the deadline. Without NVRTC in the folder of PLEACH_CUDA these tests print that they skip.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
+
+use comm::{AbortCause, Channel, Timeouts};
+use cuda::{CompiledSource, CudaDevice};
+use device::{Communicator, Device, DeviceError, Dtype, Reduction, Stream, SumTree, Tensor};
+use gpu::{Driver, Gpu};
+use gpu_rank::{COLLECTIVES, NcclCommunicator, NcclLanes, NcclRank, PeerKernels, QueueOrder, RankDevice, RankStreams};
+use mesh::Rank;
+use nvidia::Search;
+
+use crate::kernels::{compiled, compiler};
+use crate::{Call, Seat, calls, expected, issue, on_ranks, on_ranks_within, place, values};
+
+/// A GPU of its own, with NCCL: a copy of the library, of which the loader makes another instance.
+struct Copied {
+    gpu: Arc<dyn Gpu>,
+    nccl: Arc<nvidia::nccl::Library>,
+}
+
+fn copied(name: &str, rank: usize) -> Copied {
+    let program = std::env::current_exe().expect("a program");
+    let shared = program.parent().expect("the folder of the program").join("libsoftgpu_driver.so");
+    let folder = std::env::temp_dir().join(format!("pleach-nccl-{name}-{rank}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder");
+    std::fs::copy(shared, folder.join("libcuda.so.1")).expect("a copy");
+    std::fs::hard_link(folder.join("libcuda.so.1"), folder.join("libnccl.so.2")).expect("another name");
+    let search = Search::only([PathBuf::from(&folder)]);
+    let driver = nvidia::driver::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
+    let nccl = nvidia::nccl::Library::open(&search).unwrap_or_else(|error| panic!("{error}"));
+    std::fs::remove_dir_all(&folder).expect("removed");
+    Copied { gpu: driver.open(0).expect("a GPU"), nccl: Arc::new(nccl) }
+}
+
+/// A rank of a group over NCCL.
+struct Member {
+    group: NcclCommunicator,
+    nccl: Arc<NcclRank>,
+    rank: RankDevice,
+}
+
+const BYTES: usize = 1 << 18;
+
+fn member(name: &str, code: &CompiledSource, seat: &Seat, timeouts: Timeouts, has_queues: bool) -> Member {
+    let copied = copied(name, seat.group.rank().0);
+    let device = Arc::new(CudaDevice::open(Arc::clone(&copied.gpu), &[], BYTES).expect("a device"));
+    let order = if has_queues { QueueOrder::PerStream } else { QueueOrder::One };
+    let streams = RankStreams { device, order };
+    let kernels = Arc::new(PeerKernels::load(&*copied.gpu, code).expect("loaded"));
+    let transport = Arc::clone(&seat.transports[Stream::Compute.index()]);
+    let nccl = NcclRank::open(copied.nccl, streams.clone(), kernels, (transport, timeouts)).expect("a thread");
+    let nccl = Arc::new(nccl);
+    let (channels, queues) = (Seat::channels(), Arc::clone(&seat.queues));
+    let lanes = NcclLanes { transports: &seat.transports, channels, queues, rank: Arc::clone(&nccl) };
+    let group = NcclCommunicator::new(seat.group.clone(), lanes);
+    Member { group, rank: RankDevice::new(streams, Arc::clone(&seat.queues)).with_nccl(Arc::clone(&nccl)), nccl }
+}
+
+/// The failure of each rank.
+fn failures(
+    timeouts: Timeouts,
+    name: &str,
+    body: impl Fn(&Member, &Seat) -> Result<(), DeviceError> + Sync,
+) -> Vec<String> {
+    let Some(compiler) = compiler() else { return vec![] };
+    let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
+    on_ranks_within(timeouts, 3, &[], |seat| {
+        let own = member(name, &code, seat, timeouts, false);
+        let failed = body(&own, seat).and_then(|()| own.rank.synchronize()).err();
+        let text = failed.map_or(String::new(), |error| error.to_string());
+        if !text.is_empty() {
+            let cause = AbortCause { rank: seat.group.rank(), description: text.clone() };
+            seat.transports[Stream::Compute.index()].abort(cause);
+        }
+        text
+    })
+}
+
+fn all_reduce(own: &Member, len: usize) -> Result<(), DeviceError> {
+    own.group.all_reduce(Stream::Compute, Tensor::new(0, 1, len, Dtype::F32), Reduction::Sum(SumTree::RANK_ORDER))
+}
+
+#[test]
+fn groups_over_nccl_have_the_bits_of_the_host_in_any_order_of_completion() {
+    let Some(compiler) = compiler() else { return };
+    let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
+    for (members, queued) in [(2, &[][..]), (3, &[Stream::Reduce, Stream::Transfer][..]), (4, &[][..])] {
+        let submitted = Barrier::new(members);
+        let stream = queued.first().copied().unwrap_or(Stream::Compute);
+        let done = on_ranks(members, queued, |seat| {
+            let timeouts = Timeouts::new(Duration::from_secs(60));
+            let own = member(&format!("bits-{members}"), &code, seat, timeouts, !queued.is_empty());
+            let write = |(number, (call, dtype, len)): (usize, (Call, Dtype, usize))| {
+                let places = place(number, call, dtype, len);
+                own.rank.upload(stream, places[0], &values(seat.group.rank().0, number, dtype, len)).expect("uploaded");
+                let result = issue(&own.group, stream, call, places);
+                own.rank.wait(Stream::Compute, own.rank.record(stream)).expect("waited");
+                let mut bytes = vec![0; result.size_bytes()];
+                own.rank.read(result, &mut bytes).expect("read");
+                bytes
+            };
+            let results: Vec<Vec<u8>> = calls().into_iter().enumerate().map(write).collect();
+            submitted.wait();
+            results
+        });
+        assert_eq!(done, expected(members), "{members} members");
+    }
+}
+
+#[test]
+fn messages_may_be_received_in_another_order_than_they_were_sent() {
+    let Some(compiler) = compiler() else { return };
+    let code = compiled(&compiler, &COLLECTIVES.whole()).expect("code");
+    let timeouts = Timeouts::new(Duration::from_secs(60));
+    let read = on_ranks(2, &[], |seat| {
+        let own = member("order", &code, seat, timeouts, false);
+        let (position, at) = (seat.group.position(), |index: usize| Tensor::new(64 * index, 1, 8, Dtype::F32));
+        let mut all = vec![];
+        for round in 0..2u64 {
+            // Both send first, and neither waits for the other. Lent memory is not written again.
+            for tag in 0..3 {
+                let place = at(tag + 10 * round as usize);
+                let bytes = [10 * position as u8 + tag as u8 + 100 * round as u8; 32];
+                own.rank.upload(Stream::Compute, place, &bytes).expect("uploaded");
+                own.group.send(Stream::Compute, 1 - position, tag as u64 + 3 * round, place).expect("sent");
+            }
+            for tag in [2, 0, 1] {
+                own.group
+                    .receive(Stream::Compute, 1 - position, tag as u64 + 3 * round, at(4 + tag))
+                    .expect("received");
+                let mut bytes = [0; 32];
+                own.rank.read(at(4 + tag), &mut bytes).expect("read");
+                all.push(bytes[31]);
+            }
+        }
+        all
+    });
+    assert_eq!(read, [[12, 10, 11, 112, 110, 111], [2, 0, 1, 102, 100, 101]]);
+}
+
+#[test]
+fn calls_that_differ_are_named_before_nccl_has_them() {
+    let said = failures(Timeouts::new(Duration::from_secs(60)), "differ", |own, seat| {
+        all_reduce(own, 8)?;
+        match seat.group.position() {
+            1 => own.group.all_gather(Stream::Compute, Tensor::new(0, 1, 24, Dtype::F32)),
+            _ => all_reduce(own, 8),
+        }
+    });
+    let named = ["rank 1 is in all-gather of 96 bytes", "but rank 1 is in all-gather of 96 bytes"];
+    assert!(said.is_empty() || said.iter().any(|text| named.iter().any(|named| text.contains(named))), "{said:?}");
+    assert!(said.iter().all(|text| !text.is_empty()), "{said:?}");
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named_within_the_deadline() {
+    let said = failures(Timeouts::new(Duration::from_millis(400)), "late", |own, seat| {
+        all_reduce(own, 8)?;
+        match seat.group.position() {
+            1 => {
+                // Somebody else notices.
+                while seat.transports[0].failure().is_none() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Ok(())
+            }
+            _ => all_reduce(own, 8).and_then(|()| own.nccl.check()),
+        }
+    });
+    let is_named = |text: &String| text.contains("rank 2 waited ") && text.contains("for rank 1 in all-reduce");
+    assert!(said.is_empty() || is_named(&said[0]) && is_named(&said[2]), "{said:?}");
+}
+
+#[test]
+fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
+    // Rank 1 says that it is in the call, and does not give it to NCCL.
+    let stuck = |own: &Member, seat: &Seat| {
+        all_reduce(own, 8)?;
+        own.rank.synchronize()?;
+        if seat.group.position() != 1 {
+            return all_reduce(own, 8);
+        }
+        let calls = Channel::new(Arc::clone(&seat.transports[0]), seat.group.clone(), Seat::channels().collectives);
+        // An all-reduce of 32 bytes.
+        calls.post_send(2, 1, &[0u64, 32]).expect("sent");
+        while seat.transports[0].failure().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    };
+    let said = failures(Timeouts::new(Duration::from_millis(400)), "stuck", stuck);
+    let late = "for NCCL in all-reduce of ranks 0, 1 and 2, which have begun it";
+    assert!(said.is_empty() || [0, 2].iter().any(|rank| said[*rank].contains(late)), "{said:?}");
+    // The same rank is lost, which the world hears while the others wait for their GPUs.
+    let lost = |own: &Member, seat: &Seat| {
+        all_reduce(own, 8)?;
+        own.rank.synchronize()?;
+        if seat.group.position() != 1 {
+            return all_reduce(own, 8);
+        }
+        let calls = Channel::new(Arc::clone(&seat.transports[0]), seat.group.clone(), Seat::channels().collectives);
+        calls.post_send(2, 1, &[0u64, 32]).expect("sent");
+        std::thread::sleep(Duration::from_millis(50));
+        seat.transports[0].abort(AbortCause { rank: Rank(1), description: "its process was killed".into() });
+        Ok(())
+    };
+    let said = failures(Timeouts::new(Duration::from_secs(60)), "lost", lost);
+    let named = |rank: usize| said[rank].contains("because rank 1 failed: its process was killed");
+    assert!(said.is_empty() || named(0) && named(2), "{said:?}");
+}
