@@ -381,7 +381,6 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("run.device", "\"cuda\""), ("train.products", "\"pairs\"")],
     &[("run.gpu_collectives", "\"host\"")],
     &[("run.device", "\"soft-gpu\""), ("run.gpu_collectives", "\"nccl\"")],
-    &[("run.device", "\"cuda\""), ("run.gpu_collectives", "\"nccl\"")],
     &[("run.device", "\"cuda\""), ("run.engine", "\"threads\""), ("run.gpu_collectives", "\"nccl\"")],
     &[("run.grace_seconds", "0")],
     &[("run.engine", "\"threads\""), ("run.transport", "\"tcp\"")],

@@ -501,15 +501,14 @@ fn data_and_run(values: &Values) -> bool {
         && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40
 }
 
-/// GPUs compute in single precision with chained products, without threads of their own.
+/// GPUs have every order of products but that of AMX, and ranks without threads of their own.
 fn gpus(values: &Values) -> bool {
     match text(values, "run.device", "cpu") {
         "cpu" => !values.contains_key("run.gpus") && text(values, "run.gpu_collectives", "auto") == "auto",
         _ => {
             (1..=1024).contains(&int(values, "run.gpus", 1))
                 && int(values, "run.threads_per_rank", 1) == 1
-                && text(values, "train.precision", "fp32") == "fp32"
-                && text(values, "train.products", "chained") == "chained"
+                && text(values, "train.products", "chained") != "pairs"
                 && (text(values, "run.gpu_collectives", "auto") != "nccl" || has_nccl(values))
         }
     }
