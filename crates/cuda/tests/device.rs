@@ -268,11 +268,13 @@ fn numerics_without_kernels_are_refused_by_name() {
     for products in [Products::Blocks16, Products::Blocks8] {
         assert_eq!(refusal(Numerics { products, stored: Format::Bf16, ..Numerics::SINGLE }), "accepted");
     }
-    assert_eq!(
-        refusal(Numerics { products: Products::Pairs, ..Numerics::SINGLE }),
-        "train.products = \"pairs\" must be supported by the device; the GPU refuses it; use \"chained\", \"blocks16\" \
-         or \"blocks8\""
-    );
+    for (stored, orders) in [(Format::Fp32, "\"chained\""), (Format::Bf16, "\"chained\", \"blocks16\" or \"blocks8\"")]
+    {
+        assert_eq!(
+            refusal(Numerics { products: Products::Pairs, stored, ..Numerics::SINGLE }),
+            format!("train.products = \"pairs\" must be supported by the device; the GPU refuses it; use {orders}")
+        );
+    }
     for stored in Format::ALL {
         assert_eq!(refusal(Numerics { stored, ..Numerics::SINGLE }), "accepted");
     }
