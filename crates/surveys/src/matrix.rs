@@ -433,8 +433,8 @@ mod tests {
         let cell = cells.iter().find(sharing).copied().unwrap_or(cells[0]);
         let said: Vec<String> =
             Cell { recompute: Recompute::FULL, ..cell }.refusals().iter().map(ToString::to_string).collect();
-        let expected = "parallelism.recompute_inputs = \"whole\" is more than parallelism.sequence_parallel = true leaves a rank: \
-                        its own tokens; use \"sharded\"";
+        let expected = "parallelism.recompute_inputs = \"whole\" must be \"sharded\" with \
+                        parallelism.sequence_parallel = true, where a rank has its own tokens only; use \"sharded\"";
         assert_eq!(said, [expected]);
     }
 
