@@ -89,7 +89,7 @@ fn an_archive_is_compared_in_parts_and_a_difference_is_named() {
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
-/// What each operation of a run has defined.
+/// The values that each operation of a run has defined.
 type Defined = Vec<(String, Vec<(Dtype, Vec<u8>)>)>;
 
 /// A device that keeps what operations have defined.

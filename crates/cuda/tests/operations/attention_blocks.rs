@@ -135,7 +135,7 @@ fn has_wide_heads(attend: &Attend) -> bool {
     !has_narrow_heads(attend)
 }
 
-/// What GPUs of 9.0 have code of their own for.
+/// The cases for which GPUs of 9.0 have code of their own.
 fn is_by_warpgroups(attend: &Attend) -> bool {
     has_narrow_heads(attend) && attend.alibi.is_none() && attend.dropout.is_none()
 }

@@ -23,7 +23,7 @@ pub struct TimedOp {
 /// The operations of each step, in order. The first step includes those before it.
 pub type Steps = Vec<Vec<TimedOp>>;
 
-/// What a device has kept.
+/// The times that a device has kept.
 #[derive(Default)]
 pub struct Noted {
     /// All steps so far.
