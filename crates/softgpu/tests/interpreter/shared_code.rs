@@ -33,7 +33,11 @@ fn gpus_that_share_code_have_variables_of_their_own() {
     // The second GPU has other addresses.
     second.upload(&[0; 4096]);
     let ptx = counting();
-    assert_eq!([count(&first, &ptx), count(&second, &ptx), count(&first, &ptx)], [6, 6, 6], "each loading begins again");
+    assert_eq!(
+        [count(&first, &ptx), count(&second, &ptx), count(&first, &ptx)],
+        [6, 6, 6],
+        "each loading begins again"
+    );
     let function = first.function(&ptx, "k");
     let out = first.upload(&[0; 4]);
     for expected in [6u32, 7, 8] {
