@@ -3,7 +3,7 @@
 //!
 //! A rank's parameters lie unit by unit in buffers that are whole blocks of 4,096 elements on each replica that may
 //! hold a share, so a stage of `n` units has less than `4096 n dp` elements more than the model. In 16 bits they have
-//! two bytes each, their sums of gradients four, and AdamW's master weights and moments twelve, shared out between the
+//! two bytes each, their sums of gradients four, and AdamW's master weights and moments twelve, sharded over the
 //! replicas of a sharding group.
 
 mod harness;

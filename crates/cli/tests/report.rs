@@ -213,7 +213,7 @@ fn a_server_shows_new_steps_to_this_machine_only() {
     assert_eq!(resumed.status.code(), Some(0), "{}", stderr(&resumed));
     let newer = server.answer("GET /data.json", &format!("{host}\r\nIf-None-Match: {tag}"));
     assert!(newer.starts_with("HTTP/1.1 200 OK\r\n") && newer.contains("\"steps\":[1,2,3]"), "{newer}");
-    // A run that begins again may have another run file; in between there is none.
+    // A run that begins again may have another run file; in between it is missing.
     let file = Path::new(&run).join("run.toml");
     let text = fs::read_to_string(&file).expect("a run file");
     fs::remove_file(&file).expect("removed");

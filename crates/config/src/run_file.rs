@@ -70,7 +70,7 @@ impl RunConfig {
     /// All that is wrong, each with its place: syntax, unknown keys, values of a wrong type, and every rule of
     /// [`check`].
     ///
-    /// Where the tokenizer is a file, `model.vocabulary` has to be given, and the schedule is none: this reads no
+    /// Where the tokenizer is a file, `model.vocabulary` is required, and the schedule is not one: this reads no
     /// files. [`RunConfig::load_with`] asks.
     pub fn load(name: &str, text: &str, overrides: &[String]) -> Result<RunConfig, Vec<Problem>> {
         RunConfig::load_with(name, text, overrides, &NoFiles).map(|(config, _)| config)

@@ -67,8 +67,7 @@ impl Worker {
     /// A matrix to write.
     pub(crate) fn matrix_mut<E: Element>(&self, tensor: Tensor) -> Result<MatMut<'_, E>, DeviceError> {
         let start = self.reals_address::<E>(tensor)?;
-        // SAFETY: as in `matrix`; an operation's outputs do not overlap its other operands, or it is told so
-        // (`Source::Out`).
+        // SAFETY: as in `matrix`; an operation's outputs do not overlap its other operands, or `Source::Out` says so.
         Ok(unsafe { MatMut::from_raw(start, tensor.rows, tensor.cols, tensor.row_stride) })
     }
 

@@ -27,7 +27,7 @@ pub struct RankView {
     pub top_query: TopQuery,
     /// The purpose of the programs.
     pub purpose: Purpose,
-    /// The activations that the backward pass recomputes; nothing where there is none.
+    /// The activations that the backward pass recomputes; empty where it recomputes nothing.
     pub recompute: Recompute,
     /// The state that data parallelism shards.
     pub zero: ZeroStage,

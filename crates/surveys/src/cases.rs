@@ -86,8 +86,8 @@ impl Form {
     /// Nothing is sharded.
     pub const WHOLE: Form = Form { zero: ZeroStage::Off, shard_groups: ShardGroups::One };
 
-    /// Every stage, both times of reduction, parameters gathered at once and ahead, given up and kept, in one group and
-    /// in several.
+    /// Every stage, both times of reduction, parameters gathered at once and ahead, freed and kept, in one group and in
+    /// several.
     pub fn all() -> Vec<Form> {
         let one = |zero| Form { zero, shard_groups: ShardGroups::One };
         let several = |zero| Form { zero, shard_groups: ShardGroups::Several };

@@ -106,8 +106,8 @@ impl Sharing {
         }
     }
 
-    /// What can be computed again: a rank that is alone has nobody to share inputs out with, and ranks that share out
-    /// tokens have no whole inputs.
+    /// The forms of recomputation: a rank that is alone cannot shard inputs, and ranks that shard tokens have no whole
+    /// inputs.
     pub fn recomputes(self) -> Vec<Recompute> {
         let full = |every, inputs| Recompute::Full(FullRecompute { every, inputs });
         let (whole, sharded) = (SavedInputs::Whole, SavedInputs::Sharded);

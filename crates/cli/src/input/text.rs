@@ -98,7 +98,7 @@ impl Text {
         texts.collect()
     }
 
-    /// The measurement with what simple methods make of the same text, in lines; or why there is none.
+    /// The measurement with what simple methods make of the same text, in lines; or the reason why it is missing.
     ///
     /// # Errors
     /// An error of the tokenizer.

@@ -124,7 +124,7 @@ impl Server {
     }
 }
 
-/// A document, or why there is none.
+/// A document, or the reason why it is missing.
 fn answer(kind: &'static str, tag: Option<String>, body: Result<String, Failure>) -> Answer {
     match body {
         Ok(body) => Answer { status: "200 OK", kind, tag, body },

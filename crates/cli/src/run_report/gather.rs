@@ -116,7 +116,7 @@ impl Folder {
         }
     }
 
-    /// The run file as it is now; the last one where there is none at the moment.
+    /// The run file as it is now; the last one while it is missing.
     fn described_now(&self) -> Described {
         let mut described = lock(&self.described);
         if let Ok(run_file) = read_text(&self.path.join(RUN_FILE), InputKind::RunFile)

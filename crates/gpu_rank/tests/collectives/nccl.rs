@@ -175,6 +175,12 @@ fn a_rank_that_does_not_come_is_named_within_the_deadline() {
     assert!(said.is_empty() || is_named(&said[0]) && is_named(&said[2]), "{said:?}");
 }
 
+/// Tells rank 2 that the previous member has come to its second call, an all-reduce of 32 bytes, without giving it to NCCL.
+fn announce_to_rank_2(seat: &Seat) {
+    let calls = Channel::new(Arc::clone(&seat.transports[0]), seat.group.clone(), Seat::channels().collectives);
+    calls.post_send(2, 1, &[0u64, 32]).expect("sent");
+}
+
 #[test]
 fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
     // Rank 1 says that it is in the call, and does not give it to NCCL.
@@ -184,9 +190,7 @@ fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
         if seat.group.position() != 1 {
             return all_reduce(own, 8);
         }
-        let calls = Channel::new(Arc::clone(&seat.transports[0]), seat.group.clone(), Seat::channels().collectives);
-        // An all-reduce of 32 bytes.
-        calls.post_send(2, 1, &[0u64, 32]).expect("sent");
+        announce_to_rank_2(seat);
         while seat.transports[0].failure().is_none() {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -202,8 +206,7 @@ fn a_gpu_that_does_not_come_and_a_rank_that_is_lost_let_the_others_continue() {
         if seat.group.position() != 1 {
             return all_reduce(own, 8);
         }
-        let calls = Channel::new(Arc::clone(&seat.transports[0]), seat.group.clone(), Seat::channels().collectives);
-        calls.post_send(2, 1, &[0u64, 32]).expect("sent");
+        announce_to_rank_2(seat);
         std::thread::sleep(Duration::from_millis(50));
         seat.transports[0].abort(AbortCause { rank: Rank(1), description: "its process was killed".into() });
         Ok(())

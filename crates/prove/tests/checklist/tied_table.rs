@@ -81,7 +81,7 @@ fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
 }
 
 /// A rank that has both ends of a V of stages uses the table twice, too; with dropout in front of the sum that waits,
-/// and shared out.
+/// and sharded.
 #[test]
 fn a_sum_that_is_made_late_has_the_bits_of_one_that_is_not() {
     // Enough layers that each rank of two has activations in whose place the sum can lie.
