@@ -9,7 +9,7 @@ use prove::{EqualityClass, ParameterKind};
 
 use crate::pairs::measure::Share;
 
-/// So many shares show a 99.9 % quantile. Of fewer it is the largest, which is far below where few were drawn.
+/// The shares that show a 99.9 % quantile. Of fewer it is the largest, which is far below it where few were drawn.
 const ENOUGH: usize = 1000;
 
 /// Distances that have one derivation.
