@@ -1,7 +1,7 @@
 //! A conversation of a record.
 
-use minijinja::Value;
 use minijinja::value::ValueKind;
+use minijinja::{Value, context};
 
 use super::generation_tags::{ANSWER_BEGINS, ANSWER_ENDS};
 
@@ -88,7 +88,7 @@ fn messages_of(value: &Value, name: &str) -> Result<Vec<Value>, String> {
 
 /// A question with its answer: the messages, and the first that is an answer.
 fn pair(prompt: &Value, completion: &Value) -> Result<(Vec<Value>, usize), String> {
-    let message = |role: &str, text: &str| Value::from_iter([("role", role), ("content", text)]);
+    let message = |role: &str, text: &str| context! { role, content => text };
     match (prompt.as_str(), completion.as_str()) {
         (Some(prompt), Some(completion)) => Ok((vec![message("user", prompt), message("assistant", completion)], 1)),
         (None, None) => {

@@ -1,14 +1,14 @@
 //! Blocks `{% generation %}`: the extension of transformers by which a template marks its answers.
 //!
-//! There they are blocks `{% call %}` of a function that notes where its content is. Here they become such calls, too,
-//! of a function that puts its content between two marks, which are taken out of the text.
+//! Here they become blocks `{% filter %}` with a scope of their own, of a filter that puts its content between two
+//! marks, which are taken out of the text. So an answer is found wherever it is written, also in a macro.
 
 /// A mark before an answer: a code point that is for no text.
 pub(super) const ANSWER_BEGINS: char = '\u{fdd0}';
 /// A mark after an answer.
 pub(super) const ANSWER_ENDS: char = '\u{fdd1}';
-/// The function that writes the marks.
-pub(super) const MARKER_FUNCTION: &str = "__answer";
+/// The filter that writes the marks.
+pub(super) const MARKER: &str = "__answer";
 
 /// A part of a template.
 enum Part<'a> {
@@ -18,8 +18,8 @@ enum Part<'a> {
     Tag { text: &'a str, word: std::ops::Range<usize> },
 }
 
-/// `source` with calls in place of its blocks of answers, and whether it has any.
-pub(super) fn as_calls(source: &str) -> (String, bool) {
+/// `source` with filters in place of its blocks of answers, and whether it has any.
+pub(super) fn as_filters(source: &str) -> (String, bool) {
     let (mut out, mut has_any, mut rest) = (String::with_capacity(source.len()), false, source);
     while !rest.is_empty() {
         let part = first_part(rest);
@@ -33,10 +33,14 @@ pub(super) fn as_calls(source: &str) -> (String, bool) {
                 match &text[word.clone()] {
                     "generation" => {
                         has_any = true;
-                        out.push_str(&format!("{}call {MARKER_FUNCTION}(){}", &text[..word.start], &text[word.end..]));
+                        out.push_str(&format!(
+                            "{}filter {MARKER} %}}{{% with{}",
+                            &text[..word.start],
+                            &text[word.end..]
+                        ));
                     }
                     "endgeneration" => {
-                        out.push_str(&format!("{}endcall{}", &text[..word.start], &text[word.end..]));
+                        out.push_str(&format!("{}endwith %}}{{% endfilter{}", &text[..word.start], &text[word.end..]));
                     }
                     "raw" => {
                         out.push_str(text);
@@ -104,22 +108,31 @@ fn end_of_raw(source: &str) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::as_calls;
+    use super::as_filters;
 
     #[test]
-    fn blocks_of_answers_become_calls_and_nothing_else_changes() {
+    fn blocks_of_answers_become_filters_and_nothing_else_changes() {
+        let begins = "{% filter __answer %}{% with %}";
         let cases = [
-            ("a{% generation %}b{% endgeneration %}c", "a{% call __answer() %}b{% endcall %}c", true),
-            ("{%- generation -%}b{%+ endgeneration +%}", "{%- call __answer() -%}b{%+ endcall +%}", true),
-            ("{# {% generation %} #}{{ '{% generation %}' }}", "{# {% generation %} #}{{ '{% generation %}' }}", false),
-            ("{% set a = \"%} \\\" {% generation %}\" %}", "{% set a = \"%} \\\" {% generation %}\" %}", false),
-            ("{% raw %}{% generation %}{% endraw %}", "{% raw %}{% generation %}{% endraw %}", false),
-            ("{% if generation %}x{% endif %}", "{% if generation %}x{% endif %}", false),
-            ("{% generation", "{% call __answer()", true),
-            ("{%", "{%", false),
+            ("a{% generation %}b{% endgeneration %}c", &format!("a{begins}b{{% endwith %}}{{% endfilter %}}c"), true),
+            (
+                "{%- generation -%}b{%+ endgeneration +%}",
+                &"{%- filter __answer %}{% with -%}b{%+ endwith %}{% endfilter +%}".to_string(),
+                true,
+            ),
+            ("{% generation", &"{% filter __answer %}{% with".to_string(), true),
         ];
-        for (source, calls, has_any) in cases {
-            assert_eq!(as_calls(source), (calls.to_string(), has_any), "{source}");
+        for (source, filters, has_any) in cases {
+            assert_eq!(as_filters(source), (filters.clone(), has_any), "{source}");
+        }
+        for same in [
+            "{# {% generation %} #}{{ '{% generation %}' }}",
+            "{% set a = \"%} \\\" {% generation %}\" %}",
+            "{% raw %}{% generation %}{% endraw %}",
+            "{% if generation %}x{% endif %}",
+            "{%",
+        ] {
+            assert_eq!(as_filters(same), (same.to_string(), false));
         }
     }
 }

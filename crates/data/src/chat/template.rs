@@ -1,11 +1,12 @@
 //! A chat template, compiled: the language of jinja2 as transformers sets it up.
 
+use std::collections::BTreeMap;
+
 use config::ChatDate;
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Rest};
-use minijinja::{Environment, Error, ErrorKind, State, Value};
+use minijinja::{Environment, Error, ErrorKind, Value};
 
-use super::generation_tags::{self, ANSWER_BEGINS, ANSWER_ENDS, MARKER_FUNCTION};
+use super::generation_tags::{self, ANSWER_BEGINS, ANSWER_ENDS, MARKER};
 use super::template_files::TemplateFiles;
 use super::{dates, python_json};
 
@@ -51,14 +52,15 @@ impl Template {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_filter("tojson", python_json::filter);
         environment.add_function("raise_exception", raise_exception);
-        environment.add_function(MARKER_FUNCTION, marked);
+        environment.add_filter(MARKER, marked);
+        environment.add_test("iterable", is_iterable);
         environment.add_function("strftime_now", move |format: String| -> Result<String, Error> {
             let refused = |reason: String| Error::new(ErrorKind::InvalidOperation, reason);
             let remedy = "the template asks for the time; give data.chat a date, as in date = \"2026-01-31\"";
             dates::formatted(date.ok_or_else(|| refused(remedy.into()))?, &format).map_err(refused)
         });
         let mut add = |name: &'static str, source: &str| -> Result<bool, String> {
-            let (source, marks_answers) = generation_tags::as_calls(source);
+            let (source, marks_answers) = generation_tags::as_filters(&lines_of_python(source));
             environment.add_template_owned(name, source).map_err(|error| error.to_string())?;
             Ok(marks_answers)
         };
@@ -99,7 +101,7 @@ impl Template {
             ("documents", none),
             ("add_generation_prompt", Value::from(ending == Ending::GenerationPrompt)),
         ];
-        let context = tokens.chain(values).collect::<Value>();
+        let context = Value::from(tokens.chain(values).collect::<BTreeMap<&str, Value>>());
         let template = environment.get_template(name).map_err(|error| error.to_string())?;
         let text = template.render(context).map_err(|error| match error.kind() {
             ErrorKind::OutOfFuel => format!("the template takes more than {steps} steps"),
@@ -118,7 +120,16 @@ fn raise_exception(message: String) -> Result<Value, Error> {
 }
 
 /// The content of a block `{% generation %}` between two marks.
-fn marked(state: &mut State<'_, '_>, _positional: Rest<Value>, named: Kwargs) -> Result<String, Error> {
-    let content = named.get::<Value>("caller")?.call(state, &[])?;
-    Ok(format!("{ANSWER_BEGINS}{content}{ANSWER_ENDS}"))
+fn marked(content: String) -> String {
+    format!("{ANSWER_BEGINS}{content}{ANSWER_ENDS}")
+}
+
+/// Whether Python iterates over a value: not over none.
+fn is_iterable(value: &Value) -> bool {
+    !value.is_none() && (value.as_str().is_some() || value.try_iter().is_ok())
+}
+
+/// A template with the ends of lines that jinja2 reads.
+fn lines_of_python(source: &str) -> String {
+    source.replace("\r\n", "\n").replace('\r', "\n")
 }
