@@ -2,6 +2,7 @@
 
     pip install torch numpy
     python tools/reference/gpt.py
+    python tools/reference/gpt.py NAME...
 
 Each run file there is trained once in double and once in single precision; kept are the initial weights, the text, the
 gradients of the first step, the loss and the norm of every step and the last weights. The model is written from its
@@ -10,6 +11,7 @@ description with PyTorch's own functions and differentiated by PyTorch; paramete
 
 import math
 import pathlib
+import sys
 import tomllib
 
 import torch
@@ -72,6 +74,13 @@ def initial_weights(model: dict) -> Params:
         layer("top_query")
     if not model["tied_embeddings"]:
         draw("head.output.weight", VOCABULARY, hidden)
+    if "lora" in model:
+        rank = model["lora"]["rank"]
+        for name in [name for name in params if name.startswith("layers.") and name.split(".")[3] in model["lora"]["targets"]]:
+            if name.endswith(".weight"):
+                outputs, inputs = params[name].shape
+                draw(name.replace("weight", "lora_a"), rank, inputs)
+                draw(name.replace("weight", "lora_b"), outputs, rank, std=0.05)
     return params
 
 
@@ -123,8 +132,13 @@ def norm(x: torch.Tensor, params: Params, name: str, model: dict) -> torch.Tenso
     return F.rms_norm(x, weight.shape, weight, epsilon)
 
 
-def linear(x: torch.Tensor, params: Params, name: str) -> torch.Tensor:
-    return F.linear(x, params[f"{name}.weight"], params.get(f"{name}.bias"))
+def linear(x: torch.Tensor, params: Params, name: str, model: dict) -> torch.Tensor:
+    y = F.linear(x, params[f"{name}.weight"], params.get(f"{name}.bias"))
+    if f"{name}.lora_a" in params:
+        # Hu et al. 2021, equation 3, with the scale alpha / r of section 4.1.
+        scale = single(model["lora"]["alpha"] / model["lora"]["rank"])
+        y = y + scale * F.linear(F.linear(x, params[f"{name}.lora_a"]), params[f"{name}.lora_b"])
+    return y
 
 
 def attention(x: torch.Tensor, params: Params, name: str, model: dict, batch: Params) -> torch.Tensor:
@@ -133,7 +147,7 @@ def attention(x: torch.Tensor, params: Params, name: str, model: dict, batch: Pa
     # CodeGeeX's last layer asks with rows of a table instead of the stream.
     asking = F.embedding(batch["positions"], params["top_query.position.weight"]) if name.startswith("top_query") else x
     inputs = {"query": asking, "key": x, "value": x}
-    query, key, value = (split(linear(y, params, f"{name}.{part}")) for part, y in inputs.items())
+    query, key, value = (split(linear(y, params, f"{name}.{part}", model)) for part, y in inputs.items())
     if model["qk_norm"]:
         shape, epsilon = (model["head_dim"],), single(model["norm_epsilon"])
         query = F.rms_norm(query, shape, params[f"{name}.query_norm.weight"], epsilon)
@@ -147,7 +161,7 @@ def attention(x: torch.Tensor, params: Params, name: str, model: dict, batch: Pa
         slopes = torch.tensor(alibi_slopes(model["num_heads"]), dtype=x.dtype)
         bias = bias + slopes[:, None, None] * place
     out = F.scaled_dot_product_attention(query, key, value, attn_mask=bias, enable_gqa=True)
-    return linear(out.transpose(1, 2).reshape(sequences, length, -1), params, f"{name}.output")
+    return linear(out.transpose(1, 2).reshape(sequences, length, -1), params, f"{name}.output", model)
 
 
 def alibi_slopes(heads: int) -> list[float]:
@@ -159,7 +173,7 @@ def alibi_slopes(heads: int) -> list[float]:
 
 
 def feed_forward(x: torch.Tensor, params: Params, name: str, model: dict) -> torch.Tensor:
-    up = linear(x, params, f"{name}.up")
+    up = linear(x, params, f"{name}.up", model)
     match model["activation"]:
         case "gelu_tanh":
             y = F.gelu(up, approximate="tanh")
@@ -170,10 +184,10 @@ def feed_forward(x: torch.Tensor, params: Params, name: str, model: dict) -> tor
         case "relu":
             y = F.relu(up)
         case "swiglu":
-            y = F.silu(linear(x, params, f"{name}.gate")) * up
+            y = F.silu(linear(x, params, f"{name}.gate", model)) * up
         case "geglu":
-            y = F.gelu(linear(x, params, f"{name}.gate")) * up
-    return linear(y, params, f"{name}.down")
+            y = F.gelu(linear(x, params, f"{name}.gate", model)) * up
+    return linear(y, params, f"{name}.down", model)
 
 
 def layer_output(x: torch.Tensor, params: Params, name: str, model: dict, batch: Params) -> torch.Tensor:
@@ -228,10 +242,14 @@ def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch
     """Trains in `dtype`; returns losses and norms per step, first gradients and last weights."""
     model, train = config["model"], config["train"]
     params = {name: torch.nn.Parameter(values.to(dtype, copy=True)) for name, values in start.items()}
+    # Of a model with adapters, these alone are trained.
+    trained = {name: p for name, p in params.items() if "lora" not in model or ".lora_" in name}
+    for name, param in params.items():
+        param.requires_grad_(name in trained)
     # Matrices decay, norms and biases do not.
     groups = [
-        {"params": [p for p in params.values() if p.dim() == 2], "weight_decay": single(train["weight_decay"])},
-        {"params": [p for p in params.values() if p.dim() == 1], "weight_decay": 0.0},
+        {"params": [p for p in trained.values() if p.dim() == 2], "weight_decay": single(train["weight_decay"])},
+        {"params": [p for p in trained.values() if p.dim() == 1], "weight_decay": 0.0},
     ]
     betas = (single(train["beta1"]), single(train["beta2"]))
     optimizer = torch.optim.AdamW(groups, betas=betas, eps=single(train["epsilon"]))
@@ -243,8 +261,8 @@ def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch
         value = loss(params, model, {name: tensor[step] for name, tensor in data.items()})
         value.backward()
         if step == 0:
-            gradients = {name: param.grad.clone() for name, param in params.items()}
-        norms.append(torch.nn.utils.clip_grad_norm_(params.values(), train["clip_norm"]).double())
+            gradients = {name: param.grad.clone() for name, param in trained.items()}
+        norms.append(torch.nn.utils.clip_grad_norm_(trained.values(), train["clip_norm"]).double())
         losses.append(value.detach().double())
         optimizer.step()
     weights = {name: param.detach() for name, param in params.items()}
@@ -254,6 +272,8 @@ def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch
 def main() -> None:
     total = 0
     for path in sorted(FOLDER.glob("*.toml")):
+        if sys.argv[1:] and path.stem not in sys.argv[1:]:
+            continue
         torch.manual_seed(20_240_229)
         config = tomllib.loads(path.read_text())
         start, data = initial_weights(config["model"]), text(config["train"])

@@ -27,7 +27,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("softgpu_driver", &["sync", "device", "gpu", "softgpu", "cpu"]),
     ("cuda", &["philox", "sync", "config", "device", "gpu", "nvidia"]),
     ("gpu_rank", &["sync", "mesh", "device", "gpu", "nvidia", "comm", "cuda"]),
-    ("model", &["config", "device"]),
+    ("model", &["philox", "config", "device"]),
     ("record", &["mesh", "config", "device", "comm", "program", "model"]),
     ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),
     ("data", &["philox", "files", "formats", "config"]),

@@ -4,6 +4,7 @@ mod batch_ramp;
 mod blanks;
 mod chat;
 mod data;
+mod lora;
 mod model;
 mod parallelism;
 mod parameter_groups;
@@ -24,6 +25,7 @@ use crate::training::TrainSpec;
 pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     let mut rules = Rules::default();
     model::check(config, &mut rules);
+    lora::check(config, &mut rules);
     parallelism::check(config, &mut rules);
     train::check(config, &mut rules);
     batch_ramp::check(config, &mut rules);

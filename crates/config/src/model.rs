@@ -1,5 +1,6 @@
 //! A model described by data: sizes, norms, position, activation, how blocks join, biases, tying, dropout.
 
+use crate::lora::LoraSpec;
 use crate::rotary_scaling::RotaryScaling;
 use crate::unit::{Tied, Unit};
 use crate::unit_class::{UnitClass, UnitClasses};
@@ -209,9 +210,16 @@ pub struct ModelSpec {
     /// `gain sqrt(2 / (inputs + outputs))`: this gain for values, the attention output and the feed-forward block, 1
     /// for queries and keys (DeepNorm, arXiv 2203.00555, figure 2).
     pub xavier_gain: Option<f32>,
+    /// Adapters, which alone are trained; `None` where all parameters are.
+    pub lora: Option<LoraSpec>,
 }
 
 impl ModelSpec {
+    /// Whether the parameters of `unit` are trained: those of adapters alone, where there are any.
+    pub fn trains(&self, unit: Unit) -> bool {
+        self.lora.is_none() || matches!(unit, Unit::Adapters(_))
+    }
+
     /// The classes of the model's units.
     pub fn classes(&self) -> UnitClasses {
         UnitClasses::of_shapes(self.ffn_hidden_of_layers.iter().flatten())
@@ -221,7 +229,7 @@ impl ModelSpec {
     pub fn ffn_hidden_of(&self, unit: Unit) -> usize {
         let listed = match (unit, &self.ffn_hidden_of_layers) {
             (Unit::Layer(layer), Some(widths)) => widths.get(layer as usize).copied(),
-            (Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head, _) => None,
+            (Unit::Table | Unit::Embedding | Unit::Layer(_) | Unit::Head | Unit::Adapters(_), _) => None,
         };
         listed.unwrap_or(self.ffn_hidden)
     }

@@ -3,6 +3,7 @@
 use mesh::{Axis, AxisSet, AxisSizes, Coord};
 
 use crate::fnv::Fnv1a;
+use crate::lora::{LinearLayer, LoraSpec};
 use crate::model::{Biases, ModelSpec, NormKind, Position, TopQuery};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
@@ -69,6 +70,11 @@ pub enum Init {
     Zeros,
     /// All 1.
     Ones,
+    /// Uniform between `-bound` and `bound`.
+    Uniform {
+        /// The largest value.
+        bound: f32,
+    },
 }
 
 /// One declaration per parameter.
@@ -163,6 +169,7 @@ pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
         Unit::Embedding => embedding(model),
         Unit::Layer(layer) => layer_params(model, unit, &format!("layers.{layer}")),
         Unit::Head => head(model),
+        Unit::Adapters(layer) => model.lora.as_ref().map_or(vec![], |lora| adapters(model, lora, layer)),
     };
     // A stable sort: within the decayed and the rest the declared order stays.
     list.sort_by_key(|param| !param.decay);
@@ -171,8 +178,7 @@ pub fn params(model: &ModelSpec, unit: Unit) -> Vec<ParamSpec> {
 
 /// The parameters of the whole model, by unit, each once.
 pub fn all_params(model: &ModelSpec) -> impl Iterator<Item = ParamSpec> + '_ {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
-    units.flat_map(|unit| params(model, unit))
+    Unit::holding(model.num_layers).flat_map(|unit| params(model, unit))
 }
 
 /// Number of parameters of the whole model, each counted once, padding not counted.
@@ -183,10 +189,11 @@ pub fn unique_parameters(model: &ModelSpec) -> u64 {
 /// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings,
 /// and the products of queries, keys and values in L attending layers of attention width h over s tokens (Chowdhery et
 /// al., "PaLM", 2022, appendix B). Counted as if every token saw the whole sequence; operations that recomputation
-/// repeats are not counted.
+/// repeats are not counted. Of parameters that are not trained there are 4 N: nothing computes their gradients.
 pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
     let attention = 12 * model.attention_layers() as u128 * model.query_width() as u128 * sequence_length as u128;
-    6.0 * unique_parameters(model) as f64 + attention as f64
+    let per_parameter = |param: &ParamSpec| if model.trains(param.unit) { 6.0 } else { 4.0 };
+    all_params(model).map(|param| per_parameter(&param) * param.len() as f64).sum::<f64>() + attention as f64
 }
 
 fn table(model: &ModelSpec) -> ParamSpec {
@@ -395,6 +402,44 @@ fn feed_forward(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     list.extend(column("up"));
     list.extend(linear(model, unit, &format!("{name}.down"), [hidden, ffn], map(Direction::Row)));
     list
+}
+
+/// Adapters of `layer`: `A[rank, inputs]` begins as Kaiming's uniform distribution with the slope `sqrt(5)`, as in
+/// PEFT, and `B[outputs, rank]` with zeros. The one that is at the side of the linear layer's split is split with it,
+/// and the other is replicated: its gradient is summed over the ranks of the split.
+fn adapters(model: &ModelSpec, lora: &LoraSpec, layer: u32) -> Vec<ParamSpec> {
+    let unit = Unit::Layer(layer);
+    let linear = |target: &LinearLayer| {
+        let name = format!("layers.{layer}.{}", target.path());
+        layer_params(model, unit, &format!("layers.{layer}"))
+            .into_iter()
+            .find(|param| param.name == format!("{name}.weight"))
+    };
+    let pair = |base: ParamSpec| {
+        let (outputs, inputs) = base.matrix_shape();
+        let [a, b] = match base.sharding {
+            Sharding::Split { dim: 0, .. } | Sharding::VocabularyRows { .. } => {
+                [Sharding::Replicated, Sharding::COLUMNS]
+            }
+            Sharding::Split { .. } => [Sharding::ROWS, Sharding::Replicated],
+            Sharding::Replicated => [Sharding::Replicated; 2],
+        };
+        let name = base.name.trim_end_matches("weight");
+        let adapter = |part: &str, shape: [usize; 2], sharding, init| ParamSpec {
+            name: format!("{name}{part}"),
+            shape: shape.to_vec(),
+            sharding,
+            unit: Unit::Adapters(layer),
+            init,
+            ..base.clone()
+        };
+        let bound = (1.0 / (inputs as f64).sqrt()) as f32;
+        [
+            adapter("lora_a", [lora.rank, inputs], a, Init::Uniform { bound }),
+            adapter("lora_b", [outputs, lora.rank], b, Init::Zeros),
+        ]
+    };
+    lora.targets.iter().filter_map(linear).flat_map(pair).collect()
 }
 
 #[cfg(test)]

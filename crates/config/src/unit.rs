@@ -6,7 +6,8 @@ use std::fmt;
 ///
 /// `Embedding`, `Layer` and `Head` also compute. `Table`, the token-embedding table, only holds parameters:
 /// it is a unit of its own because a tied model reads it at both ends of the pipeline, with one gradient
-/// accumulator per use.
+/// accumulator per use. `Adapters` only holds parameters, too: those beside the linear layers of a layer, which alone
+/// are trained where a model has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {
     /// The token-embedding table `W[V/tp, D]`.
@@ -17,6 +18,8 @@ pub enum Unit {
     Layer(u32),
     /// Final norm, the top query's layer if the model has one, output matrix (unless tied) and loss.
     Head,
+    /// Adapters of the linear layers of this layer; none where the model has no adapters.
+    Adapters(u32),
 }
 
 impl Unit {
@@ -27,10 +30,20 @@ impl Unit {
             .chain(std::iter::once(Unit::Head))
     }
 
+    /// The units of a model that may have parameters, in forward order; the table first, and adapters after their layer.
+    pub fn holding(num_layers: usize) -> impl Iterator<Item = Unit> + Clone {
+        let adapters = |unit| match unit {
+            Unit::Layer(layer) => Some(Unit::Adapters(layer)),
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => None,
+        };
+        let computing = Unit::computing(num_layers).flat_map(move |unit| std::iter::once(unit).chain(adapters(unit)));
+        std::iter::once(Unit::Table).chain(computing)
+    }
+
     /// The computing unit whose output this unit reads, or `None` for the embedding and the table.
     pub fn previous(self, num_layers: usize) -> Option<Unit> {
         match self {
-            Unit::Table | Unit::Embedding => None,
+            Unit::Table | Unit::Embedding | Unit::Adapters(_) => None,
             Unit::Layer(0) => Some(Unit::Embedding),
             Unit::Layer(layer) => Some(Unit::Layer(layer - 1)),
             Unit::Head if num_layers == 0 => Some(Unit::Embedding),
@@ -40,12 +53,13 @@ impl Unit {
 
     /// The units whose parameters this computing unit reads, in flat-buffer order.
     pub fn reads_parameters_of(self, tied_embeddings: Tied) -> impl Iterator<Item = Unit> {
-        let (table, own) = match (self, tied_embeddings) {
-            (Unit::Table, _) => (None, None),
-            (Unit::Embedding, _) | (Unit::Head, Tied::Yes) => (Some(Unit::Table), Some(self)),
-            (Unit::Layer(_), _) | (Unit::Head, Tied::No) => (None, Some(self)),
+        let (table, own, adapters) = match (self, tied_embeddings) {
+            (Unit::Table | Unit::Adapters(_), _) => (None, None, None),
+            (Unit::Embedding, _) | (Unit::Head, Tied::Yes) => (Some(Unit::Table), Some(self), None),
+            (Unit::Layer(layer), _) => (None, Some(self), Some(Unit::Adapters(layer))),
+            (Unit::Head, Tied::No) => (None, Some(self), None),
         };
-        table.into_iter().chain(own)
+        table.into_iter().chain(own).chain(adapters)
     }
 }
 
@@ -56,6 +70,7 @@ impl fmt::Display for Unit {
             Unit::Embedding => f.write_str("embedding"),
             Unit::Layer(layer) => write!(f, "layer {layer}"),
             Unit::Head => f.write_str("head"),
+            Unit::Adapters(layer) => write!(f, "adapters of layer {layer}"),
         }
     }
 }

@@ -17,6 +17,8 @@ pub enum UnitClass {
     Layer(u32),
     /// See [`Unit::Head`].
     Head,
+    /// Adapters of the layers of this class.
+    Adapters(u32),
 }
 
 /// The class of each unit of a model. By default, all layers are of one class.
@@ -53,9 +55,23 @@ impl UnitClasses {
         match unit {
             Unit::Table => UnitClass::Table,
             Unit::Embedding => UnitClass::Embedding,
-            Unit::Layer(layer) => UnitClass::Layer(self.of_layer.get(layer as usize).copied().unwrap_or(0)),
+            Unit::Layer(layer) => UnitClass::Layer(self.class_of_layer(layer)),
             Unit::Head => UnitClass::Head,
+            Unit::Adapters(layer) => UnitClass::Adapters(self.class_of_layer(layer)),
         }
+    }
+
+    fn class_of_layer(&self, layer: u32) -> u32 {
+        self.of_layer.get(layer as usize).copied().unwrap_or(0)
+    }
+
+    fn first_layer(&self, class: u32) -> u32 {
+        self.first.get(class as usize).copied().unwrap_or(0)
+    }
+
+    /// Classes of layers.
+    fn of_layers(&self) -> u32 {
+        self.first.len().max(1) as u32
     }
 
     /// The first unit of `class`; layer 0 for a class that the model does not have.
@@ -63,15 +79,17 @@ impl UnitClasses {
         match class {
             UnitClass::Table => Unit::Table,
             UnitClass::Embedding => Unit::Embedding,
-            UnitClass::Layer(class) => Unit::Layer(self.first.get(class as usize).copied().unwrap_or(0)),
+            UnitClass::Layer(class) => Unit::Layer(self.first_layer(class)),
             UnitClass::Head => Unit::Head,
+            UnitClass::Adapters(class) => Unit::Adapters(self.first_layer(class)),
         }
     }
 
-    /// All classes: table, embedding, head, then those of layers.
+    /// All classes: table, embedding, head, then those of layers, then those of their adapters.
     pub fn all(&self) -> impl Iterator<Item = UnitClass> + use<> {
-        let of_layers = 0..self.first.len().max(1) as u32;
-        [UnitClass::Table, UnitClass::Embedding, UnitClass::Head].into_iter().chain(of_layers.map(UnitClass::Layer))
+        let of_layers = 0..self.of_layers();
+        let own = [UnitClass::Table, UnitClass::Embedding, UnitClass::Head].into_iter();
+        own.chain(of_layers.clone().map(UnitClass::Layer)).chain(of_layers.map(UnitClass::Adapters))
     }
 }
 
@@ -107,14 +125,14 @@ impl<T> PerClass<T> {
         &self[self.classes.class_of(unit)]
     }
 
-    /// Each class with its value: table, embedding, head, then the layers.
+    /// Each class with its value, in the order of [`UnitClasses::all`].
     pub fn iter(&self) -> impl Iterator<Item = (UnitClass, &T)> {
         self.classes.all().zip(&self.values)
     }
 
     /// The values of the classes of layers.
     pub fn of_layers(&self) -> &[T] {
-        &self.values[LAYERS..]
+        &self.values[LAYERS..LAYERS + self.classes.of_layers() as usize]
     }
 
     /// The values that `of` makes from the value of each class.
@@ -127,12 +145,13 @@ impl<T> PerClass<T> {
 /// Where the values of layers begin.
 const LAYERS: usize = 3;
 
-fn index(class: UnitClass) -> usize {
+fn index(classes: &UnitClasses, class: UnitClass) -> usize {
     match class {
         UnitClass::Table => 0,
         UnitClass::Embedding => 1,
         UnitClass::Head => 2,
         UnitClass::Layer(class) => LAYERS + class as usize,
+        UnitClass::Adapters(class) => LAYERS + (classes.of_layers() + class) as usize,
     }
 }
 
@@ -140,13 +159,13 @@ impl<T> Index<UnitClass> for PerClass<T> {
     type Output = T;
 
     fn index(&self, class: UnitClass) -> &T {
-        &self.values[index(class)]
+        &self.values[index(&self.classes, class)]
     }
 }
 
 impl<T> IndexMut<UnitClass> for PerClass<T> {
     fn index_mut(&mut self, class: UnitClass) -> &mut T {
-        &mut self.values[index(class)]
+        &mut self.values[index(&self.classes, class)]
     }
 }
 
@@ -167,7 +186,8 @@ mod tests {
         assert_eq!(of_layers, [0, 1, 0, 2, 1, 0].map(UnitClass::Layer));
         let first: Vec<Unit> = classes.all().map(|class| classes.first(class)).collect();
         assert_eq!(first[..3], [Unit::Table, Unit::Embedding, Unit::Head]);
-        assert_eq!(first[3..], [0, 1, 3].map(Unit::Layer));
+        assert_eq!(first[3..6], [0, 1, 3].map(Unit::Layer));
+        assert_eq!(first[6..], [0, 1, 3].map(Unit::Adapters));
 
         let equal = UnitClasses::of_shapes([96; 5]);
         assert_eq!(equal, UnitClasses::default());

@@ -32,7 +32,7 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
         return Err(InterchangeError::NoFamily { reason });
     }
     // Initial values are nothing that a trained model has.
-    let model = ModelSpec { output_init_std: None, xavier_gain: None, ..model.clone() };
+    let model = ModelSpec { output_init_std: None, xavier_gain: None, lora: None, ..model.clone() };
     let reads_back = |family: &Family| {
         let map = config_json::write(*family, &model);
         let fields = Fields { path: Path::new(CONFIG), map: &map };
@@ -61,7 +61,7 @@ pub fn export<E: From<InterchangeError>>(
     mut read: impl FnMut(&ParamSpec, &Region, &mut [f32]) -> Result<(), E>,
 ) -> Result<Family, E> {
     let family = family_of(model)?;
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    let units = Unit::holding(model.num_layers);
     let mut placed: Vec<(ParamSpec, StoredRows)> = vec![];
     for param in units.flat_map(|unit| params(model, unit)) {
         let nameless = || InterchangeError::NoFamily { reason: format!("{} has no {}", family.class(), param.name) };

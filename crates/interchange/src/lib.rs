@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapters;
 pub mod config_json;
 pub mod error;
 pub mod export;
@@ -19,6 +20,7 @@ pub mod shards;
 pub mod special_tokens;
 pub mod stored_rows;
 
+pub use adapters::{ADAPTER_CONFIG, ADAPTER_TENSORS, export_adapters};
 pub use error::InterchangeError;
 pub use export::export;
 pub use family::Family;

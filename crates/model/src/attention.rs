@@ -262,9 +262,11 @@ impl Attention<'_> {
     ) -> Result<(), DeviceError> {
         let context = self.context;
         gradients.output.backward_bias(context, dy, write)?;
-        context.scratch.scoped(|| {
-            gradients.output.backward_weight(context, Sharded::new(saved.out), enter(context, dy)?, write)
-        })?;
+        if gradients.output.is_trained(context) {
+            context.scratch.scoped(|| {
+                gradients.output.backward_weight(context, Sharded::new(saved.out), enter(context, dy)?, write)
+            })?;
+        }
         if let (Some(norms), Some(qk_norm), Some(dy)) = (&gradients.qk_norm, &saved.qk_norm, pending.normed_qk) {
             self.norm_heads_gradient(norms, saved.qkv, qk_norm, dy, write)?;
         }
@@ -345,6 +347,9 @@ impl Attention<'_> {
         dy: Tensor,
         write: Write,
     ) -> Result<(), DeviceError> {
+        if !self.context.trains_all() {
+            return Ok(());
+        }
         clear(self.context, gradients.query, write)?;
         clear(self.context, gradients.key, write)?;
         for head in self.heads(gradients) {

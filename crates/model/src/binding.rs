@@ -2,10 +2,11 @@
 //!
 //! The same types stand for parameters and for gradient accumulators, whose flat buffers have the same layout.
 
-use config::{Segment, Unit, UnitLayout};
+use config::{LinearLayer, Segment, Unit, UnitLayout};
 use device::Tensor;
 use thiserror::Error;
 
+use crate::adapter::{Adapter, AdapterAccumulators, Adapters, NO_ADAPTERS};
 use crate::linear::{ColumnParallel, RowParallel};
 use crate::norm::NormParams;
 use crate::projection::{Projection, TopQueryProjection};
@@ -128,12 +129,12 @@ impl<'a> Binder<'a> {
         let weight = self.fused(&names("weight"))?;
         let biases = names("bias");
         let bias = if self.is_declared(&biases[0]) { Some(self.fused(&biases)?) } else { None };
-        Ok(ColumnParallel { weight, bias })
+        Ok(ColumnParallel { weight, bias, adapters: NO_ADAPTERS })
     }
 
     fn row_parallel(&mut self, name: &str) -> Result<RowParallel, BindError> {
         let weight = self.required(&format!("{name}.weight"))?;
-        Ok(RowParallel { weight, bias: self.optional(&format!("{name}.bias")) })
+        Ok(RowParallel { weight, bias: self.optional(&format!("{name}.bias")), adapters: NO_ADAPTERS })
     }
 
     /// The layer whose parameters' names begin with `prefix`, but for the maps into queries, keys and values.
@@ -226,6 +227,69 @@ impl LayerParams {
         binder.finish()?;
         Ok(params)
     }
+
+    /// The same with the adapters of layer `layer` in their flat buffer, and in that of their gradients where these are
+    /// made; `layer_layout` is that of the layer itself.
+    ///
+    /// # Errors
+    /// As [`LayerParams::bind`].
+    pub fn with_adapters(
+        mut self,
+        layer: u32,
+        layer_layout: &UnitLayout,
+        buffers: &AdapterBuffers<'_>,
+    ) -> Result<LayerParams, BindError> {
+        let AdapterBuffers { layout, parameters, gradients } = *buffers;
+        let mut parameters = Binder::new(Unit::Adapters(layer), layout, parameters)?;
+        let mut gradients = gradients.map(|flat| Binder::new(Unit::Adapters(layer), layout, flat)).transpose()?;
+        for target in LinearLayer::ALL {
+            let names = ["lora_a", "lora_b"].map(|part| format!("layers.{layer}.{}.{part}", target.path()));
+            let Some(a) = parameters.optional(&names[0]) else { continue };
+            let b = parameters.required(&names[1])?;
+            let accumulators = match &mut gradients {
+                None => None,
+                Some(gradients) => {
+                    Some(AdapterAccumulators { a: gradients.required(&names[0])?, b: gradients.required(&names[1])? })
+                }
+            };
+            let rows = |before: LinearLayer| {
+                layer_layout.segment(&format!("layers.{layer}.{}.weight", before.path())).map_or(0, |own| own.rows)
+            };
+            let (adapters, place, before): (_, usize, &[LinearLayer]) = match target {
+                LinearLayer::Query => (self.projection_adapters(), 0, &[]),
+                LinearLayer::Key => (self.projection_adapters(), 1, &[LinearLayer::Query]),
+                LinearLayer::Value => (self.projection_adapters(), 2, &[LinearLayer::Query, LinearLayer::Key]),
+                LinearLayer::Output => (&mut self.attention.output.adapters, 0, &[]),
+                LinearLayer::Gate => (&mut self.feed_forward.up.adapters, 0, &[]),
+                LinearLayer::Up => (&mut self.feed_forward.up.adapters, 1, &[LinearLayer::Gate]),
+                LinearLayer::Down => (&mut self.feed_forward.down.adapters, 0, &[]),
+            };
+            let first_output = before.iter().map(|before| rows(*before)).sum();
+            adapters[place] = Some(Adapter { a, b, accumulators, first_output });
+        }
+        parameters.finish()?;
+        gradients.map_or(Ok(()), Binder::finish)?;
+        Ok(self)
+    }
+
+    /// Those of the map into queries, keys and values.
+    fn projection_adapters(&mut self) -> &mut Adapters {
+        match &mut self.attention.projection {
+            Projection::Fused(all) => &mut all.adapters,
+            Projection::TopQuery(maps) => &mut maps.key_value.adapters,
+        }
+    }
+}
+
+/// The flat buffers of a layer's adapters.
+#[derive(Clone, Copy, Debug)]
+pub struct AdapterBuffers<'a> {
+    /// The layout of both.
+    pub layout: &'a UnitLayout,
+    /// The parameters.
+    pub parameters: Tensor,
+    /// Accumulators of their gradients, where these are made.
+    pub gradients: Option<Tensor>,
 }
 /// Parameters that the embedding reads, or their gradient accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -293,7 +357,7 @@ impl HeadParams {
             Some((layout, flat)) => bind_table(layout, flat)?,
         };
         binder.finish()?;
-        Ok(HeadParams { norm, top_query, output: ColumnParallel { weight: output, bias: None } })
+        Ok(HeadParams { norm, top_query, output: ColumnParallel { weight: output, bias: None, adapters: NO_ADAPTERS } })
     }
 }
 

@@ -8,6 +8,8 @@ use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor};
 pub struct Constants {
     /// Tables of a rotary model.
     pub rotary: Option<RotaryTables>,
+    /// `[rank, rank]`: the scale of adapters times the identity, where there are any and it is not 1.
+    pub adapter_scale: Option<Tensor>,
     /// Sum of the losses and number of valid labels of a step: I64 `[1, SUM_WORDS]`.
     pub loss_sums: Tensor,
     /// Sum of squared gradients of a step: I64 `[1, SUM_WORDS]`.
@@ -35,8 +37,10 @@ impl Constants {
                 Some(RotaryTables { cos: table(), sin: table() })
             }
         };
+        let scaled = model.lora.as_ref().filter(|lora| lora.scale() != 1.0);
         Constants {
             rotary,
+            adapter_scale: scaled.map(|lora| tables.floats(lora.rank, lora.rank)),
             loss_sums: sums.tensor(1, SUM_WORDS, Dtype::I64),
             norm_sums: sums.tensor(1, SUM_WORDS, Dtype::I64),
             coefficient: sums.floats(1, 4),
@@ -48,6 +52,11 @@ impl Constants {
     /// # Errors
     /// The device's.
     pub fn initialise(&self, device: &dyn Device, stream: Stream, model: &ModelSpec) -> Result<(), DeviceError> {
+        if let (Some(scale), Some(lora)) = (self.adapter_scale, &model.lora) {
+            let mut values = vec![0.0; scale.len()];
+            values.iter_mut().step_by(lora.rank + 1).for_each(|value| *value = lora.scale());
+            device::write_floats(device, scale, &values)?;
+        }
         match (self.rotary, model.position) {
             (Some(RotaryTables { cos, sin }), Position::Rotary { base, scaling, .. }) => {
                 device.submit(stream, &Op::RotaryTable { cos, sin, base, scaling })

@@ -105,6 +105,11 @@ pub struct Context<'a> {
 }
 
 impl Context<'_> {
+    /// Whether gradients of all parameters are made, not of adapters alone.
+    pub(crate) fn trains_all(&self) -> bool {
+        self.model.lora.is_none()
+    }
+
     /// The next `[rows, cols]` of `frame` for an activation or its gradient.
     pub(crate) fn activation(&self, frame: &Frame, rows: usize, cols: usize) -> Tensor {
         frame.tensor(rows, cols, self.stored)

@@ -137,6 +137,9 @@ impl Embedding<'_> {
         pending: &Frame,
     ) -> Result<(), DeviceError> {
         let (context, pending) = (self.context, self.lay_out_pending(pending));
+        if !context.trains_all() {
+            return Ok(());
+        }
         let EmbeddingGradients { params, write, table_scale } = *gradients;
         let dy = pending.dropped.map_or(output_gradient, Residual::new);
         if let (Some(norm), Some(saved)) = (&params.norm, self.place_norm_input(frames)) {

@@ -136,9 +136,14 @@ impl FeedForward<'_> {
     ) -> Result<(), DeviceError> {
         let context = self.context;
         gradients.down.backward_bias(context, dy, write)?;
-        context.scratch.scoped(|| {
-            gradients.down.backward_weight(context, Sharded::new(pending.activated), enter(context, dy)?, write)
-        })?;
+        if gradients.down.is_trained(context) {
+            context.scratch.scoped(|| {
+                gradients.down.backward_weight(context, Sharded::new(pending.activated), enter(context, dy)?, write)
+            })?;
+        }
+        if !gradients.up.is_trained(context) {
+            return Ok(());
+        }
         context.scratch.scoped(|| {
             gradients.up.backward_weight(context, enter(context, normed)?, Sharded::new(pending.hidden), write)
         })

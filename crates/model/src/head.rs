@@ -82,7 +82,8 @@ impl Head<'_> {
         let input = enter(context, input)?;
         let gradient = context.activation(context.scratch, context.shape.tokens(), context.model.hidden);
         let (contributions, weight) = (Contributions::of_sequences(context), gradients.params.output.weight);
-        sum_contributions(context, contributions, [weight], gradients.write, |rows, [weight], mut write| {
+        // The gradient of what the matrix reads, and that of the matrix where it has a place.
+        let chunked = |rows: Range<usize>, weight: Option<Tensor>, mut write: Write| {
             for rows in chunks(context, rows) {
                 context.scratch.scoped(|| {
                     let x = input.rows_of(rows.clone());
@@ -90,12 +91,21 @@ impl Head<'_> {
                     self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
                     let dlogits = self.stored_gradient(logits)?;
                     params.output.backward_input(context, dlogits, gradient.rows_of(rows))?;
-                    contribution_to_weight(context, weight, x.tensor(), dlogits.tensor(), write)
+                    match weight {
+                        Some(weight) => contribution_to_weight(context, weight, x.tensor(), dlogits.tensor(), write),
+                        None => Ok(()),
+                    }
                 })?;
                 write = Write::Accumulate;
             }
             Ok(())
-        })?;
+        };
+        match context.trains_all() {
+            true => sum_contributions(context, contributions, [weight], gradients.write, |rows, [weight], write| {
+                chunked(rows, Some(weight), write)
+            })?,
+            false => chunked(0..context.shape.tokens(), None, gradients.write)?,
+        }
         leave(context, Partial::new(gradient))
     }
 

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod binding;
 mod cache;
 mod constants;
@@ -33,8 +34,10 @@ mod layer_tensors;
 mod table;
 mod top_query;
 
+pub use adapter::{Adapter, AdapterAccumulators, Adapters, NO_ADAPTERS};
 pub use binding::{
-    AttentionParams, BindError, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams, QkNormParams,
+    AdapterBuffers, AttentionParams, BindError, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams,
+    QkNormParams,
 };
 pub use cache::{CacheSize, KeyValueCache};
 pub use constants::{Constants, RotaryTables};
@@ -43,7 +46,7 @@ pub use context_parallel::slices::TokenRun;
 pub use embedding::{Embedding, EmbeddingGradients};
 pub use gradient_sums::Accumulation;
 pub use head::{Head, HeadGradients};
-pub use initialize::{TensorParallel, initialize};
+pub use initialize::{TensorParallel, drawn_values, initialize};
 pub use layer::Layer;
 pub use linear::{ColumnParallel, RowParallel};
 pub use norm::NormParams;

@@ -3,6 +3,7 @@
 use device::{DeviceError, Op, Orientation, Tensor, Write};
 
 use crate::Context;
+use crate::adapter::{Adapter, Adapters};
 use crate::gradient_sums::{Contributions, clear, sum_contributions};
 use crate::placement::{Partial, Residual, Sharded, Whole};
 
@@ -13,6 +14,8 @@ pub struct ColumnParallel {
     pub weight: Tensor,
     /// `[1, O/tp]`.
     pub bias: Option<Tensor>,
+    /// Those of the matrices that have one.
+    pub adapters: Adapters,
 }
 
 /// `W[O, I/tp]` and `b[O]`: inputs are split, outputs are pending sums. The bias is added once, after the sum.
@@ -22,6 +25,8 @@ pub struct RowParallel {
     pub weight: Tensor,
     /// `[1, O]`, equal on all ranks.
     pub bias: Option<Tensor>,
+    /// The adapter, if there is one.
+    pub adapters: Adapters,
 }
 
 impl ColumnParallel {
@@ -38,6 +43,7 @@ impl ColumnParallel {
             out,
             write: Write::Assign,
         })?;
+        each(&self.adapters, |adapter| adapter.forward(context, x.tensor(), out))?;
         Ok(Sharded::new(out))
     }
 
@@ -47,6 +53,7 @@ impl ColumnParallel {
     /// The device's.
     pub fn backward_input(&self, context: &Context, dy: Sharded, out: Tensor) -> Result<Partial, DeviceError> {
         gradient_of_input(context, self.weight, dy.tensor(), out)?;
+        each(&self.adapters, |adapter| adapter.backward_input(context, dy.tensor(), out))?;
         Ok(Partial::new(out))
     }
 
@@ -56,8 +63,16 @@ impl ColumnParallel {
     /// The device's.
     pub fn backward_weight(&self, context: &Context, x: Whole, dy: Sharded, write: Write) -> Result<(), DeviceError> {
         let (x, dy) = (x.tensor(), dy.tensor());
-        gradient_of_weight(context, self.weight, x, dy, write)?;
-        gradient_of_bias(context, Contributions::of_sequences(context), self.bias, dy, write)
+        if context.trains_all() {
+            gradient_of_weight(context, self.weight, x, dy, write)?;
+            gradient_of_bias(context, Contributions::of_sequences(context), self.bias, dy, write)?;
+        }
+        each(&self.adapters, |adapter| adapter.backward_weight(context, x, dy, write))
+    }
+
+    /// Whether it makes any gradient.
+    pub(crate) fn is_trained(&self, context: &Context) -> bool {
+        context.trains_all() || self.adapters.iter().any(Option::is_some)
     }
 }
 
@@ -75,6 +90,7 @@ impl RowParallel {
             out,
             write,
         })?;
+        each(&self.adapters, |adapter| adapter.forward(context, x.tensor(), out))?;
         Ok(Partial::new(out))
     }
 
@@ -84,6 +100,7 @@ impl RowParallel {
     /// The device's.
     pub fn backward_input(&self, context: &Context, dy: Whole, out: Tensor) -> Result<Sharded, DeviceError> {
         gradient_of_input(context, self.weight, dy.tensor(), out)?;
+        each(&self.adapters, |adapter| adapter.backward_input(context, dy.tensor(), out))?;
         Ok(Sharded::new(out))
     }
 
@@ -92,7 +109,15 @@ impl RowParallel {
     /// # Errors
     /// The device's.
     pub fn backward_weight(&self, context: &Context, x: Sharded, dy: Whole, write: Write) -> Result<(), DeviceError> {
-        gradient_of_weight(context, self.weight, x.tensor(), dy.tensor(), write)
+        if context.trains_all() {
+            gradient_of_weight(context, self.weight, x.tensor(), dy.tensor(), write)?;
+        }
+        each(&self.adapters, |adapter| adapter.backward_weight(context, x.tensor(), dy.tensor(), write))
+    }
+
+    /// Whether it makes any gradient of a matrix.
+    pub(crate) fn is_trained(&self, context: &Context) -> bool {
+        context.trains_all() || self.adapters.iter().any(Option::is_some)
     }
 
     /// With `self` as accumulators: `bias` = or += the column sums of `dy` over the rows of this rank: the same bits on
@@ -101,8 +126,16 @@ impl RowParallel {
     /// # Errors
     /// The device's.
     pub fn backward_bias(&self, context: &Context, dy: Residual, write: Write) -> Result<(), DeviceError> {
-        gradient_of_bias(context, Contributions::of_residual(context), self.bias, dy.tensor(), write)
+        match context.trains_all() {
+            true => gradient_of_bias(context, Contributions::of_residual(context), self.bias, dy.tensor(), write),
+            false => Ok(()),
+        }
     }
+}
+
+/// Does `work` with each adapter that there is.
+fn each(adapters: &Adapters, work: impl Fn(&Adapter) -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+    adapters.iter().flatten().try_for_each(work)
 }
 
 fn gradient_of_input(context: &Context, weight: Tensor, dy: Tensor, out: Tensor) -> Result<(), DeviceError> {

@@ -69,6 +69,9 @@ impl NormParams {
         dy: Residual,
         write: Write,
     ) -> Result<(), DeviceError> {
+        if !context.trains_all() {
+            return Ok(());
+        }
         let (norm, x, dy, contributions) =
             (context.model.norm, x.tensor(), dy.tensor(), Contributions::of_residual(context));
         let of_rows = |rows: Range<usize>, dweight, dbias: Option<Tensor>, write| {

@@ -120,9 +120,11 @@ impl Projection {
         write: Write,
     ) -> Result<(), DeviceError> {
         let (map, columns) = self.of_residual(dy);
-        context
-            .scratch
-            .scoped(|| map.backward_weight(context, enter(context, normed)?, Sharded::new(columns), write))?;
+        if map.is_trained(context) {
+            context
+                .scratch
+                .scoped(|| map.backward_weight(context, enter(context, normed)?, Sharded::new(columns), write))?;
+        }
         let (Projection::TopQuery(maps), Some(rows)) = (self, pending.rows) else { return Ok(()) };
         maps.query.backward_weight(context, Whole::of_table(rows.values), Sharded::new(maps.queries(dy)), write)?;
         let gradients = RowGradients {

@@ -10,6 +10,8 @@ pub struct Declared {
     data_axes: AxisSet,
     tensor_axes: AxisSet,
     units: PerClass<Vec<DeclaredParameter>>,
+    /// Whether they are trained.
+    trained: PerClass<bool>,
 }
 
 /// One parameter of a unit.
@@ -36,12 +38,18 @@ impl Declared {
             data_axes: parallelism.data_axes(),
             tensor_axes: parallelism.tensor_axes(),
             units,
+            trained: PerClass::new(&classes, |class| model.trains(classes.first(class))),
         }
     }
 
     /// The parameters of `unit`.
     pub fn of(&self, unit: Unit) -> &[DeclaredParameter] {
         self.units.of(unit)
+    }
+
+    /// Whether the parameters of `unit` are trained.
+    pub fn trains(&self, unit: Unit) -> bool {
+        *self.trained.of(unit)
     }
 
     /// The axes over which the gradient of `parameter` must be summed: those along which the value that it is applied
@@ -73,7 +81,7 @@ impl DeclaredParameter {
             two.is_ok_and(|mesh| starts(mesh).any(|start| start != param.local_start(&mesh.origin())))
         };
         let within = match unit {
-            Unit::Layer(layer) => param.name.strip_prefix(&format!("layers.{layer}.")),
+            Unit::Layer(layer) | Unit::Adapters(layer) => param.name.strip_prefix(&format!("layers.{layer}.")),
             Unit::Table | Unit::Embedding | Unit::Head => None,
         };
         DeclaredParameter {

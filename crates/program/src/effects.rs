@@ -204,8 +204,8 @@ impl Instr {
 
 /// What an update of `unit` changes, and what is stored of it.
 fn optimizer_state(view: &RankView, unit: Unit) -> Values {
-    let moments = [Value::FirstMoment(unit), Value::SecondMoment(unit)];
-    moments.into_iter().fold(Values::of([Value::Params(unit)]).with_some(view.master(unit)), Values::with)
+    let moments = view.trains(unit).then_some([Value::FirstMoment(unit), Value::SecondMoment(unit)]);
+    Values::of([Value::Params(unit)]).with_some(view.master(unit)).with_all(moments)
 }
 
 fn send(value: Value, partner: Partner) -> Effects {
@@ -318,9 +318,20 @@ impl At<'_> {
         self.parameter_units().map(|unit| self.view.parameters(unit)).fold(start, Values::with)
     }
 
+    /// The parameters of this unit's adapters, of which the gradient of each is a function of the other.
+    fn adapters(&self) -> Option<Value> {
+        let adapters = self.parameter_units().find(|unit| matches!(unit, Unit::Adapters(_)))?;
+        Some(self.view.parameters(adapters))
+    }
+
+    /// The tables that hold the scale of adapters.
+    fn scale_of_adapters(&self) -> Option<Value> {
+        self.adapters().map(|_| Value::Constants)
+    }
+
     fn accumulators(&self) -> Values {
         let by = self.unit;
-        Values::of(self.parameter_units().map(|unit| self.view.contribution(unit, by)))
+        Values::of(self.view.makes_gradients_of(by).map(|unit| self.view.contribution(unit, by)))
     }
 
     /// Where an exact sum counts the terms that it refuses.
@@ -336,7 +347,7 @@ impl At<'_> {
         let reads = self.with_params(inputs).with_some(self.cache());
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]);
         match (self.unit, self.view.purpose) {
-            (Unit::Table, _) => Effects::NONE,
+            (Unit::Table | Unit::Adapters(_), _) => Effects::NONE,
             (Unit::Embedding | Unit::Layer(_), Purpose::Evaluate | Purpose::Generate) => Effects {
                 reads,
                 assigns: saved.with(self.output()).with_some(self.cache()),
@@ -407,7 +418,7 @@ impl At<'_> {
         let saved = Values::of([self.saved_until_input(), self.saved_until_weight()]).with_all(self.core());
         let used_up = Values::of([self.saved_until_input()]).with_some(self.core().map(|[until_input, _]| until_input));
         match self.unit {
-            Unit::Table => Effects::NONE,
+            Unit::Table | Unit::Adapters(_) => Effects::NONE,
             // Its forward pass wrote the gradient already; here it is passed on.
             Unit::Head => Effects { reads: Values::NONE.with_some(self.input_grad()), ..Effects::NONE },
             Unit::Embedding | Unit::Layer(_) => Effects {
@@ -424,7 +435,7 @@ impl At<'_> {
     fn with_params_of_layers(&self, start: Values) -> Values {
         match self.unit {
             Unit::Layer(_) => self.with_params(start.with(Value::Constants)),
-            Unit::Table | Unit::Embedding | Unit::Head => start,
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => start,
         }
     }
 
@@ -433,9 +444,9 @@ impl At<'_> {
             .with_some(self.core().map(|[_, until_weight]| until_weight))
             .with_some(self.input());
         match self.unit {
-            Unit::Table | Unit::Head => Effects::NONE,
+            Unit::Table | Unit::Head | Unit::Adapters(_) => Effects::NONE,
             Unit::Embedding | Unit::Layer(_) => Effects {
-                reads: used_up.with(self.batch()),
+                reads: used_up.with(self.batch()).with_some(self.adapters()).with_some(self.scale_of_adapters()),
                 accumulates: self.accumulators().with_some(self.refusals()),
                 frees: used_up,
                 ..Effects::NONE

@@ -59,8 +59,8 @@ impl RankView {
     pub fn owner(&self, unit: Unit) -> Option<usize> {
         let index = match unit {
             Unit::Table | Unit::Embedding => 0,
-            Unit::Layer(layer) if (layer as usize) < self.num_layers() => 1 + layer as usize,
-            Unit::Layer(_) => return None,
+            Unit::Layer(layer) | Unit::Adapters(layer) if (layer as usize) < self.num_layers() => 1 + layer as usize,
+            Unit::Layer(_) | Unit::Adapters(_) => return None,
             Unit::Head => self.owners.len() - 1,
         };
         self.owners.get(index).copied()
@@ -68,7 +68,10 @@ impl RankView {
 
     /// Whether this rank computes `unit`.
     pub fn computes(&self, unit: Unit) -> bool {
-        unit != Unit::Table && self.owner(unit) == Some(self.pp)
+        match unit {
+            Unit::Table | Unit::Adapters(_) => false,
+            Unit::Embedding | Unit::Layer(_) | Unit::Head => self.owner(unit) == Some(self.pp),
+        }
     }
 
     /// Whether this rank has the parameters of `unit`: a tied table is held by the head's rank too.
@@ -83,6 +86,11 @@ impl RankView {
         !self.declared.of(unit).is_empty()
     }
 
+    /// Whether `unit` has parameters that are trained.
+    pub fn trains(&self, unit: Unit) -> bool {
+        self.has_parameters(unit) && self.declared.trains(unit)
+    }
+
     /// The unit whose output `unit` reads.
     pub fn previous(&self, unit: Unit) -> Option<Unit> {
         unit.previous(self.num_layers())
@@ -92,7 +100,7 @@ impl RankView {
     pub fn next(&self, unit: Unit) -> Option<Unit> {
         let num_layers = self.num_layers() as u32;
         match unit {
-            Unit::Table | Unit::Head => None,
+            Unit::Table | Unit::Head | Unit::Adapters(_) => None,
             Unit::Embedding if num_layers == 0 => Some(Unit::Head),
             Unit::Embedding => Some(Unit::Layer(0)),
             Unit::Layer(layer) if layer + 1 < num_layers => Some(Unit::Layer(layer + 1)),
@@ -104,7 +112,7 @@ impl RankView {
     pub fn recomputes(&self, unit: Unit) -> LayerRecompute {
         match unit {
             Unit::Layer(layer) => self.recompute.of_layer(layer),
-            Unit::Table | Unit::Embedding | Unit::Head => LayerRecompute::Nothing,
+            Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_) => LayerRecompute::Nothing,
         }
     }
 
@@ -120,7 +128,12 @@ impl RankView {
 
     /// The units whose parameters this rank has, each once, in forward order; the table first.
     pub fn parameter_units(&self) -> impl Iterator<Item = Unit> + '_ {
-        std::iter::once(Unit::Table).chain(Unit::computing(self.num_layers())).filter(|unit| self.holds(*unit))
+        Unit::holding(self.num_layers()).filter(|unit| self.holds(*unit))
+    }
+
+    /// Those of them that are trained.
+    pub fn trained_units(&self) -> impl Iterator<Item = Unit> + '_ {
+        self.parameter_units().filter(|unit| self.trains(*unit))
     }
 
     /// The units whose parameters the computing unit `by` reads, as far as they have any.
@@ -128,9 +141,14 @@ impl RankView {
         by.reads_parameters_of(self.tied).filter(|unit| self.has_parameters(*unit))
     }
 
-    /// The gradient accumulators of this rank as `(unit, by)`: one per use of each unit's parameters.
+    /// The units whose parameters the computing unit `by` makes gradients of.
+    pub fn makes_gradients_of(&self, by: Unit) -> impl Iterator<Item = Unit> + '_ {
+        self.reads_parameters_of(by).filter(|unit| self.trains(*unit))
+    }
+
+    /// The gradient accumulators of this rank as `(unit, by)`: one per use of each unit's trained parameters.
     pub fn accumulators(&self) -> impl Iterator<Item = (Unit, Unit)> + '_ {
-        self.computing_units().flat_map(|by| self.reads_parameters_of(by).map(move |unit| (unit, by)))
+        self.computing_units().flat_map(|by| self.makes_gradients_of(by).map(move |unit| (unit, by)))
     }
 
     /// The accumulators that hold a finished gradient once the tied ones are summed, and that this rank counts in
@@ -147,6 +165,7 @@ impl RankView {
             Unit::Table if self.tied == Tied::Yes && self.computes(Unit::Head) => Unit::Head,
             Unit::Table => Unit::Embedding,
             Unit::Embedding | Unit::Layer(_) | Unit::Head => unit,
+            Unit::Adapters(layer) => Unit::Layer(layer),
         }
     }
 
@@ -165,7 +184,7 @@ impl RankView {
 
     /// Whether the backward passes of the weights of `by` wait for the end of the step.
     pub fn puts_off(&self, by: Unit) -> bool {
-        self.reads_parameters_of(by).any(|unit| self.is_late(unit, by))
+        self.makes_gradients_of(by).any(|unit| self.is_late(unit, by))
     }
 
     /// What computing units read as the parameters of `unit`, which are whole.
@@ -201,13 +220,15 @@ impl RankView {
     pub fn master(&self, unit: Unit) -> Option<Value> {
         match self.masters {
             Masters::Parameters => None,
-            Masters::Apart => Some(Value::Master(unit)),
+            Masters::Apart => self.trains(unit).then_some(Value::Master(unit)),
         }
     }
 
     /// Whether this rank takes part in summing a tied table's gradients.
     pub fn sums_tied(&self) -> bool {
-        self.tied == Tied::Yes && (self.computes(Unit::Embedding) || self.computes(Unit::Head))
+        self.tied == Tied::Yes
+            && self.trains(Unit::Table)
+            && (self.computes(Unit::Embedding) || self.computes(Unit::Head))
     }
 
     /// The microbatches of a step in ascending order.
@@ -218,7 +239,7 @@ impl RankView {
     /// Whether `unit` has attention.
     fn attends(&self, unit: Unit) -> bool {
         match unit {
-            Unit::Table | Unit::Embedding => false,
+            Unit::Table | Unit::Embedding | Unit::Adapters(_) => false,
             Unit::Layer(_) => true,
             Unit::Head => self.top_query == TopQuery::On,
         }
@@ -244,8 +265,8 @@ impl RankView {
                 let sums = self.accumulators().map(|(unit, by)| self.sum(unit, by));
                 list.extend(sums.filter(|sum| sum.is_state()));
                 list.extend(self.parameter_units().filter_map(|unit| self.master(unit)));
-                list.extend(self.parameter_units().map(Value::FirstMoment));
-                list.extend(self.parameter_units().map(Value::SecondMoment));
+                list.extend(self.trained_units().map(Value::FirstMoment));
+                list.extend(self.trained_units().map(Value::SecondMoment));
             }
         }
         list

@@ -52,6 +52,7 @@ impl Initial {
 pub fn standard_deviations(model: &ModelSpec) -> BTreeMap<String, f64> {
     let normal = |init| match init {
         Init::Normal { std } => Some(f64::from(std)),
+        Init::Uniform { bound } => Some(f64::from(bound) / 3f64.sqrt()),
         Init::Zeros | Init::Ones => None,
     };
     all_params(model).filter_map(|param| Some((param.name, normal(param.init)?))).collect()

@@ -86,7 +86,7 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
             previous.into_iter().flat_map(value_box).collect()
         }
         Instr::GradNorm => of_reduction(worker),
-        Instr::Forward { unit: Unit::Table | Unit::Head, .. }
+        Instr::Forward { unit: Unit::Table | Unit::Head | Unit::Adapters(_), .. }
         | Instr::Load { .. }
         | Instr::Recompute { .. }
         | Instr::BackwardWeight { .. }

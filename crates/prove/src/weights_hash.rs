@@ -9,7 +9,7 @@ use crate::distance::Tensors;
 /// `model` declares its parameters. Tensors that `weights` does not have are left out.
 pub fn weights_hash(model: &ModelSpec, weights: &Tensors) -> u64 {
     let mut hash = Xxh3Default::new();
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    let units = Unit::holding(model.num_layers);
     for param in units.flat_map(|unit| params(model, unit)) {
         let Some(values) = weights.get(&param.name) else { continue };
         hash.update(param.name.as_bytes());

@@ -8,7 +8,8 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use config::{
-    Gathering, GradientReduction, GradientSums, Kept, ModelSpec, Parallelism, Reshard, StateKind, TrainSpec, ZeroStage,
+    Gathering, GradientReduction, GradientSums, Kept, LinearLayer, LoraSpec, ModelSpec, Parallelism, Reshard, StateKind, TrainSpec,
+    ZeroStage,
 };
 use program::{Category, RankPlan, Value};
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
@@ -189,5 +190,35 @@ fn each_stage_makes_the_arena_smaller() {
         // do not take before the first.
         assert!(off > one && one * (1.0 + LARGEST_SHARE) > two && two > two_each, "{name}: {arenas:?}");
         assert!(plain.degrees.pp == 4 || two > three && two_each > three_each, "{name}: {arenas:?}");
+    }
+}
+
+/// Frozen weights have no sums of gradients and no moments: to the byte, a rank keeps its weights and the state of its
+/// adapters.
+#[test]
+fn adapters_alone_have_gradients_and_moments() {
+    let lora = LoraSpec { rank: 5, alpha: 5.0, targets: vec![LinearLayer::Query, LinearLayer::Up, LinearLayer::Down] };
+    for (name, tied, plain) in layouts() {
+        for (stage_name, zero) in stages() {
+            if let ZeroStage::Three { .. } = zero {
+                continue;
+            }
+            let model = ModelSpec { lora: Some(lora.clone()), ..model(tied) };
+            let setup = Setup::new(model, Parallelism { zero, ..plain.clone() }, train(GradientSums::Single)).unwrap();
+            for stage in 0..plain.degrees.pp {
+                let view = &setup.program(stage).view;
+                let padded = |unit: config::Unit| setup.layouts[&unit].padded_len();
+                let weights: usize = view.parameter_units().map(|unit| 4 * padded(unit)).sum();
+                let adapters: usize = view.trained_units().map(padded).sum();
+                let shared = |state, bytes: usize| match zero.keeps(state) {
+                    Kept::Whole => bytes * adapters,
+                    Kept::Shard => bytes * adapters / setup.parallelism.shard_group(),
+                };
+                let expected = weights + shared(StateKind::Gradients, 4) + shared(StateKind::Optimizer, 8);
+                assert_eq!(kept(setup.plan(stage)), expected, "{name}, ZeRO {stage_name}, stage {stage}");
+                assert!(view.trained_units().all(|unit| matches!(unit, config::Unit::Adapters(_))));
+                assert!(adapters > 0 && !view.sums_tied(), "{name}");
+            }
+        }
     }
 }

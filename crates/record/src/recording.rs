@@ -11,9 +11,9 @@ use config::{
 use device::{DeviceError, Dtype, Frame, MetaDevice, Record, Stream, Write};
 use mesh::{Axis, AxisSizes};
 use model::{
-    Accumulation, Batch, BindError, CacheSize, Constants, Context, DropoutRun, Embedding, EmbeddingGradients,
-    EmbeddingParams, Head, HeadGradients, HeadParams, KeyValueCache, Layer, LayerParams, MicrobatchShape, Residual,
-    SavedFrames, TensorParallel, saved_input,
+    Accumulation, AdapterBuffers, Batch, BindError, CacheSize, Constants, Context, DropoutRun, Embedding,
+    EmbeddingGradients, EmbeddingParams, Head, HeadGradients, HeadParams, KeyValueCache, Layer, LayerParams,
+    MicrobatchShape, Residual, SavedFrames, TensorParallel, saved_input,
 };
 use program::{PassKind, Purpose};
 use thiserror::Error;
@@ -92,7 +92,7 @@ pub struct UnitRecord {
 pub fn record_unit(case: &RecordCase, unit: Unit, phase: PassKind) -> Result<UnitRecord, RecordError> {
     let recorder = Recorder::new(case);
     match unit {
-        Unit::Table => {}
+        Unit::Table | Unit::Adapters(_) => {}
         Unit::Embedding => recorder.embedding(phase)?,
         Unit::Layer(number) => recorder.layer(number, phase)?,
         Unit::Head => recorder.head(phase)?,
@@ -246,13 +246,23 @@ impl<'a> Recorder<'a> {
         Ok(())
     }
 
+    /// The parameters of a layer in `dtype`, with its adapters, and their gradients where `gradients` is their type.
+    fn layer_params(&self, number: u32, dtype: Dtype, gradients: Option<Dtype>) -> Result<LayerParams, RecordError> {
+        let (layout, flat) = self.layout(Unit::Layer(number), dtype);
+        let params = LayerParams::bind(number, &layout, flat)?;
+        let (adapters, parameters) = self.layout(Unit::Adapters(number), self.case.stored);
+        if adapters.is_empty() {
+            return Ok(params);
+        }
+        let gradients = gradients.map(|dtype| self.layout(Unit::Adapters(number), dtype).1);
+        Ok(params.with_adapters(number, &layout, &AdapterBuffers { layout: &adapters, parameters, gradients })?)
+    }
+
     fn layer(&self, number: u32, phase: PassKind) -> Result<(), RecordError> {
         let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.shape));
-        let bound = |dtype| {
-            let (layout, flat) = self.layout(Unit::Layer(number), dtype);
-            LayerParams::bind(number, &layout, flat)
-        };
-        let (params, gradients) = (bound(self.case.stored)?, bound(self.case.sums.into())?);
+        let (stored, sums) = (self.case.stored, self.case.sums.into());
+        let (params, gradients) =
+            (self.layer_params(number, stored, None)?, self.layer_params(number, sums, Some(sums))?);
         let layer = Layer { context: &context, batch: &batch, number };
         let (input, output, saved) = (self.activation(), self.activation(), self.saved());
         match phase {

@@ -63,7 +63,7 @@ struct Call {
 impl Movements<'_> {
     /// The flat buffers of the units of `model`.
     pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, UnitLayout> {
-        let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+        let units = Unit::holding(model.num_layers);
         units.map(|unit| (unit, UnitLayout::of(model, unit, parallelism))).collect()
     }
 

@@ -28,6 +28,18 @@ pub struct ExportArguments {
     /// Data type of the weights; each weight is rounded once
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Stored::Fp32)]
     pub dtype: Stored,
+    /// The weights of a run with model.lora: merged into the model, or the adapters alone as PEFT reads them
+    #[arg(long, value_enum, value_name = "WEIGHTS", default_value_t = ExportedWeights::Merged)]
+    pub weights: ExportedWeights,
+}
+
+/// Exported weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum ExportedWeights {
+    /// The whole model, with its adapters added to its matrices
+    Merged,
+    /// adapter_config.json and adapter_model.safetensors, in single precision
+    Adapters,
 }
 
 /// Data types of exported weights.

@@ -3,17 +3,18 @@
 
 use std::path::{Path, PathBuf};
 
-use config::{ModelSpec, RunConfig, TokenizerSpec, Unit, params};
+use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::TOKENIZER_FILE;
-use files::{InputKind, same_file};
-use interchange::{InterchangeError, export, special_tokens};
+use files::{InputKind, read_text, same_file};
+use interchange::{InterchangeError, export, export_adapters, special_tokens};
 use mesh::Region;
-use train::{TensorSink, TensorSource};
+use train::{SourceError, TensorSink, TensorSource};
 
-use crate::arguments::hugging_face::{ExportArguments, ImportArguments};
+use crate::arguments::hugging_face::{ExportArguments, ExportedWeights, ImportArguments};
+use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
-use crate::run::run_folder::{RunFolder, WayOut};
+use crate::run::run_folder::{RESUMES, RunFolder, WayOut};
 use crate::screen::output::tell;
 
 /// Elements that are copied at once, or one row where that is wider.
@@ -97,13 +98,38 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     refuse_own_folder(&source.files(), &arguments.from, out)?;
     let created = std::fs::create_dir_all(out);
     created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;
-    let (model, tokens) = (&source.config.model, special_tokens::read(&source.folder)?);
-    let family = export(model, tokens, out, arguments.dtype.into(), |param, region, values| {
-        source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))
-    })?;
+    let (merged, tokens) =
+        (MergedWeights::new(&source.weights, &source.config.model), special_tokens::read(&source.folder)?);
+    let failed = |error: SourceError| Failure::Work(error.to_string());
+    let (family, files) = match arguments.weights {
+        ExportedWeights::Merged => {
+            let read = |param: &ParamSpec, region: &Region, values: &mut [f32]| {
+                merged.get(param, region, values).map_err(failed)
+            };
+            (export(&merged.model(), tokens, out, arguments.dtype.into(), read)?, "config.json and model.safetensors")
+        }
+        ExportedWeights::Adapters => {
+            let base = base_of(&source.folder);
+            let read = |param: &ParamSpec, region: &Region, values: &mut [f32]| {
+                source.weights.get(param, region, values).map_err(failed)
+            };
+            let family = export_adapters(&source.config.model, base.as_deref(), out, read)?;
+            (family, "adapter_config.json and adapter_model.safetensors")
+        }
+    };
     copy_tokenizer(&source.folder, out)?;
-    tell(&format!("written {}: {} in config.json and model.safetensors\n", out.display(), family.class()));
+    tell(&format!("written {}: {} in {files}\n", out.display(), family.class()));
     Ok(())
+}
+
+/// The folder whose weights the run in `run` began with, as its record says.
+fn base_of(run: &Path) -> Option<String> {
+    let record = read_text(&run.join(RESUMES), InputKind::Data).ok()?;
+    let from = record.lines().filter_map(|line| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        line.get("from").and_then(serde_json::Value::as_str).map(str::to_string)
+    });
+    from.last()
 }
 
 /// An output must not replace what is read.
@@ -126,7 +152,7 @@ fn for_each_box(
     mut copy: impl FnMut(&config::ParamSpec, &Region, &mut [f32]) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut values = vec![];
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    let units = Unit::holding(model.num_layers);
     for param in units.flat_map(|unit| params(model, unit)) {
         for region in interchange::stored_rows::row_chunks(&param.shape, CHUNK_LEN) {
             values.resize(region.len(), 0.0);

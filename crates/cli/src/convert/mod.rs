@@ -2,3 +2,4 @@
 
 pub mod data;
 pub mod hugging_face;
+mod merged;

@@ -101,7 +101,7 @@ pub fn units(view: &RankView) -> String {
                 parts.extend(before.map(range));
                 layers = Some((number, number));
             }
-            (Unit::Table | Unit::Embedding | Unit::Head, before) => {
+            (Unit::Table | Unit::Embedding | Unit::Head | Unit::Adapters(_), before) => {
                 parts.extend(before.map(range));
                 layers = None;
                 parts.push(unit.to_string());

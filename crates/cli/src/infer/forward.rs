@@ -199,7 +199,7 @@ impl Results {
         let sizes = [sequences.len(), sequences.sequence_length(), model.vocabulary];
         let mut entries = vec![entry("logits".into(), sizes.to_vec()), entry("loss".into(), vec![1])];
         if arguments.grads {
-            let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+            let units = Unit::holding(model.num_layers);
             let all = units.flat_map(|unit| params(model, unit));
             entries.extend(all.map(|param| entry(gradient_name(&param), param.shape)));
         }

@@ -8,7 +8,7 @@ use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader};
 use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use files::{InputKind, read_text};
-use interchange::HuggingFaceFolder;
+use interchange::{HuggingFaceFolder, InterchangeError};
 use mesh::Region;
 use rendezvous::TextHash;
 use train::{PartSource, SourceError, TensorSource};
@@ -87,9 +87,10 @@ impl TensorSource for Weights {
             Weights::Checkpoint(checkpoint) => {
                 PartSource { checkpoint, part: StatePart::Weights }.get(param, region, values)
             }
-            Weights::HuggingFace(folder) => folder
-                .get(param, region, values)
-                .map_err(|error| SourceError::Read { name: param.name.clone(), cause: error.to_string() }),
+            Weights::HuggingFace(folder) => folder.get(param, region, values).map_err(|error| match error {
+                InterchangeError::Missing { .. } => SourceError::Missing { name: param.name.clone() },
+                _ => SourceError::Read { name: param.name.clone(), cause: error.to_string() },
+            }),
         }
     }
 }
@@ -224,7 +225,7 @@ fn run_file(folder: &Path) -> Result<(String, String), Failure> {
 
 /// The shapes of all parameters of `model` by name.
 fn shapes(model: &ModelSpec) -> BTreeMap<String, Vec<usize>> {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    let units = Unit::holding(model.num_layers);
     units.flat_map(|unit| params(model, unit)).map(|param| (param.name, param.shape)).collect()
 }
 

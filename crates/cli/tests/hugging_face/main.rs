@@ -9,6 +9,7 @@
 //! matrix, a norm or a bias that is not read show in the logits; norms and biases in the folders are not at their
 //! defaults.
 
+mod adapters;
 #[path = "../harness/mod.rs"]
 mod harness;
 mod outside;

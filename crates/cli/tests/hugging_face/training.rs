@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::{Folder, assert_same_tensors, fixtures, pleach, succeeds};
 
 /// The fixture of `class` with a tokenizer, and a text that it can read.
-fn with_tokenizer(class: &str, folder: &Folder) -> [String; 2] {
+pub fn with_tokenizer(class: &str, folder: &Folder) -> [String; 2] {
     let (from, text) = (folder.0.join(class), folder.0.join("text.txt"));
     fs::create_dir_all(&from).expect("a folder");
     for entry in fs::read_dir(fixtures().join(class)).expect("a folder") {
@@ -30,13 +30,13 @@ fn with_tokenizer(class: &str, folder: &Folder) -> [String; 2] {
 }
 
 /// The arguments of a run on eight ranks that begins with `from`.
-fn training<'a>(from: &'a str, text: &'a str, sets: &'a [String]) -> Vec<&'a str> {
+pub fn training<'a>(from: &'a str, text: &'a str, sets: &'a [String]) -> Vec<&'a str> {
     let mut arguments = vec!["train", "--quiet", "--from", from, "--data", text];
     sets.iter().for_each(|set| arguments.extend(["--set", set]));
     arguments
 }
 
-fn sets(run: &str, others: &[&str]) -> Vec<String> {
+pub fn sets(run: &str, others: &[&str]) -> Vec<String> {
     let keys = ["train.steps=2", "train.warmup_steps=0", "train.global_batch=4", "parallelism.microbatch_size=1"];
     let folder = format!("run.folder={run:?}");
     keys.iter().chain(others).map(ToString::to_string).chain([folder]).collect()

@@ -73,7 +73,8 @@ fn numbers(config: &RunConfig, group: &ParameterGroup, rules: &mut Rules) {
 }
 
 fn names(model: &ModelSpec) -> Vec<String> {
-    let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));
+    // Those that are not trained are in no group.
+    let units = Unit::holding(model.num_layers).filter(|unit| model.trains(*unit));
     units.flat_map(|unit| params(model, unit)).map(|param| param.name).collect()
 }
 

@@ -7,7 +7,7 @@ use crate::problem::Problem;
 use crate::run_file::{RunConfig, schedule_name, written_ramp};
 use crate::schedule::ScheduleSpec;
 use crate::unit::Unit;
-use crate::unit_class::PerClass;
+use crate::unit_class::{PerClass, UnitClass};
 
 /// Parameters of the largest model that is planned: some ten times the largest that anyone has trained.
 const MAX_PARAMETERS: u128 = 1 << 44;
@@ -54,7 +54,10 @@ fn parameters(config: &RunConfig, rules: &mut Rules) {
         [equal] => equal * model.num_layers as u128,
         _ => (0..model.num_layers as u32).map(|layer| of_class.of(Unit::Layer(layer))).sum(),
     };
-    let parameters = of_unit(Unit::Table) + of_unit(Unit::Embedding) + layers + of_unit(Unit::Head);
+    // Adapters of a layer are at most as large as those of the widest.
+    let of_adapters = of_class.iter().filter(|(class, _)| matches!(class, UnitClass::Adapters(_))).map(|(_, number)| *number);
+    let adapters = of_adapters.max().unwrap_or(0) * model.num_layers as u128;
+    let parameters = of_unit(Unit::Table) + of_unit(Unit::Embedding) + layers + adapters + of_unit(Unit::Head);
     if parameters > MAX_PARAMETERS {
         let rule = format!("has {parameters} parameters, more than {MAX_PARAMETERS}");
         rules.report(Problem::of_key("[model]", rule, "use a smaller hidden, ffn_hidden, vocabulary or num_layers"));

@@ -1,5 +1,6 @@
 //! The section `[model]`.
 
+use super::lora;
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
 use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
@@ -95,6 +96,7 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         init_std: reader.number("model.init_std", 0.02),
         output_init_std: reader.optional_number("model.output_init_std"),
         xavier_gain: xavier_gain(reader),
+        lora: lora::read(reader),
     }
 }
 
@@ -271,6 +273,9 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     }
     if let Some(gain) = model.xavier_gain {
         writer.number("xavier_gain", gain);
+    }
+    if let Some(own) = &model.lora {
+        writer.bare("lora", &lora::written(own));
     }
 }
 

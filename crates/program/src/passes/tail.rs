@@ -22,7 +22,7 @@ pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<Grad
                 out.push(Instr::SumTied);
             }
             out.push(Instr::GradNorm);
-            for unit in view.parameter_units() {
+            for unit in view.trained_units() {
                 out.push(Instr::OptimizerStep { unit });
                 match view.zero {
                     // Whole ones need no gather; sharded ones are gathered before their next use.
@@ -49,7 +49,7 @@ fn reduced_once(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<GradientA
             && last.get(&by) == Some(&index)
         {
             let reduced = |unit| Instr::ReduceGrads { unit, by, axes: *summed.of(unit) };
-            out.extend(view.reads_parameters_of(by).map(reduced));
+            out.extend(view.makes_gradients_of(by).map(reduced));
         }
     }
     out

@@ -80,7 +80,7 @@ impl Check<'_> {
             let reader = if unit == Unit::Table && tied.is_some() { tied } else { norm };
             self.ordered((reduction, &name), (reader, "what reads its sum"));
         }
-        for unit in view.parameter_units() {
+        for unit in view.trained_units() {
             let step = self.once(Instr::OptimizerStep { unit });
             self.ordered((norm, "the norm"), (step, &Instr::OptimizerStep { unit }.to_string()));
             if self.gathers_updates() {

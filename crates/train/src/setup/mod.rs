@@ -426,8 +426,5 @@ const MICROBATCHES_PER_STAGE: usize = 8;
 
 /// The flat buffers of all units.
 pub fn layouts(model: &ModelSpec, parallelism: &Parallelism) -> BTreeMap<Unit, UnitLayout> {
-    std::iter::once(Unit::Table)
-        .chain(Unit::computing(model.num_layers))
-        .map(|unit| (unit, UnitLayout::of(model, unit, parallelism)))
-        .collect()
+    Unit::holding(model.num_layers).map(|unit| (unit, UnitLayout::of(model, unit, parallelism))).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use checkpoint::{Checkpoint, StatePart};
-use config::{ModelSpec, ParamSpec, all_params};
+use config::{ModelSpec, ParamSpec, Unit, all_params};
 use mesh::Region;
 
 use crate::storage::source::{SourceError, TensorSource};
@@ -39,13 +39,45 @@ impl<'a> Start<'a> {
     }
 }
 
+/// Given weights, and for adapters that they lack the initial values that the seed gives.
+pub struct BegunWeights<'a> {
+    /// Those that are given.
+    pub given: &'a dyn TensorSource,
+    /// The seed of the run.
+    pub seed: u64,
+}
+
+impl TensorSource for BegunWeights<'_> {
+    fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
+        let found = self.given.get(param, region, values);
+        let Err(SourceError::Missing { .. }) = found else { return found };
+        let part = match (param.unit, region.start.as_slice(), region.extent.as_slice()) {
+            (Unit::Adapters(_), [row, col], [rows, cols]) => ((*row, *col), *rows, *cols),
+            (_, _, _) => return found,
+        };
+        match model::drawn_values(param, self.seed, part) {
+            Some(drawn) => {
+                values.copy_from_slice(&drawn);
+                Ok(())
+            }
+            None => found,
+        }
+    }
+}
+
 /// Whether `checkpoint` is of such a model: it has the tensors of every parameter in its shape, and no others.
 ///
 /// # Errors
 /// The first tensor that is missing, has another shape, or would be left behind.
 pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<(), SourceError> {
     let params: Vec<ParamSpec> = all_params(model).collect();
-    let parts = |param| StatePart::ALL.map(|part| (part, param));
+    // Parameters that are not trained have no moments.
+    let parts = |param| {
+        StatePart::ALL
+            .map(|part| (part, param))
+            .into_iter()
+            .filter(|(part, param): &(StatePart, &ParamSpec)| *part == StatePart::Weights || model.trains(param.unit))
+    };
     let mut known = BTreeSet::new();
     for (part, param) in params.iter().flat_map(parts) {
         PartSource { checkpoint, part }.check(param)?;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use config::Unit;
 use device::Tensor;
-use model::{BindError, EmbeddingParams, HeadParams, LayerParams};
+use model::{AdapterBuffers, BindError, EmbeddingParams, HeadParams, LayerParams};
 use program::{Pass, Program, RankPlan};
 
 use crate::setup::Setup;
@@ -19,22 +19,36 @@ pub enum Side {
     Gradients,
 }
 
+/// The place of gradients that are not made: nothing is written there.
+const NOWHERE: usize = 0;
+
+/// The place among offsets of the parameters that the gradients of adapters are made from.
+const ADAPTERS: usize = 2;
+
 /// Offsets in the arena of the flat buffers of the units whose parameters a computing unit reads, in their order;
 /// `None` for one without parameters.
-pub type Offsets = [Option<usize>; 2];
+/// Gradients of adapters are made from their parameters, which come last.
+pub type Offsets = [Option<usize>; 3];
 
 /// The offsets that the buffers of `by` have while instruction `at` runs; `None` unless all of them are there.
 pub fn offsets(program: &Program, plan: &RankPlan, by: Unit, side: Side, at: usize) -> Option<Offsets> {
     let view = &program.view;
-    let mut offsets = [None; 2];
+    let mut offsets = [None; 3];
     for (offset, unit) in offsets.iter_mut().zip(by.reads_parameters_of(view.tied)) {
         if view.has_parameters(unit) {
-            let value = match side {
-                Side::Parameters => view.parameters(unit),
-                Side::Gradients => view.contribution(unit, by),
+            *offset = match side {
+                Side::Parameters => Some(plan.extent(view.parameters(unit), at)?.offset_bytes),
+                Side::Gradients if view.trains(unit) => {
+                    Some(plan.extent(view.contribution(unit, by), at)?.offset_bytes)
+                }
+                Side::Gradients => Some(NOWHERE),
             };
-            *offset = Some(plan.extent(value, at)?.offset_bytes);
         }
+    }
+    if let (Side::Gradients, Unit::Layer(layer)) = (side, by)
+        && view.has_parameters(Unit::Adapters(layer))
+    {
+        offsets[ADAPTERS] = Some(plan.extent(view.parameters(Unit::Adapters(layer)), at)?.offset_bytes);
     }
     Some(offsets)
 }
@@ -90,7 +104,7 @@ impl Bindings {
             }
         };
         match by {
-            Unit::Table => {}
+            Unit::Table | Unit::Adapters(_) => {}
             Unit::Embedding if self.embeddings.contains_key(&(side, offsets)) => {}
             Unit::Embedding => {
                 let bound = EmbeddingParams::bind(flat(Unit::Table), flat(Unit::Embedding))?;
@@ -99,7 +113,22 @@ impl Bindings {
             Unit::Layer(number) if self.layers.contains_key(&(number, side, offsets)) => {}
             Unit::Layer(number) => {
                 let (layout, buffer) = flat(by);
-                self.layers.insert((number, side, offsets), LayerParams::bind(number, layout, buffer)?);
+                let params = LayerParams::bind(number, layout, buffer)?;
+                let (adapters, buffer) = flat(Unit::Adapters(number));
+                let params = match side {
+                    _ if adapters.is_empty() => params,
+                    Side::Parameters => {
+                        let buffers = AdapterBuffers { layout: adapters, parameters: buffer, gradients: None };
+                        params.with_adapters(number, layout, &buffers)?
+                    }
+                    Side::Gradients => {
+                        let place = offsets[ADAPTERS].unwrap_or(NOWHERE);
+                        let parameters = Tensor::new(place, 1, adapters.padded_len(), setup.stored());
+                        let buffers = AdapterBuffers { layout: adapters, parameters, gradients: Some(buffer) };
+                        params.with_adapters(number, layout, &buffers)?
+                    }
+                };
+                self.layers.insert((number, side, offsets), params);
             }
             Unit::Head if self.heads.contains_key(&(side, offsets)) => {}
             Unit::Head => {

@@ -22,7 +22,7 @@ use crate::engine::RankEngine;
 use crate::execute::loss_scale::LossScale;
 use crate::run::spikes::SpikeWatch;
 use crate::run::work_times::CallClock;
-use crate::setup::start::{PartSource, Start};
+use crate::setup::start::{BegunWeights, PartSource, Start};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
 use crate::storage::finite::FiniteSource;
@@ -81,7 +81,8 @@ impl<'a> Worker<'a> {
                 state.clear_moments(device)?;
             }
             Start::Weights(weights) => {
-                fetch::weights(device, model_coord, &state.units, &FiniteSource(weights))?;
+                let source = BegunWeights { given: &FiniteSource(weights), seed: setup.train.seed };
+                fetch::weights(device, model_coord, &state.units, &source)?;
                 state.clear_moments(device)?;
             }
             Start::Checkpoint(checkpoint) => {

@@ -159,7 +159,7 @@ pub fn unit_states(position: &RunPosition<'_>) -> BTreeMap<Unit, UnitState> {
             masters: place.master(unit).filter(|_| is_trained(setup)).map(single),
             makers,
             summed: shards.kept(&layout, StateKind::Gradients),
-            moments: is_trained(setup)
+            moments: (is_trained(setup) && place.trains(unit))
                 .then(|| (single(Value::FirstMoment(unit)).tensor, single(Value::SecondMoment(unit)).tensor)),
             owned: shards.owned(&layout),
             updated: shards.kept(&layout, StateKind::Optimizer),
