@@ -40,7 +40,7 @@ impl ParameterKind {
             ("output", "weight") if !name.contains("attention") => ParameterKind::Output,
             ("position", _) if name.starts_with("top_query") => ParameterKind::QueryKey,
             ("position", _) => ParameterKind::Table,
-            ("query" | "key", "weight") => ParameterKind::QueryKey,
+            ("query" | "key", "weight" | "lora_a" | "lora_b") => ParameterKind::QueryKey,
             ("query" | "key" | "query_norm" | "key_norm", _) => ParameterKind::QueryKeyVector,
             (norm, _) if norm.ends_with("norm") => ParameterKind::Vector,
             (_, "bias") => ParameterKind::Vector,

@@ -156,7 +156,7 @@ impl Durations for StepCosts {
             Instr::GatherParams { unit } => self.state(unit).gather_ns,
             Instr::ReduceGrads { unit, .. } => self.state(unit).reduce_ns,
             Instr::SumTied => self.tied_ns(instr.partner(view)),
-            Instr::GradNorm => self.norm_ns(view.parameter_units()),
+            Instr::GradNorm => self.norm_ns(view.trained_units()),
             Instr::OptimizerStep { unit } => self.state(unit).update_ns,
             // Tokens come from the host while others are computed on.
             Instr::Load { .. }

@@ -30,6 +30,11 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
     let inputs = [arguments.run.inputs(), arguments.cluster.inputs()].concat();
     let file = OutputFile::promised_if("--write", arguments.write.as_deref(), &inputs)?;
     let config = input::load_any_layout(&arguments.run)?;
+    if config.model.lora.is_some() {
+        // Its bounds count gradients and moments of every parameter.
+        let reason = "model.lora: layouts of adapters are not searched; use `pleach simulate` with a layout";
+        return Err(Failure::Input(reason.into()));
+    }
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
     let device = gpu::predicted(&config, &cluster)?;
     let memory_bytes = arguments.max_memory.map_or(cluster.accelerator.memory_bytes(), |gigabytes| gigabytes * 1e9);

@@ -141,6 +141,7 @@ fn model(dice: &mut Dice) -> ModelSpec {
         attention_dropout: dice.one_of(&[0.0, 0.1]),
         init_std: dice.one_of(&[0.15, 0.25, 0.4, 0.6, 1.0]) / (hidden as f32).sqrt(),
         xavier_gain,
+        lora: None,
         ..proof
     }
 }
