@@ -302,8 +302,8 @@ fn of_answers(places: &[Range<usize>], answers: &[Range<usize>]) -> Vec<bool> {
     let mut from = 0;
     for answer in answers {
         let shares = |place: &Range<usize>| place.start < answer.end && place.end > answer.start;
-        let behind = |place: &Range<usize>| place.start >= answer.end;
-        let end = places[from..].iter().position(behind).map_or(places.len(), |end| from + end);
+        let is_after = |place: &Range<usize>| place.start >= answer.end;
+        let end = places[from..].iter().position(is_after).map_or(places.len(), |end| from + end);
         let first = places[from..end].iter().position(shares).map_or(end, |first| from + first);
         let last = places[from..end].iter().rposition(shares).map_or(first, |last| from + last + 1);
         is_answer[first..last].fill(true);

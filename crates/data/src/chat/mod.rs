@@ -57,7 +57,7 @@ impl Chat {
     /// JSON lines, or in each row of a table, whose column holds JSON.
     ///
     /// # Errors
-    /// A file that cannot be read, a record that is no conversation, one that the template refuses, or none at all.
+    /// A file that cannot be read, a record that is not a conversation, one that the template refuses, or none at all.
     pub fn read(&self, path: &Path, column: Option<&str>) -> Result<Vec<Rendered>, DataError> {
         let mut all = vec![];
         for file in files_at(path)? {
@@ -79,7 +79,7 @@ impl Chat {
     /// The conversation in `json`, which `name` names in messages.
     ///
     /// # Errors
-    /// JSON that is no conversation, and what the template refuses.
+    /// JSON that is not a conversation, and what the template refuses.
     pub fn rendered(&self, name: String, json: &str, column: Option<&str>) -> Result<Rendered, DataError> {
         let conversation = match Conversation::parse(json, column) {
             Ok(conversation) => conversation,

@@ -7,7 +7,7 @@ use minijinja::{Error, ErrorKind, State, Value};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-/// What separates items and keys, and how deep a line begins.
+/// The separators of items and keys, and the depth at which a line begins.
 struct Layout {
     indent: Option<usize>,
     between_items: String,
