@@ -121,7 +121,7 @@ impl BlockKind {
     pub fn name(self) -> &'static str {
         match self {
             BlockKind::Forward => "forward",
-            BlockKind::Recompute => "forward again",
+            BlockKind::Recompute => "recompute",
             BlockKind::Backward => "backward",
             BlockKind::BackwardInput => "backward of inputs",
             BlockKind::BackwardWeight => "backward of weights",

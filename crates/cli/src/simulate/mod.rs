@@ -38,7 +38,7 @@ const COLUMNS: usize = 100;
 const MARGIN: usize = 9;
 
 /// The operations that MFU counts.
-const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation does not count";
+const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation not counted";
 
 /// Predicts a step, prints where its time and memory go, and draws it where that was asked for.
 ///
