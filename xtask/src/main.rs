@@ -21,7 +21,7 @@ commands:
   pages confirm [PAGE]      run the sample of a page, or of every stale page
   pages stamp PAGE COMMIT   say that the figures of a page were made at a commit
   advisories DB  renew the extract of known faults of dependencies from DB, a clone of the RustSec advisory database
-  corpus STATE  make the embedded corpus anew from the repository as it is; STATE names it, e.g. by a date";
+  corpus STATE  regenerate the embedded corpus from the repository as it is; STATE names it, e.g. by a date";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

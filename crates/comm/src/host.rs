@@ -1,4 +1,4 @@
-//! The groups of a rank whose tensors lie in host memory.
+//! The groups of a rank whose tensors are in host memory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

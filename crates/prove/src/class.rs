@@ -1,4 +1,4 @@
-//! What a change of layout may change in the result.
+//! Changes of the result that a change of layout may cause.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -60,7 +60,7 @@ impl EqualityClass {
         }
     }
 
-    /// What becomes of this class where two runs sum gradients in these numbers.
+    /// This class for two runs that sum gradients in these numbers.
     pub fn in_sums(self, sums: [GradientSums; 2]) -> EqualityClass {
         match (sums, self) {
             ([GradientSums::Exact, GradientSums::Exact], EqualityClass::OtherOrder) => EqualityClass::AnyOrder,
@@ -87,7 +87,7 @@ impl EqualityClass {
         if a.device.has_bits_of(b.device) { self } else { EqualityClass::OtherDevice }
     }
 
-    /// What is promised.
+    /// The promise of this class.
     pub fn promises(self) -> Promised {
         match self {
             EqualityClass::SameOrder | EqualityClass::AnyOrder => Promised::Bits,
@@ -142,7 +142,7 @@ fn is_ascending(schedule: &ScheduleSpec) -> bool {
     }
 }
 
-/// What decides the order of a gradient's terms besides dp and the microbatch size.
+/// The order of a gradient's terms, apart from dp and the microbatch size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GradientOrder {
     /// How many replicas are summed before their sums are, ascending where runs are parts of runs. Groups of one are summed

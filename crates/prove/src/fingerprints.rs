@@ -1,4 +1,4 @@
-//! Every value of a run as one number, the same for every way of sharing the value out.
+//! Every value of a run as one number, the same for every way of sharding the value.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -51,7 +51,7 @@ struct BoxRecord {
     copies: Copies,
 }
 
-/// What is known of a value.
+/// The hash of a value, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fingerprint {
     /// Of all of its elements.

@@ -1,4 +1,4 @@
-//! What two layouts of one run promise each other, and whether their outcomes keep it.
+//! The promise between two layouts of one run, and whether their outcomes keep it.
 
 use std::cmp::Ordering;
 
@@ -90,7 +90,7 @@ impl Distances {
 }
 
 impl Promise {
-    /// What two runs of `class` that train `model` promise each other after `steps` steps of `train`.
+    /// The promise between two runs of `class` that train `model`, after `steps` steps of `train`.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
         let bounds = Bounds::of(class, model, train, steps);
         let reason = || without_bounds(model).or_else(|| left_out(model, train, steps));

@@ -22,10 +22,10 @@ pub fn fall(outcome: &Outcome) -> f64 {
     }
 }
 
-/// What comparing a case showed.
+/// The result of comparing a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What the case promises its oracle.
+    /// The promise of the case to its oracle.
     pub class: EqualityClass,
     /// Whether it has the bits of the run whose sums have the same order.
     pub same_bits: bool,

@@ -77,7 +77,7 @@ fn arenas_of_examples_are_full() {
     println!("largest ratio {} in {}", worst.0, worst.1);
 }
 
-/// Ways in which tensor-parallel ranks share out what they keep.
+/// Ways in which tensor-parallel ranks shard what they keep.
 fn manners() -> [(SequenceParallel, Recompute); 6] {
     let full = |every, inputs| Recompute::Full(FullRecompute { every, inputs });
     [

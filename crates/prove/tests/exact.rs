@@ -115,7 +115,7 @@ fn batches_that_grow_in_one_way_or_the_other_have_the_same_bits() {
     assert_eq!(BTreeSet::from(hashes).len(), 1, "{hashes:x?}");
 }
 
-/// Narrow numbers are rounded before a sum and after an update, which no grouping changes.
+/// Values in bf16 and fp16 are rounded before a sum and after an update, which no grouping changes.
 #[test]
 fn narrow_runs_have_the_same_bits_too() {
     let scaling = LossScaling { initial: 65536.0, window: 1, hysteresis: 1, minimum: 1.0 };
@@ -145,7 +145,7 @@ fn single_sums_have_other_bits_for_each_grouping() {
     assert_eq!(BTreeSet::from([one, of_two, replicas, each, exact]).len(), 5, "two groupings have the same bits");
 }
 
-/// Ranks that share out 6 tokens of two sequences hold 3 each, of four sequences one sequence each.
+/// Ranks that shard 6 tokens of two sequences hold 3 each, of four sequences one sequence each.
 #[test]
 fn tokens_that_are_shared_out_unevenly_make_the_same_terms() {
     let train = TrainSpec { sequence_length: 6, ..training(Precision::Fp32(Products::Chained), GradientSums::Exact) };

@@ -107,7 +107,7 @@ fn exact_sums_have_the_bits_of_one_replica() {
     assert_kept(&exact_sample());
 }
 
-/// With products in pairs a case of replicas and stages, and one of ranks that share matrices.
+/// With products in AMX order a case of replicas and stages, and one of ranks that shard matrices.
 fn sample_in_pairs() -> Vec<Order> {
     let case = |tp: usize, style: Style| {
         let is_suitable = |case: &Case| {

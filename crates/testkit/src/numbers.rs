@@ -9,7 +9,7 @@ use crate::models::{Style, proof_model, proof_training};
 /// In which numbers parameters and activations are stored and gradients summed, and in which order products add their terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// What parameters and activations are stored as.
+    /// The stored type of parameters and activations.
     pub format: Format,
     /// How gradients are summed.
     pub sums: GradientSums,

@@ -1,5 +1,5 @@
-//! `pleach presets --compare`: published layouts beside the fastest that the search finds on the same accelerators, as
-//! a page of Markdown.
+//! `pleach presets --compare`: published layouts compared with the fastest that the search finds on the same
+//! accelerators, as a page of Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::input::presets::{Origin, Preset, Published, all_published};
 use crate::screen::figures::grouped;
 use crate::screen::output::print;
 
-const INTRODUCTION: &str = "# Published runs, laid out anew
+const INTRODUCTION: &str = "# Published runs, with the layouts that the search finds
 
 The layouts of published runs, simulated, next to the fastest layout that `pleach plan` finds on as many of the same
 accelerators. This page is written by
@@ -43,7 +43,7 @@ struct Compared {
 /// Compares all published runs and prints the page.
 ///
 /// # Errors
-/// Output that cannot be written; a preset that is no legal run is a fault of this program.
+/// Output that cannot be written; a preset that is not a legal run is a fault of this program.
 pub fn compare() -> Result<(), Failure> {
     let mut runs = vec![];
     for (preset, published) in all_published() {

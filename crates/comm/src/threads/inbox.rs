@@ -105,8 +105,8 @@ pub(crate) enum Interrupted {
     Left(Rank),
 }
 
-/// What the owner of an inbox waits for. Others wake it only when all of it has come: a wake costs
-/// more than everything else in a small collective.
+/// The messages that the owner of an inbox waits for. Others wake it only when all have come: a wake costs more than
+/// everything else in a small collective.
 enum Waiting {
     Nothing,
     /// A message of this tag from each rank in `State::missing`.
@@ -133,7 +133,7 @@ pub(crate) struct Inbox {
     changed: Condvar,
 }
 
-/// What an inbox must know about the world: whether waiting still makes sense.
+/// Whether the world still runs, so that waiting still makes sense.
 pub(crate) trait Liveness {
     fn has_failed(&self) -> bool;
     fn has_left(&self, rank: Rank) -> bool;

@@ -29,7 +29,7 @@ pub struct ThreadTransport {
     own: Mutex<Own>,
 }
 
-/// What only this rank touches.
+/// State that only this rank touches.
 #[derive(Default)]
 struct Own {
     /// Reused by every receive.

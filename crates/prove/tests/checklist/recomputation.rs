@@ -1,4 +1,5 @@
-//! N26: what is computed again has the bits of the first time: the same operations on the same inputs with the same masks.
+//! N26: recomputed activations have the bits of the first time: the same operations on the same inputs with the same
+//! masks.
 
 use std::cell::RefCell;
 use std::collections::HashSet;

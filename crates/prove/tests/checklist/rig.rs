@@ -1,4 +1,4 @@
-//! Small runs, clean or spoilt, and the verdicts that tests share.
+//! Small runs, clean or faulty, and the verdicts that tests share.
 
 use config::{Gathering, GradientReduction, ModelSpec, Overlap, Parallelism, Reshard, TrainSpec, ZeroStage};
 use program::{ContributionOrder, Demands, Program, Sizes, State, link, verify};
@@ -88,7 +88,7 @@ impl<'a> Case<'a> {
         Case { initial: Some(initial), ..self }
     }
 
-    /// With the prepared run changed by `spoil`.
+    /// With the fault that this function injects into the prepared run.
     pub fn spoilt(self, spoil: &'a (dyn Fn(&mut Setup) + Sync)) -> Case<'a> {
         Case { spoil, ..self }
     }
@@ -108,7 +108,7 @@ impl<'a> Case<'a> {
         setup
     }
 
-    /// What the verifier says of the run's programs, edited.
+    /// The verifier's verdict on the run's programs, edited.
     pub fn verdict_on(&self, edit: impl Fn(&mut Vec<Program>)) -> Verdict {
         let setup = self.setup();
         let mut programs = setup.verified().programs().to_vec();

@@ -81,7 +81,7 @@ fn ends_unseen(life: &PlannedLife) -> bool {
 }
 
 impl Recorded {
-    /// What is planned to live at the peak, and is not touched from there on.
+    /// Values that are planned to live at the peak, and are not touched from there on.
     fn in_vain(&self, plan: &RankPlan) -> Vec<String> {
         let peak = plan.peak();
         let is_in_vain = |index: usize, life: &PlannedLife| {

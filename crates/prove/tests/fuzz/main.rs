@@ -30,7 +30,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Nothing in the file depends on the rest.
 fn no_seal(_file: &mut [u8]) {}
 
-/// What run files name, without a disk.
+/// The files that run files name, without a disk.
 struct Named;
 
 impl Files for Named {
@@ -97,7 +97,7 @@ fn manifests() {
             for (name, tensor) in &checkpoint.manifest().tensors {
                 let whole = Region::whole(&tensor.shape);
                 let mut values = vec![0.0; whole.len()];
-                // What it says of bytes that are not there is refused, or they are.
+                // A reference to missing bytes is refused.
                 let _ = checkpoint.get(name, &whole, &mut values);
             }
         }

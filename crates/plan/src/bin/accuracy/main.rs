@@ -47,13 +47,13 @@ with `cp` or `ep` above 1, with experts, with another `precision` or another sel
 the attention core are left out and reported.
 ";
 
-const UNEXPLAINED: &str = "\n## What is not explained\n\n\
+const UNEXPLAINED: &str = "\n## Unexplained errors\n\n\
 - *Trainers on DeepSpeed's pipeline* (MT-NLG, GLM, and GPT-NeoX in [six-models.md](six-models.md)) are predicted too short with \
-constants that meet Megatron-LM's own runs. What their optimizers add to sums of gradients is in the prediction; the rest is not known. The same \
+constants that meet Megatron-LM's own runs. The additions of their optimizers to sums of gradients are in the prediction; the rest is not known. The same \
 shows in vTrain's fits, which end at or near the longest start of collectives that there can be.\n\
 - *One constant* is closer in some tables that nothing was tuned on. It is the median of the very rows that it is scored on, which differ little; the \
 model knows none of their times.\n\
-- *Trials of BLOOM* whose heads are no multiple of a cache line wide are slower than predicted, and so are those with microbatches of one or two \
+- *Trials of BLOOM* whose heads are not a multiple of a cache line wide are slower than predicted, and so are those with microbatches of one or two \
 sequences with `tp` 8.\n\
 - *B200*: products that are measured one by one reach 0.6 of the peak where they are short and 0.48 where they are long, for the clock gives way to \
 power; the profile has one rate.\n\

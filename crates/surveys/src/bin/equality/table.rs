@@ -44,19 +44,19 @@ pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
     let [chained, in_pairs, exact] = [&cases, &in_pairs, &exact].map(|cases| Part::of(cases, rows));
     let broken = rows.iter().filter(|(_, row)| !row.faults.is_empty());
     let mut faults: Vec<String> = broken.map(|(name, row)| format!("{name}: {}", row.faults)).collect();
-    let parts = [(&chained, ""), (&in_pairs, " with products in pairs"), (&exact, " with exact sums")];
+    let parts = [(&chained, ""), (&in_pairs, " with `products = \"pairs\"`"), (&exact, " with exact sums")];
     faults.extend(parts.into_iter().filter_map(|(part, kind)| part.missing(kind)));
     let all: Vec<(&Case, &Row)> = parts.into_iter().flat_map(|(part, _)| part.measured.iter().copied()).collect();
     let page = [
         introduction(&parts.map(|(part, _)| part), &all, &faults),
         by_class("By class", &chained, Products::Chained, rows),
-        by_class("With products in pairs", &in_pairs, Products::Pairs, rows),
+        by_class("Products in AMX order", &in_pairs, Products::Pairs, rows),
         with_exact_sums(&exact.measured),
         by_value(&all.iter().map(|(case, _)| *case).collect::<Vec<_>>()),
         by_degrees("By degrees, products chained", &chained.measured),
-        by_degrees("By degrees, products in pairs", &in_pairs.measured),
+        by_degrees("By degrees, products in AMX order", &in_pairs.measured),
         by_family("By family, products chained", &chained),
-        by_family("By family, products in pairs", &in_pairs),
+        by_family("By family, products in AMX order", &in_pairs),
         refusals(&refused),
     ];
     (page.join("\n"), faults)
@@ -75,7 +75,7 @@ fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Case, &Row
         "# Equality, measured\n\n\
          Every layout of at most sixteen ranks, in sixteen families (GPT-2 and Llama style, 12 and 4 key and value heads, tied and\n\
          untied embeddings, microbatches of 1 and 2 sequences), 20 steps in fp32 each, against one rank. {} legal cases ran\n\
-         with products chained, {} with products in pairs (two families that differ in every trait), {} with exact sums (two\n\
+         with products chained, {} with products in AMX order (two families that differ in every trait), {} with exact sums (two\n\
          families). {verdict} ZeRO forms, schedules and recomputation take turns: [By value](#by-value) counts the cases of\n\
          each. Every combination of them, sequence parallelism, bf16 and fp16 are in the [support matrix](support-matrix.md).\n\
          The models are {hidden} wide, with heads of {head_dim} dims; [numerics.md](numerics.md#widths) derives the bounds, which hold from\n\

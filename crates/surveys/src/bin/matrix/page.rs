@@ -162,7 +162,7 @@ fn matrix_of_shared(shown: &[Shown]) -> String {
     text
 }
 
-/// `✓ 4`, with whatever does not keep the promise behind it.
+/// `✓ 4`, followed by the cells that do not keep the promise.
 fn place(here: &[&Shown]) -> String {
     let (mut kept, mut broken, mut missing, mut refused) = (0, 0, 0, Vec::new());
     for shown in here {
@@ -192,7 +192,7 @@ fn factors() -> String {
         let _ = writeln!(text, "| {sharing} | {} |", recomputes.join("; "));
     }
     text.push_str(
-        "\nA rank that is alone has no peer to shard inputs over, and ranks that shard tokens have no whole inputs; those are no cells. *Ahead 1*: the\n\
+        "\nA rank that is alone has no peer to shard inputs over, and ranks that shard tokens have no whole inputs; those are not cells. *Ahead 1*: the\n\
          gather of a unit's parameters comes one use earlier in the order of instructions; these ranks run without `parallelism.overlap`. *Kept*: gathered\n\
          parameters live from the forward pass to the backward pass. *In groups*: four replicas are two sharding groups. *A given file*: two neighbouring\n\
          stages on each rank, all forwards first, gradients of weights last.\n",
@@ -273,7 +273,7 @@ fn refusals(shown: &[&Shown]) -> String {
     if reasons.is_empty() {
         text.push_str(
             "No cell. Degrees are drawn from those that divide what they split; other degrees are refused before anything starts, as [equality.md](equality.md)\n\
-             lists, and so are interleaved stages whose microbatches are no multiple of pp: a group of pp microbatches passes each stage in turn.\n",
+             lists, and so are interleaved stages whose microbatches are not a multiple of pp: a group of pp microbatches passes each stage in turn.\n",
         );
         return text;
     }
