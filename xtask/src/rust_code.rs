@@ -52,6 +52,20 @@ pub fn code_only(source: &str) -> String {
     out
 }
 
+/// The comments and literals of a source; each character of code is a `;`, so that no phrase goes across it. Lines stay
+/// where they are.
+pub fn text_only(source: &str) -> String {
+    let chars: Vec<char> = source.chars().collect();
+    let mut out = String::with_capacity(source.len());
+    for (kind, span) in spans(&chars) {
+        match kind {
+            Kind::Code => out.extend(chars[span].iter().map(|c| if c.is_whitespace() { *c } else { ';' })),
+            Kind::Comment | Kind::Literal => out.extend(&chars[span]),
+        }
+    }
+    out
+}
+
 /// The part of a source that the product runs: strings stay; comments and items under `#[cfg(test)]` go, and any white space between
 /// tokens is one space.
 pub fn product_code(source: &str) -> String {

@@ -5,8 +5,8 @@
 #include "groups.cuh"
 #include "row_sum.cuh"
 
-// A row of the norm for each team, until all are done. `body(index, row, col, is_last_turn_inside)`: rows behind the
-// last are the last once more, for teams of a warp sum together, and are not stored.
+// A row of the norm for each team, until all are done. `body(index, row, col, is_last_turn_inside)`: rows past the last
+// repeat the last one, because teams of a warp sum together, and are not stored.
 template <typename Body>
 __device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body body) {
     const u64 teams = grid_threads() / TEAM;

@@ -6,8 +6,8 @@
 
 namespace warpgroup {
 
-// How a factor lies in shared memory: its steps, or its rows (of the left factor) or columns (of the right one), next to
-// each other.
+// The layout of a factor in shared memory: its steps, or its rows (of the left factor) or columns (of the right one),
+// next to each other.
 enum class Major : u32 { STEPS, LANES };
 
 // The descriptor of a factor in chunks that are exchanged within 128 bytes. Rows of 128 bytes have 64 steps or 64 lanes;

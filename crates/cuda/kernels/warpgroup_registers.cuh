@@ -27,8 +27,8 @@ struct ProductOfRegisters;
     PRODUCT_OF_REGISTERS(E, TYPE, 128, FIRST_32 ", " SECOND_32, "64", "65", "66", "67", "68", "69", SUMS_32(sums, 0),  \
                          SUMS_32(sums, 32))
 
-// `sums[64,N]` become the product of `a[64,16]` and `b[16,N]`, whatever they were. What is written to variables of earlier
-// sums is no operand, so products that are under way need not be waited for.
+// `sums[64,N]` become the product of `a[64,16]` and `b[16,N]`, whatever they were. The written variables of earlier
+// sums are not operands, so products that are under way need not be waited for.
 template <typename E, Major A, Major B, u32 N>
 struct FirstProduct;
 
