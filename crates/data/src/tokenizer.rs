@@ -297,7 +297,7 @@ fn refusing<T, E: Display>(work: impl FnOnce() -> Result<T, E>) -> Result<T, Str
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(panic) => {
             let told = panic.downcast_ref::<String>().map(String::as_str);
-            Err(told.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the library failed without a message").to_string())
+            Err(told.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the library panicked").to_string())
         }
     }
 }

@@ -28,8 +28,7 @@ pub fn line(precision: Precision, engine: &EngineDescription) -> String {
         Products::Chained | Products::Blocks16 | Products::Blocks8 => "on CPUs",
     };
     if has_instruction {
-        return format!("numbers products {order}, by its tiles
-");
+        return format!("numbers products {order}, by its tiles\n");
     }
     format!("numbers products {order}; {without} they take {slower} as long as with train.products = \"chained\"\n")
 }
@@ -68,8 +67,10 @@ mod tests {
             "numbers this processor has AMX: train.products = \"pairs\" uses it; a step then takes about 0.8 of its time, and sums of products \
              have another order, so losses differ within rounding\n"
         );
-        assert_eq!(line(Precision::Bf16(Products::Pairs), &amx), "numbers products in the order of AMX, by its tiles
-");
+        assert_eq!(
+            line(Precision::Bf16(Products::Pairs), &amx),
+            "numbers products in the order of AMX, by its tiles\n"
+        );
         let in_blocks = "numbers products in blocks, as tensor cores add them; on CPUs they take 5 to 10 times as long as with train.products = \"chained\"\n";
         assert_eq!(line(Precision::Bf16(Products::Blocks16), &amx), in_blocks);
         assert_eq!(
