@@ -111,8 +111,8 @@ pub const CHECKS: [Check; 5] = [
     Check {
         name: "Jean Zay",
         about: Some(
-            "Of the cluster of BLOOM the bandwidths that its links reach are fitted, to layouts that were tried in fp16; the trials in bf16 \
-             are those of another optimizer, days later.",
+            "The bandwidths of the links of BLOOM's cluster are fitted to layouts that were tried in fp16; the trials in \
+             bf16 are those of another optimizer, days later.",
         ),
         calibrated_on: Some(runs!("bloom_trials_fp16.csv", "status = ok", "a100-80g-jean-zay", "deepspeed-2022")),
         constants: &[Constant::NetworkEfficiency, Constant::LinkEfficiency],

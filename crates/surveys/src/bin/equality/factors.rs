@@ -48,8 +48,8 @@ pub fn by_value(cases: &[&Case]) -> String {
     }
     counted.sort_by_key(|counts| counts.value.factor);
     let mut text = "## By value\n\n\
-                    The cases of all tables that have a value of a factor. *Acting*: with dp > 1 for ZeRO, with several groups of several replicas for groups, with\n\
-                    pp > 1 for a schedule.\n\n\
+                    The cases of all tables that have a value of a factor. *Acting*: with dp > 1 for ZeRO, with several\n\
+                    groups of several replicas for groups, with pp > 1 for a schedule.\n\n\
                     | factor | value | cases | acting | pairs | exact sums |\n|---|---|---|---|---|---|\n"
         .to_string();
     for Counts { value: Value { factor, name, .. }, cases, acting, in_pairs, exact } in counted {
