@@ -16,8 +16,8 @@ const SHORTEST_REPETITION_BYTES: usize = 80;
 /// of a program.
 const ENOUGH_BYTES: usize = 550_000;
 
-/// The corpus of a repository at the state called `state`: its documentation and as many of its Rust sources as make [`ENOUGH_BYTES`], in the order
-/// of their paths, without paragraphs that were there before.
+/// The corpus of a repository at the state called `state`: its documentation and as many of its Rust sources as make
+/// [`ENOUGH_BYTES`], in the order of their paths, without paragraphs that were there before.
 pub fn make(repository: &Repository, state: &str) -> String {
     let mut seen = HashSet::new();
     let mut documents = String::new();
@@ -37,7 +37,8 @@ pub fn make(repository: &Repository, state: &str) -> String {
     )
 }
 
-/// Which files: all prose, and sources drawn by the hash of their path, so that every part of the project has its share.
+/// Which files: all prose, and sources drawn by the hash of their path, so that every part of the project has its
+/// share.
 fn chosen(repository: &Repository) -> Vec<&SourceFile> {
     let len = |file: &SourceFile| file.text.as_ref().map_or(0, String::len);
     let (mut chosen, mut sources): (Vec<&SourceFile>, Vec<&SourceFile>) =

@@ -18,7 +18,8 @@ const MAX_FUNCTION_LINES: usize = 80;
 /// Functions that may be longer, because they are one exhaustive match: `(file, function)`.
 const LONG_MATCHES: &[(&str, &str)] = &[("crates/cpu/src/execute.rs", "execute"), ("crates/cpu/src/parts.rs", "part")];
 /// Files and folders that may contain unsafe code: memory that ranks share as threads and as processes, the calls of a
-/// library of MPI and the memory that they use, those of NVIDIA's libraries, the arena, kernels, the map of a ring, a counting allocator in a test.
+/// library of MPI and the memory that they use, those of NVIDIA's libraries, the arena, kernels, the map of a ring, a
+/// counting allocator in a test.
 const UNSAFE_ALLOWED: &[&str] = &[
     "crates/device/src/arena.rs",
     "crates/comm/src/host.rs",

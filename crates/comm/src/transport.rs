@@ -132,7 +132,8 @@ pub trait Transport: Send + Sync {
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError>;
 
-    /// As [`Transport::receive`], where the bytes of each sender replace the slice at its place in `into`; all have one length.
+    /// As [`Transport::receive`], where the bytes of each sender replace the slice at its place in `into`; all have one
+    /// length.
     ///
     /// # Errors
     /// As [`Transport::receive`]; the slices are unspecified then.

@@ -2,8 +2,8 @@
 // operations they keep.
 //
 // A warp has sixteen rows: queries, or keys where sums run over queries. A product of 16 steps follows the other, in
-// ascending order, in the same sums, so no bit depends on the tiles that are staged. The softmax alone has tiles: of 128
-// keys from the first key of the sequence on.
+// ascending order, in the same sums, so no bit depends on the tiles that are staged. The softmax alone has tiles: of
+// 128 keys from the first key of the sequence on.
 #pragma once
 
 #include "attention.cuh"
@@ -72,8 +72,8 @@ __device__ inline Rows<Element> rows_of(Matrix<const Element> matrix, u64 row, u
     return {matrix.row(row) + column, matrix.stride, count};
 }
 
-// Stages `COUNT` rows; what is missing of the rows and of the channels becomes zero. The caller ends the group of copies
-// and waits. `vectors` says that all rows begin at multiples of 16 bytes and have whole vectors.
+// Stages `COUNT` rows; what is missing of the rows and of the channels becomes zero. The caller ends the group of
+// copies and waits. `vectors` says that all rows begin at multiples of 16 bytes and have whole vectors.
 template <u32 CHANNELS, u32 COUNT, u32 THREADS, typename Element>
 __device__ void stage(u16* target, const Rows<Element>& rows, u32 channels, bool vectors) {
     if (vectors) {
@@ -264,7 +264,8 @@ __device__ inline f32 exp_of_any(f32 number) {
 }
 
 // The random words of a fragment whose rows are queries, of which the thread's first has this token, and whose columns
-// are keys. Of four lanes with the same queries two have the same four keys: each draws the words of one query for both.
+// are keys. Of four lanes with the same queries two have the same four keys: each draws the words of one query for
+// both.
 __device__ inline void words_of_queries(u32 (&words)[4], const Problem& problem, u32 head, u32 token, u32 first_key) {
     const u32 odd = threadIdx.x % 2;
     const philox::Words drawn =

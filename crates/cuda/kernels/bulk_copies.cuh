@@ -1,5 +1,5 @@
-// Copies of boxes of a tensor to shared memory by tensor maps, and the barriers in shared memory that count their bytes.
-// For compute capability 9.0 and later.
+// Copies of boxes of a tensor to shared memory by tensor maps, and the barriers in shared memory that count their
+// bytes. For compute capability 9.0 and later.
 #pragma once
 
 #include "types.cuh"

@@ -106,7 +106,8 @@ struct Strip {
         }
     }
 
-    // 16 steps and 16 columns of a stage, as `tensor_core::multiply` takes its right operand: the first 8 columns, and the others.
+    // 16 steps and 16 columns of a stage, as `tensor_core::multiply` takes its right operand: the first 8 columns, and
+    // the others.
     __device__ static void right_fragment(u32 stage, u32 lane, u32 step, u32 (&into)[4]) {
         const u32 own = threadIdx.x % 32;
         if constexpr (IN_ROWS) {

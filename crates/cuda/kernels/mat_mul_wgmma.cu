@@ -231,7 +231,8 @@ struct Kernel {
         __syncwarp();
     }
 
-    // Stores a warp's 16 rows, four elements at once: in turns of a lane's rows, so that accesses of each wait together.
+    // Stores a warp's 16 rows, four elements at once: in turns of a lane's rows, so that accesses of each wait
+    // together.
     template <typename Out>
     __device__ void store_wide(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, f32 *buffer) const {
         constexpr u32 OWN_ROWS = 4;

@@ -19,8 +19,8 @@ __device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body bo
     }
 }
 
-// Stores `value(i)` of each element of a row of the norm, four of a thread at a time: they are all read before the first
-// is written, which the compiler cannot know to change nothing.
+// Stores `value(i)` of each element of a row of the norm, four of a thread at a time: they are all read before the
+// first is written, which the compiler cannot know to change nothing.
 template <typename E, typename Value>
 __device__ inline void store_row(E *to, u64 width, Value value) {
     constexpr u32 COUNT = 4;

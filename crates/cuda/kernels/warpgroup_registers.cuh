@@ -1,13 +1,13 @@
-// Further products of matrices by warpgroups, for compute capability 9.0 alone: those that begin sums, and those whose left
-// factor is in registers.
+// Further products of matrices by warpgroups, for compute capability 9.0 alone: those that begin sums, and those whose
+// left factor is in registers.
 #pragma once
 
 #include "warpgroup.cuh"
 
 namespace warpgroup {
 
-// Adds the product of `a[64,16]` and `b[16,N]` to `sums[64,N]`. A warp has sixteen rows of the left factor, as fragments
-// of `tensor_core::multiply`.
+// Adds the product of `a[64,16]` and `b[16,N]` to `sums[64,N]`. A warp has sixteen rows of the left factor, as
+// fragments of `tensor_core::multiply`.
 template <typename E, Major B, u32 N>
 struct ProductOfRegisters;
 

@@ -14,8 +14,8 @@ use crate::observed::{ValueBox, ValueName, finished};
 use crate::runner::ProofError;
 use crate::watch::Watch;
 
-/// Fingerprints of all values of a run. That of a value is the sum of a mixed number per element, made of the element's place in the
-/// value and its bits, so that those of shards add up to that of the whole.
+/// Fingerprints of all values of a run. That of a value is the sum of a mixed number per element, made of the element's
+/// place in the value and its bits, so that those of shards add up to that of the whole.
 #[derive(Debug, Default)]
 pub struct Fingerprints {
     values: Mutex<BTreeMap<ValueName, Boxes>>,

@@ -21,7 +21,8 @@ pub struct ValueName {
     pub what: What,
 }
 
-/// A value of a step. Units and their borders are compared, not what is within them: there ranks hold shares and pending sums.
+/// A value of a step. Units and their borders are compared, not what is within them: there ranks hold shares and
+/// pending sums.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum What {
     /// Output of a unit, `[tokens of the step, D]`.

@@ -270,8 +270,8 @@ mod tests {
         assert_eq!(bound(EqualityClass::LibraryOrder, single), bound(sums, single));
     }
 
-    /// bf16 and fp16 roundings move inputs of ReLU across zero where sums are split; where they are only in another order,
-    /// the first forward pass has the same bits.
+    /// bf16 and fp16 roundings move inputs of ReLU across zero where sums are split; where they are only in another
+    /// order, the first forward pass has the same bits.
     #[test]
     fn a_kink_widens_the_bounds_of_other_sums_but_not_that_of_the_output_matrix() {
         let smooth = proof_model(Style::Gpt2, 12, true);
@@ -287,7 +287,8 @@ mod tests {
         assert_eq!(near, far);
     }
 
-    /// Sums that are cut off toward zero depend on how many tokens they have: by at most 1.5 last places for each block of a piece.
+    /// Sums that are cut off toward zero depend on how many tokens they have: by at most 1.5 last places for each block
+    /// of a piece.
     #[test]
     fn products_in_blocks_widen_what_other_orders_promise() {
         let of = |products, sequence_length| {

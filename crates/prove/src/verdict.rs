@@ -6,10 +6,12 @@ use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::promise::Promise;
 
-/// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves little.
+/// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves
+/// little.
 pub const LEAST_FALL: f64 = 0.2;
 
-/// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero in dims that are not rotated.
+/// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero in dims that are not
+/// rotated.
 pub fn is_noise(model: &ModelSpec, name: &str) -> bool {
     model.has_idle_key_biases() && name.ends_with("attention.key.bias")
 }

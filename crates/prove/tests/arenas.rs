@@ -14,8 +14,8 @@ use train::Setup;
 /// Gaps between values that live together may take this share of what is alive.
 const LARGEST_RATIO: f64 = 1.02;
 
-/// The same where a rank runs several stages in turns or the two parts of a backward apart: values of several sizes then live and die
-/// in an order of their own each, and placing them leaves larger gaps.
+/// The same where a rank runs several stages in turns or the two parts of a backward apart: values of several sizes
+/// then live and die in an order of their own each, and placing them leaves larger gaps.
 const LARGEST_RATIO_IN_TURNS: f64 = 1.04;
 
 fn allowed(schedule: &ScheduleSpec) -> f64 {

@@ -11,8 +11,8 @@ const BLOCK: usize = 1024;
 
 /// An operation that combines the elements of all members.
 ///
-/// Members are combined in rank order from the left, widened; the end is rounded once. `combine(a, b)` must give the same
-/// bits as `combine(b, a)`; it need not be associative.
+/// Members are combined in rank order from the left, widened; the end is rounded once. `combine(a, b)` must give the
+/// same bits as `combine(b, a)`; it need not be associative.
 pub trait Reduction {
     /// The element of the buffers.
     type Element: Pod;

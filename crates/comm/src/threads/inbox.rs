@@ -24,8 +24,8 @@ const TURNS_BEFORE_PARKING: u32 = 8;
 /// A model's turns go to the threads that have something to do, so that none would ever park.
 #[cfg(shuttle)]
 const TURNS_BEFORE_PARKING: u32 = 0;
-/// How long the turns of one wait may take. Where other programs have work for the cores, the system runs all of it before a
-/// thread that yields: at a load of 40 on two cores a turn took 0.25 s.
+/// How long the turns of one wait may take. Where other programs have work for the cores, the system runs all of it
+/// before a thread that yields: at a load of 40 on two cores a turn took 0.25 s.
 const TURNS_AT_MOST: Duration = Duration::from_millis(1);
 
 /// The bytes of a message, or the name of one in another process.

@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 
 use sync::lock;
 
-/// The end of a rank that is a thread of this process. Messages between threads are read where the sender has them; those of
-/// other processes ([`processes::open`](crate::processes::open)) arrive in pieces.
+/// The end of a rank that is a thread of this process. Messages between threads are read where the sender has them;
+/// those of other processes ([`processes::open`](crate::processes::open)) arrive in pieces.
 ///
 /// Dropping it ends this rank's part: peers that still need it get [`CommError::PeerLeft`]. Dropping
 /// it while the thread panics aborts the world.

@@ -81,7 +81,8 @@ impl Oracle<'_> {
         (loss.0.into_inner().expect("nobody panicked"), outcome)
     }
 
-    /// How far the derivative of the loss along signs number `draw` is from what `gradient` says, and how far it may be.
+    /// How far the derivative of the loss along signs number `draw` is from what `gradient` says, and how far it may
+    /// be.
     fn error(&self, name: &str, gradient: &[f32], draw: u32) -> (f64, f64) {
         let weights = &self.weights[name];
         let signs: Vec<f32> = (0..weights.len() as u32)

@@ -14,7 +14,8 @@ use train::RankEngine;
 
 use crate::rig::*;
 
-/// Half of everything is dropped: another mask is another gradient. Heads are normed, which the attention core does again.
+/// Half of everything is dropped: another mask is another gradient. Heads are normed, which the attention core does
+/// again.
 fn model(style: Style) -> ModelSpec {
     ModelSpec { dropout: 0.5, attention_dropout: 0.5, qk_norm: style == Style::Llama, ..small_model(style, false) }
 }

@@ -17,8 +17,8 @@ pub const GRADIENT_BOUND: f64 = 1e-6;
 /// Largest relative distance of a loss.
 pub const LOSS_BOUND: f64 = 1e-5;
 /// Largest relative Frobenius distance of a weight after a few steps. The first updates are learning rate times sign: a
-/// bias is nothing but those, and an element whose gradient is a thousandth of its neighbours' knows it to a thousandth.
-/// Faults move weights by the learning rate, a fiftieth of a matrix.
+/// bias is nothing but those, and an element whose gradient is a thousandth of its neighbours' knows it to a
+/// thousandth. Faults move weights by the learning rate, a fiftieth of a matrix.
 pub const WEIGHT_BOUND: f64 = 1e-3;
 
 /// A text over 61 tokens in which every label counts.

@@ -1,4 +1,5 @@
-//! Files that are nearly sound: one that was, and a few changes. Bytes at random would end at the first byte that is asked for.
+//! Files that are nearly sound: one that was, and a few changes. Bytes at random would end at the first byte that is
+//! asked for.
 
 use bolero::TypeGenerator;
 

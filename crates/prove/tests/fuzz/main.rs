@@ -1,13 +1,13 @@
-//! Readers of files that come from elsewhere, under files that are nearly sound: each is read or refused with a message.
+//! Readers of files that come from elsewhere, under files that are nearly sound: each is read or refused with a
+//! message.
 //!
 //! As plain tests they try a few hundred inputs, the same each time, and every file in `found`.
 //! For longer, each target in turn (`tools/fuzz.sh`), or under a fuzzer that looks at what is reached (`cargo bolero`,
 //! which brings libFuzzer):
 //!
 //! ```text
-//! tools/fuzz.sh 600
-//! BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p prove --test fuzz -- --nocapture manifests
-//! cargo bolero test --package prove --test fuzz manifests
+//! tools/fuzz.sh 600 BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p prove --test
+//! fuzz -- --nocapture manifests cargo bolero test --package prove --test fuzz manifests
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 

@@ -60,7 +60,8 @@ struct Seen {
 }
 
 impl Target<'_> {
-    /// All seeds, all files in `found`, then what `fuzz` comes up with, or in a plain test inputs that are the same each time.
+    /// All seeds, all files in `found`, then what `fuzz` comes up with, or in a plain test inputs that are the same
+    /// each time.
     pub fn run(self, fuzz: impl FnOnce(Tried<'_>)) {
         let seen = Seen::default();
         for seed in &self.seeds {

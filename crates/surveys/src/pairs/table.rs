@@ -14,8 +14,8 @@ use crate::pairs::measure::Share;
 pub struct Kind(String);
 
 impl Kind {
-    /// Of first gradients. A kink is one kind in all precisions: in single precision no more than one pair in a thousand
-    /// meets it.
+    /// Of first gradients. A kink is one kind in all precisions: in single precision no more than one pair in a
+    /// thousand meets it.
     pub fn gradient(kind: ParameterKind, class: EqualityClass, numbers: Format, has_kink: bool) -> Kind {
         // The output matrix's gradient is made before any activation's.
         let has_kink = has_kink && kind != ParameterKind::Output;
