@@ -18,7 +18,6 @@ pub struct Compared {
     pub pp: usize,
     /// As `pleach explain` writes it.
     pub instruction: String,
-    /// Predicted.
     pub predicted_s: f64,
     /// Measured: the mean of the ranks of that stage.
     pub measured_s: f64,

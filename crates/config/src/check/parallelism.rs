@@ -256,7 +256,8 @@ fn schedule(parallelism: &Parallelism, rules: &mut Rules) {
         ScheduleSpec::Generated(ScheduleKind::ZeroBubbleAuto { memory_percent }) => {
             let least = 100usize.div_ceil(parallelism.degrees.pp);
             if memory_percent < least {
-                let rule = format!("of parallelism.pp = {} microbatches is less than one microbatch", parallelism.degrees.pp);
+                let rule =
+                    format!("of parallelism.pp = {} microbatches is less than one microbatch", parallelism.degrees.pp);
                 let remedy = format!("use at least {least}");
                 rules.report(Problem::of_value("parallelism.schedule_memory_percent", memory_percent, rule, remedy));
             }
