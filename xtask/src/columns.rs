@@ -10,15 +10,15 @@ const EXEMPT: &str = "crates/data/corpus/";
 /// Longer lines of a page or a source. Tables, code blocks and words without a space are not wrapped.
 pub fn check(file: &SourceFile) -> Vec<Finding> {
     let text = file.text.as_deref().unwrap_or_default();
-    let is_prose = match file.path.rsplit('.').next() {
-        Some("md") => prose_of_page,
-        Some("rs" | "cu" | "cuh") => comments,
+    let content: fn(&str) -> Option<&str> = match file.path.rsplit('.').next() {
+        Some("md") => |line| Some(line),
+        Some("rs" | "cu" | "cuh") => comment,
         _ => return vec![],
     };
     if file.path.starts_with(EXEMPT) {
         return vec![];
     }
-    let long = is_prose(text).into_iter().filter(|(_, line)| can_be_wrapped(line));
+    let long = prose(text, content).into_iter().filter(|(_, line)| can_be_wrapped(line));
     let finding = |(index, line): (usize, &str)| Finding {
         path: file.path.clone(),
         line: index + 1,
@@ -27,18 +27,25 @@ pub fn check(file: &SourceFile) -> Vec<Finding> {
     long.map(finding).collect()
 }
 
-fn prose_of_page(text: &str) -> Vec<(usize, &str)> {
+/// The lines whose `content` is neither a table nor code.
+fn prose(text: &str, content: fn(&str) -> Option<&str>) -> Vec<(usize, &str)> {
     let mut is_code = false;
     let is_prose = |(_, line): &(usize, &str)| {
-        let is_fence = line.trim_start().starts_with("```");
+        let Some(content) = content(line).map(str::trim_start) else {
+            is_code = false;
+            return false;
+        };
+        let is_fence = content.starts_with("```");
         is_code ^= is_fence;
-        !is_code && !is_fence && !line.trim_start().starts_with('|')
+        !is_code && !is_fence && !content.starts_with('|')
     };
     text.lines().enumerate().filter(is_prose).collect()
 }
 
-fn comments(text: &str) -> Vec<(usize, &str)> {
-    text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//")).collect()
+/// The content of a line that is a comment.
+fn comment(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    line.starts_with("//").then(|| line.trim_start_matches(['/', '!']))
 }
 
 fn can_be_wrapped(line: &str) -> bool {
@@ -74,6 +81,7 @@ mod tests {
     fn tables_code_and_words_without_a_space_are_not_wrapped() {
         let long = "word ".repeat(25);
         assert_eq!(found("a.md", &format!("| {long} |\n```text\n{long}\n```\n")), [0; 0]);
+        assert_eq!(found("a.rs", &format!("//! | {long} |\n//! ```\n//! {long}\n//! ```\n")), [0; 0]);
         assert_eq!(found("a.md", &format!("[a](https://{})\n", "b".repeat(130))), [0; 0]);
     }
 }
