@@ -37,15 +37,12 @@ pub struct State {
     pub streams: BTreeMap<StreamHandle, Queue>,
     /// Events, and the point that each names.
     pub events: HashMap<EventHandle, Option<Point>>,
-    /// Points.
     pub points: Points,
     /// Points that streams may wait for and that no stream has yet.
     pub promised: HashSet<Point>,
-    /// Graphs.
     pub graphs: HashMap<GraphHandle, Arc<Graph>>,
     /// The memory that the next launch of a stream may use.
     pub expected: HashMap<StreamHandle, AccessRanges>,
-    /// Captures.
     pub captures: Vec<Capture>,
     /// The first failure, which every later call returns.
     pub failure: Option<DriverError>,
@@ -69,7 +66,6 @@ pub struct State {
 /// A kernel that was asked for.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// The kernel.
     pub kernel: Arc<Kernel>,
     /// Its module.
     pub module: ModuleHandle,

@@ -49,9 +49,7 @@ impl BlockOrder {
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Reads.
     Read,
-    /// Writes.
     Write,
     /// Both at once.
     Atomic,
