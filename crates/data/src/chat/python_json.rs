@@ -1,4 +1,5 @@
-//! The filter `tojson` of chat templates: `json.dumps` of Python without escapes for letters, as transformers defines it.
+//! The filter `tojson` of chat templates: `json.dumps` of Python without escapes for letters, as transformers defines
+//! it.
 
 use std::io;
 
