@@ -4,7 +4,7 @@
     python tools/reference/chat.py
     python tools/reference/chat.py TEMPLATES OUT
 
-Kept is, beside a tokenizer of 400 tokens, for each template and conversation the text, the tokens, and which of these
+Kept is, in addition to a tokenizer of 400 tokens, for each template and conversation the text, the tokens, and which of these
 are of an answer: by `return_assistant_tokens_mask` where the template has a block `generation`, and otherwise by the
 rule of `data.chat`, written here a second time. With TEMPLATES and OUT, the same for a folder of other templates;
 `PLEACH_CHATS=OUT cargo test -p data --test chat` compares with it.
@@ -61,11 +61,11 @@ def answers_by_rule(render, messages: list, first: int) -> list[tuple[int, int]]
     whole, spans = render(messages, False), []
     for index in range(first, len(messages)):
         if messages[index]["role"] == "assistant":
-            before, behind = render(messages[:index], True), render(messages[: index + 1], False)
-            if not (behind.startswith(before) and whole.startswith(behind)):
+            before, through = render(messages[:index], True), render(messages[: index + 1], False)
+            if not (through.startswith(before) and whole.startswith(through)):
                 raise ValueError("earlier messages change")
             start = max([len(before)] + [end for _, end in spans[-1:]])
-            spans.append((start, max(start, len(behind))))
+            spans.append((start, max(start, len(through))))
     return spans
 
 

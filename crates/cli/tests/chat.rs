@@ -110,7 +110,7 @@ fn a_run_on_conversations_resumes_with_its_bits_and_is_measured_by_answers() {
     assert_eq!(resumed.status.code(), Some(0), "{}{}", stdout(&resumed), stderr(&resumed));
     let weights = |run: &str| fs::read(files.folder.join(run).join("weights.safetensors")).expect("weights");
     assert!(weights("whole") == weights("parts"), "the bits of an uninterrupted run");
-    let evaluated = pleach(&["eval", &files.at("whole")]);
+    let evaluated = pleach(&["eval", "--from", &files.at("whole")]);
     assert!(stdout(&evaluated).contains(" nats per token of an answer, over "), "{}", stderr(&evaluated));
     // Other answers are other data.
     fs::write(files.folder.join("it.jinja"), TEMPLATE.replace("</{{ message.role }}>", "")).expect("a file");

@@ -41,7 +41,7 @@ fn blanks_have_the_numbers_of_their_paper_and_survive_writing() {
     }
 }
 
-/// What a model is next to its weights, how it is trained, is the run's own; and so is how it is written down.
+/// Training, and the way in which a model is written, are the run's own; the model is not.
 #[test]
 fn a_run_that_begins_with_weights_has_their_model() {
     let model =
@@ -125,7 +125,7 @@ fn columns_validation_texts_and_the_cache_survive_writing_and_are_checked() {
 }
 
 #[test]
-fn a_chat_template_is_beside_the_tokenizer_and_survives_writing() {
+fn a_chat_template_is_next_to_the_tokenizer_and_survives_writing() {
     let plain = |template: &str| ChatSpec { template: template.into(), date: None, long: LongConversations::Refuse };
     let dated = ChatSpec { date: ChatDate::parse("2026-01-31"), long: LongConversations::Cut, ..plain("b.jinja") };
     for (tokenizer, chat, expected) in [

@@ -92,7 +92,7 @@ impl Dataset {
                 // Tokens that the tokenizer does not know have no text that could be measured.
                 parts.held_out.check_vocabulary(self.tokenizer.vocabulary())?;
                 let bytes = text_of_corpus(&self.tokenizer, &parts.held_out)?.len() as u64;
-                (parts, bytes)
+                (*parts, bytes)
             }
             Source::Chats(parts) => {
                 let bytes = parts.held_out.iter().map(|own| own.document.text.len() as u64).sum();

@@ -104,7 +104,7 @@ pub enum DataError {
         /// A line as it is to be.
         example: String,
     },
-    /// A record is no conversation.
+    /// A record is not a conversation.
     #[error(
         "{document} {problem}; a conversation is an object such as {{\"messages\": [{{\"role\": \"user\", \"content\": \"...\"}}, {{\"role\": \"assistant\", \"content\": \"...\"}}]}}"
     )]

@@ -41,7 +41,7 @@ pub(crate) struct NamedSource {
 #[derive(Debug)]
 pub(crate) enum Source {
     Text(Split<Vec<Document>>),
-    Tokens(Split<Corpus>),
+    Tokens(Box<Split<Corpus>>),
     Chats(Split<Vec<Rendered>>),
 }
 
@@ -125,8 +125,8 @@ impl Sources {
                         }
                     }
                 }),
-                Source::Tokens(Split { train, held_out }) => {
-                    [train, held_out].into_iter().for_each(|part| part.hash_into(&mut hash));
+                Source::Tokens(parts) => {
+                    [&parts.train, &parts.held_out].into_iter().for_each(|part| part.hash_into(&mut hash));
                 }
             }
         }
@@ -192,12 +192,12 @@ fn open(
     }
     if let Some(Cache { folder, tokenizer, listener }) = ways.cache.filter(|_| !source.is_tokens()) {
         let file = token_file(folder, source, tokenizer, *listener)?;
-        return Ok(Source::Tokens(split_tokens(&file.corpus, held_out)));
+        return Ok(Source::Tokens(split_tokens(&file.corpus, held_out).into()));
     }
     if !source.is_tokens() {
         return Ok(match read(&source.path, source.column.as_deref())? {
             Content::Text(documents) => Source::Text(split(documents, held_out)),
-            Content::Tokens(corpus) => Source::Tokens(split_tokens(&corpus, held_out)),
+            Content::Tokens(corpus) => Source::Tokens(split_tokens(&corpus, held_out).into()),
         });
     }
     let corpus = if is_token_file(&source.path) {
@@ -210,7 +210,7 @@ fn open(
     if corpus.is_empty() {
         return Err(DataError::Empty(source.path.clone()));
     }
-    Ok(Source::Tokens(split_tokens(&corpus, held_out)))
+    Ok(Source::Tokens(split_tokens(&corpus, held_out).into()))
 }
 
 pub(crate) fn is_token_file(path: &Path) -> bool {

@@ -6,6 +6,7 @@ use config::Unit;
 use device::Dtype;
 use serde::{Deserialize, Serialize};
 
+/// [`Unit`], as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Unit")]
 pub enum UnitForm {
@@ -13,12 +14,15 @@ pub enum UnitForm {
     Embedding,
     Layer(u32),
     Head,
+    Adapters(u32),
 }
 
+/// A unit in descending order, as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Reverse<Unit>")]
 pub struct ReverseForm(#[serde(with = "UnitForm")] pub Unit);
 
+/// [`Dtype`], as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Dtype")]
 pub enum DtypeForm {

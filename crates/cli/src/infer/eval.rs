@@ -65,7 +65,7 @@ impl EvaluatedPart {
     }
 }
 
-/// What a token of the text stands for.
+/// The meaning of a token of the text.
 #[derive(Clone, Copy)]
 enum Measure {
     /// This many bytes.

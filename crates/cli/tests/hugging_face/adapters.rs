@@ -143,7 +143,8 @@ fn layouts_keep_their_promise_with_adapters() {
         stdout(&output)
     };
     assert!(proved("stages", "dp = 1\ntp = 1\npp = 2\nzero = 0\nmicrobatch_size = 1\n").contains("same bits"));
-    let recomputed = "dp = 1\ntp = 1\npp = 2\nzero = 0\nmicrobatch_size = 1\nrecompute = \"full\"\nschedule = \"zb-h1\"\n";
+    let recomputed =
+        "dp = 1\ntp = 1\npp = 2\nzero = 0\nmicrobatch_size = 1\nrecompute = \"full\"\nschedule = \"zb-h1\"\n";
     assert!(proved("recomputed", recomputed).contains("same bits"));
     for (name, layout) in [
         ("replicas", "dp = 2\ntp = 1\npp = 1\nzero = 2\nmicrobatch_size = 1\n"),
@@ -166,15 +167,27 @@ fn adapters_that_are_not_built_are_refused_by_key() {
         stderr(&output)
     };
     for (sets, expected) in [
-        (&["model.lora={ rank = 0 }"][..], "model.lora has rank = 0, which must be a number of columns; use 1 to 16384"),
+        (
+            &["model.lora={ rank = 0 }"][..],
+            "model.lora has rank = 0, which must be a number of columns; use 1 to 16384",
+        ),
         (&["model.lora={ rank = 2, alpha = 0 }"], "model.lora has alpha = 0.0, which must be positive; use 2.0"),
         (&["model.lora={ rank = 2, targets = [] }"], "model.lora has no targets; use targets = [\"query\", \"value\"]"),
         (&["model.lora={ rank = 2, targets = [\"gate\"] }"], "model.lora has the target \"gate\", which only gated"),
         (&["model.lora={ rank = 2, dropout = 0.1 }"], "is not adapters such as { rank = 8"),
         (&["model.lora={ rank = 2, targets = [\"head\"] }"], "is not adapters such as { rank = 8"),
-        (&["model.lora={ rank = 2 }", "model.top_query=true"], "model.lora has no adapters for the layer of model.top_query"),
-        (&["model.lora={ rank = 2 }", "parallelism.zero=3"], "parallelism.zero = 3 shards parameters, which model.lora keeps whole; use 0, 1 or 2"),
-        (&["model.lora={ rank = 2 }", "train.sums=exact"], "train.sums = \"exact\" has no range for the gradients of model.lora"),
+        (
+            &["model.lora={ rank = 2 }", "model.top_query=true"],
+            "model.lora has no adapters for the layer of model.top_query",
+        ),
+        (
+            &["model.lora={ rank = 2 }", "parallelism.zero=3"],
+            "parallelism.zero = 3 shards parameters, which model.lora keeps whole; use 0, 1 or 2",
+        ),
+        (
+            &["model.lora={ rank = 2 }", "train.sums=exact"],
+            "train.sums = \"exact\" has no range for the gradients of model.lora",
+        ),
         (
             &["model.lora={ rank = 2 }", "train.groups=[{ parameters = [\"*.key.weight\"] }]"],
             "train.groups has \"*.key.weight\", which names no parameter of this model",

@@ -55,7 +55,8 @@ fn parameters(config: &RunConfig, rules: &mut Rules) {
         _ => (0..model.num_layers as u32).map(|layer| of_class.of(Unit::Layer(layer))).sum(),
     };
     // Adapters of a layer are at most as large as those of the widest.
-    let of_adapters = of_class.iter().filter(|(class, _)| matches!(class, UnitClass::Adapters(_))).map(|(_, number)| *number);
+    let of_adapters =
+        of_class.iter().filter(|(class, _)| matches!(class, UnitClass::Adapters(_))).map(|(_, number)| *number);
     let adapters = of_adapters.max().unwrap_or(0) * model.num_layers as u128;
     let parameters = of_unit(Unit::Table) + of_unit(Unit::Embedding) + layers + adapters + of_unit(Unit::Head);
     if parameters > MAX_PARAMETERS {
@@ -82,7 +83,7 @@ fn passes(config: &RunConfig, max_passes: u128, rules: &mut Rules) {
     }
     let rule = format!(
         "is {microbatches} microbatches of {} per replica; times {stops} layers and stages that is more than {max_passes} \
-         passes, too long a program",
+         passes, the limit of a program",
         parallelism.microbatch_size
     );
     let per_replica = train.global_batch / parallelism.degrees.dp;

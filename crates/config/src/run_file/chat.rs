@@ -11,13 +11,13 @@ const WANTED: &str =
 
 const LONG: &Choices<LongConversations> = &[("refuse", LongConversations::Refuse), ("cut", LongConversations::Cut)];
 
-/// Reads the key. Without a template of its own, the one beside the tokenizer is meant.
+/// Reads the key. Without a template of its own, the one in the tokenizer's folder is meant.
 pub fn read(reader: &mut Reader, tokenizer: &TokenizerSpec) -> Option<ChatSpec> {
     reader.table_as("data.chat", WANTED, |entries| chat(entries, tokenizer))
 }
 
 fn chat(entries: &[(String, Value)], tokenizer: &TokenizerSpec) -> Option<ChatSpec> {
-    let mut chat = ChatSpec { template: beside(tokenizer), date: None, long: LongConversations::Refuse };
+    let mut chat = ChatSpec { template: folder_of(tokenizer), date: None, long: LongConversations::Refuse };
     for (key, value) in entries {
         match key.as_str() {
             "template" => chat.template = value.text()?.into(),
@@ -30,7 +30,7 @@ fn chat(entries: &[(String, Value)], tokenizer: &TokenizerSpec) -> Option<ChatSp
 }
 
 /// The folder of a tokenizer's file.
-fn beside(tokenizer: &TokenizerSpec) -> PathBuf {
+fn folder_of(tokenizer: &TokenizerSpec) -> PathBuf {
     match tokenizer {
         TokenizerSpec::File(path) => match path.parent() {
             Some(folder) if folder != Path::new("") => folder.to_path_buf(),

@@ -40,16 +40,16 @@ pub(super) fn rendered(
         }
         let before = render(number, Ending::GenerationPrompt)?;
         let own;
-        let behind = if number + 1 == messages.len() {
+        let through = if number + 1 == messages.len() {
             &whole
         } else {
             own = render(number + 1, Ending::Message)?;
             &own
         };
-        begins_with(behind, &before, number)?;
-        begins_with(&whole, behind, number + 1)?;
+        begins_with(through, &before, number)?;
+        begins_with(&whole, through, number + 1)?;
         let start = answers.last().map_or(before.len(), |last| before.len().max(last.end));
-        answers.push(start..behind.len().max(start));
+        answers.push(start..through.len().max(start));
     }
     answers.retain(|answer| !answer.is_empty());
     Ok((whole, answers))

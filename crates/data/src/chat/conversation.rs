@@ -32,14 +32,16 @@ impl Conversation {
         check_marks(json)?;
         let field = |name: &str| record.get_attr(name).ok().filter(|value| !value.is_undefined() && !value.is_none());
         let list = column.unwrap_or("messages");
-        let (messages, first_learned) = match record.kind() {
-            ValueKind::Seq => (messages_of(&record, list)?, 0),
-            _ if record.kind() != ValueKind::Map => return Err("is not a JSON object".into()),
-            _ => match (field(list), field("prompt"), field("completion")) {
+        let (messages, first_learned) = if record.kind() == ValueKind::Seq {
+            (messages_of(&record, list)?, 0)
+        } else if record.kind() != ValueKind::Map {
+            return Err("is not a JSON object".into());
+        } else {
+            match (field(list), field("prompt"), field("completion")) {
                 (Some(value), _, _) => (messages_of(&value, list)?, 0),
                 (None, Some(prompt), Some(completion)) if column.is_none() => pair(&prompt, &completion)?,
                 (None, _, _) => return Err(format!("has no field `{list}`")),
-            },
+            }
         };
         if messages.is_empty() {
             return Err("has no messages".into());
@@ -52,7 +54,7 @@ impl Conversation {
     }
 }
 
-/// The marks of answers are no text.
+/// The marks of answers are not part of any text.
 fn check_marks(json: &str) -> Result<(), String> {
     let small = json.to_ascii_lowercase();
     match [ANSWER_BEGINS, ANSWER_ENDS]
@@ -108,9 +110,9 @@ fn tools(value: Value) -> Result<Value, String> {
         Some(text) => serde_json::from_str(text).map_err(|error| format!("has `tools` that are not JSON: {error}"))?,
         None => value,
     };
-    match parsed.kind() {
-        ValueKind::Seq => Ok(parsed),
-        _ => Err("has a field `tools` that is not a list".into()),
+    match parsed.kind() == ValueKind::Seq {
+        true => Ok(parsed),
+        false => Err("has a field `tools` that is not a list".into()),
     }
 }
 

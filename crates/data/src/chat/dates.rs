@@ -21,7 +21,7 @@ const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday",
 /// `date`, at midnight, in the format of Python's `strftime` in the locale C.
 ///
 /// # Errors
-/// A directive that is none of those which templates use.
+/// A directive that templates do not use.
 pub(super) fn formatted(date: ChatDate, format: &str) -> Result<String, String> {
     let (month, day) = (MONTHS[usize::from(date.month - 1)], DAYS[usize::from(date.weekday())]);
     let mut text = String::new();

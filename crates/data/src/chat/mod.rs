@@ -1,8 +1,8 @@
 //! Conversations as text: rendered by the chat template of a model's folder, with the places of the answers.
 //!
 //! A template is a program that came with a model: it runs in a sandbox of `minijinja`, with a budget that bounds its
-//! steps and the memory of its values, and reads nothing but the conversation, the special tokens of its folder, and the
-//! date that the run file gives.
+//! steps and the memory of its values, and reads nothing but the conversation, the special tokens of its folder, and
+//! the date that the run file gives.
 
 mod answers;
 mod conversation;
@@ -57,7 +57,7 @@ impl Chat {
     /// JSON lines, or in each row of a table, whose column holds JSON.
     ///
     /// # Errors
-    /// A file that cannot be read, a record that is no conversation, one that the template refuses, or none at all.
+    /// A file that cannot be read, a record that is not a conversation, one that the template refuses, or none at all.
     pub fn read(&self, path: &Path, column: Option<&str>) -> Result<Vec<Rendered>, DataError> {
         let mut all = vec![];
         for file in files_at(path)? {
@@ -79,7 +79,7 @@ impl Chat {
     /// The conversation in `json`, which `name` names in messages.
     ///
     /// # Errors
-    /// JSON that is no conversation, and what the template refuses.
+    /// JSON that is not a conversation, and what the template refuses.
     pub fn rendered(&self, name: String, json: &str, column: Option<&str>) -> Result<Rendered, DataError> {
         let conversation = match Conversation::parse(json, column) {
             Ok(conversation) => conversation,

@@ -1,4 +1,5 @@
-//! The filter `tojson` of chat templates: `json.dumps` of Python without escapes for letters, as transformers defines it.
+//! The filter `tojson` of chat templates: `json.dumps` of Python without escapes for letters, as transformers defines
+//! it.
 
 use std::io;
 
@@ -7,7 +8,7 @@ use minijinja::{Error, ErrorKind, State, Value};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
-/// What separates items and keys, and how deep a line begins.
+/// The separators of items and keys, and the depth at which a line begins.
 struct Layout {
     indent: Option<usize>,
     between_items: String,

@@ -22,7 +22,7 @@ const MOST_BYTES: usize = 16 << 20;
 const PLAIN: &str = "chat_template";
 const WITH_TOOLS: &str = "tool_use";
 
-/// What a template is asked to end with.
+/// The end of the text that a template is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The last message.
@@ -44,7 +44,7 @@ impl Template {
     /// Compiles the template of `files`. `date` answers its `strftime_now`.
     ///
     /// # Errors
-    /// The place of what is no template.
+    /// The place of a syntax error.
     pub(super) fn new(files: TemplateFiles, date: Option<ChatDate>) -> Result<Template, String> {
         let mut environment = Environment::new();
         let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
@@ -103,9 +103,9 @@ impl Template {
         ];
         let context = Value::from(tokens.chain(values).collect::<BTreeMap<&str, Value>>());
         let template = environment.get_template(name).map_err(|error| error.to_string())?;
-        let text = template.render(context).map_err(|error| match error.kind() {
-            ErrorKind::OutOfFuel => format!("the template takes more than {steps} steps"),
-            _ => format!("the template says: {error}"),
+        let text = template.render(context).map_err(|error| match error.kind() == ErrorKind::OutOfFuel {
+            true => format!("the template takes more than {steps} steps"),
+            false => format!("the template says: {error}"),
         })?;
         if text.len() > MOST_BYTES {
             return Err(format!("the template makes {} bytes of it; at most {MOST_BYTES} are read", text.len()));

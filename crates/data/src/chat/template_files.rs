@@ -28,7 +28,7 @@ pub(super) struct TemplateFiles {
 }
 
 /// Reads the template at `path`: a folder with `chat_template.jinja`, or with `chat_template` in
-/// `tokenizer_config.json`; or a file of its own, beside which the special tokens are. The file `chat_template.jinja`
+/// `tokenizer_config.json`; or a file of its own, with the special tokens in its folder. The file `chat_template.jinja`
 /// counts before the key, as in transformers.
 ///
 /// # Errors

@@ -51,7 +51,7 @@ fn compare(folder: &Path, differences: &mut Vec<String>) -> (usize, usize) {
     let tokenizer = Tokenizer::open(&folder.join("tokenizer.json")).expect("a tokenizer");
     let (mut texts, mut refusals) = (0, 0);
     for (name, cases) in expected.as_object().expect("an object") {
-        // Special tokens are beside the template.
+        // Special tokens are in the folder of the template.
         let path = std::env::temp_dir().join(format!("pleach-chat-{}-{name}", std::process::id()));
         fs::create_dir_all(&path).expect("a folder");
         fs::write(path.join("tokenizer_config.json"), text("tokenizer_config.json")).expect("a file");

@@ -51,7 +51,7 @@ fn every_answer_is_learned_once_an_epoch_and_sees_its_own_conversation() {
     let length = 384;
     let batches = batches(&dataset, length, Order::AsWritten).expect("batches");
     assert_eq!(batches.targets(), Targets::Answers);
-    // What is to be found: each conversation without its last token, its targets, and nothing else.
+    // The list to be found: each conversation without its last token, its targets, and nothing else.
     let mut expected: BTreeMap<(Vec<i32>, Vec<i32>), usize> = BTreeMap::new();
     for index in 0..corpus.num_documents() {
         let tokens: Vec<i32> = corpus.document_tokens(index).map(|token| token as i32).collect();

@@ -1,4 +1,4 @@
-//! What is said about templates and records that are none.
+//! Messages about broken templates and about records that are not conversations.
 
 use config::{ChatSpec, LongConversations};
 use data::{Chat, Dataset};
