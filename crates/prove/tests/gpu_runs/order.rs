@@ -141,8 +141,8 @@ fn run(tried: Tried, left_out: Option<Wait>, seed: u64) -> Option<Run> {
 fn waits_by_need(tried: Tried, expected: &prove::Outcome) -> Option<[Vec<Wait>; 2]> {
     let mut pairs = BTreeMap::<usize, BTreeSet<_>>::new();
     let mut calls = BTreeMap::new();
-    // Of several reads before a write, the log has the last: another in other orders.
-    for seed in 0..4 {
+    // Copies of the same values are writes in one order and none in another.
+    for seed in 0..2 {
         let run = run(tried, None, seed)?;
         assert!(run.outcome.expect("a run on GPUs") == *expected, "nothing is left out");
         run.log.pairs().into_iter().for_each(|(gpu, of_gpu)| pairs.entry(gpu).or_default().extend(of_gpu));
