@@ -11,15 +11,18 @@ use crate::streams::Origin;
 /// A piece of work: its stream, and its number there from 0 on, among copies, fills and launches.
 pub type Place = (StreamHandle, usize);
 
+/// Pairs of work; the second must come after the first.
+pub type Pairs = BTreeSet<(Place, Place)>;
+
 /// The pairs of work of each GPU, by ordinal, of which the second uses bytes that the first has used, at least one of the
 /// two by a write: the second must come after the first. Reads of the same memory are taken for reads of the same bytes.
 /// Work of graphs is not logged.
 #[derive(Clone, Debug, Default)]
-pub struct WorkLog(Arc<Mutex<BTreeMap<usize, BTreeSet<(Place, Place)>>>>);
+pub struct WorkLog(Arc<Mutex<BTreeMap<usize, Pairs>>>);
 
 impl WorkLog {
     /// The pairs so far.
-    pub fn pairs(&self) -> BTreeMap<usize, BTreeSet<(Place, Place)>> {
+    pub fn pairs(&self) -> BTreeMap<usize, Pairs> {
         sync::lock(&self.0).clone()
     }
 }
