@@ -14,6 +14,7 @@ mod data_spec;
 mod degrees;
 mod fnv;
 mod layout;
+mod learning_rate;
 mod model;
 mod model_coord;
 mod parallelism;
@@ -42,6 +43,7 @@ pub use data_spec::{
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;
 pub use layout::{SHARD_BLOCK, Segment, UnitLayout};
+pub use learning_rate::{DecayLength, DecayShape, LearningRateSchedule};
 pub use model::{
     Activation, Biases, Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Norm, NormKind, Pairing,
     Position, TopQuery,
@@ -63,7 +65,7 @@ pub use run_file::{
 };
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
-pub use training::{LearningRateSchedule, TrainSpec};
+pub use training::TrainSpec;
 pub use unit::{Microbatch, Stage, Tied, Unit};
 pub use unit_class::{PerClass, UnitClass, UnitClasses};
 pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};

@@ -67,6 +67,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("min_lr", "train.min_learning_rate", ""),
     ("lr_warmup_iters", "train.warmup_steps", ""),
     ("lr_decay_style", "train.schedule", ""),
+    ("lr_wsd_decay_iters", "train.decay_length", ""),
+    ("lr_wsd_decay_style", "train.decay_shape", ""),
     ("adam_beta1", "train.beta1", ""),
     ("adam_beta2", "train.beta2", ""),
     ("adam_eps", "train.epsilon", ""),
