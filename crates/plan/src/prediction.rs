@@ -178,6 +178,7 @@ impl PreparedStep {
             gradient_bytes: software.map_or_else(own_bytes, |software| software.gradient_bytes),
             stored_bytes: self.train.precision.stored().size_bytes(),
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
+            losses: self.model.num_losses(),
             units: Some(&self.units),
             software,
             algorithms,

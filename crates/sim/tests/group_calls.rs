@@ -65,8 +65,8 @@ fn each_call_of_the_list_is_priced() {
                 assert!(costs.tied_ns(Partner::Nobody) < costs.tied_ns(ends), "no link between one rank and itself");
             }
         }
-        let norm: u64 = GroupCall::NORM.iter().map(|call| price(&cluster, &mesh, call, 8)).sum();
+        let norm: u64 = GroupCall::norm(1).iter().map(|call| price(&cluster, &mesh, call, 8)).sum();
         assert_eq!(costs.norm_ns(std::iter::empty()), norm);
-        assert_eq!(GroupCall::NORM[0].group, PeerGroup::Along(AxisSet::ALL));
+        assert_eq!(GroupCall::norm(1)[0].group, PeerGroup::Along(AxisSet::ALL));
     }
 }

@@ -71,6 +71,7 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         init_std: 0.04,
         output_init_std: None,
         xavier_gain: None,
+        z_loss: None,
     }
 }
 

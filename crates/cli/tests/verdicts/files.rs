@@ -64,6 +64,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("model.init_std", &["0.02", "0", "-1", "0.1"]),
     ("model.output_init_std", &["0.002", "0"]),
     ("model.xavier_gain", &["0.1", "0"]),
+    ("model.z_loss", &["1e-4", "0", "-1", "2"]),
     ("parallelism.dp", &["1", "2", "3", "4", "8", "0", "5"]),
     ("parallelism.tp", &["1", "2", "3", "4", "8", "0"]),
     ("parallelism.pp", &["1", "2", "3", "4", "7", "0"]),

@@ -60,6 +60,7 @@ const NUMBERS: &[&str] = &[
     "model.init_std",
     "model.output_init_std",
     "model.xavier_gain",
+    "model.z_loss",
     "model.deepnorm_alpha",
     "train.learning_rate",
     "train.min_learning_rate",

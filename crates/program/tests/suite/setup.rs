@@ -142,6 +142,7 @@ impl Setup {
             init_std: 0.02,
             output_init_std: None,
             xavier_gain: None,
+            z_loss: None,
         }
     }
 

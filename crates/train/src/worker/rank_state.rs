@@ -93,7 +93,7 @@ impl RankState {
     pub fn begin_step(&mut self, device: &dyn Device) -> Result<(), DeviceError> {
         self.contributed.clear();
         self.reduced.clear();
-        let sums = [self.constants.loss_sums, self.constants.norm_sums];
+        let sums = [self.constants.all_loss_sums, self.constants.norm_sums];
         sums.into_iter().try_for_each(|sums| reduce::zero_sums(device, sums))
     }
 
