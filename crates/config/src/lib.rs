@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod anomalies;
+mod averages;
 mod batch;
 mod check;
 mod context_parallel;
@@ -32,6 +33,7 @@ mod unit_class;
 mod zero;
 
 pub use anomalies::{Anomalies, OnNonFinite, OnSpike};
+pub use averages::Averages;
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};

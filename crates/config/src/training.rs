@@ -42,6 +42,8 @@ pub struct TrainSpec {
     /// accumulated; 1 leaves it as it is. Where the table is tied, its use as the output keeps its gradient whole
     /// (GLM-130B, Zeng et al. 2022).
     pub embedding_gradient_scale: f32,
+    /// Decay of the exponential moving average of the weights; `None` for no average.
+    pub ema_decay: Option<f32>,
     /// Parameters with rates and decays of their own.
     pub groups: Vec<ParameterGroup>,
     /// In which numbers parameters and activations are stored.

@@ -30,6 +30,7 @@ use crate::meter::Meter;
 use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use crate::rotary::{Rotary, RotaryTable};
 use crate::rounded_sum::{AddRounded, RoundedToSingle};
+use crate::scaled_sum::ScaledSum;
 use crate::squared_sum::SquaredSum;
 use crate::task::PairsMatMul;
 use crate::view::{MatMut, MatRef};
@@ -212,6 +213,9 @@ impl Worker {
                 add_integers(self.longs(x)?, self.longs_mut(into)?)
             }
             Op::Accumulate { x, into } => self.run(Accumulate { x: self.matrix(x)?, into: self.matrix_mut(into)? }),
+            Op::ScaledSum { x, factor, into, keep } => {
+                self.run(ScaledSum { x: self.matrix(x)?, factor, into: self.matrix_mut(into)?, keep });
+            }
             Op::Fill { out, value } if out.dtype == Dtype::I64 => self.longs_mut(out)?.fill(value as i64),
             Op::Fill { out, value } => stored!(E of out => fill(self.matrix_mut::<E>(out)?, value)),
             Op::Copy { from, to } if from.dtype == Dtype::I64 => self.longs_mut(to)?.copy_from_slice(self.longs(from)?),

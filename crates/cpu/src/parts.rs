@@ -83,6 +83,7 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         | Op::CrossEntropy { .. }
         | Op::AddRounded { .. }
         | Op::Accumulate { .. }
+        | Op::ScaledSum { .. }
         | Op::Fill { .. }
         | Op::Copy { .. }
         | Op::InitializeNormal { .. }
@@ -196,6 +197,10 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
         Op::Accumulate { x, into } => {
             let [x, into] = cells([x, into], share)?;
             Op::Accumulate { x, into }
+        }
+        Op::ScaledSum { x, factor, into, keep } => {
+            let [x, into] = cells([x, into], share)?;
+            Op::ScaledSum { x, factor, into, keep }
         }
         Op::Fill { out, value } => {
             let [out] = cells([out], share)?;

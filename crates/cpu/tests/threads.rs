@@ -170,6 +170,7 @@ fn elementwise(on: &Operands) {
     let strided = [on.single(TOKENS, HIDDEN), on.single(TOKENS, HIDDEN)].map(|x| x.cols_of(3..HIDDEN));
     for [x, into] in [dense, strided] {
         on.submit(Op::Accumulate { x, into });
+        on.submit(Op::ScaledSum { x, factor: 0.3, into, keep: 0.9 });
         on.submit(Op::Copy { from: x, to: into });
         on.submit(Op::Fill { out: x, value: 0.7 });
     }

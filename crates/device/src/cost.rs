@@ -76,6 +76,7 @@ impl Op {
             | Op::AddRounded { .. }
             | Op::RoundedToSingle { .. }
             | Op::Accumulate { .. }
+            | Op::ScaledSum { .. }
             | Op::Fill { .. }
             | Op::Copy { .. }
             | Op::InitializeNormal { .. }
@@ -141,6 +142,9 @@ impl Op {
             }
             Op::RoundedToSingle { sums, .. } => Operands::new([Some(sums)], [Some(sums)]),
             Op::Accumulate { x, into } => Operands::new([Some(x), Some(into)], [Some(into)]),
+            Op::ScaledSum { x, into, keep, .. } => {
+                Operands::new([Some(x), (keep != 0.0).then_some(into)], [Some(into)])
+            }
             Op::Fill { out, .. } => Operands::new([], [Some(out)]),
             Op::Copy { from, to } => Operands::new([Some(from)], [Some(to)]),
             Op::InitializeNormal { out, .. } => Operands::new([], [Some(out)]),

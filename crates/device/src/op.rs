@@ -180,6 +180,9 @@ pub enum Op {
     RoundedToSingle { sums: Tensor, unit: f32 },
     /// `into += x`, real numbers or I64.
     Accumulate { x: Tensor, into: Tensor },
+    /// `into = keep * into + factor * x`, F32: the product with `factor` is rounded, then the sum once. With `keep` 0,
+    /// `into` is assigned.
+    ScaledSum { x: Tensor, factor: f32, into: Tensor, keep: f32 },
     /// `out = value` in every element. Stored or I64: `out`.
     Fill { out: Tensor, value: f32 },
     /// `to = from`, row by row. Stored: `from`; `to`. Types that differ are converted. Or both are I64.
@@ -280,6 +283,7 @@ impl Op {
             Op::AddRounded { .. } => "add_rounded",
             Op::RoundedToSingle { .. } => "rounded_to_single",
             Op::Accumulate { .. } => "accumulate",
+            Op::ScaledSum { .. } => "scaled_sum",
             Op::Fill { .. } => "fill",
             Op::Copy { .. } => "copy",
             Op::InitializeNormal { .. } => "initialize_normal",

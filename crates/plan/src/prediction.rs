@@ -110,6 +110,7 @@ impl PreparedStep {
             placement: self.placement,
             precision: self.train.precision,
             sums: self.train.sums,
+            averages: self.train.averages(),
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
         };
         Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)

@@ -205,7 +205,8 @@ impl Instr {
 /// What an update of `unit` changes, and what is stored of it.
 fn optimizer_state(view: &RankView, unit: Unit) -> Values {
     let moments = [Value::FirstMoment(unit), Value::SecondMoment(unit)];
-    moments.into_iter().fold(Values::of([Value::Params(unit)]).with_some(view.master(unit)), Values::with)
+    let weights = Values::of([Value::Params(unit)]).with_some(view.master(unit));
+    moments.into_iter().fold(weights, Values::with).with_some(view.average(unit))
 }
 
 fn send(value: Value, partner: Partner) -> Effects {

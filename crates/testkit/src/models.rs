@@ -100,6 +100,7 @@ pub fn proof_training() -> TrainSpec {
         epsilon: 1e-5,
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
+        ema_decay: None,
         groups: vec![],
         anomalies: Anomalies::default(),
         precision: Precision::Fp32(Products::Chained),

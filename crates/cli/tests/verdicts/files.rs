@@ -114,6 +114,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("train.beta2", &["0.999", "1"]),
     ("train.epsilon", &["1e-8", "0"]),
     ("train.clip_norm", &["0", "1", "-1"]),
+    ("train.ema_decay", &["0", "0.999", "1", "-0.5"]),
     ("train.embedding_gradient_scale", &["0.1", "1", "0", "1.5"]),
     (
         "train.groups",

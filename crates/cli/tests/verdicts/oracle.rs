@@ -70,6 +70,7 @@ const NUMBERS: &[&str] = &[
     "train.epsilon",
     "train.clip_norm",
     "train.embedding_gradient_scale",
+    "train.ema_decay",
     "train.initial_loss_scale",
     "train.min_loss_scale",
     "data.held_out",
@@ -324,6 +325,7 @@ fn train(values: &Values) -> bool {
         && decay * rate < 1.0
         && below_one("train.beta1", 0.9)
         && below_one("train.beta2", 0.95)
+        && below_one("train.ema_decay", 0.0)
         && num(values, "train.epsilon", 1e-8) > 0.0
         && num(values, "train.clip_norm", 1.0) >= 0.0
         && (f64::MIN_POSITIVE..=1.0).contains(&num(values, "train.embedding_gradient_scale", 1.0))

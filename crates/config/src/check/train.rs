@@ -137,6 +137,9 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     rules.below_one("train.beta1", train.beta1, "must be the decay of a running mean");
     rules.below_one("train.beta2", train.beta2, "must be the decay of a running mean");
     rules.number("train.epsilon", train.epsilon, train.epsilon > 0.0, "must be more than 0", "use 1e-8");
+    if let Some(decay) = train.ema_decay {
+        rules.below_one("train.ema_decay", decay, "must be the decay of a running mean");
+    }
     let scale = train.embedding_gradient_scale;
     let remedy = "use more than 0 and at most 1";
     rules.number("train.embedding_gradient_scale", scale, scale > 0.0 && scale <= 1.0, "must be a factor", remedy);

@@ -47,6 +47,7 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         epsilon: reader.number("train.epsilon", 1e-8),
         clip_norm: (clip_norm != 0.0).then_some(clip_norm),
         embedding_gradient_scale: reader.number("train.embedding_gradient_scale", 1.0),
+        ema_decay: reader.optional_number("train.ema_decay").filter(|decay| *decay != 0.0),
         groups: parameter_groups::read(reader),
         precision: precision::read(reader),
         sums: reader.choice("train.sums", SUMS, GradientSums::Single),
@@ -117,6 +118,9 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.number("epsilon", train.epsilon);
     writer.number("clip_norm", train.clip_norm.unwrap_or(0.0));
     writer.number("embedding_gradient_scale", train.embedding_gradient_scale);
+    if let Some(decay) = train.ema_decay {
+        writer.number("ema_decay", decay);
+    }
     parameter_groups::write(&train.groups, writer);
     precision::write(train.precision, writer);
     writer.text("sums", name_of(SUMS, train.sums));

@@ -478,6 +478,10 @@ fn training_numbers_are_sane() {
             &["train.beta2=-0.5"],
             "train.beta2 = -0.5 must be the decay of a running mean; use 0 or more and less than 1",
         ),
+        (
+            &["train.ema_decay=1"],
+            "train.ema_decay = 1.0 must be the decay of a running mean; use 0 or more and less than 1",
+        ),
         (&["train.epsilon=0"], "train.epsilon = 0.0 must be more than 0; use 1e-8"),
         (&["train.clip_norm=-1"], "train.clip_norm = -1.0 must be positive; use more than 0, or 0 for no clipping"),
         (&["run.threads_per_rank=0"], "run.threads_per_rank = 0 must be positive; use at least 1"),

@@ -178,6 +178,7 @@ impl Setup {
             stages: &stages,
             schedule,
             masters: Masters::Parameters,
+            averages: config::Averages::Off,
             sums: GradientSums::Single,
             tied_sum: self.tied_sum,
             purpose: self.purpose,

@@ -84,6 +84,24 @@ pub fn moments(
     Ok(())
 }
 
+/// The averages of the weights, where the run keeps them.
+///
+/// # Errors
+/// See [`FetchError`].
+pub fn averages(
+    device: &dyn Device,
+    coord: ModelCoord,
+    units: &BTreeMap<Unit, UnitState>,
+    source: &dyn TensorSource,
+) -> Result<(), FetchError> {
+    for state in units.values().filter(|state| !state.layout.is_empty()) {
+        if let Some(held) = &state.average {
+            fill(device, coord, source, (state, held))?;
+        }
+    }
+    Ok(())
+}
+
 /// Everything that holds weights. What is narrow is rounded from the same values as master weights are filled with.
 fn weight_buffers(units: &BTreeMap<Unit, UnitState>) -> impl Iterator<Item = (&UnitState, &Held)> {
     let states = units.values().filter(|state| !state.layout.is_empty());

@@ -107,6 +107,19 @@ impl RankState {
         filled.try_for_each(|out| device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 }))
     }
 
+    /// Sets averages to the weights, which a run begins with.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn begin_averages(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        for state in self.units.values() {
+            let Some(average) = state.average.as_ref().filter(|average| !average.elements.is_empty()) else { continue };
+            let from = state.weights().part(average.elements.clone());
+            device.submit(Stream::Compute, &Op::Copy { from, to: average.tensor })?;
+        }
+        Ok(())
+    }
+
     /// Assign for the first contribution of `unit` in a step, accumulate afterwards.
     pub fn gradient_write(&mut self, unit: Unit) -> Write {
         if self.contributed.contains(&unit) {
