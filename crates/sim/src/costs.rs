@@ -3,8 +3,8 @@
 use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives, Transfers};
 use comm::{CollectiveCall, Operation};
 use config::{
-    Degrees, Gathering, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, Reshard, SequenceParallel,
-    Unit, UnitLayout, ZeroStage,
+    Averages, Degrees, Gathering, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, Reshard,
+    SequenceParallel, Unit, UnitLayout, ZeroStage,
 };
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
