@@ -8,7 +8,7 @@ use mesh::Region;
 
 use crate::storage::source::{SourceError, TensorSource};
 
-/// What a rank's tensors hold before the first step.
+/// The values of a rank's tensors before the first step.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
     /// Weights that the seed gives; nothing is done yet.
@@ -49,7 +49,7 @@ pub fn has_averages(checkpoint: &Checkpoint) -> bool {
 /// none, and no others. A run that keeps averages begins them with the weights of a checkpoint without.
 ///
 /// # Errors
-/// The first tensor that is missing, has another shape, or would be left behind.
+/// The first tensor that is missing, has another shape, or is not of the model.
 pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<(), SourceError> {
     let params: Vec<ParamSpec> = all_params(model).collect();
     let averages = if has_averages(checkpoint) { Averages::Kept } else { Averages::Off };
