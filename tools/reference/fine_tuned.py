@@ -87,7 +87,7 @@ def main() -> None:
     ]
     pleach("train", "--quiet", "--from", str(base), "--data", "chats.jsonl", *(part for key in keys for part in ("--set", key)))
     pleach("export", str(run), "--out", "merged")
-    pleach("export", str(run), "--out", "adapters", "--weights", "adapters")
+    pleach("export", str(run), "--out", "adapters", "--as", "adapters")
     own_loss = json.loads(pleach("eval", "--from", str(run), "--data", "chats.jsonl", "--json"))
     tokenizer = transformers.AutoTokenizer.from_pretrained(base)
     load = lambda path: transformers.LlamaForCausalLM.from_pretrained(path, dtype=torch.float32).eval()

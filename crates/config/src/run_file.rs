@@ -10,6 +10,7 @@ mod chat;
 mod context_parallel;
 mod data;
 mod given;
+mod learning_rate;
 mod lora;
 mod model;
 mod nearest;

@@ -119,5 +119,6 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         output_init_std: None,
         xavier_gain: None,
         lora: None,
+        z_loss: None,
     })
 }

@@ -205,7 +205,8 @@ impl Instr {
 /// Values that an update of `unit` changes, and that are stored.
 fn optimizer_state(view: &RankView, unit: Unit) -> Values {
     let moments = view.trains(unit).then_some([Value::FirstMoment(unit), Value::SecondMoment(unit)]);
-    Values::of([Value::Params(unit)]).with_some(view.master(unit)).with_all(moments)
+    let weights = Values::of([Value::Params(unit)]).with_some(view.master(unit));
+    weights.with_all(moments).with_some(view.average(unit))
 }
 
 fn send(value: Value, partner: Partner) -> Effects {

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use config::Format;
 
+use crate::arguments::inference::WeightsChoice;
+
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArguments {
@@ -28,14 +30,17 @@ pub struct ExportArguments {
     /// Data type of the weights; each weight is rounded once
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Stored::Fp32)]
     pub dtype: Stored,
-    /// The weights of a run with model.lora: merged into the model, or the adapters alone as PEFT reads them
-    #[arg(long, value_enum, value_name = "WEIGHTS", default_value_t = ExportedWeights::Merged)]
-    pub weights: ExportedWeights,
+    /// The weights to write
+    #[arg(long, value_enum, value_name = "WEIGHTS", default_value_t = WeightsChoice::Trained)]
+    pub weights: WeightsChoice,
+    /// The form of a run with model.lora: adapters merged into the model, or alone as PEFT reads them
+    #[arg(long = "as", value_enum, value_name = "FORM", default_value_t = ExportedForm::Merged)]
+    pub form: ExportedForm,
 }
 
-/// Exported weights.
+/// Forms of exported weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum ExportedWeights {
+pub enum ExportedForm {
     /// The whole model, with its adapters added to its matrices
     Merged,
     /// adapter_config.json and adapter_model.safetensors, in single precision

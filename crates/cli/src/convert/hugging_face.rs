@@ -10,7 +10,7 @@ use interchange::{InterchangeError, export, export_adapters, special_tokens};
 use mesh::Region;
 use train::{SourceError, TensorSink, TensorSource};
 
-use crate::arguments::hugging_face::{ExportArguments, ExportedWeights, ImportArguments};
+use crate::arguments::hugging_face::{ExportArguments, ExportedForm, ImportArguments};
 use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
@@ -94,21 +94,21 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
 /// # Errors
 /// A run that cannot be read, a model that no class of the library has, or a folder that cannot be written.
 pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
-    let (source, out) = (RunSource::open(&arguments.from, &[], &[])?, &arguments.out);
+    let (source, out) = (RunSource::open_weights(&arguments.from, arguments.weights, &[], &[])?, &arguments.out);
     refuse_own_folder(&source.files(), &arguments.from, out)?;
     let created = std::fs::create_dir_all(out);
     created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;
     let (merged, tokens) =
         (MergedWeights::new(&source.weights, &source.config.model), special_tokens::read(&source.folder)?);
     let failed = |error: SourceError| Failure::Work(error.to_string());
-    let (family, files) = match arguments.weights {
-        ExportedWeights::Merged => {
+    let (family, files) = match arguments.form {
+        ExportedForm::Merged => {
             let read = |param: &ParamSpec, region: &Region, values: &mut [f32]| {
                 merged.get(param, region, values).map_err(failed)
             };
             (export(&merged.model(), tokens, out, arguments.dtype.into(), read)?, "config.json and model.safetensors")
         }
-        ExportedWeights::Adapters => {
+        ExportedForm::Adapters => {
             let base = base_of(&source.folder);
             let read = |param: &ParamSpec, region: &Region, values: &mut [f32]| {
                 source.weights.get(param, region, values).map_err(failed)

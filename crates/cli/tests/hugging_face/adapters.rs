@@ -39,7 +39,7 @@ fn merged_weights_are_the_frozen_ones_and_their_adapters() {
     succeeds(&training(&from, &text, &sets));
     let [merged, adapters] = [folder.at("merged"), folder.at("adapters")];
     succeeds(&["export", &run, "--out", &merged]);
-    succeeds(&["export", &run, "--out", &adapters, "--weights", "adapters"]);
+    succeeds(&["export", &run, "--out", &adapters, "--as", "adapters"]);
 
     let (base, merged) = (tensors(&from, "model.safetensors"), tensors(&merged, "model.safetensors"));
     let adapters_file = tensors(&adapters, "adapter_model.safetensors");
@@ -187,6 +187,10 @@ fn adapters_that_are_not_built_are_refused_by_key() {
         (
             &["model.lora={ rank = 2 }", "train.sums=exact"],
             "train.sums = \"exact\" has no range for the gradients of model.lora",
+        ),
+        (
+            &["model.lora={ rank = 2 }", "train.ema_decay=0.9"],
+            "train.ema_decay has no effect on the frozen weights of model.lora; leave it out",
         ),
         (
             &["model.lora={ rank = 2 }", "train.groups=[{ parameters = [\"*.key.weight\"] }]"],

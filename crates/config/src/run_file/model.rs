@@ -97,6 +97,7 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         output_init_std: reader.optional_number("model.output_init_std"),
         xavier_gain: xavier_gain(reader),
         lora: lora::read(reader),
+        z_loss: reader.optional_number("model.z_loss").filter(|coefficient| *coefficient != 0.0),
     }
 }
 
@@ -276,6 +277,9 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     }
     if let Some(own) = &model.lora {
         writer.bare("lora", &lora::written(own));
+    }
+    if let Some(coefficient) = model.z_loss {
+        writer.number("z_loss", coefficient);
     }
 }
 

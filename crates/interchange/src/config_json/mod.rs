@@ -136,6 +136,7 @@ fn model(
         output_init_std: None,
         xavier_gain: None,
         lora: None,
+        z_loss: None,
     }
 }
 

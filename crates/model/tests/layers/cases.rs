@@ -35,6 +35,7 @@ pub fn gpt2() -> ModelSpec {
         output_init_std: None,
         xavier_gain: None,
         lora: None,
+        z_loss: None,
     }
 }
 

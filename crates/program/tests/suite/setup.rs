@@ -143,6 +143,7 @@ impl Setup {
             output_init_std: None,
             xavier_gain: None,
             lora: None,
+            z_loss: None,
         }
     }
 
@@ -178,6 +179,7 @@ impl Setup {
             stages: &stages,
             schedule,
             masters: Masters::Parameters,
+            averages: config::Averages::Off,
             sums: GradientSums::Single,
             tied_sum: self.tied_sum,
             purpose: self.purpose,
