@@ -1,4 +1,4 @@
-//! Adapters of low rank beside linear layers (Hu et al. 2021, arXiv 2106.09685): the key `model.lora`.
+//! Adapters of low rank for linear layers (Hu et al. 2021, arXiv 2106.09685): the key `model.lora`.
 
 /// A linear layer of a transformer layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

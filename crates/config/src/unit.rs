@@ -6,7 +6,7 @@ use std::fmt;
 ///
 /// `Embedding`, `Layer` and `Head` also compute. `Table`, the token-embedding table, only holds parameters:
 /// it is a unit of its own because a tied model reads it at both ends of the pipeline, with one gradient
-/// accumulator per use. `Adapters` only holds parameters, too: those beside the linear layers of a layer, which alone
+/// accumulator per use. `Adapters` only holds parameters, too: those of the linear layers of a layer, which alone
 /// are trained where a model has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Unit {

@@ -1,7 +1,7 @@
-//! An adapter of low rank beside a linear layer: `y += scale B (A x)`, and the gradients of both.
+//! An adapter of low rank for a linear layer: `y += scale B (A x)`, and the gradients of both.
 //!
-//! Beside a column-parallel layer `A` is replicated and `B` is split with the outputs; each rank computes all of `A x`
-//! and its own outputs, and the gradient of `A` is a partial sum. Beside a row-parallel layer `A` is split with the
+//! With a column-parallel layer `A` is replicated and `B` is split with the outputs; each rank computes all of `A x`
+//! and its own outputs, and the gradient of `A` is a partial sum. With a row-parallel layer `A` is split with the
 //! inputs and `B` is replicated; `A x` is a partial sum, so `y` is one too, and is summed with the layer's own, and the
 //! gradient of `B` is a partial sum. Partial gradients are summed by the reduction, as the parameters declare. So an
 //! adapter needs no collective of its own.
@@ -24,9 +24,9 @@ pub const NO_ADAPTERS: Adapters = [None; MOST_IN_ONE];
 /// The adapter of a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adapter {
-    /// `A[r, I]`, or `[r, I/tp]` beside a row-parallel layer.
+    /// `A[r, I]`, or `[r, I/tp]` with a row-parallel layer.
     pub a: Tensor,
-    /// `B[O/tp, r]`, or `[O, r]` beside a row-parallel layer.
+    /// `B[O/tp, r]`, or `[O, r]` with a row-parallel layer.
     pub b: Tensor,
     /// Accumulators of the gradients of both, where these are made.
     pub accumulators: Option<AdapterAccumulators>,

@@ -19,6 +19,7 @@ pub fn name(unit: Unit) -> u64 {
         Unit::Embedding => 2,
         Unit::Head => 3,
         Unit::Layer(layer) => 10 + u64::from(layer),
+        Unit::Adapters(layer) => (1 << 40) + u64::from(layer),
     }
 }
 

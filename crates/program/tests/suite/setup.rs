@@ -44,7 +44,7 @@ pub fn work() -> PerClass<u64> {
 /// One value for each unit of a model of equal layers.
 pub fn per_class<T: Copy>(table: T, embedding: T, layer: T, head: T) -> PerClass<T> {
     PerClass::new(&UnitClasses::default(), |class| match class {
-        UnitClass::Table => table,
+        UnitClass::Table | UnitClass::Adapters(_) => table,
         UnitClass::Embedding => embedding,
         UnitClass::Layer(_) => layer,
         UnitClass::Head => head,

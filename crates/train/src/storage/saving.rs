@@ -293,9 +293,11 @@ fn entry(piece: Piece<'_>, part: StatePart) -> PieceEntry {
 pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxis> {
     let rank = RankPosition::new(&setup.parallelism, &setup.mesh, setup.mesh.coord(rank))?;
     let mut entries = vec![];
-    for unit in saved_units(&setup.program(rank.stage).view) {
+    let view = &setup.program(rank.stage).view;
+    for unit in saved_units(view) {
         let layout = &setup.layouts[&unit];
-        for part in StatePart::kept(setup.train.averages()).iter().copied() {
+        let kept = StatePart::kept(setup.train.averages()).iter().copied();
+        for part in kept.filter(|part| *part == StatePart::Weights || view.trains(unit)) {
             let pieces = saved_pieces(layout, rank.shards.owned(layout), rank.model);
             entries.extend(pieces.into_iter().map(|piece| entry(piece, part)));
         }
