@@ -30,7 +30,7 @@ impl Unit {
             .chain(std::iter::once(Unit::Head))
     }
 
-    /// The units of a model that may have parameters, in forward order; the table first, and adapters after their layer.
+    /// The units of a model that may have parameters, in forward order; the table first, adapters after their layer.
     pub fn holding(num_layers: usize) -> impl Iterator<Item = Unit> + Clone {
         let adapters = |unit| match unit {
             Unit::Layer(layer) => Some(Unit::Adapters(layer)),
