@@ -164,14 +164,15 @@ fn every_wait_that_orders_work_on_the_same_memory_is_needed() {
         let expected = outcome(&tried.layout(), &On::Cpus).expect("a run on CPUs");
         let Some([needed, others]) = waits_by_need(tried, &expected) else { return };
         println!("{tried:?}: {} waits are needed, {} are not: {others:?}", needed.len(), others.len());
-        let is_caught = |wait: Wait, seed: u64| {
-            let outcome = run(tried, Some(wait), seed).expect("NVRTC").outcome;
-            outcome.map_or(true, |outcome| outcome != expected)
+        // How a run without the wait ends differently.
+        let end = |wait: Wait, seed: u64| match run(tried, Some(wait), seed).expect("NVRTC").outcome {
+            Ok(outcome) if outcome == expected => None,
+            Ok(_) => Some("other bits".to_string()),
+            Err(error) => Some(error.to_string()),
         };
-        let missed = needed.iter().filter(|wait| !(0..tried.seeds()).any(|seed| is_caught(**wait, seed)));
-        let missed: Vec<_> = missed.inspect(|wait| println!("{tried:?}: {wait:?} is missed")).collect();
-        let wrong = others.iter().filter(|wait| is_caught(**wait, 0));
-        let wrong: Vec<_> = wrong.inspect(|wait| println!("{tried:?}: {wait:?} is needed as well")).collect();
+        let is_caught = |wait: Wait| (0..tried.seeds()).any(|seed| end(wait, seed).is_some());
+        let missed: Vec<Wait> = needed.iter().copied().filter(|wait| !is_caught(*wait)).collect();
+        let wrong: Vec<_> = others.iter().filter_map(|wait| Some((*wait, end(*wait, 0)?))).collect();
         assert!(missed.is_empty() && wrong.is_empty(), "{tried:?}: missed {missed:?}, needed as well {wrong:?}");
     }
 }
