@@ -197,6 +197,7 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         | Op::SumExp { .. }
         | Op::CrossEntropy { .. }
         | Op::Accumulate { .. }
+        | Op::ScaledSum { .. }
         | Op::Fill { .. }
         | Op::Copy { .. }
         | Op::InitializeNormal { .. }

@@ -98,6 +98,7 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         }
         Op::RoundedToSingle { sums, unit } => rounded_sum::to_single(site, sums, unit),
         Op::Accumulate { x, into } => element_wise::accumulate(site, x, into),
+        Op::ScaledSum { x, factor, into, keep } => element_wise::scaled_sum(site, (x, factor), (into, keep)),
         Op::Fill { out, value } => element_wise::fill(site, out, value),
         Op::Copy { from, to } => element_wise::copy(site, from, to),
         Op::InitializeNormal { .. } => initialize::normal(site, op),
