@@ -1,5 +1,5 @@
-//! Every wait of a stream for an event that orders work on the same memory is needed: without it the bits are others, or
-//! the GPU itself finds the race. Without any other one they are the same.
+//! Every wait of a stream for an event that orders work on the same memory is needed: without it the bits are others,
+//! or the GPU itself finds the race. Without any other one they are the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -67,8 +67,8 @@ impl Order {
     }
 }
 
-/// The places of waits of `calls` that are needed: without one of them a pair of work has no order, or the host continues
-/// before a copy that it waited for.
+/// The places of waits of `calls` that are needed: without one of them a pair of work has no order, or the host
+/// continues before a copy that it waited for.
 ///
 /// # Panics
 /// A pair that has no order with all waits.
