@@ -2,6 +2,7 @@
 
     pip install torch transformers numpy
     python tools/reference/hugging_face.py
+    python tools/reference/hugging_face.py --only mistral smollm
     python tools/reference/hugging_face.py EXPORTED
 
 Every weight is random, norms and biases too, and short enough for 16 bits; most classes store them so. Kept are, beside
@@ -14,6 +15,7 @@ import json
 import pathlib
 import shutil
 import sys
+import zlib
 
 import torch
 import transformers
@@ -89,6 +91,22 @@ def variants() -> dict[str, transformers.PretrainedConfig]:
     }
 
 
+def families() -> dict[str, transformers.PretrainedConfig]:
+    """Classes whose layers differ in what they see, and where norms are. Each has random numbers of its own."""
+    llama = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20} | COMMON | NO_DROPOUT
+    llama = llama | {"num_key_value_heads": 2, "max_position_embeddings": 12}
+    return {
+        "smollm": transformers.LlamaConfig(tie_word_embeddings=True, initializer_range=0.04, **llama, **rope(100_000.0)),
+        "mistral": transformers.MistralConfig(
+            head_dim=6, sliding_window=4, tie_word_embeddings=False, **llama, **rope(10_000.0)
+        ),
+        "qwen3_windows": transformers.Qwen3Config(
+            head_dim=6, use_sliding_window=True, sliding_window=3, max_window_layers=1, tie_word_embeddings=False,
+            **(llama | {"num_hidden_layers": 3}), **rope(1e6),
+        ),
+    }
+
+
 def randomize(model: torch.nn.Module) -> None:
     """Every weight at random, none at its default; rows that no token reads stay as they are."""
     for name, param in model.named_parameters():
@@ -113,15 +131,21 @@ def outputs(model: torch.nn.Module, data: dict[str, list]) -> tuple[torch.Tensor
     return logits, loss
 
 
-def make() -> None:
+def make(only: list[str]) -> None:
+    """Makes all folders, or those that are named."""
     torch.manual_seed(20_220_411)
     data = inputs()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "tokens.json").write_text(json.dumps(data) + "\n")
-    for name, config in (configurations() | variants()).items():
+    if not only:
+        (FOLDER / "tokens.json").write_text(json.dumps(data) + "\n")
+    for name, config in (configurations() | variants() | families()).items():
+        if name in families():
+            torch.manual_seed(zlib.crc32(name.encode()))
         config._attn_implementation = "eager"
         model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
         randomize(model)
+        if only and name not in only:
+            continue
         model.tie_weights()
         folder = FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -162,4 +186,7 @@ def compare(exported: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    compare(pathlib.Path(sys.argv[1])) if sys.argv[1:] else make()
+    if sys.argv[1:] and sys.argv[1] != "--only":
+        compare(pathlib.Path(sys.argv[1]))
+    else:
+        make(sys.argv[2:])

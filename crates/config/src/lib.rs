@@ -14,6 +14,7 @@ mod data_spec;
 mod degrees;
 mod fnv;
 mod layout;
+mod local_attention;
 mod model;
 mod model_coord;
 mod parallelism;
@@ -42,6 +43,7 @@ pub use data_spec::{
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;
 pub use layout::{SHARD_BLOCK, Segment, UnitLayout};
+pub use local_attention::{LocalAttention, MAX_PATTERN, Reach};
 pub use model::{
     Activation, Biases, Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Norm, NormKind, Pairing,
     Position, TopQuery,

@@ -1,5 +1,6 @@
 //! A model described by data: sizes, norms, position, activation, how blocks join, biases, tying, dropout.
 
+use crate::local_attention::LocalAttention;
 use crate::rotary_scaling::RotaryScaling;
 use crate::unit::{Tied, Unit};
 use crate::unit_class::{UnitClass, UnitClasses};
@@ -179,6 +180,8 @@ pub struct ModelSpec {
     pub norm: Norm,
     /// Position information.
     pub position: Position,
+    /// Which layers see the nearest tokens only; `None` where all see all tokens before.
+    pub local_attention: Option<LocalAttention>,
     /// Feed-forward activation.
     pub activation: Activation,
     /// How the blocks of a layer join the residual stream.
@@ -214,7 +217,11 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// The classes of the model's units.
     pub fn classes(&self) -> UnitClasses {
-        UnitClasses::of_shapes(self.ffn_hidden_of_layers.iter().flatten())
+        if (&self.ffn_hidden_of_layers, &self.local_attention) == (&None, &None) {
+            return UnitClasses::default();
+        }
+        let layers = (0..self.num_layers as u32).map(Unit::Layer);
+        UnitClasses::of_shapes(layers.map(|layer| (self.ffn_hidden_of(layer), self.reach_of(layer))))
     }
 
     /// Width of the feed-forward block of `unit`, the head's being that of the top query's layer.

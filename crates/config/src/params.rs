@@ -182,10 +182,14 @@ pub fn unique_parameters(model: &ModelSpec) -> u64 {
 
 /// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings,
 /// and the products of queries, keys and values in L attending layers of attention width h over s tokens (Chowdhery et
-/// al., "PaLM", 2022, appendix B). Counted as if every token saw the whole sequence; operations that recomputation
-/// repeats are not counted.
+/// al., "PaLM", 2022, appendix B). Counted as if every token saw the whole sequence, or a whole window; operations that
+/// recomputation repeats are not counted.
 pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
-    let attention = 12 * model.attention_layers() as u128 * model.query_width() as u128 * sequence_length as u128;
+    let layers = (0..model.num_layers as u32).map(Unit::Layer);
+    let of_top_query = (model.top_query == TopQuery::On).then_some(Unit::Head);
+    let seen = |unit| model.window_of(unit).map_or(sequence_length, |window| window.min(sequence_length));
+    let seen: u128 = layers.chain(of_top_query).map(|unit| seen(unit) as u128).sum();
+    let attention = 12 * model.query_width() as u128 * seen;
     6.0 * unique_parameters(model) as f64 + attention as f64
 }
 

@@ -294,6 +294,7 @@ impl KeyHead {
             k: self.keys(whole.k),
             v: self.keys(whole.v),
             visible: self.tokens(whole.visible),
+            window: whole.window,
             scale: whole.scale,
             alibi: self.alibi(whole.alibi),
             dropout: self.dropout(whole.dropout),

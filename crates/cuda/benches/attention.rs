@@ -131,6 +131,7 @@ impl Attend {
             k,
             v,
             visible: place(tokens, 2, Dtype::I32),
+            window: None,
             scale: 1.0 / (head_dim as f32).sqrt(),
             alibi: None,
             dropout: None,

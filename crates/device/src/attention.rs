@@ -72,6 +72,8 @@ pub struct AttentionOperands {
     pub v: Tensor,
     /// `[T, 2]`: the interval `[first, last)` of keys of its sequence that a query sees.
     pub visible: Tensor,
+    /// Keys that a query sees at most, its own being the last. The intervals hold to it already; costs count by it.
+    pub window: Option<usize>,
     /// Factor of the scores.
     pub scale: f32,
     /// Biases of the scores.
@@ -85,26 +87,32 @@ pub struct AttentionOperands {
 }
 
 impl AttentionOperands {
-    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, the queries being the last of
-    /// the keys' tokens.
+    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, or of one with windows, the
+    /// queries being the last of the keys' tokens.
     pub fn causal_multiply_adds(&self) -> u64 {
-        let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = self.shape;
-        if let Some(Places { first_query, first_key }) = self.places {
-            let (queries, keys) = (sequence_length as u64, self.k.rows as u64);
-            // Pairs of the queries at places below `end` with the keys before them.
-            let pairs_below = |end: usize| {
-                let seen = end.saturating_sub(first_key) as u64;
-                let slope = seen.min(keys);
-                slope * (slope + 1) / 2 + (seen - slope) * keys
-            };
-            let pairs = pairs_below(first_query + queries as usize) - pairs_below(first_query);
-            return pairs * heads as u64 * head_dim as u64;
-        }
-        let before = (self.k.rows / sequences).saturating_sub(sequence_length);
-        let length = sequence_length as u64;
-        let pairs = sequences as u64 * (length * (length + 1) / 2 + before as u64 * length);
+        let AttentionShape { sequences, sequence_length: queries, heads, head_dim, .. } = self.shape;
+        let keys = self.k.rows / if self.places.is_some() { 1 } else { sequences };
+        let whole = Places { first_query: keys.saturating_sub(queries), first_key: 0 };
+        let Places { first_query, first_key } = self.places.unwrap_or(whole);
+        let causal = |first_query: usize, queries: usize| {
+            causal_pairs(first_query + queries, first_key, keys) - causal_pairs(first_query, first_key, keys)
+        };
+        // A window leaves out the keys that a query sees from its place minus the window.
+        let left_out = self.window.map_or(0, |window| {
+            let end = (first_query + queries).saturating_sub(window);
+            let first = first_query.saturating_sub(window);
+            causal(first, end - first)
+        });
+        let pairs = (causal(first_query, queries) - left_out) * sequences as u64;
         pairs * heads as u64 * head_dim as u64
     }
+}
+
+/// Pairs of the queries at places below `end` with the `keys` keys from place `first_key` on that are not after them.
+fn causal_pairs(end: usize, first_key: usize, keys: usize) -> u64 {
+    let (seen, keys) = (end.saturating_sub(first_key) as u64, keys as u64);
+    let slope = seen.min(keys);
+    slope * (slope + 1) / 2 + (seen - slope) * keys
 }
 
 /// Gradients of attention's operands.

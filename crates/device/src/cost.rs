@@ -39,7 +39,7 @@ impl Operands {
 }
 
 impl Op {
-    /// Multiply-adds and bytes. Attention counts the pairs of a causal mask; documents and windows need fewer.
+    /// Multiply-adds and bytes. Attention counts the pairs of a causal mask and its windows; documents need fewer.
     pub fn cost(&self) -> Cost {
         let operands = self.operands();
         let moved_bytes = operands.reads().chain(operands.writes()).map(|tensor| tensor.size_bytes() as u64).sum();

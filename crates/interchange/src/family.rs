@@ -13,6 +13,8 @@ pub enum Family {
     Gpt2,
     /// `LlamaForCausalLM`
     Llama,
+    /// `MistralForCausalLM`
+    Mistral,
     /// `Qwen2ForCausalLM`
     Qwen2,
     /// `Qwen3ForCausalLM`
@@ -43,12 +45,13 @@ const BUFFERS: [&str; 7] = [
 
 impl Family {
     /// All of them. Where two have a model, the first is written.
-    pub const ALL: [Family; 11] = [
+    pub const ALL: [Family; 12] = [
         Family::GptNeoX,
         Family::Bloom,
         Family::Opt,
         Family::Gpt2,
         Family::Llama,
+        Family::Mistral,
         Family::Qwen2,
         Family::Qwen3,
         Family::Glm,
@@ -66,6 +69,7 @@ impl Family {
             Family::Opt => "OPTForCausalLM",
             Family::Gpt2 => "GPT2LMHeadModel",
             Family::Llama => "LlamaForCausalLM",
+            Family::Mistral => "MistralForCausalLM",
             Family::Qwen2 => "Qwen2ForCausalLM",
             Family::Qwen3 => "Qwen3ForCausalLM",
             Family::Glm => "GLM-130B",
@@ -83,6 +87,7 @@ impl Family {
             Family::Opt => "opt",
             Family::Gpt2 => "gpt2",
             Family::Llama => "llama",
+            Family::Mistral => "mistral",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
             Family::Glm => "glm-130b",
@@ -98,7 +103,7 @@ impl Family {
             Family::GptNeoX => ["gpt_neox.", ""],
             Family::Bloom | Family::Gpt2 => ["transformer.", ""],
             Family::Opt => ["model.decoder.", "decoder."],
-            Family::Llama | Family::Qwen2 | Family::Qwen3 => ["model.", ""],
+            Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => ["model.", ""],
             Family::Glm => ["transformer.", ""],
             Family::CodeGeeX => ["module.language_model.", "language_model."],
             Family::Metaseq => ["decoder.", ""],

@@ -216,7 +216,7 @@ fn names(family: Family) -> &'static Names {
         Family::Bloom => &BLOOM,
         Family::Opt => &OPT,
         Family::Gpt2 => &GPT2,
-        Family::Llama | Family::Qwen2 | Family::Qwen3 => &LLAMA,
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => &LLAMA,
         Family::GptNeoXShards => &GPT_NEOX_SHARDS,
         Family::Glm => &GLM,
         Family::CodeGeeX => &CODEGEEX,
@@ -279,6 +279,7 @@ pub fn copies(family: Family, param: &ParamSpec) -> Copies {
         | Family::Opt
         | Family::Gpt2
         | Family::Llama
+        | Family::Mistral
         | Family::Qwen2
         | Family::Qwen3
         | Family::Glm

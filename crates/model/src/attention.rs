@@ -4,7 +4,7 @@
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
 //! residual to a pending sum without bias; the layer sums it and adds bias, dropout and the residual stream.
 
-use config::{Norm, NormKind, Position};
+use config::{Norm, NormKind, Position, Unit};
 use device::{
     Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op,
     Tensor, Write,
@@ -183,7 +183,8 @@ impl Attention<'_> {
             q,
             k,
             v,
-            visible: self.batch.visible,
+            visible: self.batch.visible_in(self.window()).own,
+            window: self.window(),
             scale: self.scale(),
             alibi: self.alibi(),
             dropout: self.context.attention_dropout(self.dropout_site(), self.first_head()),
@@ -276,6 +277,10 @@ impl Attention<'_> {
         (1.0 / (self.context.model.head_dim as f64).sqrt()) as f32
     }
 
+    fn window(&self) -> Option<usize> {
+        self.context.model.window_of(Unit::Layer(self.layer))
+    }
+
     fn alibi(&self) -> Option<Alibi> {
         match self.context.model.position {
             Position::Alibi => Some(Alibi { first_head: self.first_head(), num_heads: self.context.model.num_heads }),
@@ -294,7 +299,7 @@ impl Attention<'_> {
     /// Rotates queries and keys `[T, (H + K) d]` in place; a model without rotary positions has no tables.
     fn rotate(&self, qk: Tensor, direction: Direction) -> Result<(), DeviceError> {
         let (Some(tables), Position::Rotary { pairing, .. }) =
-            (self.context.constants.rotary, self.context.model.position)
+            (self.context.constants.rotary_of(self.window()), self.context.model.position)
         else {
             return Ok(());
         };

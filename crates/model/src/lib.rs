@@ -38,7 +38,7 @@ pub use binding::{
 };
 pub use cache::{CacheSize, KeyValueCache};
 pub use constants::{Constants, RotaryTables};
-pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
+pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape, Visible};
 pub use context_parallel::slices::TokenRun;
 pub use embedding::{Embedding, EmbeddingGradients};
 pub use gradient_sums::Accumulation;

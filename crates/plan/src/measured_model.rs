@@ -105,6 +105,7 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
             },
             false => Position::Learned { offset: 0 },
         },
+        local_attention: None,
         activation: named.unwrap_or(usual),
         blocks: Blocks::Sequential,
         biases: if gated { Biases::Off } else { Biases::All },

@@ -17,6 +17,8 @@ pub struct Layer {
     pub input: f64,
     /// Width of the feed-forward block.
     pub width: usize,
+    /// Keys that a query sees at most.
+    pub keys: usize,
 }
 
 /// The stream and the layers, in forward order; the top query's is the last.
@@ -57,9 +59,10 @@ pub fn standard_deviations(model: &ModelSpec) -> BTreeMap<String, f64> {
     all_params(model).filter_map(|param| Some((param.name, normal(param.init)?))).collect()
 }
 
-/// The mean of 1 / t over the places of a sequence: what a mean over t keys leaves of the mean square of values.
-fn mean_share(tokens: usize) -> f64 {
-    (1..=tokens).map(|keys| 1.0 / keys as f64).sum::<f64>() / tokens.max(1) as f64
+/// The mean of 1 / t over the places of a sequence whose tokens see `most` keys at most: what a mean over t keys leaves
+/// of the mean square of values.
+fn mean_share(tokens: usize, most: usize) -> f64 {
+    (1..=tokens).map(|place| 1.0 / place.min(most) as f64).sum::<f64>() / tokens.max(1) as f64
 }
 
 fn layer(model: &ModelSpec, stds: &BTreeMap<String, f64>, (name, unit): (&str, Unit), tokens: usize) -> Layer {
@@ -70,15 +73,17 @@ fn layer(model: &ModelSpec, stds: &BTreeMap<String, f64>, (name, unit): (&str, U
     let score = if model.qk_norm { 1.0 } else { gain("attention.query", hidden) * gain("attention.key", hidden) };
     let input = gain("ffn.up", hidden);
     let kept = 1.0 / (1.0 - f64::from(model.dropout));
+    let keys = model.window_of(unit).map_or(tokens, |window| window.min(tokens));
     Layer {
         attention: kept
-            * mean_share(tokens)
+            * mean_share(tokens, keys)
             * gain("attention.value", hidden)
             * gain("attention.output", model.query_width()),
         feed_forward: kept * mean_square(model.activation, input) * gain("ffn.down", width),
         score,
         input,
         width,
+        keys,
     }
 }
 

@@ -105,9 +105,10 @@ impl Cost<'_> {
         self.of(4.0)
     }
 
-    /// A mean over the keys that a query sees, half of the sequence.
-    fn mean(&self) -> f64 {
-        self.of(chain(self.tokens) / 2.0)
+    /// A mean over the keys that a query of `layer` sees: on average those of half a sequence, or no more than a
+    /// window.
+    fn mean(&self, layer: &Layer) -> f64 {
+        self.of((chain(self.tokens) / 2.0).min(chain(layer.keys)))
     }
 
     /// A sum over the tokens of a step, which is in single precision.
@@ -132,9 +133,10 @@ impl Cost<'_> {
     }
 
     /// By how much errors in gradients of probabilities grow where the softmax subtracts their mean over the t keys that a
-    /// query sees: of t shares, t - 1 are left. The first query sees one key and has neither.
-    fn subtraction(&self) -> f64 {
-        let sum = |power: i32| (2..=self.tokens).map(|keys| (keys as f64).powi(-power)).sum::<f64>();
+    /// query sees: of t shares, t - 1 are left. A query that sees one key has neither.
+    fn subtraction(&self, layer: &Layer) -> f64 {
+        let seen = || (2..=self.tokens).map(|place| place.min(layer.keys)).filter(|keys| *keys > 1);
+        let sum = |power: i32| seen().map(|keys| (keys as f64).powi(-power)).sum::<f64>();
         let left = sum(1) - sum(2);
         if left > 0.0 { sum(1) / left } else { 1.0 }
     }
@@ -167,7 +169,7 @@ fn forward(cost: &Cost<'_>, initial: &Initial) -> (Vec<Passed>, f64) {
         let normed = stream + if stream > 0.0 { cost.norm() } else { cost.of(0.0) };
         let query = normed + cost.product(model.hidden) + if model.qk_norm { 2.0 } else { 0.0 };
         let value = normed + cost.product(model.hidden);
-        let mean = value + layer.score * (2.0 * query + cost.product(model.head_dim)) + cost.mean();
+        let mean = value + layer.score * (2.0 * query + cost.product(model.head_dim)) + cost.mean(layer);
         let attention = mean + cost.product(model.query_width()) + 2.0;
         let feed_forward = |normed: f64| {
             let input = normed + cost.product(model.hidden);
@@ -228,9 +230,10 @@ fn backward(cost: &Cost<'_>, layer: &Passed, of_output: f64, sum: f64, roundings
     // Attention.
     let score = layer.layer.score;
     let output = between + cost.product(model.hidden) + 1.0;
-    let value = output + 2.0 * score * layer.query + cost.mean();
-    let probability = cost.subtraction() * (output + layer.value + cost.score() + cost.of(5.0));
-    let query = probability + layer.query + cost.mean() + 2.0 * score * layer.query;
+    let mean = cost.mean(&layer.layer);
+    let value = output + 2.0 * score * layer.query + mean;
+    let probability = cost.subtraction(&layer.layer) * (output + layer.value + cost.score() + cost.of(5.0));
+    let query = probability + layer.query + mean + 2.0 * score * layer.query;
     // A norm of heads takes one of `head_dim` directions away.
     let dims = model.head_dim as f64;
     let query = if model.qk_norm { (query + layer.query) * dims / (dims - 1.0).max(1.0) } else { query };

@@ -58,6 +58,7 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         context: 8,
         norm: Norm { kind: norm, epsilon: 1e-5 },
         position,
+        local_attention: None,
         activation,
         blocks: Blocks::Sequential,
         biases,

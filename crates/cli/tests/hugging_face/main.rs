@@ -25,7 +25,8 @@ use interchange::HuggingFaceFolder;
 use mesh::Region;
 
 /// Classes of the library.
-const CLASSES: [&str; 7] = ["gpt_neox", "bloom", "opt", "gpt2", "llama", "qwen2", "qwen3"];
+const CLASSES: [&str; 10] =
+    ["gpt_neox", "bloom", "opt", "gpt2", "llama", "llama31", "smollm", "mistral", "qwen2", "qwen3"];
 
 /// The same classes with what their configurations may say otherwise: output matrices of their own, scaled rotations,
 /// other biases, padding in the text.
@@ -35,9 +36,9 @@ const VARIANTS: [&str; 8] = [
     "opt_padding",
     "opt_untied",
     "gpt2_untied",
-    "llama31",
     "llama_linear",
     "qwen3_padding",
+    "qwen3_windows",
 ];
 
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their

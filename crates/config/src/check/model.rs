@@ -1,6 +1,7 @@
 //! Rules of `[model]`, and of the text that it reads.
 
 use super::{Rules, nearest_of};
+use crate::local_attention::{LocalAttention, MAX_PATTERN, Reach};
 use crate::model::{Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Position};
 use crate::problem::Problem;
 use crate::rotary_scaling::RotaryScaling;
@@ -28,6 +29,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         dropout_coordinates(config, rules);
     }
     rotary(model, rules);
+    local_attention(model, rules);
     position_offset(model, rules);
     numbers(model, rules);
     paths(config, rules);
@@ -178,6 +180,29 @@ fn rotary_scaling(scaling: RotaryScaling, rules: &mut Rules) {
         let rule = "must be the context length of pretraining";
         let remedy = format!("use from 1 to {MAX_CONTEXT}");
         rules.report(Problem::of_value("model.rotary_original_context", original_context, rule, remedy));
+    }
+}
+
+fn local_attention(model: &ModelSpec, rules: &mut Rules) {
+    let Some(LocalAttention { window, pattern, rotary_base }) = &model.local_attention else { return };
+    if !(1..=MAX_CONTEXT).contains(window) {
+        let remedy = format!("use from 1 to {MAX_CONTEXT}, or leave it out");
+        rules.report(Problem::of_value("model.window", window, "must let a token see itself", remedy));
+    }
+    let mut refuse = |rule: String, remedy: &str| {
+        rules.report(Problem::of_key("model.layer_pattern", rule, remedy));
+    };
+    if pattern.len() > MAX_PATTERN {
+        refuse(format!("has {} layers, more than {MAX_PATTERN}", pattern.len()), "use a shorter pattern");
+    } else if !pattern.contains(&Reach::Local) {
+        refuse("has no local layer for model.window".into(), "add one, or leave out model.window");
+    }
+    let Some(base) = rotary_base else { return };
+    let (rule, remedy) = ("must give falling frequencies", "use more than 1, or leave it out");
+    rules.number("model.local_rotary_base", *base, *base > 1.0 && base.is_finite(), rule, remedy);
+    if !matches!(model.position, Position::Rotary { .. }) {
+        let rule = "has no effect without model.position = \"rotary\"";
+        rules.report(Problem::of_key("model.local_rotary_base", rule, "leave it out"));
     }
 }
 

@@ -1,5 +1,6 @@
 //! The section `[model]`.
 
+use super::local_attention;
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
 use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
@@ -79,6 +80,7 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         context: reader.count("model.context", 128),
         norm,
         position,
+        local_attention: local_attention::read(reader, num_layers),
         activation: reader.choice("model.activation", ACTIVATIONS, Activation::GeluTanh),
         blocks: blocks(reader, num_layers),
         biases: reader.choice("model.biases", BIASES, Biases::All),
@@ -241,6 +243,7 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
             write_scaling(scaling, writer);
         }
     }
+    local_attention::write(model.local_attention.as_ref(), writer);
     writer.text("activation", name_of(ACTIVATIONS, model.activation));
     match model.blocks {
         Blocks::Sequential => writer.text("blocks", name_of(BLOCKS, BlocksKind::Sequential)),

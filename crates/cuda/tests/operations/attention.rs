@@ -91,6 +91,7 @@ impl Attend {
             k,
             v,
             visible,
+            window: None,
             scale: 0.05 / (head_dim as f32).sqrt(),
             alibi: self.alibi.map(|others| Alibi { first_head: 3, num_heads: 3 + heads + others }),
             dropout: self.dropout,

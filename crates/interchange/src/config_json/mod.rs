@@ -7,6 +7,7 @@ mod llama;
 mod opt;
 mod published;
 mod rope;
+mod windows;
 
 use config::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Position, TopQuery};
 use serde_json::{Map, Value};
@@ -45,7 +46,7 @@ pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeErr
         Family::Bloom => bloom::read(fields),
         Family::Opt => opt::read(fields),
         Family::Gpt2 => gpt2::read(fields),
-        Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::read(family, fields),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama::read(family, fields),
         Family::Glm => published::glm(fields),
         Family::CodeGeeX => published::codegeex(fields),
         Family::Metaseq => published::metaseq(fields),
@@ -60,7 +61,7 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         Family::Bloom => bloom::write(model),
         Family::Opt => opt::write(model),
         Family::Gpt2 => gpt2::write(model),
-        Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::write(family, model),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama::write(family, model),
         Family::Glm | Family::CodeGeeX | Family::Metaseq | Family::GptNeoXShards => published::write(model),
     };
     map.insert("architectures".into(), vec![family.class()].into());
@@ -122,6 +123,7 @@ fn model(
         context,
         norm,
         position,
+        local_attention: None,
         activation: Activation::GeluTanh,
         blocks: Blocks::Sequential,
         biases: Biases::All,

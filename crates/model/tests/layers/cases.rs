@@ -1,6 +1,9 @@
 //! Small models of every style.
 
-use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
+use config::{
+    Activation, Biases, Blocks, LocalAttention, ModelSpec, Norm, NormKind, Pairing, Position, Reach, RotaryScaling,
+    TopQuery,
+};
 use model::MicrobatchShape;
 
 /// Two sequences of six tokens.
@@ -21,6 +24,7 @@ pub fn gpt2() -> ModelSpec {
         context: 8,
         norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
         position: Position::Learned { offset: 0 },
+        local_attention: None,
         activation: Activation::GeluTanh,
         blocks: Blocks::Sequential,
         biases: Biases::All,
@@ -81,6 +85,11 @@ fn codegeex() -> ModelSpec {
     ModelSpec { top_query: TopQuery::On, activation: Activation::GeluSigmoid, ..gpt2() }
 }
 
+/// Windows of two tokens, with another base than the layers that see everything.
+fn windows(pattern: &[Reach], rotary_base: Option<f32>) -> ModelSpec {
+    ModelSpec { local_attention: Some(LocalAttention { window: 2, pattern: pattern.to_vec(), rotary_base }), ..llama() }
+}
+
 /// All cases, by name.
 pub fn all() -> Vec<(&'static str, ModelSpec)> {
     let partly_rotated =
@@ -129,6 +138,8 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
             "gated layers of different widths, a top query",
             dropped(ModelSpec { ffn_hidden_of_layers: Some(vec![24, 4]), top_query: TopQuery::On, ..llama() }),
         ),
+        ("windows in all layers", windows(&[Reach::Local], None)),
+        ("windows in one layer, another rotation", dropped(windows(&[Reach::Local, Reach::Global], Some(10.0)))),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
     ]
 }

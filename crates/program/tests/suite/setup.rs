@@ -129,6 +129,7 @@ impl Setup {
                     scaling: config::RotaryScaling::Off,
                 },
             },
+            local_attention: None,
             activation: Activation::GeluTanh,
             blocks: Blocks::Sequential,
             biases: Biases::All,
