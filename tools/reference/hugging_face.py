@@ -95,6 +95,8 @@ def families() -> dict[str, transformers.PretrainedConfig]:
     """Classes whose layers differ in what they see, and where norms are. Each has random numbers of its own."""
     llama = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20} | COMMON | NO_DROPOUT
     llama = llama | {"num_key_value_heads": 2, "max_position_embeddings": 12}
+    yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 20.0, "original_max_position_embeddings": 8, "beta_fast": 0.75,
+            "beta_slow": 0.25}
     return {
         "smollm": transformers.LlamaConfig(tie_word_embeddings=True, initializer_range=0.04, **llama, **rope(100_000.0)),
         "mistral": transformers.MistralConfig(
@@ -103,6 +105,13 @@ def families() -> dict[str, transformers.PretrainedConfig]:
         "qwen3_windows": transformers.Qwen3Config(
             head_dim=6, use_sliding_window=True, sliding_window=3, max_window_layers=1, tie_word_embeddings=False,
             **(llama | {"num_hidden_layers": 3}), **rope(1e6),
+        ),
+        "qwen3_yarn": transformers.Qwen3Config(
+            head_dim=24, tie_word_embeddings=False, **(llama | {"num_hidden_layers": 1}), rope_parameters=yarn
+        ),
+        "olmo2": transformers.Olmo2Config(tie_word_embeddings=False, **llama, **rope(500_000.0)),
+        "olmo2_biases": transformers.Olmo2Config(
+            tie_word_embeddings=True, attention_bias=True, **(llama | {"num_hidden_layers": 1, "pad_token_id": 1}), **rope(100.0)
         ),
     }
 

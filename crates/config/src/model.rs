@@ -110,13 +110,17 @@ impl Activation {
 }
 
 /// How the two blocks of a layer, attention `A` and feed-forward `F`, join the residual stream `x`; `n1` and `n2` are
-/// norms of their own.
+/// norms of their own, and so are `m1` and `m2`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Blocks {
     /// `r = x + A(n1(x))`, `y = r + F(n2(r))`: GPT-2, Llama.
     Sequential,
     /// `y = x + A(n1(x)) + F(n2(x))`: GPT-NeoX.
     Parallel,
+    /// `r = x + m1(A(x))`, `y = r + m2(F(r))`, with norms of the blocks' outputs alone: OLMo 2.
+    PostNorm,
+    /// `r = x + m1(A(n1(x)))`, `y = r + m2(F(n2(r)))`, with norms before and after each block: Gemma 2 and 3.
+    Sandwich,
     /// `u = n1(x)`, `r = alpha u + A(u)`, `v = n2(r)`, `y = alpha v + F(v)`: GLM-130B. It is DeepNorm (Wang et al.
     /// 2022, arXiv 2203.00555), whose norms are after the blocks, with each norm counted to the block that follows it.
     DeepNorm {
@@ -148,6 +152,28 @@ pub enum TopQuery {
     On,
     /// The output matrix reads the normed stream.
     Off,
+}
+
+/// Which norms queries and keys pass before they are rotated: RMS norms, with an epsilon as the others have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// None.
+    Off,
+    /// One of each head, with one weight of `head_dim` for all query heads and one for all key heads: Qwen 3, Gemma 3.
+    Heads,
+    /// One over all query heads of a token and one over all its key heads, with a weight for each column: OLMo 2.
+    Whole,
+}
+
+impl QkNorm {
+    /// Numbers of queries or keys that are normed together; `None` without norms.
+    pub fn width(self, head_dim: usize, heads: usize) -> Option<usize> {
+        match self {
+            QkNorm::Off => None,
+            QkNorm::Heads => Some(head_dim),
+            QkNorm::Whole => Some(head_dim * heads),
+        }
+    }
 }
 
 /// Keys of a sequence and heads that dropout of attention probabilities tells apart: both are parts of one counter.
@@ -197,8 +223,8 @@ pub struct ModelSpec {
     pub padding_token: Option<usize>,
     /// Whether a layer with queries of its own is before the head's output matrix.
     pub top_query: TopQuery,
-    /// Whether queries and keys are normalised per head (RMS norm with one weight of `head_dim`).
-    pub qk_norm: bool,
+    /// Norms of queries and keys.
+    pub qk_norm: QkNorm,
     /// Dropout after the embedding and after both blocks of a layer.
     pub dropout: f32,
     /// Dropout of attention probabilities.
@@ -259,7 +285,7 @@ impl ModelSpec {
             Position::Rotary { rotary_dims, .. } => rotary_dims == self.head_dim,
             Position::Learned { .. } | Position::Alibi => false,
         };
-        !self.qk_norm && !is_rotated
+        self.qk_norm == QkNorm::Off && !is_rotated
     }
 
     /// Layers that attend: those of the stack, and the top query's.

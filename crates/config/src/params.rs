@@ -3,7 +3,7 @@
 use mesh::{Axis, AxisSet, AxisSizes, Coord};
 
 use crate::fnv::Fnv1a;
-use crate::model::{Biases, ModelSpec, NormKind, Position, TopQuery};
+use crate::model::{Biases, Blocks, ModelSpec, NormKind, Position, TopQuery};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
 
@@ -264,9 +264,19 @@ fn norm(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
 
 /// A layer of the stack, or the top query's.
 fn layer_params(model: &ModelSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
-    let mut list = norm(model, unit, &format!("{prefix}.attention_norm"));
+    let norms = |block: &str| -> Vec<ParamSpec> {
+        let of = |places: &[&str]| {
+            places.iter().flat_map(|place| norm(model, unit, &format!("{prefix}.{block}_{place}"))).collect()
+        };
+        match model.blocks {
+            Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => of(&["norm"]),
+            Blocks::PostNorm => of(&["output_norm"]),
+            Blocks::Sandwich => of(&["norm", "output_norm"]),
+        }
+    };
+    let mut list = norms("attention");
     list.extend(attention(model, unit, &format!("{prefix}.attention")));
-    list.extend(norm(model, unit, &format!("{prefix}.ffn_norm")));
+    list.extend(norms("ffn"));
     list.extend(feed_forward(model, unit, &format!("{prefix}.ffn")));
     list
 }
@@ -375,11 +385,12 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     list.extend(column("value", key, Gain::Small));
     let map = Map { direction: Direction::Row, inside: AppliedTo::Heads, bias: out_of_heads, gain: Gain::Small };
     list.extend(linear(model, unit, &format!("{name}.output"), [hidden, query], map));
-    if model.qk_norm {
-        // One weight for all heads, applied to heads that differ between ranks: its gradient is summed over tp.
-        list.extend(["query_norm", "key_norm"].map(|part| ParamSpec {
+    for (part, heads) in [("query_norm", model.num_heads), ("key_norm", model.num_kv_heads)] {
+        // A weight that is applied to heads that differ between ranks: its gradient is summed over tp. Where each head
+        // has columns of its own, ranks add zeros for those of others.
+        list.extend(model.qk_norm.width(model.head_dim, heads).map(|width| ParamSpec {
             name: format!("{name}.{part}.weight"),
-            shape: vec![model.head_dim],
+            shape: vec![width],
             sharding: Sharding::Replicated,
             unit,
             applied_to: AppliedTo::Heads,

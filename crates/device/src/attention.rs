@@ -130,3 +130,60 @@ pub struct AttentionGradients {
     /// least two rows for each key of each sequence and head, and equally many for each head.
     pub key_sums: Tensor,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+
+    /// Operands of one head of one channel.
+    fn operands(
+        [sequences, queries, keys]: [usize; 3],
+        places: Option<Places>,
+        window: Option<usize>,
+    ) -> AttentionOperands {
+        let tensor = |rows: usize, cols: usize| Tensor::new(0, rows, cols, Dtype::F32);
+        let (q, k) = (tensor(sequences * queries, 1), tensor(sequences * keys, 1));
+        AttentionOperands {
+            shape: AttentionShape { sequences, sequence_length: queries, heads: 1, kv_heads: 1, head_dim: 1 },
+            places,
+            q,
+            k,
+            v: k,
+            visible: Tensor::new(0, sequences * queries, 2, Dtype::I32),
+            window,
+            scale: 1.0,
+            alibi: None,
+            dropout: None,
+            out: q,
+            log_sum_exp: q,
+        }
+    }
+
+    /// Pairs of a query and a key that is not after it, and in its window, one by one.
+    fn counted([sequences, queries, keys]: [usize; 3], places: Places, window: usize) -> u64 {
+        let Places { first_query, first_key } = places;
+        let pairs = (first_query..first_query + queries)
+            .flat_map(|query| (first_key..first_key + keys).map(move |key| (query, key)))
+            .filter(|(query, key)| key <= query && query - key < window);
+        sequences as u64 * pairs.count() as u64
+    }
+
+    #[test]
+    fn pairs_of_windows_are_counted_one_by_one() {
+        for window in [None, Some(1), Some(3), Some(8), Some(100)] {
+            let most = window.unwrap_or(usize::MAX);
+            for (sequences, queries, keys) in [(1, 8, 8), (3, 5, 5), (2, 1, 9), (2, 4, 9)] {
+                let sizes = [sequences, queries, keys];
+                let last = Places { first_query: keys - queries, first_key: 0 };
+                let found = operands(sizes, None, window).causal_multiply_adds();
+                assert_eq!(found, counted(sizes, last, most), "{sizes:?}, {window:?}");
+            }
+            for (first_query, first_key) in [(0, 0), (8, 0), (8, 8), (8, 4), (4, 8), (20, 4)] {
+                let places = Places { first_query, first_key };
+                let found = operands([1, 4, 4], Some(places), window).causal_multiply_adds();
+                assert_eq!(found, counted([1, 4, 4], places, most), "{places:?}, {window:?}");
+            }
+        }
+    }
+}

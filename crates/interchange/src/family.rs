@@ -19,6 +19,8 @@ pub enum Family {
     Qwen2,
     /// `Qwen3ForCausalLM`
     Qwen3,
+    /// `Olmo2ForCausalLM`
+    Olmo2,
     /// GLM-130B as it was published: shards of SwissArmyTransformer.
     Glm,
     /// CodeGeeX-13B as it was published.
@@ -45,7 +47,7 @@ const BUFFERS: [&str; 7] = [
 
 impl Family {
     /// All of them. Where two have a model, the first is written.
-    pub const ALL: [Family; 12] = [
+    pub const ALL: [Family; 13] = [
         Family::GptNeoX,
         Family::Bloom,
         Family::Opt,
@@ -54,6 +56,7 @@ impl Family {
         Family::Mistral,
         Family::Qwen2,
         Family::Qwen3,
+        Family::Olmo2,
         Family::Glm,
         Family::CodeGeeX,
         Family::Metaseq,
@@ -72,6 +75,7 @@ impl Family {
             Family::Mistral => "MistralForCausalLM",
             Family::Qwen2 => "Qwen2ForCausalLM",
             Family::Qwen3 => "Qwen3ForCausalLM",
+            Family::Olmo2 => "Olmo2ForCausalLM",
             Family::Glm => "GLM-130B",
             Family::CodeGeeX => "CodeGeeX-13B",
             Family::Metaseq => "metaseq",
@@ -90,6 +94,7 @@ impl Family {
             Family::Mistral => "mistral",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Olmo2 => "olmo2",
             Family::Glm => "glm-130b",
             Family::CodeGeeX => "codegeex-13b",
             Family::Metaseq => "metaseq",
@@ -103,7 +108,7 @@ impl Family {
             Family::GptNeoX => ["gpt_neox.", ""],
             Family::Bloom | Family::Gpt2 => ["transformer.", ""],
             Family::Opt => ["model.decoder.", "decoder."],
-            Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => ["model.", ""],
+            Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => ["model.", ""],
             Family::Glm => ["transformer.", ""],
             Family::CodeGeeX => ["module.language_model.", "language_model."],
             Family::Metaseq => ["decoder.", ""],

@@ -24,6 +24,7 @@ mod linear;
 mod norm;
 mod placement;
 mod projection;
+mod qk_norm;
 mod saved;
 pub mod saved_input;
 
@@ -34,7 +35,7 @@ mod table;
 mod top_query;
 
 pub use binding::{
-    AttentionParams, BindError, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams, QkNormParams,
+    AttentionParams, BindError, BlockNorms, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams, QkNormParams,
 };
 pub use cache::{CacheSize, KeyValueCache};
 pub use constants::{Constants, RotaryTables};

@@ -113,7 +113,7 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         tied_embeddings: tied,
         padding_token: None,
         top_query: TopQuery::Off,
-        qk_norm: false,
+        qk_norm: config::QkNorm::Off,
         dropout,
         attention_dropout: dropout,
         init_std: 0.02,

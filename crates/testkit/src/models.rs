@@ -66,7 +66,7 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         tied_embeddings,
         padding_token: None,
         top_query: TopQuery::Off,
-        qk_norm: false,
+        qk_norm: config::QkNorm::Off,
         dropout: 0.1,
         attention_dropout: 0.1,
         init_std: 0.04,

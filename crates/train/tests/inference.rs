@@ -21,7 +21,7 @@ fn model(style: Style) -> ModelSpec {
     let plain = ModelSpec { num_layers: 4, context: 96, ..proof_model(style, 4, true) };
     match style {
         Style::Gpt2 => ModelSpec { top_query: TopQuery::On, ..plain },
-        Style::Llama => ModelSpec { qk_norm: true, ..plain },
+        Style::Llama => ModelSpec { qk_norm: config::QkNorm::Heads, ..plain },
     }
 }
 

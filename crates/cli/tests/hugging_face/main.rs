@@ -25,12 +25,12 @@ use interchange::HuggingFaceFolder;
 use mesh::Region;
 
 /// Classes of the library.
-const CLASSES: [&str; 10] =
-    ["gpt_neox", "bloom", "opt", "gpt2", "llama", "llama31", "smollm", "mistral", "qwen2", "qwen3"];
+const CLASSES: [&str; 11] =
+    ["gpt_neox", "bloom", "opt", "gpt2", "llama", "llama31", "smollm", "mistral", "qwen2", "qwen3", "olmo2"];
 
 /// The same classes with what their configurations may say otherwise: output matrices of their own, scaled rotations,
 /// other biases, padding in the text.
-const VARIANTS: [&str; 8] = [
+const VARIANTS: [&str; 10] = [
     "gpt_neox_sequential",
     "bloom_untied",
     "opt_padding",
@@ -39,6 +39,8 @@ const VARIANTS: [&str; 8] = [
     "llama_linear",
     "qwen3_padding",
     "qwen3_windows",
+    "qwen3_yarn",
+    "olmo2_biases",
 ];
 
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their

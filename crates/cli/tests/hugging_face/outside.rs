@@ -83,7 +83,7 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             "architectures",
             vec!["T5"].into(),
             "[\"T5\"] is not read; use GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
-             MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B",
+             MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Olmo2ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B",
         ),
     ];
     for (class, key, value, rule) in cases {
@@ -93,9 +93,12 @@ fn models_that_are_not_built_here_are_refused_by_name() {
 
 #[test]
 fn a_scaling_of_rotations_that_is_not_built_here_is_refused_by_name() {
-    let yarn = serde_json::json!({ "rope_type": "yarn", "factor": 4.0 });
-    let rule = "is not a supported rotary scaling; use \"default\", \"linear\" or \"llama3\"";
-    assert_eq!(refused("llama", "rope_scaling", yarn), format!("config.json: rope_type = \"yarn\" {rule}"));
+    let dynamic = serde_json::json!({ "rope_type": "dynamic", "factor": 4.0 });
+    let rule = "is not a supported rotary scaling; use \"default\", \"linear\", \"llama3\" or \"yarn\"";
+    assert_eq!(refused("llama", "rope_scaling", dynamic), format!("config.json: rope_type = \"dynamic\" {rule}"));
+    let not_rounded = serde_json::json!({ "rope_type": "yarn", "factor": 4.0, "truncate": false });
+    let rule = "false is not supported; use true";
+    assert_eq!(refused("llama", "rope_scaling", not_rounded), format!("config.json: truncate = {rule}"));
     let nothing = serde_json::json!({ "type": "linear" });
     assert_eq!(refused("llama", "rope_scaling", nothing), "config.json: factor = null is not a number");
 }

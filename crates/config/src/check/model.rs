@@ -166,11 +166,21 @@ fn rotary(model: &ModelSpec, rules: &mut Rules) {
 fn rotary_scaling(scaling: RotaryScaling, rules: &mut Rules) {
     let factor = match scaling {
         RotaryScaling::Off => return,
-        RotaryScaling::Linear { factor } | RotaryScaling::Llama3 { factor, .. } => factor,
+        RotaryScaling::Linear { factor }
+        | RotaryScaling::Llama3 { factor, .. }
+        | RotaryScaling::Yarn { factor, .. } => factor,
     };
     let rule = "must slow rotations down";
     rules.number("model.rotary_scaling_factor", factor, factor >= 1.0, rule, "use 1 or more");
-    let RotaryScaling::Llama3 { low_turns, high_turns, original_context, .. } = scaling else { return };
+    if let RotaryScaling::Yarn { magnitude, .. } = scaling {
+        let rule = "must keep queries and keys";
+        rules.number("model.rotary_magnitude", magnitude, magnitude > 0.0, rule, "leave it out, or use more than 0");
+    }
+    let (RotaryScaling::Llama3 { low_turns, high_turns, original_context, .. }
+    | RotaryScaling::Yarn { low_turns, high_turns, original_context, .. }) = scaling
+    else {
+        return;
+    };
     let rule = "must be a positive number of turns";
     rules.number("model.rotary_low_turns", low_turns, low_turns > 0.0, rule, "use more than 0");
     let rule = format!("must be more than model.rotary_low_turns = {low_turns:?}");

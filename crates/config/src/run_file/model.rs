@@ -3,7 +3,7 @@
 use super::local_attention;
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
+use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, QkNorm, TopQuery};
 use crate::problem::Problem;
 use crate::rotary_scaling::RotaryScaling;
 
@@ -18,6 +18,8 @@ const ACTIVATIONS: &Choices<Activation> = &[
     ("geglu", Activation::GeGlu),
 ];
 
+const QK_NORMS: &Choices<QkNorm> = &[("true", QkNorm::Heads), ("false", QkNorm::Off), ("whole", QkNorm::Whole)];
+
 const BIASES: &Choices<Biases> = &[
     ("true", Biases::All),
     ("false", Biases::Off),
@@ -31,10 +33,15 @@ enum ScalingKind {
     Off,
     Linear,
     Llama3,
+    Yarn,
 }
 
-const SCALINGS: &Choices<ScalingKind> =
-    &[("none", ScalingKind::Off), ("linear", ScalingKind::Linear), ("llama3", ScalingKind::Llama3)];
+const SCALINGS: &Choices<ScalingKind> = &[
+    ("none", ScalingKind::Off),
+    ("linear", ScalingKind::Linear),
+    ("llama3", ScalingKind::Llama3),
+    ("yarn", ScalingKind::Yarn),
+];
 
 #[derive(Clone, Copy, PartialEq)]
 enum PositionKind {
@@ -50,11 +57,18 @@ const POSITIONS: &Choices<PositionKind> =
 enum BlocksKind {
     Sequential,
     Parallel,
+    PostNorm,
+    Sandwich,
     DeepNorm,
 }
 
-const BLOCKS: &Choices<BlocksKind> =
-    &[("sequential", BlocksKind::Sequential), ("parallel", BlocksKind::Parallel), ("deepnorm", BlocksKind::DeepNorm)];
+const BLOCKS: &Choices<BlocksKind> = &[
+    ("sequential", BlocksKind::Sequential),
+    ("parallel", BlocksKind::Parallel),
+    ("postnorm", BlocksKind::PostNorm),
+    ("sandwich", BlocksKind::Sandwich),
+    ("deepnorm", BlocksKind::DeepNorm),
+];
 
 /// Reads the section; `tokens` is the number of different tokens in the data, the default of the vocabulary.
 pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
@@ -91,7 +105,7 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
             true => TopQuery::On,
             false => TopQuery::Off,
         },
-        qk_norm: reader.yes_no("model.qk_norm", false),
+        qk_norm: reader.choice("model.qk_norm", QK_NORMS, QkNorm::Off),
         dropout,
         attention_dropout: reader.number("model.attention_dropout", dropout),
         init_std: reader.number("model.init_std", 0.02),
@@ -120,6 +134,8 @@ fn blocks(reader: &mut Reader, num_layers: usize) -> Blocks {
     match kind {
         BlocksKind::Sequential => Blocks::Sequential,
         BlocksKind::Parallel => Blocks::Parallel,
+        BlocksKind::PostNorm => Blocks::PostNorm,
+        BlocksKind::Sandwich => Blocks::Sandwich,
         BlocksKind::DeepNorm => Blocks::DeepNorm { alpha },
     }
 }
@@ -190,14 +206,19 @@ fn position(reader: &mut Reader, head_dim: usize) -> Position {
     }
 }
 
-/// The defaults of its numbers are those of Llama 3.1.
+/// The defaults of its numbers are those of Llama 3.1, and those of the paper of YaRN.
 fn rotary_scaling(reader: &mut Reader) -> RotaryScaling {
     let kind = reader.choice("model.rotary_scaling", SCALINGS, ScalingKind::Off);
     let factor = reader.number("model.rotary_scaling_factor", 8.0);
     let low_turns = reader.number("model.rotary_low_turns", 1.0);
-    let high_turns = reader.number("model.rotary_high_turns", 4.0);
+    let fast = if kind == ScalingKind::Yarn { 32.0 } else { 4.0 };
+    let high_turns = reader.number("model.rotary_high_turns", fast);
     let original_context = reader.count("model.rotary_original_context", 8192);
+    let magnitude = reader.number("model.rotary_magnitude", RotaryScaling::fitted_magnitude(factor));
     let written = ("model.rotary_scaling", name_of(SCALINGS, kind));
+    if kind != ScalingKind::Yarn {
+        only_with(reader, &["model.rotary_magnitude"], written, "yarn");
+    }
     let of_llama = ["model.rotary_low_turns", "model.rotary_high_turns", "model.rotary_original_context"];
     match kind {
         ScalingKind::Off => {
@@ -210,6 +231,7 @@ fn rotary_scaling(reader: &mut Reader) -> RotaryScaling {
             RotaryScaling::Linear { factor }
         }
         ScalingKind::Llama3 => RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context },
+        ScalingKind::Yarn => RotaryScaling::Yarn { factor, low_turns, high_turns, original_context, magnitude },
     }
 }
 
@@ -248,6 +270,8 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     match model.blocks {
         Blocks::Sequential => writer.text("blocks", name_of(BLOCKS, BlocksKind::Sequential)),
         Blocks::Parallel => writer.text("blocks", name_of(BLOCKS, BlocksKind::Parallel)),
+        Blocks::PostNorm => writer.text("blocks", name_of(BLOCKS, BlocksKind::PostNorm)),
+        Blocks::Sandwich => writer.text("blocks", name_of(BLOCKS, BlocksKind::Sandwich)),
         Blocks::DeepNorm { alpha } => {
             writer.text("blocks", name_of(BLOCKS, BlocksKind::DeepNorm));
             writer.number("deepnorm_alpha", alpha);
@@ -265,7 +289,10 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
         writer.count("padding_token", token);
     }
     writer.yes_no("top_query", model.top_query == TopQuery::On);
-    writer.yes_no("qk_norm", model.qk_norm);
+    match model.qk_norm {
+        QkNorm::Off | QkNorm::Heads => writer.bare("qk_norm", name_of(QK_NORMS, model.qk_norm)),
+        QkNorm::Whole => writer.text("qk_norm", name_of(QK_NORMS, model.qk_norm)),
+    }
     writer.number("dropout", model.dropout);
     writer.number("attention_dropout", model.attention_dropout);
     writer.number("init_std", model.init_std);
@@ -278,19 +305,25 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
 }
 
 fn write_scaling(scaling: RotaryScaling, writer: &mut Writer) {
-    let mut kind = |kind| writer.text("rotary_scaling", name_of(SCALINGS, kind));
+    let kind = match scaling {
+        RotaryScaling::Off => ScalingKind::Off,
+        RotaryScaling::Linear { .. } => ScalingKind::Linear,
+        RotaryScaling::Llama3 { .. } => ScalingKind::Llama3,
+        RotaryScaling::Yarn { .. } => ScalingKind::Yarn,
+    };
+    writer.text("rotary_scaling", name_of(SCALINGS, kind));
     match scaling {
-        RotaryScaling::Off => kind(ScalingKind::Off),
-        RotaryScaling::Linear { factor } => {
-            kind(ScalingKind::Linear);
-            writer.number("rotary_scaling_factor", factor);
-        }
-        RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context } => {
-            kind(ScalingKind::Llama3);
+        RotaryScaling::Off => {}
+        RotaryScaling::Linear { factor } => writer.number("rotary_scaling_factor", factor),
+        RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context }
+        | RotaryScaling::Yarn { factor, low_turns, high_turns, original_context, .. } => {
             writer.number("rotary_scaling_factor", factor);
             writer.number("rotary_low_turns", low_turns);
             writer.number("rotary_high_turns", high_turns);
             writer.count("rotary_original_context", original_context);
         }
+    }
+    if let RotaryScaling::Yarn { magnitude, .. } = scaling {
+        writer.number("rotary_magnitude", magnitude);
     }
 }

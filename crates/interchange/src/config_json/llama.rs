@@ -1,6 +1,7 @@
-//! `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
+//! `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM` and
+//! `Olmo2ForCausalLM`.
 
-use config::{Activation, Biases, ModelSpec, Norm, NormKind};
+use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, QkNorm};
 use serde_json::{Map, Value};
 
 use super::rope::{self, Rotated};
@@ -15,7 +16,7 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
     let sizes = sizes(fields)?;
     let [num_layers, hidden, num_heads, _, vocabulary, context] = sizes;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
-    let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", 1e-6)? };
+    let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", usual_epsilon(family))? };
     let position = rope::read(fields, ("rope_theta", 10_000.0), Rotated::All, head_dim, context)?;
     Ok(ModelSpec {
         num_kv_heads: fields.count_or("num_key_value_heads", num_heads)?,
@@ -23,13 +24,41 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
         local_attention: windows::read(family, fields, num_layers)?,
         activation: activation(fields, &GATES, "hidden_act", "silu")?,
         biases: biases(family, fields)?,
-        padding_token: padding_token(fields, vocabulary, None)?,
-        qk_norm: family == Family::Qwen3,
+        blocks: if family == Family::Olmo2 { Blocks::PostNorm } else { Blocks::Sequential },
+        padding_token: padding_token(fields, vocabulary, usual_padding(family))?,
+        qk_norm: qk_norm(family),
         tied_embeddings: fields.truth_or("tie_word_embeddings", false)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,
         init_std: fields.number_or("initializer_range", 0.02)?,
         ..model(sizes, norm, position)
     })
+}
+
+fn usual_epsilon(family: Family) -> f32 {
+    if family == Family::Olmo2 { 1e-5 } else { 1e-6 }
+}
+
+/// The token of padding where a file leaves it out.
+fn usual_padding(family: Family) -> Option<usize> {
+    (family == Family::Olmo2).then_some(1)
+}
+
+fn qk_norm(family: Family) -> QkNorm {
+    match family {
+        Family::Qwen3 => QkNorm::Heads,
+        Family::Olmo2 => QkNorm::Whole,
+        Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::GptNeoX
+        | Family::Bloom
+        | Family::Opt
+        | Family::Gpt2
+        | Family::Glm
+        | Family::CodeGeeX
+        | Family::Metaseq
+        | Family::GptNeoXShards => QkNorm::Off,
+    }
 }
 
 /// The library's names of functions of the gate.
@@ -42,7 +71,7 @@ fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
         Family::Qwen2 => Ok(Biases::QueryKeyValue),
         Family::Mistral => Ok(Biases::Off),
         // Its feed-forward block never has any.
-        Family::Qwen3 => Ok(if has("attention_bias")? { Biases::Attention } else { Biases::Off }),
+        Family::Qwen3 | Family::Olmo2 => Ok(if has("attention_bias")? { Biases::Attention } else { Biases::Off }),
         Family::Llama
         | Family::GptNeoX
         | Family::Bloom
@@ -72,7 +101,7 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         ("pad_token_id", model.padding_token.into()),
     ]));
     map.extend(windows::write(family, model));
-    if matches!(family, Family::Llama | Family::Qwen3) {
+    if matches!(family, Family::Llama | Family::Qwen3 | Family::Olmo2) {
         map.insert("attention_bias".into(), matches!(model.biases, Biases::All | Biases::Attention).into());
     }
     if family == Family::Llama {

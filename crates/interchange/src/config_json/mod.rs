@@ -9,7 +9,7 @@ mod published;
 mod rope;
 mod windows;
 
-use config::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Position, TopQuery};
+use config::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Position, QkNorm, TopQuery};
 use serde_json::{Map, Value};
 
 use crate::error::InterchangeError;
@@ -46,7 +46,7 @@ pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeErr
         Family::Bloom => bloom::read(fields),
         Family::Opt => opt::read(fields),
         Family::Gpt2 => gpt2::read(fields),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama::read(family, fields),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::read(family, fields),
         Family::Glm => published::glm(fields),
         Family::CodeGeeX => published::codegeex(fields),
         Family::Metaseq => published::metaseq(fields),
@@ -61,7 +61,7 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         Family::Bloom => bloom::write(model),
         Family::Opt => opt::write(model),
         Family::Gpt2 => gpt2::write(model),
-        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => llama::write(family, model),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::write(family, model),
         Family::Glm | Family::CodeGeeX | Family::Metaseq | Family::GptNeoXShards => published::write(model),
     };
     map.insert("architectures".into(), vec![family.class()].into());
@@ -131,7 +131,7 @@ fn model(
         tied_embeddings: true,
         padding_token: None,
         top_query: TopQuery::Off,
-        qk_norm: false,
+        qk_norm: QkNorm::Off,
         dropout: 0.0,
         attention_dropout: 0.0,
         init_std: 0.02,

@@ -40,6 +40,7 @@ pub(super) fn read(
             false => Ok(None),
         },
         Family::Llama
+        | Family::Olmo2
         | Family::GptNeoX
         | Family::Bloom
         | Family::Opt

@@ -1,8 +1,8 @@
 //! Small models of every style.
 
 use config::{
-    Activation, Biases, Blocks, LocalAttention, ModelSpec, Norm, NormKind, Pairing, Position, Reach, RotaryScaling,
-    TopQuery,
+    Activation, Biases, Blocks, LocalAttention, ModelSpec, Norm, NormKind, Pairing, Position, QkNorm, Reach,
+    RotaryScaling, TopQuery,
 };
 use model::MicrobatchShape;
 
@@ -32,7 +32,7 @@ pub fn gpt2() -> ModelSpec {
         tied_embeddings: true,
         padding_token: None,
         top_query: TopQuery::Off,
-        qk_norm: false,
+        qk_norm: config::QkNorm::Off,
         dropout: 0.0,
         attention_dropout: 0.0,
         init_std: 0.4,
@@ -90,6 +90,17 @@ fn windows(pattern: &[Reach], rotary_base: Option<f32>) -> ModelSpec {
     ModelSpec { local_attention: Some(LocalAttention { window: 2, pattern: pattern.to_vec(), rotary_base }), ..llama() }
 }
 
+/// Norms of the blocks' outputs alone, and of queries and keys over all heads.
+pub fn olmo() -> ModelSpec {
+    ModelSpec { blocks: Blocks::PostNorm, qk_norm: QkNorm::Whole, ..llama() }
+}
+
+fn yarn() -> Position {
+    let scaling =
+        RotaryScaling::Yarn { factor: 4.0, low_turns: 0.1, high_turns: 1.0, original_context: 16, magnitude: 1.2 };
+    Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half, scaling }
+}
+
 /// All cases, by name.
 pub fn all() -> Vec<(&'static str, ModelSpec)> {
     let partly_rotated =
@@ -101,10 +112,10 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ("gpt2 untied, erf", ModelSpec { tied_embeddings: false, activation: Activation::GeluErf, ..gpt2() }),
         ("llama", llama()),
         ("llama with dropout", dropped(llama())),
-        ("llama, norms of queries and keys", ModelSpec { qk_norm: true, ..llama() }),
+        ("llama, norms of queries and keys", ModelSpec { qk_norm: config::QkNorm::Heads, ..llama() }),
         (
             "tied, norms of queries and keys, dropout",
-            dropped(ModelSpec { qk_norm: true, tied_embeddings: true, ..llama() }),
+            dropped(ModelSpec { qk_norm: config::QkNorm::Heads, tied_embeddings: true, ..llama() }),
         ),
         (
             "partly rotated, biases, gated erf",
@@ -123,7 +134,7 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ("codegeex with dropout", dropped(codegeex())),
         (
             "a top query of rotated, grouped, normed heads, untied",
-            dropped(ModelSpec { qk_norm: true, top_query: TopQuery::On, ..llama() }),
+            dropped(ModelSpec { qk_norm: config::QkNorm::Heads, top_query: TopQuery::On, ..llama() }),
         ),
         ("glm", glm()),
         ("glm with dropout", dropped(glm())),
@@ -140,6 +151,14 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ),
         ("windows in all layers", windows(&[Reach::Local], None)),
         ("windows in one layer, another rotation", dropped(windows(&[Reach::Local, Reach::Global], Some(10.0)))),
+        ("norms after blocks and over all heads", olmo()),
+        ("norms after blocks, biases, dropout", dropped(ModelSpec { biases: Biases::All, ..olmo() })),
+        ("norms before and after blocks", ModelSpec { blocks: Blocks::Sandwich, ..llama() }),
+        (
+            "layer norms before and after blocks, dropout, a top query",
+            dropped(ModelSpec { blocks: Blocks::Sandwich, top_query: TopQuery::On, ..gpt2() }),
+        ),
+        ("scaled rotation of pairs by number", ModelSpec { position: yarn(), ..llama() }),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
     ]
 }

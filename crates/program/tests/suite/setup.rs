@@ -137,7 +137,7 @@ impl Setup {
             tied_embeddings: self.tied,
             padding_token: None,
             top_query: self.top_query,
-            qk_norm: true,
+            qk_norm: config::QkNorm::Heads,
             dropout: 0.1,
             attention_dropout: 0.0,
             init_std: 0.02,

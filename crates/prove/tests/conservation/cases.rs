@@ -40,7 +40,8 @@ pub fn cases() -> Vec<Case> {
 /// ranks cut most tensors unevenly.
 fn cases_in_rank_order() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
-    let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
+    let llama =
+        |tied| ModelSpec { num_layers: 5, qk_norm: config::QkNorm::Heads, ..proof_model(Style::Llama, 4, tied) };
     let (precision, sums) = (Precision::Fp32(Products::Chained), GradientSums::Single);
     let case = |name, model, parallelism| Case { name, model, parallelism, precision, sums };
     let exact = |case: Case| Case { sums: GradientSums::Exact, ..case };
@@ -123,7 +124,7 @@ fn cases_in_rank_order() -> Vec<Case> {
 fn cases_in_runs() -> [Case; 3] {
     let case = |name, sum_tree, sums, parallelism| Case {
         name,
-        model: ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, false) },
+        model: ModelSpec { num_layers: 5, qk_norm: config::QkNorm::Heads, ..proof_model(Style::Llama, 4, false) },
         parallelism: Parallelism { sum_tree, ..parallelism },
         precision: Precision::Fp32(Products::Chained),
         sums,

@@ -174,7 +174,7 @@ const CHANGES_OF_ALL: [Change; 8] = [
     ("no clipping", |layout| layout.train.clip_norm = None),
     ("blocks", |layout| {
         layout.model.blocks = match layout.model.blocks {
-            Blocks::Sequential => Blocks::Parallel,
+            Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich => Blocks::Parallel,
             Blocks::Parallel => Blocks::Sequential,
             Blocks::DeepNorm { alpha } => Blocks::DeepNorm { alpha: 1.001 * alpha },
         }

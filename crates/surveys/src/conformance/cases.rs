@@ -69,7 +69,7 @@ const CHANGES: &[Change] = &[
     ("parallel-blocks", Tied::No, |model| model.blocks = Blocks::Parallel),
     ("embedding-norm", Tied::Yes, |model| model.embedding_norm = true),
     ("top-query", Tied::Yes, |model| model.top_query = TopQuery::On),
-    ("qk-norm", Tied::No, |model| model.qk_norm = true),
+    ("qk-norm", Tied::No, |model| model.qk_norm = config::QkNorm::Heads),
     ("interleaved-rotary", Tied::No, |model| {
         model.position = Position::Rotary {
             base: 10_000.0,

@@ -12,9 +12,11 @@ pub fn run(memory: &mut Memory, op: &Op) {
             for position in 0..cos.rows {
                 for pair in 0..cos.cols {
                     let exponent = -(2.0 * pair as f64) / (2.0 * cos.cols as f64);
-                    let angle = position as f64 * scaling.scaled(f64::from(base).powf(exponent));
-                    memory.set(cos, position, pair, angle.cos());
-                    memory.set(sin, position, pair, angle.sin());
+                    let angle =
+                        position as f64 * scaling.of_pairs(base, cos.cols).scaled(pair, f64::from(base).powf(exponent));
+                    let magnitude = f64::from(scaling.magnitude());
+                    memory.set(cos, position, pair, magnitude * angle.cos());
+                    memory.set(sin, position, pair, magnitude * angle.sin());
                 }
             }
         }
