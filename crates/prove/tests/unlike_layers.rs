@@ -68,8 +68,9 @@ fn outcome(layout: &Layout) -> Outcome {
 fn shared(kind: ContextKind, (dp, cp, tp, pp): (usize, usize, usize, usize)) -> Parallelism {
     let plain = plain_layout(dp, tp, pp, 2);
     let chunks = match kind {
-        ContextKind::Gather | ContextKind::Ring => ChunkOrder::Balanced,
-        ContextKind::Heads => ChunkOrder::Contiguous,
+        ContextKind::Gather => ChunkOrder::Balanced,
+        // Dropout draws four keys of a block at once.
+        ContextKind::Heads | ContextKind::Ring => ChunkOrder::Contiguous,
     };
     Parallelism { degrees: Degrees { cp, ..plain.degrees }, context: ContextParallel { kind, chunks }, ..plain }
 }
@@ -109,7 +110,7 @@ fn layouts_keep_their_promise_to_one_rank() {
             assert_eq!(faults, none, "{name}, {:?}", many.parallelism);
             same += usize::from(class.promises() == Promised::Bits);
         }
-        assert!(same >= 3, "{name}: {same} layouts promise bits");
+        assert!(same >= 2, "{name}: {same} layouts promise bits");
     }
 }
 
