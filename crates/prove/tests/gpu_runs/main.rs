@@ -12,3 +12,4 @@ mod order;
 mod released;
 mod rig;
 mod shared_sequences;
+mod work_order;

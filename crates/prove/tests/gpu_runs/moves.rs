@@ -74,8 +74,8 @@ fn a_step_continues_while_state_is_read() {
                     }
                     GpuCall::Allocate
                     | GpuCall::Copy(_)
-                    | GpuCall::Record(_)
-                    | GpuCall::Wait(_)
+                    | GpuCall::Record(..)
+                    | GpuCall::Wait(..)
                     | GpuCall::Synchronize(_)
                     | GpuCall::Load => {}
                 }
