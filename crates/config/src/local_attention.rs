@@ -35,7 +35,7 @@ impl LocalAttention {
             return pattern.to_vec();
         }
         let reach = |layer: usize| pattern[layer % len];
-        // What repeats with two periods over their sum repeats with their common divisor everywhere.
+        // A pattern that repeats with two periods over their sum repeats with their common divisor everywhere.
         let layers = num_layers.min(2 * len);
         let repeats = |period: &usize| (0..layers).all(|layer| reach(layer) == reach(layer % period));
         let period = (1..=len).find(repeats).unwrap_or(len);
@@ -103,7 +103,7 @@ mod tests {
         let model = ModelSpec { num_layers: 8, local_attention: Some(local), ..RunConfig::quick_start().model };
         let windows: Vec<Option<usize>> = (0..9).map(|layer| model.window_of(Unit::Layer(layer))).collect();
         let near = Some(16);
-        // Layer 8 is none of the stack.
+        // The stack ends before layer 8.
         assert_eq!(windows, [near, near, near, near, near, None, near, near, None]);
         assert_eq!(model.window_of(Unit::Head), None);
         let classes = model.classes();

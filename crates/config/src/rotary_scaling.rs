@@ -43,7 +43,7 @@ pub enum RotaryScaling {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairScaling {
     scaling: RotaryScaling,
-    /// The last fast pair and the first slow one, where pairs are told apart by their numbers.
+    /// The last fast pair and the first slow one, where the numbers of pairs decide.
     pub ends: [f32; 2],
 }
 

@@ -11,7 +11,7 @@
 //! `A` and `F` are the blocks with bias and dropout. They map a normed residual to a pending sum and know nothing of
 //! each other. Parallel blocks without dropout are added up before the sum over tensor parallelism is taken: once, not
 //! twice. A norm's output is as wide as what it reads, which is kept anyway, and cheap, so it is not kept: the backward
-//! pass of the input writes it again for that of the weights. What a norm after a block reads is kept for it.
+//! pass of the input writes it again for that of the weights. The input of a norm after a block is kept for it.
 
 use config::Blocks;
 use device::{DeviceError, Frame, Tensor, Write};
@@ -486,7 +486,7 @@ impl Layer<'_> {
     }
 }
 
-/// What a block with these `norms` reads of `x`.
+/// The way of `x` into a block with these `norms`.
 fn entry<'a>(norms: &'a BlockNorms, x: Residual, stats: Option<Tensor>) -> Entry<'a> {
     Entry { norm: norms.before.as_ref().zip(stats), x }
 }

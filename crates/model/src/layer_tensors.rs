@@ -44,7 +44,7 @@ pub(crate) struct LayerPending {
     pub(crate) feed_forward_output: Option<Tensor>,
     /// `[R, D]`: gradient of the input of the norm after the block.
     pub(crate) feed_forward_sum: Option<Tensor>,
-    /// `[R, D]`: what the feed-forward block read, behind a norm.
+    /// `[R, D]`: what the feed-forward block read, after a norm.
     pub(crate) feed_forward_normed: Option<Tensor>,
     pub(crate) feed_forward: FeedForwardPending,
     /// `[R, D]`: gradient of the attention block's output. Without dropout that is the gradient of `r`; of parallel
@@ -52,7 +52,7 @@ pub(crate) struct LayerPending {
     pub(crate) attention_output: Option<Tensor>,
     /// `[R, D]`: gradient of the input of the norm after the block.
     pub(crate) attention_sum: Option<Tensor>,
-    /// `[R, D]`: what the attention block read, behind a norm.
+    /// `[R, D]`: what the attention block read, after a norm.
     pub(crate) attention_normed: Option<Tensor>,
     pub(crate) attention: AttentionPending,
 }

@@ -225,7 +225,7 @@ fn backward(cost: &Cost<'_>, layer: &Passed, of_output: f64, sum: f64, roundings
     let gated = model.activation.inputs_per_output() == 2;
     let [of_attention, of_feed_forward] = layer.normed;
     let [attention_share, feed_forward_share] = layer.shares;
-    // A norm after a block hands on its output's gradient, from which its input takes a part away.
+    // A norm after a block passes its output's gradient, from which its input takes a part away.
     let before_norm = |of: f64, sum: f64| if has_norms_after(model) { of + cost.norm() + 0.5 * sum } else { of };
     // Where no norm is before a block, none has read its input.
     let of_norm = |read: f64| if model.blocks == Blocks::PostNorm { 0.0 } else { 0.5 * read };

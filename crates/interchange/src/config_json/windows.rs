@@ -32,7 +32,7 @@ pub(super) fn read(
         local.pattern.contains(&Reach::Local).then_some(local)
     };
     match family {
-        // Null is no window here, and nothing is the usual one.
+        // Null means that there is not a window, and a missing key the usual one.
         Family::Mistral if fields.map.get(KEY).is_some_and(Value::is_null) => Ok(None),
         Family::Mistral => Ok(of(&[Reach::Local], window(fields)?)),
         Family::Qwen2 | Family::Qwen3 => match fields.truth_or("use_sliding_window", false)? {

@@ -120,10 +120,9 @@ fn model(dice: &mut Dice) -> ModelSpec {
     };
     let all_biases = [Biases::All, Biases::All, Biases::Attention, Biases::QueryKeyValue, Biases::FeedForward];
     let all_norms = [QkNorm::Heads, QkNorm::Whole, QkNorm::Off, QkNorm::Off];
-    let qk_norm = match dice.one_of(&all_norms) {
-        QkNorm::Heads if head_dim < LEAST_NORMED_HEAD_DIM => QkNorm::Off,
-        drawn => drawn,
-    };
+    let drawn = dice.one_of(&all_norms);
+    let is_short = drawn == QkNorm::Heads && head_dim < LEAST_NORMED_HEAD_DIM;
+    let qk_norm = if is_short { QkNorm::Off } else { drawn };
     let proof = proof_model(Style::Gpt2, num_heads, true);
     ModelSpec {
         num_layers,
