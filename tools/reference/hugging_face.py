@@ -95,6 +95,7 @@ def families() -> dict[str, transformers.PretrainedConfig]:
     """Classes whose layers differ in what they see, and where norms are. Each has random numbers of its own."""
     llama = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20} | COMMON | NO_DROPOUT
     llama = llama | {"num_key_value_heads": 2, "max_position_embeddings": 12}
+    gemma = {key: value for key, value in llama.items() if key != "hidden_act"}
     yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 20.0, "original_max_position_embeddings": 8, "beta_fast": 0.75,
             "beta_slow": 0.25}
     return {
@@ -112,6 +113,18 @@ def families() -> dict[str, transformers.PretrainedConfig]:
         "olmo2": transformers.Olmo2Config(tie_word_embeddings=False, **llama, **rope(500_000.0)),
         "olmo2_biases": transformers.Olmo2Config(
             tie_word_embeddings=True, attention_bias=True, **(llama | {"num_hidden_layers": 1, "pad_token_id": 1}), **rope(100.0)
+        ),
+        "gemma3": transformers.Gemma3TextConfig(
+            head_dim=6, query_pre_attn_scalar=9, sliding_window=4, layer_types=["sliding_attention"] * 2 + ["full_attention"],
+            rope_parameters={
+                "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+            **(gemma | {"num_hidden_layers": 3}),
+        ),
+        "gemma3_global": transformers.Gemma3TextConfig(
+            head_dim=8, query_pre_attn_scalar=8, layer_types=["full_attention"], attention_bias=True, tie_word_embeddings=False,
+            **(gemma | {"num_hidden_layers": 1, "pad_token_id": 1}),
         ),
     }
 

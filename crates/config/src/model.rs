@@ -24,6 +24,8 @@ pub enum NormKind {
     Layer,
     /// `x / sqrt(mean(x^2) + eps) * weight`
     Rms,
+    /// `x / sqrt(mean(x^2) + eps) * (1 + weight)`, whose weight begins at 0: Gemma.
+    RmsPlusOne,
 }
 
 /// How a token learns its position.
@@ -75,17 +77,20 @@ pub enum Activation {
     SwiGlu,
     /// `gelu_erf(gate) * up`.
     GeGlu,
+    /// `gelu_tanh(gate) * up`: Gemma.
+    GeGluTanh,
 }
 
 impl Activation {
     /// Each of them.
-    pub const ALL: [Activation; 6] = [
+    pub const ALL: [Activation; 7] = [
         Activation::GeluTanh,
         Activation::GeluErf,
         Activation::GeluSigmoid,
         Activation::Relu,
         Activation::SwiGlu,
         Activation::GeGlu,
+        Activation::GeGluTanh,
     ];
 
     /// Whether its slope jumps: rounding that moves an input across the jump makes a gradient come or go.
@@ -96,7 +101,8 @@ impl Activation {
             | Activation::GeluErf
             | Activation::GeluSigmoid
             | Activation::SwiGlu
-            | Activation::GeGlu => false,
+            | Activation::GeGlu
+            | Activation::GeGluTanh => false,
         }
     }
 
@@ -104,7 +110,7 @@ impl Activation {
     pub fn inputs_per_output(self) -> usize {
         match self {
             Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => 1,
-            Activation::SwiGlu | Activation::GeGlu => 2,
+            Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh => 2,
         }
     }
 }
@@ -214,6 +220,10 @@ pub struct ModelSpec {
     pub blocks: Blocks,
     /// Which linear layers have biases.
     pub biases: Biases,
+    /// Factor of the token table's rows where they enter the stream; `None` is 1.
+    pub embedding_scale: Option<f32>,
+    /// Scores are divided by the square root of this number; `None` is `head_dim`.
+    pub query_scalar: Option<f32>,
     /// Whether the embedding ends in a norm, before its dropout: BLOOM.
     pub embedding_norm: bool,
     /// Whether the head reads the token table.

@@ -258,7 +258,15 @@ fn norm(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     };
     match model.norm.kind {
         NormKind::Layer => vec![vector("weight", Init::Ones), vector("bias", Init::Zeros)],
-        NormKind::Rms => vec![vector("weight", Init::Ones)],
+        NormKind::Rms | NormKind::RmsPlusOne => vec![vector("weight", first_weight(model))],
+    }
+}
+
+/// With which a norm changes no size.
+fn first_weight(model: &ModelSpec) -> Init {
+    match model.norm.kind {
+        NormKind::Layer | NormKind::Rms => Init::Ones,
+        NormKind::RmsPlusOne => Init::Zeros,
     }
 }
 
@@ -394,7 +402,7 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
             sharding: Sharding::Replicated,
             unit,
             applied_to: AppliedTo::Heads,
-            init: Init::Ones,
+            init: first_weight(model),
             decay: false,
         }));
     }

@@ -21,6 +21,8 @@ pub enum Family {
     Qwen3,
     /// `Olmo2ForCausalLM`
     Olmo2,
+    /// `Gemma3ForCausalLM`
+    Gemma3,
     /// GLM-130B as it was published: shards of SwissArmyTransformer.
     Glm,
     /// CodeGeeX-13B as it was published.
@@ -47,7 +49,7 @@ const BUFFERS: [&str; 7] = [
 
 impl Family {
     /// All of them. Where two have a model, the first is written.
-    pub const ALL: [Family; 13] = [
+    pub const ALL: [Family; 14] = [
         Family::GptNeoX,
         Family::Bloom,
         Family::Opt,
@@ -57,6 +59,7 @@ impl Family {
         Family::Qwen2,
         Family::Qwen3,
         Family::Olmo2,
+        Family::Gemma3,
         Family::Glm,
         Family::CodeGeeX,
         Family::Metaseq,
@@ -76,6 +79,7 @@ impl Family {
             Family::Qwen2 => "Qwen2ForCausalLM",
             Family::Qwen3 => "Qwen3ForCausalLM",
             Family::Olmo2 => "Olmo2ForCausalLM",
+            Family::Gemma3 => "Gemma3ForCausalLM",
             Family::Glm => "GLM-130B",
             Family::CodeGeeX => "CodeGeeX-13B",
             Family::Metaseq => "metaseq",
@@ -95,6 +99,7 @@ impl Family {
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
             Family::Olmo2 => "olmo2",
+            Family::Gemma3 => "gemma3_text",
             Family::Glm => "glm-130b",
             Family::CodeGeeX => "codegeex-13b",
             Family::Metaseq => "metaseq",
@@ -108,7 +113,9 @@ impl Family {
             Family::GptNeoX => ["gpt_neox.", ""],
             Family::Bloom | Family::Gpt2 => ["transformer.", ""],
             Family::Opt => ["model.decoder.", "decoder."],
-            Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => ["model.", ""],
+            Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 | Family::Gemma3 => {
+                ["model.", ""]
+            }
             Family::Glm => ["transformer.", ""],
             Family::CodeGeeX => ["module.language_model.", "language_model."],
             Family::Metaseq => ["decoder.", ""],

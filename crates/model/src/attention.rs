@@ -271,7 +271,8 @@ impl Attention<'_> {
     }
 
     fn scale(&self) -> f32 {
-        (1.0 / (self.context.model.head_dim as f64).sqrt()) as f32
+        let model = self.context.model;
+        (1.0 / model.query_scalar.map_or(model.head_dim as f64, f64::from).sqrt()) as f32
     }
 
     fn window(&self) -> Option<usize> {

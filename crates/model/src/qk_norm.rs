@@ -152,7 +152,12 @@ impl QkNorms<'_> {
     }
 
     fn norm(&self) -> Norm {
-        Norm { kind: NormKind::Rms, epsilon: self.context.model.norm.epsilon }
+        let Norm { kind, epsilon } = self.context.model.norm;
+        let kind = match kind {
+            NormKind::Layer | NormKind::Rms => NormKind::Rms,
+            NormKind::RmsPlusOne => NormKind::RmsPlusOne,
+        };
+        Norm { kind, epsilon }
     }
 
     /// Columns of queries and keys.

@@ -109,6 +109,8 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         activation: named.unwrap_or(usual),
         blocks: Blocks::Sequential,
         biases: if gated { Biases::Off } else { Biases::All },
+        embedding_scale: None,
+        query_scalar: None,
         embedding_norm: false,
         tied_embeddings: tied,
         padding_token: None,

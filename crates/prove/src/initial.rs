@@ -41,7 +41,7 @@ impl Initial {
             TopQuery::On => Some(("top_query".to_string(), Unit::Head)),
             TopQuery::Off => None,
         };
-        let table = f64::from(model.init_std).powi(2);
+        let table = (f64::from(model.init_std) * f64::from(model.embedding_scale.unwrap_or(1.0))).powi(2);
         let stream = match (model.embedding_norm, model.position) {
             (true, _) => 1.0,
             (false, Position::Learned { .. }) => 2.0 * table,
@@ -118,7 +118,7 @@ fn mean_square(activation: Activation, input: f64) -> f64 {
     const STEPS: i32 = 200;
     let gelu = |x: f64| x * 0.5 * (1.0 + (0.797_884_56 * (x + 0.044_715 * x.powi(3))).tanh());
     let function = |x: f64| match activation {
-        Activation::GeluTanh | Activation::GeluErf | Activation::GeGlu => gelu(x),
+        Activation::GeluTanh | Activation::GeluErf | Activation::GeGlu | Activation::GeGluTanh => gelu(x),
         Activation::GeluSigmoid => x / (1.0 + (-1.702 * x).exp()),
         Activation::Relu => x.max(0.0),
         Activation::SwiGlu => x / (1.0 + (-x).exp()),

@@ -4,9 +4,9 @@
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
 use config::{
-    Blocks, ChunkOrder, ContextKind, ContextParallel, Degrees, Gathering, GradientReduction, LocalAttention, ModelSpec,
-    Pairing, Parallelism, Position, QkNorm, Reach, Recompute, Reshard, RotaryScaling, ScheduleKind, SequenceParallel,
-    TrainSpec, Unit, ZeroStage,
+    Activation, Blocks, ChunkOrder, ContextKind, ContextParallel, Degrees, Gathering, GradientReduction,
+    LocalAttention, ModelSpec, Norm, NormKind, Pairing, Parallelism, Position, QkNorm, Reach, Recompute, Reshard,
+    RotaryScaling, ScheduleKind, SequenceParallel, TrainSpec, Unit, ZeroStage,
 };
 use program::Purpose;
 use prove::{Distance, EqualityClass, Outcome, Promise, Promised, is_noise};
@@ -36,6 +36,18 @@ fn yarn() -> Position {
     Position::Rotary { base: 100.0, rotary_dims: 8, pairing: Pairing::Half, scaling }
 }
 
+fn gemma() -> ModelSpec {
+    ModelSpec {
+        norm: Norm { kind: NormKind::RmsPlusOne, epsilon: 1e-5 },
+        activation: Activation::GeGluTanh,
+        blocks: Blocks::Sandwich,
+        qk_norm: QkNorm::Heads,
+        embedding_scale: Some(48f32.sqrt()),
+        query_scalar: Some(12.0),
+        ..windows(Style::Llama, &[Reach::Local, Reach::Global], Some(100.0))
+    }
+}
+
 /// The models, by name.
 fn models() -> Vec<(&'static str, ModelSpec)> {
     let (local, global) = (Reach::Local, Reach::Global);
@@ -52,6 +64,7 @@ fn models() -> Vec<(&'static str, ModelSpec)> {
                 ..windows(Style::Llama, &[local, global], None)
             },
         ),
+        ("Gemma", gemma()),
         ("scaled rotation of pairs by number", ModelSpec { position: yarn(), ..small(Style::Llama) }),
     ]
 }

@@ -62,6 +62,8 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         activation,
         blocks: Blocks::Sequential,
         biases,
+        embedding_scale: None,
+        query_scalar: None,
         embedding_norm: false,
         tied_embeddings,
         padding_token: None,

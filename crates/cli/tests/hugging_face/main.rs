@@ -25,12 +25,12 @@ use interchange::HuggingFaceFolder;
 use mesh::Region;
 
 /// Classes of the library.
-const CLASSES: [&str; 11] =
-    ["gpt_neox", "bloom", "opt", "gpt2", "llama", "llama31", "smollm", "mistral", "qwen2", "qwen3", "olmo2"];
+const CLASSES: [&str; 12] =
+    ["gpt_neox", "bloom", "opt", "gpt2", "llama", "llama31", "smollm", "mistral", "qwen2", "qwen3", "olmo2", "gemma3"];
 
 /// The same classes with what their configurations may say otherwise: output matrices of their own, scaled rotations,
 /// other biases, padding in the text.
-const VARIANTS: [&str; 10] = [
+const VARIANTS: [&str; 11] = [
     "gpt_neox_sequential",
     "bloom_untied",
     "opt_padding",
@@ -41,6 +41,7 @@ const VARIANTS: [&str; 10] = [
     "qwen3_windows",
     "qwen3_yarn",
     "olmo2_biases",
+    "gemma3_global",
 ];
 
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their

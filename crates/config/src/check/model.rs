@@ -263,6 +263,10 @@ fn numbers(model: &ModelSpec, rules: &mut Rules) {
         let rule = "must be a standard deviation above 0";
         rules.number("model.output_init_std", std, std > 0.0, rule, "leave it out, or use more than 0");
     }
+    let scales = [("model.embedding_scale", model.embedding_scale), ("model.query_scalar", model.query_scalar)];
+    for (key, value) in scales.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+        rules.number(key, value, value > 0.0, "must be more than 0", "leave it out, or use more than 0");
+    }
     if let Some(gain) = model.xavier_gain {
         let rule = "must be more than 0";
         rules.number("model.xavier_gain", gain, gain > 0.0, rule, "leave it out, or use more than 0");

@@ -7,7 +7,8 @@ use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairin
 use crate::problem::Problem;
 use crate::rotary_scaling::RotaryScaling;
 
-const NORMS: &Choices<NormKind> = &[("layer", NormKind::Layer), ("rms", NormKind::Rms)];
+const NORMS: &Choices<NormKind> =
+    &[("layer", NormKind::Layer), ("rms", NormKind::Rms), ("rms_plus_one", NormKind::RmsPlusOne)];
 const PAIRINGS: &Choices<Pairing> = &[("half", Pairing::Half), ("interleaved", Pairing::Interleaved)];
 const ACTIVATIONS: &Choices<Activation> = &[
     ("gelu_tanh", Activation::GeluTanh),
@@ -16,6 +17,7 @@ const ACTIVATIONS: &Choices<Activation> = &[
     ("relu", Activation::Relu),
     ("swiglu", Activation::SwiGlu),
     ("geglu", Activation::GeGlu),
+    ("geglu_tanh", Activation::GeGluTanh),
 ];
 
 const QK_NORMS: &Choices<QkNorm> = &[("true", QkNorm::Heads), ("false", QkNorm::Off), ("whole", QkNorm::Whole)];
@@ -98,6 +100,8 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         activation: reader.choice("model.activation", ACTIVATIONS, Activation::GeluTanh),
         blocks: blocks(reader, num_layers),
         biases: reader.choice("model.biases", BIASES, Biases::All),
+        embedding_scale: reader.optional_number("model.embedding_scale"),
+        query_scalar: reader.optional_number("model.query_scalar"),
         embedding_norm: reader.yes_no("model.embedding_norm", false),
         tied_embeddings: reader.yes_no("model.tied_embeddings", true),
         padding_token: reader.optional_count("model.padding_token"),
@@ -282,6 +286,12 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
         Biases::QueryKeyValue | Biases::Attention | Biases::FeedForward => {
             writer.text("biases", name_of(BIASES, model.biases))
         }
+    }
+    if let Some(scale) = model.embedding_scale {
+        writer.number("embedding_scale", scale);
+    }
+    if let Some(scalar) = model.query_scalar {
+        writer.number("query_scalar", scalar);
     }
     writer.yes_no("embedding_norm", model.embedding_norm);
     writer.yes_no("tied_embeddings", model.tied_embeddings);

@@ -6,7 +6,7 @@ use device::Write;
 
 use crate::support::*;
 
-const KINDS: [NormKind; 2] = [NormKind::Layer, NormKind::Rms];
+const KINDS: [NormKind; 3] = [NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne];
 const EPSILON: f32 = 1e-5;
 
 /// Mean, reciprocal standard deviation and normed row.
@@ -14,7 +14,7 @@ fn normed(kind: NormKind, x: &[f64]) -> (f64, f64, Vec<f64>) {
     let count = x.len() as f64;
     let mean = match kind {
         NormKind::Layer => x.iter().sum::<f64>() / count,
-        NormKind::Rms => 0.0,
+        NormKind::Rms | NormKind::RmsPlusOne => 0.0,
     };
     let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
     let rstd = 1.0 / (variance + f64::from(EPSILON)).sqrt();
@@ -32,7 +32,7 @@ fn backward_input(kind: NormKind, x: &[f64], weight: &[f64], dy: &[f64]) -> Vec<
     let count = x.len() as f64;
     let shift = match kind {
         NormKind::Layer => 1.0 / count,
-        NormKind::Rms => 0.0,
+        NormKind::Rms | NormKind::RmsPlusOne => 0.0,
     };
     (0..x.len())
         .map(|i| {

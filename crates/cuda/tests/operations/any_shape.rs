@@ -63,7 +63,7 @@ fn column_sum(drawn: Drawn, case: &mut Case) -> Op {
 
 /// A norm of `heads` vectors in each row.
 fn normed(drawn: Drawn) -> (Norm, usize) {
-    let kind = drawn.of(1, &[NormKind::Layer, NormKind::Rms]);
+    let kind = drawn.of(1, &[NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne]);
     (Norm { kind, epsilon: drawn.of(2, &[1e-5, 1e-3]) }, drawn.of(3, &[1, 2, 5]))
 }
 
@@ -123,13 +123,14 @@ fn rotary(drawn: Drawn, case: &mut Case) -> Op {
     Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction }
 }
 
-const ACTIVATIONS: [Activation; 6] = [
+const ACTIVATIONS: [Activation; 7] = [
     Activation::GeluTanh,
     Activation::GeluErf,
     Activation::GeluSigmoid,
     Activation::Relu,
     Activation::SwiGlu,
     Activation::GeGlu,
+    Activation::GeGluTanh,
 ];
 
 fn activation(drawn: Drawn, case: &mut Case) -> Op {

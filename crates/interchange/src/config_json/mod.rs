@@ -1,6 +1,7 @@
 //! From `config.json` to a model and back, family by family.
 
 mod bloom;
+mod gemma;
 mod gpt2;
 mod gpt_neox;
 mod llama;
@@ -47,6 +48,7 @@ pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeErr
         Family::Opt => opt::read(fields),
         Family::Gpt2 => gpt2::read(fields),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::read(family, fields),
+        Family::Gemma3 => gemma::read(family, fields),
         Family::Glm => published::glm(fields),
         Family::CodeGeeX => published::codegeex(fields),
         Family::Metaseq => published::metaseq(fields),
@@ -62,6 +64,7 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         Family::Opt => opt::write(model),
         Family::Gpt2 => gpt2::write(model),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::write(family, model),
+        Family::Gemma3 => gemma::write(family, model),
         Family::Glm | Family::CodeGeeX | Family::Metaseq | Family::GptNeoXShards => published::write(model),
     };
     map.insert("architectures".into(), vec![family.class()].into());
@@ -127,6 +130,8 @@ fn model(
         activation: Activation::GeluTanh,
         blocks: Blocks::Sequential,
         biases: Biases::All,
+        embedding_scale: None,
+        query_scalar: None,
         embedding_norm: false,
         tied_embeddings: true,
         padding_token: None,

@@ -1,6 +1,6 @@
 //! Sliding windows: which layers see the nearest tokens only, and how many.
 
-use config::{LocalAttention, ModelSpec, Reach};
+use config::{LocalAttention, ModelSpec, Reach, Unit};
 use serde_json::{Map, Value};
 
 use super::object;
@@ -39,6 +39,7 @@ pub(super) fn read(
             true => Ok(of(&layers(fields, num_layers)?, window(fields)?)),
             false => Ok(None),
         },
+        Family::Gemma3 => Ok(of(&layers_of_gemma(fields, num_layers)?, window(fields)?)),
         Family::Llama
         | Family::Olmo2
         | Family::GptNeoX
@@ -59,13 +60,29 @@ fn window(fields: &Fields) -> Result<usize, InterchangeError> {
     }
 }
 
-/// The reach of each layer.
+/// The reach of each layer of Qwen.
 fn layers(fields: &Fields, num_layers: usize) -> Result<Vec<Reach>, InterchangeError> {
+    let first = fields.count_or("max_window_layers", FIRST_LAYER_WITH_WINDOW)?;
+    let usual = |layer| if layer < first { Reach::Global } else { Reach::Local };
+    types_of_layers(fields, num_layers, usual)
+}
+
+/// The reach of each layer of Gemma 3, where every sixth layer or so is global.
+fn layers_of_gemma(fields: &Fields, num_layers: usize) -> Result<Vec<Reach>, InterchangeError> {
+    let period = fields.count_or("sliding_window_pattern", 6)?.max(1);
+    let usual = |layer: usize| if (layer + 1).is_multiple_of(period) { Reach::Global } else { Reach::Local };
+    types_of_layers(fields, num_layers, usual)
+}
+
+/// What `layer_types` names, or the `usual` reach of each layer.
+fn types_of_layers(
+    fields: &Fields,
+    num_layers: usize,
+    usual: impl Fn(usize) -> Reach,
+) -> Result<Vec<Reach>, InterchangeError> {
     const KEY: &str = "layer_types";
     let Some(types) = fields.map.get(KEY).and_then(Value::as_array) else {
-        let first = fields.count_or("max_window_layers", FIRST_LAYER_WITH_WINDOW)?;
-        let reach = |layer| if layer < first { Reach::Global } else { Reach::Local };
-        return Ok((0..num_layers).map(reach).collect());
+        return Ok((0..num_layers).map(usual).collect());
     };
     if types.len() != num_layers {
         return Err(fields.refused(KEY, format!("must have num_hidden_layers = {num_layers} entries")));
@@ -82,18 +99,23 @@ fn layers(fields: &Fields, num_layers: usize) -> Result<Vec<Reach>, InterchangeE
 /// What [`read`] reads.
 pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
     let window = model.local_attention.as_ref().map(|local| local.window);
+    let reach = |layer: usize| model.reach_of(Unit::Layer(layer as u32));
+    let name = |reach: Reach| TYPES.iter().find(|(_, known)| *known == reach).map_or("", |(name, _)| name);
+    let types = || (0..model.num_layers).map(|layer| name(reach(layer))).collect::<Vec<&str>>();
     match (family, &model.local_attention) {
         (Family::Mistral, _) => object([(KEY, window.into())]),
-        (Family::Qwen2 | Family::Qwen3, Some(local)) => {
-            let reach = |layer: usize| local.pattern[layer % local.pattern.len()];
-            let name = |reach: Reach| TYPES.iter().find(|(_, known)| *known == reach).map_or("", |(name, _)| name);
-            let types: Vec<&str> = (0..model.num_layers).map(|layer| name(reach(layer))).collect();
+        (Family::Gemma3, _) => {
+            let mut map = object([("layer_types", types().into())]);
+            map.extend(window.map(|window| (KEY.to_string(), window.into())));
+            map
+        }
+        (Family::Qwen2 | Family::Qwen3, Some(_)) => {
             // The first layer with a window, for programs that do not read the types.
             let first = (0..model.num_layers).find(|layer| reach(*layer) == Reach::Local).unwrap_or(model.num_layers);
             object([
                 ("use_sliding_window", true.into()),
                 (KEY, window.into()),
-                ("layer_types", types.into()),
+                ("layer_types", types().into()),
                 ("max_window_layers", first.into()),
             ])
         }

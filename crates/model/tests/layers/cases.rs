@@ -28,6 +28,8 @@ pub fn gpt2() -> ModelSpec {
         activation: Activation::GeluTanh,
         blocks: Blocks::Sequential,
         biases: Biases::All,
+        embedding_scale: None,
+        query_scalar: None,
         embedding_norm: false,
         tied_embeddings: true,
         padding_token: None,
@@ -95,6 +97,21 @@ pub fn olmo() -> ModelSpec {
     ModelSpec { blocks: Blocks::PostNorm, qk_norm: QkNorm::Whole, ..llama() }
 }
 
+/// Norms before and after blocks, of heads, and with one more than the weight; a scaled embedding and scores of a size of
+/// their own.
+pub fn gemma() -> ModelSpec {
+    ModelSpec {
+        norm: Norm { kind: NormKind::RmsPlusOne, epsilon: 1e-5 },
+        activation: Activation::GeGluTanh,
+        blocks: Blocks::Sandwich,
+        qk_norm: QkNorm::Heads,
+        embedding_scale: Some(3.5),
+        query_scalar: Some(7.0),
+        tied_embeddings: true,
+        ..windows(&[Reach::Local, Reach::Global], Some(10.0))
+    }
+}
+
 fn yarn() -> Position {
     let scaling =
         RotaryScaling::Yarn { factor: 4.0, low_turns: 0.1, high_turns: 1.0, original_context: 16, magnitude: 1.2 };
@@ -159,6 +176,16 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
             dropped(ModelSpec { blocks: Blocks::Sandwich, top_query: TopQuery::On, ..gpt2() }),
         ),
         ("scaled rotation of pairs by number", ModelSpec { position: yarn(), ..llama() }),
+        ("Gemma", gemma()),
+        (
+            "Gemma with learned positions, dropout, untied",
+            dropped(ModelSpec {
+                position: Position::Learned { offset: 0 },
+                local_attention: None,
+                tied_embeddings: false,
+                ..gemma()
+            }),
+        ),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
     ]
 }

@@ -133,6 +133,8 @@ impl Setup {
             activation: Activation::GeluTanh,
             blocks: Blocks::Sequential,
             biases: Biases::All,
+            embedding_scale: None,
+            query_scalar: None,
             embedding_norm: false,
             tied_embeddings: self.tied,
             padding_token: None,

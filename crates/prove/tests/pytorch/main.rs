@@ -184,18 +184,24 @@ const CHANGES_OF_ALL: [Change; 8] = [
 const CHANGES_OF_PLAIN: [Change; 1] = [("form of GELU", |layout| {
     layout.model.activation = match layout.model.activation {
         Activation::GeluTanh => Activation::GeluErf,
-        Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu | Activation::SwiGlu | Activation::GeGlu => {
-            Activation::GeluTanh
-        }
+        Activation::GeluErf
+        | Activation::GeluSigmoid
+        | Activation::Relu
+        | Activation::SwiGlu
+        | Activation::GeGlu
+        | Activation::GeGluTanh => Activation::GeluTanh,
     }
 })];
 
 const CHANGES_OF_GATED: [Change; 1] = [("gated activation", |layout| {
     layout.model.activation = match layout.model.activation {
         Activation::SwiGlu => Activation::GeGlu,
-        Activation::GeGlu | Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => {
-            Activation::SwiGlu
-        }
+        Activation::GeGlu
+        | Activation::GeGluTanh
+        | Activation::GeluTanh
+        | Activation::GeluErf
+        | Activation::GeluSigmoid
+        | Activation::Relu => Activation::SwiGlu,
     }
 })];
 

@@ -101,7 +101,7 @@ fn model(dice: &mut Dice) -> ModelSpec {
     let num_kv_heads = num_heads / dice.one_of(&[1, 2, 4]);
     let num_layers = dice.one_of(&[1, 1, 2, 2, 3, 4, 6]);
     let context = dice.one_of(&[4, 4, 8, 8, 16, 32]);
-    let kind = dice.one_of(&[NormKind::Layer, NormKind::Rms]);
+    let kind = dice.one_of(&[NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne]);
     let rotary = Position::Rotary {
         base: dice.one_of(&[100.0, 10_000.0]),
         rotary_dims: head_dim / dice.one_of(&[1, 2]),
