@@ -114,6 +114,18 @@ def families() -> dict[str, transformers.PretrainedConfig]:
         "olmo2_biases": transformers.Olmo2Config(
             tie_word_embeddings=True, attention_bias=True, **(llama | {"num_hidden_layers": 1, "pad_token_id": 1}), **rope(100.0)
         ),
+        "gemma2": transformers.Gemma2Config(
+            head_dim=6, query_pre_attn_scalar=9, sliding_window=4, attn_logit_softcapping=0.5, final_logit_softcapping=2.0,
+            **(gemma | {"num_hidden_layers": 3}), **rope(100.0),
+        ),
+        "gemma2_plain": transformers.Gemma2Config(
+            head_dim=6, query_pre_attn_scalar=6, sliding_window=4, attn_logit_softcapping=None, final_logit_softcapping=None,
+            tie_word_embeddings=False, **(gemma | {"num_hidden_layers": 1}), **rope(100.0),
+        ),
+        "gemma3_capped": transformers.Gemma3TextConfig(
+            head_dim=6, query_pre_attn_scalar=6, sliding_window=3, layer_types=["sliding_attention"], final_logit_softcapping=3.0,
+            **(gemma | {"num_hidden_layers": 1}),
+        ),
         "gemma3": transformers.Gemma3TextConfig(
             head_dim=6, query_pre_attn_scalar=9, sliding_window=4, layer_types=["sliding_attention"] * 2 + ["full_attention"],
             rope_parameters={

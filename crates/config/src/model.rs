@@ -224,6 +224,10 @@ pub struct ModelSpec {
     pub embedding_scale: Option<f32>,
     /// Scores are divided by the square root of this number; `None` is `head_dim`.
     pub query_scalar: Option<f32>,
+    /// Scores of attention end below this number, as `cap tanh(score / cap)`: Gemma 2.
+    pub attention_soft_cap: Option<f32>,
+    /// Logits end below this number, as `cap tanh(logit / cap)`: Gemma 2.
+    pub logit_soft_cap: Option<f32>,
     /// Whether the embedding ends in a norm, before its dropout: BLOOM.
     pub embedding_norm: bool,
     /// Whether the head reads the token table.

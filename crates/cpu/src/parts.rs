@@ -77,6 +77,8 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         | Op::DropoutAdd { .. }
         | Op::DropoutBackward { .. }
         | Op::EmbeddingLookup { .. }
+        | Op::SoftCap { .. }
+        | Op::SoftCapBackward { .. }
         | Op::RowMax { .. }
         | Op::SumExp { .. }
         | Op::CrossEntropy { .. }
@@ -195,6 +197,14 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let [x, into] = cells([x, into], share)?;
             Op::Accumulate { x, into }
         }
+        Op::SoftCap { x, cap } => {
+            let [x] = cells([x], share)?;
+            Op::SoftCap { x, cap }
+        }
+        Op::SoftCapBackward { y, cap, gradient } => {
+            let [y, gradient] = cells([y, gradient], share)?;
+            Op::SoftCapBackward { y, cap, gradient }
+        }
         Op::Fill { out, value } => {
             let [out] = cells([out], share)?;
             Op::Fill { out, value }
@@ -296,6 +306,7 @@ impl KeyHead {
             visible: self.tokens(whole.visible),
             window: whole.window,
             scale: whole.scale,
+            soft_cap: whole.soft_cap,
             alibi: self.alibi(whole.alibi),
             dropout: self.dropout(whole.dropout),
             out: self.queries(whole.out),

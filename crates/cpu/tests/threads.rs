@@ -150,6 +150,7 @@ fn attention(on: &Operands) {
             visible,
             window: None,
             scale,
+            soft_cap: None,
             alibi,
             dropout,
             out,

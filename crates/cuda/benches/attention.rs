@@ -133,6 +133,7 @@ impl Attend {
             visible: place(tokens, 2, Dtype::I32),
             window: None,
             scale: 1.0 / (head_dim as f32).sqrt(),
+            soft_cap: None,
             alibi: None,
             dropout: None,
             out: place(tokens, q_cols, dtype),

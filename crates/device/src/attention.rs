@@ -76,6 +76,8 @@ pub struct AttentionOperands {
     pub window: Option<usize>,
     /// Factor of the scores.
     pub scale: f32,
+    /// Scores end below this number, as `cap tanh(score / cap)`, before their biases; GPUs have no kernel for it.
+    pub soft_cap: Option<f32>,
     /// Biases of the scores.
     pub alibi: Option<Alibi>,
     /// Dropout of the probabilities.
@@ -153,6 +155,7 @@ mod tests {
             visible: Tensor::new(0, sequences * queries, 2, Dtype::I32),
             window,
             scale: 1.0,
+            soft_cap: None,
             alibi: None,
             dropout: None,
             out: q,

@@ -70,6 +70,8 @@ impl Op {
             | Op::DropoutBackward { .. }
             | Op::EmbeddingLookup { .. }
             | Op::EmbeddingBackward { .. }
+            | Op::SoftCap { .. }
+            | Op::SoftCapBackward { .. }
             | Op::RowMax { .. }
             | Op::SumExp { .. }
             | Op::CrossEntropy { .. }
@@ -128,6 +130,8 @@ impl Op {
             Op::EmbeddingBackward { tokens, dy, dtable, .. } => {
                 Operands::new([Some(tokens), Some(dy), Some(dtable)], [Some(dtable)])
             }
+            Op::SoftCap { x, .. } => Operands::new([Some(x)], [Some(x)]),
+            Op::SoftCapBackward { y, gradient, .. } => Operands::new([Some(y), Some(gradient)], [Some(gradient)]),
             Op::RowMax { logits, out, .. } => Operands::new([Some(logits)], [Some(out)]),
             Op::SumExp { logits, max, labels, sums, .. } => {
                 Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)])

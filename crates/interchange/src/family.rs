@@ -21,6 +21,8 @@ pub enum Family {
     Qwen3,
     /// `Olmo2ForCausalLM`
     Olmo2,
+    /// `Gemma2ForCausalLM`
+    Gemma2,
     /// `Gemma3ForCausalLM`
     Gemma3,
     /// GLM-130B as it was published: shards of SwissArmyTransformer.
@@ -49,7 +51,7 @@ const BUFFERS: [&str; 7] = [
 
 impl Family {
     /// All of them. Where two have a model, the first is written.
-    pub const ALL: [Family; 14] = [
+    pub const ALL: [Family; 15] = [
         Family::GptNeoX,
         Family::Bloom,
         Family::Opt,
@@ -59,6 +61,7 @@ impl Family {
         Family::Qwen2,
         Family::Qwen3,
         Family::Olmo2,
+        Family::Gemma2,
         Family::Gemma3,
         Family::Glm,
         Family::CodeGeeX,
@@ -79,6 +82,7 @@ impl Family {
             Family::Qwen2 => "Qwen2ForCausalLM",
             Family::Qwen3 => "Qwen3ForCausalLM",
             Family::Olmo2 => "Olmo2ForCausalLM",
+            Family::Gemma2 => "Gemma2ForCausalLM",
             Family::Gemma3 => "Gemma3ForCausalLM",
             Family::Glm => "GLM-130B",
             Family::CodeGeeX => "CodeGeeX-13B",
@@ -99,6 +103,7 @@ impl Family {
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
             Family::Olmo2 => "olmo2",
+            Family::Gemma2 => "gemma2",
             Family::Gemma3 => "gemma3_text",
             Family::Glm => "glm-130b",
             Family::CodeGeeX => "codegeex-13b",
@@ -113,9 +118,13 @@ impl Family {
             Family::GptNeoX => ["gpt_neox.", ""],
             Family::Bloom | Family::Gpt2 => ["transformer.", ""],
             Family::Opt => ["model.decoder.", "decoder."],
-            Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 | Family::Gemma3 => {
-                ["model.", ""]
-            }
+            Family::Llama
+            | Family::Mistral
+            | Family::Qwen2
+            | Family::Qwen3
+            | Family::Olmo2
+            | Family::Gemma2
+            | Family::Gemma3 => ["model.", ""],
             Family::Glm => ["transformer.", ""],
             Family::CodeGeeX => ["module.language_model.", "language_model."],
             Family::Metaseq => ["decoder.", ""],

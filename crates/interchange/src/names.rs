@@ -256,7 +256,7 @@ fn names(family: Family) -> &'static Names {
         Family::Gpt2 => &GPT2,
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => &LLAMA,
         Family::Olmo2 => &OLMO2,
-        Family::Gemma3 => &GEMMA,
+        Family::Gemma2 | Family::Gemma3 => &GEMMA,
         Family::GptNeoXShards => &GPT_NEOX_SHARDS,
         Family::Glm => &GLM,
         Family::CodeGeeX => &CODEGEEX,
@@ -323,6 +323,7 @@ pub fn copies(family: Family, param: &ParamSpec) -> Copies {
         | Family::Qwen2
         | Family::Qwen3
         | Family::Olmo2
+        | Family::Gemma2
         | Family::Gemma3
         | Family::Glm
         | Family::CodeGeeX

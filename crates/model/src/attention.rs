@@ -179,6 +179,7 @@ impl Attention<'_> {
             visible: self.batch.visible_in(self.window()).own,
             window: self.window(),
             scale: self.scale(),
+            soft_cap: self.context.model.attention_soft_cap,
             alibi: self.alibi(),
             dropout: self.context.attention_dropout(self.dropout_site(), self.first_head()),
             out: saved.out,

@@ -111,6 +111,8 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         biases: if gated { Biases::Off } else { Biases::All },
         embedding_scale: None,
         query_scalar: None,
+        attention_soft_cap: None,
+        logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings: tied,
         padding_token: None,

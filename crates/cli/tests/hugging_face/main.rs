@@ -25,12 +25,14 @@ use interchange::HuggingFaceFolder;
 use mesh::Region;
 
 /// Classes of the library.
-const CLASSES: [&str; 12] =
-    ["gpt_neox", "bloom", "opt", "gpt2", "llama", "llama31", "smollm", "mistral", "qwen2", "qwen3", "olmo2", "gemma3"];
+const CLASSES: [&str; 13] = [
+    "gpt_neox", "bloom", "opt", "gpt2", "llama", "llama31", "smollm", "mistral", "qwen2", "qwen3", "olmo2", "gemma2",
+    "gemma3",
+];
 
 /// The same classes with what their configurations may say otherwise: output matrices of their own, scaled rotations,
 /// other biases, padding in the text.
-const VARIANTS: [&str; 11] = [
+const VARIANTS: [&str; 13] = [
     "gpt_neox_sequential",
     "bloom_untied",
     "opt_padding",
@@ -41,7 +43,9 @@ const VARIANTS: [&str; 11] = [
     "qwen3_windows",
     "qwen3_yarn",
     "olmo2_biases",
+    "gemma2_plain",
     "gemma3_global",
+    "gemma3_capped",
 ];
 
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their

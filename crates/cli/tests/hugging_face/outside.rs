@@ -83,7 +83,7 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             "architectures",
             vec!["T5"].into(),
             "[\"T5\"] is not read; use GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
-             MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Olmo2ForCausalLM, Gemma3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B",
+             MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Olmo2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B",
         ),
     ];
     for (class, key, value, rule) in cases {

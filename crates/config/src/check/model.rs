@@ -263,7 +263,12 @@ fn numbers(model: &ModelSpec, rules: &mut Rules) {
         let rule = "must be a standard deviation above 0";
         rules.number("model.output_init_std", std, std > 0.0, rule, "leave it out, or use more than 0");
     }
-    let scales = [("model.embedding_scale", model.embedding_scale), ("model.query_scalar", model.query_scalar)];
+    let scales = [
+        ("model.embedding_scale", model.embedding_scale),
+        ("model.query_scalar", model.query_scalar),
+        ("model.attention_soft_cap", model.attention_soft_cap),
+        ("model.logit_soft_cap", model.logit_soft_cap),
+    ];
     for (key, value) in scales.into_iter().filter_map(|(key, value)| Some((key, value?))) {
         rules.number(key, value, value > 0.0, "must be more than 0", "leave it out, or use more than 0");
     }

@@ -102,6 +102,8 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         biases: reader.choice("model.biases", BIASES, Biases::All),
         embedding_scale: reader.optional_number("model.embedding_scale"),
         query_scalar: reader.optional_number("model.query_scalar"),
+        attention_soft_cap: reader.optional_number("model.attention_soft_cap"),
+        logit_soft_cap: reader.optional_number("model.logit_soft_cap"),
         embedding_norm: reader.yes_no("model.embedding_norm", false),
         tied_embeddings: reader.yes_no("model.tied_embeddings", true),
         padding_token: reader.optional_count("model.padding_token"),
@@ -292,6 +294,12 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     }
     if let Some(scalar) = model.query_scalar {
         writer.number("query_scalar", scalar);
+    }
+    if let Some(cap) = model.attention_soft_cap {
+        writer.number("attention_soft_cap", cap);
+    }
+    if let Some(cap) = model.logit_soft_cap {
+        writer.number("logit_soft_cap", cap);
     }
     writer.yes_no("embedding_norm", model.embedding_norm);
     writer.yes_no("tied_embeddings", model.tied_embeddings);

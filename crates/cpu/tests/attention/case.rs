@@ -163,6 +163,7 @@ impl Case {
             products,
             shape,
             visible: intervals(visible, &shape),
+            soft_cap: None,
             alibi: None,
             dropout: dropout.then_some(key),
             fused: Vec::new(),
@@ -215,6 +216,7 @@ impl Case {
             visible: &self.visible,
             first_key: None,
             scale,
+            soft_cap: None,
             alibi: self.alibi,
             dropout: self.dropout,
         }
@@ -344,6 +346,7 @@ impl Case {
                 ..self.shape
             },
             visible: self.visible[tokens.clone()].to_vec(),
+            soft_cap: None,
             alibi: self.alibi.map(|alibi| Alibi { first_head: alibi.first_head + heads.start, ..alibi }),
             dropout: self.dropout,
             fused: Vec::new(),

@@ -47,6 +47,7 @@ fn attention_and_its_gradients_are_rounded_once() {
                 visible,
                 window: None,
                 scale,
+                soft_cap: None,
                 alibi,
                 dropout,
                 out,

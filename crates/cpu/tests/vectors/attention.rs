@@ -31,6 +31,7 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
         visible,
         window: None,
         scale,
+        soft_cap: None,
         alibi,
         dropout,
         out,
@@ -57,7 +58,15 @@ fn attention_and_its_gradients() {
         let visible: &[[i32; 2]] = bytemuck::cast_slice(&intervals);
         let operands =
             Operands { q: case.widened("q"), k: case.widened("k"), v: case.widened("v"), dout: case.widened("dy") };
-        let attention = Attention { shape, visible, first_key: None, scale: scale(&shape), alibi: None, dropout: None };
+        let attention = Attention {
+            shape,
+            visible,
+            first_key: None,
+            scale: scale(&shape),
+            soft_cap: None,
+            alibi: None,
+            dropout: None,
+        };
         let reference = compute(&attention, &operands, Products::Chained);
         let expected = [
             ("y", reference.out),

@@ -93,6 +93,7 @@ impl Attend {
             visible,
             window: None,
             scale: 0.05 / (head_dim as f32).sqrt(),
+            soft_cap: None,
             alibi: self.alibi.map(|others| Alibi { first_head: 3, num_heads: 3 + heads + others }),
             dropout: self.dropout,
             out,

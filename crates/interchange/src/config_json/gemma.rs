@@ -1,4 +1,4 @@
-//! `Gemma3ForCausalLM`: the text model.
+//! `Gemma2ForCausalLM`, and `Gemma3ForCausalLM`, the text model.
 
 use config::{Activation, Biases, Blocks, LocalAttention, ModelSpec, Norm, NormKind, Position, QkNorm};
 use serde_json::{Map, Value};
@@ -26,25 +26,31 @@ const BASES: [f32; 2] = [1_000_000.0, 10_000.0];
 
 pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeError> {
     fields.only("use_bidirectional_attention", false)?;
-    ["attn_logit_softcapping", "final_logit_softcapping"].into_iter().try_for_each(|key| fields.absent(key))?;
+    let [attention_soft_cap, logit_soft_cap] = soft_caps(family, fields)?;
     let sizes = sizes(fields)?;
     let [num_layers, hidden, num_heads, _, vocabulary, context] = sizes;
     let head_dim = fields.count_or("head_dim", HEAD_DIM)?;
     let norm = Norm { kind: NormKind::RmsPlusOne, epsilon: fields.number_or("rms_norm_eps", 1e-6)? };
-    let (position, local_base) = rotations(fields, head_dim, context)?;
+    let (position, local_base) = if family == Family::Gemma2 {
+        (rope::read(fields, ("rope_theta", BASES[1]), Rotated::All, head_dim, context)?, None)
+    } else {
+        rotations(fields, head_dim, context)?
+    };
     let local_attention = windows::read(family, fields, num_layers)?;
     let scalar = fields.number_or("query_pre_attn_scalar", HEAD_DIM as f32)?;
     Ok(ModelSpec {
         num_kv_heads: fields.count_or("num_key_value_heads", num_heads)?,
         head_dim,
-        local_attention: local_attention.map(|local| LocalAttention { rotary_base: Some(local_base), ..local }),
+        local_attention: local_attention.map(|local| LocalAttention { rotary_base: local_base, ..local }),
         activation: activation(fields, &GATES, "hidden_activation", "gelu_pytorch_tanh")?,
         blocks: Blocks::Sandwich,
         biases: if fields.truth_or("attention_bias", false)? { Biases::Attention } else { Biases::Off },
         embedding_scale: Some(embedding_scale(hidden)),
+        attention_soft_cap,
+        logit_soft_cap,
         query_scalar: (scalar != head_dim as f32).then_some(scalar),
         padding_token: padding_token(fields, vocabulary, Some(0))?,
-        qk_norm: QkNorm::Heads,
+        qk_norm: if family == Family::Gemma2 { QkNorm::Off } else { QkNorm::Heads },
         tied_embeddings: fields.truth_or("tie_word_embeddings", true)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,
         init_std: fields.number_or("initializer_range", 0.02)?,
@@ -57,9 +63,25 @@ fn embedding_scale(hidden: usize) -> f32 {
     (hidden as f64).sqrt() as f32
 }
 
+/// Caps of scores and of logits; a null is none. The library does not cap the scores of Gemma 3, whatever its file says.
+fn soft_caps(family: Family, fields: &Fields) -> Result<[Option<f32>; 2], InterchangeError> {
+    let cap = |key, usual: f32| match (family, fields.map.get(key)) {
+        (Family::Gemma2, None) => Ok(Some(usual)),
+        (_, None | Some(Value::Null)) => Ok(None),
+        (_, Some(_)) => fields.number(key).map(Some),
+    };
+    if family == Family::Gemma3 {
+        fields.absent(SCORE_CAP)?;
+    }
+    Ok([cap(SCORE_CAP, 50.0)?, cap(LOGIT_CAP, 30.0)?])
+}
+
+const SCORE_CAP: &str = "attn_logit_softcapping";
+const LOGIT_CAP: &str = "final_logit_softcapping";
+
 /// Positions of global layers, and the base of local ones: in newer files an object for each type of layers; in older
 /// ones keys of their own.
-fn rotations(fields: &Fields, head_dim: usize, context: usize) -> Result<(Position, f32), InterchangeError> {
+fn rotations(fields: &Fields, head_dim: usize, context: usize) -> Result<(Position, Option<f32>), InterchangeError> {
     let [global, local] = BASES;
     let read = |fields: &Fields| rope::read(fields, ("rope_theta", global), Rotated::All, head_dim, context);
     let both = fields.object("rope_parameters")?;
@@ -79,7 +101,7 @@ fn rotations(fields: &Fields, head_dim: usize, context: usize) -> Result<(Positi
             of_local.number_or("rope_theta", local)?
         }
     };
-    Ok((position, base))
+    Ok((position, Some(base)))
 }
 
 pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
@@ -96,8 +118,12 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         ("attention_bias", (model.biases == Biases::Attention).into()),
         ("pad_token_id", model.padding_token.into()),
         ("query_pre_attn_scalar", whole(model.query_scalar.unwrap_or(model.head_dim as f32))),
-        ("rope_local_base_freq", number(local_base.unwrap_or(BASES[1]))),
+        (SCORE_CAP, model.attention_soft_cap.map(number).into()),
+        (LOGIT_CAP, model.logit_soft_cap.map(number).into()),
     ]));
+    if family == Family::Gemma3 {
+        map.insert("rope_local_base_freq".into(), number(local_base.unwrap_or(BASES[1])));
+    }
     map
 }
 

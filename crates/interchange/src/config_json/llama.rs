@@ -50,6 +50,7 @@ fn qk_norm(family: Family) -> QkNorm {
         Family::Llama
         | Family::Mistral
         | Family::Qwen2
+        | Family::Gemma2
         | Family::Gemma3
         | Family::GptNeoX
         | Family::Bloom
@@ -74,6 +75,7 @@ fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
         // Its feed-forward block never has any.
         Family::Qwen3 | Family::Olmo2 => Ok(if has("attention_bias")? { Biases::Attention } else { Biases::Off }),
         Family::Llama
+        | Family::Gemma2
         | Family::Gemma3
         | Family::GptNeoX
         | Family::Bloom

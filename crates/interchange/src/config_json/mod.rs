@@ -48,7 +48,7 @@ pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeErr
         Family::Opt => opt::read(fields),
         Family::Gpt2 => gpt2::read(fields),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::read(family, fields),
-        Family::Gemma3 => gemma::read(family, fields),
+        Family::Gemma2 | Family::Gemma3 => gemma::read(family, fields),
         Family::Glm => published::glm(fields),
         Family::CodeGeeX => published::codegeex(fields),
         Family::Metaseq => published::metaseq(fields),
@@ -64,7 +64,7 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         Family::Opt => opt::write(model),
         Family::Gpt2 => gpt2::write(model),
         Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::write(family, model),
-        Family::Gemma3 => gemma::write(family, model),
+        Family::Gemma2 | Family::Gemma3 => gemma::write(family, model),
         Family::Glm | Family::CodeGeeX | Family::Metaseq | Family::GptNeoXShards => published::write(model),
     };
     map.insert("architectures".into(), vec![family.class()].into());
@@ -132,6 +132,8 @@ fn model(
         biases: Biases::All,
         embedding_scale: None,
         query_scalar: None,
+        attention_soft_cap: None,
+        logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings: true,
         padding_token: None,

@@ -39,7 +39,11 @@ pub(super) fn read(
             true => Ok(of(&layers(fields, num_layers)?, window(fields)?)),
             false => Ok(None),
         },
-        Family::Gemma3 => Ok(of(&layers_of_gemma(fields, num_layers)?, window(fields)?)),
+        Family::Gemma2 => Ok(of(&layers_of_gemma(fields, num_layers, 2)?, window(fields)?)),
+        Family::Gemma3 => {
+            let period = fields.count_or("sliding_window_pattern", 6)?;
+            Ok(of(&layers_of_gemma(fields, num_layers, period)?, window(fields)?))
+        }
         Family::Llama
         | Family::Olmo2
         | Family::GptNeoX
@@ -67,10 +71,9 @@ fn layers(fields: &Fields, num_layers: usize) -> Result<Vec<Reach>, InterchangeE
     types_of_layers(fields, num_layers, usual)
 }
 
-/// The reach of each layer of Gemma 3, where every sixth layer or so is global.
-fn layers_of_gemma(fields: &Fields, num_layers: usize) -> Result<Vec<Reach>, InterchangeError> {
-    let period = fields.count_or("sliding_window_pattern", 6)?.max(1);
-    let usual = |layer: usize| if (layer + 1).is_multiple_of(period) { Reach::Global } else { Reach::Local };
+/// The reach of each layer of Gemma, of which the last of each `period` is global.
+fn layers_of_gemma(fields: &Fields, num_layers: usize, period: usize) -> Result<Vec<Reach>, InterchangeError> {
+    let usual = |layer: usize| if (layer + 1).is_multiple_of(period.max(1)) { Reach::Global } else { Reach::Local };
     types_of_layers(fields, num_layers, usual)
 }
 
@@ -104,7 +107,7 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
     let types = || (0..model.num_layers).map(|layer| name(reach(layer))).collect::<Vec<&str>>();
     match (family, &model.local_attention) {
         (Family::Mistral, _) => object([(KEY, window.into())]),
-        (Family::Gemma3, _) => {
+        (Family::Gemma2 | Family::Gemma3, _) => {
             let mut map = object([("layer_types", types().into())]);
             map.extend(window.map(|window| (KEY.to_string(), window.into())));
             map
@@ -119,6 +122,19 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
                 ("max_window_layers", first.into()),
             ])
         }
-        _ => Map::new(),
+        (Family::Qwen2 | Family::Qwen3, None) => Map::new(),
+        (
+            Family::Llama
+            | Family::Olmo2
+            | Family::GptNeoX
+            | Family::Bloom
+            | Family::Opt
+            | Family::Gpt2
+            | Family::Glm
+            | Family::CodeGeeX
+            | Family::Metaseq
+            | Family::GptNeoXShards,
+            _,
+        ) => Map::new(),
     }
 }

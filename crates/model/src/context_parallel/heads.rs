@@ -98,6 +98,7 @@ fn of_share(
         visible: visible.of_all.unwrap_or(visible.own),
         window: whole.window,
         scale: whole.scale,
+        soft_cap: whole.soft_cap,
         alibi: whole.alibi.map(|alibi| Alibi { first_head: alibi.first_head + first_head, ..alibi }),
         dropout: whole.dropout.map(|key| DropoutKey { first_channel: key.first_channel + first_head as u32, ..key }),
         out,

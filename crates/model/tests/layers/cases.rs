@@ -30,6 +30,8 @@ pub fn gpt2() -> ModelSpec {
         biases: Biases::All,
         embedding_scale: None,
         query_scalar: None,
+        attention_soft_cap: None,
+        logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings: true,
         padding_token: None,
@@ -177,6 +179,11 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ),
         ("scaled rotation of pairs by number", ModelSpec { position: yarn(), ..llama() }),
         ("Gemma", gemma()),
+        ("soft caps", dropped(ModelSpec { attention_soft_cap: Some(0.8), logit_soft_cap: Some(1.5), ..gemma() })),
+        (
+            "soft caps and biases of scores, a top query",
+            ModelSpec { attention_soft_cap: Some(0.8), logit_soft_cap: Some(1.5), top_query: TopQuery::On, ..bloom() },
+        ),
         (
             "Gemma with learned positions, dropout, untied",
             dropped(ModelSpec {

@@ -153,6 +153,7 @@ impl Bench {
                 visible,
                 window: None,
                 scale,
+                soft_cap: None,
                 alibi,
                 dropout,
                 out,

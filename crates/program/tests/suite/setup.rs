@@ -135,6 +135,8 @@ impl Setup {
             biases: Biases::All,
             embedding_scale: None,
             query_scalar: None,
+            attention_soft_cap: None,
+            logit_soft_cap: None,
             embedding_norm: false,
             tied_embeddings: self.tied,
             padding_token: None,
