@@ -11,7 +11,8 @@ use harness::{pleach, prints};
 const RUNS: [&str; 6] = ["codegeex-13b", "gpt-neox-20b", "glm-130b", "opt-175b", "bloom-176b", "mt-nlg-530b"];
 
 /// Published models, with a layout to fine-tune them.
-const MODELS: [&str; 5] = ["llama-3.1-8b", "mistral-7b", "qwen3-8b", "smollm2-1.7b", "olmo2-7b"];
+const MODELS: [&str; 7] =
+    ["llama-3.1-8b", "mistral-7b", "qwen3-8b", "smollm2-1.7b", "olmo2-7b", "gemma-3-1b", "gemma-2-9b"];
 
 fn names() -> impl Iterator<Item = &'static str> {
     RUNS.into_iter().chain(MODELS)
