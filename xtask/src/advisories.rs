@@ -1,7 +1,7 @@
 //! Known faults of dependencies: a dated extract of the RustSec advisory database for the crates of `Cargo.lock`.
 //!
-//! The extract is committed, so that a check needs no network and gives the same answer twice. A crate that the extract does
-//! not cover is a finding: whoever adds a crate renews the extract.
+//! The extract is committed, so that a check needs no network and gives the same answer twice. A crate that the extract
+//! does not cover is a finding: whoever adds a crate renews the extract.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -16,7 +16,7 @@ mod version;
 /// The extract.
 pub const PATH: &str = "xtask/advisories.toml";
 
-/// One advisory.
+/// An advisory of the RustSec database, without its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advisory {
     /// `RUSTSEC-YEAR-NUMBER`.
@@ -45,9 +45,7 @@ pub struct Extract {
 /// A crate of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Locked {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: Version,
 }
 

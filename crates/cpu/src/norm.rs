@@ -22,7 +22,6 @@ use crate::view::{MatMut, MatRef};
 
 /// `y[T, H*C]` and `stats[T*H, 2]`, both assigned.
 pub struct NormForward<'a, E = f32> {
-    /// Which norm.
     pub norm: Norm,
     /// Input `[T, H*C]`.
     pub x: MatRef<'a, E>,
@@ -38,7 +37,7 @@ pub struct NormForward<'a, E = f32> {
 
 /// How many rows of the norm are in one row of the matrix.
 fn heads(cols: usize, width: usize) -> usize {
-    assert!(width > 0 && cols.is_multiple_of(width), "rows of {cols} elements are no heads of {width}");
+    assert!(width > 0 && cols.is_multiple_of(width), "rows of {cols} elements are not heads of {width}");
     cols / width
 }
 
@@ -123,7 +122,6 @@ fn apply<L: Lanes, E: Stored>(
 /// `dx[T, H*C]`, assigned or accumulated: with `g = dy * weight` and `xhat = (x - mean) * rstd`,
 /// `dx = rstd * (g - mean(g) - xhat * mean(g * xhat))` (layer; without `mean(g)` for RMS).
 pub struct NormBackwardInput<'a, E = f32> {
-    /// Which norm.
     pub norm: Norm,
     /// Input of the forward pass `[T, H*C]`.
     pub x: MatRef<'a, E>,

@@ -31,7 +31,7 @@ pub fn flops_per_second(cores: usize) -> f64 {
     })
 }
 
-/// What all cores copy at once: more than caches hold, and quickly done.
+/// Bytes that all cores copy at once: more than caches hold, yet a short copy.
 const COPIED_BYTES: usize = 256 << 20;
 /// Copies of which the fastest counts; the first is the first to touch the memory.
 const COPIES: usize = 4;
@@ -43,7 +43,7 @@ pub fn copy_bytes_per_second(cores: usize) -> f64 {
     let start = Barrier::new(cores);
     let copies = || {
         let (mut source, mut target) = (Mapping::or_abort(bytes), Mapping::or_abort(bytes));
-        // What was never written is one page of zeros.
+        // Memory that was never written is one page of zeros.
         source.fill(1);
         let mut best = f64::INFINITY;
         for _ in 0..COPIES {
@@ -143,6 +143,7 @@ mod x86_64 {
 
     use super::{CHAINS, STEPS};
 
+    /// Chains of fused multiply-adds in AVX-512.
     #[target_feature(enable = "avx512f")]
     pub fn chains_of_512_bits() -> f32 {
         let factor = _mm512_set1_ps(black_box(0.5));
@@ -155,6 +156,7 @@ mod x86_64 {
         chains.into_iter().map(|chain| _mm512_reduce_add_ps(chain)).sum()
     }
 
+    /// Chains of fused multiply-adds in AVX2.
     #[target_feature(enable = "avx2,fma")]
     pub fn chains_of_256_bits() -> f32 {
         let factor = _mm256_set1_ps(black_box(0.5));

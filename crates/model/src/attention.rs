@@ -40,7 +40,7 @@ pub(crate) struct AttentionPending {
     qkv: Tensor,
     /// `[T, (H + K) d]`: gradient of the normed queries and keys, before rotation.
     normed_qk: Option<Tensor>,
-    /// What the maps into queries, keys and values leave.
+    /// The pending projection into queries, keys and values.
     projection: ProjectionPending,
 }
 

@@ -14,7 +14,6 @@ use crate::prediction::PreparedStep;
 pub struct PreparedRun {
     /// The measured values.
     pub run: MeasuredRun,
-    /// Its step.
     pub step: PreparedStep,
 }
 
@@ -80,7 +79,6 @@ pub struct Scored {
     pub index: usize,
     /// Name and size.
     pub model: String,
-    /// Its layout.
     pub layout: String,
     /// Seconds of a step.
     pub time_s: Pair<f64>,
@@ -94,7 +92,7 @@ pub struct Scored {
     pub fits: Pair<bool>,
 }
 
-/// What was measured, as far as it was, with the predictions.
+/// The measured values that a run has, with the predictions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair<T> {
     /// Where it was.
@@ -144,9 +142,8 @@ pub struct Errors {
     pub mean: f64,
     /// Their median.
     pub median: f64,
-    /// What nine of ten do not exceed.
+    /// The bound of nine of ten.
     pub p90: f64,
-    /// The largest.
     pub largest: f64,
 }
 

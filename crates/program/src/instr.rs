@@ -1,4 +1,4 @@
-//! The instructions of a training step. What they mean is written once, in `effects`.
+//! The instructions of a training step. Their meaning is defined once, in `effects`.
 
 use std::fmt;
 
@@ -20,7 +20,6 @@ pub enum Purpose {
 /// One instruction of one pipeline rank. The unit of a send or receive is the one whose output (or whose
 /// output's gradient) travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the fields are the words of `config`")]
 pub enum Instr {
     /// Fetches the tokens, labels, positions and masks of a microbatch. Every stage does, for they are functions of the
     /// data index.
@@ -29,7 +28,7 @@ pub enum Instr {
     Forward { unit: Unit, microbatch: Microbatch },
     /// Recomputes what the forward pass of the unit did not keep.
     Recompute { unit: Unit, microbatch: Microbatch },
-    /// Gradient of a unit's input. The head's hands on what its forward pass computed.
+    /// Gradient of a unit's input. The head's instruction passes on the gradient that its forward pass computed.
     BackwardInput { unit: Unit, microbatch: Microbatch },
     /// Gradient of a unit's weights, accumulated. The head's is empty.
     BackwardWeight { unit: Unit, microbatch: Microbatch },
@@ -84,9 +83,8 @@ impl PassKind {
 pub struct Pass {
     /// The computed part.
     pub kind: PassKind,
-    /// By which unit.
+    /// The unit that runs.
     pub unit: Unit,
-    /// On which microbatch.
     pub microbatch: Microbatch,
 }
 

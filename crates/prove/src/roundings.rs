@@ -1,7 +1,7 @@
 //! Roundings that separate two runs, counted along the forward and the backward pass (`docs/numerics.md`, "The count").
 //!
-//! One rounding is a relative variance of 0.18 u^2 of the tensor that it is in. Sums of tensors add variances weighted by
-//! mean squares; products add those of their factors.
+//! One rounding is a relative variance of 0.18 u^2 of the tensor that it is in. Sums of tensors add variances weighted
+//! by mean squares; products add those of their factors.
 
 use config::{Blocks, Format, ModelSpec, QkNorm, TrainSpec};
 
@@ -132,8 +132,8 @@ impl Cost<'_> {
         self.of(chain(self.model.vocabulary) + 3.0)
     }
 
-    /// By how much errors in gradients of probabilities grow where the softmax subtracts their mean over the t keys that a
-    /// query sees: of t shares, t - 1 are left. A query that sees one key has neither.
+    /// By how much errors in gradients of probabilities grow where the softmax subtracts their mean over the t keys
+    /// that a query sees: of t shares, t - 1 are left. A query that sees one key has neither.
     fn subtraction(&self, layer: &Layer) -> f64 {
         let seen = || (2..=self.tokens).map(|place| place.min(layer.keys)).filter(|keys| *keys > 1);
         let sum = |power: i32| seen().map(|keys| (keys as f64).powi(-power)).sum::<f64>();

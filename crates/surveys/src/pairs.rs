@@ -1,5 +1,5 @@
-//! Random pairs of layouts of small random models: how far two runs are apart that differ in rounding alone, and how near
-//! that is to the bounds of crate `prove`.
+//! Random pairs of layouts of small random models: how far two runs are apart that differ in rounding alone, and how
+//! near that is to the bounds of crate `prove`.
 
 mod draw;
 mod measure;

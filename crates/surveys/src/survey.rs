@@ -16,11 +16,10 @@ use crate::cases::{Case, Family};
 pub struct Order {
     /// One stage in the plainest manner of this order of sums.
     pub reference: Case,
-    /// The cases.
     pub cases: Vec<Case>,
 }
 
-/// What a survey found of one case: how it compares, or why it did not run.
+/// A survey's result for one case: how it compares, or why it did not run.
 pub type Finding = Result<Verdict, String>;
 
 /// Groups cases by their reference.

@@ -1,4 +1,4 @@
-//! A measured step beside a predicted one, instruction by instruction: `pleach simulate --against`.
+//! A measured step compared with a predicted one, instruction by instruction: `pleach simulate --against`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,6 @@ pub struct Compared {
     pub pp: usize,
     /// As `pleach explain` writes it.
     pub instruction: String,
-    /// Predicted.
     pub predicted_s: f64,
     /// Measured: the mean of the ranks of that stage.
     pub measured_s: f64,
@@ -35,7 +34,7 @@ pub struct Comparison {
     pub instructions: Vec<Compared>,
 }
 
-/// What is read of a trace in the format of Chrome's tracing.
+/// Fields that are read of a trace in the format of Chrome's tracing.
 #[derive(Deserialize)]
 struct TraceFile {
     #[serde(rename = "traceEvents")]
@@ -55,7 +54,8 @@ struct TraceEvent {
     args: BTreeMap<String, serde_json::Value>,
 }
 
-/// Seconds of every instruction by pipeline rank, name, and how many of that name came before it; one for each rank of the stage.
+/// Seconds of every instruction by pipeline rank, name, and how many of that name came before it; one for each rank of
+/// the stage.
 type Durations = BTreeMap<(usize, String, usize), Vec<f64>>;
 
 /// By process, or rank, and name: instructions that came already.
@@ -109,10 +109,10 @@ impl TraceFile {
 }
 
 impl Comparison {
-    /// `predicted` beside the trace in a file.
+    /// `predicted`, compared with the trace in a file.
     ///
     /// # Errors
-    /// A file that is no trace, or one of another run.
+    /// A file that is not a trace, or is one of another run.
     pub fn read(predicted: &Trace, path: &Path) -> Result<Comparison, Failure> {
         let file = TraceFile::read(path)?;
         let durations = file.durations();

@@ -34,11 +34,11 @@ use crate::simulate::rank_times::TracedRanks;
 const ROWS: usize = 12;
 /// Columns of the drawing where there is no terminal.
 const COLUMNS: usize = 100;
-/// Columns beside the letters of a drawing: the name of a stage, and a line on either side.
+/// Columns around the letters of a drawing: the name of a stage, and a line on either side.
 const MARGIN: usize = 9;
 
 /// The operations that MFU counts.
-const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation does not count";
+const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation not counted";
 
 /// Predicts a step, prints where its time and memory go, and draws it where that was asked for.
 ///
@@ -119,7 +119,8 @@ fn layout(config: &RunConfig) -> String {
     config.parallelism.degrees.to_string()
 }
 
-/// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to communicate with.
+/// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to
+/// communicate with.
 pub fn communication(trace: &Trace, degrees: Degrees) -> String {
     let Degrees { dp, cp, tp: _, pp } = degrees;
     if dp * cp * pp == 1 {

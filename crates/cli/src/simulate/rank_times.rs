@@ -1,4 +1,5 @@
-//! The processes of a trace: ranks, by number and by their place in the mesh, whether their step was simulated or measured.
+//! The processes of a trace: ranks, by number and by their place in the mesh, whether their step was simulated or
+//! measured.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -10,7 +11,7 @@ use sim::RankTimes;
 
 use crate::failure::Failure;
 
-/// So many ranks are traced where nobody chooses: as many as a window shows.
+/// Number of ranks that are traced by default: as many as a window shows.
 const MOST: usize = 64;
 
 /// A rank with the times of its instructions.
@@ -68,7 +69,7 @@ impl TracedRanks {
     /// The numbers of these ranks, ascending.
     ///
     /// # Errors
-    /// A number that is no rank's.
+    /// A number that no rank has.
     pub fn numbers(&self, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
         let is_first = |rank: &Rank, set: AxisSet| mesh.coord(*rank).position(set) == 0;
         let of_first = |set: AxisSet| mesh.ranks().filter(|rank| is_first(rank, set)).map(|rank| rank.0).collect();
@@ -92,7 +93,7 @@ impl TracedRanks {
 /// These ranks of a simulated step.
 ///
 /// # Errors
-/// A number that is no rank's.
+/// A number that no rank has.
 pub fn simulated(mesh: &Mesh, ranks: &TracedRanks, times: &StepTimes) -> Result<Vec<RankTimes>, Failure> {
     let of = |number: usize| rank_times(mesh, number, times.ranks[mesh.coord(Rank(number)).along(Axis::Pp)].clone());
     Ok(ranks.numbers(mesh)?.into_iter().map(of).collect())

@@ -76,7 +76,8 @@ const BOTH_ARE_EQUAL: &str = "both values are equal there";
 const SAMPLED: usize = 2;
 /// Decides which.
 const SEED: u64 = 1;
-/// The most instructions of warps in a launch of a mutant: no case needs as many, and who loops forever is stopped there.
+/// The most instructions of warps in a launch of a mutant: no case needs as many, and who loops forever is stopped
+/// there.
 const MOST_INSTRUCTIONS: u64 = 20_000_000;
 
 /// Which mutants a run tries.

@@ -48,9 +48,9 @@ pub enum CellKind {
 pub struct Cell {
     /// The computed part.
     pub kind: CellKind,
-    /// By which stage.
+    /// The stage that the microbatch passes.
     pub stage: Stage,
-    /// For which microbatch.
+    /// The microbatch, from 0.
     pub microbatch: Microbatch,
 }
 
@@ -70,7 +70,7 @@ pub struct Schedule {
     pub stage_map: Vec<usize>,
 }
 
-/// What a generator may know of the cells of one stage. Only proportions count.
+/// Costs of the cells of one stage, as generators read them. Only proportions count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellCosts {
     /// How long they take.
@@ -126,7 +126,7 @@ pub enum ScheduleError {
         /// Microbatches that pass together.
         group: usize,
     },
-    /// What was written down is no schedule of this run.
+    /// A file that is not a schedule of this run.
     #[error("{path}: {error}")]
     Given {
         /// The file.

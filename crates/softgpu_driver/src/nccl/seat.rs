@@ -23,7 +23,6 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// Where a group is, as a rank sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// All have met.
     Met,
     /// Some have not come yet, or have not finished.
     Continues,
@@ -36,9 +35,7 @@ pub enum State {
 /// Why calls were not submitted.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The group.
     Group(State),
-    /// The GPU.
     Gpu(DriverError),
 }
 
@@ -113,8 +110,8 @@ impl UnderWay {
     }
 }
 
-/// The order that results of other GPUs bring: whoever receives what was computed from a GPU's bytes comes after the read
-/// of them, on whichever stream.
+/// The order that results of other GPUs bring: whoever receives what was computed from a GPU's bytes comes after the
+/// read of them, on whichever stream.
 #[derive(Debug)]
 pub struct Order {
     gpu: Arc<SoftGpu>,
@@ -195,7 +192,6 @@ pub struct Submission {
     pub name: &'static str,
     /// The request.
     pub call: Call,
-    /// The stream.
     pub stream: StreamHandle,
 }
 

@@ -17,8 +17,8 @@ const ENOUGH: usize = 1000;
 pub struct Kind(String);
 
 impl Kind {
-    /// Of first gradients. A kink is one kind in all precisions: in single precision no more than one pair in a thousand
-    /// meets it.
+    /// Of first gradients. A kink is one kind in all precisions: in single precision no more than one pair in a
+    /// thousand meets it.
     pub fn gradient(kind: ParameterKind, class: EqualityClass, numbers: Format, has_kink: bool) -> Kind {
         // The output matrix's gradient is made before any activation's.
         let has_kink = has_kink && kind != ParameterKind::Output;
@@ -34,7 +34,7 @@ impl Kind {
         if has_kink { Kind("loss, ReLU".into()) } else { Kind(format!("loss, {}", name(numbers))) }
     }
 
-    /// Of weights.
+    /// The kind of a distance of weights.
     pub fn weights(numbers: Format, has_kink: bool) -> Kind {
         if has_kink { Kind("weights, ReLU".into()) } else { Kind(format!("weights, {}", name(numbers))) }
     }

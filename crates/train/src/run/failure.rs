@@ -1,4 +1,4 @@
-//! How a rank's failure is told: which rank, step and instruction, and the program around it.
+//! The report of a rank's failure: rank, step and instruction, and the program around it.
 
 use std::error::Error;
 use std::fmt;
@@ -198,17 +198,13 @@ fn remedy(sums: GradientSums) -> &'static str {
 /// Where and why a rank failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankFailure {
-    /// The rank.
     pub rank: Rank,
     /// Counted from 1; 0 before the first step.
     pub step: u32,
     /// The program around the instruction, an arrow at it.
     pub excerpt: String,
-    /// The instruction.
     pub instruction: String,
-    /// What happened.
     pub cause: String,
-    /// Its kind.
     pub kind: CauseKind,
     /// The rank that was late or has left, where the cause is another one.
     pub about: Option<Rank>,

@@ -8,7 +8,7 @@ use mesh::Region;
 
 use crate::storage::source::{SourceError, TensorSource};
 
-/// What a rank's tensors hold before the first step.
+/// The values of a rank's tensors before the first step.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
     /// Weights that the seed gives; nothing is done yet.
@@ -42,7 +42,7 @@ impl<'a> Start<'a> {
 /// Whether `checkpoint` is of such a model: it has the tensors of every parameter in its shape, and no others.
 ///
 /// # Errors
-/// The first tensor that is missing, has another shape, or would be left behind.
+/// The first tensor that is missing, has another shape, or is not of the model.
 pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<(), SourceError> {
     let params: Vec<ParamSpec> = all_params(model).collect();
     let parts = |param| StatePart::ALL.map(|part| (part, param));
