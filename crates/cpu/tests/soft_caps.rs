@@ -78,6 +78,10 @@ fn outputs(q: &[f64], k: &[f64], v: &[f64]) -> Vec<f64> {
     out
 }
 
+fn matrix(values: &[f32], cols: usize) -> MatRef<'_> {
+    MatRef::dense(values, SHAPE.sequence_length, cols)
+}
+
 #[test]
 fn attention_with_a_cap_follows_the_definition() {
     let AttentionShape { sequence_length: length, heads, head_dim: dims, .. } = SHAPE;
@@ -97,7 +101,6 @@ fn attention_with_a_cap_follows_the_definition() {
         dropout: None,
     };
     let (wide, narrow) = (heads * dims, dims);
-    let matrix = |values: &[f32], cols: usize| MatRef::dense(values, length, cols);
     let mut before: Option<Vec<u32>> = None;
     for set in InstructionSet::available() {
         let (mut out, mut log_sum_exp) = (vec![0.0; queries], vec![0.0; length * heads]);

@@ -163,7 +163,6 @@ impl Case {
             products,
             shape,
             visible: intervals(visible, &shape),
-            soft_cap: None,
             alibi: None,
             dropout: dropout.then_some(key),
             fused: Vec::new(),
@@ -346,7 +345,6 @@ impl Case {
                 ..self.shape
             },
             visible: self.visible[tokens.clone()].to_vec(),
-            soft_cap: None,
             alibi: self.alibi.map(|alibi| Alibi { first_head: alibi.first_head + heads.start, ..alibi }),
             dropout: self.dropout,
             fused: Vec::new(),
