@@ -293,13 +293,13 @@ impl ModelSpec {
     }
 
     /// Whether the exact gradient of key biases, or of some, is zero: where keys are neither normed nor rotated in all
-    /// dims, a bias of all keys shifts all scores of a query alike.
+    /// dims, a bias of all keys shifts all scores of a query alike. Soft caps tell scores of different sizes apart.
     pub fn has_idle_key_biases(&self) -> bool {
         let is_rotated = match self.position {
             Position::Rotary { rotary_dims, .. } => rotary_dims == self.head_dim,
             Position::Learned { .. } | Position::Alibi => false,
         };
-        self.qk_norm == QkNorm::Off && !is_rotated
+        self.qk_norm == QkNorm::Off && self.attention_soft_cap.is_none() && !is_rotated
     }
 
     /// Layers that attend: those of the stack, and the top query's.

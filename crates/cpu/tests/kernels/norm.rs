@@ -21,6 +21,15 @@ fn normed(kind: NormKind, x: &[f64]) -> (f64, f64, Vec<f64>) {
     (mean, rstd, x.iter().map(|x| (x - mean) * rstd).collect())
 }
 
+/// What normed values are multiplied by.
+fn factors(kind: NormKind, weight: &[f32]) -> Vec<f64> {
+    let shift = match kind {
+        NormKind::Layer | NormKind::Rms => 0.0,
+        NormKind::RmsPlusOne => 1.0,
+    };
+    weight.iter().map(|weight| f64::from(*weight) + shift).collect()
+}
+
 fn forward(kind: NormKind, x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
     let (_, _, hat) = normed(kind, x);
     (0..x.len()).map(|i| hat[i] * weight[i] + bias[i]).collect()
@@ -132,7 +141,7 @@ fn forward_is_within_its_bound() {
             dense
         });
         let (y, stats) = result.split_at(rows.len() * case.width);
-        let weight = double(&weight);
+        let weight = factors(kind, &weight);
         let bias = bias.map_or(vec![0.0; case.width], double);
         for (r, row) in rows.iter().enumerate() {
             let (mean, rstd, hat) = normed(kind, row);
@@ -171,7 +180,7 @@ fn backward_input_is_within_its_bound() {
                 dx
             });
             let dx = case.rows(&dx);
-            let weight = double(&weight);
+            let weight = factors(kind, &weight);
             for ((row, dy), dx) in case.rows(&x).iter().zip(case.rows(&dy)).zip(&dx) {
                 let (_, rstd, hat) = normed(kind, row);
                 let exact: Vec<f64> = backward_input(kind, row, &weight, &dy).iter().map(|dx| dx + before).collect();
