@@ -1,15 +1,16 @@
 """Makes the vectors of crates/prove/tests/pytorch: small GPTs trained for ten or twenty steps by PyTorch in double precision.
 
     pip install torch numpy
-    python tools/reference/gpt.py
+    python tools/reference/gpt.py [NAME ...]
 
-Each run file there is trained once in double and once in single precision; kept are the initial weights, the text, the
+Each run file there, or those of these names, is trained once in double and once in single precision; kept are the initial weights, the text, the
 gradients of the first step, the loss and the norm of every step and the last weights. The model is written from its
 description with PyTorch's own functions and differentiated by PyTorch; parameters bear pleach's names.
 """
 
 import math
 import pathlib
+import sys
 import tomllib
 
 import torch
@@ -210,9 +211,11 @@ def logits(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch
     return F.linear(x, params[output])
 
 
-def loss(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> torch.Tensor:
-    """Mean cross-entropy over the labels of the whole batch that count."""
-    return F.cross_entropy(logits(params, model, batch).flatten(0, 1), batch["labels"].flatten(), ignore_index=IGNORED)
+def losses_of(params: Params, model: dict, batch: dict[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean cross-entropy and mean z-loss over the labels of the whole batch that count."""
+    scores, labels = logits(params, model, batch).flatten(0, 1), batch["labels"].flatten()
+    squares = torch.logsumexp(scores, dim=-1)[labels != IGNORED] ** 2
+    return F.cross_entropy(scores, labels, ignore_index=IGNORED), single(model.get("z_loss", 0.0)) * squares.mean()
 
 
 def learning_rate(train: dict, step: int) -> float:
@@ -240,8 +243,8 @@ def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(train, step)
         optimizer.zero_grad()
-        value = loss(params, model, {name: tensor[step] for name, tensor in data.items()})
-        value.backward()
+        value, z_loss = losses_of(params, model, {name: tensor[step] for name, tensor in data.items()})
+        (value + z_loss).backward()
         if step == 0:
             gradients = {name: param.grad.clone() for name, param in params.items()}
         norms.append(torch.nn.utils.clip_grad_norm_(params.values(), train["clip_norm"]).double())
@@ -254,6 +257,8 @@ def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch
 def main() -> None:
     total = 0
     for path in sorted(FOLDER.glob("*.toml")):
+        if sys.argv[1:] and path.stem not in sys.argv[1:]:
+            continue
         torch.manual_seed(20_240_229)
         config = tomllib.loads(path.read_text())
         start, data = initial_weights(config["model"]), text(config["train"])

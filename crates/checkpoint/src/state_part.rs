@@ -1,5 +1,7 @@
 //! The state of each parameter between two steps.
 
+use config::Averages;
+
 /// One of the tensors of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatePart {
@@ -9,11 +11,22 @@ pub enum StatePart {
     FirstMoment,
     /// Mean of squared gradients.
     SecondMoment,
+    /// Moving average of the weights, where a run keeps one.
+    Average,
 }
 
 impl StatePart {
     /// All of them.
-    pub const ALL: [StatePart; 3] = [StatePart::Weights, StatePart::FirstMoment, StatePart::SecondMoment];
+    pub const ALL: [StatePart; 4] =
+        [StatePart::Weights, StatePart::FirstMoment, StatePart::SecondMoment, StatePart::Average];
+
+    /// Those of a run with these averages.
+    pub fn kept(averages: Averages) -> &'static [StatePart] {
+        match averages {
+            Averages::Off => &StatePart::ALL[..3],
+            Averages::Kept => &StatePart::ALL,
+        }
+    }
 
     /// The name in a checkpoint of this tensor of the parameter `param`: weights have the name of the parameter.
     pub fn tensor(self, param: &str) -> String {
@@ -21,6 +34,7 @@ impl StatePart {
             StatePart::Weights => param.into(),
             StatePart::FirstMoment => format!("first_moment.{param}"),
             StatePart::SecondMoment => format!("second_moment.{param}"),
+            StatePart::Average => format!("average.{param}"),
         }
     }
 }

@@ -295,3 +295,59 @@ fn what_cannot_be_used_is_said() {
 fn place_of(message: &str) -> String {
     message.find("train.").map_or(String::new(), |end| message[..end].to_string())
 }
+
+/// A run of three steps with averages of its weights.
+fn averaged_run() -> String {
+    let folder = folder().join("averaged").display().to_string();
+    let keys = [
+        "model.num_layers=1",
+        "model.hidden=16",
+        "model.num_heads=2",
+        &format!("model.context={LENGTH}"),
+        "data.tokenizer=bytes",
+        "train.steps=3",
+        "train.learning_rate=0.05",
+        "train.ema_decay=0.75",
+        "train.global_batch=4",
+        "parallelism.dp=2",
+        "parallelism.tp=1",
+        "parallelism.pp=1",
+        &format!("run.folder={folder:?}"),
+    ]
+    .map(|key| format!("--set={key}"));
+    let mut arguments = vec!["train", "--quiet"];
+    arguments.extend(keys.iter().map(String::as_str));
+    prints(&arguments);
+    folder
+}
+
+#[test]
+fn averages_of_weights_are_measured_and_exported() {
+    let run = averaged_run();
+    let loss = |arguments: &[&str]| {
+        let record = prints(&[&["eval", "--json", "--from"], arguments].concat());
+        serde_json::from_str::<serde_json::Value>(&record).expect("JSON")["loss"].as_f64().expect("a loss")
+    };
+    let (trained, average) = (loss(&[&run, "--weights", "trained"]), loss(&[&run, "--weights", "ema"]));
+    assert_eq!(loss(&[&run]), trained);
+    assert!((trained - average).abs() > 1e-3, "{trained} and {average}");
+    assert_eq!(loss(&[&run, "--weights=ema", "--set=parallelism.pp=1", "--set=parallelism.dp=2"]), average);
+    let text = fs::read_to_string(Path::new(&run).join("run.toml")).expect("a run file");
+    assert!(text.contains("\nema_decay = 0.75\n"), "{text}");
+    let out = folder().join("averaged-export").display().to_string();
+    prints(&["export", &run, "--weights", "ema", "--out", &out]);
+    let data = folder().join("averaged.txt").display().to_string();
+    fs::write(&data, "Exported weights are those that were measured.\n".repeat(20)).expect("a file");
+    let of_tokens = ["--set=data.tokenizer=bytes", "--data", &data];
+    assert_eq!(loss(&[&[out.as_str()], &of_tokens[..]].concat()), loss(&[&run, "--weights=ema", "--data", &data]));
+    let generated = ["generate", "--from", &run, "--prompt", "The", "--max-tokens", "20", "--weights", "ema"];
+    assert_eq!(prints(&generated), prints(&generated));
+}
+
+#[test]
+fn averages_that_are_not_there_are_refused() {
+    let refused = refuses(&["eval", "--from", run(), "--weights", "ema"]);
+    assert!(refused.contains("has no moving average of weights; train with train.ema_decay"), "{refused}");
+    let misspelt = refuses(&["eval", "--from", run(), "--weights", "mean"]);
+    assert!(misspelt.contains("[possible values: trained, ema]"), "{misspelt}");
+}

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod anomalies;
+mod averages;
 mod batch;
 mod check;
 mod context_parallel;
@@ -14,6 +15,7 @@ mod data_spec;
 mod degrees;
 mod fnv;
 mod layout;
+mod learning_rate;
 mod local_attention;
 mod model;
 mod model_coord;
@@ -32,6 +34,7 @@ mod unit_class;
 mod zero;
 
 pub use anomalies::{Anomalies, OnNonFinite, OnSpike};
+pub use averages::Averages;
 pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, StepBatch};
 pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
@@ -43,6 +46,7 @@ pub use data_spec::{
 pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;
 pub use layout::{SHARD_BLOCK, Segment, UnitLayout};
+pub use learning_rate::{DecayLength, DecayShape, LearningRateSchedule};
 pub use local_attention::{LocalAttention, MAX_PATTERN, Reach};
 pub use model::{
     Activation, Biases, Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Norm, NormKind, Pairing,
@@ -65,7 +69,7 @@ pub use run_file::{
 };
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
-pub use training::{LearningRateSchedule, TrainSpec};
+pub use training::TrainSpec;
 pub use unit::{Microbatch, Stage, Tied, Unit};
 pub use unit_class::{PerClass, UnitClass, UnitClasses};
 pub use zero::{Gathering, GradientReduction, Kept, Reshard, StateKind, ZeroStage};

@@ -252,6 +252,9 @@ pub struct ModelSpec {
     /// `gain sqrt(2 / (inputs + outputs))`: this gain for values, the attention output and the feed-forward block, 1
     /// for queries and keys (DeepNorm, arXiv 2203.00555, figure 2).
     pub xavier_gain: Option<f32>,
+    /// Coefficient of the z-loss in training, `coefficient * log(sum of exp(logit))^2` of each token (PaLM, arXiv
+    /// 2204.02311, section 5); `None` for none.
+    pub z_loss: Option<f32>,
 }
 
 impl ModelSpec {
@@ -308,6 +311,11 @@ impl ModelSpec {
             TopQuery::Off => self.num_layers,
             TopQuery::On => self.num_layers + 1,
         }
+    }
+
+    /// Losses that a training step sums: cross-entropy, and the z-loss where there is one.
+    pub fn num_losses(&self) -> usize {
+        1 + usize::from(self.z_loss.is_some())
     }
 
     /// Columns of the query part of the fused projection: `num_heads * head_dim`.

@@ -9,6 +9,7 @@ mod blanks;
 mod context_parallel;
 mod data;
 mod given;
+mod learning_rate;
 mod local_attention;
 mod model;
 mod nearest;

@@ -2,19 +2,9 @@
 
 use crate::anomalies::Anomalies;
 use crate::batch::{BatchOrigin, BatchRamp, BatchSizes};
+use crate::learning_rate::LearningRateSchedule;
 use crate::parameter_groups::ParameterGroup;
 use crate::precision::{GradientSums, Precision};
-
-/// Shape of the learning rate after the warm-up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LearningRateSchedule {
-    /// Half a cosine from peak to minimum.
-    Cosine,
-    /// A straight line from peak to minimum.
-    Linear,
-    /// The peak throughout.
-    Constant,
-}
 
 /// Everything about the optimisation that is not the model and not the parallelism.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +42,8 @@ pub struct TrainSpec {
     /// accumulated; 1 leaves it as it is. Where the table is tied, its use as the output keeps its gradient whole
     /// (GLM-130B, Zeng et al. 2022).
     pub embedding_gradient_scale: f32,
+    /// Decay of the exponential moving average of the weights; `None` for no average.
+    pub ema_decay: Option<f32>,
     /// Parameters with rates and decays of their own.
     pub groups: Vec<ParameterGroup>,
     /// In which numbers parameters and activations are stored.
@@ -68,25 +60,5 @@ impl TrainSpec {
     /// The sequences of every step.
     pub fn batches(&self) -> BatchSizes {
         BatchSizes { global_batch: self.global_batch, ramp: self.batch_ramp, origin: self.batch_origin }
-    }
-
-    /// Learning rate of `step`, counted from 0: linear warm-up that reaches the peak at `warmup_steps`, then the
-    /// schedule.
-    pub fn learning_rate_at(&self, step: u32) -> f32 {
-        let peak = f64::from(self.learning_rate);
-        let minimum = f64::from(self.min_learning_rate);
-        if step < self.warmup_steps {
-            return (peak * f64::from(step + 1) / f64::from(self.warmup_steps)) as f32;
-        }
-        let decay_steps = self.steps.saturating_sub(self.warmup_steps).max(1);
-        let progress = (f64::from(step - self.warmup_steps) / f64::from(decay_steps)).min(1.0);
-        let rate = match self.schedule {
-            LearningRateSchedule::Cosine => {
-                minimum + (peak - minimum) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
-            }
-            LearningRateSchedule::Linear => peak + (minimum - peak) * progress,
-            LearningRateSchedule::Constant => peak,
-        };
-        rate as f32
     }
 }

@@ -387,7 +387,7 @@ fn overrides_that_name_nothing_are_refused() {
         "--set model.zebra=1: `model.zebra` is not a key; [model] has activation, attention_dropout, attention_soft_cap, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, embedding_scale, \
          ffn_hidden, ffn_hidden_of_layers, head_dim, hidden, init_std, layer_pattern, local_rotary_base, logit_soft_cap, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
          position, position_offset, qk_norm, query_scalar, rotary_base, rotary_fraction, rotary_high_turns, rotary_low_turns, rotary_magnitude, rotary_original_context, \
-         rotary_pairing, rotary_scaling, rotary_scaling_factor, tied_embeddings, top_query, vocabulary, window, xavier_gain"
+         rotary_pairing, rotary_scaling, rotary_scaling_factor, tied_embeddings, top_query, vocabulary, window, xavier_gain, z_loss"
     );
 }
 

@@ -149,7 +149,8 @@ fn losses(copied: Copied) {
     report(copied, "cross entropy", 2.0, |set| {
         let (logits, loss) = (dense_mut(&mut logits), &mut loss[..]);
         let (max, sums, labels, gradient_scale) = (&max[..], &sums[..], &labels[..], Some(1.0));
-        run(set, CrossEntropy { logits, valid_columns, max, sums, labels, first_column, gradient_scale, loss });
+        let z_loss = None;
+        run(set, CrossEntropy { logits, valid_columns, max, sums, labels, first_column, gradient_scale, loss, z_loss });
     });
 }
 

@@ -85,7 +85,7 @@ impl Kernel for SumExp<'_> {
 }
 
 /// `loss[R] = log(sum) - (target logit - max)`, assigned, 0 where the label is ignored; and the gradient over the
-/// logits if it is asked for.
+/// logits if it is asked for. The gradient is that of `loss` and of the z-loss, where there is one.
 pub struct CrossEntropy<'a> {
     /// `[R, V/tp]`; with `gradient_scale` it becomes `(softmax - onehot) * gradient_scale`, and 0 in rows of ignored
     /// labels and in padded columns.
@@ -104,6 +104,16 @@ pub struct CrossEntropy<'a> {
     pub gradient_scale: Option<f32>,
     /// `[R]`
     pub loss: &'a mut [f32],
+    /// The z-loss of the rows.
+    pub z_loss: Option<ZLosses<'a>>,
+}
+
+/// `losses[R] = coefficient * (max + log(sum))^2`, assigned, 0 where the label is ignored.
+pub struct ZLosses<'a> {
+    /// Factor of the squares.
+    pub coefficient: f32,
+    /// `[R]`
+    pub losses: &'a mut [f32],
 }
 
 impl Kernel for CrossEntropy<'_> {
@@ -113,10 +123,19 @@ impl Kernel for CrossEntropy<'_> {
         let rows = self.logits.rows();
         let sizes = (self.max.len(), self.sums.len(), self.labels.len(), self.loss.len());
         assert_eq!(sizes, (rows, 2 * rows, rows, rows), "sizes of rows");
+        assert!(self.z_loss.as_ref().is_none_or(|z_loss| z_loss.losses.len() == rows), "sizes of rows");
         for row in 0..rows {
             let label = self.labels[row];
             let (sum, target) = (f64::from(self.sums[2 * row]), f64::from(self.sums[2 * row + 1]));
-            self.loss[row] = if label == IGNORED_LABEL { 0.0 } else { (log_f64(sum) - target) as f32 };
+            let log_sum = log_f64(sum);
+            self.loss[row] = if label == IGNORED_LABEL { 0.0 } else { (log_sum - target) as f32 };
+            let mut raised = 1.0;
+            if let Some(ZLosses { coefficient, losses }) = &mut self.z_loss {
+                let (coefficient, log_sum_exp) = (f64::from(*coefficient), f64::from(self.max[row]) + log_sum);
+                let square = coefficient * log_sum_exp * log_sum_exp;
+                losses[row] = if label == IGNORED_LABEL { 0.0 } else { square as f32 };
+                raised = 1.0 + 2.0 * coefficient * log_sum_exp;
+            }
             let Some(scale) = self.gradient_scale else { continue };
             let logits = self.logits.row_mut(row);
             if label == IGNORED_LABEL {
@@ -124,7 +143,7 @@ impl Kernel for CrossEntropy<'_> {
                 continue;
             }
             let (valid, padding) = logits.split_at_mut(self.valid_columns);
-            softmax::<L>(valid, self.max[row], (f64::from(scale) / sum) as f32);
+            softmax::<L>(valid, self.max[row], (f64::from(scale) * raised / sum) as f32);
             if let Some(column) = local_column(label, self.first_column, self.valid_columns) {
                 valid[column] -= scale;
             }

@@ -3,7 +3,7 @@
 use config::Products;
 use device::{
     AttentionGradients, AttentionOperands, Bf16, DeviceError, Dtype, Element, F16, NOT_FINITE_WORD, Op, SUM_WORDS,
-    Tensor,
+    Tensor, ZLoss,
 };
 
 use crate::accumulate::{Accumulate, add_integers};
@@ -16,7 +16,7 @@ use crate::attention::{
 use crate::clip_coefficient::{Factors, clip_coefficient};
 use crate::column_sum::ColumnSum;
 use crate::copy::Copy;
-use crate::cross_entropy::{CrossEntropy, RowMax, SumExp};
+use crate::cross_entropy::{CrossEntropy, RowMax, SumExp, ZLosses};
 use crate::dropout::{DropoutAdd, DropoutBackward, Source};
 use crate::embedding::{EmbeddingBackward, EmbeddingLookup};
 use crate::fill::fill;
@@ -30,6 +30,7 @@ use crate::meter::Meter;
 use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use crate::rotary::{Rotary, RotaryTable};
 use crate::rounded_sum::{AddRounded, RoundedToSingle};
+use crate::scaled_sum::ScaledSum;
 use crate::soft_cap::{SoftCap, SoftCapBackward};
 use crate::squared_sum::SquaredSum;
 use crate::task::PairsMatMul;
@@ -188,7 +189,7 @@ impl Worker {
                 let sums = self.reals_mut(sums)?;
                 self.run(SumExp { logits, valid_columns, max, labels, first_column: first_row, sums });
             }
-            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } => {
+            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss } => {
                 self.run(CrossEntropy {
                     logits: self.matrix_mut(logits)?,
                     valid_columns,
@@ -198,6 +199,12 @@ impl Worker {
                     first_column: first_row,
                     gradient_scale,
                     loss: self.reals_mut(loss)?,
+                    z_loss: match z_loss {
+                        None => None,
+                        Some(ZLoss { coefficient, losses }) => {
+                            Some(ZLosses { coefficient, losses: self.reals_mut(losses)? })
+                        }
+                    },
                 });
             }
             Op::AddRounded { x, rounding, into, write, refusals } => {
@@ -211,6 +218,9 @@ impl Worker {
                 add_integers(self.longs(x)?, self.longs_mut(into)?)
             }
             Op::Accumulate { x, into } => self.run(Accumulate { x: self.matrix(x)?, into: self.matrix_mut(into)? }),
+            Op::ScaledSum { x, factor, into, keep } => {
+                self.run(ScaledSum { x: self.matrix(x)?, factor, into: self.matrix_mut(into)?, keep });
+            }
             Op::Fill { out, value } if out.dtype == Dtype::I64 => self.longs_mut(out)?.fill(value as i64),
             Op::Fill { out, value } => stored!(E of out => fill(self.matrix_mut::<E>(out)?, value)),
             Op::Copy { from, to } if from.dtype == Dtype::I64 => self.longs_mut(to)?.copy_from_slice(self.longs(from)?),

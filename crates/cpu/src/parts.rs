@@ -9,6 +9,7 @@ use std::ops::Range;
 use config::SHARD_BLOCK;
 use device::{
     Alibi, AttentionGradients, AttentionOperands, AttentionShape, DropoutKey, NormBackward, Op, Orientation, Tensor,
+    ZLoss,
 };
 
 use crate::gemm;
@@ -84,6 +85,7 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         | Op::CrossEntropy { .. }
         | Op::AddRounded { .. }
         | Op::Accumulate { .. }
+        | Op::ScaledSum { .. }
         | Op::Fill { .. }
         | Op::Copy { .. }
         | Op::InitializeNormal { .. }
@@ -183,11 +185,12 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
             Op::SumExp { logits, valid_columns, max, labels, first_row, sums }
         }
-        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } => {
+        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss } => {
             let rows = share.of(logits.rows, 1)?;
+            let z_loss = z_loss.map(|z_loss| ZLoss { losses: z_loss.losses.elements(rows.clone()), ..z_loss });
             let [max, labels, loss] = [max, labels, loss].map(|tensor| tensor.elements(rows.clone()));
             let (logits, sums) = (logits.rows_of(rows.clone()), sums.rows_of(rows));
-            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss }
+            Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss }
         }
         Op::AddRounded { x, rounding, into, write, refusals } => {
             let [x, into] = cells([x, into], share)?;
@@ -196,6 +199,10 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
         Op::Accumulate { x, into } => {
             let [x, into] = cells([x, into], share)?;
             Op::Accumulate { x, into }
+        }
+        Op::ScaledSum { x, factor, into, keep } => {
+            let [x, into] = cells([x, into], share)?;
+            Op::ScaledSum { x, factor, into, keep }
         }
         Op::SoftCap { x, cap } => {
             let [x] = cells([x], share)?;

@@ -10,7 +10,7 @@ use cpu::instruction_set::InstructionSet;
 use device::{
     AdamWUpdate, Alibi, Arena, AttentionGradients, AttentionOperands, AttentionShape, Bf16, Device, DeviceError,
     Direction, DropoutKey, Dtype, Element, F16, Frame, NormBackward, Op, Orientation, Rounding, SUM_WORDS, Stream,
-    Tensor, Write,
+    Tensor, Write, ZLoss,
 };
 
 const ARENA_BYTES: usize = 64 << 20;
@@ -183,6 +183,7 @@ fn elementwise(on: &Operands) {
     let strided = [on.single(TOKENS, HIDDEN), on.single(TOKENS, HIDDEN)].map(|x| x.cols_of(3..HIDDEN));
     for [x, into] in [dense, strided] {
         on.submit(Op::Accumulate { x, into });
+        on.submit(Op::ScaledSum { x, factor: 0.3, into, keep: 0.9 });
         on.submit(Op::Copy { from: x, to: into });
         on.submit(Op::Fill { out: x, value: 0.7 });
     }
@@ -201,12 +202,14 @@ fn ends(on: &Operands) {
     let dtable = on.single(VOCABULARY as usize, WIDTH);
     on.submit(Op::EmbeddingBackward { tokens, dy: out, scale: 0.3, first_row: 5, untrained: Some(9), dtable });
     let (logits, max, sums) = (on.single(TOKENS, HIDDEN), on.single(1, TOKENS), on.single(TOKENS, 2));
-    let (loss, valid_columns, first_row) = (on.single(1, TOKENS), HIDDEN - 3, 9);
+    let [loss, z_losses] = [(); 2].map(|()| on.single(1, TOKENS));
+    let (valid_columns, first_row) = (HIDDEN - 3, 9);
     let labels = on.ints(1, TOKENS, |i| if i % 5 == 0 { config::IGNORED_LABEL } else { i * 3 });
     let gradient_scale = Some(0.25);
     on.submit(Op::RowMax { logits, valid_columns, out: max });
     on.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums });
-    on.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss });
+    let z_loss = Some(ZLoss { coefficient: 0.01, losses: z_losses });
+    on.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss });
 }
 
 fn updates(on: &Operands) {

@@ -102,26 +102,54 @@ sum_exp(Matrix<const f32> logits, u32 valid_columns, Matrix<const f32> max, Matr
     }
 }
 
+// The z-losses of rows, where there are any.
+struct ZLosses {
+    Matrix<f32> losses;
+    f32 coefficient;
+};
+
 // Values of a row that both kernels below read.
 struct RowLoss {
     i32 label;
     f64 sum;
     f32 loss;
+    f32 z_loss;
+    // Factor of softmax in the gradient of both.
+    f64 raised;
 };
 
-__device__ inline RowLoss row_loss(Matrix<const f32> sums, Matrix<const i32> labels, u32 row) {
+__device__ inline RowLoss row_loss(Matrix<const f32> max, Matrix<const f32> sums, Matrix<const i32> labels,
+                                   const ZLosses& z_losses, u32 row) {
     const i32 label = labels.start[row];
     const f64 sum = (f64)sums.start[2 * row];
     const f64 target = (f64)sums.start[2 * row + 1];
-    return {label, sum, label == IGNORED_LABEL ? 0.0f : (f32)(math::log_f64(sum) - target)};
+    const f64 log_sum = math::log_f64(sum);
+    const bool ignored = label == IGNORED_LABEL;
+    RowLoss result = {label, sum, ignored ? 0.0f : (f32)(log_sum - target), 0.0f, 1.0};
+    if (z_losses.losses.is_there()) {
+        const f64 coefficient = (f64)z_losses.coefficient;
+        const f64 log_sum_exp = (f64)max.start[row] + log_sum;
+        result.z_loss = ignored ? 0.0f : (f32)(coefficient * log_sum_exp * log_sum_exp);
+        result.raised = 1.0 + 2.0 * coefficient * log_sum_exp;
+    }
+    return result;
 }
 
-// `loss[row]`: a thread per row.
+__device__ inline void store_losses(const RowLoss& result, Matrix<f32> loss, const ZLosses& z_losses, u32 row) {
+    loss.start[row] = result.loss;
+    if (z_losses.losses.is_there()) {
+        z_losses.losses.start[row] = result.z_loss;
+    }
+}
+
+// `loss[row]` and the z-loss: a thread per row.
 extern "C" __global__ void __launch_bounds__(THREADS)
-cross_entropy(Matrix<const f32> sums, Matrix<const i32> labels, Matrix<f32> loss) {
+cross_entropy(Matrix<const f32> max, Matrix<const f32> sums, Matrix<const i32> labels, Matrix<f32> loss,
+              Matrix<f32> z_losses, f32 z_coefficient) {
     const u32 row = blockIdx.x * THREADS + threadIdx.x;
     if (row < loss.len()) {
-        loss.start[row] = row_loss(sums, labels, row).loss;
+        const ZLosses of_rows = {z_losses, z_coefficient};
+        store_losses(row_loss(max, sums, labels, of_rows, row), loss, of_rows, row);
     }
 }
 
@@ -146,18 +174,20 @@ struct LogitGradients {
 // The same, and `logits = (softmax - onehot) * scale`, zero in rows of ignored labels and in padded columns.
 extern "C" __global__ void __launch_bounds__(THREADS)
 cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> max, Matrix<const f32> sums,
-                       Matrix<const i32> labels, u64 first_column, f32 scale, Matrix<f32> loss) {
+                       Matrix<const i32> labels, u64 first_column, f32 scale, Matrix<f32> loss,
+                       Matrix<f32> z_losses, f32 z_coefficient) {
     __shared__ RowLoss shared;
     if (threadIdx.x == 0) {
-        shared = row_loss(sums, labels, blockIdx.x);
-        loss.start[blockIdx.x] = shared.loss;
+        const ZLosses of_rows = {z_losses, z_coefficient};
+        shared = row_loss(max, sums, labels, of_rows, blockIdx.x);
+        store_losses(shared, loss, of_rows, blockIdx.x);
     }
     __syncthreads();
     f32* row = logits.row(blockIdx.x);
     const LogitGradients gradients = {valid_columns,
                                       local_column(shared.label, first_column, valid_columns),
                                       max.start[blockIdx.x],
-                                      (f32)((f64)scale / shared.sum),
+                                      (f32)((f64)scale * shared.raised / shared.sum),
                                       scale,
                                       shared.label == IGNORED_LABEL};
     const u32 fours = has_fours(logits) ? (u32)logits.cols / FOUR : 0;

@@ -18,6 +18,16 @@ ACCUMULATE(accumulate_f32, f32)
 // Modulo 2^64, as between ranks.
 ACCUMULATE(accumulate_i64, u64)
 
+// `into = keep * into + factor * x`, assigned where `keep` is 0.
+extern "C" __global__ void __launch_bounds__(256)
+scaled_sum(Matrix<const f32> x, Matrix<f32> into, f32 factor, f32 keep) {
+    for_each_element(into.rows, into.cols, [&](u64 row, u64 col) {
+        const f32 term = x.row(row)[col] * factor;
+        f32 *element = into.row(row) + col;
+        *element = keep == 0.0f ? term : fmaf(*element, keep, term);
+    });
+}
+
 template <typename E>
 __device__ inline void fill(Matrix<E> out, E value) {
     for_each_element(out.rows, out.cols, [&](u64 row, u64 col) { out.row(row)[col] = value; });

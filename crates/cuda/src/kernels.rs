@@ -124,7 +124,7 @@ pub const SOURCES: &[Source] = &[
         "rounded_to_single_next"
     ),
     source!(
-        "element_wise": "accumulate_f32", "accumulate_i64", each "fill", "fill_i64", each "copy_f32",
+        "element_wise": "accumulate_f32", "accumulate_i64", "scaled_sum", each "fill", "fill_i64", each "copy_f32",
         each "copy_bf16", each "copy_f16", "copy_i64"
     ),
     source!("initialize": each "initialize_normal"),

@@ -78,6 +78,7 @@ impl Op {
             | Op::AddRounded { .. }
             | Op::RoundedToSingle { .. }
             | Op::Accumulate { .. }
+            | Op::ScaledSum { .. }
             | Op::Fill { .. }
             | Op::Copy { .. }
             | Op::InitializeNormal { .. }
@@ -136,15 +137,18 @@ impl Op {
             Op::SumExp { logits, max, labels, sums, .. } => {
                 Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)])
             }
-            Op::CrossEntropy { logits, max, sums, labels, loss, gradient_scale, .. } => Operands::new(
+            Op::CrossEntropy { logits, max, sums, labels, loss, gradient_scale, z_loss, .. } => Operands::new(
                 [Some(logits), Some(max), Some(sums), Some(labels)],
-                [Some(loss), gradient_scale.map(|_| logits)],
+                [Some(loss), gradient_scale.map(|_| logits), z_loss.map(|z_loss| z_loss.losses)],
             ),
             Op::AddRounded { x, into, write, refusals, .. } => {
                 Operands::new([Some(x), Some(refusals), out_if_accumulated(into, write)], [Some(into), Some(refusals)])
             }
             Op::RoundedToSingle { sums, .. } => Operands::new([Some(sums)], [Some(sums)]),
             Op::Accumulate { x, into } => Operands::new([Some(x), Some(into)], [Some(into)]),
+            Op::ScaledSum { x, into, keep, .. } => {
+                Operands::new([Some(x), (keep != 0.0).then_some(into)], [Some(into)])
+            }
             Op::Fill { out, .. } => Operands::new([], [Some(out)]),
             Op::Copy { from, to } => Operands::new([Some(from)], [Some(to)]),
             Op::InitializeNormal { out, .. } => Operands::new([], [Some(out)]),

@@ -161,7 +161,8 @@ pub enum Op {
     /// ignored.
     SumExp { logits: Tensor, valid_columns: usize, max: Tensor, labels: Tensor, first_row: usize, sums: Tensor },
     /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; with `gradient_scale`, `logits` become
-    /// `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns.
+    /// `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns. With a z-loss, softmax is
+    /// multiplied by `1 + 2 coefficient log_sum_exp`.
     CrossEntropy {
         logits: Tensor,
         valid_columns: usize,
@@ -171,6 +172,7 @@ pub enum Op {
         first_row: usize,
         gradient_scale: Option<f32>,
         loss: Tensor,
+        z_loss: Option<ZLoss>,
     },
     /// `into` (I64, dense) = or += `x` (F32, dense) in units of `rounding`, each element rounded once, to the nearest
     /// whole number, ties to even. A refused one counts as zero, and one is added to the word [`NOT_FINITE_WORD`] of
@@ -181,6 +183,9 @@ pub enum Op {
     RoundedToSingle { sums: Tensor, unit: f32 },
     /// `into += x`, real numbers or I64.
     Accumulate { x: Tensor, into: Tensor },
+    /// `into = keep * into + factor * x`, F32: the product with `factor` is rounded, then the sum once. With `keep` 0,
+    /// `into` is assigned.
+    ScaledSum { x: Tensor, factor: f32, into: Tensor, keep: f32 },
     /// `out = value` in every element. Stored or I64: `out`.
     Fill { out: Tensor, value: f32 },
     /// `to = from`, row by row. Stored: `from`; `to`. Types that differ are converted. Or both are I64.
@@ -225,6 +230,15 @@ pub enum Op {
         coefficient: Tensor,
         update: AdamWUpdate,
     },
+}
+
+/// The z-loss of rows of logits: `coefficient * log_sum_exp^2`, whose gradient is that of the objective as well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ZLoss {
+    /// Factor of the squares.
+    pub coefficient: f32,
+    /// `[R]`, assigned, 0 for ignored labels.
+    pub losses: Tensor,
 }
 
 /// Which way a rotation turns.
@@ -274,6 +288,7 @@ impl Op {
             Op::AddRounded { .. } => "add_rounded",
             Op::RoundedToSingle { .. } => "rounded_to_single",
             Op::Accumulate { .. } => "accumulate",
+            Op::ScaledSum { .. } => "scaled_sum",
             Op::Fill { .. } => "fill",
             Op::Copy { .. } => "copy",
             Op::InitializeNormal { .. } => "initialize_normal",

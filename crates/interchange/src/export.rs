@@ -31,8 +31,8 @@ pub fn family_of(model: &ModelSpec) -> Result<Family, InterchangeError> {
         let reason = format!("model.ffn_hidden_of_layers = {widths:?}; a class has one width for all layers");
         return Err(InterchangeError::NoFamily { reason });
     }
-    // Initial values are nothing that a trained model has.
-    let model = ModelSpec { output_init_std: None, xavier_gain: None, ..model.clone() };
+    // Neither initial values nor a loss of training are part of a trained model.
+    let model = ModelSpec { output_init_std: None, xavier_gain: None, z_loss: None, ..model.clone() };
     let reads_back = |family: &Family| {
         let map = config_json::write(*family, &model);
         let fields = Fields { path: Path::new(CONFIG), map: &map };

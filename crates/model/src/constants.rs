@@ -10,8 +10,12 @@ pub struct Constants {
     pub rotary: Option<RotaryTables>,
     /// Those of its local layers, where they have their own.
     pub local_rotary: Option<RotaryTables>,
+    /// The next one or two sums, in a row: I64 `[1, SUM_WORDS * losses]`.
+    pub all_loss_sums: Tensor,
     /// Sum of the losses and number of valid labels of a step: I64 `[1, SUM_WORDS]`.
     pub loss_sums: Tensor,
+    /// The same of the z-losses, where the model has one.
+    pub z_loss_sums: Option<Tensor>,
     /// Sum of squared gradients of a step: I64 `[1, SUM_WORDS]`.
     pub norm_sums: Tensor,
     /// Result of [`Op::ClipCoefficient`] `[1, 4]`.
@@ -37,10 +41,13 @@ impl Constants {
                 Some(RotaryTables { cos: table(), sin: table() })
             }
         };
+        let all_loss_sums = sums.tensor(1, model.num_losses() * SUM_WORDS, Dtype::I64);
         Constants {
             rotary: rotary(),
             local_rotary: model.local_rotary().and_then(|_| rotary()),
-            loss_sums: sums.tensor(1, SUM_WORDS, Dtype::I64),
+            all_loss_sums,
+            loss_sums: all_loss_sums.elements(0..SUM_WORDS),
+            z_loss_sums: model.z_loss.map(|_| all_loss_sums.elements(SUM_WORDS..2 * SUM_WORDS)),
             norm_sums: sums.tensor(1, SUM_WORDS, Dtype::I64),
             coefficient: sums.floats(1, 4),
         }

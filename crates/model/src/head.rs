@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use config::{ModelSpec, Products};
-use device::{DeviceError, Op, Reduction, SumTree, Tensor, Write};
+use device::{DeviceError, Op, Reduction, SumTree, Tensor, Write, ZLoss};
 
 use crate::binding::HeadParams;
 use crate::cache::KeyValueCache;
@@ -41,6 +41,28 @@ pub struct HeadGradients<'a> {
     pub scale: f32,
 }
 
+/// The losses of a microbatch's tokens, in scratch.
+#[derive(Clone, Copy)]
+struct Losses {
+    /// Cross-entropy `[1, T]`.
+    loss: Tensor,
+    /// The z-loss `[1, T]`, where the model is trained with one.
+    z_loss: Option<ZLoss>,
+}
+
+impl Losses {
+    fn lay_out(context: &Context<'_>) -> Losses {
+        let tokens = || context.scratch.floats(1, context.shape.tokens());
+        let loss = tokens();
+        Losses { loss, z_loss: context.model.z_loss.map(|coefficient| ZLoss { coefficient, losses: tokens() }) }
+    }
+
+    fn of(&self, rows: Range<usize>) -> Losses {
+        let z_loss = self.z_loss.map(|z_loss| ZLoss { losses: z_loss.losses.elements(rows.clone()), ..z_loss });
+        Losses { loss: self.loss.elements(rows), z_loss }
+    }
+}
+
 /// Chunks of `rows`, whose logits are in memory at once. The output matrix is read twice and its gradient read and
 /// written once per chunk, so chunks span sequences.
 fn chunks(context: &Context<'_>, rows: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
@@ -54,19 +76,19 @@ impl Head<'_> {
     /// # Errors
     /// The device's and the communicator's.
     pub fn train(&self, params: &HeadParams, input: Residual, gradients: &HeadGradients) -> Result<(), DeviceError> {
-        let (context, tokens) = (self.context, self.context.shape.tokens());
+        let context = self.context;
         context.scratch.scoped(|| {
             let (normed, stats) = self.norm(params, input)?;
             let top_query = self.top_query(params, normed, None)?;
             let last = top_query.as_ref().map_or(normed, |top_query| top_query.output);
-            let loss = context.scratch.floats(1, tokens);
-            let mut dy = self.output(params, last, loss, gradients)?;
+            let losses = Losses::lay_out(context);
+            let mut dy = self.output(params, last, &losses, gradients)?;
             if let (Some(top_query), Some(of_layer)) = (top_query, &gradients.params.top_query) {
                 dy = top_query.backward(of_layer, dy, gradients.write)?;
             }
             params.norm.backward_input(context, input, stats, dy, gradients.input.tensor(), Write::Assign)?;
             gradients.params.norm.backward_weight(context, input, stats, dy, gradients.write)?;
-            self.sum_losses(loss)
+            self.sum_losses(&losses)
         })
     }
 
@@ -75,7 +97,7 @@ impl Head<'_> {
         &self,
         params: &HeadParams,
         input: Residual,
-        loss: Tensor,
+        losses: &Losses,
         gradients: &HeadGradients,
     ) -> Result<Residual, DeviceError> {
         let context = self.context;
@@ -88,7 +110,7 @@ impl Head<'_> {
                     let x = input.rows_of(rows.clone());
                     let logits = self.chunk_logits(params, x)?;
                     let capped = self.kept(logits)?;
-                    self.cross_entropy(logits, rows.clone(), loss, Some(gradients.scale))?;
+                    self.cross_entropy(logits, rows.clone(), losses, Some(gradients.scale))?;
                     self.before_cap(capped, logits)?;
                     let dlogits = self.stored_gradient(logits)?;
                     params.output.backward_input(context, dlogits, gradient.rows_of(rows))?;
@@ -109,14 +131,14 @@ impl Head<'_> {
         let context = self.context;
         context.scratch.scoped(|| {
             let last = enter(context, self.last(params, input, None)?)?;
-            let loss = context.scratch.floats(1, context.shape.tokens());
+            let losses = Losses { z_loss: None, ..Losses::lay_out(context) };
             for rows in chunks(context, 0..context.shape.tokens()) {
                 context.scratch.scoped(|| {
                     let logits = self.chunk_logits(params, last.rows_of(rows.clone()))?;
-                    self.cross_entropy(logits, rows, loss, None)
+                    self.cross_entropy(logits, rows, &losses, None)
                 })?;
             }
-            self.sum_losses(loss)
+            self.sum_losses(&losses)
         })
     }
 
@@ -212,20 +234,22 @@ impl Head<'_> {
         &self,
         logits: Sharded,
         rows: Range<usize>,
-        loss: Tensor,
+        losses: &Losses,
         gradient_scale: Option<f32>,
     ) -> Result<(), DeviceError> {
         let (context, logits) = (self.context, logits.tensor());
         let first_row = context.tp.position() * logits.cols;
         // The last ranks may hold padding only.
         let valid_columns = context.model.vocabulary.saturating_sub(first_row).min(logits.cols);
-        let (labels, loss) = (self.batch.labels.elements(rows.clone()), loss.elements(rows));
+        let Losses { loss, z_loss } = losses.of(rows.clone());
+        let labels = self.batch.labels.elements(rows);
         let (max, sums) = (context.scratch.floats(1, logits.rows), context.scratch.floats(logits.rows, 2));
         context.submit(Op::RowMax { logits, valid_columns, out: max })?;
         context.tp.all_reduce(context.stream, max, Reduction::Max)?;
         context.submit(Op::SumExp { logits, valid_columns, max, labels, first_row, sums })?;
         context.tp.all_reduce(context.stream, sums, Reduction::Sum(SumTree::RANK_ORDER))?;
-        context.submit(Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss })
+        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss };
+        context.submit(op)
     }
 
     /// The gradient of logits as products read it. Products in blocks round an operand of single precision to the type
@@ -242,7 +266,12 @@ impl Head<'_> {
         }
     }
 
-    fn sum_losses(&self, loss: Tensor) -> Result<(), DeviceError> {
-        losses::add(self.context, self.batch, loss)
+    fn sum_losses(&self, losses: &Losses) -> Result<(), DeviceError> {
+        let constants = &self.context.constants;
+        losses::add(self.context, self.batch, losses.loss, constants.loss_sums)?;
+        match (losses.z_loss, constants.z_loss_sums) {
+            (Some(z_loss), Some(sums)) => losses::add(self.context, self.batch, z_loss.losses, sums),
+            (Some(_), None) | (None, _) => Ok(()),
+        }
     }
 }

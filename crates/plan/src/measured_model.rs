@@ -123,5 +123,6 @@ pub(crate) fn model(row: &Row, tp: usize) -> Result<ModelSpec, TableError> {
         init_std: 0.02,
         output_init_std: None,
         xavier_gain: None,
+        z_loss: None,
     })
 }

@@ -237,6 +237,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         epsilon: 1e-8,
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
+        ema_decay: None,
         groups: vec![],
         anomalies: Anomalies::default(),
         precision,

@@ -110,6 +110,7 @@ impl PreparedStep {
             placement: self.placement,
             precision: self.train.precision,
             sums: self.train.sums,
+            averages: self.train.averages(),
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
         };
         Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)
@@ -178,6 +179,7 @@ impl PreparedStep {
             gradient_bytes: software.map_or_else(own_bytes, |software| software.gradient_bytes),
             stored_bytes: self.train.precision.stored().size_bytes(),
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
+            losses: self.model.num_losses(),
             units: Some(&self.units),
             software,
             algorithms,

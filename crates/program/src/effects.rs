@@ -205,7 +205,8 @@ impl Instr {
 /// Values that an update of `unit` changes, and that are stored.
 fn optimizer_state(view: &RankView, unit: Unit) -> Values {
     let moments = [Value::FirstMoment(unit), Value::SecondMoment(unit)];
-    moments.into_iter().fold(Values::of([Value::Params(unit)]).with_some(view.master(unit)), Values::with)
+    let weights = Values::of([Value::Params(unit)]).with_some(view.master(unit));
+    moments.into_iter().fold(weights, Values::with).with_some(view.average(unit))
 }
 
 fn send(value: Value, partner: Partner) -> Effects {

@@ -31,16 +31,14 @@ pub struct GroupCall {
 }
 
 impl GroupCall {
-    /// The calls of the norm, in order: the sums of the squares of the gradients, then those of the loss. Each is over
-    /// a buffer of its own.
-    pub const NORM: [GroupCall; 2] = [GroupCall::of_world(), GroupCall::of_world()];
-
-    const fn of_world() -> GroupCall {
-        GroupCall {
+    /// The calls of the norm, in order: the sums of the squares of the gradients, then those of `losses` losses. Each is
+    /// over a buffer of its own.
+    pub fn norm(losses: usize) -> [GroupCall; 2] {
+        [1, losses].map(|sums| GroupCall {
             group: PeerGroup::WORLD,
             collective: Collective::AllReduce(SumTree::RANK_ORDER),
-            elements: 0..SUM_WORDS,
-        }
+            elements: 0..sums * SUM_WORDS,
+        })
     }
 }
 

@@ -187,6 +187,7 @@ impl Walk<'_> {
                 | Value::Master(_)
                 | Value::FirstMoment(_)
                 | Value::SecondMoment(_)
+                | Value::Average(_)
                 | Value::Cache(_)
                 | Value::Constants
                 | Value::LossSums => {

@@ -399,7 +399,7 @@ fn state_category(value: Value) -> Category {
     match value {
         Value::Params(_) => Category::Parameters,
         Value::Accumulator { .. } | Value::Reduced { .. } | Value::LateSum { .. } => Category::Gradients,
-        Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) => Category::Optimizer,
+        Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) | Value::Average(_) => Category::Optimizer,
         Value::Cache(_) => Category::Cache,
         Value::Constants
         | Value::LossSums

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use config::{
-    GradientSums, Kept, LayerRecompute, Masters, Microbatch, Recompute, StateKind, Tied, TiedSum, TopQuery, Unit,
-    ZeroStage,
+    Averages, GradientSums, Kept, LayerRecompute, Masters, Microbatch, Recompute, StateKind, Tied, TiedSum, TopQuery,
+    Unit, ZeroStage,
 };
 use mesh::AxisSet;
 
@@ -37,6 +37,8 @@ pub struct RankView {
     pub shard_axes: AxisSet,
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
+    /// Whether the optimizer averages them.
+    pub averages: Averages,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
     /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be
@@ -204,6 +206,14 @@ impl RankView {
         }
     }
 
+    /// The moving average of the weights of `unit`, where it is kept.
+    pub fn average(&self, unit: Unit) -> Option<Value> {
+        match self.averages {
+            Averages::Off => None,
+            Averages::Kept => Some(Value::Average(unit)),
+        }
+    }
+
     /// Whether this rank takes part in summing a tied table's gradients.
     pub fn sums_tied(&self) -> bool {
         self.tied == Tied::Yes && (self.computes(Unit::Embedding) || self.computes(Unit::Head))
@@ -245,6 +255,7 @@ impl RankView {
                 list.extend(self.parameter_units().filter_map(|unit| self.master(unit)));
                 list.extend(self.parameter_units().map(Value::FirstMoment));
                 list.extend(self.parameter_units().map(Value::SecondMoment));
+                list.extend(self.parameter_units().filter_map(|unit| self.average(unit)));
             }
         }
         list

@@ -27,8 +27,8 @@ pub struct StateBytes {
     pub params: usize,
     /// One sum of gradients: all of it or a data-parallel shard.
     pub accumulator: usize,
-    /// One moment of the optimizer: all of it or a data-parallel shard. Master weights, where they are apart, are as
-    /// many numbers.
+    /// One moment of the optimizer: all of it or a data-parallel shard. Master weights, where they are apart, and
+    /// averages, where they are kept, are as many numbers.
     pub moment: usize,
 }
 
@@ -79,7 +79,9 @@ impl Sizes {
             Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } | Value::LateSum { unit, .. } => {
                 self.units.of(unit).accumulator
             }
-            Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) => self.units.of(unit).moment,
+            Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) | Value::Average(unit) => {
+                self.units.of(unit).moment
+            }
             Value::Cache(_) => match self.state {
                 State::Generation { cache_bytes } => cache_bytes,
                 State::Inference | State::Training => 0,

@@ -50,6 +50,8 @@ pub enum Value {
     FirstMoment(Unit),
     /// Mean of squared gradients: all of it, or this rank's shard.
     SecondMoment(Unit),
+    /// Moving average of the weights: all of it, or this rank's shard.
+    Average(Unit),
     /// Keys and values of the tokens before, of one layer.
     Cache(Unit),
     /// Tables that never change.
@@ -80,6 +82,7 @@ impl Value {
             | Value::Master(_)
             | Value::FirstMoment(_)
             | Value::SecondMoment(_)
+            | Value::Average(_)
             | Value::Cache(_)
             | Value::Constants
             | Value::LossSums => true,
@@ -107,6 +110,7 @@ impl Value {
             | Value::Master(_)
             | Value::FirstMoment(_)
             | Value::SecondMoment(_)
+            | Value::Average(_)
             | Value::Cache(_)
             | Value::Constants
             | Value::LossSums => None,
@@ -139,6 +143,7 @@ impl fmt::Display for Value {
             Value::Master(unit) => write!(f, "master weights of {unit}")?,
             Value::FirstMoment(unit) => write!(f, "first moment of {unit}")?,
             Value::SecondMoment(unit) => write!(f, "second moment of {unit}")?,
+            Value::Average(unit) => write!(f, "average of {unit}")?,
             Value::Cache(unit) => write!(f, "cache of {unit}")?,
             Value::Constants => f.write_str("constants")?,
             Value::LossSums => f.write_str("sums")?,

@@ -13,6 +13,7 @@ pub const EVENT_FILE: &str = "events.out.tfevents.0000000000.pleach";
 /// Tags with the key of their values in `metrics.jsonl`.
 const TAGS: &[(&str, &str)] = &[
     ("loss/training", "loss"),
+    ("loss/z_loss", "z_loss"),
     ("optimizer/learning_rate", "learning_rate"),
     ("optimizer/grad_norm", "grad_norm"),
     ("optimizer/loss_scale", "loss_scale"),

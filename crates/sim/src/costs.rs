@@ -3,8 +3,8 @@
 use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives, Transfers};
 use comm::{CollectiveCall, Operation};
 use config::{
-    Degrees, Gathering, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, Reshard, SequenceParallel,
-    Unit, UnitLayout, ZeroStage,
+    Averages, Degrees, Gathering, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, Reshard,
+    SequenceParallel, Unit, UnitLayout, ZeroStage,
 };
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
@@ -31,6 +31,8 @@ pub struct StepShape<'a> {
     pub precision: Precision,
     /// The numbers in which gradients are summed.
     pub sums: GradientSums,
+    /// Whether updated weights are averaged.
+    pub averages: Averages,
     /// Bytes of the residual stream between two units, of one microbatch on one rank.
     pub output_bytes: usize,
 }
@@ -297,10 +299,17 @@ impl Pricing<'_> {
             epsilon: 1.0,
             update: 1,
         };
+        let average = match self.shape.averages {
+            Averages::Off => 0,
+            Averages::Kept => {
+                let (x, into) = (single(), single());
+                Op::ScaledSum { x, factor: 1.0, into, keep: 1.0 }.cost().moved_bytes
+            }
+        };
         let (param, grad, first_moment, second_moment) = (single(), single(), single(), single());
         let coefficient = frame.floats(1, 4);
         let op = Op::AdamW { param, copy, grad, first_moment, second_moment, coefficient, update };
-        op.cost().moved_bytes as f64 / ELEMENTS as f64
+        (op.cost().moved_bytes + average) as f64 / ELEMENTS as f64
     }
 
     fn transfers(&self) -> Vec<Vec<u64>> {

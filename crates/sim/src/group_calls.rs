@@ -1,5 +1,5 @@
 //! The price of the collectives that gathers, reductions, the tied sum and the norm consist of, which are those that
-//! the executor issues ([`UnitCalls`], [`GroupCall::NORM`]). A `[software]` section replaces some by those of its
+//! the executor issues ([`UnitCalls`], [`GroupCall::norm`]). A `[software]` section replaces some by those of its
 //! trainer.
 
 use cluster::{Cluster, Gathers, ShardedReductions, Software};
@@ -132,7 +132,7 @@ impl Collectives<'_> {
 
     /// The collectives of the norm. Another trainer sums its squares alone: its loss does not belong to the step.
     pub fn norm_ns(&self) -> u64 {
-        let [of_norm, of_loss] = &GroupCall::NORM;
+        let [of_norm, of_loss] = &GroupCall::norm(self.shape.model.num_losses());
         let word_bytes = Dtype::I64.size_bytes() as f64;
         match self.software {
             None => self.call_ns(of_norm, word_bytes) + self.call_ns(of_loss, word_bytes),

@@ -199,6 +199,7 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         | Op::Accumulate { .. }
         | Op::SoftCap { .. }
         | Op::SoftCapBackward { .. }
+        | Op::ScaledSum { .. }
         | Op::Fill { .. }
         | Op::Copy { .. }
         | Op::InitializeNormal { .. }

@@ -43,6 +43,8 @@ pub struct Movements<'a> {
     pub stored_bytes: usize,
     /// Bytes of the residual stream between two units, of one microbatch on one rank.
     pub output_bytes: usize,
+    /// Losses that a step sums.
+    pub losses: usize,
     /// The collectives of passes, where they were recorded.
     pub units: Option<&'a RecordedUnits>,
     /// The trainer whose reductions these are.
@@ -95,7 +97,9 @@ impl Movements<'_> {
                 }
                 Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
             },
-            Instr::GradNorm => GroupCall::NORM.iter().map(|call| self.group_call(rank, call, 8.0)).collect(),
+            Instr::GradNorm => {
+                GroupCall::norm(self.losses).iter().map(|call| self.group_call(rank, call, 8.0)).collect()
+            }
             Instr::Load { .. }
             | Instr::Forward { .. }
             | Instr::Recompute { .. }

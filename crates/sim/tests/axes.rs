@@ -41,6 +41,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
         placement: PlacementOrder::default(),
         precision: train.precision,
         sums: train.sums,
+        averages: train.averages(),
         output_bytes: 1 << 20,
     };
     let priced = |axes: AxisSet| {

@@ -19,7 +19,8 @@ fn layout(zero: ZeroStage) -> Parallelism {
 fn costs(cluster: &Cluster, parallelism: &Parallelism, sums: GradientSums) -> StepCosts {
     let RunConfig { model, train, .. } = RunConfig::quick_start();
     let (placement, precision) = (PlacementOrder::default(), train.precision);
-    let shape = StepShape { model: &model, parallelism, placement, precision, sums, output_bytes: 1 << 20 };
+    let averages = config::Averages::Off;
+    let shape = StepShape { model: &model, parallelism, placement, precision, sums, averages, output_bytes: 1 << 20 };
     StepCosts::new(cluster, None, &shape, &RecordedUnits::default()).unwrap()
 }
 
@@ -65,8 +66,8 @@ fn each_call_of_the_list_is_priced() {
                 assert!(costs.tied_ns(Partner::Nobody) < costs.tied_ns(ends), "no link between one rank and itself");
             }
         }
-        let norm: u64 = GroupCall::NORM.iter().map(|call| price(&cluster, &mesh, call, 8)).sum();
+        let norm: u64 = GroupCall::norm(1).iter().map(|call| price(&cluster, &mesh, call, 8)).sum();
         assert_eq!(costs.norm_ns(std::iter::empty()), norm);
-        assert_eq!(GroupCall::NORM[0].group, PeerGroup::Along(AxisSet::ALL));
+        assert_eq!(GroupCall::norm(1)[0].group, PeerGroup::Along(AxisSet::ALL));
     }
 }

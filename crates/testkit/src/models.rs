@@ -77,6 +77,7 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
         init_std: 0.04,
         output_init_std: None,
         xavier_gain: None,
+        z_loss: None,
     }
 }
 
@@ -106,6 +107,7 @@ pub fn proof_training() -> TrainSpec {
         epsilon: 1e-5,
         clip_norm: Some(1.0),
         embedding_gradient_scale: 1.0,
+        ema_decay: None,
         groups: vec![],
         anomalies: Anomalies::default(),
         precision: Precision::Fp32(Products::Chained),

@@ -37,7 +37,7 @@ pub use run::step_verdict::{Anomaly, AnomalyReport, MOST_SKIPPED_IN_A_ROW, StepV
 pub use run::stragglers::{Straggler, StragglerWatch, Suspect};
 pub use run::work_times::{CallTimes, Work, WorkTimes};
 pub use run::{Ending, Ports, run, run_ranks};
-pub use setup::start::{PartSource, Start, check_tensors};
+pub use setup::start::{PartSource, Start, check_tensors, has_averages};
 pub use setup::step_order::StepOrder;
 pub use setup::{Setup, SetupError, Workload, WorkloadIndex};
 pub use storage::fetch::FetchError;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 use config::Format;
 
+use crate::arguments::inference::WeightsChoice;
+
 /// Arguments of `import`.
 #[derive(Debug, Args)]
 pub struct ImportArguments {
@@ -28,6 +30,9 @@ pub struct ExportArguments {
     /// Data type of the weights; each weight is rounded once
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t = Stored::Fp32)]
     pub dtype: Stored,
+    /// The weights to write
+    #[arg(long, value_enum, value_name = "WEIGHTS", default_value_t = WeightsChoice::Trained)]
+    pub weights: WeightsChoice,
 }
 
 /// Data types of exported weights.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 /// The weights, and the ranks of the command.
 #[derive(Debug, Args)]
@@ -13,6 +13,18 @@ pub struct FromArguments {
     /// Set a key of the run file, e.g. --set parallelism.tp=2; the default is one rank
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
+    /// The weights to use
+    #[arg(long, value_enum, value_name = "WEIGHTS", default_value_t = WeightsChoice::Trained)]
+    pub weights: WeightsChoice,
+}
+
+/// The weights of a run that a command reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WeightsChoice {
+    /// Those of the last update
+    Trained,
+    /// Their moving average, of a run with train.ema_decay; from its newest checkpoint
+    Ema,
 }
 
 /// Arguments of `eval`.

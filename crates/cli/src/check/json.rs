@@ -25,6 +25,7 @@ struct Run {
     pp: usize,
     tokens_per_step: usize,
     microbatches_per_replica: usize,
+    learning_rate: String,
     memory: Memory,
     stages: Vec<StageOfRun>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -105,6 +106,7 @@ pub fn of_verdict(
         pp,
         tokens_per_step: train.global_batch * train.sequence_length,
         microbatches_per_replica: setup.num_microbatches(),
+        learning_rate: train.learning_rate_phases(),
         memory: Memory { together_bytes: need.together_bytes(), limit_bytes, limit_of },
         stages: stages.collect(),
         all_ranks,

@@ -91,7 +91,8 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
                 // GPUs of other machines are not asked for here.
                 (Some(_), _) | (None, Some(_)) => String::new(),
             };
-            let run = format!("{}{products}{memory}{device}", describe(&verdict.config));
+            let rate = format!("rate    {}\n", verdict.config.train.learning_rate_phases());
+            let run = format!("{}{rate}{products}{memory}{device}", describe(&verdict.config));
             let hosts = hosts.map_or(String::new(), |hosts| format!("\n{}", hosts.drawn()));
             let columns = terminal::columns();
             Ok(wrapped(&format!("{run}\n{}{all_ranks}{hosts}", memory_table(setup, columns)), columns))

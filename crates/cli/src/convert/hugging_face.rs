@@ -93,7 +93,7 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
 /// # Errors
 /// A run that cannot be read, a model that no class of the library has, or a folder that cannot be written.
 pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
-    let (source, out) = (RunSource::open(&arguments.from, &[], &[])?, &arguments.out);
+    let (source, out) = (RunSource::open_weights(&arguments.from, arguments.weights, &[], &[])?, &arguments.out);
     refuse_own_folder(&source.files(), &arguments.from, out)?;
     let created = std::fs::create_dir_all(out);
     created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;

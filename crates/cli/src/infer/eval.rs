@@ -25,7 +25,7 @@ use crate::screen::output::print;
 /// Input that cannot be used, or the failure of a rank.
 pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let signals = interrupt::ends_at_once()?;
-    let mut source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
+    let mut source = RunSource::open_from(&arguments.from, &[])?;
     if let Some(path) = &arguments.data {
         source.config.data.sources = vec![SourceSpec::of(path)];
         source.config.data.held_out = 0.0;

@@ -179,7 +179,7 @@ fn open(arguments: &ForwardArguments, sequences: &Sequences) -> Result<RunSource
             false => failure,
         }
     };
-    RunSource::open(&arguments.from.from, &changes, &arguments.from.overrides).map_err(about_batch)
+    RunSource::open_from(&arguments.from, &changes).map_err(about_batch)
 }
 
 /// The file of results.

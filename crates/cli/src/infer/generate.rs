@@ -25,7 +25,7 @@ use crate::screen::output::{ModelText, Reader, read_or_failed};
 pub fn generate(arguments: &GenerateArguments) -> Result<(), Failure> {
     let sampling = sampling(arguments)?;
     let interrupt = Interrupt::listen()?;
-    let source = RunSource::open(&arguments.from.from, &[], &arguments.from.overrides)?;
+    let source = RunSource::open_from(&arguments.from, &[])?;
     let request = Request { prompt: &arguments.prompt, max_tokens: arguments.max_tokens, sampling };
     match continue_text(&source, request, &interrupt, ModelText::to_standard_output())? {
         Printed::Here(Some(signal)) => Err(Failure::Interrupted { signal, told: format!("ended by {signal}") }),

@@ -4,22 +4,23 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader};
+use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader, TensorRecord};
 use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 use files::{InputKind, read_text};
 use interchange::HuggingFaceFolder;
 use mesh::Region;
 use rendezvous::TextHash;
-use train::{PartSource, SourceError, TensorSource};
+use train::{PartSource, SourceError, TensorSource, has_averages};
 
 use crate::arguments::RunArguments;
+use crate::arguments::inference::{FromArguments, WeightsChoice};
 use crate::check::verdict::Verdict;
 use crate::convert::hugging_face;
 use crate::failure::Failure;
 use crate::input::file_hash::{file_hash, sampled_hash};
 use crate::input::{self, Disk};
-use crate::inspect::checkpoint_path::run_folder_of;
+use crate::inspect::checkpoint_path::{checkpoint_path, run_folder_of};
 use crate::processes::meeting::Meeting;
 use crate::run::run_folder::WEIGHTS;
 
@@ -39,19 +40,42 @@ pub struct RunSource {
 pub enum Weights {
     /// Those that a run ended with.
     File(TensorReader),
-    /// Those between two steps.
-    Checkpoint(Checkpoint),
+    /// Those between two steps, or their averages.
+    Checkpoint(Checkpoint, StatePart),
     /// Those of another program.
     HuggingFace(HuggingFaceFolder),
 }
 
 impl Weights {
-    fn open(folder: &Path) -> Result<Weights, String> {
+    fn open(folder: &Path, choice: WeightsChoice) -> Result<Weights, String> {
+        match choice {
+            WeightsChoice::Trained => Weights::trained(folder),
+            WeightsChoice::Ema => Weights::averages(folder),
+        }
+    }
+
+    /// The averages of a checkpoint, or of the newest one of a run.
+    fn averages(folder: &Path) -> Result<Weights, String> {
+        let none = |what: String| format!("{what} has no moving average of weights; use --weights trained");
+        if hugging_face::is_folder(folder) {
+            return Err(none(folder.display().to_string()));
+        }
+        let path = checkpoint_path(folder).map_err(|failure| failure.to_string())?;
+        let checkpoint = Checkpoint::open(&path).map_err(|error| error.to_string())?;
+        if !has_averages(&checkpoint) {
+            let hint = "train with train.ema_decay, or use --weights trained";
+            return Err(format!("{} has no moving average of weights; {hint}", path.display()));
+        }
+        Ok(Weights::Checkpoint(checkpoint, StatePart::Average))
+    }
+
+    fn trained(folder: &Path) -> Result<Weights, String> {
         if hugging_face::is_folder(folder) {
             return HuggingFaceFolder::open(folder).map(Weights::HuggingFace).map_err(|error| error.to_string());
         }
         if folder.join(MANIFEST).is_file() {
-            return Checkpoint::open(folder).map(Weights::Checkpoint).map_err(|error| error.to_string());
+            let checkpoint = Checkpoint::open(folder).map_err(|error| error.to_string())?;
+            return Ok(Weights::Checkpoint(checkpoint, StatePart::Weights));
         }
         let file = TensorReader::open(&folder.join(WEIGHTS));
         file.map(Weights::File).map_err(|error| format!("{error}; a run writes its weights when it ends"))
@@ -69,11 +93,15 @@ impl Weights {
                 let shape = |name: &str| Some((name.to_string(), file.shape(name)?.to_vec()));
                 file.names().filter_map(shape).collect()
             }
-            Weights::Checkpoint(checkpoint) => {
-                let tensors = &checkpoint.manifest().tensors;
-                let moments = [StatePart::FirstMoment, StatePart::SecondMoment].map(|part| part.tensor(""));
-                let is_weight = |name: &&String| !moments.iter().any(|moment| name.starts_with(moment));
-                tensors.keys().filter(is_weight).map(|name| (name.clone(), tensors[name].shape.clone())).collect()
+            Weights::Checkpoint(checkpoint, part) => {
+                let others = StatePart::ALL.into_iter().filter(|other| other != part && *other != StatePart::Weights);
+                let others: Vec<String> = others.map(|other| other.tensor("")).collect();
+                let own = |(name, tensor): (&String, &TensorRecord)| {
+                    let name = name.strip_prefix(&part.tensor(""))?;
+                    let is_of_other = others.iter().any(|other| name.starts_with(other.as_str()));
+                    (!is_of_other).then(|| (name.to_string(), tensor.shape.clone()))
+                };
+                checkpoint.manifest().tensors.iter().filter_map(own).collect()
             }
             Weights::HuggingFace(folder) => shapes(&folder.model),
         }
@@ -84,9 +112,7 @@ impl TensorSource for Weights {
     fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
         match self {
             Weights::File(file) => TensorSource::get(file, param, region, values),
-            Weights::Checkpoint(checkpoint) => {
-                PartSource { checkpoint, part: StatePart::Weights }.get(param, region, values)
-            }
+            Weights::Checkpoint(checkpoint, part) => PartSource { checkpoint, part: *part }.get(param, region, values),
             Weights::HuggingFace(folder) => folder
                 .get(param, region, values)
                 .map_err(|error| SourceError::Read { name: param.name.clone(), cause: error.to_string() }),
@@ -101,6 +127,27 @@ impl RunSource {
     /// # Errors
     /// A folder without a run, and all that is wrong with the run.
     pub fn open(folder: &Path, changes: &[(&str, toml::Value)], overrides: &[String]) -> Result<RunSource, Failure> {
+        RunSource::open_weights(folder, WeightsChoice::Trained, changes, overrides)
+    }
+
+    /// As [`RunSource::open`], as a command with `arguments` names it.
+    ///
+    /// # Errors
+    /// As [`RunSource::open`].
+    pub fn open_from(arguments: &FromArguments, changes: &[(&str, toml::Value)]) -> Result<RunSource, Failure> {
+        RunSource::open_weights(&arguments.from, arguments.weights, changes, &arguments.overrides)
+    }
+
+    /// As [`RunSource::open`], with these weights of the run.
+    ///
+    /// # Errors
+    /// As [`RunSource::open`], and a run without them.
+    pub fn open_weights(
+        folder: &Path,
+        choice: WeightsChoice,
+        changes: &[(&str, toml::Value)],
+        overrides: &[String],
+    ) -> Result<RunSource, Failure> {
         let (name, text) = run_file(folder)?;
         // The tokenizer of a checkpoint is that of its run.
         let run = if folder.join(MANIFEST).is_file() { run_folder_of(folder) } else { Some(folder) };
@@ -113,7 +160,7 @@ impl RunSource {
             // Nothing is trained again, and other text is read as the run read its own.
             config.data.tokenizer = TokenizerSpec::File(tokenizer);
         }
-        let weights = Weights::open(folder).map_err(Failure::Input)?;
+        let weights = Weights::open(folder, choice).map_err(Failure::Input)?;
         fits(&config.model, &weights.shapes()).map_err(|reason| {
             let why = "--set has changed the model, or a later run in this folder has not ended";
             Failure::Input(format!("{}: {reason} of {name}; {why}", Weights::path(folder).display()))
@@ -152,7 +199,7 @@ impl RunSource {
         let named = ["run.toml", TOKENIZER_FILE, BYTES_FILE].map(|name| self.folder.join(name));
         let weights: Vec<PathBuf> = match &self.weights {
             Weights::File(file) => vec![file.path().to_path_buf()],
-            Weights::Checkpoint(checkpoint) => {
+            Weights::Checkpoint(checkpoint, _) => {
                 let pieces = checkpoint.manifest().files.iter().map(|file| checkpoint.path().join(&file.name));
                 pieces.chain([checkpoint.path().join(MANIFEST)]).collect()
             }
@@ -185,7 +232,7 @@ impl RunSource {
         let named = |path: PathBuf, hash: u64| (format!("file {}", path.display()), hash);
         let files = match &self.weights {
             Weights::File(file) => vec![file.path().to_path_buf()],
-            Weights::Checkpoint(checkpoint) => {
+            Weights::Checkpoint(checkpoint, _) => {
                 let manifest = checkpoint.path().join(MANIFEST);
                 return Ok(BTreeMap::from([named(manifest.clone(), file_hash(&manifest)?)]));
             }

@@ -68,8 +68,9 @@ fn summary(checkpoint: &Checkpoint) -> String {
 fn tables(checkpoint: &Checkpoint) -> String {
     let mut groups: BTreeMap<(&str, &str), (u64, u64)> = BTreeMap::new();
     for (name, tensor) in &checkpoint.manifest().tensors {
-        let moment =
-            ["first_moment", "second_moment"].into_iter().find(|moment| name.starts_with(&format!("{moment}.")));
+        let moment = ["first_moment", "second_moment", "average"]
+            .into_iter()
+            .find(|moment| name.starts_with(&format!("{moment}.")));
         let own = moment.map_or(name.as_str(), |moment| &name[moment.len() + 1..]);
         let unit = own.split('.').next().unwrap_or(own);
         let (tensors, size) = groups.entry((moment.unwrap_or("weights"), unit)).or_default();

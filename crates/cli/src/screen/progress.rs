@@ -397,6 +397,7 @@ mod tests {
             loss: 2.345_678,
             gradient_norm: 0.987_6,
             loss_scaling: None,
+            z_loss: None,
             anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,

@@ -154,6 +154,7 @@ mod tests {
             loss: 1.0,
             gradient_norm: 1.0,
             loss_scaling: None,
+            z_loss: None,
             anomaly: None,
             learning_rate: 1.0,
             tokens: 2048,

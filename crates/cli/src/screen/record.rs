@@ -29,6 +29,8 @@ impl Serialize for Number {
 struct Record {
     step: u32,
     loss: Number,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    z_loss: Option<Number>,
     learning_rate: f32,
     grad_norm: Number,
     tokens: usize,
@@ -75,6 +77,7 @@ pub fn of_step(report: &StepReport, rates: &Rates, now: SystemTime) -> std::io::
     let record = Record {
         step: report.step,
         loss: Number(report.loss),
+        z_loss: report.z_loss.map(Number),
         learning_rate: report.learning_rate,
         grad_norm: Number(report.gradient_norm),
         tokens: report.tokens,
@@ -171,6 +174,7 @@ mod tests {
             loss: 2.345_678,
             gradient_norm: 0.987_6,
             loss_scaling: None,
+            z_loss: None,
             anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,
@@ -213,6 +217,12 @@ mod tests {
             "{\"step\":10,\"validation\":\"books\",\"validation_loss\":1.5,\"validation_tokens\":640,\"seconds\":0.5,\
              \"time\":1500.123}"
         );
+    }
+
+    #[test]
+    fn a_z_loss_follows_the_loss() {
+        let kept = of_step(&StepReport { z_loss: Some(0.0045), ..report() }, &rates(), now()).expect("JSON");
+        assert!(kept.contains("\"loss\":2.345678,\"z_loss\":0.0045,\"learning_rate\""), "{kept}");
     }
 
     #[test]

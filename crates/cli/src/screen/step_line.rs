@@ -104,12 +104,9 @@ fn fields(report: &StepReport, steps: u32, rates: &Rates, outlook: Outlook) -> V
         mood: alarm(!report.gradient_norm.is_finite(), Mood::Usual),
         ..Field::new("grad norm", format!("{:.3}", report.gradient_norm))
     };
-    let mut fields = vec![
-        Field::new("step", format!("{:>digits$}/{steps}", report.step)),
-        loss,
-        Field::new("lr", format!("{:.2e}", report.learning_rate)),
-        norm,
-    ];
+    let mut fields = vec![Field::new("step", format!("{:>digits$}/{steps}", report.step)), loss];
+    fields.extend(report.z_loss.map(|z_loss| Field::new("z loss", format!("{z_loss:.2e}"))));
+    fields.extend([Field::new("lr", format!("{:.2e}", report.learning_rate)), norm]);
     if outlook == Outlook::TimeLeft {
         fields.push(Field::new("", format!("{} left", clock(rates.left))));
     }
@@ -155,6 +152,7 @@ mod tests {
             loss: 2.345_678,
             gradient_norm: 0.987_6,
             loss_scaling: None,
+            z_loss: None,
             anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,

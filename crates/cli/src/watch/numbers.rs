@@ -143,6 +143,7 @@ mod tests {
             loss: 2.5,
             gradient_norm: f64::NAN,
             loss_scaling: None,
+            z_loss: None,
             anomaly: Some(train::AnomalyReport {
                 anomaly: Anomaly::NonFinite,
                 fate: StepFate::Skipped,

@@ -52,6 +52,7 @@ pub fn is_legal(values: &Values) -> bool {
         && num(values, "model.init_std", 0.02) > 0.0
         && num(values, "model.output_init_std", 0.02) > 0.0
         && num(values, "model.xavier_gain", 1.0) > 0.0
+        && (0.0..=1.0).contains(&num(values, "model.z_loss", 0.0))
         && !(values.contains_key("model.xavier_gain") && values.contains_key("model.output_init_std"))
         && int(values, "model.padding_token", 0) < vocabulary
         && rotary_scaling(values)

@@ -36,6 +36,8 @@ const COUNTS: &[&str] = &[
     "train.global_batch",
     "train.sequence_length",
     "train.warmup_steps",
+    "train.restart_steps",
+    "train.restart_growth",
     "train.loss_scale_window",
     "train.loss_scale_hysteresis",
     "run.ranks",
@@ -58,6 +60,7 @@ const NUMBERS: &[&str] = &[
     "model.init_std",
     "model.output_init_std",
     "model.xavier_gain",
+    "model.z_loss",
     "model.deepnorm_alpha",
     "train.learning_rate",
     "train.min_learning_rate",
@@ -67,6 +70,7 @@ const NUMBERS: &[&str] = &[
     "train.epsilon",
     "train.clip_norm",
     "train.embedding_gradient_scale",
+    "train.ema_decay",
     "train.initial_loss_scale",
     "train.min_loss_scale",
     "data.held_out",
@@ -94,7 +98,8 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.schedule", &["gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "zb-auto"]),
     ("parallelism.recompute", &["none", "selective", "full"]),
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
-    ("train.schedule", &["cosine", "linear", "constant"]),
+    ("train.schedule", &["cosine", "linear", "constant", "wsd", "cosine-restarts"]),
+    ("train.decay_shape", &["linear", "cosine", "1-sqrt"]),
     ("train.precision", &["fp32", "bf16", "fp16"]),
     ("train.products", &["chained", "pairs", "blocks16", "blocks8"]),
     ("train.sums", &["single", "exact"]),
@@ -315,16 +320,40 @@ fn train(values: &Values) -> bool {
         && least >= 0.0
         && least <= rate
         && int(values, "train.warmup_steps", (steps / 10).min(20)) <= steps
+        && schedule_lengths(values, steps)
         && decay >= 0.0
         && decay * rate < 1.0
         && below_one("train.beta1", 0.9)
         && below_one("train.beta2", 0.95)
+        && below_one("train.ema_decay", 0.0)
         && num(values, "train.epsilon", 1e-8) > 0.0
         && num(values, "train.clip_norm", 1.0) >= 0.0
         && (f64::MIN_POSITIVE..=1.0).contains(&num(values, "train.embedding_gradient_scale", 1.0))
         && groups(values, rate, decay)
         && loss_scaling(values)
         && order_of_products(values)
+}
+
+/// Lengths belong to a schedule, and the decay has room after the warm-up.
+fn schedule_lengths(values: &Values, steps: i128) -> bool {
+    let warmup = int(values, "train.warmup_steps", (steps / 10).min(20));
+    let decay = match values.get("train.decay_length") {
+        None => (0.2 * steps as f64).round().max(1.0),
+        Some(Value::Integer(decay)) if *decay > 0 => *decay as f64,
+        Some(Value::Float(share)) if *share > 0.0 && *share < 1.0 => (share * steps as f64).round().max(1.0),
+        Some(_) => return false,
+    };
+    let written = |keys: [&str; 2]| keys.iter().any(|key| values.contains_key(&format!("train.{key}")));
+    let (of_decay, of_restarts) = (["decay_length", "decay_shape"], ["restart_steps", "restart_growth"]);
+    match text(values, "train.schedule", "cosine") {
+        "wsd" => !written(of_restarts) && decay <= (steps - warmup) as f64,
+        "cosine-restarts" => {
+            !written(of_decay)
+                && int(values, "train.restart_steps", 1) > 0
+                && int(values, "train.restart_growth", 1) > 0
+        }
+        _ => !written(of_decay) && !written(of_restarts),
+    }
 }
 
 /// Every pattern names something, nothing is named in two groups, and updates stay small.

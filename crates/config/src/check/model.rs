@@ -248,6 +248,16 @@ fn numbers(model: &ModelSpec, rules: &mut Rules) {
     rules.number("model.norm_epsilon", epsilon, epsilon > 0.0, "must be more than 0", "use 1e-5");
     let no_probability = "must be a probability below 1";
     rules.below_one("model.dropout", model.dropout, no_probability);
+    if let Some(coefficient) = model.z_loss {
+        let holds = (0.0..=1.0).contains(&coefficient);
+        rules.number(
+            "model.z_loss",
+            coefficient,
+            holds,
+            "must be the coefficient of a loss",
+            "use 0 to 1, such as 1e-4",
+        );
+    }
     // It follows dropout, unless it is given; one verdict is enough.
     if model.attention_dropout != model.dropout {
         rules.below_one("model.attention_dropout", model.attention_dropout, no_probability);

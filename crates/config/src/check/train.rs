@@ -2,9 +2,11 @@
 
 use super::Rules;
 use crate::anomalies::OnNonFinite;
+use crate::learning_rate::{DecayLength, LearningRateSchedule};
 use crate::precision::{LossScaling, Precision};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
+use crate::training::TrainSpec;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let train = &config.train;
@@ -86,6 +88,37 @@ fn warmup(config: &RunConfig, rules: &mut Rules) {
             rule,
             format!("use at most {}", train.steps),
         ));
+        return;
+    }
+    schedule(train, rules);
+}
+
+/// Lengths of the learning-rate schedule.
+fn schedule(train: &TrainSpec, rules: &mut Rules) {
+    match train.schedule {
+        LearningRateSchedule::Cosine | LearningRateSchedule::Linear | LearningRateSchedule::Constant => {}
+        LearningRateSchedule::WarmupStableDecay { decay, .. } => {
+            let (steps, left) = (decay.steps(train.steps), train.steps - train.warmup_steps);
+            if steps > left {
+                let value = match decay {
+                    DecayLength::Steps(steps) => steps.to_string(),
+                    DecayLength::Share(share) => format!("{share:?}"),
+                };
+                let of = format!("train.steps = {} and train.warmup_steps = {}", train.steps, train.warmup_steps);
+                let rule = format!("is a decay of {steps} steps; {of} leave {left}");
+                let remedy = match left {
+                    0 => "use a shorter warm-up".into(),
+                    _ => format!("use at most {left}"),
+                };
+                rules.report(Problem::of_value("train.decay_length", value, rule, remedy));
+            }
+        }
+        LearningRateSchedule::CosineRestarts { first_steps, growth } => {
+            rules.all_positive(&[
+                ("train.restart_steps", first_steps as usize),
+                ("train.restart_growth", growth as usize),
+            ]);
+        }
     }
 }
 
@@ -104,6 +137,9 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     rules.below_one("train.beta1", train.beta1, "must be the decay of a running mean");
     rules.below_one("train.beta2", train.beta2, "must be the decay of a running mean");
     rules.number("train.epsilon", train.epsilon, train.epsilon > 0.0, "must be more than 0", "use 1e-8");
+    if let Some(decay) = train.ema_decay {
+        rules.below_one("train.ema_decay", decay, "must be the decay of a running mean");
+    }
     let scale = train.embedding_gradient_scale;
     let remedy = "use more than 0 and at most 1";
     rules.number("train.embedding_gradient_scale", scale, scale > 0.0 && scale <= 1.0, "must be a factor", remedy);

@@ -18,13 +18,14 @@ pub struct GivenWeights<'a> {
 }
 
 /// Keys of a model that are not part of the function that its weights compute.
-const OF_TRAINING: [&str; 6] = [
+const OF_TRAINING: [&str; 7] = [
     "model.dropout",
     "model.attention_dropout",
     "model.padding_token",
     "model.init_std",
     "model.output_init_std",
     "model.xavier_gain",
+    "model.z_loss",
 ];
 
 impl GivenWeights<'_> {

@@ -117,6 +117,7 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         init_std: reader.number("model.init_std", 0.02),
         output_init_std: reader.optional_number("model.output_init_std"),
         xavier_gain: xavier_gain(reader),
+        z_loss: reader.optional_number("model.z_loss").filter(|coefficient| *coefficient != 0.0),
     }
 }
 
@@ -319,6 +320,9 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     }
     if let Some(gain) = model.xavier_gain {
         writer.number("xavier_gain", gain);
+    }
+    if let Some(coefficient) = model.z_loss {
+        writer.number("z_loss", coefficient);
     }
 }
 

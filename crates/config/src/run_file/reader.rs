@@ -121,6 +121,12 @@ impl Reader {
         self.take(key, wanted, |value| convert(value.text()?))
     }
 
+    /// A value of any kind that `convert` understands, or `None` if the key is absent. `wanted` says what it would
+    /// understand.
+    pub fn value_as<T>(&mut self, key: &str, wanted: &str, convert: impl Fn(&Value) -> Option<T>) -> Option<T> {
+        self.take(key, wanted, convert)
+    }
+
     /// A table that `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
     pub fn table_as<T>(
         &mut self,

@@ -1,5 +1,6 @@
 //! The section `[train]`.
 
+use super::learning_rate;
 use super::parameter_groups;
 use super::precision;
 use super::reader::{Choices, Reader, count, name_of};
@@ -8,13 +9,7 @@ use super::writer::Writer;
 use crate::anomalies::{Anomalies, OnNonFinite, OnSpike};
 use crate::batch::{BatchGrowth, BatchOrigin, BatchRamp};
 use crate::precision::GradientSums;
-use crate::training::{LearningRateSchedule, TrainSpec};
-
-const SCHEDULES: &Choices<LearningRateSchedule> = &[
-    ("cosine", LearningRateSchedule::Cosine),
-    ("linear", LearningRateSchedule::Linear),
-    ("constant", LearningRateSchedule::Constant),
-];
+use crate::training::TrainSpec;
 
 const GROWTHS: &Choices<BatchGrowth> =
     &[("microbatches", BatchGrowth::Microbatches), ("microbatch_size", BatchGrowth::MicrobatchSize)];
@@ -45,13 +40,14 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         learning_rate,
         min_learning_rate: reader.number("train.min_learning_rate", a_tenth(learning_rate)),
         warmup_steps: short_count(reader, "train.warmup_steps", (steps / 10).min(20)),
-        schedule: reader.choice("train.schedule", SCHEDULES, LearningRateSchedule::Cosine),
+        schedule: learning_rate::read(reader, steps),
         weight_decay: reader.number("train.weight_decay", 0.1),
         beta1: reader.number("train.beta1", 0.9),
         beta2: reader.number("train.beta2", 0.95),
         epsilon: reader.number("train.epsilon", 1e-8),
         clip_norm: (clip_norm != 0.0).then_some(clip_norm),
         embedding_gradient_scale: reader.number("train.embedding_gradient_scale", 1.0),
+        ema_decay: reader.optional_number("train.ema_decay").filter(|decay| *decay != 0.0),
         groups: parameter_groups::read(reader),
         precision: precision::read(reader),
         sums: reader.choice("train.sums", SUMS, GradientSums::Single),
@@ -115,13 +111,16 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.number("learning_rate", train.learning_rate);
     writer.number("min_learning_rate", train.min_learning_rate);
     writer.count("warmup_steps", train.warmup_steps);
-    writer.text("schedule", name_of(SCHEDULES, train.schedule));
+    learning_rate::write(train.schedule, writer);
     writer.number("weight_decay", train.weight_decay);
     writer.number("beta1", train.beta1);
     writer.number("beta2", train.beta2);
     writer.number("epsilon", train.epsilon);
     writer.number("clip_norm", train.clip_norm.unwrap_or(0.0));
     writer.number("embedding_gradient_scale", train.embedding_gradient_scale);
+    if let Some(decay) = train.ema_decay {
+        writer.number("ema_decay", decay);
+    }
     parameter_groups::write(&train.groups, writer);
     precision::write(train.precision, writer);
     writer.text("sums", name_of(SUMS, train.sums));

@@ -37,7 +37,6 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
         &["deepspeed", "deepspeed_config", "fsdp", "use_torch_fsdp2", "ddp"],
         "is a choice of parallelism.zero: 0 replicates, 1 and 2 shard optimizer and gradients, 3 shards parameters (FSDP)",
     ),
-    (&["ema", "ema_decay"], "keeps averages of weights, which runs do not have; average checkpoints afterwards"),
     (
         &["dpo", "rlhf", "ppo", "grpo", "reward_model"],
         "is training from preferences, which runs do not have; use another program",

@@ -3,6 +3,7 @@
 mod gpus;
 mod loss_scale;
 mod model;
+mod recipes;
 
 use config::{RunConfig, check};
 

@@ -47,6 +47,7 @@ fn the_model_fits_together() {
             &["model.blocks=deepnorm", "model.deepnorm_alpha=0"],
             "model.deepnorm_alpha = 0.0 must keep the residual stream; use more than 0",
         ),
+        (&["model.z_loss=2"], "model.z_loss = 2.0 must be the coefficient of a loss; use 0 to 1, such as 1e-4"),
         (
             &["model.dropout=1", "model.attention_dropout=0"],
             "model.dropout = 1.0 must be a probability below 1; use 0 or more and less than 1",

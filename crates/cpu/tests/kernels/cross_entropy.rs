@@ -1,5 +1,5 @@
 use config::IGNORED_LABEL;
-use cpu::cross_entropy::{CrossEntropy, RowMax, SumExp};
+use cpu::cross_entropy::{CrossEntropy, RowMax, SumExp, ZLosses};
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::run;
 use cpu::view::{MatMut, MatRef};
@@ -81,6 +81,7 @@ fn on_ranks(
             first_column: columns.start,
             gradient_scale: Some(scale),
             loss: &mut loss,
+            z_loss: None,
         };
         run(set, arguments);
         for (row, shard) in shard.chunks(width).enumerate() {
@@ -139,6 +140,7 @@ fn without_a_gradient_logits_stay() {
         first_column: 0,
         gradient_scale: None,
         loss: &mut loss,
+        z_loss: None,
     };
     run(InstructionSet::detect(), arguments);
     assert_eq!(logits, before);
@@ -154,5 +156,58 @@ fn a_logit_that_is_no_number_shows_in_the_loss() {
             let result = on_ranks(set, &logits, 19, &[3], 1, 1.0);
             assert!(result[0].is_nan(), "{set:?}: {}", result[0]);
         }
+    }
+}
+
+/// The z-loss is `c L^2` with `L = max + log(sum)`, and its gradient multiplies softmax by `1 + 2 c L`. Both are computed
+/// in double precision from the maximum and the sum, and rounded once; the gradient has two more roundings of softmax.
+#[test]
+fn z_losses_and_their_gradients_are_those_of_the_sums() {
+    let (rows, columns, coefficient, scale) = (5, 37, 0.01f32, 0.5f32);
+    let before = random("logits", rows * columns, 6.0);
+    let labels = [3, IGNORED_LABEL, 0, 36, 7];
+    let max: Vec<f32> =
+        before.chunks(columns).map(|row| row.iter().fold(f32::NEG_INFINITY, |a, b| a.max(*b))).collect();
+    let exact: Vec<f64> = before
+        .chunks(columns)
+        .zip(&max)
+        .map(|(row, max)| row.iter().map(|logit| (f64::from(*logit) - f64::from(*max)).exp()).sum())
+        .collect();
+    let sums: Vec<f32> = exact.iter().flat_map(|sum| [*sum as f32, -1.0]).collect();
+    let computed = same_on_all_sets(|set| {
+        let (mut logits, mut loss, mut z_losses) = (before.clone(), vec![0.0; rows], vec![0.0; rows]);
+        let arguments = CrossEntropy {
+            logits: MatMut::dense(&mut logits, rows, columns),
+            valid_columns: columns,
+            max: &max,
+            sums: &sums,
+            labels: &labels,
+            first_column: 0,
+            gradient_scale: Some(scale),
+            loss: &mut loss,
+            z_loss: Some(ZLosses { coefficient, losses: &mut z_losses }),
+        };
+        run(set, arguments);
+        z_losses.extend(logits);
+        z_losses
+    });
+    let (z_losses, gradients) = computed.split_at(rows);
+    for row in 0..rows {
+        let sum = f64::from(sums[2 * row]);
+        let log_sum_exp = f64::from(max[row]) + sum.ln();
+        let is_valid = labels[row] != IGNORED_LABEL;
+        let expected = if is_valid { f64::from(coefficient) * log_sum_exp * log_sum_exp } else { 0.0 };
+        assert_within("z-loss", &z_losses[row..=row], &[expected], |_| 2.0 * ROUNDING * expected);
+        let raised = 1.0 + 2.0 * f64::from(coefficient) * log_sum_exp;
+        let logits = &before[row * columns..(row + 1) * columns];
+        let softmax: Vec<f64> = logits.iter().map(|x| (f64::from(*x) - f64::from(max[row])).exp() / sum).collect();
+        let exact: Vec<f64> = (0..columns)
+            .map(|column| raised * softmax[column] - f64::from(u8::from(column as i32 == labels[row])))
+            .map(|gradient| if is_valid { f64::from(scale) * gradient } else { 0.0 })
+            .collect();
+        // The difference of logits is off by at most 12 roundings of 1, which the exponential turns into its own.
+        assert_within("gradient", &gradients[row * columns..(row + 1) * columns], &exact, |column| {
+            ROUNDING * (18.0 * f64::from(scale) * raised * softmax[column] + exact[column].abs() + f64::from(scale))
+        });
     }
 }

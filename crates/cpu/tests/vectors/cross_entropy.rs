@@ -57,7 +57,8 @@ fn results(machine: &Machine, case: Case, ranks: usize) -> Vec<Vec<f32>> {
     let gradient_scale = Some((1.0 / valid_labels(case)) as f32);
     let losses = each(&|&Shard { logits, valid_columns, first_row }| {
         let loss = machine.empty(1, rows);
-        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss };
+        let z_loss = None;
+        let op = Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss };
         machine.submit(op);
         loss
     });

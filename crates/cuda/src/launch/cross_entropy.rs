@@ -40,14 +40,21 @@ pub(super) fn sum_exp(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> 
 
 /// `Op::CrossEntropy`
 pub(super) fn cross_entropy(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
-    let Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } = *op else {
+    let Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss } = *op
+    else {
         return Err(super::other_op("cross_entropy", op));
     };
     has_rows("cross_entropy", logits, valid_columns, [(max, 1), (sums, 2), (labels, 1), (loss, 1)])?;
+    let (coefficient, z_losses) = z_loss.map_or((0.0, None), |z_loss| (z_loss.coefficient, Some(z_loss.losses)));
+    if let Some(losses) = z_losses {
+        has_rows("cross_entropy", logits, valid_columns, [(losses, 1)])?;
+    }
     let [max, sums, loss] = [max, sums, loss].map(|tensor| site.dense(tensor, Dtype::F32));
     let (logits_place, labels) = (site.matrix(logits, Dtype::F32)?, site.dense(labels, Dtype::I32)?);
+    let z_losses = site.optional_dense(z_losses, Dtype::F32)?;
     let Some(scale) = gradient_scale else {
-        let parameters = Parameters::new().place(sums?).place(labels).place(loss?);
+        let parameters =
+            Parameters::new().place(max?).place(sums?).place(labels).place(loss?).place(z_losses).f32(coefficient);
         return Ok(of_rows("cross_entropy", logits.rows.div_ceil(THREADS as usize), parameters));
     };
     let parameters = Parameters::new()
@@ -58,7 +65,9 @@ pub(super) fn cross_entropy(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceE
         .place(labels)
         .u64(first_row as u64)
         .f32(scale)
-        .place(loss?);
+        .place(loss?)
+        .place(z_losses)
+        .f32(coefficient);
     Ok(of_rows("cross_entropy_gradient", logits.rows, parameters))
 }
 

@@ -19,6 +19,22 @@ pub(super) fn accumulate(site: &Site, x: Tensor, into: Tensor) -> Result<Vec<Lau
     Ok(launch_of_pair(site, "accumulate_f32", flattened([x, into], places)))
 }
 
+/// `Op::ScaledSum`
+pub(super) fn scaled_sum(
+    site: &Site,
+    (x, factor): (Tensor, f32),
+    (into, keep): (Tensor, f32),
+) -> Result<Vec<Launch>, DeviceError> {
+    let places = [site.matrix(x, Dtype::F32)?, site.matrix(into, Dtype::F32)?];
+    require_shape("scaled_sum", x, into)?;
+    let [x, into] = flattened([x, into], places);
+    if into.is_empty() {
+        return Ok(vec![]);
+    }
+    let parameters = Parameters::new().place(x).place(into).f32(factor).f32(keep);
+    Ok(vec![Launch::new("scaled_sum", matrix_shape(site, into.rows, into.cols, THREADS), parameters)])
+}
+
 /// `Op::Fill`
 pub(super) fn fill(site: &Site, out: Tensor, value: f32) -> Result<Vec<Launch>, DeviceError> {
     let (entry, place, parameters) = match out.dtype {

@@ -104,6 +104,7 @@ pub(crate) fn launches(op: &Op, site: &Site) -> Result<Vec<Launch>, DeviceError>
         Op::SoftCap { .. } | Op::SoftCapBackward { .. } => {
             Err(DeviceError::Shape { op: op.name(), what: NO_SOFT_CAP.into() })
         }
+        Op::ScaledSum { x, factor, into, keep } => element_wise::scaled_sum(site, (x, factor), (into, keep)),
         Op::Fill { out, value } => element_wise::fill(site, out, value),
         Op::Copy { from, to } => element_wise::copy(site, from, to),
         Op::InitializeNormal { .. } => initialize::normal(site, op),

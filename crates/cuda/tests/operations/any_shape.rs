@@ -195,7 +195,11 @@ fn accumulate(drawn: Drawn, case: &mut Case) -> Op {
         let [x, into] = [(); 2].map(|()| case.place(1, drawn.rows * drawn.cols, 0, Dtype::I64));
         return Op::Accumulate { x, into };
     }
-    Op::Accumulate { x: drawn.reals(case, 0), into: drawn.reals(case, 1) }
+    let (x, into) = (drawn.reals(case, 0), drawn.reals(case, 1));
+    if drawn.has(1) {
+        return Op::ScaledSum { x, factor: drawn.of(2, &[1.0, 0.37]), into, keep: drawn.of(3, &[0.0, 0.99]) };
+    }
+    Op::Accumulate { x, into }
 }
 
 fn fill(drawn: Drawn, case: &mut Case) -> Op {

@@ -1,4 +1,4 @@
-use device::{Op, Tensor};
+use device::{Op, Tensor, ZLoss};
 use proptest::prelude::*;
 
 use crate::bench::{Bench, assert_same};
@@ -25,12 +25,20 @@ fn labels(case: &mut Case, rows: usize, vocabulary: Vocabulary) -> Tensor {
 }
 
 /// All three steps: each reads what the one before leaves.
-fn steps(case: &mut Case, [rows, gap]: [usize; 2], vocabulary: Vocabulary, scale: Option<f32>) -> [Op; 3] {
+///
+/// With `coefficient` also the z-loss.
+fn steps(
+    case: &mut Case,
+    [rows, gap]: [usize; 2],
+    vocabulary: Vocabulary,
+    [scale, coefficient]: [Option<f32>; 2],
+) -> [Op; 3] {
     let Vocabulary { columns, valid, first } = vocabulary;
     let logits = case.reals(rows, columns, gap, Values::Plain);
     let [max, loss] = [(); 2].map(|()| case.vector(rows, Values::Plain));
     let sums = case.reals(rows, 2, 0, Values::Plain);
     let labels = labels(case, rows, vocabulary);
+    let z_loss = coefficient.map(|coefficient| ZLoss { coefficient, losses: case.vector(rows, Values::Plain) });
     [
         Op::RowMax { logits, valid_columns: valid, out: max },
         Op::SumExp { logits, valid_columns: valid, max, labels, first_row: first, sums },
@@ -43,6 +51,7 @@ fn steps(case: &mut Case, [rows, gap]: [usize; 2], vocabulary: Vocabulary, scale
             first_row: first,
             gradient_scale: scale,
             loss,
+            z_loss,
         },
     ]
 }
@@ -51,11 +60,12 @@ fn steps(case: &mut Case, [rows, gap]: [usize; 2], vocabulary: Vocabulary, scale
 fn losses_and_gradients_of_any_shape_have_the_bits_of_the_cpu() {
     let Some(bench) = Bench::of(&["cross_entropy"]) else { return };
     let sizes = (1usize..6, 0usize..3, 1usize..400, 0usize..400, prop_oneof![Just(0usize), 1usize..1000]);
-    let strategy = (sizes, prop::option::of(prop::sample::select(vec![1.0f32, 0.37, 1e-6])), any::<u64>());
-    proptest!(ProptestConfig::with_cases(32), |(((rows, gap, columns, padding, first), scale, seed) in strategy)| {
+    let factors = |some: &'static [f32]| prop::option::of(prop::sample::select(some));
+    let strategy = (sizes, factors(&[1.0, 0.37, 1e-6]), factors(&[1e-4, 0.3]), any::<u64>());
+    proptest!(ProptestConfig::with_cases(32), |(((rows, gap, columns, padding, first), scale, coefficient, seed) in strategy)| {
         let vocabulary = Vocabulary { columns, valid: columns.saturating_sub(padding), first };
         let mut case = Case::new(seed);
-        let ops = steps(&mut case, [rows, gap], vocabulary, scale);
+        let ops = steps(&mut case, [rows, gap], vocabulary, [scale, coefficient]);
         prop_assert_eq!(bench.difference(&case, &ops), None);
     });
 }
@@ -67,13 +77,19 @@ pub fn edges(bench: &Bench) {
     {
         let vocabulary = Vocabulary { columns, valid: columns - index % 2, first: 7 * index };
         let mut case = Case::new(index as u64);
-        let ops = steps(&mut case, [2, index % 3], vocabulary, [Some(0.25), None][index / 5 % 2]);
+        let ops = steps(
+            &mut case,
+            [2, index % 3],
+            vocabulary,
+            [[Some(0.25), None][index / 5 % 2], [Some(1e-3), None][index % 3 % 2]],
+        );
         bench.compare_all(&case, &ops);
     }
     // Rows begin at multiples of four elements, where threads take four at once.
     for (columns, gap) in [(1030, 2), (2052, 0)] {
         let mut case = Case::new(columns as u64);
-        let ops = steps(&mut case, [3, gap], Vocabulary { columns, valid: columns - 3, first: 5 }, Some(0.25));
+        let ops =
+            steps(&mut case, [3, gap], Vocabulary { columns, valid: columns - 3, first: 5 }, [Some(0.25), Some(1e-3)]);
         bench.compare_all(&case, &ops);
     }
 }
@@ -87,7 +103,7 @@ fn losses_at_the_edges_of_chunks_have_the_bits_of_the_cpu() {
 pub fn outermost_labels(bench: &Bench) {
     for (columns, valid, first) in [(8, 7, 0), (8, 8, 5)] {
         let mut case = Case::new(columns as u64);
-        let mut ops = steps(&mut case, [5, 0], Vocabulary { columns, valid, first }, Some(0.5));
+        let mut ops = steps(&mut case, [5, 0], Vocabulary { columns, valid, first }, [Some(0.5), None]);
         let end = (first + valid) as i32;
         let of_ends = case.ints(&[first as i32, end - 1, end, first as i32 - 1, 0]);
         for op in &mut ops {
@@ -133,7 +149,9 @@ fn maxima_of_any_numbers_have_the_bits_of_the_cpu() {
 
 /// Sums of other ranks: any that come.
 pub fn any_sums(bench: &Bench) {
-    for (seed, gradient_scale) in [(0, None), (1, Some(0.5)), (2, Some(1e-3))] {
+    for (seed, gradient_scale, coefficient) in
+        [(0, None, None), (1, Some(0.5), None), (2, Some(1e-3), Some(0.01)), (3, None, Some(0.5))]
+    {
         let mut case = Case::new(seed);
         let rows = 300;
         let logits = case.reals(rows, 5, 0, Values::Wild);
@@ -141,7 +159,18 @@ pub fn any_sums(bench: &Bench) {
         let sums = case.reals(rows, 2, 0, Values::Wild);
         let labels = labels(&mut case, rows, Vocabulary { columns: 5, valid: 4, first: 2 });
         let loss = case.vector(rows, Values::Plain);
-        let op = Op::CrossEntropy { logits, valid_columns: 4, max, sums, labels, first_row: 2, gradient_scale, loss };
+        let z_loss = coefficient.map(|coefficient| ZLoss { coefficient, losses: case.vector(rows, Values::Plain) });
+        let op = Op::CrossEntropy {
+            logits,
+            valid_columns: 4,
+            max,
+            sums,
+            labels,
+            first_row: 2,
+            gradient_scale,
+            loss,
+            z_loss,
+        };
         bench.compare(&case, &op);
     }
 }

@@ -17,6 +17,9 @@ pub fn sums_and_copies(bench: &Bench) {
             let mut case = Case::new(index as u64);
             let (x, into) = (case.reals(rows, cols, gap, Values::Wild), case.reals(rows, cols, 2 * gap, Values::Wild));
             bench.compare(&case, &Op::Accumulate { x, into });
+            for (factor, keep) in [(0.1, 0.9), (-3.5, 0.0), (1.0, -1.0)] {
+                bench.compare(&case, &Op::ScaledSum { x, factor, into, keep });
+            }
             for (from, to) in REAL.into_iter().flat_map(|from| REAL.map(|to| (from, to))) {
                 // Random bytes are numbers of every kind.
                 let from = case.place(rows, cols, gap, from);

@@ -144,6 +144,7 @@ fn model(
         init_std: 0.02,
         output_init_std: None,
         xavier_gain: None,
+        z_loss: None,
     }
 }
 

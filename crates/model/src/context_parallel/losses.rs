@@ -5,13 +5,13 @@ use device::{DeviceError, Op, Tensor};
 use super::slices;
 use crate::context::{Batch, Context};
 
-/// Adds the losses of the microbatch to the step's sums: `loss[1, T]` of this rank. A sequence's losses are rounded
+/// Adds losses of the microbatch to `sums` of the step: `loss[1, T]` of this rank. A sequence's losses are rounded
 /// once, so where ranks share it, the first of them has those of all and adds them.
 ///
 /// # Errors
 /// The device's and the communicator's.
-pub(crate) fn add(context: &Context, batch: &Batch, loss: Tensor) -> Result<(), DeviceError> {
-    let (sequences, sums) = (context.shape.sequences, context.constants.loss_sums);
+pub(crate) fn add(context: &Context, batch: &Batch, loss: Tensor, sums: Tensor) -> Result<(), DeviceError> {
+    let sequences = context.shape.sequences;
     let (Some(labels), ranks) = (batch.labels_of_all, context.shape.slices.ranks) else {
         return context.submit(Op::LossSum { loss, labels: batch.labels, sequences, sums });
     };

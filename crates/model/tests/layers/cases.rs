@@ -42,6 +42,7 @@ pub fn gpt2() -> ModelSpec {
         init_std: 0.4,
         output_init_std: None,
         xavier_gain: None,
+        z_loss: None,
     }
 }
 

@@ -119,6 +119,7 @@ impl<'a> Recordings<'a> {
             placement: self.config.run.placement,
             precision: train.precision,
             sums: train.sums,
+            averages: train.averages(),
             output_bytes: footprints.units[UnitClass::Embedding].output_bytes,
         };
         Ok(StepCosts::new(self.cluster, self.software, &shape, units)?)

@@ -13,7 +13,7 @@ mod units;
 
 use std::sync::Arc;
 
-use config::{GradientSums, Masters, ModelSpec, Parallelism, Recompute, TiedSum};
+use config::{Averages, GradientSums, Masters, ModelSpec, Parallelism, Recompute, TiedSum};
 
 pub use save::{save_instrs, saved_units};
 use summed::summed;
@@ -33,6 +33,8 @@ pub struct CompileInput<'a> {
     pub schedule: &'a Schedule,
     /// Where the weights are that the optimizer updates.
     pub masters: Masters,
+    /// Whether the optimizer averages them.
+    pub averages: Averages,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
     /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
@@ -163,6 +165,7 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
         data_axes: input.parallelism.data_axes(),
         shard_axes: input.parallelism.shard_axes(),
         masters: input.masters,
+        averages: input.averages,
         sums: input.sums,
         tied_sum: input.tied_sum,
         num_microbatches: input.num_microbatches,

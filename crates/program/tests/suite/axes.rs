@@ -71,6 +71,7 @@ impl Case {
             stages: &split_stages(self.model.num_layers, self.parallelism.degrees.pp, &work()).unwrap(),
             schedule: &Schedule::generate(kind, self.parallelism.degrees.pp, NUM_MICROBATCHES, &StageCosts::EVEN),
             masters: Masters::Parameters,
+            averages: config::Averages::Off,
             sums: GradientSums::Single,
             tied_sum: TiedSum::EachMicrobatch,
             purpose: Purpose::Train,

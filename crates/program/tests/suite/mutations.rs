@@ -281,6 +281,7 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             stages: &stages,
             schedule: &schedule.parse().unwrap(),
             masters: config::Masters::Parameters,
+            averages: config::Averages::Off,
             sums: config::GradientSums::Single,
             tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,

@@ -142,6 +142,7 @@ impl Row {
             stages: &stages,
             schedule: &Schedule::generate(kind, self.pp, self.num_microbatches, &costs),
             masters: config::Masters::Parameters,
+            averages: config::Averages::Off,
             sums: config::GradientSums::Single,
             tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,

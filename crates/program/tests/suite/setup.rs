@@ -147,6 +147,7 @@ impl Setup {
             init_std: 0.02,
             output_init_std: None,
             xavier_gain: None,
+            z_loss: None,
         }
     }
 
@@ -182,6 +183,7 @@ impl Setup {
             stages: &stages,
             schedule,
             masters: Masters::Parameters,
+            averages: config::Averages::Off,
             sums: GradientSums::Single,
             tied_sum: self.tied_sum,
             purpose: self.purpose,

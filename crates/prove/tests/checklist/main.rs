@@ -34,3 +34,4 @@ mod tied_table;
 mod token_counts;
 mod uninitialised_memory;
 mod vocabulary;
+mod z_loss;

@@ -63,7 +63,10 @@ fn listed(worker: &Worker<'_>, instr: Instr) -> Vec<Seen> {
             }
             Partner::Nobody | Partner::To(_) | Partner::From(_) | Partner::Peers(_) | Partner::World => vec![],
         },
-        Instr::GradNorm => GroupCall::NORM.into_iter().map(|call| seen(call, Dtype::I64)).collect(),
+        Instr::GradNorm => {
+            let calls = GroupCall::norm(worker.position.setup.model.num_losses());
+            calls.into_iter().map(|call| seen(call, Dtype::I64)).collect()
+        }
         Instr::Load { .. }
         | Instr::Forward { .. }
         | Instr::Recompute { .. }

@@ -213,6 +213,9 @@ const CHANGES_OF_ROTARY: [Change; 3] = [
     }),
 ];
 
+const CHANGES_OF_Z_LOSS: [Change; 1] =
+    [("coefficient of the z-loss", |layout| layout.model.z_loss = layout.model.z_loss.map(|of| 1.01 * of))];
+
 #[test]
 fn what_is_computed_otherwise_is_found() {
     for vectors in all() {
@@ -224,7 +227,8 @@ fn what_is_computed_otherwise_is_found() {
             Position::Rotary { .. } => &CHANGES_OF_ROTARY,
             Position::Learned { .. } | Position::Alibi => &[],
         };
-        for (what, change) in CHANGES_OF_ALL.iter().chain(of_activation).chain(of_position) {
+        let of_losses: &[Change] = if vectors.model.z_loss.is_some() { &CHANGES_OF_Z_LOSS } else { &[] };
+        for (what, change) in CHANGES_OF_ALL.iter().chain(of_activation).chain(of_position).chain(of_losses) {
             let mut layout = layout(&vectors, parallelism((1, 1, 1), 8), Products::Chained);
             change(&mut layout);
             let distance = distance(&vectors, &layout);

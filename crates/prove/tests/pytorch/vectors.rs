@@ -49,7 +49,7 @@ macro_rules! open {
 }
 
 /// Every style.
-pub fn all() -> [Vectors; 7] {
+pub fn all() -> [Vectors; 8] {
     [
         open!("gpt2_tied"),
         open!("gpt2_untied"),
@@ -58,6 +58,7 @@ pub fn all() -> [Vectors; 7] {
         open!("neox"),
         open!("glm"),
         open!("codegeex"),
+        open!("llama_z_loss"),
     ]
 }
 

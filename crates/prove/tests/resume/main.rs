@@ -13,6 +13,7 @@ mod rig;
 mod saved;
 mod text;
 
+mod averages;
 mod counters;
 mod dropout;
 mod overlap;

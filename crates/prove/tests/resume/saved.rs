@@ -57,7 +57,7 @@ impl Snapshot {
         let [left, arrived] = [self, later].map(|snapshot| lock(&snapshot.held));
         let mut found = [left.conflicts.clone(), arrived.conflicts.clone()].concat();
         let parameters = config::unique_parameters(model) as usize;
-        for part in StatePart::ALL {
+        for part in StatePart::kept(config::Averages::Off) {
             let of_part = config::all_params(model).map(|param| part.tensor(&param.name));
             let elements: usize = of_part.map(|name| left.tensors.get(&name).map_or(0, Vec::len)).sum();
             if elements != parameters {

@@ -120,7 +120,7 @@ fn written_file(setup: &Setup, rank: Rank) -> Result<WrittenFile, String> {
     let mut list = vec![];
     for unit in units {
         let layout = &setup.layouts[&unit];
-        for part in StatePart::ALL {
+        for part in StatePart::kept(setup.train.averages()).iter().copied() {
             for piece in pieces(layout, position.shards.owned(layout), position.model, Copies::First) {
                 list.push((part.tensor(&piece.param.name), piece.param.shape.clone(), piece.region));
             }

@@ -1,10 +1,11 @@
-//! The update of a unit's parameters: one AdamW pass over each run of elements with one rule.
+//! The update of a unit's parameters: one AdamW pass over each run of elements with one rule, then their average.
 
-use config::{Unit, UpdateRule};
+use config::{TrainSpec, Unit, UpdateRule};
 use device::{AdamWUpdate, Device, DeviceError, Op, Stream};
 
 use crate::worker::rank_state::RankState;
 use crate::worker::run_position::RunPosition;
+use crate::worker::unit_state::UnitState;
 
 /// Updates the elements of `unit` that this rank holds moments for.
 ///
@@ -39,5 +40,15 @@ pub fn step(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState, u
         };
         device.submit(Stream::Compute, &op)?;
     }
-    Ok(())
+    average(device, train, state)
+}
+
+/// Moves the average of the weights towards the updated ones.
+fn average(device: &dyn Device, train: &TrainSpec, state: &UnitState) -> Result<(), DeviceError> {
+    let (Some(decay), Some(average)) = (train.ema_decay, &state.average) else { return Ok(()) };
+    if average.elements.is_empty() {
+        return Ok(());
+    }
+    let (x, into) = (state.weights().part(average.elements.clone()), average.tensor);
+    device.submit(Stream::Compute, &Op::ScaledSum { x, factor: 1.0 - decay, into, keep: decay })
 }

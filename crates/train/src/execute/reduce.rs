@@ -1,6 +1,7 @@
 //! Sums over ranks: gradients, the tied table, norm and loss.
 
 use config::{Kept, StateKind, Unit};
+use cpu::fixed_point;
 use device::{COUNT_WORD, Device, DeviceError, Op, Reduction, SUM_WORDS, Stream, SumTree, Tensor, Write};
 use model::{Accumulation, Constants};
 use program::{GradientAxes, GroupCall, Purpose};
@@ -90,11 +91,11 @@ pub fn norm(worker: &Worker) -> Result<(), DeviceError> {
         Purpose::Evaluate | Purpose::Generate => {}
     }
     if !position.rank.model.is_first() {
-        zero_sums(device, constants.loss_sums)?;
+        zero_sums(device, constants.all_loss_sums)?;
     }
-    let [of_norm, of_loss] = GroupCall::NORM;
+    let [of_norm, of_loss] = GroupCall::norm(position.setup.model.num_losses());
     issue(&ports.communicators, &of_norm, constants.norm_sums)?;
-    issue(&ports.communicators, &of_loss, constants.loss_sums)?;
+    issue(&ports.communicators, &of_loss, constants.all_loss_sums)?;
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,
@@ -145,7 +146,9 @@ fn sum_squares(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState
 pub struct StepOutcome {
     /// Mean loss over valid tokens.
     pub loss: f64,
-    /// Global norm of its gradient.
+    /// Mean z-loss over valid tokens, where the model has one.
+    pub z_loss: Option<f64>,
+    /// Global norm of the gradient of both.
     pub norm: f64,
     /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens and loss scale, 0
     /// without valid ones.
@@ -178,15 +181,17 @@ pub fn read_outcome(worker: &Worker) -> Result<StepOutcome, DeviceError> {
     let (device, constants) = (&*ports.device, &state.constants);
     let mut values = [0f32; 4];
     device.read(constants.coefficient, bytemuck::cast_slice_mut(&mut values))?;
-    let count = |sums: Tensor| -> Result<i64, DeviceError> {
+    let words = |sums: Tensor| -> Result<[i64; SUM_WORDS], DeviceError> {
         let mut words = [0i64; SUM_WORDS];
         device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
-        Ok(words[COUNT_WORD])
+        Ok(words)
     };
-    let valid = count(constants.loss_sums)?;
+    let valid = words(constants.loss_sums)?[COUNT_WORD];
+    let z_sum = constants.z_loss_sums.map(words).transpose()?;
     let [_, norm, loss, not_finite] = values;
     Ok(StepOutcome {
         loss: f64::from(loss),
+        z_loss: z_sum.map(|words| if valid > 0 { fixed_point::to_f64(&words) / valid as f64 } else { 0.0 }),
         norm: f64::from(norm),
         gradient_factor: if valid > 0 {
             position.nominal_tokens() / valid as f64 / f64::from(state.loss_scale.factor())
@@ -194,16 +199,19 @@ pub fn read_outcome(worker: &Worker) -> Result<StepOutcome, DeviceError> {
             0.0
         },
         not_finite: not_finite != 0.0,
-        stop: count(constants.norm_sums)? > 0,
+        stop: words(constants.norm_sums)?[COUNT_WORD] > 0,
     })
 }
+
+/// As many as the sums of a step have.
+const ZEROS: [i64; 2 * SUM_WORDS] = [0; 2 * SUM_WORDS];
 
 /// Sets integer sums to zero.
 ///
 /// # Errors
 /// The device's.
 pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
-    device.write(sums, bytemuck::cast_slice(&[0i64; SUM_WORDS]))
+    device.write(sums, bytemuck::cast_slice(&ZEROS[..sums.len()]))
 }
 
 /// Waits until every rank is here. Memory that a rank lent to a receiver is free only then: programs that end with a

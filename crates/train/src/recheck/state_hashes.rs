@@ -143,7 +143,8 @@ impl StateHashes {
 fn blocks_of(state: &UnitState) -> Vec<StateBlock> {
     let moments = state.held_moments().into_iter().flatten().zip(["first moments", "second moments"]);
     let masters = state.masters.clone().into_iter().map(|held| (held, "master weights"));
-    let all = std::iter::once((state.params.clone(), "weights")).chain(masters).chain(moments);
+    let average = state.average.clone().into_iter().map(|held| (held, "averages"));
+    let all = std::iter::once((state.params.clone(), "weights")).chain(masters).chain(moments).chain(average);
     all.flat_map(|(held, part)| blocks_of_tensor(state, &held, part)).collect()
 }
 

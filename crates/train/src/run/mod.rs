@@ -248,6 +248,7 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
     StepReport {
         step: step + 1,
         loss: outcome.loss,
+        z_loss: outcome.z_loss,
         gradient_norm: outcome.norm,
         loss_scaling: None,
         anomaly: None,

@@ -18,7 +18,9 @@ pub struct StepReport {
     pub step: u32,
     /// Mean over the step's valid tokens, in nats; before the update.
     pub loss: f64,
-    /// Global norm of the gradient of that loss, before clipping.
+    /// Mean z-loss of the same tokens, where the model has one.
+    pub z_loss: Option<f64>,
+    /// Global norm of the gradient of the losses, before clipping.
     pub gradient_norm: f64,
     /// How the loss was scaled in this step; `None` where it is not.
     pub loss_scaling: Option<LossScalingReport>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use checkpoint::{Checkpoint, StatePart};
-use config::{ModelSpec, ParamSpec, all_params};
+use config::{Averages, ModelSpec, ParamSpec, all_params};
 use mesh::Region;
 
 use crate::storage::source::{SourceError, TensorSource};
@@ -39,13 +39,21 @@ impl<'a> Start<'a> {
     }
 }
 
-/// Whether `checkpoint` is of such a model: it has the tensors of every parameter in its shape, and no others.
+/// Whether `checkpoint` has the averages of weights.
+pub fn has_averages(checkpoint: &Checkpoint) -> bool {
+    let prefix = StatePart::Average.tensor("");
+    checkpoint.manifest().tensors.keys().any(|name| name.starts_with(&prefix))
+}
+
+/// Whether `checkpoint` is of such a model: it has the tensors of every parameter in its shape, averages of all or of
+/// none, and no others. A run that keeps averages begins them with the weights of a checkpoint without.
 ///
 /// # Errors
 /// The first tensor that is missing, has another shape, or is not of the model.
 pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<(), SourceError> {
     let params: Vec<ParamSpec> = all_params(model).collect();
-    let parts = |param| StatePart::ALL.map(|part| (part, param));
+    let averages = if has_averages(checkpoint) { Averages::Kept } else { Averages::Off };
+    let parts = |param| StatePart::kept(averages).iter().map(move |part| (*part, param));
     let mut known = BTreeSet::new();
     for (part, param) in params.iter().flat_map(parts) {
         PartSource { checkpoint, part }.check(param)?;

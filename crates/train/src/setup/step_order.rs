@@ -185,6 +185,7 @@ impl<'a> StepOrder<'a> {
             stages,
             schedule,
             masters: train.precision.masters(),
+            averages: train.averages(),
             sums: train.sums,
             tied_sum,
             purpose: workload.purpose,

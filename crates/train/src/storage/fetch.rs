@@ -84,6 +84,24 @@ pub fn moments(
     Ok(())
 }
 
+/// The averages of the weights, where the run keeps them.
+///
+/// # Errors
+/// See [`FetchError`].
+pub fn averages(
+    device: &dyn Device,
+    coord: ModelCoord,
+    units: &BTreeMap<Unit, UnitState>,
+    source: &dyn TensorSource,
+) -> Result<(), FetchError> {
+    for state in units.values().filter(|state| !state.layout.is_empty()) {
+        if let Some(held) = &state.average {
+            fill(device, coord, source, (state, held))?;
+        }
+    }
+    Ok(())
+}
+
 /// All buffers of weights. Those in bf16 or fp16 are rounded from the values that fill master weights.
 fn weight_buffers(units: &BTreeMap<Unit, UnitState>) -> impl Iterator<Item = (&UnitState, &Held)> {
     let states = units.values().filter(|state| !state.layout.is_empty());

@@ -266,10 +266,8 @@ fn save_list(worker: &Worker<'_>) -> SaveList {
     let (mut entries, mut places) = (Vec::new(), BTreeMap::new());
     for unit in saved_units(&worker.position.program.view) {
         let state = &worker.state.units[&unit];
-        let moments = state.held_moments().into_iter().flatten();
-        let held = std::iter::once(state.weights().clone()).chain(moments).zip(StatePart::ALL);
         let mut of_unit = Vec::new();
-        for (held, part) in held {
+        for (part, held) in state.saved() {
             for piece in saved_pieces(&state.layout, state.owned.clone(), worker.position.rank.model) {
                 of_unit.push(held.part(piece.elements.clone()));
                 entries.push(entry(piece, part));
@@ -297,7 +295,7 @@ pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxi
     let mut entries = vec![];
     for unit in saved_units(&setup.program(rank.stage).view) {
         let layout = &setup.layouts[&unit];
-        for part in StatePart::ALL {
+        for part in StatePart::kept(setup.train.averages()).iter().copied() {
             let pieces = saved_pieces(layout, rank.shards.owned(layout), rank.model);
             entries.extend(pieces.into_iter().map(|piece| entry(piece, part)));
         }

@@ -22,7 +22,7 @@ use crate::engine::RankEngine;
 use crate::execute::loss_scale::LossScale;
 use crate::run::spikes::SpikeWatch;
 use crate::run::work_times::CallClock;
-use crate::setup::start::{PartSource, Start};
+use crate::setup::start::{PartSource, Start, has_averages};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::fetch::{self, FetchError};
 use crate::storage::finite::FiniteSource;
@@ -79,16 +79,22 @@ impl<'a> Worker<'a> {
             Start::Seed => {
                 fetch::drawn_weights(device, model_coord, &state.units, setup.train.seed)?;
                 state.clear_moments(device)?;
+                state.begin_averages(device)?;
             }
             Start::Weights(weights) => {
                 fetch::weights(device, model_coord, &state.units, &FiniteSource(weights))?;
                 state.clear_moments(device)?;
+                state.begin_averages(device)?;
             }
             Start::Checkpoint(checkpoint) => {
                 let part = |part| PartSource { checkpoint, part };
                 fetch::weights(device, model_coord, &state.units, &part(StatePart::Weights))?;
                 let moments = [part(StatePart::FirstMoment), part(StatePart::SecondMoment)];
                 fetch::moments(device, model_coord, &state.units, moments.each_ref().map(|part| part as _))?;
+                match has_averages(checkpoint) {
+                    true => fetch::averages(device, model_coord, &state.units, &part(StatePart::Average))?,
+                    false => state.begin_averages(device)?,
+                }
                 state.loss_scale = LossScale::resumed(setup.train.precision, checkpoint.state());
                 if let Some(spikes) = &checkpoint.state().spikes {
                     state.spikes = SpikeWatch::resumed(setup.train.anomalies.spike_score, spikes);

@@ -93,7 +93,7 @@ impl RankState {
     pub fn begin_step(&mut self, device: &dyn Device) -> Result<(), DeviceError> {
         self.contributed.clear();
         self.reduced.clear();
-        let sums = [self.constants.loss_sums, self.constants.norm_sums];
+        let sums = [self.constants.all_loss_sums, self.constants.norm_sums];
         sums.into_iter().try_for_each(|sums| reduce::zero_sums(device, sums))
     }
 
@@ -105,6 +105,19 @@ impl RankState {
         let moments = self.units.values().filter_map(|state| state.moments);
         let mut filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
         filled.try_for_each(|out| device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 }))
+    }
+
+    /// Sets averages to the weights, which a run begins with.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn begin_averages(&self, device: &dyn Device) -> Result<(), DeviceError> {
+        for state in self.units.values() {
+            let Some(average) = state.average.as_ref().filter(|average| !average.elements.is_empty()) else { continue };
+            let from = state.weights().part(average.elements.clone());
+            device.submit(Stream::Compute, &Op::Copy { from, to: average.tensor })?;
+        }
+        Ok(())
     }
 
     /// Assign for the first contribution of `unit` in a step, accumulate afterwards.

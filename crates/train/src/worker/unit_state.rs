@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use checkpoint::StatePart;
 use config::{Kept, Parallelism, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
 use device::{Dtype, Tensor};
 use mesh::{Coord, Mesh};
@@ -60,6 +61,8 @@ pub struct UnitState {
     pub summed: Range<usize>,
     /// First and second moments `[1, updated.len()]`; absent when nothing is trained.
     pub moments: Option<(Tensor, Tensor)>,
+    /// Moving average of the weights, of the elements [`UnitState::updated`], where it is kept.
+    pub average: Option<Held>,
     /// Elements that this rank updates: its shard under ZeRO, all otherwise.
     pub updated: Range<usize>,
     /// How the elements of the flat buffer are updated: runs of one rule each, in ascending order, without padding.
@@ -72,6 +75,13 @@ impl UnitState {
     /// The buffer of the weights that the optimizer updates and a run ends with.
     pub fn weights(&self) -> &Held {
         self.masters.as_ref().unwrap_or(&self.params)
+    }
+
+    /// The state that storage keeps between two steps, in the order of [`StatePart`].
+    pub fn saved(&self) -> impl Iterator<Item = (StatePart, Held)> {
+        let [first, second] = self.held_moments().map_or([None, None], |moments| moments.map(Some));
+        let all = [Some(self.weights().clone()), first, second, self.average.clone()];
+        StatePart::ALL.into_iter().zip(all).filter_map(|(part, held)| Some((part, held?)))
     }
 
     /// First and second moment; absent when nothing is trained.
@@ -161,6 +171,7 @@ pub fn unit_states(position: &RunPosition<'_>) -> BTreeMap<Unit, UnitState> {
             summed: shards.kept(&layout, StateKind::Gradients),
             moments: is_trained(setup)
                 .then(|| (single(Value::FirstMoment(unit)).tensor, single(Value::SecondMoment(unit)).tensor)),
+            average: place.average(unit).filter(|_| is_trained(setup)).map(single),
             owned: shards.owned(&layout),
             updated: shards.kept(&layout, StateKind::Optimizer),
             update_runs: update_runs(&layout, &setup.train),

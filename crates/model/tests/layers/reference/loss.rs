@@ -1,7 +1,7 @@
 //! Cross-entropy over columns of the vocabulary.
 
 use config::IGNORED_LABEL;
-use device::{Op, Tensor};
+use device::{Op, Tensor, ZLoss};
 
 use super::Memory;
 
@@ -35,11 +35,18 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 memory.assign(sums.rows_of(row..row + 1), &[sum, target]);
             }
         }
-        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss } => {
+        Op::CrossEntropy { logits, valid_columns, max, sums, labels, first_row, gradient_scale, loss, z_loss } => {
             for row in 0..logits.rows {
                 let is_valid = memory.integer(labels, 0, row) != i64::from(IGNORED_LABEL);
                 let (sum, target) = (memory.get(sums, row, 0), memory.get(sums, row, 1));
                 memory.set(loss, 0, row, if is_valid { sum.ln() - target } else { 0.0 });
+                let mut raised = 1.0;
+                if let Some(ZLoss { coefficient, losses }) = z_loss {
+                    let log_sum_exp = memory.get(max, 0, row) + sum.ln();
+                    let z_loss = f64::from(coefficient) * log_sum_exp.powi(2);
+                    memory.set(losses, 0, row, if is_valid { z_loss } else { 0.0 });
+                    raised += 2.0 * f64::from(coefficient) * log_sum_exp;
+                }
                 let Some(scale) = gradient_scale else { continue };
                 let column = target_column(memory, labels, row, first_row, valid_columns);
                 for col in 0..logits.cols {
@@ -48,7 +55,7 @@ pub fn run(memory: &mut Memory, op: &Op) {
                     } else {
                         0.0
                     };
-                    let gradient = (probability - f64::from(column == Some(col))) * f64::from(scale);
+                    let gradient = (probability * raised - f64::from(column == Some(col))) * f64::from(scale);
                     memory.set(logits, row, col, if is_valid { gradient } else { 0.0 });
                 }
             }

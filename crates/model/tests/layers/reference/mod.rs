@@ -100,6 +100,7 @@ impl Device for ReferenceDevice {
             Op::MatMul { .. }
             | Op::ColumnSum { .. }
             | Op::Accumulate { .. }
+            | Op::ScaledSum { .. }
             | Op::Fill { .. }
             | Op::Copy { .. }
             | Op::EmbeddingLookup { .. }
