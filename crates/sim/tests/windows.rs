@@ -92,6 +92,7 @@ fn layers_with_windows_take_less_time() {
         parallelism: &config.parallelism,
         placement: PlacementOrder::default(),
         precision: config.train.precision,
+        averages: config::Averages::Off,
         sums: GradientSums::Single,
         output_bytes: 1 << 20,
     };
