@@ -61,8 +61,8 @@ impl RotaryScaling {
         }
     }
 
-    /// The scaling of `pairs` pairs, of which number `i` turns by `base^(-i / pairs)` in a position. Source of the ends:
-    /// equation 20 and section 3.2 of the paper of YaRN.
+    /// The scaling of `pairs` pairs, of which number `i` turns by `base^(-i / pairs)` in a position. Source of the
+    /// ends: section 3.2 of the paper of YaRN.
     pub fn of_pairs(self, base: f32, pairs: usize) -> PairScaling {
         let ends = match self {
             RotaryScaling::Off | RotaryScaling::Linear { .. } | RotaryScaling::Llama3 { .. } => [0.0; 2],
@@ -120,8 +120,8 @@ mod tests {
         assert_eq!(RotaryScaling::Off.of_pairs(100.0, 4).scaled(1, 2.0), 2.0);
     }
 
-    /// Numbers of Qwen 3: of 64 pairs with a base of a million, number 23.5 turns 32 times over 32,768 tokens, and number
-    /// 39.7 once.
+    /// Numbers of Qwen 3: of 64 pairs with a base of a million, number 23.5 turns 32 times over 32,768 tokens, and
+    /// number 39.7 once.
     #[test]
     fn yarn_tells_pairs_apart_by_their_numbers() {
         let magnitude = RotaryScaling::fitted_magnitude(4.0);

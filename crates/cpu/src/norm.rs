@@ -1,8 +1,8 @@
 //! Layer norm and RMS norm over rows of `C` elements.
 //!
 //! `y = (x - mean) * rstd * weight + bias` with `rstd = 1 / sqrt(var + epsilon)` and the biased variance (layer), or
-//! `y = x * rstd * weight` with `rstd = 1 / sqrt(mean(x^2) + epsilon)` (RMS; mean is 0 in all formulas). Gemma's RMS norm
-//! has `1 + weight`, rounded, in place of the weight.
+//! `y = x * rstd * weight` with `rstd = 1 / sqrt(mean(x^2) + epsilon)` (RMS; mean is 0 in all formulas).
+//! Gemma's RMS norm has `1 + weight`, rounded, in place of the weight.
 //! Ba, Kiros, Hinton 2016, arXiv 1607.06450; Zhang, Sennrich 2019, arXiv 1910.07467.
 //!
 //! The width `C` is the length of `weight`. A matrix `[T, H*C]` has `H` rows of the norm in each of its rows: that is

@@ -10,7 +10,7 @@ constexpr u32 SCALING_LLAMA = 2;
 
 constexpr f64 TAU = 6.28318530717958647692528676655900577;
 
-// `low` and `high` are numbers of turns; behind Llama's scaling comes YaRN's, whose are the last fast pair and the first slow one.
+// `low` and `high` are numbers of turns; those of YaRN, the last kind, are the last fast pair and the first slow one.
 __device__ inline f64 scaled(u64 pair, f64 frequency, u32 kind, f32 factor, f32 low, f32 high, f64 original_context) {
     if (kind == SCALING_OFF) {
         return frequency;

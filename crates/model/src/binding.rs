@@ -205,8 +205,8 @@ pub struct BlockNorms {
     pub after: Option<NormParams>,
 }
 
-/// Weights of the RMS norms of queries and keys: `[1, d]`, which all heads share, or `[1, H d]` and `[1, K d]`, with the
-/// columns of all ranks' heads.
+/// Weights of the RMS norms of queries and keys: `[1, d]`, which all heads share, or `[1, H d]` and `[1, K d]`, with
+/// the columns of all ranks' heads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QkNormParams {
     /// Of queries.

@@ -57,8 +57,8 @@ pub struct Embedding<'a> {
 }
 
 impl Embedding<'_> {
-    /// `output[R, D]` assigned: `dropout(norm(scale table[token] + positions[position]))`, as far as the model has them;
-    /// leaves in `frames` what the backward passes of a norm read.
+    /// `output[R, D]` assigned: `dropout(norm(scale table[token] + positions[position]))`, as far as the model has
+    /// them; leaves in `frames` what the backward passes of a norm read.
     ///
     /// # Errors
     /// The device's and the communicator's.

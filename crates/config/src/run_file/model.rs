@@ -290,18 +290,7 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
             writer.text("biases", name_of(BIASES, model.biases))
         }
     }
-    if let Some(scale) = model.embedding_scale {
-        writer.number("embedding_scale", scale);
-    }
-    if let Some(scalar) = model.query_scalar {
-        writer.number("query_scalar", scalar);
-    }
-    if let Some(cap) = model.attention_soft_cap {
-        writer.number("attention_soft_cap", cap);
-    }
-    if let Some(cap) = model.logit_soft_cap {
-        writer.number("logit_soft_cap", cap);
-    }
+    write_scales(model, writer);
     writer.yes_no("embedding_norm", model.embedding_norm);
     writer.yes_no("tied_embeddings", model.tied_embeddings);
     if let Some(token) = model.padding_token {
@@ -323,6 +312,19 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     }
     if let Some(coefficient) = model.z_loss {
         writer.number("z_loss", coefficient);
+    }
+}
+
+/// Factors and caps of embeddings, scores and logits.
+fn write_scales(model: &ModelSpec, writer: &mut Writer) {
+    let scales = [
+        ("embedding_scale", model.embedding_scale),
+        ("query_scalar", model.query_scalar),
+        ("attention_soft_cap", model.attention_soft_cap),
+        ("logit_soft_cap", model.logit_soft_cap),
+    ];
+    for (key, value) in scales.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+        writer.number(key, value);
     }
 }
 

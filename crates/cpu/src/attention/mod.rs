@@ -1,8 +1,9 @@
 //! Softmax attention that never writes the S x S matrix of scores to memory, and its gradient.
 //!
 //! A query sees one interval of keys of its own sequence. For a query q with scores `s[k] = scale q . k` over its
-//! visible keys, which a soft cap makes `cap tanh(s[k] / cap)`, and to which ALiBi adds `slope (k - last visible key)`, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout
-//! `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`. Gradients, with `delta = dout . out` (equal to `sum
+//! visible keys, to which ALiBi adds `slope (k - last visible key)`, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout
+//! `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`. A soft cap makes `cap tanh(s[k] / cap)` of a score
+//! before its bias, and multiplies its gradient by `1 - tanh(s[k] / cap)^2`. Gradients, with `delta = dout . out` (equal to `sum
 //! p[k] z[k] (dout . v[k])`): `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk += scale ds[k]
 //! q`, `dv += p[k] z[k] dout`. After T. Dao et al., "FlashAttention" (2022) and T. Dao, "FlashAttention-2" (2023).
 //!
@@ -120,7 +121,7 @@ impl<'a> Attention<'a> {
         self.shape.sequences * self.shape.sequence_length
     }
 
-    /// What becomes of the local head's scores.
+    /// The changes of the local head's scores.
     fn changes(&self, head: usize) -> Changes {
         Changes { soft_cap: self.soft_cap, slope: self.alibi.map(|alibi| alibi.slope(head)) }
     }

@@ -47,7 +47,7 @@ pub(super) struct Mask<L> {
     slope: Option<L>,
 }
 
-/// What becomes of scores before the softmax.
+/// Changes of scores before the softmax.
 #[derive(Clone, Copy)]
 pub(super) struct Changes {
     pub soft_cap: Option<f32>,

@@ -21,7 +21,7 @@ fn normed(kind: NormKind, x: &[f64]) -> (f64, f64, Vec<f64>) {
     (mean, rstd, x.iter().map(|x| (x - mean) * rstd).collect())
 }
 
-/// What normed values are multiplied by.
+/// The factors of normed values.
 fn factors(kind: NormKind, weight: &[f32]) -> Vec<f64> {
     let shift = match kind {
         NormKind::Layer | NormKind::Rms => 0.0,

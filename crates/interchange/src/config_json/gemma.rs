@@ -63,7 +63,7 @@ fn embedding_scale(hidden: usize) -> f32 {
     (hidden as f64).sqrt() as f32
 }
 
-/// Caps of scores and of logits; a null is none. The library does not cap the scores of Gemma 3, whatever its file says.
+/// Caps of scores and of logits; null means no cap. The library does not cap the scores of Gemma 3.
 fn soft_caps(family: Family, fields: &Fields) -> Result<[Option<f32>; 2], InterchangeError> {
     let cap = |key, usual: f32| match (family, fields.map.get(key)) {
         (Family::Gemma2, None) => Ok(Some(usual)),

@@ -19,8 +19,8 @@ const TYPES: [(&str, Reach); 2] = [("full_attention", Reach::Global), ("sliding_
 
 const KEY: &str = "sliding_window";
 
-/// The windows of a class that has them: in Mistral of all layers, in Qwen of those that `layer_types` names, or else of
-/// the last ones.
+/// The windows of a class that has them: in Mistral of all layers, in others of those that `layer_types` names, or else
+/// of the last ones in Qwen and of all but each last one of a period in Gemma.
 pub(super) fn read(
     family: Family,
     fields: &Fields,
@@ -77,7 +77,7 @@ fn layers_of_gemma(fields: &Fields, num_layers: usize, period: usize) -> Result<
     types_of_layers(fields, num_layers, usual)
 }
 
-/// What `layer_types` names, or the `usual` reach of each layer.
+/// The reach of each layer that `layer_types` names, or the `usual` one.
 fn types_of_layers(
     fields: &Fields,
     num_layers: usize,

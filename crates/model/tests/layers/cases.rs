@@ -100,8 +100,8 @@ pub fn olmo() -> ModelSpec {
     ModelSpec { blocks: Blocks::PostNorm, qk_norm: QkNorm::Whole, ..llama() }
 }
 
-/// Norms before and after blocks, of heads, and with one more than the weight; a scaled embedding and scores of a size of
-/// their own.
+/// Norms before and after blocks, of heads, and with one more than the weight; a scaled embedding and scores of a size
+/// of their own.
 pub fn gemma() -> ModelSpec {
     ModelSpec {
         norm: Norm { kind: NormKind::RmsPlusOne, epsilon: 1e-5 },
