@@ -3,9 +3,10 @@
 //! A query sees one interval of keys of its own sequence. For a query q with scores `s[k] = scale q . k` over its
 //! visible keys, to which ALiBi adds `slope (k - last visible key)`, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout
 //! `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`. A soft cap makes `cap tanh(s[k] / cap)` of a score
-//! before its bias, and multiplies its gradient by `1 - tanh(s[k] / cap)^2`. Gradients, with `delta = dout . out` (equal to `sum
-//! p[k] z[k] (dout . v[k])`): `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk += scale ds[k]
-//! q`, `dv += p[k] z[k] dout`. After T. Dao et al., "FlashAttention" (2022) and T. Dao, "FlashAttention-2" (2023).
+//! before its bias, and multiplies its gradient by `1 - tanh(s[k] / cap)^2`. Gradients, with `delta = dout . out`
+//! (equal to `sum p[k] z[k] (dout . v[k])`): `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk
+//! += scale ds[k] q`, `dv += p[k] z[k] dout`. After T. Dao et al., "FlashAttention" (2022) and T. Dao,
+//! "FlashAttention-2" (2023).
 //!
 //! # Structure
 //! Blocks of [`QUERIES`] queries meet tiles of [`KEYS`] keys. Scores are transposed, `[key, query]`: a vector register
