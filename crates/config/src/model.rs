@@ -260,7 +260,8 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// The classes of the model's units.
     pub fn classes(&self) -> UnitClasses {
-        if (&self.ffn_hidden_of_layers, &self.local_attention) == (&None, &None) {
+        let is_local_alike = self.local_attention.as_ref().is_none_or(|local| local.pattern.len() < 2);
+        if self.ffn_hidden_of_layers.is_none() && is_local_alike {
             return UnitClasses::default();
         }
         let layers = (0..self.num_layers as u32).map(Unit::Layer);
