@@ -25,6 +25,7 @@ mod linear;
 mod norm;
 mod placement;
 mod projection;
+mod qk_norm;
 mod saved;
 pub mod saved_input;
 
@@ -36,12 +37,12 @@ mod top_query;
 
 pub use adapter::{Adapter, AdapterAccumulators, Adapters, NO_ADAPTERS};
 pub use binding::{
-    AdapterBuffers, AttentionParams, BindError, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams,
-    QkNormParams,
+    AdapterBuffers, AttentionParams, BindError, BlockNorms, EmbeddingParams, FeedForwardParams, HeadParams,
+    LayerParams, QkNormParams,
 };
 pub use cache::{CacheSize, KeyValueCache};
 pub use constants::{Constants, RotaryTables};
-pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
+pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape, Visible};
 pub use context_parallel::slices::TokenRun;
 pub use embedding::{Embedding, EmbeddingGradients};
 pub use gradient_sums::Accumulation;
