@@ -18,6 +18,7 @@ mod layout;
 mod learning_rate;
 mod model;
 mod model_coord;
+mod optimizer;
 mod parallelism;
 mod parameter_groups;
 mod params;
@@ -51,6 +52,7 @@ pub use model::{
     Position, TopQuery,
 };
 pub use model_coord::ModelCoord;
+pub use optimizer::{Muon, MuonScale, Optimizer, UpdateMethod};
 pub use parallelism::{
     FullRecompute, LayerRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel, SumRuns,
 };

@@ -12,6 +12,7 @@ mod given;
 mod learning_rate;
 mod model;
 mod nearest;
+mod optimizer;
 mod parallelism;
 mod parameter_groups;
 mod precision;

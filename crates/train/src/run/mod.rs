@@ -115,7 +115,7 @@ pub fn run_ranks(
     }
     if let Some(checkpoint) = ports.start.checkpoint() {
         let (state, steps) = (checkpoint.state(), setup.train.steps);
-        check_tensors(checkpoint, &setup.model)
+        check_tensors(checkpoint, &setup.model, &setup.train)
             .map_err(|error| TrainError::Prepare(format!("{}: {error}", checkpoint.path().display())))?;
         let first_sequence = setup.train.batches().at(state.steps).first_sequence;
         // A run that returns to a checkpoint may leave out data.
