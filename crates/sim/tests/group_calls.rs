@@ -20,7 +20,16 @@ fn costs(cluster: &Cluster, parallelism: &Parallelism, sums: GradientSums) -> St
     let RunConfig { model, train, .. } = RunConfig::quick_start();
     let (placement, precision) = (PlacementOrder::default(), train.precision);
     let (averages, optimizer) = (config::Averages::Off, config::Optimizer::AdamW);
-    let shape = StepShape { model: &model, parallelism, placement, precision, sums, averages, optimizer, output_bytes: 1 << 20 };
+    let shape = StepShape {
+        model: &model,
+        parallelism,
+        placement,
+        precision,
+        sums,
+        averages,
+        optimizer,
+        output_bytes: 1 << 20,
+    };
     StepCosts::new(cluster, None, &shape, &RecordedUnits::default()).unwrap()
 }
 

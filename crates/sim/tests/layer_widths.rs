@@ -53,8 +53,16 @@ fn layers(model: &ModelSpec) -> Vec<OfLayer> {
     let precision = config.train.precision;
     let placement = PlacementOrder::default();
     let (averages, optimizer) = (config::Averages::Off, config::Optimizer::AdamW);
-    let shape =
-        StepShape { model, parallelism: &parallelism, placement, precision, sums, averages, optimizer, output_bytes: 1 << 20 };
+    let shape = StepShape {
+        model,
+        parallelism: &parallelism,
+        placement,
+        precision,
+        sums,
+        averages,
+        optimizer,
+        output_bytes: 1 << 20,
+    };
     let costs = StepCosts::new(&cluster, None, &shape, &units).unwrap();
     let of = |layer| OfLayer {
         footprint: *footprints.units.of(layer),

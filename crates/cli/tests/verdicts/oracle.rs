@@ -71,6 +71,7 @@ const NUMBERS: &[&str] = &[
     "train.clip_norm",
     "train.embedding_gradient_scale",
     "train.ema_decay",
+    "train.muon_momentum",
     "train.initial_loss_scale",
     "train.min_loss_scale",
     "data.held_out",
@@ -99,6 +100,8 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.recompute", &["none", "selective", "full"]),
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant", "wsd", "cosine-restarts"]),
+    ("train.optimizer", &["adamw", "muon"]),
+    ("train.muon_scale", &["adamw", "shape"]),
     ("train.decay_shape", &["linear", "cosine", "1-sqrt"]),
     ("train.precision", &["fp32", "bf16", "fp16"]),
     ("train.products", &["chained", "pairs", "blocks16", "blocks8"]),
@@ -326,12 +329,26 @@ fn train(values: &Values) -> bool {
         && below_one("train.beta1", 0.9)
         && below_one("train.beta2", 0.95)
         && below_one("train.ema_decay", 0.0)
+        && below_one("train.muon_momentum", 0.95)
+        && muon(values)
         && num(values, "train.epsilon", 1e-8) > 0.0
         && num(values, "train.clip_norm", 1.0) >= 0.0
         && (f64::MIN_POSITIVE..=1.0).contains(&num(values, "train.embedding_gradient_scale", 1.0))
         && groups(values, rate, decay)
         && loss_scaling(values)
         && order_of_products(values)
+}
+
+/// Muon has keys of its own, multiplies in single precision, and with shards it does not overlap.
+fn muon(values: &Values) -> bool {
+    let written = |key: &str| values.contains_key(&format!("train.{key}"));
+    if text(values, "train.optimizer", "adamw") == "adamw" {
+        return !written("muon_momentum") && !written("muon_scale");
+    }
+    let is_on_cpus = text(values, "run.device", "cpu") == "cpu";
+    let overlaps = values.get("parallelism.overlap").and_then(Value::as_bool).unwrap_or(!is_on_cpus);
+    let is_sharded = int(values, "parallelism.zero", 1) > 0;
+    !text(values, "train.products", "chained").starts_with("blocks") && !(overlaps && is_sharded)
 }
 
 /// Lengths belong to a schedule, and the decay has room after the warm-up.

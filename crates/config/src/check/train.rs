@@ -169,7 +169,8 @@ fn muon(config: &RunConfig, rules: &mut Rules) {
         (None, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => true,
     };
     if overlaps && config.parallelism.zero != ZeroStage::Off {
-        let rule = "gathers the updates of shards in line; with parallelism.zero it must have parallelism.overlap = false";
+        let rule =
+            "gathers the updates of shards in line; with parallelism.zero it must have parallelism.overlap = false";
         let remedy = "set parallelism.overlap = false, or parallelism.zero = 0";
         rules.report(Problem::of_value("train.optimizer", "\"muon\"", rule, remedy));
     }

@@ -479,6 +479,18 @@ fn training_numbers_are_sane() {
             "train.beta2 = -0.5 must be the decay of a running mean; use 0 or more and less than 1",
         ),
         (
+            &["train.optimizer=muon", "train.precision=bf16", "train.products=blocks16"],
+            "train.optimizer = \"muon\" must have train.products = \"chained\" or \"pairs\"; got \"blocks16\"; use train.products = \"chained\"",
+        ),
+        (
+            &["train.optimizer=muon", "parallelism.overlap=true"],
+            "train.optimizer = \"muon\" gathers the updates of shards in line; with parallelism.zero it must have parallelism.overlap = false; set parallelism.overlap = false, or parallelism.zero = 0",
+        ),
+        (
+            &["train.muon_momentum=0.9"],
+            "train.muon_momentum has no effect without train.optimizer = \"muon\"; leave it out",
+        ),
+        (
             &["train.ema_decay=1"],
             "train.ema_decay = 1.0 must be the decay of a running mean; use 0 or more and less than 1",
         ),

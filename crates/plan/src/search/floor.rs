@@ -281,6 +281,7 @@ fn gradient_bytes(trainer: Option<&Software>) -> f64 {
 /// the layout.
 pub(super) fn least_state_bytes(config: &RunConfig, trainer: Option<&Software>) -> f64 {
     let precision = config.train.precision;
-    let of_one = precision.stored().size_bytes() as f64 + gradient_bytes(trainer) + moment_bytes(&config.train, trainer);
+    let of_one =
+        precision.stored().size_bytes() as f64 + gradient_bytes(trainer) + moment_bytes(&config.train, trainer);
     unique_parameters(&config.model) as f64 * of_one
 }

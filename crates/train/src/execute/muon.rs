@@ -35,8 +35,7 @@ pub fn step(
 ) -> Result<(), DeviceError> {
     let (state, setup) = (&rank.units[&unit], position.setup);
     let matrices = setup.train.optimizer.muon_matrices(&state.layout);
-    let (Some(gradient), Some([momentum, _]), false) =
-        (position.gradient(state), &state.moments, matrices.is_empty())
+    let (Some(gradient), Some([momentum, _]), false) = (position.gradient(state), &state.moments, matrices.is_empty())
     else {
         return Ok(());
     };
