@@ -7,6 +7,7 @@ mod model;
 mod parallelism;
 mod parameter_groups;
 mod run;
+mod samples;
 mod sizes;
 mod train;
 
@@ -29,6 +30,7 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     data::check(config, &mut rules);
     blanks::check(config, &mut rules);
     run::check(config, &mut rules);
+    samples::check(config, &mut rules);
     if rules.broken.is_empty() {
         sizes::check(config, &mut rules);
     }

@@ -26,6 +26,7 @@ mod precision;
 mod problem;
 mod rotary_scaling;
 mod run_file;
+mod sample_spec;
 mod schedule;
 mod tied_sum;
 mod training;
@@ -67,6 +68,7 @@ pub use run_file::{
     Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, key_of_option, known_keys,
     known_names, schedule_name,
 };
+pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
 pub use training::TrainSpec;

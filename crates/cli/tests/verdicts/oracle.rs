@@ -44,6 +44,8 @@ const COUNTS: &[&str] = &[
     "run.threads_per_rank",
     "run.gpus",
     "run.save_every",
+    "run.sample_every",
+    "run.sample_tokens",
     "run.keep_newest",
     "run.keep_every",
     "run.keep_best",
@@ -76,6 +78,7 @@ const NUMBERS: &[&str] = &[
     "train.min_loss_scale",
     "data.held_out",
     "run.timeout_seconds",
+    "run.sample_temperature",
     "run.grace_seconds",
     "run.heartbeat_seconds",
     "run.rendezvous_seconds",
@@ -133,6 +136,7 @@ pub fn is_legal(file: &RunFile) -> bool {
         && parallelism(&values)
         && train(&values)
         && data_and_run(&values)
+        && samples(&values)
         && sizes(&values)
 }
 
@@ -337,6 +341,26 @@ fn train(values: &Values) -> bool {
         && groups(values, rate, decay)
         && loss_scaling(values)
         && order_of_products(values)
+}
+
+/// Samples are of texts that one rank after the other knows whole.
+fn samples(values: &Values) -> bool {
+    let written = |key: &str| values.contains_key(&format!("run.sample_{key}"));
+    let prompts = match values.get("run.sample_prompts") {
+        None => true,
+        Some(Value::Array(prompts)) => {
+            !prompts.is_empty() && prompts.iter().all(|prompt| prompt.as_str().is_some_and(|text| !text.is_empty()))
+        }
+        Some(_) => return false,
+    };
+    if int(values, "run.sample_every", 0) == 0 {
+        return !written("prompts") && !written("tokens") && !written("temperature");
+    }
+    prompts
+        && (1..=10_000).contains(&int(values, "run.sample_tokens", 64))
+        && (0.0..=100.0).contains(&num(values, "run.sample_temperature", 0.8))
+        && int(values, "parallelism.cp", 1) <= 1
+        && !values.contains_key("data.blanks")
 }
 
 /// Muon has keys of its own, multiplies in single precision, and with shards it does not overlap.

@@ -193,7 +193,7 @@ pub fn unit_states(position: &RunPosition<'_>) -> BTreeMap<Unit, UnitState> {
 
 fn is_trained(setup: &Setup) -> bool {
     match setup.state {
-        State::Training => true,
+        State::Training | State::TrainingWithSamples { .. } => true,
         State::Inference | State::Generation { .. } => false,
     }
 }
