@@ -45,7 +45,7 @@ while read -r command; do
     echo "== exit status $?"
 done < /commands
 echo "== end"
-# What the serial port has not sent yet is lost with the power.
+# Bytes that the serial port has not sent yet are lost with the power.
 /busybox sleep 2
 /busybox poweroff -f
 END
@@ -75,8 +75,8 @@ com1: enabled=1, mode=file, dev=$folder/output
 display_library: term
 log: $folder/bochs.log
 END
-# Debian's bochs starts in its debugger, which is told to continue and wants a terminal. The machine's screen is then another one, which bochs
-# names; the machine would stop as soon as what nobody reads of it has filled a buffer.
+# Debian's bochs starts in its debugger, which needs a terminal and the command to continue. The machine's screen is
+# then another terminal, which bochs names; the machine stops as soon as a buffer of output that nobody reads is full.
 echo continue > "$folder/debugger"
 : > "$folder/terminal"
 {

@@ -28,7 +28,7 @@ FORMATS = {
     "metaseq": ("metaseq", "model"),
     "neox": ("GPT-NeoX-20B", None),
 }
-# What tells sizes: the token table, the first map of the feed-forward block, the position table.
+# Tensors that have the sizes: the token table, the first map of the feed-forward block, the position table.
 TABLES = ("word_embeddings.weight", "embed_tokens.weight")
 UPS = ("layers.0.mlp.dense_h_to_4h.weight", "layers.0.fc1.weight")
 POSITIONS = ("position_embeddings.weight", "embed_positions.weight")
@@ -93,7 +93,7 @@ def size(tensors: Tensors, names: tuple[str, ...], dim: int) -> int:
 
 
 def config(kind: str, tensors: Tensors, shards: int, heads: int, context: int) -> dict:
-    """What `config.json` says: sizes of the whole model, as one shard tells them."""
+    """`config.json`: sizes of the whole model, derived from one shard."""
     layers = {name.split("layers.")[1].split(".")[0] for name in tensors if "layers." in name}
     halves = 2 if kind == "glm" else 1
     unread = 2 if kind == "metaseq" else 0

@@ -8,7 +8,7 @@
 With --device cuda both sides run on the first GPU, and the columns of memory are left out: PyTorch counts what it has allocated of the
 GPU's memory, and pleach's side the memory of the host.
 PyTorch runs with the microbatches of the run file, so that both sides do the same work with as many sequences in memory, and with the
-whole batch at once; --microbatches leaves one of the two out. With --venv the folder becomes a virtual environment with PyTorch, if it is none yet; otherwise PyTorch is this interpreter's own. Each pair is
+whole batch at once; --microbatches leaves one of the two out. With --venv the folder becomes a virtual environment with PyTorch, unless it is one already; otherwise PyTorch is this interpreter's own. Each pair is
 one step of every side; ratios are those of pairs, so that whatever else the machine does meets both.
 """
 
@@ -146,8 +146,8 @@ def compare(run: pathlib.Path, asked: argparse.Namespace, python: str, pleach: s
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("runs", nargs="*", type=pathlib.Path, metavar="RUN.toml", help="run files; without any, the three beside this script")
-    parser.add_argument("--venv", metavar="FOLDER", help="virtual environment with PyTorch, made if it is none yet")
+    parser.add_argument("runs", nargs="*", type=pathlib.Path, metavar="RUN.toml", help="run files; without any, the three in this script's folder")
+    parser.add_argument("--venv", metavar="FOLDER", help="virtual environment with PyTorch, created unless it exists")
     parser.add_argument("--pairs", type=int, default=9, help="steps of each side that are timed")
     parser.add_argument("--microbatches", choices=["equal", "whole", "both"], default="both", help="what PyTorch takes at once")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="bf16 is autocast on PyTorch's side")

@@ -70,10 +70,9 @@ def main() -> None:
     asked = parser.parse_args()
     with open(asked.run, "rb") as file:
         run = tomllib.load(file)
-    with tempfile.TemporaryDirectory() as folder:
-        pairs = in_turns(run, asked.pairs, os.path.join(folder, "meeting"))
-    replicas, one = (statistics.median(side) for side in zip(*pairs))
-    ratio = statistics.median(one / replicas for replicas, one in pairs)
+    with tempfile.TemporaryDirectory() as folder:        steps = in_turns(run, asked.pairs, os.path.join(folder, "meeting"))
+    replicas, one = (statistics.median(side) for side in zip(*steps))
+    ratio = statistics.median(one / replicas for replicas, one in steps)
     print(f"DDP, {REPLICAS} processes of one thread: {replicas:.3f} s a step, one process of {REPLICAS}: {one:.3f} s: {ratio:.3f} of its tokens/s")
 
 

@@ -190,7 +190,7 @@ def layer_output(x: torch.Tensor, params: Params, name: str, model: dict, batch:
         case "parallel":
             return x + attend(first(x)) + feed(second(x))
         case "deepnorm":
-            # GLM-130B: the stream goes through the norms, and is weighted beside the blocks.
+            # GLM-130B: the stream goes through the norms, and is weighted when blocks are added.
             alpha = single(model["deepnorm_alpha"])
             u = first(x)
             v = second(alpha * u + attend(u))

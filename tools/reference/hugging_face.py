@@ -4,10 +4,8 @@
     python tools/reference/hugging_face.py
     python tools/reference/hugging_face.py EXPORTED
 
-Every weight is random, norms and biases too, and short enough for 16 bits; most classes store them so. Kept are, beside
-the library's own `config.json` and tensors, the logits, the loss and the gradient of every weight in double precision, rounded once. With
-EXPORTED, a folder of folders that `pleach export` made of them, those are loaded and their logits compared; how far they are apart is kept beside
-the configuration that the library has read (`exported.json`), to which a test holds what is exported.
+Every weight is random, norms and biases too, and short enough for 16 bits; most classes store them so. Kept are the library's own `config.json` and tensors, and the logits, the loss and the gradient of every weight in double precision, rounded once. With
+EXPORTED, a folder of folders that `pleach export` made of them, those are loaded and their logits compared; their distance is kept with the configuration that the library has read (`exported.json`); a test compares exports with it.
 """
 
 import json
@@ -60,7 +58,7 @@ def configurations() -> dict[str, transformers.PretrainedConfig]:
 
 
 def variants() -> dict[str, transformers.PretrainedConfig]:
-    """What configurations of the same classes may say otherwise."""
+    """Other configurations of the same classes."""
     small = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2} | COMMON
     llama = small | {"intermediate_size": 12, "num_key_value_heads": 2, "max_position_embeddings": 12} | NO_DROPOUT
     scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}

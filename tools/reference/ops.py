@@ -80,7 +80,7 @@ def activation(into):
     }
     for name, function in functions.items():
         case = Case(name, into)
-        # Beside the usual range both tails, where the functions saturate.
+        # The usual range and both tails, where the functions saturate.
         sweep = torch.cat([torch.linspace(-12, 12, 46), torch.tensor([-0.001, 0.001])])
         y = function(case.give("x", torch.stack([torch.randn(48) * 1.5, sweep[torch.randperm(48)]])))
         case.keep("y", y)

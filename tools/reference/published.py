@@ -48,7 +48,7 @@ def softmax_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tenso
 
 
 def shapes_of(table: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Names without an ending are linear maps or norms: a weight and a bias."""
+    """Names without an ending are linear layers or norms: a weight and a bias."""
     return {
         full: shape
         for name, shape in table.items()

@@ -1,6 +1,6 @@
 """Writes tensors to a file that Rust's `safetensors` reads: a length, a header in JSON, the bytes.
 
-Written here in a few lines so that PyTorch is all that the scripts beside it need.
+Written here in a few lines so that PyTorch is all that the scripts of this folder need.
 """
 
 import json

@@ -1,7 +1,7 @@
 //! Known faults of dependencies: a dated extract of the RustSec advisory database for the crates of `Cargo.lock`.
 //!
-//! The extract is committed, so that a check needs no network and gives the same answer twice. A crate that the extract does
-//! not cover is a finding: whoever adds a crate renews the extract.
+//! The extract is committed, so that a check needs no network and gives the same answer twice. A crate that the extract
+//! does not cover is a finding: whoever adds a crate renews the extract.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

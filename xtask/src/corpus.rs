@@ -6,17 +6,18 @@ use data::DOCUMENT_MARK;
 
 use crate::repository::{Repository, SourceFile};
 
-/// Where the corpus lies.
+/// The path of the corpus.
 pub const PATH: &str = "crates/data/corpus/pleach.txt";
 
 /// Shorter paragraphs are part of the language: only longer ones count as repeated.
 const SHORTEST_REPETITION_BYTES: usize = 80;
 
-/// Size to which sources are taken beside the documentation: enough to learn from within a minute, little enough to be part of a program.
+/// Size to which sources are added to the documentation: enough to learn from within a minute, little enough to be part
+/// of a program.
 const ENOUGH_BYTES: usize = 550_000;
 
-/// The corpus of a repository at the state called `state`: its documentation and as many of its Rust sources as make [`ENOUGH_BYTES`], in the order
-/// of their paths, without paragraphs that were there before.
+/// The corpus of a repository at the state called `state`: its documentation and as many of its Rust sources as make
+/// [`ENOUGH_BYTES`], in the order of their paths, without paragraphs that were there before.
 pub fn make(repository: &Repository, state: &str) -> String {
     let mut seen = HashSet::new();
     let mut documents = String::new();
@@ -36,7 +37,8 @@ pub fn make(repository: &Repository, state: &str) -> String {
     )
 }
 
-/// Which files: all prose, and sources drawn by the hash of their path, so that every part of the project has its share.
+/// Which files: all prose, and sources drawn by the hash of their path, so that every part of the project has its
+/// share.
 fn chosen(repository: &Repository) -> Vec<&SourceFile> {
     let len = |file: &SourceFile| file.text.as_ref().map_or(0, String::len);
     let (mut chosen, mut sources): (Vec<&SourceFile>, Vec<&SourceFile>) =

@@ -173,7 +173,7 @@ fn collect(table: &toml::Table, manifest: &mut Manifest) {
     }
 }
 
-/// What is wrong with a manifest's dependencies, one sentence each.
+/// The faults of a manifest's dependencies, one sentence each.
 pub fn violations(manifest: &Manifest) -> Vec<String> {
     let name = &manifest.name;
     let Some((_, allowed)) = ALLOWED.iter().find(|(krate, _)| krate == name) else {

@@ -8,28 +8,24 @@ use xtask::{
     pages::{self, Git, PAGES},
     repository::{self, Repository},
     tidy,
-    words::{self, ratchet::Ratchet},
 };
 
 const USAGE: &str = "usage: cargo run -p xtask -- COMMAND
 
 commands:
   tidy          check sizes, dependency edges, names and words of the whole repository
-  words [--write]  count the replaced phrases in texts that are not edited yet; --write lowers the list of them
   pages         list the pages of figures: when each was made, and which code has changed since
   pages renew PAGE          make all figures of a page again
   pages confirm [PAGE]      run the sample of a page, or of every stale page
   pages stamp PAGE COMMIT   say that the figures of a page were made at a commit
   advisories DB  renew the extract of known faults of dependencies from DB, a clone of the RustSec advisory database
-  corpus STATE  make the embedded corpus anew from the repository as it is; STATE names it, e.g. by a date";
+  corpus STATE  regenerate the embedded corpus from the repository as it is; STATE names it, e.g. by a date";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
         ["tidy"] => run_tidy(),
-        ["words"] => run_words(None),
-        ["words", option] => run_words(Some(option)),
         ["pages"] => {
             Repository::open().and_then(|repository| pages::listing(&repository, &Git::new(repository::root())))
         }
@@ -61,36 +57,6 @@ fn run_tidy() -> Result<String, String> {
     }
     let lines: Vec<String> = findings.iter().map(tidy::Finding::to_string).collect();
     Err(lines.join("\n"))
-}
-
-/// Prints the counts of all replaced phrases, and with `--write` lowers the list to them.
-fn run_words(option: Option<&str>) -> Result<String, String> {
-    let repository = Repository::open()?;
-    let listed = repository.file(words::ratchet::PATH).and_then(|file| file.text.as_deref()).map(Ratchet::parse);
-    let listed = match listed {
-        None => Ratchet::default(),
-        Some(listed) => listed.map_err(|(line, message)| format!("{}:{line}: {message}", words::ratchet::PATH))?,
-    };
-    let lowered = listed.lowered(&words::occurrences(&repository))?;
-    match option {
-        None => {}
-        Some("--write") => {
-            let path = repository::root().join(words::ratchet::PATH);
-            std::fs::write(&path, lowered.text()).map_err(|error| format!("{}: {error}", path.display()))?;
-        }
-        Some(_) => return Err(USAGE.to_string()),
-    }
-    let (before, now) = (listed.totals(), lowered.totals());
-    let lines: Vec<String> = words::table::REPLACED
-        .iter()
-        .map(|replaced| {
-            let count = |totals: &std::collections::BTreeMap<&str, usize>| {
-                totals.get(replaced.name().as_str()).copied().unwrap_or(0)
-            };
-            format!("{:20} {:5} listed {:5} found", replaced.name(), count(&before), count(&now))
-        })
-        .collect();
-    Ok(lines.join("\n"))
 }
 
 /// Every stale page is tried; what failed is the error.

@@ -1,4 +1,5 @@
-//! Checks the links of pages: each relative link leads to a file or folder of the repository, and its anchor to a heading.
+//! Checks the links of pages: each relative link leads to a file or folder of the repository, and its anchor to a
+//! heading.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,9 @@
-//! Pages of figures: which files each one vouches for, when its figures were made, and whether those files have changed since.
+//! Pages of figures: which files each one vouches for, when its figures were made, and whether those files have changed
+//! since.
 //!
-//! A page ends with a stamp that this module alone writes. The stamp has the date, the commit and the hash of the code for the
-//! full count, and for the last confirmation: a sample of the figures, made again on newer code with the same verdicts.
+//! A page ends with a stamp that this module alone writes. The stamp has the date, the commit and the hash of the code
+//! for the full count, and for the last confirmation: a sample of the figures, made again on newer code with the same
+//! verdicts.
 
 mod code;
 mod commands;

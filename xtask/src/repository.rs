@@ -34,7 +34,8 @@ pub struct Repository {
 }
 
 impl Repository {
-    /// Reads this repository: tracked files and files that would be tracked; without git, every file outside build folders.
+    /// Reads this repository: tracked files and files that would be tracked; without git, every file outside build
+    /// folders.
     ///
     /// # Errors
     /// A file that cannot be read.

@@ -1,5 +1,5 @@
-//! Just enough Rust to measure it: code without comments and strings, code without comments and tests, and the length of
-//! functions.
+//! Just enough Rust to measure it: code without comments and strings, code without comments and tests, and the length
+//! of functions.
 
 use std::ops::Range;
 
@@ -37,7 +37,8 @@ fn spans(chars: &[char]) -> Vec<(Kind, Range<usize>)> {
     spans
 }
 
-/// The source with the content of comments, strings and character literals replaced by spaces; lines stay where they are.
+/// The source with the content of comments, strings and character literals replaced by spaces; lines stay where they
+/// are.
 pub fn code_only(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();
     let mut out = String::with_capacity(source.len());
@@ -52,8 +53,22 @@ pub fn code_only(source: &str) -> String {
     out
 }
 
-/// The part of a source that the product runs: strings stay; comments and items under `#[cfg(test)]` go, and any white space between
-/// tokens is one space.
+/// The comments and literals of a source; each character of code is a `;`, so that no phrase goes across it. Lines stay
+/// where they are.
+pub fn text_only(source: &str) -> String {
+    let chars: Vec<char> = source.chars().collect();
+    let mut out = String::with_capacity(source.len());
+    for (kind, span) in spans(&chars) {
+        match kind {
+            Kind::Code => out.extend(chars[span].iter().map(|c| if c.is_whitespace() { *c } else { ';' })),
+            Kind::Comment | Kind::Literal => out.extend(&chars[span]),
+        }
+    }
+    out
+}
+
+/// The part of a source that the product runs: strings stay; comments and items under `#[cfg(test)]` go, and any white
+/// space between tokens is one space.
 pub fn product_code(source: &str) -> String {
     let chars: Vec<char> = source.chars().collect();
     let code: Vec<char> = code_only(source).chars().collect();
@@ -98,7 +113,8 @@ fn test_items(code: &[char]) -> Vec<Range<usize>> {
     items
 }
 
-/// The end of the item that begins at `start`, other attributes included: after its first `;` outside brackets, or after its body.
+/// The end of the item that begins at `start`, other attributes included: after its first `;` outside brackets, or
+/// after its body.
 fn item_end(code: &[char], start: usize) -> usize {
     let mut depth = 0_usize;
     for (offset, c) in code[start..].iter().enumerate() {

@@ -18,7 +18,8 @@ const MAX_FUNCTION_LINES: usize = 80;
 /// Functions that may be longer, because they are one exhaustive match: `(file, function)`.
 const LONG_MATCHES: &[(&str, &str)] = &[("crates/cpu/src/execute.rs", "execute"), ("crates/cpu/src/parts.rs", "part")];
 /// Files and folders that may contain unsafe code: memory that ranks share as threads and as processes, the calls of a
-/// library of MPI and the memory that they use, those of NVIDIA's libraries, the arena, kernels, the map of a ring, a counting allocator in a test.
+/// library of MPI and the memory that they use, those of NVIDIA's libraries, the arena, kernels, the map of a ring, a
+/// counting allocator in a test.
 const UNSAFE_ALLOWED: &[&str] = &[
     "crates/device/src/arena.rs",
     "crates/comm/src/host.rs",
@@ -47,7 +48,7 @@ const UNSAFE_ALLOWED: &[&str] = &[
 ];
 /// Names that say nothing about what is inside.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
-/// What stands for code or a test that is not there; written in two parts, for this file is held to the rule by others, too.
+/// Placeholders of missing code or tests; written in two parts, for the rule holds for this file, too.
 const STUBS: &[&str] = &[concat!("to", "do!"), concat!("unimple", "mented!"), concat!("#[ig", "nore")];
 /// Folders of one machine, and hosts that ordinary clients find by themselves. Each begins a path or a host name.
 const FOREIGN_PLACES: &[&str] = &[
@@ -65,7 +66,7 @@ pub struct Finding {
     pub path: String,
     /// Line counted from 1; 0 for the file as a whole.
     pub line: usize,
-    /// What is wrong and what the rule is.
+    /// The fault and the rule.
     pub message: String,
 }
 
@@ -147,7 +148,7 @@ fn words_in_code(file: &SourceFile, text: &str) -> Vec<Finding> {
         }
         let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
         if !unsafe_allowed && words.any(|word| word == "unsafe") {
-            report(format!("unsafe code; it may stand in {} only", UNSAFE_ALLOWED.join(", ")));
+            report(format!("unsafe code; it is allowed in {} only", UNSAFE_ALLOWED.join(", ")));
         }
     }
     findings
@@ -156,7 +157,7 @@ fn words_in_code(file: &SourceFile, text: &str) -> Vec<Finding> {
 fn names(file: &SourceFile) -> Option<Finding> {
     let folders = file.path.split('/').rev().skip(1);
     let empty = folders.chain([file.stem()]).find(|part| EMPTY_NAMES.contains(part))?;
-    let message = format!("`{empty}` is no name for a file or folder: name it after the concept inside");
+    let message = format!("`{empty}` is not a name for a file or folder: name it after the concept inside");
     Some(Finding { path: file.path.clone(), line: 0, message })
 }
 
@@ -176,7 +177,7 @@ fn places(file: &SourceFile) -> Vec<Finding> {
     findings
 }
 
-/// Whether `place` stands in `line` at the start of a path, not in the middle of a longer one.
+/// Whether `place` is in `line` at the start of a path, not in the middle of a longer one.
 fn names_place(line: &str, place: &str) -> bool {
     line.match_indices(place).any(|(at, _)| {
         let previous = line[..at].chars().next_back();
@@ -234,7 +235,7 @@ mod tests {
                 concat!("#[test]\n#[ig", "nore]\nfn a() {}\n"),
                 concat!("#[ig", "nore stands for"),
             ),
-            ("crates/mesh/src/utils.rs", "", "`utils` is no name"),
+            ("crates/mesh/src/utils.rs", "", "`utils` is not a name"),
             ("docs/a.md", concat!("see `/wo", "rk/a`\n"), "one machine only"),
             ("crates/odd/Cargo.toml", "[package]\nname = \"odd\"\n", "crate odd is not in the table"),
         ];

@@ -86,7 +86,7 @@ impl NewFile for DiskFile {
     }
 
     fn sync(mut self: Box<Self>) -> io::Result<()> {
-        // The end is no whole page.
+        // The end is not a whole page.
         take(&self.file, Way::ThroughCache)?;
         self.write_gathered()?;
         self.file.sync_all()
@@ -145,7 +145,7 @@ mod tests {
         (0..len_bytes).map(|index| (index % 251) as u8).collect()
     }
 
-    /// In parts that are no whole pages.
+    /// In parts that are not whole pages.
     fn appended(mut file: DiskFile, bytes: &[u8]) -> io::Result<()> {
         bytes.chunks(300_007).try_for_each(|part| file.append(part))?;
         Box::new(file).sync()

@@ -38,7 +38,7 @@ pub(crate) struct FolderLock {
 }
 
 impl FolderLock {
-    /// Takes the lock of `folder`. What a process that was killed left behind is no obstacle.
+    /// Takes the lock of `folder`. A file that a killed process left does not prevent it.
     ///
     /// # Errors
     /// Another process that has it, or a folder that cannot be written.

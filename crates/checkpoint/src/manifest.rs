@@ -144,7 +144,7 @@ impl PieceRecord {
     }
 }
 
-/// Why bytes are no manifest.
+/// The reason why bytes are not a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ManifestError {
     /// They are not as they were written, or never were one.

@@ -32,7 +32,8 @@ pub(crate) fn widen(format: Format, bytes: &[u8], values: &mut [f32]) {
     }
 }
 
-/// `values`, each rounded once to the nearest number, little-endian. What is too large for a format becomes infinite.
+/// `values`, each rounded once to the nearest number, little-endian. A value that is too large for the format becomes
+/// infinite.
 pub(crate) fn narrow(format: Format, values: &[f32]) -> Vec<u8> {
     match format {
         Format::Fp32 => values.iter().flat_map(|value| value.to_le_bytes()).collect(),

@@ -24,7 +24,7 @@ pub struct PieceEntry {
 }
 
 impl PieceEntry {
-    /// The piece as a tensor of its file: `NAME[first:behind,..]`, of the box's shape.
+    /// The piece as a tensor of its file: `NAME[first:end,..]`, of the box's shape.
     pub(crate) fn tensor_entry(&self) -> TensorEntry {
         let Region { start, extent } = &self.region;
         let ranges: Vec<String> =

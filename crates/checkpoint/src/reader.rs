@@ -135,7 +135,7 @@ impl TensorReader {
     }
 
     fn read(&self, start_bytes: u64, bytes: &mut [u8]) -> Result<(), FileError> {
-        // The position is set before each read, so a thread that panicked between the two left nothing behind.
+        // The position is set before each read, so a thread that panicked between the two does not affect the next one.
         let mut file = lock(&self.file);
         let read = file.seek(SeekFrom::Start(start_bytes)).and_then(|_| file.read_exact(bytes));
         read.map_err(|reason| FileError::Read { path: self.path.clone(), reason })?;

@@ -43,8 +43,8 @@ pub struct Found {
     pub steps: u32,
 }
 
-/// The committed checkpoints in `folder`, the newest first; none where there is no such folder. What their names and
-/// the presence of a manifest say is believed here; [`Checkpoint::open`] looks inside.
+/// The committed checkpoints in `folder`, the newest first; none where there is no such folder. Names and the presence
+/// of a manifest are trusted here; [`Checkpoint::open`] looks inside.
 ///
 /// # Errors
 /// A folder that cannot be read.

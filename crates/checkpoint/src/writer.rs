@@ -46,7 +46,7 @@ impl Slot {
 }
 
 impl TensorWriter {
-    /// Makes the temporary file beside `path`, with room for `entries` in single precision that is taken now.
+    /// Creates the temporary file next to `path`, and allocates its room for `entries` in single precision.
     ///
     /// # Errors
     /// A folder that cannot be written, a disk without room, another process that writes the same file.

@@ -1,4 +1,4 @@
-//! What is written is read, by boxes of any layout; what is not whole does not come into being.
+//! Written tensors are read back by boxes of any layout; an incomplete file never appears.
 
 use std::fs;
 use std::path::PathBuf;

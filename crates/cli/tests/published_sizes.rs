@@ -1,9 +1,9 @@
 //! The bytes of a rank of a published layout, against sums made by hand from the papers' sizes, without the list of
 //! parameters.
 //!
-//! A rank's parameters lie unit by unit in buffers that are whole blocks of 4,096 elements on each replica that may
-//! hold a share, so a stage of `n` units has less than `4096 n dp` elements more than the model. In 16 bits they have
-//! two bytes each, their sums of gradients four, and AdamW's master weights and moments twelve, sharded over the
+//! A rank's parameters are stored unit by unit in buffers that are whole blocks of 4,096 elements on each replica that
+//! may hold a share, so a stage of `n` units has less than `4096 n dp` elements more than the model. In 16 bits they
+//! have two bytes each, their sums of gradients four, and AdamW's master weights and moments twelve, sharded over the
 //! replicas of a sharding group.
 
 mod harness;
@@ -22,7 +22,7 @@ struct Published {
     /// Width of the feed-forward block, and its maps from the stream.
     ffn: (u64, u64),
     vocabulary: u64,
-    /// Replicas; those that share out parameters; those that share out the optimizer.
+    /// Replicas; those that shard parameters; those that shard the optimizer.
     replicas: [u64; 3],
     tp: u64,
     memory: u64,

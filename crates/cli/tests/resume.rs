@@ -123,7 +123,7 @@ fn a_run_goes_on_with_the_same_bits() {
     assert!(fs::read_to_string(whole.join("run.toml")).expect("a file").contains("learning_rate = 0.001\n"));
 }
 
-/// R14: what schedulers send ends the run in time, and the run goes on as if nothing had been.
+/// R14: the signals of schedulers end the run in time, and the run resumes with the same bits.
 #[test]
 fn signals_commit_a_checkpoint() {
     let folder = Folder::new("signals");

@@ -26,7 +26,7 @@ pub struct Cluster {
     /// Constants that were fitted to measured runs, by table.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fitted: BTreeMap<String, Vec<Constant>>,
-    /// What the trainer of the predicted runs does otherwise than pleach.
+    /// Differences between the trainer of the predicted runs and pleach.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub software: Option<Software>,
     /// Where the numbers of each section are from.
@@ -74,7 +74,7 @@ pub struct Accelerator {
     pub tf32_tflops: Option<f64>,
     /// Multiprocessors, each of which works on one tile of a product at a time.
     pub multiprocessors: u32,
-    /// Whether collectives and sends run beside what computes.
+    /// Whether collectives and sends overlap with computation.
     pub streams: StreamQueue,
 }
 
@@ -105,7 +105,7 @@ pub struct Compute {
     pub memory_efficiency: f64,
     /// From the end of a kernel to the start of the next.
     pub kernel_gap_us: f64,
-    /// What the host needs to issue an operation: the least time between two, however short they are.
+    /// Time that the host needs to issue an operation: the least time between two, however short they are.
     pub issue_us: f64,
     /// Share by which computing takes longer while collectives run next to it.
     pub contention: f64,

@@ -1,4 +1,5 @@
-//! What public trainers run, fuse and overlap otherwise than pleach: `[software]` of a profile, or a file of its own.
+//! Differences between public trainers and pleach, in kernels, fusion and overlap: `[software]` of a profile, or a
+//! file.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +74,7 @@ pub struct Software {
     pub activation_bytes_forward: f64,
     /// The same of its backward pass.
     pub activation_bytes_backward: f64,
-    /// What it keeps in memory.
+    /// The contents of its memory.
     pub memory: TrainerMemory,
     /// The layouts that it has, which are all that is planned for it.
     pub offers: Offers,
@@ -81,15 +82,15 @@ pub struct Software {
     pub sources: BTreeMap<String, String>,
 }
 
-/// What a trainer keeps in memory otherwise than pleach, and what its allocator and process take besides.
+/// Memory of a trainer that differs from pleach's, with that of its allocator and process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TrainerMemory {
     /// Bytes of master weight and moments per parameter, where a rank keeps them all.
     pub optimizer_bytes: f64,
-    /// What the second product of the feed-forward block reads.
+    /// Input of the second product of the feed-forward block.
     pub activation_outputs: CheapOutputs,
-    /// What the first products of both blocks read.
+    /// Inputs of the first products of both blocks.
     pub norm_outputs: CheapOutputs,
     /// Bytes that a norm keeps per element beyond its input and output.
     pub norm_kept_bytes: f64,
@@ -101,7 +102,7 @@ pub struct TrainerMemory {
     pub weight_gradients: WeightGradients,
     /// Bytes alive for each logit when most are, where the head computes all logits at once.
     pub logit_bytes: f64,
-    /// What the allocator holds beyond what is allocated at the peak, as a share of that.
+    /// Memory that the allocator reserves beyond the allocated peak, as a share of that peak.
     pub unused_share: f64,
     /// Bytes that the process has on the accelerator outside of the allocator: context, kernels, buffers of
     /// collectives.
@@ -114,7 +115,7 @@ pub struct TrainerMemory {
 pub enum CheapOutputs {
     /// It is kept.
     Kept,
-    /// The backward pass computes it again.
+    /// The backward pass recomputes it.
     ComputedAgain,
 }
 
@@ -137,7 +138,8 @@ pub enum WeightGradients {
 pub enum Rotated {
     /// Where they were before.
     InPlace,
-    /// Beside what was projected, which stays for the values in it.
+    /// In memory of their own; the projection stays for the values in it.
+    #[serde(rename = "separate")]
     Beside,
 }
 
@@ -187,9 +189,9 @@ pub enum RecomputedLayers {
 pub enum GradientAddition {
     /// The product adds to it.
     InTheProduct,
-    /// A kernel of its own adds what the product left.
+    /// A kernel of its own adds the product.
     Separate,
-    /// What the product left is copied in the width of the sum, and a second kernel adds the copy.
+    /// A kernel copies the product in the width of the sum, and a second kernel adds the copy.
     Copied,
 }
 
@@ -201,6 +203,7 @@ pub enum TensorCollectives {
     InLine,
     /// Inputs are gathered next to the products of gradients of inputs, these gradients are summed next to the products
     /// of gradients of weights, and a gradient that both products read is gathered once.
+    #[serde(rename = "overlapped-backward")]
     BesideBackward,
     /// With sequence parallelism they overlap in chunks with the products that read or make them, forward and
     /// backward; without it as before.
@@ -211,7 +214,7 @@ pub enum TensorCollectives {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transfers {
-    /// What computes waits for them.
+    /// Computation waits for them.
     InLine,
     /// They overlap with passes.
     Overlapped,
@@ -259,7 +262,7 @@ pub enum PipelineTensors {
     Scattered,
 }
 
-/// What one gather of sharded parameters brings.
+/// The contents of one gather of sharded parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Gathers {
@@ -269,15 +272,15 @@ pub enum Gathers {
     PerTensor,
 }
 
-/// Whether a stream runs beside what computes.
+/// Whether a stream overlaps with computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamQueue {
-    /// What computes waits for it.
+    /// Computation waits for it.
     InLine,
-    /// It runs beside.
-    #[serde(alias = "overlapped")]
+    /// It overlaps.
+    #[serde(rename = "overlapped")]
     Beside,
-    /// What can be deferred until the last microbatch has ended is.
+    /// All work that can be deferred runs after the last microbatch.
     Last,
 }

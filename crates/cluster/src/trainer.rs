@@ -47,7 +47,7 @@ impl Software {
     /// entries of `text`, each of which has a source of its own.
     ///
     /// # Errors
-    /// No TOML, a key too few or too many, a name that is none, an entry without a source.
+    /// No TOML, a key too few or too many, an unknown name, an entry without a source.
     pub fn from_toml(text: &str) -> Result<Software, ProfileError> {
         let syntax = |error: toml::de::Error| ProfileError::Syntax(error.to_string().trim_end().to_string());
         let whole = whole(toml::from_str(text).map_err(syntax)?)?;

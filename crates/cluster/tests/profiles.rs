@@ -53,7 +53,7 @@ fn every_entry_of_a_named_trainer_says_where_it_is_from() {
 #[test]
 fn a_trainer_that_is_like_another_differs_in_what_its_description_says() {
     let base = Software::from_toml(Software::named("megatron-2021").unwrap()).unwrap();
-    let text = "like = \"megatron-2021\"\nreductions = \"beside\"\n\n[memory]\nlogit_bytes = 2.0\n\n[sources]\nreductions = \"seen\"\nlogit_bytes = \"seen\"\n";
+    let text = "like = \"megatron-2021\"\nreductions = \"overlapped\"\n\n[memory]\nlogit_bytes = 2.0\n\n[sources]\nreductions = \"seen\"\nlogit_bytes = \"seen\"\n";
     let like = Software::from_toml(text).unwrap();
     assert_eq!((like.reductions, like.memory.logit_bytes), (StreamQueue::Beside, 2.0));
     let TrainerMemory { unused_share, .. } = like.memory;

@@ -1,9 +1,9 @@
 //! The speed of collectives between threads, and between processes over shared memory and TCP, printed.
 //!
-//! Bandwidth: a 64 MiB all-reduce over two ranks beside two threads that copy 64 MiB each, which is
-//! what the memory of the machine allows. Latency: small all-reduces, where waking threads costs most.
-//! Each line has all wires, so that the machine is the same for all. Processes are simulated in this one: their ranks
-//! share no memory but that of the transport. Words choose lines: `-- large TCP` has those of 64 MiB over TCP.
+//! Bandwidth: a 64 MiB all-reduce over two ranks, compared with two threads that copy 64 MiB each, the limit of the
+//! machine's memory. Latency: small all-reduces, where waking threads costs most. Each line has all wires, so that the
+//! machine is the same for all. Processes are simulated in this one: their ranks share no memory but that of the
+//! transport. Words choose lines: `-- large TCP` has those of 64 MiB over TCP.
 
 #[path = "../tests/worlds/wire.rs"]
 mod wire;

@@ -33,8 +33,8 @@ impl Channel {
         &self.group
     }
 
-    /// Sends a copy of `data` to the member at position `to`; `data` may change at once. The copy
-    /// lies outside of the caller's memory until it is received.
+    /// Sends a copy of `data` to the member at position `to`; `data` may change at once. The copy is outside of the
+    /// caller's memory until it is received.
     ///
     /// # Errors
     /// A position outside the group; a peer that failed or left.

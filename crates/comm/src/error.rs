@@ -1,16 +1,16 @@
-//! What can go wrong between ranks.
+//! Failures between ranks.
 
 use crate::operation::Operation;
 use crate::tag::Tag;
 use mesh::Rank;
 use std::time::Duration;
 
-/// Why a world stopped, as told by the rank that failed first.
+/// The reason why a world stopped, as the rank that failed first reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AbortCause {
     /// The rank that failed.
     pub rank: Rank,
-    /// What happened to it, as a clause: `panicked: index out of bounds`.
+    /// The cause as a clause: `panicked: index out of bounds`.
     pub description: String,
 }
 
@@ -24,7 +24,7 @@ pub enum CommError {
         rank: Rank,
         /// The rank that failed first.
         by: Rank,
-        /// What happened to it.
+        /// The cause.
         why: String,
     },
     /// A deadline passed.
@@ -37,7 +37,7 @@ pub enum CommError {
         rank: Rank,
         /// The first rank, in rank order, that had not done its part.
         peer: Rank,
-        /// What both were to do.
+        /// The operation of both.
         operation: Operation,
         /// Which message was awaited.
         tag: Tag,
@@ -53,7 +53,7 @@ pub enum CommError {
         rank: Rank,
         /// The rank that has left.
         peer: Rank,
-        /// What this rank was doing.
+        /// The operation of this rank.
         operation: Operation,
         /// Which message was concerned.
         tag: Tag,
@@ -68,9 +68,9 @@ pub enum CommError {
         rank: Rank,
         /// The rank whose message does not fit.
         peer: Rank,
-        /// What this rank was doing.
+        /// The operation of this rank.
         operation: Operation,
-        /// What the peer was doing.
+        /// The operation of the peer.
         peer_operation: Operation,
         /// Which message was concerned.
         tag: Tag,

@@ -1,4 +1,4 @@
-//! The groups of a rank whose tensors lie in host memory.
+//! The groups of a rank whose tensors are in host memory.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -17,8 +17,8 @@ use crate::transport::{SendHandle, Transport};
 
 /// The collectives and sends of one group over tensors of one arena.
 ///
-/// On a stream without a thread of its own a call has happened when it returns; a send has been posted. On the others a call is handed to
-/// the stream's thread, which has an end of the transport of its own.
+/// On a stream without a thread of its own a call has happened when it returns; a send has been posted. On the others a
+/// call is handed to the stream's thread, which has an end of the transport of its own.
 pub struct HostCommunicator {
     group: Group,
     queues: Arc<StreamQueues>,
@@ -105,7 +105,8 @@ impl HostCommunicator {
 
 impl End {
     fn sum<E: Element>(&self, x: Tensor) -> Result<(), DeviceError> {
-        // SAFETY: a stream runs one operation at a time, others that touch `x` wait for it, and this one has `x` for itself.
+        // SAFETY: a stream runs one operation at a time, others that touch `x` wait for it, and this one has `x` for
+        // itself.
         let data = unsafe { self.arena.reals_mut::<E>(x) }?;
         self.collectives.all_reduce_sum(data).map_err(failed)
     }

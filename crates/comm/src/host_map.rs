@@ -107,8 +107,8 @@ impl GroupHosts {
         &self.on_host[self.places[position].host]
     }
 
-    /// The members on other hosts to which `position` sends what all of them get: one on each, at the same place there as
-    /// `position` on its own, counted round where that host has fewer.
+    /// The members on other hosts to which `position` sends what all of them get: one on each, at the same place there
+    /// as `position` on its own, counted round where that host has fewer.
     pub fn relays_of(&self, position: usize) -> impl Iterator<Item = usize> {
         let Place { host: own, place } = self.places[position];
         let others = self.on_host.iter().enumerate().filter(move |(host, _)| *host != own);

@@ -17,7 +17,7 @@ use crate::operation::Operation;
 pub struct CollectiveCall {
     /// The axes along which the members differ.
     pub axes: AxisSet,
-    /// What the members do together.
+    /// The operation of all members.
     pub operation: Operation,
     /// Bytes of the whole argument, all slices together.
     pub bytes: usize,
@@ -25,8 +25,8 @@ pub struct CollectiveCall {
 
 /// Stands for one member of a group of any size; no other member exists.
 ///
-/// What it records are the formulas of [`traffic`], so a run on it sends what a run over a
-/// [`Counting`](crate::Counting) transport is counted to send.
+/// It records the formulas of [`traffic`], so its counts are those of a run over a [`Counting`](crate::Counting)
+/// transport.
 #[derive(Debug)]
 pub struct MetaCommunicator {
     axes: AxisSet,
@@ -50,7 +50,7 @@ impl MetaCommunicator {
         }
     }
 
-    /// What was sent since the last call, by operation. Operations that sent nothing are left out.
+    /// Traffic since the last call, by operation. Operations without traffic are left out.
     pub fn take_sent(&self) -> BTreeMap<Operation, Traffic> {
         std::mem::take(&mut *lock(&self.sent))
     }
@@ -60,7 +60,7 @@ impl MetaCommunicator {
         std::mem::take(&mut *lock(&self.calls))
     }
 
-    /// First byte behind all tensors of all calls since the last call of this: the arena that they need.
+    /// Past-the-end byte of the tensors of all calls since the last call of this: the size of the arena that they need.
     pub fn take_peak_bytes(&self) -> usize {
         self.peak_bytes.swap(0, Ordering::Relaxed)
     }

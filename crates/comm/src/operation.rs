@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a message is part of. Ranks compare it on receipt, and errors show it.
+/// The operation that a message belongs to. Ranks compare it on receipt, and errors show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// The sum, or maximum, of a buffer over a group, on every member.

@@ -45,7 +45,7 @@ pub struct Message<'a> {
     pub to: &'a [Rank],
     /// Which message this is; receivers ask for it by this name.
     pub tag: Tag,
-    /// What the message is part of.
+    /// The operation that the message belongs to.
     pub operation: Operation,
     /// The content.
     pub bytes: &'a [u8],
@@ -84,9 +84,8 @@ pub trait Transport: Send + Sync {
     /// [`CommError::Aborted`], [`CommError::PeerLeft`].
     fn post_copy(&self, message: Message<'_>) -> Result<(), CommError>;
 
-    /// Sends bytes that the receiver reads where they lie. They must not change until
-    /// [`Transport::wait_send`] has returned, or [`Transport::is_complete`] has returned true, for
-    /// the handle.
+    /// Sends bytes that the receiver reads in place. They must not change until [`Transport::wait_send`] has returned,
+    /// or [`Transport::is_complete`] has returned true, for the handle.
     ///
     /// # Errors
     /// [`CommError::Aborted`], [`CommError::PeerLeft`].
@@ -133,7 +132,8 @@ pub trait Transport: Send + Sync {
         fold: &mut dyn FnMut(usize, &dyn Chunks),
     ) -> Result<(), CommError>;
 
-    /// As [`Transport::receive`], where the bytes of each sender replace the slice at its place in `into`; all have one length.
+    /// As [`Transport::receive`], where the bytes of each sender replace the slice at its place in `into`; all have one
+    /// length.
     ///
     /// # Errors
     /// As [`Transport::receive`]; the slices are unspecified then.

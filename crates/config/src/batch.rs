@@ -64,8 +64,7 @@ pub struct BatchSizes {
 }
 
 impl BatchSizes {
-    /// The sizes that the batch goes through, the smallest first. A ramp that does not lead to the full size is no
-    /// ramp.
+    /// The sizes that the batch goes through, the smallest first. A ramp must lead to the full size.
     pub fn sizes(&self) -> Vec<usize> {
         let grown = |ramp: BatchRamp| (0..self.increments(ramp)).map(move |count| ramp.start + count * ramp.increment);
         self.ramp.into_iter().flat_map(grown).chain([self.global_batch]).collect()

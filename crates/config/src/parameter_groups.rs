@@ -49,8 +49,8 @@ impl TrainSpec {
     }
 }
 
-/// Whether `pattern` means `name`. What is between two `*` is looked for from left to right, so this takes no more
-/// time than the name is long for each.
+/// Whether `pattern` means `name`. Texts between two `*` are searched from left to right, so the time for each is at
+/// most linear in the length of the name.
 pub(crate) fn is_named(pattern: &str, name: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| name.strip_prefix(first)) else { return false };

@@ -1,8 +1,8 @@
 //! Run files: TOML and overrides in, a whole run out, and back.
 //!
 //! A run file has the sections `[model]`, `[parallelism]`, `[train]`, `[data]` and `[run]`; every key has a default,
-//! and the defaults together are the quick start. What a file says and what overrides say is resolved into a
-//! [`RunConfig`], which writes itself back as a file in which nothing is left to defaults.
+//! and the defaults together are the quick start. A file and its overrides are resolved into a [`RunConfig`], which is
+//! written back as a file with a value for every key.
 
 mod aliases;
 mod blanks;

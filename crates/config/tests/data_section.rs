@@ -38,7 +38,7 @@ fn blanks_have_the_numbers_of_their_paper_and_survive_writing() {
     }
 }
 
-/// What a model is next to its weights, how it is trained, is the run's own; and so is how it is written down.
+/// Training, and the way in which a model is written, are the run's own; the model is not.
 #[test]
 fn a_run_that_begins_with_weights_has_their_model() {
     let model =

@@ -15,7 +15,7 @@ fn load(text: &str, overrides: &[&str]) -> Result<RunConfig, String> {
         .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
 }
 
-/// What is said about a file that is refused.
+/// The message for a file that is refused.
 fn refused(text: &str, overrides: &[&str]) -> String {
     load(text, overrides).expect_err("the file is wrong")
 }

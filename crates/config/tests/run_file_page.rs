@@ -77,7 +77,7 @@ fn defaults_are_those_of_the_code() {
         "parallelism.recompute=full",
         "train.precision=fp16",
     ]);
-    // What those choices replaced is a default, too.
+    // The values that those choices replaced are defaults, too.
     defaults.extend(values(&["model.position=rotary"]));
     defaults.extend(values(&["train.precision=bf16"]));
     defaults.extend(values(&["train.optimizer=muon"]));

@@ -54,7 +54,7 @@ fn chained<E: cpu::attention::Operand>() -> Passes<E> {
     }
 }
 
-/// With products in pairs.
+/// With products in AMX order.
 const PAIRS: Passes<Bf16> = Passes {
     forward: |attention, tensors, buffers, set, meter| {
         attention_forward_pairs(attention, tensors, &mut buffers.packing, set, meter);

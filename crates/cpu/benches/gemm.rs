@@ -2,8 +2,8 @@
 //!
 //! Prints GFLOP/s (two per multiply-add), the best of several runs, ours and the peer's taken in turns, and the share
 //! of the peak of the same instruction set. Of each product there is a second line with the same operands in parts on
-//! each instruction set, a third with operands of bf16: chained, then in pairs on each, and a fourth with those in
-//! blocks of 16 on each.
+//! each instruction set, a third with operands of bf16: chained, then in AMX order on each set, and a fourth with those
+//! in blocks of 16 on each.
 //!
 //! `-- --with-peer` measures one product in turns with the peer, and fails where ours is slower than a bound;
 //! `cargo run -p xtask -- pages confirm performance` runs it.
@@ -176,7 +176,7 @@ fn table() {
     let peaks: Vec<f64> = sets.first().into_iter().chain(&sets).map(|set| peak::gflops(*set)).collect();
     println!("peaks of {sets:?}: {:.1?} GFLOP/s", &peaks[1..]);
     let pair_peaks = narrow::peaks(&for_pairs);
-    println!("of bf16, chained, and in pairs on {for_pairs:?}: {pair_peaks:.1?} GFLOP/s");
+    println!("of bf16, chained, and in AMX order on {for_pairs:?}: {pair_peaks:.1?} GFLOP/s");
     println!("{:34}          peer {sets:?}", "m x n x k");
     for layer in LAYERS {
         for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {

@@ -4,7 +4,7 @@ use device::COUNT_WORD;
 
 use crate::fixed_point::to_f64;
 
-/// What a step's sums say, computed in f64 and rounded once.
+/// The norm and the factors of a step, computed in f64 and rounded once.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepSums {
     /// Factor of all gradients: `nominal_tokens / valid tokens / loss_scale`, times `clip_norm / norm` where the norm
@@ -19,7 +19,7 @@ pub struct StepSums {
     pub all_finite: bool,
 }
 
-/// What the gradients were scaled by, and what they are to be.
+/// The scale that gradients have, and the largest norm that they may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Factors {
     /// The backward pass started from `loss_scale / nominal_tokens`.

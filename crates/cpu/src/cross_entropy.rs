@@ -17,7 +17,7 @@ use crate::view::{MatMut, MatRef};
 pub struct RowMax<'a> {
     /// `[R, V/tp]`
     pub logits: MatRef<'a>,
-    /// Columns that are no padding.
+    /// Columns that are not padding.
     pub valid_columns: usize,
     /// `[R]`
     pub out: &'a mut [f32],
@@ -51,7 +51,7 @@ fn local_column(label: i32, first_column: usize, valid_columns: usize) -> Option
 pub struct SumExp<'a> {
     /// `[R, V/tp]`
     pub logits: MatRef<'a>,
-    /// Columns that are no padding.
+    /// Columns that are not padding.
     pub valid_columns: usize,
     /// `[R]`, over all ranks.
     pub max: &'a [f32],
@@ -90,7 +90,7 @@ pub struct CrossEntropy<'a> {
     /// `[R, V/tp]`; with `gradient_scale` it becomes `(softmax - onehot) * gradient_scale`, and 0 in rows of ignored
     /// labels and in padded columns.
     pub logits: MatMut<'a>,
-    /// Columns that are no padding.
+    /// Columns that are not padding.
     pub valid_columns: usize,
     /// `[R]`, over all ranks.
     pub max: &'a [f32],

@@ -51,13 +51,13 @@ impl<E: Stored> Source<&[E]> {
 /// `out[T,C] = residual_scale * residual[T,C] + dropout(x[T,C] + bias[C])`, assigned; the last two operations round
 /// once. `x` or `residual` (not both) may be in `out`.
 pub struct DropoutAdd<'a, E = f32> {
-    /// What is dropped, `[T,C]`.
+    /// The input of dropout, `[T,C]`.
     pub x: Source<MatRef<'a, E>>,
     /// `[C]`, added before.
     pub bias: Option<&'a [E]>,
     /// `[T,C]`, added after.
     pub residual: Option<Source<MatRef<'a, E>>>,
-    /// What it is multiplied by.
+    /// The factor of the residual.
     pub residual_scale: f32,
     /// The mask; without it everything is kept as it is.
     pub dropout: Option<DropoutKey>,

@@ -276,7 +276,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Whether attention that reads `queries` multiplies in pairs.
+    /// Whether attention that reads `queries` multiplies in AMX order.
     fn is_in_pairs(&self, queries: Tensor) -> bool {
         self.products == Products::Pairs && queries.dtype == Dtype::Bf16
     }

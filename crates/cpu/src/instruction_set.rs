@@ -8,7 +8,7 @@ use crate::gemm::pairs::amx;
 /// tests hold them against each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum InstructionSet {
-    /// Tiles of bf16 for products in pairs: AMX-TILE and AMX-BF16. All else is done as with AVX-512.
+    /// Tiles of bf16 for products in AMX order: AMX-TILE and AMX-BF16. All other work is done as with AVX-512.
     Amx,
     /// 512-bit vectors: AVX-512 F, BW, DQ and VL, with AVX2, FMA and F16C.
     Avx512,

@@ -114,7 +114,7 @@ pub trait Lanes:
 ///
 /// Implement `run` with `#[inline(always)]`: [`run`] compiles it once per instruction set.
 pub trait Kernel {
-    /// What the kernel returns.
+    /// The result of the kernel.
     type Output;
     /// Does the work.
     fn run<L: Lanes>(self) -> Self::Output;

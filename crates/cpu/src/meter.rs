@@ -1,4 +1,4 @@
-//! What kernels report about themselves: work counted where it is done, in their own loops.
+//! Work that kernels report: counted where it is done, in their own loops.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -25,7 +25,7 @@ impl Meter {
     /// Adds to the count of multiply-adds.
     #[inline]
     pub fn add_multiply_adds(&self, count: u64) {
-        // One thread writes, so that this is no atomic addition, which tiles would feel.
+        // One thread writes, so this need not be an atomic addition, which would slow tiles down.
         self.multiply_adds.store(self.multiply_adds() + count, Ordering::Relaxed);
     }
 }

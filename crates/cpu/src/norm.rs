@@ -37,7 +37,7 @@ pub struct NormForward<'a, E = f32> {
 
 /// How many rows of the norm are in one row of the matrix.
 fn heads(cols: usize, width: usize) -> usize {
-    assert!(width > 0 && cols.is_multiple_of(width), "rows of {cols} elements are no heads of {width}");
+    assert!(width > 0 && cols.is_multiple_of(width), "rows of {cols} elements are not heads of {width}");
     cols / width
 }
 

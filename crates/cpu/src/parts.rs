@@ -64,7 +64,7 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         Op::Attention { operands } | Op::AttentionBackward { operands, .. } => {
             operands.shape.sequences * operands.shape.kv_heads
         }
-        // What is not cut is packed for each part.
+        // The operand that is not cut is packed for each part.
         Op::MatMul { .. } => threads,
         // Columns are read in strips: the wider, the better.
         Op::ColumnSum { .. } | Op::NormBackwardWeight { .. } | Op::EmbeddingBackward { .. } => threads,

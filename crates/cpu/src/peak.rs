@@ -31,7 +31,7 @@ pub fn flops_per_second(cores: usize) -> f64 {
     })
 }
 
-/// What all cores copy at once: more than caches hold, and quickly done.
+/// Bytes that all cores copy at once: more than caches hold, yet a short copy.
 const COPIED_BYTES: usize = 256 << 20;
 /// Copies of which the fastest counts; the first is the first to touch the memory.
 const COPIES: usize = 4;
@@ -43,7 +43,7 @@ pub fn copy_bytes_per_second(cores: usize) -> f64 {
     let start = Barrier::new(cores);
     let copies = || {
         let (mut source, mut target) = (Mapping::or_abort(bytes), Mapping::or_abort(bytes));
-        // What was never written is one page of zeros.
+        // Memory that was never written is one page of zeros.
         source.fill(1);
         let mut best = f64::INFINITY;
         for _ in 0..COPIES {

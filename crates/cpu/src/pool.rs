@@ -35,7 +35,7 @@ pub(crate) struct Pool {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What the threads of a rank see of each other.
+/// State that the threads of a rank share.
 struct Shared {
     state: Mutex<State>,
     /// Changes with every change that someone may wait for.
@@ -248,7 +248,7 @@ impl Shared {
         (state, is_new || has_changed())
     }
 
-    /// What a thread of the pool does until the pool ends: it has the row of this index.
+    /// Runs a thread of the pool, with the row of this index, until the pool ends.
     fn serve(&self, thread: usize, execute: &impl ExecutePart) {
         while !self.wait_for_a_task().is_over {
             self.work(thread, execute);

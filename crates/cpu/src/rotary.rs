@@ -19,7 +19,7 @@ pub struct RotaryTable<'a> {
     pub sin: MatMut<'a>,
     /// Base of the frequencies, 10,000 in the paper.
     pub base: f32,
-    /// What becomes of the frequencies.
+    /// The scaling of the frequencies.
     pub scaling: RotaryScaling,
 }
 

@@ -12,7 +12,7 @@ use crate::lanes::{Kernel, Lanes};
 pub struct AddRounded<'a> {
     /// `[N]`
     pub x: &'a [f32],
-    /// What one counts, and from where on elements are refused.
+    /// The unit of the sum, and the magnitude from which elements are refused.
     pub rounding: Rounding,
     /// `[N]`, assigned or accumulated.
     pub into: &'a mut [i64],
@@ -46,7 +46,7 @@ impl Kernel for AddRounded<'_> {
 pub struct RoundedToSingle<'a> {
     /// `[N]`, replaced.
     pub sums: &'a mut [i64],
-    /// What one counts: a power of two.
+    /// The value of one: a power of two.
     pub unit: f32,
 }
 

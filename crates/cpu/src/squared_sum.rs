@@ -16,7 +16,7 @@ pub struct SquaredSum<'a> {
     pub x: &'a [f32],
     /// Its place in the flat buffer.
     pub first_element: usize,
-    /// What `x` is a multiple by: a power of two, so that dividing by it in f64 changes no bit.
+    /// The factor in `x`: a power of two, so that dividing by it in f64 changes no bit.
     pub loss_scale: f32,
     /// Words of a sum, accumulated.
     pub sums: &'a mut [i64],

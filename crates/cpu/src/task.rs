@@ -1,4 +1,4 @@
-//! What the threads of a rank work on together: an operation in shares, or a phase of a product.
+//! Tasks that the threads of a rank share: an operation in parts, or a phase of a product.
 
 use config::Products;
 use device::{Bf16, DeviceError, Dtype, F16, Op, Orientation, Tensor};
@@ -45,7 +45,7 @@ pub(crate) struct PairsMatMul {
 }
 
 impl PairsMatMul {
-    /// `op`, if it is a product that is computed in pairs where products are of this kind.
+    /// `op`, if it is a product that is computed in AMX order where products are of this kind.
     pub(crate) fn of(op: &Op, products: Products) -> Option<PairsMatMul> {
         let Op::MatMul { orientation, a, b, bias, out, write } = *op else { return None };
         let term_products = match (products, [a.dtype, b.dtype, out.dtype]) {
@@ -64,7 +64,7 @@ impl PairsMatMul {
 }
 
 impl Worker {
-    /// What `product` multiplies.
+    /// The operands of `product`.
     pub(crate) fn factors(&self, product: &PairsMatMul) -> Result<Factors<'_>, DeviceError> {
         let PairsMatMul { orientation, a, b, term_products, .. } = *product;
         let operands = match term_products {
@@ -84,7 +84,7 @@ impl Worker {
             Dtype::Bf16 => PairsOperand::Bf16(self.matrix(tensor)?),
             Dtype::F32 => PairsOperand::Rounded(self.matrix(tensor)?),
             Dtype::F16 | Dtype::I32 | Dtype::I64 => {
-                let what = format!("{tensor:?} is no operand of a product in pairs");
+                let what = format!("{tensor:?} is not an operand of products in AMX order");
                 return Err(DeviceError::Shape { op: "matrix", what });
             }
         })

@@ -54,7 +54,7 @@ impl<'a, E: Element> MatRef<'a, E> {
         Self { start: data.as_ptr(), rows, cols, row_stride, lifetime: PhantomData }
     }
 
-    /// The matrix whose row `r` starts `r * row_stride` elements behind `start`.
+    /// The matrix whose row `r` starts `r * row_stride` elements after `start`.
     ///
     /// # Safety
     /// The rows are in memory that is valid, initialised and not written for `'a`.
@@ -112,7 +112,7 @@ impl<'a, E: Element> MatMut<'a, E> {
         Self { start: data.as_mut_ptr(), rows, cols, row_stride, lifetime: PhantomData }
     }
 
-    /// The matrix whose row `r` starts `r * row_stride` elements behind `start`.
+    /// The matrix whose row `r` starts `r * row_stride` elements after `start`.
     ///
     /// # Safety
     /// The rows are in memory that is valid, initialised and accessed through nothing else for `'a`.

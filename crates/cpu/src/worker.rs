@@ -26,7 +26,7 @@ pub(crate) struct Worker {
     pub(crate) products: Products,
     pub(crate) packing: RefCell<PackingBuffers>,
     pub(crate) attention: RefCell<AttentionBuffers>,
-    /// What the rank's threads have together.
+    /// Memory that the rank's threads share.
     pub(crate) workspace: Arc<RankWorkspace>,
     pub(crate) meter: Arc<Meter>,
 }

@@ -245,7 +245,7 @@ fn any_number_of_threads_gives_the_same_bits() {
     }
 }
 
-/// What `run` leaves in memory.
+/// The memory after `run`.
 fn left_by(run: fn(&Operands), threads: usize, stored: Dtype, order: Products) -> Vec<u8> {
     let operands = Operands::in_order(threads, stored, order);
     run(&operands);

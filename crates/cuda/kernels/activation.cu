@@ -1,4 +1,4 @@
-// The function between the two linear maps of the feed-forward block, and its gradient: `cpu::activation`.
+// The function between the two linear layers of the feed-forward block, and its gradient: `cpu::activation`.
 #include "fours.cuh"
 #include "math.cuh"
 

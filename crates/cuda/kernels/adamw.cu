@@ -16,7 +16,7 @@ struct Factors {
     f32 epsilon;
 };
 
-// What the updated parameters are copied to.
+// The target of copies of updated parameters.
 struct NoCopy {
     __device__ bool in_fours() const {
         return true;

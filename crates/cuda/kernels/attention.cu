@@ -30,9 +30,9 @@ struct Shared {
     f32 probabilities[KEYS * QUERY_STRIDE];
     // The largest score of each four keys.
     f32 largest[KEY_GROUPS][QUERIES];
-    // What is subtracted from a query's scores.
+    // Subtracted from a query's scores.
     f32 shift[QUERIES];
-    // What earlier sums are multiplied by; in the end what makes outputs of them.
+    // Factor of earlier sums; in the end the factor from sums to outputs.
     f32 factor[QUERIES];
 };
 
@@ -47,7 +47,7 @@ __device__ inline void mask_scores(f32 (&sums)[4][4], Shared& shared, const Prob
                                    const Tile& tile, f32 slope) {
     const u32 key = threadIdx.x % KEY_GROUPS * 4;
     const u32 query = threadIdx.x / KEY_GROUPS * 4;
-    // A tile that starts late ends before its 64th key; what the query sees behind it is of the next tile.
+    // A tile that starts late ends before its 64th key; later keys are of the next tile.
     const i32 end = (i32)(tile.first + tile.count);
 #pragma unroll
     for (u32 column = 0; column < 4; column++) {

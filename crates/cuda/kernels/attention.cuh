@@ -1,4 +1,5 @@
-// What the kernels of attention share: `cpu::attention` with chained products, whose order of operations they keep.
+// Shared parts of the kernels of attention: `cpu::attention` with chained products, whose order of operations they
+// keep.
 //
 // Blocks of 32 queries meet tiles of 64 keys; both are part of the numerics. A block of threads holds one block of
 // queries (or one tile of keys) of one head in up to 128 channels, its range; wider heads have several ranges, and the
@@ -20,7 +21,7 @@ constexpr u32 QUERIES = 32;
 constexpr u32 KEYS = 64;
 // Channels that are staged in shared memory at once.
 constexpr u32 CHUNK = 64;
-// Rows of staged matrices lie so many numbers apart: whole vectors of four, in other banks than their neighbours.
+// Stride of rows of staged matrices, in values: whole vectors of four, in other banks than their neighbours.
 constexpr u32 QUERY_STRIDE = QUERIES + 4;
 constexpr u32 KEY_STRIDE = KEYS + 4;
 
@@ -48,7 +49,7 @@ struct Sizes {
     }
 };
 
-// What both passes need beside their matrices.
+// Inputs of both passes in addition to their matrices.
 struct Problem : Sizes {
     // `[tokens][2]`: the interval of keys that a query sees.
     const i32* visible;
@@ -127,8 +128,7 @@ __device__ inline Tile tile_of(const QueryBlock& block, u32 number) {
     return {(u32)first, visible ? (u32)(end - first) : 0};
 }
 
-// Stages rows of a matrix times `factor` as columns: `target[channel][row]`. What is missing of `ROWS` rows and of a
-// chunk becomes zero.
+// Stages rows of a matrix times `factor` as columns: `target[channel][row]`. Missing rows and channels are zero.
 template <u32 THREADS, u32 ROWS, u32 STRIDE, typename Element>
 __device__ void stage_columns(f32* target, const Element* rows, u64 row_stride, u32 count, u32 channels, f32 factor) {
 #pragma unroll 4
@@ -204,7 +204,7 @@ struct Staged {
     f32 queries[CHUNK * QUERY_STRIDE];
 };
 
-// Rows of one head: where they start, how far apart they lie, and how many there are.
+// Rows of one head: their start, stride and number.
 template <typename Element>
 struct Rows {
     const Element* start;
@@ -218,7 +218,7 @@ __device__ inline Rows<Element> rows_of(Matrix<const Element> matrix, u64 row, u
     return {matrix.row(row) + column, matrix.stride, count};
 }
 
-// Channels of a chunk that begins at `first`: none behind the last channel.
+// Channels of a chunk that begins at `first`: none past the last channel.
 __device__ inline u32 channels_of(u32 first, u32 head_dim) {
     return first < head_dim ? min(CHUNK, head_dim - first) : 0;
 }

@@ -83,7 +83,7 @@ struct Backward {
     Matrix<const Element> dout;
 };
 
-// What the gradients of a query's scores need, of one query; zeros of one that is missing.
+// Inputs of the gradients of one query's scores; zeros for a missing query.
 template <typename Element>
 __device__ QueryGradient query_gradient(const Problem& problem, const Backward<Element>& tensors, u32 sequence,
                                         u32 position, u32 head) {
@@ -257,7 +257,7 @@ __device__ void score_gradients(Shared& shared, const QueryGradient* of_block, c
 }
 
 // Adds the product of a block's probabilities and output gradients, or gradients of scores and queries, to the sums of
-// the keys that lie in the tile.
+// the keys in the tile.
 __device__ inline void add_product(f32 (&totals)[4][4], const f32* left, const f32* right, u32 queries, u32 first_key,
                                    const Tile& tile) {
     f32 sums[4][4];
@@ -322,7 +322,7 @@ __device__ void backward(const Problem& problem, const Backward<Element>& tensor
         for (u32 number = 0; number * QUERIES < length; number++) {
             const u32 prepared = number % PREPARED;
             if (prepared == 0) {
-                // What was prepared before has been read before the last barrier.
+                // Earlier values were read before the last barrier.
                 const u32 position = number * QUERIES + threadIdx.x;
                 shared.queries[threadIdx.x / QUERIES][threadIdx.x % QUERIES] =
                     query_gradient(problem, tensors, sequence, position, head);

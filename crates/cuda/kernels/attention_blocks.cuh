@@ -1,9 +1,9 @@
-// What the kernels of attention with products in blocks share: `cpu::attention::tensor_cores`, whose order of operations
-// they keep.
+// Shared parts of the kernels of attention with products in blocks: `cpu::attention::tensor_cores`, whose order of
+// operations they keep.
 //
 // A warp has sixteen rows: queries, or keys where sums run over queries. A product of 16 steps follows the other, in
-// ascending order, in the same sums, so no bit depends on the tiles that are staged. The softmax alone has tiles: of 128
-// keys from the first key of the sequence on.
+// ascending order, in the same sums, so no bit depends on the tiles that are staged. The softmax alone has tiles: of
+// 128 keys from the first key of the sequence on.
 #pragma once
 
 #include "attention.cuh"
@@ -25,7 +25,7 @@ constexpr u32 VECTOR = 8;
 // The channels of a wide head that are multiplied at once.
 constexpr u32 CHUNK = 128;
 
-// Staged rows of `CHANNELS` lie so many numbers apart: one vector more, so that eight rows at the same column are in
+// Stride of staged rows of `CHANNELS`, in values: one vector more, so that eight rows at the same column are in
 // different banks.
 template <u32 CHANNELS>
 constexpr u32 PITCH = CHANNELS + VECTOR;
@@ -72,8 +72,8 @@ __device__ inline Rows<Element> rows_of(Matrix<const Element> matrix, u64 row, u
     return {matrix.row(row) + column, matrix.stride, count};
 }
 
-// Stages `COUNT` rows; what is missing of the rows and of the channels becomes zero. The caller ends the group of copies
-// and waits. `vectors` says that all rows begin at multiples of 16 bytes and have whole vectors.
+// Stages `COUNT` rows; what is missing of the rows and of the channels becomes zero. The caller ends the group of
+// copies and waits. `vectors` says that all rows begin at multiples of 16 bytes and have whole vectors.
 template <u32 CHANNELS, u32 COUNT, u32 THREADS, typename Element>
 __device__ void stage(u16* target, const Rows<Element>& rows, u32 channels, bool vectors) {
     if (vectors) {
@@ -212,7 +212,7 @@ __device__ inline Span joined(Span span) {
     return span;
 }
 
-// What every one of two intervals contains, and of those of all lanes of the warp.
+// The intersection of two intervals, and of those of all lanes of the warp.
 __device__ inline Span joined_all(const Interval& one, const Interval& other) {
     i32 first = max(one.first, other.first);
     i32 last = min(one.last, other.last);
@@ -224,7 +224,7 @@ __device__ inline Span joined_all(const Interval& one, const Interval& other) {
     return {first, last};
 }
 
-// The first tile of `KEYS` keys from `number` on that some warp of a block sees: a lane has the span of a warp. Behind
+// The first tile of `KEYS` keys from `number` on that some warp of a block sees: a lane has the span of a warp. Past
 // the block's last key if there is none.
 template <u32 KEYS>
 __device__ inline u32 next_tile(u32 number, const Span& of_block, const Span& of_lane) {
@@ -264,7 +264,8 @@ __device__ inline f32 exp_of_any(f32 number) {
 }
 
 // The random words of a fragment whose rows are queries, of which the thread's first has this token, and whose columns
-// are keys. Of four lanes with the same queries two have the same four keys: each draws the words of one query for both.
+// are keys. Of four lanes with the same queries two have the same four keys: each draws the words of one query for
+// both.
 __device__ inline void words_of_queries(u32 (&words)[4], const Problem& problem, u32 head, u32 token, u32 first_key) {
     const u32 odd = threadIdx.x % 2;
     const philox::Words drawn =
@@ -304,7 +305,7 @@ __device__ inline void words_of_keys(u32 (&words)[4], const Problem& problem, u3
     }
 }
 
-// Stores two neighbouring numbers of a head, of which those behind its last channel are left out.
+// Stores two neighbouring numbers of a head, of which those past its last channel are left out.
 template <typename Element>
 __device__ inline void store_pair(Element* row, u32 channel, u32 head_dim, f32 first, f32 second, bool vectors) {
     if (vectors) {

@@ -1,5 +1,5 @@
-// What the kernels of attention's forward pass with products in blocks share. Scores of a tile, and then probabilities,
-// stay in the registers of a warp.
+// Shared parts of the kernels of attention's forward pass with products in blocks. Scores of a tile, and then
+// probabilities, stay in the registers of a warp.
 #pragma once
 
 #include "attention_blocks.cuh"
@@ -36,7 +36,7 @@ struct Queries {
     f32 slope;
 };
 
-// What is subtracted from scores whose maximum is `max`.
+// The value to subtract from scores whose maximum is `max`.
 __device__ inline f32 shift_of(f32 max) {
     // A query that has seen nothing yet subtracts zero, as minus infinity minus itself is not a number.
     return max < -3.40282347e38f ? 0.0f : max;

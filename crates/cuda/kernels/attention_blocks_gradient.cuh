@@ -1,4 +1,4 @@
-// What the kernels of attention's backward pass with products in blocks share.
+// Shared parts of the kernels of attention's backward pass with products in blocks.
 #pragma once
 
 #include "attention_blocks.cuh"
@@ -58,7 +58,7 @@ enum class Delta {
     Computed,
 };
 
-// What the gradient of a score needs of its query.
+// Values of a query that the gradient of a score reads.
 struct QueryGradient {
     f32 log_sum_exp;
     f32 delta;

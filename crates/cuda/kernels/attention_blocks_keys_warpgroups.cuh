@@ -1,5 +1,6 @@
-// Gradients of attention's keys and values by warpgroups, for compute capability 9.0 alone: a warpgroup with 64 keys. Two
-// blocks of threads are on a multiprocessor at once: one multiplies while the other one computes gradients of scores.
+// Gradients of attention's keys and values by warpgroups, for compute capability 9.0 alone: a warpgroup with 64 keys.
+// Two blocks of threads are on a multiprocessor at once: one multiplies while the other one computes gradients of
+// scores.
 #pragma once
 
 #include "attention_blocks_of_keys.cuh"

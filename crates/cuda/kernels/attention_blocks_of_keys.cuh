@@ -14,7 +14,7 @@ constexpr u32 WINDOW = 32;
 
 static_assert(WINDOW % WARPS == 0, "a warp looks at one block after the other");
 
-// What the scores of a block of queries need.
+// Inputs of the scores of a block of queries.
 template <u32 QUERIES>
 struct QueryRows {
     f32 log_sum_exp[QUERIES];
@@ -81,7 +81,7 @@ private:
     }
 };
 
-// What a block of queries needs besides its channels, by the first warps.
+// Stages inputs of a block of queries other than its channels, by the first warps.
 template <u32 QUERIES, typename Element>
 __device__ void stage_rows(QueryRows<QUERIES>& rows, const Problem& problem, const Backward<Element>& tensors,
                            u32 sequence, const QueryBlocks<QUERIES>& blocks) {

@@ -1,6 +1,6 @@
-// The forward pass of attention with products in blocks by warpgroups, for compute capability 9.0 alone: a
-// warpgroup has 64 queries. While a warpgroup turns scores into probabilities, probabilities before them are multiplied, and
-// the other warpgroup's products.
+// The forward pass of attention with products in blocks by warpgroups, for compute capability 9.0 alone: a warpgroup
+// has 64 queries. While a warpgroup turns scores into probabilities, probabilities before them are multiplied, and the
+// other warpgroup's products.
 #pragma once
 
 #include "attention_blocks_forward.cuh"

@@ -1,5 +1,5 @@
-// Copies of boxes of a tensor to shared memory by tensor maps, and the barriers in shared memory that count their bytes.
-// For compute capability 9.0 and later.
+// Copies of boxes of a tensor to shared memory by tensor maps, and the barriers in shared memory that count their
+// bytes. For compute capability 9.0 and later.
 #pragma once
 
 #include "types.cuh"
@@ -32,7 +32,7 @@ __device__ inline void arrive(u32 barrier) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-// Tries to see the end of the phase of this parity for a while.
+// Tries to see the end of the phase of this parity, up to a limit of the hardware.
 __device__ inline bool has_ended(u32 barrier, u32 parity) {
     u32 ended;
     asm volatile("{\n.reg .pred ended;\nmbarrier.try_wait.parity.shared::cta.b64 ended, [%1], %2;\n"

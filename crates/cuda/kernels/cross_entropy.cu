@@ -37,8 +37,7 @@ __device__ f64 long_row_sum(u32 len, Term term) {
     return total;
 }
 
-// The larger of two in the order of a row: of equal ones the later, and what comes after the last one that is no
-// number.
+// The larger of two in the order of a row: of equal ones the later. A NaN restarts the maximum.
 struct Largest {
     f32 value;
     bool restarts;
@@ -109,7 +108,7 @@ struct ZLosses {
     f32 coefficient;
 };
 
-// What both kernels below need of a row.
+// Values of a row that both kernels below read.
 struct RowLoss {
     i32 label;
     f64 sum;

@@ -4,8 +4,8 @@
 #include "elements.cuh"
 #include "fours.cuh"
 
-// Calls `body.at(row, col, factors)` with the factors of four elements from `col` on, where rows lie so, and of one
-// element elsewhere: each element once.
+// Calls `body.at(row, col, factors)` with the factors of four elements from `col` on, where rows are aligned, and of
+// one element elsewhere: each element once.
 template <typename Body>
 __device__ inline void for_each_factor(u64 rows, u64 cols, DropoutMask mask, bool in_fours, const Body &body) {
     const u32 skipped = mask.first_channel % 4;

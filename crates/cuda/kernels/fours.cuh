@@ -1,5 +1,5 @@
-// Loops over the elements of matrices of one type of real numbers, four neighbours to a thread where rows lie so that
-// four are one access.
+// Loops over the elements of matrices of one type of real numbers, four neighbours to a thread where rows are aligned
+// so that four are one access.
 #pragma once
 
 #include "element.cuh"
@@ -57,8 +57,8 @@ __device__ inline bool has_fours(Matrix<E> matrix) {
     return ((u64)matrix.start | distance) % (FOUR * sizeof(E)) == 0;
 }
 
-// Calls `body.at<FOUR>(row, col)` for four elements from `col` on, where rows lie so, and `body.at<1>(row, col)` for the
-// others: each element once.
+// Calls `body.at<FOUR>(row, col)` for four elements from `col` on, where rows are aligned, and `body.at<1>(row, col)`
+// for the others: each element once.
 template <typename Body>
 __device__ inline void for_each_four(u64 rows, u64 cols, bool in_fours, const Body &body) {
     const u64 fours = in_fours ? cols / FOUR : 0;

@@ -1,8 +1,8 @@
 // Sums over rows in the fixed order of `cpu::column_sum`: rows are cut into groups of 32; a group's sum starts from
 // zero and goes over its rows in ascending order; groups are added to the output in ascending order.
 //
-// A block has `blockDim.x` columns, 8 to 32, and `blockDim.y` groups at a time, each summed by a thread for each column.
-// The threads of the first group add the groups. Few columns make many blocks of a narrow matrix.
+// A block has `blockDim.x` columns, 8 to 32, and `blockDim.y` groups at a time, each summed by a thread for each
+// column. The threads of the first group add the groups. Few columns make many blocks of a narrow matrix.
 #pragma once
 
 #include "tensor.cuh"

@@ -33,8 +33,8 @@ struct Types {
 // A matrix of any type.
 using Any = Matrix<const void>;
 
-// How an operand lies in memory: its steps along a row, or its rows (of the left operand) or columns (of the right one)
-// along a row.
+// The layout of an operand in memory: its steps along a row, or its rows (of the left operand) or columns (of the right
+// one) along a row.
 enum class Along { STEPS_IN_ROWS, LANES_IN_ROWS };
 
 // A strip of an operand: `SIDE` lanes, which are rows of the left operand or columns of the right one, and all of its
@@ -43,7 +43,7 @@ template <Along ALONG, u32 SIDE>
 struct Strip {
     static constexpr u32 PER_THREAD = SIDE * STEPS / THREADS;
 
-    // Room between steps, so that lanes of one step of threads that store together lie in different banks.
+    // Room between steps, so that lanes of one step of threads that store together are in different banks.
     static constexpr u32 PITCH = SIDE + VECTOR;
 
     // The first element of this thread's part of the stage that is loaded next.
@@ -54,7 +54,7 @@ struct Strip {
     u32 lanes;
     // Steps that are not loaded yet.
     u64 steps_left;
-    // What stands for steps behind the last.
+    // The value of steps past the last.
     f32 padding;
     f32 staged[PER_THREAD];
 
@@ -94,7 +94,7 @@ struct Strip {
     __device__ void load_as() {
         const u32 steps = steps_left < STEPS ? (u32)steps_left : STEPS;
         constexpr bool IN_ROWS = ALONG == Along::STEPS_IN_ROWS;
-        // Elements of this thread lie as many rows apart as threads cover at once.
+        // Elements of this thread are as many rows apart as threads cover at once.
         const u64 apart = (IN_ROWS ? THREADS / STEPS : THREADS / SIDE) * stride;
         const E *from = (const E *)next;
 #pragma unroll
@@ -114,7 +114,7 @@ struct Strip {
     }
 };
 
-// The part of a step that a thread multiplies: `SIDE / 16` lanes in pieces of four that lie `64` lanes apart.
+// The part of a step that a thread multiplies: `SIDE / 16` lanes in pieces of four that are `64` lanes apart.
 template <u32 SIDE>
 __device__ inline void read_lanes(const f32 *step, u32 thread, f32 (&into)[SIDE / THREADS_OF_SIDE]) {
 #pragma unroll
@@ -132,7 +132,7 @@ __device__ constexpr u32 lanes_behind(u32 index) {
     return index / VECTOR * THREADS_OF_SIDE * VECTOR + index % VECTOR;
 }
 
-// The elements of the output that a thread computes: `PER_SIDE` rows and columns, `lanes_behind` the first.
+// The elements of the output that a thread computes: `PER_SIDE` rows and columns from the first on.
 template <u32 PER_SIDE>
 struct Outputs {
     Matrix<void> matrix;
@@ -218,7 +218,7 @@ __device__ inline void multiply(Types types, Any a, Any b, Any bias, Matrix<void
     const u64 first_col = (u64)blockIdx.y * SIDE;
     const u32 thread_row = threadIdx.x / THREADS_OF_SIDE;
     const u32 thread_col = threadIdx.x % THREADS_OF_SIDE;
-    // Steps behind the last add -0 * 0 = -0, which changes no sum, -0 included.
+    // Steps past the last add -0 * 0 = -0, which changes no sum, -0 included.
     Left left(a, types.a, first_row, -0.0f);
     Right right(b, types.b, first_col, 0.0f);
     const u64 steps = left.steps_left;
@@ -280,7 +280,7 @@ __device__ inline void multiply(Types types, Any a, Any b, Any bias, Matrix<void
     outputs.store(totals, bias);
 }
 
-// A kernel for operands that lie so, with tiles of `SIDE` rows and columns.
+// A kernel for operands of this layout, with tiles of `SIDE` rows and columns.
 #define MAT_MUL(NAME, LEFT, RIGHT, SIDE)                                                                               \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                              \
         NAME(Types types, Any a, Any b, Any bias, Matrix<void> out, u32 is_accumulated) {                              \

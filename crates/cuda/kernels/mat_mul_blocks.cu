@@ -4,7 +4,7 @@
 //
 // A block of threads computes a square tile of the output; each of its warps has 32 columns and half of the rows. Steps
 // are staged in shared memory 32 at a time, three stages ahead of each other. In a stage, chunks of 16 bytes are
-// exchanged within a row so that eight rows of `ldmatrix` lie in different banks.
+// exchanged within a row so that eight rows of `ldmatrix` are in different banks.
 #include "product_output.cuh"
 #include "tensor_core.cuh"
 
@@ -19,8 +19,8 @@ constexpr u32 CHUNK = 8;
 constexpr u32 WARP_COLS = 32;
 constexpr u32 WARPS_OF_ROWS = 2;
 
-// How an operand lies in memory: its steps along a row, or its rows (of the left operand) or columns (of the right one)
-// along a row.
+// The layout of an operand in memory: its steps along a row, or its rows (of the left operand) or columns (of the right
+// one) along a row.
 enum class Along { STEPS_IN_ROWS, LANES_IN_ROWS };
 
 // How an operand gets to shared memory: copied, where its rows begin at multiples of 16 bytes; element by element; or
@@ -106,7 +106,8 @@ struct Strip {
         }
     }
 
-    // 16 steps and 16 columns of a stage, as `tensor_core::multiply` takes its right operand: the first 8 columns, and the others.
+    // 16 steps and 16 columns of a stage, as `tensor_core::multiply` takes its right operand: the first 8 columns, and
+    // the others.
     __device__ static void right_fragment(u32 stage, u32 lane, u32 step, u32 (&into)[4]) {
         const u32 own = threadIdx.x % 32;
         if constexpr (IN_ROWS) {
@@ -163,7 +164,7 @@ struct Sums {
 template <u32 SIDE>
 struct OutputTile {
     static constexpr u32 ROWS = 64;
-    // Rows of a warp's fragment lie in different banks.
+    // Rows of a warp's fragment are in different banks.
     static constexpr u32 PITCH = SIDE + 8;
     static constexpr u32 BYTES = ROWS * PITCH * sizeof(f32);
 
@@ -337,7 +338,7 @@ __device__ inline void multiply(Operand a, Operand b, AnyMatrix bias, AnyMatrix 
     tile.store(sums, bias, is_accumulated != 0 && !has_pieces);
 }
 
-// A kernel for operands that lie so, with tiles of `SIDE` rows and columns.
+// A kernel for operands of this layout, with tiles of `SIDE` rows and columns.
 #define MAT_MUL(NAME, LEFT, RIGHT, E, SIDE)                                                                            \
     extern "C" __global__ void __launch_bounds__(threads_of(SIDE))                                                     \
         NAME(AnyMatrix a, Loading a_loading, AnyMatrix b, Loading b_loading, AnyMatrix bias, AnyMatrix out,            \

@@ -42,7 +42,7 @@ struct Memory {
     static constexpr u32 B_BYTES = COLS * STEPS * 2;
     static constexpr u32 STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr u32 STAGES = 192 * 1024 / STAGE_BYTES;
-    // Columns of a warp that pass to the output together. Rows of a fragment lie in different banks.
+    // Columns of a warp that pass to the output together. Rows of a fragment are in different banks.
     static constexpr u32 OUTPUT_COLS = 32;
     static constexpr u32 OUTPUT_PITCH = OUTPUT_COLS + 8;
     static constexpr u32 OUTPUT_WORDS = 16 * OUTPUT_PITCH;
@@ -231,7 +231,8 @@ struct Kernel {
         __syncwarp();
     }
 
-    // Stores a warp's 16 rows, four elements at once: in turns of a lane's rows, so that accesses of each wait together.
+    // Stores a warp's 16 rows, four elements at once: in turns of a lane's rows, so that accesses of each wait
+    // together.
     template <typename Out>
     __device__ void store_wide(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, f32 *buffer) const {
         constexpr u32 OWN_ROWS = 4;
@@ -316,7 +317,7 @@ struct Kernel {
         }
     }
 
-    // What is in the output, as sums.
+    // Loads the output as sums.
     __device__ void load(f32 (&sums)[SUMS], u32 first_row, u32 first_col) const {
         const u32 lane = threadIdx.x % 32;
 #pragma unroll
@@ -407,7 +408,7 @@ __device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatri
     Kernel<A, B, COLS>{a, b, bias, out, steps, factor_type, type, is_accumulated != 0, ring, memory}.run();
 }
 
-// A kernel for factors that lie so, with tiles of `COLS` columns.
+// A kernel for factors of this layout, with tiles of `COLS` columns.
 #define MAT_MUL(NAME, A, B, COLS)                                                                                      \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         NAME(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, AnyMatrix bias, AnyMatrix out,  \

@@ -49,7 +49,8 @@ __device__ inline f32 polynomial(f32 x, const f32 (&c)[N]) {
     return sum;
 }
 
-// `x * 2^exponent` for whole exponents up to 128, in two steps, because 2^128 is no f32 but products just below it are.
+// `x * 2^exponent` for whole exponents up to 128, in two steps, because 2^128 is not an f32 but products just below it
+// are.
 __device__ inline f32 scaled(f32 x, f32 exponent) {
     const i32 biased = __float2int_rz(exponent - 1.0f) + 127;
     const f32 half = x * __uint_as_float((u32)biased << 23);
@@ -93,7 +94,7 @@ struct SigmoidAndComplement {
 };
 
 __device__ inline SigmoidAndComplement sigmoid_and_complement(f32 x) {
-    // What is not a number stays it.
+    // NaN stays NaN.
     const f32 power = exp(80.0f < -x ? 80.0f : -x);
     const f32 sigmoid = 1.0f / (1.0f + power);
     return {sigmoid, power * sigmoid};

@@ -5,8 +5,8 @@
 #include "groups.cuh"
 #include "row_sum.cuh"
 
-// A row of the norm for each team, until all are done. `body(index, row, col, is_last_turn_inside)`: rows behind the
-// last are the last once more, for teams of a warp sum together, and are not stored.
+// A row of the norm for each team, until all are done. `body(index, row, col, is_last_turn_inside)`: rows past the last
+// repeat the last one, because teams of a warp sum together, and are not stored.
 template <typename Body>
 __device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body body) {
     const u64 teams = grid_threads() / TEAM;
@@ -19,8 +19,8 @@ __device__ inline void for_each_norm_row(u64 rows, u64 heads, u64 width, Body bo
     }
 }
 
-// Stores `value(i)` of each element of a row of the norm, four of a thread at a time: they are all read before the first
-// is written, which the compiler cannot know to change nothing.
+// Stores `value(i)` of each element of a row of the norm, four of a thread at a time: they are all read before the
+// first is written, which the compiler cannot know to change nothing.
 template <typename E, typename Value>
 __device__ inline void store_row(E *to, u64 width, Value value) {
     constexpr u32 COUNT = 4;

@@ -11,7 +11,7 @@ enum class OutputType : u32 { SINGLE, BF16, F16 };
 // A matrix of a type that is known by a parameter alone.
 using AnyMatrix = Matrix<void>;
 
-// Element `index` behind `start`, widened.
+// Element `start[index]`, widened.
 __device__ inline f32 element_of(OutputType type, const void *start, u64 index) {
     switch (type) {
     case OutputType::SINGLE:
@@ -24,7 +24,7 @@ __device__ inline f32 element_of(OutputType type, const void *start, u64 index) 
     return 0.0f;
 }
 
-// Rounds `value` to element `index` behind `start`.
+// Rounds `value` to element `start[index]`.
 __device__ inline void round_to(OutputType type, void *start, u64 index, f32 value) {
     switch (type) {
     case OutputType::SINGLE:

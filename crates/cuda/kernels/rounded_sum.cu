@@ -44,7 +44,7 @@ add_rounded_accumulate(Matrix<const f32> x, f32 per_unit, f32 limit, Matrix<i64>
     add_rounded(x, per_unit, limit, into, refusals, Accumulate());
 }
 
-// Writes one number; behind the last of an odd count a zero fills the place of its sum.
+// Writes one value; after the last of an odd count a zero fills the place of its sum.
 __device__ inline void write_single(Matrix<i64> sums, u64 i, i64 sum, f32 unit) {
     f32* singles = (f32*)sums.start;
     singles[i] = (f32)sum * unit;
@@ -67,7 +67,7 @@ rounded_to_single_first(Matrix<i64> sums, u32 count, f32 unit) {
     }
 }
 
-// The same of sums `first..end` with `end <= 2 first`, by many blocks: what they overwrite lies before `first`.
+// The same of sums `first..end` with `end <= 2 first`, by many blocks: the overwritten sums are before `first`.
 extern "C" __global__ void __launch_bounds__(THREADS)
 rounded_to_single_next(Matrix<i64> sums, u64 first, u64 end, f32 unit) {
     const u64 i = first + blockIdx.x * (u64)THREADS + threadIdx.x;

@@ -31,7 +31,8 @@ __device__ inline f32 team_sum(f32 value) {
     return value;
 }
 
-// The largest lane by the same tree, in every lane. The order of two decides between zeros, and what becomes of a NaN.
+// The largest lane by the same tree, in every lane. The order of two decides between zeros, and decides the result of a
+// NaN.
 __device__ inline f32 team_max(f32 value) {
 #pragma unroll
     for (int width = TEAM / 2; width > 0; width /= 2) {

@@ -1,5 +1,5 @@
-// Tensor cores and the copies that feed them: fragments of 16 x 16 and 16 x 8 narrow numbers, which the lanes of a warp
-// hold together.
+// Tensor cores and the copies that feed them: fragments of 16 x 16 and 16 x 8 values of 16 bits, which the lanes of a
+// warp hold together.
 //
 // Lane 4 g + t has, of a 16 x 8 fragment of sums, columns 2 t and 2 t + 1 of rows g and g + 8. A product of 16 steps is
 // one block of "blocks16" or two of "blocks8", as the GPU's tensor cores are.

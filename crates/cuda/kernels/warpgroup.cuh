@@ -6,13 +6,13 @@
 
 namespace warpgroup {
 
-// How a factor lies in shared memory: its steps, or its rows (of the left factor) or columns (of the right one), next to
-// each other.
+// The layout of a factor in shared memory: its steps, or its rows (of the left factor) or columns (of the right one),
+// next to each other.
 enum class Major : u32 { STEPS, LANES };
 
-// The descriptor of a factor in chunks that are exchanged within 128 bytes. Rows of 128 bytes have 64 steps or 64 lanes;
-// eight of them are next to each other, and so are the following eight. `block_bytes` is the distance of the next 64
-// lanes, where rows have lanes.
+// The descriptor of a factor in chunks that are exchanged within 128 bytes. Rows of 128 bytes have 64 steps or 64
+// lanes; eight of them are next to each other, and so are the following eight. `block_bytes` is the distance of the
+// next 64 lanes, where rows have lanes.
 __device__ inline u64 descriptor(u32 address, u32 block_bytes) {
     constexpr u64 EIGHT_ROWS = 1024;
     constexpr u64 SWIZZLE_OF_128_BYTES = 1;
@@ -74,8 +74,8 @@ struct Product;
     "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, " \
     "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 
-// The instruction for one type and number of columns: `TEXT` names its registers, the operands at the end are its sums, and `X` to `V`
-// are the numbers of the operands after them.
+// The instruction for one type and number of columns: `TEXT` names its registers, the operands at the end are its sums,
+// and `X` to `V` are the numbers of the operands after them.
 #define PRODUCT(E, TYPE, N, TEXT, X, Y, Z, U, V, ...)                                                                  \
     template <Major A, Major B>                                                                                        \
     struct Product<E, A, B, N> {                                                                                       \

@@ -1,13 +1,13 @@
-// Further products of matrices by warpgroups, for compute capability 9.0 alone: those that begin sums, and those whose left
-// factor is in registers.
+// Further products of matrices by warpgroups, for compute capability 9.0 alone: those that begin sums, and those whose
+// left factor is in registers.
 #pragma once
 
 #include "warpgroup.cuh"
 
 namespace warpgroup {
 
-// Adds the product of `a[64,16]` and `b[16,N]` to `sums[64,N]`. A warp has sixteen rows of the left factor, as fragments
-// of `tensor_core::multiply`.
+// Adds the product of `a[64,16]` and `b[16,N]` to `sums[64,N]`. A warp has sixteen rows of the left factor, as
+// fragments of `tensor_core::multiply`.
 template <typename E, Major B, u32 N>
 struct ProductOfRegisters;
 
@@ -27,8 +27,8 @@ struct ProductOfRegisters;
     PRODUCT_OF_REGISTERS(E, TYPE, 128, FIRST_32 ", " SECOND_32, "64", "65", "66", "67", "68", "69", SUMS_32(sums, 0),  \
                          SUMS_32(sums, 32))
 
-// `sums[64,N]` become the product of `a[64,16]` and `b[16,N]`, whatever they were. What is written to variables of earlier
-// sums is no operand, so products that are under way need not be waited for.
+// `sums[64,N]` become the product of `a[64,16]` and `b[16,N]`, whatever they were. The written variables of earlier
+// sums are not operands, so products that are under way need not be waited for.
 template <typename E, Major A, Major B, u32 N>
 struct FirstProduct;
 

@@ -24,8 +24,8 @@ pub enum Instructions {
     Of90,
 }
 
-/// `source!("file": "kernel", each "of_each_type", ..)`: kernels by name; after `each`, one for each type of real numbers
-/// in memory, whose names end with `_f32`, `_bf16` and `_f16`.
+/// `source!("file": "kernel", each "of_each_type", ..)`: kernels by name; after `each`, one for each type of real
+/// numbers in memory, whose names end with `_f32`, `_bf16` and `_f16`.
 macro_rules! source {
     (of_90 $name:literal: $($entries:tt)*) => {
         Source { instructions: Instructions::Of90, ..source!($name: $($entries)*) }

@@ -1,4 +1,4 @@
-//! What simple methods make of the held-out text, in bits per byte: beside these the figure of a model means something.
+//! Bits per byte of simple methods on the held-out text, to compare a model's figure with.
 
 use std::io::{self, Write};
 

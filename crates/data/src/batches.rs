@@ -27,9 +27,8 @@ pub enum Order {
 ///
 /// The text of each corpus is cut into windows that overlap by one token: window `w` has the tokens `w S ..= w S + S`,
 /// the first `S` as inputs and the last `S` as their targets, so every token but the first is a target exactly once per
-/// epoch. What is left at the end of a corpus and shorter than a window is not used. Documents follow one another
-/// without a gap: a window may begin in the middle of one and hold several; [`Visible`] says whether they see each
-/// other.
+/// epoch. A rest at the end of a corpus that is shorter than a window is not used. Documents follow one another without
+/// a gap: a window may begin in the middle of one and hold several; [`Visible`] says whether they see each other.
 #[derive(Clone, Debug)]
 pub struct Batches {
     mixture: Mixture,

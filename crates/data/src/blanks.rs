@@ -18,7 +18,7 @@ use crate::draws::Draws;
 use crate::instructions::{Instruction, Instructions};
 use crate::mixture::Shares;
 
-/// What sequences are made of, with what is needed to make them.
+/// The source of sequences, with the settings that make them.
 #[derive(Clone, Debug)]
 pub struct Blanks {
     spec: BlanksSpec,

@@ -1,4 +1,4 @@
-//! What is part of the program: this project's own documentation and sources at one state, and a few tasks.
+//! Text that is part of the program: this project's own documentation and sources at one state, and a few tasks.
 
 use crate::corpus::Document;
 

@@ -31,7 +31,7 @@ impl Instructions {
     /// Those of the file `path`, or without one the few that are part of the program.
     ///
     /// # Errors
-    /// A file that cannot be read or has no tasks, a line that is none, and what the tokenizer says.
+    /// A file that cannot be read or has no tasks, a line that is not a task, and errors of the tokenizer.
     pub fn read(path: Option<&Path>, tokenizer: &Tokenizer) -> Result<Instructions, DataError> {
         let (path, text) = match path {
             Some(path) => (path, text_file(path)?),

@@ -137,7 +137,7 @@ impl<'a> Tables<'a> {
             let sequence = u64_at(self.bytes, offset).unwrap_or(u64::MAX);
             let is_legal = if entry == 0 { sequence == 0 } else { sequence >= first };
             if !is_legal || sequence > self.num_sequences as u64 {
-                let what = format!("it begins at sequence {sequence} of {}, behind {first}", self.num_sequences);
+                let what = format!("it begins at sequence {sequence} of {}, after {first}", self.num_sequences);
                 return Err(FileProblem::Index { document: entry, what, offset });
             }
             if entry > 0 {
@@ -170,7 +170,7 @@ impl<'a> Tables<'a> {
         let expected = (before * self.token_type.width_bytes()) as u64;
         if pointer != expected {
             let what = format!(
-                "sequence {sequence} begins at byte {pointer} of the tokens, not at {expected} behind the one before it,"
+                "sequence {sequence} begins at byte {pointer} of the tokens, not at {expected} after the one before it,"
             );
             return Err(FileProblem::Index { document, what, offset: pointer_at });
         }

@@ -46,7 +46,7 @@ pub fn split_tokens(corpus: &Corpus, share: f32) -> Split<Corpus> {
     Split { train: corpus.select(|index| !is_held_out[index]), held_out: corpus.select(|index| is_held_out[index]) }
 }
 
-/// How much of `len` is left where `share` is held out.
+/// The part of `len` that is left where a share of it is held out.
 fn kept(len: usize, share: f32) -> usize {
     (len as f64 * (1.0 - share_of(share))) as usize
 }

@@ -81,7 +81,7 @@ impl TokenFile {
         let tokenizer = tokenizer(path, map.bytes(), &header)?;
         let tokens = Tokens::mapped(map, header.tokens.start, header.num_tokens, header.token_type);
         let corpus = Corpus::of_file(path.to_path_buf(), tokens, ranges);
-        // What its own tokenizer does not know was never made by it.
+        // A token that its own tokenizer does not know was not made by it.
         corpus.check_vocabulary(tokenizer.vocabulary())?;
         Ok(TokenFile { corpus, tokenizer, hash })
     }
@@ -184,7 +184,7 @@ fn verify(bytes: &[u8], header: &Header) -> Result<Vec<Range<usize>>, FileProble
             _ => start >= last && start <= header.num_tokens as u64,
         };
         if !is_legal {
-            let what = format!("{start} is no place among {} tokens behind {last}", header.num_tokens);
+            let what = format!("{start} must be a place among {} tokens after {last}", header.num_tokens);
             return Err(FileProblem::Index { document, what, offset });
         }
         if document > 0 {

@@ -246,8 +246,8 @@ impl Tokenizer {
         })
     }
 
-    /// The text of `tokens`; what is no UTF-8, as where a character is cut in two, becomes U+FFFD. Unknown tokens have
-    /// no text.
+    /// The text of `tokens`; bytes that are not UTF-8, as where a character is cut in two, become U+FFFD. Unknown
+    /// tokens have no text.
     ///
     /// # Errors
     /// The error of the library.
@@ -290,14 +290,14 @@ fn check_growth(library: &tokenizers::Tokenizer, text: &str) -> Result<(), Strin
     Ok(())
 }
 
-/// What the library does or why it does not: of some files that contradict themselves it says so by a panic. It is only
-/// read, so that a panic leaves it as it was.
+/// The library's result or error. The library panics on some files that contradict themselves; it only reads, so it is
+/// unchanged after a panic.
 fn refusing<T, E: Display>(work: impl FnOnce() -> Result<T, E>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(panic) => {
             let told = panic.downcast_ref::<String>().map(String::as_str);
-            Err(told.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the library gave up").to_string())
+            Err(told.or(panic.downcast_ref::<&str>().copied()).unwrap_or("the library panicked").to_string())
         }
     }
 }

@@ -93,7 +93,7 @@ impl Tokens {
 
     /// `len` tokens from byte `offset_bytes` of a mapped file, which is long enough.
     pub(crate) fn mapped(map: MemoryMap, offset_bytes: usize, len: usize, token_type: TokenType) -> Tokens {
-        assert!(map.bytes().len() >= offset_bytes + len * token_type.width_bytes(), "tokens lie within their file");
+        assert!(map.bytes().len() >= offset_bytes + len * token_type.width_bytes(), "tokens are within their file");
         Tokens { storage: Storage::Mapped(Arc::new(map)), offset_bytes, len, token_type }
     }
 

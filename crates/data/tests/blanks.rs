@@ -34,7 +34,7 @@ fn blanks(spec: &BlanksSpec, length: usize) -> Blanks {
     Blanks::new(spec, Arc::new(Instructions::default()), 7, length)
 }
 
-/// The text of a sequence: its tokens say where they stand.
+/// The text of a sequence: each token is its own place.
 fn counting(_: u64, tokens: &mut [i32]) {
     tokens.iter_mut().enumerate().for_each(|(index, token)| *token = index as i32);
 }
@@ -275,7 +275,7 @@ fn what_is_no_task_is_refused() {
         folder.put("tasks.jsonl", text.as_bytes());
         let path = folder.path("tasks.jsonl");
         let read = Instructions::read(Some(&path), &Tokenizer::bytes()).and_then(|tasks| tasks.check_vocabulary(100));
-        let said = read.expect_err("it is none").to_string();
+        let said = read.expect_err("no tasks").to_string();
         said.replace(&path.display().to_string(), "tasks.jsonl")
     };
     assert_eq!(

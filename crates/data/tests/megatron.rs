@@ -33,7 +33,7 @@ fn write(folder: &Folder, vocabulary: usize, documents: &[Vec<u32>]) -> Result<C
     megatron::open(&folder.path("a.idx"))
 }
 
-/// What is said about the pair `b`, without its path.
+/// The message for the pair `b`, without its path.
 fn said(folder: &Folder, index: &[u8], tokens: &[u8]) -> String {
     folder.put("b.idx", index);
     folder.put("b.bin", tokens);
@@ -176,11 +176,11 @@ fn each_contradiction_has_its_message() {
         ),
         (
             index(1, &lengths, &[0, 1], &[0, 1, 2]),
-            "b.idx: document 1: sequence 1 begins at byte 1 of the tokens, not at 2 behind the one before it, at byte 50; write it again",
+            "b.idx: document 1: sequence 1 begins at byte 1 of the tokens, not at 2 after the one before it, at byte 50; write it again",
         ),
         (
             index(1, &lengths, &[0, 2], &[0, 3, 2]),
-            "b.idx: document 1: it begins at sequence 3 of 2, behind 0 at byte 66; write it again",
+            "b.idx: document 1: it begins at sequence 3 of 2, after 0 at byte 66; write it again",
         ),
         (
             index(1, &lengths, &[0, 2], &[0, 1, 1]),
@@ -188,7 +188,7 @@ fn each_contradiction_has_its_message() {
         ),
         (
             index(1, &lengths, &[0, 2], &[1, 1, 2]),
-            "b.idx: document 0: it begins at sequence 1 of 2, behind 0 at byte 58; write it again",
+            "b.idx: document 0: it begins at sequence 1 of 2, after 0 at byte 58; write it again",
         ),
     ] {
         assert_eq!(said(&folder, &index, &tokens), expected);

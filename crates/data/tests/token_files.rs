@@ -28,7 +28,7 @@ fn contents(corpus: &Corpus) -> Vec<Vec<u32>> {
     documents.map(|index| corpus.document_tokens(index).map(|token| token as u32).collect()).collect()
 }
 
-/// What is said about the file with these bytes, without its path.
+/// The message for the file with these bytes, without its path.
 fn said(folder: &Folder, bytes: &[u8]) -> String {
     folder.put("b.tokens", bytes);
     let path = folder.path("b.tokens");
@@ -150,7 +150,7 @@ fn each_problem_has_its_message() {
     assert!(hash.starts_with("b.tokens: the hash of its content is ") && hash.contains("at byte 56"), "{hash}");
     assert_eq!(
         said(&folder, &with_hash(changed(72, &[9]))),
-        "b.tokens: document 1: 9 is no place among 5 tokens behind 0 at byte 72; write it again"
+        "b.tokens: document 1: 9 must be a place among 5 tokens after 0 at byte 72; write it again"
     );
     assert_eq!(
         said(&folder, &with_hash(changed(100, b"X"))),

@@ -17,9 +17,8 @@ pub enum Reduction {
 
 /// The ranks of one group, seen from one of them. Every member issues the same calls in the same order.
 ///
-/// A group of one is no special case: its calls do nothing, and an all-to-all or a shift copies. Tensors are dense.
-/// Implemented over threads by
-/// `comm`; `comm::MetaCommunicator` records.
+/// A group of one is not a special case: its calls do nothing, and an all-to-all or a shift copies. Tensors are dense.
+/// Implemented over threads by `comm`; `comm::MetaCommunicator` records.
 pub trait Communicator {
     /// Members of the group.
     fn size(&self) -> usize;

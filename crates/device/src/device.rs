@@ -98,8 +98,8 @@ macro_rules! forward_order {
     };
 }
 
-/// Reads a rank's memory while its device works: the [`Stream::Io`] of storage. What it reads is not written meanwhile;
-/// whoever executes instructions waits for that.
+/// Reads a rank's memory while its device works: the [`Stream::Io`] of storage. Nothing writes these bytes meanwhile;
+/// the executor of instructions waits for the read.
 pub trait MemoryReader: Send {
     /// Copies a dense tensor into host bytes of exactly its size.
     ///

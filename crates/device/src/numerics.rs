@@ -6,8 +6,8 @@ use config::{Format, GradientSums, Precision, Products};
 
 use crate::DeviceError;
 
-/// The kind of a device by name. Devices of one kind compute the same bits, whatever their instruction sets and threads; kinds
-/// may promise each other's bits ([`DeviceKind::has_bits_of`]).
+/// The kind of a device by name. Devices of one kind compute the same bits, whatever their instruction sets and
+/// threads; kinds may promise each other's bits ([`DeviceKind::has_bits_of`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DeviceKind(pub &'static str);
 
@@ -21,8 +21,8 @@ impl DeviceKind {
     /// [`MetaDevice`](crate::MetaDevice), which computes nothing.
     pub const RECORDER: DeviceKind = DeviceKind("the recorder");
 
-    /// Kinds that add in the order that the run file names, each term and each sum rounded as the CPU rounds it: whatever numerics
-    /// two of them accept, they compute the same bits.
+    /// Kinds that add in the order that the run file names, each term and each sum rounded as the CPU rounds it:
+    /// whatever numerics two of them accept, they compute the same bits.
     const SAME_BITS: [DeviceKind; 3] = [DeviceKind::CPU, DeviceKind::CUDA, DeviceKind::SOFT_GPU];
 
     /// Whether devices of this kind promise the bits of devices of the other.
@@ -82,8 +82,8 @@ impl Numerics {
     /// Compares every choice with those that `device` accepts.
     ///
     /// # Errors
-    /// [`DeviceError::Refused`] with the first choice that is not accepted, and the choices that `accepts` takes instead: of
-    /// orders of products those that are defined for the stored format.
+    /// [`DeviceError::Refused`] with the first choice that is not accepted, and the choices that `accepts` takes
+    /// instead: of orders of products those that are defined for the stored format.
     pub fn accepted_by(self, device: DeviceKind, accepts: impl Fn(NumericsChoice) -> bool) -> Result<(), DeviceError> {
         let Some(refused) = self.choices().into_iter().find(|choice| !accepts(*choice)) else { return Ok(()) };
         let others: Vec<String> = refused

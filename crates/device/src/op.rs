@@ -57,7 +57,7 @@ pub struct DropoutKey {
 pub struct Rounding {
     /// The unit: a power of two.
     pub unit: f32,
-    /// Numbers of this magnitude and more, and those that are no numbers, are refused.
+    /// Values of this magnitude and more, and NaN, are refused.
     pub limit: f32,
 }
 

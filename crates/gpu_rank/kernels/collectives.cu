@@ -1,6 +1,6 @@
-// Sums over the ranks of a group whose arenas lie on one GPU: element by element, in rank order or in that of a tree,
-// with the bits of `comm::collectives`. A kernel reads the other ranks' memory in place; the host orders it behind what
-// they have written.
+// Sums over the ranks of a group whose arenas are on one GPU: element by element, in rank order or in that of a tree,
+// with the bits of `comm::collectives`. A kernel reads the other ranks' memory in place; the host orders it after their
+// writes.
 
 #include "types.cuh"
 #include "element.cuh"

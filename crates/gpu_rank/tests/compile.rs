@@ -1,5 +1,6 @@
-//! Every kernel, those of collectives too, compiles for every GPU that is named, within its registers and without spills,
-//! and keeps to the dialect. Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they skip.
+//! Every kernel, those of collectives too, compiles for every GPU that is named, within its registers and without
+//! spills, and keeps to the dialect. Needs NVRTC in the folder of PLEACH_CUDA; without it, these tests print that they
+//! skip.
 //!
 //! CUBINs of a source are those for one GPU of [`ARCHITECTURES`], which its text draws, and PTX is that of
 //! 9.0; with `PLEACH_ARCHITECTURES=all` both are for all.
@@ -16,8 +17,8 @@ use nvidia::nvrtc::{Cache, Compiler, Source, Target};
 /// GPUs: A100, H100 and H200, B200, RTX 50.
 const ARCHITECTURES: [&str; 4] = ["80", "90a", "100a", "120a"];
 
-/// The most registers of a thread, where it is not [`USUAL_REGISTERS`]: the products have a tile of sums in them. Kernels
-/// for the types of real numbers have one entry, without the ending of their names.
+/// The most registers of a thread, where it is not [`USUAL_REGISTERS`]: the products have a tile of sums in them.
+/// Kernels for the types of real numbers have one entry, without the ending of their names.
 const REGISTERS: &[(&str, u32)] = &[
     ("mat_mul_nt_128", 255),
     ("mat_mul_nn_128", 255),
@@ -113,8 +114,8 @@ fn cache() -> Cache {
     Cache::in_folder(std::env::temp_dir().join("pleach-of-tests/pleach/kernels"))
 }
 
-/// Messages of the compiler about `setmaxnreg` that it leaves out, and products of warpgroups that it makes wait for each
-/// other.
+/// Messages of the compiler about `setmaxnreg` that it leaves out, and products of warpgroups that it makes wait for
+/// each other.
 const SLOW: [&str; 3] = ["C7508", "C7510", "C7515"];
 
 /// NVRTC of the folder in PLEACH_CUDA. With the variable, its absence is a failure.

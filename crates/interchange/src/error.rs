@@ -23,12 +23,12 @@ pub enum InterchangeError {
         /// The error of the system.
         reason: std::io::Error,
     },
-    /// A file of JSON is none, or lacks what it is for.
+    /// A file that is not JSON, or lacks a required key.
     #[error("{}: {reason}", .path.display())]
     Json {
         /// The file.
         path: PathBuf,
-        /// What does not fit.
+        /// The reason.
         reason: String,
     },
     /// A value of the configuration that means something that is not built here.

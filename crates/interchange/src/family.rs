@@ -30,7 +30,7 @@ pub enum Family {
 /// Matrices that are next to the model's own tensors and so do not have their prefix.
 const OUTPUTS: [&str; 2] = ["lm_head.weight", "embed_out.weight"];
 
-/// What old files hold beside weights: masks, and frequencies of rotations.
+/// Buffers that old files hold in addition to weights: masks, and frequencies of rotations.
 const BUFFERS: [&str; 7] = [
     ".attention.bias",
     ".attn.bias",
@@ -92,7 +92,7 @@ impl Family {
         }
     }
 
-    /// What names of tensors begin with, in whole and as some files have it.
+    /// The prefixes of tensors' names, in full and as some files have them.
     fn prefixes(self) -> [&'static str; 2] {
         match self {
             Family::GptNeoX => ["gpt_neox.", ""],

@@ -1,4 +1,4 @@
-//! A folder of the Hugging Face library, open for reading. Nothing but what is asked for is read, beside headers.
+//! A folder of the Hugging Face library, open for reading. Only headers and requested tensors are read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ fn shard_file(shard: usize) -> String {
 /// The file of each tensor, where there are several.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
 
-/// What older folders have in place of [`TENSORS`] and [`INDEX`].
+/// Files of older folders in place of [`TENSORS`] and [`INDEX`].
 const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
 
 /// Rows by which two matrices are distinguished.

@@ -31,7 +31,7 @@ const LM_HEAD: (&str, &str, Form) = ("head.output", "lm_head", Whole);
 
 /// The tables of a family.
 struct Names {
-    /// What a tensor of a layer begins with, in front of its number.
+    /// The prefix of a layer's tensors, before its number.
     layer: &'static str,
     of_layer: &'static Table,
     others: &'static Table,
@@ -186,7 +186,8 @@ const CODEGEEX: Names = Names {
     ],
 };
 
-/// What parameters of the layer after the final norm begin with, here and in CodeGeeX; what follows is as in any layer.
+/// The prefix of parameters of the layer after the final norm, here and in CodeGeeX; the rest of a name is as in any
+/// layer.
 const TOP_QUERY: (&str, &str) = ("top_query.", "transformer.topQueryLayer.");
 
 /// OPT in the files of metaseq (`multihead_attention.py`): each shard has its keys, its values, its queries, in this
@@ -257,7 +258,7 @@ pub fn stored_rows(family: Family, model: &ModelSpec, param: &ParamSpec, shards:
     Some(StoredRows { tensor: format!("{prefix}{name}.{kind}"), shape, rows, orientation })
 }
 
-/// What a parameter is of the copies that all shards have.
+/// The relation of a parameter to the copies that all shards have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copies {
     /// They are alike.

@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::error::InterchangeError;
 use crate::folder::{CONFIG, read_object};
 
-/// What the library generates with.
+/// The library's settings of generation.
 pub const GENERATION_CONFIG: &str = "generation_config.json";
 
 const KEYS: [&str; 3] = ["bos_token_id", "eos_token_id", "pad_token_id"];

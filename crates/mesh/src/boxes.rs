@@ -40,7 +40,7 @@ fn collect(range: Range<usize>, shape: &[usize], outer: &mut Vec<usize>, found: 
         whole_rows.start += 1;
     }
     if !whole_rows.is_empty() {
-        debug_assert!(whole_rows.end <= rows, "whole rows lie inside the tensor");
+        debug_assert!(whole_rows.end <= rows, "whole rows are inside the tensor");
         let mut whole = slab(outer, &shape[outer.len()..]);
         whole.start[outer.len()] = whole_rows.start;
         whole.extent[outer.len()] = whole_rows.len();

@@ -34,7 +34,7 @@ pub(crate) struct AttentionSaved {
     out: Tensor,
 }
 
-/// What the norms of queries and keys add to it.
+/// Further activations of the norms of queries and keys.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct QkNormSaved {
     /// `[T, (H + K) d]`: normed and rotated queries and keys.
@@ -50,7 +50,7 @@ pub(crate) struct AttentionPending {
     qkv: Tensor,
     /// `[T, (H + K) d]`: gradient of the normed queries and keys, before rotation.
     normed_qk: Option<Tensor>,
-    /// What the maps into queries, keys and values leave.
+    /// The pending projection into queries, keys and values.
     projection: ProjectionPending,
 }
 

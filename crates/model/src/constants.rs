@@ -3,7 +3,7 @@
 use config::{ModelSpec, Position};
 use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor};
 
-/// What every rank holds once, in addition to parameters and activations.
+/// Tensors that every rank holds once, in addition to parameters and activations.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Constants {
     /// Tables of a rotary model.

@@ -1,4 +1,4 @@
-//! What a layer sees besides its tensors: the device, the tensor-parallel group, the model and the microbatch's sizes.
+//! The surroundings of a layer: the device, the tensor-parallel group, the model and the microbatch's sizes.
 
 use std::ops::Range;
 
@@ -80,7 +80,7 @@ pub struct Context<'a> {
     pub device: &'a dyn Device,
     /// Where they are enqueued.
     pub stream: Stream,
-    /// The tensor-parallel group; a group of one is no special case.
+    /// The tensor-parallel group; a group of one is not a special case.
     pub tp: &'a dyn Communicator,
     /// The ranks that share the tokens of every sequence, in the order of [`config::SequenceSlices`].
     pub cp: &'a dyn Communicator,

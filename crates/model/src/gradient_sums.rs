@@ -7,8 +7,7 @@ use device::{DeviceError, Op, Rounding, Tensor, Write};
 
 use crate::Context;
 
-/// What a whole number of an exact sum counts, for the gradient of the mean loss: 2^-50 (`docs/numerics.md`, "Exact
-/// sums").
+/// The unit of an exact sum, for the gradient of the mean loss: 2^-50 (`docs/numerics.md`, "Exact sums").
 const EXACT_UNIT: f32 = 1.0 / (1u64 << 50) as f32;
 
 /// The terms of one element are together less than this many units, so a gradient is less than 2048. A tied table has

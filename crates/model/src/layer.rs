@@ -36,14 +36,14 @@ pub struct Layer<'a> {
     pub number: u32,
 }
 
-/// What a block adds to the residual stream.
+/// The output of a block, which is added to the residual stream.
 struct Block {
     sum: Residual,
     bias: Option<Tensor>,
     dropout: Option<ResidualDropout>,
 }
 
-/// What it is added to: `[R, D]`, times `scale`.
+/// The residual that a block's output is added to: `[R, D]`, times `scale`.
 #[derive(Clone, Copy)]
 struct Beside {
     residual: Tensor,
@@ -323,7 +323,7 @@ impl Layer<'_> {
         })
     }
 
-    /// What the attention block left, added to `beside` and assigned to `to[R, D]`.
+    /// Adds the output of the attention block to a residual, and assigns the sum to `to[R, D]`.
     fn add_attention(
         &self,
         params: &LayerParams,

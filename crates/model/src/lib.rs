@@ -1,8 +1,8 @@
 //! The layers of a transformer, with backward passes written by hand over [`device::Op`].
 //!
 //! A layer does not know its pipeline stage, its microbatch's number or what ZeRO shards: it sees local sizes, whole
-//! (gathered) parameters and a tensor-parallel communicator in its [`Context`]. What it saves for its backward passes
-//! is a struct laid out in frames of the rank's arena; nothing is allocated.
+//! (gathered) parameters and a tensor-parallel communicator in its [`Context`]. Its saved activations are a struct laid
+//! out in frames of the rank's arena; nothing is allocated.
 //!
 //! `T` is the number of tokens of a microbatch, `D` the width of the residual stream, `R` its rows on this rank: `T`,
 //! or with sequence parallelism `T / tp`.

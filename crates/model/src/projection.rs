@@ -1,4 +1,4 @@
-//! What queries, keys and values are made of: the maps into the heads of this rank.
+//! The linear layers that make queries, keys and values of this rank's heads.
 
 use device::{DeviceError, Frame, Op, Tensor, Write};
 

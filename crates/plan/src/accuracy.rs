@@ -44,9 +44,9 @@ macro_rules! runs {
 pub struct Check {
     /// Its name.
     pub name: &'static str,
-    /// What is to be known about it, if anything.
+    /// A remark, if there is one.
     pub about: Option<&'static str>,
-    /// What it is fitted to; nothing, where a check scores with the constants of another.
+    /// The runs that it is fitted to; none, where a check scores with the constants of another.
     pub calibrated_on: Option<Runs>,
     /// The fitted constants.
     pub constants: &'static [Constant],
@@ -111,8 +111,8 @@ pub const CHECKS: [Check; 5] = [
     Check {
         name: "Jean Zay",
         about: Some(
-            "Of the cluster of BLOOM the bandwidths that its links reach are fitted, to layouts that were tried in fp16; the trials in bf16 \
-             are those of another optimizer, days later.",
+            "The bandwidths of the links of BLOOM's cluster are fitted to layouts that were tried in fp16; the trials in \
+             bf16 are those of another optimizer, days later.",
         ),
         calibrated_on: Some(runs!("bloom_trials_fp16.csv", "status = ok", "a100-80g-jean-zay", "deepspeed-2022")),
         constants: &[Constant::NetworkEfficiency, Constant::LinkEfficiency],
@@ -129,8 +129,8 @@ pub const CHECKS: [Check; 5] = [
 pub const NOT_TUNED_ON: Check = Check {
     name: "Not tuned on",
     about: Some(
-        "No constant is fitted to these rows; profiles are taken as they are. What stays open is named in \
-         [what is not explained](#what-is-not-explained).",
+        "No constant is fitted to these rows; profiles are taken as they are. Open errors are named in \
+         [unexplained errors](#unexplained-errors).",
     ),
     calibrated_on: None,
     constants: &[],
@@ -242,7 +242,7 @@ impl Runs {
     }
 }
 
-/// What a fifth less and a fifth more of one constant of the profiles does to a check that is scored with them as they
+/// Effect of a fifth less and a fifth more of one constant of the profiles on a check that is scored with them as they
 /// are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensitivity {
@@ -339,7 +339,7 @@ pub fn memory_of(runs: &Runs) -> Result<Vec<Scored>, AccuracyError> {
 /// The rows of Korthikanti et al., table 4, of which the first is the baseline of the others.
 pub const LAYERS: Runs = runs!("korthikanti_table4.csv", ALL, "a100-80g-dgx", "megatron-2022");
 
-/// What a layer takes in one row of [`LAYERS`], as a share of what it takes in the first.
+/// Time of a layer in one row of [`LAYERS`], as a share of its time in the first.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LayerTime {
     /// The row.

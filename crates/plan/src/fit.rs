@@ -19,8 +19,8 @@ const CAP: f64 = 0.12;
 
 /// A constant of which a change to its e-fold changes times by less than this share is not in the rows.
 const SEEN: f64 = 1e-3;
-/// What is left of a constant's effect when others take over what they can, as a share of the effect: below it, only
-/// their sum is known.
+/// The rest of a constant's effect after others have taken over as much as they can, as a share of the effect: below
+/// it, only their sum is known.
 const APART: f64 = 0.02;
 
 /// The result of a fit.
@@ -99,8 +99,8 @@ fn stepped(constant: Constant, cluster: &Cluster, step: f64) -> f64 {
     (*constant.of(&mut cluster.clone()) * step.clamp(-0.5, 0.5).exp()).clamp(low, high)
 }
 
-/// What `solve` makes of the columns of those constants that can take their steps. One at an end of its range that
-/// would leave it stays, and the others are solved for without it: their steps would count on its.
+/// The solution of `solve` for the columns of those constants that can take their steps. One at an end of its range
+/// that would leave it stays, and the others are solved for without it: their steps would count on its.
 fn possible_steps(
     cluster: &Cluster,
     constants: &[Constant],
@@ -142,7 +142,7 @@ fn open(constants: &[Constant], columns: &[Vec<f64>]) -> Vec<(Constant, Open)> {
     constants.iter().enumerate().filter_map(|(index, constant)| Some((*constant, of(index)?))).collect()
 }
 
-/// What `counted` makes of the logarithm of every predicted time over the measured one.
+/// `counted` of the logarithm of every predicted time over the measured one.
 fn errors(cluster: &Cluster, runs: &[PreparedRun], counted: fn(f64) -> f64) -> Result<Vec<f64>, SetupError> {
     let mut all = vec![];
     for run in runs {

@@ -39,8 +39,8 @@ fn activation(row: &Row) -> Result<Option<Activation>, TableError> {
     }
 }
 
-/// What columns do not say: as the arguments in `notes` have it, whose defaults are Megatron's, or else what goes with
-/// the feed-forward width.
+/// Traits that columns lack: from the arguments in `notes`, whose defaults are Megatron's, or else from the
+/// feed-forward width.
 struct Kind {
     gated: bool,
     rotary: bool,

@@ -1,5 +1,5 @@
-//! Single operations that were measured, beside what a profile says of them: products of matrices, and all-reduces
-//! within a node.
+//! Measured single operations, compared with a profile's prediction: products of matrices, and all-reduces within a
+//! node.
 
 use cluster::{Cluster, named};
 use comm::Operation;

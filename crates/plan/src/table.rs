@@ -51,7 +51,7 @@ pub enum TableError {
         /// The file.
         table: String,
     },
-    /// No column tells anything that a prediction could be laid beside.
+    /// No column has a value that a prediction can be compared with.
     #[error(
         "{table} has none of the columns {columns}, so nothing in it was measured; add `iter_s`, the seconds of a step",
         columns = MEASURED.join(", ")
@@ -129,7 +129,7 @@ const MEASURED: [&str; 4] = ["iter_s", "mem_gb", "resident_gb", "status"];
 /// How to continue without a row that lacks what every run has.
 const LEAVE_OUT: &str = "every run has one, so write it, or leave the row out with --rows";
 
-/// What to do with cells that do not go together.
+/// The remedy for cells that contradict each other.
 pub(crate) const CORRECTION: &str = "correct the wrong one";
 
 impl Table {

@@ -94,7 +94,7 @@ pub struct Scored {
     pub fits: Pair<bool>,
 }
 
-/// What was measured, as far as it was, with the predictions.
+/// The measured values that a run has, with the predictions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair<T> {
     /// Where it was.
@@ -144,7 +144,7 @@ pub struct Errors {
     pub mean: f64,
     /// Their median.
     pub median: f64,
-    /// What nine of ten do not exceed.
+    /// The bound of nine of ten.
     pub p90: f64,
     /// The largest.
     pub largest: f64,

@@ -136,7 +136,7 @@ fn constants_that_rows_do_not_determine_are_named_and_stay_what_they_can_be() {
     }
 }
 
-/// What `docs/accuracy.md` says of single operations, which profiles were taken from: means over shapes from whole
+/// The errors of single operations in `docs/accuracy.md`, which profiles were taken from: means over shapes from whole
 /// waves to a few tiles.
 #[test]
 fn single_operations_are_met() {

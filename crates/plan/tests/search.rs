@@ -216,7 +216,7 @@ fn each_microbatch_is_judged_by_itself() {
     assert_eq!(sizes.map(is_legal), [false, true, true, true, true, true]);
     let (number, problem) = &refusals.by_key["train.global_batch"];
     assert_eq!((refusals.number(), *number), (3, 3), "microbatches of one sequence, with each form of recomputation");
-    assert!(problem.to_string().contains("too long a program; use parallelism.microbatch_size = "), "{problem}");
+    assert!(problem.to_string().contains("the limit of a program; use parallelism.microbatch_size = "), "{problem}");
 }
 
 #[test]

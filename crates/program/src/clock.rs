@@ -46,7 +46,7 @@ pub struct UnitTimes {
     pub transfer: u64,
 }
 
-/// What instructions take on an engine, and which of its streams run next to the one that computes.
+/// The durations of instructions on an engine, and the streams that run next to the computing one.
 pub trait Durations {
     /// Time of an instruction on the rank at `view`: of a send, until what is sent is there; of a receive, nothing.
     fn of(&self, view: &RankView, instr: Instr) -> u64;
@@ -113,7 +113,7 @@ pub struct StepTimes {
 /// The time of a step that is not computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bubble {
-    /// What the rank computes that computes most.
+    /// Computing time of the rank that computes longest.
     pub busy: u64,
     /// The longest time that a rank takes from the start of its first pass to the end of its last.
     pub span: u64,
@@ -308,7 +308,7 @@ impl Clock<'_> {
         needed.filter_map(|value| lines.made.get(&value)).fold(at_head, |latest, made| latest.max(*made))
     }
 
-    /// What a pass takes that begins at `start` beside reductions that are under way until the end of their queue.
+    /// The duration of a pass that begins at `start`, while reductions run until the end of their queue.
     fn contended(&self, rank: usize, instr: Instr, start: u64, duration: u64) -> u64 {
         let beside = self.lines[rank].reduce.saturating_sub(start);
         if instr.pass().is_none() || beside == 0 {

@@ -158,7 +158,7 @@ impl Instr {
         }
     }
 
-    /// What the instruction means on the rank at `view`. Allocates nothing.
+    /// The effects of the instruction on the rank at `view`. Allocates nothing.
     pub fn effects(self, view: &RankView) -> Effects {
         match self {
             Instr::Load { microbatch } => Effects { assigns: Values::of([Value::Batch(microbatch)]), ..Effects::NONE },
@@ -202,7 +202,7 @@ impl Instr {
     }
 }
 
-/// What an update of `unit` changes, and what is stored of it.
+/// Values that an update of `unit` changes, and that are stored.
 fn optimizer_state(view: &RankView, unit: Unit) -> Values {
     let moments = [Value::FirstMoment(unit), Value::SecondMoment(unit)];
     let weights = Values::of([Value::Params(unit)]).with_some(view.master(unit));
@@ -346,7 +346,7 @@ impl At<'_> {
             },
             (Unit::Embedding | Unit::Layer(_), Purpose::Train) => {
                 let assigns = saved.with(self.output());
-                // What is recomputed is not kept until then.
+                // Recomputed values are not kept until then.
                 let (assigns, frees) = match self.view.recomputes(self.unit) {
                     LayerRecompute::Nothing => (assigns, Values::NONE),
                     LayerRecompute::Core => (assigns.with_all(self.core()), Values::NONE.with_all(self.core())),

@@ -1,4 +1,4 @@
-//! The instructions of a training step. What they mean is written once, in `effects`.
+//! The instructions of a training step. Their meaning is defined once, in `effects`.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub enum Instr {
     Forward { unit: Unit, microbatch: Microbatch },
     /// Recomputes what the forward pass of the unit did not keep.
     Recompute { unit: Unit, microbatch: Microbatch },
-    /// Gradient of a unit's input. The head's hands on what its forward pass computed.
+    /// Gradient of a unit's input. The head's instruction passes on the gradient that its forward pass computed.
     BackwardInput { unit: Unit, microbatch: Microbatch },
     /// Gradient of a unit's weights, accumulated. The head's is empty.
     BackwardWeight { unit: Unit, microbatch: Microbatch },

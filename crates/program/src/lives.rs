@@ -102,7 +102,7 @@ impl Walk<'_> {
         for value in effects.accumulates.iter() {
             self.accumulate(index, value);
         }
-        // What is read and assigned is updated in place.
+        // A value that is read and assigned is updated in place.
         for value in effects.assigns.iter().filter(|value| !effects.reads.as_slice().contains(value)) {
             self.assign(index, value);
         }

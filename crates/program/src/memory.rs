@@ -1,5 +1,4 @@
-//! Where every value is in its rank's arena: state | one scratch stack | activations, transfers, and what is whole for
-//! a while.
+//! Where every value is in its rank's arena: state | one scratch stack | activations, transfers and gathered values.
 //!
 //! State comes first and in a fixed order, so that all programs of a run agree on it. Two values that live within the
 //! step share bytes only if every use of one happens before the first write of the other. On a rank that is the order
@@ -168,7 +167,7 @@ pub fn least_memory(program: &Program, sizes: &Sizes) -> usize {
 /// An arena this part larger than what is alive in it is good enough: one per cent.
 const SLACK: usize = 100;
 
-/// What all ranks together may take: some hundredths of a second.
+/// The effort of all ranks together: some hundredths of a second.
 const EFFORT: Effort = Effort(12_000_000);
 
 fn plan_rank(mut plan: RankPlan, effort: Effort) -> RankPlan {

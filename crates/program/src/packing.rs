@@ -75,7 +75,7 @@ pub fn live_bytes(items: &[Item]) -> Vec<usize> {
 pub struct Effort(pub usize);
 
 impl Effort {
-    /// What one of `parts` equal parts of a problem may take.
+    /// The effort of one of `parts` equal parts of a problem.
     pub fn part(self, parts: usize) -> Effort {
         Effort(self.0 / parts.max(1))
     }
@@ -103,7 +103,7 @@ pub fn pack(items: &[Item], slack_bytes: usize, effort: Effort) -> Packing {
     let in_time = [Fit::First, Fit::Best].into_iter().map(|fit| Some(in_time(items, fit)));
     let by_colour = std::iter::once_with(|| by_colour(items, enough));
     let rounds = effort.rounds(items);
-    // What ends between the two is promoted or not, and either may be the one that works out.
+    // Items that end between the two are promoted or not; either choice may succeed.
     let in_order = [enough, least].into_iter().flat_map(|limit| ORDERS.map(|order| (limit, order))).take(rounds);
     let in_order = in_order.map(|(limit, order)| {
         let goal = Goal { limit, enough };

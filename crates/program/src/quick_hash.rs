@@ -1,5 +1,5 @@
-//! Maps from values and the like, which a walk along a program asks several times for each instruction. Programs are no
-//! strangers' input, so nothing has to be defended against keys that were chosen to collide.
+//! Maps from values and the like, which a walk along a program reads several times for each instruction. Programs are
+//! not strangers' input, so the hash need not resist keys that were chosen to collide.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

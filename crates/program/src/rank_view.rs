@@ -1,4 +1,4 @@
-//! What a pipeline rank knows about itself and about where the other units are.
+//! A pipeline rank's view of itself and of the other units' places.
 
 use std::sync::Arc;
 
@@ -170,7 +170,7 @@ impl RankView {
         self.reads_parameters_of(by).any(|unit| self.is_late(unit, by))
     }
 
-    /// What computing units read as the parameters of `unit`, which are whole.
+    /// The whole parameters of `unit`, which computing units read.
     pub fn parameters(&self, unit: Unit) -> Value {
         match self.zero.keeps(StateKind::Parameters) {
             Kept::Whole => Value::Params(unit),
@@ -178,7 +178,7 @@ impl RankView {
         }
     }
 
-    /// What `by` adds its gradient of `unit`'s parameters to, which is whole.
+    /// The whole gradient of `unit`'s parameters, to which `by` adds.
     pub fn contribution(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
             Kept::Whole => self.whole_sum(unit, by),
@@ -186,8 +186,7 @@ impl RankView {
         }
     }
 
-    /// What holds the sum of the gradients of `unit`'s parameters that `by` made, once it is reduced: all of it, or a
-    /// shard.
+    /// The reduced sum of the gradients of `unit`'s parameters by `by`: all of it, or a shard.
     pub fn sum(&self, unit: Unit, by: Unit) -> Value {
         match self.zero.keeps(StateKind::Gradients) {
             Kept::Whole => self.whole_sum(unit, by),

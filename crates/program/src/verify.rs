@@ -5,7 +5,7 @@ use config::Overlap;
 use crate::memory::{MemoryPlan, plan_lives, plan_memory};
 use crate::{Program, Sizes, StepGraph, Violation, Waits, rules, waits};
 
-/// What a run asks of a graph besides being correct.
+/// Requirements of a run on a correct graph.
 #[derive(Clone, Copy, Debug)]
 pub struct Demands {
     /// Bytes that each rank has for its arena; `None` where that is not known.

@@ -11,11 +11,13 @@ use crate::widths::without_bounds;
 
 /// Steps over which the bounds of losses and weights are derived and measured.
 pub const BOUNDED_STEPS: u32 = 20;
-/// The largest product of the sum of all rates and the root of the width over which they are. Maps whose elements move by R
-/// change an input of mean square 1 by R sqrt(D): beyond a half the model is no longer the one whose roundings are counted.
+/// The largest product of the sum of all rates and the root of the width over which they are. Maps whose elements move
+/// by R change an input of mean square 1 by R sqrt(D): beyond a half the model is no longer the one whose roundings are
+/// counted.
 const BOUNDED_MOVE: f64 = 0.5;
-/// The largest sum of all rates over the initial standard deviation. A map whose elements have moved by twice their initial size
-/// is another one, too, and of several such layers each multiplies what the one before it makes of a difference.
+/// The largest sum of all rates over the initial standard deviation. A map whose elements have moved by twice their
+/// initial size is another one, too, and of several such layers each multiplies what the one before it makes of a
+/// difference.
 const BOUNDED_GROWTH: f64 = 2.0;
 
 /// Why losses and weights of two runs have no bound after `steps` steps; `None` where they have.
@@ -55,8 +57,8 @@ pub struct Bounds {
     pub loss: LossBound,
     /// Root mean square difference of a weight after the last step.
     pub weight: f64,
-    /// Weights whose first gradient is below this share of the size that its errors are relative to are left out of that
-    /// difference: rounding may give AdamW's first step of them the other sign.
+    /// Weights whose first gradient is below this share of the size that its errors are relative to are left out of
+    /// that difference: rounding may give AdamW's first step of them the other sign.
     pub least_gradient: f64,
 }
 
@@ -70,15 +72,16 @@ pub struct LossBound {
 }
 
 impl LossBound {
-    /// That of `step`, counted from 0, whose gradient has this norm before clipping. The first step's weights are the same.
+    /// That of `step`, counted from 0, whose gradient has this norm before clipping. The first step's weights are the
+    /// same.
     pub fn of_step(&self, step: usize, norm: f64) -> f64 {
         if step == 0 { self.forward } else { self.forward + self.moved * norm }
     }
 }
 
 impl Bounds {
-    /// Those of two runs of `class` that train `model` for `steps` steps of `train`; `None` where nothing is promised, or
-    /// [`without_bounds`] says why.
+    /// Those of two runs of `class` that train `model` for `steps` steps of `train`; `None` where nothing is promised,
+    /// or [`without_bounds`] says why.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Bounds> {
         let run = Run { model, train, steps, stored: train.precision.stored() };
         match class {
@@ -107,7 +110,8 @@ fn distance(roundings: f64, roundoff: f64) -> f64 {
 
 /// By how much root mean square weights of one pair of runs in 100,000 exceed the count's.
 const WEIGHT_FACTOR: f64 = 1.5;
-/// The same for losses, whose error is one normal number: from logits, and from weights, whose distance is a bound already.
+/// The same for losses, whose error is one normal number: from logits, and from weights, whose distance is a bound
+/// already.
 const LOGITS_FACTOR: f64 = 4.4;
 const MOVED_FACTOR: f64 = 3.0;
 /// The share of [`Bounds::least_gradient`] where gradients are known far more precisely.
@@ -139,7 +143,8 @@ impl Run<'_> {
             |kind: ParameterKind| kind.probability_factor() * distance(first.of_kind(kind), SINGLE) + cut_off;
         let first_error = distance(first.matrix, SINGLE);
         let later = Roundings::of_other_sums(self.model, self.train, self.stored);
-        // After an update weights differ, and narrow copies of some do: from there on other roundings are made everywhere.
+        // After an update weights differ, and narrow copies of some do: from there on other roundings are made
+        // everywhere.
         let error = match (self.stored, self.steps) {
             (_, 0 | 1) => first_error,
             (Format::Fp32, _) => first_error.hypot(JUMP_OF_ALL * self.jump(&later)),
@@ -176,8 +181,8 @@ impl Run<'_> {
         Bounds { gradients, loss: self.loss(of_logits, of_weights), weight, least_gradient }
     }
 
-    /// Losses of sums over tokens that are cut off, always toward zero: up to 1.5 last places of single precision for each
-    /// block of tokens (`docs/numerics.md`, "Products in blocks").
+    /// Losses of sums over tokens that are cut off, always toward zero: up to 1.5 last places of single precision for
+    /// each block of tokens (`docs/numerics.md`, "Products in blocks").
     fn cut_off(&self) -> f64 {
         let Some(block) = self.train.precision.products().block() else { return 0.0 };
         1.5 * SINGLE * self.tokens().min(Products::PIECE).div_ceil(block) as f64
@@ -185,8 +190,9 @@ impl Run<'_> {
 
     /// Distance of the gradients of an activation with a kink whose inputs are on different sides of it.
     ///
-    /// Of a layer's inputs, normal numbers that are a relative e apart, a share e / pi has other signs. Half of the inputs
-    /// have a gradient, of random sign and independent of the others, so n of them among all make sqrt(2 n / all).
+    /// Of a layer's inputs, normal numbers that are a relative e apart, a share e / pi has other signs. Half of the
+    /// inputs have a gradient, of random sign and independent of the others, so n of them among all make sqrt(2 n /
+    /// all).
     fn jump(&self, roundings: &Roundings) -> f64 {
         if !self.model.activation.has_kink() {
             return 0.0;
@@ -211,8 +217,8 @@ impl Run<'_> {
         self.parameters() as f64 * error / PI
     }
 
-    /// Root mean square difference of weights whose gradients are a relative `error` apart, and at least `least` in the first
-    /// step, of which a step moves `flips` the other way (`docs/numerics.md`, "Weights").
+    /// Root mean square difference of weights whose gradients are a relative `error` apart, and at least `least` in the
+    /// first step, of which a step moves `flips` the other way (`docs/numerics.md`, "Weights").
     fn weight(&self, error: f64, least: f64, flips: f64) -> f64 {
         let largest = 4.0 * flips / self.parameters().max(1) as f64;
         // Where gradients are clipped their root mean square has a bound, and AdamW's epsilon damps small elements.
@@ -230,8 +236,8 @@ impl Run<'_> {
         smooth.hypot(self.flips_of_norms(moved))
     }
 
-    /// Weights of norms are near 1, and their last places of 2^-23 the largest ones: root mean square of those that differ
-    /// in a last place, among all weights, where values are `moved` apart before they are rounded.
+    /// Weights of norms are near 1, and their last places of 2^-23 the largest ones: root mean square of those that
+    /// differ in a last place, among all weights, where values are `moved` apart before they are rounded.
     fn flips_of_norms(&self, moved: f64) -> f64 {
         let is_norm = |name: &str| name.ends_with("norm.weight");
         let norms: usize = all_params(self.model).filter(|param| is_norm(&param.name)).map(|param| param.len()).sum();
@@ -282,7 +288,8 @@ mod tests {
 
     use super::*;
 
-    /// Where they count, in elements with the smallest gradients, weights are left out; in later steps all are compared.
+    /// Where they count, in elements with the smallest gradients, weights are left out; in later steps all are
+    /// compared.
     #[test]
     fn the_bound_of_a_first_step_depends_on_neither_epsilon_nor_clipping() {
         let model = proof_model(Style::Gpt2, 12, true);

@@ -1,4 +1,4 @@
-//! What a change of layout may change in the result.
+//! Changes of the result that a change of layout may cause.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -12,21 +12,22 @@ use train::EngineDescription;
 pub enum EqualityClass {
     /// Every sum has the same terms in the same order: bit-identical losses, norms and weights.
     SameOrder,
-    /// Sums over sequences are grouped differently, as in the next class, but they are exact in both runs, so that their order is of no matter:
-    /// bit-identical as well.
+    /// Sums over sequences are grouped differently, as in the next class, but they are exact in both runs, so that
+    /// their order is of no matter: bit-identical as well.
     AnyOrder,
-    /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups, the runs of
-    /// replicas that are added first or the time of reduction differ, a schedule that was written down adds microbatches in
-    /// another order, or one of the two rounds sequences' contributions to exact sums.
+    /// Sums over sequences are grouped differently: data parallelism, the microbatch size, the sharding groups, the
+    /// runs of replicas that are added first or the time of reduction differ, a schedule that was written down adds
+    /// microbatches in another order, or one of the two rounds sequences' contributions to exact sums.
     OtherOrder,
     /// A library among processes adds single-precision values in an order of its own, over replicas and over
     /// tensor-parallel ranks, in one of the two or in both.
     LibraryOrder,
-    /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients of norms, biases and
-    /// positions) where sequence parallelism does, over tokens of a sequence (in all gradients, not in the forward
-    /// pass) where context parallelism does.
+    /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients
+    /// of norms, biases and positions) where sequence parallelism does, over tokens of a sequence (in all gradients,
+    /// not in the forward pass) where context parallelism does.
     OtherSums,
-    /// The devices are of different kinds, whose kernels add in different orders: not the same bits, under any layout. No bound is derived.
+    /// The devices are of different kinds, whose kernels add in different orders: not the same bits, under any layout.
+    /// No bound is derived.
     OtherDevice,
 }
 
@@ -50,7 +51,8 @@ impl EqualityClass {
         }
     }
 
-    /// The class of changing how the first batches grow, other things equal; `None` where steps then have other batches.
+    /// The class of changing how the first batches grow, other things equal; `None` where steps then have other
+    /// batches.
     pub fn of_ramps(a: Option<BatchRamp>, b: Option<BatchRamp>) -> Option<EqualityClass> {
         match (a, b) {
             _ if a == b => Some(EqualityClass::SameOrder),
@@ -60,7 +62,7 @@ impl EqualityClass {
         }
     }
 
-    /// What becomes of this class where two runs sum gradients in these numbers.
+    /// This class for two runs that sum gradients in these numbers.
     pub fn in_sums(self, sums: [GradientSums; 2]) -> EqualityClass {
         match (sums, self) {
             ([GradientSums::Exact, GradientSums::Exact], EqualityClass::OtherOrder) => EqualityClass::AnyOrder,
@@ -71,8 +73,8 @@ impl EqualityClass {
         }
     }
 
-    /// This class where real numbers of different ranks are added in these orders. That of a library is not known, so two
-    /// runs that use it are not promised the same one.
+    /// This class where real numbers of different ranks are added in these orders. That of a library is not known, so
+    /// two runs that use it are not promised the same one.
     pub fn in_orders(self, orders: [RankOrder; 2]) -> EqualityClass {
         match orders {
             [RankOrder::OfRanks, RankOrder::OfRanks] => self,
@@ -82,12 +84,13 @@ impl EqualityClass {
         }
     }
 
-    /// This class for runs on these engines. Instruction sets and threads change no bit, nor do GPUs; other kinds of devices do.
+    /// This class for runs on these engines. Instruction sets and threads change no bit, nor do GPUs; other kinds of
+    /// devices do.
     pub fn on_engines(self, [a, b]: [&EngineDescription; 2]) -> EqualityClass {
         if a.device.has_bits_of(b.device) { self } else { EqualityClass::OtherDevice }
     }
 
-    /// What is promised.
+    /// The promise of this class.
     pub fn promises(self) -> Promised {
         match self {
             EqualityClass::SameOrder | EqualityClass::AnyOrder => Promised::Bits,
@@ -107,7 +110,8 @@ pub enum RankOrder {
 }
 
 impl RankOrder {
-    /// The order of a run with these collectives. Exact sums are integers, and with them everything else stays in rank order.
+    /// The order of a run with these collectives. Exact sums are integers, and with them everything else stays in rank
+    /// order.
     pub fn of(collectives: CollectivesChoice, sums: GradientSums) -> RankOrder {
         match (collectives, sums) {
             (CollectivesChoice::Own, _) | (CollectivesChoice::Native, GradientSums::Exact) => RankOrder::OfRanks,
@@ -127,7 +131,8 @@ pub enum Promised {
     Nothing,
 }
 
-/// Whether two schedules add microbatches to gradients in the same order: all that are generated do, in ascending order.
+/// Whether two schedules add microbatches to gradients in the same order: all that are generated do, in ascending
+/// order.
 fn adds_alike(a: &ScheduleSpec, b: &ScheduleSpec) -> bool {
     a == b || [a, b].iter().all(|schedule| is_ascending(schedule))
 }
@@ -142,17 +147,18 @@ fn is_ascending(schedule: &ScheduleSpec) -> bool {
     }
 }
 
-/// What decides the order of a gradient's terms besides dp and the microbatch size.
+/// The order of a gradient's terms, apart from dp and the microbatch size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GradientOrder {
-    /// How many replicas are summed before their sums are, ascending where runs are parts of runs. Groups of one are summed
-    /// as all are, in rank order, and so is one group of all.
+    /// How many replicas are summed before their sums are, ascending where runs are parts of runs. Groups of one are
+    /// summed as all are, in rank order, and so is one group of all.
     runs: BTreeSet<usize>,
     /// When.
     reduction: GradientReduction,
 }
 
-/// The order in which a layout adds gradients over replicas. Sharding groups and `sum_tree` are two ways to the same runs.
+/// The order in which a layout adds gradients over replicas. Sharding groups and `sum_tree` are two ways to the same
+/// runs.
 pub fn gradient_order(parallelism: &Parallelism) -> GradientOrder {
     let Degrees { dp, cp, .. } = parallelism.degrees;
     // The ranks that share a replica's sequences are neighbours in a sharding group, also in one of one replica.

@@ -31,7 +31,7 @@ pub struct Difference {
     pub differing: (usize, usize),
     /// Who holds what of the element, of each run. Nobody does where a run does not compute the value.
     pub holdings: [Vec<Holding>; 2],
-    /// What it is stored as.
+    /// Its stored type.
     pub dtype: Dtype,
 }
 
@@ -62,11 +62,11 @@ pub struct Holding {
     pub place: String,
     /// The microbatch in which it computed the element, if it is of one.
     pub microbatch: Option<Microbatch>,
-    /// What it holds.
+    /// Its value.
     pub value: f32,
 }
 
-/// What comparing two runs found.
+/// The result of comparing two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// This many values, and all copies of each, are the same bits.
@@ -116,7 +116,7 @@ pub fn first_difference(
         for message in exchange.gather(vec![])? {
             copies.push(Copy::from_message(&message)?);
         }
-        // Ranks come in any order; what is told of them does not depend on it.
+        // Ranks come in any order; the report does not depend on it.
         copies.sort_by_key(|copy| (copy.header.rank, copy.header.microbatch));
         Ok(copies)
     };
@@ -175,7 +175,7 @@ impl Difference {
         let all = || copies.iter().flatten();
         let shape = all().next().map_or(&[] as &[usize], |copy| &copy.header.shape);
         let len = shape.iter().product();
-        // What the first holder has, and whether another has something else.
+        // The bits of the first holder, and whether another has different ones.
         let mut elements: Vec<(Option<u32>, bool)> = vec![(None, copies.iter().any(Vec::is_empty)); len];
         for (place, value) in all().flat_map(Copy::elements) {
             let (first, differs) = &mut elements[place];
@@ -192,8 +192,8 @@ impl Difference {
         }
     }
 
-    /// How many numbers of the stored type the farthest holdings are apart; `None` where one is no number or nobody
-    /// holds the other.
+    /// The distance of the farthest holdings, in numbers of the stored type; `None` where one is NaN or nobody holds
+    /// the other.
     pub fn last_places(&self) -> Option<u64> {
         let held = self.holdings.iter().flatten().map(|holding| ordered(holding.value, self.dtype));
         let held = held.collect::<Option<Vec<i64>>>()?;
@@ -211,7 +211,7 @@ fn holdings(copies: &[Copy], place: usize) -> Vec<Holding> {
     copies.iter().filter_map(of_copy).collect()
 }
 
-/// The number's place among those of `dtype` in ascending order, both zeros at 0; `None` for what is no number.
+/// The number's place among those of `dtype` in ascending order, both zeros at 0; `None` for NaN.
 fn ordered(value: f32, dtype: Dtype) -> Option<i64> {
     let (negative, magnitude) = match dtype {
         Dtype::Bf16 => split(i64::from(Bf16::narrow(value).0), 15),
@@ -235,7 +235,7 @@ impl ElementName {
             }
             (What::Loss | What::Norm, _) => ElementName::Only,
             (What::Gradient(..) | What::Weight(..) | What::Output(_) | What::OutputGradient(_), shape) => {
-                // Elements behind each index along a dim.
+                // Elements of each index along a dim.
                 let stride = |dim: usize| shape[dim + 1..].iter().product::<usize>();
                 ElementName::Index((0..shape.len()).map(|dim| place / stride(dim) % shape[dim]).collect())
             }

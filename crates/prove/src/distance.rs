@@ -23,8 +23,8 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The outcome of this part of a run and the `later` one together: losses and norms of all steps, the first gradients
-    /// that there are, the last weights.
+    /// The outcome of this part of a run and the `later` one together: losses and norms of all steps, the first
+    /// gradients that there are, the last weights.
     pub fn followed_by(mut self, later: Outcome) -> Outcome {
         self.losses.extend(later.losses);
         self.norms.extend(later.norms);
@@ -90,8 +90,8 @@ fn largest_relative(oracle: &[f64], other: &[f64]) -> f64 {
     oracle.iter().zip(other).map(|(a, b)| relative(*a, *b)).fold(0.0, f64::max)
 }
 
-/// Difference of two numbers, relative to the first one: none between the same bits, as of the norms of a skipped step, and
-/// infinite where one of them is NaN.
+/// Difference of two numbers, relative to the first one: none between the same bits, as of the norms of a skipped step,
+/// and infinite where one of them is NaN.
 pub(crate) fn relative(a: f64, b: f64) -> f64 {
     if a.to_bits() == b.to_bits() { 0.0 } else { finite_or_infinity((a - b).abs() / a.abs()) }
 }

@@ -1,4 +1,4 @@
-//! Every value of a run as one number, the same for every way of sharing the value out.
+//! Every value of a run as one number, the same for every way of sharding the value.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,8 +14,8 @@ use crate::observed::{ValueBox, ValueName, finished};
 use crate::runner::ProofError;
 use crate::watch::Watch;
 
-/// Fingerprints of all values of a run. That of a value is the sum of a mixed number per element, made of the element's place in the
-/// value and its bits, so that those of shards add up to that of the whole.
+/// Fingerprints of all values of a run. That of a value is the sum of a mixed number per element, made of the element's
+/// place in the value and its bits, so that those of shards add up to that of the whole.
 #[derive(Debug, Default)]
 pub struct Fingerprints {
     values: Mutex<BTreeMap<ValueName, Boxes>>,
@@ -51,7 +51,7 @@ struct BoxRecord {
     copies: Copies,
 }
 
-/// What is known of a value.
+/// The hash of a value, as far as it is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fingerprint {
     /// Of all of its elements.

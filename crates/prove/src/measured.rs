@@ -24,10 +24,11 @@ pub struct Measured {
 const SMALL_SHARE: f64 = 1e-3;
 /// The same for biases and norms of queries and keys, whose exact gradients may be zero.
 const CANCELLED_SHARE: f64 = 1e-4;
-/// A sum over tokens of random sign, which a matrix next to a vector shows, may be twice the vector's own norm by chance.
+/// A sum over tokens of random sign, which a matrix next to a vector shows, may be twice the vector's own norm by
+/// chance.
 const WITHOUT_CANCELLING: f64 = 2.0;
-/// Share of the gradient of queries and keys that the softmax's subtraction leaves where sequences have four tokens; the rest of
-/// longer ones is larger.
+/// Share of the gradient of queries and keys that the softmax's subtraction leaves where sequences have four tokens;
+/// the rest of longer ones is larger.
 const LEFT_BY_SOFTMAX: f64 = 0.5;
 /// Share of it that is left of gradients that are rounding alone.
 const NOISE_SHARE: f64 = 0.01;
@@ -36,8 +37,8 @@ const TOP_QUERIES: &str = "top_query.position.weight";
 const TOP_QUERY_MAP: &str = "top_query.attention.query";
 
 impl Measured {
-    /// Between two outcomes of `model`. A tensor that one of them does not have, or has as NaN, is infinitely far. Weights whose
-    /// first gradient is below the share `least_gradient` of its tensor's are left out.
+    /// Between two outcomes of `model`. A tensor that one of them does not have, or has as NaN, is infinitely far.
+    /// Weights whose first gradient is below the share `least_gradient` of its tensor's are left out.
     pub fn between(model: &ModelSpec, [first, second]: [&Outcome; 2], least_gradient: f64) -> Measured {
         Measured {
             gradients: gradients(model, &first.gradients, &second.gradients),
@@ -47,8 +48,8 @@ impl Measured {
     }
 }
 
-/// Relative difference of each step's loss, and its gradient's norm; infinitely far where a run has steps that the other does
-/// not have. A step that was skipped has no norm: the largest of all steps stands for it.
+/// Relative difference of each step's loss, and its gradient's norm; infinitely far where a run has steps that the
+/// other does not have. A step that was skipped has no norm: the largest of all steps stands for it.
 fn losses([first, second]: [&Outcome; 2]) -> Vec<(f64, f64)> {
     let largest = first.norms.iter().copied().filter(|norm| norm.is_finite()).fold(0.0, f64::max);
     let of_run = |outcome: &Outcome, step: usize| {
@@ -64,7 +65,8 @@ fn losses([first, second]: [&Outcome; 2]) -> Vec<(f64, f64)> {
     (0..first.losses.len().max(second.losses.len())).map(of_step).collect()
 }
 
-/// Root mean square difference over all elements but those whose gradients are noise, or nearly 0: AdamW makes steps of them.
+/// Root mean square difference over all elements but those whose gradients are noise, or nearly 0: AdamW makes steps of
+/// them.
 fn weight(model: &ModelSpec, [first, second]: [&Outcome; 2], least_gradient: f64) -> f64 {
     let scales = Scales::of_gradients(model, &first.gradients);
     let (mut squares, mut elements) = (0.0, 0usize);
@@ -144,8 +146,8 @@ impl<'a> Scales<'a> {
         Scales { model, stds: standard_deviations(model), whole: whole(&sizes), sizes }
     }
 
-    /// Whether the gradients of `name`, of queries or keys, are rounding: their map's would be a hundred times as large without the
-    /// softmax's subtraction.
+    /// Whether the gradients of `name`, of queries or keys, are rounding: their map's would be a hundred times as large
+    /// without the softmax's subtraction.
     fn is_noise(&self, name: &str) -> bool {
         let place = if name == TOP_QUERIES { Some(("top_query", "query")) } else { name.rsplit_once(".attention.") };
         let Some((layer, part)) = place else { return false };
@@ -212,11 +214,13 @@ impl<'a> Scales<'a> {
         self.norm(name).max(LEFT_BY_SOFTMAX * before_softmax)
     }
 
-    /// The size of the gradient of `own`, queries or keys that meet `other`, without the mean that the softmax subtracts.
+    /// The size of the gradient of `own`, queries or keys that meet `other`, without the mean that the softmax
+    /// subtracts.
     ///
-    /// An output's gradient g reaches a value as p g, and a score as p (g v - mean) / sqrt(d), which is multiplied by a vector of
-    /// `other`, of d numbers. So without the mean the gradient is that of values times the root mean square of a value and of
-    /// a number of `other`; a norm of heads makes the latter 1 and divides by the root mean square of `own`.
+    /// An output's gradient g reaches a value as p g, and a score as p (g v - mean) / sqrt(d), which is multiplied by a
+    /// vector of `other`, of d numbers. So without the mean the gradient is that of values times the root mean square
+    /// of a value and of a number of `other`; a norm of heads makes the latter 1 and divides by the root mean square of
+    /// `own`.
     fn before_softmax(&self, layer: &str, [own, other]: [&str; 2]) -> f64 {
         let input = |map: &str| self.input(&format!("{layer}.attention.{map}"));
         let std = |map: &str| self.std(&format!("{layer}.attention.{map}.weight"));

@@ -12,16 +12,17 @@ use train::{Copies, UnitState, Worker, pieces};
 
 use crate::message_forms::{ReverseForm, UnitForm};
 
-/// A value of a run. What comes first in this order depends on nothing that comes later.
+/// A value of a run. In this order a value depends on no later one.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ValueName {
     /// Counted from 1.
     pub step: u32,
-    /// What of the step.
+    /// The value of the step.
     pub what: What,
 }
 
-/// A value of a step. Units and their borders are compared, not what is within them: there ranks hold shares and pending sums.
+/// A value of a step. Units and their borders are compared, not what is within them: there ranks hold shares and
+/// pending sums.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum What {
     /// Output of a unit, `[tokens of the step, D]`.
@@ -67,9 +68,8 @@ pub struct ValueBox {
     pub microbatch: Option<Microbatch>,
 }
 
-/// What this rank holds of the values that instruction `rank.position.at` of a training step has finished. Within a
-/// run, the boxes of a value are
-/// equal or have nothing in common.
+/// This rank's parts of the values that instruction `rank.position.at` of a training step has finished. Within a run,
+/// the boxes of a value are equal or have nothing in common.
 pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
     let instrs = &worker.position.program.instrs;
     let mut boxes = match instrs[worker.position.at] {

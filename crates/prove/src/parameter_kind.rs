@@ -11,11 +11,13 @@ pub enum ParameterKind {
     Output,
     /// Matrices of values, of the attention output and of the feed-forward block.
     Matrix,
-    /// Matrices of queries and keys, and the queries of a top layer: their gradients come through the softmax, whose backward pass subtracts.
+    /// Matrices of queries and keys, and the queries of a top layer: their gradients come through the softmax, whose
+    /// backward pass subtracts.
     QueryKey,
     /// Weights and biases of norms, and biases of [`ParameterKind::Matrix`]: sums over tokens that partly cancel.
     Vector,
-    /// Biases of queries and keys, and the weights of norms of heads. Those of keys that are not rotated cancel altogether.
+    /// Biases of queries and keys, and the weights of norms of heads. Those of keys that are not rotated cancel
+    /// altogether.
     QueryKeyVector,
 }
 
@@ -48,8 +50,8 @@ impl ParameterKind {
         }
     }
 
-    /// By what factor the distance of one pair of runs in 100,000 exceeds the root mean square distance that the count of
-    /// roundings gives, the largest over the tensors of the kind in a model (`docs/numerics.md`, "Probability").
+    /// By what factor the distance of one pair of runs in 100,000 exceeds the root mean square distance that the count
+    /// of roundings gives, the largest over the tensors of the kind in a model (`docs/numerics.md`, "Probability").
     pub(crate) fn probability_factor(self) -> f64 {
         match self {
             ParameterKind::Table | ParameterKind::Output | ParameterKind::Matrix | ParameterKind::QueryKey => 1.6,
@@ -59,9 +61,9 @@ impl ParameterKind {
         }
     }
 
-    /// How far jumps of an activation's slope move gradients of the kind, relative to inputs with gradients of one size. The
-    /// matrix that makes the inputs, and its bias, meet single jumps, of which some inputs' gradients are twice the mean; the
-    /// others meet them as a part of the stream (`docs/numerics.md`, "Kinks").
+    /// How far jumps of an activation's slope move gradients of the kind, relative to inputs with gradients of one
+    /// size. The matrix that makes the inputs, and its bias, meet single jumps, of which some inputs' gradients are
+    /// twice the mean; the others meet them as a part of the stream (`docs/numerics.md`, "Kinks").
     pub(crate) fn jump_factor(self) -> f64 {
         match self {
             // Computed before any activation's gradient.

@@ -1,4 +1,4 @@
-//! What two layouts of one run promise each other, and whether their outcomes keep it.
+//! The promise between two layouts of one run, and whether their outcomes keep it.
 
 use std::cmp::Ordering;
 
@@ -90,7 +90,7 @@ impl Distances {
 }
 
 impl Promise {
-    /// What two runs of `class` that train `model` promise each other after `steps` steps of `train`.
+    /// The promise between two runs of `class` that train `model`, after `steps` steps of `train`.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
         let bounds = Bounds::of(class, model, train, steps);
         let reason = || without_bounds(model).or_else(|| left_out(model, train, steps));
@@ -270,8 +270,8 @@ mod tests {
         assert_eq!(bound(EqualityClass::LibraryOrder, single), bound(sums, single));
     }
 
-    /// bf16 and fp16 roundings move inputs of ReLU across zero where sums are split; where they are only in another order,
-    /// the first forward pass has the same bits.
+    /// bf16 and fp16 roundings move inputs of ReLU across zero where sums are split; where they are only in another
+    /// order, the first forward pass has the same bits.
     #[test]
     fn a_kink_widens_the_bounds_of_other_sums_but_not_that_of_the_output_matrix() {
         let smooth = proof_model(Style::Gpt2, 12, true);
@@ -287,7 +287,8 @@ mod tests {
         assert_eq!(near, far);
     }
 
-    /// Sums that are cut off toward zero depend on how many tokens they have: by at most 1.5 last places for each block of a piece.
+    /// Sums that are cut off toward zero depend on how many tokens they have: by at most 1.5 last places for each block
+    /// of a piece.
     #[test]
     fn products_in_blocks_widen_what_other_orders_promise() {
         let of = |products, sequence_length| {

@@ -35,7 +35,8 @@ impl RankSlots {
         SLOTS.get_or_init(|| RankSlots::new(MAX_RANKS))
     }
 
-    /// Waits until `ranks` places are free and all who asked before are served. A run of more ranks than there are places gets all of them.
+    /// Waits until `ranks` places are free and all who asked before are served. A run of more ranks than there are
+    /// places gets all of them.
     pub fn take(&self, ranks: usize) -> Taken<'_> {
         let ranks = ranks.min(self.capacity);
         let mut line = self.line();

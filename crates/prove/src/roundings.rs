@@ -1,7 +1,7 @@
 //! Roundings that separate two runs, counted along the forward and the backward pass (`docs/numerics.md`, "The count").
 //!
-//! One rounding is a relative variance of 0.18 u^2 of the tensor that it is in. Sums of tensors add variances weighted by
-//! mean squares; products add those of their factors.
+//! One rounding is a relative variance of 0.18 u^2 of the tensor that it is in. Sums of tensors add variances weighted
+//! by mean squares; products add those of their factors.
 
 use config::{Blocks, Format, ModelSpec, TrainSpec};
 
@@ -131,8 +131,8 @@ impl Cost<'_> {
         self.of(chain(self.model.vocabulary) + 3.0)
     }
 
-    /// By how much errors in gradients of probabilities grow where the softmax subtracts their mean over the t keys that a
-    /// query sees: of t shares, t - 1 are left. The first query sees one key and has neither.
+    /// By how much errors in gradients of probabilities grow where the softmax subtracts their mean over the t keys
+    /// that a query sees: of t shares, t - 1 are left. The first query sees one key and has neither.
     fn subtraction(&self) -> f64 {
         let sum = |power: i32| (2..=self.tokens).map(|keys| (keys as f64).powi(-power)).sum::<f64>();
         let left = sum(1) - sum(2);

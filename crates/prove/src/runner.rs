@@ -150,8 +150,8 @@ pub fn outcome_of_run(
     Outcome::new(&reports, gradients, weights)
 }
 
-/// Runs the ranks of this process, which deliver the tensors of the outcome to `sinks`. Returns the reports of all steps
-/// where rank 0 is in this process, and none elsewhere.
+/// Runs the ranks of this process, which deliver the tensors of the outcome to `sinks`. Returns the reports of all
+/// steps where rank 0 is in this process, and none elsewhere.
 ///
 /// # Errors
 /// See [`ProofError`].

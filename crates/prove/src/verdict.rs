@@ -6,10 +6,12 @@ use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::promise::Promise;
 
-/// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves little.
+/// By how much the loss must fall at least, as a share of the first loss: equality of runs that learn nothing proves
+/// little.
 pub const LEAST_FALL: f64 = 0.2;
 
-/// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero in dims that are not rotated.
+/// Whether the distance of tensor `name` says nothing: the exact gradient of a key bias is zero in dims that are not
+/// rotated.
 pub fn is_noise(model: &ModelSpec, name: &str) -> bool {
     model.has_idle_key_biases() && name.ends_with("attention.key.bias")
 }
@@ -22,10 +24,10 @@ pub fn fall(outcome: &Outcome) -> f64 {
     }
 }
 
-/// What comparing a case showed.
+/// The result of comparing a case.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// What the case promises its oracle.
+    /// The promise of the case to its oracle.
     pub class: EqualityClass,
     /// Whether it has the bits of the run whose sums have the same order.
     pub same_bits: bool,

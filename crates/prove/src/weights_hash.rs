@@ -5,8 +5,8 @@ use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::distance::Tensors;
 
-/// XXH3 (64 bits) of the names and the little-endian single-precision numbers of `weights`, tensor by tensor in the order in which
-/// `model` declares its parameters. Tensors that `weights` does not have are left out.
+/// XXH3 (64 bits) of the names and the little-endian single-precision numbers of `weights`, tensor by tensor in the
+/// order in which `model` declares its parameters. Tensors that `weights` does not have are left out.
 pub fn weights_hash(model: &ModelSpec, weights: &Tensors) -> u64 {
     let mut hash = Xxh3Default::new();
     let units = std::iter::once(Unit::Table).chain(Unit::computing(model.num_layers));

@@ -9,7 +9,8 @@ pub const LEAST_HEAD_DIM: usize = 4;
 /// The least dims of a head with a norm: the mean square error of fewer has no value that short heads do not decide.
 pub const LEAST_NORMED_HEAD_DIM: usize = 8;
 
-/// Why values after the norms of `model`'s heads have no bound where sums are split differently; `None` where they have.
+/// Why values after the norms of `model`'s heads have no bound where sums are split differently; `None` where they
+/// have.
 pub fn without_bounds(model: &ModelSpec) -> Option<String> {
     (model.qk_norm && model.head_dim < LEAST_NORMED_HEAD_DIM).then(|| {
         format!(

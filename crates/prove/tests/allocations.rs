@@ -1,5 +1,5 @@
-//! Nothing over 64 KiB is allocated after step one, on one rank and on eight: a counting allocator stands below the
-//! whole run.
+//! Nothing over 64 KiB is allocated after step one, on one rank and on eight: a counting allocator serves the whole
+//! run.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -16,7 +16,7 @@ use train::{Observer, Ports, Setup, StepReport, Wish, Worker};
 const LIMIT_BYTES: usize = 64 * 1024;
 
 thread_local! {
-    /// What this thread has allocated since it began to count; `None` before.
+    /// Allocations of this thread since it began to count; `None` before.
     static COUNTED: Cell<Option<Counted>> = const { Cell::new(None) };
 }
 
@@ -71,7 +71,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// What an observer does in the second step.
+/// The action of an observer in the second step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Habit {
     Frugal,

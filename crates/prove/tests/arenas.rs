@@ -14,8 +14,8 @@ use train::Setup;
 /// Gaps between values that live together may take this share of what is alive.
 const LARGEST_RATIO: f64 = 1.02;
 
-/// The same where a rank runs several stages in turns or the two parts of a backward apart: values of several sizes then live and die
-/// in an order of their own each, and placing them leaves larger gaps.
+/// The same where a rank runs several stages in turns or the two parts of a backward apart: values of several sizes
+/// then live and die in an order of their own each, and placing them leaves larger gaps.
 const LARGEST_RATIO_IN_TURNS: f64 = 1.04;
 
 fn allowed(schedule: &ScheduleSpec) -> f64 {
@@ -77,7 +77,7 @@ fn arenas_of_examples_are_full() {
     println!("largest ratio {} in {}", worst.0, worst.1);
 }
 
-/// Ways in which tensor-parallel ranks share out what they keep.
+/// Ways in which tensor-parallel ranks shard what they keep.
 fn manners() -> [(SequenceParallel, Recompute); 6] {
     let full = |every, inputs| Recompute::Full(FullRecompute { every, inputs });
     [

@@ -1,4 +1,5 @@
-//! A fault of three times a bound is found, for every kind of distance, class and precision; the clean pair keeps all bounds.
+//! A fault of three times a bound is found, for every kind of distance, class and precision; the clean pair keeps all
+//! bounds.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 

@@ -1,4 +1,5 @@
-//! Exact sums of gradients: what groups sequences differently changes no bit, and what does not fit is found out by all ranks.
+//! Exact sums of gradients: what groups sequences differently changes no bit, and what does not fit is found out by all
+//! ranks.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -102,7 +103,8 @@ fn grouping_sequences_differently_changes_no_bit() {
     }
 }
 
-/// The batch grows from four sequences to eight: in more microbatches, or in larger ones. The unit is the same in every step.
+/// The batch grows from four sequences to eight: in more microbatches, or in larger ones. The unit is the same in every
+/// step.
 #[test]
 fn batches_that_grow_in_one_way_or_the_other_have_the_same_bits() {
     let of = |grows, dp, microbatch_size| {
@@ -115,7 +117,7 @@ fn batches_that_grow_in_one_way_or_the_other_have_the_same_bits() {
     assert_eq!(BTreeSet::from(hashes).len(), 1, "{hashes:x?}");
 }
 
-/// Narrow numbers are rounded before a sum and after an update, which no grouping changes.
+/// Values in bf16 and fp16 are rounded before a sum and after an update, which no grouping changes.
 #[test]
 fn narrow_runs_have_the_same_bits_too() {
     let scaling = LossScaling { initial: 65536.0, window: 1, hysteresis: 1, minimum: 1.0 };
@@ -145,7 +147,7 @@ fn single_sums_have_other_bits_for_each_grouping() {
     assert_eq!(BTreeSet::from([one, of_two, replicas, each, exact]).len(), 5, "two groupings have the same bits");
 }
 
-/// Ranks that share out 6 tokens of two sequences hold 3 each, of four sequences one sequence each.
+/// Ranks that shard 6 tokens of two sequences hold 3 each, of four sequences one sequence each.
 #[test]
 fn tokens_that_are_shared_out_unevenly_make_the_same_terms() {
     let train = TrainSpec { sequence_length: 6, ..training(Precision::Fp32(Products::Chained), GradientSums::Exact) };
@@ -158,7 +160,8 @@ fn tokens_that_are_shared_out_unevenly_make_the_same_terms() {
     }
 }
 
-/// A term of the gradient is finite, but beyond the range of exact sums: in step 2, on the rank at `place` (dp, tp, pp) and on no other.
+/// A term of the gradient is finite, but beyond the range of exact sums: in step 2, on the rank at `place` (dp, tp, pp)
+/// and on no other.
 fn too_large(layout: &Layout, place: (usize, usize, usize)) -> Result<Outcome, ProofError> {
     let wrap = |coord: Coord, rank: RankEngine| {
         let here = (coord.position(AxisSet::DATA), coord.along(Axis::Tp), coord.along(Axis::Pp)) == place;

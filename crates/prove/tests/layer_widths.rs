@@ -1,5 +1,5 @@
-//! A model whose layers differ in width: layouts that keep the order of sums change no bit, others stay within their bounds, and each
-//! layer has the memory of its own width.
+//! A model whose layers differ in width: layouts that keep the order of sums change no bit, others stay within their
+//! bounds, and each layer has the memory of its own width.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

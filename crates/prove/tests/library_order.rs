@@ -1,5 +1,5 @@
-//! Collectives of a library, which adds in an order of its own: within the bounds of its class, the same bits with exact
-//! sums, and a term that it loses is found.
+//! Collectives of a library, which adds in an order of its own: within the bounds of its class, the same bits with
+//! exact sums, and a term that it loses is found.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 
@@ -117,8 +117,8 @@ fn exact_sums_keep_their_bits() {
     }
 }
 
-/// The call that loses a term is one of the gradient's, or one of an activation's: not the first, which adds rows of the
-/// embedding, of which the last rank has none.
+/// The call that loses a term is one of the gradient's, or one of an activation's: not the first, which adds rows of
+/// the embedding, of which the last rank has none.
 #[test]
 fn a_term_that_a_library_loses_is_found() {
     let library = || ThreadLibrary::new((0..4).collect(), Adding::FromTheLast, LibrarySums::All);
@@ -230,7 +230,8 @@ fn a_member_that_is_late_is_named_by_the_next_leader() {
     };
     let texts = said(vec![0, 1, 2, 3], late);
     assert!(texts.iter().any(|text| text.contains("rank 3 waited") && text.contains("for rank 2 in all-reduce")));
-    // No engine ends the others at the first report here, so they may miss the rank that has reported; nobody who waits is blamed.
+    // No engine ends the others at the first report here, so they may miss the rank that has reported; nobody who waits
+    // is blamed.
     let is_blamed = |rank: usize| texts.iter().any(|text| text.contains(&format!("for rank {rank} in")));
     assert!(!is_blamed(0) && !is_blamed(1), "{texts:?}");
     let texts = said(vec![0, 0, 1, 1], |communicator| match communicator.position() {

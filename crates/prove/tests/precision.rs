@@ -1,5 +1,6 @@
-//! Narrow numbers, and products in pairs, under every kind of layout: what changes no bit in single precision changes none there, other layouts
-//! stay within bounds written with the type's unit roundoff, and an overflow anywhere is one everywhere.
+//! bf16 and fp16, and products in AMX order, under every kind of layout: a change that keeps the bits in single
+//! precision keeps them here, other layouts stay within bounds written with the type's unit roundoff, and an overflow
+//! anywhere is one everywhere.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::cell::Cell;
@@ -19,7 +20,7 @@ use train::{RankEngine, SequenceBuffers, StepFate, TokenSource};
 
 /// A window so short that the factor of the loss grows within a test.
 const SCALING: LossScaling = LossScaling { initial: 16384.0, window: 2, hysteresis: 1, minimum: 1.0 };
-/// One unit ahead, given up after each use.
+/// One unit ahead, freed after each use.
 const GATHERING: Gathering = Gathering { prefetch: 1, reshard: Reshard::AfterUse };
 const NUMBERS: [Precision; 7] = [
     Precision::Fp32(Products::Pairs),

@@ -1,5 +1,5 @@
-//! Gradients that are summed in runs of replicas: which layouts have the same bits, how far others are apart, and how many
-//! bytes leave a host.
+//! Gradients that are summed in runs of replicas: which layouts have the same bits, how far others are apart, and how
+//! many bytes leave a host.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

@@ -1,4 +1,5 @@
-//! Threads of a rank are no layout: losses, norms, gradients and weights are the same bits, whatever their number.
+//! The number of threads of a rank is not part of the layout: losses, norms, gradients and weights are the same bits,
+//! whatever their number.
 
 use config::{Precision, Products, RunConfig};
 use prove::outcome_of;

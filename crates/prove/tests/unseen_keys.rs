@@ -1,5 +1,5 @@
-//! Keys and values that no query of a rank sees are not computed with: where a sequence has documents, prefixes or windows,
-//! attention on a rank's keys may find not-a-number in place of the others, and learns the same bits.
+//! Keys and values that no query of a rank sees are not computed with: where a sequence has documents, prefixes or
+//! windows, attention on a rank's keys may find not-a-number in place of the others, and learns the same bits.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

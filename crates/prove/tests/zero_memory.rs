@@ -1,4 +1,4 @@
-//! What the stages of ZeRO save: planned bytes against the formulas of the ZeRO paper, in single precision.
+//! Memory that the stages of ZeRO save: planned bytes against the formulas of the ZeRO paper, in single precision.
 //!
 //! With P parameters on a tensor- and pipeline-parallel rank and d replicas in a sharding group, a rank keeps 4 bytes
 //! for each parameter, 4 for its gradient and 8 for its moments: 16 P; with ZeRO-1 8 P + 8 P / d; with ZeRO-2 4 P + 12
@@ -60,8 +60,8 @@ fn kept(plan: &RankPlan) -> usize {
     bytes.sum()
 }
 
-/// What the formula leaves out: units are padded to whole blocks for every replica, and a tied table whose uses share a
-/// rank has a gradient for each, unless one is made at the end of the step and kept no longer.
+/// Memory that the formula leaves out: units are padded to whole blocks for every replica, and a tied table whose uses
+/// share a rank has a gradient for each, unless one is made at the end of the step and kept no longer.
 fn left_out(setup: &Setup, stage: usize) -> (f64, f64) {
     let (zero, sums, group) = (setup.parallelism.zero, setup.train.sums, setup.parallelism.shard_group());
     let view = &setup.program(stage).view;
@@ -130,7 +130,7 @@ fn kept_line(name: &str, setup: &Setup, stage: usize) -> String {
     line
 }
 
-/// What is gathered on top: with ZeRO-2 gradients, all of the stage's between the first and the last microbatch, or
+/// Gathered values on top: with ZeRO-2 gradients, all of the stage's between the first and the last microbatch, or
 /// those of one use (the head's and a layer's) where each is summed at once; with ZeRO-3 the parameters of two uses.
 #[test]
 fn little_more_is_whole_at_once_than_what_computes() {
@@ -178,7 +178,7 @@ fn each_stage_makes_the_arena_smaller() {
             let whole = (most(plan, Category::Gathered) + most(plan, Category::Unreduced)) as f64;
             let (arena_off, arena) = (off.plan(0).arena_bytes() as f64, plan.arena_bytes() as f64);
             println!(
-                "{name:28} {stage_name:18} arena {arena:9} saves {:9}, state {saved:9}, whole for a while {whole:9}",
+                "{name:28} {stage_name:18} arena {arena:9} saves {:9}, state {saved:9}, gathered {whole:9}",
                 arena_off - arena
             );
             assert!(arena_off - arena >= saved - whole - LARGEST_SHARE * arena_off, "{name}, {stage_name}");

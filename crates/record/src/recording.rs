@@ -31,7 +31,7 @@ pub enum RecordError {
     Device(#[from] DeviceError),
 }
 
-/// What is recorded: one microbatch of a model on one tensor-parallel rank.
+/// The recorded case: one microbatch of a model on one tensor-parallel rank.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordCase<'a> {
     /// The model.
@@ -40,7 +40,7 @@ pub struct RecordCase<'a> {
     pub tp: TensorParallel,
     /// Sequences and tokens.
     pub shape: MicrobatchShape,
-    /// What parameters and activations are stored as.
+    /// The stored type of parameters and activations.
     pub stored: Dtype,
     /// The order in which products add their terms.
     pub products: Products,
@@ -56,12 +56,12 @@ pub struct RecordCase<'a> {
     pub write: Write,
 }
 
-/// What one function of a unit did.
+/// The record of one function of a unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UnitRecord {
     /// Operations and their costs.
     pub record: Record,
-    /// What this rank sends to its tensor-parallel and its context-parallel group, by collective.
+    /// Traffic of this rank in its tensor-parallel and its context-parallel group, by collective.
     pub sent: BTreeMap<Operation, Traffic>,
     /// The collectives of the tensor-parallel and the context-parallel group, in order.
     pub collectives: Vec<CollectiveCall>,

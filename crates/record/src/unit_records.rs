@@ -8,7 +8,7 @@ use program::{Footprint, Footprints, Purpose};
 
 use crate::recording::{RecordCase, RecordError, UnitRecord, record_unit};
 
-/// What every function of every unit did on one microbatch and one tensor-parallel rank.
+/// The records of every function of every unit, for one microbatch and one tensor-parallel rank.
 #[derive(Clone, Debug)]
 pub struct UnitRecords<'a> {
     case: RecordCase<'a>,
@@ -30,12 +30,12 @@ impl<'a> UnitRecords<'a> {
         Ok(UnitRecords { case, units })
     }
 
-    /// What was recorded.
+    /// The recorded case.
     pub fn case(&self) -> &RecordCase<'a> {
         &self.case
     }
 
-    /// What each function did; nothing for the table, which has none.
+    /// The record of each function; empty for the table, which has none.
     pub fn units(&self) -> &PerClass<[UnitRecord; PassKind::ALL.len()]> {
         &self.units
     }

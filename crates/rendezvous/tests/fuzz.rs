@@ -5,8 +5,8 @@
 //! longer, or under a fuzzer that looks at what is reached (`cargo bolero`, which brings libFuzzer):
 //!
 //! ```text
-//! BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p rendezvous --test fuzz -- --nocapture
-//! cargo bolero test --package rendezvous --test fuzz any_payload_is_read_or_refused
+//! BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p rendezvous --test fuzz --
+//! --nocapture cargo bolero test --package rendezvous --test fuzz any_payload_is_read_or_refused
 //! ```
 
 use bolero::TypeGenerator;

@@ -37,8 +37,8 @@ fn exact(values: impl Iterator<Item = u64>) -> String {
     format!("[{}]", values.join(","))
 }
 
-/// All rows where they are few. Otherwise those of each of `most / 4` neighbourhoods with the smallest and the largest loss and norm, and
-/// the last row: what a drawing of minima and maxima by pixel shows.
+/// All rows where they are few. Otherwise those of each of `most / 4` neighbourhoods with the smallest and the largest
+/// loss and norm, and the last row: what a drawing of minima and maxima by pixel shows.
 fn drawn(rows: &[StepRow], most: usize) -> Vec<&StepRow> {
     if rows.len() <= most {
         return rows.iter().collect();

@@ -1,4 +1,5 @@
-//! The records of runs, as one page without network: curves, memory, time, events and run files, drawn by scripts of its own.
+//! The records of runs, as one page without network: curves, memory, time, events and run files, drawn by scripts of
+//! its own.
 //!
 //! Values in, text out: the caller reads the folders of runs and writes the page.
 

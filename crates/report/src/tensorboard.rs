@@ -1,7 +1,7 @@
 //! Event files of TensorBoard: records of TensorFlow, each with an `Event` of its protocol buffers.
 //!
-//! Sources: `tensorflow/core/util/event.proto`, `tensorflow/core/framework/summary.proto` and `tensorflow/core/lib/io/record_writer.h`
-//! describe messages and records.
+//! Sources: `tensorflow/core/util/event.proto`, `tensorflow/core/framework/summary.proto` and
+//! `tensorflow/core/lib/io/record_writer.h` describe messages and records.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ const TAGS: &[(&str, &str)] = &[
     ("memory/resident_bytes", "resident_bytes"),
 ];
 
-/// The bytes of an event file with all steps and measurements of a run. The time of a step is that of its line, or the seconds until its end
-/// where the line has none; a measurement has the time of the step before it.
+/// The bytes of an event file with all steps and measurements of a run. The time of a step is that of its line, or the
+/// seconds until its end where the line has none; a measurement has the time of the step before it.
 pub fn event_file(metrics: &Metrics) -> Vec<u8> {
     let time = |row: &StepRow| row.values.get("time").copied().unwrap_or(row.total_seconds);
     let start = metrics.steps.first().map_or(0.0, time);

@@ -18,7 +18,7 @@ use crate::pass_time::PassTime;
 use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
 use crate::recorded::{PassWork, RecordedUnits, UnitWork};
 
-/// What is spread how: all of a run that its costs depend on.
+/// The layout and sizes of a run: all that its costs depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct StepShape<'a> {
     /// The model.
@@ -46,7 +46,7 @@ pub struct PassCost {
     pub whole_ns: u64,
     /// Collectives.
     pub collectives_ns: u64,
-    /// What its floating-point operations would take at the accelerator's peak.
+    /// The time of its floating-point operations at the accelerator's peak.
     pub at_peak_ns: u64,
 }
 
@@ -116,7 +116,7 @@ impl StepCosts {
         &self.passes
     }
 
-    /// What is done with the parameters of a unit.
+    /// The costs of a unit's parameters: gathers, reductions and updates.
     pub fn state(&self, unit: Unit) -> StateCost {
         *self.state.of(unit)
     }
@@ -141,7 +141,7 @@ impl StepCosts {
         self.world_ns + held.map(|unit| self.state(unit).norm_ns).sum::<u64>()
     }
 
-    /// What instructions cost that compute: of a stage with these units, all passes of one microbatch.
+    /// The time of computing instructions: of a stage with these units, all passes of one microbatch.
     pub fn microbatch_ns(&self, units: impl Iterator<Item = Unit>) -> u64 {
         units.map(|unit| PassKind::ALL.map(|pass| self.pass(unit, pass).whole_ns).iter().sum::<u64>()).sum()
     }
@@ -215,7 +215,7 @@ impl Pricing<'_> {
                 let gathers = unit.backward_input.collectives.iter();
                 let gathered_ns = self.tensor_ns(gathers.filter(|call| call.operation == Operation::AllGather));
                 let summed_ns = of_inputs.collectives_ns.saturating_sub(gathered_ns);
-                // What the gradient of inputs has gathered, that of weights reads.
+                // The gradient of weights reads what the gradient of inputs has gathered.
                 let inputs_ns = of_weights.collectives_ns.saturating_sub(gathered_ns);
                 let of_inputs = of_inputs.overlapping(gathered_ns, inputs_ns, self.contention());
                 [forward, recompute, of_inputs, of_weights.overlapping(0, summed_ns, self.contention())]

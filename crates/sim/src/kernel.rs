@@ -297,7 +297,7 @@ fn has_logits(ops: &[Op]) -> bool {
 }
 
 /// The head with all logits at once: products of chunks become one over all tokens in the width of activations, and the
-/// kernels of the loss what the trainer's move. What else the head computes stays as it is.
+/// kernels of the loss what the trainer's move. The head's other operations stay as they are.
 fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = vec![];
     let mut products: Vec<(Orientation, Product)> = vec![];

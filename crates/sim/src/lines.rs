@@ -46,7 +46,7 @@ fn letters(slices: &[[f64; KINDS]]) -> String {
         let mut spent = *slice;
         let communication = BlockKind::Communication as usize;
         let computing: f64 = spent.iter().sum::<f64>() - spent[communication];
-        // What runs beside computing takes none of its time.
+        // Communication that overlaps with computation takes none of its time.
         spent[communication] = spent[communication].min((1.0 - computing).max(0.0));
         let waiting = (1.0 - computing - spent[communication]).max(0.0);
         owed_to_waiting += waiting;
@@ -81,7 +81,7 @@ fn axis(end_ns: u64, columns: usize, width: usize) -> String {
     format!("{margin}{marks}\n{margin}{labels}\n")
 }
 
-/// What the letters mean, as far as a drawing has them.
+/// The meanings of the letters in a drawing.
 pub fn legend(drawing: &str) -> String {
     let used = BlockKind::ALL.iter().filter(|kind| drawing.contains(of(**kind)));
     let words = used.map(|kind| format!("{} {}", of(*kind), kind.name()));

@@ -1,4 +1,4 @@
-//! What a rank's memory is for when most of it is in use: as pleach plans it, or with what another trainer keeps.
+//! The contents of a rank's memory at its peak: as pleach plans it, or with the values that another trainer keeps.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,11 +31,11 @@ pub enum MemoryPart {
     Logits,
     /// Buffers of sends and receives.
     Communication,
-    /// What single instructions borrow.
+    /// Scratch memory of single instructions.
     Scratch,
     /// Constants and sums.
     Constants,
-    /// What the allocator holds unused, and what the process has outside of it.
+    /// Unused memory of the allocator, and memory of the process outside of it.
     Process,
 }
 
@@ -81,12 +81,12 @@ pub struct RankMemory {
 }
 
 impl RankMemory {
-    /// What is in use at the peak: what a trainer's allocator would call allocated.
+    /// Bytes in use at the peak, which a trainer's allocator calls allocated.
     pub fn allocated_bytes(&self) -> usize {
         self.parts.iter().filter(|(part, _)| **part != MemoryPart::Process).map(|(_, bytes)| bytes).sum()
     }
 
-    /// What the accelerator has to have.
+    /// Bytes that the accelerator must have.
     pub fn occupied_bytes(&self) -> usize {
         self.parts.values().sum()
     }
@@ -169,7 +169,7 @@ fn kept_gradients(units: &RecordedUnits) -> usize {
     of_layers.flat_map(|unit| &unit.kept.weight_gradients).collect::<BTreeMap<_, _>>().into_values().sum()
 }
 
-/// What the allocator of a trainer holds unused, and what its process has outside of it.
+/// Unused memory of a trainer's allocator, and memory of its process outside of it.
 fn process_bytes(allocated_bytes: usize, software: &Software) -> usize {
     let TrainerMemory { unused_share, process_bytes, .. } = software.memory;
     (allocated_bytes as f64 * unused_share + process_bytes) as usize
@@ -197,8 +197,8 @@ pub struct KeptBeyond {
 }
 
 impl KeptBeyond {
-    /// What the operations of a forward pass, and those of the backward passes of the input and of the weights, leave
-    /// in the memory of `software`, or of pleach.
+    /// Values that a forward pass, and the backward passes of the input and of the weights, leave in the memory of
+    /// `software`, or of pleach.
     pub(crate) fn new(
         forward: &[Op],
         [backward_input, backward_weight]: [&[Op]; 2],

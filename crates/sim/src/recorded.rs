@@ -17,7 +17,7 @@ use crate::overlapped::{Issued, issued};
 /// One pass of one unit on one microbatch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PassWork {
-    /// What the accelerator runs, in order.
+    /// The kernels of the accelerator, in order.
     pub kernels: Vec<Kernel>,
     /// Collectives of the tensor-parallel and the context-parallel group between them.
     pub collectives: Vec<CollectiveCall>,
@@ -38,7 +38,7 @@ pub struct UnitWork {
     pub backward_input: PassWork,
     /// Backward of the weights.
     pub backward_weight: PassWork,
-    /// What it keeps beyond its footprint.
+    /// Memory that it keeps beyond its footprint.
     pub kept: KeptBeyond,
 }
 
@@ -62,7 +62,7 @@ pub struct RecordedUnits {
 }
 
 impl RecordedUnits {
-    /// What was recorded, as an accelerator runs it; with `software`, as the kernels of that trainer.
+    /// The recorded operations, as an accelerator runs them; with `software`, as the kernels of that trainer.
     pub fn new(records: &UnitRecords, software: Option<&Software>) -> RecordedUnits {
         let recompute = records.case().recompute;
         RecordedUnits { units: records.units().map(|class, passes| unit_work(class, passes, recompute, software)) }

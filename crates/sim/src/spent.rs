@@ -7,7 +7,7 @@ use program::{Durations, Instr, PassKind, Queue, StepGraph, StepTimes};
 
 use crate::costs::StepCosts;
 
-/// What time is spent on besides the floating-point operations of the model at the accelerator's peak.
+/// Losses of time beyond the floating-point operations of the model at the accelerator's peak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
     /// Kernels that do not reach the peak: products of awkward shapes, memory-bound kernels, gaps.
@@ -66,7 +66,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// What the pipeline rank does that computes longest.
+    /// The time of the pipeline rank that computes longest.
     pub fn new(graph: &StepGraph, costs: &StepCosts, times: &StepTimes) -> Spent {
         let computed = |rank: usize| -> u64 {
             let instrs = &graph.programs()[rank].instrs;

@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn the_legend_says_what_is_drawn() {
         let (few, many) = (drawn(4), drawn(2000));
-        for word in ["forward", "forward again", "backward of inputs", "waiting"] {
+        for word in ["forward", "recompute", "backward of inputs", "waiting"] {
             assert!(few.contains(&format!(">{word}<")) && many.contains(&format!(">{word}<")), "{word}");
         }
         assert!(!few.contains(">communication<"));

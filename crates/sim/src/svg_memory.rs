@@ -67,7 +67,7 @@ impl MemoryRows<'_> {
         let (scale, limit) = (self.bytes_per_row(), self.limit_bytes);
         let line = if scale > limit { ", which the line shows" } else { "" };
         format!(
-            "memory of one rank of each stage: dark what stays between steps, light the rest; a row is {} high, of {}{line}",
+            "memory of one rank of each stage: dark is state between steps, light the rest; a row is {} high, of {}{line}",
             bytes(scale),
             bytes(limit)
         )

@@ -91,7 +91,7 @@ impl Trace {
 pub enum BlockKind {
     /// Forward of a stage.
     Forward,
-    /// What is recomputed for a backward pass.
+    /// Recomputation for a backward pass.
     Recompute,
     /// Backward of inputs and weights.
     Backward,
@@ -121,7 +121,7 @@ impl BlockKind {
     pub fn name(self) -> &'static str {
         match self {
             BlockKind::Forward => "forward",
-            BlockKind::Recompute => "forward again",
+            BlockKind::Recompute => "recompute",
             BlockKind::Backward => "backward",
             BlockKind::BackwardInput => "backward of inputs",
             BlockKind::BackwardWeight => "backward of weights",
@@ -257,7 +257,7 @@ fn recomputed_first(pass: &[Block]) -> Vec<Block> {
     vec![again, Block { kind, start_ns: turn_ns, end_ns: last.end_ns, ..*first }]
 }
 
-/// What all of these are together, if they are anything.
+/// The kind of all of these together, if they have one.
 fn all_joined(blocks: &[Block]) -> Option<BlockKind> {
     let (first, rest) = blocks.split_first()?;
     rest.iter().try_fold(first.kind, |kind, next| joined(kind, next.kind))
@@ -292,7 +292,7 @@ fn kind_of(instr: Instr) -> Option<BlockKind> {
     }
 }
 
-/// What two neighbours are together.
+/// The kind of two neighbours together.
 fn joined(one: BlockKind, next: BlockKind) -> Option<BlockKind> {
     use BlockKind::{Backward, BackwardInput, BackwardWeight, Communication, Forward, Optimizer, Recompute};
     match (one, next) {

@@ -1,4 +1,4 @@
-//! What other trainers run and keep otherwise.
+//! Other trainers: differences in kernels and memory.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
 use cluster::{CheapOutputs, GradientAddition, Software, TrainerMemory};

@@ -68,8 +68,8 @@ impl SoftGpu {
     /// The point is where the work of `stream` so far has ended.
     ///
     /// # Errors
-    /// A stream that does not exist, or that is captured; an earlier failure: the promise is broken then. One that is kept
-    /// or broken already.
+    /// A stream that does not exist, or that is captured; an earlier failure: the promise is broken then. One that is
+    /// kept or broken already.
     pub fn keep_promise(&self, Promise(point): Promise, stream: StreamHandle) -> Result<(), DriverError> {
         let mut state = sync::lock(&self.state);
         take(&mut state, "keep_promise", point)?;
@@ -84,8 +84,8 @@ impl SoftGpu {
         submitted
     }
 
-    /// Whether a stream has come to a point. Who asks has not waited for it: work that is submitted afterwards has no order
-    /// with what came before.
+    /// Whether a stream has come to a point. Who asks has not waited for it: work that is submitted afterwards has no
+    /// order with what came before.
     ///
     /// # Errors
     /// An earlier failure.

@@ -1,4 +1,4 @@
-//! What the promise of equality is tried on: every layout of at most 16 ranks, in every family of runs.
+//! Cases of the promise of equality: every layout of at most 16 ranks, in every family of runs.
 
 use std::fmt;
 
@@ -64,10 +64,10 @@ pub fn all_degrees() -> Vec<Degrees> {
     counts().flat_map(of_replicas).filter(|degrees| degrees.world_size() <= MAX_RANKS).collect()
 }
 
-/// What is sharded over data parallelism, and among how many.
+/// The values that are sharded over data parallelism, and the number of shards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Form {
-    /// What is sharded.
+    /// The sharded values.
     pub zero: ZeroStage,
     /// Among whom.
     pub shard_groups: ShardGroups,
@@ -156,14 +156,14 @@ impl fmt::Display for Form {
     }
 }
 
-/// What may change without changing a bit, but for forms that sum gradients in another order.
+/// Choices that change no bit, but for forms that sum gradients in another order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Manner {
-    /// What is sharded over data parallelism.
+    /// The values that are sharded over data parallelism.
     pub form: Form,
     /// The order of microbatches.
     pub schedule: ScheduleKind,
-    /// Activations kept or computed again.
+    /// Activations kept or recomputed.
     pub recompute: Recompute,
 }
 
@@ -171,7 +171,7 @@ impl Manner {
     /// The plainest: nothing sharded, nothing recomputed, all forwards first.
     pub const PLAIN: Manner = Manner { form: Form::WHOLE, schedule: ScheduleKind::GPipe, recompute: Recompute::None };
 
-    /// Every second layer is computed again, from an input that tensor-parallel ranks share out.
+    /// Every second layer is recomputed, from an input that tensor-parallel ranks shard.
     const SOME_SHARDED: Recompute = Recompute::Full(FullRecompute { every: 2, inputs: SavedInputs::Sharded });
 
     /// Every schedule that is generated, interleaved with two stages per rank.
@@ -224,7 +224,7 @@ pub fn schedule_name(schedule: ScheduleKind) -> String {
     }
 }
 
-/// What is computed again, from what.
+/// The recomputed layers and their saved inputs.
 pub fn recompute_name(recompute: Recompute) -> String {
     match recompute {
         Recompute::None => "kept".to_string(),
@@ -241,7 +241,7 @@ pub fn recompute_name(recompute: Recompute) -> String {
 pub fn products_suffix(products: Products) -> &'static str {
     match products {
         Products::Chained => "",
-        Products::Pairs => ", products in pairs",
+        Products::Pairs => ", products in AMX order",
         Products::Blocks16 => ", products in blocks of 16",
         Products::Blocks8 => ", products in blocks of 8",
     }
@@ -250,11 +250,11 @@ pub fn products_suffix(products: Products) -> &'static str {
 /// One layout of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What is learned, in microbatches of what size.
+    /// The task, with the size of microbatches.
     pub family: Family,
     /// How many ranks do what.
     pub degrees: Degrees,
-    /// Whether ranks that share matrices share out tokens, too. Unlike a manner, it changes sums.
+    /// Whether ranks that shard matrices shard tokens, too. Unlike a manner, it changes sums.
     pub sequence_parallel: SequenceParallel,
     /// In which manner.
     pub manner: Manner,
@@ -301,7 +301,7 @@ impl Case {
         of_two.map(|case| Case { sums: GradientSums::Exact, ..case }).collect()
     }
 
-    /// The cases of [`Case::all`] in two families that differ in every trait, with products in pairs. A processor
+    /// The cases of [`Case::all`] in two families that differ in every trait, with products in AMX order. A processor
     /// without AMX computes those of single precision an order of magnitude slower than chained ones, so that all
     /// families take hours.
     pub fn all_in_pairs() -> Vec<Case> {
@@ -311,9 +311,9 @@ impl Case {
         of_two.map(|case| Case { products: Products::Pairs, ..case }).collect()
     }
 
-    /// What every case of the same `dp`, `tp` and sequence parallelism that sums gradients in the same order has the
-    /// bits of: one stage, in the plainest such manner. Where sums are exact, their order does not matter: one replica
-    /// in microbatches of one sequence.
+    /// The case whose bits every case of the same `dp`, `tp` and sequence parallelism has that sums gradients in the
+    /// same order: one stage, in the plainest such manner. Where sums are exact, their order does not matter: one
+    /// replica in microbatches of one sequence.
     pub fn reference(&self) -> Case {
         let plain = Case { degrees: Degrees { pp: 1, ..self.degrees }, manner: Manner::PLAIN, ..*self };
         match self.sums {
@@ -334,7 +334,7 @@ impl Case {
         Case { sums: self.sums, products: self.products, ..Case::oracle(self.reference().family) }
     }
 
-    /// What the case promises [`Case::of_one_rank`].
+    /// The promise of the case to [`Case::of_one_rank`].
     pub fn class(&self) -> EqualityClass {
         EqualityClass::of(&self.of_one_rank().parallelism(), &self.parallelism()).in_sums([self.sums; 2])
     }
@@ -370,8 +370,8 @@ impl Case {
         }
     }
 
-    /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot share
-    /// the tokens out.
+    /// The manner's, with inputs sharded where sequence parallelism does it anyway, and whole where ranks cannot shard
+    /// the tokens.
     fn recompute(&self) -> Recompute {
         let Recompute::Full(full) = self.manner.recompute else { return self.manner.recompute };
         let inputs = match self.sequence_parallel {
@@ -382,12 +382,12 @@ impl Case {
         Recompute::Full(FullRecompute { inputs, ..full })
     }
 
-    /// Whether the tokens of a microbatch can be shared out over tensor parallelism.
+    /// Whether the tokens of a microbatch can be sharded over tensor parallelism.
     fn shares_tokens(&self) -> bool {
         (self.family.microbatch_size * proof_training().sequence_length).is_multiple_of(self.degrees.tp)
     }
 
-    /// What runs.
+    /// The layout that runs.
     pub fn layout(&self) -> Layout {
         let precision = Precision::Fp32(self.products);
         let train = TrainSpec { sums: self.sums, precision, ..proof_training() };

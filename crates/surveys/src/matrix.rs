@@ -1,5 +1,4 @@
-//! What is combined with what: every ZeRO form with every schedule, with every way to share matrices, recomputation and
-//! numbers.
+//! Combinations: every ZeRO form with every schedule, with every way to shard matrices, recomputation and numbers.
 //!
 //! Degrees, and whether the token table is tied, are drawn per cell. The model is as small as can be, so that thousands
 //! of cells are few minutes.
@@ -77,7 +76,7 @@ impl fmt::Display for Order {
     }
 }
 
-/// What tensor-parallel ranks share out.
+/// The values that tensor-parallel ranks shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Sharing {
     /// Nothing: each is alone.
@@ -153,17 +152,17 @@ pub fn forms() -> Vec<Form> {
 /// One combination.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cell {
-    /// What is sharded over data parallelism.
+    /// The values that are sharded over data parallelism.
     pub form: Form,
     /// The order of passes.
     pub order: Order,
-    /// What tensor-parallel ranks share out.
+    /// The values that tensor-parallel ranks shard.
     pub sharing: Sharing,
-    /// What is computed again.
+    /// The recomputed layers.
     pub recompute: Recompute,
     /// How parameters and activations are stored, gradients summed and products added up.
     pub numbers: Numbers,
-    /// What is trained: in the product drawn of two.
+    /// The task: in the product drawn of two.
     pub shape: Shape,
     /// How many ranks do what; drawn.
     pub degrees: Degrees,
@@ -266,7 +265,7 @@ impl Cell {
         Cell { form: Form::WHOLE, sharing: Sharing::Nothing, degrees: Degrees::ONE, sequences, ..self.reference() }
     }
 
-    /// What runs.
+    /// The layout that runs.
     pub fn layout(&self) -> Layout {
         let Degrees { dp, pp, .. } = self.degrees;
         let train = self.sequences.of(training(self.numbers));
@@ -337,7 +336,7 @@ fn degrees_among(replicas: &[usize], cp: usize, order: Order, sharing: Sharing) 
     all
 }
 
-/// What the cells' models are like; their sizes are those of [`model`].
+/// Traits of the cells' models; their sizes are those of [`model`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Shape {
     /// Layer norms, a tied table.
@@ -347,7 +346,7 @@ pub enum Shape {
     /// Blocks side by side, half of each head rotated, an output matrix of its own; no dropout of the blocks' sums, so
     /// that they are taken together.
     GptNeoX,
-    /// A layer behind the final norm whose queries come from a table.
+    /// A layer after the final norm whose queries come from a table.
     CodeGeeX,
 }
 

@@ -1,4 +1,4 @@
-//! What a run does where processes are killed, bits flip and disks fill up: trials of each, with what they showed.
+//! Runs whose processes are killed, whose bits flip and whose disks fill up: trials of each, with their results.
 //!
 //! *Same* means that the losses of all steps and the last weights have the bits of the undisturbed run.
 
@@ -21,20 +21,20 @@ pub use kills::{StartChild, kills, locks};
 pub use layouts::{layouts, pairs};
 pub use reference::Reference;
 
-/// What trials of one fault showed.
+/// The results of trials of one fault.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The fault, as `facts` number it: `R3`.
     pub number: &'static str,
-    /// What was done.
+    /// The injected fault.
     pub fault: &'static str,
-    /// What must hold.
+    /// The requirement.
     pub demand: &'static str,
     /// Trials.
     pub trials: usize,
-    /// What did not hold, a line for each trial.
+    /// Broken requirements, a line for each trial.
     pub failures: Vec<String>,
-    /// What else was seen, as the rest of a row.
+    /// Other observations, as the rest of a row.
     pub seen: String,
 }
 
@@ -76,7 +76,7 @@ impl TrialFolder {
 
 impl Drop for TrialFolder {
     fn drop(&mut self) {
-        // What is left there is temporary anyway.
+        // Files that are left there are temporary anyway.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use prove::Verdict;
 use sync::lock;
 
-/// What a table needs of a verdict.
+/// The part of a verdict that a table shows.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
     /// Whether it has the bits of the run whose sums have the same order.
@@ -35,7 +35,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// What `verdict` measured; `faults` are the broken parts of the promise that it is held to.
+    /// The measurements of `verdict`; `faults` are the broken parts of its promise.
     pub fn of(verdict: Verdict, faults: &[String]) -> Row {
         let distance = verdict.distance;
         Row {
@@ -85,7 +85,7 @@ impl Results {
         lock(&self.rows).len()
     }
 
-    /// Keeps a row. What did not run is not kept, so that the next run tries it again.
+    /// Keeps a row. A case that did not run is not kept, so that the next run tries it again.
     pub fn keep(&self, name: &str, row: Row) {
         let line = line(name, &row);
         let mut file = lock(&self.file);

@@ -20,7 +20,7 @@ pub struct Order {
     pub cases: Vec<Case>,
 }
 
-/// What a survey found of one case: how it compares, or why it did not run.
+/// A survey's result for one case: how it compares, or why it did not run.
 pub type Finding = Result<Verdict, String>;
 
 /// Groups cases by their reference.

@@ -1,4 +1,5 @@
-//! The comparison of a GPU with the CPU, on a GPU in software: with the kernels of an archive, in parts, with results that are kept.
+//! The comparison of a GPU with the CPU, on a GPU in software: with the kernels of an archive, in parts, with results
+//! that are kept.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

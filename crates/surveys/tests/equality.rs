@@ -89,8 +89,8 @@ fn layouts_sequence_parallelism_and_sharding_do_not_change_what_is_learned() {
     assert_kept(&[layout_sample(), sequence_parallel_sample(), sharded].concat());
 }
 
-/// With exact sums replicas, accumulation, microbatches and the time of reduction have the bits of one rank, and of one replica where ranks share
-/// matrices: a case of each.
+/// With exact sums replicas, accumulation, microbatches and the time of reduction have the bits of one rank, and of one
+/// replica where ranks share matrices: a case of each.
 fn exact_sample() -> Vec<Order> {
     let case = |tp: usize, style: Style| {
         let is_suitable = |case: &Case| {
@@ -107,7 +107,7 @@ fn exact_sums_have_the_bits_of_one_replica() {
     assert_kept(&exact_sample());
 }
 
-/// With products in pairs a case of replicas and stages, and one of ranks that share matrices.
+/// With products in AMX order a case of replicas and stages, and one of ranks that shard matrices.
 fn sample_in_pairs() -> Vec<Order> {
     let case = |tp: usize, style: Style| {
         let is_suitable = |case: &Case| {

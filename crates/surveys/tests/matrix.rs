@@ -54,8 +54,8 @@ fn products_in_blocks_combine_with_every_form_and_sharing() {
     all_keep_their_promise(&chosen);
 }
 
-/// Parallel blocks whose sums are taken together, and a layer behind the final norm: each order with each sharing in one of
-/// the two shapes, and each order in both.
+/// Parallel blocks whose sums are taken together, and a layer after the final norm: each order with each sharing in one
+/// of the two shapes, and each order in both.
 #[test]
 fn other_shapes_combine_with_every_order_and_sharing() {
     let cells = Cell::of_other_shapes();

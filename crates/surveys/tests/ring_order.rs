@@ -1,5 +1,5 @@
-//! Blocks of keys and values that travel while attention is computed: the streams of a rank touch no byte at the same time,
-//! each wait between them is needed, and the bits are those of shifts in line, of ranks without overlap.
+//! Blocks of keys and values that travel while attention is computed: the streams of a rank touch no byte at the same
+//! time, each wait between them is needed, and the bits are those of shifts in line, of ranks without overlap.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

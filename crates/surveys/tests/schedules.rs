@@ -57,7 +57,8 @@ fn ends_without_a_layer_have_the_bits_of_one_rank() {
     }
 }
 
-/// A file for one rank with all forwards, then all backwards of the inputs, then those of the weights in the given order.
+/// A file for one rank with all forwards, then all backwards of the inputs, then those of the weights in the given
+/// order.
 fn written(weights: impl Iterator<Item = usize>) -> ScheduleSpec {
     let cells = |kind: char| (0..NUM_MICROBATCHES).map(move |number| format!("0{kind}{number}"));
     let weights = weights.map(|number| format!("0W{number}"));

@@ -1,4 +1,4 @@
-//! A disk that halts, is dead or is full after so many bytes.
+//! A disk that halts, is dead or is full after a number of bytes.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use checkpoint::{Disk, NewFile, Storage};
 
-/// What happens when the bytes are used up.
+/// The fault after the last byte.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     /// The thread that needs a byte more calls this with the kind of access, and waits forever: the process can be
@@ -52,12 +52,12 @@ impl FaultyDisk {
     /// More bytes than any test takes.
     pub const PLENTY: u64 = 1 << 50;
 
-    /// A disk with so many bytes.
+    /// A disk with room for `bytes`.
     pub fn new(fault: Fault, bytes: u64) -> FaultyDisk {
         FaultyDisk { fault, left: Arc::new(AtomicU64::new(bytes)) }
     }
 
-    /// From now on it has so many bytes, as when someone makes room.
+    /// From now on it has room for `bytes`, as when someone makes room.
     pub fn set_left(&self, bytes: u64) {
         self.left.store(bytes, Ordering::Relaxed);
     }

@@ -43,7 +43,7 @@ pub enum Call {
         to: usize,
         /// Number of the message.
         tag: u64,
-        /// What is sent.
+        /// The sent tensor.
         x: Tensor,
     },
     /// [`Communicator::receive`]
@@ -52,7 +52,7 @@ pub enum Call {
         from: usize,
         /// Number of the message.
         tag: u64,
-        /// What is filled.
+        /// The received tensor.
         x: Tensor,
     },
 }

@@ -1,4 +1,5 @@
-//! A library of collectives among "processes" that are threads: it adds in an order that a test gives, and may lose a term.
+//! A library of collectives among "processes" that are threads: it adds in an order that a test gives, and may lose a
+//! term.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, Sender, channel};

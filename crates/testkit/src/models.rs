@@ -28,11 +28,12 @@ impl fmt::Display for Style {
     }
 }
 
-/// A model of 12 heads and 16 layers that is otherwise as small as can be: every degree up to 16 has something to divide.
+/// A model of 12 heads and 16 layers that is otherwise as small as can be: every degree up to 16 has something to
+/// divide.
 ///
-/// The vocabulary is one more than bytes have, a prime, so that every tensor parallelism pads it. Initial weights are as wide as
-/// 0.25 / sqrt(hidden): blocks then add less to the residual stream than what they read from it, which is what the
-/// derivation of the bounds assumes (`docs/numerics.md`).
+/// The vocabulary is one more than bytes have, a prime, so that every tensor parallelism pads it. Initial weights are
+/// as wide as 0.25 / sqrt(hidden): blocks then add less to the residual stream than what they read from it, which is
+/// what the derivation of the bounds assumes (`docs/numerics.md`).
 pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> ModelSpec {
     let (norm, position, activation, biases) = match style {
         Style::Gpt2 => (NormKind::Layer, Position::Learned { offset: 0 }, Activation::GeluTanh, Biases::All),
@@ -75,7 +76,8 @@ pub fn proof_model(style: Style, num_kv_heads: usize, tied_embeddings: bool) -> 
     }
 }
 
-/// A text for the proof model. It uses less than a quarter of the vocabulary, which is soon learned: the loss falls quickly.
+/// A text for the proof model. It uses less than a quarter of the vocabulary, which is soon learned: the loss falls
+/// quickly.
 pub fn proof_text() -> ProofText {
     ProofText { vocabulary: 61, seed: 1, labels: Labels::Every }
 }

@@ -6,10 +6,11 @@ use config::{Format, GradientSums, LossScaling, ModelSpec, Precision, Products, 
 
 use crate::models::{Style, proof_model, proof_training};
 
-/// In which numbers parameters and activations are stored and gradients summed, and in which order products add their terms.
+/// In which numbers parameters and activations are stored and gradients summed, and in which order products add their
+/// terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// What parameters and activations are stored as.
+    /// The stored type of parameters and activations.
     pub format: Format,
     /// How gradients are summed.
     pub sums: GradientSums,
@@ -68,7 +69,8 @@ impl fmt::Display for Numbers {
     }
 }
 
-/// Six layers of four heads: two stages on each of four ranks. GPT-2 where the table is tied, Llama with two key and value heads where not.
+/// Six layers of four heads: two stages on each of four ranks. GPT-2 where the table is tied, Llama with two key and
+/// value heads where not.
 ///
 /// The smallest widths at which each of two replicas with tp = 2, and each of four without, holds a shard of every
 /// layer. Initial weights are
@@ -82,7 +84,8 @@ pub fn model(tied: Tied) -> ModelSpec {
     ModelSpec { num_layers: 6, hidden: 32, num_heads: 4, head_dim: 8, ffn_hidden: 128, init_std: 0.044, ..proof }
 }
 
-/// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is skipped, at least.
+/// Four steps of 24 sequences of four tokens. In fp16 the first factor of the loss is so large that the first step is
+/// skipped, at least.
 pub fn training(numbers: Numbers) -> TrainSpec {
     let precision = match numbers.format {
         Format::Fp32 => Precision::Fp32(numbers.products),

@@ -5,7 +5,7 @@ use program::{Category, Extent, PlannedLife};
 use prove::Watch;
 use train::{RankEngine, Worker};
 
-/// A quiet not-a-number, as are its halves in both narrow types; as an integer it is no token, no position and no label.
+/// A quiet not-a-number, as are its halves in both narrow types; as an integer it is not a token, position or label.
 const POISON: u32 = 0x7fff_7fed;
 
 /// The same rank, every byte of its arena poisoned before its first operation.
@@ -19,9 +19,9 @@ pub fn poison_arena(rank: RankEngine, arena_bytes: usize) -> Result<RankEngine, 
 
 /// Poisons, after each instruction, the places of values whose lives are over, and the scratch stack.
 ///
-/// A value that was lent to a receiver may be overwritten by the first instruction that waits for something behind the receive,
-/// not before that instruction has waited. So places of transfers are poisoned one instruction later than others, unless
-/// they are in use again by then.
+/// A value that was lent to a receiver may be overwritten by the first instruction that waits for something after the
+/// receive, not before that instruction has waited. So places of transfers are poisoned one instruction later than
+/// others, unless they are in use again by then.
 #[derive(Clone, Copy, Debug)]
 pub struct PoisonFreed;
 
@@ -41,7 +41,7 @@ impl Watch for PoisonFreed {
 /// The instruction after which nobody reads a value.
 fn last(life: &PlannedLife) -> usize {
     match life.category {
-        // Sums of gradients are the caller's behind the last instruction.
+        // Sums of gradients are the caller's after the last instruction.
         Category::Transfers | Category::Gradients => life.end,
         Category::Batches
         | Category::Activations

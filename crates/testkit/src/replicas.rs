@@ -11,7 +11,7 @@ use prove::Watch;
 use sync::lock;
 use train::{Copies, Held, UnitState, Worker, pieces};
 
-/// What is copied of a parameter.
+/// The kind of a copied tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// Its values.
@@ -33,7 +33,7 @@ struct Copy {
     values: Vec<f32>,
 }
 
-/// What ranks hold, by tensor.
+/// Copies of ranks, by tensor.
 type Holdings = BTreeMap<(String, Kind), Vec<Copy>>;
 
 /// Keeps what every rank holds after every `every` steps, and compares it. A later step replaces an earlier one.
@@ -49,7 +49,7 @@ pub struct Replicas {
 pub struct Disagreement {
     /// The tensor.
     pub name: String,
-    /// What of it.
+    /// The kind of its tensor.
     pub kind: Kind,
     /// One rank.
     pub first: String,
@@ -110,7 +110,7 @@ impl Replicas {
             let copies = holdings.entry((piece.param.name.clone(), held_tensor.kind)).or_default();
             copies.retain(|old| old.region != copy.region || old.holder != copy.holder);
             copies.push(copy);
-            // Ranks come in any order; what is told of them does not depend on it.
+            // Ranks come in any order; the report does not depend on it.
             copies.sort_by(|a, b| a.holder.cmp(&b.holder));
         }
         Ok(())

@@ -23,8 +23,8 @@ enum Entry {
     Synchronized,
 }
 
-/// The work that one rank enqueued, in order. Streams are taken to be as independent as devices may make them: whatever no wait
-/// orders may happen at the same time.
+/// The work that one rank enqueued, in order. Streams are taken to be as independent as devices may make them: whatever
+/// no wait orders may happen at the same time.
 #[derive(Clone, Debug, Default)]
 pub struct StreamLog {
     entries: Arc<Mutex<Vec<Entry>>>,
@@ -41,7 +41,8 @@ type Access = (String, Range<usize>, bool);
 pub struct Replay {
     /// Accesses of the same bytes by two streams, of which one writes, that no wait orders.
     pub conflicts: Vec<String>,
-    /// Waits by or for the stream in question that order something which nothing before does, by their place in the log.
+    /// Waits by or for the stream in question that order something which nothing before does, by their place in the
+    /// log.
     pub waits: Vec<usize>,
 }
 

@@ -15,9 +15,9 @@ pub enum GpuCall {
     /// A copy or a fill.
     Copy(StreamHandle),
     /// An event is recorded.
-    Record(StreamHandle),
+    Record(EventHandle, StreamHandle),
     /// A stream waits for an event.
-    Wait(StreamHandle),
+    Wait(StreamHandle, EventHandle),
     /// A stream is created.
     Create(StreamHandle),
     /// The host waits for a stream.
@@ -145,11 +145,11 @@ impl Gpu for WrappedGpu {
     }
 
     fn record(&self, event: EventHandle, stream: StreamHandle) -> Result<(), DriverError> {
-        self.judged(GpuCall::Record(stream), Some(()), |gpu| gpu.record(event, stream))
+        self.judged(GpuCall::Record(event, stream), Some(()), |gpu| gpu.record(event, stream))
     }
 
     fn wait(&self, stream: StreamHandle, event: EventHandle) -> Result<(), DriverError> {
-        self.judged(GpuCall::Wait(stream), Some(()), |gpu| gpu.wait(stream, event))
+        self.judged(GpuCall::Wait(stream, event), Some(()), |gpu| gpu.wait(stream, event))
     }
 
     fn load(&self, image: ModuleImage) -> Result<ModuleHandle, DriverError> {

@@ -1,7 +1,8 @@
 //! How long saving holds a run up, and how fast a checkpoint is loaded under other layouts: `cargo bench -p train --bench checkpoint [-- FOLDER]`.
 //!
-//! GPT-2 of 124 million parameters with the state of AdamW, in `FOLDER` or that of the system for what is temporary. Beside each figure stands
-//! what the same cores do with the same bytes: copy them in memory, or read them out of the files without a look at them.
+//! GPT-2 of 124 million parameters with the state of AdamW, in `FOLDER` or that of the system for what is temporary.
+//! Each figure is printed with the time of the same cores for the same bytes: to copy them in memory, or to read them
+//! from the files unchecked.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -92,7 +93,7 @@ fn store(folder: &Path) -> Store {
     Store::open(folder, Arc::new(Disk), retention).expect("a folder")
 }
 
-/// What the steps took, with a checkpoint after every [`EVERY`] where there is a store.
+/// The times of the steps, with a checkpoint after every [`EVERY`] where there is a store.
 fn steps(config: &RunConfig, store: Option<&Store>) -> Stopwatch {
     let setup = setup(config, WARM_UP + STEPS);
     let (text, stopwatch) = (text(&setup), Stopwatch::default());
@@ -103,8 +104,8 @@ fn steps(config: &RunConfig, store: Option<&Store>) -> Stopwatch {
     stopwatch
 }
 
-/// What a checkpoint adds to the steps after it: seconds that the rank's thread waits, and seconds in all, with the cores that the saving thread
-/// takes from it.
+/// Costs of a checkpoint in the steps after it: seconds that the rank's thread waits, and seconds in all, with the
+/// cores that the saving thread takes from it.
 fn saving(config: &RunConfig, folder: &Path) {
     let plain = median(steps(config, None).timed());
     let stopwatch = steps(config, Some(&store(folder)));
@@ -121,7 +122,7 @@ fn saving(config: &RunConfig, folder: &Path) {
     let copied = 2.0 * bytes / cpu::peak::copy_bytes_per_second(cores);
     let (wall, waited) = (median(lock(&stopwatch.saves).clone()), median(stopwatch.waits()));
     println!(
-        "save: {:.2} GB in {wall:.2} s beside steps of {plain:.3} s; {cores} cores copy as much in {copied:.3} s\n\
+        "save: {:.2} GB in {wall:.2} s during steps of {plain:.3} s; {cores} cores copy as much in {copied:.3} s\n\
          the training thread waits {waited:.3} s for it: {:.2} x\n\
          steps are {added:.3} s longer in all ({}): {:.2} x",
         bytes / 1e9,
@@ -187,7 +188,8 @@ fn loading(config: &RunConfig, folder: &Path) {
         }
         let seconds = median(seconds);
         let rate = read as f64 / seconds;
-        // Into memory for all of it, as state has to lie there in the end; and into one block that stays in the cache, as if to look at it.
+        // Into memory for all of it, where state must be in the end; and into one block that stays in the cache, as if
+        // to check it.
         let [kept, seen] = [len_bytes / ranks, BLOCK_BYTES].map(|buffer_len| reading_rate(&path, ranks, buffer_len));
         println!(
             "load under {layout}: {ranks} ranks read {:.2} GB in {seconds:.3} s, {:.2} GB/s; as many threads read the file into memory at \
@@ -202,7 +204,7 @@ fn loading(config: &RunConfig, folder: &Path) {
     }
 }
 
-/// What all layouts have in common.
+/// Keys that all layouts share.
 const BASE: &str = "[parallelism]\ndp = 1\ntp = 1\npp = 1\nmicrobatch_size = 1\n";
 
 fn main() {

@@ -1,4 +1,5 @@
-//! Ranks of one thread each beside one rank with two threads on the same cores: `cargo bench -p train --bench ranks [-- FILTER]`.
+//! Ranks of one thread each compared with one rank of two threads on the same cores: `cargo bench -p train --bench
+//! ranks [-- FILTER]`.
 //!
 //! Both sides take the 12M model of `bench/compare` by the same microbatches where the layout allows it, and take turns, a short run each.
 //! Of a pipeline the bubble is divided out by its closed form, `(p - 1) / (m + p - 1)` of the time of `m` microbatches on `p` stages, and the

@@ -134,7 +134,7 @@ fn logits_do_not_depend_on_the_layout() {
             let pairs = logits.iter().flatten().zip(oracle.iter().flatten());
             let largest = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
             assert!(largest < 1e-5 && (loss - oracle_loss).abs() < 1e-5, "tp {tp}: {largest}, {loss} {oracle_loss}");
-            // Sharing out the tokens of an evaluation adds the same terms in the same order.
+            // Sharding the tokens of an evaluation adds the same terms in the same order.
             let (shared_logits, shared_loss) = forward(&model, &shared(plain_layout(1, tp, 2, 2)), &sequences);
             assert!(logits == shared_logits && loss == shared_loss, "tp {tp}: {loss} {shared_loss}");
         }
@@ -221,7 +221,7 @@ fn a_text_depends_on_seed_and_place_alone() {
     // Other sums, so not the same bits; over these few tokens no draw is so close that it matters.
     let (tensor_parallel, _) = generate(&model, &plain_layout(1, 2, 2, 1), &prompt, 20);
     assert_eq!(oracle[..20], tensor_parallel);
-    // Three ranks do not divide the rows of a pass, which a program that generates does not share out.
+    // Three ranks do not divide the rows of a pass, which a program that generates does not shard.
     let prompt = sequences(1, 11, model.vocabulary).remove(0);
     let wide = ModelSpec { num_kv_heads: 12, ..model };
     let of = |layout: Parallelism| generate(&wide, &layout, &prompt, 20).0;

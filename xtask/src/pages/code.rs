@@ -11,8 +11,8 @@ use crate::rust_code::product_code;
 
 /// The hash of every file that a page vouches for.
 ///
-/// Of Rust files, comments, layout and tests do not count; other files count whole. Paths do not count either: a file that moves
-/// without a change computes what it computed before.
+/// Of Rust files, comments, layout and tests do not count; other files count whole. Paths do not count either: a file
+/// that moves without a change computes what it computed before.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Code {
     files: BTreeMap<String, u64>,

@@ -14,7 +14,8 @@ pub enum Renewal {
 /// How a page is confirmed on newer code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
-    /// Commands that fail unless a sample agrees with the page; each prints `confirmed: ` and its result, or succeeds in silence.
+    /// Commands that fail unless a sample agrees with the page; each prints `confirmed: ` and its result, or succeeds
+    /// in silence.
     Samples(&'static [&'static str]),
     /// A command that prints the page; the text must be the same.
     Prints(&'static str),

@@ -117,6 +117,6 @@ fn what_was_not_saved_is_refused_by_name() {
     let error = checkpoint.get("other", &region(&[0], &[1]), &mut [0.0]).expect_err("no such tensor").to_string();
     assert!(error.ends_with("step-00000001 has no tensor other"), "{error}");
     assert_eq!(checkpoint.shape("other"), None);
-    assert_eq!(checkpoint.damage(), None, "a tensor of another model is no damage");
+    assert_eq!(checkpoint.damage(), None, "a tensor of another model is not damage");
     assert_eq!(checkpoint.shape("long"), Some(TENSORS[3].1));
 }

@@ -89,7 +89,7 @@ fn what_no_rule_keeps_is_removed_and_what_is_not_committed_does_not_count() {
     let folder = Folder::new();
     let retention = Retention { newest: 1, every: 4, best: 1 };
     let store = Store::open(&folder.0, Arc::new(Disk), retention).expect("a store");
-    // A folder without a manifest is none, however new it looks.
+    // A folder without a manifest is not a checkpoint, whatever its number.
     fs::create_dir(folder.0.join("step-00000099")).expect("a folder");
     for (steps, held_out_loss) in [(1, Some(2.0)), (2, Some(1.0)), (3, Some(3.0)), (4, None), (5, None), (6, None)] {
         let finished = save_as(&store, RunState { held_out_loss, ..state(steps) }, |_| true);

@@ -17,7 +17,7 @@ fn bytes_of_a_save() -> u64 {
     FaultyDisk::PLENTY - disk.left()
 }
 
-/// What every reader must find: the newest committed checkpoint loads, and it is one that was saved.
+/// Requirement of every reader: the newest committed checkpoint loads, and it is one that was saved.
 fn newest_loads(folder: &Path) -> u32 {
     let newest = committed(folder).expect("a folder").into_iter().next().expect("a checkpoint");
     let checkpoint = Checkpoint::open(&newest.path).expect("sound");

@@ -59,7 +59,7 @@ pub fn value(name: &str, steps: u32, index: usize) -> f32 {
     name.len() as f32 + steps as f32 * 1000.0 + index as f32 * 0.5
 }
 
-/// What two ranks save: each has half of the columns of the matrix, one of them the rest.
+/// Pieces that two ranks save: each has half of the columns of the matrix, one of them the rest.
 pub fn pieces(rank: usize) -> Vec<PieceEntry> {
     let entry = |index: usize, region: Region| {
         let (tensor, shape) = TENSORS[index];

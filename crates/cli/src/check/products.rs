@@ -5,7 +5,7 @@ use train::EngineDescription;
 use train::processor::InstructionSet;
 
 /// The orders, as the line names them.
-const PAIRS: &str = "in pairs";
+const PAIRS: &str = "in the order of AMX";
 const BLOCKS: &str = "in blocks, as tensor cores add them";
 
 /// How products are computed on `engine`; nothing where a run has the usual order.
@@ -28,7 +28,7 @@ pub fn line(precision: Precision, engine: &EngineDescription) -> String {
         Products::Chained | Products::Blocks16 | Products::Blocks8 => "on CPUs",
     };
     if has_instruction {
-        return format!("numbers products {order}, by tiles of AMX\n");
+        return format!("numbers products {order}, by its tiles\n");
     }
     format!("numbers products {order}; {without} they take {slower} as long as with train.products = \"chained\"\n")
 }
@@ -67,12 +67,15 @@ mod tests {
             "numbers this processor has AMX: train.products = \"pairs\" uses it; a step then takes about 0.8 of its time, and sums of products \
              have another order, so losses differ within rounding\n"
         );
-        assert_eq!(line(Precision::Bf16(Products::Pairs), &amx), "numbers products in pairs, by tiles of AMX\n");
+        assert_eq!(
+            line(Precision::Bf16(Products::Pairs), &amx),
+            "numbers products in the order of AMX, by its tiles\n"
+        );
         let in_blocks = "numbers products in blocks, as tensor cores add them; on CPUs they take 5 to 10 times as long as with train.products = \"chained\"\n";
         assert_eq!(line(Precision::Bf16(Products::Blocks16), &amx), in_blocks);
         assert_eq!(
             line(Precision::Fp32(Products::Pairs), &none),
-            "numbers products in pairs; without AMX they take 12 to 20 times as long as with train.products = \"chained\"\n"
+            "numbers products in the order of AMX; without AMX they take 12 to 20 times as long as with train.products = \"chained\"\n"
         );
     }
 }

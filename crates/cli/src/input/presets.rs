@@ -119,7 +119,7 @@ pub fn named(file: &Path) -> Result<Option<Preset>, Failure> {
 /// Prints what there is.
 ///
 /// # Errors
-/// Output that cannot be written, or a preset that is no legal run.
+/// Output that cannot be written, or a preset that is not a legal run.
 pub fn presets() -> Result<(), Failure> {
     let mut text = format!("{:<19} {:>15}  {:<26} {:>5}  memory\n", "name", "parameters", "layout", "ranks");
     for preset in PRESETS {
@@ -163,7 +163,7 @@ mod tests {
         }
     }
 
-    /// Accelerators, and how sequences of a step are shared out: microbatch size x microbatches x dp.
+    /// Accelerators, and how the sequences of a step are split: microbatch size x microbatches x dp.
     #[test]
     fn layouts_are_the_published_ones() {
         for (name, ranks, batch) in [

@@ -1,4 +1,4 @@
-//! What names a checkpoint: its folder, or that of a run, whose newest is meant.
+//! Paths that name a checkpoint: its folder, or the folder of a run for the newest one.
 
 use std::path::{Path, PathBuf};
 

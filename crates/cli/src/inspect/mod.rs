@@ -132,7 +132,7 @@ fn ranges(region: &Region) -> String {
 /// Elements that are compared at once.
 const CHUNK_LEN: usize = 4 << 20;
 
-/// What of two checkpoints is not the same; layouts do not count.
+/// Differences of two checkpoints; layouts do not count.
 fn difference(first: &Checkpoint, second: &Checkpoint) -> Result<String, CheckpointError> {
     let mut lines = Vec::new();
     let steps = [first, second].map(|checkpoint| checkpoint.state().steps);

@@ -1,5 +1,5 @@
-//! `pleach presets --compare`: published layouts beside the fastest that the search finds on the same accelerators, as
-//! a page of Markdown.
+//! `pleach presets --compare`: published layouts compared with the fastest that the search finds on the same
+//! accelerators, as a page of Markdown.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,7 +16,7 @@ use crate::input::presets::{Origin, Preset, Published, all_published};
 use crate::screen::figures::grouped;
 use crate::screen::output::print;
 
-const INTRODUCTION: &str = "# Published runs, laid out anew
+const INTRODUCTION: &str = "# Published runs, with the layouts that the search finds
 
 The layouts of published runs, simulated, next to the fastest layout that `pleach plan` finds on as many of the same
 accelerators. This page is written by
@@ -26,10 +26,12 @@ pleach presets --compare > docs/six-models.md
 ```
 
 The run files are [presets](../crates/cli/presets); each names the sources of its numbers. Both layouts are predicted
-for the trainer of the run (`--software`) and found among the layouts that it has, so the layout alone makes the gain. The
-layout that is found leaves 6 % of the memory free, as `pleach plan` does.
-Each prediction has its error: a gain smaller than that error may not be there on the cluster. [accuracy.md](accuracy.md) has the errors
-of other runs. The seconds of a step were published for some runs. Those of the others are derived from another published number; [derived seconds](#derived-seconds) names it.
+for the trainer of the run (`--software`) and found among the layouts that it has, so the layout alone makes the gain.
+The layout that is found leaves 6 % of the memory free, as `pleach plan` does.
+
+Each prediction has an error; a smaller gain may be absent on the cluster. [accuracy.md](accuracy.md) has the errors of
+other runs. The seconds of a step were published for some runs. Those of the others are derived from another published
+number, which [derived seconds](#derived-seconds) names.
 ";
 
 /// The result of one run.
@@ -43,7 +45,7 @@ struct Compared {
 /// Compares all published runs and prints the page.
 ///
 /// # Errors
-/// Output that cannot be written; a preset that is no legal run is a fault of this program.
+/// Output that cannot be written; a preset that is not a legal run is a fault of this program.
 pub fn compare() -> Result<(), Failure> {
     let mut runs = vec![];
     for (preset, published) in all_published() {
@@ -153,7 +155,7 @@ fn section(Compared { preset, published, laid_out, answer }: &Compared) -> Strin
     text += &row("best found", best);
     let counts = answer.counts;
     text + &format!(
-        "\n{} Of all layouts, rules refused {}, the memory floor excluded {}, the bounds on time {}; simulated: {}.\n",
+        "\n{}\nOf all layouts, rules refused {}, the memory floor excluded {}, the bounds on time {}; simulated: {}.\n",
         reason(laid_out, best),
         grouped(answer.refusals.number() as u64),
         grouped(counts.over_memory as u64),

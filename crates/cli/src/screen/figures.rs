@@ -29,7 +29,7 @@ pub fn bytes(bytes: u64) -> String {
     let mut number = bytes as f64;
     let mut unit = "B";
     for larger in units {
-        // What would be rounded up to 1000 is written in the larger unit.
+        // A number that rounds up to 1000 is written in the larger unit.
         if number < 999.5 {
             break;
         }

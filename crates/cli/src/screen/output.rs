@@ -1,4 +1,4 @@
-//! The two streams: a reader may go away, and a file behind them may find its disk full.
+//! The two streams: a reader may close its end, and the disk of a file may be full.
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 
@@ -36,7 +36,7 @@ fn is_steering(c: char) -> bool {
         || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// `written`, where a closed pipe is no failure.
+/// `written`, where a closed pipe is not a failure.
 ///
 /// # Errors
 /// Output that cannot be written.

@@ -1,4 +1,4 @@
-//! What a run prints while it runs, and the record that it leaves.
+//! Lines that a run prints, and the record that it writes.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -28,7 +28,7 @@ use crate::watch::Watchers;
 /// Lines above the bar of a run, about, where the run file does not say how many.
 const LIVE_LINES: u32 = 40;
 
-/// Where steps are told.
+/// Where steps are printed.
 pub enum Screen {
     /// A line of text for each that is due.
     Lines(Box<dyn Write + Send>),
@@ -41,8 +41,8 @@ pub enum Screen {
 }
 
 impl Screen {
-    /// A line on the terminal behind the standard output that changes with every step, or lines of text where that is
-    /// none or cannot write over a line.
+    /// A line of the terminal that changes with every step; lines of text where the standard output is not a terminal
+    /// or cannot overwrite a line.
     ///
     /// `done` steps of `steps` were done before.
     pub fn of_standard_output(done: u32, steps: u32) -> Screen {
@@ -85,7 +85,7 @@ impl Screen {
         }
     }
 
-    /// A measurement between steps; that after the last step is told at the end, with others.
+    /// A measurement between steps; that after the last step is printed at the end, with others.
     fn evaluation(&mut self, line: &str, is_last: bool, record: &str) -> std::io::Result<()> {
         match self {
             Screen::Json(out) => write_line(out, record),
@@ -158,7 +158,7 @@ struct Outputs {
     not_saved: Option<String>,
 }
 
-/// What a run told in the end.
+/// Results that a run reports at its end.
 pub struct Told {
     /// The last measurement on held-out text.
     pub evaluation: Option<EvaluationReport>,
@@ -207,10 +207,10 @@ impl Progress {
         self.recorder.as_ref()
     }
 
-    /// Finishes the metrics, and returns what was told last.
+    /// Finishes the metrics, and returns the last results.
     ///
     /// # Errors
-    /// What could not be written, of metrics or on the standard output.
+    /// Metrics or output that could not be written.
     pub fn finish(self) -> Result<Told, Failure> {
         let mut outputs = into_inner(self.outputs);
         outputs.screen.clear();
@@ -350,7 +350,7 @@ impl Observer for Progress {
             SavedIn::Memory => " in memory",
         };
         match &outcome {
-            // The end of a run is told at the end.
+            // The end of a run is reported at the end.
             Ok(_) if steps == self.steps => {}
             Ok(Committed { data_bytes, .. }) => {
                 let (size, seconds) = (bytes(*data_bytes), wall.as_secs_f64());

@@ -8,7 +8,7 @@ use train::{StepReport, processor};
 use crate::memory::taken::resident_peak_bytes;
 use crate::screen::cpu_time::cpu_time;
 
-/// What this process has to compute with.
+/// Hardware that this process computes with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Capacity {
     /// Cores that the ranks may use: no more than they have threads.

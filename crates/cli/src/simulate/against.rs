@@ -1,4 +1,4 @@
-//! A measured step beside a predicted one, instruction by instruction: `pleach simulate --against`.
+//! A measured step compared with a predicted one, instruction by instruction: `pleach simulate --against`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -35,7 +35,7 @@ pub struct Comparison {
     pub instructions: Vec<Compared>,
 }
 
-/// What is read of a trace in the format of Chrome's tracing.
+/// Fields that are read of a trace in the format of Chrome's tracing.
 #[derive(Deserialize)]
 struct TraceFile {
     #[serde(rename = "traceEvents")]
@@ -109,10 +109,10 @@ impl TraceFile {
 }
 
 impl Comparison {
-    /// `predicted` beside the trace in a file.
+    /// `predicted`, compared with the trace in a file.
     ///
     /// # Errors
-    /// A file that is no trace, or one of another run.
+    /// A file that is not a trace, or is one of another run.
     pub fn read(predicted: &Trace, path: &Path) -> Result<Comparison, Failure> {
         let file = TraceFile::read(path)?;
         let durations = file.durations();

@@ -34,11 +34,11 @@ use crate::simulate::rank_times::TracedRanks;
 const ROWS: usize = 12;
 /// Columns of the drawing where there is no terminal.
 const COLUMNS: usize = 100;
-/// Columns beside the letters of a drawing: the name of a stage, and a line on either side.
+/// Columns around the letters of a drawing: the name of a stage, and a line on either side.
 const MARGIN: usize = 9;
 
 /// The operations that MFU counts.
-const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation does not count";
+const CONVENTION: &str = "matrix products and causal attention, forward and backward; recomputation not counted";
 
 /// Predicts a step, prints where its time and memory go, and draws it where that was asked for.
 ///

@@ -10,7 +10,7 @@ use sim::RankTimes;
 
 use crate::failure::Failure;
 
-/// So many ranks are traced where nobody chooses: as many as a window shows.
+/// Number of ranks that are traced by default: as many as a window shows.
 const MOST: usize = 64;
 
 /// A rank with the times of its instructions.
@@ -68,7 +68,7 @@ impl TracedRanks {
     /// The numbers of these ranks, ascending.
     ///
     /// # Errors
-    /// A number that is no rank's.
+    /// A number that no rank has.
     pub fn numbers(&self, mesh: &Mesh) -> Result<Vec<usize>, Failure> {
         let is_first = |rank: &Rank, set: AxisSet| mesh.coord(*rank).position(set) == 0;
         let of_first = |set: AxisSet| mesh.ranks().filter(|rank| is_first(rank, set)).map(|rank| rank.0).collect();
@@ -92,7 +92,7 @@ impl TracedRanks {
 /// These ranks of a simulated step.
 ///
 /// # Errors
-/// A number that is no rank's.
+/// A number that no rank has.
 pub fn simulated(mesh: &Mesh, ranks: &TracedRanks, times: &StepTimes) -> Result<Vec<RankTimes>, Failure> {
     let of = |number: usize| rank_times(mesh, number, times.ranks[mesh.coord(Rank(number)).along(Axis::Pp)].clone());
     Ok(ranks.numbers(mesh)?.into_iter().map(of).collect())

@@ -7,8 +7,9 @@ use crate::error::CommError;
 use crate::operation::Operation;
 use bytemuck::Pod;
 
-/// Fills slice `p` of `to`, for every `p`, with slice `position` of the `from` of the member at `p`: buffers of one length,
-/// cut into one equal slice per member. Slices differ by receiver, so each goes straight there, between hosts too.
+/// Fills slice `p` of `to`, for every `p`, with slice `position` of the `from` of the member at `p`: buffers of one
+/// length, cut into one equal slice per member. Slices differ by receiver, so each goes straight there, between hosts
+/// too.
 ///
 /// # Errors
 /// A length that the group does not divide; a peer that failed, left, is late, or calls something

@@ -6,8 +6,8 @@
 //! blocks or staged pieces. Over n members a large all-reduce moves `2 (n - 1) / n` of its bytes
 //! out of each rank, which is the least possible.
 //!
-//! In a large group the first member combines short all-reduces and barriers ([`DIRECT_MEMBERS`]), so that messages do not
-//! grow with the square of the members.
+//! In a large group the first member combines short all-reduces and barriers ([`DIRECT_MEMBERS`]), so that messages do
+//! not grow with the square of the members.
 //!
 //! Between hosts fewer bytes are to move. A slice that every member gets goes to each host once and
 //! is passed on inside it: large gathers, the gathering half of an all-reduce and broadcasts. A sum may

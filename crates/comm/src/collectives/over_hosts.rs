@@ -1,7 +1,8 @@
 //! Moving slices between hosts once, and inside each host from there.
 //!
-//! A member sends what everybody gets to one member of each other host ([`GroupHosts::relays_of`]), which sends it on to
-//! the other members there. A relay reads from the place where the bytes belong, so there is no memory but the buffer.
+//! A member sends what everybody gets to one member of each other host ([`GroupHosts::relays_of`]), which sends it on
+//! to the other members there. A relay reads from the place where the bytes belong, so there is no memory but the
+//! buffer.
 
 use super::Call;
 use crate::error::CommError;

@@ -19,7 +19,8 @@ pub fn reduce_scatter<R: Reduction>(call: &Call, data: &mut [R::Element]) -> Res
     reduce_slices::<R>(call, Operation::ReduceScatter, data)
 }
 
-/// As [`reduce_scatter`], in the order of `tree`. Where that is not rank order, the other slices are unspecified afterwards.
+/// As [`reduce_scatter`], in the order of `tree`. Where that is not rank order, the other slices are unspecified
+/// afterwards.
 ///
 /// # Errors
 /// As [`reduce_scatter`].

@@ -11,13 +11,13 @@ const BLOCK: usize = 1024;
 
 /// An operation that combines the elements of all members.
 ///
-/// Members are combined in rank order from the left, widened; the end is rounded once. `combine(a, b)` must give the same
-/// bits as `combine(b, a)`; it need not be associative.
+/// Members are combined in rank order from the left, widened; the end is rounded once. `combine(a, b)` must give the
+/// same bits as `combine(b, a)`; it need not be associative.
 pub trait Reduction {
-    /// What the buffers hold.
+    /// The element of the buffers.
     type Element: Pod;
 
-    /// What is combined: wide enough that nothing is lost between two members.
+    /// The type of partial sums: wide enough that nothing is lost between two members.
     type Partial: Pod;
 
     /// An element before it is combined.
@@ -121,7 +121,7 @@ pub(super) fn fold_in_rank_order<R: Reduction>(
         let bytes = start..start + size_of_val(own);
         let part = |other: usize| &chunks.chunk(other)[bytes.clone()];
         if others == 1 {
-            // Two commute: nothing has to be formed beside `own`.
+            // Two commute: no buffer other than `own` is needed.
             combine_two::<R>(own, part(0));
             continue;
         }

@@ -1,9 +1,10 @@
 //! Sums in the order of a tree: each run of neighbours adds up its members' slices, then the owner of a slice adds the
 //! sums of the runs.
 //!
-//! In a run every member adds the slices of some owners: those at its own place in their runs. Its sum goes to the owner,
-//! so one partial sum per run crosses between runs where every member's slice crosses in rank order. A partial sum takes
-//! the place of the slice that it is a sum of, which nobody else reads; so the elements must be as wide as the sums.
+//! In a run every member adds the slices of some owners: those at its own place in their runs. Its sum goes to the
+//! owner, so one partial sum per run crosses between runs where every member's slice crosses in rank order. A partial
+//! sum takes the place of the slice that it is a sum of, which nobody else reads; so the elements must be as wide as
+//! the sums.
 
 use super::Call;
 use super::over_hosts::split;
@@ -42,7 +43,8 @@ impl Runs {
         first..self.members.min(first + self.run.get())
     }
 
-    /// The member of `run` that adds up the slices of `owner` there: at the owner's place, counted round in a shorter run.
+    /// The member of `run` that adds up the slices of `owner` there: at the owner's place, counted round in a shorter
+    /// run.
     pub(super) fn reducer(self, owner: usize, run: &Range<usize>) -> usize {
         run.start + owner % self.run % run.len()
     }

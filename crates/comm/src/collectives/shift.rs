@@ -5,7 +5,8 @@ use crate::error::CommError;
 use crate::operation::Operation;
 use bytemuck::Pod;
 
-/// Replaces `to` by the `from` of the previous member; the first one gets that of the last. All buffers have one length.
+/// Replaces `to` by the `from` of the previous member; the first one gets that of the last. All buffers have one
+/// length.
 ///
 /// # Errors
 /// A peer that failed, left, is late, or calls something else.

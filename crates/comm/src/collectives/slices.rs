@@ -8,7 +8,7 @@ use std::ops::Range;
 pub(super) struct OtherSlices<'a, T> {
     before: &'a mut [T],
     after: &'a mut [T],
-    /// The part of the whole buffer that lies between the two.
+    /// The part of the whole buffer between the two.
     own: Range<usize>,
     members: usize,
 }

@@ -1,4 +1,5 @@
-//! Bytes of a collective by sender, inside its host and between hosts, as a formula. `docs/clusters.md` has it as a table for equal hosts.
+//! Bytes of a collective by sender, inside its host and between hosts, as a formula. `docs/clusters.md` has it as a
+//! table for equal hosts.
 
 use super::COPY_LIMIT_BYTES;
 use super::over_first::goes_over_first;
@@ -80,8 +81,8 @@ pub struct CollectiveShape<'a> {
 
 /// Messages and bytes that the member at `position` sends in one call.
 ///
-/// A broadcast has its root at position 0. A point-to-point message is counted at its sender, as one between hosts where
-/// the group has several. A [`Counting`](crate::Counting) transport counts the same.
+/// A broadcast has its root at position 0. A point-to-point message is counted at its sender, as one between hosts
+/// where the group has several. A [`Counting`](crate::Counting) transport counts the same.
 pub fn traffic(shape: &CollectiveShape, position: usize) -> HostTraffic {
     let whole = shape.len * shape.width_bytes;
     match shape.operation {
@@ -112,8 +113,8 @@ fn message(bytes: usize) -> Traffic {
 }
 
 impl CollectiveShape<'_> {
-    /// Whether some messages wait for others of the same call: partial sums for those of a run, what a relay passes on, and the
-    /// result that the first member of a large group sends.
+    /// Whether some messages wait for others of the same call: partial sums for those of a run, what a relay passes on,
+    /// and the result that the first member of a large group sends.
     pub fn waits_between(&self) -> bool {
         let slice = self.len.div_ceil(self.hosts.members().max(1)) * self.width_bytes;
         match self.operation {

@@ -2,13 +2,14 @@
 //!
 //! A library numbers processes, and a process may have several ranks of a group. So one member of each process, its
 //! leader, calls the library: it adds the parts of the members of its process in rank order, the library adds those of
-//! processes in an order of its own, and the leader hands the result to the members of its process. Every addition is one
-//! of two `f32` values or of two integers modulo 2^64; a narrow sum is widened first and rounded once at the end. The bounds
-//! of a sum of `f32` are in `docs/numerics.md`; integers and gathers have the bits of pleach's own collectives.
+//! processes in an order of its own, and the leader hands the result to the members of its process. Every addition is
+//! one of two `f32` values or of two integers modulo 2^64; a narrow sum is widened first and rounded once at the end.
+//! The bounds of a sum of `f32` are in `docs/numerics.md`; integers and gathers have the bits of pleach's own
+//! collectives.
 //!
 //! Buffers go through memory of fixed size, which the library has for itself: a failed run lets it go and never frees
-//! it, and a rank's arena is never under a call that does not end. A leader tells the next one that it has begun, with the
-//! length of its buffer, so that a member that is late or does something else is named.
+//! it, and a rank's arena is never under a call that does not end. A leader tells the next one that it has begun, with
+//! the length of its buffer, so that a member that is late or does something else is named.
 
 mod exchange;
 mod gathers;
@@ -36,8 +37,8 @@ pub enum LibrarySums {
 
 /// The processes of one group, as a library knows them.
 pub trait LibraryCommunicator: Send + Sync {
-    /// Begins `collective` over `memory`, which comes back when it has ended. The sender of the channel is dropped where
-    /// the run has failed. All processes make the same calls in the same order.
+    /// Begins `collective` over `memory`, which comes back when it has ended. The sender of the channel is dropped
+    /// where the run has failed. All processes make the same calls in the same order.
     fn begin(&self, collective: Collective, memory: Vec<u64>) -> Receiver<Vec<u64>>;
 }
 

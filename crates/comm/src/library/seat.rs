@@ -107,9 +107,9 @@ impl Seat {
 
     /// The memory of a collective that has ended.
     ///
-    /// A member that is late is named by the leader after it, or by the leader of its process. One that has stopped after
-    /// it has begun is found at the deadline: each leader then tells the next one that it still waits, and has as much
-    /// time again to hear it from the previous one.
+    /// A member that is late is named by the leader after it, or by the leader of its process. One that has stopped
+    /// after it has begun is found at the deadline: each leader then tells the next one that it still waits, and has as
+    /// much time again to hear it from the previous one.
     pub(super) fn wait(
         &self,
         call: &Call,
@@ -159,8 +159,8 @@ impl Seat {
         Ok(None)
     }
 
-    /// The result of a wait for the leader of this process. A leader that is late may wait itself for the one that is the
-    /// cause, so it has time to name it.
+    /// The result of a wait for the leader of this process. A leader that is late may wait itself for the one that is
+    /// the cause, so it has time to name it.
     pub(super) fn of_leader(&self, call: &Call, result: Result<(), CommError>) -> Result<(), CommError> {
         if let (Err(CommError::Deadline { .. }), Role::Mate { .. }) = (&result, &self.role) {
             let started = Instant::now();

@@ -49,8 +49,8 @@ impl Seat {
         }
     }
 
-    /// Replaces slice `position` of `data`, cut into one equal slice per member, by the sum of all members' slices there.
-    /// The other slices are unspecified afterwards.
+    /// Replaces slice `position` of `data`, cut into one equal slice per member, by the sum of all members' slices
+    /// there. The other slices are unspecified afterwards.
     pub(crate) fn reduce_scatter<R: LibrarySum>(&self, call: &Call, data: &mut [R::Element]) -> Result<(), CommError> {
         let (operation, members) = (Operation::ReduceScatter, call.group.size());
         call.check_equal_slices(operation, data.len())?;

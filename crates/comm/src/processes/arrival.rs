@@ -50,7 +50,8 @@ impl Arrival {
         Arc::new(Arrival { inbox: Arc::clone(inbox), senders: Mutex::new(senders) })
     }
 
-    /// Notes that `sender` is being asked for a part, for which `piece` is the place. False if it has taken its message back.
+    /// Notes that `sender` is being asked for a part, for which `piece` is the place. False if it has taken its message
+    /// back.
     pub(super) fn grant(&self, sender: usize, piece: Piece, part: Part) -> bool {
         let senders = &mut lock(&self.senders);
         if senders[sender].is_withdrawn {
@@ -150,7 +151,8 @@ impl Arrival {
         if sender.granted.is_empty() && !sender.is_filling { UnderWay::None } else { UnderWay::Some }
     }
 
-    /// Whether a piece of every message has come. One of a withdrawn message never comes: its sender reports the reason.
+    /// Whether a piece of every message has come. One of a withdrawn message never comes: its sender reports the
+    /// reason.
     pub(super) fn is_ready(&self) -> bool {
         lock(&self.senders).iter().all(Sender::is_ready)
     }

@@ -222,8 +222,8 @@ impl Connection {
         self.peer_memory.get().is_some()
     }
 
-    /// Fills `bytes` from `offset` of the message of `name` in the memory of the peer. False if this process may not read
-    /// there, or if the peer has taken a message back meanwhile: the bytes may be others then.
+    /// Fills `bytes` from `offset` of the message of `name` in the memory of the peer. False if this process may not
+    /// read there, or if the peer has taken a message back meanwhile: the bytes may be others then.
     pub(super) fn read_peer(&self, name: &MessageName, offset: usize, bytes: &mut [u8]) -> bool {
         let Some(memory) = self.peer_memory.get() else { return false };
         memory.read(name.at.wrapping_add(offset as u64), bytes) == Some(name.withdrawn)
@@ -387,8 +387,8 @@ impl Connection {
         }
     }
 
-    /// Ends what comes from a closed connection. A peer of this machine may still write the places that it was granted, so
-    /// nobody else gets them.
+    /// Ends what comes from a closed connection. A peer of this machine may still write the places that it was granted,
+    /// so nobody else gets them.
     fn lose(&self, arrival: &Arrival, sender: usize) {
         let granted = arrival.withdraw(sender);
         match self.way {

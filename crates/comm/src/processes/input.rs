@@ -54,7 +54,8 @@ impl Input {
         Input { buffer: vec![0; BUFFER_BYTES].into(), start: 0, end: 0, filling: None, sequence: 0 }
     }
 
-    /// Reads what has come, up to about [`READ_BYTES`]. Pieces go to their places; `on_frame` handles every other frame.
+    /// Reads what has come, up to about [`READ_BYTES`]. Pieces go to their places; `on_frame` handles every other
+    /// frame.
     ///
     /// # Errors
     /// Bytes that the peer may not send; the first error of `on_frame`; the socket's.

@@ -5,23 +5,23 @@
 //! processes and one thread per process that waits for all of them, unless a rank of it waits and polls them meanwhile;
 //! ranks write to sockets themselves.
 //!
-//! - **Messages** of at most 16 KiB that are copied go at once, as long as the receiver has room for them. Of all others
-//!   only the name goes: the receiver asks for pieces when it wants that message, and the sender sends them from the memory
-//!   of the message. So no message blocks another, and a process receives into memory of fixed size
+//! - **Messages** of at most 16 KiB that are copied go at once, as long as the receiver has room for them. Of all
+//!   others only the name goes: the receiver asks for pieces when it wants that message, and the sender sends them from
+//!   the memory of the message. So no message blocks another, and a process receives into memory of fixed size
 //!   ([`receive_memory_bytes`]).
-//! - **Processes of one machine** read messages in the memory of the sender, where Linux permits it: a receiver copies a
-//!   piece and folds it while it is in the cache, and nobody is asked. Elsewhere they map each other's memory for pieces: a
-//!   sender copies a piece there, and a frame without payload says that it is written. Either is one copy more than between
-//!   threads. A fold of the peer's arena in place would save it, but then every buffer of a collective must be in a shared
-//!   mapping, which has no huge pages by default. The memory and the sockets have no names in the file system: a crash
-//!   leaves no file.
-//! - **Over MPI** ([`Listeners::mpi`]) the receiver posts the place of a piece and the sender sends from the memory of the
-//!   message; frames go over sockets all the same. One thread makes all calls of the library.
+//! - **Processes of one machine** read messages in the memory of the sender, where Linux permits it: a receiver copies
+//!   a piece and folds it while it is in the cache, and nobody is asked. Elsewhere they map each other's memory for
+//!   pieces: a sender copies a piece there, and a frame without payload says that it is written. Either is one copy
+//!   more than between threads. A fold of the peer's arena in place would save it, but then every buffer of a
+//!   collective must be in a shared mapping, which has no huge pages by default. The memory and the sockets have no
+//!   names in the file system: a crash leaves no file.
+//! - **Over MPI** ([`Listeners::mpi`]) the receiver posts the place of a piece and the sender sends from the memory of
+//!   the message; frames go over sockets all the same. One thread makes all calls of the library.
 //! - **Every frame** has checksums of its header and of its payload, and a number. A frame that cannot be right, and a
 //!   connection that closes without a goodbye, is the failure of the world, with the process, its ranks and its host.
 //!   Pieces in shared memory and over MPI have no checksum, like memory between threads.
-//! - **A connection begins** with a preamble of fixed size. Nothing in it is looked at before its token is right; wrong and
-//!   late connections are dropped and counted ([`Refusals`]), and no more than a fixed number of them waits.
+//! - **A connection begins** with a preamble of fixed size. Nothing in it is looked at before its token is right; wrong
+//!   and late connections are dropped and counted ([`Refusals`]), and no more than a fixed number of them waits.
 
 mod arrival;
 mod connection;

@@ -12,8 +12,9 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 use xxhash_rust::xxh3::Xxh3;
 
-/// The groups of a process's ranks that other processes share, each with a communicator in each lane. Dropping it frees the
-/// communicators; no rank uses them any more, and all processes of a run drop it before they open the groups of the next world.
+/// The groups of a process's ranks that other processes share, each with a communicator in each lane. Dropping it frees
+/// the communicators; no rank uses them any more, and all processes of a run drop it before they open the groups of the
+/// next world.
 pub struct MpiGroups {
     endpoint: Arc<Endpoint>,
     /// The communicators, in the order in which they were opened.

@@ -1,8 +1,8 @@
 //! Pieces over MPI: the receiver of a piece posts its place, and the sender sends from the memory of the message.
 //!
-//! Sockets carry all frames. A grant is answered by exactly one message of MPI, whose tag is the place: the part that was
-//! asked for, or nothing where the sender has taken the message back. So no place is free while a library may still write
-//! to it, and no two messages under way have the same tag.
+//! Sockets carry all frames. A grant is answered by exactly one message of MPI, whose tag is the place: the part that
+//! was asked for, or nothing where the sender has taken the message back. So no place is free while a library may still
+//! write to it, and no two messages under way have the same tag.
 
 use super::arrival::Arrival;
 use super::connection::Connection;
@@ -82,8 +82,8 @@ struct Sending {
     range: Range<usize>,
 }
 
-// SAFETY: the bytes of a payload stay in place while it lives: it shares or borrows memory that its owner does not change
-// or free before the payload is dropped, as receivers in this process rely on, too. `message` keeps the payload.
+// SAFETY: the bytes of a payload stay in place while it lives: it shares or borrows memory that its owner does not
+// change or free before the payload is dropped, as receivers in this process rely on, too. `message` keeps the payload.
 unsafe impl Source for Sending {
     fn bytes(&self) -> &[u8] {
         self.message.payload.bytes().get(self.range.clone()).unwrap_or_default()

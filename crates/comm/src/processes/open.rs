@@ -141,12 +141,13 @@ pub enum OpenError {
 /// Places for pieces of process `process`.
 pub(super) fn num_pieces(process_map: &ProcessMap, process: usize) -> usize {
     let own = process_map.processes().get(process).map_or(0, |process| process.ranks.len());
-    // A receive from all ranks of other processes needs a piece of each at once; with two, one row is folded while the next comes.
+    // A receive from all ranks of other processes needs a piece of each at once; with two, one row is folded while the
+    // next comes.
     LEAST_PIECES.max(2 * process_map.world_size().saturating_sub(own))
 }
 
-/// Bytes that process `process` of a process map allocates for what comes from other processes: places for pieces, and for
-/// each connection a buffer and small messages that are not read yet. It is all of it, however much is sent.
+/// Bytes that process `process` of a process map allocates for what comes from other processes: places for pieces, and
+/// for each connection a buffer and small messages that are not read yet. It is all of it, however much is sent.
 pub fn receive_memory_bytes(process_map: &ProcessMap, process: usize) -> usize {
     let peers = process_map.processes().len().saturating_sub(1);
     if peers == 0 {
@@ -155,12 +156,12 @@ pub fn receive_memory_bytes(process_map: &ProcessMap, process: usize) -> usize {
     num_pieces(process_map, process) * PIECE_BYTES + peers * (BUFFER_BYTES + CREDIT_BYTES)
 }
 
-/// Connects this process with all others of the world and returns the ends of its ranks. Every process of the process map
-/// has to call it; the call returns when all connections are open.
+/// Connects this process with all others of the world and returns the ends of its ranks. Every process of the process
+/// map has to call it; the call returns when all connections are open.
 ///
 /// Processes whose local addresses name one machine share memory; all others talk over TCP. A process connects to those
-/// of lower numbers. One thread per process moves the bytes of all connections. The last end that is dropped waits until
-/// other processes have read its messages, at most for the deadline.
+/// of lower numbers. One thread per process moves the bytes of all connections. The last end that is dropped waits
+/// until other processes have read its messages, at most for the deadline.
 ///
 /// # Errors
 /// See [`OpenError`]; each names the process.

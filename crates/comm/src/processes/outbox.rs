@@ -1,8 +1,8 @@
 //! The frames that wait for room in a socket.
 //!
-//! Any thread may post a short frame: it writes as much as the socket takes and returns. The thread that waits for sockets
-//! writes the rest, and all pieces, one between two reads. Short frames go before pieces, so that a grant or a small
-//! message never waits for a large one.
+//! Any thread may post a short frame: it writes as much as the socket takes and returns. The thread that waits for
+//! sockets writes the rest, and all pieces, one between two reads. Short frames go before pieces, so that a grant or a
+//! small message never waits for a large one.
 
 use super::frame::{Frame, Header, Part, Route};
 use crate::threads::inbox::Payload;

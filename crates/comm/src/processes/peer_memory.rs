@@ -1,7 +1,8 @@
 //! Messages of another process of this machine, read in its memory.
 //!
-//! Linux copies from the memory of a process that this one may trace. Where it may not (another user, another namespace of
-//! processes, a filter of system calls), and wherever a read fails, pieces come as from any process: [`super::pieces`].
+//! Linux copies from the memory of a process that this one may trace. Where it may not (another user, another namespace
+//! of processes, a filter of system calls), and wherever a read fails, pieces come as from any process:
+//! [`super::pieces`].
 //!
 //! The sender of a message may take it back and change its memory while another process still reads. It counts that in
 //! [`Withdrawals`] before the memory can change, and every read ends with that count: where it is the one that was due
@@ -72,8 +73,8 @@ impl PeerMemory {
         memory.read(0, &mut []).map(|_| memory)
     }
 
-    /// Fills `bytes` with those at the address `from` of the other process. Returns how many messages it had taken back by
-    /// the end; none where something could not be read.
+    /// Fills `bytes` with those at the address `from` of the other process. Returns how many messages it had taken back
+    /// by the end; none where something could not be read.
     pub(super) fn read(&self, from: u64, bytes: &mut [u8]) -> Option<u64> {
         let mut word = [0u64; 2];
         let range = |base: u64, len: usize| libc::iovec { iov_base: base as *mut libc::c_void, iov_len: len };
@@ -83,8 +84,8 @@ impl PeerMemory {
             libc::iovec { iov_base: word.as_mut_ptr().cast(), iov_len: word_len },
         ];
         let remote = [range(from, bytes_len), range(self.at, word_len)];
-        // SAFETY: the call writes to the ranges of `local` only, which are those of `bytes` and `word`, borrowed mutably. The
-        // ranges of `remote` are addresses of another process, which the kernel checks.
+        // SAFETY: the call writes to the ranges of `local` only, which are those of `bytes` and `word`, borrowed
+        // mutably. The ranges of `remote` are addresses of another process, which the kernel checks.
         let read = unsafe {
             libc::process_vm_readv(self.process.as_raw_nonzero().get(), local.as_ptr(), 2, remote.as_ptr(), 2, 0)
         };

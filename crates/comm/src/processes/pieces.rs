@@ -136,8 +136,8 @@ impl Piece {
 
     /// The first `len` bytes of the place.
     pub(super) fn bytes(&self, len: usize) -> &[u8] {
-        // SAFETY: the place is inside the mapping and initialised (files begin as zeros); it belongs to this value, which
-        // is borrowed, and the peer that had it granted has reported that it is written (top of this file).
+        // SAFETY: the place is inside the mapping and initialised (files begin as zeros); it belongs to this value,
+        // which is borrowed, and the peer that had it granted has reported that it is written (top of this file).
         unsafe { std::slice::from_raw_parts(self.start(), len.min(PIECE_BYTES)) }
     }
 
@@ -260,8 +260,8 @@ mod tests {
     }
 }
 
-/// A model of the places: in every order of threads that shuttle draws each place has one owner, each receive is served, and all
-/// places come back. `tools/check-threads.sh models` runs it.
+/// A model of the places: in every order of threads that shuttle draws each place has one owner, each receive is
+/// served, and all places come back. `tools/check-threads.sh models` runs it.
 #[cfg(all(test, shuttle))]
 mod models {
     use sync::shuttle::{check_pct, check_random};

@@ -1,8 +1,9 @@
 //! Who waits for the sockets of a process: its own thread, or a rank that waits anyhow.
 //!
-//! The sockets are in one epoll instance. A thread of the process waits for that instance by another one ([`Role::outer`]); a
-//! rank that takes the role silences the outer one and waits for the sockets itself, so that each event wakes one thread.
-//! The role is a lock: it is tried and never waited for, and its holder handles all events that it takes.
+//! The sockets are in one epoll instance. A thread of the process waits for that instance by another one
+//! ([`Role::outer`]); a rank that takes the role silences the outer one and waits for the sockets itself, so that each
+//! event wakes one thread. The role is a lock: it is tried and never waited for, and its holder handles all events that
+//! it takes.
 
 use super::sockets::{Sockets, wait};
 use crate::threads::remote::Poll;
@@ -72,8 +73,8 @@ impl Role {
         }
     }
 
-    /// Waits until no rank has the role and there is something to do, at most for `timeout`; works until nothing is left, or a
-    /// rank wants the role. Returns how long to wait next.
+    /// Waits until no rank has the role and there is something to do, at most for `timeout`; works until nothing is
+    /// left, or a rank wants the role. Returns how long to wait next.
     pub(super) fn turn_of_thread(&self, timeout: Option<Duration>) -> Result<Option<Duration>, Errno> {
         wait(&self.outer, timeout)?;
         loop {

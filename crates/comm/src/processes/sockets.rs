@@ -1,5 +1,5 @@
-//! The work of the thread that waits for the sockets of one process, or of a rank in its place ([`super::role`]): whatever
-//! comes from other processes comes through here.
+//! The work of the thread that waits for the sockets of one process, or of a rank in its place ([`super::role`]):
+//! whatever comes from other processes comes through here.
 
 use super::connection::{Connection, Fault, credit_of};
 use super::frame::{Announcement, Frame};
@@ -43,8 +43,8 @@ pub(super) struct Sockets {
 enum Reader {
     /// They are frames.
     Frames(Input),
-    /// They follow a fault and are thrown away until the peer closes the connection. A socket that is closed with unread
-    /// bytes resets the connection, and the peer would lose the frame that says why the world failed.
+    /// They follow a fault and are thrown away until the peer closes the connection. A socket that is closed with
+    /// unread bytes resets the connection, and the peer would lose the frame that says why the world failed.
     Drain,
 }
 

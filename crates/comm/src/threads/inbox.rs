@@ -24,8 +24,8 @@ const TURNS_BEFORE_PARKING: u32 = 8;
 /// A model's turns go to the threads that have something to do, so that none would ever park.
 #[cfg(shuttle)]
 const TURNS_BEFORE_PARKING: u32 = 0;
-/// How long the turns of one wait may take. Where other programs have work for the cores, the system runs all of it before a
-/// thread that yields: at a load of 40 on two cores a turn took 0.25 s.
+/// How long the turns of one wait may take. Where other programs have work for the cores, the system runs all of it
+/// before a thread that yields: at a load of 40 on two cores a turn took 0.25 s.
 const TURNS_AT_MOST: Duration = Duration::from_millis(1);
 
 /// The bytes of a message, or the name of one in another process.
@@ -105,8 +105,8 @@ pub(crate) enum Interrupted {
     Left(Rank),
 }
 
-/// What the owner of an inbox waits for. Others wake it only when all of it has come: a wake costs
-/// more than everything else in a small collective.
+/// The messages that the owner of an inbox waits for. Others wake it only when all have come: a wake costs more than
+/// everything else in a small collective.
 enum Waiting {
     Nothing,
     /// A message of this tag from each rank in `State::missing`.
@@ -133,7 +133,7 @@ pub(crate) struct Inbox {
     changed: Condvar,
 }
 
-/// What an inbox must know about the world: whether waiting still makes sense.
+/// Whether the world still runs, so that waiting still makes sense.
 pub(crate) trait Liveness {
     fn has_failed(&self) -> bool;
     fn has_left(&self, rank: Rank) -> bool;

@@ -1,5 +1,6 @@
-//! Models of the inbox, of tickets and of the pool: every order of threads that shuttle draws delivers each message once, ends
-//! each wait and leaves lent memory alone afterwards. A lost wake is a deadlock, which shuttle reports with its schedule.
+//! Models of the inbox, of tickets and of the pool: every order of threads that shuttle draws delivers each message
+//! once, ends each wait and leaves lent memory alone afterwards. A lost wake is a deadlock, which shuttle reports with
+//! its schedule.
 //!
 //! ```text
 //! tools/check-threads.sh models

@@ -1,7 +1,7 @@
 //! Waiting for bytes of other processes in the thread of the rank that needs them.
 //!
-//! A thread of each process waits for its sockets. While a rank waits it takes that over, so that bytes wake the rank and
-//! not first that thread: half of the switches between threads. Dropping a [`Polling`] gives it back.
+//! A thread of each process waits for its sockets. While a rank waits it takes that over, so that bytes wake the rank
+//! and not first that thread: half of the switches between threads. Dropping a [`Polling`] gives it back.
 
 use super::remote::{Poll, Remote};
 use std::sync::Arc;
@@ -39,8 +39,8 @@ impl<'a> Polling<'a> {
         }
     }
 
-    /// Gives polling back for a receive that reads long messages from the memory of their senders: other ranks of the process
-    /// would wait for that long.
+    /// Gives polling back for a receive that reads long messages from the memory of their senders: other ranks of the
+    /// process would wait for that long.
     pub(crate) fn release_for(&mut self, len_bytes: usize) {
         if len_bytes > HELD_BYTES {
             self.release();

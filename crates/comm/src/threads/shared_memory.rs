@@ -1,9 +1,9 @@
 //! Memory that one thread lends to others.
 //!
-//! The argument: a [`Lent`] remembers where borrowed bytes lie after the borrow itself is gone from
-//! its type. Each one holds its [`Ticket`] open from creation to drop. [`lending`] creates them only
-//! inside a scope that outlives them: it does not return, nor unwind, before its ticket is closed,
-//! and the borrow outlives the call of `lending`. So while a `Lent` exists, its bytes are borrowed.
+//! The argument: a [`Lent`] remembers the place of borrowed bytes after the borrow itself is gone from its type. Each
+//! one holds its [`Ticket`] open from creation to drop. [`lending`] creates them only inside a scope that outlives
+//! them: it does not return, nor unwind, before its ticket is closed, and the borrow outlives the call of `lending`. So
+//! while a `Lent` exists, its bytes are borrowed.
 
 use super::inbox::Inbox;
 use std::marker::PhantomData;
@@ -25,7 +25,7 @@ impl Ticket {
         Arc::new(Ticket { open: AtomicUsize::new(0), lost: AtomicBool::new(false), owner })
     }
 
-    /// Whether no message is left to be read. What readers did happens before a true answer.
+    /// Whether no message is left to be read. Reads by others happen before a true answer.
     pub(crate) fn is_closed(&self) -> bool {
         self.open.load(Ordering::Acquire) == 0
     }
@@ -106,9 +106,9 @@ impl<'a> Lending<'a> {
 
 /// Runs `scope` with a place to lend bytes from and returns only when nobody can read them.
 ///
-/// `take_back` is called once `scope` has ended, also by a panic; it must see to it that messages
-/// not yet taken by their receivers are dropped. What is then left is being read at this moment by
-/// receivers that do not wait for anybody, so the last wait needs no deadline.
+/// `take_back` is called once `scope` has ended, also by a panic; it must see to it that messages not yet taken by
+/// their receivers are dropped. Receivers read the remaining messages at this moment and wait for nobody, so the last
+/// wait needs no deadline.
 pub(crate) fn lending<'a, R>(
     ticket: Arc<Ticket>,
     take_back: impl Fn(&Arc<Ticket>),

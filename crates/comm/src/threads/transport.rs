@@ -16,8 +16,8 @@ use std::sync::{Arc, Mutex};
 
 use sync::lock;
 
-/// The end of a rank that is a thread of this process. Messages between threads are read where the sender has them; those of
-/// other processes ([`processes::open`](crate::processes::open)) arrive in pieces.
+/// The end of a rank that is a thread of this process. Messages between threads are read where the sender has them;
+/// those of other processes ([`processes::open`](crate::processes::open)) arrive in pieces.
 ///
 /// Dropping it ends this rank's part: peers that still need it get [`CommError::PeerLeft`]. Dropping
 /// it while the thread panics aborts the world.
@@ -29,7 +29,7 @@ pub struct ThreadTransport {
     own: Mutex<Own>,
 }
 
-/// What only this rank touches.
+/// State that only this rank touches.
 #[derive(Default)]
 struct Own {
     /// Reused by every receive.

@@ -110,8 +110,8 @@ impl World {
 
     /// Declares the world failed, here and in all other processes. The first cause is kept.
     ///
-    /// The failure goes to other processes before the ranks of this one learn of it: they leave then, and no peer may see
-    /// that first. So a process passes on a failure that it hears of, too.
+    /// The failure goes to other processes before the ranks of this one learn of it: they leave then, and no peer may
+    /// see that first. So a process passes on a failure that it hears of, too.
     pub(crate) fn abort(&self, cause: AbortCause) {
         let failing = lock(&self.failing);
         if self.failure.get().is_some() {

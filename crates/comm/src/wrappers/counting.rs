@@ -9,19 +9,19 @@ use mesh::Rank;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What one rank has sent so far.
+/// Traffic that one rank has sent so far.
 pub struct Counts {
     per_peer: Vec<[AtomicU64; 2]>,
 }
 
 impl Counts {
-    /// What was sent to `peer`.
+    /// Traffic to `peer`.
     pub fn to(&self, peer: Rank) -> Traffic {
         let [messages, bytes] = &self.per_peer[peer.0];
         Traffic { messages: messages.load(Ordering::Relaxed), bytes: bytes.load(Ordering::Relaxed) }
     }
 
-    /// What was sent to all ranks together.
+    /// Traffic to all ranks together.
     pub fn total(&self) -> Traffic {
         (0..self.per_peer.len()).map(|peer| self.to(Rank(peer))).sum()
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 pub enum Fault {
     /// Every operation starts after a pseudo-random delay below `below`, the same for one seed.
     Jitter {
-        /// What the delays derive from, together with the rank.
+        /// The delays derive from it and from the rank.
         seed: u64,
         /// No delay reaches this.
         below: Duration,
@@ -47,7 +47,7 @@ pub struct Faulty {
     events: AtomicU64,
 }
 
-/// What is to become of a message to one receiver.
+/// The treatment of a message to one receiver.
 enum Fate {
     Passes,
     IsDropped,

@@ -18,7 +18,7 @@ pub enum Way {
     Back,
 }
 
-/// What happens to a frame.
+/// The treatment of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// It passes.

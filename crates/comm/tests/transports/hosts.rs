@@ -213,8 +213,8 @@ fn every_rank_and_every_host_link_sends_what_the_formulas_say(wire: Wire) {
     }
 }
 
-/// The table of docs/clusters.md: n members, p on each of h hosts, slices of S bytes. Bytes that leave a rank inside its
-/// host and between hosts.
+/// The table of docs/clusters.md: n members, p on each of h hosts, slices of S bytes. Bytes that leave a rank inside
+/// its host and between hosts.
 #[test]
 fn the_formulas_of_equal_hosts_are_those_of_the_table() {
     for (h, p) in [(2, 2), (2, 4), (4, 2)] {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub struct RankPanic {
     /// The rank that panicked.
     pub rank: Rank,
-    /// What it said.
+    /// The panic's message.
     pub message: String,
 }
 

@@ -20,7 +20,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         }
     }
     if data.positions == Positions::Document && !reads_positions(&config.model) {
-        let rule = "has no effect where model.position = \"alibi\", which knows distances only";
+        let rule = "has no effect where model.position = \"alibi\", which reads distances only";
         rules.report(Problem::of_value("data.positions", "\"document\"", rule, "leave it out"));
     }
     rules.below_one("data.held_out", data.held_out, "must leave text to train on");
@@ -35,7 +35,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     if let TokenizerSpec::Bpe { vocabulary } = data.tokenizer
         && vocabulary < BYTES
     {
-        let rule = format!("has fewer tokens than the {BYTES} bytes");
+        let rule = format!("must have a token for each of the {BYTES} byte values");
         let value = format!("\"bpe:{vocabulary}\"");
         rules.report(Problem::of_value("data.tokenizer", value, rule, format!("use \"bpe:{BYTES}\" or more")));
     }

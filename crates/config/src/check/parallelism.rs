@@ -237,7 +237,7 @@ fn pipeline_parallelism(config: &RunConfig, rules: &mut Rules) {
         let times =
             stages_per_rank.filter(|stages| *stages > 1).map_or(String::new(), |stages| format!("x {stages} stages "));
         let rule = format!(
-            "{times}must leave each stage one of the model.num_layers = {layers} layers, the embedding and the head"
+            "{times}must give each stage one of the model.num_layers = {layers} layers, the embedding or the head"
         );
         let remedy = if most > 0 { format!("use at most {most}") } else { "use fewer stages per rank".into() };
         rules.report(Problem::of_value("parallelism.pp", pp, rule, remedy));
@@ -256,7 +256,8 @@ fn schedule(parallelism: &Parallelism, rules: &mut Rules) {
         ScheduleSpec::Generated(ScheduleKind::ZeroBubbleAuto { memory_percent }) => {
             let least = 100usize.div_ceil(parallelism.degrees.pp);
             if memory_percent < least {
-                let rule = format!("of parallelism.pp = {} microbatches is less than one", parallelism.degrees.pp);
+                let rule =
+                    format!("of parallelism.pp = {} microbatches is less than one microbatch", parallelism.degrees.pp);
                 let remedy = format!("use at least {least}");
                 rules.report(Problem::of_value("parallelism.schedule_memory_percent", memory_percent, rule, remedy));
             }

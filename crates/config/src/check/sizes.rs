@@ -79,7 +79,7 @@ fn passes(config: &RunConfig, max_passes: u128, rules: &mut Rules) {
     }
     let rule = format!(
         "is {microbatches} microbatches of {} per replica; times {stops} layers and stages that is more than {max_passes} \
-         passes, too long a program",
+         passes, the limit of a program",
         parallelism.microbatch_size
     );
     let per_replica = train.global_batch / parallelism.degrees.dp;

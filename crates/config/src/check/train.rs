@@ -71,7 +71,7 @@ fn learning_rate(config: &RunConfig, rules: &mut Rules) {
     }
     rules.number("train.min_learning_rate", minimum, minimum >= 0.0, "must not be negative", "use 0 or more");
     if minimum > peak {
-        let rule = format!("is more than train.learning_rate = {peak:?}, from which it falls");
+        let rule = format!("must be at most train.learning_rate = {peak:?}");
         rules.report(Problem::of_value(
             "train.min_learning_rate",
             format!("{minimum:?}"),
@@ -149,7 +149,7 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     let remedy = "use more than 0 and at most 1";
     rules.number("train.embedding_gradient_scale", scale, scale > 0.0 && scale <= 1.0, "must be a factor", remedy);
     if let Some(clip) = train.clip_norm {
-        rules.number("train.clip_norm", clip, clip > 0.0, "must be positive", "use more than 0, or 0 for no clipping");
+        rules.number("train.clip_norm", clip, clip > 0.0, "must not be negative", "use 0 for no clipping, or more");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Option names of Megatron-LM, and a few of DeepSpeed and its Megatron that it has no word for, so that its users are
-//! told the key that they look for.
+//! Option names of Megatron-LM, and a few of DeepSpeed and its Megatron that it has no word for, so that messages name
+//! the key of this program.
 
 /// `(name there, key here, what to know next to the name)`.
 const ALIASES: &[(&str, &str, &str)] = &[
@@ -24,7 +24,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
         "parallelism.stages_per_rank",
         "the number of stages, not of their layers",
     ),
-    ("recompute_num_layers", "parallelism.recompute_every", "every so many layers"),
+    ("recompute_num_layers", "parallelism.recompute_every", "N for every Nth layer"),
     ("distribute_saved_activations", "parallelism.recompute_inputs", "write \"sharded\""),
     ("pipeline_model_parallel_layout", "parallelism.stage_layers", "a list of layer counts"),
     ("overlap_grad_reduce", "parallelism.overlap", "it covers gathers and transfers as well"),

@@ -4,7 +4,7 @@ use super::reader::{Reader, count};
 use super::source::Value;
 use crate::data_spec::{BlanksSpec, InstructionsSpec};
 
-const WANTED: &str = "blanks such as { mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }, perhaps with span_share, span_mean, span_tokens, \
+const WANTED: &str = "blanks such as { mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }, optionally with span_share, span_mean, span_tokens, \
      samples, instruction_share, and instructions = \"tasks.jsonl\"";
 
 /// Names of numbers that have a default: those of GLM-130B.

@@ -1,4 +1,4 @@
-//! Takes typed values out of a run file. What is never asked for is unknown.
+//! Takes typed values out of a run file. A key that is never read is unknown.
 
 use std::collections::{BTreeMap, BTreeSet};
 

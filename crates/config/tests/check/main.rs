@@ -82,7 +82,7 @@ fn the_largest_width_of_a_layer_is_legal() {
 fn positions_start_anew_only_where_something_reads_them() {
     expect(&[(
         &["model.position=alibi", "data.positions=document"],
-        "data.positions = \"document\" has no effect where model.position = \"alibi\", which knows distances only; leave it out",
+        "data.positions = \"document\" has no effect where model.position = \"alibi\", which reads distances only; leave it out",
     )]);
     let top_query = ["model.position=alibi", "data.positions=document", "model.top_query=true"].map(String::from);
     RunConfig::load("run.toml", "", &top_query).expect("the table of queries is read by position");
@@ -173,12 +173,12 @@ fn pipeline_stages_hold_the_layers() {
     expect(&[
         (
             &["parallelism.pp=9"],
-            "parallelism.pp = 9 must leave each stage one of the model.num_layers = 6 layers, the embedding and the head; \
+            "parallelism.pp = 9 must give each stage one of the model.num_layers = 6 layers, the embedding or the head; \
              use at most 8",
         ),
         (
             &["parallelism.pp=5", "parallelism.schedule=zb-v"],
-            "parallelism.pp = 5 x 2 stages must leave each stage one of the model.num_layers = 6 layers, the embedding and the head; \
+            "parallelism.pp = 5 x 2 stages must give each stage one of the model.num_layers = 6 layers, the embedding or the head; \
              use at most 4",
         ),
         (
@@ -223,7 +223,7 @@ fn schedules_have_what_they_need_and_no_more() {
         ),
         (
             &["parallelism.schedule_memory_percent=30", "parallelism.schedule=zb-auto"],
-            "parallelism.schedule_memory_percent = 30 of parallelism.pp = 2 microbatches is less than one; use at least 50",
+            "parallelism.schedule_memory_percent = 30 of parallelism.pp = 2 microbatches is less than one microbatch; use at least 50",
         ),
         (
             &["parallelism.schedule_file=my.schedule"],
@@ -437,7 +437,7 @@ fn training_numbers_are_sane() {
         ),
         (
             &["train.min_learning_rate=0.01"],
-            "train.min_learning_rate = 0.01 is more than train.learning_rate = 0.003, from which it falls; use at most 0.003",
+            "train.min_learning_rate = 0.01 must be at most train.learning_rate = 0.003; use at most 0.003",
         ),
         (&["train.min_learning_rate=-1"], "train.min_learning_rate = -1.0 must not be negative; use 0 or more"),
         (
@@ -495,7 +495,7 @@ fn training_numbers_are_sane() {
             "train.ema_decay = 1.0 must be the decay of a running mean; use 0 or more and less than 1",
         ),
         (&["train.epsilon=0"], "train.epsilon = 0.0 must be more than 0; use 1e-8"),
-        (&["train.clip_norm=-1"], "train.clip_norm = -1.0 must be positive; use more than 0, or 0 for no clipping"),
+        (&["train.clip_norm=-1"], "train.clip_norm = -1.0 must not be negative; use 0 for no clipping, or more"),
         (&["run.threads_per_rank=0"], "run.threads_per_rank = 0 must be positive; use at least 1"),
         (
             &["run.threads_per_rank=1025"],
@@ -621,7 +621,7 @@ fn what_is_too_large_to_plan_is_refused() {
         (
             &["train.global_batch=1048576"],
             "train.global_batch = 1048576 is 262144 microbatches of 2 per replica; times 8 layers and stages that is more than \
-             65536 passes, too long a program; use parallelism.microbatch_size = 64, 128 or 256",
+             65536 passes, the limit of a program; use parallelism.microbatch_size = 64, 128 or 256",
         ),
         (
             &["parallelism.schedule=gpipe", "train.global_batch=8000"],

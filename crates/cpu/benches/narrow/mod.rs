@@ -46,7 +46,7 @@ impl Products {
         Self { orientation, sizes: (m, n, k), a: values(m * k), b: values(k * n), single, narrow }
     }
 
-    /// Least seconds of chained products on the best set, then of products in pairs on each, in turns.
+    /// Least seconds of chained products on the best set, then of products in AMX order on each, in turns.
     pub fn best(&mut self, sets: &[InstructionSet], rounds: usize, packing: &mut PackingBuffers) -> Vec<f64> {
         let (m, n, k) = self.sizes;
         let flops = 2.0 * (m * n * k) as f64;

@@ -64,8 +64,8 @@ impl<E: Stored> Backward<'_, E> {
         keys
     }
 
-    /// What a block's probabilities and their gradients need, with its output gradients and its outputs transposed into
-    /// two rooms.
+    /// Inputs of a block's probabilities and of their gradients, with its output gradients and its outputs transposed
+    /// into two rooms.
     pub(super) fn rows_of(
         &self,
         block: &QueryBlock,
@@ -193,7 +193,7 @@ impl<E: Operand> Pass<'_, E> {
             self.tile_gradients(&tile, (query, d_out, key), write, tensors, sums);
             write = Write::Accumulate;
         }
-        // What there was no time to ask for is read at once now.
+        // Lines that were not prefetched in time are read at once.
         self.ahead.clear();
         let of_queries = &mut self.blocks.accumulator[..block.queries * head_dim];
         if write == Write::Assign {
@@ -255,7 +255,7 @@ impl<E: Operand> Pass<'_, E> {
         lanes::run(self.instruction_set, kernel);
     }
 
-    /// What a tile adds to the sums of its keys and values and to the gradients of the block's queries.
+    /// Adds a tile's terms to the sums of its keys and values and to the gradients of the block's queries.
     fn tile_gradients(
         &mut self,
         tile: &KeyTile,

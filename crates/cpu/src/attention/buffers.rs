@@ -12,7 +12,7 @@ pub struct AttentionBuffers {
     pub(super) ahead: Ahead,
 }
 
-/// What the passes compute.
+/// Results of the passes.
 pub(super) struct Blocks {
     /// `[head_dim, QUERIES]`: the block's queries, scaled.
     pub query: Aligned,

@@ -169,7 +169,7 @@ impl<E: Operand> Pass<'_, E> {
             self.meter.add_multiply_adds((tile.pairs * head_dim) as u64);
             write = Write::Accumulate;
         }
-        // What there was no time to ask for is read at once now.
+        // Lines that were not prefetched in time are read at once.
         self.ahead.clear();
         if write == Write::Assign {
             self.blocks.accumulator[..block.queries * head_dim].fill(0.0);

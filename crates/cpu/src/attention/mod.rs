@@ -11,11 +11,11 @@
 //! holds one key's scores of sixteen queries, so the maximum and the sum over keys need no reduction across lanes, and
 //! keys and values are multiplied where they are, or widened tile by tile where they are stored narrow; only a block's
 //! queries are transposed, once. Outputs and gradients of queries are summed in rows, probabilities and gradients of
-//! scores being read by columns. Products in pairs read packed keys and values, as rows and as columns.
+//! scores being read by columns. Products in AMX order read packed keys and values, as rows and as columns.
 //!
 //! Rows of a head are a token apart, 4 cache lines of 72 in a model of 384 channels: processors do not foresee them.
-//! What the next block reads and writes is asked for between tiles ([`upcoming`]); what a call begins with, all at once
-//! before its first block.
+//! Operands of the next block are prefetched between tiles ([`upcoming`]); those of a call's first block, all at once
+//! before it.
 //!
 //! # Numerics
 //! The bits of a query's output depend on its sequence, its own interval and its position alone: tiles start at
@@ -24,8 +24,7 @@
 //! number of sequences in a call. Gradients of a key sum over query heads, then blocks of queries, both ascending.
 //! Values that are not finite may spread to other queries of the tile. Whatever type the tensors are stored in, all
 //! sums are in `f32` and each result is rounded once.
-//!
-//! # Products in pairs
+//! # Products in AMX order
 //! [`attention_forward_pairs`] and [`attention_backward_pairs`] multiply bf16 as [`crate::gemm::pairs`] defines it; the
 //! rest is in `f32` as above. Tiles start at multiples of [`KEYS`], so that blocks of 32 keys do, whatever a block of
 //! queries sees.
@@ -42,7 +41,7 @@
 //!
 //! Several blocks of queries meet a tile before the next is packed; how many changes no bit.
 //!
-//! In addition to the bounds of products in pairs there are roundings to bf16, each within 2^-8 of its number: an
+//! In addition to the bounds of products in AMX order there are roundings to bf16, each within 2^-8 of its number: an
 //! output is off by that of each probability and of the result, `2^-8 (sum p z |v| + |out|)`, and gradients by `2^-8
 //! (sum |ds k| +
 //! |dq|)`, `2^-8 (sum |ds q| + |dk|)` and `2^-8 (sum p z |dout| + |dv|)`, to which come those of `delta`, which reads
@@ -84,7 +83,7 @@ pub const KEYS: usize = 64;
 /// The widest head for which there are buffers: the widest that a run may have.
 pub const MAX_HEAD_DIM: usize = config::MAX_HEAD_DIM;
 
-/// What both passes of an attention need to know next to their tensors.
+/// Settings of both passes of an attention, next to their tensors.
 #[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
     /// Sizes.
@@ -106,7 +105,7 @@ pub struct Attention<'a> {
 }
 
 impl<'a> Attention<'a> {
-    /// What `operands` say next to their tensors; `visible` are the numbers of theirs.
+    /// The settings of `operands`; `visible` are the numbers of their tensor.
     pub(crate) fn of(operands: &AttentionOperands, visible: &'a [i32]) -> Self {
         let AttentionOperands { shape, places, scale, alibi, dropout, .. } = *operands;
         let first_key = places.map(|places| places.first_key);

@@ -1,4 +1,4 @@
-//! What happens to a tile of scores between the products, sixteen queries at a time.
+//! Softmax of a tile of scores between the products, sixteen queries at a time.
 
 use super::QUERIES;
 use super::dropout::{HeadDropout, KEYS_PER_BLOCK};
@@ -13,7 +13,7 @@ pub(super) struct Running {
     pub max: [f32; QUERIES],
     /// The sum of `exp(score - max)` so far.
     pub sum: [f32; QUERIES],
-    /// What the last tile multiplied earlier sums by, as it raised the maximum.
+    /// Factor of the last tile for earlier sums, as it raised the maximum.
     pub decay: [f32; QUERIES],
 }
 
@@ -36,7 +36,7 @@ pub(super) fn lanes_mut(row: &mut [f32; QUERIES], group: usize) -> &mut [f32; LA
     &mut row.as_chunks_mut().0[group]
 }
 
-/// What the tile's lanes are allowed to see, and how much of it.
+/// The keys that the tile's lanes may see, and their count.
 pub(super) struct Mask<L> {
     first: L,
     last: L,

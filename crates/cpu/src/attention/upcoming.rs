@@ -1,5 +1,5 @@
-//! What a pass reads and writes next. Rows of a head are a token apart, which no processor foresees, and come from
-//! memory or from another core's cache: they are asked for while tiles multiply what is near.
+//! Rows that a pass reads and writes next. Rows of a head are a token apart, which no processor foresees. They come
+//! from memory or from another core's cache, so they are prefetched while tiles multiply rows in cache.
 
 use device::Element;
 
@@ -65,7 +65,7 @@ impl<'a, E: Element> KeysAhead<'a, E> {
         }
     }
 
-    /// Asks for what comes behind `tile`, each key once.
+    /// Prefetches the keys after `tile`, each once.
     pub fn follow(&mut self, index: BlockIndex, tile: &KeyTile, ahead: &mut Ahead) {
         // Where the next head has been begun, this one is complete.
         if self.key_head == Some(index.key_head(self.shape)) {

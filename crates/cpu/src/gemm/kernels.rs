@@ -10,7 +10,7 @@ use crate::instruction_set::InstructionSet;
 /// Tiles are one or two registers wide.
 pub(crate) const MAX_VECTORS: usize = 2;
 
-/// What a product needs of an instruction set. The functions may be called where [`InstructionSet::is_available`].
+/// The functions of an instruction set for products. They may be called where [`InstructionSet::is_available`].
 pub(crate) struct Kernels {
     /// Lanes of a register.
     pub lanes: usize,
@@ -38,13 +38,13 @@ impl Kernels {
         self.row_major.len()
     }
 
-    /// How operands of this type are packed. Panics for types that are no real numbers.
+    /// How operands of this type are packed. Panics for types that are not real numbers.
     pub fn pack(&self, dtype: Dtype) -> PackKernels {
         match dtype {
             Dtype::F32 => self.pack_f32,
             Dtype::Bf16 => self.pack_bf16,
             Dtype::F16 => self.pack_f16,
-            Dtype::I32 | Dtype::I64 => panic!("{dtype:?} is no operand of a product"),
+            Dtype::I32 | Dtype::I64 => panic!("{dtype:?} is not a type of products"),
         }
     }
 

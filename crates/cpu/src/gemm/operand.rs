@@ -1,4 +1,4 @@
-//! What is multiplied: matrices of any type of real numbers.
+//! Operands of products: matrices of any type of real numbers.
 
 use device::{Bf16, Dtype, F16};
 

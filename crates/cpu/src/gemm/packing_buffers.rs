@@ -47,7 +47,7 @@ impl PackingBuffers {
         (PackedBuffers { a, b }, stage)
     }
 
-    /// The same memory for whoever multiplies in pairs; the first byte begins a cache line.
+    /// The same memory for products in AMX order; the first byte begins a cache line.
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         &mut self.memory
     }

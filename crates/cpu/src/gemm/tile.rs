@@ -28,7 +28,7 @@ pub(crate) struct Tile {
     pub columns: usize,
     /// Whether C is added to or replaced.
     pub write: Write,
-    /// What is added to each column at the end, or null.
+    /// The bias of each column, added at the end, or null.
     pub bias: *const f32,
 }
 

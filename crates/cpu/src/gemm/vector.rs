@@ -1,4 +1,4 @@
-//! What a GEMM kernel needs of a vector register, so that each kernel is written once for three instruction sets.
+//! Operations of a vector register for GEMM, so that each kernel is written once for three instruction sets.
 
 use device::{Bf16, Element, F16};
 

@@ -68,7 +68,7 @@ pub fn for_each_block(len: usize, mut body: impl FnMut(Block)) {
     }
 }
 
-/// What is done with several neighbouring blocks of a row at once, each with an accumulator of its own.
+/// Work on several neighbouring blocks of a row at once, each with an accumulator of its own.
 pub trait OnTile {
     /// Does it. Implement with `#[inline(always)]`.
     fn visit<const N: usize>(&mut self, blocks: [Block; N]);

@@ -118,7 +118,7 @@ impl Lanes for ScalarLanes {
 
     #[inline(always)]
     fn scaled(self, exponent: Self) -> Self {
-        // In two steps, because 2^128 is no f32 but products just below it are.
+        // In two steps, because 2^128 is not an f32 but products just below it are.
         let power = exponent.0.map(|exponent| {
             let exponent = (exponent - 1.0) as i32;
             f32::from_bits((exponent.wrapping_add(127) as u32) << 23)

@@ -14,7 +14,7 @@ use device::{Bf16, Element, F16};
 
 use crate::reference::{Operands, Products};
 
-/// Elements of a fused row beside queries, keys and values.
+/// Elements of a fused row in addition to queries, keys and values.
 pub const GAP: usize = 3;
 
 pub struct Random(pub u64);
@@ -81,7 +81,7 @@ pub struct Case {
     pub dout: Vec<f32>,
 }
 
-/// What the kernels write, gradients dense.
+/// Outputs of the kernels, gradients dense.
 #[derive(PartialEq)]
 pub struct Outputs {
     pub out: Vec<f32>,

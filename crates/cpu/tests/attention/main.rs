@@ -257,7 +257,7 @@ fn large_scores_stay_finite() {
     }
 }
 
-/// Those of BLOOM-176B, whose 112 heads are no power of two: 64 of a series of 64, then 48 of one of 128; ranks take
+/// Those of BLOOM-176B, whose 112 heads are not a power of two: 64 of a series of 64, then 48 of one of 128; ranks take
 /// theirs by global number.
 #[test]
 fn slopes_of_any_number_of_heads() {

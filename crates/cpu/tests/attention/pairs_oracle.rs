@@ -107,7 +107,7 @@ impl Head<'_> {
         (sums.iter().map(|sum| rounded(sum * factor)).collect(), max + log(sum))
     }
 
-    /// What gradients are sums of.
+    /// The weights in the sums of gradients.
     fn weights(&self, query: usize, out: &[f32], log_sum_exp: f32) -> Weights {
         let attention = self.case.attention();
         let dout = &self.dout[query];

@@ -3,7 +3,7 @@
 //!
 //! Bounds are to first order in u = 2^-24, times 1.1 for the rest. A sum of n products as chains over tiles of t
 //! terms has a relative error of at most (t + n / t) u with respect to the sum of magnitudes. `exp` has 1 ulp = 2 u.
-//! In pairs a chain has half of a block of 32, the sum of its halves and one sum for each block; probabilities,
+//! In AMX order a chain has half of a block of 32, the sum of its halves and one sum for each block; probabilities,
 //! gradients of scores and results are rounded to bf16. In blocks of 16 each block loses at most 10.5 u of the sum of
 //! magnitudes, in blocks of 8 at most 11 u (`docs/numerics.md`).
 
@@ -18,7 +18,7 @@ const U: f64 = f32::EPSILON as f64 / 2.0;
 pub enum Products {
     /// In f32 throughout.
     Chained,
-    /// Of bf16, in pairs.
+    /// Of bf16, in AMX order.
     Pairs,
     /// Of bf16, in blocks of 16.
     Blocks16,

@@ -33,7 +33,7 @@ fn columns_are_summed_in_groups_of_rows() {
     }
 }
 
-/// What `kernel` leaves, which is the same on every instruction set.
+/// The result of `kernel`, which is the same on every instruction set.
 fn equal_on_all_sets<T: PartialEq + Debug>(kernel: impl Fn(InstructionSet) -> T) -> T {
     let expected = kernel(InstructionSet::Scalar);
     for set in InstructionSet::available() {

@@ -17,7 +17,7 @@ pub fn double(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&value| f64::from(value)).collect()
 }
 
-/// What `kernel` gives on every available instruction set, after holding that all have the same bits.
+/// The result of `kernel`, after checking that it has the same bits on every available instruction set.
 pub fn same_on_all_sets(kernel: impl Fn(InstructionSet) -> Vec<f32>) -> Vec<f32> {
     let expected = kernel(InstructionSet::Scalar);
     for set in InstructionSet::available() {

@@ -1,4 +1,4 @@
-//! One product in pairs, or in terms, with its operands in memory.
+//! One product in AMX order, or in terms, with its operands in memory.
 
 use cpu::gemm::{
     Orientation, PackingBuffers, PairsOperand, PairsProduct, Product, TermsProduct, Write, gemm, gemm_pairs, gemm_terms,
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// What operands hold.
+/// The values of operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
     /// Numbers around 1.
@@ -76,7 +76,7 @@ impl Values {
     }
 }
 
-/// What operands are of: bf16 in pairs, single precision in terms.
+/// The type of operands: bf16, or single precision in terms.
 pub trait Drawn: Element {
     /// A number near one of bf16.
     fn near(number: Bf16, random: &mut Random) -> Self;

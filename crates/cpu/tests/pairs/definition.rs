@@ -1,4 +1,4 @@
-//! The definition of products in pairs, a sum at a time.
+//! The definition of products in AMX order, a sum at a time.
 
 use cpu::gemm::PAIRS_BLOCK;
 
@@ -20,7 +20,7 @@ fn multiply_add(a: f32, b: f32, addend: f32) -> f32 {
     }
     // Far below overflow: 2^80 times as large all of it is normal, unless large terms have cancelled to zero.
     if addend.abs() >= power(-60) {
-        assert!(sum == 0.0, "{a:e} * {b:e} + {addend:e}: what is left of large terms is no small number");
+        assert!(sum == 0.0, "{a:e} * {b:e} + {addend:e}: the rest of large terms is not a small number");
         return sum;
     }
     let (a, b) = if a.abs() < b.abs() { (a * power(80), b) } else { (a, b * power(80)) };
@@ -28,7 +28,7 @@ fn multiply_add(a: f32, b: f32, addend: f32) -> f32 {
     if large.abs() < power(80 - 126) { 0.0f32.copysign(sum) } else { large * power(-80) }
 }
 
-/// What `sum` becomes when the products of these steps' elements are added to it.
+/// `sum`, with the products of these steps' elements added.
 pub fn continued(sum: f32, steps: usize, elements: impl Fn(usize) -> (f32, f32)) -> f32 {
     let mut sum = flushed(sum);
     for block in (0..steps).step_by(PAIRS_BLOCK) {

@@ -1,5 +1,5 @@
-//! Products in pairs and in terms: the bits of the definition on every instruction set, of AMX too where the machine
-//! has it.
+//! Products in AMX order and in terms: the bits of the definition on every instruction set, of AMX too where the
+//! machine has it.
 
 mod against_f64;
 mod case;
@@ -38,7 +38,7 @@ fn assert_defined(case: &Case<Bf16>, packing: &mut PackingBuffers) {
             let between = start + case.n..start + case.n + case.gap;
             for c in [&single, &narrow] {
                 let [now, before] = [&c[between.clone()], &case.c[between.clone()]].map(bits);
-                assert_eq!(now, before, "{set:?}, {}: behind row {row}", case.name());
+                assert_eq!(now, before, "{set:?}, {}: after row {row}", case.name());
             }
         }
     }

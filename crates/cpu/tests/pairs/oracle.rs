@@ -1,4 +1,4 @@
-//! What products in pairs, and in terms, are, element by element.
+//! Products in AMX order and in terms, element by element.
 
 use cpu::gemm::{K_BLOCK, Orientation, PAIRS_BLOCK, TERMS_RUN, Write};
 use device::Bf16;
@@ -68,7 +68,7 @@ impl<T: Drawn> Case<T> {
         .widen()
     }
 
-    /// What C holds before, if that counts.
+    /// The element of C before, if it counts.
     fn old(&self, row: usize, column: usize) -> Option<f32> {
         match self.write {
             Write::Assign => None,
@@ -99,7 +99,7 @@ fn of_roundings(n: usize) -> f64 {
 }
 
 impl Case<Bf16> {
-    /// What `c` becomes, before it is rounded to the type of C.
+    /// The new `c`, before it is rounded to the type of C.
     pub fn expected(&self, row: usize, column: usize) -> f32 {
         let sum = continued(0.0, self.k, |step| (self.a_at(row, step), self.b_at(step, column)));
         let value = self.old(row, column).map_or(sum, |old| old + sum);
@@ -115,7 +115,7 @@ impl Case<Bf16> {
 }
 
 impl Case<f32> {
-    /// What `c` becomes in terms.
+    /// The new `c`, in terms.
     pub fn expected_in_terms(&self, row: usize, column: usize) -> f32 {
         let mut value = self.old(row, column);
         for run in (0..self.k.max(1)).step_by(TERMS_RUN) {

@@ -80,7 +80,7 @@ impl Machine {
     }
 }
 
-/// What `compute` returns on every instruction set, after holding that all return the same bits.
+/// The result of `compute`, after checking that every instruction set returns the same bits.
 pub fn on_all_sets(compute: impl Fn(&Machine) -> Vec<Vec<f32>>) -> Vec<Vec<f32>> {
     let on = |set| compute(&Machine::new(set));
     let expected = on(InstructionSet::Scalar);

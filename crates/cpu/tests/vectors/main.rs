@@ -14,7 +14,7 @@ mod linear;
 mod machine;
 mod norm;
 mod optimizer;
-#[expect(dead_code, reason = "products in pairs have no vectors")]
+#[expect(dead_code, reason = "products in AMX order have no vectors")]
 #[path = "../attention/reference.rs"]
 mod reference;
 mod rotary;

@@ -21,7 +21,7 @@ fn results(machine: &Machine, case: Case, kind: NormKind) -> Vec<Vec<f32>> {
     [Some(y), Some(dx), Some(dweight), dbias].into_iter().flatten().map(|tensor| machine.read(tensor)).collect()
 }
 
-/// What bounds are made of: sizes of one row.
+/// Inputs of bounds: sizes of one row.
 struct Row {
     /// Normed values.
     hat: Vec<f64>,

@@ -25,7 +25,7 @@ fn updates(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
     vec![history, machine.read(first_moment), machine.read(second_moment)]
 }
 
-/// An update rounds the decayed parameter and the sum. What is subtracted is the rate times at most sqrt(t) after t
+/// An update rounds the decayed parameter and the sum. The subtracted value is the rate times at most sqrt(t) after t
 /// updates (a mean over the root of a mean of squares, with weights that fall as 0.9^k and 0.95^k); its first moment is
 /// off by 3 roundings per update, its second by 4, of which the root keeps half, and the quotient, the root and their
 /// constants by 6 more. Moments are sums of terms of any sign, so their errors are relative to the largest gradient.

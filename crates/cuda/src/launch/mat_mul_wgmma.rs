@@ -116,7 +116,8 @@ impl Factor {
         self.tensor.dtype != Dtype::F32 && !self.tensor.is_empty() && self.place.has_rows_at_multiples(ALIGNMENT, size)
     }
 
-    /// Boxes of `lanes` lanes and the steps of a stage where steps are along rows, or else of 64 lanes and as many steps.
+    /// Boxes of `lanes` lanes and the steps of a stage where steps are along rows, or else of 64 lanes and as many
+    /// steps.
     fn boxes(&self, site: &Site, narrow: Narrow, lanes: usize, along: Along) -> TensorTiles {
         let Tensor { offset_bytes, rows, cols, row_stride, dtype } = self.tensor;
         let rows_of_box = match along {

@@ -15,6 +15,7 @@ mod embedding;
 mod every_number;
 mod fixed_point;
 mod join_attention;
+mod kept_ends;
 mod mat_mul;
 mod mat_mul_blocks;
 mod mat_mul_wgmma;

@@ -1,5 +1,5 @@
-//! Kernels with one fault each, made from the text: a barrier, fence, wait, arrival or commit that is missing, a wait that
-//! leaves one group more open, an index or a bound that is off by one.
+//! Kernels with one fault each, made from the text: a barrier, fence, wait, arrival or commit that is missing, a wait
+//! that leaves one group more open, an index or a bound that is off by one.
 
 use std::collections::BTreeMap;
 

@@ -8,6 +8,7 @@ use softgpu::{Check, Checks};
 
 use crate::bench::{Bench, Cases, Loaded, Order, code_for, compiler};
 use crate::case::Words;
+use crate::kept_ends::KeptEnds;
 use crate::mutants::{Fault, Mutant, mutants};
 use crate::{activation, dropout, element_wise, embedding, mat_mul, mat_mul_blocks, norm, rotary, sums};
 
@@ -75,7 +76,8 @@ const BOTH_ARE_EQUAL: &str = "both values are equal there";
 const SAMPLED: usize = 2;
 /// Decides which.
 const SEED: u64 = 1;
-/// The most instructions of warps in a launch of a mutant: no case needs as many, and who loops forever is stopped there.
+/// The most instructions of warps in a launch of a mutant: no case needs as many, and who loops forever is stopped
+/// there.
 const MOST_INSTRUCTIONS: u64 = 20_000_000;
 
 /// Which mutants a run tries.
@@ -122,7 +124,7 @@ impl Selection {
 
 /// How a mutant ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub enum End {
     /// It does not compile, differs from the CPU, or a check of the GPU in software stops it.
     Found,
     Missed,
@@ -250,10 +252,16 @@ pub fn assert_found_in(order: Order, name: &str, others: &[&str], cases: &[Cases
     let absent = implied.iter().filter(|(end, _)| !all.iter().any(|mutant| is_named(mutant, end)));
     let mut wrong: Vec<String> = absent.map(|(end, _)| format!("{end}: is listed, but not there")).collect();
     let (mut tried, mut unchanged) = (0, 0);
+    let mut kept = (selection != Selection::Sample).then(|| KeptEnds::open(name));
     for mutant in selection.of(&all) {
         let reason = implied.iter().find(|(end, _)| is_named(mutant, end)).map(|(_, reason)| reason);
         tried += 1;
-        let line = match (hunt.end(mutant), reason) {
+        let end = kept.as_ref().and_then(|kept| kept.of(&mutant.name)).unwrap_or_else(|| {
+            let end = hunt.end(mutant);
+            kept.iter_mut().for_each(|kept| kept.keep(&mutant.name, end));
+            end
+        });
+        let line = match (end, reason) {
             (End::Found, None) | (End::Missed, Some(_)) => continue,
             (End::Unchanged, _) => {
                 unchanged += 1;

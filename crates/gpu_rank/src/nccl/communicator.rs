@@ -23,8 +23,8 @@ pub struct NcclLanes<'a> {
 
 /// The ranks of a group, of any processes and hosts, each on a GPU of its own.
 ///
-/// A call on a stream without a thread waits until the previous member has come to the same call, and not for GPUs. On the
-/// others it is handed to the thread.
+/// A call on a stream without a thread waits until the previous member has come to the same call, and not for GPUs. On
+/// the others it is handed to the thread.
 pub struct NcclCommunicator {
     group: Group,
     queues: Arc<StreamQueues>,

@@ -198,8 +198,8 @@ impl NcclEnd {
         })
     }
 
-    /// Joins `x` on every member: blocks of equal slices by an all-to-all, sums and a gather, the rest by a gather and the
-    /// same sums everywhere.
+    /// Joins `x` on every member: blocks of equal slices by an all-to-all, sums and a gather, the rest by a gather and
+    /// the same sums everywhere.
     fn join_everywhere(&self, turn: &Turn<'_>, x: Tensor, reduction: Reduction) -> Result<(), DeviceError> {
         let (members, width) = (self.members(), x.dtype.size_bytes());
         let whole = x.len() * members * width <= ONE_SHOT_BYTES;

@@ -1,8 +1,8 @@
 //! Messages between two members, over a communicator of the two for each direction.
 //!
-//! A send must not wait for its receiver, and NCCL has no tags. The sender announces each message on the host, in order,
-//! and gives it to the thread of [`super::watch`]; the receiver takes them in the same order. One whose turn is not yet is
-//! kept in memory of the GPU.
+//! A send must not wait for its receiver, and NCCL has no tags. The sender announces each message on the host, in
+//! order, and gives it to the thread of [`super::watch`]; the receiver takes them in the same order. One whose turn is
+//! not yet is kept in memory of the GPU.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};

@@ -31,7 +31,8 @@ pub struct NcclRank {
     library: Arc<Library>,
     pub(super) streams: RankStreams,
     pub(super) kernels: Arc<PeerKernels>,
-    /// Groups of the same ranks share a communicator on a lane, where all of them make the same calls in the same order.
+    /// Groups of the same ranks share a communicator on a lane, where all of them make the same calls in the same
+    /// order.
     communicators: Mutex<BTreeMap<Place, Arc<Communicator>>>,
     scratch: Mutex<BTreeMap<u64, DevicePointer>>,
     /// Of messages before their turn.
@@ -54,8 +55,8 @@ impl NcclRank {
         Ok(NcclRank { library, streams, kernels, watch, communicators, scratch, early })
     }
 
-    /// Refuses to continue after a failure of NCCL, or of the world while NCCL had work: results of streams are not what
-    /// they seem then.
+    /// Refuses to continue after a failure of NCCL, or of the world while NCCL had work: results of streams are not
+    /// what they seem then.
     ///
     /// # Errors
     /// The failure.

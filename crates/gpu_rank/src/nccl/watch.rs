@@ -1,8 +1,8 @@
 //! Supervises what a rank has given to NCCL, on a thread of its own.
 //!
-//! Where a call does not end before the deadline, NCCL reports a failure, or the world has failed, all communicators of the
-//! rank are cancelled together: then streams that wait for another rank continue, and the threads that wait for them report
-//! the failure. Messages are submitted here, too: a send must not wait until its receiver has come.
+//! Where a call does not end before the deadline, NCCL reports a failure, or the world has failed, all communicators of
+//! the rank are cancelled together: then streams that wait for another rank continue, and the threads that wait for
+//! them report the failure. Messages are submitted here, too: a send must not wait until its receiver has come.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};

@@ -1,6 +1,6 @@
-//! The kernels of collectives as NVRTC compiles them, on the GPU in software: whole collectives with the bits of the host,
-//! and sums of any number of members, types and runs. Without NVRTC in the folder of PLEACH_CUDA these tests print that
-//! they skip.
+//! The kernels of collectives as NVRTC compiles them, on the GPU in software: whole collectives with the bits of the
+//! host, and sums of any number of members, types and runs. Without NVRTC in the folder of PLEACH_CUDA these tests
+//! print that they skip.
 
 use std::path::PathBuf;
 use std::sync::Arc;

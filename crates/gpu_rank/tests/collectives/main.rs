@@ -1,6 +1,6 @@
-//! Communicators of GPUs against the host's. Those of one GPU run on a GPU that does everything as late as it may: the same bits for
-//! every type, tree and length, while each rank overwrites its tensors as soon as a call has returned. Without any one
-//! of the waits between ranks some order of streams gives other bits.
+//! Communicators of GPUs against the host's. Those of one GPU run on a GPU that does everything as late as it may: the
+//! same bits for every type, tree and length, while each rank overwrites its tensors as soon as a call has returned.
+//! Without any one of the waits between ranks some order of streams gives other bits.
 
 mod kernels;
 mod late_gpu;

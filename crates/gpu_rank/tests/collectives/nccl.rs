@@ -1,5 +1,5 @@
-//! Groups over NCCL in software, each rank with a GPU in software of its own: bits of the host, and failures that are named
-//! within the deadline. Without NVRTC in the folder of PLEACH_CUDA these tests print that they skip.
+//! Groups over NCCL in software, each rank with a GPU in software of its own: bits of the host, and failures that are
+//! named within the deadline. Without NVRTC in the folder of PLEACH_CUDA these tests print that they skip.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
@@ -175,7 +175,8 @@ fn a_rank_that_does_not_come_is_named_within_the_deadline() {
     assert!(said.is_empty() || is_named(&said[0]) && is_named(&said[2]), "{said:?}");
 }
 
-/// Tells rank 2 that the previous member has come to its second call, an all-reduce of 32 bytes, without giving it to NCCL.
+/// Tells rank 2 that the previous member has come to its second call, an all-reduce of 32 bytes, without giving it to
+/// NCCL.
 fn announce_to_rank_2(seat: &Seat) {
     let calls = Channel::new(Arc::clone(&seat.transports[0]), seat.group.clone(), Seat::channels().collectives);
     calls.post_send(2, 1, &[0u64, 32]).expect("sent");

@@ -18,7 +18,7 @@ use crate::fields::Fields;
 /// The family of a configuration.
 ///
 /// # Errors
-/// A class that is none of those that are read.
+/// A class that is not supported.
 pub fn family(fields: &Fields) -> Result<Family, InterchangeError> {
     let known: Vec<&str> = Family::ALL.iter().map(|family| family.class()).collect();
     let named = fields.map.get("architectures").and_then(|list| list.get(0)).and_then(Value::as_str);

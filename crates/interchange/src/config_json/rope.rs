@@ -1,5 +1,4 @@
-//! Rotary positions: one object in newer files, `rope_parameters`; in older ones keys of their own beside
-//! `rope_scaling`.
+//! Rotary positions: one object in newer files, `rope_parameters`; in older ones separate keys next to `rope_scaling`.
 
 use config::{ModelSpec, Pairing, Position, RotaryScaling};
 use serde_json::{Map, Value};
@@ -32,12 +31,12 @@ pub(super) fn read(
     head_dim: usize,
     context: usize,
 ) -> Result<Position, InterchangeError> {
-    // An empty object is none, as it is to the library.
+    // An empty object counts as absent, as in the library.
     let rope = match fields.object("rope_scaling")?.filter(|older| !older.map.is_empty()) {
         Some(older) => Some(older),
         None => fields.object("rope_parameters")?,
     };
-    // What the object does not say is next to it.
+    // Keys that the object lacks are next to it.
     let nothing = Map::new();
     let rope = rope.unwrap_or(Fields { path: fields.path, map: &nothing });
     let base = rope.number_or("rope_theta", fields.number_or(base_key, base)?)?;

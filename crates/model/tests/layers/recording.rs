@@ -117,7 +117,7 @@ fn footprints_are_the_sums_of_the_tensors() {
     assert_eq!(actual.units[UnitClass::Head], head);
 }
 
-/// What a rank keeps of a layer between its passes: the literature's number of 32-bit elements, and ours.
+/// Activations that a rank keeps of a layer between its passes: the literature's number of 32-bit elements, and ours.
 struct Kept {
     name: &'static str,
     /// Elements per token, from the formula's bytes at 16 bits.
@@ -154,8 +154,8 @@ fn kept(size: usize) -> Vec<Kept> {
     let kept_in_blocks = residual * 8 / size + softmax_statistics;
     let core = residual / size + softmax_statistics;
     let t = size as f64;
-    let activation = "outputs of the activation and of norms are computed again; statistics per row are kept";
-    let output = "outputs of the activation, norms and attention are computed again; statistics of norms are kept";
+    let activation = "outputs of the activation and of norms are recomputed; statistics per row are kept";
+    let output = "outputs of the activation, norms and attention are recomputed; statistics of norms are kept";
     let full = LayerRecompute::Everything(SavedInputs::Whole);
     let kept = |name, literature, bytes, elements, why| Kept { name, literature, bytes, elements, why };
     vec![
@@ -212,7 +212,7 @@ fn saved_bytes_are_those_of_the_literature() {
     }
 }
 
-/// What is kept apart for computing the core again is what is otherwise kept with the rest.
+/// Activations that are kept apart for recomputing the core are those that are otherwise kept with the rest.
 #[test]
 fn the_attention_core_is_a_part_of_what_is_saved() {
     for model in [wide(), ModelSpec { qk_norm: true, ..wide() }] {
@@ -288,7 +288,7 @@ fn tensor_parallel_bytes_are_those_of_the_literature() {
 /// With sequence parallelism an all-reduce becomes a reduce-scatter and an all-gather, which send `(t - 1) / t` of the
 /// tensor each: the same bytes (Korthikanti et al., section 4.2.2). The backward pass of the weights gathers the inputs
 /// of column-parallel maps again, as theirs does; and, as it may run much later than that of the input, the gradients
-/// behind row-parallel maps as well, which they still have. The embedding scatters its sum and gathers its gradient.
+/// after row-parallel layers as well, which they still have. The embedding scatters its sum and gathers its gradient.
 #[test]
 fn sequence_parallel_bytes_are_those_of_the_literature() {
     let model = wide();
@@ -379,8 +379,8 @@ fn exact_sums_round_each_sequence_once() {
     assert_eq!(rounded(Unit::Head, PassKind::Forward), 3 * SHAPE.sequences as u64);
 }
 
-/// What is narrow takes half the bytes. Statistics of norms (4 numbers a token) and log-sum-exps (one a head) stay
-/// single: for wide models nothing next to the rest.
+/// Values in bf16 or fp16 take half the bytes. Statistics of norms (4 numbers a token) and log-sum-exps (one a head)
+/// stay single: for wide models nothing next to the rest.
 #[test]
 fn narrow_activations_take_half_the_bytes() {
     let (tp, model) = (TensorParallel { size: 2, position: 0 }, wide());

@@ -177,7 +177,7 @@ impl Rank {
         }
     }
 
-    /// Initial values, made less regular: norms and biases are no constants in the tests.
+    /// Initial values, made less regular: norms and biases are not constants in the tests.
     pub fn initialize(&self, device: &ReferenceDevice) {
         for (unit, layout) in &self.layouts {
             draw(device, layout, self.params[unit], self.tp);
@@ -261,7 +261,7 @@ pub struct Running<'a> {
     pub labels: Labels,
 }
 
-/// What a batch asks for.
+/// The labels of a batch.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Labels {
     /// Some tokens, some ignored.
@@ -387,7 +387,7 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What a recomputing layer does not keep is poisoned.
+    /// Activations that a recomputing layer does not keep are poisoned.
     fn give_up(&self, context: &Context, index: usize) {
         let (rank, frames) = (self.rank, self.frames(index + 1));
         match rank.manner.recompute {

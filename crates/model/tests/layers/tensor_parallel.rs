@@ -87,7 +87,7 @@ fn ranks_agree_with_one_rank() {
     }
 }
 
-/// What is recomputed has the same bits, also where ranks divide tokens or inputs.
+/// Recomputed activations have the same bits, also where ranks shard tokens or inputs.
 #[test]
 fn recomputation_leaves_the_same_bits_on_every_rank() {
     for (name, model) in cases::all() {

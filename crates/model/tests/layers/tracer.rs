@@ -26,7 +26,7 @@ impl<'a> Tracer<'a> {
     fn named(&self, tensor: Tensor) -> String {
         let bytes = tensor.bytes();
         let section = self.sections.iter().find(|(_, range)| range.start <= bytes.start && bytes.end <= range.end);
-        let (name, _) = section.unwrap_or_else(|| panic!("{tensor:?} lies in no section"));
+        let (name, _) = section.unwrap_or_else(|| panic!("{tensor:?} is in no section"));
         format!("{name}[{}, {}]", tensor.rows, tensor.cols)
     }
 
@@ -40,7 +40,7 @@ fn cells(tensor: Tensor) -> HashSet<usize> {
     (0..tensor.rows).flat_map(|row| (0..tensor.cols).map(move |col| (row, col))).map(|(r, c)| element(r, c)).collect()
 }
 
-/// What is written is either read as the same tensor, where the operation allows it, or not read at all; and no two
+/// A written tensor is either read as the same tensor, where the operation allows it, or not read at all. No two
 /// results overlap.
 fn check_aliases(op: &Op) {
     let operands = op.operands();

@@ -26,8 +26,8 @@ impl Cache {
         Cache { folder: folder.into() }
     }
 
-    /// The code from the cache, or else from `compiler`, kept from then on. A damaged file counts as none, and where the
-    /// folder takes no file, the code is compiled at every start.
+    /// The code from the cache, or else from `compiler`, kept from then on. A damaged file counts as none, and where
+    /// the folder takes no file, the code is compiled at every start.
     ///
     /// # Errors
     /// The compiler's.

@@ -1,4 +1,4 @@
-//! What one rank measures: operations on its own device and reductions with all others, which do the same at the same
+//! Measurements of one rank: operations on its own device and reductions with all others, which do the same at the same
 //! time.
 
 use std::time::Instant;
@@ -27,7 +27,7 @@ const ATTENTION: AttentionShape =
 /// Floats that are reduced to see the bandwidth of a link.
 pub(crate) const REDUCED: usize = 1 << 20;
 
-/// What one rank measured, in nanoseconds, and rates per nanosecond.
+/// Times of one rank in nanoseconds, and rates per nanosecond.
 pub(crate) struct Times {
     /// Products of both depths.
     pub(crate) products: [f64; 2],

@@ -68,7 +68,7 @@ impl<'a> Floors<'a> {
             PerClass::new(&classes, |class| len(classes.first(class)))
         });
         let kind = kind(parallelism);
-        // What a rank holds at most, it holds long before this many microbatches have passed.
+        // A rank reaches its largest memory long before this many microbatches have passed.
         let few = parallelism.num_microbatches(config.train.global_batch).min(FEW_PER_RANK * pp);
         let held = self.held.entry((kind, pp, few)).or_insert_with(|| passes_held(kind, pp, few));
         let shape = Shape { config, parallelism, passes, split: &split, held, trainer: self.recordings.software() };
@@ -89,7 +89,7 @@ fn kind(parallelism: &Parallelism) -> ScheduleKind {
 }
 
 /// Passes of microbatches through its stages that each rank has run forward and not yet backward, at most: counted in
-/// the schedule. What passes cost moves nothing but backward passes of the weights, which are not counted.
+/// the schedule. The cost of passes moves only backward passes of the weights, which are not counted.
 fn passes_held(kind: ScheduleKind, pp: usize, num_microbatches: usize) -> Vec<usize> {
     let schedule = Schedule::generate(kind, pp, num_microbatches, &StageCosts::EVEN);
     let most = |cells: &Vec<Cell>| {
@@ -191,7 +191,7 @@ impl Shape<'_> {
             before += self.stage_ns(rank, FORWARD);
             after += self.stage_ns(rank, BACKWARD_INPUT);
             if self.backward() == Backward::Full {
-                // What the stage recomputes first, it may compute before the gradient comes.
+                // The first recomputation of the stage may run before the gradient comes.
                 let first = self.layers(rank).next_back().map_or(0, |layer| self.passes.ns.of(layer)[RECOMPUTE]);
                 after += self.stage_ns(rank, BACKWARD_WEIGHT) + self.stage_ns(rank, RECOMPUTE) - first;
             }

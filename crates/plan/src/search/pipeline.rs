@@ -18,7 +18,7 @@ use train::StepOrder;
 use super::gathers::gathers;
 use super::parameters::ParameterUnits;
 
-/// What has not happened yet.
+/// The time of an event that has not happened yet.
 const NEVER: u64 = u64::MAX;
 
 /// A unit's part of a backward cell, in nanoseconds.
@@ -39,7 +39,7 @@ struct StageCells {
     reduce_forward: u64,
     /// Units in the order in which they run backward.
     backward: Vec<UnitBackward>,
-    /// What runs after all cells: the backward passes of the weights of all microbatches, and their reduction.
+    /// Work after all cells: the backward passes of the weights of all microbatches, and their reduction.
     late: Option<UnitBackward>,
 }
 

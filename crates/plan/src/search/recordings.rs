@@ -1,4 +1,4 @@
-//! What passes of units cost and keep, recorded once and shared by all layouts of which it is the same.
+//! Costs and activations of units' passes, recorded once for all layouts that have the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 

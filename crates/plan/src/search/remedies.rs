@@ -31,7 +31,7 @@ pub struct Smallest {
     pub memory_bytes: usize,
 }
 
-/// What is known of a layout's memory; each is not less than the one before.
+/// Bounds of a layout's memory; each is at least the one before.
 enum Known {
     /// Its floor, with the rank that is then the largest.
     Floor(usize),

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Event;
 use crate::{Instr, Partner, Program, Rule, Violation};
 
-/// What each rank issues to a group, in order.
+/// The instructions that each rank issues to a group, in order.
 type Issued = BTreeMap<usize, Vec<(Event, Instr)>>;
 
 /// The members of each collective.

@@ -7,7 +7,7 @@ use super::{Item, Packing};
 /// No more rounds than this: the first few bring most.
 const MAX_ROUNDS: usize = 16;
 
-/// What ends above `limit` bytes is promoted, until no more than `enough` are needed.
+/// Items that end above `limit` bytes are promoted, until no more than `enough` are needed.
 #[derive(Clone, Copy)]
 pub(super) struct Goal {
     pub(super) limit: usize,

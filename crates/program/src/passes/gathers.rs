@@ -7,7 +7,7 @@ use config::{Microbatch, Reshard, Unit, ZeroStage};
 use crate::{Instr, Pass, RankView, Value};
 
 /// Where parameters are sharded, gathers them `prefetch` uses ahead of each use and frees them after it, or, where they
-/// are kept for the backward pass, after that. What is wanted again in the meantime stays.
+/// are kept for the backward pass, after that. Parameters with a use in between stay.
 ///
 /// A use is a run of instructions of one computing unit that read its parameters.
 pub(super) fn insert(instrs: Vec<Instr>, view: &RankView) -> Vec<Instr> {
@@ -106,7 +106,7 @@ fn joined(mut spans: Vec<Span>) -> Vec<Span> {
     joined
 }
 
-/// What is gathered before, and freed after, which instruction.
+/// The gathers before, and the frees after, each instruction.
 #[derive(Default)]
 struct Around {
     /// With the use that wants it: what is wanted first is gathered first.

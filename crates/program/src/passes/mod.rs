@@ -45,7 +45,7 @@ pub struct CompileInput<'a> {
     pub num_microbatches: usize,
 }
 
-/// Why an input cannot be compiled. What compiles may still be refused by [`crate::verify`].
+/// The reason why an input cannot be compiled. [`crate::verify`] may still refuse a compiled program.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompileError {
     /// There is nothing to compute.
@@ -90,7 +90,7 @@ pub enum CompileError {
         pp: usize,
     },
     /// A cell is on a rank that does not have its stage.
-    #[error("cell {cell} stands on pipeline rank {rank}, its stage is placed on rank {owner}; move it there")]
+    #[error("cell {cell} is on pipeline rank {rank}, but its stage is placed on rank {owner}; move it there")]
     ForeignCell {
         /// The cell as text.
         cell: String,

@@ -10,7 +10,7 @@ pub fn saved_units(view: &RankView) -> impl Iterator<Item = Unit> + '_ {
     view.parameter_units().filter(|unit| *unit != Unit::Table || view.computes(Unit::Embedding))
 }
 
-/// What a rank runs after a step's program to save: one instruction per unit of [`saved_units`].
+/// The instructions that save, after a step's program: one per unit of [`saved_units`].
 pub fn save_instrs(view: &RankView) -> Vec<Instr> {
     saved_units(view).map(|unit| Instr::Save { unit }).collect()
 }

@@ -33,7 +33,7 @@ pub(super) fn insert(instrs: Vec<Instr>, view: &RankView, cells: &[Cell], stages
 struct Transfers<'a> {
     view: &'a RankView,
     stages: &'a StageSplit,
-    /// What is run backward in one piece.
+    /// Stages and microbatches whose backward pass is in one piece.
     full: BTreeSet<(Stage, Microbatch)>,
 }
 

@@ -123,7 +123,7 @@ impl Check<'_> {
         for ((reduction, (contribution, microbatch)), next) in found.iter().zip(contributions).zip(next) {
             if !(contribution..&next).contains(&reduction) {
                 self.violation(&format!(
-                    "`{instr}` (instruction {reduction}) does not stand between the contribution of {microbatch} (instruction \
+                    "`{instr}` (instruction {reduction}) is not between the contribution of {microbatch} (instruction \
                      {contribution}) and the next"
                 ));
             }
@@ -192,7 +192,7 @@ impl Check<'_> {
     fn nothing_is_updated(mut self) -> Vec<Violation> {
         for (index, instr) in self.program.instrs.iter().enumerate() {
             if matches!(instr, Instr::ReduceGrads { .. } | Instr::SumTied | Instr::OptimizerStep { .. }) {
-                self.violation(&format!("instruction {index}, `{instr}`, stands in a program that does not train"));
+                self.violation(&format!("instruction {index}, `{instr}`, is in a program that does not train"));
             }
         }
         self.violations

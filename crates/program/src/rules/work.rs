@@ -6,7 +6,7 @@ use super::on_rank;
 use crate::quick_hash::QuickMap;
 use crate::{Instr, Pass, PassKind, Program, Purpose, RankView, Rule, Violation};
 
-/// What a rank does for a microbatch, apart from transfers.
+/// Work of a rank for a microbatch, without transfers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Work {
     Load(Microbatch),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Cell, CellKind, CellTimes, Schedule, ScheduleTextError, Timeline};
 
-/// Why what was written down is no schedule of a run. Every message names line and cell.
+/// The reason why a file is not a schedule of a run. Every message names line and cell.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GivenScheduleError {
     /// It cannot be read.
@@ -48,7 +48,7 @@ pub enum GivenScheduleError {
     },
     /// A cell that waits in a circle.
     #[error(
-        "line {line}: `{cell}` never starts, for it waits for a cell that comes later on its line or never starts either; move it behind that"
+        "line {line}: `{cell}` never starts, for it waits for a cell that comes later on its line or never starts either; move it after that cell"
     )]
     Stuck {
         /// Line, counted from 1.
@@ -67,7 +67,7 @@ pub enum GivenScheduleError {
         cell: Cell,
         /// Line of the sender.
         from: usize,
-        /// What that sends at this point.
+        /// The cell that the sender sends at this point.
         sender: Cell,
     },
 }
@@ -129,10 +129,10 @@ fn work(schedule: &Schedule, lines: &[usize], num_microbatches: usize) -> Result
     Ok(())
 }
 
-/// What one rank sends to another: forwards, and gradients.
+/// Messages from one rank to another: forwards, and gradients.
 type Channel = (usize, usize, CellKind);
 
-/// What goes from one rank to another is received in the order in which it is sent.
+/// Messages from one rank to another are received in the order in which they are sent.
 fn channels(schedule: &Schedule, lines: &[usize]) -> Result<(), GivenScheduleError> {
     let mut sent: BTreeMap<Channel, Vec<Cell>> = BTreeMap::new();
     let mut received: BTreeMap<Channel, Vec<Cell>> = BTreeMap::new();

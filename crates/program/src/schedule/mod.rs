@@ -70,7 +70,7 @@ pub struct Schedule {
     pub stage_map: Vec<usize>,
 }
 
-/// What a generator may know of the cells of one stage. Only proportions count.
+/// Costs of the cells of one stage, as generators read them. Only proportions count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellCosts {
     /// How long they take.
@@ -126,7 +126,7 @@ pub enum ScheduleError {
         /// Microbatches that pass together.
         group: usize,
     },
-    /// What was written down is no schedule of this run.
+    /// A file that is not a schedule of this run.
     #[error("{path}: {error}")]
     Given {
         /// The file.

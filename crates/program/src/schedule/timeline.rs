@@ -85,7 +85,7 @@ impl Timeline {
     }
 }
 
-/// What a cell makes that others need.
+/// The product of a cell that others need.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Done {
     Forward,

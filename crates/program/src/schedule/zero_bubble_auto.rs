@@ -101,7 +101,7 @@ enum Ahead {
 }
 
 impl Ahead {
-    /// On a rank with `behind` ranks after it.
+    /// The forward passes that a rank runs ahead; the argument is the number of ranks after it.
     fn forwards(self, behind: usize, times: &CellTimes) -> usize {
         let forward = times.forward.max(1);
         // From the start of the first forward until its gradient is back.

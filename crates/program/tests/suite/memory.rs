@@ -49,7 +49,7 @@ fn scaled(factor: usize) -> Footprints {
     }
 }
 
-/// What arenas may be larger than what is alive in them, in per cent, and the runs on which that is tried.
+/// The percentage by which arenas may exceed their live values, and the runs on which that is tried.
 ///
 /// Where a rank runs several stages in turns, or the two parts of a backward apart, values of several sizes live and
 /// die in an order of their own each, and whoever places them leaves gaps: 6 per cent is what the heuristics reach on

@@ -93,7 +93,7 @@ fn values_are_not_read_before_they_are_written() {
 
 #[test]
 fn values_are_not_read_after_they_are_freed() {
-    // What a recomputing forward pass saved is gone when the backward pass comes.
+    // The activations of a recomputing forward pass are freed before the backward pass.
     let setup = Setup { recompute: Recompute::FULL, ..Setup::default() };
     let mut programs = setup.programs();
     let (unit, microbatch) = (Unit::Layer(0), MB0);

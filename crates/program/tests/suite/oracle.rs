@@ -106,7 +106,7 @@ impl Rank<'_> {
         Ok(())
     }
 
-    /// A sum that is no state begins with what is first added to it.
+    /// A sum that is not state begins with its first summand.
     fn add_or_begin(&mut self, value: Value, content: u64) -> Result<(), Fault> {
         match self.plan.lives().iter().any(|life| (life.value, life.start) == (value, self.at)) {
             true => self.set(value, content),
@@ -171,7 +171,7 @@ impl Rank<'_> {
         self.set(Value::CoreUntilWeight { unit, microbatch }, hash(&[CORE, weight]))
     }
 
-    /// What a backward pass reads of the core is what was made of `saved`.
+    /// A backward pass reads the core that was computed from `saved`.
     fn check_core(&self, core: Value, unit: Unit, saved: u64) -> Result<(), Fault> {
         match self.program.view.recomputes(unit) {
             LayerRecompute::Nothing | LayerRecompute::Everything(_) => Ok(()),

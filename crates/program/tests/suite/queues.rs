@@ -78,7 +78,7 @@ fn reductions_that_are_put_off_follow_the_last_pass() {
     let placed = graph.programs()[0].instrs.iter().zip(&times.ranks[0]);
     let starts = placed.filter(|(instr, _)| matches!(instr, Instr::ReduceGrads { .. })).map(|(_, times)| *times);
     let expected = (0..reductions).map(|n| (10 * passes + 25 * n, 10 * passes + 25 * (n + 1)));
-    assert!(starts.eq(expected), "one after the other, behind all passes");
+    assert!(starts.eq(expected), "one after the other, after all passes");
 }
 
 /// Of two stages each begins with the gathers of its own units, in the order of their first uses; a pass waits for

@@ -22,7 +22,7 @@ pub enum MicrobatchOrder {
     Any,
 }
 
-/// What is done of a schedule that is being made.
+/// The finished part of a schedule that is being made.
 struct Making {
     stage_map: Vec<usize>,
     num_microbatches: usize,

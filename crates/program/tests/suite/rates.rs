@@ -47,7 +47,7 @@ fn rows() -> Vec<Row> {
     lines.map(row).collect()
 }
 
-/// What a forward of a layer takes.
+/// The duration of a layer's forward pass.
 const FORWARD: u64 = 1000;
 
 /// A model of the paper, with times that the paper does not print.
@@ -124,7 +124,7 @@ impl Row {
         }
     }
 
-    /// The linked step. What the layers are does not matter, only how many there are.
+    /// The linked step. Only the number of layers matters.
     fn graph(&self) -> StepGraph {
         let (kind, num_stages) = (self.kind(), self.pp * self.kind().stages_per_rank());
         let units_per_stage = (self.layers + 2) / num_stages;

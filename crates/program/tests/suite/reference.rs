@@ -41,7 +41,7 @@ pub fn initial(unit: Unit) -> u64 {
     hash(&[7, name(unit)])
 }
 
-/// What units compute on: initial parameters, gathered where ranks keep shards.
+/// The parameters that units compute with: initial ones, gathered where ranks keep shards.
 pub fn read(view: &RankView, unit: Unit) -> u64 {
     match (view.has_parameters(unit), view.zero.keeps(StateKind::Parameters)) {
         (true, Kept::Shard) => hash(&[GATHERED, initial(unit)]),
@@ -70,7 +70,7 @@ pub fn contribution(unit: Unit, made_of: u64) -> u64 {
     hash(&[CONTRIBUTION, name(unit), made_of])
 }
 
-/// What a step leaves: parameters by unit (training), or the sum of losses.
+/// The result of a step: parameters by unit (training), or the sum of losses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub params: HashMap<Unit, u64>,
@@ -141,7 +141,7 @@ pub fn saved(role: u64, unit: Unit, x: u64, parameters: u64, batch: u64) -> u64 
 pub fn stepped(view: &RankView, params: u64, gradient: u64, sums: u64) -> u64 {
     let stepped = hash(&[STEPPED, params, gradient, sums]);
     match (view.zero.keeps(StateKind::Optimizer), view.zero.keeps(StateKind::Parameters)) {
-        // What was updated in shards and is kept whole is gathered.
+        // A value that was updated in shards and is kept whole is gathered.
         (Kept::Shard, Kept::Whole) => hash(&[GATHERED, stepped]),
         (Kept::Whole, _) | (Kept::Shard, Kept::Shard) => stepped,
     }

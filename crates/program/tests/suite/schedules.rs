@@ -129,7 +129,8 @@ fn every_schedule_is_complete_in_order_and_reads_back() {
                 let schedule = Schedule::generate(kind, pp, m, &StageCosts::EVEN);
                 assert_eq!(schedule.to_string().parse::<Schedule>().unwrap(), schedule);
                 assert_eq!(schedule.contribution_order(), ContributionOrder::Ascending);
-                // What was generated is legal as a file too: complete, without a circle, and in one order per channel.
+                // A generated schedule is legal as a file too: complete, without a circle, and in one order per
+                // channel.
                 assert_eq!(given(&schedule.to_string(), pp, m).unwrap(), schedule);
                 let placed = forward_only(&schedule.stage_map, pp, m);
                 let cells = Timeline::new(&placed, TIMES).ranks.iter().map(Vec::len).sum::<usize>();
@@ -183,7 +184,7 @@ fn errors_say_where_and_what() {
             2,
             1,
             "line 1: `0B0` never starts, for it waits for a cell that comes later on its line or never starts either; \
-             move it behind that"
+             move it after that cell"
                 .into(),
         ),
         (

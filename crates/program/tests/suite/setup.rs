@@ -71,7 +71,7 @@ pub fn zero_forms() -> Vec<ZeroStage> {
     forms
 }
 
-/// What a test varies; the rest follows.
+/// The inputs that a test varies; the rest follows.
 #[derive(Clone, Debug)]
 pub struct Setup {
     pub num_layers: usize,

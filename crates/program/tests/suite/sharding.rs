@@ -1,4 +1,4 @@
-//! What the stages of ZeRO put into programs: gathers and frees around uses, reductions, sizes; and what is refused.
+//! The stages of ZeRO in programs: gathers and frees around uses, reductions, sizes; and refused inputs.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,5 @@
-//! A batch that grows: each step is the step of a run with that batch, in every layout, and nothing but the largest takes memory.
+//! A batch that grows: each step is the step of a run with that batch, in every layout, and nothing but the largest
+//! takes memory.
 
 use config::{BatchGrowth, BatchRamp, Parallelism, Recompute, SequenceParallel, TrainSpec};
 use device::Op;

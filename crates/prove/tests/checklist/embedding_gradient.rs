@@ -1,5 +1,5 @@
-//! The shrunk gradient of the embedding: that of the token table's use as input, and of nothing else, is multiplied by a constant
-//! before it is accumulated; values are what they were, and every layout learns the same.
+//! The shrunk gradient of the embedding: that of the token table's use as input, and of nothing else, is multiplied by
+//! a constant before it is accumulated; values are what they were, and every layout learns the same.
 
 use config::{ModelSpec, Parallelism, TrainSpec, ZeroStage};
 use device::Op;
@@ -21,8 +21,8 @@ fn step(model: &ModelSpec, scale: f32, wrap: &WrapRank<'_>) -> Result<Outcome, S
     Case::new(model, degrees((1, 1, 1)), &shrunk(scale, 1)).wrapped(wrap).outcome()
 }
 
-/// Gradients that are not what the formula makes of those without shrinking, and of those `of_output` where the table is
-/// not used as input.
+/// Gradients that are not what the formula makes of those without shrinking, and of those `of_output` where the table
+/// is not used as input.
 fn differing(plain: &Tensors, of_output: &Tensors, shrunk: &Tensors, scale: f64) -> Verdict {
     let relative = |name: &str| {
         let (mut difference, mut size) = (0.0, 0.0);

@@ -6,9 +6,9 @@
 //! * rounding of the loss. Each token's loss is near 4 and computed in single precision through some twenty operations,
 //!   so a few times 2^-22; over 64 tokens, whose errors are independent, that is about 1e-7, and [`LOSS_NOISE`] is four
 //!   times as much. It enters as `noise / e`;
-//! * the third derivative, `e^2 / 6` of it along `s`: steps are small beside the weights (standard deviation 0.08), and
-//!   one percent of `|g|` is allowed;
-//! * rounding of the gradient, 1e-6, which is nothing beside these.
+//! * the third derivative, `e^2 / 6` of it along `s`: steps are small next to the weights (standard deviation 0.08),
+//!   and one percent of `|g|` is allowed;
+//! * rounding of the gradient, 1e-6, which is negligible next to these.
 //!
 //! A wrong gradient is not one percent off along random signs, but of the order of one.
 
@@ -81,7 +81,8 @@ impl Oracle<'_> {
         (loss.0.into_inner().expect("nobody panicked"), outcome)
     }
 
-    /// How far the derivative of the loss along signs number `draw` is from what `gradient` says, and how far it may be.
+    /// How far the derivative of the loss along signs number `draw` is from what `gradient` says, and how far it may
+    /// be.
     fn error(&self, name: &str, gradient: &[f32], draw: u32) -> (f64, f64) {
         let weights = &self.weights[name];
         let signs: Vec<f32> = (0..weights.len() as u32)
@@ -92,7 +93,7 @@ impl Oracle<'_> {
         let moved = |step: f32| -> Vec<f32> { weights.iter().zip(&signs).map(|(w, s)| w + step * s).collect() };
         let (above, below) = (moved(step), moved(-step));
         let difference = self.at(name, &above).0 - self.at(name, &below).0;
-        // What was added is what is left after rounding.
+        // The effective step is the one that is left after rounding.
         let along = |index: usize| f64::from(above[index]) - f64::from(below[index]);
         let expected: f64 = gradient.iter().enumerate().map(|(index, g)| f64::from(*g) * along(index)).sum();
         let per_step = 2.0 * f64::from(step);

@@ -1,4 +1,4 @@
-//! The first value at which two runs differ is the one that a fault spoils, whatever the layout in which it does.
+//! The first value at which two runs differ is the one in which a fault is injected, whatever the layout.
 
 use config::{Init, ModelSpec, Parallelism, SequenceParallel, Unit, UnitLayout, ZeroStage};
 use device::{DropoutKey, Op};
@@ -68,11 +68,13 @@ fn layouts_that_promise_the_same_bits_differ_in_no_value() {
 #[test]
 fn layouts_that_sum_in_another_order_differ_where_the_sum_is() {
     let one = case(degrees((1, 1, 1)));
-    // Outputs and their gradients are the same bits under every dp; with groups of two, four replicas are added in another order.
+    // Outputs and their gradients are the same bits under every dp; with groups of two, four replicas are added in
+    // another order.
     let grouped = Parallelism { shard_group: Some(2), ..degrees((4, 1, 1)) };
     assert_found(check(&case(degrees((4, 1, 1))), &case(grouped)), "step 1: gradient of ");
     assert_found(check(&one, &case(degrees((1, 2, 1)))), "step 1: output of layer 0, forward, sequence 0, token 0");
-    // What sequence parallelism sums otherwise than tensor parallelism alone: gradients of what is applied to shared-out tokens.
+    // Sequence parallelism sums some gradients differently from tensor parallelism alone: those of parameters that are
+    // applied to sharded tokens.
     let shared = Parallelism { sequence_parallel: SequenceParallel::On, ..degrees((1, 2, 1)) };
     assert_found(check(&case(degrees((1, 2, 1))), &case(shared)), "step 1: gradient of ");
 }

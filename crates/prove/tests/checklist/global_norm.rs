@@ -24,7 +24,7 @@ impl Observer for Norms {
     }
 }
 
-/// The norms of a run, without delivering its tensors: spoilt declarations would spoil the delivery as well.
+/// The norms of a run, without delivering its tensors: faulty declarations would corrupt the delivery as well.
 pub fn norms(case: &Case<'_>) -> Vec<f64> {
     let setup = case.setup();
     let engine: &dyn Engine = &testkit::wrapped_engine::WrappedEngine::new(&setup, case.wrap);
@@ -34,7 +34,7 @@ pub fn norms(case: &Case<'_>) -> Vec<f64> {
     log.0.into_inner().expect("nobody panicked")
 }
 
-/// What is wrong with the run.
+/// The fault in the run.
 #[derive(Clone, Copy)]
 struct Fault<'a> {
     spoil: &'a (dyn Fn(&mut Setup) + Sync),

@@ -1,4 +1,5 @@
-//! N31: the factor of an fp16 run's loss leaves norms and updates as they are, and a step that overflows on one rank is skipped on all.
+//! N31: the factor of an fp16 run's loss leaves norms and updates as they are, and a step that overflows on one rank is
+//! skipped on all.
 
 use std::cell::Cell;
 
@@ -17,11 +18,12 @@ use crate::rig::*;
 const SCALING: LossScaling = LossScaling { initial: 8192.0, window: 100, hysteresis: 1, minimum: 1.0 };
 const FP16: Precision = Precision::Fp16(Products::Chained, SCALING);
 
-/// Relative distance of an fp16 run from one in single precision: 60 unit roundoffs, a hundredth of what a factor of 2 does.
+/// Relative distance of an fp16 run from one in single precision: 60 unit roundoffs, a hundredth of what a factor of 2
+/// does.
 const NEAR: f64 = 0.03;
 
-/// Whether an fp16 run has the norms and weights of one in single precision. With a large epsilon updates are in proportion to
-/// gradients, so that AdamW does not hide a factor.
+/// Whether an fp16 run has the norms and weights of one in single precision. With a large epsilon updates are in
+/// proportion to gradients, so that AdamW does not hide a factor.
 fn as_in_single_precision(wrap: &WrapRank<'_>) -> Verdict {
     let model = still_model(Style::Gpt2, true);
     let train = TrainSpec { epsilon: 1.0, learning_rate: 0.5, min_learning_rate: 0.5, clip_norm: None, ..training(3) };

@@ -1,8 +1,8 @@
-//! What goes wrong silently in hybrid-parallel training, one test per way: each holds on the path that runs, and each has
-//! its fault injected into that path and is seen to find it.
+//! Silent errors of hybrid-parallel training, one test for each: it holds on the path that runs, and finds its fault
+//! when the fault is injected into that path.
 //!
 //! Faults are data (a parameter's declaration, a program's line, a token source) or wrappers (of a rank's device or of
-//! one of its groups). The same check judges the clean run and the spoilt one.
+//! one of its groups). The same check judges the clean run and the faulty one.
 
 mod findings;
 mod rig;

@@ -1,4 +1,5 @@
-//! N30: what narrow runs must not keep narrow: sums of gradients over microbatches, and the weights that small updates add up in.
+//! N30: what narrow runs must not keep narrow: sums of gradients over microbatches, and the weights that small updates
+//! add up in.
 
 use config::{LearningRateSchedule, Precision, Products, TrainSpec};
 use device::{Dtype, Op, Orientation};

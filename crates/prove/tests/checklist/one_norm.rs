@@ -37,7 +37,8 @@ fn norm_of_gradients(outcome: &Outcome) -> f64 {
     outcome.gradients.values().flatten().map(|gradient| f64::from(*gradient).powi(2)).sum::<f64>().sqrt()
 }
 
-/// Whether every rank of every layout clips by what is reported. All labels are valid, so nothing else scales gradients.
+/// Whether every rank of every layout clips by what is reported. All labels are valid, so nothing else scales
+/// gradients.
 fn check(at: (usize, usize, usize), wrap: &WrapRank<'_>) -> Verdict {
     let train = TrainSpec { clip_norm: Some(CLIP), ..training(3) };
     let coefficients = Coefficients::default();

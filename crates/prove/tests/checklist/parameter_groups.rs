@@ -45,9 +45,11 @@ fn rate_and_decay(name: &str) -> (f64, f64) {
     }
 }
 
-/// Whether the first update is AdamW's: then both moments are those of one gradient, so `w - rate (g / (|g| + epsilon) + decay w)`.
+/// Whether the first update is AdamW's: then both moments are those of one gradient, so `w - rate (g / (|g| + epsilon)
+/// + decay w)`.
 ///
-/// Computed in single precision it is a few roundings of the update and of the weight away: at most 2^-21 of the one, 2^-22 of the other.
+/// Computed in single precision it is a few roundings of the update and of the weight away: at most 2^-21 of the one,
+/// 2^-22 of the other.
 fn first_update(model: &ModelSpec, wrap: &WrapRank<'_>) -> Verdict {
     let run = |steps, wrap| Case::new(model, degrees((1, 1, 1)), &grouped(steps)).wrapped(wrap).outcome();
     let (before, after) = (run(0, &untouched)?, run(1, wrap)?);

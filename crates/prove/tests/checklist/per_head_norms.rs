@@ -10,8 +10,8 @@ use train::RankEngine;
 
 use crate::rig::*;
 
-/// These gradients come through the softmax, whose backward pass subtracts a mean from each score's gradient and loses digits
-/// by it: distances of 1.1e-6 were measured. The fault is of the order of one.
+/// These gradients come through the softmax, whose backward pass subtracts a mean from each score's gradient and loses
+/// digits by it: distances of 1.1e-6 were measured. The fault is of the order of one.
 const BOUND: f64 = 1e-5;
 
 fn model() -> ModelSpec {

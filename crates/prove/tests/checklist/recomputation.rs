@@ -1,4 +1,5 @@
-//! N26: what is computed again has the bits of the first time: the same operations on the same inputs with the same masks.
+//! N26: recomputed activations have the bits of the first time: the same operations on the same inputs with the same
+//! masks.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -13,7 +14,8 @@ use train::RankEngine;
 
 use crate::rig::*;
 
-/// Half of everything is dropped: another mask is another gradient. Heads are normed, which the attention core does again.
+/// Half of everything is dropped: another mask is another gradient. Heads are normed, which the attention core does
+/// again.
 fn model(style: Style) -> ModelSpec {
     ModelSpec { dropout: 0.5, attention_dropout: 0.5, qk_norm: style == Style::Llama, ..small_model(style, false) }
 }

@@ -1,4 +1,4 @@
-//! Small runs, clean or spoilt, and the verdicts that tests share.
+//! Small runs, clean or faulty, and the verdicts that tests share.
 
 use config::{Gathering, GradientReduction, ModelSpec, Overlap, Parallelism, Reshard, TrainSpec, ZeroStage};
 use program::{ContributionOrder, Demands, Program, Sizes, State, link, verify};
@@ -17,8 +17,8 @@ pub const GRADIENT_BOUND: f64 = 1e-6;
 /// Largest relative distance of a loss.
 pub const LOSS_BOUND: f64 = 1e-5;
 /// Largest relative Frobenius distance of a weight after a few steps. The first updates are learning rate times sign: a
-/// bias is nothing but those, and an element whose gradient is a thousandth of its neighbours' knows it to a thousandth.
-/// Faults move weights by the learning rate, a fiftieth of a matrix.
+/// bias is nothing but those, and an element whose gradient is a thousandth of its neighbours' knows it to a
+/// thousandth. Faults move weights by the learning rate, a fiftieth of a matrix.
 pub const WEIGHT_BOUND: f64 = 1e-3;
 
 /// A text over 61 tokens in which every label counts.
@@ -88,7 +88,7 @@ impl<'a> Case<'a> {
         Case { initial: Some(initial), ..self }
     }
 
-    /// With the prepared run changed by `spoil`.
+    /// With the fault that this function injects into the prepared run.
     pub fn spoilt(self, spoil: &'a (dyn Fn(&mut Setup) + Sync)) -> Case<'a> {
         Case { spoil, ..self }
     }
@@ -108,7 +108,7 @@ impl<'a> Case<'a> {
         setup
     }
 
-    /// What the verifier says of the run's programs, edited.
+    /// The verifier's verdict on the run's programs, edited.
     pub fn verdict_on(&self, edit: impl Fn(&mut Vec<Program>)) -> Verdict {
         let setup = self.setup();
         let mut programs = setup.verified().programs().to_vec();

@@ -1,5 +1,6 @@
-//! N1: where tensor-parallel ranks share out the tokens, what they hold whole and apply to tokens of their own (norms, biases behind
-//! sums, positions) has its gradient summed over them. And of N25: each token draws its own mask, whichever rank holds it.
+//! N1: where tensor-parallel ranks shard the tokens, the gradients of parameters that they hold whole and apply to
+//! tokens of their own (norms, biases after sums, positions) are summed over them. And of N25: each token draws its own
+//! mask, whichever rank holds it.
 
 use config::{ModelSpec, Parallelism, SequenceParallel, Unit};
 use device::Op;
@@ -75,8 +76,9 @@ fn tokens_that_stay_where_they_are_are_found() {
     assert_found(check(Style::Llama, (1, 2, 1), &ungathered).0, "a loss is");
 }
 
-/// Reduce-scatter and all-reduce add the same numbers in the same order, so sharing out tokens changes no bit of a forward pass, of what
-/// flows back, nor of a matrix's gradient; only of gradients that are now sums over ranks. That is the class \"other sums\".
+/// Reduce-scatter and all-reduce add the same numbers in the same order, so sharding tokens changes no bit of a forward
+/// pass, of gradients of activations or of a matrix's gradient. It changes only gradients that are now sums over ranks:
+/// the class \"other sums\".
 #[test]
 fn only_gradients_that_are_summed_over_ranks_change() {
     for style in [Style::Gpt2, Style::Llama] {

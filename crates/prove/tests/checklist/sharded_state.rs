@@ -1,5 +1,5 @@
-//! N7, N10: whatever ZeRO shards, and however far ahead it gathers, the same bits are learned as without it; with a reduction
-//! per microbatch or in groups, the same up to the order of sums. The last microbatch counts.
+//! N7, N10: whatever ZeRO shards, and however far ahead it gathers, the same bits are learned as without it; with a
+//! reduction per microbatch or in groups, the same up to the order of sums. The last microbatch counts.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -165,7 +165,8 @@ fn a_forgotten_gather_or_reduction_is_found() {
     assert_found(near(&layout(TWO_EACH, (2, 1, 1)), &without_reductions), "the gradient of");
 }
 
-/// Replica 1 computes on parameters of which its own shard is missing: what it holds was not copied to where it gathers.
+/// Replica 1 computes on parameters of which its own shard is missing: what it holds was not copied to where it
+/// gathers.
 #[test]
 fn an_own_shard_that_is_not_gathered_is_found() {
     let without_copies = |coord: mesh::Coord, rank: RankEngine| match replica(coord) {

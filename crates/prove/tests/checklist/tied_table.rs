@@ -68,7 +68,7 @@ fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
         }
         let one_use_counts = |_, rank| drop_ops(rank, |op| matches!(op, Op::Accumulate { .. }));
         assert_found(used_twice(ZeroStage::Off, global_batch, &one_use_counts), "embedding.token.weight");
-        // The second use begins the sum anew.
+        // The second use starts the sum again.
         let other_use_counts = |_, rank| {
             alter_ops(rank, |op| {
                 if let Op::Accumulate { x, into } = *op {
@@ -84,7 +84,7 @@ fn a_table_that_one_rank_uses_twice_has_the_gradients_of_both_uses() {
 /// and sharded.
 #[test]
 fn a_sum_that_is_made_late_has_the_bits_of_one_that_is_not() {
-    // Enough layers that each rank of two has activations in whose place the sum can lie.
+    // Enough layers that each rank of two has activations in whose place the sum can be.
     let model = ModelSpec { num_layers: 6, ..small_model(Style::Gpt2, true) };
     let train = steps(BATCHES[0]);
     for tp in [1, 2] {

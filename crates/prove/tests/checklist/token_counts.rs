@@ -114,7 +114,7 @@ fn masked_tokens_that_count_are_found() {
     }
 }
 
-/// Every call behind the two with which ranks agree, before the first step, that they run the same.
+/// Every call after the two with which ranks agree, before the first step, that they run the same.
 fn after_the_agreement() -> impl Fn(&testkit::intercepted::Call) -> bool {
     let calls = std::cell::Cell::new(0);
     move |_| {

@@ -75,8 +75,8 @@ fn an_accumulator_that_is_not_cleared_is_found() {
     assert_found(check(Style::Llama, &degrees((1, 1, 1)), Poison::Everywhere, &wrap), "no weight was changed");
 }
 
-/// From the second step on nothing is gathered: what lies where parameters were gathered before is still theirs, unless the
-/// places of what was freed are poisoned.
+/// From the second step on nothing is gathered: the places of gathered parameters still hold them, unless freed places
+/// are poisoned.
 #[test]
 fn parameters_read_after_they_were_freed_are_found() {
     let wrap = |_, rank: RankEngine| {
@@ -95,7 +95,7 @@ fn parameters_read_after_they_were_freed_are_found() {
 
 #[test]
 fn a_freed_place_that_is_read_again_is_found() {
-    // From the second step on, the gradient behind the embedding's dropout is not computed: what lies there is old.
+    // From the second step on, the gradient after the embedding's dropout is not computed: the value there is old.
     let wrap = |_, rank: RankEngine| {
         let steps = Cell::new(0);
         intercept_ops(rank, move |device, stream, op| {

@@ -15,7 +15,7 @@ use train::{RankEngine, Worker};
 
 use crate::rig::*;
 
-/// Looks at the rows of tables behind the vocabulary.
+/// Looks at the rows of tables past the end of the vocabulary.
 #[derive(Default)]
 struct PaddingRows {
     seen: Mutex<(usize, usize)>,

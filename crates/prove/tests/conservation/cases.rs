@@ -36,8 +36,8 @@ pub fn cases() -> Vec<Case> {
     cases_in_rank_order().into_iter().chain(cases_in_runs()).collect()
 }
 
-/// Activations of 3 KiB and units of 70 KiB: collectives on both sides of the length from which they are cut into slices. Three
-/// ranks cut most tensors unevenly.
+/// Activations of 3 KiB and units of 70 KiB: collectives on both sides of the length from which they are cut into
+/// slices. Three ranks cut most tensors unevenly.
 fn cases_in_rank_order() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
     let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };

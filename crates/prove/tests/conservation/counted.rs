@@ -24,10 +24,10 @@ pub enum Extra {
     AllReduce,
 }
 
-/// What a byte of the arena holds before anything is computed: floats of this pattern are enormous, and would be seen
+/// The value of the arena's bytes before anything is computed: floats of this pattern are enormous, and would be seen
 /// in the loss.
 const POISON: u8 = 0x7e;
-/// Room behind the planned arena, to see that nothing is written there.
+/// Room past the end of the planned arena, to see that nothing is written there.
 const BEHIND_BYTES: usize = 1 << 16;
 
 /// An engine whose transports and kernels count.
@@ -55,7 +55,7 @@ impl<'a> CountingEngine<'a> {
         self.setup.plan(self.setup.mesh.coord(rank).along(Axis::Pp))
     }
 
-    /// Everything but state, which begins as zeros, and the room behind the plan.
+    /// Everything but state, which begins as zeros, and the room past the end of the plan.
     fn poisoned(&self, rank: Rank) -> Tensor {
         let plan = self.plan(rank);
         let (first, end) = (plan.scratch().offset_bytes, plan.arena_bytes() + BEHIND_BYTES);
@@ -220,7 +220,7 @@ impl Counter<'_> {
     }
 }
 
-/// What each rank of `setup` is counted to do.
+/// The counted work of each rank of `setup`.
 pub fn count(case: &Case, setup: &Setup, extra: Extra) -> Vec<Work> {
     let engine = CountingEngine::new(setup, extra);
     let counter = Counter { engine, totals: setup.mesh.ranks().map(|_| Mutex::default()).collect() };

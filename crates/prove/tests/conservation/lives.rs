@@ -1,5 +1,5 @@
-//! The lives that the memory plan gives to values are those that operations give them: each is first written and last used where
-//! the plan says, so the largest sum of what is recorded to be alive is the plan's.
+//! The lives that the memory plan gives to values are those that operations give them: each is first written and last
+//! used where the plan says, so the largest sum of what is recorded to be alive is the plan's.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -71,9 +71,9 @@ impl Recorded {
     }
 }
 
-/// Whether a life ends later than any operation of this rank shows: what is lent ends where the receiver is done; backward passes
-/// of weights read gradients of outputs and batches for some units, and without dropout, only; a lookup reads rows of a table,
-/// which its record does not name; a shard that is all padding is reduced, and then nobody's.
+/// Whether a life ends later than any operation of this rank shows: what is lent ends where the receiver is done;
+/// backward passes of weights read gradients of outputs and batches for some units, and without dropout, only; a lookup
+/// reads rows of a table, which its record does not name; a shard that is all padding is reduced, and then nobody's.
 fn ends_unseen(life: &PlannedLife) -> bool {
     let is_table = matches!(life.value, Value::Gathered(Unit::Table | Unit::Embedding));
     let is_read_by_some = matches!(life.value, Value::OutputGrad { .. } | Value::Batch(_) | Value::Reduced { .. });
@@ -81,7 +81,7 @@ fn ends_unseen(life: &PlannedLife) -> bool {
 }
 
 impl Recorded {
-    /// What is planned to live at the peak, and is not touched from there on.
+    /// Values that are planned to live at the peak, and are not touched from there on.
     fn in_vain(&self, plan: &RankPlan) -> Vec<String> {
         let peak = plan.peak();
         let is_in_vain = |index: usize, life: &PlannedLife| {
@@ -123,8 +123,8 @@ fn record_lives(case: &Case, setup: &train::Setup) -> Vec<Recorded> {
     recorder.ranks.into_iter().map(|recorded| recorded.into_inner().unwrap()).collect()
 }
 
-/// A life may end later than its last use: gradients of outputs are kept for backward passes of weights, batches for units that need no
-/// labels. At the peak nothing else is kept in vain.
+/// A life may end later than its last use: gradients of outputs are kept for backward passes of weights, batches for
+/// units that need no labels. At the peak nothing else is kept in vain.
 #[test]
 fn recorded_lives_are_the_planned_ones() {
     for case in cases() {

@@ -1,5 +1,5 @@
-//! What a run is recorded to do on devices that compute nothing is what a real run is counted to do: multiply-adds in the loops
-//! of the kernels, bytes in the transport, the last byte touched in the arena.
+//! The work that is recorded on devices that compute nothing is the work that is counted in a real run: multiply-adds
+//! in the loops of the kernels, bytes in the transport, the last byte touched in the arena.
 
 #![allow(clippy::unwrap_used, reason = "a test ends where something fails")]
 

@@ -17,7 +17,7 @@ pub struct Work {
     pub peak_bytes: usize,
 }
 
-/// What one rank did in a step.
+/// Work of one rank in a step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepWork {
     pub multiply_adds: u64,
@@ -56,7 +56,7 @@ impl Observer for Recorder {
     }
 }
 
-/// What each rank of `setup` is recorded to do.
+/// The recorded work of each rank of `setup`.
 pub fn record(case: &Case, setup: &Setup) -> Vec<Work> {
     let engine = MetaEngine::new(&setup.mesh);
     let recorder = Recorder { engine, work: setup.mesh.ranks().map(|_| Mutex::default()).collect() };

@@ -31,7 +31,7 @@ impl Watching {
         Watching { inner: Box::new(inner), touches: (0..world_size).map(|_| Touches::default()).collect() }
     }
 
-    /// What `rank` touched since the last call, in order.
+    /// The touches of `rank` since the last call, in order.
     pub fn take_touches(&self, rank: usize) -> Vec<Touch> {
         std::mem::take(&mut *self.touches[rank].lock().unwrap())
     }

@@ -21,7 +21,8 @@ fn recorded_work_is_counted_work() {
     }
 }
 
-/// The highest byte that an operation is recorded to touch is the last one that kernels change, and the arena ends on its cache line.
+/// The highest byte that an operation is recorded to touch is the last one that kernels change, and the arena ends on
+/// its cache line.
 #[test]
 fn recorded_peak_is_the_arena() {
     for case in cases() {
@@ -47,7 +48,8 @@ fn nothing_is_read_before_it_is_written() {
     }
 }
 
-/// A kernel that does its work twice, a layer with one product more, and a collective too many are each seen, on the rank that has them.
+/// A kernel that does its work twice, a layer with one product more, and a collective too many are each seen, on the
+/// rank that has them.
 #[test]
 fn more_work_than_recorded_is_seen() {
     for (extra, changes) in [

@@ -6,7 +6,7 @@ use train::{Ports, Setup, ThreadEngine, TrainError, run_ranks};
 
 use crate::rig::{NEVER, Silent, TOKENS, eight_ranks, model, threads, train_spec};
 
-/// Runs `strange` on the ranks `strangers` and the usual setup on all others, in one world; what each of the two was told.
+/// Runs `strange` on the ranks `strangers` and the usual setup on all others, in one world; the results of the two.
 fn run_both(strange: &Setup, strangers: &[usize]) -> [Result<(), TrainError>; 2] {
     let usual = eight_ranks();
     let engine: ThreadEngine = threads(&usual, NEVER);
@@ -35,7 +35,7 @@ fn ranks_of_another_run_are_named_to_all() {
     ] {
         for told in run_both(strange, &strangers) {
             let TrainError::Prepare(message) = told.expect_err("they differ") else {
-                panic!("not told before the run")
+                panic!("not refused before the run")
             };
             assert!(message.starts_with(named) && message.contains("the same run file"), "{message}");
         }

@@ -7,7 +7,7 @@ use device::{Device, DeviceError, Numerics, Op, Stream, Tensor};
 use mesh::Rank;
 use train::{Engine, EngineDescription, RankEngine, ThreadEngine};
 
-/// What happens instead of an operation.
+/// The fault in place of an operation.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     Panics,

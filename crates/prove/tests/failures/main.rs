@@ -1,4 +1,4 @@
-//! A rank that fails, stalls or is told nothing ends the run for all, with an error that says where it was.
+//! A rank that fails, stalls or receives nothing ends the run for all, with an error that says where it was.
 
 #![allow(clippy::unwrap_used)]
 

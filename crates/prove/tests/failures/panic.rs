@@ -5,8 +5,8 @@ use mesh::{Axis, Rank};
 use crate::faulty_engine::{Fault, FaultyEngine};
 use crate::rig::{NEVER, eight_ranks, failure_of, threads};
 
-/// Whichever rank panics, in whatever operation: the error names it with its step and instruction, and nobody waits for it. Deadlines
-/// are an hour, so a rank that was not told would be noticed.
+/// Whichever rank panics, in whatever operation: the error names it with its step and instruction, and nobody waits for
+/// it. Deadlines are an hour, so a rank that was not informed would be noticed.
 #[test]
 fn a_panic_is_told_with_rank_step_and_instruction() {
     let setup = eight_ranks();

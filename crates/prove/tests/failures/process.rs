@@ -25,7 +25,7 @@ fn a_panic_ends_the_process_with_an_error() {
     assert!(told.contains("rank 3 failed in step 1 at ") && told.contains("-->"), "{told}");
 }
 
-/// What a command does with a run: the error to the standard error, and an exit code.
+/// A command's use of a run: the error to the standard error, and an exit code.
 fn run_with_a_panic() -> i32 {
     let setup = eight_ranks();
     let engine = FaultyEngine { inner: threads(&setup, NEVER), rank: Rank(3), nth: 200, fault: Fault::Panics };

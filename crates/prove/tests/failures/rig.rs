@@ -10,7 +10,7 @@ use train::{Engine, Observer, Ports, RankFailure, Setup, StepReport, ThreadEngin
 
 pub const TOKENS: ProofText = ProofText { vocabulary: 61, seed: 5, labels: Labels::Every };
 
-/// A deadline that no failure may need: without being told, a rank would wait this long.
+/// A deadline that no failure may need: a rank that is not informed waits this long.
 pub const NEVER: Duration = Duration::from_secs(3600);
 
 pub struct Silent;

@@ -1,4 +1,5 @@
-//! Files that are nearly sound: one that was, and a few changes. Bytes at random would end at the first byte that is asked for.
+//! Files that are nearly sound: one that was, and a few changes. Bytes at random would end at the first byte that is
+//! asked for.
 
 use bolero::TypeGenerator;
 
@@ -11,7 +12,7 @@ pub struct Corrupted {
     seal: Seal,
 }
 
-/// Whether hashes within the file are those of what it became, so that the checks behind them are reached.
+/// Whether hashes within the file are those of what it became, so that the checks after them are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TypeGenerator)]
 pub enum Seal {
     /// They are what they were, or what a change made of them.
@@ -27,7 +28,7 @@ enum Edit {
     Flip { at: u32, bit: u8 },
     /// One byte is another.
     Put { at: u32, byte: u8 },
-    /// A number of 1, 2, 4 or 8 bytes stands in the place of what was there.
+    /// A number of 1, 2, 4 or 8 bytes replaces the bytes there.
     Word { at: u32, width_log: u8, value: u8 },
     /// The next number that is written in digits is another.
     Digits { at: u32, value: u8 },
@@ -35,11 +36,11 @@ enum Edit {
     Remove { at: u32, len: u8 },
     /// The file ends.
     End { at: u32 },
-    /// Bytes stand in another place, too.
+    /// Bytes are copied to another place.
     Copy { from: u32, len: u8, to: u32 },
-    /// A whole line stands in another place, too.
+    /// A whole line is copied to another place.
     CopyLine { from: u32, to: u32 },
-    /// What is nested, in the place between two bytes.
+    /// Nested brackets, between two bytes.
     Nest { at: u32, depth: u16, bracket: bool },
 }
 
@@ -68,7 +69,7 @@ const DIGITS: [&str; 16] = [
 ];
 
 impl Corrupted {
-    /// What became of one of `seeds`; hashes are renewed by `seal`.
+    /// The corrupted copy of one of `seeds`; `seal` renews hashes.
     pub fn file(&self, seeds: &[Vec<u8>], seal: impl Fn(&mut [u8])) -> Vec<u8> {
         let mut file = seeds[usize::from(self.seed) % seeds.len()].clone();
         self.edits.iter().for_each(|edit| edit.apply(&mut file));

@@ -1,13 +1,13 @@
-//! Readers of files that come from elsewhere, under files that are nearly sound: each is read or refused with a message.
+//! Readers of files that come from elsewhere, under files that are nearly sound: each is read or refused with a
+//! message.
 //!
 //! As plain tests they try a few hundred inputs, the same each time, and every file in `found`.
 //! For longer, each target in turn (`tools/fuzz.sh`), or under a fuzzer that looks at what is reached (`cargo bolero`,
 //! which brings libFuzzer):
 //!
 //! ```text
-//! tools/fuzz.sh 600
-//! BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p prove --test fuzz -- --nocapture manifests
-//! cargo bolero test --package prove --test fuzz manifests
+//! tools/fuzz.sh 600 BOLERO_RANDOM_ITERATIONS=10000000 BOLERO_RANDOM_TEST_TIME_MS=600000 cargo test -p prove --test
+//! fuzz -- --nocapture manifests cargo bolero test --package prove --test fuzz manifests
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 
@@ -30,7 +30,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Nothing in the file depends on the rest.
 fn no_seal(_file: &mut [u8]) {}
 
-/// What run files name, without a disk.
+/// The files that run files name, without a disk.
 struct Named;
 
 impl Files for Named {
@@ -97,7 +97,7 @@ fn manifests() {
             for (name, tensor) in &checkpoint.manifest().tensors {
                 let whole = Region::whole(&tensor.shape);
                 let mut values = vec![0.0; whole.len()];
-                // What it says of bytes that are not there is refused, or they are.
+                // A reference to missing bytes is refused.
                 let _ = checkpoint.get(name, &whole, &mut values);
             }
         }

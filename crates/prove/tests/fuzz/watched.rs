@@ -15,7 +15,7 @@ use sync::{into_inner, lock};
 
 use crate::corrupted::Corrupted;
 
-/// What a reader made of a file.
+/// A reader's result for a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Read {
     /// It was sound, or a change that does not matter.
@@ -42,14 +42,14 @@ pub struct Target<'a> {
     pub read: &'a (dyn Fn(&[u8]) -> Read + RefUnwindSafe + Sync),
 }
 
-/// What a fuzzer calls with each input.
+/// The function that a fuzzer calls with each input.
 pub type Tried<'a> = &'a (dyn Fn(&Corrupted) + RefUnwindSafe);
 
 /// Inputs of a plain test, which takes moments.
 pub const INPUTS: usize = 400;
 /// An input that takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// What a process that reads such files may ever hold.
+/// Memory limit of a process that reads such files.
 const MEMORY_BYTES: u64 = 1 << 30;
 
 #[derive(Default)]
@@ -60,7 +60,8 @@ struct Seen {
 }
 
 impl Target<'_> {
-    /// All seeds, all files in `found`, then what `fuzz` comes up with, or in a plain test inputs that are the same each time.
+    /// All seeds, all files in `found`, then what `fuzz` comes up with, or in a plain test inputs that are the same
+    /// each time.
     pub fn run(self, fuzz: impl FnOnce(Tried<'_>)) {
         let seen = Seen::default();
         for seed in &self.seeds {

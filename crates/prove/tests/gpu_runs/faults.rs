@@ -83,7 +83,8 @@ fn planned(fault: PlannedFault) -> Option<String> {
     Some(error)
 }
 
-/// The GPU in software fails in the middle of work that was submitted before, as hardware does: a later call learns of it.
+/// The GPU in software fails in the middle of work that was submitted before, as hardware does: a later call learns of
+/// it.
 #[test]
 fn a_gpu_that_fails_by_itself_is_named_with_its_remedy() {
     let faults = [

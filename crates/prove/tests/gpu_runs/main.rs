@@ -1,4 +1,5 @@
-//! Whole runs on GPUs in software: the kernels of GPUs, their streams and their collectives, with the bits of runs on CPUs.
+//! Whole runs on GPUs in software: the kernels of GPUs, their streams and their collectives, with the bits of runs on
+//! CPUs.
 //!
 //! They need NVRTC, in the folder that PLEACH_CUDA names; without that variable each test says that it is skipped.
 
@@ -12,3 +13,4 @@ mod order;
 mod released;
 mod rig;
 mod shared_sequences;
+mod work_order;

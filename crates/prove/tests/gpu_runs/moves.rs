@@ -46,7 +46,8 @@ struct Held {
     meanwhile: Option<usize>,
 }
 
-/// The first copy of state ends only after launches of the step that follows: a run that waited for it would not continue.
+/// The first copy of state ends only after launches of the step that follows: a run that waited for it would not
+/// continue.
 #[test]
 fn a_step_continues_while_state_is_read() {
     let held = Arc::new((Mutex::new(Held::default()), Condvar::new()));
@@ -74,8 +75,8 @@ fn a_step_continues_while_state_is_read() {
                     }
                     GpuCall::Allocate
                     | GpuCall::Copy(_)
-                    | GpuCall::Record(_)
-                    | GpuCall::Wait(_)
+                    | GpuCall::Record(..)
+                    | GpuCall::Wait(..)
                     | GpuCall::Synchronize(_)
                     | GpuCall::Load => {}
                 }

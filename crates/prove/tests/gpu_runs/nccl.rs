@@ -1,8 +1,8 @@
-//! Runs of several processes with one GPU in software each, joined by NCCL in software: the bits of the same runs on CPUs,
-//! and a process that is killed.
+//! Runs of several processes with one GPU in software each, joined by NCCL in software: the bits of the same runs on
+//! CPUs, and a process that is killed.
 //!
-//! The processes are this program, started again. Each opens the driver and NCCL by name and has the kernels of an archive,
-//! as a release of the program has them.
+//! The processes are this program, started again. Each opens the driver and NCCL by name and has the kernels of an
+//! archive, as a release of the program has them.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -108,7 +108,8 @@ fn engine(setup: &Setup, folder: &Path, process: usize, addresses: &[SocketAddr]
     opened.unwrap_or_else(|error| panic!("{error}")).0
 }
 
-/// The part of a started process: for each layout it says where it listens, reads where all listen, and tells its results.
+/// The part of a started process: for each layout it says where it listens, reads where all listen, and tells its
+/// results.
 fn take_part(folder: &Path) {
     let mut input = std::io::stdin().lines().map(|line| line.expect("a line"));
     while let Some(line) = input.next() {
@@ -191,7 +192,8 @@ fn begin<'a>(processes: &'a mut [Started], number: usize, setup: &Setup) -> &'a 
     own
 }
 
-/// The folder of the libraries and of the archive; nothing, with a line that says so, where there is no NVRTC to make it.
+/// The folder of the libraries and of the archive; nothing, with a line that says so, where there is no NVRTC to make
+/// it.
 fn libraries() -> Option<Folder> {
     if std::env::var_os("PLEACH_CUDA").is_none() {
         println!("skipped: PLEACH_CUDA names no folder with NVRTC");

@@ -1,5 +1,6 @@
-//! A run as a release of the program has it on a machine with a driver and no compiler: `run.device = "cuda"`, the driver
-//! opened by name through its C interface, and the kernels of the archive that `tools/release.sh` puts into the program.
+//! A run as a release of the program has it on a machine with a driver and no compiler: `run.device = "cuda"`, the
+//! driver opened by name through its C interface, and the kernels of the archive that `tools/release.sh` puts into the
+//! program.
 
 use std::path::PathBuf;
 use std::process::Command;

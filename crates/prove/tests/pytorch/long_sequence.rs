@@ -1,5 +1,5 @@
-//! One sequence of 4,096 tokens with three documents, shared by four ranks in each way: logits and gradients of PyTorch in
-//! double precision (`tools/reference/long_sequence.py`).
+//! One sequence of 4,096 tokens with three documents, shared by four ranks in each way: logits and gradients of PyTorch
+//! in double precision (`tools/reference/long_sequence.py`).
 //!
 //! **Logits: 1e-5** relative. Sums over keys are the only ones that grow with the sequence. Their weights are positive
 //! and add up to 1, and of K keys of similar weight errors of the chain are sqrt(K / 3) u of its result, 1.4e-6 for the

@@ -5,13 +5,11 @@
 //! Let u = 2^-24. PyTorch's side is exact compared with ours; what it gives is stored in single precision, within u.
 //!
 //! **Gradients: 1e-5** relative Frobenius distance per tensor. Under random rounding a chain of K terms is off by u
-//! sqrt(K / 6) of
-//! its result (`docs/numerics.md`), 1.3e-7 for the longest, K = 31. A gradient has passed at most R = 4 L + 2 = 14 such
-//! stages forward and as many backward; their errors add in quadrature to 7e-7, and as much again comes from what lies
-//! between them, norms, softmax and activations of a few u each. Softmax takes the mean of its gradient away, and
-//! norms the
-//! part along their input; in the gradients of queries, keys and their norms little is left of larger terms, a quarter
-//! at worst: 6e-6.
+//! sqrt(K / 6) of its result (`docs/numerics.md`), 1.3e-7 for the longest, K = 31. A gradient has passed at most R = 4
+//! L + 2 = 14 such stages forward and as many backward; their errors add in quadrature to 7e-7, and as much again comes
+//! from the norms, softmax and activations between them, of a few u each. Softmax takes the mean of its gradient away,
+//! and norms the part along their input; in the gradients of queries, keys and their norms little is left of larger
+//! terms, a quarter at worst: 6e-6.
 //!
 //! **Losses and norms: 1e-5** relative. A loss is a mean over tens of labels, off by less than a gradient; over ten
 //! steps weights
@@ -155,7 +153,7 @@ fn gpipe_learns_it_too() {
     }
 }
 
-/// A small change of what is computed, told by its name.
+/// A small change of the computation, reported by its name.
 type Change = (&'static str, fn(&mut Layout));
 
 fn rotary(layout: &mut Layout, change: impl Fn(&mut f32, &mut usize, &mut Pairing)) {

@@ -1,4 +1,4 @@
-//! What PyTorch was given and what it learned, one file per run file.
+//! Inputs and results of PyTorch, one file per run file.
 
 use std::collections::BTreeMap;
 

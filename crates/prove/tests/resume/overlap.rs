@@ -1,4 +1,4 @@
-//! Saving goes on while the next step computes, and no update changes what is still to be read.
+//! Saving continues while the next step computes, and no update changes values that are still to be read.
 
 use std::io;
 use std::path::Path;
@@ -77,7 +77,7 @@ impl NewFile for WaitingFile {
     }
 }
 
-/// Opens the gate, and keeps what became of checkpoints.
+/// Opens the gate, and keeps the results of checkpoints.
 struct Opener {
     gate: Arc<Gate>,
     failures: Mutex<Vec<String>>,

@@ -93,8 +93,8 @@ pub fn pairs() -> Vec<Pair> {
     ]
 }
 
-/// The finding of a check for a fault that changes the learned weights: classes whose sums have other orders have bounds instead
-/// of bits.
+/// The finding of a check for a fault that changes the learned weights: classes whose sums have other orders have
+/// bounds instead of bits.
 pub fn learns_something_else(pair: &Pair) -> &'static str {
     match pair.class() {
         EqualityClass::SameOrder | EqualityClass::AnyOrder => "the bits differ",

@@ -60,8 +60,8 @@ impl<'a> Resumption<'a> {
         Resumption { text, ..self }
     }
 
-    /// Runs the first part, and the second until `until` steps are done. Returns the values of the ranks when the first ended, and when
-    /// the second began.
+    /// Runs the first part, and the second until `until` steps are done. Returns the values of the ranks when the first
+    /// ended, and when the second began.
     fn run(&self, until: u32) -> Result<(Outcome, [Snapshot; 2]), String> {
         let said = |error: prove::ProofError| error.to_string();
         let (folder, Pair { before, after, .. }) = (Folder::new(), self.pair);

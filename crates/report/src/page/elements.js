@@ -37,7 +37,7 @@ function swatch(colour, kind = 'swatch') {
   return el('i', { class: kind, style });
 }
 
-/** Shows `title` and pairs of `[swatch, name, value]` beside the pointer, inside of the window. */
+/** Shows `title` and pairs of `[swatch, name, value]` next to the pointer, inside of the window. */
 function showTip(event, title, pairs) {
   const tip = document.getElementById('tip');
   tip.replaceChildren(

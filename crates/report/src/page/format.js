@@ -90,7 +90,7 @@ function wholeTicks(low, high, count) {
   return linearTicks(low, high, count).filter(Number.isInteger);
 }
 
-/** Labels of `ticks` with so many digits, three or more, that no two are the same. */
+/** Labels of `ticks` with as many digits, three or more, as make no two the same. */
 function distinct(ticks, label) {
   let labels = [];
   for (let digits = 3; digits <= 9; digits += 1) {

@@ -125,7 +125,7 @@ function drawnLine({ line, colour, dashed, round, isRaw }, toX, toY, box) {
   if (dots.length <= 200) {
     drawn.push(...dots.map((i) => svg('circle', { cx: toX(line.x[i]), cy: toY(line.y[i]), r: 2.75, style: `fill: var(${colour})` })));
   }
-  // Values that are no numbers have crosses at the upper edge, at most one for every few pixels.
+  // Values that are not numbers have crosses at the upper edge, at most one for every few pixels.
   let before = -Infinity;
   line.y.forEach((y, i) => {
     const x = toX(line.x[i]);

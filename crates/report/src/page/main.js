@@ -11,7 +11,7 @@ function drawing(draw) {
   return element;
 }
 
-/** Lines of one column, of all runs: smooth ones with the measured values behind them. */
+/** Lines of one column, of all runs: smooth ones with the measured values under them. */
 function linesOf(runs, column, canBeSmooth) {
   return (axis) => runs.flatMap((run, index) => {
     const line = series(run, axis, column);

@@ -29,7 +29,7 @@ function header(runs) {
   return el('header', {}, el('div', { class: 'top' }, name, theme.button()), facts.length ? list : null);
 }
 
-/** What people ask first of a run, without values that it does not have. */
+/** The main figures of a run, without values that it does not have. */
 function figuresOf(run) {
   const { columns } = run;
   const share = median(columns.peak ?? []), speed = median(columns.speed ?? []);

@@ -98,7 +98,8 @@ impl Browser {
         stdout.into_owned()
     }
 
-    /// The place of a page in a window. The least width of a window of Chromium is 500 pixels, so that a narrower page has a frame.
+    /// The place of a page in a window. The least width of a window of Chromium is 500 pixels, so that a narrower page
+    /// has a frame.
     fn place(folder: &Folder, html: &str, window: Window) -> String {
         let page = folder.file("page.html", html.as_bytes());
         if window.width >= 500 {
@@ -142,7 +143,8 @@ impl Browser {
         std::fs::read(&file).expect("a picture")
     }
 
-    /// The share of tiles of 16 by 16 pixels that look different in two pictures: by 2 % of white in the mean; 1 where sizes differ.
+    /// The share of tiles of 16 by 16 pixels that look different in two pictures: by 2 % of white in the mean; 1 where
+    /// sizes differ.
     pub fn difference(&self, one: &[u8], other: &[u8]) -> f64 {
         let folder = Folder::new();
         folder.file("one.png", one);

@@ -1,7 +1,7 @@
 //! Pages in Chromium: their own geometry, and how they look.
 //!
-//! With `PLEACH_CHROMIUM`, the name of the program, the tests demand it. Otherwise they use `chromium`, and print that they skip where it
-//! does not run. `RENEW_PICTURES=1` writes the reference pictures again; look at them.
+//! With `PLEACH_CHROMIUM`, the name of the program, the tests demand it. Otherwise they use `chromium`, and print that
+//! they skip where it does not run. `RENEW_PICTURES=1` writes the reference pictures again; look at them.
 
 mod browser;
 mod sample;
@@ -15,11 +15,12 @@ const WIDE: Window = Window { width: 1280, height: 2700 };
 const NARROW: Window = Window { width: 390, height: 4700 };
 /// Pictures have DejaVu Sans, which every Debian has; other fonts have other lines.
 const FONT: &str = "DejaVu Sans";
-/// The share of a picture's tiles that another version of Chromium may change, by antialiasing of letters and lines. Without its curves a
-/// page differs by more.
+/// The share of a picture's tiles that another version of Chromium may change, by antialiasing of letters and lines.
+/// Without its curves a page differs by more.
 const TOLERATED: f64 = 0.02;
 
-/// Texts that are outside of the window, over each other or in a box that cuts them off, and a page that scrolls sideways.
+/// Texts that are outside of the window, over each other or in a box that cuts them off, and a page that scrolls
+/// sideways.
 const GEOMETRY: &str = include_str!("geometry.js");
 
 fn problems(browser: &Browser, html: &str, window: Window, theme: Theme) -> Vec<String> {

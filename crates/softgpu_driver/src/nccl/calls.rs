@@ -221,7 +221,8 @@ pub unsafe extern "C" fn ncclCommInitRankScalable(
     if ids.is_null() || num_ids < 1 {
         return INVALID_ARGUMENT;
     }
-    // SAFETY: the interface asks for N names; all are given to every rank, and the first is enough for the ranks of a machine.
+    // SAFETY: the interface asks for N names; all are given to every rank, and the first is enough for the ranks of a
+    // machine.
     let id = unsafe { ids.read() };
     // SAFETY: as of that call.
     unsafe { ncclCommInitRankConfig(communicator, ranks, id, rank, config) }

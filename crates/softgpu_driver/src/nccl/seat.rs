@@ -113,8 +113,8 @@ impl UnderWay {
     }
 }
 
-/// The order that results of other GPUs bring: whoever receives what was computed from a GPU's bytes comes after the read
-/// of them, on whichever stream.
+/// The order that results of other GPUs bring: whoever receives what was computed from a GPU's bytes comes after the
+/// read of them, on whichever stream.
 #[derive(Debug)]
 pub struct Order {
     gpu: Arc<SoftGpu>,

@@ -1,7 +1,7 @@
 //! `cargo run --release -p surveys --bin kernel_times -- bench/gpu/gpt2_124m.toml [--measure] [--set KEY=VALUE]`
 //!
-//! Prints a table of the operations of a step: their bytes and multiply-adds, the times that data sheets of accelerators
-//! make of them, and with `--measure` the times on the run's device.
+//! Prints a table of the operations of a step: their bytes and multiply-adds, the times that data sheets of
+//! accelerators make of them, and with `--measure` the times on the run's device.
 
 #![forbid(unsafe_code)]
 

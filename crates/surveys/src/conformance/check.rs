@@ -1,5 +1,5 @@
-//! The comparison, in parts: a case that is done is not done again. One during which the program ended is done once more, and has failed
-//! where the program ends during it again.
+//! The comparison, in parts: a case that is done is not done again. One during which the program ended is done once
+//! more, and has failed where the program ends during it again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -53,7 +53,8 @@ pub enum Ended {
     Equal,
     /// All cases are done, and some are not equal.
     Different,
-    /// The time is over, or a failure has left the GPU in a state in which nothing else is compared; the next part resumes.
+    /// The time is over, or a failure has left the GPU in a state in which nothing else is compared; the next part
+    /// resumes.
     Unfinished,
 }
 

@@ -9,7 +9,7 @@ pub fn three_wise<V: Ord, const N: usize>(rows: &[[V; N]]) -> Vec<usize> {
     let triples = numbered(rows);
     let count = triples.iter().flatten().max().map_or(0, |last| last + 1);
     let mut covered = vec![false; count];
-    // What a row adds never grows, so a row whose last known gain still holds is the best.
+    // A row's gain never grows, so a row whose last known gain still holds is the best.
     let mut open: BinaryHeap<_> =
         triples.iter().enumerate().map(|(row, triples)| (triples.len(), Reverse(row))).collect();
     let mut chosen = Vec::new();

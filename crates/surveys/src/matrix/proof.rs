@@ -14,7 +14,7 @@ use crate::arena_use::MeasuringEngine;
 use crate::matrix::Cell;
 use crate::results::Row;
 
-/// What came of running a cell, or why it did not run.
+/// The result of running a cell, or the reason why it did not run.
 pub type Finding = Result<Row, String>;
 
 /// Runs all `cells` on `workers` threads (each starts its runs' ranks) and tells every finding.
@@ -52,13 +52,13 @@ fn prove(cell: &Cell, known: &Known) -> Finding {
     Ok(Row::of(verdict, &faults))
 }
 
-/// What a cell promises its oracle.
+/// The promise of a cell to its oracle.
 pub fn class(cell: &Cell) -> EqualityClass {
     let class = EqualityClass::of(&cell.oracle().layout().parallelism, &cell.layout().parallelism);
     class.in_sums([cell.numbers.sums; 2])
 }
 
-/// What a cell learns in memory whose contents must not matter, and what is wrong with its arenas.
+/// The outcome of a cell in memory whose contents must not matter, and the faults of its arenas.
 fn measured(cell: &Cell) -> Result<(Outcome, Vec<String>), String> {
     let said = |error: &dyn std::error::Error| format!("{cell}: {error}");
     let setup = cell.layout().setup().map_err(|error| said(&error))?;
@@ -77,7 +77,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// What `cell` learns in plain memory.
+    /// The outcome of `cell` in plain memory.
     ///
     /// # Errors
     /// Why it did not run.

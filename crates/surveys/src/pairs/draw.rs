@@ -1,4 +1,5 @@
-//! Pairs drawn by a seed: a model with any of the features that run, its training, and two layouts that do not promise bits.
+//! Pairs drawn by a seed: a model with any of the features that run, its training, and two layouts that do not promise
+//! bits.
 
 use std::fmt;
 

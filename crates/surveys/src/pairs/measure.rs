@@ -3,7 +3,7 @@
 use std::fmt;
 
 use config::Format;
-use prove::{EqualityClass, Outcome, Promise};
+use prove::{EqualityClass, Outcome, ParameterKind, Promise};
 
 use crate::pairs::draw::Pair;
 use crate::pairs::table::Kind;
@@ -35,27 +35,43 @@ pub fn measure(pair: &Pair) -> Result<Vec<Share>, String> {
     Ok(shares(pair, [&a, &b]))
 }
 
+/// Whether `pair` has gradients of a kind.
+pub fn has_gradients_of(pair: &Pair, kind: &Kind) -> bool {
+    ParameterKind::ALL.iter().any(|parameter| gradient_kind(pair, *parameter) == *kind)
+}
+
+/// The kind of a first gradient of `pair`.
+fn gradient_kind(pair: &Pair, parameter: ParameterKind) -> Kind {
+    let (class, model) = (pair.class(), &pair.layouts[0].model);
+    let kink = model.activation.has_kink() && class != EqualityClass::OtherOrder;
+    Kind::gradient(parameter, class, format_of_gradients(pair), kink)
+}
+
+/// The format in which first gradients differ. With another order only, the first activations are the same bits, and
+/// gradients are summed in single precision.
+fn format_of_gradients(pair: &Pair) -> Format {
+    match pair.class() {
+        EqualityClass::LibraryOrder | EqualityClass::OtherSums => pair.layouts[0].train.precision.stored(),
+        EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder | EqualityClass::OtherDevice => {
+            Format::Fp32
+        }
+    }
+}
+
 /// The shares of every kind in `outcomes` of the layouts of `pair`.
 pub fn shares(pair: &Pair, outcomes: [&Outcome; 2]) -> Vec<Share> {
     let (model, train) = (&pair.layouts[0].model, &pair.layouts[0].train);
     let class = pair.class();
     let distances = Promise::of(class, model, train, train.steps).distances(outcomes);
     let stored = train.precision.stored();
-    // With another order only, the first activations are the same bits, and gradients are summed in single precision.
-    let of_gradients = match class {
-        EqualityClass::LibraryOrder | EqualityClass::OtherSums => stored,
-        EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder | EqualityClass::OtherDevice => {
-            Format::Fp32
-        }
-    };
     let kink = |is_first: bool| model.activation.has_kink() && !(is_first && class == EqualityClass::OtherOrder);
     let gradients = distances.gradients.iter().map(|(kind, bounded)| Share {
-        kind: Kind::gradient(*kind, class, of_gradients, kink(true)),
+        kind: gradient_kind(pair, *kind),
         share: bounded.share(),
         of: bounded.what.clone(),
     });
     let is_first = train.steps == 1;
-    let of_weights = if is_first { of_gradients } else { stored };
+    let of_weights = if is_first { format_of_gradients(pair) } else { stored };
     let rest = [
         (Kind::loss(stored, kink(is_first)), &distances.loss),
         (Kind::weights(of_weights, kink(is_first)), &distances.weight),

@@ -9,13 +9,16 @@ use prove::{EqualityClass, ParameterKind};
 
 use crate::pairs::measure::Share;
 
+/// The shares that show a 99.9 % quantile. Of fewer it is the largest, which is far below it where few were drawn.
+const ENOUGH: usize = 1000;
+
 /// Distances that have one derivation.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind(String);
 
 impl Kind {
-    /// Of first gradients. A kink is one kind in all precisions: in single precision no more than one pair in a thousand
-    /// meets it.
+    /// Of first gradients. A kink is one kind in all precisions: in single precision no more than one pair in a
+    /// thousand meets it.
     pub fn gradient(kind: ParameterKind, class: EqualityClass, numbers: Format, has_kink: bool) -> Kind {
         // The output matrix's gradient is made before any activation's.
         let has_kink = has_kink && kind != ParameterKind::Output;
@@ -84,6 +87,12 @@ impl Shares {
         beyond.map(|(kind, (share, number))| format!("pair {number}: {kind} at {share:.2} of the bound")).collect()
     }
 
+    /// Kinds of gradients with fewer shares than show the 99.9 % quantile.
+    pub fn rare(&self) -> Vec<Kind> {
+        let is_rare = |(kind, shares): &(&Kind, &Vec<_>)| kind.0.starts_with("gradient") && shares.len() < ENOUGH;
+        self.by_kind.iter().filter(is_rare).map(|(kind, _)| kind.clone()).collect()
+    }
+
     /// Kinds whose bound is more than three times the 99.9 % quantile of its distances.
     pub fn loose(&self) -> Vec<String> {
         let quantiles = self.by_kind.iter().map(|(kind, shares)| (kind, quantile(shares, 0.999)));
@@ -136,6 +145,15 @@ mod tests {
         assert_eq!(of(&[0.2, 0.5]), (0, 0));
         assert_eq!(of(&[0.2, 0.3]), (0, 1));
         assert_eq!(of(&[0.2, 1.1, f64::NAN]), (2, 0));
+    }
+
+    #[test]
+    fn gradients_of_fewer_than_a_thousand_pairs_are_rare() {
+        let share = |name: &str| Share { kind: Kind::named(name), share: 0.5, of: "w".into() };
+        let mut shares = Shares::default();
+        (0..999).for_each(|number| shares.add(number, &[share("gradient, a"), share("gradient, b"), share("loss")]));
+        shares.add(999, &[share("gradient, b")]);
+        assert_eq!(shares.rare(), [Kind::named("gradient, a")]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::kept::{Counts, Kept};
 use super::reference::run_saved;
 use super::{Reference, Shown, TrialFolder, draw};
 
-/// Reads all tensors, as ranks do. What is wrong is what they would be told.
+/// Reads all tensors, as ranks do, and returns the error that they would report.
 fn load(path: &Path) -> Result<(), CheckpointError> {
     let checkpoint = Checkpoint::open(path)?;
     checkpoint.manifest().tensors.iter().try_for_each(|(name, tensor)| {
@@ -48,7 +48,7 @@ fn saved(folder: &TrialFolder) -> Result<Found, ProofError> {
     Ok(committed(folder.path())?.into_iter().next().ok_or(none)?)
 }
 
-/// What message names the place of byte `at` of `file`: the file, and the tensor or the header.
+/// Whether a message names the place of byte `at` of `file`: the file, and the tensor or the header.
 fn names_place(told: &str, manifest: &Manifest, file: &Path, at: usize) -> bool {
     let name = file.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let Some(index) = manifest.files.iter().position(|file| file.name == name) else { return told.contains(&name) };
@@ -126,7 +126,7 @@ pub fn wrong_files(reference: &Reference) -> Result<Shown, ProofError> {
             .map_err(ProofError::Trial)?;
             trials += 1;
             let (used, damage) = newest_sound(folder.path())?;
-            // Without its manifest a folder is no checkpoint, which nobody need be told.
+            // Without its manifest a folder is not a checkpoint, and nothing is reported.
             let is_told = damage.iter().all(CheckpointError::is_damage);
             if !(is_told && used.is_some_and(|used| used.steps + 1 == reference.steps())) {
                 failures.push(format!("{} is {wrong}: {damage:?}", file.display()));

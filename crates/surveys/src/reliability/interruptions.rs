@@ -1,4 +1,4 @@
-//! R6, R7 and R14: disks that fill up, folders that vanish, and runs that are told to end.
+//! R6, R7 and R14: disks that fill up, folders that vanish, and runs that are asked to end.
 
 use std::fs;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub fn full_disks(reference: &Reference, trials: usize, kept: &Kept) -> Result<S
         let [place, freed, _] = draw(6, number);
         let disk = FaultyDisk::new(Fault::Full, place as u64 % (all * 3 / 4));
         let is_freed = freed % 2 == 0;
-        // The last step begins when someone has made room. What the step before saves may then find it, too.
+        // The last step begins when someone has made room. The save of the step before may then find it, too.
         let wish = |done: u32| {
             if is_freed && done + 1 == reference.steps() {
                 disk.set_left(FaultyDisk::PLENTY);
@@ -63,7 +63,7 @@ pub fn full_disks(reference: &Reference, trials: usize, kept: &Kept) -> Result<S
     })
 }
 
-/// The folder of checkpoints is removed while the run goes on.
+/// The folder of checkpoints is removed during the run.
 ///
 /// # Errors
 /// A run that fails.
@@ -74,7 +74,7 @@ pub fn vanished_folders(reference: &Reference, trials: usize, kept: &Kept) -> Re
         let gone_after = 1 + draw(7, number)[0] as u32 % (reference.steps() - 2);
         let wish = |done: u32| {
             if done == gone_after {
-                // What is just being written there may be in the way of one removal.
+                // A file that is just being written may prevent one removal.
                 while folder.path().exists() && fs::remove_dir_all(folder.path()).is_err() {}
             }
             Wish::Continue
@@ -96,7 +96,7 @@ pub fn vanished_folders(reference: &Reference, trials: usize, kept: &Kept) -> Re
     })
 }
 
-/// The run is told to end in a random step, as a signal does it, and goes on.
+/// The run is asked to end in a random step, as by a signal, and is resumed.
 ///
 /// # Errors
 /// A run that fails.
@@ -111,12 +111,12 @@ pub fn stops(reference: &Reference, trials: usize, kept: &Kept) -> Result<Shown,
             true => reference.completes(folder.path()),
             false => Err(format!("the newest checkpoint is after step {newest}")),
         });
-        held.map(|()| Counts::new()).map_err(|error| format!("told in step {}: {error}", in_step + 1))
+        held.map(|()| Counts::new()).map_err(|error| format!("asked in step {}: {error}", in_step + 1))
     });
     Ok(Shown {
         number: "R14",
-        fault: "the run is told to end in a random step",
-        demand: "a checkpoint of that step; the run that goes on is the same",
+        fault: "the run is asked to end in a random step",
+        demand: "a checkpoint of that step; the resumed run is the same",
         trials,
         failures: row.failures,
         seen: "the signals themselves: `crates/cli/tests/resume.rs`".into(),

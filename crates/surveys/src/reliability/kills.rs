@@ -91,7 +91,7 @@ fn repeated<T>(mut trial: impl FnMut() -> Result<T, NotKilled>) -> Result<(T, us
 struct Killed {
     /// Losses of the steps that it had reported.
     losses: Vec<f64>,
-    /// What its save was about to do.
+    /// The access that its save was about to make.
     access: String,
 }
 
@@ -112,7 +112,7 @@ fn killed_in_a_save(command: Command) -> Result<Killed, NotKilled> {
         }
     };
     child.kill()?;
-    // It may have gone on with the next step until then.
+    // It may have begun the next step until then.
     while let Some(report) = child.next()? {
         if let Report::Step { loss } = report {
             losses.push(loss);

@@ -15,7 +15,7 @@ use train::{Observer, Ports, SaveReport, Saving, Setup, StepReport, Wish, run};
 
 /// Steps of the run.
 const STEPS: u32 = 8;
-/// What is kept of its checkpoints: all.
+/// All of its checkpoints are kept.
 const RETENTION: Retention = Retention { newest: usize::MAX, every: 0, best: 0 };
 
 /// The run, and what it learns undisturbed.
@@ -48,8 +48,8 @@ impl Reference {
         STEPS
     }
 
-    /// Goes on from what is in `folder`, or begins where nothing is, and says whether the whole is the same; and if
-    /// not, why.
+    /// Resumes from the newest checkpoint in `folder`, or begins where there is none. Returns whether the whole run is
+    /// the same, and the reason if it is not.
     pub(super) fn completes(&self, folder: &Path) -> Result<(), String> {
         let done = committed(folder).map_err(|error| error.to_string())?.first().map_or(0, |newest| newest.steps);
         let rest = [Stretch { layout: self.layout.clone(), until: STEPS }];
@@ -88,7 +88,7 @@ fn bits(losses: &[f64]) -> Vec<u64> {
 }
 
 /// Runs the reference with a checkpoint after each step on `storage`. `wish` is asked in each step, with the steps that
-/// are done. Returns what became of the checkpoints, in the order of their ends.
+/// are done. Returns the results of the checkpoints, in the order of their ends.
 pub(super) fn run_saved(
     storage: Arc<dyn Storage>,
     folder: &Path,
@@ -125,7 +125,7 @@ fn run_reported<W: Fn(u32) -> Wish + Sync, R: Fn(&StepReport) + Sync>(
     Ok(saved)
 }
 
-/// What a run with checkpoints left.
+/// The results of a run with checkpoints.
 #[derive(Debug, Default)]
 pub(super) struct Saved {
     pub(super) outcome: Outcome,

@@ -40,7 +40,7 @@ pub fn load(file: &str, overrides: &[String]) -> (RunConfig, Setup) {
     (config, setup)
 }
 
-/// What a timed run learns.
+/// The text of a timed run.
 pub fn text(setup: &Setup) -> ProofText {
     ProofText { vocabulary: setup.model.vocabulary, seed: 5, labels: Labels::Every }
 }

@@ -1,8 +1,8 @@
 //! Ranks that compute and send nothing: the very same programs, recorded.
 //!
-//! What a run of one step records here is what it costs anywhere: operations and their multiply-adds, bytes that
-//! leave each rank, the arena that the operations need. No rank waits for another, so any subset of them can be run
-//! ([`crate::run_ranks`]): one per pipeline coordinate stands for its data- and tensor-parallel peers.
+//! A run of one step records its costs, which are the same on every engine: operations and their multiply-adds, bytes
+//! that leave each rank, the arena that the operations need. No rank waits for another, so any subset of them can be
+//! run ([`crate::run_ranks`]): one per pipeline coordinate stands for its data- and tensor-parallel peers.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -35,12 +35,12 @@ impl MetaRank {
     }
 }
 
-/// What one rank was asked since the last look.
+/// Calls of one rank since the last look.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RankRecord {
     /// Operations, and the arena that they and the groups' calls need.
     pub operations: Record,
-    /// What left the rank, by operation.
+    /// Traffic of the rank, by operation.
     pub sent: BTreeMap<Operation, Traffic>,
 }
 
@@ -103,7 +103,7 @@ impl Engine for MetaEngine {
         }
     }
 
-    /// Nobody waits, so nobody need be told.
+    /// Nobody waits, so nobody needs the report.
     fn abort(&self, _rank: Rank, _description: &str) {}
 
     fn failure(&self) -> Option<(Rank, String)> {

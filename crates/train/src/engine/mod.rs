@@ -1,4 +1,4 @@
-//! What a rank runs on: its device and its communicators. The executor sees only these traits.
+//! The engine of a rank: its device and its communicators. The executor sees only these traits.
 
 pub mod communicators;
 pub mod description;

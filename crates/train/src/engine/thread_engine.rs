@@ -119,9 +119,9 @@ impl ThreadEngine {
         ThreadEngine { library: Some(library), ..self }
     }
 
-    /// The same engine with so many threads that compute for each rank: its own, and a pool that ends with its device.
-    /// Where the calling thread may use exactly as many cores as that makes threads, each thread stays on one; where
-    /// there are more, another process may have the others, and where there are fewer, threads take turns.
+    /// The same engine with `threads` threads that compute for each rank: its own, and a pool that ends with its
+    /// device. Where the calling thread may use exactly as many cores as that makes threads, each thread stays on one;
+    /// where there are more, another process may have the others, and where there are fewer, threads take turns.
     pub fn with_threads_per_rank(self, threads_per_rank: usize) -> ThreadEngine {
         let allowed = allowed_cores();
         let is_one_each = threads_per_rank > 1 && allowed.len() == threads_per_rank * self.ends.len();

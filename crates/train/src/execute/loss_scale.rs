@@ -20,7 +20,7 @@ pub struct LossScale {
     skipped_steps: u32,
 }
 
-/// What a step's sums mean for it.
+/// The verdict of a step's sums.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepFate {
     /// All was finite: the weights were updated.
@@ -48,7 +48,7 @@ impl LossScale {
     }
 
     /// After the steps of `state`, which may have had another precision: steps that were skipped stay skipped, a factor
-    /// goes on within the limits of this run, and where there was none it begins.
+    /// continues within the limits of this run, and where there was none it begins.
     pub fn resumed(precision: Precision, state: &RunState) -> LossScale {
         let begun = LossScale { skipped_steps: state.skipped_steps, ..LossScale::new(precision) };
         match (begun.scaling, state.loss_scale) {

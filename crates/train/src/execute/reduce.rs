@@ -107,7 +107,7 @@ pub fn norm(worker: &Worker) -> Result<(), DeviceError> {
     device.submit(Stream::Reduce, &op)
 }
 
-/// What the norm and the optimizer read: exact sums are final now, and each is rounded once.
+/// Rounds exact sums, which are final now, once each for the norm and the optimizer.
 fn sums_to_single(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState) -> Result<(), DeviceError> {
     let unit = match position.accumulation(rank.loss_scale.factor()) {
         Accumulation::Single => return Ok(()),
@@ -141,7 +141,7 @@ fn sum_squares(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState
     Ok(())
 }
 
-/// What a step's sums say; the same on every rank.
+/// The results of a step's sums; the same on every rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepOutcome {
     /// Mean loss over valid tokens.
@@ -214,8 +214,8 @@ pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
     device.write(sums, bytemuck::cast_slice(&ZEROS[..sums.len()]))
 }
 
-/// Waits until every rank is here. What a rank lent to a receiver is free only then: programs that end with a sum over
-/// all ranks need no other end, one that generates does.
+/// Waits until every rank is here. Memory that a rank lent to a receiver is free only then: programs that end with a
+/// sum over all ranks need no other end, one that generates does.
 ///
 /// # Errors
 /// The group's.

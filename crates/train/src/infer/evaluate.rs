@@ -17,7 +17,7 @@ use crate::storage::source::TensorSource;
 use crate::worker::Worker;
 use crate::worker::batch::{SequenceBuffers, TokenSource};
 
-/// What is measured, and when.
+/// The measured text, and the steps after which it is measured.
 #[derive(Clone, Copy)]
 pub struct Evaluation<'a> {
     /// The held-out sequences, those of step 0.
@@ -38,7 +38,8 @@ pub struct Validation<'a> {
 }
 
 impl Evaluation<'_> {
-    /// Whether it is time after so many steps. After the last step it always is, but not where a run was stopped.
+    /// Whether the evaluation runs after `steps` steps. It always runs after the last step, but not where a run was
+    /// stopped.
     pub fn is_due_after(&self, steps: u32) -> bool {
         self.every > 0 && steps.is_multiple_of(self.every)
     }
@@ -79,7 +80,7 @@ pub(crate) fn evaluating_workload(setup: &Setup) -> WorkloadIndex {
     setup.workload(Purpose::Evaluate).unwrap_or(WorkloadIndex::MAIN)
 }
 
-/// The passes of an evaluation as steps; behind the last sequence come empty ones, whose labels do not count.
+/// The passes of an evaluation as steps; the last sequence is followed by empty ones, whose labels do not count.
 pub(crate) struct HeldOut<'a> {
     tokens: &'a dyn TokenSource,
     sequences: u64,

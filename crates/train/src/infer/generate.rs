@@ -1,8 +1,8 @@
 //! Continuing a text, token by token, on all ranks of a run.
 //!
 //! Each pass computes [`GENERATION_ROWS`] tokens that are not in the cache yet: of a prompt as many as fit, then one
-//! each. Rows behind the text's end are padding that nothing reads. The rank that has the head draws the next token,
-//! and a sum over all ranks tells it to the others.
+//! each. Rows past the text's end are padding that nothing reads. The rank that has the head draws the next token, and
+//! a sum over all ranks passes it to the others.
 
 use std::sync::{Mutex, MutexGuard};
 
@@ -26,7 +26,7 @@ use crate::worker::batch::{SequenceBuffers, TokenSource};
 /// little and a prompt gains much.
 pub const GENERATION_ROWS: usize = 8;
 
-/// What is continued, and how.
+/// The text that is continued, and the settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Generation<'a> {
     /// The beginning of the text: at least one token, each of the model's vocabulary.
@@ -49,7 +49,7 @@ pub trait Listener: Sync {
 
 /// Continues a text with the weights of `initial` (or of the seed), for a [`Setup::generation`] of [`GENERATION_ROWS`].
 ///
-/// A text that outgrows the model's context goes on from its last half context, which is computed again.
+/// A text that outgrows the model's context continues from its last half context, which is recomputed.
 ///
 /// # Errors
 /// The first rank's failure.
@@ -142,7 +142,7 @@ fn draws(worker: &Worker<'_>) -> bool {
         && worker.position.order.replica == 0
 }
 
-/// What all ranks know after a token.
+/// The values that all ranks know after a token.
 struct Agreed {
     token: i32,
     stop: bool,

@@ -7,7 +7,7 @@ use philox::{half_open_f64, philox4x32_10};
 pub struct Sampling {
     /// Logits are divided by it; 0 always takes the most probable token.
     pub temperature: f32,
-    /// Only so many of the most probable tokens are drawn from.
+    /// The number of most probable tokens that are drawn from.
     pub top_k: Option<usize>,
     /// Only the most probable tokens that together have at least this probability are drawn from; 1 is all.
     pub top_p: f32,
@@ -133,7 +133,7 @@ mod tests {
                 );
             }
         }
-        // What has no probability is no fault.
+        // A token without probability is legal.
         assert_eq!(PLAIN.draw(&[f32::NEG_INFINITY, 0.0], 7), Ok(1));
     }
 

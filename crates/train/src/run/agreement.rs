@@ -63,7 +63,7 @@ fn one_word(index: usize, value: u64) -> [u64; SUM_WORDS] {
     words
 }
 
-/// The sum of every rank's `words`, modulo 2^64, by way of the sums that each step sets anew.
+/// The sum of every rank's `words`, modulo 2^64, in the buffers of sums that each step resets.
 fn sum_over_ranks(
     ports: &RankPorts<'_>,
     sums: Tensor,

@@ -1,4 +1,4 @@
-//! How a rank's failure is told: which rank, step and instruction, and the program around it.
+//! The report of a rank's failure: rank, step and instruction, and the program around it.
 
 use std::error::Error;
 use std::fmt;
@@ -206,7 +206,7 @@ pub struct RankFailure {
     pub excerpt: String,
     /// The instruction.
     pub instruction: String,
-    /// What happened.
+    /// The cause.
     pub cause: String,
     /// Its kind.
     pub kind: CauseKind,

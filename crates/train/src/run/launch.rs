@@ -1,4 +1,4 @@
-//! Ranks as threads: each does the same body, and the failure of one ends all, told with its step and instruction.
+//! Ranks as threads: each does the same body, and the failure of one ends all, reported with its step and instruction.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -22,7 +22,7 @@ use crate::setup::{Setup, WorkloadIndex};
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 
-/// Where a rank is, so that a panic can be told with its step and instruction.
+/// Where a rank is, so that a panic can be reported with its step and instruction.
 #[derive(Default)]
 pub(crate) struct Progress {
     step: Cell<u32>,
@@ -91,7 +91,7 @@ pub(crate) enum Moment {
     After,
 }
 
-/// Whether a program goes on.
+/// Whether a program continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     /// With the next instruction.
@@ -114,7 +114,7 @@ pub(crate) struct Seat<'a> {
 }
 
 impl<'a> Seat<'a> {
-    /// Opens the rank with room for all programs of the run, and goes on once all ranks are about to run the same; see
+    /// Opens the rank with room for all programs of the run, and returns once all ranks are about to run the same; see
     /// [`Worker::open`] and [`agree`].
     pub(crate) fn open(
         &self,
@@ -220,7 +220,7 @@ fn first_cause<T>(engine: &dyn Engine, results: Vec<(Rank, Result<T, TrainError>
     }
 }
 
-/// A rank that could not tell for itself; the others are told.
+/// A rank that could not report its own failure; the others are informed.
 fn lost(engine: &dyn Engine, rank: Rank, cause: String) -> TrainError {
     let (kind, about) = (CauseKind::Other, None);
     let failure =
@@ -229,7 +229,7 @@ fn lost(engine: &dyn Engine, rank: Rank, cause: String) -> TrainError {
     TrainError::Rank(failure)
 }
 
-/// Runs one rank; whatever goes wrong is told to all others at once.
+/// Runs one rank; a failure is reported to all others at once.
 fn guarded<T>(
     setup: &Setup,
     engine: &dyn Engine,

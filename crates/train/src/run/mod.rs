@@ -1,4 +1,4 @@
-//! A whole run: ranks start, steps pass, results are delivered. One rank is no special case.
+//! A whole run: ranks start, steps pass, results are delivered. One rank is not a special case.
 
 pub mod agreement;
 pub mod failure;
@@ -38,7 +38,7 @@ use crate::storage::sink::TensorSink;
 use crate::worker::Worker;
 use crate::worker::batch::TokenSource;
 
-/// What a run reads from and reports to.
+/// The sources that a run reads from, and the receivers of its reports.
 #[derive(Clone, Copy)]
 pub struct Ports<'a> {
     /// Where tokens come from.
@@ -53,7 +53,7 @@ pub struct Ports<'a> {
     pub weights: Option<&'a dyn TensorSink>,
     /// Takes the state between steps and after the last one.
     pub saving: Option<Saving<'a>>,
-    /// What is measured between steps, by a setup that has a program for it.
+    /// The evaluation between steps, by a setup that has a program for it.
     pub evaluation: Option<Evaluation<'a>>,
     /// Texts that are measured after it, in this order.
     pub validation: &'a [Validation<'a>],
@@ -275,10 +275,10 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
     }
 }
 
-/// Whom a rank asks whether the run goes on.
+/// Whom a rank asks whether the run continues.
 #[derive(Clone, Copy)]
 struct Asked<'a> {
-    /// What was wished after the step before.
+    /// The wish after the step before.
     wish: Wish,
     /// Whether this rank asks: one does, for all.
     speaks: bool,

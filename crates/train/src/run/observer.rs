@@ -1,4 +1,4 @@
-//! What a run tells while it runs, and who hears it.
+//! The events of a run, and their receivers.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ pub struct StepReport {
     pub wall: Duration,
 }
 
-/// What became of a step whose loss was scaled.
+/// The result of a step whose loss was scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossScalingReport {
     /// The factor of this step's loss.
@@ -46,10 +46,10 @@ pub struct LossScalingReport {
     pub skipped_steps: u32,
 }
 
-/// Whether a run goes on after a step.
+/// Whether a run continues after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
-    /// Go on.
+    /// Continue with the next step.
     Continue,
     /// End after the step in which all ranks have heard of it.
     Stop,

@@ -25,7 +25,7 @@ use crate::setup::step_order::StepOrder;
 /// A run that is ready to start: verified programs and planned memory.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// What is learned.
+    /// The model.
     pub model: ModelSpec,
     /// How it is spread.
     pub parallelism: Parallelism,
@@ -35,16 +35,16 @@ pub struct Setup {
     pub mesh: Mesh,
     /// Flat buffers of all units; empty for a unit without parameters.
     pub layouts: BTreeMap<Unit, UnitLayout>,
-    /// What ranks keep between programs.
+    /// State that ranks keep between programs.
     pub state: State,
     /// Room for keys and values, where the run generates.
     pub cache_size: CacheSize,
     /// The order of compute cells of a training step of a full batch.
     pub schedule: Schedule,
-    /// What passes cost, as recorded: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers
+    /// Recorded costs of passes: multiply-adds, and moved bytes as the multiply-adds that take as long. Transfers
     /// are not priced.
     pub times: UnitTimes,
-    /// What its programs are for; the first is the run's own.
+    /// The workloads of its programs; the first is the run's own.
     pub workloads: Vec<Workload>,
     /// Per workload one program and one memory plan per pipeline coordinate; all of them share the arena and the places
     /// of state.
@@ -271,7 +271,7 @@ impl Setup {
         (0..self.workloads.len()).map(WorkloadIndex)
     }
 
-    /// What parameters and activations are stored as.
+    /// The stored type of parameters and activations.
     pub fn stored(&self) -> Dtype {
         self.train.precision.stored().into()
     }
@@ -320,7 +320,7 @@ impl Setup {
         self.waits_of(WorkloadIndex::MAIN, stage)
     }
 
-    /// What a workload is.
+    /// The workload of an index.
     pub fn workload_of(&self, workload: WorkloadIndex) -> &Workload {
         &self.workloads[workload.0]
     }
@@ -401,8 +401,8 @@ impl Workload {
         }
     }
 
-    /// What is recorded of the workload. All tensor-parallel ranks need equally many bytes, so the first stands for
-    /// all.
+    /// The case that is recorded for the workload. All tensor-parallel ranks need equally many bytes, so the first
+    /// stands for all.
     pub fn record_case<'a>(
         &self,
         model: &'a ModelSpec,
@@ -417,7 +417,7 @@ impl Workload {
             tp: TensorParallel { size: parallelism.degrees.tp, position: 0 },
             shape: self.shape,
             sequence_parallel: self.sequence_parallel(parallelism),
-            // Of layers that differ in this, one that is computed again needs all that the others need.
+            // Of layers that differ in this, a recomputed one needs all that the others need.
             recompute: parallelism.recompute_to_do().of_layer(0),
             purpose: self.purpose,
             write: Write::Accumulate,
@@ -436,7 +436,7 @@ impl Workload {
     }
 }
 
-/// Room for one text of the model's context. The last of the `rows` of a pass may stand behind the last token.
+/// Room for one text of the length of the context. The last of the `rows` of a pass may be past the last token.
 fn cache_of_text(model: &ModelSpec, train: &TrainSpec, rows: usize) -> CacheSize {
     CacheSize { sequences: 1, capacity: model.context + rows, stored: train.precision.stored().into() }
 }

@@ -8,7 +8,7 @@ use mesh::{AxisSizes, Region};
 
 use crate::storage::source::{SourceError, TensorSource};
 
-/// What a rank's tensors hold before the first step.
+/// The values of a rank's tensors before the first step.
 #[derive(Clone, Copy)]
 pub enum Start<'a> {
     /// Weights that the seed gives; nothing is done yet.
@@ -46,10 +46,11 @@ pub fn has_averages(checkpoint: &Checkpoint) -> bool {
 }
 
 /// Whether `checkpoint` is of such a model: it has the tensors of every parameter in its shape, averages of all or of
-/// none, second moments of those that need one, and no others. A run that keeps averages begins them with the weights of a checkpoint without.
+/// none, second moments of those that need one, and no others. A run that keeps averages begins them with the weights
+/// of a checkpoint without.
 ///
 /// # Errors
-/// The first tensor that is missing, has another shape, or would be left behind.
+/// The first tensor that is missing, has another shape, or is not of the model.
 pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec, train: &TrainSpec) -> Result<(), SourceError> {
     let averages = if has_averages(checkpoint) { Averages::Kept } else { Averages::Off };
     let mut known = BTreeSet::new();

@@ -13,7 +13,7 @@ use record::{RecordCase, UnitRecords};
 
 use crate::setup::{SetupError, Workload, shape};
 
-/// What all programs of a run have in common.
+/// The part that all programs of a run share.
 #[derive(Clone, Debug)]
 pub struct StepOrder<'a> {
     model: &'a ModelSpec,
@@ -45,7 +45,7 @@ impl<'a> StepOrder<'a> {
         StepOrder::recorded(&UnitRecords::new(StepOrder::case(model, parallelism, train))?, parallelism, train)
     }
 
-    /// What is recorded of a training step. Layouts of which it is the same can share what was recorded.
+    /// The case that is recorded for a training step. Layouts with the same case can share its records.
     pub fn case<'m>(model: &'m ModelSpec, parallelism: &Parallelism, train: &TrainSpec) -> RecordCase<'m> {
         training(parallelism, train, 1).record_case(model, parallelism, train)
     }
@@ -103,7 +103,7 @@ impl<'a> StepOrder<'a> {
         }
     }
 
-    /// What is learned.
+    /// The model.
     pub fn model(&self) -> &'a ModelSpec {
         self.model
     }
@@ -218,7 +218,7 @@ impl RankCompiler<'_, '_> {
     }
 }
 
-/// A training step of so many microbatches.
+/// A training step of `num_microbatches` microbatches.
 fn training(parallelism: &Parallelism, train: &TrainSpec, num_microbatches: usize) -> Workload {
     let shape = shape(parallelism, train, parallelism.microbatch_size);
     Workload { purpose: Purpose::Train, num_microbatches, shape }
@@ -227,7 +227,7 @@ fn training(parallelism: &Parallelism, train: &TrainSpec, num_microbatches: usiz
 /// Multiply-adds that a core does in the time in which it moves one byte: 80 G multiply-adds and 20 GB a second.
 const MULTIPLY_ADDS_PER_BYTE: u64 = 4;
 
-/// What the passes of each unit cost in a step: multiply-adds, and moved bytes as the multiply-adds that take as long.
+/// Costs of each unit's passes in a step: multiply-adds, and moved bytes as the multiply-adds that take as long.
 fn unit_times(records: &UnitRecords<'_>) -> UnitTimes {
     let units = records.units().map(|_, passes| {
         let pass = |phase: PassKind| {

@@ -102,7 +102,7 @@ pub fn averages(
     Ok(())
 }
 
-/// Everything that holds weights. What is narrow is rounded from the same values as master weights are filled with.
+/// All buffers of weights. Those in bf16 or fp16 are rounded from the values that fill master weights.
 fn weight_buffers(units: &BTreeMap<Unit, UnitState>) -> impl Iterator<Item = (&UnitState, &Held)> {
     let states = units.values().filter(|state| !state.layout.is_empty());
     states.flat_map(|state| std::iter::once(&state.params).chain(&state.masters).map(move |held| (state, held)))

@@ -5,7 +5,7 @@ use std::ops::Range;
 use config::{ModelCoord, ParamSpec, Segment, UnitLayout};
 use mesh::{Region, boxes};
 
-/// A box of a global parameter and where its values lie in the local flat buffer, row-major.
+/// A box of a global parameter and the place of its values in the local flat buffer, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece<'a> {
     /// The parameter.

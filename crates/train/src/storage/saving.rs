@@ -1,5 +1,5 @@
-//! Saving the state of a run while it goes on: each rank has a thread that reads its state and writes it, and an
-//! instruction waits only where it would change what is still to be read.
+//! Saving the state of a run while it continues: each rank has a thread that reads its state and writes it, and an
+//! instruction waits only where it would change state that is still to be read.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -88,7 +88,7 @@ impl<'a> Saving<'a> {
         }
     }
 
-    /// Where the run stands after `steps` steps; the same on every rank.
+    /// The state of the run after `steps` steps; the same on every rank.
     pub(crate) fn state(&self, worker: &Worker<'_>, steps: u32, held_out_loss: Option<f64>) -> RunState {
         RunState {
             steps,
@@ -103,7 +103,7 @@ impl<'a> Saving<'a> {
     }
 }
 
-/// What became of a checkpoint.
+/// The result of a checkpoint.
 #[derive(Debug)]
 pub struct SaveReport {
     /// Steps that were done.
@@ -201,7 +201,7 @@ impl SaveStream {
     /// Waits until nothing is still to be read that an instruction is about to write.
     ///
     /// # Errors
-    /// A thread that does not get on.
+    /// A thread that makes no progress.
     pub(crate) fn wait_for_readers(&mut self, written: &Values) -> Result<(), DeviceError> {
         if self.pending.is_empty() {
             return Ok(());
@@ -258,8 +258,8 @@ fn stuck(unit: Unit, error: RecvTimeoutError) -> DeviceError {
     DeviceError::Storage { what: unit.to_string(), reason }
 }
 
-/// The pieces of a rank's file in their order, which is that of the units that a rank saves, and where the numbers of
-/// each unit's pieces lie.
+/// The pieces of a rank's file in their order, which is that of the units that a rank saves, and the place of each
+/// unit's pieces in memory.
 type SaveList = (Vec<PieceEntry>, BTreeMap<Unit, Vec<Tensor>>);
 
 /// Everything that `rank` answers for: over all ranks each element of each tensor once.
@@ -314,7 +314,7 @@ pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxi
     Ok(file_bytes(&entries))
 }
 
-/// What the thread works with.
+/// The inputs of the saving thread.
 struct Saver<'a> {
     number: Rank,
     ports: SavePorts<'a>,
@@ -356,7 +356,7 @@ impl Saver<'_> {
         }
     }
 
-    /// Block by block, so that little memory is needed beside the state itself.
+    /// Block by block, so that little memory is needed in addition to the state.
     fn save(&self, unit: Unit, file: &mut PieceFile) -> Result<(), CheckpointError> {
         let mut buffer = vec![0; BLOCK_BYTES];
         for tensor in &self.places[&unit] {

@@ -41,7 +41,7 @@ impl TensorMap {
         lock(&self.tensors).insert(name.into(), assembly);
     }
 
-    /// What `reader` makes of the tensor `name`, which may be there in part or not at all.
+    /// `reader`'s result for the tensor `name`, which may be there in part or not at all.
     pub fn read<R>(&self, name: &str, reader: impl FnOnce(Option<&Assembly>) -> R) -> R {
         reader(lock(&self.tensors).get(name))
     }

@@ -77,7 +77,7 @@ pub enum SourceError {
     },
 }
 
-/// What one run delivered is what another can start from.
+/// Another run can start from the tensors that a run delivered.
 impl TensorSource for TensorMap {
     fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
         self.read(&param.name, |assembly| {

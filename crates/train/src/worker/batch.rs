@@ -8,7 +8,7 @@ use thiserror::Error;
 /// Where tokens come from. A pure function of (step, sequence): it does not know ranks.
 pub trait TokenSource: Sync {
     /// Fills one sequence: `tokens[S]`, `labels[S]` (the target at each place, or [`config::IGNORED_LABEL`]),
-    /// `positions[S]` and `visible[2 S]` (first and behind-last key that each token sees).
+    /// `positions[S]` and `visible[2 S]` (first and past-the-end key that each token sees).
     fn fill(&self, step: u32, sequence: u64, buffers: SequenceBuffers<'_>);
 }
 

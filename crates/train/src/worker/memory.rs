@@ -45,22 +45,22 @@ fn frame_of(value: Value, extent: Option<Extent>) -> Frame {
 /// Shapes of what lives within a step.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations<'a> {
-    /// Where values lie.
+    /// Places of values.
     pub plan: &'a RankPlan,
-    /// The instruction that asks: values of a step move when they are computed again.
+    /// The instruction that asks: values of a step move when they are recomputed.
     pub at: usize,
     /// Sizes of the model.
     pub model: &'a ModelSpec,
     /// Sizes of a microbatch.
     pub shape: MicrobatchShape,
-    /// What activations are stored as.
+    /// The stored type of activations.
     pub stored: Dtype,
     /// Rows of the residual stream that this rank holds.
     pub residual_rows: usize,
 }
 
 impl Activations<'_> {
-    /// The residual stream behind `unit`: `[R, D]`, the rows of this rank.
+    /// The residual stream after `unit`: `[R, D]`, the rows of this rank.
     pub fn output(&self, unit: Unit, microbatch: Microbatch) -> Residual {
         Residual::new(self.stream(Value::Output { unit, microbatch }))
     }
@@ -85,7 +85,7 @@ impl Activations<'_> {
         self.frame(Value::Pending { unit, microbatch })
     }
 
-    /// What the unit's forward pass leaves, of which `recompute` is computed again.
+    /// Activations of the unit's forward pass, of which those of `recompute` are recomputed.
     pub fn saved(&self, unit: Unit, microbatch: Microbatch, recompute: LayerRecompute) -> Saved {
         let (until_input, until_weight) =
             (Value::SavedUntilInput { unit, microbatch }, Value::SavedUntilWeight { unit, microbatch });

@@ -136,7 +136,7 @@ impl<'a> Worker<'a> {
     /// Hands `state` and the tensors of this rank to the storage `place`, where there is one.
     ///
     /// # Errors
-    /// Storage that does not get on with an earlier one.
+    /// An earlier checkpoint that storage has not finished.
     pub fn save(&mut self, state: RunState, place: SavedIn) -> Result<(), DeviceError> {
         let Some(saving) = &mut self.ports.saving else { return Ok(()) };
         saving.begin(state, place)?;
@@ -156,7 +156,7 @@ impl<'a> Worker<'a> {
         self.state.begin_step(&*self.ports.device)
     }
 
-    /// What the functions of a unit see, for the microbatch whose first sequence is `first_sequence`.
+    /// The context of a unit's functions, for the microbatch whose first sequence is `first_sequence`.
     ///
     /// # Errors
     /// An engine without a tensor-parallel or a context-parallel group.
@@ -184,7 +184,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// What the embedding reads, or adds to, in the instruction that runs.
+    /// The tables that the embedding reads, or adds gradients to, in the instruction that runs.
     pub fn embedding(&self, side: Side) -> &EmbeddingParams {
         self.state.bindings.embedding(side, self.position.offsets(Unit::Embedding, side))
     }

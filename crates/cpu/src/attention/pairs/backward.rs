@@ -144,7 +144,7 @@ impl Pass<'_> {
         hide(d_scores, place, keys..keys_of_group);
     }
 
-    /// What a tile adds to the gradients of a block's queries.
+    /// Adds a tile's terms to the gradients of a block's queries.
     fn query_gradients(&mut self, block: &QueryBlock, tile: &KeyTile, place: usize) {
         let Workspace { block: packed, sums, .. } = &mut self.workspace;
         let d_scores = rounded_block(self.gradients.d_scores, place, tile.keys.len(), block.queries);
@@ -154,7 +154,7 @@ impl Pass<'_> {
         sums.add(self.products, place, (keys, d_scores), block.queries);
     }
 
-    /// What a tile adds to the sums of its keys and values.
+    /// Adds a tile's terms to the sums of its keys and values.
     fn key_gradients(&mut self, group: &Group, tile: &GroupTile, sums: &KeySums, tensors: &mut Backward<'_, Bf16>) {
         let (keys, places) = (tile.keys.len(), tile.places());
         let BackwardWorkspace { query_rows, d_out_rows, group: packed, d_scores, .. } = &mut self.gradients;

@@ -1,4 +1,4 @@
-//! Attention whose products are in pairs.
+//! Attention with products in AMX order.
 
 mod backward;
 mod forward;

@@ -1,4 +1,4 @@
-//! What the blocks of a group sum over tiles of keys.
+//! Sums of a group's blocks over tiles of keys.
 
 use super::GROUP;
 use crate::attention::QUERIES;

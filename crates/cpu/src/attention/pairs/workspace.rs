@@ -9,7 +9,7 @@ use crate::gemm::PackingBuffers;
 use crate::gemm::pairs::small::{PackingWorkspace, Side, SmallProducts};
 use crate::lanes::LANES;
 
-/// What both passes need.
+/// Buffers of both passes.
 pub(super) struct Workspace<'a> {
     /// `[KEYS, head_dim]`: a tile's keys.
     pub key: PackingWorkspace<'a>,
@@ -26,7 +26,7 @@ pub(super) struct Workspace<'a> {
     pub rows: &'a mut [f32],
 }
 
-/// What the backward pass needs besides.
+/// Further buffers of the backward pass.
 pub(super) struct BackwardWorkspace<'a> {
     /// `[KEYS, head_dim]`: a tile's values.
     pub value: PackingWorkspace<'a>,
@@ -83,7 +83,7 @@ impl<'a> Memory<'a> {
         self.panels(Side::A, self.head_dim, KEYS)
     }
 
-    /// What both passes need.
+    /// Buffers of both passes.
     pub fn workspace(&mut self) -> Workspace<'a> {
         let head_dim = self.head_dim;
         Workspace {
@@ -98,7 +98,7 @@ impl<'a> Memory<'a> {
         }
     }
 
-    /// What the backward pass needs besides.
+    /// Further buffers of the backward pass.
     pub fn backward_workspace(&mut self) -> BackwardWorkspace<'a> {
         let head_dim = self.head_dim;
         BackwardWorkspace {

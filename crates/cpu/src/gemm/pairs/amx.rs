@@ -1,4 +1,4 @@
-//! Tiles of AMX, whose order of sums products in pairs have.
+//! Tiles of AMX, which define the order of sums of these products.
 
 use std::arch::asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -47,7 +47,7 @@ fn system_permits_tiles() -> bool {
     false
 }
 
-/// What `ldtilecfg` reads.
+/// Operand of `ldtilecfg`.
 #[repr(C, align(64))]
 struct Configuration {
     palette: u8,
@@ -281,7 +281,7 @@ pub(super) unsafe fn tile(tile: &PairsTile) {
 }
 
 /// Multiplies both tiles of A with both of B, and loads the term of `A` or of `B` some bytes after its address for the
-/// next products. Between the products two tiles of the next block are asked for, some bytes behind either address.
+/// next products. Between the products two tiles of the next block are prefetched, some bytes after either address.
 macro_rules! term_product {
     (A $term:literal, $next_a:literal, $next_b:literal) => {
         term_product!(@ ("tmm1, tmm4, tmm7" "tmm2, tmm5, tmm6") ("{a}" "tmm4" "tmm5") $term, $next_a, $next_b)

@@ -24,7 +24,7 @@ pub(crate) enum Entering<'a> {
     Terms(MatRef<'a>),
 }
 
-/// What is multiplied of each pair of operands.
+/// The products of each pair of operands.
 #[derive(Clone, Copy)]
 pub(crate) enum TermProducts {
     /// The two as they entered; a sum continues over all of K.
@@ -43,7 +43,7 @@ impl TermProducts {
     }
 }
 
-/// What is multiplied.
+/// The operands.
 #[derive(Clone, Copy)]
 pub(crate) struct Factors<'a> {
     pub orientation: Orientation,

@@ -1,4 +1,4 @@
-//! What each instruction set brings to products in pairs: the shape of its tiles and panels, and the functions that
+//! The part of each instruction set in products in AMX order: the shape of its tiles and panels, and the functions that
 //! work on them.
 
 use device::{Bf16, Element};

@@ -1,5 +1,5 @@
-//! Products of matrices of bf16, or rounded to it, in the order of AMX, "in pairs", whose bits depend on the operands
-//! only.
+//! Products of matrices of bf16, or rounded to it, in the order of AMX (`products = "pairs"`), whose bits depend on the
+//! operands only.
 //!
 //! # Numerics
 //! This is what the instruction `TDPBF16PS` does with 32 steps of K, continued over all of K. An operand that is stored
@@ -14,9 +14,8 @@
 //!    end. Where C is of a narrow type, this happens in `f32`, and C is rounded once.
 //!
 //! In 2 and 3 each operation is rounded once, to nearest with ties to even, to 24 bits with an exponent of any size.
-//! Operands and results that are below the smallest normal number, 2^-126, are zeros of their sign; what is too large
-//! for `f32` is infinite. In 4 subnormal numbers are numbers, as everywhere else. Where the result is no number, which
-//! bits say so is left open.
+//! Operands and results that are below the smallest normal number, 2^-126, are zeros of their sign; a value too large
+//! for `f32` is infinite. In 4 subnormal numbers are numbers, as everywhere else. The bits of a NaN are left open.
 //!
 //! Rounding error of an element, for the operands as they enter and sums that stay finite, with u = 2^-24 and n =
 //! min(K, 32) / 2 + ceil(K / 32) + 3 roundings on the longest path (half a block, the sum of its two halves, one per
@@ -108,8 +107,8 @@ pub struct TermsProduct<'a> {
     pub b: MatRef<'a>,
 }
 
-/// Multiplies in pairs: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is one.
-/// With K = 0 the product is zero. Counts M N K multiply-adds.
+/// Multiplies in AMX order: `c[M,N]` is assigned or accumulated the product, plus `bias[N]` in each row if there is
+/// one. With K = 0 the product is zero. Counts M N K multiply-adds.
 ///
 /// Panics if the shapes do not fit together, or on a machine without `instruction_set`.
 pub fn gemm_pairs<E: Stored>(

@@ -25,7 +25,7 @@ impl Side {
     }
 }
 
-/// What panels are packed from: bf16 as it is, and single precision in terms.
+/// Elements that panels are packed from: bf16 as it is, and single precision in terms.
 pub(super) trait Packed: Element {
     /// Numbers of bf16 that one enters as.
     const TERMS: usize;

@@ -1,4 +1,4 @@
-//! How threads compute a product in pairs together: one operand is packed once for all of them, the other by whoever
+//! How threads share a product in AMX order: one operand is packed once for all of them, the other by whoever
 //! multiplies it.
 //!
 //! A round has two phases, between which all threads wait for each other. In the first they pack lanes of the common
@@ -92,7 +92,7 @@ impl Round {
     }
 }
 
-/// What the cut of a product depends on.
+/// The inputs of the cut of a product.
 pub(super) struct Cut<'a> {
     pub engine: &'a Engine,
     pub term_products: TermProducts,

@@ -16,7 +16,7 @@ use crate::view::{MatMut, MatRef};
 /// The way to multiply small blocks on this thread, as long as it lives.
 pub(crate) struct SmallProducts {
     engine: &'static Engine,
-    /// What was prepared is this thread's.
+    /// The prepared tiles are those of this thread.
     of_one_thread: PhantomData<*const ()>,
 }
 
@@ -63,7 +63,7 @@ impl<'a> PackingWorkspace<'a> {
         (self.lanes, self.blocks) = (lanes, padded(steps) / PAIRS_BLOCK);
     }
 
-    /// What was packed.
+    /// The packed panels.
     pub(crate) fn packed(&self) -> Packed<'_> {
         Packed {
             panels: self.memory,
@@ -97,7 +97,7 @@ impl Packed<'_> {
     /// The steps of a panel that take part.
     fn panel(&self, lane: usize, panel_lanes: usize, step_bytes: usize) -> &[u8] {
         let lane = self.first_lane + lane;
-        assert!(lane.is_multiple_of(panel_lanes), "lane {lane} lies within a panel of {panel_lanes}");
+        assert!(lane.is_multiple_of(panel_lanes), "lane {lane} is within a panel of {panel_lanes}");
         let block = PAIRS_BLOCK * step_bytes;
         &self.panels[(lane / panel_lanes * self.stored + self.first) * block..][..self.blocks * block]
     }

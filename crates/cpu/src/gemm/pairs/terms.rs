@@ -10,8 +10,8 @@
 //! 1. K is cut into runs of [`TERMS_RUN`] steps, from step 0 on, and each run into blocks of [`PAIRS_BLOCK`]; the last
 //!    block is filled up with zeros.
 //! 2. Per run `sum = +0`. For each block in ascending order, and for each of the six [`TERM_PRODUCTS`] in their order,
-//!    the products of A's terms and B's are added as step 2 and 3 of [products in pairs](super) say: two chains from +0
-//!    on, and `sum = sum + (even + odd)`.
+//!    the products of A's terms and B's are added as steps 2 and 3 of [products in AMX order](super) say: two chains
+//!    from +0 on, and `sum = sum + (even + odd)`.
 //! 3. With `Write::Assign` the first run's sum becomes `c`; otherwise `c = c + sum`. With a bias, `c = c +
 //!    bias[column]` at the end.
 //!
@@ -83,7 +83,7 @@ pub(super) fn split(number: f32) -> [f32; TERMS] {
 }
 
 /// Computes a tile from panels of terms, which have for each block of steps one of each term: product by product with
-/// the tile of products in pairs, for blocks of this many bytes.
+/// the tile of products in AMX order, for blocks of this many bytes.
 ///
 /// # Safety
 /// The caller's promise to `multiply`, for panels of three times as many blocks.
@@ -111,7 +111,7 @@ pub(super) unsafe fn tile_by_term_products(
 mod tests {
     use super::*;
 
-    /// What the bound of the error is made of.
+    /// Checks the sizes that the bound of the error is derived from.
     fn assert_sizes(number: f32, terms: [f32; TERMS]) {
         let [first, second, third] = terms.map(|term| f64::from(term.abs() / number.abs()));
         let slack = if number.abs() < LEAST_LARGE { 1.0 } else { 1.0 + 2.0f64.powi(-9) };

@@ -13,8 +13,8 @@ fn flushed(value: f32) -> f32 {
     if value.abs() < f32::MIN_POSITIVE { 0.0f32.copysign(value) } else { value }
 }
 
-/// The fused multiply-add of operands that are not subnormal. What is below 2^-126 when it is rounded to 24 bits, with
-/// an exponent of any size, becomes zero.
+/// The fused multiply-add of operands that are not subnormal. A result below 2^-126, after rounding to 24 bits with an
+/// exponent of any size, becomes zero.
 #[inline(always)]
 pub(super) fn multiply_add(a: f32, b: f32, addend: f32) -> f32 {
     let sum = a.mul_add(b, addend);

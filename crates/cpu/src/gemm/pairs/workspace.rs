@@ -1,4 +1,4 @@
-//! Memory in which threads multiply in pairs together.
+//! Memory in which threads share products in AMX order.
 
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -110,7 +110,7 @@ pub(crate) struct StripWorkspace<'a> {
 const STRIP_BYTES: usize = 1 << 20;
 
 impl PackingBuffers {
-    /// Workspace for the strips of products in pairs, and the rest.
+    /// Workspace for the strips of products in AMX order, and the rest.
     fn strip_workspace(&mut self) -> (StripWorkspace<'_>, &mut [u8]) {
         let (strip, rest) = self.bytes().split_at_mut(STRIP_BYTES);
         let (rounded, rest) = rest.split_at_mut(LARGEST_PANEL * size_of::<Bf16>());

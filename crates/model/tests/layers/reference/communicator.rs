@@ -55,7 +55,7 @@ impl Communicator for ReferenceCommunicator<'_> {
         Ok(())
     }
 
-    /// What is unspecified is not a number afterwards.
+    /// Unspecified elements are NaN afterwards.
     fn reduce_scatter(&self, stream: Stream, x: Tensor, tree: SumTree) -> Result<(), DeviceError> {
         self.all_reduce(stream, x, Reduction::Sum(tree))?;
         let slice = x.len() / self.size;

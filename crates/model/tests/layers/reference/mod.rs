@@ -46,7 +46,7 @@ impl Memory {
 
     fn integer(&self, tensor: Tensor, row: usize, col: usize) -> i64 {
         let value = self.get(tensor, row, col);
-        assert!(value.fract() == 0.0, "{value} is no integer in {tensor:?}");
+        assert!(value.fract() == 0.0, "{value} is not an integer in {tensor:?}");
         value as i64
     }
 
@@ -123,7 +123,7 @@ impl Device for ReferenceDevice {
                 return Err(DeviceError::Shape { op: op.name(), what: "rounds, and this device does not".into() });
             }
             Op::SquaredSum { .. } | Op::ClipCoefficient { .. } | Op::AdamW { .. } => {
-                return Err(DeviceError::Shape { op: op.name(), what: "is no operation of a layer".into() });
+                return Err(DeviceError::Shape { op: op.name(), what: "is not an operation of a layer".into() });
             }
         }
         Ok(())

@@ -114,8 +114,8 @@ impl Api {
         strides.push(Wide(0));
         let element_strides = vec![1u32; rank];
         let mut map = EncodedTensorMap { bytes: [0; TensorMap::BYTES] };
-        // SAFETY: `check` holds, so there are `rank` dims and box dims and `rank - 1` strides; the driver reads those and
-        // `rank` element strides, keeps the address without reading from it, and writes one map.
+        // SAFETY: `check` holds, so there are `rank` dims and box dims and `rank - 1` strides; the driver reads those
+        // and `rank` element strides, keeps the address without reading from it, and writes one map.
         let status = unsafe {
             (self.code.encode_tiled)(
                 &mut map,

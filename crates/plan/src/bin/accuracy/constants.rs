@@ -69,12 +69,13 @@ fn left_out() -> Result<String, Box<dyn Error>> {
 
 fn sensitivity() -> Result<String, Box<dyn Error>> {
     let (mean, constants) = NOT_TUNED_ON.sensitivity()?;
-    let mut text = format!(
-        "\nThe mean error of all rows that nothing was tuned on, {}, with a fifth less and a fifth more of one constant in all profiles (shares at \
-         most 1). A constant that changes nothing does no work, and one whose change mends much hides a cause:\n\n\
-         | constant | a fifth less | a fifth more |\n|---|---|---|\n",
+    let mut text = paragraph(&format!(
+        "The mean error of all rows that nothing was tuned on, {}, with a fifth less and a fifth more of one constant \
+         in all profiles (shares at most 1). A constant that changes nothing is not needed. One whose change reduces \
+         the error much hides a cause:",
         percent(mean)
-    );
+    ));
+    text += "\n| constant | a fifth less | a fifth more |\n|---|---|---|\n";
     for of in constants {
         text += &format!("| `{}` | {} | {} |\n", of.constant, percent(of.less), percent(of.more));
     }

@@ -14,7 +14,7 @@ use plan::accuracy::{CHECKS, LAYERS, LayerTime, MEMORY, Outcome, Runs, layer_tim
 use plan::machine::{OPTION, answer};
 use plan::{Pair, Scored, known_errors};
 
-use crate::paragraph::paragraph;
+use crate::paragraph::{item, paragraph};
 
 const INTRODUCTION: &str = "# Accuracy
 
@@ -47,20 +47,24 @@ with `cp` or `ep` above 1, with experts, with another `precision` or another sel
 the attention core are left out and reported.
 ";
 
-const UNEXPLAINED: &str = "\n## What is not explained\n\n\
-- *Trainers on DeepSpeed's pipeline* (MT-NLG, GLM, and GPT-NeoX in [six-models.md](six-models.md)) are predicted too short with \
-constants that meet Megatron-LM's own runs. What their optimizers add to sums of gradients is in the prediction; the rest is not known. The same \
-shows in vTrain's fits, which end at or near the longest start of collectives that there can be.\n\
-- *One constant* is closer in some tables that nothing was tuned on. It is the median of the very rows that it is scored on, which differ little; the \
-model knows none of their times.\n\
-- *Trials of BLOOM* whose heads are no multiple of a cache line wide are slower than predicted, and so are those with microbatches of one or two \
-sequences with `tp` 8.\n\
-- *B200*: products that are measured one by one reach 0.6 of the peak where they are short and 0.48 where they are long, for the clock gives way to \
-power; the profile has one rate.\n\
-- *torchtitan*: whether elementwise kernels were fused is not said for all rows, and copies into and out of gathered buffers are not predicted.\n\
-- *Megatron-LM's own tests* run in deterministic mode, which has other kernels, and the GPUs of a node of GB200 are not said. They are there for \
-their memory; their times are shown as they are.\n\
-- *CodeGeeX* ([six-models.md](six-models.md)): neither its time nor the links of its cluster are confirmed.\n";
+const UNEXPLAINED: &[&str] = &[
+    "*Trainers on DeepSpeed's pipeline* (MT-NLG, GLM, and GPT-NeoX in [six-models.md](six-models.md)) are \
+     predicted too short with constants that meet Megatron-LM's own runs. The additions of their optimizers \
+     to sums of gradients are in the prediction; the rest is not known. vTrain's fits show the same: they end \
+     at or near the longest possible start of collectives.",
+    "*One constant* is closer in some tables that nothing was tuned on. It is the median of the very rows \
+     that it is scored on, which differ little; the model knows none of their times.",
+    "*Trials of BLOOM* whose heads are not a multiple of a cache line wide are slower than predicted, and so \
+     are those with microbatches of one or two sequences with `tp` 8.",
+    "*B200*: products that are measured one by one reach 0.6 of the peak where they are short and 0.48 where \
+     they are long, because the clock falls at the limit of power. The profile has one rate.",
+    "*torchtitan*: the table does not say for all rows whether elementwise kernels were fused, and copies \
+     into and out of gathered buffers are not predicted.",
+    "*Megatron-LM's own tests* run in deterministic mode, which has other kernels, and the GPUs of a node of \
+     GB200 are not published. They are listed for their memory; their times are shown as they are.",
+    "*CodeGeeX* ([six-models.md](six-models.md)): neither its time nor the links of its cluster are \
+     confirmed.",
+];
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -133,12 +137,17 @@ fn predictions() -> Result<String, Box<dyn Error>> {
         text += &tables::section(outcome);
     }
     text += &layers(&layer_times()?);
-    text += "\n## Memory\n\nBytes allocated on the largest rank at its peak and, where they are known, between two steps. Nothing is \
-             fitted. Of runs that differ in their batch alone, which need the same, the first is shown.\n";
+    text += "\n## Memory\n";
+    text += &paragraph(
+        "Bytes allocated on the largest rank at its peak and, where they are known, between two steps. Nothing is \
+         fitted. Of runs that differ in their batch alone, which need the same, the first is shown.",
+    );
     for runs in &MEMORY {
         text += &memory(runs, &memory_of(runs)?);
     }
-    Ok(text + UNEXPLAINED + &constants::section()?)
+    text += "\n## Unexplained errors\n\n";
+    text.extend(UNEXPLAINED.iter().map(|error| item(error)));
+    Ok(text + &constants::section()?)
 }
 
 /// Measured and predicted memory; of runs that differ in their batch alone, the first.

@@ -3,18 +3,20 @@
 use plan::accuracy::{Outcome, ScoredTable};
 use plan::{Errors, Ranking};
 
+use crate::paragraph::paragraph;
+
 /// The fitted constants of a check, and its scored tables.
 pub fn section(outcome: &Outcome) -> String {
     let mut text = format!("\n## {}\n", outcome.check.name);
     if let Some(about) = outcome.check.about {
-        text += &format!("\n{about}\n");
+        text += &paragraph(about);
     }
     if let Some(runs) = outcome.check.calibrated_on {
-        text += &format!(
-            "\nFitted to {} rows of `{}` (`{}`), from profile `{}`, trainer `{}`:\n\n\
-             | constant | value | range | |\n|---|---|---|---|\n",
+        text += &paragraph(&format!(
+            "Fitted to {} rows of `{}` (`{}`), from profile `{}`, trainer `{}`:",
             outcome.calibrated_rows, runs.file, runs.rows, runs.profile, runs.software
-        );
+        ));
+        text += "\n| constant | value | range | |\n|---|---|---|---|\n";
         for (constant, value) in &outcome.constants {
             let open = outcome.open.iter().find(|(of, _)| of == constant).map(|(_, open)| open.to_string());
             let end = constant.end(*value).map(|end| format!("at the {end} of its range"));

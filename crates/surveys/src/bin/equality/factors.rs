@@ -48,9 +48,9 @@ pub fn by_value(cases: &[&Case]) -> String {
     }
     counted.sort_by_key(|counts| counts.value.factor);
     let mut text = "## By value\n\n\
-                    The cases of all tables that have a value of a factor. *Acting*: with dp > 1 for ZeRO, with several groups of several replicas for groups, with\n\
-                    pp > 1 for a schedule.\n\n\
-                    | factor | value | cases | acting | products in pairs | exact sums |\n|---|---|---|---|---|---|\n"
+                    The cases of all tables that have a value of a factor. *Acting*: with dp > 1 for ZeRO, with several\n\
+                    groups of several replicas for groups, with pp > 1 for a schedule.\n\n\
+                    | factor | value | cases | acting | pairs | exact sums |\n|---|---|---|---|---|---|\n"
         .to_string();
     for Counts { value: Value { factor, name, .. }, cases, acting, in_pairs, exact } in counted {
         let _ = writeln!(text, "| {factor} | {name} | {cases} | {acting} | {in_pairs} | {exact} |");
@@ -81,7 +81,7 @@ fn values(case: &Case) -> Vec<Value> {
 fn products_name(products: Products) -> &'static str {
     match products {
         Products::Chained => "chained",
-        Products::Pairs => "in pairs",
+        Products::Pairs => "pairs",
         Products::Blocks16 => "in blocks of 16",
         Products::Blocks8 => "in blocks of 8",
     }

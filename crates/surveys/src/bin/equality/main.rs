@@ -2,7 +2,7 @@
 //! [--golden FILE]`
 //!
 //! Runs every case of the promise of equality and prints the table of distances. Results are kept in a file, line by
-//! line, and cases that it holds are not run again: a run that was stopped goes on where it was. Delete the file after
+//! line, and cases that it holds are not run again: a run that was stopped resumes where it was. Delete the file after
 //! a change of numerics. Ends with a failure if a case breaks the promise.
 
 #![forbid(unsafe_code)]
@@ -85,7 +85,7 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     if faults.is_empty() { Ok(()) } else { Err(faults.join("\n")) }
 }
 
-/// The legal cases with single sums, with exact sums, and with products in pairs.
+/// The legal cases with single sums, with exact sums, and with products in AMX order.
 fn lists() -> [Vec<Case>; 3] {
     [Case::all(), Case::all_exact(), Case::all_in_pairs()]
         .map(|cases| cases.into_iter().filter(Case::divides).collect())

@@ -4,7 +4,7 @@ use std::fmt;
 
 use surveys::results::Row;
 
-/// Counts and largest distances; reads as the columns of a table behind the first.
+/// Counts and largest distances; reads as the columns of a table after the first.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     cases: usize,
@@ -30,7 +30,7 @@ impl Summary {
         }
     }
 
-    /// The same, of cases that have no run of the same order beside them.
+    /// The same, of cases that have no run of the same order to compare with.
     pub fn without_reference(self) -> Summary {
         Summary { same_bits: None, ..self }
     }

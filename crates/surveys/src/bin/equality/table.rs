@@ -44,19 +44,19 @@ pub fn table(rows: &BTreeMap<String, Row>) -> (String, Vec<String>) {
     let [chained, in_pairs, exact] = [&cases, &in_pairs, &exact].map(|cases| Part::of(cases, rows));
     let broken = rows.iter().filter(|(_, row)| !row.faults.is_empty());
     let mut faults: Vec<String> = broken.map(|(name, row)| format!("{name}: {}", row.faults)).collect();
-    let parts = [(&chained, ""), (&in_pairs, " with products in pairs"), (&exact, " with exact sums")];
+    let parts = [(&chained, ""), (&in_pairs, " with `products = \"pairs\"`"), (&exact, " with exact sums")];
     faults.extend(parts.into_iter().filter_map(|(part, kind)| part.missing(kind)));
     let all: Vec<(&Case, &Row)> = parts.into_iter().flat_map(|(part, _)| part.measured.iter().copied()).collect();
     let page = [
         introduction(&parts.map(|(part, _)| part), &all, &faults),
         by_class("By class", &chained, Products::Chained, rows),
-        by_class("With products in pairs", &in_pairs, Products::Pairs, rows),
+        by_class("Products in AMX order", &in_pairs, Products::Pairs, rows),
         with_exact_sums(&exact.measured),
         by_value(&all.iter().map(|(case, _)| *case).collect::<Vec<_>>()),
         by_degrees("By degrees, products chained", &chained.measured),
-        by_degrees("By degrees, products in pairs", &in_pairs.measured),
+        by_degrees("By degrees, products in AMX order", &in_pairs.measured),
         by_family("By family, products chained", &chained),
-        by_family("By family, products in pairs", &in_pairs),
+        by_family("By family, products in AMX order", &in_pairs),
         refusals(&refused),
     ];
     (page.join("\n"), faults)
@@ -73,19 +73,22 @@ fn introduction([chained, in_pairs, exact]: &[&Part<'_>; 3], all: &[(&Case, &Row
     let ran = |part: &Part<'_>| format!("{} of {}", part.measured.len(), part.legal.len());
     format!(
         "# Equality, measured\n\n\
-         Every layout of at most sixteen ranks, in sixteen families (GPT-2 and Llama style, 12 and 4 key and value heads, tied and\n\
-         untied embeddings, microbatches of 1 and 2 sequences), 20 steps in fp32 each, against one rank. {} legal cases ran\n\
-         with products chained, {} with products in pairs (two families that differ in every trait), {} with exact sums (two\n\
-         families). {verdict} ZeRO forms, schedules and recomputation take turns: [By value](#by-value) counts the cases of\n\
-         each. Every combination of them, sequence parallelism, bf16 and fp16 are in the [support matrix](support-matrix.md).\n\
-         The models are {hidden} wide, with heads of {head_dim} dims; [numerics.md](numerics.md#widths) derives the bounds, which hold from\n\
-         {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on. Made by\n\n\
+         Every layout of at most sixteen ranks, in sixteen families (GPT-2 and Llama style, 12 and 4 key and value\n\
+         heads, tied and untied embeddings, microbatches of 1 and 2 sequences), 20 steps in fp32 each, against one rank.\n\
+         {} legal cases ran with products chained, {} with products in AMX order (two families that\n\
+         differ in every trait), {} with exact sums (two families). {verdict}\n\
+         ZeRO forms, schedules and recomputation take turns: [By value](#by-value) counts the cases of each. Every\n\
+         combination of them, sequence parallelism, bf16 and fp16 are in the [support matrix](support-matrix.md).\n\
+         The models are {hidden} wide, with heads of {head_dim} dims. [numerics.md](numerics.md#widths) derives the\n\
+         bounds, which hold from {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on. This page is written by\n\n\
          ```text\ncargo run --release -p surveys --bin equality -- --write docs/equality.md\n```\n\n\
-         The tables give relative Frobenius distances of tensors, and relative differences of losses (reported as `f32`, whose\n\
-         last place is about 1e-7). Each distance has a bound of its own; the nearest is at {:.0} % of it. The loss falls by {:.0} % at least in every case (required: {:.0} %).\n\n\
-         Cases of the same dp, tp, family and order of products differ in pipeline stages, schedule, ZeRO and recomputation. *Same bits* counts\n\
-         those whose losses, norms, first gradient and last weights are the bits of one stage with GPipe, without recomputation and, unless\n\
-         it sums gradients per microbatch or in groups, without ZeRO. The one rank has the same order of products.\n",
+         The tables have relative Frobenius distances of tensors, and relative differences of losses (reported as `f32`,\n\
+         whose last place is about 1e-7). Each distance has its own bound; the nearest is at {:.0} % of it. The loss falls\n\
+         by {:.0} % at least in every case (required: {:.0} %).\n\n\
+         Cases of the same dp, tp, family and order of products differ in pipeline stages, schedule, ZeRO and\n\
+         recomputation. *Same bits* counts cases whose losses, norms, first gradient and last weights have the bits of\n\
+         one stage with GPipe, without recomputation and without ZeRO (with ZeRO where gradients are summed per\n\
+         microbatch or in groups). The one rank has the same order of products.\n",
         ran(chained),
         ran(in_pairs),
         ran(exact),
@@ -130,8 +133,8 @@ fn with_exact_sums(measured: &[(&Case, &Row)]) -> String {
         let _ = writeln!(text, "| {name} {summary}");
     }
     text.push_str(
-        "\nEvery layout again, in two of the families with microbatches of 2. *Same bits* counts those with the bits of one replica in microbatches of 1\n\
-         with the same tp, on one stage with GPipe.\n",
+        "\nEvery layout again, in two of the families with microbatches of 2. *Same bits* counts those with the bits of\n\
+         one replica in microbatches of 1 with the same tp, on one stage with GPipe.\n",
     );
     text
 }

@@ -1,5 +1,5 @@
-//! Compares a GPU with the CPU. `pack` computes what is expected and compiles the kernels, on a machine with NVRTC; `check`
-//! needs the packed folder and a driver.
+//! Compares a GPU with the CPU. `pack` computes what is expected and compiles the kernels, on a machine with NVRTC;
+//! `check` needs the packed folder and a driver.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -59,8 +59,8 @@ struct Check {
     /// The driver's library, where it is not the system's.
     #[arg(long)]
     driver: Option<PathBuf>,
-    /// The folder of NVRTC, which compiles the kernels for this GPU, in place of the packed ones. Kernels for GPUs of one
-    /// compute capability are not packed.
+    /// The folder of NVRTC, which compiles the kernels for this GPU, in place of the packed ones. Kernels for GPUs of
+    /// one compute capability are not packed.
     #[arg(long)]
     cuda: Option<PathBuf>,
     /// Minutes after which no case is begun.

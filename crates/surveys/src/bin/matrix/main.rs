@@ -1,7 +1,7 @@
 //! `cargo run --release -p surveys --bin matrix -- [--results FILE] [--write FILE] [--sample N [--seed SEED]]`
 //!
 //! Runs every cell of the support matrix and prints the page. Results are kept in a file, line by line, and cells that
-//! it holds are not run again: a run that was stopped goes on where it was. Delete the file after a change of numerics.
+//! it holds are not run again: a run that was stopped resumes where it was. Delete the file after a change of numerics.
 //! Ends with a failure if a cell breaks the promise of its class.
 
 #![forbid(unsafe_code)]

@@ -83,23 +83,28 @@ fn introduction(shown: &[Shown], shared: &[Shown]) -> String {
     let (least, most) = ranks.fold((usize::MAX, 0), |(least, most), ranks| (least.min(ranks), most.max(ranks)));
     format!(
         "# Support matrix\n\n\
-         Every ZeRO form with every schedule, every way to share matrices, every recomputation, all numbers and both orders of products (fp16 has the\n\
-         chained one only): {} cells, each a run of {least} to {most} ranks. {kept} keep their promise, {refused} are refused. Made by\n\n\
+         Every ZeRO form with every schedule, every way to share matrices, every recomputation, all numbers and both\n\
+         orders of products (fp16 has the chained one only): {} cells, each a run of {least} to {most} ranks.\n\
+         {kept} keep their promise, {refused} are refused. This page is written by\n\n\
          ```text\ncargo run --release -p surveys --bin matrix -- --write docs/support-matrix.md\n```\n\n\
          A cell keeps its promise if\n\n\
-         - losses, norms, first gradients and last weights are the bits of its reference: the same dp, tp, sequence parallelism, precision and order of products on\n  \
-         one stage with GPipe, without recomputation and, unless gradients are summed per microbatch or in groups, without ZeRO. Where sums are exact, the \
-         reference is\n  one replica in microbatches of two sequences, whatever dp, the ZeRO form and the time of reduction are;\n\
-         - they are within the bounds that [numerics.md](numerics.md) derives for its precision of one rank's, with which every cell of a precision\n  \
-         and an order of products is compared. In fp16 both skip the same steps (the first overflows, the last does not) and have the same factors;\n\
-         - the arena of every rank has the bytes that the plan says, all of them are used, and nothing depends on what was in them before: they are filled with\n  \
-         not-a-number at the start, and so is the place of each value when its life is over.\n\n\
-         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The model has six layers and is {} wide, with heads of {} dims\n\
-         ([bounds hold](numerics.md#widths) from {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on); a run has four\n\
-         steps of 24 sequences. [equality.md](equality.md) has larger runs of every degree.\n\n\
-         {} more cells share sequences between two ranks (`parallelism.cp = 2`): every ZeRO form with every schedule, every way to share matrices and every \
-         kind of\n`parallelism.cp_kind`; recomputation, numbers, degrees and the model are drawn. {kept_shared} keep their promise, {refused_shared} are \
-         refused. The reference has the same cp and\nkind; the oracle is one rank with whole sequences.\n",
+         - losses, norms, first gradients and last weights have the bits of its reference: the same dp, tp, sequence\n  \
+         parallelism, precision and order of products on one stage with GPipe, without recomputation and without ZeRO\n  \
+         (with ZeRO where gradients are summed per microbatch or in groups). Where sums are exact, the reference is one\n  \
+         replica in microbatches of two sequences, for every dp, ZeRO form and time of reduction;\n\
+         - they are within the bounds of [numerics.md](numerics.md) for its precision from those of one rank, with which\n  \
+         every cell of a precision and an order of products is compared. In fp16 both skip the same steps (the first\n  \
+         overflows, the last does not) and have the same factors;\n\
+         - the arena of every rank has the planned bytes, all of them are used, and no result depends on their earlier\n  \
+         contents: they are filled with NaN at the start, and so is the place of each value after its last use.\n\n\
+         dp (2 to 4), pp (2 to 4) and whether the token table is tied ({tied} of the cells) are drawn per cell. The\n\
+         model has six layers and is {} wide, with heads of {} dims ([bounds hold](numerics.md#widths) from\n\
+         {LEAST_HIDDEN} and {LEAST_HEAD_DIM} on); a run has four steps of 24 sequences. [equality.md](equality.md) has\n\
+         larger runs of every degree.\n\n\
+         {} more cells share sequences between two ranks (`parallelism.cp = 2`): every ZeRO form with every schedule,\n\
+         every way to share matrices and every kind of `parallelism.cp_kind`; recomputation, numbers, degrees and the\n\
+         model are drawn. {kept_shared} keep their promise, {refused_shared} are refused. The reference has the same cp\n\
+         and kind; the oracle is one rank with whole sequences.\n",
         shown.len(),
         model.hidden,
         model.head_dim,
@@ -162,7 +167,7 @@ fn matrix_of_shared(shown: &[Shown]) -> String {
     text
 }
 
-/// `✓ 4`, with whatever does not keep the promise behind it.
+/// `✓ 4`, followed by the cells that do not keep the promise.
 fn place(here: &[&Shown]) -> String {
     let (mut kept, mut broken, mut missing, mut refused) = (0, 0, 0, Vec::new());
     for shown in here {
@@ -192,10 +197,11 @@ fn factors() -> String {
         let _ = writeln!(text, "| {sharing} | {} |", recomputes.join("; "));
     }
     text.push_str(
-        "\nA rank that is alone has no peer to shard inputs over, and ranks that shard tokens have no whole inputs; those are no cells. *Ahead 1*: the\n\
-         gather of a unit's parameters comes one use earlier in the order of instructions; these ranks run without `parallelism.overlap`. *Kept*: gathered\n\
-         parameters live from the forward pass to the backward pass. *In groups*: four replicas are two sharding groups. *A given file*: two neighbouring\n\
-         stages on each rank, all forwards first, gradients of weights last.\n",
+        "\nA rank that is alone has no peer to shard inputs over, and ranks that shard tokens have no whole inputs; those\n\
+         are not cells. *Ahead 1*: the gather of a unit's parameters comes one use earlier in the order of instructions;\n\
+         these ranks run without `parallelism.overlap`. *Kept*: gathered parameters live from the forward pass to the\n\
+         backward pass. *In groups*: four replicas are two sharding groups. *A given file*: two neighbouring stages on\n\
+         each rank, all forwards first, gradients of weights last.\n",
     );
     text
 }
@@ -272,8 +278,9 @@ fn refusals(shown: &[&Shown]) -> String {
     let mut text = "## Refused\n\n".to_string();
     if reasons.is_empty() {
         text.push_str(
-            "No cell. Degrees are drawn from those that divide what they split; other degrees are refused before anything starts, as [equality.md](equality.md)\n\
-             lists, and so are interleaved stages whose microbatches are no multiple of pp: a group of pp microbatches passes each stage in turn.\n",
+            "No cell. Degrees are drawn from those that divide what they split. Other degrees are refused before anything\n\
+             starts, as [equality.md](equality.md) lists. So are interleaved stages whose microbatches are not a multiple of\n\
+             pp: a group of pp microbatches passes each stage in turn.\n",
         );
         return text;
     }

@@ -1,13 +1,15 @@
 //! `cargo run --release -p surveys --bin pairs -- [--pairs N] [--seed SEED] [--results FILE] [--write FILE]`
 //!
 //! Draws pairs of layouts of small random models, runs them and compares their distances with the bounds. Each result
-//! is kept in a file, and pairs that it holds are not run again: a run that was stopped continues. Ends with a failure
+//! is kept in a file, and pairs that it holds are not run again: a run that was stopped continues. Pairs with gradients
+//! of a kind that fewer than a thousand have are drawn on, since their quantile is not seen yet. Ends with a failure
 //! where a distance is beyond its bound, or a bound beyond three times the 99.9 % quantile of its kind.
 
 #![forbid(unsafe_code)]
 
 mod kept;
 
+use std::ops::Range;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -15,7 +17,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use clap::Parser;
 use kept::Kept;
 use surveys::page::{ended, write};
-use surveys::pairs::{Shares, draw, measure, table};
+use surveys::pairs::{Pair, Shares, draw, has_gradients_of, measure, table};
 
 /// Runs random pairs of layouts and compares their distances with the bounds.
 #[derive(Parser)]
@@ -37,6 +39,9 @@ struct Arguments {
     write: Option<PathBuf>,
 }
 
+/// At most this many times `--pairs` are drawn in search of rare kinds.
+const MOST_DRAWN: u32 = 12;
+
 fn main() -> ExitCode {
     ended(run(&Arguments::parse()))
 }
@@ -52,24 +57,19 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     let default = || PathBuf::from(format!("target/pairs-{seed}.txt"));
     let kept = Kept::open(&results.clone().unwrap_or_else(default))?;
-    let next = AtomicU32::new(0);
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        for _ in 0..workers {
-            scope.spawn(|| {
-                loop {
-                    let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= *pairs {
-                        break;
-                    }
-                    if !kept.holds(number) {
-                        kept.keep(number, measure(&draw(*seed, number)));
-                    }
-                }
-            });
+    run_all(&kept, *seed, 0..*pairs, |_| true);
+    // More pairs of kinds that were seldom drawn, a few at a time.
+    let mut end = *pairs;
+    let (shares, failed) = loop {
+        let (shares, failed): (Shares, Vec<String>) = kept.all();
+        let rare = shares.rare();
+        if rare.is_empty() || !failed.is_empty() || end >= MOST_DRAWN.saturating_mul(*pairs) {
+            break (shares, failed);
         }
-    });
-    let (shares, failed): (Shares, Vec<String>) = kept.all();
+        let next = end + (*pairs / 5).max(1);
+        run_all(&kept, *seed, end..next, |pair| rare.iter().any(|kind| has_gradients_of(pair, kind)));
+        end = next;
+    };
     let text = table(&shares);
     println!("{} pairs of seed {seed}\n\n{text}", shares.pairs());
     if let Some(path) = to {
@@ -77,4 +77,26 @@ fn run(arguments: &Arguments) -> Result<(), String> {
     }
     let findings = [failed, shares.exceeded(), shares.loose()].concat();
     if findings.is_empty() { Ok(()) } else { Err(findings.join("\n")) }
+}
+
+/// Runs those of the pairs of `numbers` that are wanted and not kept.
+fn run_all(kept: &Kept, seed: u32, numbers: Range<u32>, is_wanted: impl Fn(&Pair) -> bool + Sync) {
+    let next = AtomicU32::new(numbers.start);
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= numbers.end {
+                break;
+            }
+            if kept.holds(number) {
+                continue;
+            }
+            let pair = draw(seed, number);
+            if is_wanted(&pair) {
+                kept.keep(number, measure(&pair));
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(work))));
 }

@@ -41,7 +41,7 @@ enum Mode {
     /// A process that is disturbed
     #[command(hide = true)]
     Child {
-        /// What it does
+        /// Its task
         role: Vec<String>,
     },
 }
