@@ -3,6 +3,7 @@
 mod gpus;
 mod loss_scale;
 mod model;
+mod recipes;
 
 use config::{RunConfig, check};
 
@@ -444,30 +445,6 @@ fn training_numbers_are_sane() {
             &["train.steps=10", "train.warmup_steps=20"],
             "train.warmup_steps = 20 is longer than train.steps = 10, so the peak is never reached; use at most 10",
         ),
-        (
-            &["train.schedule=wsd", "train.steps=100", "train.warmup_steps=20", "train.decay_length=90"],
-            "train.decay_length = 90 is a decay of 90 steps; train.steps = 100 and train.warmup_steps = 20 leave 80; use at most 80",
-        ),
-        (
-            &["train.schedule=wsd", "train.steps=100", "train.warmup_steps=20", "train.decay_length=0.81"],
-            "train.decay_length = 0.81 is a decay of 81 steps; train.steps = 100 and train.warmup_steps = 20 leave 80; use at most 80",
-        ),
-        (
-            &["train.schedule=wsd", "train.steps=100", "train.warmup_steps=100"],
-            "train.decay_length = 0.2 is a decay of 20 steps; train.steps = 100 and train.warmup_steps = 100 leave 0; use a shorter warm-up",
-        ),
-        (
-            &["train.schedule=wsd", "train.decay_length=1.0"],
-            "train.decay_length = 1.0 is not a number of steps, or a share of all steps such as 0.2",
-        ),
-        (
-            &["train.decay_shape=cosine"],
-            "train.decay_shape has no effect without train.schedule = \"wsd\"; leave it out",
-        ),
-        (
-            &["train.schedule=cosine-restarts", "train.restart_growth=0"],
-            "train.restart_growth = 0 must be positive; use at least 1",
-        ),
         (&["train.weight_decay=-1"], "train.weight_decay = -1.0 makes weights grow; use 0 or more"),
         (
             &["train.weight_decay=1000"],
@@ -477,22 +454,6 @@ fn training_numbers_are_sane() {
         (
             &["train.beta2=-0.5"],
             "train.beta2 = -0.5 must be the decay of a running mean; use 0 or more and less than 1",
-        ),
-        (
-            &["train.optimizer=muon", "train.precision=bf16", "train.products=blocks16"],
-            "train.optimizer = \"muon\" must have train.products = \"chained\" or \"pairs\"; got \"blocks16\"; use train.products = \"chained\"",
-        ),
-        (
-            &["train.optimizer=muon", "parallelism.overlap=true"],
-            "train.optimizer = \"muon\" gathers the updates of shards in line; with parallelism.zero it must have parallelism.overlap = false; set parallelism.overlap = false, or parallelism.zero = 0",
-        ),
-        (
-            &["train.muon_momentum=0.9"],
-            "train.muon_momentum has no effect without train.optimizer = \"muon\"; leave it out",
-        ),
-        (
-            &["train.ema_decay=1"],
-            "train.ema_decay = 1.0 must be the decay of a running mean; use 0 or more and less than 1",
         ),
         (&["train.epsilon=0"], "train.epsilon = 0.0 must be more than 0; use 1e-8"),
         (&["train.clip_norm=-1"], "train.clip_norm = -1.0 must not be negative; use 0 for no clipping, or more"),

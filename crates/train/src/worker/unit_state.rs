@@ -77,7 +77,7 @@ impl UnitState {
         self.masters.as_ref().unwrap_or(&self.params)
     }
 
-    /// What storage keeps between two steps, in the order of [`StatePart`].
+    /// The state that storage keeps between two steps, in the order of [`StatePart`].
     pub fn saved(&self) -> impl Iterator<Item = (StatePart, Held)> {
         let [first, second] = self.held_moments().map_or([None, None], |moments| moments.map(Some));
         let all = [Some(self.weights().clone()), first, second, self.average.clone()];
