@@ -120,30 +120,34 @@ fn orthogonalise(
     local: Tensor,
 ) -> Result<[usize; 2], DeviceError> {
     let copy = |from: Tensor, to: Tensor| device.submit(Stream::Compute, &Op::Copy { from, to });
-    let (ranks, position) = (tensor.size(), tensor.position());
-    let (rows, cols) = (local.rows, local.cols);
     scratch.scoped(|| {
-        let (whole, own): (Tensor, &dyn Fn(Tensor, usize) -> Tensor) = match matrix.param.sharding {
-            _ if ranks == 1 => (local, &|whole, _| whole),
-            Sharding::Replicated | Sharding::VocabularyRows { .. } => (local, &|whole, _| whole),
-            Sharding::Split { dim, .. } => {
-                let blocks = scratch.floats(ranks * rows, cols);
-                copy(local, blocks.rows_of(position * rows..(position + 1) * rows))?;
+        let split = match matrix.param.sharding {
+            Sharding::Split { dim, .. } if tensor.size() > 1 => Some(dim),
+            Sharding::Split { .. } | Sharding::Replicated | Sharding::VocabularyRows { .. } => None,
+        };
+        let part = |whole: Tensor, index: usize| match split {
+            None => whole,
+            Some(0) => whole.rows_of(index * local.rows..(index + 1) * local.rows),
+            Some(_) => whole.cols_of(index * local.cols..(index + 1) * local.cols),
+        };
+        let whole = match split {
+            None => local,
+            Some(dim) => {
+                let blocks = scratch.floats(tensor.size() * local.rows, local.cols);
+                let block = |index: usize| blocks.rows_of(index * local.rows..(index + 1) * local.rows);
+                copy(local, block(tensor.position()))?;
                 tensor.all_gather(Stream::Compute, blocks)?;
                 if dim == 0 {
-                    (blocks, &|whole, index| whole.rows_of(index * rows..(index + 1) * rows))
+                    blocks
                 } else {
-                    let of_rank = |whole: Tensor, index: usize| whole.cols_of(index * cols..(index + 1) * cols);
-                    let whole = scratch.floats(rows, ranks * cols);
-                    for index in 0..ranks {
-                        copy(blocks.rows_of(index * rows..(index + 1) * rows), of_rank(whole, index))?;
-                    }
-                    (whole, &|whole, index| whole.cols_of(index * cols..(index + 1) * cols))
+                    let whole = scratch.floats(local.rows, tensor.size() * local.cols);
+                    (0..tensor.size()).try_for_each(|index| copy(block(index), part(whole, index)))?;
+                    whole
                 }
             }
         };
         let orthogonal = newton_schulz(device, scratch, whole)?;
-        copy(own(orthogonal, position), local)?;
+        copy(part(orthogonal, tensor.position()), local)?;
         Ok([whole.rows, whole.cols])
     })
 }
