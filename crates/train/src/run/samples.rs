@@ -2,7 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use device::DeviceError;
 use program::Purpose;
 
 use crate::infer::generate::{self, Text};
@@ -86,16 +85,8 @@ pub(crate) fn sample<'a>(
         }
         reports.push(SampleReport { step, prompt, tokens, wall: started.elapsed() });
     }
-    end(worker, interrupted)?;
-    Ok(reports)
-}
-
-/// Turns back to training. What ranks lent each other in the last pass is free.
-fn end<'a>(
-    worker: &mut Worker<'a>,
-    (workload, source): (WorkloadIndex, &'a dyn crate::worker::batch::TokenSource),
-) -> Result<(), DeviceError> {
+    // Training continues where it was.
     worker.position.first_cached = 0;
-    worker.take_up(workload, source);
-    Ok(())
+    worker.take_up(interrupted.0, interrupted.1);
+    Ok(reports)
 }
