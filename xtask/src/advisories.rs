@@ -16,7 +16,7 @@ mod version;
 /// The extract.
 pub const PATH: &str = "xtask/advisories.toml";
 
-/// One advisory.
+/// An advisory of the RustSec database, without its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Advisory {
     /// `RUSTSEC-YEAR-NUMBER`.
@@ -45,9 +45,7 @@ pub struct Extract {
 /// A crate of a lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Locked {
-    /// Its name.
     pub name: String,
-    /// Its version.
     pub version: Version,
 }
 

@@ -5,8 +5,10 @@
 #![forbid(unsafe_code)]
 
 pub mod advisories;
+pub mod columns;
 pub mod corpus;
 pub mod dependencies;
+pub mod documented;
 pub mod file_access;
 pub mod glossary;
 pub mod page_links;

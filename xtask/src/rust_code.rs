@@ -203,11 +203,9 @@ fn character_end(chars: &[char], start: usize) -> usize {
 /// A function and how many lines it takes, signature and closing brace included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionLength {
-    /// Name.
     pub name: String,
     /// Line of the signature, counted from 1.
     pub line: usize,
-    /// Lines.
     pub lines: usize,
 }
 

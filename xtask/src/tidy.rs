@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use crate::columns;
 use crate::dependencies::{self, parse_manifest};
+use crate::documented;
 use crate::file_access;
 use crate::glossary;
 use crate::page_links;
@@ -95,8 +97,10 @@ fn texts(repository: &Repository) -> Vec<Finding> {
         findings.extend(sizes(file, text));
         findings.extend(words_in_code(file, text));
         findings.extend(file_access::check(file, text));
+        findings.extend(documented::check(file, text));
     }
     for file in &repository.files {
+        findings.extend(columns::check(file));
         findings.extend(names(file));
         findings.extend(places(file));
     }

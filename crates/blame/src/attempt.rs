@@ -131,7 +131,7 @@ impl Attempts {
 }
 
 impl Attempt {
-    /// Its number.
+    /// Number of the attempt, from 1.
     pub fn number(&self) -> u32 {
         self.number
     }

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use crate::ring::{ENTRY_BYTES, field};
 
-/// Words of an entry.
 pub(crate) const ENTRY_WORDS: usize = ENTRY_BYTES / size_of::<u64>();
 
 /// Words that one rank writes and others read; numbers are little-endian.

@@ -14,9 +14,7 @@ pub struct OwnFailure {
     pub about: Option<usize>,
     /// Step, counted from 1; 0 before the first.
     pub step: u32,
-    /// The instruction.
     pub instruction: String,
-    /// The cause.
     pub cause: Cause,
 }
 
@@ -26,7 +24,6 @@ pub struct OwnFailure {
 pub struct Heard {
     /// The process in which it happened.
     pub process: usize,
-    /// Its host.
     pub host: String,
     /// The rank, where one was named.
     pub rank: Option<usize>,
@@ -42,11 +39,9 @@ pub struct Heard {
 pub struct ProcessPart {
     /// Its number.
     pub process: usize,
-    /// Its host.
     pub host: String,
     /// Number that the system gave it.
     pub pid: u32,
-    /// Its ranks.
     pub ranks: Vec<usize>,
     /// Nanoseconds since 1970-01-01.
     pub at_ns: u64,
@@ -64,11 +59,9 @@ pub struct ProcessEnd {
     pub process: Option<usize>,
     /// Its name in messages.
     pub name: String,
-    /// Its host.
     pub host: String,
     /// The signal that ended it.
     pub signal: Option<i32>,
-    /// Its exit code.
     pub exit_code: Option<u8>,
     /// Whether it ended by itself: before the launcher ended all others.
     pub by_itself: bool,
@@ -86,6 +79,5 @@ pub struct LauncherPart {
     pub ends: Vec<ProcessEnd>,
     /// Processes that the system killed for lack of memory meanwhile, in the control group of the launcher.
     pub oom_kills: u64,
-    /// Its message.
     pub message: String,
 }

@@ -12,7 +12,6 @@ pub const FORMAT: &str = "pleach-failure-1";
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Report {
-    /// [`FORMAT`].
     pub format: String,
     /// Number of the attempt in its run folder, counted from 1.
     pub attempt: u32,
@@ -30,9 +29,7 @@ pub struct Report {
     pub rank: Option<usize>,
     /// All ranks of its process; empty where no process is to blame.
     pub ranks: Vec<usize>,
-    /// Its process.
     pub process: Option<usize>,
-    /// Its host.
     pub host: Option<String>,
     /// Its step, counted from 1; 0 before the first.
     pub step: u32,
@@ -52,11 +49,8 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RankReport {
-    /// The rank.
     pub rank: usize,
-    /// Its process.
     pub process: usize,
-    /// Its host.
     pub host: String,
     /// Its last instructions, the oldest first.
     pub instructions: Vec<Entry>,

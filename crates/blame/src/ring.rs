@@ -22,11 +22,9 @@ pub const RING_ENTRIES: usize = 20;
 pub(crate) const MAGIC: &[u8; 8] = b"PLRING1\n";
 /// Bytes of the header, which is JSON after the magic number and its length.
 pub(crate) const HEADER_BYTES: usize = 8192;
-/// Bytes of an entry.
 pub(crate) const ENTRY_BYTES: usize = 192;
 /// Bytes of the text of an entry.
 pub(crate) const TEXT_BYTES: usize = ENTRY_BYTES - field::TEXT;
-/// Bytes of a ring.
 pub(crate) const RING_BYTES: usize = HEADER_BYTES + RING_ENTRIES * ENTRY_BYTES;
 /// Members of a group that a header names one by one.
 const NAMED_MEMBERS: usize = 64;
@@ -50,11 +48,8 @@ pub(crate) mod field {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RingHeader {
-    /// The rank.
     pub rank: usize,
-    /// Its process.
     pub process: usize,
-    /// Its host.
     pub host: String,
     /// Number that the system gave the process.
     pub pid: u32,

@@ -21,7 +21,6 @@ pub struct Committed {
     pub path: PathBuf,
     /// Steps that were done.
     pub steps: u32,
-    /// Bytes of its data.
     pub data_bytes: u64,
 }
 

@@ -12,9 +12,7 @@ const ALIGN_BYTES: usize = 64;
 /// A tensor to be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorEntry {
-    /// Its name.
     pub name: String,
-    /// Its shape.
     pub shape: Vec<usize>,
 }
 

@@ -49,7 +49,6 @@ pub struct RunState {
 /// floats.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SpikeState {
-    /// Losses.
     pub losses: Vec<u64>,
     /// Norms of their gradients.
     pub norms: Vec<u64>,
@@ -72,7 +71,7 @@ pub struct LossScaleState {
     pub tolerated: u32,
 }
 
-/// A manifest.
+/// The list of a checkpoint's files, tensors and hashes, with the state of the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Version of the format.
@@ -105,7 +104,6 @@ pub struct FileRecord {
 pub struct TensorRecord {
     /// Type of its elements, in the words of safetensors: `F32`.
     pub dtype: String,
-    /// Its shape.
     pub shape: Vec<usize>,
     /// Where its elements are; each is in one piece.
     pub pieces: Vec<PieceRecord>,
@@ -199,7 +197,7 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Bytes of all data.
+    /// Bytes of all files with data.
     pub fn data_bytes(&self) -> u64 {
         self.files.iter().map(|file| file.bytes).sum()
     }

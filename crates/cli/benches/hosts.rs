@@ -1,5 +1,5 @@
-//! Steps of a run on four hosts whose links have a known rate, compared with the steps that `pleach simulate` predicts for
-//! these links: `cargo bench -p cli --bench hosts`.
+//! Steps of a run on four hosts whose links have a known rate, compared with the steps that `pleach simulate` predicts
+//! for these links: `cargo bench -p cli --bench hosts`.
 //!
 //! Hosts are network namespaces, so it needs root, `ip` and `tc`. Eight processes, two on each host, share the cores of
 //! this machine; compute times are measured while eight ranks are busy. A rate in Mbit/s may be given: `-- 100`.

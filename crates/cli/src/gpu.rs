@@ -113,8 +113,8 @@ pub fn check_memory(device: &RunDevice, setup: &Setup, host: &[Rank], processes:
     }
 }
 
-/// Checks that the GPU of a process with one rank has the memory for it and for NCCL. Other ranks of `host` have GPUs of
-/// their own.
+/// Checks that the GPU of a process with one rank has the memory for it and for NCCL. Other ranks of `host` have GPUs
+/// of their own.
 ///
 /// # Errors
 /// As [`check_memory`].

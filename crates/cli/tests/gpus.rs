@@ -246,8 +246,8 @@ fn a_kernel_that_fails_ends_the_run_with_code_1_and_names_what_failed() {
     }
 }
 
-/// Files that were cut off count as none, two processes may fill the folder at once, and a place that takes no file only
-/// costs the time of compiling.
+/// Files that were cut off count as none, two processes may fill the folder at once, and a place that takes no file
+/// only costs the time of compiling.
 #[test]
 fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     if !has_compiler() {

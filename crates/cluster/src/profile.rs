@@ -58,7 +58,6 @@ impl CollectiveLibrary {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accelerator {
-    /// Its name.
     pub name: String,
     /// Memory that its driver reports, in units of 10^9 bytes: an accelerator of "80 GB" has more than 80 x 10^9 bytes.
     pub memory_gb: f64,

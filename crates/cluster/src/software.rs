@@ -113,7 +113,6 @@ pub struct TrainerMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CheapOutputs {
-    /// It is kept.
     Kept,
     /// The backward pass recomputes it.
     ComputedAgain,
@@ -147,7 +146,6 @@ pub enum Rotated {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SingleProducts {
-    /// Each in full.
     Full,
     /// Of numbers that are rounded to TF32, on accelerators that do that.
     Tf32,
@@ -268,7 +266,6 @@ pub enum PipelineTensors {
 pub enum Gathers {
     /// A unit's flat buffer.
     PerUnit,
-    /// One tensor.
     PerTensor,
 }
 

@@ -229,7 +229,8 @@ pub enum CollectivesChoice {
 /// How ranks on GPUs of their own, in processes of their own, join tensors: the key `run.gpu_collectives`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GpuCollectives {
-    /// By NCCL where each rank has a process and a GPU of its own and every host has the library, else by way of the host.
+    /// By NCCL where each rank has a process and a GPU of its own and every host has the library, else by way of the
+    /// host.
     #[default]
     Auto,
     /// By way of the host.

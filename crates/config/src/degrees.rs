@@ -22,7 +22,6 @@ pub struct Degrees {
 /// A mesh with ranks along an axis that a part of the program does not divide work along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnsupportedAxis {
-    /// The axis.
     pub axis: Axis,
     /// Ranks along it.
     pub degree: usize,

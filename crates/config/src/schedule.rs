@@ -40,7 +40,6 @@ pub struct GivenSchedule {
 /// The order of compute cells on pipeline ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduleSpec {
-    /// Generated.
     Generated(ScheduleKind),
     /// Read from a file.
     Given(GivenSchedule),

@@ -53,7 +53,6 @@ pub enum Reshard {
 /// A kind of state of the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StateKind {
-    /// Parameters.
     Parameters,
     /// Sums of gradients.
     Gradients,

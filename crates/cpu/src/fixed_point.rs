@@ -9,7 +9,6 @@ use device::{NOT_FINITE_WORD, SUM_WORDS};
 
 /// Limbs of the integer.
 const LIMBS: usize = NOT_FINITE_WORD;
-/// Bits of a limb.
 const LIMB_BITS: i32 = 32;
 /// Bits of the fraction: the unit is 2^-80, about 8e-25.
 const FRACTION_BITS: i32 = 80;
@@ -17,7 +16,6 @@ const FRACTION_BITS: i32 = 80;
 /// The losses of a sequence are below, each of which is at most the largest number of single precision, about 2^128. So
 /// is the square of a norm of 1e24, which is far from what any clipping saves.
 const LIMIT_BITS: i32 = 160;
-/// Bits of a significand.
 const SIGNIFICAND_BITS: i32 = f64::MANTISSA_DIGITS as i32;
 
 const _: () = assert!((LIMIT_BITS + FRACTION_BITS - SIGNIFICAND_BITS) / LIMB_BITS + 2 < LIMBS as i32);

@@ -18,7 +18,6 @@ pub struct InitializeNormal<'a, E = f32> {
     pub out: MatMut<'a, E>,
     /// Seed of the run.
     pub seed: u64,
-    /// Which parameter.
     pub parameter: u64,
     /// Standard deviation.
     pub std: f32,

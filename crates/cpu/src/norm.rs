@@ -21,7 +21,6 @@ use crate::view::{MatMut, MatRef};
 
 /// `y[T, H*C]` and `stats[T*H, 2]`, both assigned.
 pub struct NormForward<'a, E = f32> {
-    /// Which norm.
     pub norm: Norm,
     /// Input `[T, H*C]`.
     pub x: MatRef<'a, E>,
@@ -107,7 +106,6 @@ fn apply<L: Lanes, E: Stored>(x: &[E], mean: f32, rstd: f32, weight: &[E], bias:
 /// `dx[T, H*C]`, assigned or accumulated: with `g = dy * weight` and `xhat = (x - mean) * rstd`,
 /// `dx = rstd * (g - mean(g) - xhat * mean(g * xhat))` (layer; without `mean(g)` for RMS).
 pub struct NormBackwardInput<'a, E = f32> {
-    /// Which norm.
     pub norm: Norm,
     /// Input of the forward pass `[T, H*C]`.
     pub x: MatRef<'a, E>,

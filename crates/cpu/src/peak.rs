@@ -143,6 +143,7 @@ mod x86_64 {
 
     use super::{CHAINS, STEPS};
 
+    /// Chains of fused multiply-adds in AVX-512.
     #[target_feature(enable = "avx512f")]
     pub fn chains_of_512_bits() -> f32 {
         let factor = _mm512_set1_ps(black_box(0.5));
@@ -155,6 +156,7 @@ mod x86_64 {
         chains.into_iter().map(|chain| _mm512_reduce_add_ps(chain)).sum()
     }
 
+    /// Chains of fused multiply-adds in AVX2.
     #[target_feature(enable = "avx2,fma")]
     pub fn chains_of_256_bits() -> f32 {
         let factor = _mm256_set1_ps(black_box(0.5));

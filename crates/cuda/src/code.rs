@@ -18,9 +18,7 @@ pub const OPTIONS: &[&str] = &["--std=c++17", "--fmad=false", "--ftz=false", "--
 /// The code of one source.
 #[derive(Clone, Debug)]
 pub struct CompiledSource {
-    /// The source.
     pub source: Source,
-    /// Its code.
     pub code: Code,
 }
 

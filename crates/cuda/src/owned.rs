@@ -37,13 +37,11 @@ pub(crate) fn allocate_pinned(gpu: &Arc<dyn Gpu>, bytes: usize) -> Result<Owned<
     Ok(Owned { gpu: Arc::clone(gpu), handle, release: <dyn Gpu>::free_pinned })
 }
 
-/// A stream.
 pub(crate) fn create_stream(gpu: &Arc<dyn Gpu>) -> Result<Owned<StreamHandle>, DriverError> {
     let handle = gpu.create_stream()?;
     Ok(Owned { gpu: Arc::clone(gpu), handle, release: <dyn Gpu>::destroy_stream })
 }
 
-/// An event.
 pub(crate) fn create_event(gpu: &Arc<dyn Gpu>) -> Result<Owned<EventHandle>, DriverError> {
     let handle = gpu.create_event()?;
     Ok(Owned { gpu: Arc::clone(gpu), handle, release: <dyn Gpu>::destroy_event })

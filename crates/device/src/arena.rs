@@ -39,7 +39,7 @@ impl Arena {
         Ok(Arena { start, size_bytes, _mapping: mapping })
     }
 
-    /// Size in bytes.
+    /// Bytes that were allocated.
     pub fn size_bytes(&self) -> usize {
         self.size_bytes
     }

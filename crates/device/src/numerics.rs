@@ -55,7 +55,6 @@ pub enum NumericsChoice {
     Products(Products),
     /// The stored format.
     Stored(Format),
-    /// The sums of gradients.
     GradientSums(GradientSums),
 }
 
@@ -69,7 +68,7 @@ impl Numerics {
         Numerics { products: precision.products(), stored: precision.stored(), gradient_sums }
     }
 
-    /// All choices.
+    /// The choices that an engine accepts or refuses by name.
     pub fn choices(self) -> [NumericsChoice; 3] {
         let Numerics { products, stored, gradient_sums } = self;
         [

@@ -81,7 +81,6 @@ pub struct NormBackward {
 /// One operation. Each variant's sentence names its fields. Tensors are places, so an operation is `Copy` and can be
 /// recorded, replayed and printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[expect(missing_docs, reason = "each variant's sentence describes its fields by name")]
 pub enum Op {
     /// `out = a . b (+ bias[N])`, see [`Orientation`]. One chain of fused multiply-adds per element over `K` in blocks
     /// of a constant size. Stored: `a`; `b`; `out` with `bias`. Each of the three may have a type of its own.

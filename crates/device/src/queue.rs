@@ -33,7 +33,7 @@ impl StreamEvent {
         StreamEvent { stream, number }
     }
 
-    /// The stream.
+    /// The stream that feeds this queue.
     pub fn stream(self) -> Stream {
         self.stream
     }

@@ -55,7 +55,6 @@ impl From<GradientSums> for Dtype {
 pub struct Tensor {
     /// First byte in the arena.
     pub offset_bytes: usize,
-    /// Rows.
     pub rows: usize,
     /// Columns.
     pub cols: usize,

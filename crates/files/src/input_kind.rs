@@ -9,7 +9,6 @@ const GIB: u64 = MIB << 10;
 /// A kind of file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputKind {
-    /// A run file.
     RunFile,
     /// A schedule file.
     Schedule,
@@ -23,7 +22,6 @@ pub enum InputKind {
     Trace,
     /// A list of hosts.
     Hosts,
-    /// A tokenizer.
     Tokenizer,
     /// JSON next to published weights: a model's configuration, or an index of files.
     ModelDescription,

@@ -8,7 +8,6 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{name:?} must be the name of a file inside {folder}, without `..` and not absolute")]
 pub struct PathError {
-    /// The name.
     pub name: String,
     /// The folder, printed.
     pub folder: String,

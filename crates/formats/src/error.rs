@@ -6,7 +6,6 @@ use thiserror::Error;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {problem}")]
 pub struct FormatError {
-    /// The place.
     pub place: String,
     /// The problem there.
     pub problem: Problem,

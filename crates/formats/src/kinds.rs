@@ -5,9 +5,7 @@ use crate::error::{FormatError, Problem};
 /// The column of a row: text, or tokens that were made before. A row without a value has an empty one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
-    /// Text.
     Text(String),
-    /// Tokens.
     Tokens(Vec<u32>),
 }
 
@@ -16,7 +14,6 @@ pub enum Cell {
 pub enum ColumnChoice {
     /// The first of these that the table has.
     FirstOf(&'static [&'static str]),
-    /// The one of this name.
     Named(String),
 }
 

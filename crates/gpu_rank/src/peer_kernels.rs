@@ -23,7 +23,6 @@ pub const COLLECTIVES: Source = Source {
     instructions: Instructions::Common,
 };
 
-/// One of the kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kernel {
     SumF32,

@@ -30,7 +30,6 @@ impl QueueOrder {
 /// A rank's device with its streams.
 #[derive(Clone)]
 pub struct RankStreams {
-    /// The device.
     pub device: Arc<CudaDevice>,
     /// Its streams.
     pub order: QueueOrder,

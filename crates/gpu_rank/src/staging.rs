@@ -32,7 +32,7 @@ impl Staging {
         Ok(Staging { streams, mirror, pinned: Default::default() })
     }
 
-    /// The mirror.
+    /// The copy of the GPU's arena in memory of the host.
     pub fn mirror(&self) -> &Arc<Arena> {
         &self.mirror
     }

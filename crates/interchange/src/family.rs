@@ -121,8 +121,8 @@ impl Family {
         OUTPUTS.contains(&tensor)
     }
 
-    /// Whether a tensor that the model does not read does not belong to its weights: a buffer, or the output matrix where that
-    /// is the token table.
+    /// Whether a tensor that the model does not read does not belong to its weights: a buffer, or the output matrix
+    /// where that is the token table.
     pub fn is_beside_weights(self, tensor: &str) -> bool {
         self.is_output(tensor) || BUFFERS.iter().any(|buffer| tensor.ends_with(buffer))
     }

@@ -9,7 +9,6 @@ pub struct StoredRows {
     pub tensor: String,
     /// Shape of the stored tensor.
     pub shape: Vec<usize>,
-    /// Which of its rows.
     pub rows: Rows,
     /// Which way it is.
     pub orientation: Orientation,

@@ -16,7 +16,6 @@ pub struct Address {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} must be HOST:PORT with a port from 1 to 65535; use e.g. node0:29400 or [fd00::1]:29400")]
 pub struct AddressError {
-    /// The text.
     pub text: String,
 }
 

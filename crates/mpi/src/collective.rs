@@ -13,7 +13,7 @@ pub enum Number {
 }
 
 impl Number {
-    /// Bytes of one.
+    /// Bytes of one element.
     pub const fn size_bytes(self) -> usize {
         match self {
             Number::Single => 4,

@@ -29,7 +29,6 @@ const STACK_BYTES: usize = 8 << 20;
 /// Why there is no endpoint, or why it does not end.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum EndpointError {
-    /// The library.
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// A function that failed.
@@ -172,7 +171,7 @@ impl Endpoint {
         &self.path
     }
 
-    /// Its ABI.
+    /// The ABI of the library that is open.
     pub fn abi(&self) -> Abi {
         self.ready.abi
     }

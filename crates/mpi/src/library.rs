@@ -91,7 +91,7 @@ impl Library {
         &self.path
     }
 
-    /// Its ABI.
+    /// The ABI by which its functions are called.
     pub fn abi(&self) -> Abi {
         self.abi
     }

@@ -20,7 +20,6 @@ pub struct Layout {
 pub struct Header {
     /// The files to include.
     pub includes: &'static [&'static str],
-    /// Functions.
     pub functions: Vec<Declaration>,
     /// Constants by their name in the header.
     pub constants: Vec<(&'static str, i64)>,

@@ -30,7 +30,6 @@ pub enum Loader {
 /// A library.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
-    /// Its file.
     File(PathBuf),
     /// A name for the system's loader.
     Name(&'static str),

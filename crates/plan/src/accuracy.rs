@@ -16,7 +16,6 @@ pub struct Runs {
     /// Its file in `crates/plan/tables`.
     pub file: &'static str,
     text: &'static str,
-    /// Which rows.
     pub rows: &'static str,
     /// The profile of their cluster.
     pub profile: &'static str,
@@ -42,7 +41,6 @@ macro_rules! runs {
 /// A fit and what is scored with it.
 #[derive(Clone, Copy, Debug)]
 pub struct Check {
-    /// Its name.
     pub name: &'static str,
     /// A remark, if there is one.
     pub about: Option<&'static str>,
@@ -57,7 +55,7 @@ pub struct Check {
 /// Constants of computing that the tables can tell apart.
 const COMPUTE: [Constant; 3] = [Constant::MatrixEfficiency, Constant::TileRampColumns, Constant::MemoryEfficiency];
 
-/// All checks.
+/// The checks of `docs/accuracy.md`, in its order.
 pub const CHECKS: [Check; 5] = [
     Check {
         name: "vTrain single node",
@@ -182,7 +180,6 @@ pub enum AccuracyError {
 /// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// The check.
     pub check: Check,
     /// Constants after the fit.
     pub constants: Vec<(Constant, f64)>,
@@ -344,9 +341,7 @@ pub const LAYERS: Runs = runs!("korthikanti_table4.csv", ALL, "a100-80g-dgx", "m
 pub struct LayerTime {
     /// The row.
     pub name: String,
-    /// Measured.
     pub measured: f64,
-    /// Predicted.
     pub predicted: f64,
 }
 

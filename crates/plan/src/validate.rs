@@ -14,7 +14,6 @@ use crate::prediction::PreparedStep;
 pub struct PreparedRun {
     /// The measured values.
     pub run: MeasuredRun,
-    /// Its step.
     pub step: PreparedStep,
 }
 
@@ -80,7 +79,6 @@ pub struct Scored {
     pub index: usize,
     /// Name and size.
     pub model: String,
-    /// Its layout.
     pub layout: String,
     /// Seconds of a step.
     pub time_s: Pair<f64>,
@@ -146,7 +144,6 @@ pub struct Errors {
     pub median: f64,
     /// The bound of nine of ten.
     pub p90: f64,
-    /// The largest.
     pub largest: f64,
 }
 

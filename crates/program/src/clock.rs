@@ -11,13 +11,10 @@ use crate::{Instr, PassKind, Program, RankView, StepGraph, run_in_turns};
 /// How long the passes of one unit take, in any common measure.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PassTimes {
-    /// Forward.
     pub forward: u64,
     /// Recomputing what the forward pass did not keep.
     pub recompute: u64,
-    /// Backward of the input.
     pub backward_input: u64,
-    /// Backward of the weights.
     pub backward_weight: u64,
 }
 

@@ -20,7 +20,6 @@ pub enum Purpose {
 /// One instruction of one pipeline rank. The unit of a send or receive is the one whose output (or whose
 /// output's gradient) travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "the fields are the words of `config`")]
 pub enum Instr {
     /// Fetches the tokens, labels, positions and masks of a microbatch. Every stage does, for they are functions of the
     /// data index.
@@ -84,9 +83,8 @@ impl PassKind {
 pub struct Pass {
     /// The computed part.
     pub kind: PassKind,
-    /// By which unit.
+    /// The unit that runs.
     pub unit: Unit,
-    /// On which microbatch.
     pub microbatch: Microbatch,
 }
 

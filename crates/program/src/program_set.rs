@@ -50,7 +50,7 @@ impl ProgramSet {
         Ok(ProgramSet { programs })
     }
 
-    /// The programs.
+    /// The verified programs, by pipeline rank.
     pub fn programs(&self) -> &[Verified] {
         &self.programs
     }

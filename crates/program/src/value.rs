@@ -7,7 +7,6 @@ use config::{Microbatch, Unit};
 
 /// A piece of memory with a meaning. Some live within a step; the others are state that outlives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[expect(missing_docs, reason = "the fields are the words of `config`")]
 pub enum Value {
     /// Tokens, labels, positions and mask.
     Batch(Microbatch),

@@ -62,7 +62,6 @@ impl fmt::Display for Rule {
 /// One breach of one rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// The rule.
     pub rule: Rule,
     /// Where and what, with numbers.
     pub message: String,

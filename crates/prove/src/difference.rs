@@ -23,9 +23,7 @@ pub type RunFirst<'a> = dyn Fn(u32, &dyn Watch) -> Result<(), ProofError> + 'a;
 /// One value at which two runs differ, and its first element that does.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Difference {
-    /// The value.
     pub value: ValueName,
-    /// The element.
     pub element: ElementName,
     /// Elements that differ, of how many.
     pub differing: (usize, usize),
@@ -62,7 +60,6 @@ pub struct Holding {
     pub place: String,
     /// The microbatch in which it computed the element, if it is of one.
     pub microbatch: Option<Microbatch>,
-    /// Its value.
     pub value: f32,
 }
 

@@ -6,6 +6,7 @@ use config::Unit;
 use device::Dtype;
 use serde::{Deserialize, Serialize};
 
+/// [`Unit`], as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Unit")]
 pub enum UnitForm {
@@ -15,10 +16,12 @@ pub enum UnitForm {
     Head,
 }
 
+/// A unit in descending order, as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Reverse<Unit>")]
 pub struct ReverseForm(#[serde(with = "UnitForm")] pub Unit);
 
+/// [`Dtype`], as it is written.
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Dtype")]
 pub enum DtypeForm {

@@ -12,7 +12,6 @@ pub struct FailureReport {
     pub rank: Option<usize>,
     /// Its step, counted from 1.
     pub step: Option<u32>,
-    /// Its instruction.
     pub instruction: Option<String>,
     /// Text for the user. The report of a rank may already name rank, step and instruction in it.
     pub cause: String,
@@ -37,9 +36,7 @@ pub enum Speaker {
 pub struct ProcessFailure {
     /// Number of the process.
     pub process: usize,
-    /// Its host.
     pub host: String,
-    /// The report.
     pub report: FailureReport,
 }
 
@@ -67,7 +64,6 @@ impl fmt::Display for ProcessFailure {
 pub struct StopWish {
     /// The process that it reached.
     pub process: usize,
-    /// Its host.
     pub host: String,
     /// Number of the signal.
     pub signal: i32,

@@ -57,7 +57,6 @@ pub struct ProcessEntry {
     pub process: usize,
     /// Name of its host.
     pub host: String,
-    /// Its ranks.
     pub ranks: Vec<usize>,
 }
 

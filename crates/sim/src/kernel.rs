@@ -47,7 +47,7 @@ impl ProductFormat {
     }
 }
 
-/// Which pass of attention.
+/// Passes of attention, which differ in their products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionPass {
     /// Outputs from queries, keys and values.

@@ -17,7 +17,6 @@ use crate::recorded::RecordedUnits;
 /// The purpose of bytes of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryPart {
-    /// Parameters.
     Parameters,
     /// Sums of gradients, and gradients before they are reduced.
     Gradients,
@@ -27,7 +26,6 @@ pub enum MemoryPart {
     Gathered,
     /// Values that the forward pass keeps, and gradients of it.
     Activations,
-    /// Logits.
     Logits,
     /// Buffers of sends and receives.
     Communication,

@@ -66,7 +66,7 @@ impl PassTime {
         PassTime { kernels_ns: self.kernels_ns + first_ns, ..self }
     }
 
-    /// Its cost.
+    /// The pass as a cost: its whole time, its collectives, and its time at the peak.
     pub fn cost(self) -> PassCost {
         let PassTime { kernels_ns, collectives_ns, issue_ns, at_peak_ns, .. } = self;
         PassCost { whole_ns: issue_ns.max(kernels_ns + collectives_ns), collectives_ns, at_peak_ns }

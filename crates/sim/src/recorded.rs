@@ -30,13 +30,10 @@ pub struct PassWork {
 /// All passes of a unit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct UnitWork {
-    /// Forward.
     pub forward: PassWork,
     /// Recomputing what the forward pass did not keep.
     pub recompute: PassWork,
-    /// Backward of the input.
     pub backward_input: PassWork,
-    /// Backward of the weights.
     pub backward_weight: PassWork,
     /// Memory that it keeps beyond its footprint.
     pub kept: KeptBeyond,

@@ -16,9 +16,7 @@ pub struct Trace {
 /// The instructions of one rank with their times.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankTrace {
-    /// Its number.
     pub number: usize,
-    /// Its name.
     pub name: String,
     /// In the order of its program.
     pub instrs: Vec<TimedInstr>,
@@ -38,9 +36,7 @@ pub struct TimedInstr {
 /// When one rank's instructions started and ended, in nanoseconds and in the order of its program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankTimes {
-    /// Its number.
     pub number: usize,
-    /// Its name.
     pub name: String,
     /// Which pipeline rank's program it ran.
     pub pp: usize,

@@ -8,6 +8,7 @@ use crate::modules::SharedCode;
 use crate::settings::Settings;
 use crate::soft_gpu::SoftGpu;
 use crate::state::invalid;
+use crate::work_log::WorkLog;
 
 /// CUDA 13.0, as the driver counts.
 const VERSION: u32 = 13000;
@@ -17,17 +18,23 @@ const VERSION: u32 = 13000;
 pub struct SoftDriver {
     devices: Vec<Settings>,
     code: SharedCode,
+    log: Option<WorkLog>,
 }
 
 impl SoftDriver {
     /// N GPUs that are alike.
     pub fn new(count: usize, settings: Settings) -> SoftDriver {
-        SoftDriver { devices: vec![settings; count], code: SharedCode::default() }
+        SoftDriver { devices: vec![settings; count], code: SharedCode::default(), log: None }
     }
 
     /// A GPU for each of `settings`.
     pub fn of(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
-        SoftDriver { devices: settings.into_iter().collect(), code: SharedCode::default() }
+        SoftDriver { devices: settings.into_iter().collect(), code: SharedCode::default(), log: None }
+    }
+
+    /// The same GPUs, which log their work.
+    pub fn with_log(self, log: &WorkLog) -> SoftDriver {
+        SoftDriver { log: Some(log.clone()), ..self }
     }
 
     /// The same GPUs, which decode no text that is in `code` already.
@@ -49,6 +56,8 @@ impl Driver for SoftDriver {
         let Some(settings) = self.devices.get(ordinal) else {
             return Err(invalid("open", format!("GPU {ordinal} does not exist; there are {}", self.devices.len())));
         };
-        Ok(Arc::new(SoftGpu::with_code(ordinal, settings.clone(), self.code.clone())))
+        let gpu = SoftGpu::with_code(ordinal, settings.clone(), self.code.clone());
+        self.log.iter().for_each(|log| gpu.log_work(log));
+        Ok(Arc::new(gpu))
     }
 }

@@ -15,6 +15,7 @@ mod soft_gpu;
 mod state;
 mod streams;
 mod tensor_maps;
+mod work_log;
 
 pub use checks::{AccessRanges, Check, Checks};
 pub use counters::Counters;
@@ -25,3 +26,4 @@ pub use modules::SharedCode;
 pub use settings::Settings;
 pub use soft_gpu::SoftGpu;
 pub use streams::{HostFunction, HostWork};
+pub use work_log::{Place, WorkLog};

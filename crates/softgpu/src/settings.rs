@@ -10,7 +10,6 @@ use crate::faults::FaultPlan;
 pub struct Settings {
     /// Its compute capability. It decides the rule of matrix products, and which targets of PTX are accepted.
     pub capability: Capability,
-    /// Its memory.
     pub memory_bytes: u64,
     /// Multiprocessors that it reports.
     pub multiprocessors: u32,

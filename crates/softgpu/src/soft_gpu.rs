@@ -16,6 +16,7 @@ use crate::settings::Settings;
 use crate::state::{Function, State, invalid};
 use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work};
 use crate::tensor_maps::encode;
+use crate::work_log::WorkLog;
 
 /// A GPU in software.
 #[derive(Debug)]
@@ -46,6 +47,11 @@ impl SoftGpu {
     /// The GPU of a number, which decodes no text that is in `code` already.
     pub fn with_code(ordinal: usize, settings: Settings, code: SharedCode) -> SoftGpu {
         SoftGpu { code: Some(code), ..SoftGpu::new(ordinal, settings) }
+    }
+
+    /// Logs from now on which work uses the memory of which.
+    pub fn log_work(&self, log: &WorkLog) {
+        sync::lock(&self.state).log_work(self.facts.ordinal, log);
     }
 
     /// Declares the memory that the next launch on `stream` may read and write; an access elsewhere is a fault.

@@ -20,6 +20,7 @@ use crate::streams::{
     Capture, Clocks, Entry, Graph, HostWork, Item, LaunchWork, Node, Origin, Point, Points, Queue, Random, Ready, Work,
     WorkOrder,
 };
+use crate::work_log::{GpuLog, WorkLog};
 
 /// All that a GPU holds.
 #[derive(Debug)]
@@ -36,20 +37,19 @@ pub struct State {
     pub streams: BTreeMap<StreamHandle, Queue>,
     /// Events, and the point that each names.
     pub events: HashMap<EventHandle, Option<Point>>,
-    /// Points.
     pub points: Points,
     /// Points that streams may wait for and that no stream has yet.
     pub promised: HashSet<Point>,
-    /// Graphs.
     pub graphs: HashMap<GraphHandle, Arc<Graph>>,
     /// The memory that the next launch of a stream may use.
     pub expected: HashMap<StreamHandle, AccessRanges>,
-    /// Captures.
     pub captures: Vec<Capture>,
     /// The first failure, which every later call returns.
     pub failure: Option<DriverError>,
     /// Which work comes before which.
     clocks: Clocks,
+    /// Which work uses the memory of which, where somebody asks.
+    log: Option<GpuLog>,
     /// Instructions that have run.
     pub counts: KernelCounts,
     checks: Checks,
@@ -66,7 +66,6 @@ pub struct State {
 /// A kernel that was asked for.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// The kernel.
     pub kernel: Arc<Kernel>,
     /// Its module.
     pub module: ModuleHandle,
@@ -91,6 +90,7 @@ impl State {
             captures: vec![],
             failure: None,
             clocks: Clocks::default(),
+            log: None,
             counts: KernelCounts::default(),
             checks: settings.checks.clone(),
             rule: Rule::of(settings.capability.major),
@@ -102,6 +102,11 @@ impl State {
             limits: Limits { warp_instructions: settings.max_warp_instructions },
             next_handle: 1,
         }
+    }
+
+    /// Logs from now on which work uses the memory of which.
+    pub fn log_work(&mut self, ordinal: usize, log: &WorkLog) {
+        self.log = Some(GpuLog::new(ordinal, log.clone()));
     }
 
     /// A number that no handle had before.
@@ -245,27 +250,33 @@ impl State {
             | Work::Fill { .. } => {}
         }
         let order = self.clocks.begin(origin);
+        let ended = self.run_in_order(work, &order);
+        self.log.iter_mut().for_each(|log| log.add(origin, order.number, &order.used));
+        ended
+    }
+
+    fn run_in_order(&mut self, work: Work, order: &WorkOrder) -> Result<(), DriverError> {
         match work {
-            Work::Launch(launch) => self.run_launch(&launch, &order),
-            Work::Host(work) => self.run_host_work(&work, &order),
+            Work::Launch(launch) => self.run_launch(&launch, order),
+            Work::Host(work) => self.run_host_work(&work, order),
             Work::Upload { to, pinned, offset_bytes, bytes } => {
-                self.touch("upload", to, bytes, &order, true)?;
+                self.touch("upload", to, bytes, order, true)?;
                 let from = self.pinned.get(&pinned).and_then(|pinned| pinned.get(offset_bytes..offset_bytes + bytes));
                 copy_range("upload", from, self.global.range_mut(to.0, bytes))
             }
             Work::Download { pinned, offset_bytes, from, bytes } => {
-                self.touch("download", from, bytes, &order, false)?;
+                self.touch("download", from, bytes, order, false)?;
                 let to = self.pinned.get_mut(&pinned).and_then(|to| to.get_mut(offset_bytes..offset_bytes + bytes));
                 copy_range("download", self.global.range(from.0, bytes), to)
             }
             Work::Copy { to, from, bytes } => {
-                self.touch("copy", from, bytes, &order, false)?;
-                self.touch("copy", to, bytes, &order, true)?;
+                self.touch("copy", from, bytes, order, false)?;
+                self.touch("copy", to, bytes, order, true)?;
                 let from = self.global.range(from.0, bytes).map(<[u8]>::to_vec);
                 copy_range("copy", from.as_deref(), self.global.range_mut(to.0, bytes))
             }
             Work::Fill { to, value, bytes } => {
-                self.touch("fill", to, bytes, &order, true)?;
+                self.touch("fill", to, bytes, order, true)?;
                 copy_range("fill", Some(&vec![value; bytes]), self.global.range_mut(to.0, bytes))
             }
             Work::Record(_) | Work::Wait(_) => Ok(()),

@@ -14,7 +14,6 @@ use crate::status::{INVALID_CONTEXT, Status};
 
 /// The state of the driver.
 pub struct Process {
-    /// The GPU.
     pub gpu: Arc<SoftGpu>,
     /// Copies between the GPU and plain memory of the host that have not ended.
     pub copies: Mutex<HostCopies>,

@@ -256,7 +256,6 @@ pub struct Case {
     pub degrees: Degrees,
     /// Whether ranks that shard matrices shard tokens, too. Unlike a manner, it changes sums.
     pub sequence_parallel: SequenceParallel,
-    /// In which manner.
     pub manner: Manner,
     /// How gradients are summed.
     pub sums: GradientSums,

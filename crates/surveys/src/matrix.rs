@@ -32,7 +32,6 @@ const GIVEN_STAGES: usize = 2;
 /// Where the order of passes comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// It is generated.
     Generated(ScheduleKind),
     /// It is read from a file: two neighbouring stages on each rank, as no generated schedule has them, all forwards
     /// first, gradients of weights last.
@@ -81,7 +80,6 @@ impl fmt::Display for Order {
 pub enum Sharing {
     /// Nothing: each is alone.
     Nothing,
-    /// Matrices.
     Matrices,
     /// Matrices, and between them tokens.
     Tokens,

@@ -30,7 +30,6 @@ pub struct Shown {
     pub fault: &'static str,
     /// The requirement.
     pub demand: &'static str,
-    /// Trials.
     pub trials: usize,
     /// Broken requirements, a line for each trial.
     pub failures: Vec<String>,

@@ -16,7 +16,6 @@ use crate::cases::{Case, Family};
 pub struct Order {
     /// One stage in the plainest manner of this order of sums.
     pub reference: Case,
-    /// The cases.
     pub cases: Vec<Case>,
 }
 

@@ -53,7 +53,6 @@ pub struct Disagreement {
     pub kind: Kind,
     /// One rank.
     pub first: String,
-    /// The other.
     pub other: String,
     /// Elements with different bits.
     pub elements: usize,

@@ -17,7 +17,6 @@ const RETENTION: Retention = Retention { newest: usize::MAX, every: 0, best: 0 }
 /// One part of a run.
 #[derive(Clone, Debug)]
 pub struct Stretch {
-    /// The layout.
     pub layout: Layout,
     /// Steps that are done when it ends.
     pub until: u32,
@@ -43,7 +42,6 @@ pub fn resumed_spec(train: &TrainSpec, checkpoint: &Checkpoint) -> TrainSpec {
 /// Input, engine and observer of a part of a run.
 #[derive(Clone, Copy)]
 pub struct Surroundings<'a> {
-    /// Its tokens.
     pub tokens: &'a dyn TokenSource,
     /// Engine of each rank.
     pub wrap: &'a WrapRank<'a>,

@@ -1,4 +1,5 @@
-//! How long saving holds a run up, and how fast a checkpoint is loaded under other layouts: `cargo bench -p train --bench checkpoint [-- FOLDER]`.
+//! How long saving holds a run up, and how fast a checkpoint is loaded under other layouts: `cargo bench -p train
+//! --bench checkpoint [-- FOLDER]`.
 //!
 //! GPT-2 of 124 million parameters with the state of AdamW, in `FOLDER` or that of the system for what is temporary.
 //! Each figure is printed with the time of the same cores for the same bytes: to copy them in memory, or to read them
@@ -136,8 +137,8 @@ fn newest(folder: &Path) -> Checkpoint {
     Checkpoint::open(&committed(folder).expect("a folder")[0].path).expect("a checkpoint")
 }
 
-/// Bytes per second at which `threads` threads read the file at `path`, block by block: each its part, into a buffer of `buffer_len` bytes that is
-/// overwritten when it is full.
+/// Bytes per second at which `threads` threads read the file at `path`, block by block: each its part, into a buffer of
+/// `buffer_len` bytes that is overwritten when it is full.
 fn reading_rate(path: &Path, threads: usize, buffer_len: usize) -> f64 {
     let file = File::open(path).expect("a file");
     let part_bytes = file.metadata().expect("a length").len() / threads as u64;

@@ -1,9 +1,10 @@
 //! Ranks of one thread each compared with one rank of two threads on the same cores: `cargo bench -p train --bench
 //! ranks [-- FILTER]`.
 //!
-//! Both sides take the 12M model of `bench/compare` by the same microbatches where the layout allows it, and take turns, a short run each.
-//! Of a pipeline the bubble is divided out by its closed form, `(p - 1) / (m + p - 1)` of the time of `m` microbatches on `p` stages, and the
-//! imbalance of its stages: what the busiest rank computes over what ranks compute on average, in seconds inside of operations.
+//! Both sides take the 12M model of `bench/compare` by the same microbatches where the layout allows it, and take
+//! turns, a short run each. Of a pipeline the bubble is divided out by its closed form, `(p - 1) / (m + p - 1)` of the
+//! time of `m` microbatches on `p` stages, and the imbalance of its stages: what the busiest rank computes over what
+//! ranks compute on average, in seconds inside of operations.
 
 use imbalance::imbalance;
 use mesh::Axis;
@@ -52,7 +53,8 @@ fn setup(overrides: &[&str]) -> Setup {
     load(&format!("{FOLDER}/gpt_12m.toml"), &overrides).1
 }
 
-/// Medians of the seconds of a step of the layout and of one rank with two threads, in turns, and of the ratios of each pair.
+/// Medians of the seconds of a step of the layout and of one rank with two threads, in turns, and of the ratios of each
+/// pair.
 fn measure(layout: &Setup, one_rank: &Setup) -> [f64; 3] {
     let pairs: Vec<[f64; 2]> = (0..PAIRS)
         .map(|_| {

@@ -1,7 +1,9 @@
-//! Seconds of a training step, and where they go: `cargo bench -p train --bench step [-- RUN.toml ... [section.key=value ...]]`.
+//! Seconds of a training step, and where they go: `cargo bench -p train --bench step [-- RUN.toml ...
+//! [section.key=value ...]]`.
 //!
-//! Without a run file those of `bench/compare` are measured; shares are those of what the same cores multiply in registers, and copy. With `--paced` one run waits for a line of standard input before each step and
-//! prints the step's seconds, so that two programs can take turns on the same cores.
+//! Without a run file those of `bench/compare` are measured; shares are those of what the same cores multiply in
+//! registers, and copy. With `--paced` one run waits for a line of standard input before each step and prints the
+//! step's seconds, so that two programs can take turns on the same cores.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};

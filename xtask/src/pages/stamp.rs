@@ -8,7 +8,6 @@ const HEADING: &str = "\n## Stamp\n";
 pub struct Entry {
     /// `2026-11-23`.
     pub date: String,
-    /// Commit.
     pub commit: String,
     /// Hash of the code, 16 hexadecimal digits.
     pub hash: String,

@@ -26,7 +26,6 @@ pub enum Confirmation {
 pub struct Page {
     /// The name in commands.
     pub name: &'static str,
-    /// Its path.
     pub path: &'static str,
     /// Files and folders whose code its figures depend on.
     pub files: &'static [&'static str],

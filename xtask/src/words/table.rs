@@ -11,7 +11,6 @@ pub struct Replaced {
     pub scope: Scope,
     /// What to write.
     pub instead: &'static str,
-    /// Why.
     pub why: &'static str,
 }
 

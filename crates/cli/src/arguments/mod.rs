@@ -140,8 +140,8 @@ pub struct RunArguments {
     /// Set a key of the run file, e.g. --set parallelism.dp=4; repeatable, the last value counts
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
-    /// Text of the run, instead of the built-in text: text, JSON lines, parquet, Arrow or a token file; a file, a folder
-    /// or a pattern
+    /// Text of the run, instead of the built-in text: text, JSON lines, parquet, Arrow or a token file; a file, a
+    /// folder or a pattern
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
 }

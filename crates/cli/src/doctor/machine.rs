@@ -25,7 +25,6 @@ pub struct Machine {
     /// Vector instructions for which there are kernels, fastest first; the first is used.
     #[serde(serialize_with = "names")]
     pub instruction_sets: Vec<InstructionSet>,
-    /// Memory.
     pub memory: Memory,
     /// NVIDIA's accelerators.
     pub gpus: Gpus,

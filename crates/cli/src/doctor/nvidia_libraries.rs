@@ -24,7 +24,6 @@ pub enum Opened {
         /// Its version, by itself.
         version: String,
     },
-    /// None.
     Missing {
         /// The reason.
         problem: String,
@@ -40,7 +39,6 @@ pub struct ListedGpu {
     pub name: String,
     /// Compute capability: `sm_90`.
     pub capability: String,
-    /// All of its memory, in bytes.
     pub memory_bytes: u64,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
@@ -82,7 +80,6 @@ impl CarriedKernels {
 /// All of them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NvidiaLibraries {
-    /// The driver.
     pub driver: Opened,
     /// GPUs by ordinal, or why the driver does not list them.
     pub gpus: Result<Vec<ListedGpu>, String>,

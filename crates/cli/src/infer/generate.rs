@@ -42,7 +42,6 @@ enum Printed {
     InFirst,
 }
 
-/// Tokens of a sample.
 const SAMPLE_TOKENS: usize = 160;
 
 /// The sample of a run: the continuation of `prompt` by the weights in `folder`, as the command gives it without

@@ -26,7 +26,6 @@ pub struct AgentPlan {
     pub rendezvous: String,
     /// The host as it is listed.
     pub host: String,
-    /// All hosts.
     pub hosts: String,
     /// Number of all processes.
     pub processes: usize,

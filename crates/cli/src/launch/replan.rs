@@ -36,7 +36,6 @@ pub fn comparing_profile(config: &RunConfig) -> Result<Cluster, Failure> {
 pub struct Replanned {
     /// The run.
     pub config: RunConfig,
-    /// Its hosts.
     pub hosts: Vec<Host>,
     /// Work of a step on its longest path, in steps of the layout before; `None` where one of them cannot be planned.
     pub slower: Option<f64>,

@@ -17,7 +17,6 @@ use crate::screen::figures::{bytes, counted};
 pub struct HostProcess {
     /// Name of the host.
     pub host: String,
-    /// The ranks.
     pub ranks: Vec<Rank>,
 }
 
@@ -88,7 +87,7 @@ impl HostMemory {
         self.connection_bytes += process.connection_bytes;
     }
 
-    /// Bytes of all of it.
+    /// Bytes of arenas, connections and checkpoints.
     pub fn bytes(&self) -> u64 {
         self.arena_bytes.saturating_add(self.connection_bytes).saturating_add(self.checkpoint_bytes)
     }

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 /// Bytes that this process may use, and who says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimit {
-    /// Bytes.
     pub bytes: u64,
     /// Who sets the limit.
     pub source: LimitSource,

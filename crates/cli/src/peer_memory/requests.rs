@@ -61,7 +61,6 @@ fn answer(folder: &HostFolder, request: Request, bytes: &[u8]) -> io::Result<Opt
 /// A process of another host.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Its host.
     pub host: String,
     /// Where it listens.
     pub address: SocketAddr,

@@ -58,7 +58,7 @@ fn closer(answer: &Answer, question: &Question) -> Result<String, SetupError> {
     let margin = bytes(question.margin_bytes as u64);
     let about = match answer.best.is_empty() {
         true => format!("no layout leaves {margin} free; these fit without that margin"),
-        false => format!("\nfaster, without the {margin} that the layouts above leave free"),
+        false => format!("\nfaster, with less than {margin} left free"),
     };
     Ok(format!("{about}\n{}", layouts(&answer.closer, question)?))
 }

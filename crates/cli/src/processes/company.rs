@@ -256,8 +256,8 @@ impl Company {
         Ok(memory + &links.map_or(String::new(), |links| links.line()))
     }
 
-    /// How the GPUs of a run's processes are joined; `None` where one process has all ranks, or without NVIDIA's GPUs. All
-    /// processes ask.
+    /// How the GPUs of a run's processes are joined; `None` where one process has all ranks, or without NVIDIA's GPUs.
+    /// All processes ask.
     ///
     /// # Errors
     /// `run.gpu_collectives = "nccl"` for ranks that NCCL does not join.

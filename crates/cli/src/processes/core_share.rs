@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 /// The need of one process, as all others learn it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreNeed {
-    /// Its host.
     pub host: String,
     /// The cores that it may use, in ascending order. Launchers give processes the same cores or cores of their own.
     pub allowed: Vec<usize>,

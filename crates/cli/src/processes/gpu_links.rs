@@ -12,9 +12,7 @@ use crate::screen::figures::counted;
 /// Everything of a process that the others need to decide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GpuSeat {
-    /// Its host.
     pub host: String,
-    /// Ranks that it has.
     pub ranks: usize,
     /// Identifiers of their GPUs.
     pub gpus: Vec<[u8; 16]>,
@@ -25,7 +23,6 @@ pub struct GpuSeat {
 /// How ranks on GPUs are joined.
 #[derive(Clone)]
 pub enum GpuLinks {
-    /// By NCCL.
     Nccl(Arc<Library>),
     /// By way of the host, and why.
     Host(String),

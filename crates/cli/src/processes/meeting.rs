@@ -15,7 +15,6 @@ pub struct Meeting<'a> {
     pub runs: Vec<&'a RunConfig>,
     /// Fingerprints of the programs that are known before the text is. Ranks compare all once more when they open.
     pub programs: Vec<u64>,
-    /// Its text.
     pub text: TextHash,
     /// Hashes of other files that it reads, by their names in messages.
     pub inputs: BTreeMap<String, u64>,

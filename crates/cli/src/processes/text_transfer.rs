@@ -20,7 +20,6 @@ const MISSING: &str = "the files of [data] that are missing";
 const LIST: &str = "the list of files of [data]";
 const REQUESTS: &str = "requests for text";
 const PIECES: &str = "pieces of text";
-/// Bytes of a piece.
 const PIECE_BYTES: u64 = 4 << 20;
 /// How often a process looks whether the run has failed.
 const GLANCE: Duration = Duration::from_millis(200);

@@ -12,7 +12,6 @@ use crate::run::run_folder::{METRICS, WEIGHTS};
 pub enum Earlier {
     /// It is renamed.
     Kept,
-    /// It is replaced.
     Replaced,
 }
 

@@ -1,4 +1,5 @@
-//! A server for browsers of this machine, which shows runs while they continue. It has two documents: the page, and its data.
+//! A server for browsers of this machine, which shows runs while they continue. It has two documents: the page, and its
+//! data.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};

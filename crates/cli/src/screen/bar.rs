@@ -3,7 +3,6 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
-/// Columns of the bar.
 const BAR_COLUMNS: usize = 16;
 /// Columns of a window that is too narrow for the bar: the newest step alone is its last line.
 const NARROW: usize = 45;

@@ -44,8 +44,8 @@ fn hanging_indent(line: &str) -> usize {
     }
 }
 
-/// Columns to the right, two spaces between them. Where they do not fit into `columns`, the table continues below with its first
-/// column again.
+/// Columns to the right, two spaces between them. Where they do not fit into `columns`, the table continues below with
+/// its first column again.
 pub fn table(rows: &[Vec<String>], columns: Option<usize>) -> String {
     let count = rows.first().map_or(0, Vec::len);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

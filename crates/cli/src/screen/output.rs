@@ -89,8 +89,8 @@ impl ModelText {
     }
 }
 
-/// Tells people something on the standard error, with characters that steer a terminal as numbers. Nothing depends on whether it
-/// arrives.
+/// Tells people something on the standard error, with characters that steer a terminal as numbers. Nothing depends on
+/// whether it arrives.
 pub fn tell(text: &str) {
     let _ = io::stderr().lock().write_all(harmless(text).as_bytes());
 }
@@ -111,8 +111,8 @@ fn harmless_line(line: &str) -> String {
 /// The longest line of a message.
 const LINE_CHARACTERS: usize = 4096;
 
-/// A message that quotes files of others, as a terminal may show it: characters that steer a terminal, or turn the direction of a
-/// line, are written as numbers, and a line ends where nobody reads on.
+/// A message that quotes files of others, as a terminal may show it: characters that steer a terminal, or turn the
+/// direction of a line, are written as numbers, and a line ends where nobody reads on.
 pub fn shown(message: &str) -> String {
     message.lines().map(shown_line).collect::<Vec<_>>().join("\n")
 }

@@ -487,7 +487,8 @@ mod tests {
         std::fs::remove_file(&path).expect("removed");
     }
 
-    /// Lines that are due stay: the first, the last and every `run.log_every`-th; the log has the same, and the notes between them.
+    /// Lines that are due stay: the first, the last and every `run.log_every`-th; the log has the same, and the notes
+    /// between them.
     #[test]
     fn lines_stay_on_the_screen_and_in_the_log() {
         use std::io::{Read, Seek};

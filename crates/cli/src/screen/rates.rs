@@ -54,10 +54,11 @@ pub struct Rates {
     pub tokens_per_second: f64,
     /// [`flops_per_token`] times that.
     pub flops: f64,
-    /// Share of the measured peak, at most 1: a core that becomes faster than it was measured raises its peak. `None` without a peak.
+    /// Share of the measured peak, at most 1: a core that becomes faster than it was measured raises its peak. `None`
+    /// without a peak.
     pub peak_share: Option<f64>,
-    /// Share of their time that the cores did not work for this process since the step before: 1 - CPU seconds / (wall seconds x cores). `None`
-    /// where CPU time is not known.
+    /// Share of their time that the cores did not work for this process since the step before: 1 - CPU seconds / (wall
+    /// seconds x cores). `None` where CPU time is not known.
     pub idle_share: Option<f64>,
     /// The most memory that this process has held so far; `None` where the system does not report it.
     pub resident_bytes: Option<u64>,

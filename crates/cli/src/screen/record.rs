@@ -8,8 +8,8 @@ use train::{Anomaly, EvaluationReport, StepFate, StepReport};
 use crate::screen::anomaly::anomaly_name;
 use crate::screen::rates::Rates;
 
-/// A number with all of its digits. JSON has finite ones only: others are the strings `NaN`, `Infinity` and `-Infinity`, which number parsers
-/// of Python, Rust and JavaScript read.
+/// A number with all of its digits. JSON has finite ones only: others are the strings `NaN`, `Infinity` and
+/// `-Infinity`, which number parsers of Python, Rust and JavaScript read.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Number(f64);
 

@@ -18,7 +18,6 @@ pub struct Compared {
     pub pp: usize,
     /// As `pleach explain` writes it.
     pub instruction: String,
-    /// Predicted.
     pub predicted_s: f64,
     /// Measured: the mean of the ranks of that stage.
     pub measured_s: f64,
@@ -55,7 +54,8 @@ struct TraceEvent {
     args: BTreeMap<String, serde_json::Value>,
 }
 
-/// Seconds of every instruction by pipeline rank, name, and how many of that name came before it; one for each rank of the stage.
+/// Seconds of every instruction by pipeline rank, name, and how many of that name came before it; one for each rank of
+/// the stage.
 type Durations = BTreeMap<(usize, String, usize), Vec<f64>>;
 
 /// By process, or rank, and name: instructions that came already.

@@ -119,7 +119,8 @@ fn layout(config: &RunConfig) -> String {
     config.parallelism.degrees.to_string()
 }
 
-/// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to communicate with.
+/// The rank of a trace whose communication is exposed longest; nothing where no rank has a replica or another stage to
+/// communicate with.
 pub fn communication(trace: &Trace, degrees: Degrees) -> String {
     let Degrees { dp, cp, tp: _, pp } = degrees;
     if dp * cp * pp == 1 {

@@ -1,4 +1,5 @@
-//! The processes of a trace: ranks, by number and by their place in the mesh, whether their step was simulated or measured.
+//! The processes of a trace: ranks, by number and by their place in the mesh, whether their step was simulated or
+//! measured.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;

@@ -10,7 +10,7 @@ pub const STATUS: &str = "status.json";
 /// Shortest time between two renewals.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The file.
+/// [`STATUS`], renewed while a run trains.
 #[derive(Debug)]
 pub struct StatusFile {
     path: PathBuf,

@@ -144,8 +144,8 @@ fn runs_whose_files_do_not_fit_each_other_are_refused() {
     ]);
 }
 
-/// Names in the folder of a run that lead elsewhere: the run replaces the links, or keeps them with the weights of an earlier run,
-/// and leaves alone where they lead.
+/// Names in the folder of a run that lead elsewhere: the run replaces the links, or keeps them with the weights of an
+/// earlier run, and leaves alone where they lead.
 #[test]
 fn nothing_is_written_through_links() {
     let train = format!("train --quiet {SMALL} --set run.folder={{}}/run");

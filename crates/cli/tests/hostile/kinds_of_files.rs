@@ -1,4 +1,5 @@
-//! Every place that takes the name of a file, with everything that a name can stand for: devices, folders, links, pipes.
+//! Every place that takes the name of a file, with everything that a name can stand for: devices, folders, links,
+//! pipes.
 
 use crate::case::{Case, Content, case};
 use crate::fixtures::{Fixture, SMALL};

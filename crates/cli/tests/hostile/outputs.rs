@@ -1,4 +1,5 @@
-//! Every output, with everything that its name can stand for. Only files are replaced, and never those that a command reads.
+//! Every output, with everything that its name can stand for. Only files are replaced, and never those that a command
+//! reads.
 
 use crate::case::{Case, Content, case};
 use crate::fixtures::{Fixture, SMALL};

@@ -1,5 +1,5 @@
-//! A command under the limits of its case. The kernel holds them: a command that takes more memory or more time of cores than its case
-//! allows ends by a signal, which no verdict expects.
+//! A command under the limits of its case. The kernel holds them: a command that takes more memory or more time of
+//! cores than its case allows ends by a signal, which no verdict expects.
 
 use std::ffi::OsStr;
 use std::fs;

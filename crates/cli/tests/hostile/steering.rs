@@ -1,5 +1,5 @@
-//! Names out of files of others, in results and messages, and the text that a model makes: none of their characters steers the
-//! terminal of who reads them. The verdict of every case looks for such characters; these have them.
+//! Names out of files of others, in results and messages, and the text that a model makes: none of their characters
+//! steers the terminal of who reads them. The verdict of every case looks for such characters; these have them.
 
 use std::process::Command;
 

@@ -49,7 +49,6 @@ pub struct LibraryGroup {
     pub communicator: Arc<dyn LibraryCommunicator>,
     /// By process of the communicator: the positions of its members in the group, ascending.
     pub by_process: Vec<Vec<usize>>,
-    /// Its sums.
     pub sums: LibrarySums,
     /// How long a rank waits for its peers in one operation.
     pub wait: Duration,

@@ -53,7 +53,6 @@ pub(super) enum Way {
     Mpi(MpiRoute),
 }
 
-/// A connection.
 pub(super) struct Connection {
     /// The number of the process at the other end.
     pub(super) process: usize,

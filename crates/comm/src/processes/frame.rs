@@ -20,7 +20,6 @@ use crate::threads::remote::{Address, Ending};
 use mesh::Rank;
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Bytes of a header.
 pub(super) const HEADER_BYTES: usize = 96;
 /// Bytes of the largest piece of a message.
 pub(super) const PIECE_BYTES: usize = 64 << 10;
@@ -79,7 +78,6 @@ pub(super) struct Announcement {
     pub(super) at: u64,
 }
 
-/// One frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame {
     /// A small message; its bytes follow.

@@ -69,7 +69,6 @@ impl MpiRoute {
         true
     }
 
-    /// Receives `receiving`.
     pub(super) fn receive(&self, receiving: Receiving) {
         let tag = self.tags.first + receiving.part.slot;
         self.tags.endpoint.receive(self.peer, tag, Box::new(receiving));

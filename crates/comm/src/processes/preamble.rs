@@ -12,7 +12,6 @@
 use super::frame::VERSION;
 use super::process_map::WorldToken;
 
-/// Bytes of a preamble.
 pub(super) const PREAMBLE_BYTES: usize = 64;
 
 const MAGIC: [u8; 8] = *b"plchhelo";

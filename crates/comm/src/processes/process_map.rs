@@ -61,7 +61,6 @@ pub struct LocalAddress {
 /// One process of a world.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its ranks.
     pub ranks: Vec<Rank>,
     /// The name of its host, for messages. Processes with the same name are on one host for collectives.
     pub host: String,

@@ -102,8 +102,9 @@ fn write_samples(samples: &SampleSpec, writer: &mut Writer) {
     writer.number("sample_temperature", samples.temperature);
 }
 
-/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs, without
-/// `gpu_collectives` the choice is the run's, and without `memory_every` there is no checkpoint in the memory of hosts.
+/// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs,
+/// without `gpu_collectives` the choice is the run's, and without `memory_every` there is no checkpoint in the memory
+/// of hosts.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());

@@ -92,7 +92,6 @@ impl fmt::Display for Value {
 /// A value and where it was written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Entry {
-    /// The value.
     pub value: Value,
     /// Its place.
     pub location: Location,

@@ -46,6 +46,7 @@ pub(super) struct Mask<L> {
 }
 
 impl<L: Lanes> Mask<L> {
+    /// The mask of `group` of the queries of `block`, over the keys of `tile`.
     #[inline(always)]
     pub fn new(block: &QueryBlock, tile: &KeyTile, group: usize, slope: Option<f32>) -> Self {
         let [first, last, end] = [&block.first, &block.last, &block.end].map(|row| L::load(lanes(row, group)));

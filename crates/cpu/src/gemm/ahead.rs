@@ -57,7 +57,7 @@ impl Ahead {
         }
     }
 
-    /// Asks for all of it.
+    /// Prefetches every remaining line.
     pub fn ask_for_all(&mut self) {
         self.take(usize::MAX, prefetch);
     }

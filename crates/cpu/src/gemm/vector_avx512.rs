@@ -33,7 +33,6 @@ impl Avx512Vector {
         Self(numbers)
     }
 
-    /// Its numbers.
     #[inline(always)]
     pub(super) fn numbers(self) -> __m512 {
         self.0

@@ -35,7 +35,6 @@ pub(crate) enum Code {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     start: u64,
-    /// Rows.
     pub rows: usize,
     /// Columns.
     pub cols: usize,
@@ -135,17 +134,17 @@ impl Parameters {
         self.with(&words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>())
     }
 
-    /// `u32`
+    /// Appends a `u32`.
     pub fn u32(self, value: u32) -> Parameters {
         self.with(&value.to_le_bytes())
     }
 
-    /// `i32`
+    /// Appends an `i32`.
     pub fn i32(self, value: i32) -> Parameters {
         self.with(&value.to_le_bytes())
     }
 
-    /// `i64`
+    /// Appends an `i64`.
     pub fn i64(self, value: i64) -> Parameters {
         self.with(&value.to_le_bytes())
     }
@@ -155,7 +154,7 @@ impl Parameters {
         self.u32(u32::from(holds))
     }
 
-    /// `u64`
+    /// Appends a `u64`.
     pub fn u64(self, value: u64) -> Parameters {
         self.with(&value.to_le_bytes())
     }

@@ -64,7 +64,6 @@ impl Listener for Silent {
 pub struct Written {
     /// Documents with tokens.
     pub documents: u64,
-    /// Tokens.
     pub tokens: u64,
     /// Hash of the file's content.
     pub hash: u64,
@@ -75,7 +74,6 @@ pub struct Written {
 pub(crate) enum Input {
     /// Text, JSON lines or a table, with the column.
     Records(PathBuf, Option<String>),
-    /// A token file.
     TokenFile(PathBuf),
     /// Either file of a pair of Megatron-LM.
     Pair(PathBuf),

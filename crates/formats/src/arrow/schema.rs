@@ -15,6 +15,7 @@ pub enum Offsets {
 }
 
 impl Offsets {
+    /// Bytes of one offset.
     pub fn bytes(self) -> usize {
         match self {
             Offsets::Bits32 => 4,

@@ -13,7 +13,6 @@ pub struct TokenRun {
     pub rows: Range<usize>,
     /// Which sequence of the microbatch.
     pub sequence: usize,
-    /// Places in it.
     pub places: Range<usize>,
 }
 

@@ -13,7 +13,6 @@ named! {
     RawHandle(*mut c_void) = "cublasLtHandle_t";
     /// A product's types and transposes.
     Description(*mut c_void) = "cublasLtMatmulDesc_t";
-    /// A matrix.
     MatrixLayout(*mut c_void) = "cublasLtMatrixLayout_t";
     /// Limits of a search.
     Preference(*mut c_void) = "cublasLtMatmulPreference_t";

@@ -9,7 +9,6 @@ use super::library::ProductError;
 /// The type of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Element {
-    /// bf16.
     Bf16,
     /// fp32.
     F32,
@@ -29,7 +28,6 @@ impl Element {
 pub enum Stored {
     /// As it is multiplied.
     Plain,
-    /// Its transpose is.
     Transposed,
 }
 

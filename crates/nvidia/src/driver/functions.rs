@@ -14,11 +14,8 @@ named! {
     DeviceAttribute(c_uint) = "CUdevice_attribute";
     /// A property of a kernel.
     FunctionAttribute(c_uint) = "CUfunction_attribute";
-    /// A context.
     Context(*mut c_void) = "CUcontext";
-    /// A stream.
     Stream(*mut c_void) = "CUstream";
-    /// An event.
     Event(*mut c_void) = "CUevent";
     /// Loaded code.
     Module(*mut c_void) = "CUmodule";
@@ -46,7 +43,6 @@ named! {
     Promotion(c_uint) = "CUtensorMapL2promotion";
     /// The value of elements outside of a tensor.
     OutsideFill(c_uint) = "CUtensorMapFloatOOBfill";
-    /// Flags of a lookup.
     LookupFlags(u64) = "cuuint64_t";
     /// Why a lookup found nothing.
     LookupResult(c_uint) = "CUdriverProcAddressQueryResult";

@@ -48,7 +48,6 @@ pub enum Element {
     I64,
     /// fp32.
     F32,
-    /// bf16.
     Bf16,
 }
 
@@ -57,7 +56,7 @@ pub enum Element {
 pub struct GroupId(RawId);
 
 impl GroupId {
-    /// Its bytes.
+    /// The identifier, as it is sent to the other ranks.
     pub fn bytes(&self) -> [u8; 128] {
         self.0.internal.map(|byte| byte.to_ne_bytes()[0])
     }

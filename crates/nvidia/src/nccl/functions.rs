@@ -9,7 +9,6 @@ use crate::table::{CType, functions, named};
 named! {
     /// The result of every call.
     Status(c_uint) = "ncclResult_t";
-    /// A communicator.
     RawCommunicator(*mut c_void) = "ncclComm_t";
     /// Memory that peers reach.
     RawWindow(*mut c_void) = "ncclWindow_t";

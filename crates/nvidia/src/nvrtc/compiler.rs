@@ -23,7 +23,6 @@ const OLDEST: (u32, u32) = (12, 8);
 pub struct Source {
     /// Name in messages.
     pub name: String,
-    /// The text.
     pub text: String,
     /// Headers: the name between the quotes of `#include`, and the text.
     pub headers: Vec<(String, String)>,
@@ -48,7 +47,6 @@ impl Source {
 pub enum Code {
     /// PTX as text.
     Ptx(String),
-    /// A CUBIN.
     Cubin(Vec<u8>),
 }
 
@@ -61,7 +59,7 @@ impl Code {
         }
     }
 
-    /// The bytes.
+    /// The binary or the text, as the driver loads it.
     pub fn bytes(&self) -> &[u8] {
         match self {
             Code::Ptx(text) => text.as_bytes(),
@@ -81,7 +79,6 @@ impl Code {
 /// Code with the compiler's remarks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
-    /// The code.
     pub code: Code,
     /// Warnings and remarks; often empty.
     pub log: String,

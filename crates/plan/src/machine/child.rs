@@ -14,7 +14,6 @@ pub enum ChildError {
     /// It could not be started.
     #[error("the program cannot start itself: {0}")]
     Start(#[from] std::io::Error),
-    /// It failed.
     #[error("{name}: the process that runs it failed: {message}")]
     Failed {
         /// The layout.

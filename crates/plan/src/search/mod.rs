@@ -27,7 +27,7 @@ pub use floor::{Floor, Floors};
 pub use recordings::Recordings;
 pub use remedies::{Remedies, Smallest};
 
-/// The question.
+/// Input of a search: a run, a cluster, and the keys that are fixed.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
     /// The run; its layout does not count.
@@ -36,7 +36,6 @@ pub struct Question<'a> {
     pub cluster: &'a Cluster,
     /// The trainer, where it is not pleach.
     pub software: Option<&'a Software>,
-    /// Accelerators.
     pub accelerators: usize,
     /// Keys of `[parallelism]` that are given, with their values as [`keys`] writes them.
     pub fixed: &'a BTreeMap<String, String>,
@@ -79,7 +78,7 @@ pub struct Counts {
     pub did_not_fit: usize,
 }
 
-/// The answer.
+/// Result of a search: the best layouts, and the counts of the others.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// The best layouts that leave the margin, the fastest first. No two take the same time and memory.
@@ -114,9 +113,7 @@ enum Room {
 /// Which bound on its time is known of a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rung {
-    /// That of [`floor`].
     Floor,
-    /// That of its cells.
     Cells,
 }
 

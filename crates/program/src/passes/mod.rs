@@ -20,7 +20,7 @@ use summed::summed;
 
 use crate::{Declared, Program, Purpose, RankView, Schedule, StageSplit};
 
-/// The input of [`compile`].
+/// Input of [`compile`]: the model, the layout and the order of cells.
 #[derive(Clone, Copy, Debug)]
 pub struct CompileInput<'a> {
     /// The model.

@@ -48,9 +48,9 @@ pub enum CellKind {
 pub struct Cell {
     /// The computed part.
     pub kind: CellKind,
-    /// By which stage.
+    /// The stage that the microbatch passes.
     pub stage: Stage,
-    /// For which microbatch.
+    /// The microbatch, from 0.
     pub microbatch: Microbatch,
 }
 

@@ -9,11 +9,8 @@ use crate::run_in_turns;
 /// Length of each kind of cell, in columns where it is drawn; a full backward takes `backward_input + backward_weight`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CellTimes {
-    /// A forward.
     pub forward: usize,
-    /// A backward of the input.
     pub backward_input: usize,
-    /// A backward of the weights.
     pub backward_weight: usize,
     /// From the end of a cell until what it made is on another rank.
     pub transfer: usize,

@@ -24,7 +24,6 @@ use run::Run;
 /// The contribution of one rank.
 #[derive(Clone, Debug)]
 pub struct WorldRank {
-    /// Its program.
     pub program: Program,
     /// The bytes of its values.
     pub sizes: Sizes,

@@ -48,7 +48,6 @@ pub(super) struct Run<'a> {
 enum Turn {
     /// It is done; these ranks may now continue.
     Done(Vec<usize>),
-    /// It waits.
     Waits,
 }
 

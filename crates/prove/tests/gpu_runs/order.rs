@@ -1,11 +1,11 @@
-//! Every wait of a stream for an event is needed: without it the bits are others, or the GPU itself finds the race.
-//! Waits that other waits imply, or the host's own, are left out of the trial: without them the order is the same.
+//! Every wait of a stream for an event that orders work on the same memory is needed: without it the bits are others, or
+//! the GPU itself finds the race. Without any other one they are the same.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use config::{ChunkOrder, ContextKind, Overlap, Tied, ZeroStage};
-use softgpu::Settings;
+use softgpu::{Settings, WorkLog};
 use testkit::soft_gpus::{gpus_of, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
@@ -13,7 +13,7 @@ use testkit::layout::Layout;
 
 use crate::rig::{On, ZERO_THREE, layout, outcome};
 use crate::shared_sequences::{FOUR, shared};
-use crate::work_order::implied as implied_by_others;
+use crate::work_order::needed;
 
 /// Small runs whose waits are left out one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,48 +116,62 @@ impl Waits {
     }
 }
 
-/// A run on GPUs that order streams by `seed`; what is kept of the waits, and the outcome.
-fn run(
-    tried: Tried,
-    left_out: Option<Wait>,
-    seed: u64,
-) -> Option<(Arc<Waits>, Result<prove::Outcome, prove::ProofError>)> {
+/// A run on GPUs that order streams by `seed`; the calls, the work that uses memory of other work, and the outcome.
+struct Run {
+    waits: Arc<Waits>,
+    log: WorkLog,
+    outcome: Result<prove::Outcome, prove::ProofError>,
+}
+
+fn run(tried: Tried, left_out: Option<Wait>, seed: u64) -> Option<Run> {
     let waits = Arc::new(Waits { left_out, ..Waits::default() });
     let judge: Judge = {
         let waits = Arc::clone(&waits);
         Arc::new(move |gpu, call| waits.judge(gpu, call))
     };
+    let log = WorkLog::default();
     let soft = soft_driver(vec![Settings { seed, ..Settings::default() }; tried.num_gpus()]);
+    let soft = if left_out.is_none() { soft.with_log(&log) } else { soft };
     let gpus = gpus_of(Arc::new(WrappedDriver::new(Arc::new(soft), judge)))?;
-    Some((waits, outcome(&tried.layout(), &On::Gpus(gpus))))
+    let outcome = outcome(&tried.layout(), &On::Gpus(gpus));
+    Some(Run { waits, log, outcome })
+}
+
+/// All waits of a run, the needed ones first.
+fn waits_by_need(tried: Tried, expected: &prove::Outcome) -> Option<[Vec<Wait>; 2]> {
+    let mut pairs = BTreeMap::<usize, BTreeSet<_>>::new();
+    let mut calls = BTreeMap::new();
+    // Of several reads before a write, the log has the last: another in other orders.
+    for seed in 0..4 {
+        let run = run(tried, None, seed)?;
+        assert!(run.outcome.expect("a run on GPUs") == *expected, "nothing is left out");
+        run.log.pairs().into_iter().for_each(|(gpu, of_gpu)| pairs.entry(gpu).or_default().extend(of_gpu));
+        calls.clone_from(&run.waits.calls.lock().expect("whole"));
+    }
+    let [mut needed_waits, mut others] = [vec![], vec![]];
+    for (gpu, calls) in &calls {
+        let places = needed(calls, &pairs.remove(gpu).unwrap_or_default());
+        for (wait, place) in waits_of(*gpu, calls) {
+            if places.contains(&place) { needed_waits.push(wait) } else { others.push(wait) }
+        }
+    }
+    Some([needed_waits, others])
 }
 
 #[test]
-fn every_wait_is_needed_or_implied() {
-    let mut missed = BTreeMap::<String, Vec<Wait>>::new();
+fn every_wait_that_orders_work_on_the_same_memory_is_needed() {
     for tried in Tried::from_environment() {
         let expected = outcome(&tried.layout(), &On::Cpus).expect("a run on CPUs");
-        let Some((clean, outcome)) = run(tried, None, 0) else { return };
-        assert!(outcome.expect("a run on GPUs") == expected, "nothing is left out");
-        let calls = clean.calls.lock().expect("whole").clone();
-        let (mut needed, mut implied) = (vec![], vec![]);
-        for (gpu, calls) in &calls {
-            let places = implied_by_others(calls);
-            for (wait, place) in waits_of(*gpu, calls) {
-                if places.contains(&place) { implied.push(wait) } else { needed.push(wait) }
-            }
-        }
-        let is_caught = |wait: Wait| {
-            (0..tried.seeds()).any(|seed| {
-                let (_, outcome) = run(tried, Some(wait), seed).expect("NVRTC");
-                outcome.map_or(true, |outcome| outcome != expected)
-            })
+        let Some([needed, others]) = waits_by_need(tried, &expected) else { return };
+        println!("{tried:?}: {} waits are needed, {} are not: {others:?}", needed.len(), others.len());
+        let is_caught = |wait: Wait, seed: u64| {
+            let outcome = run(tried, Some(wait), seed).expect("NVRTC").outcome;
+            outcome.map_or(true, |outcome| outcome != expected)
         };
-        println!("{tried:?}: {} waits are needed, others imply {}", needed.len(), implied.len());
-        for wait in needed.into_iter().filter(|wait| !is_caught(*wait)) {
-            println!("{tried:?}: without {wait:?} the bits are right");
-            missed.entry(format!("{tried:?}")).or_default().push(wait);
-        }
+        let missed = needed.iter().filter(|wait| !(0..tried.seeds()).any(|seed| is_caught(**wait, seed)));
+        let missed: Vec<_> = missed.inspect(|wait| println!("{tried:?}: {wait:?} is missed")).collect();
+        let wrong = others.iter().filter(|wait| is_caught(**wait, 0));
+        let wrong: Vec<_> = wrong.inspect(|wait| println!("{tried:?}: {wait:?} is needed as well")).collect();
+        assert!(missed.is_empty() && wrong.is_empty(), "{tried:?}: missed {missed:?}, needed as well {wrong:?}");
     }
-    assert!(missed.is_empty(), "the bits are right without each of {missed:#?}");
 }

@@ -1,8 +1,10 @@
-//! The order of the work of a GPU that streams, waits and the host enforce, from the calls of its host.
+//! The order of the work of a GPU that streams, waits and the host enforce, from the calls of its host; and the waits
+//! without which work that uses the same memory has no order.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use gpu::{EventHandle, StreamHandle};
+use softgpu::Place;
 use testkit::wrapped_gpu::GpuCall;
 
 /// For each stream, how much of its work comes before.
@@ -15,68 +17,121 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// The work before each piece of work, and before the host continues after each synchronization, in the order of the
-/// calls. The call number `left_out` is not made. The host's polls of events are not counted: they add order only.
-fn clocks(calls: &[GpuCall], left_out: Option<usize>) -> Vec<Clock> {
-    let mut streams: BTreeMap<StreamHandle, Clock> = BTreeMap::new();
-    let mut events: BTreeMap<EventHandle, Clock> = BTreeMap::new();
-    let (mut host, mut all) = (Clock::new(), vec![]);
-    for (number, call) in calls.iter().enumerate() {
-        if left_out == Some(number) {
-            continue;
-        }
-        match *call {
-            GpuCall::Copy(stream) | GpuCall::Launch(stream) => {
-                let clock = streams.entry(stream).or_default();
-                join(clock, &host);
-                all.push(clock.clone());
-                *clock.entry(stream).or_default() += 1;
-            }
-            GpuCall::Record(event, stream) => {
-                events.insert(event, streams.entry(stream).or_default().clone());
-            }
-            GpuCall::Wait(stream, event) => {
-                let event = events.get(&event).cloned().unwrap_or_default();
-                join(streams.entry(stream).or_default(), &event);
-            }
-            GpuCall::Synchronize(stream) => {
-                join(&mut host, streams.entry(stream).or_default());
-                all.push(host.clone());
-            }
-            GpuCall::Allocate | GpuCall::Create(_) | GpuCall::Load => {}
-        }
-    }
-    all
+/// The work before each piece of work, and the work before the host continues after each synchronization.
+#[derive(Default)]
+struct Order {
+    work: BTreeMap<Place, Clock>,
+    host: Vec<Clock>,
 }
 
-/// The numbers of waits that other waits and the host's own imply: without any one of them, the same work comes before
-/// every piece of work.
-pub fn implied(calls: &[GpuCall]) -> Vec<usize> {
-    let expected = clocks(calls, None);
-    let is_implied = |(number, call): &(usize, &GpuCall)| {
-        matches!(call, GpuCall::Wait(..)) && clocks(calls, Some(*number)) == expected
+impl Order {
+    /// That of `calls` without the one at the place `left_out`. The host's polls of events are not counted: they add
+    /// order only.
+    fn of(calls: &[GpuCall], left_out: Option<usize>) -> Order {
+        let mut streams: BTreeMap<StreamHandle, Clock> = BTreeMap::new();
+        let mut events: BTreeMap<EventHandle, Clock> = BTreeMap::new();
+        let (mut host, mut order) = (Clock::new(), Order::default());
+        for (place, call) in calls.iter().enumerate() {
+            if left_out == Some(place) {
+                continue;
+            }
+            match *call {
+                GpuCall::Copy(stream) | GpuCall::Launch(stream) => {
+                    let clock = streams.entry(stream).or_default();
+                    join(clock, &host);
+                    let count = clock.get(&stream).copied().unwrap_or(0);
+                    order.work.insert((stream, count), clock.clone());
+                    clock.insert(stream, count + 1);
+                }
+                GpuCall::Record(event, stream) => {
+                    events.insert(event, streams.entry(stream).or_default().clone());
+                }
+                GpuCall::Wait(stream, event) => {
+                    let event = events.get(&event).cloned().unwrap_or_default();
+                    join(streams.entry(stream).or_default(), &event);
+                }
+                GpuCall::Synchronize(stream) => {
+                    join(&mut host, streams.entry(stream).or_default());
+                    order.host.push(host.clone());
+                }
+                GpuCall::Allocate | GpuCall::Create(_) | GpuCall::Load => {}
+            }
+        }
+        order
+    }
+
+    /// Whether the first of a pair comes before the second.
+    fn has(&self, (earlier, later): &(Place, Place)) -> bool {
+        let clock = self.work.get(later);
+        clock.is_some_and(|clock| clock.get(&earlier.0).copied().unwrap_or(0) > earlier.1)
+    }
+}
+
+/// The places of waits of `calls` that are needed: without one of them a pair of work has no order, or the host continues
+/// before a copy that it waited for.
+///
+/// # Panics
+/// A pair that has no order with all waits.
+pub fn needed(calls: &[GpuCall], pairs: &BTreeSet<(Place, Place)>) -> Vec<usize> {
+    let whole = Order::of(calls, None);
+    let without_order: Vec<_> = pairs.iter().filter(|pair| !whole.has(pair)).collect();
+    assert!(without_order.is_empty(), "no wait orders {without_order:?}");
+    let copies = copies(calls);
+    let is_needed = |place: usize| {
+        let order = Order::of(calls, Some(place));
+        let loses_copy = whole.host.iter().zip(&order.host).any(|(clock, less)| {
+            clock.iter().any(|(stream, count)| {
+                let left = less.get(stream).copied().unwrap_or(0);
+                copies.range((*stream, left)..(*stream, *count)).next().is_some()
+            })
+        });
+        loses_copy || pairs.iter().any(|pair| !order.has(pair))
     };
-    calls.iter().enumerate().filter(is_implied).map(|(number, _)| number).collect()
+    let waits = calls.iter().enumerate().filter(|(_, call)| matches!(call, GpuCall::Wait(..)));
+    waits.map(|(place, _)| place).filter(|place| is_needed(*place)).collect()
+}
+
+/// The work that copies.
+fn copies(calls: &[GpuCall]) -> BTreeSet<Place> {
+    let mut counts = Clock::new();
+    let mut copies = BTreeSet::new();
+    for call in calls {
+        if let GpuCall::Copy(stream) | GpuCall::Launch(stream) = *call {
+            let count = counts.entry(stream).or_default();
+            if *call == GpuCall::Copy(stream) {
+                copies.insert((stream, *count));
+            }
+            *count += 1;
+        }
+    }
+    copies
 }
 
 #[test]
-fn a_wait_that_another_repeats_is_implied_and_one_that_orders_work_is_not() {
+fn a_wait_is_needed_where_nothing_else_orders_work_on_the_same_memory() {
     let (first, second) = (StreamHandle(1), StreamHandle(2));
     let event = EventHandle(7);
-    let launch_both = |between: &[GpuCall]| {
+    let wait = GpuCall::Wait(second, event);
+    let needed_between = |between: &[GpuCall], pairs: &[(Place, Place)]| {
         let mut calls = vec![GpuCall::Launch(first), GpuCall::Record(event, first)];
         calls.extend(between);
         calls.push(GpuCall::Launch(second));
-        implied(&calls)
+        needed(&calls, &pairs.iter().copied().collect())
     };
-    let wait = GpuCall::Wait(second, event);
-    assert_eq!(launch_both(&[wait]), vec![0; 0], "the only wait");
-    assert_eq!(launch_both(&[wait, wait]), [2, 3], "each is implied by the other");
-    assert_eq!(launch_both(&[GpuCall::Synchronize(first), wait]), [3], "the host has waited");
+    let pair = ((first, 0), (second, 0));
+    let none = vec![0; 0];
+    assert_eq!(needed_between(&[wait], &[pair]), [2], "the only wait");
+    assert_eq!(needed_between(&[wait], &[]), none, "they use no memory in common");
+    assert_eq!(needed_between(&[wait, wait], &[pair]), none, "each is implied by the other");
+    assert_eq!(needed_between(&[GpuCall::Synchronize(first), wait], &[pair]), none, "the host has waited");
     assert_eq!(
-        launch_both(&[GpuCall::Synchronize(second), wait]),
-        vec![0; 0],
-        "the host has waited for another stream"
+        needed_between(&[GpuCall::Synchronize(second), wait], &[pair]),
+        [3],
+        "the host waited for another stream"
     );
-    assert_eq!(launch_both(&[wait, GpuCall::Launch(second), wait]), [4], "work in between needs the first wait");
+    assert_eq!(needed_between(&[wait, GpuCall::Copy(second), wait], &[pair]), [2], "work in between needs the first");
+    let later = ((first, 0), (second, 1));
+    assert_eq!(needed_between(&[wait, GpuCall::Copy(second)], &[later]), [2], "work before it shares nothing");
+    let read = [GpuCall::Copy(first), GpuCall::Record(event, first), wait, GpuCall::Synchronize(second)];
+    assert_eq!(needed_between(&read, &[]), [4], "the host reads what was copied");
 }

@@ -47,7 +47,6 @@ pub enum PhaseKind {
     Initialize(Row),
     /// Ends its use.
     Invalidate,
-    /// Arrives.
     Arrive {
         /// The phase before.
         state: Slot,
@@ -92,7 +91,7 @@ pub enum Patience {
 /// The most dims of a tensor.
 pub const MAX_DIMS: usize = 5;
 
-/// A box of a tensor.
+/// The box of a tensor map that a copy reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TensorBox {
     /// The tensor map.
@@ -171,7 +170,6 @@ pub enum Major {
 pub enum FirstFactor {
     /// In shared memory, by a descriptor.
     Shared(Row, Major),
-    /// In registers.
     Registers([Row; 4]),
 }
 

@@ -67,7 +67,6 @@ pub fn decode(function: &Function, shared: &[Variable], symbols: &Symbols) -> Re
 /// A kernel that is being decoded.
 #[derive(Debug)]
 pub struct Decoder {
-    /// The kernel.
     pub kernel: Kernel,
     /// Variables.
     pub symbols: Symbols,

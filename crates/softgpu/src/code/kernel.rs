@@ -7,7 +7,6 @@ use crate::ptx::Special;
 /// A kernel that can be launched.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// Its name.
     pub name: String,
     /// Its instructions, block after block.
     pub instructions: Vec<Instruction>,
@@ -27,9 +26,7 @@ pub struct Kernel {
     pub small_constants: Vec<Constant>,
     /// Constants of 64 bits, from row `wide` on.
     pub wide_constants: Vec<u64>,
-    /// Parameters.
     pub parameters: Vec<Parameter>,
-    /// Bytes of all parameters.
     pub parameter_bytes: usize,
     /// Static shared memory of a block.
     pub shared_bytes: usize,

@@ -16,9 +16,7 @@ pub struct Parameter {
 /// The space and address of a variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The space.
     pub space: Space,
-    /// The address in it.
     pub address: u64,
 }
 

@@ -127,7 +127,6 @@ pub enum Op {
 /// Who sees what a fence orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
-    /// The block.
     Block,
     /// The GPU, and what is beyond.
     Gpu,
@@ -189,7 +188,6 @@ pub enum IntegerFormat {
 
 /// An operation of integers. `S` and `U` at the end tell the sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Integer {
     Add,
     Sub,
@@ -250,9 +248,7 @@ pub struct MultiplyWide {
     pub is_narrow: bool,
     /// The result.
     pub to: Row,
-    /// The factors.
     pub factors: [Row; 2],
-    /// The addend.
     pub addend: Option<Row>,
 }
 
@@ -286,7 +282,6 @@ pub enum NumberOp {
     FusedRelu,
     /// a / b.
     Divide,
-    /// The square root.
     SquareRoot,
     /// 1 / a.
     Reciprocal,
@@ -332,9 +327,7 @@ pub enum Rounding {
     NearestAway,
     /// Toward zero.
     Zero,
-    /// Down.
     Down,
-    /// Up.
     Up,
 }
 
@@ -372,7 +365,6 @@ pub struct Comparison {
     pub to: Option<Row>,
     /// The result of the inverted test, combined likewise.
     pub inverted_to: Option<Row>,
-    /// The numbers.
     pub numbers: [Row; 2],
     /// Whether subnormal numbers count as zeros.
     pub flushes: bool,
@@ -380,7 +372,6 @@ pub struct Comparison {
 
 /// Types that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum ComparisonKind {
     U16,
     S16,
@@ -409,7 +400,6 @@ pub struct Test {
 
 /// How two predicates are combined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum Logic {
     And,
     Or,
@@ -466,7 +456,6 @@ pub struct Atomic {
     pub scalar: Scalar,
     /// The value before.
     pub to: Slot,
-    /// The operand.
     pub operand: Slot,
     /// The value that is stored by a compare-and-swap.
     pub swap: Slot,
@@ -474,7 +463,6 @@ pub struct Atomic {
 
 /// How an atomic changes memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum AtomicOp {
     Add,
     Min,
@@ -509,7 +497,6 @@ pub struct Shuffle {
 
 /// Which lane a shuffle reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum ShuffleMode {
     Up,
     Down,
@@ -532,7 +519,6 @@ pub struct Vote {
 
 /// The question of a vote.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
 pub enum VoteMode {
     All,
     Any,

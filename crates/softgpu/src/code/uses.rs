@@ -7,9 +7,7 @@ use super::operations::{Address, Arithmetic, Instruction, IntegerFormat, NumberF
 /// How an instruction uses a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// Reads it.
     Read,
-    /// Writes it.
     Write,
 }
 

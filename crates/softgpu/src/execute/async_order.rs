@@ -85,7 +85,6 @@ pub enum AsyncKind {
 pub struct AsyncAccess {
     /// Its bytes.
     pub range: Range<usize>,
-    /// Its kind.
     pub kind: AsyncKind,
     /// Whose it is.
     pub agent: Agent,

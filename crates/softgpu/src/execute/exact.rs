@@ -5,9 +5,7 @@ use crate::code::Rounding;
 /// A format of binary floating-point numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Format {
-    /// Bits of the exponent.
     pub exponent_bits: u32,
-    /// Bits of the fraction.
     pub fraction_bits: u32,
     /// The NaN that operations return.
     pub canonical_nan: u64,

@@ -3,7 +3,6 @@
 /// A kernel that was stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The kind.
     pub kind: FaultKind,
     /// The description.
     pub text: String,
@@ -13,7 +12,7 @@ pub struct Fault {
     pub source: Option<u32>,
 }
 
-/// Kinds of faults.
+/// Faults that end a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FaultKind {
     /// An access without memory, or to memory that may not be written.
@@ -30,7 +29,6 @@ pub enum FaultKind {
     Barrier,
     /// More instructions than a launch may run.
     Endless,
-    /// A trap.
     Trap,
     /// Anything else that the code may not do.
     Invalid,

@@ -49,9 +49,7 @@ impl BlockOrder {
 /// The kind of an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Reads.
     Read,
-    /// Writes.
     Write,
     /// Both at once.
     Atomic,
@@ -129,10 +127,24 @@ impl Accessor<'_> {
         if let Some(conflict) = conflict(cell, self.order, self.blocks, self.block, kind, is_same) {
             return Err(Disorder::Conflict(conflict));
         }
+        if !(is_same && kind == Kind::Write) {
+            self.note(cell, kind);
+        }
         if kind == Kind::Read && cell.writer_work == 0 && self.reads == Reads::OfWritten {
             return Err(Disorder::Unwritten);
         }
         Ok(())
+    }
+}
+
+impl Accessor<'_> {
+    /// Notes the work that this access comes after.
+    #[inline(always)]
+    fn note(self, cell: Cell, kind: Kind) {
+        let others = [cell.writer_work, if kind == Kind::Read { 0 } else { cell.reader_work }];
+        for work in others.into_iter().filter(|work| *work != 0 && *work != self.order.number) {
+            self.order.used.note(work);
+        }
     }
 }
 

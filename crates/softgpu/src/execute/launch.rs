@@ -26,7 +26,6 @@ pub struct Limits {
 /// A kernel with its arguments.
 #[derive(Clone, Debug)]
 pub struct Launch<'a> {
-    /// The kernel.
     pub kernel: &'a Kernel,
     /// Blocks and threads.
     pub shape: LaunchShape,
@@ -34,7 +33,6 @@ pub struct Launch<'a> {
     pub parameters: Vec<u8>,
     /// How much it may do.
     pub limits: Limits,
-    /// The checks.
     pub checks: &'a Checks,
     /// The ranges of memory that it may use; all where there are none.
     pub ranges: Option<&'a AccessRanges>,
@@ -47,7 +45,6 @@ pub struct Launch<'a> {
 /// A launch that is running.
 #[derive(Debug)]
 pub struct Run<'a> {
-    /// The launch.
     pub launch: &'a Launch<'a>,
     /// The memory of the GPU.
     pub global: &'a mut Global,

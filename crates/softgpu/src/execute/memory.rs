@@ -25,7 +25,6 @@ pub struct Memory<'a> {
     pub shared: &'a mut Shared,
     /// That of the warp's threads.
     pub local: &'a mut Local,
-    /// The checks.
     pub checks: &'a Checks,
     /// The ranges that the launch may use; all memory where there are none.
     pub ranges: Option<&'a AccessRanges>,

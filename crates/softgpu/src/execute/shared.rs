@@ -19,7 +19,6 @@ const MAX_LISTED: usize = 4096;
 /// Shared memory of a block.
 #[derive(Debug)]
 pub struct Shared {
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// Bytes that anything has written.
     pub(super) is_written: Marks,

@@ -14,9 +14,7 @@ pub type Knowledge = [u32; MAX_WARPS];
 /// A thread at a time of its warp; time 0 is never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
-    /// The time.
     pub time: u32,
-    /// The warp.
     pub warp: u8,
     /// The lane, or 32 for several.
     pub lane: u8,
@@ -129,7 +127,7 @@ impl SharedCells {
         Ok(())
     }
 
-    /// Notes a read.
+    /// Records a read, and forgets the reads that it is ordered after.
     pub fn note_read(&mut self, offset: usize, bytes: usize, now: Moment) {
         for index in self.cells_of(offset, bytes) {
             let mut readers = std::mem::take(&mut self.cells[index].readers);
@@ -201,7 +199,7 @@ impl SharedCells {
         }
     }
 
-    /// Notes a write.
+    /// Records a write.
     pub fn note_write(&mut self, offset: usize, bytes: usize, now: Moment) {
         for index in self.cells_of(offset, bytes) {
             self.cells[index] = Cell { writer: now, readers: vec![] };

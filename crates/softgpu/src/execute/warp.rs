@@ -14,7 +14,7 @@ use super::registers::{LANES, Lanes, Registers, lanes_in};
 use super::{atomics, matrix, shuffle, transfer};
 use crate::code::{Instruction, Kernel, Op, Reach, Row, Terminator};
 
-/// A warp.
+/// State of 32 lanes that run together.
 #[derive(Debug)]
 pub struct Warp {
     pub(super) number: usize,

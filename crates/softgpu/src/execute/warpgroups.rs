@@ -91,15 +91,12 @@ fn uniform(values: &Wide, name: &str) -> Result<u64, Fault> {
 /// The warp of a product.
 #[derive(Debug)]
 pub struct Context<'a, 'b> {
-    /// Its registers.
     pub registers: &'a Registers,
     /// Their order.
     pub order: &'a mut RegisterOrder,
     /// The products of its warpgroup.
     pub steps: &'a mut WarpgroupSteps,
-    /// Its memory.
     pub memory: &'a mut Memory<'b>,
-    /// The kernel.
     pub kernel: &'a Kernel,
     /// Warps of the block.
     pub warps: usize,

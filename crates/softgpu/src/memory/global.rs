@@ -21,7 +21,6 @@ pub struct Global {
 pub struct Allocation {
     /// Its first address.
     pub start: u64,
-    /// Its bytes.
     pub bytes: Vec<u8>,
     /// Whether kernels may only read it.
     pub is_constant: bool,

@@ -8,7 +8,6 @@ pub const PAGE_BYTES: usize = 4096;
 pub struct Cell {
     /// The work that wrote last.
     pub writer_work: u32,
-    /// Its block.
     pub writer_block: u32,
     /// The work that read last.
     pub reader_work: u32,

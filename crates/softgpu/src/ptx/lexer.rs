@@ -24,9 +24,7 @@ pub enum Token {
 /// A token and its line, counted from 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Located {
-    /// The token.
     pub token: Token,
-    /// Its line.
     pub line: u32,
 }
 

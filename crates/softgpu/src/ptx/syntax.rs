@@ -26,14 +26,12 @@ pub struct Module {
     pub target: String,
     /// Variables outside of functions.
     pub variables: Vec<Variable>,
-    /// Kernels.
     pub kernels: Vec<Function>,
 }
 
 /// A variable of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Variable {
-    /// Its name.
     pub name: String,
     /// Where it lives.
     pub space: Space,
@@ -50,7 +48,6 @@ pub struct Variable {
 /// The first value of an element.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Initial {
-    /// A number.
     Number(Immediate),
     /// The address of a variable.
     Address(String),
@@ -59,7 +56,6 @@ pub enum Initial {
 /// A kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
-    /// Its name.
     pub name: String,
     /// The line of its name.
     pub line: u32,
@@ -104,13 +100,11 @@ pub struct Register {
 /// An instruction as it is written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Statement {
-    /// Its line.
     pub line: u32,
     /// The predicate in front of it.
     pub guard: Option<Guard>,
     /// The opcode with its modifiers, parted at the dots.
     pub parts: Vec<String>,
-    /// The operands.
     pub operands: Vec<Operand>,
     /// The text, on one line.
     pub text: String,
@@ -143,10 +137,9 @@ pub enum Immediate {
     Double(u64),
 }
 
-/// An operand.
+/// Operands of an instruction, as they are written.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operand {
-    /// A register.
     Register(Register),
     /// A predicate, inverted.
     Not(Register),
@@ -173,7 +166,6 @@ pub enum Operand {
 /// The base of an address.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Base {
-    /// A register.
     Register(Register),
     /// A variable.
     Symbol(String),
@@ -184,7 +176,6 @@ pub enum Base {
 /// A variable's name with an offset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Symbol {
-    /// Its name.
     pub name: String,
     /// Bytes from its start.
     pub offset: i64,
@@ -221,7 +212,6 @@ pub enum Special {
     DynamicShared,
     /// All shared memory of a block, bytes.
     TotalShared,
-    /// The multiprocessor: one for all.
     Multiprocessor,
     /// Multiprocessors: one.
     Multiprocessors,

@@ -5,6 +5,8 @@ use std::fmt;
 
 use gpu::StreamHandle;
 
+use crate::work_log::Used;
+
 /// Bits of a work's number that name its stream.
 const STREAM_BITS: u32 = 8;
 
@@ -100,7 +102,7 @@ impl Clocks {
         let unknown = self.last.iter().filter(|(slot, last)| clock.of(**slot) < **last);
         let limit = unknown.map(|(slot, _)| clock.of(*slot)).min().unwrap_or(number);
         self.last.insert(slot, number);
-        WorkOrder { number, limit, clock, names: self.names.clone() }
+        WorkOrder { number, limit, clock, names: self.names.clone(), used: Used::default() }
     }
 }
 
@@ -113,6 +115,8 @@ pub struct WorkOrder {
     limit: u32,
     clock: Clock,
     names: Vec<Origin>,
+    /// The earlier work whose memory it has used.
+    pub used: Used,
 }
 
 impl WorkOrder {

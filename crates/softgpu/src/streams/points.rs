@@ -9,7 +9,7 @@ use super::clocks::Clock;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Point(u64);
 
-/// All points.
+/// Points of all streams, with the time and the clock at which each was reached.
 #[derive(Debug, Default)]
 pub struct Points {
     next: u64,

@@ -28,7 +28,6 @@ pub struct Entry {
 pub enum Item {
     /// One piece.
     Work(Work),
-    /// A graph.
     Graph(GraphRun),
 }
 

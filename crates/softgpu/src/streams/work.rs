@@ -65,7 +65,6 @@ pub enum Work {
 /// A kernel with its arguments.
 #[derive(Clone, Debug)]
 pub struct LaunchWork {
-    /// The kernel.
     pub kernel: Arc<Kernel>,
     /// Blocks and threads.
     pub shape: LaunchShape,

@@ -13,7 +13,6 @@ use device::{Bf16, Element as _};
 pub enum Element {
     /// fp32.
     F32,
-    /// bf16.
     Bf16,
 }
 
@@ -41,7 +40,6 @@ impl Element {
 pub enum Stored {
     /// As it is multiplied.
     Plain,
-    /// Its transpose is.
     Transposed,
 }
 

@@ -12,7 +12,6 @@ pub enum Element {
     I64,
     /// fp32.
     F32,
-    /// bf16.
     Bf16,
 }
 
@@ -117,7 +116,6 @@ pub struct Request {
 /// The part of one rank in a call.
 #[derive(Clone, Copy, Debug)]
 pub struct Call {
-    /// The request.
     pub request: Request,
     /// Memory that is read.
     pub from: DevicePointer,

@@ -23,7 +23,6 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// Where a group is, as a rank sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// All have met.
     Met,
     /// Some have not come yet, or have not finished.
     Continues,
@@ -36,9 +35,7 @@ pub enum State {
 /// Why calls were not submitted.
 #[derive(Debug)]
 pub enum Refusal {
-    /// The group.
     Group(State),
-    /// The GPU.
     Gpu(DriverError),
 }
 
@@ -195,7 +192,6 @@ pub struct Submission {
     pub name: &'static str,
     /// The request.
     pub call: Call,
-    /// The stream.
     pub stream: StreamHandle,
 }
 

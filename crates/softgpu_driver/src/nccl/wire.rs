@@ -12,13 +12,22 @@ pub type Known = BTreeMap<u64, u64>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromRank {
     /// The first one: who comes to which group.
-    Hello { key: u64, ranks: usize, rank: usize },
+    Hello {
+        key: u64,
+        ranks: usize,
+        rank: usize,
+    },
     /// A call that the rank's stream has come to, with the bytes that it reads. Of collectives `number` counts those of
     /// the group, of messages those between two ranks in one direction.
-    Call { ticket: u64, number: u64, request: Request, known: Known, bytes: Vec<u8> },
+    Call {
+        ticket: u64,
+        number: u64,
+        request: Request,
+        known: Known,
+        bytes: Vec<u8>,
+    },
     /// It makes no more calls.
     Finish,
-    /// It leaves.
     Leave,
 }
 

@@ -26,7 +26,6 @@ pub enum Verdict {
 /// A case with its time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseResult {
-    /// The verdict.
     pub verdict: Verdict,
     /// Wall time.
     pub seconds: f64,

@@ -34,7 +34,7 @@ impl Kind {
         if has_kink { Kind("loss, ReLU".into()) } else { Kind(format!("loss, {}", name(numbers))) }
     }
 
-    /// Of weights.
+    /// The kind of a distance of weights.
     pub fn weights(numbers: Format, has_kink: bool) -> Kind {
         if has_kink { Kind("weights, ReLU".into()) } else { Kind(format!("weights, {}", name(numbers))) }
     }

@@ -43,7 +43,7 @@ impl Reference {
         Ok(Reference { layout, undisturbed })
     }
 
-    /// Steps of it.
+    /// Number of steps of the reference.
     pub fn steps(&self) -> u32 {
         STEPS
     }

@@ -50,7 +50,7 @@ pub enum Sharded {
     AllInGroups,
 }
 
-/// The run.
+/// A run of many ranks with a small model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LargeRun {
     /// Its ranks: replicas of [`RANKS_OF_A_REPLICA`].

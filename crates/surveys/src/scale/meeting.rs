@@ -17,7 +17,6 @@ use super::{Figures, peak_bytes};
 
 /// Processes that stand for all others.
 const GUEST_PROCESSES: usize = 4;
-/// Processes of a host.
 const PROCESSES_OF_A_HOST: usize = 8;
 /// The longest wait.
 const LONG: Duration = Duration::from_secs(600);

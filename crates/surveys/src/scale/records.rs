@@ -42,7 +42,6 @@ struct WrittenFile {
     pieces: Vec<WrittenPiece>,
 }
 
-/// A piece in it.
 #[derive(Serialize)]
 struct WrittenPiece {
     tensor: String,

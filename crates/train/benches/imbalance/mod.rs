@@ -11,7 +11,8 @@ use train::Setup;
 
 use crate::timed::{Length, seconds_of_steps};
 
-/// Seconds inside of operations, which wait for no rank, of the busiest place along `axis`, over the mean of its places.
+/// Seconds inside of operations, which wait for no rank, of the busiest place along `axis`, over the mean of its
+/// places.
 pub fn imbalance(setup: &Setup, axis: Axis, length: Length) -> f64 {
     let busy = Arc::new(Mutex::new(vec![0.0; setup.mesh.sizes().along(axis)]));
     let wrap = |coord: Coord, rank| {

@@ -43,8 +43,8 @@ struct Opened {
 }
 
 impl GpuEngine {
-    /// An engine for the ranks of `threads`, which communicate while they compute where those have streams with threads.
-    /// `host` are all ranks of this host, in order.
+    /// An engine for the ranks of `threads`, which communicate while they compute where those have streams with
+    /// threads. `host` are all ranks of this host, in order.
     pub fn new(threads: ThreadEngine, host: &[Rank], gpus: Arc<Gpus>) -> GpuEngine {
         let of_host = host.iter().enumerate().map(|(local, rank)| (rank.0, gpus.of_rank(local)));
         let own = threads.ranks();
@@ -53,8 +53,8 @@ impl GpuEngine {
         GpuEngine { threads, gpus, gpu_of, order, nccl: None, opened: Mutex::default() }
     }
 
-    /// The same engine, whose groups of several ranks are joined by NCCL. Each rank of the world has a process and a GPU of
-    /// its own, and all processes give the same.
+    /// The same engine, whose groups of several ranks are joined by NCCL. Each rank of the world has a process and a
+    /// GPU of its own, and all processes give the same.
     #[must_use]
     pub fn with_nccl(self, library: Arc<nccl::Library>) -> GpuEngine {
         GpuEngine { nccl: Some(library), ..self }

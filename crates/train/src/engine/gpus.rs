@@ -96,7 +96,6 @@ fn version(number: u32) -> String {
 pub struct GpuMemory {
     /// `GPU 0 (NVIDIA H100)`.
     pub gpu: String,
-    /// Ranks on it.
     pub ranks: usize,
     /// Their arenas.
     pub arena_bytes: u64,
@@ -133,9 +132,7 @@ impl fmt::Display for GpuMemory {
 
 /// A GPU that is open in this process, with the kernels that its ranks launch.
 pub struct OpenGpu {
-    /// The GPU.
     pub gpu: Arc<dyn Gpu>,
-    /// Its code.
     pub code: GpuCode,
     /// Kernels of collectives, loaded.
     pub collectives: Arc<PeerKernels>,

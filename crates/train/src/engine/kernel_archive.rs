@@ -2,8 +2,8 @@
 //! compiler.
 //!
 //! An archive is [`MAGIC`], a hash of the rest, and a text that is deflated: the compiler's version, then for each
-//! source and target a line `TARGET NAME FINGERPRINT BYTES` and that number of bytes of PTX. The fingerprint is that of the
-//! source with its options; code of other sources than this program's is refused.
+//! source and target a line `TARGET NAME FINGERPRINT BYTES` and that number of bytes of PTX. The fingerprint is that of
+//! the source with its options; code of other sources than this program's is refused.
 
 use std::io::{Read, Write};
 

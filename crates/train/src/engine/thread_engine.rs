@@ -101,8 +101,8 @@ impl ThreadEngine {
         Ok((ThreadEngine { mesh, timeouts, hosts, ends, queued, threads_per_rank, cores, library }, failure))
     }
 
-    /// The same engine, in which each of these streams of a rank has a thread of its own: [`queued_streams`] has those of
-    /// a run. Asked before transports are wrapped.
+    /// The same engine, in which each of these streams of a rank has a thread of its own: [`queued_streams`] has those
+    /// of a run. Asked before transports are wrapped.
     pub fn with_queues(self, queued: &[Stream]) -> ThreadEngine {
         let ends = ends(self.mesh.world_size(), queued, self.timeouts);
         ThreadEngine { ends, queued: queued.to_vec(), ..self }

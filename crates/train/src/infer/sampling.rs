@@ -26,7 +26,6 @@ pub struct NoDistribution {
     pub position: u64,
     /// The first token whose logit is at fault.
     pub token: usize,
-    /// That logit.
     pub logit: f32,
 }
 

@@ -198,17 +198,13 @@ fn remedy(sums: GradientSums) -> &'static str {
 /// Where and why a rank failed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RankFailure {
-    /// The rank.
     pub rank: Rank,
     /// Counted from 1; 0 before the first step.
     pub step: u32,
     /// The program around the instruction, an arrow at it.
     pub excerpt: String,
-    /// The instruction.
     pub instruction: String,
-    /// The cause.
     pub cause: String,
-    /// Its kind.
     pub kind: CauseKind,
     /// The rank that was late or has left, where the cause is another one.
     pub about: Option<Rank>,

@@ -17,7 +17,6 @@ pub struct Rings {
     pub attempt: Attempt,
     /// Number of this process.
     pub process: usize,
-    /// Its host.
     pub host: String,
 }
 

@@ -29,7 +29,6 @@ const RECOVERED: f64 = 1.25;
 pub enum SpikeKind {
     /// The loss of a step.
     Loss,
-    /// The norm of its gradient.
     GradientNorm,
     /// The smoothed loss: the run diverges.
     Divergence,
@@ -51,7 +50,6 @@ impl SpikeKind {
 pub struct Spike {
     /// Which value.
     pub kind: SpikeKind,
-    /// The value.
     pub value: f64,
     /// The median of the steps before; the least smoothed loss of a divergence.
     pub usual: f64,

@@ -23,7 +23,6 @@ pub enum Anomaly {
 /// A step that is not as usual, and what was done about it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AnomalyReport {
-    /// The anomaly.
     pub anomaly: Anomaly,
     /// Whether its weights were updated.
     pub fate: StepFate,
@@ -34,7 +33,6 @@ pub struct AnomalyReport {
 /// The answer to a step's sums, before any weight changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StepVerdict {
-    /// The anomaly.
     pub anomaly: Option<Anomaly>,
     /// Whether the step ends without an update.
     pub leaves_weights: bool,

@@ -34,7 +34,6 @@ const AGAIN: u32 = 200;
 /// A rank or a link that is slow.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Suspect {
-    /// A rank.
     Rank(Rank),
     /// The links between the ranks of a group.
     Group(PeerGroup, Vec<Rank>),

@@ -75,7 +75,6 @@ pub struct CallTimes {
 /// The times of a rank in one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkTimes {
-    /// The rank.
     pub rank: Rank,
     /// Counted from 1.
     pub step: u32,

@@ -21,7 +21,6 @@ pub struct RunPosition<'a> {
     pub rank: RankPosition,
     /// Which of the run's programs it executes.
     pub workload: WorkloadIndex,
-    /// The program.
     pub program: &'a Program,
     /// The waits of its instructions on other streams.
     pub waits: &'a Waits,

@@ -237,7 +237,6 @@ mod amx {
 }
 
 impl Engine {
-    /// Lanes of a panel.
     pub(super) fn panel_lanes(&self, side: Side) -> usize {
         match side {
             Side::A => self.panel_rows,

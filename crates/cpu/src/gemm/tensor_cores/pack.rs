@@ -80,7 +80,6 @@ impl Narrow {
 /// Which operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Rows of A.
     Rows,
     /// Columns of B.
     Columns,

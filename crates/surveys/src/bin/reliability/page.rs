@@ -2,7 +2,7 @@
 
 use surveys::reliability::{Reference, Shown};
 
-/// The page.
+/// The page as Markdown, with a row for each fault.
 pub fn page(all: &[Shown]) -> String {
     let layout = Reference::layout();
     let (parallelism, steps) = (&layout.parallelism, layout.train.steps);
