@@ -372,7 +372,8 @@ fn muon(values: &Values) -> bool {
     let is_on_cpus = text(values, "run.device", "cpu") == "cpu";
     let overlaps = values.get("parallelism.overlap").and_then(Value::as_bool).unwrap_or(!is_on_cpus);
     let is_sharded = int(values, "parallelism.zero", 1) > 0;
-    !text(values, "train.products", "chained").starts_with("blocks") && !(overlaps && is_sharded)
+    let in_blocks = text(values, "train.products", "chained").starts_with("blocks");
+    !(in_blocks || overlaps && is_sharded)
 }
 
 /// Lengths belong to a schedule, and the decay has room after the warm-up.

@@ -118,7 +118,7 @@ fn draw(
     }
     let logits = worker.read_logits(last_row..last_row + 1)?;
     listen(&logits);
-    Ok(i64::from(sampling.draw(&logits, position as u64)?))
+    Ok(sampling.draw(&logits, position as u64)? as i64)
 }
 
 /// Brings the cache up to the text's end; returns the row of the last pass that holds the last token.
