@@ -133,8 +133,8 @@ fn filled(sample: &[Slot]) -> Vec<Vec<i32>> {
     spans.into_iter().map(|(_, span)| span).collect()
 }
 
-/// A span is as long as a Poisson variable of mean 3 that is not 0: 3 / (1 - e^-3) = 3.1572, with a variance of 12 / (1
-/// - e^-3) - 3.1572^2 = 2.661. By Wald's identities the tokens of all spans over their number has that mean also where
+/// A span is as long as a Poisson variable of mean 3 that is not 0: 3 / (1 - e^-3) = 3.1572, with a variance of
+/// 12 / (1 - e^-3) - 3.1572^2 = 2.661. By Wald's identities the tokens of all spans over their number has that mean also where
 /// the last one ends the drawing, and its deviation is that of as many independent ones; five of them are allowed,
 /// which random numbers exceed once in 1.7 million times.
 #[test]

@@ -26,4 +26,4 @@ pub use modules::SharedCode;
 pub use settings::Settings;
 pub use soft_gpu::SoftGpu;
 pub use streams::{HostFunction, HostWork};
-pub use work_log::{Place, WorkLog};
+pub use work_log::{Pairs, Place, WorkLog};

@@ -1,11 +1,11 @@
 //! Every wait of a stream for an event that orders work on the same memory is needed: without it the bits are others, or
 //! the GPU itself finds the race. Without any other one they are the same.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use config::{ChunkOrder, ContextKind, Overlap, Tied, ZeroStage};
-use softgpu::{Settings, WorkLog};
+use softgpu::{Pairs, Settings, WorkLog};
 use testkit::soft_gpus::{gpus_of, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
 
@@ -139,10 +139,10 @@ fn run(tried: Tried, left_out: Option<Wait>, seed: u64) -> Option<Run> {
 
 /// All waits of a run, the needed ones first.
 fn waits_by_need(tried: Tried, expected: &prove::Outcome) -> Option<[Vec<Wait>; 2]> {
-    let mut pairs = BTreeMap::<usize, BTreeSet<_>>::new();
+    let mut pairs = BTreeMap::<usize, Pairs>::new();
     let mut calls = BTreeMap::new();
-    // Of several reads before a write, the log has the last: another in other orders.
-    for seed in 0..4 {
+    // Copies of the same values are writes in one order and none in another.
+    for seed in 0..2 {
         let run = run(tried, None, seed)?;
         assert!(run.outcome.expect("a run on GPUs") == *expected, "nothing is left out");
         run.log.pairs().into_iter().for_each(|(gpu, of_gpu)| pairs.entry(gpu).or_default().extend(of_gpu));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use gpu::{EventHandle, StreamHandle};
-use softgpu::Place;
+use softgpu::{Pairs, Place};
 use testkit::wrapped_gpu::GpuCall;
 
 /// For each stream, how much of its work comes before.
@@ -72,7 +72,7 @@ impl Order {
 ///
 /// # Panics
 /// A pair that has no order with all waits.
-pub fn needed(calls: &[GpuCall], pairs: &BTreeSet<(Place, Place)>) -> Vec<usize> {
+pub fn needed(calls: &[GpuCall], pairs: &Pairs) -> Vec<usize> {
     let whole = Order::of(calls, None);
     let without_order: Vec<_> = pairs.iter().filter(|pair| !whole.has(pair)).collect();
     assert!(without_order.is_empty(), "no wait orders {without_order:?}");

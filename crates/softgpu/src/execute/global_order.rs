@@ -141,9 +141,12 @@ impl Accessor<'_> {
     /// Notes the work that this access comes after.
     #[inline(always)]
     fn note(self, cell: Cell, kind: Kind) {
-        let others = [cell.writer_work, if kind == Kind::Read { 0 } else { cell.reader_work }];
-        for work in others.into_iter().filter(|work| *work != 0 && *work != self.order.number) {
-            self.order.used.note(work);
+        let used = &self.order.used;
+        let readers = if kind == Kind::Read { &used.other_readers } else { &used.readers };
+        for (others, work) in [(&used.writers, cell.writer_work), (readers, cell.reader_work)] {
+            if work != 0 && work != self.order.number {
+                others.note(work);
+            }
         }
     }
 }
