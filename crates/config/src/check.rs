@@ -2,6 +2,7 @@
 
 mod batch_ramp;
 mod blanks;
+mod chat;
 mod data;
 mod model;
 mod parallelism;
@@ -29,6 +30,7 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     batch_ramp::check(config, &mut rules);
     data::check(config, &mut rules);
     blanks::check(config, &mut rules);
+    chat::check(config, &mut rules);
     run::check(config, &mut rules);
     samples::check(config, &mut rules);
     if rules.broken.is_empty() {

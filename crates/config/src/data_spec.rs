@@ -148,6 +148,81 @@ pub struct InstructionsSpec {
     pub share: f32,
 }
 
+/// Conversations as the text of a run, of which answers are learned: the key `data.chat`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatSpec {
+    /// The folder of a model with its chat template, or a file `*.jinja`; empty where nothing names one.
+    pub template: PathBuf,
+    /// The date that a template reads; without it, a template that asks for the time is refused.
+    pub date: Option<ChatDate>,
+    /// Conversations that are longer than a sequence.
+    pub long: LongConversations,
+}
+
+/// Conversations that are longer than a sequence: `long` of the key `data.chat`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LongConversations {
+    /// `"refuse"`: an error that names the first.
+    Refuse,
+    /// `"cut"`: a conversation keeps its first tokens.
+    Cut,
+}
+
+/// A day of the Gregorian calendar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChatDate {
+    /// From 1 to 9999.
+    pub year: u16,
+    /// From 1 to 12.
+    pub month: u8,
+    /// From 1 to the length of the month.
+    pub day: u8,
+}
+
+impl ChatDate {
+    /// Reads what [`fmt::Display`] writes; `None` for anything else, or a day that does not exist.
+    pub fn parse(text: &str) -> Option<ChatDate> {
+        let digits = |text: &str, count| text.len() == count && text.bytes().all(|byte| byte.is_ascii_digit());
+        let mut parts = text.split('-');
+        let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
+        if parts.next().is_some() || !digits(year, 4) || !digits(month, 2) || !digits(day, 2) {
+            return None;
+        }
+        let date = ChatDate { year: year.parse().ok()?, month: month.parse().ok()?, day: day.parse().ok()? };
+        (date.year > 0 && date.day > 0 && date.day <= date.days_of_month()?).then_some(date)
+    }
+
+    /// The day of the year, counted from 1.
+    pub fn day_of_year(self) -> u16 {
+        let before = (1..self.month).filter_map(|month| ChatDate { month, ..self }.days_of_month());
+        before.map(u16::from).sum::<u16>() + u16::from(self.day)
+    }
+
+    /// The day of the week, counted from Monday as 0.
+    pub fn weekday(self) -> u8 {
+        // 0001-01-01 is a Monday.
+        let years = u32::from(self.year) - 1;
+        let days = years * 365 + years / 4 - years / 100 + years / 400 + u32::from(self.day_of_year()) - 1;
+        (days % 7) as u8
+    }
+
+    fn days_of_month(self) -> Option<u8> {
+        let is_leap = self.year.is_multiple_of(4) && (!self.year.is_multiple_of(100) || self.year.is_multiple_of(400));
+        match self.month {
+            1 | 3 | 5 | 7 | 8 | 10 | 12 => Some(31),
+            4 | 6 | 9 | 11 => Some(30),
+            2 => Some(if is_leap { 29 } else { 28 }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for ChatDate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:04}-{:02}-{:02}", self.year, self.month, self.day)
+    }
+}
+
 /// The text of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DataSpec {
@@ -161,6 +236,8 @@ pub struct DataSpec {
     pub positions: Positions,
     /// Blanks to fill; `None` where every token is to be predicted from those before it.
     pub blanks: Option<BlanksSpec>,
+    /// How conversations become text; `None` where documents are text.
+    pub chat: Option<ChatSpec>,
     /// Share of the text of each source, by whole documents, that is measured on and never trained on: `data.held_out`.
     pub held_out: f32,
     /// Texts of their own to measure on, each with a name: `data.validation`.

@@ -6,6 +6,7 @@
 
 mod aliases;
 mod blanks;
+mod chat;
 mod context_parallel;
 mod data;
 mod given;

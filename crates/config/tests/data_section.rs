@@ -1,7 +1,10 @@
 //! The section `[data]` of a run file: sources, tokenizer, what tokens see, blanks, what is held out.
 #![allow(clippy::unwrap_used)]
 
-use config::{BlanksSpec, GivenWeights, InstructionsSpec, Location, Problem, RunConfig, TokenizerSpec};
+use config::{
+    BlanksSpec, ChatDate, ChatSpec, GivenWeights, InstructionsSpec, Location, LongConversations, Problem, RunConfig,
+    TokenizerSpec,
+};
 
 fn with(blanks: &str) -> Result<RunConfig, Vec<Problem>> {
     let sets = ["model.vocabulary=1028".to_string(), format!("data.blanks={blanks}")];
@@ -118,5 +121,67 @@ fn columns_validation_texts_and_the_cache_survive_writing_and_are_checked() {
     ] {
         let said = refused(&sets);
         assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn a_chat_template_is_next_to_the_tokenizer_and_survives_writing() {
+    let plain = |template: &str| ChatSpec { template: template.into(), date: None, long: LongConversations::Refuse };
+    let dated = ChatSpec { date: ChatDate::parse("2026-01-31"), long: LongConversations::Cut, ..plain("b.jinja") };
+    for (tokenizer, chat, expected) in [
+        ("model/tokenizer.json", "{}", plain("model")),
+        ("tokenizer.json", "{}", plain(".")),
+        ("bytes", "{ template = \"a\" }", plain("a")),
+        ("model/t.json", "{ template = \"b.jinja\", date = \"2026-01-31\", long = \"cut\" }", dated),
+    ] {
+        let keys = ["data.path=a.jsonl", "model.vocabulary=300"].map(str::to_string);
+        let sets = [format!("data.tokenizer={tokenizer}"), format!("data.chat={chat}")];
+        let config = RunConfig::load("", "", &[keys, sets].concat()).unwrap();
+        assert_eq!(config.data.chat, Some(expected), "{tokenizer} {chat}");
+        assert_eq!(RunConfig::load("", &config.to_toml(), &[]).unwrap(), config, "{tokenizer} {chat}");
+    }
+}
+
+#[test]
+fn conversations_and_other_text_do_not_mix() {
+    let chat = "data.chat={ template = \"model\" }";
+    for (sets, expected) in [
+        (
+            vec!["data.chat={}"],
+            "data.chat must name a template where data.tokenizer = \"bpe:1024\" has no folder; use chat = {",
+        ),
+        (vec![chat], "data.chat needs conversations; give data.path, JSON lines with `messages`"),
+        (vec!["data.path=a.tokens", chat], "data.chat needs conversations, and a.tokens holds tokens; use JSON lines"),
+        (
+            vec!["data.path=a.jsonl", "data.tokenizer=of the token files", "model.vocabulary=300", chat],
+            "data.chat needs a tokenizer of its own; use data.tokenizer = \"MODEL/tokenizer.json\"",
+        ),
+        (
+            vec![
+                "data.path=a",
+                "model.vocabulary=1028",
+                "data.blanks={ mask = 1024, gmask = 1025, sop = 1026, eop = 1027 }",
+                chat,
+            ],
+            "data.chat conflicts with data.blanks; leave one of them out",
+        ),
+        (
+            vec!["data.path=a", "data.tokenizer=bytes", "data.cache=tokens", chat],
+            "data.chat keeps no token files in data.cache; leave data.cache out",
+        ),
+        (
+            vec!["data.path=a", "data.visible=document", chat],
+            "data.chat has its own rules for attention and positions; leave out data.visible and data.positions",
+        ),
+        (
+            vec!["data.path=a", "data.chat={ template = \"m\", date = \"2026-02-30\" }"],
+            "is not a chat template such as {",
+        ),
+        (vec!["data.path=a", "data.chat={ template = \"m\", loss = \"all\" }"], "is not a chat template such as {"),
+    ] {
+        let sets: Vec<String> = sets.into_iter().map(str::to_string).collect();
+        let problems = RunConfig::load("", "", &sets).unwrap_err();
+        let said = problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(said.contains(expected), "{said}\nhas no {expected}");
     }
 }

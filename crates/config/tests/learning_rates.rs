@@ -1,5 +1,5 @@
-//! Schedules of the learning rate, step by step: those of PyTorch and transformers as `tools/reference/learning_rates.py`
-//! lists them, and the words that `check` prints.
+//! Schedules of the learning rate, step by step: those of PyTorch and transformers as
+//! `tools/reference/learning_rates.py` lists them, and the words that `check` prints.
 //!
 //! Both sides compute in double precision; ours is rounded to single precision once, by at most u = 2^-24 of the rate.
 //! The last bits of double precision, of which a cosine near the minimum loses a few, are within another 1e-12 of the

@@ -8,7 +8,8 @@ use philox::Permutation;
 use crate::blanks::{Blanks, Slot};
 use crate::corpus::Corpus;
 use crate::error::DataError;
-use crate::mixture::{Mixture, Shares};
+use crate::mixture::{Mixture, Packing, Shares};
+use crate::packs::Packs;
 
 /// The order in which windows of the text become sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +39,20 @@ pub struct Batches {
     batches: config::BatchSizes,
     /// Windows of each corpus.
     num_windows: Vec<u64>,
+    /// The conversations of each window, by corpus; none where documents are cut into windows.
+    packs: Vec<Packs>,
     blanks: Option<Blanks>,
+}
+
+/// The tokens that are learned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Targets {
+    /// Each from those before it.
+    All,
+    /// Those of blanks.
+    Blanks,
+    /// Those of answers in conversations.
+    Answers,
 }
 
 /// A window: the corpus and its number there.
@@ -64,8 +78,15 @@ impl Batches {
         order: Order,
     ) -> Result<Batches, DataError> {
         let (mixture, sequence_length) = (text.into(), train.sequence_length);
-        let mut num_windows = Vec::with_capacity(mixture.ingredients.len());
+        let (mut num_windows, mut packs) = (Vec::with_capacity(mixture.ingredients.len()), vec![]);
         for ingredient in &mixture.ingredients {
+            if let Packing::Conversations(long) = mixture.packing {
+                let own = Packs::of(ingredient, part, sequence_length, long)?;
+                ingredient.corpus.check_vocabulary(vocabulary)?;
+                num_windows.push(own.len() as u64);
+                packs.push(own);
+                continue;
+            }
             let tokens = ingredient.corpus.len();
             if sequence_length == 0 || tokens <= sequence_length {
                 let source = ingredient.name.clone();
@@ -78,7 +99,16 @@ impl Batches {
             return Err(DataError::TooShort { part, source_name: String::new(), tokens: 0, sequence_length });
         }
         let shares = Shares::new(mixture.ingredients.iter().map(|ingredient| ingredient.weight));
-        Ok(Batches { mixture, shares, order, sequence_length, batches: train.batches(), num_windows, blanks: None })
+        Ok(Batches {
+            mixture,
+            shares,
+            order,
+            sequence_length,
+            batches: train.batches(),
+            num_windows,
+            packs,
+            blanks: None,
+        })
     }
 
     /// The same text with blanks to fill, where there are any.
@@ -86,9 +116,13 @@ impl Batches {
         Batches { blanks, ..self }
     }
 
-    /// Whether there are blanks to fill.
-    pub fn has_blanks(&self) -> bool {
-        self.blanks.is_some()
+    /// The tokens that are learned.
+    pub fn targets(&self) -> Targets {
+        match (&self.blanks, self.mixture.packing) {
+            (Some(_), _) => Targets::Blanks,
+            (None, Packing::Conversations(_)) => Targets::Answers,
+            (None, Packing::Continuous) => Targets::All,
+        }
     }
 
     /// Sequences of one epoch of every corpus together.
@@ -133,7 +167,8 @@ impl Batches {
     /// Fills one sequence: `tokens[S]`; `labels[S]`, the token after each, or [`IGNORED_LABEL`] after a document that
     /// sees only itself; `positions[S]`, counted as [`Positions`] says; `visible[2 S]`, for each token the first key
     /// that it sees and the one after the last, which is the token itself. Where there are blanks, all four are those
-    /// of [`Blanks::sequence`].
+    /// of [`Blanks::sequence`];
+    /// of conversations they are those of [`Packs::fill`].
     ///
     /// # Panics
     /// When a slice has another length.
@@ -163,6 +198,9 @@ impl Batches {
         }
         let window = self.window(step, sequence);
         let corpus = &self.mixture.ingredients[window.corpus].corpus;
+        if let Some(packs) = self.packs.get(window.corpus) {
+            return packs.fill(corpus, window.number as usize, tokens, labels, positions, visible);
+        }
         let start = window.number as usize * length;
         corpus.read(start, tokens);
         corpus.read(start + 1, labels);

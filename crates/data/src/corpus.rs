@@ -2,9 +2,11 @@
 
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use xxhash_rust::xxh3::Xxh3Default;
 
+use crate::chat::Rendered;
 use crate::error::DataError;
 use crate::tokenizer::Tokenizer;
 use crate::tokens::{TokenType, Tokens};
@@ -22,7 +24,7 @@ pub struct Document {
 #[derive(Clone, Debug)]
 enum Names {
     /// One per document of the row.
-    Given(std::sync::Arc<[String]>),
+    Given(Arc<[String]>),
     /// Documents of a token file have numbers, counted from 0.
     Numbers(PathBuf),
 }
@@ -38,6 +40,8 @@ struct Extent {
 #[derive(Clone, Debug)]
 pub struct Corpus {
     tokens: Tokens,
+    /// Whether each token of the row is of an answer; `None` where all are learned.
+    answers: Option<Arc<[bool]>>,
     names: Names,
     extents: Vec<Extent>,
     /// Tokens of the corpus before each extent, and after the last.
@@ -59,7 +63,25 @@ impl Corpus {
             behind += tokens.len();
         }
         let names = documents.iter().map(|document| document.name.clone());
-        Ok(Corpus::of(Tokens::owned(row, token_type), Names::Given(names.collect()), ranges))
+        Ok(Corpus::of(Tokens::owned(row, token_type), None, Names::Given(names.collect()), ranges))
+    }
+
+    /// The corpus of these conversations, in their order, with the tokens of their answers.
+    ///
+    /// # Errors
+    /// The error of the tokenizer.
+    pub fn of_conversations(conversations: &[Rendered], tokenizer: &Tokenizer) -> Result<Corpus, DataError> {
+        let token_type = TokenType::of_vocabulary(tokenizer.vocabulary());
+        let (mut row, mut is_answer, mut ranges) = (Vec::new(), Vec::new(), Vec::new());
+        for Rendered { document, answers } in conversations {
+            let (tokens, own) = tokenizer.encode_answers(document, answers)?;
+            tokens.iter().for_each(|token| token_type.encode(*token, &mut row));
+            ranges.push(is_answer.len()..is_answer.len() + tokens.len());
+            is_answer.extend(own);
+        }
+        let names = conversations.iter().map(|own| own.document.name.clone());
+        let tokens = Tokens::owned(row, token_type);
+        Ok(Corpus::of(tokens, Some(is_answer.into()), Names::Given(names.collect()), ranges))
     }
 
     /// Documents of tokens with their names.
@@ -71,17 +93,17 @@ impl Corpus {
             end += tokens.len();
             names.push(name);
         }
-        Corpus::of(Tokens::owned(row, TokenType::U32), Names::Given(names.into()), ranges)
+        Corpus::of(Tokens::owned(row, TokenType::U32), None, Names::Given(names.into()), ranges)
     }
 
     /// The documents of the file `path`, at `ranges` of its tokens; those without tokens are left out.
     pub(crate) fn of_file(path: PathBuf, tokens: Tokens, ranges: Vec<Range<usize>>) -> Corpus {
-        Corpus::of(tokens, Names::Numbers(path), ranges)
+        Corpus::of(tokens, None, Names::Numbers(path), ranges)
     }
 
-    fn of(tokens: Tokens, names: Names, ranges: Vec<Range<usize>>) -> Corpus {
+    fn of(tokens: Tokens, answers: Option<Arc<[bool]>>, names: Names, ranges: Vec<Range<usize>>) -> Corpus {
         let extents = ranges.into_iter().enumerate().map(|(number, range)| Extent { range, number });
-        let empty = Corpus { tokens, names, extents: vec![], starts: vec![0] };
+        let empty = Corpus { tokens, answers, names, extents: vec![], starts: vec![0] };
         empty.with(extents.filter(|extent| !extent.range.is_empty()).collect())
     }
 
@@ -93,7 +115,8 @@ impl Corpus {
             behind += extent.range.len();
             starts.push(behind);
         }
-        Corpus { tokens: self.tokens.clone(), names: self.names.clone(), extents, starts }
+        let (tokens, answers, names) = (self.tokens.clone(), self.answers.clone(), self.names.clone());
+        Corpus { tokens, answers, names, extents, starts }
     }
 
     /// The documents whose place in this corpus `holds` for.
@@ -150,6 +173,15 @@ impl Corpus {
         self.tokens.iter(self.extents[index].range.clone())
     }
 
+    /// Whether each token of document `index` is of an answer: all, where everything is learned.
+    pub fn document_answers(&self, index: usize) -> impl Iterator<Item = bool> + '_ {
+        let mut tokens = self.extents[index].range.clone();
+        std::iter::from_fn(move || {
+            let token = tokens.next()?;
+            Some(self.answers.as_ref().is_none_or(|answers| answers[token]))
+        })
+    }
+
     /// The document that token `index` belongs to; one binary search.
     pub fn document_of(&self, index: usize) -> usize {
         self.starts.partition_point(|start| *start <= index) - 1
@@ -189,6 +221,10 @@ impl Corpus {
         for Extent { range, .. } in &self.extents {
             hash.update(&(range.len() as u64).to_le_bytes());
             hash.update(self.tokens.bytes(range.clone()));
+            if let Some(answers) = &self.answers {
+                let bits: Vec<u8> = answers[range.clone()].iter().map(|answer| u8::from(*answer)).collect();
+                hash.update(&bits);
+            }
         }
     }
 
@@ -220,6 +256,7 @@ impl PartialEq for Corpus {
             && (0..self.num_documents()).all(|index| {
                 self.document_name(index) == other.document_name(index)
                     && self.document_tokens(index).eq(other.document_tokens(index))
+                    && self.document_answers(index).eq(other.document_answers(index))
             })
     }
 }

@@ -6,10 +6,11 @@ use config::{DataSpec, RunConfig, TokenizerSpec, TrainSpec};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::blanks::Blanks;
+use crate::chat::Rendered;
 use crate::corpus::{Corpus, Document};
 use crate::error::DataError;
 use crate::instructions::Instructions;
-use crate::mixture::{Ingredient, Mixture};
+use crate::mixture::{Ingredient, Mixture, Packing};
 use crate::sources::{NamedSource, Source, Sources, is_token_file};
 use crate::split::Split;
 use crate::token_file::TokenFile;
@@ -54,11 +55,12 @@ impl Dataset {
         let tokenizer = one_of(given, own_tokenizers)?;
         let instructions = data.blanks.as_ref().and_then(|blanks| blanks.instructions.as_ref());
         let instructions = instructions.map(|own| Instructions::read(own.path.as_deref(), &tokenizer)).transpose()?;
-        let empty = Mixture { ingredients: vec![], visible: data.visible, positions: data.positions };
+        let packing = data.chat.as_ref().map_or(Packing::Continuous, |chat| Packing::Conversations(chat.long));
+        let empty = Mixture { ingredients: vec![], visible: data.visible, positions: data.positions, packing };
         let mut dataset = Dataset {
             tokenizer,
             train: empty.clone(),
-            held_out: empty,
+            held_out: empty.clone(),
             held_out_bytes: 0,
             validation: vec![],
             instructions: Arc::new(instructions.unwrap_or_default()),
@@ -70,9 +72,10 @@ impl Dataset {
             let corpus = match source {
                 Source::Text(parts) => Corpus::new(&parts.train, &dataset.tokenizer)?,
                 Source::Tokens(parts) => parts.train,
+                Source::Chats(parts) => Corpus::of_conversations(&parts.train, &dataset.tokenizer)?,
             };
             let ingredient = Ingredient { name: name.clone(), corpus, weight: 1.0 };
-            let text = Mixture { ingredients: vec![ingredient], visible: data.visible, positions: data.positions };
+            let text = Mixture { ingredients: vec![ingredient], ..empty.clone() };
             dataset.validation.push((name, text));
         }
         Ok(dataset)
@@ -89,7 +92,12 @@ impl Dataset {
                 // Tokens that the tokenizer does not know have no text that could be measured.
                 parts.held_out.check_vocabulary(self.tokenizer.vocabulary())?;
                 let bytes = text_of_corpus(&self.tokenizer, &parts.held_out)?.len() as u64;
-                (parts, bytes)
+                (*parts, bytes)
+            }
+            Source::Chats(parts) => {
+                let bytes = parts.held_out.iter().map(|own| own.document.text.len() as u64).sum();
+                let corpus = |part: &[Rendered]| Corpus::of_conversations(part, &self.tokenizer);
+                (Split { train: corpus(&parts.train)?, held_out: corpus(&parts.held_out)? }, bytes)
             }
         };
         self.train.ingredients.push(Ingredient { name: name.clone(), corpus: parts.train, weight });

@@ -104,6 +104,69 @@ pub enum DataError {
         /// A line as it is to be.
         example: String,
     },
+    /// A record is not a conversation.
+    #[error(
+        "{document} {problem}; a conversation is an object such as {{\"messages\": [{{\"role\": \"user\", \"content\": \"...\"}}, {{\"role\": \"assistant\", \"content\": \"...\"}}]}}"
+    )]
+    NotConversation {
+        /// The record.
+        document: String,
+        /// The error, as the rest of a sentence.
+        problem: String,
+    },
+    /// A file without records.
+    #[error("{} holds text, not conversations; with data.chat use JSON lines or a table", .0.display())]
+    NoRecords(PathBuf),
+    /// A folder without a chat template.
+    #[error("{} holds no chat template: neither chat_template.jinja nor `chat_template` in tokenizer_config.json; name another folder or a file *.jinja by template in data.chat", .0.display())]
+    NoTemplate(PathBuf),
+    /// A chat template that is not one.
+    #[error("the chat template of {} cannot be used: {reason}", .path.display())]
+    BadTemplate {
+        /// The file.
+        path: PathBuf,
+        /// The error of the library.
+        reason: String,
+    },
+    /// A conversation that the template does not write.
+    #[error("{document} cannot be written as text: {reason}")]
+    NotRendered {
+        /// The record.
+        document: String,
+        /// The error.
+        reason: String,
+    },
+    /// Conversations that are longer than a sequence.
+    #[error(
+        "{document} has {tokens} tokens, and train.sequence_length = {sequence_length} takes {} ({number} of the {part} conversations are longer); \
+         use longer sequences, or long = \"cut\" in data.chat",
+        .sequence_length + 1
+    )]
+    LongConversation {
+        /// The first.
+        document: String,
+        /// Its tokens.
+        tokens: usize,
+        /// How many there are.
+        number: usize,
+        /// Which part of the conversations.
+        part: &'static str,
+        /// Tokens of a sequence.
+        sequence_length: usize,
+    },
+    /// Conversations of which nothing is learned.
+    #[error(
+        "the {part} conversations{}{source_name} have no token of an answer within train.sequence_length = {sequence_length}; answers have the role \"assistant\"",
+        if .source_name.is_empty() { "" } else { " of " }
+    )]
+    NoAnswers {
+        /// Which part of the conversations.
+        part: &'static str,
+        /// Which source; empty where there is one alone.
+        source_name: String,
+        /// Tokens of a sequence.
+        sequence_length: usize,
+    },
     /// The text is shorter than a sequence and its next token.
     #[error(
         "the {part} text{}{source_name} has {tokens} tokens, but train.sequence_length = {sequence_length} needs {}; give more text or shorter sequences",

@@ -1,6 +1,6 @@
 //! Several corpora from which the sequences of a run are taken in proportion to weights.
 
-use config::{Positions, Visible};
+use config::{LongConversations, Positions, Visible};
 
 use crate::corpus::Corpus;
 
@@ -15,6 +15,15 @@ pub struct Ingredient {
     pub weight: f32,
 }
 
+/// How documents become sequences.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Packing {
+    /// One after the other without a gap, cut where a sequence ends.
+    Continuous,
+    /// Several whole conversations in a sequence, of which only answers are learned.
+    Conversations(LongConversations),
+}
+
 /// Corpora with weights.
 #[derive(Clone, Debug)]
 pub struct Mixture {
@@ -24,6 +33,8 @@ pub struct Mixture {
     pub visible: Visible,
     /// From where its position is counted.
     pub positions: Positions,
+    /// How documents become sequences.
+    pub packing: Packing,
 }
 
 impl From<Corpus> for Mixture {
@@ -32,6 +43,7 @@ impl From<Corpus> for Mixture {
             ingredients: vec![Ingredient { name: String::new(), corpus, weight: 1.0 }],
             visible: Visible::Past,
             positions: Positions::Sequence,
+            packing: Packing::Continuous,
         }
     }
 }

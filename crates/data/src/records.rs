@@ -21,6 +21,8 @@ use crate::token_file;
 
 /// Columns and fields that are read where none is named.
 pub(crate) const USUAL_COLUMNS: &[&str] = &["text", "input_ids", "tokens"];
+/// Columns of conversations that are read where none is named.
+const CONVERSATION_COLUMNS: &[&str] = &["messages"];
 /// The most bytes of a line of JSON.
 const LINE_BYTES: usize = 64 << 20;
 /// Bytes that are read at once.
@@ -76,11 +78,20 @@ enum Kind {
     Text { text: Text, has_begun: bool },
 }
 
+/// The content of a line of JSON.
+#[derive(Clone, Debug)]
+enum LineContent {
+    /// The text or the tokens of a field.
+    Field(ColumnChoice),
+    /// The line itself.
+    Whole,
+}
+
 /// The records of one file, in its order.
 pub struct Records {
     path: PathBuf,
     plain_bytes: u64,
-    column: ColumnChoice,
+    line_content: LineContent,
     kind: Kind,
     row: u64,
 }
@@ -93,6 +104,25 @@ impl Records {
     /// A file that cannot be read, or is of a format that is not read.
     pub fn open(path: &Path, column: Option<&str>) -> Result<Records, DataError> {
         let choice = column.map_or(ColumnChoice::FirstOf(USUAL_COLUMNS), |name| ColumnChoice::Named(name.into()));
+        Records::open_as(path, &choice, LineContent::Field(choice.clone()))
+    }
+
+    /// Opens a file of conversations: its records are whole lines of JSON, or the cells of the column of a table, the
+    /// first of the usual ones without `column`.
+    ///
+    /// # Errors
+    /// See [`Records::open`]; a file of text.
+    pub fn open_conversations(path: &Path, column: Option<&str>) -> Result<Records, DataError> {
+        let usual = ColumnChoice::FirstOf(CONVERSATION_COLUMNS);
+        let choice = column.map_or(usual, |name| ColumnChoice::Named(name.into()));
+        let records = Records::open_as(path, &choice, LineContent::Whole)?;
+        match records.kind {
+            Kind::Table(_) | Kind::Lines { .. } => Ok(records),
+            Kind::Text { .. } => Err(DataError::NoRecords(path.to_path_buf())),
+        }
+    }
+
+    fn open_as(path: &Path, choice: &ColumnChoice, line_content: LineContent) -> Result<Records, DataError> {
         let Opened { whole: bytes, mut stream, bytes: source_bytes } = opened(path)?;
         let mut beginning = vec![0; Format::BEGINNING_BYTES];
         let count = fill(stream.as_mut(), &mut beginning).map_err(unreadable(path))?;
@@ -104,11 +134,11 @@ impl Records {
         let plain_bytes = if format.is_none() { source_bytes } else { 0 };
         let kind = match format {
             Some(Format::Parquet) => {
-                let table = Parquet::open(whole().map_err(unreadable(path))?, &choice).map_err(bad)?;
+                let table = Parquet::open(whole().map_err(unreadable(path))?, choice).map_err(bad)?;
                 Kind::Table(Box::new(table))
             }
             Some(Format::ArrowFile | Format::ArrowStream) => {
-                let table = Arrow::open(whole().map_err(unreadable(path))?, &choice).map_err(bad)?;
+                let table = Arrow::open(whole().map_err(unreadable(path))?, choice).map_err(bad)?;
                 Kind::Table(Box::new(table))
             }
             Some(Format::Other(format)) => return Err(DataError::OtherFormat { path: path.to_path_buf(), format }),
@@ -119,7 +149,7 @@ impl Records {
             }
             None => text_kind(path, Text::new(Source::Plain(stream), beginning))?,
         };
-        Ok(Records { path: path.to_path_buf(), plain_bytes, column: choice, kind, row: 0 })
+        Ok(Records { path: path.to_path_buf(), plain_bytes, line_content, kind, row: 0 })
     }
 
     /// Bytes of a text that is stored as it is; 0 for compressed ones and tables.
@@ -147,8 +177,12 @@ impl Records {
                 if own.trim().is_empty() {
                     continue;
                 }
-                let content = json_lines::cell(own, &self.column)
-                    .map_err(|problem| problem.in_line(path, *line, offset, &self.column))?;
+                let content = match &self.line_content {
+                    LineContent::Whole => Cell::Text(own.to_string()),
+                    LineContent::Field(column) => {
+                        json_lines::cell(own, column).map_err(|problem| problem.in_line(path, *line, offset, column))?
+                    }
+                };
                 let name = format!("{}:{line}", path.display());
                 return Ok(Some(Record { name, content, ends: true }));
             },

@@ -6,13 +6,14 @@ use config::{DataSpec, SourceSpec, TokenizerSpec};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::cache::token_file;
+use crate::chat::{Chat, Rendered};
 use crate::corpus::{Corpus, Document};
 use crate::embedded::embedded;
 use crate::error::DataError;
 use crate::file_names::files_at;
 use crate::megatron;
 use crate::read::{Content, read};
-use crate::split::{Split, split, split_tokens};
+use crate::split::{Split, split, split_conversations, split_tokens};
 use crate::token_file::TokenFile;
 use crate::tokenize::{Listener, Silent};
 use crate::tokenizer::Tokenizer;
@@ -40,7 +41,8 @@ pub(crate) struct NamedSource {
 #[derive(Debug)]
 pub(crate) enum Source {
     Text(Split<Vec<Document>>),
-    Tokens(Split<Corpus>),
+    Tokens(Box<Split<Corpus>>),
+    Chats(Split<Vec<Rendered>>),
 }
 
 impl Sources {
@@ -59,18 +61,20 @@ impl Sources {
     pub fn open_heard(data: &DataSpec, listener: &dyn Listener) -> Result<Sources, DataError> {
         let mut sources = Sources { list: vec![], own_tokenizers: vec![], validation: vec![] };
         let cache = Cache::of(data, listener)?;
+        let chat = data.chat.as_ref().map(Chat::open).transpose()?;
+        let ways = Ways { cache: cache.as_ref(), chat: chat.as_ref() };
         if data.sources.is_empty() {
             let source = Source::Text(split(embedded(), data.held_out));
             sources.list.push(NamedSource { name: String::new(), weight: 1.0, source });
         }
         for spec in &data.sources {
             let name = if data.sources.len() == 1 { String::new() } else { spec.path.display().to_string() };
-            let source = open(spec, data.held_out, cache.as_ref(), &mut sources.own_tokenizers)?;
+            let source = open(spec, data.held_out, &ways, &mut sources.own_tokenizers)?;
             sources.list.push(NamedSource { name, weight: spec.weight, source });
         }
         for text in &data.validation {
             // All of it is the part that others train on.
-            let source = open(&text.source, 0.0, cache.as_ref(), &mut sources.own_tokenizers)?;
+            let source = open(&text.source, 0.0, &ways, &mut sources.own_tokenizers)?;
             sources.validation.push((text.name.clone(), source));
         }
         Ok(sources)
@@ -82,11 +86,14 @@ impl Sources {
     /// # Errors
     /// See [`Tokenizer::new`].
     pub fn tokenizer(&self, spec: &TokenizerSpec) -> Result<Option<Tokenizer>, DataError> {
-        let texts = self.list.iter().filter_map(|named| match &named.source {
-            Source::Text(parts) => Some(&parts.train),
-            Source::Tokens(_) => None,
+        let texts = self.list.iter().map(|named| -> Vec<Document> {
+            match &named.source {
+                Source::Text(parts) => parts.train.clone(),
+                Source::Tokens(_) => vec![],
+                Source::Chats(parts) => parts.train.iter().map(|own| own.document.clone()).collect(),
+            }
         });
-        Tokenizer::new(spec, &texts.flatten().cloned().collect::<Vec<Document>>())
+        Tokenizer::new(spec, &texts.flatten().collect::<Vec<Document>>())
     }
 
     /// Bytes of the training text.
@@ -94,6 +101,7 @@ impl Sources {
         let bytes = |named: &NamedSource| match &named.source {
             Source::Text(parts) => parts.train.iter().map(|document| document.text.len() as u64).sum(),
             Source::Tokens(_) => 0,
+            Source::Chats(parts) => parts.train.iter().map(|own| own.document.text.len() as u64).sum(),
         };
         self.list.iter().map(bytes).sum()
     }
@@ -106,18 +114,29 @@ impl Sources {
             match source {
                 Source::Text(Split { train, held_out }) => [train, held_out].into_iter().for_each(|part| {
                     hash.update(&(part.len() as u64).to_le_bytes());
-                    for document in part {
-                        hash.update(&(document.text.len() as u64).to_le_bytes());
-                        hash.update(document.text.as_bytes());
+                    part.iter().for_each(|document| add_document(&mut hash, document));
+                }),
+                Source::Chats(Split { train, held_out }) => [train, held_out].into_iter().for_each(|part| {
+                    hash.update(&(part.len() as u64).to_le_bytes());
+                    for Rendered { document, answers } in part {
+                        add_document(&mut hash, document);
+                        for end in answers.iter().flat_map(|answer| [answer.start, answer.end]) {
+                            hash.update(&(end as u64).to_le_bytes());
+                        }
                     }
                 }),
-                Source::Tokens(Split { train, held_out }) => {
-                    [train, held_out].into_iter().for_each(|part| part.hash_into(&mut hash));
+                Source::Tokens(parts) => {
+                    [&parts.train, &parts.held_out].into_iter().for_each(|part| part.hash_into(&mut hash));
                 }
             }
         }
         hash.digest()
     }
+}
+
+fn add_document(hash: &mut Xxh3Default, document: &Document) {
+    hash.update(&(document.text.len() as u64).to_le_bytes());
+    hash.update(document.text.as_bytes());
 }
 
 /// The files that [`Sources::open`] reads of a source, sorted: a file, the two of a pair, or those of a folder.
@@ -155,20 +174,30 @@ impl<'a> Cache<'a> {
     }
 }
 
+/// How text becomes documents, where it is not read as it is.
+struct Ways<'a> {
+    cache: Option<&'a Cache<'a>>,
+    chat: Option<&'a Chat>,
+}
+
 fn open(
     source: &SourceSpec,
     held_out: f32,
-    cache: Option<&Cache>,
+    ways: &Ways,
     own_tokenizers: &mut Vec<Tokenizer>,
 ) -> Result<Source, DataError> {
-    if let Some(Cache { folder, tokenizer, listener }) = cache.filter(|_| !source.is_tokens()) {
+    if let Some(chat) = ways.chat {
+        let conversations = chat.read(&source.path, source.column.as_deref())?;
+        return Ok(Source::Chats(split_conversations(conversations, held_out)));
+    }
+    if let Some(Cache { folder, tokenizer, listener }) = ways.cache.filter(|_| !source.is_tokens()) {
         let file = token_file(folder, source, tokenizer, *listener)?;
-        return Ok(Source::Tokens(split_tokens(&file.corpus, held_out)));
+        return Ok(Source::Tokens(split_tokens(&file.corpus, held_out).into()));
     }
     if !source.is_tokens() {
         return Ok(match read(&source.path, source.column.as_deref())? {
             Content::Text(documents) => Source::Text(split(documents, held_out)),
-            Content::Tokens(corpus) => Source::Tokens(split_tokens(&corpus, held_out)),
+            Content::Tokens(corpus) => Source::Tokens(split_tokens(&corpus, held_out).into()),
         });
     }
     let corpus = if is_token_file(&source.path) {
@@ -181,7 +210,7 @@ fn open(
     if corpus.is_empty() {
         return Err(DataError::Empty(source.path.clone()));
     }
-    Ok(Source::Tokens(split_tokens(&corpus, held_out)))
+    Ok(Source::Tokens(split_tokens(&corpus, held_out).into()))
 }
 
 pub(crate) fn is_token_file(path: &Path) -> bool {

@@ -2,6 +2,7 @@
 
 use philox::Permutation;
 
+use crate::chat::Rendered;
 use crate::corpus::{Corpus, Document};
 
 /// The split is the same for every run of a corpus, so that losses of different seeds compare.
@@ -25,11 +26,23 @@ pub fn split(documents: Vec<Document>, share: f32) -> Split<Vec<Document>> {
         return cut(document, share);
     }
     let lengths: Vec<usize> = documents.iter().map(|document| document.text.len()).collect();
-    let is_held_out = choose(&lengths, share);
+    parted(documents, &lengths, share)
+}
+
+/// Splits by whole conversations: the same rule. A single one is trained on.
+pub(crate) fn split_conversations(conversations: Vec<Rendered>, share: f32) -> Split<Vec<Rendered>> {
+    if conversations.len() == 1 {
+        return Split { train: conversations, held_out: vec![] };
+    }
+    let lengths: Vec<usize> = conversations.iter().map(|own| own.document.text.len()).collect();
+    parted(conversations, &lengths, share)
+}
+
+fn parted<T>(items: Vec<T>, lengths: &[usize], share: f32) -> Split<Vec<T>> {
     let mut parts = Split { train: vec![], held_out: vec![] };
-    for (document, out) in documents.into_iter().zip(is_held_out) {
+    for (item, out) in items.into_iter().zip(choose(lengths, share)) {
         let part = if out { &mut parts.held_out } else { &mut parts.train };
-        part.push(document);
+        part.push(item);
     }
     parts
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
@@ -246,6 +247,39 @@ impl Tokenizer {
         })
     }
 
+    /// The tokens of a conversation, and for each whether it is of an answer: one of those from the first that shares a
+    /// byte with one of `answers` to the last.
+    pub(crate) fn encode_answers(
+        &self,
+        document: &Document,
+        answers: &[Range<usize>],
+    ) -> Result<(Vec<u32>, Vec<bool>), DataError> {
+        self.encode_places(&document.text).map(|(tokens, places)| (tokens, of_answers(&places, answers))).map_err(
+            |reason| DataError::NotEncoded { document: document.name.clone(), tokenizer: self.name.clone(), reason },
+        )
+    }
+
+    /// As [`Tokenizer::encode`], with the bytes of each token.
+    fn encode_places(&self, text: &str) -> Result<(Vec<u32>, Vec<Range<usize>>), String> {
+        match &self.kind {
+            Kind::Bytes => Ok((text.bytes().map(u32::from).collect(), (0..text.len()).map(|at| at..at + 1).collect())),
+            Kind::Library(library, growth) => {
+                match growth {
+                    Growth::Usual => {}
+                    Growth::ToBeMeasured => check_growth(library, text)?,
+                }
+                let (mut tokens, mut places, mut before) = (Vec::new(), Vec::new(), 0);
+                for part in parts(text) {
+                    let encoding = refusing(|| library.encode(part, false))?;
+                    tokens.extend_from_slice(encoding.get_ids());
+                    places.extend(encoding.get_offsets().iter().map(|(start, end)| before + start..before + end));
+                    before += part.len();
+                }
+                Ok((tokens, places))
+            }
+        }
+    }
+
     /// The text of `tokens`; bytes that are not UTF-8, as where a character is cut in two, become U+FFFD. Unknown
     /// tokens have no text.
     ///
@@ -260,6 +294,22 @@ impl Tokenizer {
             Kind::Library(library, _) => refusing(|| library.decode(tokens, false)),
         }
     }
+}
+
+/// Which tokens, by their bytes in ascending order, are of one of the ascending `answers`.
+fn of_answers(places: &[Range<usize>], answers: &[Range<usize>]) -> Vec<bool> {
+    let mut is_answer = vec![false; places.len()];
+    let mut from = 0;
+    for answer in answers {
+        let shares = |place: &Range<usize>| place.start < answer.end && place.end > answer.start;
+        let is_after = |place: &Range<usize>| place.start >= answer.end;
+        let end = places[from..].iter().position(is_after).map_or(places.len(), |end| from + end);
+        let first = places[from..end].iter().position(shares).map_or(end, |first| from + first);
+        let last = places[from..end].iter().rposition(shares).map_or(first, |last| from + last + 1);
+        is_answer[first..last].fill(true);
+        from = end;
+    }
+    is_answer
 }
 
 /// Bytes of text that are normalised at once to measure the growth.

@@ -1,7 +1,9 @@
 //! Sequences: every token once per epoch, whatever the layout, and text that cannot be trained on.
 
 use config::{IGNORED_LABEL, Positions, RunConfig, TrainSpec, Visible};
-use data::{Batches, Corpus, Document, Ingredient, Mixture, Order, Shares, Tokenizer, Window, embedded, split};
+use data::{
+    Batches, Corpus, Document, Ingredient, Mixture, Order, Packing, Shares, Tokenizer, Window, embedded, split,
+};
 
 fn document(name: &str, text: &str) -> Document {
     Document { name: name.into(), text: text.into() }
@@ -185,6 +187,7 @@ fn a_mixture_repeats_its_short_sources_and_evaluates_each_once() {
         ingredients: vec![ingredient("a", &"a".repeat(41), 1.0), ingredient("b", &"b".repeat(13), 1.0)],
         visible: Visible::Past,
         positions: Positions::Sequence,
+        packing: Packing::Continuous,
     };
     let spec = train_spec(4, 2);
     let batches = Batches::new(mixture.clone(), "training", &spec, 256, Order::Shuffled { seed: 1 }).expect("long");
@@ -225,6 +228,7 @@ fn sources_of_one_length_have_orders_of_their_own() {
         ingredients: vec![ingredient("a"), ingredient("b")],
         visible: Visible::Past,
         positions: Positions::Sequence,
+        packing: Packing::Continuous,
     };
     let batches = |mixture: Mixture| {
         Batches::new(mixture, "training", &train_spec(4, 2), 256, Order::Shuffled { seed: 1 }).expect("long")

@@ -133,10 +133,10 @@ fn filled(sample: &[Slot]) -> Vec<Vec<i32>> {
     spans.into_iter().map(|(_, span)| span).collect()
 }
 
-/// A span is as long as a Poisson variable of mean 3 that is not 0: 3 / (1 - e^-3) = 3.1572, with a variance of
-/// 12 / (1 - e^-3) - 3.1572^2 = 2.661. By Wald's identities the tokens of all spans over their number has that mean also where
-/// the last one ends the drawing, and its deviation is that of as many independent ones; five of them are allowed,
-/// which random numbers exceed once in 1.7 million times.
+/// A span is as long as a Poisson variable of mean 3 that is not 0: its mean is `3 / (1 - e^-3) = 3.1572` and its
+/// variance is `12 / (1 - e^-3) - 3.1572^2 = 2.661`. By Wald's identities the tokens of all spans over their number
+/// have that mean also where the last span ends the drawing. Their deviation is that of as many independent spans; five
+/// deviations are allowed, which random numbers exceed once in 1.7 million times.
 #[test]
 fn spans_are_those_of_the_paper() {
     let (mut tokens, mut spans) = (0usize, 0usize);

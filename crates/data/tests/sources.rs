@@ -16,6 +16,7 @@ fn data_spec(sources: &[std::path::PathBuf], tokenizer: TokenizerSpec) -> DataSp
         visible: Visible::Past,
         positions: Positions::Sequence,
         blanks: None,
+        chat: None,
         held_out: 0.1,
         validation: vec![],
         cache: None,

@@ -188,6 +188,7 @@ fn spec(sources: Vec<SourceSpec>, tokenizer: PathBuf, cache: Option<PathBuf>) ->
         visible: Visible::Past,
         positions: Positions::Sequence,
         blanks: None,
+        chat: None,
         held_out: 0.1,
         validation: vec![],
         cache,

@@ -156,8 +156,8 @@ pub enum Op {
     /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or
     /// ignored.
     SumExp { logits: Tensor, valid_columns: usize, max: Tensor, labels: Tensor, first_row: usize, sums: Tensor },
-    /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; with `gradient_scale`, `logits` become
-    /// `(softmax - onehot) * scale` for valid labels and 0 for ignored ones and padded columns. With a z-loss, softmax is
+    /// `loss[R] = log(sum) - (target - max)`, 0 for ignored labels; with `gradient_scale`, `logits` become `(softmax -
+    /// onehot) * scale` for valid labels and 0 for ignored ones and padded columns. With a z-loss, softmax is
     /// multiplied by `1 + 2 coefficient log_sum_exp`.
     CrossEntropy {
         logits: Tensor,

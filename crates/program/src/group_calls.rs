@@ -31,8 +31,8 @@ pub struct GroupCall {
 }
 
 impl GroupCall {
-    /// The calls of the norm, in order: the sums of the squares of the gradients, then those of `losses` losses. Each is
-    /// over a buffer of its own.
+    /// The calls of the norm, in order: the sums of the squares of the gradients, then those of `losses` losses. Each
+    /// is over a buffer of its own.
     pub fn norm(losses: usize) -> [GroupCall; 2] {
         [1, losses].map(|sums| GroupCall {
             group: PeerGroup::WORLD,

@@ -14,9 +14,9 @@ pub type Place = (StreamHandle, usize);
 /// Pairs of work; the second must come after the first.
 pub type Pairs = BTreeSet<(Place, Place)>;
 
-/// The pairs of work of each GPU, by ordinal, of which the second uses bytes that the first has used, at least one of the
-/// two by a write: the second must come after the first. Reads of the same memory are taken for reads of the same bytes.
-/// Work of graphs is not logged.
+/// The pairs of work of each GPU, by ordinal, of which the second uses bytes that the first has used, at least one of
+/// the two by a write: the second must come after the first. Reads of the same memory are taken for reads of the same
+/// bytes. Work of graphs is not logged.
 #[derive(Clone, Debug, Default)]
 pub struct WorkLog(Arc<Mutex<BTreeMap<usize, Pairs>>>);
 
@@ -35,7 +35,7 @@ pub struct Others {
 }
 
 impl Others {
-    /// Notes the number of another work; 0 is none.
+    /// Notes the number of another work; 0 means none.
     #[inline(always)]
     pub fn note(&self, work: u32) {
         if self.last.replace(work) != work {

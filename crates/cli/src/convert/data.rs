@@ -131,6 +131,7 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         visible: Visible::Past,
         positions: Positions::Sequence,
         blanks: None,
+        chat: None,
         held_out: 0.0,
         validation: vec![],
         cache: None,

@@ -3,7 +3,7 @@
 use std::f64::consts::LN_2;
 
 use config::{RunConfig, SourceSpec};
-use data::{Batches, Blanks, DataError, Dataset, Order};
+use data::{Batches, Blanks, DataError, Dataset, Order, Targets};
 use serde_json::json;
 use train::{Evaluation, EvaluationReport, Setup};
 
@@ -41,8 +41,8 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
             let measured = Measured::new(config, part, text.tokenized(&config.data, company)?)?;
             let report = measured.loss(&source, company)?;
             check_finite(&report)?;
-            let bytes = measured.bytes_per_token;
-            let printed = if arguments.json { record(&report, bytes) } else { line(&report, bytes) };
+            let measure = measured.measure;
+            let printed = if arguments.json { record(&report, measure) } else { line(&report, measure) };
             Ok(company.is_first().then_some(printed))
         })
     })?;
@@ -65,12 +65,19 @@ impl EvaluatedPart {
     }
 }
 
+/// The meaning of a token of the text.
+#[derive(Clone, Copy)]
+enum Measure {
+    /// This many bytes.
+    Bytes(f64),
+    /// A token of a part of the text, whose surroundings help to write it, so that it does not represent bytes.
+    Tokens(&'static str),
+}
+
 /// The text on which the loss is measured.
 struct Measured {
     batches: Batches,
-    /// `None` where the tokens of a blank are measured: its surroundings help to fill it, so they do not represent
-    /// bytes.
-    bytes_per_token: Option<f64>,
+    measure: Measure,
 }
 
 impl Measured {
@@ -85,8 +92,12 @@ impl Measured {
         let order = Order::AsWritten;
         let batches = Batches::new(text, part.name(), &config.train, config.model.vocabulary, order).map_err(input)?;
         let batches = batches.with_blanks(blanks.as_ref().map(Blanks::of_text));
-        let bytes_per_token = (!batches.has_blanks()).then_some(bytes_per_token);
-        Ok(Measured { batches, bytes_per_token })
+        let measure = match batches.targets() {
+            Targets::All => Measure::Bytes(bytes_per_token),
+            Targets::Blanks => Measure::Tokens("a blank"),
+            Targets::Answers => Measure::Tokens("an answer"),
+        };
+        Ok(Measured { batches, measure })
     }
 
     fn loss(&self, source: &RunSource, company: &Company) -> Result<EvaluationReport, Failure> {
@@ -118,18 +129,22 @@ fn bits_per_byte(report: &EvaluationReport, bytes_per_token: f64) -> f64 {
     report.loss / LN_2 / bytes_per_token
 }
 
-fn line(report: &EvaluationReport, bytes_per_token: Option<f64>) -> String {
-    let measured = match bytes_per_token {
-        Some(bytes) => format!("nats per token, {:.3} bits per byte", bits_per_byte(report, bytes)),
-        None => "nats per token of a blank".into(),
+fn line(report: &EvaluationReport, measure: Measure) -> String {
+    let measured = match measure {
+        Measure::Bytes(bytes) => format!("nats per token, {:.3} bits per byte", bits_per_byte(report, bytes)),
+        Measure::Tokens(of) => format!("nats per token of {of}"),
     };
     format!("loss {:.4} {measured}, over {} tokens", report.loss, grouped(report.tokens))
 }
 
-fn record(report: &EvaluationReport, bytes_per_token: Option<f64>) -> String {
+fn record(report: &EvaluationReport, measure: Measure) -> String {
+    let bits = match measure {
+        Measure::Bytes(bytes) => Some(bits_per_byte(report, bytes)),
+        Measure::Tokens(_) => None,
+    };
     json!({
         "loss": report.loss,
-        "bits_per_byte": bytes_per_token.map(|bytes| bits_per_byte(report, bytes)),
+        "bits_per_byte": bits,
         "tokens": report.tokens,
         "seconds": report.wall.as_secs_f64(),
     })

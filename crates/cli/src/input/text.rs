@@ -5,7 +5,7 @@ use std::path::Path;
 
 use checkpoint::Hash;
 use config::{RunConfig, SampleSpec};
-use data::{Baselines, Batches, Blanks, DataError, Dataset, Order, Tokenizer};
+use data::{Baselines, Batches, Blanks, DataError, Dataset, Order, Targets, Tokenizer};
 use train::{Evaluation, EvaluationReport, SampleReport, Samples, Sampling, TokenSource, Validation};
 
 use crate::failure::Failure;
@@ -149,10 +149,15 @@ impl Text {
 
     fn with_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {
         let (dataset, tokens) = (&self.dataset, grouped(report.tokens));
-        if self.training.has_blanks() {
+        let of = match self.training.targets() {
+            Targets::All => None,
             // Text around a blank helps to fill it, so a model of past text is not comparable.
+            Targets::Blanks => Some("a blank"),
+            Targets::Answers => Some("an answer"),
+        };
+        if let Some(of) = of {
             return Ok(format!(
-                "held out {:.4} nats per token of a blank, {tokens} tokens, after step {}\n",
+                "held out {:.4} nats per token of {of}, {tokens} tokens, after step {}\n",
                 report.loss, report.step
             ));
         }

@@ -248,8 +248,9 @@ const SAMPLED_PARAMETERS: u64 = 50_000_000;
 /// Shows what the model writes. The run is done; if this fails, nothing is lost.
 fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &Journal) {
     let config = &verdict.config;
-    // A run that fills blanks does not continue texts.
-    if unique_parameters(&config.model) > SAMPLED_PARAMETERS || config.data.blanks.is_some() {
+    // A run that fills blanks does not continue texts, and an answer begins after the template's words.
+    let continues_texts = config.data.blanks.is_none() && config.data.chat.is_none();
+    if unique_parameters(&config.model) > SAMPLED_PARAMETERS || !continues_texts {
         return;
     }
     let folder = &config.run.folder;

@@ -246,3 +246,48 @@ fn tasks_that_are_none_are_refused() {
         tasks("no text", b"\xff\xfe".to_vec()).refused("tasks.jsonl"),
     ]);
 }
+
+/// Conversations of a run under a template.
+fn chats(name: &str, conversations: impl Into<Content>, template: impl Into<Content>) -> Case {
+    let keys = "--set data.path=chats.jsonl --set data.chat={template=\"it.jinja\"}";
+    case(format!("chats: {name}"), &format!("train {SMALL} {keys} --set run.folder={{}}/run"))
+        .with("chats.jsonl", conversations)
+        .with("it.jinja", template)
+}
+
+#[test]
+fn conversations_and_templates_that_are_none_are_refused() {
+    let pair = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+    let many = format!("{{\"messages\": [{}]}}", vec!["{\"role\": \"user\"}"; 5000].join(", "));
+    let nested = format!("{{\"messages\": {}1{}}}", "[".repeat(100_000), "]".repeat(100_000));
+    hold(vec![
+        chats("empty", "", "{{ messages }}").refused("chats.jsonl"),
+        chats("no messages", "{\"text\": \"a\"}\n", "{{ messages }}").refused("chats.jsonl:1 has no field `messages`"),
+        chats("many messages", many, "x").refused("has 5000 messages"),
+        chats("nested", nested, "x").refused("chats.jsonl:1 is not JSON"),
+        chats("a device", Content::Link("/dev/zero".into()), "x").refused("chats.jsonl"),
+        chats("no text", b"\xff\xfe".to_vec(), "x").refused("chats.jsonl"),
+        chats("template: empty", pair, "").refused("no token of an answer"),
+        chats("template: a device", pair, Content::Link("/dev/zero".into())).refused("it.jinja"),
+        chats("template: a folder", pair, Content::Folder).refused("it.jinja holds no chat template"),
+        chats("template: sparse", pair, Content::Sparse(17 << 30)).refused("it.jinja"),
+        chats("template: no text", pair, b"\xff\xfe".to_vec()).refused("it.jinja"),
+        chats("template: nested", pair, "{% if true %}".repeat(100_000)).refused("it.jinja cannot be used"),
+        chats("template: brackets", pair, format!("{{{{ {} }}}}", "(".repeat(100_000)))
+            .refused("it.jinja cannot be used"),
+        chats(
+            "template: endless",
+            pair,
+            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        )
+        .refused("takes more than"),
+        chats(
+            "template: swells",
+            pair,
+            "{% set n = namespace(x='aa') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
+        )
+        .refused("takes more than"),
+        chats("template: calls itself", pair, "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}").refused("recursion"),
+        chats("template: a file", pair, "{% include '/etc/passwd' %}").refused("unknown statement include"),
+    ]);
+}

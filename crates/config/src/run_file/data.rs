@@ -2,10 +2,10 @@
 
 use std::path::PathBuf;
 
-use super::blanks;
 use super::reader::{Choices, Reader, name_of};
 use super::source::Value;
 use super::writer::Writer;
+use super::{blanks, chat};
 use crate::data_spec::{DataSpec, Positions, SourceSpec, TokenizerSpec, ValidationSpec, Visible};
 use crate::problem::{Location, Problem};
 
@@ -25,14 +25,16 @@ pub fn read(reader: &mut Reader) -> DataSpec {
         true => TokenizerSpec::OfTokenFiles,
         false => TokenizerSpec::Bpe { vocabulary: DEFAULT_VOCABULARY },
     };
+    let tokenizer = reader.text_as("data.tokenizer", TokenizerSpec::FORMS, TokenizerSpec::parse).unwrap_or(default);
     DataSpec {
-        tokenizer: reader.text_as("data.tokenizer", TokenizerSpec::FORMS, TokenizerSpec::parse).unwrap_or(default),
         visible: reader.choice("data.visible", VISIBLE, Visible::Past),
         positions: reader.choice("data.positions", POSITIONS, Positions::Sequence),
         blanks: blanks::read(reader),
+        chat: chat::read(reader, &tokenizer),
         held_out: reader.number("data.held_out", 0.1),
         validation: reader.list_of("data.validation", VALIDATION, validation).unwrap_or_default(),
         cache: reader.optional_text("data.cache").map(PathBuf::from),
+        tokenizer,
         sources,
     }
 }
@@ -121,6 +123,9 @@ pub fn write(data: &DataSpec, writer: &mut Writer) {
     writer.text("positions", name_of(POSITIONS, data.positions));
     if let Some(blanks) = &data.blanks {
         writer.bare("blanks", &blanks::written(blanks));
+    }
+    if let Some(chat) = &data.chat {
+        writer.bare("chat", &chat::written(chat));
     }
     writer.number("held_out", data.held_out);
     if !data.validation.is_empty() {

@@ -159,8 +159,9 @@ fn a_logit_that_is_no_number_shows_in_the_loss() {
     }
 }
 
-/// The z-loss is `c L^2` with `L = max + log(sum)`, and its gradient multiplies softmax by `1 + 2 c L`. Both are computed
-/// in double precision from the maximum and the sum, and rounded once; the gradient has two more roundings of softmax.
+/// The z-loss is `c L^2` with `L = max + log(sum)`, and its gradient multiplies softmax by `1 + 2 c L`. Both are
+/// computed in double precision from the maximum and the sum, and rounded once; the gradient has two more roundings of
+/// softmax.
 #[test]
 fn z_losses_and_their_gradients_are_those_of_the_sums() {
     let (rows, columns, coefficient, scale) = (5, 37, 0.01f32, 0.5f32);

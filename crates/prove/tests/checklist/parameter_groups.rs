@@ -45,8 +45,8 @@ fn rate_and_decay(name: &str) -> (f64, f64) {
     }
 }
 
-/// Whether the first update is AdamW's: then both moments are those of one gradient, so `w - rate (g / (|g| + epsilon)
-/// + decay w)`.
+/// Whether the first update is AdamW's: then both moments are those of one gradient, so
+/// `w - rate (g / (|g| + epsilon) + decay w)`.
 ///
 /// Computed in single precision it is a few roundings of the update and of the weight away: at most 2^-21 of the one,
 /// 2^-22 of the other.

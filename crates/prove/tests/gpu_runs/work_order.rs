@@ -67,28 +67,23 @@ impl Order {
     }
 }
 
-/// The places of waits of `calls` that are needed: without one of them a pair of work has no order, or the host continues
-/// before a copy that it waited for.
+/// Whether the wait at a place of `calls` is needed: without it a pair of work has no order, or the host continues before
+/// a copy that it waited for.
 ///
 /// # Panics
 /// A pair that has no order with all waits.
-pub fn needed(calls: &[GpuCall], pairs: &Pairs) -> Vec<usize> {
-    let whole = Order::of(calls, None);
-    let without_order: Vec<_> = pairs.iter().filter(|pair| !whole.has(pair)).collect();
-    assert!(without_order.is_empty(), "no wait orders {without_order:?}");
+pub fn is_needed(calls: &[GpuCall], pairs: &Pairs, place: usize) -> bool {
+    let (whole, without) = (Order::of(calls, None), Order::of(calls, Some(place)));
+    let disordered: Vec<_> = pairs.iter().filter(|pair| !whole.has(pair)).collect();
+    assert!(disordered.is_empty(), "no wait orders {disordered:?}");
     let copies = copies(calls);
-    let is_needed = |place: usize| {
-        let order = Order::of(calls, Some(place));
-        let loses_copy = whole.host.iter().zip(&order.host).any(|(clock, less)| {
-            clock.iter().any(|(stream, count)| {
-                let left = less.get(stream).copied().unwrap_or(0);
-                copies.range((*stream, left)..(*stream, *count)).next().is_some()
-            })
-        });
-        loses_copy || pairs.iter().any(|pair| !order.has(pair))
-    };
-    let waits = calls.iter().enumerate().filter(|(_, call)| matches!(call, GpuCall::Wait(..)));
-    waits.map(|(place, _)| place).filter(|place| is_needed(*place)).collect()
+    let loses_copy = whole.host.iter().zip(&without.host).any(|(clock, less)| {
+        clock.iter().any(|(stream, count)| {
+            let left = less.get(stream).copied().unwrap_or(0);
+            copies.range((*stream, left)..(*stream, *count)).next().is_some()
+        })
+    });
+    loses_copy || pairs.iter().any(|pair| !without.has(pair))
 }
 
 /// The work that copies.
@@ -116,7 +111,9 @@ fn a_wait_is_needed_where_nothing_else_orders_work_on_the_same_memory() {
         let mut calls = vec![GpuCall::Launch(first), GpuCall::Record(event, first)];
         calls.extend(between);
         calls.push(GpuCall::Launch(second));
-        needed(&calls, &pairs.iter().copied().collect())
+        let pairs = pairs.iter().copied().collect();
+        let waits = (0..calls.len()).filter(|place| calls[*place] == wait);
+        waits.filter(|place| is_needed(&calls, &pairs, *place)).collect::<Vec<usize>>()
     };
     let pair = ((first, 0), (second, 0));
     let none = vec![0; 0];

@@ -1,0 +1,93 @@
+//! Conversations as text: rendered by the chat template of a model's folder, with the places of the answers.
+//!
+//! A template is a program that came with a model: it runs in a sandbox of `minijinja`, with a budget that bounds its
+//! steps and the memory of its values, and reads nothing but the conversation, the special tokens of its folder, and
+//! the date that the run file gives.
+
+mod answers;
+mod conversation;
+mod dates;
+mod generation_tags;
+mod python_json;
+mod template;
+mod template_files;
+
+use std::ops::Range;
+use std::path::Path;
+
+use config::ChatSpec;
+use formats::Cell;
+
+pub use conversation::Conversation;
+
+use crate::corpus::Document;
+use crate::error::DataError;
+use crate::file_names::files_at;
+use crate::records::Records;
+use template::Template;
+
+/// A conversation as text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rendered {
+    /// The whole conversation.
+    pub document: Document,
+    /// Bytes of the text that are answers, ascending; the other bytes are not learned.
+    pub answers: Vec<Range<usize>>,
+}
+
+/// A chat template that is ready to use.
+#[derive(Debug)]
+pub struct Chat {
+    template: Template,
+}
+
+impl Chat {
+    /// The template that `spec` names.
+    ///
+    /// # Errors
+    /// A folder without a template, or a template that is not one.
+    pub fn open(spec: &ChatSpec) -> Result<Chat, DataError> {
+        let files = template_files::read(&spec.template)?;
+        let path = files.path.clone();
+        let template = Template::new(files, spec.date).map_err(|reason| DataError::BadTemplate { path, reason })?;
+        Ok(Chat { template })
+    }
+
+    /// The conversations of the file, the folder or the pattern `path`, in the order of its files: one in each line of
+    /// JSON lines, or in each row of a table, whose column holds JSON.
+    ///
+    /// # Errors
+    /// A file that cannot be read, a record that is not a conversation, one that the template refuses, or none at all.
+    pub fn read(&self, path: &Path, column: Option<&str>) -> Result<Vec<Rendered>, DataError> {
+        let mut all = vec![];
+        for file in files_at(path)? {
+            let mut records = Records::open_conversations(&file, column)?;
+            while let Some(record) = records.next_record()? {
+                let text = match record.content {
+                    Cell::Text(text) => text,
+                    Cell::Tokens(_) => {
+                        let problem = "has tokens".into();
+                        return Err(DataError::NotConversation { document: record.name, problem });
+                    }
+                };
+                all.push(self.rendered(record.name, &text, column)?);
+            }
+        }
+        if all.is_empty() { Err(DataError::Empty(path.to_path_buf())) } else { Ok(all) }
+    }
+
+    /// The conversation in `json`, which `name` names in messages.
+    ///
+    /// # Errors
+    /// JSON that is not a conversation, and what the template refuses.
+    pub fn rendered(&self, name: String, json: &str, column: Option<&str>) -> Result<Rendered, DataError> {
+        let conversation = match Conversation::parse(json, column) {
+            Ok(conversation) => conversation,
+            Err(problem) => return Err(DataError::NotConversation { document: name, problem }),
+        };
+        match answers::rendered(&self.template, &conversation) {
+            Ok((text, answers)) => Ok(Rendered { document: Document { name, text }, answers }),
+            Err(reason) => Err(DataError::NotRendered { document: name, reason }),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Whole conversations in sequences: as many as fit, each of which sees itself only.
+//!
+//! Conversations are packed by best fit in descending order of length (Johnson 1973): each goes into the sequence with
+//! the least room that is enough. Which share a sequence is a function of their lengths alone, so it is the same on all
+//! ranks and in all runs of one length of sequences.
+
+use std::collections::BTreeMap;
+
+use config::{IGNORED_LABEL, LongConversations};
+
+use crate::corpus::Corpus;
+use crate::error::DataError;
+use crate::mixture::Ingredient;
+
+/// The conversations of each sequence of a corpus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packs {
+    /// By sequence, ascending.
+    documents: Vec<Vec<usize>>,
+}
+
+impl Packs {
+    /// Packs the conversations of `ingredient` into sequences of `sequence_length` tokens. Those without a target are
+    /// left out. `part` names the text in messages.
+    ///
+    /// # Errors
+    /// A conversation that is too long, where `long` refuses it, and conversations of which nothing is learned.
+    pub(crate) fn of(
+        ingredient: &Ingredient,
+        part: &'static str,
+        sequence_length: usize,
+        long: LongConversations,
+    ) -> Result<Packs, DataError> {
+        let corpus = &ingredient.corpus;
+        let places = |document: usize| corpus.document_len(document) - 1;
+        let too_long: Vec<usize> =
+            (0..corpus.num_documents()).filter(|document| places(*document) > sequence_length).collect();
+        if let (LongConversations::Refuse, Some(first)) = (long, too_long.first()) {
+            return Err(DataError::LongConversation {
+                document: corpus.document_name(*first),
+                tokens: places(*first) + 1,
+                number: too_long.len(),
+                part,
+                sequence_length,
+            });
+        }
+        let has_target =
+            |document: &usize| corpus.document_answers(*document).skip(1).take(sequence_length).any(|answer| answer);
+        let mut order: Vec<(usize, usize)> = (0..corpus.num_documents())
+            .filter(has_target)
+            .map(|document| (places(document).min(sequence_length), document))
+            .collect();
+        order.sort_by_key(|(length, document)| (std::cmp::Reverse(*length), *document));
+        let mut documents: Vec<Vec<usize>> = vec![];
+        // Sequences by the room that is left in them.
+        let mut rooms: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (length, document) in order {
+            let fitting = rooms.range(length..).next().map(|(room, _)| *room);
+            let taken = fitting.and_then(|room| {
+                let sequences = rooms.get_mut(&room)?;
+                let sequence = sequences.pop()?;
+                if sequences.is_empty() {
+                    rooms.remove(&room);
+                }
+                Some((room, sequence))
+            });
+            let (room, sequence) = taken.unwrap_or_else(|| {
+                documents.push(vec![]);
+                (sequence_length, documents.len() - 1)
+            });
+            documents[sequence].push(document);
+            if room > length {
+                rooms.entry(room - length).or_default().push(sequence);
+            }
+        }
+        if documents.is_empty() {
+            let source_name = ingredient.name.clone();
+            return Err(DataError::NoAnswers { part, source_name, sequence_length });
+        }
+        documents.iter_mut().for_each(|own| own.sort_unstable());
+        documents.sort_by_key(|own| own[0]);
+        Ok(Packs { documents })
+    }
+
+    /// Number of sequences.
+    pub(crate) fn len(&self) -> usize {
+        self.documents.len()
+    }
+
+    /// Fills sequence `number`: of each conversation the tokens but the last, which is a target only; as labels the
+    /// next tokens, or [`IGNORED_LABEL`] where they are of no answer; positions and visible keys from the beginning of
+    /// the conversation on. Places that are left have the token 0, no target, and see themselves.
+    pub(crate) fn fill(
+        &self,
+        corpus: &Corpus,
+        number: usize,
+        tokens: &mut [i32],
+        labels: &mut [i32],
+        positions: &mut [i32],
+        visible: &mut [i32],
+    ) {
+        let length = tokens.len();
+        let mut place = 0;
+        for document in &self.documents[number] {
+            let first = place;
+            // Tokens are below the vocabulary, which is below 2^31.
+            let inputs = corpus.document_tokens(*document);
+            let targets = corpus.document_tokens(*document).skip(1).zip(corpus.document_answers(*document).skip(1));
+            for (input, (target, is_answer)) in inputs.zip(targets).take(length - first) {
+                tokens[place] = input as i32;
+                labels[place] = if is_answer { target as i32 } else { IGNORED_LABEL };
+                positions[place] = (place - first) as i32;
+                visible[2 * place..2 * place + 2].copy_from_slice(&[first as i32, place as i32 + 1]);
+                place += 1;
+            }
+        }
+        for place in place..length {
+            (tokens[place], labels[place], positions[place]) = (0, IGNORED_LABEL, 0);
+            visible[2 * place..2 * place + 2].copy_from_slice(&[place as i32, place as i32 + 1]);
+        }
+    }
+}
