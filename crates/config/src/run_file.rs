@@ -15,6 +15,7 @@ mod local_attention;
 mod lora;
 mod model;
 mod nearest;
+mod optimizer;
 mod parallelism;
 mod parameter_groups;
 mod precision;

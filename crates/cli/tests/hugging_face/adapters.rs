@@ -191,6 +191,10 @@ fn adapters_that_are_not_built_are_refused_by_key() {
             "train.sums = \"exact\" has no range for the gradients of model.lora",
         ),
         (
+            &["model.lora={ rank = 2 }", "train.optimizer=muon"],
+            "train.optimizer = \"muon\" has no updates for the matrices of model.lora; use \"adamw\"",
+        ),
+        (
             &["model.lora={ rank = 2 }", "train.ema_decay=0.9"],
             "train.ema_decay has no effect on the frozen weights of model.lora; leave it out",
         ),

@@ -3,6 +3,7 @@
 use super::Rules;
 use crate::lora::{LinearLayer, LoraSpec};
 use crate::model::TopQuery;
+use crate::optimizer::Optimizer;
 use crate::precision::GradientSums;
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
@@ -19,6 +20,13 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     if let ZeroStage::Three { .. } = config.parallelism.zero {
         let rule = "shards parameters, which model.lora keeps whole";
         rules.report(Problem::of_value("parallelism.zero", 3, rule, "use 0, 1 or 2"));
+    }
+    match config.train.optimizer {
+        Optimizer::AdamW => {}
+        Optimizer::Muon(_) => {
+            let rule = "has no updates for the matrices of model.lora";
+            rules.report(Problem::of_value("train.optimizer", "\"muon\"", rule, "use \"adamw\""));
+        }
     }
     if config.train.ema_decay.is_some() {
         let rule = "has no effect on the frozen weights of model.lora";
