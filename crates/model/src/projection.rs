@@ -10,6 +10,7 @@ use crate::table::RowGradients;
 
 /// Maps into queries, keys and values `[T, (H + 2K) d]`, or their gradient accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "a layer has one, bound once")]
 pub enum Projection {
     /// All three from the normed residual: their rows in one matrix `[(H + 2K) d / tp, D]`.
     Fused(ColumnParallel),

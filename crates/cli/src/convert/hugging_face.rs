@@ -125,11 +125,11 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
 /// The folder whose weights the run in `run` began with, as its record says.
 fn base_of(run: &Path) -> Option<String> {
     let record = read_text(&run.join(RESUMES), InputKind::Data).ok()?;
-    let from = record.lines().filter_map(|line| {
+    let mut from = record.lines().filter_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         line.get("from").and_then(serde_json::Value::as_str).map(str::to_string)
     });
-    from.last()
+    from.next_back()
 }
 
 /// An output must not replace what is read.
