@@ -8,6 +8,7 @@ gradients of the first step, the loss and the norm of every step and the last we
 description with PyTorch's own functions and differentiated by PyTorch; parameters bear pleach's names.
 """
 
+import inspect
 import math
 import pathlib
 import sys
@@ -15,6 +16,7 @@ import tomllib
 
 import torch
 import torch.nn.functional as F
+from torch.optim import _muon
 
 from tensors import save, single
 
@@ -227,34 +229,62 @@ def learning_rate(train: dict, step: int) -> float:
     return single(minimum + (peak - minimum) * 0.5 * (1 + math.cos(math.pi * progress)))
 
 
+def optimizers_of(params: Params, train: dict) -> list[torch.optim.Optimizer]:
+    """AdamW, with decay for matrices and none for norms and biases; or Muon for the matrices of layers beside it."""
+    by_muon = [p for name, p in params.items() if train.get("optimizer") == "muon" and is_map(name, p)]
+    others = [p for p in params.values() if not any(p is other for other in by_muon)]
+    decay = single(train["weight_decay"])
+    groups = [
+        {"params": [p for p in others if p.dim() == 2], "weight_decay": decay},
+        {"params": [p for p in others if p.dim() == 1], "weight_decay": 0.0},
+    ]
+    betas = (single(train["beta1"]), single(train["beta2"]))
+    optimizers = [torch.optim.AdamW(groups, betas=betas, eps=single(train["epsilon"]))]
+    if by_muon:
+        scale = {"adamw": "match_rms_adamw", "shape": "original"}[train["muon_scale"]]
+        momentum = single(train["muon_momentum"])
+        optimizers.append(torch.optim.Muon(by_muon, momentum=momentum, weight_decay=decay, adjust_lr_fn=scale))
+    return optimizers
+
+
+def is_map(name: str, param: torch.Tensor) -> bool:
+    """Whether a parameter is a matrix of a layer."""
+    return name.startswith("layers.") and param.dim() == 2
+
+
+def keep_precision_of_muon() -> None:
+    """PyTorch's Muon rounds matrices to bf16 before it iterates; here it iterates in the type of the gradient."""
+    name = "_zeropower_via_newtonschulz"
+    source = inspect.getsource(getattr(_muon, name))
+    assert source.count("torch.bfloat16") == 1
+    exec(source.replace("torch.bfloat16", "grad.dtype"), vars(_muon))
+
+
 def run(config: dict, start: Params, data: dict[str, torch.Tensor], dtype: torch.dtype) -> dict:
     """Trains in `dtype`; returns losses and norms per step, first gradients and last weights."""
     model, train = config["model"], config["train"]
     params = {name: torch.nn.Parameter(values.to(dtype, copy=True)) for name, values in start.items()}
-    # Matrices decay, norms and biases do not.
-    groups = [
-        {"params": [p for p in params.values() if p.dim() == 2], "weight_decay": single(train["weight_decay"])},
-        {"params": [p for p in params.values() if p.dim() == 1], "weight_decay": 0.0},
-    ]
-    betas = (single(train["beta1"]), single(train["beta2"]))
-    optimizer = torch.optim.AdamW(groups, betas=betas, eps=single(train["epsilon"]))
+    optimizers = optimizers_of(params, train)
     losses, norms, gradients = [], [], {}
     for step in range(train["steps"]):
-        for group in optimizer.param_groups:
-            group["lr"] = learning_rate(train, step)
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(train, step)
+            optimizer.zero_grad()
         value, z_loss = losses_of(params, model, {name: tensor[step] for name, tensor in data.items()})
         (value + z_loss).backward()
         if step == 0:
             gradients = {name: param.grad.clone() for name, param in params.items()}
         norms.append(torch.nn.utils.clip_grad_norm_(params.values(), train["clip_norm"]).double())
         losses.append(value.detach().double())
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
     weights = {name: param.detach() for name, param in params.items()}
     return {"losses": torch.stack(losses), "norms": torch.stack(norms), "gradients": gradients, "weights": weights}
 
 
 def main() -> None:
+    keep_precision_of_muon()
     total = 0
     for path in sorted(FOLDER.glob("*.toml")):
         if sys.argv[1:] and path.stem not in sys.argv[1:]:

@@ -351,3 +351,105 @@ fn averages_that_are_not_there_are_refused() {
     let misspelt = refuses(&["eval", "--from", run(), "--weights", "mean"]);
     assert!(misspelt.contains("[possible values: trained, ema]"), "{misspelt}");
 }
+
+/// A run of four steps on these ranks, with checkpoints and samples after every second step, or without samples.
+fn sampled_run(name: &str, layout: &[&str], samples: &[&str]) -> PathBuf {
+    let run = folder().join(name);
+    let keys = [
+        "model.num_layers=2",
+        "model.hidden=16",
+        "model.num_heads=2",
+        &format!("model.context={LENGTH}"),
+        "model.dropout=0.1",
+        "data.tokenizer=bytes",
+        "train.steps=4",
+        "train.global_batch=4",
+        "run.save_every=2",
+        "run.keep_newest=9",
+        &format!("run.folder={:?}", run.display().to_string()),
+    ]
+    .map(String::from);
+    let all = keys.iter().map(String::as_str).chain(layout.iter().chain(samples).copied());
+    let all: Vec<String> = all.map(|key| format!("--set={key}")).collect();
+    let arguments: Vec<&str> = ["train", "--quiet"].into_iter().chain(all.iter().map(String::as_str)).collect();
+    prints(&arguments);
+    run
+}
+
+/// Step, prompt and generated text of each sample of a run.
+fn samples_of(run: &Path) -> Vec<(u64, String, String)> {
+    let metrics = fs::read_to_string(run.join("metrics.jsonl")).expect("metrics");
+    let records = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+    let text = |value: &serde_json::Value| value.as_str().expect("text").to_string();
+    records
+        .filter(|record| record["event"] == "sample")
+        .map(|record| (record["step"].as_u64().expect("a step"), text(&record["prompt"]), text(&record["generated"])))
+        .collect()
+}
+
+/// Samples are what `generate` makes of the checkpoint of their step, under every layout, and change no weight.
+#[test]
+fn samples_between_steps_are_those_of_generate() {
+    let samples = [
+        "run.sample_every=2",
+        "run.sample_prompts=[\"The rank\", \"x\"]",
+        "run.sample_tokens=40",
+        "run.sample_temperature=0.7",
+    ];
+    let layouts: [&[&str]; 3] = [
+        &["parallelism.dp=2", "parallelism.tp=1", "parallelism.pp=2", "parallelism.microbatch_size=1"],
+        &[
+            "parallelism.dp=2",
+            "parallelism.tp=1",
+            "parallelism.pp=1",
+            "parallelism.microbatch_size=1",
+            "parallelism.zero=3",
+        ],
+        &["parallelism.dp=1", "parallelism.tp=2", "parallelism.pp=2", "parallelism.microbatch_size=1"],
+    ];
+    let mut of_first = vec![];
+    for (index, layout) in layouts.into_iter().enumerate() {
+        let with = sampled_run(&format!("samples-{index}"), layout, &samples);
+        let without = sampled_run(&format!("no-samples-{index}"), layout, &[]);
+        let weights = |run: &Path| fs::read(run.join("weights.safetensors")).expect("weights");
+        assert!(weights(&with) == weights(&without), "{layout:?}");
+        let found = samples_of(&with);
+        assert_eq!(samples_of(&without), []);
+        let places: Vec<(u64, &str)> = found.iter().map(|(step, prompt, _)| (*step, prompt.as_str())).collect();
+        assert_eq!(places, [(2, "The rank"), (2, "x"), (4, "The rank"), (4, "x")]);
+        for (step, prompt, generated) in &found {
+            let checkpoints = fs::read_dir(with.join("checkpoints")).expect("checkpoints");
+            let names = checkpoints.map(|entry| entry.expect("an entry").path());
+            let of_step = |path: &PathBuf| checkpoint_step(path) == Some(*step);
+            let checkpoint = names.into_iter().find(of_step).expect("a checkpoint").display().to_string();
+            let tp = layout.iter().find_map(|key| key.strip_prefix("parallelism.tp=")).unwrap_or("1");
+            let tp = format!("--set=parallelism.tp={tp}");
+            let arguments = ["--max-tokens", "40", "--temperature", "0.7", &tp, "--prompt", prompt];
+            let text = prints(&[&["generate", "--from", &checkpoint], &arguments[..]].concat());
+            assert!(text == format!("{prompt}{generated}\n"), "{layout:?}, step {step}: {text:?}, not {generated:?}");
+        }
+        match index {
+            0 => of_first = found,
+            1 => assert_eq!(found, of_first),
+            _ => {}
+        }
+    }
+}
+
+/// The step in the name of a checkpoint.
+fn checkpoint_step(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    name.rsplit(|letter: char| !letter.is_ascii_digit()).find(|digits| !digits.is_empty())?.parse().ok()
+}
+
+#[test]
+fn samples_that_no_layout_generates_are_refused() {
+    let refused = |keys: &[&str]| {
+        let keys: Vec<String> = keys.iter().map(|key| format!("--set={key}")).collect();
+        refuses(&["check"].into_iter().chain(keys.iter().map(String::as_str)).collect::<Vec<_>>())
+    };
+    let shared = refused(&["run.sample_every=10", "parallelism.cp=2", "parallelism.tp=1"]);
+    assert!(shared.contains("use parallelism.cp = 1, or run.sample_every = 0"), "{shared}");
+    let without = refused(&["run.sample_tokens=10"]);
+    assert!(without.contains("run.sample_tokens has no effect without run.sample_every"), "{without}");
+}

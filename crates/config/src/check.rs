@@ -8,6 +8,7 @@ mod model;
 mod parallelism;
 mod parameter_groups;
 mod run;
+mod samples;
 mod sizes;
 mod train;
 
@@ -31,6 +32,7 @@ pub fn check(config: &RunConfig) -> Result<(), Vec<Problem>> {
     blanks::check(config, &mut rules);
     chat::check(config, &mut rules);
     run::check(config, &mut rules);
+    samples::check(config, &mut rules);
     if rules.broken.is_empty() {
         sizes::check(config, &mut rules);
     }

@@ -1,5 +1,6 @@
 //! The text of a run and its folder: the sections `[data]` and `[run]`.
 
+use crate::sample_spec::SampleSpec;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -342,6 +343,8 @@ pub enum OnLoss {
 pub struct RunSpec {
     /// Folder for everything that the run leaves.
     pub folder: PathBuf,
+    /// Texts that are generated between steps.
+    pub samples: SampleSpec,
     /// Ranks: the product of the degrees.
     pub ranks: usize,
     /// Threads that compute for each rank: its own and those of its pool.

@@ -19,6 +19,7 @@ mod learning_rate;
 mod local_attention;
 mod model;
 mod model_coord;
+mod optimizer;
 mod parallelism;
 mod parameter_groups;
 mod params;
@@ -26,6 +27,7 @@ mod precision;
 mod problem;
 mod rotary_scaling;
 mod run_file;
+mod sample_spec;
 mod schedule;
 mod tied_sum;
 mod training;
@@ -53,6 +55,7 @@ pub use model::{
     Position, QkNorm, TopQuery,
 };
 pub use model_coord::ModelCoord;
+pub use optimizer::{Muon, MuonScale, Optimizer, UpdateMethod};
 pub use parallelism::{
     FullRecompute, LayerRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel, SumRuns,
 };
@@ -67,6 +70,7 @@ pub use run_file::{
     Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, key_of_option, known_keys,
     known_names, schedule_name,
 };
+pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};
 pub use tied_sum::TiedSum;
 pub use training::TrainSpec;

@@ -1,5 +1,6 @@
 //! Parameters that are updated with a learning rate or a decay of their own.
 
+use crate::optimizer::UpdateMethod;
 use crate::params::ParamSpec;
 use crate::training::TrainSpec;
 
@@ -28,18 +29,22 @@ pub struct UpdateRule {
     pub learning_rate_scale: f32,
     /// Decoupled weight decay.
     pub weight_decay: f32,
+    /// The method of the optimizer.
+    pub method: UpdateMethod,
 }
 
 impl TrainSpec {
     /// The rule for `param`: that of its group, or else that of all.
     pub fn update_rule(&self, param: &ParamSpec) -> UpdateRule {
+        let method = self.optimizer.method(param);
         let usual = if param.decay { self.weight_decay } else { 0.0 };
         match self.groups.iter().find(|group| group.contains(&param.name)) {
             Some(group) => UpdateRule {
                 learning_rate_scale: group.learning_rate_scale,
                 weight_decay: group.weight_decay.unwrap_or(usual),
+                method,
             },
-            None => UpdateRule { learning_rate_scale: 1.0, weight_decay: usual },
+            None => UpdateRule { learning_rate_scale: 1.0, weight_decay: usual, method },
         }
     }
 }

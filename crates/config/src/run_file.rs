@@ -14,6 +14,7 @@ mod learning_rate;
 mod local_attention;
 mod model;
 mod nearest;
+mod optimizer;
 mod parallelism;
 mod parameter_groups;
 mod precision;

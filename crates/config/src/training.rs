@@ -3,6 +3,7 @@
 use crate::anomalies::Anomalies;
 use crate::batch::{BatchOrigin, BatchRamp, BatchSizes};
 use crate::learning_rate::LearningRateSchedule;
+use crate::optimizer::Optimizer;
 use crate::parameter_groups::ParameterGroup;
 use crate::precision::{GradientSums, Precision};
 
@@ -28,6 +29,8 @@ pub struct TrainSpec {
     pub warmup_steps: u32,
     /// Shape after the warm-up.
     pub schedule: LearningRateSchedule,
+    /// How gradients become updates.
+    pub optimizer: Optimizer,
     /// Decoupled weight decay; not applied to norms and biases.
     pub weight_decay: f32,
     /// AdamW's decay of the first moment.

@@ -73,6 +73,7 @@ learning_rate = 0.003
 min_learning_rate = 0.0003
 warmup_steps = 20
 schedule = "cosine"
+optimizer = "adamw"
 weight_decay = 0.1
 beta1 = 0.9
 beta2 = 0.95

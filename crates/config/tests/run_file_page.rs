@@ -80,6 +80,7 @@ fn defaults_are_those_of_the_code() {
     // The values that those choices replaced are defaults, too.
     defaults.extend(values(&["model.position=rotary"]));
     defaults.extend(values(&["train.precision=bf16"]));
+    defaults.extend(values(&["train.optimizer=muon"]));
     defaults.extend(values(&["train.schedule=wsd"]));
     defaults.extend(values(&["train.schedule=cosine-restarts"]));
     defaults.extend(values(&[]));

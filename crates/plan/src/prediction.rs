@@ -111,6 +111,7 @@ impl PreparedStep {
             precision: self.train.precision,
             sums: self.train.sums,
             averages: self.train.averages(),
+            optimizer: self.train.optimizer,
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
         };
         Ok(StepCosts::new(cluster, self.software.as_ref(), &shape, &self.units)?)

@@ -249,13 +249,17 @@ impl RankView {
         match state {
             State::Inference => {}
             State::Generation { .. } => list.extend(self.attending_units().map(Value::Cache)),
-            State::Training => {
+            State::Training | State::TrainingWithSamples { .. } => {
                 let sums = self.accumulators().map(|(unit, by)| self.sum(unit, by));
                 list.extend(sums.filter(|sum| sum.is_state()));
                 list.extend(self.parameter_units().filter_map(|unit| self.master(unit)));
                 list.extend(self.parameter_units().map(Value::FirstMoment));
                 list.extend(self.parameter_units().map(Value::SecondMoment));
                 list.extend(self.parameter_units().filter_map(|unit| self.average(unit)));
+                match state {
+                    State::TrainingWithSamples { .. } => list.extend(self.attending_units().map(Value::Cache)),
+                    State::Inference | State::Generation { .. } | State::Training => {}
+                }
             }
         }
         list
@@ -274,4 +278,9 @@ pub enum State {
     },
     /// Parameters, gradients and optimizer state, with master weights where they are apart.
     Training,
+    /// The same, and each attending unit's cache of keys and values for texts that are generated between steps.
+    TrainingWithSamples {
+        /// Bytes of one cache.
+        cache_bytes: usize,
+    },
 }

@@ -1,7 +1,10 @@
 //! Bytes of values on one rank.
 
-use config::{Format, GradientSums, Kept, ModelSpec, Parallelism, PerClass, StateKind, UnitLayout};
-use device::ALIGN_BYTES;
+use config::{
+    Format, GradientSums, Kept, ModelSpec, Muon, Optimizer, Parallelism, PerClass, Segment, Sharding, StateKind,
+    UnitLayout,
+};
+use device::{ALIGN_BYTES, SUM_WORDS};
 
 use crate::{Footprints, Instr, State, Value};
 
@@ -30,6 +33,10 @@ pub struct StateBytes {
     /// One moment of the optimizer: all of it or a data-parallel shard. Master weights, where they are apart, and
     /// averages, where they are kept, are as many numbers.
     pub moment: usize,
+    /// The second moment, which matrices of Muon do not have.
+    pub second_moment: usize,
+    /// Temporary bytes of the update.
+    pub update_scratch: usize,
 }
 
 impl Sizes {
@@ -57,9 +64,27 @@ impl Sizes {
                 params: kept(StateKind::Parameters) * number,
                 accumulator: kept(StateKind::Gradients) * sum,
                 moment: kept(StateKind::Optimizer) * single,
+                second_moment: kept(StateKind::Optimizer) * single,
+                update_scratch: 0,
             }
         });
         Sizes { footprints, units, state }
+    }
+
+    /// The same with the second moments and the temporary memory of `optimizer`. Ranks that keep shards plan for the one
+    /// with the most.
+    #[must_use]
+    pub fn updated_by(self, model: &ModelSpec, parallelism: &Parallelism, optimizer: Optimizer) -> Sizes {
+        let classes = model.classes();
+        let units = PerClass::new(&classes, |class| {
+            let unit = classes.first(class);
+            let layout = UnitLayout::of(model, unit, parallelism);
+            let own = *self.units.of(unit);
+            let second = optimizer.second_moments(&layout).len() * Format::Fp32.size_bytes();
+            let update_scratch = update_scratch(&layout, parallelism, optimizer);
+            StateBytes { second_moment: own.moment.min(second), update_scratch, ..own }
+        });
+        Sizes { units, ..self }
     }
 
     /// Bytes of a value, without alignment.
@@ -79,11 +104,10 @@ impl Sizes {
             Value::Accumulator { unit, .. } | Value::Reduced { unit, .. } | Value::LateSum { unit, .. } => {
                 self.units.of(unit).accumulator
             }
-            Value::Master(unit) | Value::FirstMoment(unit) | Value::SecondMoment(unit) | Value::Average(unit) => {
-                self.units.of(unit).moment
-            }
+            Value::Master(unit) | Value::FirstMoment(unit) | Value::Average(unit) => self.units.of(unit).moment,
+            Value::SecondMoment(unit) => self.units.of(unit).second_moment,
             Value::Cache(_) => match self.state {
-                State::Generation { cache_bytes } => cache_bytes,
+                State::Generation { cache_bytes } | State::TrainingWithSamples { cache_bytes } => cache_bytes,
                 State::Inference | State::Training => 0,
             },
             Value::Constants => self.footprints.constant_bytes,
@@ -93,8 +117,33 @@ impl Sizes {
 
     /// Temporary bytes of an instruction.
     pub fn scratch_bytes(&self, instr: Instr) -> usize {
+        if let Instr::OptimizerStep { unit } = instr {
+            return self.units.of(unit).update_scratch;
+        }
         instr.pass().map_or(0, |pass| self.footprints.units.of(pass.unit).scratch_bytes)
     }
+}
+
+/// Temporary bytes of an update of a unit: none by AdamW; of Muon's, the updates of the unit and what the largest matrix
+/// needs, whose parts are gathered, scaled and multiplied.
+fn update_scratch(layout: &UnitLayout, parallelism: &Parallelism, optimizer: Optimizer) -> usize {
+    let floats = |count: usize| aligned(count * Format::Fp32.size_bytes());
+    let tensor = parallelism.axis_sizes().size(parallelism.tensor_axes());
+    let of_matrix = |(segment, _): &(&Segment, Muon)| {
+        let (rows, cols) = segment.param.matrix_shape();
+        let (all, side) = (floats(rows * cols), rows.min(cols));
+        let gathered = match segment.param.sharding {
+            _ if tensor == 1 => 0,
+            Sharding::Replicated | Sharding::VocabularyRows { .. } => 0,
+            Sharding::Split { dim: 0, .. } => all,
+            Sharding::Split { .. } => 2 * all,
+        };
+        gathered + 2 * all + 3 * floats(side * side)
+    };
+    let matrices = optimizer.muon_matrices(layout);
+    let largest = matrices.iter().map(of_matrix).max();
+    // The sums of a norm are smaller than any matrix and its products: they fit where these come afterwards.
+    largest.map_or(0, |largest| floats(layout.padded_len()) + largest.max(aligned(SUM_WORDS * size_of::<i64>())))
 }
 
 /// `bytes` rounded up to whole [`ALIGN_BYTES`].

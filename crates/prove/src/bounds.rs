@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use config::{Format, ModelSpec, Products, TrainSpec, Unit, all_params};
+use config::{Format, ModelSpec, Optimizer, Products, TrainSpec, Unit, all_params};
 
 use crate::class::EqualityClass;
 use crate::parameter_kind::ParameterKind;
@@ -25,7 +25,10 @@ pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Stri
     let rates = sum_of_rates(train, steps);
     let of_inputs = BOUNDED_MOVE / (model.hidden.max(1) as f64).sqrt();
     let limit = of_inputs.min(BOUNDED_GROWTH * f64::from(model.init_std));
-    if steps > BOUNDED_STEPS {
+    if let Optimizer::Muon(_) = train.optimizer {
+        let gradients = "gradients of the first step have bounds";
+        Some(format!("updates of train.optimizer = \"muon\" amplify differences of small singular values; {gradients}"))
+    } else if steps > BOUNDED_STEPS {
         Some(format!("{steps} steps are more than the {BOUNDED_STEPS} over which losses and weights have a bound"))
     } else if rates > limit {
         Some(format!(

@@ -3,8 +3,8 @@
 use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives, Transfers};
 use comm::{CollectiveCall, Operation};
 use config::{
-    Averages, Degrees, Gathering, GradientSums, ModelSpec, Overlap, Parallelism, PerClass, Precision, Reshard,
-    SequenceParallel, Unit, UnitLayout, ZeroStage,
+    Averages, Degrees, Gathering, GradientSums, Kept, ModelSpec, Optimizer, Overlap, Parallelism, PerClass, Precision,
+    Reshard, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
 };
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
@@ -12,7 +12,7 @@ use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView
 
 use crate::collective::collective_ns;
 use crate::group_calls::Collectives;
-use crate::kernel::ProductFormat;
+use crate::kernel::{Kernel, Product, ProductFormat};
 use crate::overlapped::overlapped_ns;
 use crate::pass_time::PassTime;
 use crate::price::{busy_ns, memory_ns, peak_flops_per_ns};
@@ -33,6 +33,8 @@ pub struct StepShape<'a> {
     pub sums: GradientSums,
     /// Whether updated weights are averaged.
     pub averages: Averages,
+    /// The optimizer.
+    pub optimizer: Optimizer,
     /// Bytes of the residual stream between two units, of one microbatch on one rank.
     pub output_bytes: usize,
 }
@@ -178,6 +180,18 @@ impl Durations for StepCosts {
     }
 }
 
+/// Bytes that Muon moves for each element of a matrix, besides products: momentum is read and written, the update is
+/// assigned, added to, and subtracted.
+const MUON_BYTES: f64 = 12.0 + 8.0 + 12.0 + 12.0;
+
+/// The products of five steps of Newton and Schulz on a matrix of these rows and columns, in single precision.
+fn orthogonalising((rows, cols): (usize, usize)) -> Vec<Kernel> {
+    let (side, long) = (rows.min(cols), rows.max(cols));
+    let product = |sizes, passes: usize| Kernel::Product(Product::new(1, sizes, [4, 4 * passes], None));
+    let step = [product([side, side, long], 1), product([side, side, side], 1), product([side, long, side], 2)];
+    std::iter::repeat_n(step, 5).flatten().collect()
+}
+
 struct Pricing<'a> {
     cluster: &'a Cluster,
     software: Option<&'a Software>,
@@ -269,7 +283,7 @@ impl Pricing<'_> {
         StateCost {
             reduce_ns: self.collectives.reduction_ns(&calls),
             gather_ns: self.collectives.gather_ns(&calls, stored),
-            update_ns: self.memory_ns(updated * self.update_bytes()),
+            update_ns: self.update_ns(&layout, updated),
             norm_ns: self.memory_ns(self.norm_bytes(&calls)),
         }
     }
@@ -278,7 +292,39 @@ impl Pricing<'_> {
         memory_ns(self.cluster, bytes).round() as u64
     }
 
-    /// Bytes that the update of one parameter moves.
+    /// The update of a rank's `updated` elements of a unit. Matrices of Muon are gathered, and orthogonalised by the ranks
+    /// that update a part of them.
+    fn update_ns(&self, layout: &UnitLayout, updated: f64) -> u64 {
+        let matrices = self.shape.optimizer.muon_matrices(layout);
+        if self.software.is_some() || matrices.is_empty() {
+            return self.memory_ns(updated * self.update_bytes());
+        }
+        let elements: usize = matrices.iter().map(|(segment, _)| segment.range().len()).sum();
+        let share = elements as f64 / layout.padded_len().max(1) as f64;
+        let moved = updated * (share * MUON_BYTES + (1.0 - share) * self.update_bytes());
+        let parallelism = self.shape.parallelism;
+        let gathered = |axes, count: usize| {
+            let bytes = (count * Dtype::F32.size_bytes()) as f64;
+            self.collectives.along(axes, Operation::AllGather, SumTree::RANK_ORDER, bytes)
+        };
+        let (gather_ns, ranks) = match parallelism.zero.keeps(StateKind::Optimizer) {
+            Kept::Whole => (0, 1),
+            Kept::Shard => {
+                let axes = parallelism.shard_axes();
+                (gathered(axes, layout.padded_len()), self.collectives.mesh.size(axes))
+            }
+        };
+        let each = matrices.iter().map(|(segment, _)| {
+            let products = orthogonalising(segment.param.matrix_shape());
+            let gather_ns = gathered(parallelism.tensor_axes(), segment.param.len());
+            gather_ns + busy_ns(self.cluster, &products).round() as u64
+        });
+        let each: Vec<u64> = each.collect();
+        let most = each.iter().copied().max().unwrap_or(0);
+        self.memory_ns(moved) + gather_ns + most.max(each.iter().sum::<u64>() / ranks as u64)
+    }
+
+    /// Bytes that the update of one parameter by AdamW moves.
     fn update_bytes(&self) -> f64 {
         if let Some(software) = self.software {
             return software.update_bytes_per_parameter;

@@ -291,6 +291,7 @@ fn trainer_sizes(sizes: &Sizes, units: &RecordedUnits, software: &Software) -> S
         unreduced: scaled(own.unreduced, software.gradient_bytes / 4.0),
         accumulator: scaled(own.accumulator, software.gradient_bytes / 4.0) + beside_sum(own),
         moment: scaled(own.moment, software.memory.optimizer_bytes / 12.0),
+        second_moment: scaled(own.second_moment, software.memory.optimizer_bytes / 12.0),
         ..own
     };
     let footprints = Footprints {

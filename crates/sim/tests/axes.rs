@@ -42,6 +42,7 @@ fn collectives_of_a_layer_cost_what_their_axes_do() {
         precision: train.precision,
         sums: train.sums,
         averages: train.averages(),
+        optimizer: train.optimizer,
         output_bytes: 1 << 20,
     };
     let priced = |axes: AxisSet| {

@@ -19,8 +19,17 @@ fn layout(zero: ZeroStage) -> Parallelism {
 fn costs(cluster: &Cluster, parallelism: &Parallelism, sums: GradientSums) -> StepCosts {
     let RunConfig { model, train, .. } = RunConfig::quick_start();
     let (placement, precision) = (PlacementOrder::default(), train.precision);
-    let averages = config::Averages::Off;
-    let shape = StepShape { model: &model, parallelism, placement, precision, sums, averages, output_bytes: 1 << 20 };
+    let (averages, optimizer) = (config::Averages::Off, config::Optimizer::AdamW);
+    let shape = StepShape {
+        model: &model,
+        parallelism,
+        placement,
+        precision,
+        sums,
+        averages,
+        optimizer,
+        output_bytes: 1 << 20,
+    };
     StepCosts::new(cluster, None, &shape, &RecordedUnits::default()).unwrap()
 }
 

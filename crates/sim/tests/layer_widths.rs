@@ -52,9 +52,17 @@ fn layers(model: &ModelSpec) -> Vec<OfLayer> {
     let cluster = Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap();
     let precision = config.train.precision;
     let placement = PlacementOrder::default();
-    let averages = config::Averages::Off;
-    let shape =
-        StepShape { model, parallelism: &parallelism, placement, precision, sums, averages, output_bytes: 1 << 20 };
+    let (averages, optimizer) = (config::Averages::Off, config::Optimizer::AdamW);
+    let shape = StepShape {
+        model,
+        parallelism: &parallelism,
+        placement,
+        precision,
+        sums,
+        averages,
+        optimizer,
+        output_bytes: 1 << 20,
+    };
     let costs = StepCosts::new(&cluster, None, &shape, &units).unwrap();
     let of = |layer| OfLayer {
         footprint: *footprints.units.of(layer),

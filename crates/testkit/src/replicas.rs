@@ -136,10 +136,9 @@ impl Watch for Replicas {
             if let Some(Held { elements, tensor }) = state.masters.clone() {
                 self.keep(worker, state, HeldTensor { kind: Kind::Masters, tensor, elements })?;
             }
-            if let Some((first, second)) = state.moments {
-                let held_tensor = |kind, tensor| HeldTensor { kind, tensor, elements: state.updated.clone() };
-                self.keep(worker, state, held_tensor(Kind::FirstMoment, first))?;
-                self.keep(worker, state, held_tensor(Kind::SecondMoment, second))?;
+            let moments = state.held_moments().into_iter().flatten().zip([Kind::FirstMoment, Kind::SecondMoment]);
+            for (Held { elements, tensor }, kind) in moments {
+                self.keep(worker, state, HeldTensor { kind, tensor, elements })?;
             }
         }
         Ok(())

@@ -32,6 +32,7 @@ pub use recheck::rechecked_device::SAMPLED_OPERATIONS;
 pub use run::failure::{RankFailure, TrainError};
 pub use run::observer::{LossScalingReport, Observer, StepReport, Wish};
 pub use run::rings::Rings;
+pub use run::samples::{SampleReport, Samples};
 pub use run::spikes::{Spike, SpikeKind, SpikeWatch};
 pub use run::step_verdict::{Anomaly, AnomalyReport, MOST_SKIPPED_IN_A_ROW, StepVerdict};
 pub use run::stragglers::{Straggler, StragglerWatch, Suspect};

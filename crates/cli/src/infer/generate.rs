@@ -156,7 +156,11 @@ fn sampling(arguments: &GenerateArguments) -> Result<Sampling, Failure> {
     Ok(Sampling { temperature, top_k, top_p, seed })
 }
 
-fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Vec<i32>, Failure> {
+/// The tokens of `text`, of a model with `vocabulary` tokens.
+///
+/// # Errors
+/// A text without tokens, or with one that the model does not have.
+pub fn prompt(tokenizer: &Tokenizer, text: &str, vocabulary: usize) -> Result<Vec<i32>, Failure> {
     // Without a prompt, a text begins where a line has ended.
     let text = if text.is_empty() { "\n" } else { text };
     let tokens =

@@ -4,11 +4,12 @@ use std::f64::consts::LN_2;
 use std::path::Path;
 
 use checkpoint::Hash;
-use config::RunConfig;
-use data::{Baselines, Batches, Blanks, DataError, Dataset, Order, Targets};
-use train::{Evaluation, EvaluationReport, TokenSource, Validation};
+use config::{RunConfig, SampleSpec};
+use data::{Baselines, Batches, Blanks, DataError, Dataset, Order, Targets, Tokenizer};
+use train::{Evaluation, EvaluationReport, SampleReport, Samples, Sampling, TokenSource, Validation};
 
 use crate::failure::Failure;
+use crate::infer::generate;
 use crate::screen::figures::{counted, grouped};
 
 /// Words of the text that a sample continues.
@@ -23,6 +24,9 @@ pub struct Text {
     /// Texts that are measured on only, by name.
     validation: Vec<(String, Batches)>,
     evaluate_every: u32,
+    samples: SampleSpec,
+    /// Tokens of its prompts.
+    prompts: Vec<Vec<i32>>,
     hash: Hash,
 }
 
@@ -46,7 +50,12 @@ impl Text {
         });
         let validation = validation.collect::<Result<_, Failure>>()?;
         let hash = Hash(dataset.hash());
-        Ok(Text { dataset, training, held_out, validation, evaluate_every: config.run.evaluate_every, hash })
+        let (evaluate_every, samples) = (config.run.evaluate_every, config.run.samples.clone());
+        let prompts = match samples.every {
+            0 => vec![],
+            1.. => prompts(&samples, &dataset.tokenizer, vocabulary)?,
+        };
+        Ok(Text { dataset, training, held_out, validation, evaluate_every, samples, prompts, hash })
     }
 
     /// Hash of all of its tokens.
@@ -96,6 +105,22 @@ impl Text {
             Validation { name, evaluation }
         });
         texts.collect()
+    }
+
+    /// The texts that the run generates; `None` for none.
+    pub fn samples(&self) -> Option<Samples<'_>> {
+        let SampleSpec { every, tokens, temperature, .. } = self.samples;
+        let sampling = Sampling { temperature, top_k: None, top_p: 1.0, seed: 0 };
+        (every > 0).then_some(Samples { prompts: &self.prompts, max_tokens: tokens, sampling, every })
+    }
+
+    /// A text that the run has generated: its prompt, and what follows it.
+    ///
+    /// # Errors
+    /// An error of the tokenizer.
+    pub fn sampled(&self, report: &SampleReport) -> Result<[String; 2], String> {
+        let tokens: Vec<u32> = report.tokens.iter().map(|token| token.unsigned_abs()).collect();
+        Ok([self.samples.prompts[report.prompt].clone(), self.dataset.tokenizer.decode(&tokens)?])
     }
 
     /// The measurement with what simple methods make of the same text, in lines; or the reason why it is missing.
@@ -150,6 +175,12 @@ impl Text {
 /// Bits per byte of text in which `tokens` tokens stand for `bytes` bytes.
 fn bits_per_byte(nats_per_token: f64, tokens: u64, bytes: u64) -> f64 {
     nats_per_token / LN_2 * tokens as f64 / bytes.max(1) as f64
+}
+
+/// The prompts of samples as tokens of the model.
+fn prompts(samples: &SampleSpec, tokenizer: &Tokenizer, vocabulary: usize) -> Result<Vec<Vec<i32>>, Failure> {
+    let tokens = |text: &String| generate::prompt(tokenizer, text, vocabulary);
+    samples.prompts.iter().map(tokens).collect()
 }
 
 fn input(error: DataError) -> Failure {

@@ -112,11 +112,11 @@ mod tests {
             [("bloom-176b", true), ("gpt-neox-20b", false), ("opt-175b-tiny", false), ("mt-nlg-530b-tiny", true)];
         for (name, is_shown) in evaluation_decides {
             let preset = presets::named(Path::new(&format!("preset:{name}"))).expect("known").expect("a preset");
-            let RunConfig { model, parallelism, mut train, .. } =
+            let RunConfig { model, parallelism, mut train, run, .. } =
                 RunConfig::load(name, preset.text, &[]).expect("a legal run");
             train.batch_ramp = None;
             let step = plan::PreparedStep::new(&model, &parallelism, &train, None).expect("planned");
-            let setup = verdict::plan(model, parallelism, train).expect("planned");
+            let setup = verdict::plan(model, parallelism, train, &run.samples).expect("planned");
             let predicted: Vec<usize> = step.memory().iter().map(sim::RankMemory::occupied_bytes).collect();
             let planned: Vec<usize> =
                 (0..setup.parallelism.degrees.pp).map(|stage| setup.plan(stage).largest_live_bytes()).collect();

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use checkpoint::Committer;
 use train::{
-    Ending, EvaluationReport, Observer, Ports, SaveReport, Saving, SavingPlace, Start, StepReport, TensorSink, Wish,
-    WorkTimes, Worker,
+    Ending, EvaluationReport, Observer, Ports, SampleReport, SaveReport, Saving, SavingPlace, Start, StepReport,
+    TensorSink, Wish, WorkTimes, Worker,
 };
 
 use crate::arguments::TrainArguments;
 use crate::failure::Failure;
+use crate::input::text::Text;
 use crate::processes::company::{Company, Part, Several};
 use crate::processes::delivery::{self, Destinations, PieceDestination};
 use crate::run::attempt::RunAttempt;
@@ -20,6 +21,7 @@ use crate::run::roll_back::returning;
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
 use crate::run::work_times;
+use crate::screen::progress::Progress;
 
 /// Runs from `start` to the end, and leaves in `folder` what there is to leave.
 ///
@@ -55,7 +57,7 @@ fn run_attempt(
         Company::Alone => None,
         Company::Several(several) => Some(several),
     };
-    let observer = Heard { progress: &once.progress, several, interrupt: &once.interrupt };
+    let observer = Heard { progress: &once.progress, text: session.text, several, interrupt: &once.interrupt };
     let processes = several.map_or(1, Several::processes);
     let committer = Committer::new(&folder.store, processes);
     let memory = match (session.memory, several) {
@@ -115,6 +117,7 @@ fn commit_with(
         weights,
         evaluation,
         validation: &validation,
+        samples: text.samples(),
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), observer)
     };
@@ -123,7 +126,8 @@ fn commit_with(
 
 /// The observer of a run whose signals may reach any process.
 struct Heard<'a> {
-    progress: &'a dyn Observer,
+    progress: &'a Progress,
+    text: &'a Text,
     several: Option<&'a Several>,
     interrupt: &'a Interrupt,
 }
@@ -155,6 +159,10 @@ impl Observer for Heard<'_> {
 
     fn validation(&self, name: &str, report: &EvaluationReport) {
         self.progress.validation(name, report);
+    }
+
+    fn sampled(&self, report: &SampleReport) {
+        self.progress.sampled(report.step, self.text.sampled(report));
     }
 
     fn saved(&self, report: SaveReport) {

@@ -95,6 +95,7 @@ fn train(
         weights: Some(&weights),
         evaluation,
         validation: &validation,
+        samples: text.samples(),
         recheck: verdict.config.run.recheck,
         ..Ports::new(text.training(), silent)
     };

@@ -214,7 +214,7 @@ impl Resumed {
             // Else the run file would say of the weights what they were not trained with.
             return Err(Failure::Input(complete(folder, state.steps, &asked)));
         }
-        check_tensors(checkpoint, &config.model).map_err(|error| {
+        check_tensors(checkpoint, &config.model, &config.train).map_err(|error| {
             let path = checkpoint.path().display();
             Failure::Input(format!("{path}: {error}; or begin a new run of the other model"))
         })?;

@@ -140,8 +140,9 @@ impl Described {
 impl Plan {
     /// `None` where the run cannot be planned any more.
     fn of(config: RunConfig) -> Option<Plan> {
-        let RunConfig { model, parallelism, train, .. } = config;
-        let setup = verdict::plan(model, parallelism, TrainSpec { batch_ramp: None, ..train }).ok()?;
+        let RunConfig { model, parallelism, train, run, .. } = config;
+        let train = TrainSpec { batch_ramp: None, ..train };
+        let setup = verdict::plan(model, parallelism, train, &run.samples).ok()?;
         let graph = setup.programs.programs().first()?.graph();
         let timeline = planned(&Trace::of_stages(graph, &StepTimes::new(graph, &setup.times)));
         Some(Plan { memory: memory(&setup), timeline })

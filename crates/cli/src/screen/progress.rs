@@ -222,6 +222,31 @@ impl Progress {
     }
 }
 
+impl Progress {
+    /// A text that the run has generated after `step`: its prompt and what follows it, or why it cannot be read.
+    pub fn sampled(&self, step: u32, sampled: Result<[String; 2], String>) {
+        let mut outputs = lock(&self.outputs);
+        let [prompt, text] = match sampled {
+            Ok(sampled) => sampled,
+            Err(reason) => return outputs.warn(&format!("the sample after step {step} cannot be decoded: {reason}\n")),
+        };
+        let written = record::of_sample(step, [&prompt, &text], SystemTime::now())
+            .and_then(|record| outputs.write_metrics(&record).map(|()| record));
+        match written {
+            Err(error) => outputs.fail_at(&error),
+            Ok(record) => {
+                let (steps, width) = (self.steps, self.steps.to_string().len());
+                // Line ends and codes of terminals are escaped.
+                let shown: String = format!("{prompt}{text}").escape_debug().collect();
+                let line = format!("step {step:>width$}/{steps}  sample  {shown}");
+                outputs.journal.log(&format!("{line}\n"));
+                let printed = outputs.screen.evaluation(&line, false, &record);
+                outputs.failure = outputs.failure.take().or(read_or_failed(printed).err());
+            }
+        }
+    }
+}
+
 impl Outputs {
     /// Writes a record at once, so that a run that is killed has it.
     fn write_metrics(&mut self, record: &str) -> std::io::Result<()> {

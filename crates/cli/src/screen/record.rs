@@ -154,6 +154,27 @@ pub fn of_validation(name: &str, report: &EvaluationReport, now: SystemTime) -> 
     Ok(serde_json::to_string(&record)?)
 }
 
+/// A text that the run has generated, an event of the report.
+#[derive(Serialize)]
+struct SampleRecord<'a> {
+    event: &'static str,
+    step: u32,
+    text: String,
+    prompt: &'a str,
+    generated: &'a str,
+    time: f64,
+}
+
+/// A prompt and the text that was generated after it as a line, without its end.
+///
+/// # Errors
+/// As [`of_step`].
+pub fn of_sample(step: u32, [prompt, generated]: [&str; 2], now: SystemTime) -> std::io::Result<String> {
+    let text = format!("{prompt}{generated}");
+    let record = SampleRecord { event: "sample", step, text, prompt, generated, time: unix_seconds(now) };
+    Ok(serde_json::to_string(&record)?)
+}
+
 /// Seconds since 1970, to a millisecond.
 fn unix_seconds(now: SystemTime) -> f64 {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -216,6 +237,14 @@ mod tests {
             of_validation("books", &measured, now()).expect("JSON"),
             "{\"step\":10,\"validation\":\"books\",\"validation_loss\":1.5,\"validation_tokens\":640,\"seconds\":0.5,\
              \"time\":1500.123}"
+        );
+    }
+
+    #[test]
+    fn a_sample_is_an_event() {
+        assert_eq!(
+            of_sample(20, ["The", " rank\n"], now()).expect("JSON"),
+            "{\"event\":\"sample\",\"step\":20,\"text\":\"The rank\\n\",\"prompt\":\"The\",\"generated\":\" rank\\n\",\"time\":1500.123}"
         );
     }
 

@@ -44,6 +44,8 @@ const COUNTS: &[&str] = &[
     "run.threads_per_rank",
     "run.gpus",
     "run.save_every",
+    "run.sample_every",
+    "run.sample_tokens",
     "run.keep_newest",
     "run.keep_every",
     "run.keep_best",
@@ -71,10 +73,12 @@ const NUMBERS: &[&str] = &[
     "train.clip_norm",
     "train.embedding_gradient_scale",
     "train.ema_decay",
+    "train.muon_momentum",
     "train.initial_loss_scale",
     "train.min_loss_scale",
     "data.held_out",
     "run.timeout_seconds",
+    "run.sample_temperature",
     "run.grace_seconds",
     "run.heartbeat_seconds",
     "run.rendezvous_seconds",
@@ -99,6 +103,8 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("parallelism.recompute", &["none", "selective", "full"]),
     ("parallelism.recompute_inputs", &["whole", "sharded"]),
     ("train.schedule", &["cosine", "linear", "constant", "wsd", "cosine-restarts"]),
+    ("train.optimizer", &["adamw", "muon"]),
+    ("train.muon_scale", &["adamw", "shape"]),
     ("train.decay_shape", &["linear", "cosine", "1-sqrt"]),
     ("train.precision", &["fp32", "bf16", "fp16"]),
     ("train.products", &["chained", "pairs", "blocks16", "blocks8"]),
@@ -130,6 +136,7 @@ pub fn is_legal(file: &RunFile) -> bool {
         && parallelism(&values)
         && train(&values)
         && data_and_run(&values)
+        && samples(&values)
         && sizes(&values)
 }
 
@@ -326,12 +333,47 @@ fn train(values: &Values) -> bool {
         && below_one("train.beta1", 0.9)
         && below_one("train.beta2", 0.95)
         && below_one("train.ema_decay", 0.0)
+        && below_one("train.muon_momentum", 0.95)
+        && muon(values)
         && num(values, "train.epsilon", 1e-8) > 0.0
         && num(values, "train.clip_norm", 1.0) >= 0.0
         && (f64::MIN_POSITIVE..=1.0).contains(&num(values, "train.embedding_gradient_scale", 1.0))
         && groups(values, rate, decay)
         && loss_scaling(values)
         && order_of_products(values)
+}
+
+/// Samples are of texts that one rank after the other knows whole.
+fn samples(values: &Values) -> bool {
+    let written = |key: &str| values.contains_key(&format!("run.sample_{key}"));
+    let prompts = match values.get("run.sample_prompts") {
+        None => true,
+        Some(Value::Array(prompts)) => {
+            !prompts.is_empty() && prompts.iter().all(|prompt| prompt.as_str().is_some_and(|text| !text.is_empty()))
+        }
+        Some(_) => return false,
+    };
+    if int(values, "run.sample_every", 0) == 0 {
+        return !written("prompts") && !written("tokens") && !written("temperature");
+    }
+    prompts
+        && (1..=10_000).contains(&int(values, "run.sample_tokens", 64))
+        && (0.0..=100.0).contains(&num(values, "run.sample_temperature", 0.8))
+        && int(values, "parallelism.cp", 1) <= 1
+        && !values.contains_key("data.blanks")
+}
+
+/// Muon has keys of its own, multiplies in single precision, and with shards it does not overlap.
+fn muon(values: &Values) -> bool {
+    let written = |key: &str| values.contains_key(&format!("train.{key}"));
+    if text(values, "train.optimizer", "adamw") == "adamw" {
+        return !written("muon_momentum") && !written("muon_scale");
+    }
+    let is_on_cpus = text(values, "run.device", "cpu") == "cpu";
+    let overlaps = values.get("parallelism.overlap").and_then(Value::as_bool).unwrap_or(!is_on_cpus);
+    let is_sharded = int(values, "parallelism.zero", 1) > 0;
+    let in_blocks = text(values, "train.products", "chained").starts_with("blocks");
+    !(in_blocks || overlaps && is_sharded)
 }
 
 /// Lengths belong to a schedule, and the decay has room after the warm-up.

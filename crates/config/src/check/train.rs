@@ -2,11 +2,15 @@
 
 use super::Rules;
 use crate::anomalies::OnNonFinite;
+use crate::data_spec::DeviceChoice;
 use crate::learning_rate::{DecayLength, LearningRateSchedule};
+use crate::optimizer::Optimizer;
+use crate::parallelism::Overlap;
 use crate::precision::{LossScaling, Precision};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
 use crate::training::TrainSpec;
+use crate::zero::ZeroStage;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let train = &config.train;
@@ -140,11 +144,35 @@ fn optimizer(config: &RunConfig, rules: &mut Rules) {
     if let Some(decay) = train.ema_decay {
         rules.below_one("train.ema_decay", decay, "must be the decay of a running mean");
     }
+    muon(config, rules);
     let scale = train.embedding_gradient_scale;
     let remedy = "use more than 0 and at most 1";
     rules.number("train.embedding_gradient_scale", scale, scale > 0.0 && scale <= 1.0, "must be a factor", remedy);
     if let Some(clip) = train.clip_norm {
         rules.number("train.clip_norm", clip, clip > 0.0, "must not be negative", "use 0 for no clipping, or more");
+    }
+}
+
+/// Muon multiplies matrices in single precision, and gathers updates while nothing else uses their group.
+fn muon(config: &RunConfig, rules: &mut Rules) {
+    let Optimizer::Muon(muon) = config.train.optimizer else { return };
+    rules.below_one("train.muon_momentum", muon.momentum, "must be the decay of a running mean");
+    let products = config.train.precision.products();
+    if products.block().is_some() {
+        let rule = format!("must have train.products = \"chained\" or \"pairs\"; got {:?}", products.name());
+        let problem = Problem::of_value("train.optimizer", "\"muon\"", rule, "use train.products = \"chained\"");
+        rules.report(problem);
+    }
+    let overlaps = match (config.parallelism.overlap, config.run.device) {
+        (Some(overlap), _) => overlap == Overlap::On,
+        (None, DeviceChoice::Cpu) => false,
+        (None, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => true,
+    };
+    if overlaps && config.parallelism.zero != ZeroStage::Off {
+        let rule =
+            "gathers the updates of shards in line; with parallelism.zero it must have parallelism.overlap = false";
+        let remedy = "set parallelism.overlap = false, or parallelism.zero = 0";
+        rules.report(Problem::of_value("train.optimizer", "\"muon\"", rule, remedy));
     }
 }
 

@@ -71,6 +71,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("lr_decay_style", "train.schedule", ""),
     ("lr_wsd_decay_iters", "train.decay_length", ""),
     ("lr_wsd_decay_style", "train.decay_shape", ""),
+    ("muon", "train.optimizer", "write \"muon\""),
     ("adam_beta1", "train.beta1", ""),
     ("adam_beta2", "train.beta2", ""),
     ("adam_eps", "train.epsilon", ""),

@@ -6,6 +6,8 @@ use super::writer::Writer;
 use crate::data_spec::{
     CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, OnLoss, Recheck, RunSpec, TransportChoice,
 };
+use crate::problem::Problem;
+use crate::sample_spec::SampleSpec;
 use mesh::PlacementOrder;
 
 const ENGINES: &Choices<EngineChoice> =
@@ -42,6 +44,7 @@ const LOSSES: &Choices<OnLoss> = &[("stop", OnLoss::Stop), ("wait", OnLoss::Wait
 pub fn read(reader: &mut Reader) -> RunSpec {
     RunSpec {
         folder: reader.optional_text("run.folder").unwrap_or_else(|| "runs/latest".into()).into(),
+        samples: samples(reader),
         ranks: reader.optional_count("run.ranks").unwrap_or(0),
         threads_per_rank: reader.count("run.threads_per_rank", 1),
         device: reader.choice("run.device", DEVICES, DeviceChoice::Cpu),
@@ -70,6 +73,35 @@ pub fn read(reader: &mut Reader) -> RunSpec {
     }
 }
 
+fn samples(reader: &mut Reader) -> SampleSpec {
+    let prompts = reader
+        .list_of("run.sample_prompts", "a list of texts such as [\"The\"]", |value| value.text().map(str::to_string));
+    let samples = SampleSpec {
+        every: short_count(reader, "run.sample_every", 0),
+        prompts: prompts.unwrap_or_else(|| vec!["The".into()]),
+        tokens: reader.count("run.sample_tokens", 64),
+        temperature: reader.number("run.sample_temperature", 0.8),
+    };
+    for key in ["run.sample_prompts", "run.sample_tokens", "run.sample_temperature"] {
+        if reader.is_set(key) && samples.every == 0 {
+            reader.report(Problem::of_key(key, "has no effect without run.sample_every", "set it, such as to 100"));
+        }
+    }
+    samples
+}
+
+/// The keys of samples, where a run has some.
+fn write_samples(samples: &SampleSpec, writer: &mut Writer) {
+    if samples.every == 0 {
+        return;
+    }
+    writer.count("sample_every", samples.every);
+    let prompts = samples.prompts.iter().map(|prompt| toml::Value::String(prompt.clone()));
+    writer.bare("sample_prompts", &toml::Value::Array(prompts.collect()).to_string());
+    writer.count("sample_tokens", samples.tokens);
+    writer.number("sample_temperature", samples.temperature);
+}
+
 /// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs,
 /// without `gpu_collectives` the choice is the run's, and without `memory_every` there is no checkpoint in the memory
 /// of hosts.
@@ -88,6 +120,7 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.count("evaluate_every", run.evaluate_every);
     writer.count("log_every", run.log_every);
     writer.count("save_every", run.save_every);
+    write_samples(&run.samples, writer);
     if run.memory_every > 0 {
         writer.count("memory_every", run.memory_every);
     }

@@ -1,6 +1,7 @@
 //! The section `[train]`.
 
 use super::learning_rate;
+use super::optimizer;
 use super::parameter_groups;
 use super::precision;
 use super::reader::{Choices, Reader, count, name_of};
@@ -41,6 +42,7 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         min_learning_rate: reader.number("train.min_learning_rate", a_tenth(learning_rate)),
         warmup_steps: short_count(reader, "train.warmup_steps", (steps / 10).min(20)),
         schedule: learning_rate::read(reader, steps),
+        optimizer: optimizer::read(reader),
         weight_decay: reader.number("train.weight_decay", 0.1),
         beta1: reader.number("train.beta1", 0.9),
         beta2: reader.number("train.beta2", 0.95),
@@ -112,6 +114,7 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     writer.number("min_learning_rate", train.min_learning_rate);
     writer.count("warmup_steps", train.warmup_steps);
     learning_rate::write(train.schedule, writer);
+    optimizer::write(train.optimizer, writer);
     writer.number("weight_decay", train.weight_decay);
     writer.number("beta1", train.beta1);
     writer.number("beta2", train.beta2);

@@ -21,10 +21,7 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
         &["num_experts", "moe", "moe_router_topk", "moe_grouped_gemm", "experts"],
         "is mixture of experts, which models do not have; use a dense model",
     ),
-    (
-        &["optimizer", "muon", "adafactor", "sgd", "lion"],
-        "is not a choice: runs use AdamW; set train.beta1, train.beta2, train.epsilon and train.weight_decay",
-    ),
+    (&["adafactor", "sgd", "lion"], "is not an optimizer of runs; use train.optimizer = \"adamw\" or \"muon\""),
     (
         &["torch_compile", "compile", "use_flash_attn", "flash_attention"],
         "is not a choice: kernels are built in, and attention never stores its matrix of scores; leave it out",

@@ -39,3 +39,21 @@ fn averages_decay() {
         "train.ema_decay = 1.0 must be the decay of a running mean; use 0 or more and less than 1",
     )]);
 }
+
+#[test]
+fn muon_has_keys_of_its_own() {
+    expect(&[
+        (
+            &["train.optimizer=muon", "train.precision=bf16", "train.products=blocks16"],
+            "train.optimizer = \"muon\" must have train.products = \"chained\" or \"pairs\"; got \"blocks16\"; use train.products = \"chained\"",
+        ),
+        (
+            &["train.optimizer=muon", "parallelism.overlap=true"],
+            "train.optimizer = \"muon\" gathers the updates of shards in line; with parallelism.zero it must have parallelism.overlap = false; set parallelism.overlap = false, or parallelism.zero = 0",
+        ),
+        (
+            &["train.muon_momentum=0.9"],
+            "train.muon_momentum has no effect without train.optimizer = \"muon\"; leave it out",
+        ),
+    ]);
+}

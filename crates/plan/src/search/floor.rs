@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use cluster::Software;
 use config::{
-    Degrees, Kept, LayerRecompute, Masters, Parallelism, PerClass, Precision, RunConfig, ScheduleKind, ScheduleSpec,
-    Stage, StateKind, Unit, UnitLayout, params, unique_parameters,
+    Degrees, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind, ScheduleSpec,
+    Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
 };
 use program::{Cell, CellKind, Schedule, StageCosts, StageSplit, split_stages};
 
@@ -246,7 +246,7 @@ impl Shape<'_> {
         };
         precision.stored().size_bytes() as f64 * self.share(StateKind::Parameters)
             + gradients
-            + moment_bytes(precision, self.trainer) * self.share(StateKind::Optimizer)
+            + moment_bytes(&self.config.train, self.trainer) * self.share(StateKind::Optimizer)
     }
 
     /// Bytes of one parameter's gradient where ranks keep shards of the sum.
@@ -259,10 +259,15 @@ impl Shape<'_> {
 }
 
 /// Bytes of the moments of a parameter, and of its master where it has one apart.
-fn moment_bytes(precision: Precision, trainer: Option<&Software>) -> f64 {
-    let own = match precision.masters() {
-        Masters::Parameters => 8.0,
-        Masters::Apart => 12.0,
+fn moment_bytes(train: &TrainSpec, trainer: Option<&Software>) -> f64 {
+    let moments = match train.optimizer {
+        Optimizer::AdamW => 8.0,
+        // Those of matrices: other parameters have more.
+        Optimizer::Muon(_) => 4.0,
+    };
+    let own = match train.precision.masters() {
+        Masters::Parameters => moments,
+        Masters::Apart => 4.0 + moments,
     };
     own * trainer.map_or(1.0, |trainer| trainer.memory.optimizer_bytes / 12.0)
 }
@@ -276,6 +281,7 @@ fn gradient_bytes(trainer: Option<&Software>) -> f64 {
 /// the layout.
 pub(super) fn least_state_bytes(config: &RunConfig, trainer: Option<&Software>) -> f64 {
     let precision = config.train.precision;
-    let of_one = precision.stored().size_bytes() as f64 + gradient_bytes(trainer) + moment_bytes(precision, trainer);
+    let of_one =
+        precision.stored().size_bytes() as f64 + gradient_bytes(trainer) + moment_bytes(&config.train, trainer);
     unique_parameters(&config.model) as f64 * of_one
 }

@@ -120,6 +120,7 @@ impl<'a> Recordings<'a> {
             precision: train.precision,
             sums: train.sums,
             averages: train.averages(),
+            optimizer: train.optimizer,
             output_bytes: footprints.units[UnitClass::Embedding].output_bytes,
         };
         Ok(StepCosts::new(self.cluster, self.software, &shape, units)?)

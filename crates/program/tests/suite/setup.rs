@@ -224,7 +224,15 @@ pub fn small_sizes(setup: &Setup) -> Sizes {
         pending_bytes: 200,
         scratch_bytes: 128,
     };
-    let state = StateBytes { gathered: 256, unreduced: 256, params: 128, accumulator: 192, moment: 64 };
+    let state = StateBytes {
+        gathered: 256,
+        unreduced: 256,
+        params: 128,
+        accumulator: 192,
+        moment: 64,
+        second_moment: 64,
+        update_scratch: 0,
+    };
     Sizes {
         footprints: Footprints {
             batch_bytes: 70,

@@ -19,6 +19,7 @@ mod first_difference;
 mod global_norm;
 mod initial_weights;
 mod loss_scale;
+mod muon;
 mod narrow_sums;
 mod norm_order;
 mod one_norm;

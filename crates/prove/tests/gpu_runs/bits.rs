@@ -1,6 +1,7 @@
 //! Losses, norms, first gradients and weights.
 
-use config::{Overlap, Tied, ZeroStage};
+use config::{Muon, MuonScale, Optimizer, Overlap, Tied, ZeroStage};
+use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
 use crate::rig::{On, ZERO_THREE, layout, outcome};
@@ -14,15 +15,18 @@ fn steps() -> u32 {
 
 /// Eight ranks on eight GPUs, or all on one, against eight ranks on CPUs.
 fn compare(tied: Tied, zero: ZeroStage, overlap: Overlap, num_gpus: usize) {
-    let steps = steps();
-    let Some(gpus) = soft_gpus(num_gpus) else { return };
-    let mut layout = layout(tied, [2, 2, 2], zero, overlap, steps);
+    let mut layout = layout(tied, [2, 2, 2], zero, overlap, steps());
     layout.model.z_loss = (tied == Tied::No).then_some(1e-3);
-    let on_cpus = outcome(&layout, &On::Cpus).expect("a run on CPUs");
-    let on_gpus = outcome(&layout, &On::Gpus(gpus)).expect("a run on GPUs");
+    compare_layout(&layout, num_gpus);
+}
+
+fn compare_layout(layout: &Layout, num_gpus: usize) {
+    let Some(gpus) = soft_gpus(num_gpus) else { return };
+    let on_cpus = outcome(layout, &On::Cpus).expect("a run on CPUs");
+    let on_gpus = outcome(layout, &On::Gpus(gpus)).expect("a run on GPUs");
     assert_eq!(on_gpus.losses, on_cpus.losses);
     assert_eq!(on_gpus.norms, on_cpus.norms);
-    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == steps as usize);
+    assert!(on_cpus.losses.first() > on_cpus.losses.last() && on_cpus.losses.len() == layout.train.steps as usize);
     assert!(on_gpus == on_cpus, "gradients or weights differ");
 }
 
@@ -54,6 +58,15 @@ fn gpt_with_sharded_parameters_on_one_gpu() {
 #[test]
 fn llama_with_sharded_optimizer_state_on_one_gpu_without_overlap() {
     compare(Tied::No, ZeroStage::One, Overlap::Off, 1);
+}
+
+/// Updates are gathered and orthogonalised, and weights are averaged.
+#[test]
+fn llama_by_muon_on_two_gpus() {
+    let mut layout = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::Off, steps());
+    layout.train.optimizer = Optimizer::Muon(Muon { momentum: 0.9, scale: MuonScale::AdamW });
+    layout.train.ema_decay = Some(0.9);
+    compare_layout(&layout, 2);
 }
 
 /// Tensor-parallel groups and stages on a GPU each, replicas across: both kinds of communicators in one run.

@@ -49,7 +49,7 @@ macro_rules! open {
 }
 
 /// Every style.
-pub fn all() -> [Vectors; 8] {
+pub fn all() -> [Vectors; 9] {
     [
         open!("gpt2_tied"),
         open!("gpt2_untied"),
@@ -59,6 +59,7 @@ pub fn all() -> [Vectors; 8] {
         open!("glm"),
         open!("codegeex"),
         open!("llama_z_loss"),
+        open!("llama_muon"),
     ]
 }
 

@@ -16,6 +16,7 @@ mod text;
 mod averages;
 mod counters;
 mod dropout;
+mod muon;
 mod overlap;
 mod position;
 mod reading;

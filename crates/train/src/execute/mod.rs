@@ -7,6 +7,7 @@
 pub(crate) mod gather;
 pub(crate) mod group_call;
 pub mod loss_scale;
+mod muon;
 pub(crate) mod optimizer;
 pub mod reduce;
 
@@ -100,7 +101,7 @@ impl Worker<'_> {
             Instr::ReduceGrads { unit, by, axes } => reduce::gradients(self, unit, by, &axes),
             Instr::SumTied => reduce::tied(&self.ports, &self.position, &self.state.units[&Unit::Table]),
             Instr::GradNorm => reduce::norm(self),
-            Instr::OptimizerStep { unit } => optimizer::step(&*self.ports.device, &self.position, &self.state, unit),
+            Instr::OptimizerStep { unit } => optimizer::step(&self.ports, &self.position, &self.state, unit),
             Instr::Save { unit } => {
                 self.ports.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads))
             }

@@ -1,8 +1,11 @@
-//! The update of a unit's parameters: one AdamW pass over each run of elements with one rule, then their average.
+//! The update of a unit's parameters: one AdamW pass over each run of elements with one rule, Muon for the matrices that
+//! have it, then the average of the weights.
 
-use config::{TrainSpec, Unit, UpdateRule};
+use config::{TrainSpec, Unit, UpdateMethod, UpdateRule};
 use device::{AdamWUpdate, Device, DeviceError, Op, Stream};
 
+use crate::execute::muon;
+use crate::worker::ports::RankPorts;
 use crate::worker::rank_state::RankState;
 use crate::worker::run_position::RunPosition;
 use crate::worker::unit_state::UnitState;
@@ -10,24 +13,32 @@ use crate::worker::unit_state::UnitState;
 /// Updates the elements of `unit` that this rank holds moments for.
 ///
 /// # Errors
-/// The device's.
-pub fn step(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState, unit: Unit) -> Result<(), DeviceError> {
+/// The device's and the groups'.
+pub fn step(
+    ports: &RankPorts<'_>,
+    position: &RunPosition<'_>,
+    rank: &RankState,
+    unit: Unit,
+) -> Result<(), DeviceError> {
+    let device = &*ports.device;
     let state = &rank.units[&unit];
-    let (Some(gradient), Some((first, second))) = (position.gradient(state), state.moments) else { return Ok(()) };
+    let (Some(gradient), Some([first, second])) = (position.gradient(state), &state.moments) else { return Ok(()) };
     let train = &position.setup.train;
-    for (run, UpdateRule { learning_rate_scale, weight_decay }) in &state.update_runs {
+    for (run, UpdateRule { learning_rate_scale, weight_decay, method }) in &state.update_runs {
+        match method {
+            UpdateMethod::AdamW => {}
+            UpdateMethod::Muon(_) => continue,
+        }
         let elements = run.start.max(state.updated.start)..run.end.min(state.updated.end);
         if elements.is_empty() {
             continue;
         }
-        // Moments are stored for the updated elements only, so they are counted from the first of those.
-        let stored = elements.start - state.updated.start..elements.end - state.updated.start;
         let op = Op::AdamW {
             param: state.weights().part(elements.clone()),
             copy: state.masters.is_some().then(|| state.params.part(elements.clone())),
-            grad: gradient.part(elements),
-            first_moment: first.elements(stored.clone()),
-            second_moment: second.elements(stored),
+            grad: gradient.part(elements.clone()),
+            first_moment: first.part(elements.clone()),
+            second_moment: second.part(elements),
             coefficient: rank.constants.coefficient,
             update: AdamWUpdate {
                 learning_rate: learning_rate_scale * train.learning_rate_at(position.step),
@@ -40,6 +51,7 @@ pub fn step(device: &dyn Device, position: &RunPosition<'_>, rank: &RankState, u
         };
         device.submit(Stream::Compute, &op)?;
     }
+    muon::step(ports, position, rank, unit)?;
     average(device, train, state)
 }
 

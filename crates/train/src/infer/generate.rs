@@ -75,14 +75,8 @@ fn generate(
     for position in generation.prompt.len()..generation.prompt.len() + generation.max_tokens {
         seat.progress.begin_step((position - generation.prompt.len()) as u32 + 1);
         let last_row = compute(&mut rank, &text, seat.progress)?;
-        let drawn = match draws(&rank) {
-            true => {
-                let logits = rank.read_logits(last_row..last_row + 1)?;
-                listener.logits(position, &logits);
-                generation.sampling.draw(&logits, position as u64)? as i64
-            }
-            false => 0,
-        };
+        let listened = |logits: &[f32]| listener.logits(position, logits);
+        let drawn = draw(&rank, last_row, (generation.sampling, position), listened)?;
         let agreed = agree(&mut rank, drawn, wish)?;
         text.push(agreed.token);
         if seat.number.0 == 0 {
@@ -93,6 +87,38 @@ fn generate(
         }
     }
     Ok(())
+}
+
+/// The token of `text` at `position`, which is added to it: the same on every rank.
+///
+/// # Errors
+/// The device's and the groups', and logits without a distribution.
+pub(crate) fn next_token(
+    worker: &mut Worker<'_>,
+    text: &Text,
+    place: (Sampling, usize),
+    progress: &Progress,
+) -> Result<i32, Stop> {
+    let last_row = compute(worker, text, progress)?;
+    let drawn = draw(worker, last_row, place, |_| ())?;
+    let token = agree(worker, drawn, Wish::Continue)?.token;
+    text.push(token);
+    Ok(token)
+}
+
+/// The next token, on the rank that draws it, and 0 on others.
+fn draw(
+    worker: &Worker<'_>,
+    last_row: usize,
+    (sampling, position): (Sampling, usize),
+    listen: impl FnOnce(&[f32]),
+) -> Result<i64, Stop> {
+    if !draws(worker) {
+        return Ok(0);
+    }
+    let logits = worker.read_logits(last_row..last_row + 1)?;
+    listen(&logits);
+    Ok(sampling.draw(&logits, position as u64)? as i64)
 }
 
 /// Brings the cache up to the text's end; returns the row of the last pass that holds the last token.
@@ -138,7 +164,7 @@ fn agree(worker: &mut Worker<'_>, drawn: i64, wish: Wish) -> Result<Agreed, Devi
 }
 
 /// The text as one rank knows it, and which part of it is in the rank's cache.
-struct Text {
+pub(crate) struct Text {
     context: usize,
     state: Mutex<State>,
 }
@@ -152,6 +178,13 @@ struct State {
     first: usize,
 }
 
+impl State {
+    fn of(prompt: &[i32], context: usize) -> State {
+        let seen = prompt.len().min(context);
+        State { tokens: prompt[prompt.len() - seen..].to_vec(), cached: 0, first: 0 }
+    }
+}
+
 /// One pass over some tokens of the text.
 struct Pass {
     first: usize,
@@ -160,10 +193,13 @@ struct Pass {
 }
 
 impl Text {
-    fn new(prompt: &[i32], context: usize) -> Text {
-        let seen = prompt.len().min(context);
-        let tokens = prompt[prompt.len() - seen..].to_vec();
-        Text { context, state: Mutex::new(State { tokens, cached: 0, first: 0 }) }
+    pub(crate) fn new(prompt: &[i32], context: usize) -> Text {
+        Text { context, state: Mutex::new(State::of(prompt, context)) }
+    }
+
+    /// Begins again with `prompt`; nothing of it is in the cache.
+    pub(crate) fn restart(&self, prompt: &[i32]) {
+        *self.lock() = State::of(prompt, self.context);
     }
 
     /// Where the context is full, the first half is forgotten, and with it all positions change.

@@ -5,6 +5,7 @@ pub mod failure;
 pub(crate) mod launch;
 pub mod observer;
 pub mod rings;
+pub mod samples;
 pub mod spikes;
 pub mod step_verdict;
 pub mod stragglers;
@@ -26,6 +27,7 @@ use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
 use crate::run::observer::{LossScalingReport, Observer, StepReport, Wish};
 use crate::run::rings::Rings;
+use crate::run::samples::{SampledTexts, Samples};
 use crate::run::step_verdict::StepVerdict;
 use crate::run::work_times::WorkTimes;
 use crate::setup::Setup;
@@ -55,6 +57,8 @@ pub struct Ports<'a> {
     pub evaluation: Option<Evaluation<'a>>,
     /// Texts that are measured after it, in this order.
     pub validation: &'a [Validation<'a>],
+    /// Texts that are generated between steps, by a setup that has a program for it.
+    pub samples: Option<Samples<'a>>,
     /// How much is checked for wrong bits.
     pub recheck: Recheck,
     /// Where ranks keep their last instructions for the report of a failure.
@@ -74,6 +78,7 @@ impl<'a> Ports<'a> {
             saving: None,
             evaluation: None,
             validation: &[],
+            samples: None,
             recheck: Recheck::Off,
             rings: None,
         }
@@ -113,9 +118,12 @@ pub fn run_ranks(
     if (ports.evaluation.is_some() || !ports.validation.is_empty()) && setup.workload(Purpose::Evaluate).is_none() {
         return Err(TrainError::Prepare("the run is to be evaluated, but was set up without a program for it".into()));
     }
+    if ports.samples.is_some() && samples::generating_workload(setup).is_none() {
+        return Err(TrainError::Prepare("the run is to generate, but was set up without a program for it".into()));
+    }
     if let Some(checkpoint) = ports.start.checkpoint() {
         let (state, steps) = (checkpoint.state(), setup.train.steps);
-        check_tensors(checkpoint, &setup.model)
+        check_tensors(checkpoint, &setup.model, &setup.train)
             .map_err(|error| TrainError::Prepare(format!("{}: {error}", checkpoint.path().display())))?;
         let first_sequence = setup.train.batches().at(state.steps).first_sequence;
         // A run that returns to a checkpoint may leave out data.
@@ -154,10 +162,11 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>)
     })
 }
 
-/// The texts that are measured between steps.
+/// The texts that are measured and generated between steps.
 struct Measured<'a> {
     held_out: Option<(Evaluation<'a>, HeldOut<'a>)>,
     validation: Vec<(Validation<'a>, HeldOut<'a>)>,
+    samples: Option<SampledTexts<'a>>,
 }
 
 impl<'a> Measured<'a> {
@@ -166,6 +175,7 @@ impl<'a> Measured<'a> {
         Measured {
             held_out: ports.evaluation.map(|evaluation| (evaluation, sequences(evaluation))),
             validation: ports.validation.iter().map(|own| (*own, sequences(own.evaluation))).collect(),
+            samples: ports.samples.map(|samples| SampledTexts::new(setup, samples)),
         }
     }
 }
@@ -222,6 +232,13 @@ fn run_steps<'a>(
             let report = evaluate(worker, tokens, step + 1, progress)?;
             if number.0 == 0 {
                 ports.observer.validation(own.name, &report);
+            }
+        }
+        let due = |texts: &&SampledTexts<'_>| !outcome.stop && texts.samples.is_due_after(step + 1);
+        if let Some(texts) = measured.samples.as_ref().filter(due) {
+            let reports = samples::sample(worker, texts, step + 1, progress)?;
+            if number.0 == 0 {
+                reports.iter().for_each(|report| ports.observer.sampled(report));
             }
         }
         let place = |saving: Saving<'a>| {

@@ -6,6 +6,7 @@ use device::DeviceError;
 
 use crate::execute::loss_scale::StepFate;
 use crate::infer::evaluate::EvaluationReport;
+use crate::run::samples::SampleReport;
 use crate::run::step_verdict::AnomalyReport;
 use crate::run::work_times::WorkTimes;
 use crate::storage::saving::SaveReport;
@@ -72,6 +73,9 @@ pub trait Observer: Sync {
 
     /// Called after each evaluation of the text that is called `name`; by default nothing is done.
     fn validation(&self, _name: &str, _report: &EvaluationReport) {}
+
+    /// Called after each text that the run has generated; by default nothing is done.
+    fn sampled(&self, _report: &SampleReport) {}
 
     /// Called when a checkpoint was committed or has failed, on a thread that saves; by default nothing is done.
     fn saved(&self, _report: SaveReport) {}

@@ -19,6 +19,7 @@ use rayon::prelude::*;
 use record::{RecordCase, RecordError};
 use thiserror::Error;
 
+use crate::infer::generate::GENERATION_ROWS;
 use crate::setup::step_order::StepOrder;
 
 /// A run that is ready to start: verified programs and planned memory.
@@ -159,6 +160,25 @@ impl Setup {
         Setup::of(model, parallelism, train, State::Training, workloads)
     }
 
+    /// As [`Setup::with_evaluation`], for a run that also continues texts between steps, one at a time.
+    ///
+    /// # Errors
+    /// See [`SetupError`].
+    pub fn with_samples(
+        model: ModelSpec,
+        parallelism: Parallelism,
+        train: TrainSpec,
+        sequences: u64,
+    ) -> Result<Setup, SetupError> {
+        let mut workloads = Workload::training(&parallelism, &train)?;
+        workloads.push(Workload::evaluate(&parallelism, &train, sequences));
+        workloads.push(Workload::generate(GENERATION_ROWS));
+        let cache_size = cache_of_text(&model, &train, GENERATION_ROWS);
+        let cache_bytes = KeyValueCache::size_bytes(&model, parallelism.degrees.tp, cache_size);
+        let state = State::TrainingWithSamples { cache_bytes };
+        Ok(Setup { cache_size, ..Setup::of(model, parallelism, train, state, workloads)? })
+    }
+
     /// A run that only measures the loss on `sequences` sequences; of `train` it reads the sequence length.
     ///
     /// # Errors
@@ -199,12 +219,8 @@ impl Setup {
         train: TrainSpec,
         rows: usize,
     ) -> Result<Setup, SetupError> {
-        let shape = MicrobatchShape::whole(1, rows);
-        // The last rows of a microbatch may be past the last token.
-        let stored = train.precision.stored().into();
-        let cache_size = CacheSize { sequences: 1, capacity: model.context + rows, stored };
-        let workloads = vec![Workload { purpose: Purpose::Generate, num_microbatches: 1, shape }];
-        Setup::generating(model, parallelism, train, cache_size, workloads)
+        let cache_size = cache_of_text(&model, &train, rows);
+        Setup::generating(model, parallelism, train, cache_size, vec![Workload::generate(rows)])
     }
 
     fn generating(
@@ -361,6 +377,11 @@ impl Workload {
         Ok(Workload { purpose: Purpose::Train, num_microbatches: number, shape })
     }
 
+    /// A pass over `rows` tokens of one text, the same on all replicas.
+    fn generate(rows: usize) -> Workload {
+        Workload { purpose: Purpose::Generate, num_microbatches: 1, shape: MicrobatchShape::whole(1, rows) }
+    }
+
     /// One pass of an evaluation over `sequences` sequences: all of them if they are few, otherwise enough to keep a
     /// pipeline busy.
     fn evaluate(parallelism: &Parallelism, train: &TrainSpec, sequences: u64) -> Workload {
@@ -413,6 +434,11 @@ impl Workload {
     pub fn nominal_tokens(&self, parallelism: &Parallelism) -> f64 {
         (self.sequences(parallelism) * self.shape.sequence_length) as f64
     }
+}
+
+/// Room for one text of the length of the context. The last of the `rows` of a pass may be past the last token.
+fn cache_of_text(model: &ModelSpec, train: &TrainSpec, rows: usize) -> CacheSize {
+    CacheSize { sequences: 1, capacity: model.context + rows, stored: train.precision.stored().into() }
 }
 
 /// Of a microbatch of `sequences` sequences of the run.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use checkpoint::{Checkpoint, StatePart};
-use config::{Averages, ModelSpec, ParamSpec, all_params};
-use mesh::Region;
+use config::{Averages, ModelSpec, ParamSpec, TrainSpec, UnitLayout, all_params, params};
+use mesh::{AxisSizes, Region};
 
 use crate::storage::source::{SourceError, TensorSource};
 
@@ -46,21 +46,32 @@ pub fn has_averages(checkpoint: &Checkpoint) -> bool {
 }
 
 /// Whether `checkpoint` is of such a model: it has the tensors of every parameter in its shape, averages of all or of
-/// none, and no others. A run that keeps averages begins them with the weights of a checkpoint without.
+/// none, second moments of those that need one, and no others. A run that keeps averages begins them with the weights
+/// of a checkpoint without.
 ///
 /// # Errors
 /// The first tensor that is missing, has another shape, or is not of the model.
-pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec) -> Result<(), SourceError> {
-    let params: Vec<ParamSpec> = all_params(model).collect();
+pub fn check_tensors(checkpoint: &Checkpoint, model: &ModelSpec, train: &TrainSpec) -> Result<(), SourceError> {
     let averages = if has_averages(checkpoint) { Averages::Kept } else { Averages::Off };
-    let parts = |param| StatePart::kept(averages).iter().map(move |part| (*part, param));
     let mut known = BTreeSet::new();
-    for (part, param) in params.iter().flat_map(parts) {
-        PartSource { checkpoint, part }.check(param)?;
-        known.insert(part.tensor(&param.name));
+    for param in all_params(model) {
+        for part in StatePart::kept(averages).iter().copied() {
+            let name = part.tensor(&param.name);
+            let is_needed = part != StatePart::SecondMoment || has_second_moment(model, train, &param);
+            if is_needed || checkpoint.shape(&name).is_some() {
+                PartSource { checkpoint, part }.check(&param)?;
+            }
+            known.insert(name);
+        }
     }
     let foreign = checkpoint.manifest().tensors.keys().find(|name| !known.contains(*name));
     foreign.map_or(Ok(()), |name| Err(SourceError::Foreign { name: name.clone() }))
+}
+
+/// Whether a run that trains has a second moment of `param`.
+fn has_second_moment(model: &ModelSpec, train: &TrainSpec, param: &ParamSpec) -> bool {
+    let layout = UnitLayout::new(params(model, param.unit), AxisSizes::ONE, 1);
+    train.optimizer.has_second_moment(param, &layout)
 }
 
 /// One tensor of each parameter, from a checkpoint.

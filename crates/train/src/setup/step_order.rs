@@ -195,7 +195,8 @@ impl<'a> StepOrder<'a> {
 
     fn sizes(&self, state: State, footprints: Footprints) -> Sizes {
         let StepOrder { model, parallelism, train, .. } = *self;
-        Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state)
+        let sizes = Sizes::new(model, parallelism, footprints, train.precision.stored(), train.sums, state);
+        sizes.updated_by(model, parallelism, train.optimizer)
     }
 }
 

@@ -21,6 +21,7 @@ use crate::setup::Setup;
 use crate::storage::pieces::{Copies, Piece, pieces};
 use crate::worker::Worker;
 use crate::worker::position::RankPosition;
+use crate::worker::unit_state::common;
 
 /// Where the state of a run is saved, and how often.
 #[derive(Clone, Copy)]
@@ -268,7 +269,8 @@ fn save_list(worker: &Worker<'_>) -> SaveList {
         let state = &worker.state.units[&unit];
         let mut of_unit = Vec::new();
         for (part, held) in state.saved() {
-            for piece in saved_pieces(&state.layout, state.owned.clone(), worker.position.rank.model) {
+            let owned = common(&state.owned, &held.elements);
+            for piece in saved_pieces(&state.layout, owned, worker.position.rank.model) {
                 of_unit.push(held.part(piece.elements.clone()));
                 entries.push(entry(piece, part));
             }
@@ -286,6 +288,14 @@ fn entry(piece: Piece<'_>, part: StatePart) -> PieceEntry {
     PieceEntry { tensor: part.tensor(&piece.param.name), shape: piece.param.shape.clone(), region: piece.region }
 }
 
+/// The elements of a unit's flat buffer of which all ranks together keep `part`.
+fn kept_elements(setup: &Setup, layout: &UnitLayout, part: StatePart) -> Range<usize> {
+    match part {
+        StatePart::SecondMoment => setup.train.optimizer.second_moments(layout),
+        StatePart::Weights | StatePart::FirstMoment | StatePart::Average => 0..layout.padded_len(),
+    }
+}
+
 /// Bytes of the file of `rank` in every checkpoint of `setup`; 0 for a rank that answers for nothing.
 ///
 /// # Errors
@@ -296,7 +306,8 @@ pub fn checkpoint_bytes(setup: &Setup, rank: Rank) -> Result<u64, UnsupportedAxi
     for unit in saved_units(&setup.program(rank.stage).view) {
         let layout = &setup.layouts[&unit];
         for part in StatePart::kept(setup.train.averages()).iter().copied() {
-            let pieces = saved_pieces(layout, rank.shards.owned(layout), rank.model);
+            let owned = common(&rank.shards.owned(layout), &kept_elements(setup, layout, part));
+            let pieces = saved_pieces(layout, owned, rank.model);
             entries.extend(pieces.into_iter().map(|piece| entry(piece, part)));
         }
     }

@@ -102,8 +102,8 @@ impl RankState {
     /// # Errors
     /// The device's.
     pub fn clear_moments(&self, device: &dyn Device) -> Result<(), DeviceError> {
-        let moments = self.units.values().filter_map(|state| state.moments);
-        let mut filled = moments.flat_map(|(first, second)| [first, second]).filter(|tensor| !tensor.is_empty());
+        let moments = self.units.values().filter_map(|state| state.held_moments());
+        let mut filled = moments.flatten().map(|held| held.tensor).filter(|tensor| !tensor.is_empty());
         filled.try_for_each(|out| device.submit(Stream::Compute, &Op::Fill { out, value: 0.0 }))
     }
 

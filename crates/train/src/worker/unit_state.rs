@@ -59,8 +59,8 @@ pub struct UnitState {
     pub makers: Vec<Unit>,
     /// Elements of the sums of gradients: all, or this rank's shard.
     pub summed: Range<usize>,
-    /// First and second moments `[1, updated.len()]`; absent when nothing is trained.
-    pub moments: Option<(Tensor, Tensor)>,
+    /// First moments of the updated elements, and second ones of those that have them; absent when nothing is trained.
+    pub moments: Option<[Held; 2]>,
     /// Moving average of the weights, of the elements [`UnitState::updated`], where it is kept.
     pub average: Option<Held>,
     /// Elements that this rank updates: its shard under ZeRO, all otherwise.
@@ -86,9 +86,14 @@ impl UnitState {
 
     /// First and second moment; absent when nothing is trained.
     pub fn held_moments(&self) -> Option<[Held; 2]> {
-        let held = |tensor| Held { elements: self.updated.clone(), tensor };
-        self.moments.map(|(first, second)| [held(first), held(second)])
+        self.moments.clone()
     }
+}
+
+/// The elements that are in both ranges.
+pub fn common(a: &Range<usize>, b: &Range<usize>) -> Range<usize> {
+    let start = a.start.max(b.start);
+    start..a.end.min(b.end).max(start)
 }
 
 /// The runs of `layout` that are updated by one rule: usually two, what decays and what does not.
@@ -169,8 +174,12 @@ pub fn unit_states(position: &RunPosition<'_>) -> BTreeMap<Unit, UnitState> {
             masters: place.master(unit).filter(|_| is_trained(setup)).map(single),
             makers,
             summed: shards.kept(&layout, StateKind::Gradients),
-            moments: is_trained(setup)
-                .then(|| (single(Value::FirstMoment(unit)).tensor, single(Value::SecondMoment(unit)).tensor)),
+            moments: is_trained(setup).then(|| {
+                let first = single(Value::FirstMoment(unit));
+                let elements = common(&setup.train.optimizer.second_moments(&layout), &first.elements);
+                let tensor = memory::state_numbers(plan, Value::SecondMoment(unit), elements.len(), Dtype::F32);
+                [first, Held { elements, tensor }]
+            }),
             average: place.average(unit).filter(|_| is_trained(setup)).map(single),
             owned: shards.owned(&layout),
             updated: shards.kept(&layout, StateKind::Optimizer),
@@ -184,7 +193,7 @@ pub fn unit_states(position: &RunPosition<'_>) -> BTreeMap<Unit, UnitState> {
 
 fn is_trained(setup: &Setup) -> bool {
     match setup.state {
-        State::Training => true,
+        State::Training | State::TrainingWithSamples { .. } => true,
         State::Inference | State::Generation { .. } => false,
     }
 }
