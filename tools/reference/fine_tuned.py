@@ -102,12 +102,12 @@ def main() -> None:
     for number in range(len(WORDS)):
         messages = conversation(number)[:1]
         prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        told = pleach(
+        answer = pleach(
             "generate", "--from", str(run), "--prompt", prompt, "--max-tokens", str(TOKENS), "--temperature", "0"
         )
         for name, model in [("merged", merged), ("adapters", adapted)]:
             text = tokenizer.decode(greedy(model, tokenizer, prompt), skip_special_tokens=False)
-            assert told.rstrip("\n") == text.rstrip("\n"), f"{name}: {text!r} and not {told!r}"
+            assert answer.rstrip("\n") == text.rstrip("\n"), f"{name}: {text!r} and not {answer!r}"
         print(f"{messages[0]['content']!r}: {text[len(prompt):].split('<|im_end|>')[0]!r}")
     print("the same greedy tokens in pleach, transformers and PEFT")
 
