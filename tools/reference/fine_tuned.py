@@ -4,8 +4,8 @@
     python tools/reference/fine_tuned.py target/release/pleach
 
 The base is random, with the tokenizer and a template of crates/data/tests/chat. It is trained on eight ranks, on the
-answers only. What is exported answers in transformers with the greedy tokens of `pleach generate`, and has there, by
-the masks of transformers, the loss that `pleach eval` measures: over as many tokens, within 1e-5.
+answers only. The exported model answers in transformers with the greedy tokens of `pleach generate`. With the masks of
+transformers it has the loss of `pleach eval`: over as many tokens, within 1e-5.
 """
 
 import json
@@ -101,11 +101,11 @@ def compare(program: str, folder: pathlib.Path) -> None:
     for number in range(len(WORDS)):
         messages = conversation(number)[:1]
         prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        told = pleach(
+        printed = pleach(
             "generate", "--from", str(run), "--prompt", prompt, "--max-tokens", str(TOKENS), "--temperature", "0"
         )
         text = tokenizer.decode(greedy(exported, tokenizer, prompt), skip_special_tokens=False)
-        assert told.rstrip("\n") == text.rstrip("\n"), f"{text!r} and not {told!r}"
+        assert printed.rstrip("\n") == text.rstrip("\n"), f"{text!r} and not {printed!r}"
         print(f"{messages[0]['content']!r}: {text[len(prompt):].split('<|im_end|>')[0]!r}")
     print("the same greedy tokens in pleach and transformers")
 
