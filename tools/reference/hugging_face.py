@@ -2,6 +2,7 @@
 
     pip install torch transformers numpy
     python tools/reference/hugging_face.py
+    python tools/reference/hugging_face.py --only mistral smollm
     python tools/reference/hugging_face.py EXPORTED
 
 Every weight is random, norms and biases too, and short enough for 16 bits; most classes store them so. Kept are the library's own `config.json` and tensors, and the logits, the loss and the gradient of every weight in double precision, rounded once. With
@@ -12,6 +13,7 @@ import json
 import pathlib
 import shutil
 import sys
+import zlib
 
 import torch
 import transformers
@@ -87,6 +89,56 @@ def variants() -> dict[str, transformers.PretrainedConfig]:
     }
 
 
+def families() -> dict[str, transformers.PretrainedConfig]:
+    """Classes whose layers differ in what they see, and where norms are. Each has random numbers of its own."""
+    llama = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 20} | COMMON | NO_DROPOUT
+    llama = llama | {"num_key_value_heads": 2, "max_position_embeddings": 12}
+    gemma = {key: value for key, value in llama.items() if key != "hidden_act"}
+    yarn = {"rope_type": "yarn", "factor": 4.0, "rope_theta": 20.0, "original_max_position_embeddings": 8, "beta_fast": 0.75,
+            "beta_slow": 0.25}
+    return {
+        "smollm": transformers.LlamaConfig(tie_word_embeddings=True, initializer_range=0.04, **llama, **rope(100_000.0)),
+        "mistral": transformers.MistralConfig(
+            head_dim=6, sliding_window=4, tie_word_embeddings=False, **llama, **rope(10_000.0)
+        ),
+        "qwen3_windows": transformers.Qwen3Config(
+            head_dim=6, use_sliding_window=True, sliding_window=3, max_window_layers=1, tie_word_embeddings=False,
+            **(llama | {"num_hidden_layers": 3}), **rope(1e6),
+        ),
+        "qwen3_yarn": transformers.Qwen3Config(
+            head_dim=24, tie_word_embeddings=False, **(llama | {"num_hidden_layers": 1}), rope_parameters=yarn
+        ),
+        "olmo2": transformers.Olmo2Config(tie_word_embeddings=False, **llama, **rope(500_000.0)),
+        "olmo2_biases": transformers.Olmo2Config(
+            tie_word_embeddings=True, attention_bias=True, **(llama | {"num_hidden_layers": 1, "pad_token_id": 1}), **rope(100.0)
+        ),
+        "gemma2": transformers.Gemma2Config(
+            head_dim=6, query_pre_attn_scalar=9, sliding_window=4, attn_logit_softcapping=0.5, final_logit_softcapping=2.0,
+            **(gemma | {"num_hidden_layers": 3}), **rope(100.0),
+        ),
+        "gemma2_plain": transformers.Gemma2Config(
+            head_dim=6, query_pre_attn_scalar=6, sliding_window=4, attn_logit_softcapping=None, final_logit_softcapping=None,
+            tie_word_embeddings=False, **(gemma | {"num_hidden_layers": 1}), **rope(100.0),
+        ),
+        "gemma3_capped": transformers.Gemma3TextConfig(
+            head_dim=6, query_pre_attn_scalar=6, sliding_window=3, layer_types=["sliding_attention"], final_logit_softcapping=3.0,
+            **(gemma | {"num_hidden_layers": 1}),
+        ),
+        "gemma3": transformers.Gemma3TextConfig(
+            head_dim=6, query_pre_attn_scalar=9, sliding_window=4, layer_types=["sliding_attention"] * 2 + ["full_attention"],
+            rope_parameters={
+                "full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 500.0},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+            },
+            **(gemma | {"num_hidden_layers": 3}),
+        ),
+        "gemma3_global": transformers.Gemma3TextConfig(
+            head_dim=8, query_pre_attn_scalar=8, layer_types=["full_attention"], attention_bias=True, tie_word_embeddings=False,
+            **(gemma | {"num_hidden_layers": 1, "pad_token_id": 1}),
+        ),
+    }
+
+
 def randomize(model: torch.nn.Module) -> None:
     """Every weight at random, none at its default; rows that no token reads stay as they are."""
     for name, param in model.named_parameters():
@@ -111,15 +163,21 @@ def outputs(model: torch.nn.Module, data: dict[str, list]) -> tuple[torch.Tensor
     return logits, loss
 
 
-def make() -> None:
+def make(only: list[str]) -> None:
+    """Makes all folders, or those that are named."""
     torch.manual_seed(20_220_411)
     data = inputs()
     FOLDER.mkdir(parents=True, exist_ok=True)
-    (FOLDER / "tokens.json").write_text(json.dumps(data) + "\n")
-    for name, config in (configurations() | variants()).items():
+    if not only:
+        (FOLDER / "tokens.json").write_text(json.dumps(data) + "\n")
+    for name, config in (configurations() | variants() | families()).items():
+        if name in families():
+            torch.manual_seed(zlib.crc32(name.encode()))
         config._attn_implementation = "eager"
         model = transformers.AutoModelForCausalLM.from_config(config).double().eval()
         randomize(model)
+        if only and name not in only:
+            continue
         model.tie_weights()
         folder = FOLDER / name
         shutil.rmtree(folder, ignore_errors=True)
@@ -160,4 +218,7 @@ def compare(exported: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    compare(pathlib.Path(sys.argv[1])) if sys.argv[1:] else make()
+    if sys.argv[1:] and sys.argv[1] != "--only":
+        compare(pathlib.Path(sys.argv[1]))
+    else:
+        make(sys.argv[2:])

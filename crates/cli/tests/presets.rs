@@ -7,11 +7,20 @@ use std::fs;
 
 use harness::{pleach, prints};
 
-const NAMES: [&str; 6] = ["codegeex-13b", "gpt-neox-20b", "glm-130b", "opt-175b", "bloom-176b", "mt-nlg-530b"];
+/// Published runs.
+const RUNS: [&str; 6] = ["codegeex-13b", "gpt-neox-20b", "glm-130b", "opt-175b", "bloom-176b", "mt-nlg-530b"];
+
+/// Published models, with a layout to fine-tune them.
+const MODELS: [&str; 7] =
+    ["llama-3.1-8b", "mistral-7b", "qwen3-8b", "smollm2-1.7b", "olmo2-7b", "gemma-3-1b", "gemma-2-9b"];
+
+fn names() -> impl Iterator<Item = &'static str> {
+    RUNS.into_iter().chain(MODELS)
+}
 
 #[test]
 fn published_layouts_are_planned_and_fit() {
-    for (name, ranks) in NAMES.into_iter().zip([
+    for (name, ranks) in RUNS.into_iter().zip([
         "1536 = dp 192 x tp 8 x pp 1",
         "96 = dp 12 x tp 2 x pp 4",
         "768 = dp 24 x tp 4 x pp 8",
@@ -21,6 +30,19 @@ fn published_layouts_are_planned_and_fit() {
     ]) {
         let said = prints(&["check", &format!("preset:{name}")]);
         assert!(said.contains(&format!("ranks   {ranks}\n")), "{said}");
+        println!("{name}\n{said}");
+    }
+}
+
+/// On 8 accelerators, by check, by simulate and by plan.
+#[test]
+fn models_are_planned_and_fit() {
+    for name in MODELS {
+        let preset = format!("preset:{name}");
+        let said = prints(&["check", &preset]);
+        assert!(said.contains("ranks   8 = dp 8 x tp 1 x pp 1\n"), "{said}");
+        let said = prints(&["simulate", &preset, "--cluster=h100-80g-dgx"]);
+        assert!(said.contains("tokens a second"), "{said}");
         println!("{name}\n{said}");
     }
 }
@@ -57,7 +79,7 @@ fn the_largest_is_planned_at_every_measured_size() {
 fn twins_keep_their_promise_to_one_rank() {
     let folder = std::env::temp_dir().join(format!("pleach-presets-{}", std::process::id()));
     fs::create_dir_all(&folder).expect("a folder");
-    for name in NAMES {
+    for name in names() {
         let twin = format!("{}/presets/{name}-tiny.toml", env!("CARGO_MANIFEST_DIR"));
         let text = fs::read_to_string(&twin).expect("the preset");
         let (before, rest) = text.split_once("[parallelism]").expect("a section");
@@ -75,15 +97,15 @@ fn twins_keep_their_promise_to_one_rank() {
 fn the_list_names_every_preset() {
     let said = prints(&["presets"]);
     let listed = said.lines().skip(1).take_while(|line| !line.is_empty());
-    let names: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
-    let expected: Vec<String> = NAMES.iter().flat_map(|name| [name.to_string(), format!("{name}-tiny")]).collect();
-    assert_eq!(names, expected);
+    let found: Vec<&str> = listed.filter_map(|line| line.split_whitespace().next()).collect();
+    let expected: Vec<String> = names().flat_map(|name| [name.to_string(), format!("{name}-tiny")]).collect();
+    assert_eq!(found, expected);
     assert!(
         said.contains("bloom-176b          176,247,271,424  dp 8 x tp 4 x pp 12          384  85.9 GB each"),
         "{said}"
     );
     let (_, seconds) = said.split_once("\nseconds of a step\n").expect("what steps took");
-    assert_eq!(seconds.lines().count(), NAMES.len(), "{said}");
+    assert_eq!(seconds.lines().count(), RUNS.len(), "{said}");
     for line in seconds.lines() {
         let origin = ["glm-130b", "bloom-176b", "mt-nlg-530b"].iter().any(|name| line.starts_with(name));
         assert!(line.contains(if origin { ": published" } else { ": derived from " }), "{line}");

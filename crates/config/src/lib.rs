@@ -16,6 +16,7 @@ mod degrees;
 mod fnv;
 mod layout;
 mod learning_rate;
+mod local_attention;
 mod model;
 mod model_coord;
 mod optimizer;
@@ -48,9 +49,10 @@ pub use degrees::{Degrees, UnsupportedAxis};
 pub use fnv::Fnv1a;
 pub use layout::{SHARD_BLOCK, Segment, UnitLayout};
 pub use learning_rate::{DecayLength, DecayShape, LearningRateSchedule};
+pub use local_attention::{LocalAttention, MAX_PATTERN, Reach};
 pub use model::{
     Activation, Biases, Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Norm, NormKind, Pairing,
-    Position, TopQuery,
+    Position, QkNorm, TopQuery,
 };
 pub use model_coord::ModelCoord;
 pub use optimizer::{Muon, MuonScale, Optimizer, UpdateMethod};
@@ -63,7 +65,7 @@ pub use params::{
 };
 pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Products};
 pub use problem::{Location, Problem};
-pub use rotary_scaling::RotaryScaling;
+pub use rotary_scaling::{PairScaling, RotaryScaling};
 pub use run_file::{
     Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, key_of_option, known_keys,
     known_names, schedule_name,

@@ -1,5 +1,6 @@
 //! A model described by data: sizes, norms, position, activation, how blocks join, biases, tying, dropout.
 
+use crate::local_attention::LocalAttention;
 use crate::rotary_scaling::RotaryScaling;
 use crate::unit::{Tied, Unit};
 use crate::unit_class::{UnitClass, UnitClasses};
@@ -23,6 +24,8 @@ pub enum NormKind {
     Layer,
     /// `x / sqrt(mean(x^2) + eps) * weight`
     Rms,
+    /// `x / sqrt(mean(x^2) + eps) * (1 + weight)`, whose weight begins at 0: Gemma.
+    RmsPlusOne,
 }
 
 /// How a token learns its position.
@@ -74,17 +77,20 @@ pub enum Activation {
     SwiGlu,
     /// `gelu_erf(gate) * up`.
     GeGlu,
+    /// `gelu_tanh(gate) * up`: Gemma.
+    GeGluTanh,
 }
 
 impl Activation {
     /// Each of them.
-    pub const ALL: [Activation; 6] = [
+    pub const ALL: [Activation; 7] = [
         Activation::GeluTanh,
         Activation::GeluErf,
         Activation::GeluSigmoid,
         Activation::Relu,
         Activation::SwiGlu,
         Activation::GeGlu,
+        Activation::GeGluTanh,
     ];
 
     /// Whether its slope jumps: rounding that moves an input across the jump makes a gradient come or go.
@@ -95,7 +101,8 @@ impl Activation {
             | Activation::GeluErf
             | Activation::GeluSigmoid
             | Activation::SwiGlu
-            | Activation::GeGlu => false,
+            | Activation::GeGlu
+            | Activation::GeGluTanh => false,
         }
     }
 
@@ -103,19 +110,23 @@ impl Activation {
     pub fn inputs_per_output(self) -> usize {
         match self {
             Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => 1,
-            Activation::SwiGlu | Activation::GeGlu => 2,
+            Activation::SwiGlu | Activation::GeGlu | Activation::GeGluTanh => 2,
         }
     }
 }
 
 /// How the two blocks of a layer, attention `A` and feed-forward `F`, join the residual stream `x`; `n1` and `n2` are
-/// norms of their own.
+/// norms of their own, and so are `m1` and `m2`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Blocks {
     /// `r = x + A(n1(x))`, `y = r + F(n2(r))`: GPT-2, Llama.
     Sequential,
     /// `y = x + A(n1(x)) + F(n2(x))`: GPT-NeoX.
     Parallel,
+    /// `r = x + m1(A(x))`, `y = r + m2(F(r))`, with norms of the blocks' outputs alone: OLMo 2.
+    PostNorm,
+    /// `r = x + m1(A(n1(x)))`, `y = r + m2(F(n2(r)))`, with norms before and after each block: Gemma 2 and 3.
+    Sandwich,
     /// `u = n1(x)`, `r = alpha u + A(u)`, `v = n2(r)`, `y = alpha v + F(v)`: GLM-130B. It is DeepNorm (Wang et al.
     /// 2022, arXiv 2203.00555), whose norms are after the blocks, with each norm counted to the block that follows it.
     DeepNorm {
@@ -149,6 +160,28 @@ pub enum TopQuery {
     Off,
 }
 
+/// Which norms queries and keys pass before they are rotated: RMS norms, with an epsilon as the others have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QkNorm {
+    /// None.
+    Off,
+    /// One of each head, with one weight of `head_dim` for all query heads and one for all key heads: Qwen 3, Gemma 3.
+    Heads,
+    /// One over all query heads of a token and one over all its key heads, with a weight for each column: OLMo 2.
+    Whole,
+}
+
+impl QkNorm {
+    /// Numbers of queries or keys that are normed together; `None` without norms.
+    pub fn width(self, head_dim: usize, heads: usize) -> Option<usize> {
+        match self {
+            QkNorm::Off => None,
+            QkNorm::Heads => Some(head_dim),
+            QkNorm::Whole => Some(head_dim * heads),
+        }
+    }
+}
+
 /// Keys of a sequence and heads that dropout of attention probabilities tells apart: both are parts of one counter.
 pub const MAX_DROPOUT_KEYS: usize = 1 << 18;
 /// See [`MAX_DROPOUT_KEYS`].
@@ -179,12 +212,22 @@ pub struct ModelSpec {
     pub norm: Norm,
     /// Position information.
     pub position: Position,
+    /// Which layers see the nearest tokens only; `None` where all see all tokens before.
+    pub local_attention: Option<LocalAttention>,
     /// Feed-forward activation.
     pub activation: Activation,
     /// How the blocks of a layer join the residual stream.
     pub blocks: Blocks,
     /// Which linear layers have biases.
     pub biases: Biases,
+    /// Factor of the token table's rows where they enter the stream; `None` is 1.
+    pub embedding_scale: Option<f32>,
+    /// Scores are divided by the square root of this number; `None` is `head_dim`.
+    pub query_scalar: Option<f32>,
+    /// Scores of attention end below this number, as `cap tanh(score / cap)`: Gemma 2.
+    pub attention_soft_cap: Option<f32>,
+    /// Logits end below this number, as `cap tanh(logit / cap)`: Gemma 2.
+    pub logit_soft_cap: Option<f32>,
     /// Whether the embedding ends in a norm, before its dropout: BLOOM.
     pub embedding_norm: bool,
     /// Whether the head reads the token table.
@@ -194,8 +237,8 @@ pub struct ModelSpec {
     pub padding_token: Option<usize>,
     /// Whether a layer with queries of its own is before the head's output matrix.
     pub top_query: TopQuery,
-    /// Whether queries and keys are normalised per head (RMS norm with one weight of `head_dim`).
-    pub qk_norm: bool,
+    /// Norms of queries and keys.
+    pub qk_norm: QkNorm,
     /// Dropout after the embedding and after both blocks of a layer.
     pub dropout: f32,
     /// Dropout of attention probabilities.
@@ -217,7 +260,12 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// The classes of the model's units.
     pub fn classes(&self) -> UnitClasses {
-        UnitClasses::of_shapes(self.ffn_hidden_of_layers.iter().flatten())
+        let is_local_alike = self.local_attention.as_ref().is_none_or(|local| local.pattern.len() < 2);
+        if self.ffn_hidden_of_layers.is_none() && is_local_alike {
+            return UnitClasses::default();
+        }
+        let layers = (0..self.num_layers as u32).map(Unit::Layer);
+        UnitClasses::of_shapes(layers.map(|layer| (self.ffn_hidden_of(layer), self.reach_of(layer))))
     }
 
     /// Width of the feed-forward block of `unit`, the head's being that of the top query's layer.
@@ -249,13 +297,13 @@ impl ModelSpec {
     }
 
     /// Whether the exact gradient of key biases, or of some, is zero: where keys are neither normed nor rotated in all
-    /// dims, a bias of all keys shifts all scores of a query alike.
+    /// dims, a bias of all keys shifts all scores of a query alike. Soft caps tell scores of different sizes apart.
     pub fn has_idle_key_biases(&self) -> bool {
         let is_rotated = match self.position {
             Position::Rotary { rotary_dims, .. } => rotary_dims == self.head_dim,
             Position::Learned { .. } | Position::Alibi => false,
         };
-        !self.qk_norm && !is_rotated
+        self.qk_norm == QkNorm::Off && self.attention_soft_cap.is_none() && !is_rotated
     }
 
     /// Layers that attend: those of the stack, and the top query's.

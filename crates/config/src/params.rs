@@ -3,7 +3,7 @@
 use mesh::{Axis, AxisSet, AxisSizes, Coord};
 
 use crate::fnv::Fnv1a;
-use crate::model::{Biases, ModelSpec, NormKind, Position, TopQuery};
+use crate::model::{Biases, Blocks, ModelSpec, NormKind, Position, TopQuery};
 use crate::parallelism::{Parallelism, SequenceParallel};
 use crate::unit::Unit;
 
@@ -182,10 +182,14 @@ pub fn unique_parameters(model: &ModelSpec) -> u64 {
 
 /// Floating-point operations of training per token: `6 N + 12 L h s`, with all parameters N including the embeddings,
 /// and the products of queries, keys and values in L attending layers of attention width h over s tokens (Chowdhery et
-/// al., "PaLM", 2022, appendix B). Counted as if every token saw the whole sequence; operations that recomputation
-/// repeats are not counted.
+/// al., "PaLM", 2022, appendix B). Counted as if every token saw the whole sequence, or a whole window; operations that
+/// recomputation repeats are not counted.
 pub fn flops_per_token(model: &ModelSpec, sequence_length: usize) -> f64 {
-    let attention = 12 * model.attention_layers() as u128 * model.query_width() as u128 * sequence_length as u128;
+    let layers = (0..model.num_layers as u32).map(Unit::Layer);
+    let of_top_query = (model.top_query == TopQuery::On).then_some(Unit::Head);
+    let seen = |unit| model.window_of(unit).map_or(sequence_length, |window| window.min(sequence_length));
+    let seen: u128 = layers.chain(of_top_query).map(|unit| seen(unit) as u128).sum();
+    let attention = 12 * model.query_width() as u128 * seen;
     6.0 * unique_parameters(model) as f64 + attention as f64
 }
 
@@ -254,15 +258,33 @@ fn norm(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     };
     match model.norm.kind {
         NormKind::Layer => vec![vector("weight", Init::Ones), vector("bias", Init::Zeros)],
-        NormKind::Rms => vec![vector("weight", Init::Ones)],
+        NormKind::Rms | NormKind::RmsPlusOne => vec![vector("weight", first_weight(model))],
+    }
+}
+
+/// With which a norm changes no size.
+fn first_weight(model: &ModelSpec) -> Init {
+    match model.norm.kind {
+        NormKind::Layer | NormKind::Rms => Init::Ones,
+        NormKind::RmsPlusOne => Init::Zeros,
     }
 }
 
 /// A layer of the stack, or the top query's.
 fn layer_params(model: &ModelSpec, unit: Unit, prefix: &str) -> Vec<ParamSpec> {
-    let mut list = norm(model, unit, &format!("{prefix}.attention_norm"));
+    let norms = |block: &str| -> Vec<ParamSpec> {
+        let of = |places: &[&str]| {
+            places.iter().flat_map(|place| norm(model, unit, &format!("{prefix}.{block}_{place}"))).collect()
+        };
+        match model.blocks {
+            Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => of(&["norm"]),
+            Blocks::PostNorm => of(&["output_norm"]),
+            Blocks::Sandwich => of(&["norm", "output_norm"]),
+        }
+    };
+    let mut list = norms("attention");
     list.extend(attention(model, unit, &format!("{prefix}.attention")));
-    list.extend(norm(model, unit, &format!("{prefix}.ffn_norm")));
+    list.extend(norms("ffn"));
     list.extend(feed_forward(model, unit, &format!("{prefix}.ffn")));
     list
 }
@@ -371,15 +393,16 @@ fn attention(model: &ModelSpec, unit: Unit, name: &str) -> Vec<ParamSpec> {
     list.extend(column("value", key, Gain::Small));
     let map = Map { direction: Direction::Row, inside: AppliedTo::Heads, bias: out_of_heads, gain: Gain::Small };
     list.extend(linear(model, unit, &format!("{name}.output"), [hidden, query], map));
-    if model.qk_norm {
-        // One weight for all heads, applied to heads that differ between ranks: its gradient is summed over tp.
-        list.extend(["query_norm", "key_norm"].map(|part| ParamSpec {
+    for (part, heads) in [("query_norm", model.num_heads), ("key_norm", model.num_kv_heads)] {
+        // A weight that is applied to heads that differ between ranks: its gradient is summed over tp. Where each head
+        // has columns of its own, ranks add zeros for those of others.
+        list.extend(model.qk_norm.width(model.head_dim, heads).map(|width| ParamSpec {
             name: format!("{name}.{part}.weight"),
-            shape: vec![model.head_dim],
+            shape: vec![width],
             sharding: Sharding::Replicated,
             unit,
             applied_to: AppliedTo::Heads,
-            init: Init::Ones,
+            init: first_weight(model),
             decay: false,
         }));
     }

@@ -11,6 +11,7 @@ mod context_parallel;
 mod data;
 mod given;
 mod learning_rate;
+mod local_attention;
 mod model;
 mod nearest;
 mod optimizer;

@@ -385,10 +385,10 @@ fn overrides_that_name_nothing_are_refused() {
     );
     assert_eq!(
         refused("", &["model.zebra=1"]),
-        "--set model.zebra=1: `model.zebra` is not a key; [model] has activation, attention_dropout, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, \
-         ffn_hidden, ffn_hidden_of_layers, head_dim, hidden, init_std, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
-         position, position_offset, qk_norm, rotary_base, rotary_fraction, rotary_high_turns, rotary_low_turns, rotary_original_context, \
-         rotary_pairing, rotary_scaling, rotary_scaling_factor, tied_embeddings, top_query, vocabulary, xavier_gain, z_loss"
+        "--set model.zebra=1: `model.zebra` is not a key; [model] has activation, attention_dropout, attention_soft_cap, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, embedding_scale, \
+         ffn_hidden, ffn_hidden_of_layers, head_dim, hidden, init_std, layer_pattern, local_rotary_base, logit_soft_cap, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
+         position, position_offset, qk_norm, query_scalar, rotary_base, rotary_fraction, rotary_high_turns, rotary_low_turns, rotary_magnitude, rotary_original_context, \
+         rotary_pairing, rotary_scaling, rotary_scaling_factor, tied_embeddings, top_query, vocabulary, window, xavier_gain, z_loss"
     );
 }
 
@@ -396,7 +396,7 @@ fn overrides_that_name_nothing_are_refused() {
 fn values_of_a_wrong_kind_are_refused() {
     for (text, expected) in [
         ("model.biases=1", "model.biases = 1 is not one of true, false, \"qkv\", \"attention\" and \"ffn\""),
-        ("model.norm=layr", "model.norm = \"layr\" is not \"layer\" or \"rms\""),
+        ("model.norm=layr", "model.norm = \"layr\" is not one of \"layer\", \"rms\" and \"rms_plus_one\""),
         ("model.num_layers=-1", "model.num_layers = -1 is not a whole number from 0 to 2147483647"),
         ("model.num_layers=2.0", "model.num_layers = 2.0 is not a whole number from 0 to 2147483647"),
         ("parallelism.zero=4", "parallelism.zero = 4 is not one of 0, 1, 2 and 3"),

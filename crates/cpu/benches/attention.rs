@@ -128,6 +128,7 @@ fn main() {
                     visible: &causal,
                     first_key: None,
                     scale: 1.0 / (head_dim as f32).sqrt(),
+                    soft_cap: None,
                     alibi: None,
                     dropout,
                 };

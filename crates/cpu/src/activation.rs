@@ -6,7 +6,7 @@
 //! | `GeluErf` | `x P(x)`, `P` the normal distribution |
 //! | `GeluSigmoid` | `x sigmoid(1.702 x)` (Hendrycks, Gimpel, arXiv 1606.08415) |
 //! | `Relu` | `max(x, 0)`, slope 0 at 0 |
-//! | `SwiGlu`, `GeGlu` | `silu(gate) up`, `gelu_erf(gate) up` (Shazeer, arXiv 2002.05202) |
+//! | `SwiGlu`, `GeGlu`, `GeGluTanh` | `silu(gate) up`, `gelu_erf(gate) up`, `gelu_tanh(gate) up` (Shazeer, arXiv 2002.05202) |
 //!
 //! Plain kinds read `x[T,F]`, gated kinds `x[T,2F]` = gate | up.
 
@@ -178,6 +178,7 @@ impl<E: Stored> Kernel for ActivationForward<'_, E> {
                 Activation::Relu => plain::<Relu, L>(x, y),
                 Activation::SwiGlu => gated::<Silu, L>(x, y),
                 Activation::GeGlu => gated::<GeluErf, L>(x, y),
+                Activation::GeGluTanh => gated::<GeluTanh, L>(x, y),
             }
         }
     }
@@ -198,6 +199,7 @@ impl<E: Stored> Kernel for ActivationBackward<'_, E> {
                 Activation::Relu => plain_backward::<Relu, L, E>(x, dy, dx, y),
                 Activation::SwiGlu => gated_backward::<Silu, L, E>(x, dy, dx, y),
                 Activation::GeGlu => gated_backward::<GeluErf, L, E>(x, dy, dx, y),
+                Activation::GeGluTanh => gated_backward::<GeluTanh, L, E>(x, dy, dx, y),
             }
         }
     }

@@ -31,6 +31,7 @@ use crate::norm::{NormBackwardInput, NormBackwardWeight, NormForward};
 use crate::rotary::{Rotary, RotaryTable};
 use crate::rounded_sum::{AddRounded, RoundedToSingle};
 use crate::scaled_sum::ScaledSum;
+use crate::soft_cap::{SoftCap, SoftCapBackward};
 use crate::squared_sum::SquaredSum;
 use crate::task::PairsMatMul;
 use crate::view::{MatMut, MatRef};
@@ -176,6 +177,10 @@ impl Worker {
                 let (tokens, dy, dtable) = (self.ints(tokens)?, self.matrix::<E>(dy)?, self.matrix_mut(dtable)?);
                 self.run(EmbeddingBackward { tokens, dy, scale, first_row, untrained, dtable });
             }),
+            Op::SoftCap { x, cap } => self.run(SoftCap { x: self.matrix_mut(x)?, cap }),
+            Op::SoftCapBackward { y, cap, gradient } => {
+                self.run(SoftCapBackward { y: self.matrix(y)?, cap, gradient: self.matrix_mut(gradient)? });
+            }
             Op::RowMax { logits, valid_columns, out } => {
                 self.run(RowMax { logits: self.matrix(logits)?, valid_columns, out: self.reals_mut(out)? });
             }

@@ -35,6 +35,7 @@ pub mod peak;
 pub mod rotary;
 pub mod rounded_sum;
 pub mod scaled_sum;
+pub mod soft_cap;
 pub mod squared_sum;
 pub mod time_slice;
 pub mod view;

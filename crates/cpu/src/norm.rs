@@ -2,6 +2,7 @@
 //!
 //! `y = (x - mean) * rstd * weight + bias` with `rstd = 1 / sqrt(var + epsilon)` and the biased variance (layer), or
 //! `y = x * rstd * weight` with `rstd = 1 / sqrt(mean(x^2) + epsilon)` (RMS; mean is 0 in all formulas).
+//! Gemma's RMS norm has `1 + weight`, rounded, in place of the weight.
 //! Ba, Kiros, Hinton 2016, arXiv 1607.06450; Zhang, Sennrich 2019, arXiv 1910.07467.
 //!
 //! The width `C` is the length of `weight`. A matrix `[T, H*C]` has `H` rows of the norm in each of its rows: that is
@@ -54,7 +55,7 @@ impl<E: Stored> Kernel for NormForward<'_, E> {
             for ((x, y), stats) in pairs.zip(&mut stats) {
                 let (mean, rstd) = statistics::<L>(self.norm, x);
                 stats.copy_from_slice(&[mean, rstd]);
-                apply::<L, E>(x, mean, rstd, self.weight, self.bias, y);
+                apply::<L, E>(self.norm.kind, (x, mean, rstd), self.weight, self.bias, y);
             }
         }
     }
@@ -65,7 +66,7 @@ impl<E: Stored> Kernel for NormForward<'_, E> {
 fn statistics<L: Lanes>(norm: Norm, x: &[impl Stored]) -> (f32, f32) {
     let count = x.len() as f64;
     let mean = match norm.kind {
-        NormKind::Rms => 0.0,
+        NormKind::Rms | NormKind::RmsPlusOne => 0.0,
         NormKind::Layer => {
             let sum = row_sum(
                 x.len(),
@@ -86,14 +87,29 @@ fn statistics<L: Lanes>(norm: Norm, x: &[impl Stored]) -> (f32, f32) {
     (mean, (1.0 / (squares / count + f64::from(norm.epsilon)).sqrt()) as f32)
 }
 
+/// The factor of normed values.
 #[inline(always)]
-fn apply<L: Lanes, E: Stored>(x: &[E], mean: f32, rstd: f32, weight: &[E], bias: Option<&[E]>, y: &mut [E]) {
+fn factor<L: Lanes>(kind: NormKind, weight: L) -> L {
+    match kind {
+        NormKind::Layer | NormKind::Rms => weight,
+        NormKind::RmsPlusOne => weight + L::splat(1.0),
+    }
+}
+
+#[inline(always)]
+fn apply<L: Lanes, E: Stored>(
+    kind: NormKind,
+    (x, mean, rstd): (&[E], f32, f32),
+    weight: &[E],
+    bias: Option<&[E]>,
+    y: &mut [E],
+) {
     for_each_block(
         x.len(),
         #[inline(always)]
         |block| {
             let normed = (block.load::<L>(x) - L::splat(mean)) * L::splat(rstd);
-            let weight = block.load(weight);
+            let weight = factor::<L>(kind, block.load(weight));
             let result = match bias {
                 Some(bias) => normed.mul_add(weight, block.load(bias)),
                 None => normed * weight,
@@ -133,8 +149,9 @@ impl<E: Stored> Kernel for NormBackwardInput<'_, E> {
             let (x, dy, dx) = (self.x.row(row), self.dy.row(row), self.dx.row_mut(row));
             let inputs = x.chunks_exact(width).zip(dy.chunks_exact(width));
             for (((x, dy), dx), stats) in inputs.zip(dx.chunks_exact_mut(width)).zip(&mut stats) {
-                let row = BackwardRow { x, weight: self.weight, mean: stats[0], rstd: stats[1], dy };
-                row.run::<L>(self.norm.kind, dx, self.write);
+                let (kind, weight) = (self.norm.kind, self.weight);
+                let row = BackwardRow { kind, x, weight, mean: stats[0], rstd: stats[1], dy };
+                row.run::<L>(dx, self.write);
             }
         }
     }
@@ -143,6 +160,7 @@ impl<E: Stored> Kernel for NormBackwardInput<'_, E> {
 /// One row of the backward pass.
 #[derive(Clone, Copy)]
 struct BackwardRow<'a, E> {
+    kind: NormKind,
     x: &'a [E],
     weight: &'a [E],
     mean: f32,
@@ -155,11 +173,11 @@ impl<E: Stored> BackwardRow<'_, E> {
     #[inline(always)]
     fn load<L: Lanes>(self, block: Block) -> (L, L) {
         let normed = (block.load::<L>(self.x) - L::splat(self.mean)) * L::splat(self.rstd);
-        (normed, block.load::<L>(self.dy) * block.load(self.weight))
+        (normed, block.load::<L>(self.dy) * factor::<L>(self.kind, block.load(self.weight)))
     }
 
     #[inline(always)]
-    fn run<L: Lanes>(self, kind: NormKind, dx: &mut [E], write: Write) {
+    fn run<L: Lanes>(self, dx: &mut [E], write: Write) {
         let width = self.x.len();
         let count = width as f64;
         let along = row_sum(
@@ -170,8 +188,8 @@ impl<E: Stored> BackwardRow<'_, E> {
                 normed * weighted
             },
         );
-        let level = match kind {
-            NormKind::Rms => 0.0,
+        let level = match self.kind {
+            NormKind::Rms | NormKind::RmsPlusOne => 0.0,
             NormKind::Layer => row_sum(
                 width,
                 #[inline(always)]

@@ -78,6 +78,8 @@ pub(crate) fn number(op: &Op, threads: usize) -> usize {
         | Op::DropoutAdd { .. }
         | Op::DropoutBackward { .. }
         | Op::EmbeddingLookup { .. }
+        | Op::SoftCap { .. }
+        | Op::SoftCapBackward { .. }
         | Op::RowMax { .. }
         | Op::SumExp { .. }
         | Op::CrossEntropy { .. }
@@ -202,6 +204,14 @@ pub(crate) fn part(op: &Op, share: Share) -> Option<Op> {
             let [x, into] = cells([x, into], share)?;
             Op::ScaledSum { x, factor, into, keep }
         }
+        Op::SoftCap { x, cap } => {
+            let [x] = cells([x], share)?;
+            Op::SoftCap { x, cap }
+        }
+        Op::SoftCapBackward { y, cap, gradient } => {
+            let [y, gradient] = cells([y, gradient], share)?;
+            Op::SoftCapBackward { y, cap, gradient }
+        }
         Op::Fill { out, value } => {
             let [out] = cells([out], share)?;
             Op::Fill { out, value }
@@ -301,7 +311,9 @@ impl KeyHead {
             k: self.keys(whole.k),
             v: self.keys(whole.v),
             visible: self.tokens(whole.visible),
+            window: whole.window,
             scale: whole.scale,
+            soft_cap: whole.soft_cap,
             alibi: self.alibi(whole.alibi),
             dropout: self.dropout(whole.dropout),
             out: self.queries(whole.out),

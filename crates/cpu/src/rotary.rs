@@ -29,12 +29,14 @@ impl Kernel for RotaryTable<'_> {
     fn run<L: Lanes>(mut self) {
         let pairs = self.cos.cols();
         let log_base = log_f64(f64::from(self.base));
+        let scaling = self.scaling.of_pairs(self.base, pairs);
+        let magnitude = f64::from(self.scaling.magnitude());
         for pair in 0..pairs {
-            let frequency = self.scaling.scaled(exp_f64(-(pair as f64) / pairs as f64 * log_base));
+            let frequency = scaling.scaled(pair, exp_f64(-(pair as f64) / pairs as f64 * log_base));
             for position in 0..self.cos.rows() {
                 let (sin, cos) = sin_cos_f64(position as f64 * frequency);
-                self.cos.row_mut(position)[pair] = cos as f32;
-                self.sin.row_mut(position)[pair] = sin as f32;
+                self.cos.row_mut(position)[pair] = (cos * magnitude) as f32;
+                self.sin.row_mut(position)[pair] = (sin * magnitude) as f32;
             }
         }
     }

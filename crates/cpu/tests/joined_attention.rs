@@ -55,7 +55,15 @@ struct On {
 impl Case {
     fn attention(&self, first_key: usize) -> Attention<'_> {
         let Case { visible, alibi, dropout, .. } = self;
-        Attention { shape: SHAPE, visible, first_key: Some(first_key), scale: 0.22, alibi: *alibi, dropout: *dropout }
+        Attention {
+            shape: SHAPE,
+            visible,
+            first_key: Some(first_key),
+            scale: 0.22,
+            soft_cap: None,
+            alibi: *alibi,
+            dropout: *dropout,
+        }
     }
 
     fn forward(&self, [q, k, v]: [&[f32]; 3], first_key: usize) -> On {

@@ -141,8 +141,21 @@ fn attention(on: &Operands) {
     let key_sums = Tensor::new(ARENA_BYTES / 2, 2 * TOKENS * shape.kv_heads, shape.head_dim, Dtype::F32);
     for (dropout, alibi) in [(None, None), (Some(DROPOUT), Some(Alibi { first_head: 2, num_heads: 11 }))] {
         let scale = 0.2;
-        let operands =
-            AttentionOperands { shape, places: None, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
+        let operands = AttentionOperands {
+            shape,
+            places: None,
+            q,
+            k,
+            v,
+            visible,
+            window: None,
+            scale,
+            soft_cap: None,
+            alibi,
+            dropout,
+            out,
+            log_sum_exp,
+        };
         on.submit(Op::Attention { operands });
         let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
         on.submit(Op::AttentionBackward { operands, gradients });

@@ -41,8 +41,14 @@ __device__ inline void store_row(E *to, u64 width, Value value) {
     }
 }
 
+// The factor of normed values: the weight, or one more.
+template <bool PLUS_ONE>
+__device__ inline f32 norm_factor(f32 weight) {
+    return PLUS_ONE ? weight + 1.0f : weight;
+}
+
 // `y = norm(x) * weight + bias`; `stats` = mean, reciprocal standard deviation.
-template <bool LAYER, typename E>
+template <bool LAYER, bool PLUS_ONE, typename E>
 __device__ inline void norm_forward(Matrix<const E> x, Matrix<const E> weight, Matrix<const E> bias, Matrix<E> y,
                                     Matrix<f32> stats, f32 epsilon) {
     const u64 width = weight.cols;
@@ -68,29 +74,32 @@ __device__ inline void norm_forward(Matrix<const E> x, Matrix<const E> weight, M
         E *to = y.row(row) + col;
         store_row(to, width, [&](u64 i) {
             const f32 normed = (widen(from[i]) - mean) * rstd;
-            const f32 factor = widen(weight.start[i]);
+            const f32 factor = norm_factor<PLUS_ONE>(widen(weight.start[i]));
             return bias.is_there() ? fmaf(normed, factor, widen(bias.start[i])) : normed * factor;
         });
     });
 }
 
 // Without a number of blocks, ptxas spills on sm_120a at 56 registers.
-#define NORM(NAME, E, LAYER)                                                                                           \
+#define NORM(NAME, E, LAYER, PLUS_ONE)                                                                                 \
     extern "C" __global__ void __launch_bounds__(128, 8)                                                               \
         NAME(Matrix<const E> x, Matrix<const E> weight, Matrix<const E> bias, Matrix<E> y, Matrix<f32> stats,          \
              f32 epsilon) {                                                                                            \
-        norm_forward<LAYER>(x, weight, bias, y, stats, epsilon);                                                       \
+        norm_forward<LAYER, PLUS_ONE>(x, weight, bias, y, stats, epsilon);                                             \
     }
 
-NORM(norm_layer_f32, f32, true)
-NORM(norm_layer_bf16, Bf16, true)
-NORM(norm_layer_f16, F16, true)
-NORM(norm_rms_f32, f32, false)
-NORM(norm_rms_bf16, Bf16, false)
-NORM(norm_rms_f16, F16, false)
+NORM(norm_layer_f32, f32, true, false)
+NORM(norm_layer_bf16, Bf16, true, false)
+NORM(norm_layer_f16, F16, true, false)
+NORM(norm_rms_f32, f32, false, false)
+NORM(norm_rms_bf16, Bf16, false, false)
+NORM(norm_rms_f16, F16, false, false)
+NORM(norm_rms_plus_one_f32, f32, false, true)
+NORM(norm_rms_plus_one_bf16, Bf16, false, true)
+NORM(norm_rms_plus_one_f16, F16, false, true)
 
 // `dx = rstd * (g - mean(g) - xhat * mean(g * xhat))` with `g = dy * weight`, assigned or accumulated.
-template <bool LAYER, typename E>
+template <bool LAYER, bool PLUS_ONE, typename E>
 __device__ inline void norm_backward_input(Matrix<const E> x, Matrix<const E> weight, Matrix<const f32> stats,
                                            Matrix<const E> dy, Matrix<E> dx, u32 is_accumulated) {
     const u64 width = weight.cols;
@@ -101,7 +110,9 @@ __device__ inline void norm_backward_input(Matrix<const E> x, Matrix<const E> we
         const f32 mean = stats.start[2 * index];
         const f32 rstd = stats.start[2 * index + 1];
         const auto normed = [&](u64 i) { return (widen(input[i]) - mean) * rstd; };
-        const auto weighted = [&](u64 i) { return widen(gradient[i]) * widen(weight.start[i]); };
+        const auto weighted = [&](u64 i) {
+            return widen(gradient[i]) * norm_factor<PLUS_ONE>(widen(weight.start[i]));
+        };
         const f64 along_sum = row_sum(width, [&](u64 i) { return normed(i) * weighted(i); });
         const f64 level_sum = LAYER ? row_sum(width, weighted) : 0.0;
         const f32 along = (f32)(along_sum / count);
@@ -117,19 +128,22 @@ __device__ inline void norm_backward_input(Matrix<const E> x, Matrix<const E> we
     });
 }
 
-#define NORM_BACKWARD_INPUT(NAME, E, LAYER)                                                                            \
+#define NORM_BACKWARD_INPUT(NAME, E, LAYER, PLUS_ONE)                                                                  \
     extern "C" __global__ void __launch_bounds__(128)                                                                  \
         NAME(Matrix<const E> x, Matrix<const E> weight, Matrix<const f32> stats, Matrix<const E> dy, Matrix<E> dx,     \
              u32 is_accumulated) {                                                                                     \
-        norm_backward_input<LAYER>(x, weight, stats, dy, dx, is_accumulated);                                          \
+        norm_backward_input<LAYER, PLUS_ONE>(x, weight, stats, dy, dx, is_accumulated);                                \
     }
 
-NORM_BACKWARD_INPUT(norm_backward_input_layer_f32, f32, true)
-NORM_BACKWARD_INPUT(norm_backward_input_layer_bf16, Bf16, true)
-NORM_BACKWARD_INPUT(norm_backward_input_layer_f16, F16, true)
-NORM_BACKWARD_INPUT(norm_backward_input_rms_f32, f32, false)
-NORM_BACKWARD_INPUT(norm_backward_input_rms_bf16, Bf16, false)
-NORM_BACKWARD_INPUT(norm_backward_input_rms_f16, F16, false)
+NORM_BACKWARD_INPUT(norm_backward_input_layer_f32, f32, true, false)
+NORM_BACKWARD_INPUT(norm_backward_input_layer_bf16, Bf16, true, false)
+NORM_BACKWARD_INPUT(norm_backward_input_layer_f16, F16, true, false)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_f32, f32, false, false)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_bf16, Bf16, false, false)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_f16, F16, false, false)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f32, f32, false, true)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_bf16, Bf16, false, true)
+NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f16, F16, false, true)
 
 // `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)` over all rows of the norm.
 template <typename E>

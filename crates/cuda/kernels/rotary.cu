@@ -6,35 +6,38 @@
 // `config::RotaryScaling`; `launch::rotary` writes the same numbers.
 constexpr u32 SCALING_OFF = 0;
 constexpr u32 SCALING_LINEAR = 1;
+constexpr u32 SCALING_LLAMA = 2;
 
 constexpr f64 TAU = 6.28318530717958647692528676655900577;
 
-__device__ inline f64 scaled(f64 frequency, u32 kind, f32 factor, f32 low_turns, f32 high_turns, f64 original_context) {
+// `low` and `high` are numbers of turns; those of YaRN, the last kind, are the last fast pair and the first slow one.
+__device__ inline f64 scaled(u64 pair, f64 frequency, u32 kind, f32 factor, f32 low, f32 high, f64 original_context) {
     if (kind == SCALING_OFF) {
         return frequency;
     }
     if (kind == SCALING_LINEAR) {
         return frequency / (f64)factor;
     }
-    const f64 turns = original_context * frequency / TAU;
-    const f64 share = (turns - (f64)low_turns) / ((f64)high_turns - (f64)low_turns);
-    const f64 kept = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+    const f64 place = kind == SCALING_LLAMA ? original_context * frequency / TAU : (f64)pair;
+    const f64 share = (place - (f64)low) / ((f64)high - (f64)low);
+    const f64 clamped = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+    const f64 kept = kind == SCALING_LLAMA ? clamped : 1.0 - clamped;
     return frequency * (kept + (1.0 - kept) / (f64)factor);
 }
 
 // `cos[P, R/2]`, `sin[P, R/2]`: pairs along x, positions along y.
 extern "C" __global__ void __launch_bounds__(128)
-    rotary_table(Matrix<f32> cos, Matrix<f32> sin, f32 base, u32 kind, f32 factor, f32 low_turns, f32 high_turns,
-                 f64 original_context) {
+    rotary_table(Matrix<f32> cos, Matrix<f32> sin, f32 base, u32 kind, f32 factor, f32 low, f32 high,
+                 f64 original_context, f32 magnitude) {
     const f64 log_base = math::log_f64((f64)base);
     for (u64 pair = global_thread(); pair < cos.cols; pair += grid_threads()) {
         const f64 exponent = -(f64)pair / (f64)cos.cols * log_base;
-        const f64 frequency = scaled(math::exp_f64(exponent), kind, factor, low_turns, high_turns, original_context);
+        const f64 frequency = scaled(pair, math::exp_f64(exponent), kind, factor, low, high, original_context);
         for (u64 position = (u64)blockIdx.y * blockDim.y + threadIdx.y; position < cos.rows;
              position += (u64)gridDim.y * blockDim.y) {
             const math::DoubleSinCos angle = math::sin_cos_f64((f64)position * frequency);
-            cos.row(position)[pair] = (f32)angle.cos;
-            sin.row(position)[pair] = (f32)angle.sin;
+            cos.row(position)[pair] = (f32)(angle.cos * (f64)magnitude);
+            sin.row(position)[pair] = (f32)(angle.sin * (f64)magnitude);
         }
     }
 }

@@ -76,8 +76,8 @@ pub const SOURCES: &[Source] = &[
     ),
     source!("column_sum": each "column_sum"),
     source!(
-        "norm": each "norm_layer", each "norm_rms", each "norm_backward_input_layer", each "norm_backward_input_rms",
-        each "norm_backward_weight"
+        "norm": each "norm_layer", each "norm_rms", each "norm_rms_plus_one", each "norm_backward_input_layer",
+        each "norm_backward_input_rms", each "norm_backward_input_rms_plus_one", each "norm_backward_weight"
     ),
     source!("rotary": "rotary_table", each "rotary_half", each "rotary_interleaved"),
     source!("attention": each "attention_64", each "attention_128"),
@@ -112,8 +112,9 @@ pub const SOURCES: &[Source] = &[
     source!("join_attention": each "join_attention_assign", each "join_attention_accumulate"),
     source!(
         "activation": each "gelu_tanh", each "gelu_erf", each "gelu_sigmoid", each "relu", each "swiglu",
-        each "geglu", each "gelu_tanh_backward", each "gelu_erf_backward", each "gelu_sigmoid_backward",
-        each "relu_backward", each "swiglu_backward", each "geglu_backward"
+        each "geglu", each "geglu_tanh", each "gelu_tanh_backward", each "gelu_erf_backward", each "gelu_sigmoid_backward",
+        each "relu_backward", each "swiglu_backward", each "geglu_backward",
+        each "geglu_tanh_backward"
     ),
     source!("dropout": each "add_residual", each "dropout_add", each "dropout_backward"),
     source!("embedding": each "embedding_lookup", each "embedding_backward"),

@@ -72,8 +72,12 @@ pub struct AttentionOperands {
     pub v: Tensor,
     /// `[T, 2]`: the interval `[first, last)` of keys of its sequence that a query sees.
     pub visible: Tensor,
+    /// Keys that a query sees at most, its own being the last. The intervals hold to it already; costs count by it.
+    pub window: Option<usize>,
     /// Factor of the scores.
     pub scale: f32,
+    /// Scores end below this number, as `cap tanh(score / cap)`, before their biases; GPUs have no kernel for it.
+    pub soft_cap: Option<f32>,
     /// Biases of the scores.
     pub alibi: Option<Alibi>,
     /// Dropout of the probabilities.
@@ -85,26 +89,32 @@ pub struct AttentionOperands {
 }
 
 impl AttentionOperands {
-    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, the queries being the last of
-    /// the keys' tokens.
+    /// Multiply-adds of one product over all (query, visible key) pairs of a causal mask, or of one with windows, the
+    /// queries being the last of the keys' tokens.
     pub fn causal_multiply_adds(&self) -> u64 {
-        let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = self.shape;
-        if let Some(Places { first_query, first_key }) = self.places {
-            let (queries, keys) = (sequence_length as u64, self.k.rows as u64);
-            // Pairs of the queries at places below `end` with the keys before them.
-            let pairs_below = |end: usize| {
-                let seen = end.saturating_sub(first_key) as u64;
-                let slope = seen.min(keys);
-                slope * (slope + 1) / 2 + (seen - slope) * keys
-            };
-            let pairs = pairs_below(first_query + queries as usize) - pairs_below(first_query);
-            return pairs * heads as u64 * head_dim as u64;
-        }
-        let before = (self.k.rows / sequences).saturating_sub(sequence_length);
-        let length = sequence_length as u64;
-        let pairs = sequences as u64 * (length * (length + 1) / 2 + before as u64 * length);
+        let AttentionShape { sequences, sequence_length: queries, heads, head_dim, .. } = self.shape;
+        let keys = self.k.rows / if self.places.is_some() { 1 } else { sequences };
+        let whole = Places { first_query: keys.saturating_sub(queries), first_key: 0 };
+        let Places { first_query, first_key } = self.places.unwrap_or(whole);
+        let causal = |first_query: usize, queries: usize| {
+            causal_pairs(first_query + queries, first_key, keys) - causal_pairs(first_query, first_key, keys)
+        };
+        // A window leaves out the keys that a query sees from its place minus the window.
+        let left_out = self.window.map_or(0, |window| {
+            let end = (first_query + queries).saturating_sub(window);
+            let first = first_query.saturating_sub(window);
+            causal(first, end - first)
+        });
+        let pairs = (causal(first_query, queries) - left_out) * sequences as u64;
         pairs * heads as u64 * head_dim as u64
     }
+}
+
+/// Pairs of the queries at places below `end` with the `keys` keys from place `first_key` on that are not after them.
+fn causal_pairs(end: usize, first_key: usize, keys: usize) -> u64 {
+    let (seen, keys) = (end.saturating_sub(first_key) as u64, keys as u64);
+    let slope = seen.min(keys);
+    slope * (slope + 1) / 2 + (seen - slope) * keys
 }
 
 /// Gradients of attention's operands.
@@ -121,4 +131,62 @@ pub struct AttentionGradients {
     /// Where the gradients of each head's keys and values are summed before they are stored: of width `d`, with at
     /// least two rows for each key of each sequence and head, and equally many for each head.
     pub key_sums: Tensor,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Dtype;
+
+    /// Operands of one head of one channel.
+    fn operands(
+        [sequences, queries, keys]: [usize; 3],
+        places: Option<Places>,
+        window: Option<usize>,
+    ) -> AttentionOperands {
+        let tensor = |rows: usize, cols: usize| Tensor::new(0, rows, cols, Dtype::F32);
+        let (q, k) = (tensor(sequences * queries, 1), tensor(sequences * keys, 1));
+        AttentionOperands {
+            shape: AttentionShape { sequences, sequence_length: queries, heads: 1, kv_heads: 1, head_dim: 1 },
+            places,
+            q,
+            k,
+            v: k,
+            visible: Tensor::new(0, sequences * queries, 2, Dtype::I32),
+            window,
+            scale: 1.0,
+            soft_cap: None,
+            alibi: None,
+            dropout: None,
+            out: q,
+            log_sum_exp: q,
+        }
+    }
+
+    /// Pairs of a query and a key that is not after it, and in its window, one by one.
+    fn counted([sequences, queries, keys]: [usize; 3], places: Places, window: usize) -> u64 {
+        let Places { first_query, first_key } = places;
+        let pairs = (first_query..first_query + queries)
+            .flat_map(|query| (first_key..first_key + keys).map(move |key| (query, key)))
+            .filter(|(query, key)| key <= query && query - key < window);
+        sequences as u64 * pairs.count() as u64
+    }
+
+    #[test]
+    fn pairs_of_windows_are_counted_one_by_one() {
+        for window in [None, Some(1), Some(3), Some(8), Some(100)] {
+            let most = window.unwrap_or(usize::MAX);
+            for (sequences, queries, keys) in [(1, 8, 8), (3, 5, 5), (2, 1, 9), (2, 4, 9)] {
+                let sizes = [sequences, queries, keys];
+                let last = Places { first_query: keys - queries, first_key: 0 };
+                let found = operands(sizes, None, window).causal_multiply_adds();
+                assert_eq!(found, counted(sizes, last, most), "{sizes:?}, {window:?}");
+            }
+            for (first_query, first_key) in [(0, 0), (8, 0), (8, 8), (8, 4), (4, 8), (20, 4)] {
+                let places = Places { first_query, first_key };
+                let found = operands([1, 4, 4], Some(places), window).causal_multiply_adds();
+                assert_eq!(found, counted([1, 4, 4], places, most), "{places:?}, {window:?}");
+            }
+        }
+    }
 }

@@ -39,7 +39,7 @@ impl Operands {
 }
 
 impl Op {
-    /// Multiply-adds and bytes. Attention counts the pairs of a causal mask; documents and windows need fewer.
+    /// Multiply-adds and bytes. Attention counts the pairs of a causal mask and its windows; documents need fewer.
     pub fn cost(&self) -> Cost {
         let operands = self.operands();
         let moved_bytes = operands.reads().chain(operands.writes()).map(|tensor| tensor.size_bytes() as u64).sum();
@@ -70,6 +70,8 @@ impl Op {
             | Op::DropoutBackward { .. }
             | Op::EmbeddingLookup { .. }
             | Op::EmbeddingBackward { .. }
+            | Op::SoftCap { .. }
+            | Op::SoftCapBackward { .. }
             | Op::RowMax { .. }
             | Op::SumExp { .. }
             | Op::CrossEntropy { .. }
@@ -129,6 +131,8 @@ impl Op {
             Op::EmbeddingBackward { tokens, dy, dtable, .. } => {
                 Operands::new([Some(tokens), Some(dy), Some(dtable)], [Some(dtable)])
             }
+            Op::SoftCap { x, .. } => Operands::new([Some(x)], [Some(x)]),
+            Op::SoftCapBackward { y, gradient, .. } => Operands::new([Some(y), Some(gradient)], [Some(gradient)]),
             Op::RowMax { logits, out, .. } => Operands::new([Some(logits)], [Some(out)]),
             Op::SumExp { logits, max, labels, sums, .. } => {
                 Operands::new([Some(logits), Some(max), Some(labels)], [Some(sums)])

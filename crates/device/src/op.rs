@@ -151,6 +151,10 @@ pub enum Op {
         untrained: Option<usize>,
         dtable: Tensor,
     },
+    /// `x = cap tanh(x / cap)` in place, `x` F32. GPUs have no kernel for it.
+    SoftCap { x: Tensor, cap: f32 },
+    /// `gradient *= 1 - (y / cap)^2`, with the output `y` of [`Op::SoftCap`]; F32. GPUs have no kernel for it.
+    SoftCapBackward { y: Tensor, cap: f32, gradient: Tensor },
     /// `out[R] = max over the first valid_columns of logits[R,V/tp]`.
     RowMax { logits: Tensor, valid_columns: usize, out: Tensor },
     /// `sums[R,2]` = sum of `exp(logit - max)` | `target logit - max`, or 0 where the target is on another rank or
@@ -276,6 +280,8 @@ impl Op {
             Op::DropoutBackward { .. } => "dropout_backward",
             Op::EmbeddingLookup { .. } => "embedding_lookup",
             Op::EmbeddingBackward { .. } => "embedding_backward",
+            Op::SoftCap { .. } => "soft_cap",
+            Op::SoftCapBackward { .. } => "soft_cap_backward",
             Op::RowMax { .. } => "row_max",
             Op::SumExp { .. } => "sum_exp",
             Op::CrossEntropy { .. } => "cross_entropy",

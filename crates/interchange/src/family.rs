@@ -13,10 +13,18 @@ pub enum Family {
     Gpt2,
     /// `LlamaForCausalLM`
     Llama,
+    /// `MistralForCausalLM`
+    Mistral,
     /// `Qwen2ForCausalLM`
     Qwen2,
     /// `Qwen3ForCausalLM`
     Qwen3,
+    /// `Olmo2ForCausalLM`
+    Olmo2,
+    /// `Gemma2ForCausalLM`
+    Gemma2,
+    /// `Gemma3ForCausalLM`
+    Gemma3,
     /// GLM-130B as it was published: shards of SwissArmyTransformer.
     Glm,
     /// CodeGeeX-13B as it was published.
@@ -43,14 +51,18 @@ const BUFFERS: [&str; 7] = [
 
 impl Family {
     /// All of them. Where two have a model, the first is written.
-    pub const ALL: [Family; 11] = [
+    pub const ALL: [Family; 15] = [
         Family::GptNeoX,
         Family::Bloom,
         Family::Opt,
         Family::Gpt2,
         Family::Llama,
+        Family::Mistral,
         Family::Qwen2,
         Family::Qwen3,
+        Family::Olmo2,
+        Family::Gemma2,
+        Family::Gemma3,
         Family::Glm,
         Family::CodeGeeX,
         Family::Metaseq,
@@ -66,8 +78,12 @@ impl Family {
             Family::Opt => "OPTForCausalLM",
             Family::Gpt2 => "GPT2LMHeadModel",
             Family::Llama => "LlamaForCausalLM",
+            Family::Mistral => "MistralForCausalLM",
             Family::Qwen2 => "Qwen2ForCausalLM",
             Family::Qwen3 => "Qwen3ForCausalLM",
+            Family::Olmo2 => "Olmo2ForCausalLM",
+            Family::Gemma2 => "Gemma2ForCausalLM",
+            Family::Gemma3 => "Gemma3ForCausalLM",
             Family::Glm => "GLM-130B",
             Family::CodeGeeX => "CodeGeeX-13B",
             Family::Metaseq => "metaseq",
@@ -83,8 +99,12 @@ impl Family {
             Family::Opt => "opt",
             Family::Gpt2 => "gpt2",
             Family::Llama => "llama",
+            Family::Mistral => "mistral",
             Family::Qwen2 => "qwen2",
             Family::Qwen3 => "qwen3",
+            Family::Olmo2 => "olmo2",
+            Family::Gemma2 => "gemma2",
+            Family::Gemma3 => "gemma3_text",
             Family::Glm => "glm-130b",
             Family::CodeGeeX => "codegeex-13b",
             Family::Metaseq => "metaseq",
@@ -98,7 +118,13 @@ impl Family {
             Family::GptNeoX => ["gpt_neox.", ""],
             Family::Bloom | Family::Gpt2 => ["transformer.", ""],
             Family::Opt => ["model.decoder.", "decoder."],
-            Family::Llama | Family::Qwen2 | Family::Qwen3 => ["model.", ""],
+            Family::Llama
+            | Family::Mistral
+            | Family::Qwen2
+            | Family::Qwen3
+            | Family::Olmo2
+            | Family::Gemma2
+            | Family::Gemma3 => ["model.", ""],
             Family::Glm => ["transformer.", ""],
             Family::CodeGeeX => ["module.language_model.", "language_model."],
             Family::Metaseq => ["decoder.", ""],

@@ -147,6 +147,44 @@ const LLAMA: Names = Names {
     others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
 };
 
+const OLMO2: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.o_proj", Whole),
+        ("attention.query_norm", "self_attn.q_norm", Whole),
+        ("attention.key_norm", "self_attn.k_norm", Whole),
+        ("attention_output_norm", "post_attention_layernorm", Whole),
+        ("ffn.gate", "mlp.gate_proj", Whole),
+        ("ffn.up", "mlp.up_proj", Whole),
+        ("ffn.down", "mlp.down_proj", Whole),
+        ("ffn_output_norm", "post_feedforward_layernorm", Whole),
+    ],
+    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+};
+
+const GEMMA: Names = Names {
+    layer: "layers",
+    of_layer: &[
+        ("attention_norm", "input_layernorm", Whole),
+        ("attention.query", "self_attn.q_proj", Whole),
+        ("attention.key", "self_attn.k_proj", Whole),
+        ("attention.value", "self_attn.v_proj", Whole),
+        ("attention.output", "self_attn.o_proj", Whole),
+        ("attention.query_norm", "self_attn.q_norm", Whole),
+        ("attention.key_norm", "self_attn.k_norm", Whole),
+        ("attention_output_norm", "post_attention_layernorm", Whole),
+        ("ffn_norm", "pre_feedforward_layernorm", Whole),
+        ("ffn.gate", "mlp.gate_proj", Whole),
+        ("ffn.up", "mlp.up_proj", Whole),
+        ("ffn.down", "mlp.down_proj", Whole),
+        ("ffn_output_norm", "post_feedforward_layernorm", Whole),
+    ],
+    others: &[("embedding.token", "embed_tokens", Whole), ("head.norm", "norm", Whole), LM_HEAD],
+};
+
 /// GLM-130B (THUDM/SwissArmyTransformer, `glm130B_model.py`): of the two halves of the first map, the second is the
 /// gate.
 const GLM: Names = Names {
@@ -217,7 +255,9 @@ fn names(family: Family) -> &'static Names {
         Family::Bloom => &BLOOM,
         Family::Opt => &OPT,
         Family::Gpt2 => &GPT2,
-        Family::Llama | Family::Qwen2 | Family::Qwen3 => &LLAMA,
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 => &LLAMA,
+        Family::Olmo2 => &OLMO2,
+        Family::Gemma2 | Family::Gemma3 => &GEMMA,
         Family::GptNeoXShards => &GPT_NEOX_SHARDS,
         Family::Glm => &GLM,
         Family::CodeGeeX => &CODEGEEX,
@@ -280,8 +320,12 @@ pub fn copies(family: Family, param: &ParamSpec) -> Copies {
         | Family::Opt
         | Family::Gpt2
         | Family::Llama
+        | Family::Mistral
         | Family::Qwen2
         | Family::Qwen3
+        | Family::Olmo2
+        | Family::Gemma2
+        | Family::Gemma3
         | Family::Glm
         | Family::CodeGeeX
         | Family::Metaseq => Copies::First,

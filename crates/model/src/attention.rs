@@ -4,10 +4,9 @@
 //! `H`, `K` and `d` are the rank's query heads, its key (and value) heads and their width. The block maps the normed
 //! residual to a pending sum without bias; the layer sums it and adds bias, dropout and the residual stream.
 
-use config::{Norm, NormKind, Position};
+use config::{Position, QkNorm, Unit};
 use device::{
-    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Direction, Frame, NormBackward, Op,
-    Tensor, Write,
+    Alibi, AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Direction, Frame, Op, Tensor, Write,
 };
 
 use crate::binding::{AttentionParams, QkNormParams};
@@ -15,9 +14,9 @@ use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::context_parallel;
 use crate::context_parallel::attention::KeysValues;
-use crate::gradient_sums::{Contributions, clear, sum_contributions};
 use crate::placement::{Partial, Residual, Sharded, enter};
 use crate::projection::ProjectionPending;
+use crate::qk_norm::{QkNormSaved, QkNorms};
 use crate::saved::SavedFrames;
 
 /// Values that the backward passes of an attention block read.
@@ -32,15 +31,6 @@ pub(crate) struct AttentionSaved {
     log_sum_exp: Tensor,
     /// `[T, H d]`: input of the output projection.
     out: Tensor,
-}
-
-/// Further activations of the norms of queries and keys.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct QkNormSaved {
-    /// `[T, (H + K) d]`: normed and rotated queries and keys.
-    normed: Tensor,
-    /// `[(H + K) T, 2]`: head after head.
-    stats: Tensor,
 }
 
 /// Values that the backward pass of the input leaves for that of the weights.
@@ -92,14 +82,14 @@ fn split(shape: &AttentionShape, qk: Tensor, qkv: Tensor) -> Qkv {
 impl AttentionSaved {
     pub(crate) fn lay_out(frames: SavedFrames, context: &Context) -> AttentionSaved {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
-        let qkv_frame = if context.model.qk_norm { frames.until_weight } else { frames.until_input };
         let core = frames.core();
+        let qkv_frame = match context.model.qk_norm {
+            QkNorm::Off => frames.until_input,
+            QkNorm::Heads | QkNorm::Whole => frames.until_weight,
+        };
         AttentionSaved {
             qkv: context.activation(qkv_frame, tokens, qkv_width(&shape)),
-            qk_norm: context.model.qk_norm.then(|| QkNormSaved {
-                normed: context.activation(core.until_input, tokens, qk_width(&shape)),
-                stats: core.until_weight.floats((shape.heads + shape.kv_heads) * tokens, 2),
-            }),
+            qk_norm: QkNormSaved::lay_out(core, context, &shape),
             log_sum_exp: core.until_input.floats(tokens, shape.heads),
             out: context.activation(core.until_weight, tokens, shape.heads * shape.head_dim),
         }
@@ -117,7 +107,10 @@ impl AttentionPending {
         let (shape, tokens) = (attention_shape(context), context.shape.tokens());
         AttentionPending {
             qkv: context.activation(frame, tokens, qkv_width(&shape)),
-            normed_qk: context.model.qk_norm.then(|| context.activation(frame, tokens, qk_width(&shape))),
+            normed_qk: match context.model.qk_norm {
+                QkNorm::Off => None,
+                QkNorm::Heads | QkNorm::Whole => Some(context.activation(frame, tokens, qk_width(&shape))),
+            },
             projection: ProjectionPending::lay_out(frame, context, &params.projection),
         }
     }
@@ -163,7 +156,7 @@ impl Attention<'_> {
     ) -> Result<(), DeviceError> {
         let (context, shape) = (self.context, attention_shape(self.context));
         if let (Some(norms), Some(qk_norm)) = (&params.qk_norm, &saved.qk_norm) {
-            self.norm_heads(norms, saved.qkv, qk_norm)?;
+            self.qk_norms(norms).forward(saved.qkv, qk_norm)?;
             self.rotate(qk_norm.normed, Direction::Forward)?;
         }
         if context.shape.slices.ranks > 1 {
@@ -183,8 +176,10 @@ impl Attention<'_> {
             q,
             k,
             v,
-            visible: self.batch.visible,
+            visible: self.batch.visible_in(self.window()).own,
+            window: self.window(),
             scale: self.scale(),
+            soft_cap: self.context.model.attention_soft_cap,
             alibi: self.alibi(),
             dropout: self.context.attention_dropout(self.dropout_site(), self.first_head()),
             out: saved.out,
@@ -224,7 +219,7 @@ impl Attention<'_> {
             .scoped(|| self.backward_softmax(params, saved, dy, &split(&shape, gradient_qk, pending.qkv)))?;
         self.rotate(gradient_qk, Direction::Backward)?;
         if let (Some(norms), Some(qk_norm)) = (&params.qk_norm, &saved.qk_norm) {
-            self.norm_heads_backward(norms, saved.qkv, qk_norm, gradient_qk, pending.qkv)?;
+            self.qk_norms(norms).backward_input(saved.qkv, qk_norm, gradient_qk, pending.qkv)?;
         }
         params.projection.backward_input(context, self.batch, pending.qkv, &pending.projection)
     }
@@ -266,14 +261,23 @@ impl Attention<'_> {
             gradients.output.backward_weight(context, Sharded::new(saved.out), enter(context, dy)?, write)
         })?;
         if let (Some(norms), Some(qk_norm), Some(dy)) = (&gradients.qk_norm, &saved.qk_norm, pending.normed_qk) {
-            self.norm_heads_gradient(norms, saved.qkv, qk_norm, dy, write)?;
+            self.qk_norms(norms).backward_weight(saved.qkv, qk_norm, dy, write)?;
         }
         let dy = (pending.qkv, &pending.projection);
         gradients.projection.backward_weight(context, (self.batch, normed), dy, write)
     }
 
+    fn qk_norms<'b>(&'b self, params: &'b QkNormParams) -> QkNorms<'b> {
+        QkNorms { context: self.context, shape: attention_shape(self.context), params }
+    }
+
     fn scale(&self) -> f32 {
-        (1.0 / (self.context.model.head_dim as f64).sqrt()) as f32
+        let model = self.context.model;
+        (1.0 / model.query_scalar.map_or(model.head_dim as f64, f64::from).sqrt()) as f32
+    }
+
+    fn window(&self) -> Option<usize> {
+        self.context.model.window_of(Unit::Layer(self.layer))
     }
 
     fn alibi(&self) -> Option<Alibi> {
@@ -294,106 +298,12 @@ impl Attention<'_> {
     /// Rotates queries and keys `[T, (H + K) d]` in place; a model without rotary positions has no tables.
     fn rotate(&self, qk: Tensor, direction: Direction) -> Result<(), DeviceError> {
         let (Some(tables), Position::Rotary { pairing, .. }) =
-            (self.context.constants.rotary, self.context.model.position)
+            (self.context.constants.rotary_of(self.window()), self.context.model.position)
         else {
             return Ok(());
         };
         let (cos, sin) = (tables.cos, tables.sin);
         let (head_dim, positions) = (self.context.model.head_dim, self.batch.positions);
         self.context.submit(Op::Rotary { x: qk, head_dim, positions, cos, sin, pairing, direction })
-    }
-
-    /// Every query and key head has the width of the weight, so one operation norms one head: its columns of all
-    /// tokens.
-    fn norm_heads(&self, norms: &QkNormParams, qk: Tensor, saved: &QkNormSaved) -> Result<(), DeviceError> {
-        let norm = self.qk_norm();
-        for head in self.heads(norms) {
-            let (x, y, stats) = (head.columns(qk), head.columns(saved.normed), head.stats(saved));
-            self.context.submit(Op::Norm { norm, x, weight: head.weight, bias: None, y, stats })?;
-        }
-        Ok(())
-    }
-
-    fn norm_heads_backward(
-        &self,
-        norms: &QkNormParams,
-        qk: Tensor,
-        saved: &QkNormSaved,
-        dy: Tensor,
-        dx: Tensor,
-    ) -> Result<(), DeviceError> {
-        for head in self.heads(norms) {
-            let tensors = NormBackward {
-                norm: self.qk_norm(),
-                x: head.columns(qk),
-                weight: head.weight,
-                stats: head.stats(saved),
-                dy: head.columns(dy),
-                dx: head.columns(dx),
-            };
-            self.context.submit(Op::NormBackwardInput { tensors, write: Write::Assign })?;
-        }
-        Ok(())
-    }
-
-    /// The sum over this rank's heads; the sum over tensor parallelism is the reduction's, as the parameter declares.
-    fn norm_heads_gradient(
-        &self,
-        gradients: &QkNormParams,
-        qk: Tensor,
-        saved: &QkNormSaved,
-        dy: Tensor,
-        write: Write,
-    ) -> Result<(), DeviceError> {
-        clear(self.context, gradients.query, write)?;
-        clear(self.context, gradients.key, write)?;
-        for head in self.heads(gradients) {
-            let (norm, x, stats, dy) = (self.qk_norm(), head.columns(qk), head.stats(saved), head.columns(dy));
-            let contributions = Contributions::of_sequences(self.context).of_each(self.context.model.num_heads);
-            sum_contributions(
-                self.context,
-                contributions,
-                [head.weight],
-                Write::Accumulate,
-                |rows, [dweight], write| {
-                    clear(self.context, dweight, write)?;
-                    let (x, stats, dy) = (x.rows_of(rows.clone()), stats.rows_of(rows.clone()), dy.rows_of(rows));
-                    self.context.submit(Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias: None })
-                },
-            )?;
-        }
-        Ok(())
-    }
-
-    fn qk_norm(&self) -> Norm {
-        Norm { kind: NormKind::Rms, epsilon: self.context.model.norm.epsilon }
-    }
-
-    /// Query heads, then key heads, each with its norm's weight.
-    fn heads(&self, norms: &QkNormParams) -> impl Iterator<Item = AttentionHead> + use<> {
-        let (shape, norms) = (attention_shape(self.context), *norms);
-        let (tokens, width) = (self.context.shape.tokens(), shape.head_dim);
-        (0..shape.heads + shape.kv_heads).map(move |index| {
-            let weight = if index < shape.heads { norms.query } else { norms.key };
-            AttentionHead { index, width, tokens, weight }
-        })
-    }
-}
-
-/// One head of the queries and keys.
-struct AttentionHead {
-    index: usize,
-    width: usize,
-    tokens: usize,
-    weight: Tensor,
-}
-
-impl AttentionHead {
-    fn columns(&self, qk: Tensor) -> Tensor {
-        qk.cols_of(self.index * self.width..(self.index + 1) * self.width)
-    }
-
-    fn stats(&self, saved: &QkNormSaved) -> Tensor {
-        saved.stats.rows_of(self.index * self.tokens..(self.index + 1) * self.tokens)
     }
 }

@@ -123,6 +123,20 @@ impl<'a> Binder<'a> {
         Ok(NormParams { weight, bias: self.optional(&format!("{name}.bias")) })
     }
 
+    /// The norms of `block`, of which each has one at least.
+    fn block_norms(&mut self, block: &str) -> Result<BlockNorms, BindError> {
+        let [before, after] = ["norm", "output_norm"].map(|place| format!("{block}_{place}"));
+        let after = match self.is_declared(&format!("{after}.weight")) {
+            true => Some(self.norm(&after)?),
+            false => None,
+        };
+        let before = match after.is_some() && !self.is_declared(&format!("{before}.weight")) {
+            true => None,
+            false => Some(self.norm(&before)?),
+        };
+        Ok(BlockNorms { before, after })
+    }
+
     fn column_parallel(&mut self, prefix: &str, parts: &[&str]) -> Result<ColumnParallel, BindError> {
         let names = |kind: &str| parts.iter().map(|part| format!("{prefix}.{part}.{kind}")).collect::<Vec<_>>();
         let weight = self.fused(&names("weight"))?;
@@ -147,13 +161,13 @@ impl<'a> Binder<'a> {
         let is_gated = self.is_declared(&format!("{feed_forward}.gate.weight"));
         let up_parts: &[&str] = if is_gated { &["gate", "up"] } else { &["up"] };
         Ok(LayerParams {
-            attention_norm: self.norm(&format!("{prefix}.attention_norm"))?,
+            attention_norms: self.block_norms(&attention)?,
             attention: AttentionParams {
                 projection,
                 output: self.row_parallel(&format!("{attention}.output"))?,
                 qk_norm,
             },
-            feed_forward_norm: self.norm(&format!("{prefix}.ffn_norm"))?,
+            feed_forward_norms: self.block_norms(&feed_forward)?,
             feed_forward: FeedForwardParams {
                 up: self.column_parallel(&feed_forward, up_parts)?,
                 down: self.row_parallel(&format!("{feed_forward}.down"))?,
@@ -178,11 +192,21 @@ pub struct AttentionParams {
     pub projection: Projection,
     /// `[D, H * d / tp]`.
     pub output: RowParallel,
-    /// Norms of queries and keys per head, if the model has them.
+    /// Norms of queries and keys, if the model has them.
     pub qk_norm: Option<QkNormParams>,
 }
 
-/// Weights `[1, d]` of the RMS norms of each query and key head; all heads share them.
+/// The norms of a block, as far as a model has them, or their gradient accumulators.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BlockNorms {
+    /// Of the stream that the block reads.
+    pub before: Option<NormParams>,
+    /// Of the block's output.
+    pub after: Option<NormParams>,
+}
+
+/// Weights of the RMS norms of queries and keys: `[1, d]`, which all heads share, or `[1, H d]` and `[1, K d]`, with
+/// the columns of all ranks' heads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QkNormParams {
     /// Of queries.
@@ -203,12 +227,12 @@ pub struct FeedForwardParams {
 /// Parameters of one layer, or their gradient accumulators.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerParams {
-    /// Before the attention block.
-    pub attention_norm: NormParams,
+    /// Before and after the attention block.
+    pub attention_norms: BlockNorms,
     /// The attention block.
     pub attention: AttentionParams,
-    /// Before the feed-forward block.
-    pub feed_forward_norm: NormParams,
+    /// Before and after the feed-forward block.
+    pub feed_forward_norms: BlockNorms,
     /// The feed-forward block.
     pub feed_forward: FeedForwardParams,
 }

@@ -8,6 +8,8 @@ use device::{Device, DeviceError, Dtype, Frame, Op, SUM_WORDS, Stream, Tensor};
 pub struct Constants {
     /// Tables of a rotary model.
     pub rotary: Option<RotaryTables>,
+    /// Those of its local layers, where they have their own.
+    pub local_rotary: Option<RotaryTables>,
     /// The next one or two sums, in a row: I64 `[1, SUM_WORDS * losses]`.
     pub all_loss_sums: Tensor,
     /// Sum of the losses and number of valid labels of a step: I64 `[1, SUM_WORDS]`.
@@ -32,7 +34,7 @@ pub struct RotaryTables {
 impl Constants {
     /// Lays out the tables of `model` at the start of one frame and the step's sums at the start of another.
     pub fn lay_out(tables: &Frame, sums: &Frame, model: &ModelSpec) -> Constants {
-        let rotary = match model.position {
+        let rotary = || match model.position {
             Position::Learned { .. } | Position::Alibi => None,
             Position::Rotary { rotary_dims, .. } => {
                 let table = || tables.floats(model.context, rotary_dims / 2);
@@ -41,7 +43,8 @@ impl Constants {
         };
         let all_loss_sums = sums.tensor(1, model.num_losses() * SUM_WORDS, Dtype::I64);
         Constants {
-            rotary,
+            rotary: rotary(),
+            local_rotary: model.local_rotary().and_then(|_| rotary()),
             all_loss_sums,
             loss_sums: all_loss_sums.elements(0..SUM_WORDS),
             z_loss_sums: model.z_loss.map(|_| all_loss_sums.elements(SUM_WORDS..2 * SUM_WORDS)),
@@ -55,11 +58,18 @@ impl Constants {
     /// # Errors
     /// The device's.
     pub fn initialise(&self, device: &dyn Device, stream: Stream, model: &ModelSpec) -> Result<(), DeviceError> {
-        match (self.rotary, model.position) {
-            (Some(RotaryTables { cos, sin }), Position::Rotary { base, scaling, .. }) => {
-                device.submit(stream, &Op::RotaryTable { cos, sin, base, scaling })
-            }
-            (Some(_) | None, Position::Learned { .. } | Position::Alibi) | (None, Position::Rotary { .. }) => Ok(()),
+        let fill = |tables: Option<RotaryTables>, base, scaling| {
+            let Some(RotaryTables { cos, sin }) = tables else { return Ok(()) };
+            device.submit(stream, &Op::RotaryTable { cos, sin, base, scaling })
+        };
+        if let Position::Rotary { base, scaling, .. } = model.position {
+            fill(self.rotary, base, scaling)?;
         }
+        model.local_rotary().map_or(Ok(()), |(base, scaling)| fill(self.local_rotary, base, scaling))
+    }
+
+    /// The tables of a layer with this window.
+    pub(crate) fn rotary_of(&self, window: Option<usize>) -> Option<RotaryTables> {
+        self.local_rotary.filter(|_| window.is_some()).or(self.rotary)
     }
 }

@@ -173,26 +173,44 @@ pub struct Batch {
     pub labels: Tensor,
     /// Place of each token in its sequence `[1, T]`, below the model's context.
     pub positions: Tensor,
-    /// Interval `[first, last)` of keys that each query sees, counted within its sequence `[T, 2]`.
-    pub visible: Tensor,
+    /// The keys that each query sees.
+    pub visible: Visible,
+    /// Those in its window, where the model has local layers.
+    pub local: Option<Visible>,
     /// Labels of all tokens of the sequences `[1, B S]`, where ranks share them.
     pub labels_of_all: Option<Tensor>,
-    /// Intervals of all queries of the sequences `[B S, 2]`, where ranks share them and exchange heads.
-    pub visible_of_all: Option<Tensor>,
+}
+
+/// The interval `[first, last)` of keys that each query sees, counted within its sequence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Visible {
+    /// Of this rank's queries `[T, 2]`.
+    pub own: Tensor,
+    /// Of all queries of the sequences `[B S, 2]`, where ranks share them and exchange heads.
+    pub of_all: Option<Tensor>,
 }
 
 impl Batch {
-    /// Lays out the inputs of one microbatch at the start of `frame`.
-    pub fn lay_out(frame: &Frame, shape: MicrobatchShape) -> Batch {
+    /// Lays out the inputs of one microbatch of `model` at the start of `frame`.
+    pub fn lay_out(frame: &Frame, model: &ModelSpec, shape: MicrobatchShape) -> Batch {
         let (tokens, all) = (shape.tokens(), shape.sequences * shape.sequence_length);
         let exchanges_heads = shape.slices.ranks > 1 && shape.slices.kind == ContextKind::Heads;
+        let visible = || Visible {
+            own: frame.tensor(tokens, 2, Dtype::I32),
+            of_all: exchanges_heads.then(|| frame.tensor(all, 2, Dtype::I32)),
+        };
         Batch {
             tokens: frame.tensor(1, tokens, Dtype::I32),
             labels: frame.tensor(1, tokens, Dtype::I32),
             positions: frame.tensor(1, tokens, Dtype::I32),
-            visible: frame.tensor(tokens, 2, Dtype::I32),
+            visible: visible(),
+            local: model.local_attention.as_ref().map(|_| visible()),
             labels_of_all: (shape.slices.ranks > 1).then(|| frame.tensor(1, all, Dtype::I32)),
-            visible_of_all: exchanges_heads.then(|| frame.tensor(all, 2, Dtype::I32)),
         }
+    }
+
+    /// The keys that queries of a layer with this window see.
+    pub(crate) fn visible_in(&self, window: Option<usize>) -> Visible {
+        self.local.filter(|_| window.is_some()).unwrap_or(self.visible)
     }
 }

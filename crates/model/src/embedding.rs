@@ -57,8 +57,8 @@ pub struct Embedding<'a> {
 }
 
 impl Embedding<'_> {
-    /// `output[R, D]` assigned: `dropout(norm(table[token] + positions[position]))`, as far as the model has them;
-    /// leaves in `frames` what the backward passes of a norm read.
+    /// `output[R, D]` assigned: `dropout(norm(scale table[token] + positions[position]))`, as far as the model has
+    /// them; leaves in `frames` what the backward passes of a norm read.
     ///
     /// # Errors
     /// The device's and the communicator's.
@@ -85,7 +85,12 @@ impl Embedding<'_> {
     fn add_up(&self, params: &EmbeddingParams, out: Tensor) -> Result<(), DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let sum = Partial::target(context, out);
+            // Scaled from one place into another.
+            let place = match context.model.embedding_scale {
+                None => out,
+                Some(_) => context.residual(context.scratch),
+            };
+            let sum = Partial::target(context, place);
             context.submit(Op::EmbeddingLookup {
                 tokens: self.batch.tokens,
                 table: params.table,
@@ -94,7 +99,10 @@ impl Embedding<'_> {
                 write: Write::Assign,
             })?;
             // Each token's row is on one rank, the others have zeros.
-            leave(context, Partial::new(sum))?.kept_at(context, out)
+            let sum = leave(context, Partial::new(sum))?;
+            let Some(scale) = context.model.embedding_scale else { return sum.kept_at(context, out).map(|_| ()) };
+            let (x, residual_scale) = (sum.tensor(), scale - 1.0);
+            dropout::add(context, DropoutSum { x, bias: None, residual: Some(x), residual_scale, out }, None)
         })?;
         let Some(table) = params.positions else { return Ok(()) };
         let (tokens, table) = (self.positions(), table.rows_of(self.rows_of_positions(table)));
@@ -149,7 +157,7 @@ impl Embedding<'_> {
             let rows = RowGradients {
                 rows: self.batch.tokens,
                 dy,
-                scale: table_scale,
+                scale: table_scale * context.model.embedding_scale.unwrap_or(1.0),
                 first_row: self.first_row(params),
                 untrained: context.model.padding_token,
                 held: 0..params.table.rows,

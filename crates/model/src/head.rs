@@ -109,7 +109,9 @@ impl Head<'_> {
                 context.scratch.scoped(|| {
                     let x = input.rows_of(rows.clone());
                     let logits = self.chunk_logits(params, x)?;
+                    let capped = self.kept(logits)?;
                     self.cross_entropy(logits, rows.clone(), losses, Some(gradients.scale))?;
+                    self.before_cap(capped, logits)?;
                     let dlogits = self.stored_gradient(logits)?;
                     params.output.backward_input(context, dlogits, gradient.rows_of(rows))?;
                     contribution_to_weight(context, weight, x.tensor(), dlogits.tensor(), write)
@@ -157,7 +159,8 @@ impl Head<'_> {
         context.scratch.scoped(|| {
             let last = self.last(params, input, cache)?;
             let own = context.tp.position() * tokens..(context.tp.position() + 1) * tokens;
-            params.output.forward(context, enter(context, last)?, logits.rows_of(own))
+            let own = params.output.forward(context, enter(context, last)?, logits.rows_of(own))?;
+            self.cap(own)
         })?;
         context.tp.all_gather(context.stream, logits)
     }
@@ -198,7 +201,32 @@ impl Head<'_> {
 
     fn chunk_logits(&self, params: &HeadParams, x: Whole) -> Result<Sharded, DeviceError> {
         let logits = self.context.scratch.floats(x.tensor().rows, params.output.weight.rows);
-        params.output.forward(self.context, x, logits)
+        let logits = params.output.forward(self.context, x, logits)?;
+        self.cap(logits)?;
+        Ok(logits)
+    }
+
+    /// Caps logits in place, where the model has a cap.
+    fn cap(&self, logits: Sharded) -> Result<(), DeviceError> {
+        let Some(cap) = self.context.model.logit_soft_cap else { return Ok(()) };
+        self.context.submit(Op::SoftCap { x: logits.tensor(), cap })
+    }
+
+    /// A copy of capped logits, whose place their gradients take.
+    fn kept(&self, logits: Sharded) -> Result<Option<Tensor>, DeviceError> {
+        let (context, from) = (self.context, logits.tensor());
+        if context.model.logit_soft_cap.is_none() {
+            return Ok(None);
+        }
+        let to = context.scratch.floats(from.rows, from.cols);
+        context.submit(Op::Copy { from, to })?;
+        Ok(Some(to))
+    }
+
+    /// Gradients of capped logits become those of logits.
+    fn before_cap(&self, capped: Option<Tensor>, gradients: Sharded) -> Result<(), DeviceError> {
+        let (Some(y), Some(cap)) = (capped, self.context.model.logit_soft_cap) else { return Ok(()) };
+        self.context.submit(Op::SoftCapBackward { y, cap, gradient: gradients.tensor() })
     }
 
     /// Losses of `rows`; with `gradient_scale`, `logits` become their own gradients.

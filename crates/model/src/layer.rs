@@ -1,26 +1,28 @@
-//! One transformer layer: two blocks, attention and feed-forward, each after a norm, and the residual stream next to
-//! them.
+//! One transformer layer: two blocks, attention and feed-forward, each after a norm, before one or between two, and the
+//! residual stream next to them.
 //!
 //! ```text
 //! sequential   r = x + A(n1(x))             y = r + F(n2(r))
 //! parallel     r = x + A(n1(x))             y = r + F(n2(x))
+//! post norm    r = x + m1(A(x))             y = r + m2(F(r))
+//! sandwich     r = x + m1(A(n1(x)))         y = r + m2(F(n2(r)))
 //! DeepNorm     r = alpha n1(x) + A(n1(x))   y = alpha n2(r) + F(n2(r))
 //! ```
 //! `A` and `F` are the blocks with bias and dropout. They map a normed residual to a pending sum and know nothing of
 //! each other. Parallel blocks without dropout are added up before the sum over tensor parallelism is taken: once, not
 //! twice. A norm's output is as wide as what it reads, which is kept anyway, and cheap, so it is not kept: the backward
-//! pass of the input writes it again for that of the weights.
+//! pass of the input writes it again for that of the weights. The input of a norm after a block is kept for it.
 
 use config::Blocks;
 use device::{DeviceError, Frame, Tensor, Write};
 
 use crate::attention::Attention;
-use crate::binding::LayerParams;
+use crate::binding::{BlockNorms, LayerParams};
 use crate::cache::KeyValueCache;
 use crate::context::{Batch, Context, DropoutSite};
 use crate::dropout::{self, DropoutSum, ResidualDropout};
 use crate::feed_forward::FeedForward;
-use crate::layer_tensors::{LayerPending, LayerSaved};
+use crate::layer_tensors::{LayerPending, LayerSaved, SumSaved};
 use crate::norm::NormParams;
 use crate::placement::{Partial, Residual, leave};
 use crate::saved::SavedFrames;
@@ -41,6 +43,27 @@ struct Block {
     sum: Residual,
     bias: Option<Tensor>,
     dropout: Option<ResidualDropout>,
+}
+
+/// The way of a block's sum into the stream, dropout last.
+struct Branch<'a> {
+    bias: Option<Tensor>,
+    norm: Option<(&'a NormParams, SumSaved)>,
+    dropout: Option<ResidualDropout>,
+}
+
+impl Branch<'_> {
+    /// Where the sum that is to end at `to[R, D]` is formed.
+    fn place(&self, to: Tensor) -> Tensor {
+        self.norm.map_or(to, |(_, saved)| saved.sum)
+    }
+}
+
+/// A norm before a block, with its statistics, and what it reads, or the block without one.
+#[derive(Clone, Copy)]
+struct Entry<'a> {
+    norm: Option<(&'a NormParams, Tensor)>,
+    x: Residual,
 }
 
 /// The residual that a block's output is added to: `[R, D]`, times `scale`.
@@ -100,7 +123,7 @@ impl Layer<'_> {
         let (context, scratch) = (self.context, self.context.scratch);
         scratch.scoped(|| {
             let normed = match context.model.blocks {
-                Blocks::Sequential | Blocks::Parallel => None,
+                Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => None,
                 Blocks::DeepNorm { alpha } => Some(Beside { residual: context.residual(scratch), scale: alpha }),
             };
             self.fill_feed_forward(params, input, saved, normed.map(|normed| normed.residual))?;
@@ -112,10 +135,7 @@ impl Layer<'_> {
                     self.add_attention(params, Beside::unscaled(input), saved, context.residual(scratch))?
                 }
             };
-            let sum = Partial::target(context, output.tensor());
-            let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Assign)?;
-            let bias = params.feed_forward.down.bias;
-            let block = Block { sum: leave(context, sum)?, bias, dropout: self.feed_forward_dropout() };
+            let block = self.feed_forward_sum(params, saved, output.tensor())?;
             self.add(normed.unwrap_or(Beside::unscaled(middle)), block, output)
         })
     }
@@ -143,9 +163,14 @@ impl Layer<'_> {
     /// # Errors
     /// The device's and the communicator's.
     pub fn recompute(&self, params: &LayerParams, input: Residual, frames: SavedFrames) -> Result<(), DeviceError> {
-        let saved = LayerSaved::lay_out(frames, self.context, params);
+        let (context, saved) = (self.context, LayerSaved::lay_out(frames, self.context, params));
         self.fill_attention(params, input, &saved, None)?;
-        self.fill_feed_forward(params, input, &saved, None)
+        self.fill_feed_forward(params, input, &saved, None)?;
+        if saved.feed_forward_sum.is_none() {
+            return Ok(());
+        }
+        let scratch = context.scratch;
+        scratch.scoped(|| self.feed_forward_sum(params, &saved, context.residual(scratch)).map(|_| ()))
     }
 
     /// Fills what the attention core leaves again, in frames with sections of their own for it, from what was kept: the
@@ -188,14 +213,15 @@ impl Layer<'_> {
     ) -> Result<(), DeviceError> {
         let (context, dx) = (self.context, input_gradient.tensor());
         let dy = self.drop_gradient(output_gradient, pending.feed_forward_output, self.feed_forward_dropout())?;
+        let dy = self.before_norm(&params.feed_forward_norms, saved.feed_forward_sum, dy, pending.feed_forward_sum)?;
         let feed_forward =
             self.feed_forward().backward_input(&params.feed_forward, &saved.feed_forward, dy, &pending.feed_forward)?;
-        let second = (&params.feed_forward_norm, saved.second_input(input), saved.feed_forward_stats);
-        params.feed_forward_norm.forward_again(context, saved.second_input(input), pending.feed_forward_normed)?;
+        let second = entry(&params.feed_forward_norms, saved.second_input(input), saved.feed_forward_stats);
+        self.norm_again(second, pending.feed_forward_normed)?;
         let middle = match context.model.blocks {
             // The gradient of r: the input's gradient is r's plus what comes through the attention block. Where the
             // backward pass of the weights reads r's gradient itself, it has a place of its own.
-            Blocks::Sequential | Blocks::DeepNorm { .. } => {
+            Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. } => {
                 let is_read_again = self.attention_dropout().is_none();
                 let place = pending.attention_output.filter(|_| is_read_again).unwrap_or(dx);
                 self.around_block(second, feed_forward, output_gradient, place)?
@@ -204,17 +230,36 @@ impl Layer<'_> {
         };
 
         let dy = self.drop_gradient(middle, pending.attention_output, self.attention_dropout())?;
+        let dy = self.before_norm(&params.attention_norms, saved.attention_sum, dy, pending.attention_sum)?;
         let attention = self.attention().backward_input(&params.attention, &saved.attention, dy, &pending.attention)?;
-        let first = (&params.attention_norm, input, saved.attention_stats);
-        params.attention_norm.forward_again(context, input, pending.attention_normed)?;
+        let first = entry(&params.attention_norms, input, saved.attention_stats);
+        self.norm_again(first, pending.attention_normed)?;
         self.around_block(first, attention, middle, dx)?;
-        match context.model.blocks {
-            Blocks::Sequential | Blocks::DeepNorm { .. } => Ok(()),
-            Blocks::Parallel => {
-                let (norm, x, stats) = second;
-                norm.backward_input(context, x, stats, feed_forward, dx, Write::Accumulate).map(|_| ())
+        match (context.model.blocks, second.norm) {
+            (Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. }, _) => Ok(()),
+            (Blocks::Parallel, None) => Ok(()),
+            (Blocks::Parallel, Some((norm, stats))) => {
+                norm.backward_input(context, second.x, stats, feed_forward, dx, Write::Accumulate).map(|_| ())
             }
         }
+    }
+
+    /// Writes what a block reads once more, where a norm makes it.
+    fn norm_again(&self, entry: Entry, to: Option<Tensor>) -> Result<(), DeviceError> {
+        let (Some((norm, _)), Some(to)) = (entry.norm, to) else { return Ok(()) };
+        norm.forward_again(self.context, entry.x, to)
+    }
+
+    /// The gradient of a block's sum from that of its norm's output: at `to[R, D]`, or `dy` itself without a norm.
+    fn before_norm(
+        &self,
+        norms: &BlockNorms,
+        saved: Option<SumSaved>,
+        dy: Residual,
+        to: Option<Tensor>,
+    ) -> Result<Residual, DeviceError> {
+        let (Some(norm), Some(SumSaved { sum, stats }), Some(to)) = (&norms.after, saved, to) else { return Ok(dy) };
+        norm.backward_input(self.context, Residual::new(sum), stats, dy, to, Write::Assign)
     }
 
     /// Gradient, assigned to `to[R, D]`, of what a block's norm reads: through the block, whose gradient of the normed
@@ -222,13 +267,18 @@ impl Layer<'_> {
     /// of the norm's output ends in `block`.
     fn around_block(
         &self,
-        (norm, x, stats): (&NormParams, Residual, Tensor),
+        Entry { norm, x }: Entry,
         block: Residual,
         dy: Residual,
         to: Tensor,
     ) -> Result<Residual, DeviceError> {
+        let Some((norm, stats)) = norm else {
+            let (x, residual) = (block.tensor(), Some(dy.tensor()));
+            let sum = DropoutSum { x, bias: None, residual, residual_scale: 1.0, out: to };
+            return dropout::add(self.context, sum, None).map(|()| Residual::new(to));
+        };
         match self.context.model.blocks {
-            Blocks::Sequential | Blocks::Parallel => {
+            Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => {
                 dy.kept_at(self.context, to)?;
                 norm.backward_input(self.context, x, stats, block, to, Write::Accumulate)
             }
@@ -269,18 +319,41 @@ impl Layer<'_> {
         write: Write,
     ) -> Result<(), DeviceError> {
         let context = self.context;
-        let normed = Residual::new(pending.feed_forward_normed);
+        let normed = pending.feed_forward_normed.map_or(saved.second_input(input), Residual::new);
         let dy = pending.feed_forward_output.map_or(output_gradient, Residual::new);
+        let sums = (saved.feed_forward_sum, pending.feed_forward_sum);
+        let dy = self.norm_after_gradient(&gradients.feed_forward_norms, sums, dy, write)?;
         self.feed_forward().backward_weight(&gradients.feed_forward, &pending.feed_forward, normed, dy, write)?;
-        let (stats, dy) = (saved.feed_forward_stats, pending.feed_forward.input());
-        gradients.feed_forward_norm.backward_weight(context, saved.second_input(input), stats, dy, write)?;
+        let second = entry(&gradients.feed_forward_norms, saved.second_input(input), saved.feed_forward_stats);
+        if let Some((norm, stats)) = second.norm {
+            norm.backward_weight(context, second.x, stats, pending.feed_forward.input(), write)?;
+        }
 
-        let normed = Residual::new(pending.attention_normed);
+        let normed = pending.attention_normed.map_or(input, Residual::new);
         let dy = pending.attention_output.map_or(output_gradient, Residual::new);
+        let sums = (saved.attention_sum, pending.attention_sum);
+        let dy = self.norm_after_gradient(&gradients.attention_norms, sums, dy, write)?;
         let tensors = (&saved.attention, &pending.attention);
         self.attention().backward_weight(&gradients.attention, tensors, normed, dy, write)?;
-        let (stats, dy) = (saved.attention_stats, pending.attention.input());
-        gradients.attention_norm.backward_weight(context, input, stats, dy, write)
+        let first = entry(&gradients.attention_norms, input, saved.attention_stats);
+        first.norm.map_or(Ok(()), |(norm, stats)| {
+            norm.backward_weight(context, input, stats, pending.attention.input(), write)
+        })
+    }
+
+    /// Gradients of the norm after a block from that of its output; returns that of its input.
+    fn norm_after_gradient(
+        &self,
+        gradients: &BlockNorms,
+        (saved, pending): (Option<SumSaved>, Option<Tensor>),
+        dy: Residual,
+        write: Write,
+    ) -> Result<Residual, DeviceError> {
+        let (Some(norm), Some(SumSaved { sum, stats }), Some(pending)) = (&gradients.after, saved, pending) else {
+            return Ok(dy);
+        };
+        norm.backward_weight(self.context, Residual::new(sum), stats, dy, write)?;
+        Ok(Residual::new(pending))
     }
 
     /// Values that the attention block leaves, and the stream after it where that is kept.
@@ -293,13 +366,15 @@ impl Layer<'_> {
     ) -> Result<(), DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let y = context.residual(context.scratch);
-            let normed = params.attention_norm.forward(context, input, y, saved.attention_stats)?;
+            let normed = match entry(&params.attention_norms, input, saved.attention_stats).norm {
+                Some((norm, stats)) => norm.forward(context, input, context.residual(context.scratch), stats)?,
+                None => input,
+            };
             self.attention().fill(&params.attention, normed, &saved.attention, cache)?;
             let Some(middle) = saved.middle else { return Ok(()) };
             let beside = match context.model.blocks {
-                Blocks::Sequential | Blocks::Parallel => Beside::unscaled(input),
-                Blocks::DeepNorm { alpha } => Beside { residual: y, scale: alpha },
+                Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => Beside::unscaled(input),
+                Blocks::DeepNorm { alpha } => Beside { residual: normed.tensor(), scale: alpha },
             };
             self.add_attention(params, beside, saved, middle).map(|_| ())
         })
@@ -316,9 +391,10 @@ impl Layer<'_> {
     ) -> Result<(), DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let y = normed.unwrap_or_else(|| context.residual(context.scratch));
-            let x = saved.second_input(input);
-            let normed = params.feed_forward_norm.forward(context, x, y, saved.feed_forward_stats)?;
+            let Entry { norm, x } =
+                entry(&params.feed_forward_norms, saved.second_input(input), saved.feed_forward_stats);
+            let place = || normed.unwrap_or_else(|| context.residual(context.scratch));
+            let normed = norm.map_or(Ok(x), |(norm, stats)| norm.forward(context, x, place(), stats))?;
             self.feed_forward().fill(&params.feed_forward, normed, &saved.feed_forward)
         })
     }
@@ -333,12 +409,40 @@ impl Layer<'_> {
     ) -> Result<Residual, DeviceError> {
         let context = self.context;
         context.scratch.scoped(|| {
-            let (sum, out) = (Partial::target(context, to), Residual::new(to));
-            let sum = leave(context, self.attention().project(&params.attention, &saved.attention, sum)?)?;
-            let block = Block { sum, bias: params.attention.output.bias, dropout: self.attention_dropout() };
+            let norm = params.attention_norms.after.as_ref().zip(saved.attention_sum);
+            let branch = Branch { bias: params.attention.output.bias, norm, dropout: self.attention_dropout() };
+            let sum = Partial::target(context, branch.place(to));
+            let sum = self.attention().project(&params.attention, &saved.attention, sum)?;
+            let (block, out) = (self.leave_block(sum, branch, to)?, Residual::new(to));
             self.add(beside, block, out)?;
             Ok(out)
         })
+    }
+
+    /// The sum of the feed-forward block, formed for `to[R, D]`.
+    fn feed_forward_sum(&self, params: &LayerParams, saved: &LayerSaved, to: Tensor) -> Result<Block, DeviceError> {
+        let norm = params.feed_forward_norms.after.as_ref().zip(saved.feed_forward_sum);
+        let branch = Branch { bias: params.feed_forward.down.bias, norm, dropout: self.feed_forward_dropout() };
+        let sum = Partial::target(self.context, branch.place(to));
+        let sum = self.feed_forward().project(&params.feed_forward, &saved.feed_forward, sum, Write::Assign)?;
+        self.leave_block(sum, branch, to)
+    }
+
+    /// The sum over tensor parallelism; with a norm after the block, its output at `to[R, D]`, its input kept.
+    fn leave_block(&self, sum: Partial, branch: Branch, to: Tensor) -> Result<Block, DeviceError> {
+        let (context, Branch { bias, norm, dropout }) = (self.context, branch);
+        let sum = leave(context, sum)?;
+        let Some((norm, saved)) = norm else { return Ok(Block { sum, bias, dropout }) };
+        match bias {
+            None => sum.kept_at(context, saved.sum)?,
+            Some(_) => {
+                let (x, out) = (sum.tensor(), saved.sum);
+                dropout::add(context, DropoutSum { x, bias, residual: None, residual_scale: 1.0, out }, None)?;
+                Residual::new(out)
+            }
+        };
+        let sum = norm.forward(context, Residual::new(saved.sum), to, saved.stats)?;
+        Ok(Block { sum, bias: None, dropout })
     }
 
     /// `out[R, D]` assigned: what the block is added to, plus `dropout(sum + bias)`.
@@ -380,4 +484,9 @@ impl Layer<'_> {
     fn feed_forward_dropout(&self) -> Option<ResidualDropout> {
         self.context.residual_dropout(DropoutSite::feed_forward_output(self.number))
     }
+}
+
+/// The way of `x` into a block with these `norms`.
+fn entry<'a>(norms: &'a BlockNorms, x: Residual, stats: Option<Tensor>) -> Entry<'a> {
+    Entry { norm: norms.before.as_ref().zip(stats), x }
 }

@@ -24,6 +24,7 @@ mod linear;
 mod norm;
 mod placement;
 mod projection;
+mod qk_norm;
 mod saved;
 pub mod saved_input;
 
@@ -34,11 +35,11 @@ mod table;
 mod top_query;
 
 pub use binding::{
-    AttentionParams, BindError, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams, QkNormParams,
+    AttentionParams, BindError, BlockNorms, EmbeddingParams, FeedForwardParams, HeadParams, LayerParams, QkNormParams,
 };
 pub use cache::{CacheSize, KeyValueCache};
 pub use constants::{Constants, RotaryTables};
-pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape};
+pub use context::{Batch, Context, DropoutRun, DropoutSite, MicrobatchShape, Visible};
 pub use context_parallel::slices::TokenRun;
 pub use embedding::{Embedding, EmbeddingGradients};
 pub use gradient_sums::Accumulation;

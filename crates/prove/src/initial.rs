@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::{Activation, Blocks, Init, ModelSpec, Position, TopQuery, Unit, all_params};
+use config::{Activation, Blocks, Init, ModelSpec, Position, QkNorm, TopQuery, Unit, all_params};
 
 /// A layer with its initial weights.
 #[derive(Clone, Copy, Debug)]
@@ -17,6 +17,10 @@ pub struct Layer {
     pub input: f64,
     /// Width of the feed-forward block.
     pub width: usize,
+    /// Keys that a query sees at most.
+    pub keys: usize,
+    /// Mean squares of what attention and the feed-forward block read.
+    pub read: [f64; 2],
 }
 
 /// The stream and the layers, in forward order; the top query's is the last.
@@ -37,14 +41,21 @@ impl Initial {
             TopQuery::On => Some(("top_query".to_string(), Unit::Head)),
             TopQuery::Off => None,
         };
-        let layers = layers.chain(top).map(|(name, unit)| layer(model, &stds, (&name, unit), tokens)).collect();
-        let table = f64::from(model.init_std).powi(2);
+        let table = (f64::from(model.init_std) * f64::from(model.embedding_scale.unwrap_or(1.0))).powi(2);
         let stream = match (model.embedding_norm, model.position) {
             (true, _) => 1.0,
             (false, Position::Learned { .. }) => 2.0 * table,
             (false, Position::Rotary { .. } | Position::Alibi) => table,
         };
-        Initial { stream, layers }
+        let mut size = stream;
+        let of = |(name, unit): (String, Unit)| {
+            // The top query's layer reads a norm's output.
+            let read = if unit == Unit::Head { 1.0 } else { size };
+            let layer = layer(model, &stds, (&name, unit), (tokens, read));
+            size += layer.attention + layer.feed_forward;
+            layer
+        };
+        Initial { stream, layers: layers.chain(top).map(of).collect() }
     }
 }
 
@@ -57,28 +68,48 @@ pub fn standard_deviations(model: &ModelSpec) -> BTreeMap<String, f64> {
     all_params(model).filter_map(|param| Some((param.name, normal(param.init)?))).collect()
 }
 
-/// The mean of 1 / t over the places of a sequence: what a mean over t keys leaves of the mean square of values.
-fn mean_share(tokens: usize) -> f64 {
-    (1..=tokens).map(|keys| 1.0 / keys as f64).sum::<f64>() / tokens.max(1) as f64
+/// The mean of 1 / t over the places of a sequence whose tokens see `most` keys at most: what a mean over t keys leaves
+/// of the mean square of values.
+fn mean_share(tokens: usize, most: usize) -> f64 {
+    (1..=tokens).map(|place| 1.0 / place.min(most) as f64).sum::<f64>() / tokens.max(1) as f64
 }
 
-fn layer(model: &ModelSpec, stds: &BTreeMap<String, f64>, (name, unit): (&str, Unit), tokens: usize) -> Layer {
+/// The layer of `unit` where the stream in front of it has the mean square `stream`.
+fn layer(
+    model: &ModelSpec,
+    stds: &BTreeMap<String, f64>,
+    (name, unit): (&str, Unit),
+    (tokens, stream): (usize, f64),
+) -> Layer {
     let square = |map: &str| stds.get(&format!("{name}.{map}.weight")).map_or(0.0, |std| std * std);
     // Mean square of a map's output of `inputs` numbers of mean square 1.
     let gain = |map: &str, inputs: usize| square(map) * inputs as f64;
     let (hidden, width) = (model.hidden, model.ffn_hidden_of(unit));
-    let score = if model.qk_norm { 1.0 } else { gain("attention.query", hidden) * gain("attention.key", hidden) };
-    let input = gain("ffn.up", hidden);
     let kept = 1.0 / (1.0 - f64::from(model.dropout));
+    let keys = model.window_of(unit).map_or(tokens, |window| window.min(tokens));
+    let (read, has_norm_after) = match model.blocks {
+        Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => ([1.0; 2], false),
+        Blocks::Sandwich => ([1.0; 2], true),
+        Blocks::PostNorm => ([stream, stream + kept], true),
+    };
+    let score = match model.qk_norm {
+        QkNorm::Off => gain("attention.query", hidden) * gain("attention.key", hidden) * read[0].powi(2),
+        QkNorm::Heads | QkNorm::Whole => 1.0,
+    };
+    let input = gain("ffn.up", hidden) * read[1];
+    let attention = mean_share(tokens, keys)
+        * read[0]
+        * gain("attention.value", hidden)
+        * gain("attention.output", model.query_width());
+    let feed_forward = mean_square(model.activation, input) * gain("ffn.down", width);
     Layer {
-        attention: kept
-            * mean_share(tokens)
-            * gain("attention.value", hidden)
-            * gain("attention.output", model.query_width()),
-        feed_forward: kept * mean_square(model.activation, input) * gain("ffn.down", width),
+        attention: kept * if has_norm_after { 1.0 } else { attention },
+        feed_forward: kept * if has_norm_after { 1.0 } else { feed_forward },
         score,
         input,
         width,
+        keys,
+        read,
     }
 }
 
@@ -87,7 +118,7 @@ fn mean_square(activation: Activation, input: f64) -> f64 {
     const STEPS: i32 = 200;
     let gelu = |x: f64| x * 0.5 * (1.0 + (0.797_884_56 * (x + 0.044_715 * x.powi(3))).tanh());
     let function = |x: f64| match activation {
-        Activation::GeluTanh | Activation::GeluErf | Activation::GeGlu => gelu(x),
+        Activation::GeluTanh | Activation::GeluErf | Activation::GeGlu | Activation::GeGluTanh => gelu(x),
         Activation::GeluSigmoid => x / (1.0 + (-1.702 * x).exp()),
         Activation::Relu => x.max(0.0),
         Activation::SwiGlu => x / (1.0 + (-x).exp()),
@@ -106,7 +137,7 @@ fn mean_square(activation: Activation, input: f64) -> f64 {
 /// The weight of the stream that a branch is added to, where it has one.
 pub fn stream_weight(blocks: Blocks) -> Option<f64> {
     match blocks {
-        Blocks::Sequential | Blocks::Parallel => None,
+        Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => None,
         Blocks::DeepNorm { alpha } => Some(f64::from(alpha)),
     }
 }

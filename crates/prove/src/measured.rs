@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use config::ModelSpec;
+use config::{ModelSpec, QkNorm};
 
 use crate::distance::{Outcome, Tensors, norm, relative};
-use crate::initial::standard_deviations;
+use crate::initial::{Initial, standard_deviations};
 use crate::parameter_kind::ParameterKind;
 use crate::verdict::is_noise;
 
@@ -135,6 +135,8 @@ struct Scales<'a> {
     stds: BTreeMap<String, f64>,
     /// Norm and elements of each tensor.
     sizes: BTreeMap<&'a str, (f64, usize)>,
+    /// Root mean squares of what each layer's attention reads.
+    reads: Vec<f64>,
     /// Norm of the whole gradient.
     whole: f64,
 }
@@ -143,7 +145,8 @@ impl<'a> Scales<'a> {
     fn of_gradients(model: &'a ModelSpec, gradients: &'a Tensors) -> Scales<'a> {
         let size = |(name, values): (&'a String, &'a Vec<f32>)| (name.as_str(), (norm(values), values.len()));
         let sizes = gradients.iter().map(size).collect();
-        Scales { model, stds: standard_deviations(model), whole: whole(&sizes), sizes }
+        let reads = Initial::of(model, 1).layers.iter().map(|layer| layer.read[0].sqrt()).collect();
+        Scales { model, stds: standard_deviations(model), whole: whole(&sizes), sizes, reads }
     }
 
     /// Whether the gradients of `name`, of queries or keys, are rounding: their map's would be a hundred times as large
@@ -191,6 +194,10 @@ impl<'a> Scales<'a> {
             format!("{layer}attention.value.weight")
         } else if let Some(layer) = norm.strip_suffix("ffn_norm") {
             format!("{layer}ffn.up.weight")
+        } else if let Some(layer) = norm.strip_suffix("attention_output_norm") {
+            format!("{layer}attention.output.weight")
+        } else if let Some(layer) = norm.strip_suffix("ffn_output_norm") {
+            format!("{layer}ffn.down.weight")
         } else {
             return 0.0;
         };
@@ -226,17 +233,20 @@ impl<'a> Scales<'a> {
         let std = |map: &str| self.std(&format!("{layer}.attention.{map}.weight"));
         let of = |map: &str| std(map) * (self.model.hidden as f64).sqrt() * input(map);
         let factor = match (self.model.qk_norm, of(own)) {
-            (false, _) => of(other),
-            (true, 0.0) => 0.0,
-            (true, own) => 1.0 / own,
+            (QkNorm::Off, _) => of(other),
+            (QkNorm::Heads | QkNorm::Whole, 0.0) => 0.0,
+            (QkNorm::Heads | QkNorm::Whole, own) => 1.0 / own,
         };
         self.norm(&format!("{layer}.attention.value.weight")) * of("value") * factor * input(own)
     }
 
-    /// Root mean square of the inputs of `map`: normed ones have 1, those of a top layer's queries are a table.
+    /// Root mean square of the inputs of `map`: normed ones have 1, those of a top layer's queries are a table, and
+    /// blocks without a norm before them read the stream.
     fn input(&self, map: &str) -> f64 {
         let table = self.stds.get(TOP_QUERIES).filter(|_| map == TOP_QUERY_MAP);
-        table.copied().unwrap_or(1.0)
+        let layer = map.strip_prefix("layers.").and_then(|rest| rest.split_once('.')?.0.parse::<usize>().ok());
+        let read = layer.and_then(|layer| self.reads.get(layer));
+        table.or(read).copied().unwrap_or(1.0)
     }
 
     fn std(&self, matrix: &str) -> f64 {
@@ -298,7 +308,7 @@ mod tests {
         let of_bias = distance(&proof, ParameterKind::QueryKeyVector);
         assert!((of_bias / (expected * 48f64.sqrt() / 2.0) - 1.0).abs() < 1e-3, "{of_bias}");
         // With norms of heads a query's numbers have a size of 1, and gradients are divided by the length of a key.
-        let found = distance(&ModelSpec { qk_norm: true, ..proof }, ParameterKind::QueryKey);
+        let found = distance(&ModelSpec { qk_norm: config::QkNorm::Heads, ..proof }, ParameterKind::QueryKey);
         assert!((found / (2f64.sqrt() * 1e-6 / (0.5 * 5.0)) - 1.0).abs() < 1e-3, "{found}");
     }
 

@@ -102,7 +102,7 @@ mod tests {
         let model = ModelSpec {
             num_layers: 1,
             biases: Biases::All,
-            qk_norm: true,
+            qk_norm: config::QkNorm::Heads,
             embedding_norm: true,
             top_query: TopQuery::On,
             ..proof_model(Style::Gpt2, 12, false)

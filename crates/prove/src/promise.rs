@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn short_heads_with_norms_have_no_bound_but_of_first_gradients_in_another_order() {
         let proof = proof_model(Style::Gpt2, 12, true);
-        let model = ModelSpec { qk_norm: true, ..proof.clone() };
+        let model = ModelSpec { qk_norm: config::QkNorm::Heads, ..proof.clone() };
         let outcomes = [outcome(1.0, 1.0, 1.0), outcome(2.0, 2.0, 2.0)];
         let of = |class, model| {
             let promise = Promise::of(class, model, &proof_training(), 4);

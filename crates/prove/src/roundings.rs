@@ -3,7 +3,7 @@
 //! One rounding is a relative variance of 0.18 u^2 of the tensor that it is in. Sums of tensors add variances weighted
 //! by mean squares; products add those of their factors.
 
-use config::{Blocks, Format, ModelSpec, TrainSpec};
+use config::{Blocks, Format, ModelSpec, QkNorm, TrainSpec};
 
 use crate::initial::{Initial, Layer, stream_weight};
 use crate::parameter_kind::ParameterKind;
@@ -105,9 +105,10 @@ impl Cost<'_> {
         self.of(4.0)
     }
 
-    /// A mean over the keys that a query sees, half of the sequence.
-    fn mean(&self) -> f64 {
-        self.of(chain(self.tokens) / 2.0)
+    /// A mean over the keys that a query of `layer` sees: on average those of half a sequence, or no more than a
+    /// window.
+    fn mean(&self, layer: &Layer) -> f64 {
+        self.of((chain(self.tokens) / 2.0).min(chain(layer.keys)))
     }
 
     /// A sum over the tokens of a step, which is in single precision.
@@ -132,9 +133,10 @@ impl Cost<'_> {
     }
 
     /// By how much errors in gradients of probabilities grow where the softmax subtracts their mean over the t keys
-    /// that a query sees: of t shares, t - 1 are left. The first query sees one key and has neither.
-    fn subtraction(&self) -> f64 {
-        let sum = |power: i32| (2..=self.tokens).map(|keys| (keys as f64).powi(-power)).sum::<f64>();
+    /// that a query sees: of t shares, t - 1 are left. A query that sees one key has neither.
+    fn subtraction(&self, layer: &Layer) -> f64 {
+        let seen = || (2..=self.tokens).map(|place| place.min(layer.keys)).filter(|keys| *keys > 1);
+        let sum = |power: i32| seen().map(|keys| (keys as f64).powi(-power)).sum::<f64>();
         let left = sum(1) - sum(2);
         if left > 0.0 { sum(1) / left } else { 1.0 }
     }
@@ -154,6 +156,8 @@ struct Passed {
     /// Of the activation's inputs and outputs.
     input: f64,
     output: f64,
+    /// Of the blocks' sums, in front of norms after them.
+    sums: [f64; 2],
     /// Mean square of each branch relative to the stream that it is added to.
     shares: [f64; 2],
 }
@@ -164,10 +168,15 @@ fn forward(cost: &Cost<'_>, initial: &Initial) -> (Vec<Passed>, f64) {
     let (mut size, mut stream) = (initial.stream, 0.0);
     let mut passed = Vec::new();
     for layer in &initial.layers {
-        let normed = stream + if stream > 0.0 { cost.norm() } else { cost.of(0.0) };
-        let query = normed + cost.product(model.hidden) + if model.qk_norm { 2.0 } else { 0.0 };
+        let normed = match model.blocks {
+            Blocks::PostNorm => stream,
+            Blocks::Sequential | Blocks::Parallel | Blocks::Sandwich | Blocks::DeepNorm { .. } => {
+                stream + if stream > 0.0 { cost.norm() } else { cost.of(0.0) }
+            }
+        };
+        let query = normed + cost.product(model.hidden) + if model.qk_norm == QkNorm::Off { 0.0 } else { 2.0 };
         let value = normed + cost.product(model.hidden);
-        let mean = value + layer.score * (2.0 * query + cost.product(model.head_dim)) + cost.mean();
+        let mean = value + layer.score * (2.0 * query + cost.product(model.head_dim)) + cost.mean(layer);
         let attention = mean + cost.product(model.query_width()) + 2.0;
         let feed_forward = |normed: f64| {
             let input = normed + cost.product(model.hidden);
@@ -175,6 +184,7 @@ fn forward(cost: &Cost<'_>, initial: &Initial) -> (Vec<Passed>, f64) {
             let output = factors * input + cost.activation();
             (input, output, output + cost.product(layer.width) + 2.0)
         };
+        let after = |sum: f64| if has_norms_after(model) { sum + cost.norm() } else { sum };
         // DeepNorm's stream is a norm's output: it has the mean square of its weight.
         let weighted = stream_weight(model.blocks).map(|alpha| alpha * alpha);
         let stream_size = |size: f64| weighted.unwrap_or(size);
@@ -188,19 +198,20 @@ fn forward(cost: &Cost<'_>, initial: &Initial) -> (Vec<Passed>, f64) {
                 let (input, output, added) = feed_forward(normed);
                 let sum = size + layer.attention + layer.feed_forward;
                 let shares = [layer.attention / size, layer.feed_forward / size];
-                passed.push(Passed { layer: *layer, normed: [normed; 2], query, value, mean, input, output, shares });
+                let (normed, sums) = ([normed; 2], [attention, added]);
+                passed.push(Passed { layer: *layer, normed, query, value, mean, input, output, sums, shares });
                 stream = (size * stream + layer.attention * attention + layer.feed_forward * added) / sum + 1.0;
                 size = sum;
             }
-            Blocks::Sequential | Blocks::DeepNorm { .. } => {
-                let middle = add((first, kept(stream, normed)), (layer.attention, attention));
+            Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. } => {
+                let middle = add((first, kept(stream, normed)), (layer.attention, after(attention)));
                 let second = stream_size(first + layer.attention);
-                let normed_again = middle + cost.norm();
+                let normed_again = if model.blocks == Blocks::PostNorm { middle } else { middle + cost.norm() };
                 let (input, output, added) = feed_forward(normed_again);
                 let shares = [layer.attention / first, layer.feed_forward / second];
-                let normed = [normed, normed_again];
-                passed.push(Passed { layer: *layer, normed, query, value, mean, input, output, shares });
-                stream = add((second, kept(middle, normed_again)), (layer.feed_forward, added));
+                let (normed, sums) = ([normed, normed_again], [attention, added]);
+                passed.push(Passed { layer: *layer, normed, query, value, mean, input, output, sums, shares });
+                stream = add((second, kept(middle, normed_again)), (layer.feed_forward, after(added)));
                 size = second + layer.feed_forward;
             }
         }
@@ -214,29 +225,43 @@ fn backward(cost: &Cost<'_>, layer: &Passed, of_output: f64, sum: f64, roundings
     let gated = model.activation.inputs_per_output() == 2;
     let [of_attention, of_feed_forward] = layer.normed;
     let [attention_share, feed_forward_share] = layer.shares;
+    // A norm after a block passes its output's gradient, from which its input takes a part away.
+    let before_norm = |of: f64, sum: f64| if has_norms_after(model) { of + cost.norm() + 0.5 * sum } else { of };
+    // Where no norm is before a block, none has read its input.
+    let of_norm = |read: f64| if model.blocks == Blocks::PostNorm { 0.0 } else { 0.5 * read };
     // The feed-forward block.
-    let down = of_output + 1.0;
+    let down = before_norm(of_output, layer.sums[1]) + 1.0;
     let factor = if gated { layer.input } else { 0.5 * layer.layer.input.min(1.0) * layer.input };
     let up = down + cost.product(model.hidden) + factor + cost.of(3.0);
-    let through = up + cost.product(layer.layer.width * if gated { 2 } else { 1 }) + 1.0 + 0.5 * of_feed_forward;
+    let through = up + cost.product(layer.layer.width * if gated { 2 } else { 1 }) + 1.0 + of_norm(of_feed_forward);
     let between = match model.blocks {
         Blocks::Parallel => of_output,
-        Blocks::Sequential | Blocks::DeepNorm { .. } => {
+        Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. } => {
             (of_output + feed_forward_share * through) / (1.0 + feed_forward_share) + 1.0
         }
     };
     // Attention.
     let score = layer.layer.score;
-    let output = between + cost.product(model.hidden) + 1.0;
-    let value = output + 2.0 * score * layer.query + cost.mean();
-    let probability = cost.subtraction() * (output + layer.value + cost.score() + cost.of(5.0));
-    let query = probability + layer.query + cost.mean() + 2.0 * score * layer.query;
-    // A norm of heads takes one of `head_dim` directions away.
-    let dims = model.head_dim as f64;
-    let query = if model.qk_norm { (query + layer.query) * dims / (dims - 1.0).max(1.0) } else { query };
-    let through_attention = value + cost.product(3 * model.query_width()) + 1.0 + 0.5 * of_attention;
-    let matrices = [layer.output + down, of_feed_forward + up, layer.mean + between, of_attention + value];
-    let norms = [through + of_feed_forward, through_attention + of_attention];
+    let of_sum = before_norm(between, layer.sums[0]);
+    let output = of_sum + cost.product(model.hidden) + 1.0;
+    let mean = cost.mean(&layer.layer);
+    let value = output + 2.0 * score * layer.query + mean;
+    let probability = cost.subtraction(&layer.layer) * (output + layer.value + cost.score() + cost.of(5.0));
+    let query = probability + layer.query + mean + 2.0 * score * layer.query;
+    // A norm takes one of its directions away.
+    let query = match model.qk_norm.width(model.head_dim, model.num_kv_heads) {
+        None => query,
+        Some(dims) => (query + layer.query) * dims as f64 / (dims as f64 - 1.0).max(1.0),
+    };
+    let through_attention = value + cost.product(3 * model.query_width()) + 1.0 + of_norm(of_attention);
+    let matrices = [layer.output + down, of_feed_forward + up, layer.mean + of_sum, of_attention + value];
+    let [of_attention_sum, of_feed_forward_sum] = layer.sums;
+    let norms = [
+        through + of_feed_forward,
+        through_attention + of_attention,
+        before_norm(of_output, of_feed_forward_sum),
+        before_norm(between, of_attention_sum),
+    ];
     let largest = |into: &mut f64, all: &[f64]| *into = all.iter().map(|one| one + sum).fold(*into, f64::max);
     largest(&mut roundings.matrix, &matrices);
     largest(&mut roundings.query_key, &[of_attention + query]);
@@ -247,6 +272,16 @@ fn backward(cost: &Cost<'_>, layer: &Passed, of_output: f64, sum: f64, roundings
             let all = 1.0 + feed_forward_share + attention_share;
             (of_output + feed_forward_share * through + added) / all + 1.0
         }
-        Blocks::Sequential | Blocks::DeepNorm { .. } => (between + added) / (1.0 + attention_share) + 1.0,
+        Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. } => {
+            (between + added) / (1.0 + attention_share) + 1.0
+        }
+    }
+}
+
+/// Whether blocks end in norms.
+fn has_norms_after(model: &ModelSpec) -> bool {
+    match model.blocks {
+        Blocks::PostNorm | Blocks::Sandwich => true,
+        Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => false,
     }
 }

@@ -1,6 +1,6 @@
 //! Widths of models at which the bounds hold (`docs/numerics.md`, "Widths").
 
-use config::ModelSpec;
+use config::{ModelSpec, QkNorm};
 
 /// The least `model.hidden`: narrower streams do not average rounding out.
 pub const LEAST_HIDDEN: usize = 32;
@@ -12,7 +12,7 @@ pub const LEAST_NORMED_HEAD_DIM: usize = 8;
 /// Why values after the norms of `model`'s heads have no bound where sums are split differently; `None` where they
 /// have.
 pub fn without_bounds(model: &ModelSpec) -> Option<String> {
-    (model.qk_norm && model.head_dim < LEAST_NORMED_HEAD_DIM).then(|| {
+    (model.qk_norm == QkNorm::Heads && model.head_dim < LEAST_NORMED_HEAD_DIM).then(|| {
         format!(
             "norms of heads (model.qk_norm) have a bound from model.head_dim = {LEAST_NORMED_HEAD_DIM} on; got {}",
             model.head_dim
@@ -38,7 +38,7 @@ mod tests {
     fn narrow_models_and_short_heads_are_named() {
         let proof = proof_model(Style::Gpt2, 12, true);
         assert_eq!((narrow(&proof), without_bounds(&proof)), (None, None));
-        let of = |hidden, head_dim| ModelSpec { hidden, head_dim, qk_norm: true, ..proof.clone() };
+        let of = |hidden, head_dim| ModelSpec { hidden, head_dim, qk_norm: config::QkNorm::Heads, ..proof.clone() };
         let said = "bounds are derived from model.hidden = 32 on; 16 may exceed them without a fault";
         assert_eq!((narrow(&of(16, 8)).as_deref(), without_bounds(&of(16, 8))), (Some(said), None));
         let said = "bounds are derived from model.head_dim = 4 on; 2 may exceed them without a fault";

@@ -11,7 +11,7 @@ use testkit::models::{Style, plain_layout, proof_model, proof_text, proof_traini
 /// Every kind of parameter in two layers.
 fn model(activation: Activation) -> ModelSpec {
     let proof = proof_model(Style::Gpt2, 12, false);
-    ModelSpec { num_layers: 2, head_dim: 8, biases: Biases::All, qk_norm: true, activation, ..proof }
+    ModelSpec { num_layers: 2, head_dim: 8, biases: Biases::All, qk_norm: config::QkNorm::Heads, activation, ..proof }
 }
 
 fn outcomes(model: &ModelSpec, train: &TrainSpec, other: &Parallelism) -> [Outcome; 2] {

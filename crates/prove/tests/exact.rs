@@ -29,7 +29,7 @@ fn model(style: Style) -> ModelSpec {
     let proof = ModelSpec { num_layers: 2, ..proof_model(style, 4, style == Style::Gpt2) };
     match style {
         Style::Gpt2 => ModelSpec { dropout: 0.1, attention_dropout: 0.1, top_query: TopQuery::On, ..proof },
-        Style::Llama => ModelSpec { qk_norm: true, ..proof },
+        Style::Llama => ModelSpec { qk_norm: config::QkNorm::Heads, ..proof },
     }
 }
 

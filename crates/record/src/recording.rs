@@ -223,7 +223,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn embedding(&self, phase: PassKind) -> Result<(), RecordError> {
-        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.shape));
+        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.model, self.case.shape));
         let bound = |dtype| {
             let ((table, table_flat), (layout, flat)) =
                 (self.layout(Unit::Table, dtype), self.layout(Unit::Embedding, dtype));
@@ -247,7 +247,7 @@ impl<'a> Recorder<'a> {
     }
 
     fn layer(&self, number: u32, phase: PassKind) -> Result<(), RecordError> {
-        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.shape));
+        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.model, self.case.shape));
         let bound = |dtype| {
             let (layout, flat) = self.layout(Unit::Layer(number), dtype);
             LayerParams::bind(number, &layout, flat)
@@ -293,7 +293,7 @@ impl<'a> Recorder<'a> {
         if phase != PassKind::Forward {
             return Ok(());
         }
-        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.shape));
+        let (context, batch) = (self.context(), Batch::lay_out(&self.other, self.case.model, self.case.shape));
         let bound = |dtype| {
             let ((layout, flat), (table, table_flat)) =
                 (self.layout(Unit::Head, dtype), self.layout(Unit::Table, dtype));

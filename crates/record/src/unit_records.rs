@@ -64,7 +64,7 @@ impl<'a> UnitRecords<'a> {
         };
         Footprints {
             batch_bytes: measured(&|frame| {
-                Batch::lay_out(frame, shape);
+                Batch::lay_out(frame, model, shape);
             }),
             constant_bytes: measured(&|frame| {
                 Constants::lay_out(frame, &Frame::measuring(), model);

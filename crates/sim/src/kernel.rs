@@ -197,6 +197,8 @@ fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
         | Op::SumExp { .. }
         | Op::CrossEntropy { .. }
         | Op::Accumulate { .. }
+        | Op::SoftCap { .. }
+        | Op::SoftCapBackward { .. }
         | Op::ScaledSum { .. }
         | Op::Fill { .. }
         | Op::Copy { .. }

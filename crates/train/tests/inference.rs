@@ -3,8 +3,8 @@
 use std::sync::Mutex;
 
 use config::{
-    Gathering, GradientReduction, IGNORED_LABEL, ModelSpec, Parallelism, Reshard, SequenceParallel, TopQuery,
-    TrainSpec, ZeroStage,
+    Gathering, GradientReduction, IGNORED_LABEL, LocalAttention, ModelSpec, Parallelism, QkNorm, Reach, Reshard,
+    SequenceParallel, TopQuery, TrainSpec, ZeroStage,
 };
 use testkit::layout::engine;
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
@@ -17,11 +17,19 @@ const STYLES: [Style; 2] = [Style::Gpt2, Style::Llama];
 
 fn model(style: Style) -> ModelSpec {
     // Keys of more than one tile. One style has query and key norms, whose output is what the cache keeps, the other
-    // attention in the head, too.
+    // attention in the head, too. Windows are shorter than a tile, and longer.
+    let windows =
+        |window, pattern: &[Reach]| Some(LocalAttention { window, pattern: pattern.to_vec(), rotary_base: None });
     let plain = ModelSpec { num_layers: 4, context: 96, ..proof_model(style, 4, true) };
     match style {
-        Style::Gpt2 => ModelSpec { top_query: TopQuery::On, ..plain },
-        Style::Llama => ModelSpec { qk_norm: true, ..plain },
+        Style::Gpt2 => {
+            let local_attention = windows(20, &[Reach::Local, Reach::Global]);
+            ModelSpec { top_query: TopQuery::On, local_attention, logit_soft_cap: Some(4.0), ..plain }
+        }
+        Style::Llama => {
+            let local_attention = windows(70, &[Reach::Local]);
+            ModelSpec { qk_norm: QkNorm::Heads, local_attention, embedding_scale: Some(2.0), ..plain }
+        }
     }
 }
 

@@ -18,9 +18,9 @@ macro_rules! preset {
     };
 }
 
-/// Runs of six published models, and each one's shape at a few hundred thousand parameters. The run files say where
-/// each is from.
-const PRESETS: [Preset; 12] = [
+/// Runs of six published models, other published models with a layout to fine-tune them, and each one's shape at a few
+/// hundred thousand parameters. The run files say where each is from.
+const PRESETS: [Preset; 26] = [
     preset!("codegeex-13b", derived("ascend-910", "megatron-2021", 10.01, OF_CODEGEEX)),
     preset!("codegeex-13b-tiny", None),
     preset!("gpt-neox-20b", derived("a100-40g-dgx", "deepspeed-2022", 43.84, OF_GPT_NEOX)),
@@ -33,6 +33,20 @@ const PRESETS: [Preset; 12] = [
     preset!("bloom-176b-tiny", None),
     preset!("mt-nlg-530b", published("a100-80g-dgx", "deepspeed-bf16-2022", 60.1)),
     preset!("mt-nlg-530b-tiny", None),
+    preset!("llama-3.1-8b", None),
+    preset!("llama-3.1-8b-tiny", None),
+    preset!("mistral-7b", None),
+    preset!("mistral-7b-tiny", None),
+    preset!("qwen3-8b", None),
+    preset!("qwen3-8b-tiny", None),
+    preset!("smollm2-1.7b", None),
+    preset!("smollm2-1.7b-tiny", None),
+    preset!("olmo2-7b", None),
+    preset!("olmo2-7b-tiny", None),
+    preset!("gemma-3-1b", None),
+    preset!("gemma-3-1b-tiny", None),
+    preset!("gemma-2-9b", None),
+    preset!("gemma-2-9b-tiny", None),
 ];
 
 const OF_CODEGEEX: &str = "54.3e9 tokens a day (CodeGeeX README, unconfirmed)";
@@ -158,6 +172,13 @@ mod tests {
             ("opt-175b", 174_604_468_224),
             ("bloom-176b", 176_247_271_424),
             ("mt-nlg-530b", 529_600_819_200),
+            ("llama-3.1-8b", 8_030_261_248),
+            ("mistral-7b", 7_241_732_096),
+            ("qwen3-8b", 8_190_735_360),
+            ("smollm2-1.7b", 1_711_376_384),
+            ("olmo2-7b", 7_298_617_344),
+            ("gemma-3-1b", 999_885_952),
+            ("gemma-2-9b", 9_241_705_984),
         ] {
             assert_eq!(unique_parameters(&load(name).model), parameters, "{name}");
         }
@@ -191,7 +212,11 @@ mod tests {
                 let kind = std::mem::discriminant(&model.position);
                 let blocks = std::mem::discriminant(&model.blocks);
                 let ends = (model.embedding_norm, model.top_query, model.tied_embeddings);
-                (kind, blocks, model.activation, model.biases, ends, config.data.visible, config.data.positions)
+                let local = model.local_attention.as_ref().map(|local| (local.pattern.clone(), local.rotary_base));
+                let caps = (model.attention_soft_cap, model.logit_soft_cap, model.embedding_scale.is_some());
+                let heads = (model.qk_norm, caps, model.num_kv_heads == model.num_heads, local);
+                let data = (config.data.visible, config.data.positions);
+                (kind, blocks, model.norm.kind, model.activation, model.biases, ends, heads, data)
             };
             assert_eq!(kinds(&full), kinds(&tiny), "{}", preset.name);
             let manner = |config: &RunConfig| {

@@ -25,19 +25,27 @@ use interchange::HuggingFaceFolder;
 use mesh::Region;
 
 /// Classes of the library.
-const CLASSES: [&str; 7] = ["gpt_neox", "bloom", "opt", "gpt2", "llama", "qwen2", "qwen3"];
+const CLASSES: [&str; 13] = [
+    "gpt_neox", "bloom", "opt", "gpt2", "llama", "llama31", "smollm", "mistral", "qwen2", "qwen3", "olmo2", "gemma2",
+    "gemma3",
+];
 
 /// The same classes with what their configurations may say otherwise: output matrices of their own, scaled rotations,
 /// other biases, padding in the text.
-const VARIANTS: [&str; 8] = [
+const VARIANTS: [&str; 13] = [
     "gpt_neox_sequential",
     "bloom_untied",
     "opt_padding",
     "opt_untied",
     "gpt2_untied",
-    "llama31",
     "llama_linear",
     "qwen3_padding",
+    "qwen3_windows",
+    "qwen3_yarn",
+    "olmo2_biases",
+    "gemma2_plain",
+    "gemma3_global",
+    "gemma3_capped",
 ];
 
 /// Models in the shards that they were published in (`tools/reference/published.py`), with masks and positions of their

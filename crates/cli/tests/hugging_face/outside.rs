@@ -83,8 +83,12 @@ fn models_that_are_not_built_here_are_refused_by_name() {
             "architectures",
             vec!["T5"].into(),
             "[\"T5\"] is not read; use GPTNeoXForCausalLM, BloomForCausalLM, OPTForCausalLM, GPT2LMHeadModel, LlamaForCausalLM, \
-             Qwen2ForCausalLM, Qwen3ForCausalLM, GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B",
+             MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, Olmo2ForCausalLM, Gemma2ForCausalLM, Gemma3ForCausalLM, \
+             GLM-130B, CodeGeeX-13B, metaseq, GPT-NeoX-20B",
         ),
+        ("gemma3", "use_bidirectional_attention", true.into(), "true is not supported; use false"),
+        ("gemma3", "attn_logit_softcapping", 50.0.into(), "50.0 is not supported; use null"),
+        ("gemma2", "hidden_activation", "relu".into(), "\"relu\" is not among gelu_pytorch_tanh, gelu_new, gelu, silu"),
     ];
     for (class, key, value, rule) in cases {
         assert_eq!(refused(class, key, value), format!("config.json: {key} = {rule}"));
@@ -93,34 +97,34 @@ fn models_that_are_not_built_here_are_refused_by_name() {
 
 #[test]
 fn a_scaling_of_rotations_that_is_not_built_here_is_refused_by_name() {
-    let yarn = serde_json::json!({ "rope_type": "yarn", "factor": 4.0 });
-    let rule = "is not a supported rotary scaling; use \"default\", \"linear\" or \"llama3\"";
-    assert_eq!(refused("llama", "rope_scaling", yarn), format!("config.json: rope_type = \"yarn\" {rule}"));
+    let dynamic = serde_json::json!({ "rope_type": "dynamic", "factor": 4.0 });
+    let rule = "is not a supported rotary scaling; use \"default\", \"linear\", \"llama3\" or \"yarn\"";
+    assert_eq!(refused("llama", "rope_scaling", dynamic), format!("config.json: rope_type = \"dynamic\" {rule}"));
+    let not_rounded = serde_json::json!({ "rope_type": "yarn", "factor": 4.0, "truncate": false });
+    let rule = "false is not supported; use true";
+    assert_eq!(refused("llama", "rope_scaling", not_rounded), format!("config.json: truncate = {rule}"));
     let nothing = serde_json::json!({ "type": "linear" });
     assert_eq!(refused("llama", "rope_scaling", nothing), "config.json: factor = null is not a number");
 }
 
-/// Keys that depend on other keys: a window shorter than the context, biases that the library leaves out
-/// of slices.
+/// Keys that depend on other keys: layers with windows, biases that the library leaves out of slices.
 #[test]
 fn keys_that_together_are_no_model_are_refused() {
-    // Kinds of layers that are written down go before the first layer with a window.
-    let sliding = |window: Value, layers: [(&'static str, Value); 2]| {
-        [vec![("use_sliding_window", true.into()), ("sliding_window", window)], layers.into()].concat()
+    let sliding = |window: Value, types: Value| {
+        refused_with(
+            "qwen2",
+            vec![("use_sliding_window", true.into()), ("sliding_window", window), ("layer_types", types)],
+        )
     };
-    let by_number = || [("layer_types", Value::Null), ("max_window_layers", 0.into())];
-    let by_kind =
-        [("layer_types", vec!["full_attention", "sliding_attention"].into()), ("max_window_layers", 28.into())];
-    let rule = "true is not supported; use false, or sliding_window = 12";
-    for layers in [by_number(), by_kind] {
-        assert_eq!(
-            refused_with("qwen2", sliding(11.into(), layers)),
-            format!("config.json: use_sliding_window = {rule}")
-        );
-    }
-    let unsaid = [sliding(Value::Null, by_number()), vec![("max_position_embeddings", 8192.into())]].concat();
-    let rule = "true is not supported; use false, or sliding_window = 8192";
-    assert_eq!(refused_with("qwen2", unsaid), format!("config.json: use_sliding_window = {rule}"));
+    let types = |names: &[&str]| Value::from(names);
+    let rule = "[\"sliding_attention\"] must have num_hidden_layers = 2 entries";
+    assert_eq!(sliding(3.into(), types(&["sliding_attention"])), format!("config.json: layer_types = {rule}"));
+    let rule = "[\"chunked_attention\",\"full_attention\"] must name full_attention and sliding_attention alone";
+    let chunked = types(&["chunked_attention", "full_attention"]);
+    assert_eq!(sliding(3.into(), chunked), format!("config.json: layer_types = {rule}"));
+    let rule = "0 must let a token see itself; use at least 1";
+    let near = types(&["full_attention", "sliding_attention"]);
+    assert_eq!(sliding(0.into(), near), format!("config.json: sliding_window = {rule}"));
     let slices = vec![("slow_but_exact", true.into()), ("pretraining_tp", 2.into())];
     let rule = "true is not supported; use false";
     assert_eq!(refused_with("bloom", slices), format!("config.json: slow_but_exact = {rule}"));

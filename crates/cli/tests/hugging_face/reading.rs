@@ -38,7 +38,7 @@ pub fn model() -> ModelSpec {
         activation: config::Activation::SwiGlu,
         biases: config::Biases::Off,
         tied_embeddings: false,
-        qk_norm: true,
+        qk_norm: config::QkNorm::Heads,
         ..quick_start
     }
 }

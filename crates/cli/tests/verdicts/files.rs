@@ -45,7 +45,7 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("model.rotary_base", &["1e4", "500000", "1", "0.5"]),
     ("model.rotary_fraction", &["0.25", "0.5", "1", "0", "1.5", "0.1"]),
     ("model.rotary_pairing", &["\"half\"", "\"interleaved\"", "\"pairs\""]),
-    ("model.rotary_scaling", &["\"none\"", "\"linear\"", "\"llama3\"", "\"yarn\""]),
+    ("model.rotary_scaling", &["\"none\"", "\"linear\"", "\"llama3\"", "\"dynamic\""]),
     ("model.rotary_scaling_factor", &["8", "1", "0.5"]),
     ("model.rotary_low_turns", &["1", "0", "4"]),
     ("model.rotary_high_turns", &["4", "1", "0.5"]),

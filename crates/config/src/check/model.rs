@@ -1,6 +1,7 @@
 //! Rules of `[model]`, and of the text that it reads.
 
 use super::{Rules, nearest_of};
+use crate::local_attention::{LocalAttention, MAX_PATTERN, Reach};
 use crate::model::{Blocks, MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, ModelSpec, Position};
 use crate::problem::Problem;
 use crate::rotary_scaling::RotaryScaling;
@@ -28,6 +29,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         dropout_coordinates(config, rules);
     }
     rotary(model, rules);
+    local_attention(model, rules);
     position_offset(model, rules);
     numbers(model, rules);
     paths(config, rules);
@@ -164,11 +166,21 @@ fn rotary(model: &ModelSpec, rules: &mut Rules) {
 fn rotary_scaling(scaling: RotaryScaling, rules: &mut Rules) {
     let factor = match scaling {
         RotaryScaling::Off => return,
-        RotaryScaling::Linear { factor } | RotaryScaling::Llama3 { factor, .. } => factor,
+        RotaryScaling::Linear { factor }
+        | RotaryScaling::Llama3 { factor, .. }
+        | RotaryScaling::Yarn { factor, .. } => factor,
     };
     let rule = "must slow rotations down";
     rules.number("model.rotary_scaling_factor", factor, factor >= 1.0, rule, "use 1 or more");
-    let RotaryScaling::Llama3 { low_turns, high_turns, original_context, .. } = scaling else { return };
+    if let RotaryScaling::Yarn { magnitude, .. } = scaling {
+        let rule = "must keep queries and keys";
+        rules.number("model.rotary_magnitude", magnitude, magnitude > 0.0, rule, "leave it out, or use more than 0");
+    }
+    let (RotaryScaling::Llama3 { low_turns, high_turns, original_context, .. }
+    | RotaryScaling::Yarn { low_turns, high_turns, original_context, .. }) = scaling
+    else {
+        return;
+    };
     let rule = "must be a positive number of turns";
     rules.number("model.rotary_low_turns", low_turns, low_turns > 0.0, rule, "use more than 0");
     let rule = format!("must be more than model.rotary_low_turns = {low_turns:?}");
@@ -178,6 +190,29 @@ fn rotary_scaling(scaling: RotaryScaling, rules: &mut Rules) {
         let rule = "must be the context length of pretraining";
         let remedy = format!("use from 1 to {MAX_CONTEXT}");
         rules.report(Problem::of_value("model.rotary_original_context", original_context, rule, remedy));
+    }
+}
+
+fn local_attention(model: &ModelSpec, rules: &mut Rules) {
+    let Some(LocalAttention { window, pattern, rotary_base }) = &model.local_attention else { return };
+    if !(1..=MAX_CONTEXT).contains(window) {
+        let remedy = format!("use from 1 to {MAX_CONTEXT}, or leave it out");
+        rules.report(Problem::of_value("model.window", window, "must let a token see itself", remedy));
+    }
+    let mut refuse = |rule: String, remedy: &str| {
+        rules.report(Problem::of_key("model.layer_pattern", rule, remedy));
+    };
+    if pattern.len() > MAX_PATTERN {
+        refuse(format!("has {} layers, more than {MAX_PATTERN}", pattern.len()), "use a shorter pattern");
+    } else if !pattern.contains(&Reach::Local) {
+        refuse("has no local layer for model.window".into(), "add one, or leave out model.window");
+    }
+    let Some(base) = rotary_base else { return };
+    let (rule, remedy) = ("must give falling frequencies", "use more than 1, or leave it out");
+    rules.number("model.local_rotary_base", *base, *base > 1.0 && base.is_finite(), rule, remedy);
+    if !matches!(model.position, Position::Rotary { .. }) {
+        let rule = "has no effect without model.position = \"rotary\"";
+        rules.report(Problem::of_key("model.local_rotary_base", rule, "leave it out"));
     }
 }
 
@@ -237,6 +272,15 @@ fn numbers(model: &ModelSpec, rules: &mut Rules) {
     if let Some(std) = model.output_init_std {
         let rule = "must be a standard deviation above 0";
         rules.number("model.output_init_std", std, std > 0.0, rule, "leave it out, or use more than 0");
+    }
+    let scales = [
+        ("model.embedding_scale", model.embedding_scale),
+        ("model.query_scalar", model.query_scalar),
+        ("model.attention_soft_cap", model.attention_soft_cap),
+        ("model.logit_soft_cap", model.logit_soft_cap),
+    ];
+    for (key, value) in scales.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+        rules.number(key, value, value > 0.0, "must be more than 0", "leave it out, or use more than 0");
     }
     if let Some(gain) = model.xavier_gain {
         let rule = "must be more than 0";

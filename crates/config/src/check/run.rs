@@ -47,6 +47,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     collectives(config, rules);
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     check_gpus(config, rules);
+    soft_caps(config, rules);
     gpu_collectives(config, rules);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
@@ -68,6 +69,21 @@ fn watching(config: &RunConfig, rules: &mut Rules) {
     if config.run.notify.as_ref().is_some_and(|command| command.trim().is_empty()) {
         let remedy = "write a command for a shell, or leave it out";
         rules.report(Problem::of_value("run.notify", "\"\"", "must be a command", remedy));
+    }
+}
+
+/// Soft caps, for which GPUs have no kernel.
+fn soft_caps(config: &RunConfig, rules: &mut Rules) {
+    let device = match config.run.device {
+        DeviceChoice::Cpu => return,
+        DeviceChoice::Cuda | DeviceChoice::SoftGpu => device_name(config.run.device),
+    };
+    let RunConfig { model, .. } = config;
+    let caps = [("model.attention_soft_cap", model.attention_soft_cap), ("model.logit_soft_cap", model.logit_soft_cap)];
+    for (key, cap) in caps.into_iter().filter_map(|(key, cap)| Some((key, cap?))) {
+        let rule = format!("has no kernel where run.device = {device:?}");
+        let remedy = "write run.device = \"cpu\", or leave it out";
+        rules.report(Problem::of_value(key, format!("{cap:?}"), rule, remedy));
     }
 }
 

@@ -47,6 +47,8 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("rope_scaling_factor", "model.rotary_scaling_factor", ""),
     ("rotary_seq_len_interpolation_factor", "model.rotary_scaling_factor", "with rotary_scaling = \"linear\""),
     ("rotary_interleaved", "model.rotary_pairing", "write \"interleaved\""),
+    ("window_size", "model.window", ""),
+    ("window_attn_skip_freq", "model.layer_pattern", "a list of \"local\" and \"global\""),
     ("swiglu", "model.activation", "write \"swiglu\""),
     ("disable_bias_linear", "model.biases", "write false"),
     ("add_bias_linear", "model.biases", ""),

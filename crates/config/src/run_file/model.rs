@@ -1,12 +1,14 @@
 //! The section `[model]`.
 
+use super::local_attention;
 use super::reader::{Choices, Reader, name_of};
 use super::writer::Writer;
-use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, TopQuery};
+use crate::model::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, QkNorm, TopQuery};
 use crate::problem::Problem;
 use crate::rotary_scaling::RotaryScaling;
 
-const NORMS: &Choices<NormKind> = &[("layer", NormKind::Layer), ("rms", NormKind::Rms)];
+const NORMS: &Choices<NormKind> =
+    &[("layer", NormKind::Layer), ("rms", NormKind::Rms), ("rms_plus_one", NormKind::RmsPlusOne)];
 const PAIRINGS: &Choices<Pairing> = &[("half", Pairing::Half), ("interleaved", Pairing::Interleaved)];
 const ACTIVATIONS: &Choices<Activation> = &[
     ("gelu_tanh", Activation::GeluTanh),
@@ -15,7 +17,10 @@ const ACTIVATIONS: &Choices<Activation> = &[
     ("relu", Activation::Relu),
     ("swiglu", Activation::SwiGlu),
     ("geglu", Activation::GeGlu),
+    ("geglu_tanh", Activation::GeGluTanh),
 ];
+
+const QK_NORMS: &Choices<QkNorm> = &[("true", QkNorm::Heads), ("false", QkNorm::Off), ("whole", QkNorm::Whole)];
 
 const BIASES: &Choices<Biases> = &[
     ("true", Biases::All),
@@ -30,10 +35,15 @@ enum ScalingKind {
     Off,
     Linear,
     Llama3,
+    Yarn,
 }
 
-const SCALINGS: &Choices<ScalingKind> =
-    &[("none", ScalingKind::Off), ("linear", ScalingKind::Linear), ("llama3", ScalingKind::Llama3)];
+const SCALINGS: &Choices<ScalingKind> = &[
+    ("none", ScalingKind::Off),
+    ("linear", ScalingKind::Linear),
+    ("llama3", ScalingKind::Llama3),
+    ("yarn", ScalingKind::Yarn),
+];
 
 #[derive(Clone, Copy, PartialEq)]
 enum PositionKind {
@@ -49,11 +59,18 @@ const POSITIONS: &Choices<PositionKind> =
 enum BlocksKind {
     Sequential,
     Parallel,
+    PostNorm,
+    Sandwich,
     DeepNorm,
 }
 
-const BLOCKS: &Choices<BlocksKind> =
-    &[("sequential", BlocksKind::Sequential), ("parallel", BlocksKind::Parallel), ("deepnorm", BlocksKind::DeepNorm)];
+const BLOCKS: &Choices<BlocksKind> = &[
+    ("sequential", BlocksKind::Sequential),
+    ("parallel", BlocksKind::Parallel),
+    ("postnorm", BlocksKind::PostNorm),
+    ("sandwich", BlocksKind::Sandwich),
+    ("deepnorm", BlocksKind::DeepNorm),
+];
 
 /// Reads the section; `tokens` is the number of different tokens in the data, the default of the vocabulary.
 pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
@@ -79,9 +96,14 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
         context: reader.count("model.context", 128),
         norm,
         position,
+        local_attention: local_attention::read(reader, num_layers),
         activation: reader.choice("model.activation", ACTIVATIONS, Activation::GeluTanh),
         blocks: blocks(reader, num_layers),
         biases: reader.choice("model.biases", BIASES, Biases::All),
+        embedding_scale: reader.optional_number("model.embedding_scale"),
+        query_scalar: reader.optional_number("model.query_scalar"),
+        attention_soft_cap: reader.optional_number("model.attention_soft_cap"),
+        logit_soft_cap: reader.optional_number("model.logit_soft_cap"),
         embedding_norm: reader.yes_no("model.embedding_norm", false),
         tied_embeddings: reader.yes_no("model.tied_embeddings", true),
         padding_token: reader.optional_count("model.padding_token"),
@@ -89,7 +111,7 @@ pub fn read(reader: &mut Reader, tokens: usize) -> ModelSpec {
             true => TopQuery::On,
             false => TopQuery::Off,
         },
-        qk_norm: reader.yes_no("model.qk_norm", false),
+        qk_norm: reader.choice("model.qk_norm", QK_NORMS, QkNorm::Off),
         dropout,
         attention_dropout: reader.number("model.attention_dropout", dropout),
         init_std: reader.number("model.init_std", 0.02),
@@ -119,6 +141,8 @@ fn blocks(reader: &mut Reader, num_layers: usize) -> Blocks {
     match kind {
         BlocksKind::Sequential => Blocks::Sequential,
         BlocksKind::Parallel => Blocks::Parallel,
+        BlocksKind::PostNorm => Blocks::PostNorm,
+        BlocksKind::Sandwich => Blocks::Sandwich,
         BlocksKind::DeepNorm => Blocks::DeepNorm { alpha },
     }
 }
@@ -189,14 +213,19 @@ fn position(reader: &mut Reader, head_dim: usize) -> Position {
     }
 }
 
-/// The defaults of its numbers are those of Llama 3.1.
+/// The defaults of its numbers are those of Llama 3.1, and those of the paper of YaRN.
 fn rotary_scaling(reader: &mut Reader) -> RotaryScaling {
     let kind = reader.choice("model.rotary_scaling", SCALINGS, ScalingKind::Off);
     let factor = reader.number("model.rotary_scaling_factor", 8.0);
     let low_turns = reader.number("model.rotary_low_turns", 1.0);
-    let high_turns = reader.number("model.rotary_high_turns", 4.0);
+    let fast = if kind == ScalingKind::Yarn { 32.0 } else { 4.0 };
+    let high_turns = reader.number("model.rotary_high_turns", fast);
     let original_context = reader.count("model.rotary_original_context", 8192);
+    let magnitude = reader.number("model.rotary_magnitude", RotaryScaling::fitted_magnitude(factor));
     let written = ("model.rotary_scaling", name_of(SCALINGS, kind));
+    if kind != ScalingKind::Yarn {
+        only_with(reader, &["model.rotary_magnitude"], written, "yarn");
+    }
     let of_llama = ["model.rotary_low_turns", "model.rotary_high_turns", "model.rotary_original_context"];
     match kind {
         ScalingKind::Off => {
@@ -209,6 +238,7 @@ fn rotary_scaling(reader: &mut Reader) -> RotaryScaling {
             RotaryScaling::Linear { factor }
         }
         ScalingKind::Llama3 => RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context },
+        ScalingKind::Yarn => RotaryScaling::Yarn { factor, low_turns, high_turns, original_context, magnitude },
     }
 }
 
@@ -242,10 +272,13 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
             write_scaling(scaling, writer);
         }
     }
+    local_attention::write(model.local_attention.as_ref(), writer);
     writer.text("activation", name_of(ACTIVATIONS, model.activation));
     match model.blocks {
         Blocks::Sequential => writer.text("blocks", name_of(BLOCKS, BlocksKind::Sequential)),
         Blocks::Parallel => writer.text("blocks", name_of(BLOCKS, BlocksKind::Parallel)),
+        Blocks::PostNorm => writer.text("blocks", name_of(BLOCKS, BlocksKind::PostNorm)),
+        Blocks::Sandwich => writer.text("blocks", name_of(BLOCKS, BlocksKind::Sandwich)),
         Blocks::DeepNorm { alpha } => {
             writer.text("blocks", name_of(BLOCKS, BlocksKind::DeepNorm));
             writer.number("deepnorm_alpha", alpha);
@@ -257,13 +290,17 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
             writer.text("biases", name_of(BIASES, model.biases))
         }
     }
+    write_scales(model, writer);
     writer.yes_no("embedding_norm", model.embedding_norm);
     writer.yes_no("tied_embeddings", model.tied_embeddings);
     if let Some(token) = model.padding_token {
         writer.count("padding_token", token);
     }
     writer.yes_no("top_query", model.top_query == TopQuery::On);
-    writer.yes_no("qk_norm", model.qk_norm);
+    match model.qk_norm {
+        QkNorm::Off | QkNorm::Heads => writer.bare("qk_norm", name_of(QK_NORMS, model.qk_norm)),
+        QkNorm::Whole => writer.text("qk_norm", name_of(QK_NORMS, model.qk_norm)),
+    }
     writer.number("dropout", model.dropout);
     writer.number("attention_dropout", model.attention_dropout);
     writer.number("init_std", model.init_std);
@@ -278,20 +315,39 @@ pub fn write(model: &ModelSpec, writer: &mut Writer) {
     }
 }
 
+/// Factors and caps of embeddings, scores and logits.
+fn write_scales(model: &ModelSpec, writer: &mut Writer) {
+    let scales = [
+        ("embedding_scale", model.embedding_scale),
+        ("query_scalar", model.query_scalar),
+        ("attention_soft_cap", model.attention_soft_cap),
+        ("logit_soft_cap", model.logit_soft_cap),
+    ];
+    for (key, value) in scales.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+        writer.number(key, value);
+    }
+}
+
 fn write_scaling(scaling: RotaryScaling, writer: &mut Writer) {
-    let mut kind = |kind| writer.text("rotary_scaling", name_of(SCALINGS, kind));
+    let kind = match scaling {
+        RotaryScaling::Off => ScalingKind::Off,
+        RotaryScaling::Linear { .. } => ScalingKind::Linear,
+        RotaryScaling::Llama3 { .. } => ScalingKind::Llama3,
+        RotaryScaling::Yarn { .. } => ScalingKind::Yarn,
+    };
+    writer.text("rotary_scaling", name_of(SCALINGS, kind));
     match scaling {
-        RotaryScaling::Off => kind(ScalingKind::Off),
-        RotaryScaling::Linear { factor } => {
-            kind(ScalingKind::Linear);
-            writer.number("rotary_scaling_factor", factor);
-        }
-        RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context } => {
-            kind(ScalingKind::Llama3);
+        RotaryScaling::Off => {}
+        RotaryScaling::Linear { factor } => writer.number("rotary_scaling_factor", factor),
+        RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context }
+        | RotaryScaling::Yarn { factor, low_turns, high_turns, original_context, .. } => {
             writer.number("rotary_scaling_factor", factor);
             writer.number("rotary_low_turns", low_turns);
             writer.number("rotary_high_turns", high_turns);
             writer.count("rotary_original_context", original_context);
         }
+    }
+    if let RotaryScaling::Yarn { magnitude, .. } = scaling {
+        writer.number("rotary_magnitude", magnitude);
     }
 }

@@ -75,3 +75,26 @@ fn the_model_fits_together() {
         ),
     ]);
 }
+
+#[test]
+fn windows_and_scaled_rotations_have_a_meaning() {
+    expect(&[
+        (
+            &["model.layer_pattern=[\"local\"]"],
+            "model.layer_pattern has no effect without model.window; give both, or leave it out",
+        ),
+        (&["model.window=0"], "model.window = 0 must let a token see itself; use from 1 to 8388608, or leave it out"),
+        (
+            &["model.window=4", "model.layer_pattern=[\"global\"]"],
+            "model.layer_pattern has no local layer for model.window; add one, or leave out model.window",
+        ),
+        (
+            &["model.window=4", "model.local_rotary_base=100"],
+            "model.local_rotary_base has no effect without model.position = \"rotary\"; leave it out",
+        ),
+        (
+            &["model.position=rotary", "model.rotary_scaling=yarn", "model.rotary_magnitude=0"],
+            "model.rotary_magnitude = 0.0 must keep queries and keys; leave it out, or use more than 0",
+        ),
+    ]);
+}

@@ -247,7 +247,7 @@ impl<E: Operand> Pass<'_, E> {
             log_sum_exp: &rows.log_sum_exp,
             delta: &rows.delta,
             scale: self.attention.scale,
-            slope: self.attention.slope(head),
+            changes: self.attention.changes(head),
             dropout: self.attention.dropout_of(head),
             probabilities: InPlace,
             gradients: InPlace,

@@ -126,7 +126,7 @@ impl<E: Operand> Pass<'_, E> {
         let (kernels, head_dim) = (self.kernels, self.attention.shape.head_dim);
         let kv_head = head / self.attention.group();
         let dropout = self.attention.dropout_of(head);
-        let slope = self.attention.slope(head);
+        let changes = self.attention.changes(head);
         let query = &mut self.blocks.query;
         load_queries(kernels, block.rows(tensors.q, head, head_dim), query);
         let rows = &mut query.as_chunks_mut().0[..head_dim];
@@ -154,7 +154,7 @@ impl<E: Operand> Pass<'_, E> {
             let rows = &mut scores.as_chunks_mut().0[..keys];
             let (running, scale, probabilities) = (&mut running, self.attention.scale, InPlace);
             let softmax =
-                SoftmaxTile { block, tile: &tile, scores: rows, running, scale, slope, dropout, probabilities };
+                SoftmaxTile { block, tile: &tile, scores: rows, running, scale, changes, dropout, probabilities };
             lanes::run(self.instruction_set, softmax);
             let mut sums = MatMut::dense(&mut accumulator[..block.queries * head_dim], block.queries, head_dim);
             if write == Write::Accumulate {

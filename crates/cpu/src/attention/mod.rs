@@ -2,9 +2,11 @@
 //!
 //! A query sees one interval of keys of its own sequence. For a query q with scores `s[k] = scale q . k` over its
 //! visible keys, to which ALiBi adds `slope (k - last visible key)`, `p[k] = exp(s[k] - log_sum_exp)`, and with dropout
-//! `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`. Gradients, with `delta = dout . out` (equal to `sum
-//! p[k] z[k] (dout . v[k])`): `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk += scale ds[k]
-//! q`, `dv += p[k] z[k] dout`. After T. Dao et al., "FlashAttention" (2022) and T. Dao, "FlashAttention-2" (2023).
+//! `z[k] = 1 / (1 - probability)` or 0, `out = sum p[k] z[k] v[k]`. A soft cap makes `cap tanh(s[k] / cap)` of a score
+//! before its bias, and multiplies its gradient by `1 - tanh(s[k] / cap)^2`. Gradients, with `delta = dout . out`
+//! (equal to `sum p[k] z[k] (dout . v[k])`): `ds[k] = p[k] (z[k] (dout . v[k]) - delta)`, `dq = scale sum ds[k] k`, `dk
+//! += scale ds[k] q`, `dv += p[k] z[k] dout`. After T. Dao et al., "FlashAttention" (2022) and T. Dao,
+//! "FlashAttention-2" (2023).
 //!
 //! # Structure
 //! Blocks of [`QUERIES`] queries meet tiles of [`KEYS`] keys. Scores are transposed, `[key, query]`: a vector register
@@ -73,6 +75,7 @@ pub use widened::Operand;
 use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS};
 use device::{AttentionOperands, Element};
 use dropout::HeadDropout;
+use softmax::Changes;
 
 use crate::view::MatRef;
 
@@ -97,6 +100,8 @@ pub struct Attention<'a> {
     pub first_key: Option<usize>,
     /// Factor of the scores, usually `1 / sqrt(head_dim)`.
     pub scale: f32,
+    /// Soft cap of the scores, before their biases.
+    pub soft_cap: Option<f32>,
     /// Biases of the scores.
     pub alibi: Option<Alibi>,
     /// Dropout of the probabilities: whether (query token, head, key) is kept is a pure function of this key.
@@ -107,9 +112,9 @@ pub struct Attention<'a> {
 impl<'a> Attention<'a> {
     /// The settings of `operands`; `visible` are the numbers of their tensor.
     pub(crate) fn of(operands: &AttentionOperands, visible: &'a [i32]) -> Self {
-        let AttentionOperands { shape, places, scale, alibi, dropout, .. } = *operands;
+        let AttentionOperands { shape, places, scale, soft_cap, alibi, dropout, .. } = *operands;
         let first_key = places.map(|places| places.first_key);
-        Self { shape, visible: bytemuck::cast_slice(visible), first_key, scale, alibi, dropout }
+        Self { shape, visible: bytemuck::cast_slice(visible), first_key, scale, soft_cap, alibi, dropout }
     }
 
     /// Tokens of the call.
@@ -117,9 +122,9 @@ impl<'a> Attention<'a> {
         self.shape.sequences * self.shape.sequence_length
     }
 
-    /// The slope of the local head's bias.
-    fn slope(&self, head: usize) -> Option<f32> {
-        self.alibi.map(|alibi| alibi.slope(head))
+    /// The changes of the local head's scores.
+    fn changes(&self, head: usize) -> Changes {
+        Changes { soft_cap: self.soft_cap, slope: self.alibi.map(|alibi| alibi.slope(head)) }
     }
 
     /// Place in the sequence of the first key.

@@ -5,6 +5,7 @@ use super::dropout::{HeadDropout, KEYS_PER_BLOCK};
 use super::query_block::{KeyTile, QueryBlock};
 use crate::lanes::{Kernel, LANES, Lanes, Stored, for_each_block};
 use crate::math;
+use crate::soft_cap::Cap;
 use crate::view::{MatMut, MatRef};
 
 /// The running softmax of a block of queries.
@@ -42,15 +43,50 @@ pub(super) struct Mask<L> {
     last: L,
     end: L,
     all: bool,
+    cap: Option<Cap<L>>,
     slope: Option<L>,
+}
+
+/// Changes of scores before the softmax.
+#[derive(Clone, Copy)]
+pub(super) struct Changes {
+    pub soft_cap: Option<f32>,
+    /// Of ALiBi's bias.
+    pub slope: Option<f32>,
+}
+
+impl Changes {
+    /// Whether they change any.
+    fn are_some(self) -> bool {
+        self.soft_cap.is_some() || self.slope.is_some()
+    }
 }
 
 impl<L: Lanes> Mask<L> {
     /// The mask of `group` of the queries of `block`, over the keys of `tile`.
     #[inline(always)]
-    pub fn new(block: &QueryBlock, tile: &KeyTile, group: usize, slope: Option<f32>) -> Self {
+    pub fn new(block: &QueryBlock, tile: &KeyTile, group: usize, changes: Changes) -> Self {
         let [first, last, end] = [&block.first, &block.last, &block.end].map(|row| L::load(lanes(row, group)));
-        Self { first, last, end, all: block.sees_all(tile), slope: slope.map(L::splat) }
+        Self {
+            first,
+            last,
+            end,
+            all: block.sees_all(tile),
+            cap: changes.soft_cap.map(Cap::new),
+            slope: changes.slope.map(L::splat),
+        }
+    }
+
+    /// `score` below its cap.
+    #[inline(always)]
+    pub fn capped(&self, score: L) -> L {
+        self.cap.map_or(score, |cap| cap.capped(score))
+    }
+
+    /// The gradient of a score from that of the `capped` one.
+    #[inline(always)]
+    pub fn before_cap(&self, gradient: L, capped: L) -> L {
+        self.cap.map_or(gradient, |cap| gradient * cap.slope(capped))
     }
 
     /// `score` of `key` with ALiBi's bias, which is 0 at the last key that the query sees.
@@ -105,8 +141,7 @@ pub(super) struct SoftmaxTile<'a, R> {
     pub scores: &'a mut [[f32; QUERIES]],
     pub running: &'a mut Running,
     pub scale: f32,
-    /// Of ALiBi's bias.
-    pub slope: Option<f32>,
+    pub changes: Changes,
     pub dropout: Option<HeadDropout>,
     pub probabilities: R,
 }
@@ -118,14 +153,14 @@ impl<R: Results> Kernel for SoftmaxTile<'_, R> {
     fn run<L: Lanes>(mut self) {
         let first_key = self.tile.keys.start;
         for group in 0..self.block.width() / LANES {
-            let mask = Mask::<L>::new(self.block, self.tile, group, self.slope);
-            let is_changed = !mask.all || self.slope.is_some();
+            let mask = Mask::<L>::new(self.block, self.tile, group, self.changes);
+            let is_changed = !mask.all || self.changes.are_some();
             let old = L::load(lanes(&self.running.max, group));
             let mut max = old;
             for (row, scores) in self.scores.iter_mut().enumerate() {
                 let scores = lanes_mut(scores, group);
                 let key = first_key + row;
-                let score = R::score(L::load(scores), self.scale);
+                let score = mask.capped(R::score(L::load(scores), self.scale));
                 let score = mask.apply(key, mask.biased(key, score), f32::NEG_INFINITY);
                 if is_changed {
                     score.store(scores);
@@ -281,8 +316,7 @@ pub(super) struct SoftmaxTileBackward<'a, R> {
     pub log_sum_exp: &'a [f32; QUERIES],
     pub delta: &'a [f32; QUERIES],
     pub scale: f32,
-    /// Of ALiBi's bias.
-    pub slope: Option<f32>,
+    pub changes: Changes,
     pub dropout: Option<HeadDropout>,
     pub probabilities: R,
     pub gradients: R,
@@ -296,7 +330,7 @@ impl<R: Results> Kernel for SoftmaxTileBackward<'_, R> {
         let first_key = self.tile.keys.start;
         let scale = L::splat(self.scale);
         for group in 0..self.block.width() / LANES {
-            let mask = Mask::<L>::new(self.block, self.tile, group, self.slope);
+            let mask = Mask::<L>::new(self.block, self.tile, group, self.changes);
             let log_sum_exp = L::load(lanes(self.log_sum_exp, group));
             let delta = L::load(lanes(self.delta, group));
             let token = self.block.token + group * LANES;
@@ -308,7 +342,7 @@ impl<R: Results> Kernel for SoftmaxTileBackward<'_, R> {
                     let (scores, d_scores) = (lanes_mut(scores, group), lanes_mut(d_scores, group));
                     let row_of_tile = four * KEYS_PER_BLOCK + row;
                     let key = first_key + row_of_tile;
-                    let score = R::score(L::load(scores), self.scale);
+                    let score = mask.capped(R::score(L::load(scores), self.scale));
                     let probability = math::exp(mask.biased(key, score) - log_sum_exp);
                     let probability = mask.apply(key, probability, 0.0);
                     let (mut kept, mut gradient) = (probability, L::load(d_scores));
@@ -317,7 +351,7 @@ impl<R: Results> Kernel for SoftmaxTileBackward<'_, R> {
                         kept = kept * factor;
                         gradient = gradient * factor;
                     }
-                    let gradient = probability * (gradient - delta) * scale;
+                    let gradient = mask.before_cap(probability * (gradient - delta), score) * scale;
                     self.probabilities.store(row_of_tile, group, scores, kept);
                     self.gradients.store(row_of_tile, group, d_scores, gradient);
                 }

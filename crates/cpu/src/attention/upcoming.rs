@@ -103,8 +103,15 @@ mod tests {
         let shape = AttentionShape { sequences: 1, sequence_length: TOKENS, heads: 4, kv_heads: 2, head_dim: 64 };
         let visible: Vec<_> =
             (0..TOKENS).map(|token| [token / DOCUMENT * DOCUMENT, token + 1].map(|at| at as i32)).collect();
-        let attention =
-            Attention { shape, visible: &visible, first_key: None, scale: 0.125, alibi: None, dropout: None };
+        let attention = Attention {
+            shape,
+            visible: &visible,
+            first_key: None,
+            scale: 0.125,
+            soft_cap: None,
+            alibi: None,
+            dropout: None,
+        };
         let [q, k] = [256, 128].map(|cols| vec![0.5f32; TOKENS * cols]);
         let [mut out, mut dq] = [vec![0.0f32; q.len()], vec![0.0f32; q.len()]];
         let [mut dk, mut dv] = [vec![0.0f32; k.len()], vec![0.0f32; k.len()]];

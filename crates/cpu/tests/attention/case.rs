@@ -215,6 +215,7 @@ impl Case {
             visible: &self.visible,
             first_key: None,
             scale,
+            soft_cap: None,
             alibi: self.alibi,
             dropout: self.dropout,
         }

@@ -30,7 +30,7 @@ fn density(x: f64) -> f64 {
 /// Value and slope of the curve that an activation is made of.
 fn curve(activation: Activation, x: f64) -> (f64, f64) {
     match activation {
-        Activation::GeluTanh => {
+        Activation::GeluTanh | Activation::GeGluTanh => {
             let factor = (2.0 / std::f64::consts::PI).sqrt();
             let tanh = (factor * (x + 0.044_715 * x.powi(3))).tanh();
             let slope = factor * (1.0 + 3.0 * 0.044_715 * x * x);

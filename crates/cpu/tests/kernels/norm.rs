@@ -6,7 +6,7 @@ use device::Write;
 
 use crate::support::*;
 
-const KINDS: [NormKind; 2] = [NormKind::Layer, NormKind::Rms];
+const KINDS: [NormKind; 3] = [NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne];
 const EPSILON: f32 = 1e-5;
 
 /// Mean, reciprocal standard deviation and normed row.
@@ -14,11 +14,20 @@ fn normed(kind: NormKind, x: &[f64]) -> (f64, f64, Vec<f64>) {
     let count = x.len() as f64;
     let mean = match kind {
         NormKind::Layer => x.iter().sum::<f64>() / count,
-        NormKind::Rms => 0.0,
+        NormKind::Rms | NormKind::RmsPlusOne => 0.0,
     };
     let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
     let rstd = 1.0 / (variance + f64::from(EPSILON)).sqrt();
     (mean, rstd, x.iter().map(|x| (x - mean) * rstd).collect())
+}
+
+/// The factors of normed values.
+fn factors(kind: NormKind, weight: &[f32]) -> Vec<f64> {
+    let shift = match kind {
+        NormKind::Layer | NormKind::Rms => 0.0,
+        NormKind::RmsPlusOne => 1.0,
+    };
+    weight.iter().map(|weight| f64::from(*weight) + shift).collect()
 }
 
 fn forward(kind: NormKind, x: &[f64], weight: &[f64], bias: &[f64]) -> Vec<f64> {
@@ -32,7 +41,7 @@ fn backward_input(kind: NormKind, x: &[f64], weight: &[f64], dy: &[f64]) -> Vec<
     let count = x.len() as f64;
     let shift = match kind {
         NormKind::Layer => 1.0 / count,
-        NormKind::Rms => 0.0,
+        NormKind::Rms | NormKind::RmsPlusOne => 0.0,
     };
     (0..x.len())
         .map(|i| {
@@ -132,7 +141,7 @@ fn forward_is_within_its_bound() {
             dense
         });
         let (y, stats) = result.split_at(rows.len() * case.width);
-        let weight = double(&weight);
+        let weight = factors(kind, &weight);
         let bias = bias.map_or(vec![0.0; case.width], double);
         for (r, row) in rows.iter().enumerate() {
             let (mean, rstd, hat) = normed(kind, row);
@@ -171,7 +180,7 @@ fn backward_input_is_within_its_bound() {
                 dx
             });
             let dx = case.rows(&dx);
-            let weight = double(&weight);
+            let weight = factors(kind, &weight);
             for ((row, dy), dx) in case.rows(&x).iter().zip(case.rows(&dy)).zip(&dx) {
                 let (_, rstd, hat) = normed(kind, row);
                 let exact: Vec<f64> = backward_input(kind, row, &weight, &dy).iter().map(|dx| dx + before).collect();

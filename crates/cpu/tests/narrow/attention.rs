@@ -38,8 +38,21 @@ fn attention_and_its_gradients_are_rounded_once() {
             let ([q, k, v], [dq, dk, dv]) = (split(fused), split(gradients));
             let (out, log_sum_exp) = (machine.stored(tokens, width), machine.single(tokens, shape.heads));
             let (visible, scale, alibi) = (visible(machine, &shape), 0.3, None);
-            let operands =
-                AttentionOperands { shape, places: None, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
+            let operands = AttentionOperands {
+                shape,
+                places: None,
+                q,
+                k,
+                v,
+                visible,
+                window: None,
+                scale,
+                soft_cap: None,
+                alibi,
+                dropout,
+                out,
+                log_sum_exp,
+            };
             machine.submit(Op::Attention { operands });
             // The backward passes read what the forward passes stored: the same numbers, which only the narrow one
             // rounds.

@@ -7,7 +7,7 @@ use crate::machine::assert_rounded_once;
 
 /// Rows with a last block that is not whole.
 const SHAPE: (usize, usize) = (35, 77);
-const NORMS: [NormKind; 2] = [NormKind::Layer, NormKind::Rms];
+const NORMS: [NormKind; 3] = [NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne];
 const WRITES: [Write; 2] = [Write::Assign, Write::Accumulate];
 
 #[test]

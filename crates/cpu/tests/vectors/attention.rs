@@ -22,7 +22,21 @@ fn results(machine: &Machine, case: Case) -> Vec<Vec<f32>> {
     let (out, log_sum_exp) = (machine.empty(q.rows, q.cols), machine.empty(q.rows, shape.heads));
     let [dq, dk, dv] = [q, k, v].map(|like| machine.empty(like.rows, like.cols));
     let (scale, alibi, dropout) = (scale(&shape), None, None);
-    let operands = AttentionOperands { shape, places: None, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
+    let operands = AttentionOperands {
+        shape,
+        places: None,
+        q,
+        k,
+        v,
+        visible,
+        window: None,
+        scale,
+        soft_cap: None,
+        alibi,
+        dropout,
+        out,
+        log_sum_exp,
+    };
     machine.submit(Op::Attention { operands });
     let key_sums = machine.empty(2 * q.rows * shape.kv_heads, shape.head_dim);
     let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
@@ -44,7 +58,15 @@ fn attention_and_its_gradients() {
         let visible: &[[i32; 2]] = bytemuck::cast_slice(&intervals);
         let operands =
             Operands { q: case.widened("q"), k: case.widened("k"), v: case.widened("v"), dout: case.widened("dy") };
-        let attention = Attention { shape, visible, first_key: None, scale: scale(&shape), alibi: None, dropout: None };
+        let attention = Attention {
+            shape,
+            visible,
+            first_key: None,
+            scale: scale(&shape),
+            soft_cap: None,
+            alibi: None,
+            dropout: None,
+        };
         let reference = compute(&attention, &operands, Products::Chained);
         let expected = [
             ("y", reference.out),

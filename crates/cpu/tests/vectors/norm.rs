@@ -35,7 +35,7 @@ fn row(kind: NormKind, x: &[f64]) -> Row {
     let count = x.len() as f64;
     let mean = match kind {
         NormKind::Layer => x.iter().sum::<f64>() / count,
-        NormKind::Rms => 0.0,
+        NormKind::Rms | NormKind::RmsPlusOne => 0.0,
     };
     let variance = x.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
     let rstd = 1.0 / (variance + f64::from(EPSILON)).sqrt();

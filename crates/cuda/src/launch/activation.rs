@@ -17,6 +17,7 @@ pub(super) fn forward(site: &Site, activation: Activation, x: Tensor, y: Tensor)
         Activation::Relu => by_type!("relu"),
         Activation::SwiGlu => by_type!("swiglu"),
         Activation::GeGlu => by_type!("geglu"),
+        Activation::GeGluTanh => by_type!("geglu_tanh"),
     };
     Ok(launch_of_outputs(site, stored.kernel(kernels), y, parameters))
 }
@@ -46,6 +47,7 @@ pub(super) fn backward(
         Activation::Relu => by_type!("relu_backward"),
         Activation::SwiGlu => by_type!("swiglu_backward"),
         Activation::GeGlu => by_type!("geglu_backward"),
+        Activation::GeGluTanh => by_type!("geglu_tanh_backward"),
     };
     Ok(launch_of_outputs(site, stored.kernel(kernels), y, parameters))
 }

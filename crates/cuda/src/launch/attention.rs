@@ -4,7 +4,9 @@ use config::{MAX_DROPOUT_HEADS, MAX_DROPOUT_KEYS, MAX_HEAD_DIM, Products};
 use device::{AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Tensor};
 use gpu::LaunchShape;
 
-use super::{ByType, Launch, Parameters, Site, Stored, attention_blocks, by_type, other_products, require};
+use super::{
+    ByType, Launch, NO_SOFT_CAP, Parameters, Site, Stored, attention_blocks, by_type, other_products, require,
+};
 
 /// Queries of a block, as `kernels/attention.cuh` says.
 const QUERIES: usize = 32;
@@ -82,6 +84,7 @@ pub(super) struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Refuses sizes that contradict each other or exceed what the kernels can say.
     fn new(op: &'static str, site: &'a Site, o: &'a AttentionOperands) -> Result<Pass<'a>, DeviceError> {
+        require(o.soft_cap.is_none(), op, || NO_SOFT_CAP.into())?;
         let AttentionShape { sequences, sequence_length: length, heads, kv_heads, head_dim } = o.shape;
         let tokens = sequences * length;
         let keys = o.k.rows / sequences.max(1);

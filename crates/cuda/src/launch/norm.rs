@@ -34,6 +34,7 @@ pub(super) fn forward(
     let kernels = match norm.kind {
         NormKind::Layer => by_type!("norm_layer"),
         NormKind::Rms => by_type!("norm_rms"),
+        NormKind::RmsPlusOne => by_type!("norm_rms_plus_one"),
     };
     Ok(launch_of_rows(site, stored.kernel(kernels), rows, parameters))
 }
@@ -56,6 +57,7 @@ pub(super) fn backward_input(site: &Site, t: NormBackward, write: Write) -> Resu
     let kernels = match t.norm.kind {
         NormKind::Layer => by_type!("norm_backward_input_layer"),
         NormKind::Rms => by_type!("norm_backward_input_rms"),
+        NormKind::RmsPlusOne => by_type!("norm_backward_input_rms_plus_one"),
     };
     Ok(launch_of_rows(site, stored.kernel(kernels), rows, parameters))
 }

@@ -25,7 +25,12 @@ pub(super) fn table(
         RotaryScaling::Llama3 { factor, low_turns, high_turns, original_context } => {
             parameters.u32(2).f32(factor).f32(low_turns).f32(high_turns).f64(original_context as f64)
         }
+        RotaryScaling::Yarn { factor, .. } => {
+            let [first, last] = scaling.of_pairs(base, cos.cols).ends;
+            parameters.u32(3).f32(factor).f32(first).f32(last).f64(0.0)
+        }
     };
+    let parameters = parameters.f32(scaling.magnitude());
     if cos.is_empty() {
         return Ok(vec![]);
     }

@@ -4,13 +4,14 @@ use device::Op;
 use crate::bench::{Bench, assert_same};
 use crate::case::{Case, STORED, Values};
 
-const ALL: [Activation; 6] = [
+const ALL: [Activation; 7] = [
     Activation::GeluTanh,
     Activation::GeluErf,
     Activation::GeluSigmoid,
     Activation::Relu,
     Activation::SwiGlu,
     Activation::GeGlu,
+    Activation::GeGluTanh,
 ];
 
 #[test]

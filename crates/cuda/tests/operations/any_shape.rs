@@ -63,7 +63,7 @@ fn column_sum(drawn: Drawn, case: &mut Case) -> Op {
 
 /// A norm of `heads` vectors in each row.
 fn normed(drawn: Drawn) -> (Norm, usize) {
-    let kind = drawn.of(1, &[NormKind::Layer, NormKind::Rms]);
+    let kind = drawn.of(1, &[NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne]);
     (Norm { kind, epsilon: drawn.of(2, &[1e-5, 1e-3]) }, drawn.of(3, &[1, 2, 5]))
 }
 
@@ -105,7 +105,9 @@ fn norm_backward_weight(drawn: Drawn, case: &mut Case) -> Op {
 fn rotary_table(drawn: Drawn, case: &mut Case) -> Op {
     let (cos, sin) = (drawn.reals(case, 0), drawn.reals(case, 1));
     let llama = RotaryScaling::Llama3 { factor: 8.0, low_turns: 1.0, high_turns: 4.0, original_context: 64 };
-    let scaling = drawn.of(0, &[RotaryScaling::Off, RotaryScaling::Linear { factor: 3.7 }, llama]);
+    let yarn =
+        RotaryScaling::Yarn { factor: 4.0, low_turns: 1.0, high_turns: 8.0, original_context: 64, magnitude: 1.25 };
+    let scaling = drawn.of(0, &[RotaryScaling::Off, RotaryScaling::Linear { factor: 3.7 }, llama, yarn]);
     Op::RotaryTable { cos, sin, base: drawn.of(1, &[10_000.0, 500_000.0, 100.0]), scaling }
 }
 
@@ -121,13 +123,14 @@ fn rotary(drawn: Drawn, case: &mut Case) -> Op {
     Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction }
 }
 
-const ACTIVATIONS: [Activation; 6] = [
+const ACTIVATIONS: [Activation; 7] = [
     Activation::GeluTanh,
     Activation::GeluErf,
     Activation::GeluSigmoid,
     Activation::Relu,
     Activation::SwiGlu,
     Activation::GeGlu,
+    Activation::GeGluTanh,
 ];
 
 fn activation(drawn: Drawn, case: &mut Case) -> Op {

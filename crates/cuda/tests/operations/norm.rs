@@ -13,7 +13,7 @@ fn for_each_shape(mut body: impl FnMut(Case, usize, [usize; 3], Norm, Values)) {
     for stored in STORED {
         for width in WIDTHS {
             for (rows, heads) in [(1, 1), (5, 1), (3, 4)] {
-                for kind in [NormKind::Layer, NormKind::Rms] {
+                for kind in [NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne] {
                     let values = if index % 3 == 2 { Values::Wild } else { Values::Plain };
                     let case = Case::new(index as u64).storing(stored);
                     body(case, index, [rows, heads, width], Norm { kind, epsilon: 1e-5 }, values);

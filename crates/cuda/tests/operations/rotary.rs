@@ -14,6 +14,7 @@ pub fn tables(bench: &Bench) {
         RotaryScaling::Off,
         RotaryScaling::Linear { factor: 3.7 },
         RotaryScaling::Llama3 { factor: 8.0, low_turns: 1.0, high_turns: 4.0, original_context: 64 },
+        RotaryScaling::Yarn { factor: 4.0, low_turns: 1.0, high_turns: 8.0, original_context: 64, magnitude: 1.25 },
     ];
     for (index, scaling) in scalings.into_iter().enumerate() {
         for (base, [positions, pairs]) in [(10_000.0, [300, 5]), (500_000.0, [40, 64]), (100.0, [7, 1])] {

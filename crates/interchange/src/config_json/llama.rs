@@ -1,9 +1,11 @@
-//! `LlamaForCausalLM`, `Qwen2ForCausalLM` and `Qwen3ForCausalLM`.
+//! `LlamaForCausalLM`, `MistralForCausalLM`, `Qwen2ForCausalLM`, `Qwen3ForCausalLM` and
+//! `Olmo2ForCausalLM`.
 
-use config::{Activation, Biases, ModelSpec, Norm, NormKind};
+use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, QkNorm};
 use serde_json::{Map, Value};
 
 use super::rope::{self, Rotated};
+use super::windows;
 use super::{activation, activation_name, model, number, object, padding_token, sizes, write_sizes};
 use crate::error::InterchangeError;
 use crate::family::Family;
@@ -13,17 +15,18 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
     ["num_experts", "num_local_experts"].into_iter().try_for_each(|key| fields.absent(key))?;
     let sizes = sizes(fields)?;
     let [num_layers, hidden, num_heads, _, vocabulary, context] = sizes;
-    no_window(fields, num_layers, context)?;
     let head_dim = fields.count_or("head_dim", hidden / num_heads.max(1))?;
-    let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", 1e-6)? };
+    let norm = Norm { kind: NormKind::Rms, epsilon: fields.number_or("rms_norm_eps", usual_epsilon(family))? };
     let position = rope::read(fields, ("rope_theta", 10_000.0), Rotated::All, head_dim, context)?;
     Ok(ModelSpec {
         num_kv_heads: fields.count_or("num_key_value_heads", num_heads)?,
         head_dim,
+        local_attention: windows::read(family, fields, num_layers)?,
         activation: activation(fields, &GATES, "hidden_act", "silu")?,
         biases: biases(family, fields)?,
-        padding_token: padding_token(fields, vocabulary, None)?,
-        qk_norm: family == Family::Qwen3,
+        blocks: if family == Family::Olmo2 { Blocks::PostNorm } else { Blocks::Sequential },
+        padding_token: padding_token(fields, vocabulary, usual_padding(family))?,
+        qk_norm: qk_norm(family),
         tied_embeddings: fields.truth_or("tie_word_embeddings", false)?,
         attention_dropout: fields.number_or("attention_dropout", 0.0)?,
         init_std: fields.number_or("initializer_range", 0.02)?,
@@ -31,26 +34,33 @@ pub(super) fn read(family: Family, fields: &Fields) -> Result<ModelSpec, Interch
     })
 }
 
-/// Tokens of a window that a file with windows leaves out, in Qwen 2 and 3.
-const WINDOW: usize = 4096;
+fn usual_epsilon(family: Family) -> f32 {
+    if family == Family::Olmo2 { 1e-5 } else { 1e-6 }
+}
 
-/// The first layer with a window where a file leaves it out, in Qwen 2 and 3.
-const FIRST_LAYER_WITH_WINDOW: usize = 28;
+/// The token of padding where a file leaves it out.
+fn usual_padding(family: Family) -> Option<usize> {
+    (family == Family::Olmo2).then_some(1)
+}
 
-/// Refuses layers that attend to the nearest tokens only, unless the nearest are all that there are.
-fn no_window(fields: &Fields, num_layers: usize, context: usize) -> Result<(), InterchangeError> {
-    let has_windows = match fields.map.get("layer_types").and_then(Value::as_array) {
-        Some(types) => types.iter().any(|layer| layer == "sliding_attention"),
-        None => fields.count_or("max_window_layers", FIRST_LAYER_WITH_WINDOW)? < num_layers,
-    };
-    if has_windows
-        && fields.truth_or("use_sliding_window", false)?
-        && fields.count_or("sliding_window", WINDOW)? < context
-    {
-        let remedy = format!("use false, or sliding_window = {context}");
-        return Err(fields.refused("use_sliding_window", format!("is not supported; {remedy}")));
+fn qk_norm(family: Family) -> QkNorm {
+    match family {
+        Family::Qwen3 => QkNorm::Heads,
+        Family::Olmo2 => QkNorm::Whole,
+        Family::Llama
+        | Family::Mistral
+        | Family::Qwen2
+        | Family::Gemma2
+        | Family::Gemma3
+        | Family::GptNeoX
+        | Family::Bloom
+        | Family::Opt
+        | Family::Gpt2
+        | Family::Glm
+        | Family::CodeGeeX
+        | Family::Metaseq
+        | Family::GptNeoXShards => QkNorm::Off,
     }
-    Ok(())
 }
 
 /// The library's names of functions of the gate.
@@ -61,9 +71,12 @@ fn biases(family: Family, fields: &Fields) -> Result<Biases, InterchangeError> {
     let has = |key| fields.truth_or(key, false);
     match family {
         Family::Qwen2 => Ok(Biases::QueryKeyValue),
+        Family::Mistral => Ok(Biases::Off),
         // Its feed-forward block never has any.
-        Family::Qwen3 => Ok(if has("attention_bias")? { Biases::Attention } else { Biases::Off }),
+        Family::Qwen3 | Family::Olmo2 => Ok(if has("attention_bias")? { Biases::Attention } else { Biases::Off }),
         Family::Llama
+        | Family::Gemma2
+        | Family::Gemma3
         | Family::GptNeoX
         | Family::Bloom
         | Family::Opt
@@ -91,7 +104,8 @@ pub(super) fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         ("attention_dropout", number(model.attention_dropout)),
         ("pad_token_id", model.padding_token.into()),
     ]));
-    if family != Family::Qwen2 {
+    map.extend(windows::write(family, model));
+    if matches!(family, Family::Llama | Family::Qwen3 | Family::Olmo2) {
         map.insert("attention_bias".into(), matches!(model.biases, Biases::All | Biases::Attention).into());
     }
     if family == Family::Llama {

@@ -1,14 +1,16 @@
 //! From `config.json` to a model and back, family by family.
 
 mod bloom;
+mod gemma;
 mod gpt2;
 mod gpt_neox;
 mod llama;
 mod opt;
 mod published;
 mod rope;
+mod windows;
 
-use config::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Position, TopQuery};
+use config::{Activation, Biases, Blocks, Format, ModelSpec, Norm, NormKind, Position, QkNorm, TopQuery};
 use serde_json::{Map, Value};
 
 use crate::error::InterchangeError;
@@ -45,7 +47,8 @@ pub fn read(family: Family, fields: &Fields) -> Result<ModelSpec, InterchangeErr
         Family::Bloom => bloom::read(fields),
         Family::Opt => opt::read(fields),
         Family::Gpt2 => gpt2::read(fields),
-        Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::read(family, fields),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::read(family, fields),
+        Family::Gemma2 | Family::Gemma3 => gemma::read(family, fields),
         Family::Glm => published::glm(fields),
         Family::CodeGeeX => published::codegeex(fields),
         Family::Metaseq => published::metaseq(fields),
@@ -60,7 +63,8 @@ pub fn write(family: Family, model: &ModelSpec) -> Map<String, Value> {
         Family::Bloom => bloom::write(model),
         Family::Opt => opt::write(model),
         Family::Gpt2 => gpt2::write(model),
-        Family::Llama | Family::Qwen2 | Family::Qwen3 => llama::write(family, model),
+        Family::Llama | Family::Mistral | Family::Qwen2 | Family::Qwen3 | Family::Olmo2 => llama::write(family, model),
+        Family::Gemma2 | Family::Gemma3 => gemma::write(family, model),
         Family::Glm | Family::CodeGeeX | Family::Metaseq | Family::GptNeoXShards => published::write(model),
     };
     map.insert("architectures".into(), vec![family.class()].into());
@@ -122,14 +126,19 @@ fn model(
         context,
         norm,
         position,
+        local_attention: None,
         activation: Activation::GeluTanh,
         blocks: Blocks::Sequential,
         biases: Biases::All,
+        embedding_scale: None,
+        query_scalar: None,
+        attention_soft_cap: None,
+        logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings: true,
         padding_token: None,
         top_query: TopQuery::Off,
-        qk_norm: false,
+        qk_norm: QkNorm::Off,
         dropout: 0.0,
         attention_dropout: 0.0,
         init_std: 0.02,

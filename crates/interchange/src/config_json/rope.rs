@@ -47,7 +47,8 @@ pub(super) fn read(
             all_dims(&rope)?
         }
     };
-    let scaling = scaling(&rope, fields.count_or(ORIGINAL_CONTEXT, rope.count_or(ORIGINAL_CONTEXT, context)?)?)?;
+    let original_context = fields.count_or(ORIGINAL_CONTEXT, rope.count_or(ORIGINAL_CONTEXT, context)?)?;
+    let scaling = scaling(&rope, context, original_context)?;
     // The library rounds down; the share is in single precision here.
     let rotary_dims = (f64::from(share) * head_dim as f64 * (1.0 + f64::from(f32::EPSILON))) as usize;
     Ok(Position::Rotary { base, rotary_dims, pairing: Pairing::Half, scaling })
@@ -61,9 +62,9 @@ fn all_dims(fields: &Fields) -> Result<f32, InterchangeError> {
     }
 }
 
-/// The scaling that the object describes, of a model that has learned from sequences of `original_context` tokens
-/// first.
-fn scaling(rope: &Fields, original_context: usize) -> Result<RotaryScaling, InterchangeError> {
+/// The scaling that the object describes, of a model of this `context` that has learned from sequences of
+/// `original_context` tokens first.
+fn scaling(rope: &Fields, context: usize, original_context: usize) -> Result<RotaryScaling, InterchangeError> {
     let key = if rope.map.contains_key("rope_type") { "rope_type" } else { "type" };
     match rope.text_or(key, "default")? {
         "default" => Ok(RotaryScaling::Off),
@@ -74,11 +75,33 @@ fn scaling(rope: &Fields, original_context: usize) -> Result<RotaryScaling, Inte
             high_turns: rope.number("high_freq_factor")?,
             original_context,
         }),
+        "yarn" => yarn(rope, context, original_context),
         _ => {
-            let rule = "is not a supported rotary scaling; use \"default\", \"linear\" or \"llama3\"";
+            let rule = "is not a supported rotary scaling; use \"default\", \"linear\", \"llama3\" or \"yarn\"";
             Err(rope.refused(key, rule))
         }
     }
+}
+
+/// `_compute_yarn_parameters` of the library: without a factor it is that of the contexts, without a magnitude that of
+/// the paper, or a quotient of two.
+fn yarn(rope: &Fields, context: usize, original_context: usize) -> Result<RotaryScaling, InterchangeError> {
+    // Numbers of pairs that are not rounded, as in GPT-OSS.
+    rope.only("truncate", true)?;
+    let factor = rope.number_or("factor", (context as f64 / original_context as f64) as f32)?;
+    let or_usual = |found: f32, usual: f32| if found == 0.0 { usual } else { found };
+    let scaled = |scale: f32| f64::from(scale) * (f64::from(RotaryScaling::fitted_magnitude(factor)) - 1.0) + 1.0;
+    let fitted = match [rope.number_or("mscale", 0.0)?, rope.number_or("mscale_all_dim", 0.0)?] {
+        [0.0, _] | [_, 0.0] => RotaryScaling::fitted_magnitude(factor),
+        [scale, of_all_dims] => (scaled(scale) / scaled(of_all_dims)) as f32,
+    };
+    Ok(RotaryScaling::Yarn {
+        factor,
+        low_turns: or_usual(rope.number_or("beta_slow", 1.0)?, 1.0),
+        high_turns: or_usual(rope.number_or("beta_fast", 32.0)?, 32.0),
+        original_context,
+        magnitude: rope.number_or("attention_factor", fitted)?,
+    })
 }
 
 /// Base, share of rotated dims and scaling, as far as the class has them; the base and the share under the names that
@@ -100,6 +123,14 @@ pub(super) fn write(base_key: &str, rotated: Rotated, model: &ModelSpec) -> Map<
             ("factor", number(factor)),
             ("low_freq_factor", number(low_turns)),
             ("high_freq_factor", number(high_turns)),
+            (ORIGINAL_CONTEXT, original_context.into()),
+        ]),
+        RotaryScaling::Yarn { factor, low_turns, high_turns, original_context, magnitude } => object([
+            ("rope_type", "yarn".into()),
+            ("factor", number(factor)),
+            ("beta_slow", number(low_turns)),
+            ("beta_fast", number(high_turns)),
+            ("attention_factor", number(magnitude)),
             (ORIGINAL_CONTEXT, original_context.into()),
         ]),
     };

@@ -87,7 +87,7 @@ fn of_share(
     whole: &AttentionOperands,
     [q, k, v, out]: [Tensor; 4],
 ) -> AttentionOperands {
-    let shape = share(context, &whole.shape);
+    let (shape, visible) = (share(context, &whole.shape), batch.visible_in(whole.window));
     let first_head = context.cp.position() * shape.heads;
     AttentionOperands {
         shape,
@@ -95,8 +95,10 @@ fn of_share(
         q,
         k,
         v,
-        visible: batch.visible_of_all.unwrap_or(batch.visible),
+        visible: visible.of_all.unwrap_or(visible.own),
+        window: whole.window,
         scale: whole.scale,
+        soft_cap: whole.soft_cap,
         alibi: whole.alibi.map(|alibi| Alibi { first_head: alibi.first_head + first_head, ..alibi }),
         dropout: whole.dropout.map(|key| DropoutKey { first_channel: key.first_channel + first_head as u32, ..key }),
         out,

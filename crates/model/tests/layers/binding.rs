@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use config::{ModelSpec, ParamSpec, Tied, Unit, UnitLayout};
 use device::{Dtype, Tensor};
 use model::{
-    BindError, ColumnParallel, EmbeddingParams, HeadParams, LayerParams, NormParams, Projection, QkNormParams,
-    RowParallel, TopQueryProjection,
+    BindError, BlockNorms, ColumnParallel, EmbeddingParams, HeadParams, LayerParams, NormParams, Projection,
+    QkNormParams, RowParallel, TopQueryProjection,
 };
 
 use crate::cases;
@@ -39,14 +39,18 @@ fn of_row(linear: RowParallel) -> Vec<Tensor> {
     [Some(linear.weight), linear.bias].into_iter().flatten().collect()
 }
 
+fn of_norms(norms: BlockNorms) -> Vec<Tensor> {
+    [norms.before, norms.after].into_iter().flatten().flat_map(of_norm).collect()
+}
+
 fn of_layer(params: LayerParams) -> Vec<Tensor> {
     let heads = params.attention.qk_norm.map_or(vec![], |QkNormParams { query, key }| vec![query, key]);
     [
-        of_norm(params.attention_norm),
+        of_norms(params.attention_norms),
         of_projection(params.attention.projection),
         heads,
         of_row(params.attention.output),
-        of_norm(params.feed_forward_norm),
+        of_norms(params.feed_forward_norms),
         of_column(params.feed_forward.up),
         of_row(params.feed_forward.down),
     ]

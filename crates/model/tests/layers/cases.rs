@@ -1,6 +1,9 @@
 //! Small models of every style.
 
-use config::{Activation, Biases, Blocks, ModelSpec, Norm, NormKind, Pairing, Position, RotaryScaling, TopQuery};
+use config::{
+    Activation, Biases, Blocks, LocalAttention, ModelSpec, Norm, NormKind, Pairing, Position, QkNorm, Reach,
+    RotaryScaling, TopQuery,
+};
 use model::MicrobatchShape;
 
 /// Two sequences of six tokens.
@@ -21,14 +24,19 @@ pub fn gpt2() -> ModelSpec {
         context: 8,
         norm: Norm { kind: NormKind::Layer, epsilon: 1e-5 },
         position: Position::Learned { offset: 0 },
+        local_attention: None,
         activation: Activation::GeluTanh,
         blocks: Blocks::Sequential,
         biases: Biases::All,
+        embedding_scale: None,
+        query_scalar: None,
+        attention_soft_cap: None,
+        logit_soft_cap: None,
         embedding_norm: false,
         tied_embeddings: true,
         padding_token: None,
         top_query: TopQuery::Off,
-        qk_norm: false,
+        qk_norm: config::QkNorm::Off,
         dropout: 0.0,
         attention_dropout: 0.0,
         init_std: 0.4,
@@ -82,6 +90,37 @@ fn codegeex() -> ModelSpec {
     ModelSpec { top_query: TopQuery::On, activation: Activation::GeluSigmoid, ..gpt2() }
 }
 
+/// Windows of two tokens, with another base than the layers that see everything.
+fn windows(pattern: &[Reach], rotary_base: Option<f32>) -> ModelSpec {
+    ModelSpec { local_attention: Some(LocalAttention { window: 2, pattern: pattern.to_vec(), rotary_base }), ..llama() }
+}
+
+/// Norms of the blocks' outputs alone, and of queries and keys over all heads.
+pub fn olmo() -> ModelSpec {
+    ModelSpec { blocks: Blocks::PostNorm, qk_norm: QkNorm::Whole, ..llama() }
+}
+
+/// Norms before and after blocks, of heads, and with one more than the weight; a scaled embedding and scores of a size
+/// of their own.
+pub fn gemma() -> ModelSpec {
+    ModelSpec {
+        norm: Norm { kind: NormKind::RmsPlusOne, epsilon: 1e-5 },
+        activation: Activation::GeGluTanh,
+        blocks: Blocks::Sandwich,
+        qk_norm: QkNorm::Heads,
+        embedding_scale: Some(3.5),
+        query_scalar: Some(7.0),
+        tied_embeddings: true,
+        ..windows(&[Reach::Local, Reach::Global], Some(10.0))
+    }
+}
+
+fn yarn() -> Position {
+    let scaling =
+        RotaryScaling::Yarn { factor: 4.0, low_turns: 0.1, high_turns: 1.0, original_context: 16, magnitude: 1.2 };
+    Position::Rotary { base: 100.0, rotary_dims: 4, pairing: Pairing::Half, scaling }
+}
+
 /// All cases, by name.
 pub fn all() -> Vec<(&'static str, ModelSpec)> {
     let partly_rotated =
@@ -93,10 +132,10 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ("gpt2 untied, erf", ModelSpec { tied_embeddings: false, activation: Activation::GeluErf, ..gpt2() }),
         ("llama", llama()),
         ("llama with dropout", dropped(llama())),
-        ("llama, norms of queries and keys", ModelSpec { qk_norm: true, ..llama() }),
+        ("llama, norms of queries and keys", ModelSpec { qk_norm: config::QkNorm::Heads, ..llama() }),
         (
             "tied, norms of queries and keys, dropout",
-            dropped(ModelSpec { qk_norm: true, tied_embeddings: true, ..llama() }),
+            dropped(ModelSpec { qk_norm: config::QkNorm::Heads, tied_embeddings: true, ..llama() }),
         ),
         (
             "partly rotated, biases, gated erf",
@@ -115,7 +154,7 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         ("codegeex with dropout", dropped(codegeex())),
         (
             "a top query of rotated, grouped, normed heads, untied",
-            dropped(ModelSpec { qk_norm: true, top_query: TopQuery::On, ..llama() }),
+            dropped(ModelSpec { qk_norm: config::QkNorm::Heads, top_query: TopQuery::On, ..llama() }),
         ),
         ("glm", glm()),
         ("glm with dropout", dropped(glm())),
@@ -129,6 +168,31 @@ pub fn all() -> Vec<(&'static str, ModelSpec)> {
         (
             "gated layers of different widths, a top query",
             dropped(ModelSpec { ffn_hidden_of_layers: Some(vec![24, 4]), top_query: TopQuery::On, ..llama() }),
+        ),
+        ("windows in all layers", windows(&[Reach::Local], None)),
+        ("windows in one layer, another rotation", dropped(windows(&[Reach::Local, Reach::Global], Some(10.0)))),
+        ("norms after blocks and over all heads", olmo()),
+        ("norms after blocks, biases, dropout", dropped(ModelSpec { biases: Biases::All, ..olmo() })),
+        ("norms before and after blocks", ModelSpec { blocks: Blocks::Sandwich, ..llama() }),
+        (
+            "layer norms before and after blocks, dropout, a top query",
+            dropped(ModelSpec { blocks: Blocks::Sandwich, top_query: TopQuery::On, ..gpt2() }),
+        ),
+        ("scaled rotation of pairs by number", ModelSpec { position: yarn(), ..llama() }),
+        ("Gemma", gemma()),
+        ("soft caps", dropped(ModelSpec { attention_soft_cap: Some(0.8), logit_soft_cap: Some(1.5), ..gemma() })),
+        (
+            "soft caps and biases of scores, a top query",
+            ModelSpec { attention_soft_cap: Some(0.8), logit_soft_cap: Some(1.5), top_query: TopQuery::On, ..bloom() },
+        ),
+        (
+            "Gemma with learned positions, dropout, untied",
+            dropped(ModelSpec {
+                position: Position::Learned { offset: 0 },
+                local_attention: None,
+                tied_embeddings: false,
+                ..gemma()
+            }),
         ),
         ("no layers", ModelSpec { num_layers: 0, ..gpt2() }),
     ]

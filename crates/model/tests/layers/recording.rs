@@ -63,7 +63,7 @@ fn bytes(floats: &[usize]) -> usize {
 
 #[test]
 fn footprints_are_the_sums_of_the_tensors() {
-    let model = ModelSpec { qk_norm: true, dropout: 0.1, attention_dropout: 0.0, ..cases::llama() };
+    let model = ModelSpec { qk_norm: config::QkNorm::Heads, dropout: 0.1, attention_dropout: 0.0, ..cases::llama() };
     // Two ranks: 2 query heads and 1 key head of 4, 10 feed-forward columns, 7 rows of the table; 12 tokens of width
     // 12.
     let (tokens, hidden, heads, kv_heads, head_dim, ffn, rows) = (12, 12, 2, 1, 4, 10, 7);
@@ -215,7 +215,7 @@ fn saved_bytes_are_those_of_the_literature() {
 /// Activations that are kept apart for recomputing the core are those that are otherwise kept with the rest.
 #[test]
 fn the_attention_core_is_a_part_of_what_is_saved() {
-    for model in [wide(), ModelSpec { qk_norm: true, ..wide() }] {
+    for model in [wide(), ModelSpec { qk_norm: config::QkNorm::Heads, ..wide() }] {
         let of = |recompute| {
             let tp = TensorParallel { size: 2, position: 0 };
             footprints(&RecordCase { recompute, ..case(&model, tp) }).unwrap().units[UnitClass::Layer(0)]

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use config::{
-    GradientSums, IGNORED_LABEL, LayerRecompute, ModelSpec, ParamSpec, Products, SavedInputs, SequenceParallel, Tied,
-    Unit, UnitClass, UnitLayout,
+    GradientSums, IGNORED_LABEL, LayerRecompute, LocalAttention, ModelSpec, ParamSpec, Products, SavedInputs,
+    SequenceParallel, Tied, Unit, UnitClass, UnitLayout,
 };
 use device::{Communicator, Device, Dtype, Frame, Op, Stream, Tensor, Write};
 use model::{
@@ -162,7 +162,7 @@ impl Rank {
             shape,
             manner,
             constants: Constants::lay_out(&frame(&constants), &frame(&sums), model),
-            batch: Batch::lay_out(&frame(&batch), shape),
+            batch: Batch::lay_out(&frame(&batch), model, shape),
             layouts,
             params,
             gradients,
@@ -214,8 +214,15 @@ impl Rank {
             (Labels::Drawn, _) => draw(2, token, self.model.vocabulary),
         });
         integers(self.batch.positions, &|token| (token % length - document(token)) as i32);
-        integers(self.batch.visible, &|index| match (index / 2, index % 2) {
+        integers(self.batch.visible.own, &|index| match (index / 2, index % 2) {
             (token, 0) => document(token) as i32,
+            (token, _) => (token % length + 1) as i32,
+        });
+        let (Some(local), Some(LocalAttention { window, .. })) = (self.batch.local, &self.model.local_attention) else {
+            return;
+        };
+        integers(local.own, &|index| match (index / 2, index % 2) {
+            (token, 0) => document(token).max((token % length + 1).saturating_sub(*window)) as i32,
             (token, _) => (token % length + 1) as i32,
         });
     }

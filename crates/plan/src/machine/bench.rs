@@ -144,8 +144,21 @@ impl Bench {
             let log_sum_exp = self.frame.floats(tokens, heads);
             let key_sums = self.frame.floats(2 * tokens * heads, head_dim);
             let (scale, alibi, dropout) = (0.125, None, None);
-            let operands =
-                AttentionOperands { shape, places: None, q, k, v, visible, scale, alibi, dropout, out, log_sum_exp };
+            let operands = AttentionOperands {
+                shape,
+                places: None,
+                q,
+                k,
+                v,
+                visible,
+                window: None,
+                scale,
+                soft_cap: None,
+                alibi,
+                dropout,
+                out,
+                log_sum_exp,
+            };
             let gradients = AttentionGradients { dout, dq, dk, dv, key_sums };
             let rate = |op: Op| -> Result<f64, DeviceError> {
                 Ok(2.0 * op.cost().multiply_adds as f64 / self.nanoseconds(|| self.submit(&op))?)

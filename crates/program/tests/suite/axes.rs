@@ -24,15 +24,15 @@ struct Case {
 /// Tied or not, with norms of heads or without, with a top query or without.
 fn models() -> Vec<(&'static str, ModelSpec)> {
     let setup = Setup { num_layers: 2, ..Setup::default() };
-    let gpt = ModelSpec { qk_norm: false, embedding_norm: true, ..setup.model() };
+    let gpt = ModelSpec { qk_norm: config::QkNorm::Off, embedding_norm: true, ..setup.model() };
     let llama = ModelSpec {
         norm: Norm { kind: NormKind::Rms, epsilon: 1e-5 },
         activation: Activation::SwiGlu,
         biases: Biases::Off,
-        qk_norm: false,
+        qk_norm: config::QkNorm::Off,
         ..Setup { learned_positions: false, tied: false, ..setup.clone() }.model()
     };
-    let per_head_norms = ModelSpec { qk_norm: true, ..llama.clone() };
+    let per_head_norms = ModelSpec { qk_norm: config::QkNorm::Heads, ..llama.clone() };
     let top_query = Setup { top_query: TopQuery::On, ..setup }.model();
     vec![("gpt", gpt), ("llama", llama), ("llama with norms of heads", per_head_norms), ("top query", top_query)]
 }

@@ -11,7 +11,11 @@ use crate::rig::*;
 
 /// Layer norms and biases; or rotary positions, gates and norms per head.
 fn model(style: Style) -> ModelSpec {
-    ModelSpec { qk_norm: style == Style::Llama, biases: Biases::All, ..still_model(style, false) }
+    ModelSpec {
+        qk_norm: if style == Style::Llama { config::QkNorm::Heads } else { config::QkNorm::Off },
+        biases: Biases::All,
+        ..still_model(style, false)
+    }
 }
 
 /// The parameters with an element whose gradient is zero. Of an untied token table, only rows of tokens that occur

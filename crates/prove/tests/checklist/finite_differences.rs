@@ -120,7 +120,11 @@ fn check(model: &ModelSpec, wrap: &WrapRank<'_>) -> Verdict {
 
 fn model(style: Style) -> ModelSpec {
     let model = small_model(style, style == Style::Gpt2);
-    ModelSpec { qk_norm: style == Style::Llama, num_kv_heads: 4, ..model }
+    ModelSpec {
+        qk_norm: if style == Style::Llama { config::QkNorm::Heads } else { config::QkNorm::Off },
+        num_kv_heads: 4,
+        ..model
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use crate::rig::*;
 const BOUND: f64 = 1e-5;
 
 fn model() -> ModelSpec {
-    ModelSpec { qk_norm: true, ..small_model(Style::Llama, false) }
+    ModelSpec { qk_norm: config::QkNorm::Heads, ..small_model(Style::Llama, false) }
 }
 
 fn check(wrap: &WrapRank<'_>) -> (Verdict, Verdict) {

@@ -17,7 +17,12 @@ use crate::rig::*;
 /// Half of everything is dropped: another mask is another gradient. Heads are normed, which the attention core does
 /// again.
 fn model(style: Style) -> ModelSpec {
-    ModelSpec { dropout: 0.5, attention_dropout: 0.5, qk_norm: style == Style::Llama, ..small_model(style, false) }
+    ModelSpec {
+        dropout: 0.5,
+        attention_dropout: 0.5,
+        qk_norm: if style == Style::Llama { config::QkNorm::Heads } else { config::QkNorm::Off },
+        ..small_model(style, false)
+    }
 }
 
 fn full(every: usize, inputs: SavedInputs) -> Recompute {

@@ -15,7 +15,7 @@ fn check(at: (usize, usize, usize), zero: ZeroStage, wrap: &WrapRank<'_>) -> Ver
 }
 
 fn check_layout(layout: Parallelism, wrap: &WrapRank<'_>) -> Verdict {
-    let model = ModelSpec { qk_norm: true, ..small_model(Style::Gpt2, true) };
+    let model = ModelSpec { qk_norm: config::QkNorm::Heads, ..small_model(Style::Gpt2, true) };
     let replicas = Replicas::every(2);
     Case::new(&model, layout, &training(4)).wrapped(wrap).watched(&replicas).outcome()?;
     replicas_agree(&replicas)

@@ -25,7 +25,8 @@ enum Poison {
 
 /// Whether the run, wrapped and poisoned, has the bits of the clean run in zeroed memory.
 fn check(style: Style, layout: &Parallelism, poison: Poison, wrap: &WrapRank<'_>) -> Verdict {
-    let (model, train) = (ModelSpec { qk_norm: true, ..small_model(style, style == Style::Gpt2) }, training(2));
+    let (model, train) =
+        (ModelSpec { qk_norm: config::QkNorm::Heads, ..small_model(style, style == Style::Gpt2) }, training(2));
     let case = Case::new(&model, layout.clone(), &train).tokens(&RAGGED);
     let clean = case.outcome().expect("the clean run");
     let setup = case.setup();

@@ -2,7 +2,7 @@
 
 use config::{
     FullRecompute, Gathering, GradientReduction, GradientSums, LossScaling, ModelSpec, Parallelism, Precision,
-    Products, Recompute, Reshard, SavedInputs, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
+    Products, QkNorm, Recompute, Reshard, SavedInputs, ScheduleKind, SequenceParallel, TrainSpec, ZeroStage,
 };
 use testkit::models::{Style, plain_layout, proof_model, proof_training};
 use testkit::text::{Labels, ProofText};
@@ -40,7 +40,7 @@ pub fn cases() -> Vec<Case> {
 /// slices. Three ranks cut most tensors unevenly.
 fn cases_in_rank_order() -> Vec<Case> {
     let gpt2 = |tied| ModelSpec { num_layers: 5, ..proof_model(Style::Gpt2, 12, tied) };
-    let llama = |tied| ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, tied) };
+    let llama = |tied| ModelSpec { num_layers: 5, qk_norm: QkNorm::Heads, ..proof_model(Style::Llama, 4, tied) };
     let (precision, sums) = (Precision::Fp32(Products::Chained), GradientSums::Single);
     let case = |name, model, parallelism| Case { name, model, parallelism, precision, sums };
     let exact = |case: Case| Case { sums: GradientSums::Exact, ..case };
@@ -123,7 +123,7 @@ fn cases_in_rank_order() -> Vec<Case> {
 fn cases_in_runs() -> [Case; 3] {
     let case = |name, sum_tree, sums, parallelism| Case {
         name,
-        model: ModelSpec { num_layers: 5, qk_norm: true, ..proof_model(Style::Llama, 4, false) },
+        model: ModelSpec { num_layers: 5, qk_norm: config::QkNorm::Heads, ..proof_model(Style::Llama, 4, false) },
         parallelism: Parallelism { sum_tree, ..parallelism },
         precision: Precision::Fp32(Products::Chained),
         sums,

@@ -1,5 +1,5 @@
-//! Every wait of a stream for an event that orders work on the same memory is needed: without it the bits are others, or
-//! the GPU itself finds the race. Any other one is spare: the log of work shows that others order all of it.
+//! Every wait of a stream for an event that orders work on the same memory is needed: without it the bits are others,
+//! or the GPU itself finds the race. Any other one is spare: the log of work shows that others order all of it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use testkit::layout::Layout;
 
 use crate::rig::{On, ZERO_THREE, layout, outcome};
 use crate::shared_sequences::{FOUR, shared};
-use crate::work_order::is_needed;
+use crate::work_order::need;
 
 /// Small runs whose waits are left out one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,13 +144,13 @@ impl Run {
         calls.iter().flat_map(|(gpu, calls)| waits_of(*gpu, calls).into_keys()).collect()
     }
 
-    /// Whether work of this very run that uses the same memory would have no order without `wait`. Ranks on other threads
-    /// may submit work sooner or later in another run.
-    fn needs(&self, wait: Wait) -> bool {
+    /// Why `wait` orders work of this very run, if it does. Ranks on other threads may submit work sooner or later in
+    /// another run.
+    fn need(&self, wait: Wait) -> Option<String> {
         let calls = self.waits.calls.lock().expect("whole");
         let calls = calls.get(&wait.0).map_or(&[][..], Vec::as_slice);
         let pairs = self.log.pairs().remove(&wait.0).unwrap_or_default();
-        waits_of(wait.0, calls).get(&wait).is_some_and(|place| is_needed(calls, &pairs, *place))
+        waits_of(wait.0, calls).get(&wait).and_then(|place| need(calls, &pairs, *place))
     }
 }
 
@@ -171,8 +171,9 @@ fn end(tried: Tried, wait: Wait, expected: &prove::Outcome) -> End {
         if run.outcome.as_ref().map_or(true, |outcome| outcome != expected) {
             return End::Caught;
         }
-        if !run.needs(wait) {
-            return End::Spare;
+        match run.need(wait) {
+            None => return End::Spare,
+            Some(need) => println!("{tried:?}: {wait:?}, seed {seed}: {need}"),
         }
     }
     End::Missed

@@ -67,23 +67,25 @@ impl Order {
     }
 }
 
-/// Whether the wait at a place of `calls` is needed: without it a pair of work has no order, or the host continues before
-/// a copy that it waited for.
+/// Why the wait at a place of `calls` is needed, if it is: without it a pair of work has no order, or the host
+/// continues before a copy that it waited for.
 ///
 /// # Panics
 /// A pair that has no order with all waits.
-pub fn is_needed(calls: &[GpuCall], pairs: &Pairs, place: usize) -> bool {
+pub fn need(calls: &[GpuCall], pairs: &Pairs, place: usize) -> Option<String> {
     let (whole, without) = (Order::of(calls, None), Order::of(calls, Some(place)));
     let disordered: Vec<_> = pairs.iter().filter(|pair| !whole.has(pair)).collect();
     assert!(disordered.is_empty(), "no wait orders {disordered:?}");
     let copies = copies(calls);
-    let loses_copy = whole.host.iter().zip(&without.host).any(|(clock, less)| {
-        clock.iter().any(|(stream, count)| {
+    let lost_copy = whole.host.iter().zip(&without.host).find_map(|(clock, less)| {
+        clock.iter().find_map(|(stream, count)| {
             let left = less.get(stream).copied().unwrap_or(0);
-            copies.range((*stream, left)..(*stream, *count)).next().is_some()
+            copies.range((*stream, left)..(*stream, *count)).next()
         })
     });
-    loses_copy || pairs.iter().any(|pair| !without.has(pair))
+    let lost_pair = pairs.iter().find(|pair| !without.has(pair));
+    let of_pair = || lost_pair.map(|(earlier, later)| format!("{later:?} uses the memory of {earlier:?}"));
+    lost_copy.map(|copy| format!("the host waits for the copy {copy:?}")).or_else(of_pair)
 }
 
 /// The work that copies.
@@ -113,7 +115,7 @@ fn a_wait_is_needed_where_nothing_else_orders_work_on_the_same_memory() {
         calls.push(GpuCall::Launch(second));
         let pairs = pairs.iter().copied().collect();
         let waits = (0..calls.len()).filter(|place| calls[*place] == wait);
-        waits.filter(|place| is_needed(&calls, &pairs, *place)).collect::<Vec<usize>>()
+        waits.filter(|place| need(&calls, &pairs, *place).is_some()).collect::<Vec<usize>>()
     };
     let pair = ((first, 0), (second, 0));
     let none = vec![0; 0];

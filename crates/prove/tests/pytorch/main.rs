@@ -172,7 +172,7 @@ const CHANGES_OF_ALL: [Change; 8] = [
     ("no clipping", |layout| layout.train.clip_norm = None),
     ("blocks", |layout| {
         layout.model.blocks = match layout.model.blocks {
-            Blocks::Sequential => Blocks::Parallel,
+            Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich => Blocks::Parallel,
             Blocks::Parallel => Blocks::Sequential,
             Blocks::DeepNorm { alpha } => Blocks::DeepNorm { alpha: 1.001 * alpha },
         }
@@ -182,18 +182,24 @@ const CHANGES_OF_ALL: [Change; 8] = [
 const CHANGES_OF_PLAIN: [Change; 1] = [("form of GELU", |layout| {
     layout.model.activation = match layout.model.activation {
         Activation::GeluTanh => Activation::GeluErf,
-        Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu | Activation::SwiGlu | Activation::GeGlu => {
-            Activation::GeluTanh
-        }
+        Activation::GeluErf
+        | Activation::GeluSigmoid
+        | Activation::Relu
+        | Activation::SwiGlu
+        | Activation::GeGlu
+        | Activation::GeGluTanh => Activation::GeluTanh,
     }
 })];
 
 const CHANGES_OF_GATED: [Change; 1] = [("gated activation", |layout| {
     layout.model.activation = match layout.model.activation {
         Activation::SwiGlu => Activation::GeGlu,
-        Activation::GeGlu | Activation::GeluTanh | Activation::GeluErf | Activation::GeluSigmoid | Activation::Relu => {
-            Activation::SwiGlu
-        }
+        Activation::GeGlu
+        | Activation::GeGluTanh
+        | Activation::GeluTanh
+        | Activation::GeluErf
+        | Activation::GeluSigmoid
+        | Activation::Relu => Activation::SwiGlu,
     }
 })];
 

@@ -66,10 +66,12 @@ const CHANGES: &[Change] = &[
     ("gelu-sigmoid", Tied::Yes, |model| model.activation = Activation::GeluSigmoid),
     ("relu", Tied::Yes, |model| model.activation = Activation::Relu),
     ("geglu", Tied::No, |model| model.activation = Activation::GeGlu),
+    ("geglu-tanh", Tied::No, |model| model.activation = Activation::GeGluTanh),
+    ("rms-plus-one", Tied::No, |model| model.norm.kind = config::NormKind::RmsPlusOne),
     ("parallel-blocks", Tied::No, |model| model.blocks = Blocks::Parallel),
     ("embedding-norm", Tied::Yes, |model| model.embedding_norm = true),
     ("top-query", Tied::Yes, |model| model.top_query = TopQuery::On),
-    ("qk-norm", Tied::No, |model| model.qk_norm = true),
+    ("qk-norm", Tied::No, |model| model.qk_norm = config::QkNorm::Heads),
     ("interleaved-rotary", Tied::No, |model| {
         model.position = Position::Rotary {
             base: 10_000.0,

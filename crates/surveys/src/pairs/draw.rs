@@ -5,8 +5,8 @@ use std::fmt;
 
 use config::{
     Activation, Biases, Blocks, Degrees, Gathering, GradientReduction, GradientSums, LossScaling, ModelSpec, Norm,
-    NormKind, Pairing, Parallelism, Position, Precision, Products, Reshard, RotaryScaling, SequenceParallel, TopQuery,
-    TrainSpec, ZeroStage,
+    NormKind, Pairing, Parallelism, Position, Precision, Products, QkNorm, Reshard, RotaryScaling, SequenceParallel,
+    TopQuery, TrainSpec, ZeroStage,
 };
 use philox::philox4x32_10;
 use prove::{EqualityClass, LEAST_NORMED_HEAD_DIM, Promised};
@@ -102,7 +102,7 @@ fn model(dice: &mut Dice) -> ModelSpec {
     let num_kv_heads = num_heads / dice.one_of(&[1, 2, 4]);
     let num_layers = dice.one_of(&[1, 1, 2, 2, 3, 4, 6]);
     let context = dice.one_of(&[4, 4, 8, 8, 16, 32]);
-    let kind = dice.one_of(&[NormKind::Layer, NormKind::Rms]);
+    let kind = dice.one_of(&[NormKind::Layer, NormKind::Rms, NormKind::RmsPlusOne]);
     let rotary = Position::Rotary {
         base: dice.one_of(&[100.0, 10_000.0]),
         rotary_dims: head_dim / dice.one_of(&[1, 2]),
@@ -111,13 +111,19 @@ fn model(dice: &mut Dice) -> ModelSpec {
     };
     let positions = [Position::Learned { offset: 0 }, Position::Learned { offset: 2 }, rotary, rotary, Position::Alibi];
     let deep = Blocks::DeepNorm { alpha: (2.0 * num_layers as f32).sqrt() };
-    let blocks = dice.one_of(&[Blocks::Sequential, Blocks::Sequential, Blocks::Parallel, deep]);
+    let all_blocks =
+        [Blocks::Sequential, Blocks::Sequential, Blocks::Parallel, Blocks::PostNorm, Blocks::Sandwich, deep];
+    let blocks = dice.one_of(&all_blocks);
     let small_gain = (2.0 * num_layers as f32).powf(-0.5);
     let xavier_gain = match blocks {
         Blocks::DeepNorm { .. } => dice.one_of(&[None, Some(small_gain)]),
-        Blocks::Sequential | Blocks::Parallel => None,
+        Blocks::Sequential | Blocks::Parallel | Blocks::PostNorm | Blocks::Sandwich => None,
     };
     let all_biases = [Biases::All, Biases::All, Biases::Attention, Biases::QueryKeyValue, Biases::FeedForward];
+    let all_norms = [QkNorm::Heads, QkNorm::Whole, QkNorm::Off, QkNorm::Off];
+    let drawn = dice.one_of(&all_norms);
+    let is_short = drawn == QkNorm::Heads && head_dim < LEAST_NORMED_HEAD_DIM;
+    let qk_norm = if is_short { QkNorm::Off } else { drawn };
     let proof = proof_model(Style::Gpt2, num_heads, true);
     ModelSpec {
         num_layers,
@@ -137,7 +143,7 @@ fn model(dice: &mut Dice) -> ModelSpec {
         tied_embeddings: dice.one_of(&[true, false]),
         padding_token: dice.one_of(&[None, None, None, Some(5)]),
         top_query: dice.one_of(&[TopQuery::On, TopQuery::Off, TopQuery::Off, TopQuery::Off, TopQuery::Off]),
-        qk_norm: dice.one_of(&[true, false, false]) && head_dim >= LEAST_NORMED_HEAD_DIM,
+        qk_norm,
         dropout: dice.one_of(&[0.0, 0.1]),
         attention_dropout: dice.one_of(&[0.0, 0.1]),
         init_std: dice.one_of(&[0.15, 0.25, 0.4, 0.6, 1.0]) / (hidden as f32).sqrt(),

@@ -240,4 +240,8 @@ impl TokenSource for Text {
             *visible = [0, *position + 1];
         }
     }
+
+    fn first_place(&self) -> usize {
+        self.lock().first
+    }
 }

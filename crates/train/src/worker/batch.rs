@@ -10,6 +10,11 @@ pub trait TokenSource: Sync {
     /// Fills one sequence: `tokens[S]`, `labels[S]` (the target at each place, or [`config::IGNORED_LABEL`]),
     /// `positions[S]` and `visible[2 S]` (first and past-the-end key that each token sees).
     fn fill(&self, step: u32, sequence: u64, buffers: SequenceBuffers<'_>);
+
+    /// Place in its sequence of the first token that it fills: 0, unless sequences are continued.
+    fn first_place(&self) -> usize {
+        0
+    }
 }
 
 impl TokenSource for data::Batches {
@@ -69,15 +74,19 @@ pub struct HostBatch {
     labels: Vec<i32>,
     positions: Vec<i32>,
     visible: Vec<i32>,
+    /// Intervals of local layers, and tokens that these see at most.
+    local: Option<(usize, Vec<i32>)>,
     /// Labels of whole sequences, where ranks share them.
     labels_of_all: Vec<i32>,
     /// Intervals of whole sequences, where ranks share them.
     visible_of_all: Vec<i32>,
+    local_of_all: Vec<i32>,
 }
 
 impl HostBatch {
-    /// Buffers for microbatches of at most `len` tokens, whole sequences.
-    pub fn new(len: usize) -> HostBatch {
+    /// Buffers for microbatches of at most `len` tokens, whole sequences, of a model whose local layers, if it has any,
+    /// see `window` tokens.
+    pub fn new(len: usize, window: Option<usize>) -> HostBatch {
         let zeros = || vec![0; len];
         HostBatch {
             tokens: zeros(),
@@ -86,6 +95,8 @@ impl HostBatch {
             visible: vec![0; 2 * len],
             labels_of_all: vec![],
             visible_of_all: vec![],
+            local: window.map(|window| (window, vec![0; 2 * len])),
+            local_of_all: vec![],
         }
     }
 
@@ -107,6 +118,9 @@ impl HostBatch {
         }
         self.labels_of_all.clone_from(&self.labels);
         self.visible_of_all.clone_from(&self.visible);
+        if let Some((_, local)) = &self.local {
+            self.local_of_all.clone_from(local);
+        }
         let mut row = 0;
         for sequence in 0..shape.sequences {
             for chunk in shape.slices.chunks(shape.sequence_length, slice) {
@@ -124,7 +138,9 @@ impl HostBatch {
                 for values in [&mut self.tokens, &mut self.labels, &mut self.positions] {
                     values.copy_within(from.clone(), row);
                 }
-                self.visible.copy_within(2 * from.start..2 * from.end, 2 * row);
+                for intervals in std::iter::once(&mut self.visible).chain(self.local.as_mut().map(|(_, local)| local)) {
+                    intervals.copy_within(2 * from.start..2 * from.end, 2 * row);
+                }
                 row += chunk.len();
             }
         }
@@ -139,6 +155,15 @@ impl HostBatch {
             let buffers = SequenceBuffers { tokens, labels, positions, visible };
             source.fill(step, first_sequence + index as u64, buffers);
         }
+        let Some((window, local)) = &mut self.local else { return };
+        let intervals = self.visible.as_chunks().0.iter().zip(local.as_chunks_mut().0);
+        let tokens = shape.sequences * length;
+        for (token, ([first, last], local)) in intervals.enumerate().take(tokens) {
+            let end = source.first_place() + token % length + 1;
+            // A row that no token fills may be beyond what it sees: it keeps the last key.
+            let in_window = (end.saturating_sub(*window) as i32).min(*last - 1);
+            *local = [in_window.max(*first), *last];
+        }
     }
 
     /// Copies the microbatch, on the stream that computes, to its places: `tokens, labels, positions [1, T]`, `visible
@@ -149,8 +174,15 @@ impl HostBatch {
         write(batch.tokens, &self.tokens)?;
         write(batch.labels, &self.labels)?;
         write(batch.positions, &self.positions)?;
-        write(batch.visible, &self.visible)?;
         batch.labels_of_all.map_or(Ok(()), |labels| write(labels, &self.labels_of_all))?;
-        batch.visible_of_all.map_or(Ok(()), |visible| write(visible, &self.visible_of_all))
+        let intervals = |to: model::Visible, own: &[i32], of_all: &[i32]| {
+            write(to.own, own)?;
+            to.of_all.map_or(Ok(()), |to| write(to, of_all))
+        };
+        intervals(batch.visible, &self.visible, &self.visible_of_all)?;
+        match (batch.local, &self.local) {
+            (Some(to), Some((_, local))) => intervals(to, local, &self.local_of_all),
+            (Some(_) | None, _) => Ok(()),
+        }
     }
 }

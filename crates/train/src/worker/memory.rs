@@ -77,7 +77,7 @@ impl Activations<'_> {
 
     /// Tokens, labels, positions and mask.
     pub fn batch(&self, microbatch: Microbatch) -> Batch {
-        Batch::lay_out(&self.frame(Value::Batch(microbatch)), self.shape)
+        Batch::lay_out(&self.frame(Value::Batch(microbatch)), self.model, self.shape)
     }
 
     /// Values that the backward pass of the input leaves for that of the weights.

@@ -76,7 +76,7 @@ impl RankState {
             bindings: Bindings::new(setup, rank.stage)?,
             constants: memory::constants(plan, &setup.model),
             scratch: Frame::nowhere(),
-            host_batch: HostBatch::new(largest),
+            host_batch: HostBatch::new(largest, setup.model.local_attention.as_ref().map(|local| local.window)),
             loss_scale: LossScale::new(setup.train.precision),
             spikes: SpikeWatch::new(setup.train.anomalies.spike_score),
             skipped_in_a_row: 0,

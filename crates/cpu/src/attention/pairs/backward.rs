@@ -134,7 +134,7 @@ impl Pass<'_> {
             log_sum_exp: &rows.log_sum_exp,
             delta: &rows.delta,
             scale: self.attention.scale,
-            slope: self.attention.slope(head),
+            changes: self.attention.changes(head),
             dropout: self.attention.dropout_of(head),
             probabilities: Rounded { rows: probabilities, block: place },
             gradients: Rounded { rows: d_scores, block: place },

@@ -96,7 +96,7 @@ impl Pass<'_> {
             scores,
             running,
             scale: self.attention.scale,
-            slope: self.attention.slope(head),
+            changes: self.attention.changes(head),
             dropout: self.attention.dropout_of(head),
             probabilities: Rounded { rows: probabilities, block: place },
         };

@@ -132,7 +132,7 @@ impl Pass<'_> {
             log_sum_exp: &rows.log_sum_exp,
             delta: &rows.delta,
             scale: self.attention.scale,
-            slope: self.attention.slope(head),
+            changes: self.attention.changes(head),
             dropout: self.attention.dropout_of(head),
             probabilities: Scaled,
             gradients: Scaled,

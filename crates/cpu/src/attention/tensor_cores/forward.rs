@@ -103,7 +103,7 @@ impl Pass<'_> {
             scores: &mut *scores,
             running: &mut *running,
             scale: self.attention.scale,
-            slope: self.attention.slope(head),
+            changes: self.attention.changes(head),
             dropout: self.attention.dropout_of(head),
         };
         lanes::run(set, softmax);

@@ -7,7 +7,7 @@
 use crate::attention::QUERIES;
 use crate::attention::dropout::{HeadDropout, KEYS_PER_BLOCK};
 use crate::attention::query_block::{KeyTile, QueryBlock};
-use crate::attention::softmax::{Mask, Running, lanes, lanes_mut};
+use crate::attention::softmax::{Changes, Mask, Running, lanes, lanes_mut};
 use crate::lanes::{Kernel, LANES, Lanes};
 use crate::math;
 
@@ -49,8 +49,7 @@ pub(super) struct ChainedSoftmax<'a> {
     pub scores: &'a mut [[f32; QUERIES]],
     pub running: &'a mut Chains,
     pub scale: f32,
-    /// Of ALiBi's bias.
-    pub slope: Option<f32>,
+    pub changes: Changes,
     pub dropout: Option<HeadDropout>,
 }
 
@@ -62,12 +61,12 @@ impl Kernel for ChainedSoftmax<'_> {
         let first_key = self.tile.keys.start;
         let scale = L::splat(self.scale);
         for group in 0..self.block.width() / LANES {
-            let mask = Mask::<L>::new(self.block, self.tile, group, self.slope);
+            let mask = Mask::<L>::new(self.block, self.tile, group, self.changes);
             let old = L::load(lanes(&self.running.max, group));
             let mut max = old;
             for (row, scores) in self.scores.iter_mut().enumerate() {
                 let (scores, key) = (lanes_mut(scores, group), first_key + row);
-                let score = mask.biased(key, L::load(scores) * scale);
+                let score = mask.biased(key, mask.capped(L::load(scores) * scale));
                 let score = mask.apply(key, score, f32::NEG_INFINITY);
                 score.store(scores);
                 max = max.max(score);

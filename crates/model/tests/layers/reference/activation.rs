@@ -67,7 +67,7 @@ impl Point {
 /// The function of the value or gate, and its derivative.
 fn scalar(activation: Activation, x: f64) -> (f64, f64) {
     match activation {
-        Activation::GeluTanh => {
+        Activation::GeluTanh | Activation::GeGluTanh => {
             let root = (2.0 / PI).sqrt();
             let tanh = (root * (x + 0.044_715 * x.powi(3))).tanh();
             let inner = root * (1.0 + 3.0 * 0.044_715 * x * x);

@@ -12,9 +12,11 @@ pub fn run(memory: &mut Memory, op: &Op) {
             for position in 0..cos.rows {
                 for pair in 0..cos.cols {
                     let exponent = -(2.0 * pair as f64) / (2.0 * cos.cols as f64);
-                    let angle = position as f64 * scaling.scaled(f64::from(base).powf(exponent));
-                    memory.set(cos, position, pair, angle.cos());
-                    memory.set(sin, position, pair, angle.sin());
+                    let angle =
+                        position as f64 * scaling.of_pairs(base, cos.cols).scaled(pair, f64::from(base).powf(exponent));
+                    let magnitude = f64::from(scaling.magnitude());
+                    memory.set(cos, position, pair, magnitude * angle.cos());
+                    memory.set(sin, position, pair, magnitude * angle.sin());
                 }
             }
         }
@@ -79,7 +81,7 @@ fn backward(memory: &mut Memory, operands: AttentionOperands, gradients: Attenti
             .collect();
         let mean: f64 = probabilities.iter().zip(&gradients).map(|(p, gradient)| p.value * gradient).sum();
         for (p, gradient) in probabilities.iter().zip(&gradients) {
-            let score = p.value * (gradient - mean) * f64::from(operands.scale);
+            let score = p.value * (gradient - mean) * p.slope * f64::from(operands.scale);
             for dim in 0..shape.head_dim {
                 let key = softmax.kv(head, dim);
                 let (q_value, k_value) = (memory.get(q, row, query(dim)), memory.get(k, p.key, key));
@@ -107,6 +109,8 @@ struct Probability {
     /// Row of the key.
     key: usize,
     value: f64,
+    /// The score's gradient relative to that of its capped value.
+    slope: f64,
     /// 0 or `1 / (1 - p)`.
     kept: f64,
 }
@@ -127,7 +131,7 @@ impl Softmax {
         let sequence_start = row / self.0.shape.sequence_length * self.0.shape.sequence_length;
         let bound = |col| usize::try_from(memory.integer(self.0.visible, row, col)).unwrap();
         let keys: Vec<usize> = (bound(0)..bound(1)).collect();
-        let scores: Vec<f64> = keys
+        let scores: Vec<(f64, f64)> = keys
             .iter()
             .map(|key| {
                 let product = |dim| {
@@ -135,13 +139,19 @@ impl Softmax {
                         * memory.get(self.0.k, sequence_start + key, self.kv(head, dim))
                 };
                 let slope = self.0.alibi.map_or(0.0, |alibi| slope(alibi.first_head + head, alibi.num_heads));
-                (0..self.0.shape.head_dim).map(product).sum::<f64>() * f64::from(self.0.scale) + slope * *key as f64
+                let score = (0..self.0.shape.head_dim).map(product).sum::<f64>() * f64::from(self.0.scale);
+                let (capped, slope_of_cap) = self.0.soft_cap.map_or((score, 1.0), |cap| {
+                    let tanh = (score / f64::from(cap)).tanh();
+                    (f64::from(cap) * tanh, 1.0 - tanh * tanh)
+                });
+                (capped + slope * *key as f64, slope_of_cap)
             })
             .collect();
-        let log_sum = scores.iter().map(|score| score.exp()).sum::<f64>().ln();
-        let probabilities = keys.iter().zip(scores).map(|(key, score)| Probability {
+        let log_sum = scores.iter().map(|(score, _)| score.exp()).sum::<f64>().ln();
+        let probabilities = keys.iter().zip(scores).map(|(key, (score, slope))| Probability {
             key: sequence_start + key,
             value: (score - log_sum).exp(),
+            slope,
             kept: self.0.dropout.map_or(1.0, |dropout| keep_factor(&dropout, row, head, *key)),
         });
         (probabilities.collect(), log_sum)

@@ -7,6 +7,19 @@ use super::Memory;
 
 pub fn run(memory: &mut Memory, op: &Op) {
     match *op {
+        Op::SoftCap { x, cap } => {
+            let cap = f64::from(cap);
+            for (row, col) in (0..x.rows).flat_map(|row| (0..x.cols).map(move |col| (row, col))) {
+                let capped = cap * (memory.get(x, row, col) / cap).tanh();
+                memory.set(x, row, col, capped);
+            }
+        }
+        Op::SoftCapBackward { y, cap, gradient } => {
+            for (row, col) in (0..y.rows).flat_map(|row| (0..y.cols).map(move |col| (row, col))) {
+                let slope = 1.0 - (memory.get(y, row, col) / f64::from(cap)).powi(2);
+                memory.set(gradient, row, col, memory.get(gradient, row, col) * slope);
+            }
+        }
         Op::RowMax { logits, valid_columns, out } => {
             for row in 0..logits.rows {
                 let max = (0..valid_columns).map(|col| memory.get(logits, row, col)).fold(f64::NEG_INFINITY, f64::max);

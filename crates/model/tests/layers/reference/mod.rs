@@ -113,9 +113,12 @@ impl Device for ReferenceDevice {
             Op::DropoutAdd { .. } | Op::DropoutBackward { .. } | Op::InitializeNormal { .. } => {
                 random::run(memory, op);
             }
-            Op::RowMax { .. } | Op::SumExp { .. } | Op::CrossEntropy { .. } | Op::LossSum { .. } => {
-                loss::run(memory, op)
-            }
+            Op::SoftCap { .. }
+            | Op::SoftCapBackward { .. }
+            | Op::RowMax { .. }
+            | Op::SumExp { .. }
+            | Op::CrossEntropy { .. }
+            | Op::LossSum { .. } => loss::run(memory, op),
             Op::JoinAttention { .. } => {
                 return Err(DeviceError::Shape { op: op.name(), what: "no layer here shares sequences".into() });
             }

@@ -1,6 +1,6 @@
 //! Norms over rows.
 
-use config::NormKind;
+use config::{Norm, NormKind};
 use device::{Op, Tensor};
 
 use super::Memory;
@@ -14,14 +14,14 @@ pub fn run(memory: &mut Memory, op: &Op) {
                 let count = values.len() as f64;
                 let mean = match norm.kind {
                     NormKind::Layer => values.iter().sum::<f64>() / count,
-                    NormKind::Rms => 0.0,
+                    NormKind::Rms | NormKind::RmsPlusOne => 0.0,
                 };
                 let variance = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
                 let reciprocal = 1.0 / (variance + f64::from(norm.epsilon)).sqrt();
                 memory.assign(stats.rows_of(row..row + 1), &[mean, reciprocal]);
                 for (col, value) in values.iter().enumerate() {
                     let shift = bias.map_or(0.0, |bias| memory.get(bias, 0, col));
-                    let scaled = (value - mean) * reciprocal * memory.get(weight, 0, col) + shift;
+                    let scaled = (value - mean) * reciprocal * factor(norm, memory.get(weight, 0, col)) + shift;
                     memory.set(y, row, col, scaled);
                 }
             }
@@ -29,12 +29,13 @@ pub fn run(memory: &mut Memory, op: &Op) {
         Op::NormBackwardInput { tensors: t, write } => {
             for row in 0..t.x.rows {
                 let normed = normed_row(memory, t.x, t.stats, row);
-                let scaled: Vec<f64> =
-                    (0..t.x.cols).map(|col| memory.get(t.dy, row, col) * memory.get(t.weight, 0, col)).collect();
+                let scaled: Vec<f64> = (0..t.x.cols)
+                    .map(|col| memory.get(t.dy, row, col) * factor(t.norm, memory.get(t.weight, 0, col)))
+                    .collect();
                 let count = t.x.cols as f64;
                 let mean = match t.norm.kind {
                     NormKind::Layer => scaled.iter().sum::<f64>() / count,
-                    NormKind::Rms => 0.0,
+                    NormKind::Rms | NormKind::RmsPlusOne => 0.0,
                 };
                 let along = scaled.iter().zip(&normed).map(|(dy, x)| dy * x).sum::<f64>() / count;
                 let reciprocal = memory.get(t.stats, row, 1);
@@ -57,6 +58,14 @@ pub fn run(memory: &mut Memory, op: &Op) {
             }
         }
         other => unreachable!("{other:?}"),
+    }
+}
+
+/// The factor of normed values.
+fn factor(norm: Norm, weight: f64) -> f64 {
+    match norm.kind {
+        NormKind::Layer | NormKind::Rms => weight,
+        NormKind::RmsPlusOne => 1.0 + weight,
     }
 }
 
