@@ -85,6 +85,7 @@ fn train(parallelism: &Parallelism, every: Option<u32>) -> Trained {
         recheck: Recheck::Off,
         evaluation: every.map(|every| held_out(&held_out_text, every)),
         validation: validation.as_ref().map_or(&[], |list| list),
+        samples: None,
     };
     run(&setup, &*engine(&setup, 1), ports).expect("a run");
     let Log { losses, evaluations, validations } = log;
