@@ -242,7 +242,7 @@ def learning_rate(train: dict, step: int) -> float:
 
 
 def optimizers_of(params: Params, train: dict) -> list[torch.optim.Optimizer]:
-    """AdamW, with decay for matrices and none for norms and biases; or Muon for the matrices of layers beside it."""
+    """AdamW, with decay for matrices and none for norms and biases; or AdamW and Muon, which has the matrices of layers."""
     by_muon = [p for name, p in params.items() if train.get("optimizer") == "muon" and is_map(name, p)]
     others = [p for p in params.values() if not any(p is other for other in by_muon)]
     decay = single(train["weight_decay"])

@@ -70,8 +70,8 @@ impl Optimizer {
         layout.segments.iter().filter_map(matrix).collect()
     }
 
-    /// The elements of the flat buffer that have a second moment: those from the first parameter of AdamW on. Of layers,
-    /// matrices come first.
+    /// The elements of the flat buffer that have a second moment: those from the first parameter of AdamW on. Of
+    /// layers, matrices come first.
     pub fn second_moments(self, layout: &UnitLayout) -> Range<usize> {
         let is_of_muon = |segment: &&Segment| matches!(self.method(&segment.param), UpdateMethod::Muon(_));
         let leading = layout.segments.iter().take_while(is_of_muon).last();

@@ -20,8 +20,8 @@ __device__ inline f64 scaled(u64 pair, f64 frequency, u32 kind, f32 factor, f32 
     }
     const f64 place = kind == SCALING_LLAMA ? original_context * frequency / TAU : (f64)pair;
     const f64 share = (place - (f64)low) / ((f64)high - (f64)low);
-    const f64 clamped = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
-    const f64 kept = kind == SCALING_LLAMA ? clamped : 1.0 - clamped;
+    const f64 part = share < 0.0 ? 0.0 : share > 1.0 ? 1.0 : share;
+    const f64 kept = kind == SCALING_LLAMA ? part : 1.0 - part;
     return frequency * (kept + (1.0 - kept) / (f64)factor);
 }
 

@@ -71,8 +71,8 @@ impl Sizes {
         Sizes { footprints, units, state }
     }
 
-    /// The same with the second moments and the temporary memory of `optimizer`. Ranks that keep shards plan for the one
-    /// with the most.
+    /// The same with the second moments and the temporary memory of `optimizer`. Ranks that keep shards plan for the
+    /// one with the most.
     #[must_use]
     pub fn updated_by(self, model: &ModelSpec, parallelism: &Parallelism, optimizer: Optimizer) -> Sizes {
         let classes = model.classes();
@@ -124,8 +124,8 @@ impl Sizes {
     }
 }
 
-/// Temporary bytes of an update of a unit: none by AdamW; of Muon's, the updates of the unit and what the largest matrix
-/// needs, whose parts are gathered, scaled and multiplied.
+/// Temporary bytes of an update of a unit: none by AdamW; by Muon, the updates of the unit, and the gathered parts,
+/// copies and products of the largest matrix.
 fn update_scratch(layout: &UnitLayout, parallelism: &Parallelism, optimizer: Optimizer) -> usize {
     let floats = |count: usize| aligned(count * Format::Fp32.size_bytes());
     let tensor = parallelism.axis_sizes().size(parallelism.tensor_axes());

@@ -292,8 +292,8 @@ impl Pricing<'_> {
         memory_ns(self.cluster, bytes).round() as u64
     }
 
-    /// The update of a rank's `updated` elements of a unit. Matrices of Muon are gathered, and orthogonalised by the ranks
-    /// that update a part of them.
+    /// The update of a rank's `updated` elements of a unit. Matrices of Muon are gathered, and orthogonalised by the
+    /// ranks that update a part of them.
     fn update_ns(&self, layout: &UnitLayout, updated: f64) -> u64 {
         let matrices = self.shape.optimizer.muon_matrices(layout);
         if self.software.is_some() || matrices.is_empty() {

@@ -93,7 +93,7 @@ fn layers_with_windows_take_less_time() {
         placement: PlacementOrder::default(),
         precision: config.train.precision,
         averages: config::Averages::Off,
-        optimizer: config.train.optimizer,
+        optimizer: config::Optimizer::AdamW,
         sums: GradientSums::Single,
         output_bytes: 1 << 20,
     };

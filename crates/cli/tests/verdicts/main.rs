@@ -7,6 +7,7 @@ mod blanks;
 mod files;
 mod model;
 mod oracle;
+mod recipes;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

@@ -1,5 +1,5 @@
-//! The update of a unit's parameters: one AdamW pass over each run of elements with one rule, Muon for the matrices that
-//! have it, then the average of the weights.
+//! The update of a unit's parameters: one AdamW pass over each run of elements with one rule, Muon for the matrices
+//! that have it, then the average of the weights.
 
 use config::{TrainSpec, Unit, UpdateMethod, UpdateRule};
 use device::{AdamWUpdate, Device, DeviceError, Op, Stream};

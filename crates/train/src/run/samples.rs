@@ -10,7 +10,7 @@ use crate::run::launch::{Progress, Stop};
 use crate::setup::{Setup, WorkloadIndex};
 use crate::worker::Worker;
 
-/// What is generated, and when.
+/// Prompts that are continued, and the steps after which they are.
 #[derive(Clone, Copy)]
 pub struct Samples<'a> {
     /// The beginnings: at least one token each, all of the model's vocabulary.
@@ -24,7 +24,7 @@ pub struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// Whether it is time after so many steps.
+    /// Whether samples are due after N steps.
     pub fn is_due_after(&self, steps: u32) -> bool {
         self.every > 0 && steps.is_multiple_of(self.every)
     }
@@ -37,7 +37,7 @@ pub struct SampleReport {
     pub step: u32,
     /// Index of the prompt.
     pub prompt: usize,
-    /// The tokens behind it.
+    /// The tokens after it.
     pub tokens: Vec<i32>,
     /// Wall time on rank 0.
     pub wall: Duration,
