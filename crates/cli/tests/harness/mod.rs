@@ -3,9 +3,11 @@
 
 pub mod several;
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Runs `pleach` to its end. Compiled kernels are those of all tests.
@@ -14,9 +16,19 @@ pub fn pleach(arguments: &[&str]) -> Output {
     command.args(arguments).env("XDG_CACHE_HOME", caches()).output().expect("the command starts")
 }
 
-/// The folder of caches that tests share: compiled kernels are in `pleach/kernels` below.
+/// The folder of caches that tests share: compiled kernels of these sources are in `pleach/kernels` below.
 pub fn caches() -> PathBuf {
-    std::env::temp_dir().join("pleach-of-tests")
+    static SOURCES: LazyLock<u64> = LazyLock::new(|| {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../cuda/kernels");
+        let entries = std::fs::read_dir(folder).expect("sources of kernels");
+        let mut texts: Vec<Vec<u8>> =
+            entries.map(|entry| std::fs::read(entry.expect("a file").path()).expect("a source")).collect();
+        texts.sort();
+        let mut hasher = DefaultHasher::new();
+        texts.hash(&mut hasher);
+        hasher.finish()
+    });
+    std::env::temp_dir().join(format!("pleach-of-tests-{:016x}", *SOURCES))
 }
 
 pub fn stdout(output: &Output) -> String {
