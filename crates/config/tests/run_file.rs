@@ -331,11 +331,16 @@ fn names_of_megatron_are_answered_with_the_key_here() {
 #[test]
 fn features_that_runs_do_not_have_are_answered_wherever_they_are_named() {
     let wandb = "is not built in; docs/metrics.md has a script that sends metrics.jsonl there";
-    let lora = "adds adapters to frozen weights, which runs do not have; use `pleach train --from FOLDER` to train all weights";
+    let moe = "is mixture of experts, which models do not have; use a dense model";
     assert_eq!(refused("[run]\nwandb = true\n", &[]), format!("run.toml:2:1: `wandb` {wandb}"));
-    assert_eq!(refused("[lora]\nrank = 8\n", &[]), format!("run.toml:1:2: [lora] {lora}"));
-    assert_eq!(refused("lora = 8\n", &[]), format!("run.toml:1:1: `lora` {lora}"));
-    assert_eq!(refused("", &["lora=8"]), format!("--set lora=8: `lora` {lora}"));
+    assert_eq!(refused("[moe]\nexperts = 8\n", &[]), format!("run.toml:1:2: [moe] {moe}"));
+    assert_eq!(refused("moe = 8\n", &[]), format!("run.toml:1:1: `moe` {moe}"));
+    assert_eq!(refused("", &["moe=8"]), format!("--set moe=8: `moe` {moe}"));
+    assert_eq!(
+        refused("", &["model.lora_rank=8"]),
+        "--set model.lora_rank=8: `lora_rank` is a part of model.lora; write model.lora = { rank = 8, alpha = 16.0, \
+         targets = [\"query\", \"value\"] }"
+    );
     assert_eq!(refused("", &["wandb.project=a"]), format!("--set wandb.project=a: [wandb] {wandb}"));
     assert_eq!(
         refused("", &["train.fp8=true"]),
@@ -386,7 +391,7 @@ fn overrides_that_name_nothing_are_refused() {
     assert_eq!(
         refused("", &["model.zebra=1"]),
         "--set model.zebra=1: `model.zebra` is not a key; [model] has activation, attention_dropout, attention_soft_cap, biases, blocks, context, deepnorm_alpha, dropout, embedding_norm, embedding_scale, \
-         ffn_hidden, ffn_hidden_of_layers, head_dim, hidden, init_std, layer_pattern, local_rotary_base, logit_soft_cap, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
+         ffn_hidden, ffn_hidden_of_layers, head_dim, hidden, init_std, layer_pattern, local_rotary_base, logit_soft_cap, lora, norm, norm_epsilon, num_heads, num_kv_heads, num_layers, output_init_std, padding_token, \
          position, position_offset, qk_norm, query_scalar, rotary_base, rotary_fraction, rotary_high_turns, rotary_low_turns, rotary_magnitude, rotary_original_context, \
          rotary_pairing, rotary_scaling, rotary_scaling_factor, tied_embeddings, top_query, vocabulary, window, xavier_gain, z_loss"
     );

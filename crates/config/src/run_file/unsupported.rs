@@ -6,8 +6,12 @@ use crate::problem::Problem;
 const UNSUPPORTED: &[(&[&str], &str)] = &[
     (&["fp8", "fp8_format", "fp8_recipe", "fp4"], "is not a precision that runs have; use train.precision = \"bf16\""),
     (
-        &["lora", "qlora", "peft", "lora_rank", "lora_alpha"],
-        "adds adapters to frozen weights, which runs do not have; use `pleach train --from FOLDER` to train all weights",
+        &["peft", "lora_rank", "lora_r", "lora_alpha", "lora_target_modules"],
+        "is a part of model.lora; write model.lora = { rank = 8, alpha = 16.0, targets = [\"query\", \"value\"] }",
+    ),
+    (
+        &["qlora"],
+        "is LoRA on quantized weights, which runs do not have; use model.lora with train.precision = \"bf16\"",
     ),
     (
         &["wandb", "wandb_project", "wandb_exp_name", "mlflow", "use_wandb"],
