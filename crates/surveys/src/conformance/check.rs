@@ -27,7 +27,7 @@ pub enum Verdict {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CaseResult {
     pub verdict: Verdict,
-    /// Wall time.
+    /// Wall time, in whole milliseconds: a number that JSON gives back with the same bits.
     pub seconds: f64,
 }
 
@@ -117,7 +117,8 @@ impl Results {
                 Err(error) => Verdict::Different(error.to_string()),
             };
             println!("{}: {verdict:?}", case.name);
-            self.cases.insert(case.name.clone(), CaseResult { verdict, seconds: started.elapsed().as_secs_f64() });
+            let seconds = started.elapsed().as_millis() as f64 / 1000.0;
+            self.cases.insert(case.name.clone(), CaseResult { verdict, seconds });
             self.write(path)?;
             if has_failed {
                 return Ok(Ended::Unfinished);
