@@ -12,7 +12,9 @@ use gpu::{
 pub enum GpuCall {
     /// Memory of the GPU or of the host.
     Allocate,
-    /// A copy or a fill.
+    /// A copy to or from memory of the host.
+    Transfer(StreamHandle),
+    /// A copy or a fill within the GPU.
     Copy(StreamHandle),
     /// An event is recorded.
     Record(EventHandle, StreamHandle),
@@ -107,7 +109,7 @@ impl Gpu for WrappedGpu {
         offset_bytes: usize,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.judged(GpuCall::Copy(stream), None, |gpu| gpu.upload(stream, to, pinned, offset_bytes, bytes))
+        self.judged(GpuCall::Transfer(stream), None, |gpu| gpu.upload(stream, to, pinned, offset_bytes, bytes))
     }
 
     fn download(
@@ -118,7 +120,7 @@ impl Gpu for WrappedGpu {
         from: DevicePointer,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.judged(GpuCall::Copy(stream), None, |gpu| gpu.download(stream, pinned, offset_bytes, from, bytes))
+        self.judged(GpuCall::Transfer(stream), None, |gpu| gpu.download(stream, pinned, offset_bytes, from, bytes))
     }
 
     fn copy(

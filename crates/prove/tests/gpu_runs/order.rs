@@ -95,6 +95,7 @@ fn waits_of(gpu: usize, calls: &[GpuCall]) -> BTreeMap<Wait, usize> {
                 *number += 1;
             }
             GpuCall::Allocate
+            | GpuCall::Transfer(_)
             | GpuCall::Copy(_)
             | GpuCall::Record(..)
             | GpuCall::Synchronize(_)

@@ -36,7 +36,7 @@ impl Order {
                 continue;
             }
             match *call {
-                GpuCall::Copy(stream) | GpuCall::Launch(stream) => {
+                GpuCall::Transfer(stream) | GpuCall::Copy(stream) | GpuCall::Launch(stream) => {
                     let clock = streams.entry(stream).or_default();
                     join(clock, &host);
                     let count = clock.get(&stream).copied().unwrap_or(0);
@@ -68,7 +68,7 @@ impl Order {
 }
 
 /// Why the wait at a place of `calls` is needed, if it is: without it a pair of work has no order, or the host
-/// continues before a copy that it waited for.
+/// continues before a transfer that it waited for.
 ///
 /// # Panics
 /// A pair that has no order with all waits.
@@ -76,32 +76,32 @@ pub fn need(calls: &[GpuCall], pairs: &Pairs, place: usize) -> Option<String> {
     let (whole, without) = (Order::of(calls, None), Order::of(calls, Some(place)));
     let disordered: Vec<_> = pairs.iter().filter(|pair| !whole.has(pair)).collect();
     assert!(disordered.is_empty(), "no wait orders {disordered:?}");
-    let copies = copies(calls);
-    let lost_copy = whole.host.iter().zip(&without.host).find_map(|(clock, less)| {
+    let transfers = transfers(calls);
+    let lost_transfer = whole.host.iter().zip(&without.host).find_map(|(clock, less)| {
         clock.iter().find_map(|(stream, count)| {
             let left = less.get(stream).copied().unwrap_or(0);
-            copies.range((*stream, left)..(*stream, *count)).next()
+            transfers.range((*stream, left)..(*stream, *count)).next()
         })
     });
     let lost_pair = pairs.iter().find(|pair| !without.has(pair));
     let of_pair = || lost_pair.map(|(earlier, later)| format!("{later:?} uses the memory of {earlier:?}"));
-    lost_copy.map(|copy| format!("the host waits for the copy {copy:?}")).or_else(of_pair)
+    lost_transfer.map(|transfer| format!("the host waits for the transfer {transfer:?}")).or_else(of_pair)
 }
 
-/// The work that copies.
-fn copies(calls: &[GpuCall]) -> BTreeSet<Place> {
+/// The work that copies to or from memory of the host.
+fn transfers(calls: &[GpuCall]) -> BTreeSet<Place> {
     let mut counts = Clock::new();
-    let mut copies = BTreeSet::new();
+    let mut transfers = BTreeSet::new();
     for call in calls {
-        if let GpuCall::Copy(stream) | GpuCall::Launch(stream) = *call {
+        if let GpuCall::Transfer(stream) | GpuCall::Copy(stream) | GpuCall::Launch(stream) = *call {
             let count = counts.entry(stream).or_default();
-            if *call == GpuCall::Copy(stream) {
-                copies.insert((stream, *count));
+            if *call == GpuCall::Transfer(stream) {
+                transfers.insert((stream, *count));
             }
             *count += 1;
         }
     }
-    copies
+    transfers
 }
 
 #[test]
@@ -131,6 +131,6 @@ fn a_wait_is_needed_where_nothing_else_orders_work_on_the_same_memory() {
     assert_eq!(needed_between(&[wait, GpuCall::Copy(second), wait], &[pair]), [2], "work in between needs the first");
     let later = ((first, 0), (second, 1));
     assert_eq!(needed_between(&[wait, GpuCall::Copy(second)], &[later]), [2], "work before it shares nothing");
-    let read = [GpuCall::Copy(first), GpuCall::Record(event, first), wait, GpuCall::Synchronize(second)];
+    let read = [GpuCall::Transfer(first), GpuCall::Record(event, first), wait, GpuCall::Synchronize(second)];
     assert_eq!(needed_between(&read, &[]), [4], "the host reads what was copied");
 }
