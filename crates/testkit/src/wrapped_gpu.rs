@@ -12,8 +12,10 @@ use gpu::{
 pub enum GpuCall {
     /// Memory of the GPU or of the host.
     Allocate,
-    /// A copy to or from memory of the host.
-    Transfer(StreamHandle),
+    /// A copy to or from pinned memory.
+    Transfer(StreamHandle, PinnedRange),
+    /// The host reads or writes pinned memory.
+    Host(PinnedRange),
     /// A copy or a fill within the GPU.
     Copy(StreamHandle),
     /// An event is recorded.
@@ -28,6 +30,22 @@ pub enum GpuCall {
     Load,
     /// A kernel is launched.
     Launch(StreamHandle),
+}
+
+/// Bytes of pinned memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PinnedRange {
+    pub pinned: PinnedHandle,
+    pub offset: usize,
+    pub bytes: usize,
+}
+
+impl PinnedRange {
+    /// Whether both have bytes in common.
+    pub fn meets(&self, other: &PinnedRange) -> bool {
+        let end = |range: &PinnedRange| range.offset + range.bytes;
+        self.pinned == other.pinned && self.offset < end(other) && other.offset < end(self)
+    }
 }
 
 /// The result of a judgement.
@@ -109,7 +127,8 @@ impl Gpu for WrappedGpu {
         offset_bytes: usize,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.judged(GpuCall::Transfer(stream), None, |gpu| gpu.upload(stream, to, pinned, offset_bytes, bytes))
+        let range = PinnedRange { pinned, offset: offset_bytes, bytes };
+        self.judged(GpuCall::Transfer(stream, range), None, |gpu| gpu.upload(stream, to, pinned, offset_bytes, bytes))
     }
 
     fn download(
@@ -120,7 +139,10 @@ impl Gpu for WrappedGpu {
         from: DevicePointer,
         bytes: usize,
     ) -> Result<(), DriverError> {
-        self.judged(GpuCall::Transfer(stream), None, |gpu| gpu.download(stream, pinned, offset_bytes, from, bytes))
+        let range = PinnedRange { pinned, offset: offset_bytes, bytes };
+        self.judged(GpuCall::Transfer(stream, range), None, |gpu| {
+            gpu.download(stream, pinned, offset_bytes, from, bytes)
+        })
     }
 
     fn copy(
@@ -135,6 +157,16 @@ impl Gpu for WrappedGpu {
 
     fn fill(&self, stream: StreamHandle, to: DevicePointer, value: u8, bytes: usize) -> Result<(), DriverError> {
         self.judged(GpuCall::Copy(stream), None, |gpu| gpu.fill(stream, to, value, bytes))
+    }
+
+    fn write_pinned(&self, pinned: PinnedHandle, offset_bytes: usize, from: &[u8]) -> Result<(), DriverError> {
+        let range = PinnedRange { pinned, offset: offset_bytes, bytes: from.len() };
+        self.judged(GpuCall::Host(range), None, |gpu| gpu.write_pinned(pinned, offset_bytes, from))
+    }
+
+    fn read_pinned(&self, pinned: PinnedHandle, offset_bytes: usize, to: &mut [u8]) -> Result<(), DriverError> {
+        let range = PinnedRange { pinned, offset: offset_bytes, bytes: to.len() };
+        self.judged(GpuCall::Host(range), None, |gpu| gpu.read_pinned(pinned, offset_bytes, to))
     }
 
     fn create_stream(&self) -> Result<StreamHandle, DriverError> {
@@ -169,7 +201,7 @@ impl Gpu for WrappedGpu {
     }
 
     gpu::forward!(
-        inner: facts, free_memory, free, free_pinned, write_pinned, read_pinned, destroy_stream, has_ended,
+        inner: facts, free_memory, free, free_pinned, destroy_stream, has_ended,
         create_event, destroy_event, is_reached, elapsed_ms, unload, function, function_facts, allow_shared, tensor_map,
         begin_capture, end_capture, launch_graph, destroy_graph
     );

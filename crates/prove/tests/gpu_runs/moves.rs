@@ -74,7 +74,8 @@ fn a_step_continues_while_state_is_read() {
                         state.meanwhile = Some(state.launches - before);
                     }
                     GpuCall::Allocate
-                    | GpuCall::Transfer(_)
+                    | GpuCall::Transfer(..)
+                    | GpuCall::Host(_)
                     | GpuCall::Copy(_)
                     | GpuCall::Record(..)
                     | GpuCall::Wait(..)

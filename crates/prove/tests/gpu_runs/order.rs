@@ -95,7 +95,8 @@ fn waits_of(gpu: usize, calls: &[GpuCall]) -> BTreeMap<Wait, usize> {
                 *number += 1;
             }
             GpuCall::Allocate
-            | GpuCall::Transfer(_)
+            | GpuCall::Transfer(..)
+            | GpuCall::Host(_)
             | GpuCall::Copy(_)
             | GpuCall::Record(..)
             | GpuCall::Synchronize(_)

@@ -1,11 +1,11 @@
 //! The order of the work of a GPU that streams, waits and the host enforce, from the calls of its host; and the waits
 //! without which work that uses the same memory has no order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use gpu::{EventHandle, StreamHandle};
+use gpu::{EventHandle, PinnedHandle, StreamHandle};
 use softgpu::{Pairs, Place};
-use testkit::wrapped_gpu::GpuCall;
+use testkit::wrapped_gpu::{GpuCall, PinnedRange};
 
 /// For each stream, how much of its work comes before.
 type Clock = BTreeMap<StreamHandle, usize>;
@@ -17,7 +17,7 @@ fn join(clock: &mut Clock, other: &Clock) {
     }
 }
 
-/// The work before each piece of work, and the work before the host continues after each synchronization.
+/// The work before each piece of work, and the work that the host has waited for at each access to pinned memory.
 #[derive(Default)]
 struct Order {
     work: BTreeMap<Place, Clock>,
@@ -36,7 +36,7 @@ impl Order {
                 continue;
             }
             match *call {
-                GpuCall::Transfer(stream) | GpuCall::Copy(stream) | GpuCall::Launch(stream) => {
+                GpuCall::Transfer(stream, _) | GpuCall::Copy(stream) | GpuCall::Launch(stream) => {
                     let clock = streams.entry(stream).or_default();
                     join(clock, &host);
                     let count = clock.get(&stream).copied().unwrap_or(0);
@@ -52,8 +52,8 @@ impl Order {
                 }
                 GpuCall::Synchronize(stream) => {
                     join(&mut host, streams.entry(stream).or_default());
-                    order.host.push(host.clone());
                 }
+                GpuCall::Host(_) => order.host.push(host.clone()),
                 GpuCall::Allocate | GpuCall::Create(_) | GpuCall::Load => {}
             }
         }
@@ -67,8 +67,8 @@ impl Order {
     }
 }
 
-/// Why the wait at a place of `calls` is needed, if it is: without it a pair of work has no order, or the host
-/// continues before a transfer that it waited for.
+/// Why the wait at a place of `calls` is needed, if it is: without it a pair of work has no order, or the host uses
+/// pinned memory before the end of a transfer that it waited for.
 ///
 /// # Panics
 /// A pair that has no order with all waits.
@@ -76,32 +76,47 @@ pub fn need(calls: &[GpuCall], pairs: &Pairs, place: usize) -> Option<String> {
     let (whole, without) = (Order::of(calls, None), Order::of(calls, Some(place)));
     let disordered: Vec<_> = pairs.iter().filter(|pair| !whole.has(pair)).collect();
     assert!(disordered.is_empty(), "no wait orders {disordered:?}");
-    let transfers = transfers(calls);
-    let lost_transfer = whole.host.iter().zip(&without.host).find_map(|(clock, less)| {
-        clock.iter().find_map(|(stream, count)| {
-            let left = less.get(stream).copied().unwrap_or(0);
-            transfers.range((*stream, left)..(*stream, *count)).next()
-        })
-    });
     let lost_pair = pairs.iter().find(|pair| !without.has(pair));
-    let of_pair = || lost_pair.map(|(earlier, later)| format!("{later:?} uses the memory of {earlier:?}"));
-    lost_transfer.map(|transfer| format!("the host waits for the transfer {transfer:?}")).or_else(of_pair)
+    let of_pair = lost_pair.map(|(earlier, later)| format!("{later:?} uses the memory of {earlier:?}"));
+    of_pair.or_else(|| {
+        let transfer = lost_transfer(calls, &whole.host, &without.host)?;
+        Some(format!("the host uses the memory of the transfer {transfer:?}"))
+    })
 }
 
-/// The work that copies to or from memory of the host.
-fn transfers(calls: &[GpuCall]) -> BTreeSet<Place> {
+/// The first transfer that the host has waited for by the first clocks, at its accesses to pinned memory, and not by the
+/// second ones, of the same bytes.
+fn lost_transfer(calls: &[GpuCall], waited: &[Clock], without: &[Clock]) -> Option<Place> {
     let mut counts = Clock::new();
-    let mut transfers = BTreeSet::new();
+    let mut transfers: Vec<(Place, PinnedRange)> = vec![];
+    let mut accesses = waited.iter().zip(without);
     for call in calls {
-        if let GpuCall::Transfer(stream) | GpuCall::Copy(stream) | GpuCall::Launch(stream) = *call {
-            let count = counts.entry(stream).or_default();
-            if *call == GpuCall::Transfer(stream) {
-                transfers.insert((stream, *count));
+        match *call {
+            GpuCall::Transfer(stream, range) => {
+                let count = counts.entry(stream).or_default();
+                transfers.push(((stream, *count), range));
+                *count += 1;
             }
-            *count += 1;
+            GpuCall::Copy(stream) | GpuCall::Launch(stream) => *counts.entry(stream).or_default() += 1,
+            GpuCall::Host(range) => {
+                let (waited, without) = accesses.next()?;
+                let has = |clock: &Clock, place: &Place| clock.get(&place.0).copied().unwrap_or(0) > place.1;
+                let is_lost = |(place, other): &&(Place, PinnedRange)| {
+                    other.meets(&range) && has(waited, place) && !has(without, place)
+                };
+                if let Some((place, _)) = transfers.iter().find(is_lost) {
+                    return Some(*place);
+                }
+            }
+            GpuCall::Allocate
+            | GpuCall::Create(_)
+            | GpuCall::Load
+            | GpuCall::Record(..)
+            | GpuCall::Wait(..)
+            | GpuCall::Synchronize(_) => {}
         }
     }
-    transfers
+    None
 }
 
 #[test]
@@ -131,6 +146,11 @@ fn a_wait_is_needed_where_nothing_else_orders_work_on_the_same_memory() {
     assert_eq!(needed_between(&[wait, GpuCall::Copy(second), wait], &[pair]), [2], "work in between needs the first");
     let later = ((first, 0), (second, 1));
     assert_eq!(needed_between(&[wait, GpuCall::Copy(second)], &[later]), [2], "work before it shares nothing");
-    let read = [GpuCall::Transfer(first), GpuCall::Record(event, first), wait, GpuCall::Synchronize(second)];
-    assert_eq!(needed_between(&read, &[]), [4], "the host reads what was copied");
+    let range = PinnedRange { pinned: PinnedHandle(3), offset: 8, bytes: 8 };
+    let read = |range: PinnedRange, offset| {
+        let host = GpuCall::Host(PinnedRange { offset, ..range });
+        [GpuCall::Transfer(first, range), GpuCall::Record(event, first), wait, GpuCall::Synchronize(second), host]
+    };
+    assert_eq!(needed_between(&read(range, 12), &[]), [4], "the host reads what was copied");
+    assert_eq!(needed_between(&read(range, 16), &[]), none, "the host reads other bytes");
 }
