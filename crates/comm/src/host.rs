@@ -41,7 +41,6 @@ pub type StreamTransports = [Arc<dyn Transport>; Stream::COUNT];
 /// Which tag spaces a group uses: all members give the same, groups that share two members give different ones.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupChannels {
-    /// For collectives.
     pub collectives: ChannelId,
     /// For sends and receives.
     pub sends: ChannelId,

@@ -29,7 +29,6 @@ pub enum OnSpike {
 pub struct Anomalies {
     /// To what is not finite.
     pub on_nonfinite: OnNonFinite,
-    /// To a spike.
     pub on_spike: OnSpike,
     /// Robust standard deviations above the median of recent steps from which a value is a spike.
     pub spike_score: f32,

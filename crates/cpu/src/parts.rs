@@ -29,7 +29,6 @@ const ELEMENTS: usize = 16;
 /// One of several shares of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Share {
-    /// Which.
     pub(crate) index: usize,
     /// Of how many.
     pub(crate) number: usize,

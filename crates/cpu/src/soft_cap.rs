@@ -36,7 +36,6 @@ impl<L: Lanes> Cap<L> {
 pub struct SoftCap<'a> {
     /// `[R,C]`
     pub x: MatMut<'a>,
-    /// The cap.
     pub cap: f32,
 }
 
@@ -60,7 +59,6 @@ impl Kernel for SoftCap<'_> {
 pub struct SoftCapBackward<'a> {
     /// `[R,C]`
     pub y: MatRef<'a>,
-    /// The cap.
     pub cap: f32,
     /// `[R,C]`
     pub gradient: MatMut<'a>,

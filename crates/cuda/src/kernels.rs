@@ -7,7 +7,6 @@ use nvidia::nvrtc::Target;
 pub struct Source {
     /// Its name in `kernels/`, without the ending.
     pub name: &'static str,
-    /// Its text.
     pub text: &'static str,
     /// Its kernels.
     pub entries: &'static [&'static str],

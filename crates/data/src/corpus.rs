@@ -16,7 +16,6 @@ use crate::tokens::{TokenType, Tokens};
 pub struct Document {
     /// Name for messages: a path, with the line after it for lines of JSON.
     pub name: String,
-    /// The text.
     pub text: String,
 }
 

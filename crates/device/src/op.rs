@@ -64,7 +64,6 @@ pub struct Rounding {
 /// Tensors of a norm's backward pass with respect to its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NormBackward {
-    /// Which norm.
     pub norm: Norm,
     /// The norm's input `x[R,C]`.
     pub x: Tensor,

@@ -16,7 +16,6 @@ pub struct DeviceFacts {
     pub name: String,
     /// Its compute capability.
     pub capability: Capability,
-    /// All of its memory.
     pub memory_bytes: u64,
     /// Streaming multiprocessors.
     pub multiprocessors: u32,
@@ -31,7 +30,6 @@ pub struct DeviceFacts {
 pub struct FreeMemory {
     /// Unused by any process.
     pub free_bytes: u64,
-    /// All.
     pub total_bytes: u64,
 }
 

@@ -41,7 +41,6 @@ pub struct HuggingFaceFolder {
     path: PathBuf,
     /// The class of its model.
     pub family: Family,
-    /// Its model.
     pub model: ModelSpec,
     files: Vec<TensorReader>,
     /// By short name, the number of the file and the name there: of each shard.

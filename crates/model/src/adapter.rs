@@ -37,9 +37,7 @@ pub struct Adapter {
 /// Accumulators of an adapter's gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdapterAccumulators {
-    /// That of `A`.
     pub a: Tensor,
-    /// That of `B`.
     pub b: Tensor,
 }
 

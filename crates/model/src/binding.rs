@@ -212,7 +212,6 @@ pub struct BlockNorms {
 pub struct QkNormParams {
     /// Of queries.
     pub query: Tensor,
-    /// Of keys.
     pub key: Tensor,
 }
 
@@ -310,7 +309,6 @@ impl LayerParams {
 pub struct AdapterBuffers<'a> {
     /// The layout of both.
     pub layout: &'a UnitLayout,
-    /// The parameters.
     pub parameters: Tensor,
     /// Accumulators of their gradients, where these are made.
     pub gradients: Option<Tensor>,

@@ -243,7 +243,6 @@ impl Runs {
 /// are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sensitivity {
-    /// The constant.
     pub constant: Constant,
     /// Mean error with four fifths of it.
     pub less: f64,

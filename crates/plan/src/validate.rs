@@ -190,7 +190,6 @@ pub struct Report {
     pub fits: Fits,
     /// All rows together.
     pub pooled: Ranking,
-    /// By model.
     pub models: BTreeMap<String, Ranking>,
 }
 

@@ -24,7 +24,6 @@ pub enum Collective {
 pub struct GroupCall {
     /// The ranks that call it.
     pub group: PeerGroup,
-    /// The collective.
     pub collective: Collective,
     /// Elements of the buffer that the instruction is about, all members' slices together.
     pub elements: Range<usize>,

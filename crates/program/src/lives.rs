@@ -9,11 +9,9 @@ use crate::{Effects, Program, Purpose, Reached, Rule, State, Value, Violation};
 /// One life of a value on a rank. A value that is recomputed lives twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
-    /// The value.
     pub value: Value,
     /// The instruction that writes it first.
     pub birth: usize,
-    /// The end of it.
     pub end: End,
     /// The last instruction of each stream that touches it.
     pub used: Reached,

@@ -29,7 +29,6 @@ pub struct Extent {
 /// A value's life and its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedLife {
-    /// The value.
     pub value: Value,
     /// The instruction that writes it first.
     pub start: usize,

@@ -28,7 +28,6 @@ pub struct Layer {
 pub struct Initial {
     /// Mean square of the stream in front of the first layer.
     pub stream: f64,
-    /// The layers.
     pub layers: Vec<Layer>,
 }
 

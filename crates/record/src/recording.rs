@@ -34,7 +34,6 @@ pub enum RecordError {
 /// The recorded case: one microbatch of a model on one tensor-parallel rank.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordCase<'a> {
-    /// The model.
     pub model: &'a ModelSpec,
     /// The rank.
     pub tp: TensorParallel,

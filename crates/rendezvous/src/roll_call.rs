@@ -19,7 +19,6 @@ pub(crate) struct RollCall {
 /// The end of a roll call that is not complete.
 #[derive(Clone, Debug)]
 pub(crate) struct Waited {
-    /// The deadline.
     pub(crate) deadline: Duration,
     /// Where process 0 listened.
     pub(crate) address: String,

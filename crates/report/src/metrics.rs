@@ -8,7 +8,6 @@ use serde_json::{Map, Value};
 /// The measurements of a run, in the order of its file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
-    /// By step.
     pub steps: Vec<StepRow>,
     /// Measurements on held-out text.
     pub held_out: Vec<HeldOut>,

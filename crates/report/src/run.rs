@@ -69,7 +69,6 @@ pub struct Timeline {
     pub step: u32,
     /// Microseconds from the first instruction to the end of the last; without a meaning where the times are planned.
     pub end_us: f64,
-    /// By stage.
     pub stages: Vec<StageTime>,
 }
 

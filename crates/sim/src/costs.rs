@@ -21,7 +21,6 @@ use crate::recorded::{PassWork, RecordedUnits, UnitWork};
 /// The layout and sizes of a run: all that its costs depend on.
 #[derive(Clone, Copy, Debug)]
 pub struct StepShape<'a> {
-    /// The model.
     pub model: &'a ModelSpec,
     /// The layout.
     pub parallelism: &'a Parallelism,
@@ -33,7 +32,6 @@ pub struct StepShape<'a> {
     pub sums: GradientSums,
     /// Whether updated weights are averaged.
     pub averages: Averages,
-    /// The optimizer.
     pub optimizer: Optimizer,
     /// Bytes of the residual stream between two units, of one microbatch on one rank.
     pub output_bytes: usize,
@@ -44,7 +42,6 @@ pub struct StepShape<'a> {
 pub struct PassCost {
     /// Kernels and collectives.
     pub whole_ns: u64,
-    /// Collectives.
     pub collectives_ns: u64,
     /// The time of its floating-point operations at the accelerator's peak.
     pub at_peak_ns: u64,

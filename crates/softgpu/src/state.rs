@@ -67,7 +67,6 @@ pub struct State {
 #[derive(Clone, Debug)]
 pub struct Function {
     pub kernel: Arc<Kernel>,
-    /// Its module.
     pub module: ModuleHandle,
     /// The most dynamic shared memory of a launch.
     pub allowed_shared: u32,

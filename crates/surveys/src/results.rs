@@ -20,11 +20,9 @@ pub struct Row {
     pub loss: f64,
     /// Largest distance of a gradient.
     pub gradient: f64,
-    /// Which one.
     pub gradient_of: String,
     /// Largest distance of a weight.
     pub weight: f64,
-    /// Which one.
     pub weight_of: String,
     /// Fall of the loss.
     pub fall: f64,

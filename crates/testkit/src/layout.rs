@@ -12,7 +12,6 @@ use train::{
 /// One run to compare: what is learned, how it is spread.
 #[derive(Clone, Debug)]
 pub struct Layout {
-    /// The model.
     pub model: ModelSpec,
     /// The layout.
     pub parallelism: Parallelism,

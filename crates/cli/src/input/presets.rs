@@ -58,7 +58,6 @@ const OF_OPT: &str = "up to 147 TFLOP/s of each accelerator (arXiv 2205.01068), 
 /// A run file with a name.
 #[derive(Clone, Copy, Debug)]
 pub struct Preset {
-    /// Its name.
     pub name: &'static str,
     /// The run file.
     pub text: &'static str,

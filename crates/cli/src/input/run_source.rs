@@ -31,7 +31,6 @@ pub struct RunSource {
     pub folder: PathBuf,
     /// Its run file with other defaults and overrides: one rank unless those say otherwise.
     pub config: RunConfig,
-    /// Its weights.
     pub weights: Weights,
 }
 

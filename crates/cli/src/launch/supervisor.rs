@@ -73,7 +73,6 @@ pub enum Outcome {
 /// The end of all members, and of each.
 #[derive(Debug)]
 pub struct Supervised {
-    /// Of all.
     pub outcome: Outcome,
     /// Of each, in the order in which they ended.
     pub ends: Vec<ProcessEnd>,

@@ -54,7 +54,6 @@ pub enum Company {
 pub struct Several {
     /// In touch with all of them.
     pub control: Arc<Control>,
-    /// The place of this one.
     pub place: Place,
     /// The secret of all.
     pub token: Token,

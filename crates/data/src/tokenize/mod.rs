@@ -33,7 +33,6 @@ use workers::Batch;
 pub struct Progress {
     /// Files of the sources, and those that are done.
     pub files: u64,
-    /// Files that are done.
     pub files_done: u64,
     /// Bytes of text that were tokenized, without those of an earlier, ended run.
     pub text_bytes: u64,

@@ -33,7 +33,6 @@ pub(crate) struct Batch {
     pub(crate) tokens: Vec<u8>,
     /// Tokens of each record, and whether its document ends with it.
     pub(crate) records: Vec<(u64, bool)>,
-    /// Bytes of the text.
     pub(crate) text_bytes: u64,
     /// Where the work continues after them.
     pub(crate) end: Position,

@@ -92,7 +92,6 @@ impl Predicted {
 /// The arena of one rank, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlannedArena {
-    /// All of it.
     pub size_bytes: usize,
     /// Lines in which some value has its place at some time; the others are gaps between values.
     pub used_bytes: usize,

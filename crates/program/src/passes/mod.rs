@@ -23,7 +23,6 @@ use crate::{Declared, Program, Purpose, RankView, Schedule, StageSplit};
 /// Input of [`compile`]: the model, the layout and the order of cells.
 #[derive(Clone, Copy, Debug)]
 pub struct CompileInput<'a> {
-    /// The model.
     pub model: &'a ModelSpec,
     /// Degrees, ZeRO stage, recomputation.
     pub parallelism: &'a Parallelism,

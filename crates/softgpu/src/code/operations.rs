@@ -357,7 +357,6 @@ pub struct Conversion {
 pub struct Comparison {
     /// Of which type.
     pub kind: ComparisonKind,
-    /// Which one.
     pub test: Test,
     /// The predicate to combine with, and the operation.
     pub combined: Option<(Logic, PredicateSource)>,

@@ -97,7 +97,6 @@ pub struct AsyncAccess {
 /// The asynchronous accesses of a block.
 #[derive(Clone, Debug, Default)]
 pub struct AsyncOrder {
-    /// By warp.
     pub warps: Vec<AsyncKnowledge>,
     accesses: Vec<AsyncAccess>,
     /// All bytes of all accesses are within.

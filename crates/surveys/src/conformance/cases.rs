@@ -33,7 +33,6 @@ pub enum Size {
 pub struct Case {
     /// Its name, which no other has.
     pub name: String,
-    /// Its size.
     pub size: Size,
     /// The values that are compared.
     pub compared: Compared,

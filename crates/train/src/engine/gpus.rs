@@ -103,7 +103,6 @@ pub struct GpuMemory {
     pub margin_bytes: u64,
     /// Free now.
     pub free_bytes: u64,
-    /// All.
     pub total_bytes: u64,
 }
 

@@ -105,7 +105,6 @@ pub(crate) enum Flow {
 pub(crate) struct Seat<'a> {
     /// The run.
     pub(crate) setup: &'a Setup,
-    /// Its engine.
     pub(crate) engine: &'a dyn Engine,
     /// The rank.
     pub(crate) number: Rank,

@@ -25,7 +25,6 @@ use crate::setup::step_order::StepOrder;
 /// A run that is ready to start: verified programs and planned memory.
 #[derive(Clone, Debug)]
 pub struct Setup {
-    /// The model.
     pub model: ModelSpec,
     /// How it is spread.
     pub parallelism: Parallelism,

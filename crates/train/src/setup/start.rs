@@ -105,7 +105,6 @@ fn has_second_moment(model: &ModelSpec, train: &TrainSpec, param: &ParamSpec) ->
 /// One tensor of each parameter, from a checkpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct PartSource<'a> {
-    /// The checkpoint.
     pub checkpoint: &'a Checkpoint,
     /// Which tensor.
     pub part: StatePart,

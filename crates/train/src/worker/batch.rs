@@ -30,7 +30,6 @@ pub struct SequenceBuffers<'a> {
     pub tokens: &'a mut [i32],
     /// Targets.
     pub labels: &'a mut [i32],
-    /// Positions.
     pub positions: &'a mut [i32],
     /// Intervals of visible keys, interleaved.
     pub visible: &'a mut [i32],

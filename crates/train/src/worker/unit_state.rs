@@ -45,7 +45,6 @@ impl Held {
 /// Parameters, gradients and optimizer state of one unit: places in the arena.
 #[derive(Clone, Debug)]
 pub struct UnitState {
-    /// The unit.
     pub unit: Unit,
     /// Its flat buffer.
     pub layout: UnitLayout,

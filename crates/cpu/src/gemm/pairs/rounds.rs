@@ -44,7 +44,6 @@ pub(crate) struct WorkspaceSizes {
 pub(crate) struct Round {
     /// The operand that is packed once.
     pub(super) common: Side,
-    /// Its lanes.
     pub(super) common_lanes: Range,
     /// The lanes of the other operand.
     pub(super) other_lanes: Range,
