@@ -84,8 +84,8 @@ pub fn need(calls: &[GpuCall], pairs: &Pairs, place: usize) -> Option<String> {
     })
 }
 
-/// The first transfer that the host has waited for by the first clocks, at its accesses to pinned memory, and not by the
-/// second ones, of the same bytes.
+/// The first transfer that the host has waited for by the first clocks, at its accesses to pinned memory, and not by
+/// the second ones, of the same bytes.
 fn lost_transfer(calls: &[GpuCall], waited: &[Clock], without: &[Clock]) -> Option<Place> {
     let mut counts = Clock::new();
     let mut transfers: Vec<(Place, PinnedRange)> = vec![];
