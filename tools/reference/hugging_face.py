@@ -1,12 +1,16 @@
-"""Makes the folders of crates/cli/tests/hugging_face: small models of every class that pleach reads, as the library writes them.
+"""Makes the folders of crates/cli/tests/hugging_face: small models of every class that pleach reads, as the library
+writes them.
 
     pip install torch transformers numpy
     python tools/reference/hugging_face.py
     python tools/reference/hugging_face.py --only mistral smollm
     python tools/reference/hugging_face.py EXPORTED
 
-Every weight is random, norms and biases too, and short enough for 16 bits; most classes store them so. Kept are the library's own `config.json` and tensors, and the logits, the loss and the gradient of every weight in double precision, rounded once. With
-EXPORTED, a folder of folders that `pleach export` made of them, those are loaded and their logits compared; their distance is kept with the configuration that the library has read (`exported.json`); a test compares exports with it.
+Every weight is random, norms and biases too, and short enough for 16 bits; most classes store them so. Kept are the
+library's own `config.json` and tensors, and the logits, the loss and the gradient of every weight in double
+precision, rounded once. With EXPORTED, a folder of folders that `pleach export` made of them, those are loaded and
+their logits compared; their distance is kept with the configuration that the library has read (`exported.json`); a
+test compares exports with it.
 """
 
 import json

@@ -24,12 +24,22 @@ fn folder() -> PathBuf {
     std::env::temp_dir().join(format!("pleach-inference-{}", std::process::id()))
 }
 
+/// The folder of a run of this name, which is trained with `keys`.
+fn trained(name: &str, keys: &[&str]) -> String {
+    fs::create_dir_all(folder()).expect("a folder");
+    let folder = folder().join(name).display().to_string();
+    let keys = keys.iter().map(|key| format!("--set={key}"));
+    let keys: Vec<String> = keys.chain([format!("--set=run.folder={folder:?}")]).collect();
+    let mut arguments = vec!["train", "--quiet"];
+    arguments.extend(keys.iter().map(String::as_str));
+    prints(&arguments);
+    folder
+}
+
 /// A small model trained for a few steps on four ranks, in a folder that all tests share.
 fn run() -> &'static str {
     static RUN: OnceLock<String> = OnceLock::new();
     RUN.get_or_init(|| {
-        fs::create_dir_all(folder()).expect("a folder");
-        let folder = folder().join("run").display().to_string();
         let keys = [
             "model.num_layers=2",
             "model.hidden=32",
@@ -42,13 +52,8 @@ fn run() -> &'static str {
             "run.evaluate_every=6",
             "train.global_batch=8",
             "parallelism.dp=1",
-            &format!("run.folder={folder:?}"),
-        ]
-        .map(|key| format!("--set={key}"));
-        let mut arguments = vec!["train", "--quiet"];
-        arguments.extend(keys.iter().map(String::as_str));
-        prints(&arguments);
-        folder
+        ];
+        trained("run", &keys)
     })
 }
 
@@ -298,7 +303,6 @@ fn place_of(message: &str) -> String {
 
 /// A run of three steps with averages of its weights.
 fn averaged_run() -> String {
-    let folder = folder().join("averaged").display().to_string();
     let keys = [
         "model.num_layers=1",
         "model.hidden=16",
@@ -312,13 +316,8 @@ fn averaged_run() -> String {
         "parallelism.dp=2",
         "parallelism.tp=1",
         "parallelism.pp=1",
-        &format!("run.folder={folder:?}"),
-    ]
-    .map(|key| format!("--set={key}"));
-    let mut arguments = vec!["train", "--quiet"];
-    arguments.extend(keys.iter().map(String::as_str));
-    prints(&arguments);
-    folder
+    ];
+    trained("averaged", &keys)
 }
 
 #[test]

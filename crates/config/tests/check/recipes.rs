@@ -15,7 +15,8 @@ fn schedules_have_room_and_keys_of_their_own() {
         ),
         (
             &["train.schedule=wsd", "train.steps=100", "train.warmup_steps=100"],
-            "train.decay_length = 0.2 is a decay of 20 steps; train.steps = 100 and train.warmup_steps = 100 leave 0; use a shorter warm-up",
+            "train.decay_length = 0.2 is a decay of 20 steps; train.steps = 100 and train.warmup_steps = 100 \
+             leave 0; use a shorter warm-up",
         ),
         (
             &["train.schedule=wsd", "train.decay_length=1.0"],
@@ -45,11 +46,13 @@ fn muon_has_keys_of_its_own() {
     expect(&[
         (
             &["train.optimizer=muon", "train.precision=bf16", "train.products=blocks16"],
-            "train.optimizer = \"muon\" must have train.products = \"chained\" or \"pairs\"; got \"blocks16\"; use train.products = \"chained\"",
+            "train.optimizer = \"muon\" must have train.products = \"chained\" or \"pairs\"; got \"blocks16\"; \
+             use train.products = \"chained\"",
         ),
         (
             &["train.optimizer=muon", "parallelism.overlap=true"],
-            "train.optimizer = \"muon\" gathers the updates of shards in line; with parallelism.zero it must have parallelism.overlap = false; set parallelism.overlap = false, or parallelism.zero = 0",
+            "train.optimizer = \"muon\" gathers the updates of shards in line; with parallelism.zero it \
+             must have parallelism.overlap = false; set parallelism.overlap = false, or parallelism.zero = 0",
         ),
         (
             &["train.muon_momentum=0.9"],

@@ -48,7 +48,7 @@ impl Reference {
         STEPS
     }
 
-    /// Resumes from the newest checkpoint in `folder`, or begins where there is none. Returns whether the whole run is
+    /// Resumes from the newest checkpoint in `folder`, or begins if it holds none. Returns whether the whole run is
     /// the same, and the reason if it is not.
     pub(super) fn completes(&self, folder: &Path) -> Result<(), String> {
         let done = committed(folder).map_err(|error| error.to_string())?.first().map_or(0, |newest| newest.steps);
