@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 use memmap2::MmapMut;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::now_ns;
 use crate::entry_words::{self, ENTRY_WORDS};
 
 /// Instructions that a rank remembers.

@@ -16,7 +16,7 @@ const STEPS_PER_BYTE: u64 = 16;
 /// Steps for the longest conversation: bounds its memory.
 const MOST_STEPS: u64 = 1 << 24;
 /// Bytes of a conversation as text.
-const MOST_BYTES: usize = 16 << 20;
+pub(super) const MOST_BYTES: usize = 16 << 20;
 
 /// Names of the compiled templates.
 const PLAIN: &str = "chat_template";

@@ -99,6 +99,11 @@ fn templates_that_cannot_be_used_are_named() {
              %B, %b, %A or %a (in chat_template:1)",
         ),
         (
+            "{{ messages | tojson(indent=2147483647) }}",
+            "line 1 cannot be written as text: the template says: invalid operation: tojson: it makes more than 16777216 \
+             bytes (in chat_template:1)",
+        ),
+        (
             "{{ messages[-1].content }}",
             "line 1 cannot be written as text: the template writes the first 1 messages otherwise where more follow, so the \
              place of an answer is not known; mark answers in the template by {% generation %}",
