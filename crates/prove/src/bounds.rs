@@ -171,14 +171,20 @@ impl Run<'_> {
     }
 
     /// By how much more the error of a gradient varies where few tokens have labels: those of one token share what it
-    /// read. Where a norm follows a block that has none before it, one place of a sequence outweighs the others.
+    /// read.
     fn few_tokens(&self) -> f64 {
-        let valid = match self.model.blocks {
+        let spread = |tokens: f64| 1.0 + DEVIATIONS / (2.0 * tokens).sqrt();
+        (spread(self.counted_tokens()) / spread(COVERED_TOKENS)).max(1.0)
+    }
+
+    /// Tokens of the first gradient that have one of about the same size. Where a norm follows a block that has none
+    /// before it, one place of a sequence outweighs the others.
+    fn counted_tokens(&self) -> f64 {
+        let counted = match self.model.blocks {
             Blocks::PostNorm => self.valid.first() / self.train.sequence_length.max(1) as f64,
             Blocks::Sequential | Blocks::Parallel | Blocks::Sandwich | Blocks::DeepNorm { .. } => self.valid.first(),
         };
-        let spread = |tokens: f64| 1.0 + DEVIATIONS / (2.0 * tokens).sqrt();
-        (spread(valid.max(1.0)) / spread(COVERED_TOKENS)).max(1.0)
+        counted.max(1.0)
     }
 
     /// Losses of sums over tokens that are cut off, always toward zero: up to 1.5 last places of single precision for
@@ -205,7 +211,7 @@ impl Run<'_> {
         let error = distance(roundings.input, self.stored.unit_roundoff());
         let layers = (0..self.model.num_layers as u32).map(Unit::Layer);
         let of_layer = |unit: Unit| {
-            let inputs = self.valid.first() * self.model.ffn_hidden_of(unit) as f64;
+            let inputs = self.counted_tokens() * self.model.ffn_hidden_of(unit) as f64;
             let jumps = most_jumps(chances * inputs * error / PI, CHANCE);
             (2.0 * jumps / inputs).sqrt()
         };

@@ -97,7 +97,7 @@ fn an_address_space_without_room_for_the_arena_is_told_with_its_size() {
     let need = words.iter().position(|word| *word == "need").expect("the need");
     assert_eq!(words[need + 2], "MB", "{refused}");
     let arena_kib = (words[need + 1].parse::<f64>().expect("a number") * 1e6 / 1024.0) as u64;
-    assert!(refused.contains("this process's address space (ulimit -v) has 153.6 MB"), "{refused}");
+    assert!(refused.contains("this process's address space (ulimit -v) has 154 MB"), "{refused}");
     for kib in [arena_kib / 2, arena_kib / 10 * 9] {
         assert_eq!(in_address_space(kib, &run).0, Some(2), "{kib} KiB");
     }
