@@ -149,6 +149,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("product_output.cuh"),
     header!("bulk_copies.cuh"),
     header!("warpgroup.cuh"),
+    header!("warpgroup_output.cuh"),
     header!("fours.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),

@@ -59,7 +59,7 @@ pub struct Tile {
 }
 
 /// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
-const SHARED_BYTES: u32 = (192 + 20 + 1 + 1) << 10;
+const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 
 impl Tile {
     const fn new(name: &'static str, cols: usize) -> Tile {

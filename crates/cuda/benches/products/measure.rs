@@ -34,13 +34,13 @@ impl Bench {
 
     /// Compares the bits of every tile with those of `mma.sync`.
     pub fn compare(&self, shape: Shape) -> Result<(), Failed> {
-        let Shape { name, orientation, sizes: [m, n, _], .. } = shape;
+        let Shape { orientation, sizes: [m, n, _], .. } = shape;
         let bytes = match shape.output {
             Output::Single => m * n * 4,
             Output::Bf16 => m * n * 2,
         };
         let stream = self.memory.stream;
-        let named = |what: &str, error: Failed| -> Failed { format!("{name} {orientation:?}, {what}: {error}").into() };
+        let named = |what: &str, error: Failed| -> Failed { format!("{shape}, {what}: {error}").into() };
         self.memory.begin(self.memory.expected, bytes)?;
         self.kernels.in_blocks(stream, &shape, &Places { out: self.memory.expected, ..self.places() })?;
         self.gpu.synchronize(stream).map_err(|error| named("mma.sync", error.into()))?;
@@ -59,16 +59,13 @@ impl Bench {
             if count > 0 {
                 let word = first as usize * 4 / (bytes / m / n);
                 let place = format!("row {}, column {}", word / n, word % n);
-                println!(
-                    "{name} {orientation:?} {:?}, {}: {count} words DIFFER, the first at {place}",
-                    shape.sizes, tile.name
-                );
+                println!("{shape}, {}: {count} words DIFFER, the first at {place}", tile.name);
             }
         }
         Ok(())
     }
 
-    /// Compares bits, and prints the speed of every tile, of `mma.sync` and of cuBLASLt.
+    /// Compares bits, and prints the time of every tile and of cuBLASLt, which adds nothing, a line each.
     pub fn measure(&self, shape: Shape) -> Result<(), Failed> {
         self.compare(shape)?;
         let stream = self.memory.stream;
@@ -82,7 +79,6 @@ impl Bench {
             let orientation = shape.orientation;
             all.push((tile.name, Box::new(move || self.kernels.by_warpgroups(stream, number, orientation, &launches))));
         }
-        all.push(("mma.sync", Box::new(move || self.kernels.in_blocks(stream, &shape, &places))));
         let mut times = vec![vec![]; all.len()];
         let counts: Vec<usize> = all
             .iter()
@@ -96,15 +92,11 @@ impl Bench {
                 times.push(self.seconds(submit, *count)? / *count as f64);
             }
         }
-        let speeds: Vec<String> = all
-            .iter()
-            .zip(&mut times)
-            .map(|((name, _), times)| {
-                times.sort_by(f64::total_cmp);
-                format!("{name} {:.0}", shape.operations() / times[TURNS / 2] / 1e12)
-            })
-            .collect();
-        println!("{} {:?} {:?}: {}", shape.name, shape.orientation, shape.sizes, speeds.join(", "));
+        for ((name, _), times) in all.iter().zip(&mut times) {
+            times.sort_by(f64::total_cmp);
+            let seconds = times[TURNS / 2];
+            println!("{shape}, {name}: {:.1} us, {:.0} TFLOP/s", seconds * 1e6, shape.operations() / seconds / 1e12);
+        }
         Ok(())
     }
 

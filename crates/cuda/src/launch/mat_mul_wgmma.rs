@@ -15,7 +15,7 @@ const STEPS: usize = 64;
 /// Threads of a block.
 const THREADS: u32 = 384;
 /// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
-const SHARED_BYTES: u32 = (192 + 20 + 1 + 1) << 10;
+const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 /// Boxes and rows of boxes begin at multiples of these.
 const ALIGNMENT: usize = 16;
 
