@@ -12,6 +12,8 @@
 
 using bulk::TensorMap;
 using warpgroup::Major;
+using warpgroup::WARP_ROWS;
+using Buffers = warpgroup::PartBuffers;
 
 constexpr u32 ROWS = 128;
 constexpr u32 ROWS_OF_WARPGROUP = 64;
@@ -24,14 +26,12 @@ constexpr u32 STAGES_OF_PIECE = 8192 / STEPS;
 // Lanes of a box whose rows have lanes.
 constexpr u32 BOX_LANES = 64;
 constexpr u32 BOX_BYTES = BOX_LANES * STEPS * 2;
+// Boxes of this many lanes.
+__device__ constexpr u32 boxes(u32 lanes) {
+    return (lanes + BOX_LANES - 1) / BOX_LANES;
+}
 // Rows of tiles, which are taken one column after the other, so that blocks share what they read.
 constexpr u32 ROWS_TOGETHER = 8;
-
-// The steps of a launch.
-struct Steps {
-    u32 first;
-    u32 count;
-};
 
 // A stage of a sum.
 enum class Stage { FIRST, NEXT };
@@ -43,11 +43,12 @@ enum class FactorType : u32 { BF16, F16 };
 template <u32 COLS>
 struct Memory {
     static constexpr u32 A_BYTES = ROWS * STEPS * 2;
-    static constexpr u32 B_BYTES = COLS * STEPS * 2;
+    // In whole boxes.
+    static constexpr u32 B_BYTES = boxes(COLS) * BOX_BYTES;
     static constexpr u32 STAGE_BYTES = A_BYTES + B_BYTES;
     static constexpr u32 STAGES = 192 * 1024 / STAGE_BYTES;
 
-    warpgroup::PartBuffers output[CONSUMERS * 4];
+    Buffers output[CONSUMERS * 4];
     u64 filled[STAGES];
     u64 emptied[STAGES];
 };
@@ -105,7 +106,7 @@ __device__ inline void copy_factor(u32 to, const TensorMap &map, u32 lane, u32 s
         bulk::start_copy(to, map, step, lane, barrier);
     } else {
 #pragma unroll
-        for (u32 box = 0; box < LANES / BOX_LANES; box++) {
+        for (u32 box = 0; box < boxes(LANES); box++) {
             bulk::start_copy(to + box * BOX_BYTES, map, lane + box * BOX_LANES, step, barrier);
         }
     }
@@ -114,13 +115,16 @@ __device__ inline void copy_factor(u32 to, const TensorMap &map, u32 lane, u32 s
 template <Major A, Major B, u32 COLS>
 struct Kernel {
     using M = Memory<COLS>;
-    static constexpr bool HAS_PIECES = A == Major::LANES && COLS <= 128;
+    // Sums over tokens have pieces. Where a thread has registers for two sums, pieces are added there, or else through
+    // the output, which holds sums as they are.
+    static constexpr bool HAS_PIECES = A == Major::LANES;
+    static constexpr bool HAS_TWO_SUMS = COLS <= 160;
     static constexpr u32 SUMS = COLS / 2;
 
     const TensorMap &a;
     const TensorMap &b;
     warpgroup::Output<COLS> output;
-    Steps steps;
+    u32 steps;
     FactorType factor_type;
     u32 ring;
     M *memory;
@@ -134,7 +138,7 @@ struct Kernel {
     }
 
     __device__ u32 stages() const {
-        return (steps.count + STEPS - 1) / STEPS;
+        return (steps + STEPS - 1) / STEPS;
     }
 
     // Copies all stages of all tiles: one thread.
@@ -150,7 +154,7 @@ struct Kernel {
                 const u32 barrier = filled(turn.stage);
                 bulk::expect_bytes(barrier, M::STAGE_BYTES);
                 const u32 to = ring + turn.stage * M::STAGE_BYTES;
-                const u32 step = steps.first + stage * STEPS;
+                const u32 step = stage * STEPS;
                 copy_factor<A, ROWS>(to, a, row, step, barrier);
                 copy_factor<B, COLS>(to + M::A_BYTES, b, col, step, barrier);
                 turn.next();
@@ -218,42 +222,66 @@ struct Kernel {
         }
     }
 
+    // The stages of the piece that begins with stage `first`.
+    __device__ u32 stages_of_piece(u32 first) const {
+        const u32 left = stages() - first;
+        return HAS_PIECES && left > STAGES_OF_PIECE ? STAGES_OF_PIECE : left;
+    }
+
+    // Multiplies a tile and stores it, each piece after the other.
+    __device__ void store_pieces(Turn<M::STAGES> &turn, u32 row, u32 col, u32 consumer, Buffers &buffers) const {
+        warpgroup::Output<COLS> of_piece = output;
+        for (u32 first = 0; first < stages();) {
+            const u32 count = stages_of_piece(first);
+            f32 sums[SUMS];
+            sum(sums, turn, count, consumer);
+            first += count;
+            of_piece.bias.start = first < stages() ? nullptr : output.bias.start;
+            of_piece.store(sums, row, col, buffers);
+            of_piece.is_accumulated = true;
+        }
+    }
+
+    // Multiplies a tile, adds its pieces in registers, and stores it.
+    __device__ void store_total(Turn<M::STAGES> &turn, u32 row, u32 col, u32 consumer, Buffers &buffers) const {
+        // -0 changes no sum.
+        f32 total[SUMS];
+#pragma unroll
+        for (u32 index = 0; index < SUMS; index++) {
+            total[index] = -0.0f;
+        }
+        if (output.is_accumulated) {
+            output.load(total, row, col, buffers);
+        }
+        for (u32 first = 0; first < stages();) {
+            const u32 count = stages_of_piece(first);
+            f32 sums[SUMS];
+            sum(sums, turn, count, consumer);
+            first += count;
+#pragma unroll
+            for (u32 index = 0; index < SUMS; index++) {
+                total[index] = total[index] + sums[index];
+            }
+        }
+        warpgroup::Output<COLS> assigned = output;
+        assigned.is_accumulated = false;
+        assigned.store(total, row, col, buffers);
+    }
+
     // Multiplies and stores one half of all tiles: a warpgroup.
-    __device__ void consume(u32 consumer) {
+    __device__ void consume(u32 consumer) const {
         const u32 warp = threadIdx.x % WARPGROUP / 32;
-        warpgroup::PartBuffers &buffers = memory->output[consumer * 4 + warp];
-        const u32 count = stages();
-        const bool has_pieces = HAS_PIECES && count > STAGES_OF_PIECE;
-        const bool is_loaded_first = has_pieces && output.is_accumulated;
-        output.is_accumulated = output.is_accumulated && !has_pieces;
+        Buffers &buffers = memory->output[consumer * 4 + warp];
         Turn<M::STAGES> turn = {0, 0};
         for (Tiles<COLS> tiles(output.out); tiles.has_one(); tiles.next()) {
             u32 row;
             u32 col;
             tiles.place(row, col);
-            row += consumer * ROWS_OF_WARPGROUP + warp * 16;
-            f32 sums[SUMS];
-            if constexpr (HAS_PIECES) {
-                // -0 changes no sum.
-                f32 earlier[SUMS];
-#pragma unroll
-                for (u32 index = 0; index < SUMS; index++) {
-                    earlier[index] = -0.0f;
-                }
-                if (is_loaded_first) {
-                    output.load(earlier, row, col);
-                }
-                for (u32 first = 0; first < count; first += STAGES_OF_PIECE) {
-                    sum(sums, turn, count - first < STAGES_OF_PIECE ? count - first : STAGES_OF_PIECE, consumer);
-#pragma unroll
-                    for (u32 index = 0; index < SUMS; index++) {
-                        earlier[index] = earlier[index] + sums[index];
-                    }
-                }
-                output.store(earlier, row, col, buffers);
+            row += consumer * ROWS_OF_WARPGROUP + warp * WARP_ROWS;
+            if constexpr (HAS_PIECES && HAS_TWO_SUMS) {
+                store_total(turn, row, col, consumer, buffers);
             } else {
-                sum(sums, turn, count, consumer);
-                output.store(sums, row, col, buffers);
+                store_pieces(turn, row, col, consumer, buffers);
             }
         }
     }
@@ -269,7 +297,7 @@ struct Kernel {
         __syncthreads();
     }
 
-    __device__ void run() {
+    __device__ void run() const {
         initialize();
         // The same in all lanes, as the compiler sees then.
         const u32 warpgroup = __shfl_sync(0xffffffff, threadIdx.x / WARPGROUP, 0);
@@ -286,7 +314,7 @@ struct Kernel {
 };
 
 template <Major A, Major B, u32 COLS>
-__device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatrix bias, AnyMatrix out, Steps steps,
+__device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatrix bias, AnyMatrix out, u32 steps,
                                 FactorType factor_type, OutputType type, u32 is_accumulated) {
     extern __shared__ __align__(16) u8 dynamic_memory[];
     // Boxes of 128 bytes begin at multiples of 1024.
@@ -302,7 +330,7 @@ __device__ inline void multiply(const TensorMap &a, const TensorMap &b, AnyMatri
 #define MAT_MUL(NAME, A, B, COLS)                                                                                      \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         NAME(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, AnyMatrix bias, AnyMatrix out,  \
-             Steps steps, FactorType factor_type, OutputType type, u32 is_accumulated) {                               \
+             u32 steps, FactorType factor_type, OutputType type, u32 is_accumulated) {                               \
         multiply<Major::A, Major::B, COLS>(a, b, bias, out, steps, factor_type, type, is_accumulated);                 \
     }
 
@@ -321,5 +349,6 @@ MAT_MUL(mat_mul_wgmma_nn_64, STEPS, LANES, 64)
 // `out[M,N] = a[K,M]^T b[K,N]`
 MAT_MUL(mat_mul_wgmma_tn_256, LANES, LANES, 256)
 MAT_MUL(mat_mul_wgmma_tn_192, LANES, LANES, 192)
+MAT_MUL(mat_mul_wgmma_tn_160, LANES, LANES, 160)
 MAT_MUL(mat_mul_wgmma_tn_128, LANES, LANES, 128)
 MAT_MUL(mat_mul_wgmma_tn_64, LANES, LANES, 64)

@@ -71,6 +71,9 @@ struct Output {
     __device__ bool is_wide(u32 first_row, u32 first_col) const {
         const u64 cols_of_part = PART_BYTES / size();
         const bool begins = ((u64)out.start | out.stride * size() | (u64)bias.start) % CHUNK_BYTES == 0;
+        if (COLS % cols_of_part != 0) {
+            return false;
+        }
         const bool ends = (u64)first_col + COLS <= out.cols || out.cols % cols_of_part == 0;
         return begins && ends && (u64)first_row + WARP_ROWS <= out.rows;
     }
@@ -121,6 +124,22 @@ struct Output {
                 }
                 *(u32 *)(to + half * 8 * PART_BYTES) = tensor_core::packed<Narrow>(pair[0], pair[1]);
             }
+        }
+    }
+
+    // A warp takes its sums of a part from its memory.
+    __device__ static void take_sums(f32 (&sums)[SUMS], u32 part, const u8 *buffer) {
+        const u32 lane = number_of_lane();
+#pragma unroll
+        for (u32 pair = 0; pair < CHUNKS / 2; pair++) {
+            const u32 sum = (part * CHUNKS / 2 + pair) * 4;
+            const u8 *from = buffer + place_of<f32>(lane / 4, pair * 2 + lane % 4 / 2) + lane % 2 * 8;
+            const float2 upper = *(const float2 *)from;
+            const float2 lower = *(const float2 *)(from + 8 * PART_BYTES);
+            sums[sum] = upper.x;
+            sums[sum + 1] = upper.y;
+            sums[sum + 2] = lower.x;
+            sums[sum + 3] = lower.y;
         }
     }
 
@@ -284,7 +303,7 @@ struct Output {
     }
 
     // Loads the output as the sums of a warp.
-    __device__ void load(f32 (&sums)[SUMS], u32 first_row, u32 first_col) const {
+    __device__ void load(f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
         const u32 lane = number_of_lane();
         if (type == OutputType::SINGLE && is_wide(first_row, first_col)) {
             const f32 *from = (const f32 *)out.start + (first_row + lane / 4) * out.stride + first_col + lane % 4 * 2;
@@ -301,13 +320,20 @@ struct Output {
             }
             return;
         }
+        constexpr u32 PART = PART_BYTES / sizeof(f32);
 #pragma unroll
-        for (u32 sum = 0; sum < SUMS; sum++) {
-            const u64 row = first_row + sum / 2 % 2 * 8 + lane / 4;
-            const u64 col = first_col + sum / 4 * 8 + lane % 4 * 2 + sum % 2;
-            if (row < out.rows && col < out.cols) {
-                sums[sum] = element_of(type, out.start, row * out.stride + col);
+        for (u32 part = 0; part < COLS / PART; part++) {
+            const u64 col = first_col + part * PART + lane;
+#pragma unroll 1
+            for (u32 row = 0; row < WARP_ROWS; row++) {
+                const bool is_there = first_row + row < out.rows && col < out.cols;
+                const u64 element = (first_row + row) * out.stride + col;
+                f32 *to = (f32 *)(buffers.bytes[0] + place_of<f32>(row, lane / 4) + lane % 4 * 4);
+                *to = is_there ? element_of(type, out.start, element) : 0.0f;
             }
+            __syncwarp();
+            take_sums(sums, part, buffers.bytes[0]);
+            __syncwarp();
         }
     }
 

@@ -47,12 +47,13 @@ impl Bench {
         for (number, tile) in Tile::ALL.iter().enumerate() {
             // Pieces that are added through memory are added in single precision.
             let is_rounded = shape.output == Output::Bf16 && shape.sizes[2] > 8192;
-            if is_rounded && orientation == Orientation::Tn {
+            let is_rounded = is_rounded && orientation == Orientation::Tn && tile.has_stored_pieces();
+            if is_rounded || !tile.is_for(orientation) {
                 continue;
             }
             self.memory.begin(self.memory.out, bytes)?;
-            let launches = self.kernels.launches(tile, &shape, &self.places())?;
-            self.kernels.by_warpgroups(stream, number, orientation, &launches)?;
+            let launch = self.kernels.launch(tile, &shape, &self.places())?;
+            self.kernels.by_warpgroups(stream, number, orientation, &launch)?;
             self.gpu.synchronize(stream).map_err(|error| named(tile.name, error.into()))?;
             self.kernels.compare(stream, [self.memory.expected, self.memory.out], bytes / 4, self.memory.result)?;
             let [count, first] = self.memory.differences()?;
@@ -74,10 +75,10 @@ impl Bench {
         if let Some(peer) = &self.peer {
             all.push(("cuBLASLt", self.peer_submit(peer, shape)?));
         }
-        for (number, tile) in Tile::ALL.iter().enumerate() {
-            let launches = self.kernels.launches(tile, &shape, &places)?;
-            let orientation = shape.orientation;
-            all.push((tile.name, Box::new(move || self.kernels.by_warpgroups(stream, number, orientation, &launches))));
+        let orientation = shape.orientation;
+        for (number, tile) in Tile::ALL.iter().enumerate().filter(|(_, tile)| tile.is_for(orientation)) {
+            let launch = self.kernels.launch(tile, &shape, &places)?;
+            all.push((tile.name, Box::new(move || self.kernels.by_warpgroups(stream, number, orientation, &launch))));
         }
         let mut times = vec![vec![]; all.len()];
         let counts: Vec<usize> = all

@@ -1,7 +1,7 @@
 //! Products of matrices in blocks of 16 on compute capability 9.0: kernels/mat_mul_wgmma.cu.
 
 use config::Products;
-use device::{Dtype, Orientation, Tensor, Write};
+use device::{Dtype, Orientation, Tensor};
 use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwizzle, TensorTiles};
 
 use super::mat_mul::Product;
@@ -24,6 +24,7 @@ const ALIGNMENT: usize = 16;
 enum Tile {
     Of256,
     Of192,
+    Of160,
     Of128,
     Of64,
 }
@@ -37,12 +38,13 @@ enum Pieces {
 }
 
 impl Tile {
-    const ALL: [Tile; 4] = [Tile::Of256, Tile::Of192, Tile::Of128, Tile::Of64];
+    const ALL: [Tile; 5] = [Tile::Of256, Tile::Of192, Tile::Of160, Tile::Of128, Tile::Of64];
 
     fn cols(self) -> usize {
         match self {
             Tile::Of256 => 256,
             Tile::Of192 => 192,
+            Tile::Of160 => 160,
             Tile::Of128 => 128,
             Tile::Of64 => 64,
         }
@@ -51,7 +53,7 @@ impl Tile {
     fn pieces(self) -> Pieces {
         match self {
             Tile::Of256 | Tile::Of192 => Pieces::ThroughOutput,
-            Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
+            Tile::Of160 | Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
         }
     }
 
@@ -60,36 +62,41 @@ impl Tile {
         match self {
             Tile::Of256 => 256,
             Tile::Of192 => 198,
+            Tile::Of160 => 172,
             Tile::Of128 => 140,
             Tile::Of64 => 100,
         }
     }
 
-    /// The one with which the GPU is done first.
-    fn of(site: &Site, product: &Product, [m, n, k]: [usize; 3]) -> Tile {
+    /// The one with which the GPU is done first, and its kernel.
+    fn of(site: &Site, product: &Product, [m, n, k]: [usize; 3]) -> Option<(Tile, &'static str)> {
         let has_rounded_pieces = has_pieces(product.orientation, k) && product.out.dtype != Dtype::F32;
         let fits = |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
-        let time = |tile: &Tile| {
+        let time = |tile: Tile| {
             let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
             tiles.div_ceil(site.multiprocessors as usize) * tile.cost()
         };
-        Tile::ALL.into_iter().filter(fits).min_by_key(time).unwrap_or(Tile::Of64)
+        let kernel = |tile: Tile| Some((tile, tile.kernel(product.orientation)?));
+        Tile::ALL.into_iter().filter(fits).filter_map(kernel).min_by_key(|(tile, _)| time(*tile))
     }
 
-    fn kernel(self, orientation: Orientation) -> &'static str {
+    /// The kernel of this tile, where there is one.
+    fn kernel(self, orientation: Orientation) -> Option<&'static str> {
         match (orientation, self) {
-            (Orientation::Nt, Tile::Of256) => "mat_mul_wgmma_nt_256",
-            (Orientation::Nt, Tile::Of192) => "mat_mul_wgmma_nt_192",
-            (Orientation::Nt, Tile::Of128) => "mat_mul_wgmma_nt_128",
-            (Orientation::Nt, Tile::Of64) => "mat_mul_wgmma_nt_64",
-            (Orientation::Nn, Tile::Of256) => "mat_mul_wgmma_nn_256",
-            (Orientation::Nn, Tile::Of192) => "mat_mul_wgmma_nn_192",
-            (Orientation::Nn, Tile::Of128) => "mat_mul_wgmma_nn_128",
-            (Orientation::Nn, Tile::Of64) => "mat_mul_wgmma_nn_64",
-            (Orientation::Tn, Tile::Of256) => "mat_mul_wgmma_tn_256",
-            (Orientation::Tn, Tile::Of192) => "mat_mul_wgmma_tn_192",
-            (Orientation::Tn, Tile::Of128) => "mat_mul_wgmma_tn_128",
-            (Orientation::Tn, Tile::Of64) => "mat_mul_wgmma_tn_64",
+            (Orientation::Nt, Tile::Of256) => Some("mat_mul_wgmma_nt_256"),
+            (Orientation::Nt, Tile::Of192) => Some("mat_mul_wgmma_nt_192"),
+            (Orientation::Nt, Tile::Of128) => Some("mat_mul_wgmma_nt_128"),
+            (Orientation::Nt, Tile::Of64) => Some("mat_mul_wgmma_nt_64"),
+            (Orientation::Nn, Tile::Of256) => Some("mat_mul_wgmma_nn_256"),
+            (Orientation::Nn, Tile::Of192) => Some("mat_mul_wgmma_nn_192"),
+            (Orientation::Nn, Tile::Of128) => Some("mat_mul_wgmma_nn_128"),
+            (Orientation::Nn, Tile::Of64) => Some("mat_mul_wgmma_nn_64"),
+            (Orientation::Tn, Tile::Of256) => Some("mat_mul_wgmma_tn_256"),
+            (Orientation::Tn, Tile::Of192) => Some("mat_mul_wgmma_tn_192"),
+            (Orientation::Tn, Tile::Of160) => Some("mat_mul_wgmma_tn_160"),
+            (Orientation::Tn, Tile::Of128) => Some("mat_mul_wgmma_tn_128"),
+            (Orientation::Tn, Tile::Of64) => Some("mat_mul_wgmma_tn_64"),
+            (Orientation::Nt | Orientation::Nn, Tile::Of160) => None,
         }
     }
 }
@@ -157,39 +164,25 @@ fn along(orientation: Orientation) -> [Along; 2] {
     }
 }
 
-/// The product by warpgroups; `None` where its factors cannot be copied in boxes.
+/// The product by warpgroups; `None` where its factors cannot be copied in boxes. `finish` appends the parameters of
+/// the output, and those after them.
 pub(super) fn by_warpgroups(
     site: &Site,
     product: &Product,
     sizes: [usize; 3],
     narrow: Narrow,
     factors: [Factor; 2],
-    finish: impl Fn(Parameters, [u32; 2], Piece) -> Parameters,
-) -> Option<Vec<Launch>> {
-    let [m, n, k] = sizes;
+    finish: impl Fn(Parameters) -> Parameters,
+) -> Option<Launch> {
+    let [m, n, _] = sizes;
     if !factors.iter().all(Factor::has_boxes) {
         return None;
     }
-    let orientation = product.orientation;
-    let tile = Tile::of(site, product, sizes);
-    let [of_a, of_b] = along(orientation);
+    let (tile, kernel) = Tile::of(site, product, sizes)?;
+    let [of_a, of_b] = along(product.orientation);
     let maps = [factors[0].boxes(site, narrow, ROWS, of_a), factors[1].boxes(site, narrow, tile.cols(), of_b)];
     let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
     let blocks = tiles.min(site.multiprocessors as usize);
     let shape = LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES };
-    let steps = if has_pieces(orientation, k) && tile.pieces() == Pieces::ThroughOutput { Products::PIECE } else { k };
-    let launches = (0..k).step_by(steps).map(|first| {
-        let write = if first == 0 { product.write } else { Write::Accumulate };
-        let piece = Piece { write, is_last: first + steps >= k };
-        let parameters = finish(Parameters::new(), [first as u32, steps.min(k - first) as u32], piece);
-        Launch::new(tile.kernel(orientation), shape, parameters).with_maps(maps.to_vec())
-    });
-    Some(launches.collect())
-}
-
-/// A part of the steps, as a launch adds it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    pub write: Write,
-    pub is_last: bool,
+    Some(Launch::new(kernel, shape, finish(Parameters::new())).with_maps(maps.to_vec()))
 }
