@@ -341,13 +341,14 @@ struct Output {
     __device__ void prefetch_rows(u32 first_row, u32 first_col, u32 rows, u32 turn, u32 count) const {
         const u32 share = (rows + count - 1) / count;
         const u64 left = out.cols - first_col;
-        const u32 bytes = (u32)(left < COLS ? left : COLS) * size() / CHUNK_BYTES * CHUNK_BYTES;
+        const u32 bytes = (u32)(left > COLS ? COLS : left) * size() / CHUNK_BYTES * CHUNK_BYTES;
         const bool begins = ((u64)out.start | out.stride * size()) % CHUNK_BYTES == 0;
-        for (u32 row = turn * share; row < rows && row < (turn + 1) * share; row++) {
-            if (begins && bytes > 0 && first_row + row < out.rows) {
-                const u64 element = (first_row + row) * out.stride + first_col;
-                prefetch((const u8 *)out.start + element * size(), bytes);
+        for (u32 row = turn * share; row != (turn + 1) * share; row++) {
+            if (row >= rows || first_row + row >= out.rows || !begins || bytes == 0) {
+                return;
             }
+            const u64 element = (first_row + row) * out.stride + first_col;
+            prefetch((const u8 *)out.start + element * size(), bytes);
         }
     }
 };
