@@ -16,8 +16,9 @@ constexpr u32 CHUNKS = PART_BYTES / CHUNK_BYTES;
 // Rows of a part that a lane takes a chunk of.
 constexpr u32 OWN_ROWS = WARP_ROWS * CHUNKS / 32;
 
-// How sums of single precision are written.
-enum class Sums { ASSIGNED, ACCUMULATED };
+// The terms that are added to sums before they are stored: none, the bias, or what the output has and then the bias, if
+// there is one.
+enum class Added { NOTHING, BIAS, OUTPUT };
 
 // The memory through which the parts of a warp pass, in turns.
 struct alignas(CHUNK_BYTES) PartBuffers {
@@ -91,21 +92,18 @@ struct Output {
     }
 
     // The same as narrow numbers, after what the output and the bias have at `from` and `added` is added.
-    template <typename Narrow>
+    template <Added ADDED, typename Narrow>
     __device__ void pass(const f32 (&sums)[SUMS], u32 part, u8 *buffer, const Narrow *from, const Narrow *added) const {
         const u32 lane = number_of_lane();
-        u32 earlier[CHUNKS][2] = {};
-        if (is_accumulated) {
+        u32 earlier[CHUNKS][2];
+        u32 of_bias[CHUNKS];
 #pragma unroll
-            for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+        for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+            if constexpr (ADDED == Added::OUTPUT) {
                 earlier[chunk][0] = *(const u32 *)(from + chunk * 8);
                 earlier[chunk][1] = *(const u32 *)(from + 8 * out.stride + chunk * 8);
             }
-        }
-        u32 of_bias[CHUNKS] = {};
-        if (bias.is_there()) {
-#pragma unroll
-            for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
+            if constexpr (ADDED == Added::BIAS) {
                 of_bias[chunk] = *(const u32 *)(added + chunk * 8);
             }
         }
@@ -116,10 +114,13 @@ struct Output {
             for (u32 half = 0; half < 2; half++) {
                 const u32 sum = (part * CHUNKS + chunk) * 4 + half * 2;
                 f32 pair[2] = {sums[sum], sums[sum + 1]};
-                if (is_accumulated) {
+                if constexpr (ADDED == Added::OUTPUT) {
                     add_pair<Narrow>(pair, earlier[chunk][half]);
+                    if (bias.is_there()) {
+                        add_pair<Narrow>(pair, *(const u32 *)(added + chunk * 8));
+                    }
                 }
-                if (bias.is_there()) {
+                if constexpr (ADDED == Added::BIAS) {
                     add_pair<Narrow>(pair, of_bias[chunk]);
                 }
                 *(u32 *)(to + half * 8 * PART_BYTES) = tensor_core::packed<Narrow>(pair[0], pair[1]);
@@ -154,7 +155,7 @@ struct Output {
     }
 
     // Stores narrow numbers.
-    template <typename Narrow>
+    template <Added ADDED, typename Narrow>
     __device__ void store_narrow(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
         constexpr u32 PART = PART_BYTES / sizeof(Narrow);
         constexpr u32 PARTS = COLS / PART;
@@ -164,7 +165,7 @@ struct Output {
         const Narrow *from = (const Narrow *)out.start + (first_row + lane / 4) * out.stride + pair_col;
         const Narrow *added = (const Narrow *)bias.start + pair_col;
         Narrow *to = (Narrow *)out.start + (first_row + lane / CHUNKS) * out.stride + first_col + lane % CHUNKS * 8;
-        pass(sums, 0, buffers.bytes[0], from, added);
+        pass<ADDED>(sums, 0, buffers.bytes[0], from, added);
         __syncwarp();
 #pragma unroll
         for (u32 part = 0; part < PARTS; part++) {
@@ -175,7 +176,7 @@ struct Output {
             take<Narrow>(chunks, buffers.bytes[part % 2]);
             if (part + 1 < PARTS && part + 1 < parts) {
                 const u32 next = (part + 1) * PART;
-                pass(sums, part + 1, buffers.bytes[(part + 1) % 2], from + next, added + next);
+                pass<ADDED>(sums, part + 1, buffers.bytes[(part + 1) % 2], from + next, added + next);
             }
 #pragma unroll
             for (u32 own = 0; own < OWN_ROWS; own++) {
@@ -186,7 +187,7 @@ struct Output {
     }
 
     // Stores numbers of single precision. What the output has is loaded `AHEAD` parts before it is added.
-    template <Sums WRITTEN>
+    template <Added ADDED>
     __device__ void store_single(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
         constexpr u32 PART = PART_BYTES / sizeof(f32);
         constexpr u32 PARTS = COLS / PART;
@@ -197,7 +198,7 @@ struct Output {
         f32 *to = (f32 *)out.start + (first_row + lane / CHUNKS) * out.stride + own_col;
         const f32 *added = (const f32 *)bias.start + own_col;
         f32 earlier[PARTS][OWN_ROWS][4];
-        if constexpr (WRITTEN == Sums::ACCUMULATED) {
+        if constexpr (ADDED == Added::OUTPUT) {
 #pragma unroll
             for (u32 part = 0; part < AHEAD; part++) {
                 load_part(earlier[part], to + (part < parts ? part * PART : 0));
@@ -213,14 +214,14 @@ struct Output {
             if (part + 1 < PARTS) {
                 pass(sums, part + 1, buffers.bytes[(part + 1) % 2]);
             }
-            if constexpr (WRITTEN == Sums::ACCUMULATED) {
+            if constexpr (ADDED == Added::OUTPUT) {
                 if (part + AHEAD < PARTS) {
                     load_part(earlier[part + AHEAD], to + (part + AHEAD < parts ? (part + AHEAD) * PART : 0));
                 }
             }
             uint4 chunks[OWN_ROWS];
             take<f32>(chunks, buffers.bytes[part % 2]);
-            store_part<WRITTEN>(chunks, earlier[part], to + part * PART, added + part * PART);
+            store_part<ADDED>(chunks, earlier[part], to + part * PART, added + part * PART);
             __syncwarp();
         }
     }
@@ -234,11 +235,12 @@ struct Output {
     }
 
     // Stores a lane's chunks of a part, with what is added to them.
-    template <Sums WRITTEN>
+    template <Added ADDED>
     __device__ void store_part(const uint4 (&chunks)[OWN_ROWS], const f32 (&earlier)[OWN_ROWS][4], f32 *to,
                                const f32 *added) const {
+        const bool has_bias = ADDED != Added::NOTHING && bias.is_there();
         f32 of_bias[4] = {};
-        if (bias.is_there()) {
+        if (has_bias) {
             four_of(added, of_bias);
         }
 #pragma unroll
@@ -246,10 +248,10 @@ struct Output {
             const uint4 chunk = chunks[own];
             f32 values[4] = {__uint_as_float(chunk.x), __uint_as_float(chunk.y), __uint_as_float(chunk.z),
                              __uint_as_float(chunk.w)};
-            if constexpr (WRITTEN == Sums::ACCUMULATED) {
+            if constexpr (ADDED == Added::OUTPUT) {
                 add_four(values, earlier[own]);
             }
-            if (bias.is_there()) {
+            if (has_bias) {
                 add_four(values, of_bias);
             }
             round_four(to + own * 4 * out.stride, values);
@@ -284,22 +286,30 @@ struct Output {
         __syncwarp();
     }
 
+    template <Added ADDED>
+    __device__ void store_wide(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
+        switch (type) {
+        case OutputType::SINGLE:
+            return store_single<ADDED>(sums, first_row, first_col, buffers);
+        case OutputType::BF16:
+            return store_narrow<ADDED, Bf16>(sums, first_row, first_col, buffers);
+        case OutputType::F16:
+            return store_narrow<ADDED, F16>(sums, first_row, first_col, buffers);
+        }
+    }
+
     // Stores the sums of a warp: rows from `first_row` on, columns from `first_col` on.
     __device__ void store(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
         if (!is_wide(first_row, first_col)) {
             return store_any(sums, first_row, first_col, buffers);
         }
-        switch (type) {
-        case OutputType::SINGLE:
-            if (is_accumulated) {
-                return store_single<Sums::ACCUMULATED>(sums, first_row, first_col, buffers);
-            }
-            return store_single<Sums::ASSIGNED>(sums, first_row, first_col, buffers);
-        case OutputType::BF16:
-            return store_narrow<Bf16>(sums, first_row, first_col, buffers);
-        case OutputType::F16:
-            return store_narrow<F16>(sums, first_row, first_col, buffers);
+        if (is_accumulated) {
+            return store_wide<Added::OUTPUT>(sums, first_row, first_col, buffers);
         }
+        if (bias.is_there()) {
+            return store_wide<Added::BIAS>(sums, first_row, first_col, buffers);
+        }
+        store_wide<Added::NOTHING>(sums, first_row, first_col, buffers);
     }
 
     // Loads the output as the sums of a warp.
