@@ -57,7 +57,7 @@ const fn added(shape: Shape) -> Shape {
 use Orientation::{Nn, Nt, Tn};
 
 /// Tiles that are not whole, and all that is added.
-pub const EDGES: [Shape; 12] = [
+pub const EDGES: [Shape; 15] = [
     shape("edges", Nt, 1000, 1032, 200),
     shape("edges", Nn, 1000, 1032, 200),
     shape("edges", Tn, 1000, 1032, 200),
@@ -66,6 +66,9 @@ pub const EDGES: [Shape; 12] = [
     added(shape("edges, added", Tn, 136, 264, 1096)),
     added(single(shape("edges, added", Nt, 257, 1004, 64))),
     added(single(shape("edges, added", Nn, 64, 48, 64))),
+    biased(shape("edges, parts", Nt, 144, 320, 200)),
+    single(biased(shape("edges, parts", Nn, 144, 320, 200))),
+    accumulated(shape("edges, parts", Tn, 144, 320, 200)),
     shape("one stage", Tn, 128, 256, 64),
     shape("one block", Nn, 128, 256, 16),
     added(shape("pieces, added", Tn, 392, 520, 20_000)),

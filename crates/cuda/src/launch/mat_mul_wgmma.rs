@@ -29,6 +29,17 @@ enum Tile {
     Of64,
 }
 
+/// Nanoseconds on an H200, of what `cargo bench -p cuda --bench products` measured: they decide which tile is the
+/// fastest, and change no bit.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// Of a stage, where one multiprocessor works, and where all do: they share the second level of caches, and power.
+    alone: usize,
+    together: usize,
+    /// From the last product of a tile to the first one of the next.
+    end: usize,
+}
+
 /// Where sums of pieces are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pieces {
@@ -57,27 +68,33 @@ impl Tile {
         }
     }
 
-    /// Time of a tile next to others, in that of a column of a tile of 256: small tiles read more for each sum.
-    fn cost(self) -> usize {
+    fn cost(self) -> Cost {
         match self {
-            Tile::Of256 => 256,
-            Tile::Of192 => 198,
-            Tile::Of160 => 172,
-            Tile::Of128 => 140,
-            Tile::Of64 => 100,
+            Tile::Of256 => Cost { alone: 630, together: 745, end: 1200 },
+            Tile::Of192 => Cost { alone: 475, together: 570, end: 1000 },
+            Tile::Of160 => Cost { alone: 400, together: 490, end: 900 },
+            Tile::Of128 => Cost { alone: 300, together: 400, end: 800 },
+            Tile::Of64 => Cost { alone: 210, together: 296, end: 600 },
         }
     }
 
-    /// The one with which the GPU is done first, and its kernel.
-    fn of(site: &Site, product: &Product, [m, n, k]: [usize; 3]) -> Option<(Tile, &'static str)> {
-        let has_rounded_pieces = has_pieces(product.orientation, k) && product.out.dtype != Dtype::F32;
+    /// Nanoseconds of a product, about.
+    fn time(self, [m, n, k]: [usize; 3], multiprocessors: usize) -> usize {
+        let Cost { alone, together, end } = self.cost();
+        let tiles = m.div_ceil(ROWS) * n.div_ceil(self.cols());
+        let stages = k.div_ceil(STEPS);
+        let turn = |blocks: usize| stages * (alone + (together - alone) * blocks / multiprocessors) + end;
+        let rest = tiles % multiprocessors;
+        tiles / multiprocessors * turn(multiprocessors) + if rest > 0 { turn(rest) } else { 0 }
+    }
+
+    /// The one with which a GPU is done first, and its kernel.
+    fn of(product: &Product, sizes: [usize; 3], multiprocessors: usize) -> Option<(Tile, &'static str)> {
+        let has_rounded_pieces = has_pieces(product.orientation, sizes[2]) && product.out.dtype != Dtype::F32;
         let fits = |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
-        let time = |tile: Tile| {
-            let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
-            tiles.div_ceil(site.multiprocessors as usize) * tile.cost()
-        };
         let kernel = |tile: Tile| Some((tile, tile.kernel(product.orientation)?));
-        Tile::ALL.into_iter().filter(fits).filter_map(kernel).min_by_key(|(tile, _)| time(*tile))
+        let tiles = Tile::ALL.into_iter().filter(fits).filter_map(kernel);
+        tiles.min_by_key(|(tile, _)| tile.time(sizes, multiprocessors))
     }
 
     /// The kernel of this tile, where there is one.
@@ -178,11 +195,58 @@ pub(super) fn by_warpgroups(
     if !factors.iter().all(Factor::has_boxes) {
         return None;
     }
-    let (tile, kernel) = Tile::of(site, product, sizes)?;
+    let multiprocessors = site.multiprocessors as usize;
+    let (tile, kernel) = Tile::of(product, sizes, multiprocessors)?;
     let [of_a, of_b] = along(product.orientation);
     let maps = [factors[0].boxes(site, narrow, ROWS, of_a), factors[1].boxes(site, narrow, tile.cols(), of_b)];
     let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
-    let blocks = tiles.min(site.multiprocessors as usize);
+    let blocks = tiles.min(multiprocessors);
     let shape = LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES };
     Some(Launch::new(kernel, shape, finish(Parameters::new())).with_maps(maps.to_vec()))
+}
+
+#[cfg(test)]
+mod tests {
+    use device::Write;
+
+    use super::*;
+
+    /// The columns of the tile of a product with an output in single precision.
+    fn cols(orientation: Orientation, sizes: [usize; 3], multiprocessors: usize) -> usize {
+        let [m, n, k] = sizes;
+        let [a, b] = match orientation {
+            Orientation::Nt => [[m, k], [n, k]],
+            Orientation::Nn => [[m, k], [k, n]],
+            Orientation::Tn => [[k, m], [k, n]],
+        };
+        let factor = |[rows, cols]: [usize; 2]| Tensor::new(0, rows, cols, Dtype::Bf16);
+        let (a, b, out) = (factor(a), factor(b), Tensor::new(0, m, n, Dtype::F32));
+        let product = Product { orientation, a, b, bias: None, out, write: Write::Assign };
+        Tile::of(&product, sizes, multiprocessors).expect("a tile").0.cols()
+    }
+
+    #[test]
+    fn products_of_gpt2_have_tiles_that_fill_an_h200() {
+        let products = [
+            (Orientation::Nt, [16_384, 2304, 768], 256),
+            (Orientation::Nt, [16_384, 768, 3072], 256),
+            (Orientation::Nt, [2048, 50_304, 768], 256),
+            (Orientation::Nn, [2048, 768, 50_304], 128),
+            (Orientation::Tn, [50_304, 768, 2048], 256),
+            (Orientation::Tn, [2304, 768, 16_384], 128),
+            (Orientation::Tn, [3072, 768, 16_384], 160),
+            (Orientation::Tn, [768, 3072, 16_384], 160),
+            (Orientation::Tn, [768, 768, 16_384], 64),
+        ];
+        for (orientation, sizes, expected) in products {
+            assert_eq!(cols(orientation, sizes, 132), expected, "{orientation:?} {sizes:?}");
+        }
+    }
+
+    /// The products that the tests of bits compute have all tiles.
+    #[test]
+    fn few_multiprocessors_take_every_tile() {
+        let all: Vec<usize> = [64, 128, 136, 192, 256].map(|n| cols(Orientation::Tn, [16, n, 8200], 1)).into();
+        assert_eq!(all, [64, 128, 160, 192, 256]);
+    }
 }
