@@ -158,9 +158,6 @@ struct Kernel {
                 copy_factor<A, ROWS>(to, a, row, step, barrier);
                 copy_factor<B, COLS>(to + M::A_BYTES, b, col, step, barrier);
                 turn.next();
-                if (output.is_accumulated) {
-                    output.prefetch_rows(row, col, ROWS, stage, count);
-                }
             }
         }
     }
@@ -231,13 +228,20 @@ struct Kernel {
     // Multiplies a tile and stores it, each piece after the other.
     __device__ void store_pieces(Turn<M::STAGES> &turn, u32 row, u32 col, u32 consumer, Buffers &buffers) const {
         warpgroup::Output<COLS> of_piece = output;
+        u32 of_bias[warpgroup::Output<COLS>::PAIRS];
+        if constexpr (!HAS_PIECES) {
+            output.load_bias(of_bias, row, col);
+        }
         for (u32 first = 0; first < stages();) {
             const u32 count = stages_of_piece(first);
             f32 sums[SUMS];
             sum(sums, turn, count, consumer);
             first += count;
-            of_piece.bias.start = first < stages() ? nullptr : output.bias.start;
-            of_piece.store(sums, row, col, buffers);
+            if constexpr (HAS_PIECES) {
+                of_piece.bias.start = first < stages() ? nullptr : output.bias.start;
+                of_piece.load_bias(of_bias, row, col);
+            }
+            of_piece.store(sums, row, col, buffers, of_bias);
             of_piece.is_accumulated = true;
         }
     }
@@ -265,7 +269,9 @@ struct Kernel {
         }
         warpgroup::Output<COLS> assigned = output;
         assigned.is_accumulated = false;
-        assigned.store(total, row, col, buffers);
+        u32 of_bias[warpgroup::Output<COLS>::PAIRS];
+        assigned.load_bias(of_bias, row, col);
+        assigned.store(total, row, col, buffers, of_bias);
     }
 
     // Multiplies and stores one half of all tiles: a warpgroup.

@@ -25,11 +25,6 @@ struct alignas(CHUNK_BYTES) PartBuffers {
     u8 bytes[2][WARP_ROWS * PART_BYTES];
 };
 
-// Copies 16 bytes or a multiple of that from memory to the second level of caches, where loads find them later.
-__device__ inline void prefetch(const void *from, u32 bytes) {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-}
-
 // The number of this lane, as an instruction that stays where it is: places in memory that follow from it have no
 // registers while sums are multiplied.
 __device__ inline u32 number_of_lane() {
@@ -56,6 +51,8 @@ __device__ inline void add_pair(f32 (&pair)[2], u32 narrow) {
 template <u32 COLS>
 struct Output {
     static constexpr u32 SUMS = COLS / 2;
+    // Pairs of narrow numbers of a row that a thread has.
+    static constexpr u32 PAIRS = COLS / 8;
 
     AnyMatrix bias;
     AnyMatrix out;
@@ -91,20 +88,17 @@ struct Output {
         }
     }
 
-    // The same as narrow numbers, after what the output and the bias have at `from` and `added` is added.
+    // The same as narrow numbers, after what the output has at `from`, and the bias, is added.
     template <Added ADDED, typename Narrow>
-    __device__ void pass(const f32 (&sums)[SUMS], u32 part, u8 *buffer, const Narrow *from, const Narrow *added) const {
+    __device__ void pass(const f32 (&sums)[SUMS], u32 part, u8 *buffer, const Narrow *from,
+                         const u32 (&of_bias)[PAIRS]) const {
         const u32 lane = number_of_lane();
         u32 earlier[CHUNKS][2];
-        u32 of_bias[CHUNKS];
+        if constexpr (ADDED == Added::OUTPUT) {
 #pragma unroll
-        for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
-            if constexpr (ADDED == Added::OUTPUT) {
+            for (u32 chunk = 0; chunk < CHUNKS; chunk++) {
                 earlier[chunk][0] = *(const u32 *)(from + chunk * 8);
                 earlier[chunk][1] = *(const u32 *)(from + 8 * out.stride + chunk * 8);
-            }
-            if constexpr (ADDED == Added::BIAS) {
-                of_bias[chunk] = *(const u32 *)(added + chunk * 8);
             }
         }
 #pragma unroll
@@ -117,11 +111,11 @@ struct Output {
                 if constexpr (ADDED == Added::OUTPUT) {
                     add_pair<Narrow>(pair, earlier[chunk][half]);
                     if (bias.is_there()) {
-                        add_pair<Narrow>(pair, *(const u32 *)(added + chunk * 8));
+                        add_pair<Narrow>(pair, of_bias[part * CHUNKS + chunk]);
                     }
                 }
                 if constexpr (ADDED == Added::BIAS) {
-                    add_pair<Narrow>(pair, of_bias[chunk]);
+                    add_pair<Narrow>(pair, of_bias[part * CHUNKS + chunk]);
                 }
                 *(u32 *)(to + half * 8 * PART_BYTES) = tensor_core::packed<Narrow>(pair[0], pair[1]);
             }
@@ -156,16 +150,15 @@ struct Output {
 
     // Stores narrow numbers.
     template <Added ADDED, typename Narrow>
-    __device__ void store_narrow(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
+    __device__ void store_narrow(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers,
+                                 const u32 (&of_bias)[PAIRS]) const {
         constexpr u32 PART = PART_BYTES / sizeof(Narrow);
         constexpr u32 PARTS = COLS / PART;
         const u32 lane = number_of_lane();
         const u32 parts = out.cols - first_col < COLS ? (u32)(out.cols - first_col) / PART : PARTS;
-        const u32 pair_col = first_col + lane % 4 * 2;
-        const Narrow *from = (const Narrow *)out.start + (first_row + lane / 4) * out.stride + pair_col;
-        const Narrow *added = (const Narrow *)bias.start + pair_col;
+        const Narrow *from = (const Narrow *)out.start + (first_row + lane / 4) * out.stride + first_col + lane % 4 * 2;
         Narrow *to = (Narrow *)out.start + (first_row + lane / CHUNKS) * out.stride + first_col + lane % CHUNKS * 8;
-        pass<ADDED>(sums, 0, buffers.bytes[0], from, added);
+        pass<ADDED>(sums, 0, buffers.bytes[0], from, of_bias);
         __syncwarp();
 #pragma unroll
         for (u32 part = 0; part < PARTS; part++) {
@@ -175,8 +168,7 @@ struct Output {
             uint4 chunks[OWN_ROWS];
             take<Narrow>(chunks, buffers.bytes[part % 2]);
             if (part + 1 < PARTS && part + 1 < parts) {
-                const u32 next = (part + 1) * PART;
-                pass<ADDED>(sums, part + 1, buffers.bytes[(part + 1) % 2], from + next, added + next);
+                pass<ADDED>(sums, part + 1, buffers.bytes[(part + 1) % 2], from + (part + 1) * PART, of_bias);
             }
 #pragma unroll
             for (u32 own = 0; own < OWN_ROWS; own++) {
@@ -287,29 +279,41 @@ struct Output {
     }
 
     template <Added ADDED>
-    __device__ void store_wide(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
+    __device__ void store_wide(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers,
+                               const u32 (&of_bias)[PAIRS]) const {
         switch (type) {
         case OutputType::SINGLE:
             return store_single<ADDED>(sums, first_row, first_col, buffers);
         case OutputType::BF16:
-            return store_narrow<ADDED, Bf16>(sums, first_row, first_col, buffers);
+            return store_narrow<ADDED, Bf16>(sums, first_row, first_col, buffers, of_bias);
         case OutputType::F16:
-            return store_narrow<ADDED, F16>(sums, first_row, first_col, buffers);
+            return store_narrow<ADDED, F16>(sums, first_row, first_col, buffers, of_bias);
+        }
+    }
+
+    // Loads the pairs of a narrow bias that `store` adds, long before it: where it is not needed they are zeros.
+    __device__ void load_bias(u32 (&pairs)[PAIRS], u32 first_row, u32 first_col) const {
+        const bool is_there = bias.is_there() && type != OutputType::SINGLE && is_wide(first_row, first_col);
+        const u16 *from = (const u16 *)bias.start + first_col + number_of_lane() % 4 * 2;
+#pragma unroll
+        for (u32 pair = 0; pair < PAIRS; pair++) {
+            pairs[pair] = is_there && first_col + pair * 8 < out.cols ? *(const u32 *)(from + pair * 8) : 0;
         }
     }
 
     // Stores the sums of a warp: rows from `first_row` on, columns from `first_col` on.
-    __device__ void store(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
+    __device__ void store(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers,
+                          const u32 (&of_bias)[PAIRS]) const {
         if (!is_wide(first_row, first_col)) {
             return store_any(sums, first_row, first_col, buffers);
         }
         if (is_accumulated) {
-            return store_wide<Added::OUTPUT>(sums, first_row, first_col, buffers);
+            return store_wide<Added::OUTPUT>(sums, first_row, first_col, buffers, of_bias);
         }
         if (bias.is_there()) {
-            return store_wide<Added::BIAS>(sums, first_row, first_col, buffers);
+            return store_wide<Added::BIAS>(sums, first_row, first_col, buffers, of_bias);
         }
-        store_wide<Added::NOTHING>(sums, first_row, first_col, buffers);
+        store_wide<Added::NOTHING>(sums, first_row, first_col, buffers, of_bias);
     }
 
     // Loads the output as the sums of a warp.
@@ -344,21 +348,6 @@ struct Output {
             __syncwarp();
             take_sums(sums, part, buffers.bytes[0]);
             __syncwarp();
-        }
-    }
-
-    // Prefetches a share of the output's rows of a tile: as many in each of `count` turns.
-    __device__ void prefetch_rows(u32 first_row, u32 first_col, u32 rows, u32 turn, u32 count) const {
-        const u32 share = (rows + count - 1) / count;
-        const u64 left = out.cols - first_col;
-        const u32 bytes = (u32)(left > COLS ? COLS : left) * size() / CHUNK_BYTES * CHUNK_BYTES;
-        const bool begins = ((u64)out.start | out.stride * size()) % CHUNK_BYTES == 0;
-        for (u32 row = turn * share; row != (turn + 1) * share; row++) {
-            if (row >= rows || first_row + row >= out.rows || !begins || bytes == 0) {
-                return;
-            }
-            const u64 element = (first_row + row) * out.stride + first_col;
-            prefetch((const u8 *)out.start + element * size(), bytes);
         }
     }
 };
