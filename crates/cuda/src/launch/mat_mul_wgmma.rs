@@ -70,11 +70,11 @@ impl Tile {
 
     fn cost(self) -> Cost {
         match self {
-            Tile::Of256 => Cost { alone: 630, together: 745, end: 1200 },
-            Tile::Of192 => Cost { alone: 475, together: 570, end: 1000 },
-            Tile::Of160 => Cost { alone: 400, together: 490, end: 900 },
-            Tile::Of128 => Cost { alone: 300, together: 400, end: 800 },
-            Tile::Of64 => Cost { alone: 210, together: 296, end: 600 },
+            Tile::Of256 => Cost { alone: 600, together: 780, end: 3000 },
+            Tile::Of192 => Cost { alone: 440, together: 600, end: 2600 },
+            Tile::Of160 => Cost { alone: 370, together: 500, end: 2600 },
+            Tile::Of128 => Cost { alone: 290, together: 400, end: 2000 },
+            Tile::Of64 => Cost { alone: 200, together: 330, end: 1200 },
         }
     }
 
