@@ -6,7 +6,7 @@ use cpu::lanes::{self, LANES, Lanes};
 use cpu::math;
 use cuda::code::OPTIONS;
 use cuda::kernels::SOURCES;
-use gpu::{Arguments, Gpu, LaunchShape};
+use gpu::{Arguments, DevicePointer, Gpu, LaunchShape, ModuleHandle, PinnedHandle, StreamHandle};
 use nvidia::nvrtc::{Source, Target};
 use softgpu::{Settings, SoftGpu};
 
@@ -56,6 +56,43 @@ impl lanes::Kernel for OnCpu {
     }
 }
 
+/// A GPU in software with a kernel of each function.
+struct OnGpu {
+    gpu: SoftGpu,
+    module: ModuleHandle,
+    stream: StreamHandle,
+    out: DevicePointer,
+    pinned: PinnedHandle,
+}
+
+impl OnGpu {
+    /// None without NVRTC.
+    fn open() -> Option<OnGpu> {
+        let compiler = compiler()?;
+        let target: Target = TARGET.parse().expect("a target");
+        let code = compiler.compile(&Source::new("every_number.cu", text()), &target, OPTIONS).expect("compiled").code;
+        let gpu = SoftGpu::new(0, Settings::default());
+        let module = gpu.load(code.image()).expect("loaded");
+        let stream = gpu.create_stream().expect("a stream");
+        let (out, pinned) = (gpu.allocate(4 * COUNT).expect("memory"), gpu.allocate_pinned(4 * COUNT).expect("memory"));
+        Some(OnGpu { gpu, module, stream, out, pinned })
+    }
+
+    /// The bits of a function of numbers whose bits are `first`, `first + step` and so on.
+    fn results(&self, function: &str, first: u32, step: u32) -> Vec<u32> {
+        let OnGpu { gpu, module, stream, out, pinned } = self;
+        let kernel = gpu.function(*module, &format!("every_{function}")).expect("a kernel");
+        let arguments =
+            Arguments::new().with(&first.to_le_bytes()).with(&step.to_le_bytes()).with(&out.0.to_le_bytes());
+        gpu.launch(*stream, kernel, LaunchShape::linear(COUNT as u32 / THREADS, THREADS), &arguments).expect("work");
+        gpu.download(*stream, *pinned, 0, *out, 4 * COUNT).expect("work");
+        gpu.synchronize(*stream).expect("ended");
+        let mut bytes = vec![0; 4 * COUNT];
+        gpu.read_pinned(*pinned, 0, &mut bytes).expect("read");
+        bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+    }
+}
+
 /// A text with a kernel of each function.
 fn text() -> String {
     let source = SOURCES.iter().find(|source| source.name == "initialize").expect("a source with math.cuh");
@@ -66,40 +103,42 @@ fn text() -> String {
              out[index] = __float_as_uint(math::{name}(__uint_as_float(first + index * step)));\n}}\n"
         )
     };
-    source.whole() + &FUNCTIONS.map(kernel).concat()
+    let kernels: Vec<String> = FUNCTIONS.into_iter().chain(["reciprocal"]).map(kernel).collect();
+    source.whole() + &kernels.concat()
 }
 
 #[test]
 fn functions_of_every_number_have_the_bits_of_the_cpu() {
-    let Some(compiler) = compiler() else { return };
+    let Some(gpu) = OnGpu::open() else { return };
     let step = match std::env::var("PLEACH_NUMBERS").as_deref() {
         Ok("all") => 1,
         Ok(other) => panic!("PLEACH_NUMBERS is {other:?}; set it to \"all\", or not at all"),
         Err(_) => SAMPLED,
     };
-    let target: Target = TARGET.parse().expect("a target");
-    let code = compiler.compile(&Source::new("every_number.cu", text()), &target, OPTIONS).expect("compiled").code;
-    let gpu = SoftGpu::new(0, Settings::default());
-    let module = gpu.load(code.image()).expect("loaded");
-    let stream = gpu.create_stream().expect("a stream");
-    let (out, pinned) = (gpu.allocate(4 * COUNT).expect("memory"), gpu.allocate_pinned(4 * COUNT).expect("memory"));
     for function in FUNCTIONS {
-        let kernel = gpu.function(module, &format!("every_{function}")).expect("a kernel");
         for launch in 0..(1u64 << 32).div_ceil(COUNT as u64 * u64::from(step)) {
             let first = (launch * COUNT as u64 * u64::from(step)) as u32;
-            let arguments =
-                Arguments::new().with(&first.to_le_bytes()).with(&step.to_le_bytes()).with(&out.0.to_le_bytes());
-            gpu.launch(stream, kernel, LaunchShape::linear(COUNT as u32 / THREADS, THREADS), &arguments).expect("work");
-            gpu.download(stream, pinned, 0, out, 4 * COUNT).expect("work");
-            gpu.synchronize(stream).expect("ended");
-            let mut bytes = vec![0; 4 * COUNT];
-            gpu.read_pinned(pinned, 0, &mut bytes).expect("read");
-            let got = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+            let got = gpu.results(function, first, step);
             let expected = lanes::run(InstructionSet::detect(), OnCpu { function, first, step });
             for (index, (expected, got)) in expected.into_iter().zip(got).enumerate() {
                 let both_are_nan = f32::from_bits(expected).is_nan() && f32::from_bits(got).is_nan();
                 let number = first.wrapping_add((index as u32).wrapping_mul(step));
                 assert!(expected == got || both_are_nan, "{function} of {number:#x}: {expected:#x}, {got:#x}");
+            }
+        }
+    }
+}
+
+/// All significands, with the smallest exponent and the largest: the steps between scale with powers of two.
+#[test]
+fn reciprocals_of_every_significand_are_rounded_to_nearest() {
+    let Some(gpu) = OnGpu::open() else { return };
+    for exponent in [127, 127 + 116] {
+        for launch in 0..(1u32 << 23) / COUNT as u32 {
+            let first = (exponent << 23) + launch * COUNT as u32;
+            for (number, got) in (first..).zip(gpu.results("reciprocal", first, 1)) {
+                let expected = 1.0 / f32::from_bits(number);
+                assert_eq!(f32::from_bits(got), expected, "of {number:#x}");
             }
         }
     }
