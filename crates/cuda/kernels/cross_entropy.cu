@@ -1,6 +1,6 @@
 // Cross-entropy over logits that are sharded over the vocabulary, as `cpu::cross_entropy`: a block of threads per row.
 
-#include "fours.cuh"
+#include "vectors.cuh"
 #include "row_sum.cuh"
 
 constexpr u32 THREADS = 256;
@@ -190,7 +190,7 @@ cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> 
                                       (f32)((f64)scale * shared.raised / shared.sum),
                                       scale,
                                       shared.label == IGNORED_LABEL};
-    const u32 fours = has_fours(logits) ? (u32)logits.cols / FOUR : 0;
+    const u32 fours = has_vectors<FOUR>(logits) ? (u32)logits.cols / FOUR : 0;
     for (u32 four = threadIdx.x; four < fours; four += THREADS) {
         f32 values[FOUR];
         load(values, row + four * FOUR);

@@ -149,7 +149,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("product_output.cuh"),
     header!("bulk_copies.cuh"),
     header!("warpgroup.cuh"),
-    header!("fours.cuh"),
+    header!("vectors.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),
     header!("dropout_mask.cuh"),
