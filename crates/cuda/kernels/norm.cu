@@ -145,52 +145,94 @@ NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f32, f32, false, true)
 NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_bf16, Bf16, false, true)
 NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f16, F16, false, true)
 
-// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)` over all rows of the norm.
-template <typename E>
-__device__ inline void norm_backward_weight(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy,
-                                            Matrix<f32> dweight, Matrix<f32> dbias) {
-    __shared__ GroupSums weight_groups;
-    __shared__ GroupSums bias_groups;
-    const u64 width = dweight.cols;
-    const u64 heads = x.cols / width;
-    const u64 col = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    const bool is_inside = col < width;
-    const u64 count = (x.rows + GROUP_ROWS - 1) / GROUP_ROWS;
-    for (u64 first = 0; first < count; first += blockDim.y) {
-        const u64 row = (first + threadIdx.y) * GROUP_ROWS;
-        const u64 end = row + GROUP_ROWS < x.rows ? row + GROUP_ROWS : x.rows;
-        f32 weight_sum = 0.0f;
-        f32 bias_sum = 0.0f;
-        if (is_inside) {
-#pragma unroll 4
-            for (u64 r = row; r < end; r++) {
-                for (u64 head = 0; head < heads; head++) {
-                    const f32 mean = stats.start[2 * (r * heads + head)];
-                    const f32 rstd = stats.start[2 * (r * heads + head) + 1];
-                    const f32 gradient = widen(dy.row(r)[head * width + col]);
-                    const f32 normed = (widen(x.row(r)[head * width + col]) - mean) * rstd;
-                    weight_sum = fmaf(normed, gradient, weight_sum);
-                    bias_sum = bias_sum + gradient;
-                }
+// A vector of columns of the norm's rows of a group: `cpu::norm` adds those of each row of the matrix in ascending order.
+template <u32 COUNT, typename E>
+struct WeightTerms {
+    Matrix<const E> x;
+    Matrix<const f32> stats;
+    Matrix<const E> dy;
+    u32 heads;
+    u32 width;
+    u64 col;
+    // The group's first row.
+    u64 first_row;
+    f32 weight_sums[COUNT];
+    f32 bias_sums[COUNT];
+
+    // Adds `BATCH` rows of the norm from number `first` of the group on; all are read before the first is added.
+    template <u32 BATCH>
+    __device__ void add(u32 first) {
+        f32 inputs[BATCH][COUNT];
+        f32 gradients[BATCH][COUNT];
+        f32 means[BATCH];
+        f32 rstds[BATCH];
+#pragma unroll
+        for (u32 index = 0; index < BATCH; index++) {
+            const u32 number = first + index;
+            const u32 row = heads == 1 ? number : number / heads;
+            const u64 place = (u64)(number - row * heads) * width + col;
+            load(inputs[index], x.row(first_row + row) + place);
+            load(gradients[index], dy.row(first_row + row) + place);
+            means[index] = stats.start[2 * (first_row * heads + number)];
+            rstds[index] = stats.start[2 * (first_row * heads + number) + 1];
+        }
+#pragma unroll
+        for (u32 index = 0; index < BATCH; index++) {
+#pragma unroll
+            for (u32 i = 0; i < COUNT; i++) {
+                const f32 normed = (inputs[index][i] - means[index]) * rstds[index];
+                weight_sums[i] = fmaf(normed, gradients[index][i], weight_sums[i]);
+                bias_sums[i] = bias_sums[i] + gradients[index][i];
             }
         }
-        weight_groups.own() = weight_sum;
-        bias_groups.own() = bias_sum;
-        __syncthreads();
-        if (threadIdx.y == 0 && is_inside) {
-            add_groups(weight_groups, groups_of_turn(first, count), dweight.start + col);
-            if (dbias.is_there()) {
-                add_groups(bias_groups, groups_of_turn(first, count), dbias.start + col);
+    }
+};
+
+// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)` over all rows of the norm.
+template <u32 COUNT, typename E>
+__device__ inline void norm_backward_weight(GroupSums &weight_groups, GroupSums &bias_groups, Matrix<const E> x,
+                                            Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight,
+                                            Matrix<f32> dbias) {
+    constexpr u32 BATCH = 4;
+    const u32 width = (u32)dweight.cols;
+    const u32 heads = (u32)x.cols / width;
+    const u64 col = global_thread() * COUNT;
+    const u64 count = (x.rows + GROUP_ROWS - 1) / GROUP_ROWS;
+    for (u64 first = 0; first < count; first += blockDim.y) {
+        const Group group(first + threadIdx.y, x.rows);
+        WeightTerms<COUNT, E> terms = {x, stats, dy, heads, width, col, group.first, {}, {}};
+        if (col < width) {
+            const u32 rows = (u32)(group.end - group.first) * heads;
+            u32 row = 0;
+            for (; row + BATCH <= rows; row += BATCH) {
+                terms.template add<BATCH>(row);
             }
+            for (; row < rows; row++) {
+                terms.template add<1>(row);
+            }
+        }
+        weight_groups.put(terms.weight_sums);
+        bias_groups.put(terms.bias_sums);
+        __syncthreads();
+        weight_groups.add_to<COUNT>(dweight, groups_of_turn(first, count));
+        if (dbias.is_there()) {
+            bias_groups.add_to<COUNT>(dbias, groups_of_turn(first, count));
         }
         __syncthreads();
     }
 }
 
 #define NORM_BACKWARD_WEIGHT(NAME, E)                                                                                  \
-    extern "C" __global__ void __launch_bounds__(1024, 1)                                                              \
-        NAME(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight, Matrix<f32> dbias) { \
-        norm_backward_weight(x, stats, dy, dweight, dbias);                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
+        NAME(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight, Matrix<f32> dbias,   \
+             u32 count) {                                                                                              \
+        __shared__ GroupSums weight_groups;                                                                            \
+        __shared__ GroupSums bias_groups;                                                                              \
+        if (count == 1) {                                                                                              \
+            norm_backward_weight<1>(weight_groups, bias_groups, x, stats, dy, dweight, dbias);                         \
+        } else {                                                                                                       \
+            norm_backward_weight<IN_ACCESS<E>>(weight_groups, bias_groups, x, stats, dy, dweight, dbias);              \
+        }                                                                                                              \
     }
 
 NORM_BACKWARD_WEIGHT(norm_backward_weight_f32, f32)

@@ -3,7 +3,7 @@
 use config::{Norm, NormKind};
 use device::{DeviceError, Dtype, NormBackward, Tensor, Write};
 
-use super::column_sum::groups_shape;
+use super::column_sum::{groups_shape, neighbours};
 use super::{Launch, Parameters, Site, Stored, by_type, elements_shape, require};
 
 /// Threads of a block, and those of a row of the norm.
@@ -76,20 +76,21 @@ pub(super) fn backward_weight(
         format!("{dbias:?} is not of the length of {dweight:?}")
     })?;
     let stored = Stored::of(x)?;
+    let width = dweight.len();
+    let (x_place, dy) = (site.matrix(x, stored.dtype)?, site.matrix(dy, stored.dtype)?);
+    let count = neighbours(stored, width, &[x_place, dy]);
     let parameters = Parameters::new()
-        .place(site.matrix(x, stored.dtype)?)
+        .place(x_place)
         .place(site.dense(stats, Dtype::F32)?)
-        .place(site.matrix(dy, stored.dtype)?)
+        .place(dy)
         .place(site.dense(dweight, Dtype::F32)?.as_vector())
-        .place(site.optional_dense(dbias, Dtype::F32)?);
+        .place(site.optional_dense(dbias, Dtype::F32)?.as_vector())
+        .u32(count as u32);
     if rows == 0 {
         return Ok(vec![]);
     }
-    Ok(vec![Launch::new(
-        stored.kernel(by_type!("norm_backward_weight")),
-        groups_shape(site, x.rows, dweight.len()),
-        parameters,
-    )])
+    let shape = groups_shape(site, x.rows, width, count);
+    Ok(vec![Launch::new(stored.kernel(by_type!("norm_backward_weight")), shape, parameters)])
 }
 
 /// The number of rows of `width` elements in matrices of one shape, which `stats` has two numbers for each of.
