@@ -154,6 +154,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("philox.cuh"),
     header!("dropout_mask.cuh"),
     header!("row_sum.cuh"),
+    header!("row_chunks.cuh"),
     header!("sum_words.cuh"),
     header!("fixed_point.cuh"),
     header!("attention.cuh"),

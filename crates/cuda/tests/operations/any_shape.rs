@@ -67,7 +67,17 @@ fn normed(drawn: Drawn) -> (Norm, usize) {
     (Norm { kind, epsilon: drawn.of(2, &[1e-5, 1e-3]) }, drawn.of(3, &[1, 2, 5]))
 }
 
+/// The same with rows of multiples of 64 elements in some cases, which are read once.
+fn in_chunks(drawn: Drawn) -> Drawn {
+    if drawn.of(5, &[true, true, false]) {
+        return drawn;
+    }
+    let gaps = drawn.gaps.map(|gap| gap.next_multiple_of(8));
+    Drawn { cols: 64 * (1 + drawn.choice % 40), gaps, ..drawn }
+}
+
 fn norm(drawn: Drawn, case: &mut Case) -> Op {
+    let drawn = in_chunks(drawn);
     let (norm, heads) = normed(drawn);
     let wide = Drawn { cols: heads * drawn.cols, ..drawn };
     let x = wide.stored(case, 0);
@@ -78,6 +88,7 @@ fn norm(drawn: Drawn, case: &mut Case) -> Op {
 }
 
 fn norm_backward_input(drawn: Drawn, case: &mut Case) -> Op {
+    let drawn = in_chunks(drawn);
     let (norm, heads) = normed(drawn);
     let wide = Drawn { cols: heads * drawn.cols, ..drawn };
     let tensors = NormBackward {
