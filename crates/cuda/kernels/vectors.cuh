@@ -23,6 +23,19 @@ __device__ inline void store(E *to, const f32 (&values)[1]) {
     *to = narrow<E>(values[0]);
 }
 
+// Reads two numbers that need not be aligned together.
+template <typename E>
+__device__ inline void load(f32 (&values)[2], const E *from) {
+    values[0] = widen(from[0]);
+    values[1] = widen(from[1]);
+}
+
+template <typename E>
+__device__ inline void store(E *to, const f32 (&values)[2]) {
+    to[0] = narrow<E>(values[0]);
+    to[1] = narrow<E>(values[1]);
+}
+
 // Numbers that one word has, and the word of two numbers.
 template <typename E>
 __device__ inline void unpack(f32 &low, f32 &high, u32 word) {

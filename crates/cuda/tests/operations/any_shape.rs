@@ -124,7 +124,9 @@ fn rotary_table(drawn: Drawn, case: &mut Case) -> Op {
 
 fn rotary(drawn: Drawn, case: &mut Case) -> Op {
     let (head_dim, heads) = (2 * drawn.cols, drawn.of(2, &[1, 2, 3]));
-    let pairs = 1 + drawn.choice % drawn.cols;
+    // Threads have several pairs where those of a head, too, are whole eights.
+    let some = 1 + drawn.choice % drawn.cols;
+    let pairs = if drawn.cols.is_multiple_of(8) { some.next_multiple_of(8) } else { some };
     let x = case.stored(drawn.rows, heads * head_dim, drawn.gaps[0], drawn.values);
     let [cos, sin] = [1, 2].map(|gap| case.reals(20, pairs, drawn.gaps[gap], Values::Plain));
     let places: Vec<i32> = (0..drawn.rows).map(|_| case.words.below(20) as i32).collect();
