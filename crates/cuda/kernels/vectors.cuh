@@ -111,7 +111,7 @@ __device__ inline void store(E *to, const f32 (&values)[EIGHT]) {
 // there.
 template <u32 COUNT, typename E>
 __device__ inline bool has_vectors(Matrix<E> matrix) {
-    constexpr u64 BYTES = COUNT < IN_ACCESS<E> ? COUNT * sizeof(E) : 16;
+    constexpr u64 BYTES = COUNT * sizeof(E) > 16 ? 16 : COUNT * sizeof(E);
     const u64 distance = matrix.rows > 1 ? matrix.stride * sizeof(E) : 0;
     return ((u64)matrix.start | distance) % BYTES == 0;
 }

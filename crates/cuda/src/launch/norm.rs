@@ -33,7 +33,7 @@ pub(super) fn forward(
     let stored = Stored::of(x)?;
     let (x, y) = (site.matrix(x, stored.dtype)?, site.matrix(y, stored.dtype)?);
     let weight = site.dense(weight, stored.dtype)?.as_vector();
-    let bias = site.optional_dense(bias, stored.dtype)?;
+    let bias = site.optional_dense(bias, stored.dtype)?.as_vector();
     let teams = teams_of_row(stored, weight.cols, &[x, weight, bias, y]);
     let parameters = Parameters::new()
         .place(x)

@@ -9,7 +9,7 @@ const WIDTHS: [usize; 11] = [1, 2, 15, 16, 17, 100, 255, 1023, 1024, 1025, 2500]
 
 /// Multiples of 64, around chunks of 1,024 and the teams of a block: rows of narrow numbers that are read once, and
 /// after them a row that is too long.
-const WHOLE_WIDTHS: [usize; 8] = [64, 192, 768, 1024, 1088, 3136, 8192, 8256];
+const WHOLE_WIDTHS: [usize; 8] = [64, 192, 768, 1024, 1088, 2688, 8192, 8256];
 
 /// A case: matrices `[rows, heads * width]`, and elements between rows of three matrices.
 struct Shape {
@@ -99,13 +99,23 @@ fn gradients_of_norms_weights_have_the_bits_of_the_cpu() {
 pub fn weight_gradients(bench: &Bench) {
     let norm = Norm { kind: NormKind::Layer, epsilon: 1e-5 };
     let shapes = [[1, 1, 1], [31, 1, 33], [32, 2, 32], [33, 3, 31], [70, 1, 100], [1030, 1, 40], [4200, 1, 3]];
-    let typed = STORED.into_iter().flat_map(|stored| shapes.map(|shape| (stored, shape)));
-    for (index, (stored, [rows, heads, width])) in typed.enumerate() {
+    let any = shapes.map(|shape| (shape, [1, 2]));
+    // Rows of whole vectors of 16 bytes, aligned in both matrices, or in all but one.
+    let vectors = [
+        ([33, 3, 24], [0, 8]),
+        ([70, 1, 104], [8, 0]),
+        ([1030, 1, 40], [0, 0]),
+        ([2100, 2, 16], [16, 0]),
+        ([40, 1, 64], [0, 3]),
+        ([40, 1, 64], [3, 0]),
+    ];
+    let typed = STORED.into_iter().flat_map(|stored| any.into_iter().chain(vectors).map(move |shape| (stored, shape)));
+    for (index, (stored, ([rows, heads, width], gaps))) in typed.enumerate() {
         for values in [Values::Plain, Values::Wild] {
             let mut case = Case::new(index as u64).storing(stored);
-            let x = case.stored(rows, heads * width, index % 4, values);
+            let x = case.stored(rows, heads * width, gaps[0], values);
             let stats = case.reals(rows * heads, 2, 0, values);
-            let dy = case.stored(rows, heads * width, index % 3, values);
+            let dy = case.stored(rows, heads * width, gaps[1], values);
             let dweight = case.vector(width, values);
             let dbias = (index % 2 == 0).then(|| case.vector(width, values));
             bench.compare(&case, &Op::NormBackwardWeight { norm, x, stats, dy, dweight, dbias });
