@@ -93,10 +93,15 @@ struct Vectors {
     }
 
     __device__ void unpacked(f32 (&values)[EIGHT], u32 index) const {
-        unpack<E>(values[0], values[1], words[index].x);
-        unpack<E>(values[2], values[3], words[index].y);
-        unpack<E>(values[4], values[5], words[index].z);
-        unpack<E>(values[6], values[7], words[index].w);
+        uint4 four = words[index];
+#ifdef __HIP__
+        // Or else the compiler keeps all unpacked values from one use to the next, and spills.
+        asm volatile("" : "+v"(four.x), "+v"(four.y), "+v"(four.z), "+v"(four.w));
+#endif
+        unpack<E>(values[0], values[1], four.x);
+        unpack<E>(values[2], values[3], four.y);
+        unpack<E>(values[4], values[5], four.z);
+        unpack<E>(values[6], values[7], four.w);
     }
 };
 
