@@ -7,8 +7,8 @@ constexpr u32 THREADS = 256;
 constexpr i32 IGNORED_LABEL = -100;
 constexpr u32 NOWHERE = 0xffffffffu;
 
-// Calls `body(number)` for the numbers of this thread's lane from `first` to `end`, in ascending order. Several are read
-// before the first is used: a read takes longer than the work of one.
+// Calls `body(number)` for the numbers of this thread's lane from `first` to `end`, in ascending order. Several are
+// read before the first is used: a read takes longer than the work of one.
 template <typename Body>
 __device__ inline void for_each_of_lane(const f32* row, u32 first, u32 end, Body body) {
     constexpr u32 READS = 8;
@@ -192,7 +192,7 @@ struct LogitGradients {
         return column == target ? value - scale : value;
     }
 
-    // In place of four logits that are no padding.
+    // In place of four logits, none of them padding.
     __device__ void replace(f32 (&values)[FOUR], u32 four) const {
 #pragma unroll
         for (u32 i = 0; i < FOUR; i++) {

@@ -81,7 +81,7 @@ __device__ inline void norm_forward(Matrix<const E> x, Matrix<const E> weight, M
     });
 }
 
-// The same for rows of narrow numbers in shared memory, each chunk of `teams` by a team.
+// The same for rows of bf16 or fp16 values in shared memory, each chunk of `teams` by a team.
 template <bool LAYER, bool PLUS_ONE, typename E>
 __device__ inline void norm_forward_in_chunks(Matrix<const E> x, Matrix<const E> weight, Matrix<const E> bias,
                                                  Matrix<E> y, Matrix<f32> stats, f32 epsilon, u32 teams) {
@@ -207,7 +207,7 @@ __device__ inline void normed_and_weighted(f32 (&normed)[EIGHT], f32 (&weighted)
     }
 }
 
-// The same for rows of narrow numbers in registers, each chunk of `teams` by a team.
+// The same for rows of bf16 or fp16 values in registers, each chunk of `teams` by a team.
 template <bool LAYER, bool PLUS_ONE, typename E>
 __device__ inline void norm_backward_input_in_chunks(Matrix<const E> x, Matrix<const E> weight,
                                                         Matrix<const f32> stats, Matrix<const E> dy, Matrix<E> dx,
@@ -309,7 +309,7 @@ NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f32, f32, false, true)
 NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_bf16, Bf16, false, true)
 NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f16, F16, false, true)
 
-// A vector of columns of the norm's rows of a group: `cpu::norm` adds those of each row of the matrix in ascending order.
+// A vector of columns of the norm's rows of a group, which are added in ascending order.
 template <u32 COUNT, typename E>
 struct WeightTerms {
     Matrix<const E> x;

@@ -97,8 +97,8 @@ struct Interleaved {
     }
 };
 
-// Turns `x[T, heads * head_dim]` in place by `positions[T]`: `PAIRS` pairs at a time, those of all heads along x, tokens
-// along y.
+// Turns `x[T, heads * head_dim]` in place by `positions[T]`: `PAIRS` pairs at a time, those of all heads along x,
+// tokens along y.
 template <u32 PAIRS, typename Pairing, typename E>
 __device__ inline void rotary(Matrix<E> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos,
                               Matrix<const f32> sin, f32 sign) {
@@ -117,8 +117,8 @@ __device__ inline void rotary(Matrix<E> x, u64 head_dim, Matrix<const i32> posit
     }
 }
 
-// A thread has `count` pairs: one, or those of two accesses of 16 bytes of narrow numbers, or of one where pairs are
-// neighbours.
+// A thread has `count` pairs: one, or those of two accesses of 16 bytes of bf16 or fp16 values, or of one where pairs
+// are neighbours.
 #define ROTARY(NAME, E, PAIRING, PAIRS)                                                                                \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         NAME(Matrix<E> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos, Matrix<const f32> sin,     \

@@ -133,8 +133,8 @@ pub(crate) fn elements_shape(site: &Site, count: usize, threads: u32) -> LaunchS
 }
 
 /// Blocks of `threads` threads, a power of two, for the independent elements of a matrix: columns along x, rows along
-/// y. At most those that fill the GPU, as in [`elements_shape`]. Blocks are as wide as columns leave at most an eighth of
-/// the threads idle, or a warp.
+/// y. At most those that fill the GPU, as in [`elements_shape`]. Blocks are a warp wide, or wider where at most an
+/// eighth of the threads are idle.
 pub(crate) fn matrix_shape(site: &Site, rows: usize, cols: usize, threads: u32) -> LaunchShape {
     let idle = |wide: u32| cols.next_multiple_of(wide as usize) - cols;
     let mut wide = u32::try_from(cols.next_power_of_two()).unwrap_or(threads).min(threads);

@@ -118,7 +118,7 @@ fn rows_of_norm(op: &'static str, [x, y]: [Tensor; 2], width: usize, stats: Tens
 }
 
 /// The teams of a row that is in registers, one for each chunk; none where rows are read again for each sum, because
-/// they are not of narrow numbers or not aligned vectors, or are longer than the chunks of a block's teams.
+/// they are of single precision or not aligned vectors, or are longer than the chunks of a block's teams.
 fn teams_of_row(stored: Stored, width: usize, tensors: &[Place]) -> Option<NonZeroUsize> {
     let is_narrow = stored.dtype.size_bytes() == 2;
     let is_aligned = tensors.iter().all(|tensor| tensor.has_rows_at_multiples(16, stored.dtype.size_bytes()));

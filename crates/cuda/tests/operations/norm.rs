@@ -7,8 +7,8 @@ use crate::case::{Case, STORED, Values};
 /// Around lanes, teams of a warp and chunks of 1024.
 const WIDTHS: [usize; 11] = [1, 2, 15, 16, 17, 100, 255, 1023, 1024, 1025, 2500];
 
-/// Multiples of 64, around chunks of 1,024 and the teams of a block: rows of narrow numbers that are read once, and
-/// after them a row that is too long.
+/// Multiples of 64, around chunks of 1,024 and the teams of a block: rows of bf16 and fp16 values that are read once,
+/// and after them a row that is too long.
 const WHOLE_WIDTHS: [usize; 8] = [64, 192, 768, 1024, 1088, 2688, 8192, 8256];
 
 /// A case: matrices `[rows, heads * width]`, and elements between rows of three matrices.
