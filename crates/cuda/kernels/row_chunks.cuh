@@ -1,6 +1,7 @@
-// Rows of bf16 or fp16 values that are read once: each chunk of 1,024 elements of a row belongs to a team of 16 threads.
-// A thread has vectors of eight neighbours; for the sums of `row_sum.cuh` the team exchanges elements through shared
-// memory, so that each thread adds those of its lane. Rows are aligned vectors, and multiples of 64 elements long.
+// Rows of bf16 or fp16 values that are read once: each chunk of 1,024 elements of a row belongs to a team of 16
+// threads. A thread has vectors of eight neighbours; for the sums of `row_sum.cuh` the team exchanges elements through
+// shared memory, so that each thread adds those of its lane. Rows are aligned vectors, and multiples of 64 elements
+// long.
 #pragma once
 
 #include "row_sum.cuh"
