@@ -19,7 +19,7 @@ __device__ inline f64 team_sum(f64 value) {
 
 // Adds the sum of squares of `x / loss_scale` to `sums`. Blocks of 4,096 elements are counted from the start of the
 // flat buffer, in which `x` begins at `offset` of a block; sixteen threads take one, each a lane of f64.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 squared_sum(Matrix<const f32> x, u32 offset, f64 squared_loss_scale, Matrix<i64> sums) {
     constexpr u32 PLACES = THREADS / TEAM;
     __shared__ i64 words[PLACES][fixed_point::WORDS];
