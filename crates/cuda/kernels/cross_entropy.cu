@@ -57,6 +57,61 @@ __device__ f64 long_row_sum(const f32* row, u32 len, Term term) {
     return total;
 }
 
+// The same over a row whose fours are aligned: four threads have a chunk, each four neighbouring lanes.
+template <typename Term>
+__device__ f64 long_row_sum_in_fours(const f32* row, u32 len, Term term) {
+    constexpr u32 QUAD = TEAM / FOUR;
+    constexpr u32 CHUNKS = THREADS / QUAD;
+    constexpr u32 READS = 4;
+    __shared__ f32 sums[CHUNKS];
+    f64 total = 0.0;
+    for (u32 first = 0; first < len; first += CHUNKS * (u32)CHUNK) {
+        const u32 chunk = first + threadIdx.x / QUAD * (u32)CHUNK;
+        const u32 end = min(len, chunk + (u32)CHUNK);
+        f32 lanes[FOUR] = {};
+        u32 i = chunk + threadIdx.x % QUAD * FOUR;
+        for (; i + (READS - 1) * TEAM + FOUR <= end; i += READS * TEAM) {
+            f32 values[READS][FOUR];
+#pragma unroll
+            for (u32 index = 0; index < READS; index++) {
+                load(values[index], row + i + index * TEAM);
+            }
+#pragma unroll
+            for (u32 index = 0; index < READS; index++) {
+#pragma unroll
+                for (u32 lane = 0; lane < FOUR; lane++) {
+                    lanes[lane] = lanes[lane] + term(values[index][lane]);
+                }
+            }
+        }
+        for (; i < end; i += TEAM) {
+#pragma unroll
+            for (u32 lane = 0; lane < FOUR; lane++) {
+                if (i + lane < end) {
+                    lanes[lane] = lanes[lane] + term(row[i + lane]);
+                }
+            }
+        }
+        // The tree 8, 4 between threads, and 2, 1 in each.
+#pragma unroll
+        for (u32 lane = 0; lane < FOUR; lane++) {
+            lanes[lane] = lanes[lane] + __shfl_xor_sync(WHOLE_WARP, lanes[lane], 2, QUAD);
+            lanes[lane] = lanes[lane] + __shfl_xor_sync(WHOLE_WARP, lanes[lane], 1, QUAD);
+        }
+        if (threadIdx.x % QUAD == 0) {
+            sums[threadIdx.x / QUAD] = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            for (u32 index = 0; index < CHUNKS; index++) {
+                total = total + (f64)sums[index];
+            }
+        }
+        __syncthreads();
+    }
+    return total;
+}
+
 // The larger of two in the order of a row: of equal ones the later. A NaN restarts the maximum.
 struct Largest {
     f32 value;
@@ -108,12 +163,14 @@ row_max(Matrix<const f32> logits, u32 valid_columns, Matrix<f32> out) {
 }
 
 // `sums[row]`: the sum of `exp(logit - max)` over the valid columns, and `logit - max` of the label.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 sum_exp(Matrix<const f32> logits, u32 valid_columns, Matrix<const f32> max, Matrix<const i32> labels, u64 first_column,
         Matrix<f32> sums) {
     const f32* row = logits.row(blockIdx.x);
     const f32 largest = max.start[blockIdx.x];
-    const f64 sum = long_row_sum(row, valid_columns, [=](f32 value) { return math::exp(value - largest); });
+    const auto term = [=](f32 value) { return math::exp(value - largest); };
+    const f64 sum = has_vectors<FOUR>(logits) ? long_row_sum_in_fours(row, valid_columns, term)
+                                              : long_row_sum(row, valid_columns, term);
     if (threadIdx.x == 0) {
         const u32 column = local_column(labels.start[blockIdx.x], first_column, valid_columns);
         sums.start[2 * blockIdx.x] = (f32)sum;
@@ -192,44 +249,44 @@ struct LogitGradients {
         return column == target ? value - scale : value;
     }
 
-    // In place of four logits, none of them padding.
-    __device__ void replace(f32 (&values)[FOUR], u32 four) const {
-#pragma unroll
-        for (u32 i = 0; i < FOUR; i++) {
-            values[i] = probability(values[i]);
-        }
-        if (four == target / FOUR) {
-#pragma unroll
-            for (u32 i = 0; i < FOUR; i++) {
-                values[i] = four * FOUR + i == target ? values[i] - scale : values[i];
-            }
-        }
-    }
 };
 
-// Replaces the first fours of a row, two of a thread at a time.
-__device__ inline void replace_fours(f32* row, u32 fours, const LogitGradients& gradients) {
-    u32 four = threadIdx.x;
-    for (; four + THREADS < fours; four += 2 * THREADS) {
-        f32 values[FOUR];
-        f32 others[FOUR];
-        load(values, row + four * FOUR);
-        load(others, row + (four + THREADS) * FOUR);
-        gradients.replace(values, four);
-        store(row + four * FOUR, values);
-        gradients.replace(others, four + THREADS);
-        store(row + (four + THREADS) * FOUR, others);
+// Replaces a row's fours `four + index * THREADS` by probabilities; all are read before the first is written.
+template <u32 BATCH>
+__device__ inline void replace_batch(f32* row, u32 four, const LogitGradients& gradients) {
+    f32 values[BATCH][FOUR];
+#pragma unroll
+    for (u32 index = 0; index < BATCH; index++) {
+        load(values[index], row + (four + index * THREADS) * FOUR);
     }
-    if (four < fours) {
-        f32 values[FOUR];
-        load(values, row + four * FOUR);
-        gradients.replace(values, four);
-        store(row + four * FOUR, values);
+#pragma unroll
+    for (u32 index = 0; index < BATCH; index++) {
+#pragma unroll
+        for (u32 i = 0; i < FOUR; i++) {
+            values[index][i] = gradients.probability(values[index][i]);
+        }
+        store(row + (four + index * THREADS) * FOUR, values[index]);
+    }
+}
+
+// Replaces the first fours of a row, none of them padding, by gradients. The thread that has the label's one subtracts
+// its part last.
+__device__ inline void replace_fours(f32* row, u32 fours, const LogitGradients& gradients) {
+    constexpr u32 BATCH = 4;
+    u32 four = threadIdx.x;
+    for (; four + (BATCH - 1) * THREADS < fours; four += BATCH * THREADS) {
+        replace_batch<BATCH>(row, four, gradients);
+    }
+    for (; four < fours; four += THREADS) {
+        replace_batch<1>(row, four, gradients);
+    }
+    if (gradients.target / FOUR < fours && gradients.target / FOUR % THREADS == threadIdx.x) {
+        row[gradients.target] = row[gradients.target] - gradients.scale;
     }
 }
 
 // The same, and `logits = (softmax - onehot) * scale`, zero in rows of ignored labels and in padded columns.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> max, Matrix<const f32> sums,
                        Matrix<const i32> labels, u64 first_column, f32 scale, Matrix<f32> loss,
                        Matrix<f32> z_losses, f32 z_coefficient) {
