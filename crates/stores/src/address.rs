@@ -90,9 +90,7 @@ fn of_scheme(scheme: &'static str, rest: &str) -> Result<Address, AddressError> 
     match (scheme, host.is_empty() || host.contains(['*', '?'])) {
         ("s3", true) => Err(AddressError::NoBucket { text }),
         ("s3", false) => Ok(Address::S3 { bucket: host.into(), prefix: path.into() }),
-        (_, false) if !path.is_empty() => {
-            Ok(Address::Http { origin: format!("{scheme}://{host}"), path: path.into() })
-        }
+        (_, false) if !path.is_empty() => Ok(Address::Http { origin: format!("{scheme}://{host}"), path: path.into() }),
         (_, _) => Err(AddressError::NoHost { text }),
     }
 }
@@ -142,7 +140,10 @@ mod tests {
     #[test]
     fn addresses_that_name_nothing_are_refused() {
         assert_eq!(read("s3://"), "\"s3://\" must name a bucket, as in s3://bucket/prefix");
-        assert_eq!(read("http://host"), "\"http://host\" must name a host and a path, as in https://host/path/file.txt");
+        assert_eq!(
+            read("http://host"),
+            "\"http://host\" must name a host and a path, as in https://host/path/file.txt"
+        );
         assert_eq!(read("s3://b/a//c"), "\"s3://b/a//c\" must not have the part \"\" between two `/`; leave it out");
         assert_eq!(read("s3://b/../c"), "\"s3://b/../c\" must not have the part \"..\" between two `/`; leave it out");
     }

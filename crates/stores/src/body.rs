@@ -26,7 +26,9 @@ pub async fn copy(store: &dyn ObjectStore, path: &Path, object: &Object, file: &
     let options = GetOptions { if_match: object.tag.clone(), ..GetOptions::default() };
     let result = store.get_opts(path, options).await?;
     if result.meta.size != object.bytes {
-        return Err(Error::Precondition { path: path.to_string(), source: wrong(object.bytes, result.meta.size) }.into());
+        return Err(
+            Error::Precondition { path: path.to_string(), source: wrong(object.bytes, result.meta.size) }.into()
+        );
     }
     let mut arrived = 0;
     let mut parts = result.into_stream();

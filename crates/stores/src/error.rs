@@ -6,7 +6,9 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// A build without the feature.
-    #[error("{address} needs a build with the cargo feature `object-stores`, and this one is without; use files of this machine")]
+    #[error(
+        "{address} needs a build with the cargo feature `object-stores`, and this one is without; use files of this machine"
+    )]
     NotBuilt { address: String },
     /// Settings of which no client can be made.
     #[error("{address} cannot be opened: {reason}")]

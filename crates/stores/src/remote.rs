@@ -46,10 +46,8 @@ impl Remote {
     /// # Errors
     /// Settings that no client can use, such as an endpoint that is not an address.
     pub fn open(address: &Address, settings: &Settings) -> Result<Remote, StoreError> {
-        let failed = |reason: String| StoreError::Settings {
-            address: address.to_string(),
-            reason: settings.redacted(&reason),
-        };
+        let failed =
+            |reason: String| StoreError::Settings { address: address.to_string(), reason: settings.redacted(&reason) };
         // Another part of this process may have chosen one, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let runtime = Builder::new_current_thread().enable_all().build();

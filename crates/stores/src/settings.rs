@@ -129,6 +129,9 @@ mod tests {
         assert_eq!(settings.redacted("the key hidden of eu"), "the key *** of eu");
         assert!(!format!("{settings:?}").contains("hidden"));
         assert_eq!(settings.get("PATH"), None);
-        assert_eq!(settings.values().map(|(name, _)| name).collect::<Vec<_>>(), ["aws_region", "aws_secret_access_key"]);
+        assert_eq!(
+            settings.values().map(|(name, _)| name).collect::<Vec<_>>(),
+            ["aws_region", "aws_secret_access_key"]
+        );
     }
 }
