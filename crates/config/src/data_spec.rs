@@ -244,6 +244,8 @@ pub struct DataSpec {
     pub validation: Vec<ValidationSpec>,
     /// The folder of token files that runs make of their text: `data.cache`.
     pub cache: Option<PathBuf>,
+    /// The folder of sources that are at addresses: `data.downloads`.
+    pub downloads: Option<PathBuf>,
 }
 
 /// A text that is measured on, and never trained on.

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use futures_util::StreamExt;
 use object_store::path::Path;
-use object_store::{Error, GetOptions, ObjectStore};
+use object_store::{Error, GetOptions, GetRange, ObjectStore};
 
 use crate::object::Object;
 
@@ -21,23 +21,30 @@ impl From<Error> for Interrupted {
     }
 }
 
-/// Appends the body of `object` at `path` to `file`, part by part as they arrive.
-pub async fn copy(store: &dyn ObjectStore, path: &Path, object: &Object, file: &mut File) -> Result<(), Interrupted> {
-    let options = GetOptions { if_match: object.tag.clone(), ..GetOptions::default() };
+/// Appends the body of `object` at `path` to `file`, part by part as they arrive, from byte `*done` on; counts there what
+/// was written.
+pub async fn copy(
+    store: &dyn ObjectStore,
+    path: &Path,
+    object: &Object,
+    file: &mut File,
+    done: &mut u64,
+) -> Result<(), Interrupted> {
+    let range = (*done > 0).then_some(GetRange::Offset(*done));
+    let options = GetOptions { if_match: object.tag.clone(), range, ..GetOptions::default() };
     let result = store.get_opts(path, options).await?;
     if result.meta.size != object.bytes {
         return Err(
             Error::Precondition { path: path.to_string(), source: wrong(object.bytes, result.meta.size) }.into()
         );
     }
-    let mut arrived = 0;
     let mut parts = result.into_stream();
     while let Some(part) = parts.next().await {
         let part = part?;
-        arrived += part.len() as u64;
         file.write_all(&part).map_err(Interrupted::Disk)?;
+        *done += part.len() as u64;
     }
-    Ok(check(object.bytes, arrived)?)
+    Ok(check(object.bytes, *done)?)
 }
 
 /// Refuses a body of another length than was announced.

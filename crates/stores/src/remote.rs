@@ -10,7 +10,7 @@ use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{
-    BackoffConfig, ClientOptions, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig,
+    BackoffConfig, ClientOptions, Error, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutPayload, RetryConfig,
 };
 use tokio::runtime::{Builder, Runtime};
 
@@ -137,14 +137,29 @@ impl Remote {
     pub fn download(&self, object: &Object, file: &mut File) -> Result<(), StoreError> {
         let (path, attempts) = (self.path(&object.name)?, self.attempts(&object.name));
         self.runtime.block_on(async {
-            let mut attempts = attempts;
+            let (mut attempts, mut done) = (attempts, 0);
             loop {
-                file.set_len(0)?;
-                file.seek(SeekFrom::Start(0))?;
-                match body::copy(&*self.store, &path, object, file).await {
+                let before = done;
+                file.set_len(done)?;
+                file.seek(SeekFrom::Start(done))?;
+                let error = match body::copy(&*self.store, &path, object, file, &mut done).await {
                     Ok(()) => return Ok(()),
                     Err(body::Interrupted::Disk(error)) => return Err(error.into()),
-                    Err(body::Interrupted::Request(error)) => attempts.wait_after(error).await?,
+                    Err(body::Interrupted::Request(error)) => error,
+                };
+                match (&error, before, &object.tag) {
+                    // A server without ranges begins again.
+                    (Error::NotSupported { .. }, 1.., _) => done = 0,
+                    // Only by its tag the rest is known to be of the same object.
+                    (_, _, None) => done = 0,
+                    (_, _, Some(_)) if done > before && done < object.bytes => attempts.progress(),
+                    (_, _, Some(_)) => {}
+                }
+                if done >= object.bytes {
+                    done = 0;
+                }
+                if !matches!((&error, before), (Error::NotSupported { .. }, 1..)) {
+                    attempts.wait_after(error).await?;
                 }
             }
         })
@@ -248,6 +263,8 @@ fn s3(settings: &Settings, bucket: &str) -> Result<object_store::aws::AmazonS3, 
     }
     let region = settings.get("AWS_REGION").or_else(|| settings.get("AWS_DEFAULT_REGION")).unwrap_or("us-east-1");
     let builder = builder.with_region(region).with_bucket_name(bucket).with_client_options(options);
+    // Not every server has the request that deletes many objects.
+    let builder = builder.with_disable_bulk_delete(true);
     builder.with_retry(retries()).build().map_err(|error| error.to_string())
 }
 

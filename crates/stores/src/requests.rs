@@ -68,7 +68,7 @@ impl<'a> Attempts<'a> {
     }
 
     /// The time for attempts begins again: something has succeeded.
-    fn progress(&mut self) {
+    pub fn progress(&mut self) {
         self.since = Instant::now();
         self.wait = FIRST_WAIT;
     }

@@ -1,5 +1,6 @@
 //! From arguments to a legal run.
 
+pub mod downloads;
 pub mod file_hash;
 pub mod presets;
 pub mod run_source;

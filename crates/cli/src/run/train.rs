@@ -85,7 +85,7 @@ impl Session<'_> {
         let meeting = Meeting { command: command.into(), runs, programs, text: text.hash(), inputs };
         together(&meeting, |company| {
             company.check_memory(config, setup)?;
-            let text = Text::new(config, text.tokenized(&config.data, company)?)?;
+            let text = Text::new(config, text.tokenized(company)?)?;
             work(&Session { verdict, text: &text, company, signals: &signals, memory: None })
         })
         .map(|_done| ())

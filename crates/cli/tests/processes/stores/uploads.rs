@@ -1,0 +1,125 @@
+//! Checkpoints of a store: which are believed, which are kept, and what a run says when its store is away.
+
+use super::proxy::{Line, Proxy};
+use super::server::Server;
+use super::{Store, run_of, said, weights_of, words};
+use crate::harness::several::Folder;
+
+/// The names below a run in the store.
+fn names(server: &Server, run: &str) -> Vec<String> {
+    let prefix = format!("bucket/{run}/");
+    server.names(&prefix).into_iter().map(|name| name[prefix.len()..].to_string()).collect()
+}
+
+fn steps(server: &Server, run: &str) -> Vec<u32> {
+    let manifest = |name: String| name.strip_suffix("/manifest.json")?.strip_prefix("checkpoints/step-")?.parse().ok();
+    names(server, run).into_iter().filter_map(manifest).collect()
+}
+
+#[test]
+fn checkpoints_are_kept_in_the_store_as_on_the_disk() {
+    let (server, folder) = (Server::start(), Folder::new("kept"));
+    let store = Store { port: server.port };
+    let begun = run_of(&folder, "run", 6, &["run.store=s3://bucket/kept", "run.keep_every=3", "run.keep_newest=1"]);
+    store.succeeds(&words(&begun));
+    assert_eq!(steps(&server, "kept"), [3, 6]);
+    let files: Vec<String> = names(&server, "kept").into_iter().filter(|name| !name.contains('/')).collect();
+    assert_eq!(files, ["metrics.jsonl", "run.toml", "tokenizer.txt"]);
+    // Nobody begins another run there by accident.
+    let refused = store.output(&words(&run_of(&folder, "other", 6, &["run.store=s3://bucket/kept"])));
+    assert_eq!(refused.status.code(), Some(2));
+    let text = said(&refused);
+    assert!(
+        text.contains("run.store = \"s3://bucket/kept\" has checkpoints of a run, the newest after step 6"),
+        "{text}"
+    );
+    let mut replacing = run_of(&folder, "other", 2, &["run.store=s3://bucket/kept"]);
+    replacing.push("--overwrite".into());
+    store.succeeds(&words(&replacing));
+    assert_eq!(steps(&server, "kept"), [1, 2]);
+}
+
+#[test]
+fn only_a_whole_checkpoint_is_believed() {
+    let (server, folder) = (Server::start(), Folder::new("believed"));
+    let store = Store { port: server.port };
+    let keys = ["run.store=s3://bucket/believed", "run.keep_newest=9"];
+    store.succeeds(&words(&run_of(&folder, "run", 6, &keys)));
+    let run = folder.0.join("run");
+    let expected = weights_of(&run);
+    let name = |step: u32, file: &str| format!("bucket/believed/checkpoints/step-{step:08}/{file}");
+    // The last one was not committed, one before has a file that was cut off, and one other bytes.
+    server.remove(&name(6, "manifest.json"));
+    let data = "rank-00000.safetensors";
+    let mut bytes = server.get(&name(5, data)).expect("a file");
+    server.put(&name(5, data), &bytes[..bytes.len() - 1]);
+    bytes = server.get(&name(4, data)).expect("a file");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    server.put(&name(4, data), &bytes);
+    std::fs::remove_dir_all(&run).expect("the folder");
+    let text = store.succeeds(&["train", "--resume", "s3://bucket/believed"]);
+    for told in ["after step 5", "after step 4", "after step 3", "where", "an earlier one is used"] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    assert!(!text.contains("downloading the checkpoint after step 6"), "{text}");
+    assert!(weights_of(&run) == expected, "the same bits");
+    assert_eq!(steps(&server, "believed"), [1, 2, 3, 4, 5, 6], "what was damaged was written again");
+    // The files of the folder are the newest: nothing is downloaded.
+    let text = store.succeeds(&["train", "--resume", run.to_str().expect("a path")]);
+    assert!(!text.contains("downloading"), "{text}");
+    // The folder is behind its store.
+    for step in 3..=6 {
+        let _ = std::fs::remove_dir_all(run.join(format!("checkpoints/step-{step:08}")));
+    }
+    let text = store.succeeds(&["train", "--resume", run.to_str().expect("a path")]);
+    assert!(text.contains("downloading the checkpoint after step 6"), "{text}");
+}
+
+#[test]
+fn a_run_goes_on_without_its_store() {
+    let (server, folder) = (Server::start(), Folder::new("away"));
+    let proxy = Proxy::start(server.port, 1);
+    proxy.set(Line::All);
+    let store = Store { port: proxy.port };
+    let keys = ["run.store=s3://bucket/away", "run.store_seconds=2", "train.steps=400", "run.keep_newest=1"];
+    let begun = run_of(&folder, "run", 400, &keys);
+    let mut child = store.command(&words(&begun));
+    let child = child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().expect("pleach");
+    crate::wait::wait("a checkpoint", || (!steps(&server, "away").is_empty()).then_some(()));
+    proxy.set(Line::Down);
+    let output = child.wait_with_output().expect("an end");
+    let text = said(&output);
+    // The run did all of its steps; its exit code says that the store lacks the last checkpoint.
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    for told in ["not all checkpoints are in s3://bucket/away", "uploads them"] {
+        assert!(text.contains(told), "{told}: {text}");
+    }
+    let run = folder.0.join("run");
+    weights_of(&run);
+    assert_ne!(steps(&server, "away").last(), Some(&400));
+    // A store without an answer is not guessed about.
+    let path = run.to_str().expect("a path").to_string();
+    let refused = store.output(&["train", "--resume", &path, "--set", "run.store_seconds=1"]);
+    let text = said(&refused);
+    assert_eq!(refused.status.code(), Some(1), "{text}");
+    assert!(text.contains("--set run.store= to go on without the store"), "{text}");
+    proxy.set(Line::All);
+    store.succeeds(&["train", "--resume", &path]);
+    assert_eq!(steps(&server, "away"), [400]);
+}
+
+#[test]
+fn secrets_in_addresses_are_refused_and_not_repeated() {
+    let (server, folder) = (Server::start(), Folder::new("secret"));
+    let store = Store { port: server.port };
+    for address in ["s3://user:of-the-test@bucket/a", "bucket/a"] {
+        let key = format!("run.store={address}");
+        let output = store.output(&words(&run_of(&folder, "run", 2, &[&key])));
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains("run.store"), "{text}");
+    }
+    let output = store.output(&["train", "--resume", "s3://user:of-the-test@bucket/a"]);
+    assert!(said(&output).contains("must not have a user or a password"));
+}
