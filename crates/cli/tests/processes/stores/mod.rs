@@ -5,6 +5,7 @@ mod moto;
 mod proxy;
 mod resumptions;
 mod server;
+mod text;
 mod uploads;
 
 use std::path::Path;
