@@ -144,7 +144,7 @@ pub struct RunArguments {
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
     /// Text of the run, instead of the built-in text: text, JSON lines, parquet, Arrow or a token file; a file, a
-    /// folder or a pattern
+    /// folder, a pattern or an address
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
 }

@@ -165,6 +165,20 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Refuses an address where a folder of this machine is read.
+///
+/// # Errors
+/// An address, with the command that downloads it.
+pub fn check_local(path: &Path) -> Result<(), Failure> {
+    match Address::parse(&path.to_string_lossy()) {
+        None => Ok(()),
+        Some(Ok(address)) => Err(Failure::Input(format!(
+            "{address} must be a folder of this machine; `pleach fetch {address} --out FOLDER` downloads the run"
+        ))),
+        Some(Err(error)) => Err(Failure::Input(error.to_string())),
+    }
+}
+
 /// That an address has no checkpoint.
 pub fn none(stored: &StoredRun) -> Failure {
     Failure::Input(format!(

@@ -70,8 +70,10 @@ impl Uploads {
         let longest = Duration::from_secs_f32(run.store_seconds);
         let grace = Duration::from_secs_f32(run.grace_seconds);
         let uploads = Uploads { shared, address, run: run.folder.clone(), waits: [longest, longest.min(grace)] };
-        // The folder may have checkpoints of an earlier start.
-        uploads.ask();
+        // The folder may have checkpoints of an earlier start; those of an earlier run will be removed first.
+        if start > 0 {
+            uploads.ask();
+        }
         Ok(Some(uploads))
     }
 

@@ -152,7 +152,7 @@ impl Content {
         let (mut text, mut folders) = (String::from("<ListBucketResult>"), vec![]);
         for (key, object) in &self.objects {
             let Some(rest) = key.strip_prefix(&bucket).and_then(|key| key.strip_prefix(&prefix)) else { continue };
-            if let Some((folder, _)) = rest.split_once('/') {
+            if let Some((folder, _)) = rest.split_once('/').filter(|_| request.query.contains_key("delimiter")) {
                 folders.push(format!("{prefix}{folder}/"));
                 continue;
             }

@@ -25,6 +25,22 @@ fn checkpoints_are_kept_in_the_store_as_on_the_disk() {
     assert_eq!(steps(&server, "kept"), [3, 6]);
     let files: Vec<String> = names(&server, "kept").into_iter().filter(|name| !name.contains('/')).collect();
     assert_eq!(files, ["metrics.jsonl", "run.toml", "tokenizer.txt"]);
+    // Commands that read a folder name the command that downloads it.
+    for command in ["eval", "export", "report", "inspect"] {
+        let from: &[&str] = match command {
+            "inspect" | "report" => &[command, "s3://bucket/kept"],
+            "export" => &[command, "s3://bucket/kept", "--out", "nowhere"],
+            _ => &[command, "--from", "s3://bucket/kept"],
+        };
+        let output = store.output(from);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{command}: {text}");
+        assert!(text.contains("`pleach fetch s3://bucket/kept --out FOLDER` downloads the run"), "{command}: {text}");
+    }
+    let fetched = folder.path("fetched");
+    store.succeeds(&["fetch", "s3://bucket/kept", "--out", &fetched]);
+    let checkpoint = format!("{fetched}/checkpoints/step-00000006");
+    store.succeeds(&["eval", "--from", &checkpoint]);
     // Nobody begins another run there by accident.
     let refused = store.output(&words(&run_of(&folder, "other", 6, &["run.store=s3://bucket/kept"])));
     assert_eq!(refused.status.code(), Some(2));
@@ -82,8 +98,8 @@ fn a_run_goes_on_without_its_store() {
     let proxy = Proxy::start(server.port, 1);
     proxy.set(Line::All);
     let store = Store { port: proxy.port };
-    let keys = ["run.store=s3://bucket/away", "run.store_seconds=2", "train.steps=400", "run.keep_newest=1"];
-    let begun = run_of(&folder, "run", 400, &keys);
+    let keys = ["run.store=s3://bucket/away", "run.store_seconds=2", "run.keep_newest=1"];
+    let begun = run_of(&folder, "run", 100, &keys);
     let mut child = store.command(&words(&begun));
     let child = child.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::piped()).spawn().expect("pleach");
     crate::wait::wait("a checkpoint", || (!steps(&server, "away").is_empty()).then_some(()));
@@ -97,7 +113,7 @@ fn a_run_goes_on_without_its_store() {
     }
     let run = folder.0.join("run");
     weights_of(&run);
-    assert_ne!(steps(&server, "away").last(), Some(&400));
+    assert_ne!(steps(&server, "away").last(), Some(&100));
     // A store without an answer is not guessed about.
     let path = run.to_str().expect("a path").to_string();
     let refused = store.output(&["train", "--resume", &path, "--set", "run.store_seconds=1"]);
@@ -106,7 +122,7 @@ fn a_run_goes_on_without_its_store() {
     assert!(text.contains("--set run.store= to go on without the store"), "{text}");
     proxy.set(Line::All);
     store.succeeds(&["train", "--resume", &path]);
-    assert_eq!(steps(&server, "away"), [400]);
+    assert_eq!(steps(&server, "away"), [100]);
 }
 
 #[test]
