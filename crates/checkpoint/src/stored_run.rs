@@ -5,15 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use files::InputKind;
 use stores::{Address, Object, Remote, Settings, StoreError};
 
 use crate::checkpoint::{Checkpoint, read_manifest};
 use crate::checkpoint_error::CheckpointError;
+use crate::checkpoint_folder::CheckpointFolder;
 use crate::disk::{Disk, Storage};
 use crate::manifest::{MANIFEST, Manifest, ManifestError};
-use crate::store::{LATEST, folder_name, named_steps};
+use crate::store::{Found, LATEST, folder_name, named_steps};
 
 /// The checkpoints of a run, below its address.
 const CHECKPOINTS: &str = "checkpoints";
@@ -189,6 +191,11 @@ impl StoredRun {
             return Err(self.damaged(&name_of(steps), error.to_string()));
         }
         let path = checkpoints.join(folder_name(steps));
+        if path.exists() {
+            // One that is damaged, or this would not be needed.
+            let found = Found { path: path.clone(), steps };
+            CheckpointFolder::new(checkpoints, Arc::new(Disk)).set_aside(&found)?;
+        }
         let named = Disk.sync_folder(&draft).and_then(|()| Disk.rename(&draft, &path));
         let latest = format!("{}\n", folder_name(steps));
         let named = named.and_then(|()| Disk.sync_folder(checkpoints));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use checkpoint::{CheckpointError, StoredError, StoredRun, committed, is_in_use};
+use checkpoint::{Checkpoint, CheckpointError, Found, StoredError, StoredRun, committed, is_in_use};
 use config::RunSpec;
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::InputKind;
@@ -146,7 +146,8 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
     let _ = turn.lock();
     let all = stored.list().map_err(of_store)?;
     for (steps, _) in all.into_iter().rev().filter(|(_, of_steps)| of_steps.is_committed()) {
-        if committed(&checkpoints)?.first().is_some_and(|newest| newest.steps >= steps) {
+        let sound = |found: &Found| Checkpoint::open(&found.path).is_ok();
+        if committed(&checkpoints)?.into_iter().find(sound).is_some_and(|newest| newest.steps >= steps) {
             return Ok(());
         }
         let what = format!("downloading the checkpoint after step {steps} from {}", stored.address());

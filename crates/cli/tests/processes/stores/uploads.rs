@@ -90,6 +90,12 @@ fn only_a_whole_checkpoint_is_believed() {
     }
     let text = store.succeeds(&["train", "--resume", run.to_str().expect("a path")]);
     assert!(text.contains("downloading the checkpoint after step 6"), "{text}");
+    // Its newest checkpoint is damaged, and the store has it whole.
+    let newest = run.join("checkpoints/step-00000006");
+    std::fs::write(newest.join(data), b"cut off").expect("a file");
+    let text = store.succeeds(&["train", "--resume", run.to_str().expect("a path")]);
+    assert!(text.contains("downloading the checkpoint after step 6"), "{text}");
+    assert!(run.join("checkpoints/damaged-step-00000006").is_dir());
 }
 
 #[test]
