@@ -244,8 +244,6 @@ pub struct DataSpec {
     pub validation: Vec<ValidationSpec>,
     /// The folder of token files that runs make of their text: `data.cache`.
     pub cache: Option<PathBuf>,
-    /// The folder of sources that are at addresses: `data.downloads`.
-    pub downloads: Option<PathBuf>,
 }
 
 /// A text that is measured on, and never trained on.

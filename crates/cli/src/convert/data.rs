@@ -136,7 +136,6 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
         held_out: 0.0,
         validation: vec![],
         cache: None,
-        downloads: None,
     })
 }
 

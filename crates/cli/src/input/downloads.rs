@@ -18,7 +18,7 @@ use crate::screen::figures::bytes;
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
 
-/// The folder where none is named.
+/// The folder in that of `data.cache`, or else in that where the command was started.
 const FOLDER: &str = "downloads";
 /// Time in which a request is tried again.
 const SECONDS: f32 = 600.0;
@@ -47,7 +47,7 @@ impl Kept {
 /// Addresses that name nothing, failures of requests, and a folder that cannot be written.
 pub fn downloaded(data: &DataSpec) -> Result<DataSpec, Failure> {
     let mut data = data.clone();
-    let folder = data.downloads.clone().unwrap_or_else(|| FOLDER.into());
+    let folder = data.cache.as_ref().map_or_else(|| FOLDER.into(), |cache| cache.join(FOLDER));
     // Text that a run keeps in memory has a limit; text that becomes tokens has none.
     let limit_bytes = InputKind::Text.limit_bytes().filter(|_| data.cache.is_none());
     let validation = data.validation.iter_mut().map(|text| &mut text.source);

@@ -1,7 +1,7 @@
 //! Rules of `[data]`; those of its blanks are in [`super::blanks`].
 
 use super::Rules;
-use crate::data_spec::{Positions, SourceSpec, TokenizerSpec};
+use crate::data_spec::{Positions, TokenizerSpec};
 use crate::model::{ModelSpec, Position, TopQuery};
 use crate::problem::Problem;
 use crate::run_file::RunConfig;
@@ -18,9 +18,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             let rule = format!("gives {path} the weight {weight:?}, which must be positive");
             rules.report(Problem::of_key("data.sources", rule, "use more than 0"));
         }
-    }
-    for source in data.sources.iter().chain(data.validation.iter().map(|text| &text.source)) {
-        check_address(source, rules);
     }
     if data.positions == Positions::Document && !reads_positions(&config.model) {
         let rule = "has no effect where model.position = \"alibi\", which reads distances only";
@@ -41,24 +38,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         let rule = format!("must have a token for each of the {BYTES} byte values");
         let value = format!("\"bpe:{vocabulary}\"");
         rules.report(Problem::of_value("data.tokenizer", value, rule, format!("use \"bpe:{BYTES}\" or more")));
-    }
-}
-
-/// A source at an address. An address with a secret is not repeated.
-fn check_address(source: &SourceSpec, rules: &mut Rules) {
-    let path = source.path.to_string_lossy();
-    let Some((scheme, rest)) = path.split_once("://") else { return };
-    let host = rest.split('/').next().unwrap_or_default();
-    if host.contains('@') {
-        let rule = format!("has an address of {scheme}:// with a user or a password, which the run file would keep");
-        let remedy = "leave them out, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile";
-        rules.report(Problem::of_key("data.sources", rule, remedy));
-    } else if ["http", "https"].contains(&scheme) && rest.contains(['?', '#']) {
-        let rule = format!("has an address of {scheme}:// with `?` or `#`, where signatures are");
-        rules.report(Problem::of_key("data.sources", rule, "use the address without them"));
-    } else if source.is_tokens() && ["s3", "http", "https"].contains(&scheme) {
-        let rule = format!("has the tokens {path}, and token files must be on this machine, which maps them");
-        rules.report(Problem::of_key("data.sources", rule, "download them, or name the text"));
     }
 }
 

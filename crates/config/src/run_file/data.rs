@@ -34,7 +34,6 @@ pub fn read(reader: &mut Reader) -> DataSpec {
         held_out: reader.number("data.held_out", 0.1),
         validation: reader.list_of("data.validation", VALIDATION, validation).unwrap_or_default(),
         cache: reader.optional_text("data.cache").map(PathBuf::from),
-        downloads: reader.optional_text("data.downloads").map(PathBuf::from),
         tokenizer,
         sources,
     }
@@ -140,8 +139,5 @@ pub fn write(data: &DataSpec, writer: &mut Writer) {
     }
     if let Some(cache) = &data.cache {
         writer.text("cache", &cache.to_string_lossy());
-    }
-    if let Some(downloads) = &data.downloads {
-        writer.text("downloads", &downloads.to_string_lossy());
     }
 }

@@ -49,6 +49,11 @@ impl Server {
         content.objects.keys().filter(|key| key.starts_with(prefix)).cloned().collect()
     }
 
+    /// Uploads in parts that were begun.
+    pub fn uploads(&self) -> u64 {
+        self.content.lock().expect("content").num_uploads
+    }
+
     pub fn put(&self, key: &str, bytes: &[u8]) {
         self.content.lock().expect("content").objects.insert(key.into(), Arc::new(bytes.to_vec()));
     }

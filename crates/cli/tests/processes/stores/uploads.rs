@@ -99,6 +99,22 @@ fn only_a_whole_checkpoint_is_believed() {
 }
 
 #[test]
+fn long_files_come_in_parts() {
+    let (server, folder) = (Server::start(), Folder::new("parts"));
+    let proxy = Proxy::start(server.port, 5);
+    let store = Store { port: proxy.port };
+    // Some 10 MB for each of two ranks.
+    let keys = ["model.hidden=320", "run.store=s3://bucket/parts", "run.keep_newest=1"];
+    store.succeeds(&words(&run_of(&folder, "run", 2, &keys)));
+    assert!(server.uploads() >= 4, "{} uploads in parts", server.uploads());
+    assert_eq!(steps(&server, "parts"), [2]);
+    let expected = weights_of(&folder.0.join("run"));
+    std::fs::remove_dir_all(folder.0.join("run")).expect("the folder");
+    store.succeeds(&["train", "--resume", "s3://bucket/parts"]);
+    assert!(weights_of(&folder.0.join("run")) == expected, "the same bits");
+}
+
+#[test]
 fn a_run_goes_on_without_its_store() {
     let (server, folder) = (Server::start(), Folder::new("away"));
     let proxy = Proxy::start(server.port, 1);
