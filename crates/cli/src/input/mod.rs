@@ -10,8 +10,9 @@ pub mod text;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use config::{DataSpec, Files, GivenWeights, Location, RunConfig};
+use config::{DataSpec, Files, GivenWeights, Location, RunConfig, SourceSpec};
 use files::{InputKind, read_text};
+use stores::Address;
 
 use crate::arguments::RunArguments;
 use crate::check::verdict::{self, Planned, Verdict};
@@ -158,6 +159,11 @@ pub struct Disk;
 
 impl Files for Disk {
     fn vocabulary(&self, data: &DataSpec) -> Result<usize, String> {
+        let is_address = |source: &&SourceSpec| source.is_tokens() && Address::is_meant(&source.path.to_string_lossy());
+        if let Some(source) = data.sources.iter().find(is_address) {
+            let path = source.path.display();
+            return Err(format!("{path} is not on this machine; set model.vocabulary, or download it"));
+        }
         data::vocabulary_of(data).map_err(|error| error.to_string())
     }
 

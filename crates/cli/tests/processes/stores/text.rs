@@ -99,11 +99,12 @@ fn addresses_that_name_nothing_are_refused_by_name() {
         ("s3://bucket/none", "s3://bucket/none is not there"),
         ("s3://bucket/*.txt", "s3://bucket/*.txt is not there"),
         (web.as_str(), "none.txt is not there"),
-        ("https://user:of-the-test@host/a.txt", "with a user or a password"),
-        ("https://host/a.txt?key=of-the-test", "with `?` or `#`"),
-        ("s3://bucket/a.tokens", "token files must be on this machine"),
+        ("https://user:of-the-test@host/a.txt", "must not have a user or a password"),
+        ("https://host/a.txt?key=of-the-test", "must not have `?` or `#`"),
+        ("s3://bucket/a.tokens", "s3://bucket/a.tokens is not on this machine; set model.vocabulary"),
     ] {
-        let output = store.output(&words(&with_text(&folder, "run", address, &[])));
+        let more: &[&str] = if address.ends_with(".tokens") { &["data.tokenizer=of the token files"] } else { &[] };
+        let output = store.output(&words(&with_text(&folder, "run", address, more)));
         let text = said(&output);
         assert_eq!(output.status.code(), Some(2), "{address}: {text}");
         assert!(text.contains(told), "{address}: {text}");
