@@ -20,14 +20,13 @@ enum Fate {
     Fails,
 }
 
-/// The share of connections that are sound.
+/// The state of all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Line {
-    /// About half of them.
+    /// About half of them have a fault.
     Bad,
-    /// None.
     Down,
-    All,
+    Sound,
 }
 
 /// The proxy; its threads end with the tests.
@@ -61,19 +60,14 @@ impl Proxy {
 
     /// Changes the line for connections to come.
     pub fn set(&self, line: Line) {
-        let number = match line {
-            Line::Bad => 0,
-            Line::Down => 1,
-            Line::All => 2,
-        };
-        self.line.store(number, Ordering::Relaxed);
+        self.line.store(line as u64, Ordering::Relaxed);
     }
 
     fn relay(&self, mut near: TcpStream, port: u16, fate: Fate) -> std::io::Result<()> {
         let fate = match self.line.load(Ordering::Relaxed) {
-            0 => fate,
-            1 => return near.shutdown(Shutdown::Both),
-            _ => Fate::Sound,
+            line if line == Line::Down as u64 => return near.shutdown(Shutdown::Both),
+            line if line == Line::Sound as u64 => Fate::Sound,
+            _ => fate,
         };
         if fate != Fate::Sound {
             self.faults.fetch_add(1, Ordering::Relaxed);
@@ -95,19 +89,20 @@ impl Proxy {
             }
         }
         let (mut near_too, mut far_too) = (near.try_clone()?, far.try_clone()?);
-        std::thread::spawn(move || pass(&mut far_too, &mut near_too, received));
-        pass(&mut near, &mut far, sent);
+        let line = Arc::clone(&self.line);
+        std::thread::spawn(move || pass(&mut far_too, &mut near_too, received, &line));
+        pass(&mut near, &mut far, sent, &self.line);
         Ok(())
     }
 }
 
-/// Passes bytes until one end is gone or `left` of them have passed; then both connections end.
-fn pass(from: &mut TcpStream, to: &mut TcpStream, mut left: usize) {
+/// Passes bytes until one end or the line is gone, or `left` of them have passed; then both connections end.
+fn pass(from: &mut TcpStream, to: &mut TcpStream, mut left: usize, line: &AtomicU64) {
     let mut buffer = vec![0; 1 << 16];
     while left > 0 {
         let limit = buffer.len().min(left);
         let Ok(count @ 1..) = from.read(&mut buffer[..limit]) else { break };
-        if to.write_all(&buffer[..count]).is_err() {
+        if line.load(Ordering::Relaxed) == Line::Down as u64 || to.write_all(&buffer[..count]).is_err() {
             break;
         }
         left -= count;

@@ -66,7 +66,7 @@ fn text_at_addresses_has_the_bits_of_files() {
     let more = ["train", "--resume", run.to_str().expect("a path"), "--set", "train.steps=3"];
     store.succeeds(&more);
     // What is there is not downloaded again, and what has changed is named.
-    proxy.set(Line::All);
+    proxy.set(Line::Sound);
     server.put(
         "bucket/texts/a.txt",
         b"other text, and not much of it: but it is longer than a sequence of the run is. It is other text.",

@@ -118,7 +118,7 @@ fn long_files_come_in_parts() {
 fn a_run_goes_on_without_its_store() {
     let (server, folder) = (Server::start(), Folder::new("away"));
     let proxy = Proxy::start(server.port, 1);
-    proxy.set(Line::All);
+    proxy.set(Line::Sound);
     let store = Store { port: proxy.port };
     let keys = ["run.store=s3://bucket/away", "run.store_seconds=2", "run.keep_newest=1"];
     let begun = run_of(&folder, "run", 100, &keys);
@@ -142,7 +142,7 @@ fn a_run_goes_on_without_its_store() {
     let text = said(&refused);
     assert_eq!(refused.status.code(), Some(1), "{text}");
     assert!(text.contains("--set run.store= to go on without the store"), "{text}");
-    proxy.set(Line::All);
+    proxy.set(Line::Sound);
     store.succeeds(&["train", "--resume", &path]);
     assert_eq!(steps(&server, "away"), [100]);
 }
