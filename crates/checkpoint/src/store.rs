@@ -188,8 +188,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the checkpoints that the rules discard and nobody holds. One whose manifest cannot be read neither counts
-    /// nor is removed.
+    /// Removes the checkpoints that the rules discard and nobody holds. One whose manifest cannot be read is neither
+    /// counted nor removed.
     ///
     /// # Errors
     /// A folder that cannot be read or written; what was kept is still there.

@@ -1,7 +1,7 @@
 //! The checkpoints of a run in an object store: under the names that they have in the folder of the run.
 //!
-//! A checkpoint is committed by its last object, the manifest, and given up by its removal. What is there without a
-//! manifest is nothing.
+//! A checkpoint is committed by its last object, the manifest, and discarded by the removal of that. Objects without a
+//! manifest are not a checkpoint.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -21,6 +21,7 @@ impl Remote {
         Err(StoreError::NotBuilt { address: address.to_string() })
     }
 
+    /// Where it is.
     pub fn address(&self) -> &Address {
         match self.0 {}
     }

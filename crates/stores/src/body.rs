@@ -21,8 +21,8 @@ impl From<Error> for Interrupted {
     }
 }
 
-/// Appends the body of `object` at `path` to `file`, part by part as they arrive, from byte `*done` on; counts there what
-/// was written.
+/// Appends the body of `object` at `path` to `file`, part by part as they arrive, from byte `*done` on; adds to it the
+/// bytes that were written.
 pub async fn copy(
     store: &dyn ObjectStore,
     path: &Path,

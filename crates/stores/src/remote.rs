@@ -25,9 +25,9 @@ use crate::settings::Settings;
 const PART_BYTES: u64 = 8 << 20;
 /// Parts of an upload; stores refuse more than 10,000.
 const MAX_PARTS: u64 = 9_000;
-/// Parts on their way at the same time: so many are in memory.
+/// Parts that are sent at the same time, and are in memory.
 const PARTS_TOGETHER: u64 = 4;
-/// A connection that does not open, or on which nothing arrives, for this long is given up, and the request is tried again.
+/// A connection that does not open, or on which nothing arrives, for this long ends, and the request is tried again.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// The place that an address names. Names of its objects are below that address.
@@ -220,7 +220,7 @@ impl Remote {
         let text = parts.join("/");
         let path = match self.address {
             Address::S3 { .. } => Path::parse(&text),
-            // What a user copies from a browser is encoded already.
+            // Addresses of web servers are encoded already.
             Address::Http { .. } => Path::from_url_path(&text),
         };
         path.map_err(|error| StoreError::Settings { address: self.address.to_string(), reason: error.to_string() })

@@ -113,12 +113,12 @@ impl<'a> Attempts<'a> {
 pub struct Parts {
     pub bytes: u64,
     pub part_bytes: u64,
-    /// So many are on their way at the same time.
+    /// Parts that are sent at the same time.
     pub together: u64,
 }
 
-/// Makes `file` the object at `path` in `parts`. Nothing is there before all parts are; parts of an upload that fails are
-/// given up in the store.
+/// Makes `file` the object at `path` in `parts`. Nothing is there before all parts are; the store discards the parts of
+/// an upload that fails.
 pub async fn upload_parts(
     store: &dyn ObjectStore,
     path: &Path,

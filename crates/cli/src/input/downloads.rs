@@ -153,7 +153,7 @@ impl Selection {
         if object.name.is_empty() { address.to_string() } else { address.join(&object.name).to_string() }
     }
 
-    /// What the address is below `files`.
+    /// The path that the address stands for, below `files`.
     fn path(&self, files: &Path) -> PathBuf {
         match &self.form {
             Form::File(name) | Form::Pattern(name) => files.join(name),

@@ -128,14 +128,14 @@ fn value_of(run: &str, key: &str) -> Option<String> {
     table.get("run")?.get(key)?.as_str().map(str::to_string)
 }
 
-/// Brings the newest checkpoint of the store that is whole into `folder`, unless it has one as new. Processes that do so
-/// at the same time do it one after the other.
+/// Brings the newest checkpoint of the store that is whole into `folder`, unless it has one as new. Processes that do
+/// so at the same time do it one after the other.
 ///
 /// # Errors
 /// A store without an answer, and a folder that cannot be written.
 pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
     let checkpoints = folder.join(CHECKPOINTS);
-    // Another run has the folder, and whoever opens it is told so.
+    // Another run has the folder; whoever opens it reports that.
     if is_in_use(&checkpoints) {
         return Ok(());
     }
@@ -188,11 +188,11 @@ pub fn none(stored: &StoredRun) -> Failure {
     ))
 }
 
-/// A store that does not answer is no fault of the input: the same command may succeed later.
+/// A store without an answer is not a fault of the input: the same command may succeed later.
 pub fn of_store(error: StoreError) -> Failure {
     match error {
         StoreError::Failed { .. } | StoreError::Changed { .. } => {
-            Failure::Work(format!("{error}; try again, or use --set run.store= to go on without the store"))
+            Failure::Work(format!("{error}; try again, or use --set run.store= to continue without the store"))
         }
         StoreError::NotBuilt { .. }
         | StoreError::Settings { .. }

@@ -109,7 +109,7 @@ impl Uploads {
         let failed = lock(&self.shared.state).failed.clone();
         let reason = match (in_time, failed) {
             (true, None) => {
-                // What was held while it was uploaded may go now.
+                // Checkpoints that were held while they were uploaded may be removed now.
                 let retired = folder.store.retire();
                 return retired.map_err(Failure::from).and(ended);
             }

@@ -10,11 +10,11 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Sound,
-    /// It ends after so many bytes of requests.
+    /// It ends after N bytes of requests.
     EndsAfterSent(usize),
-    /// It ends after so many bytes of answers: a body is cut off, or an answer is lost.
+    /// It ends after N bytes of answers: a body is cut off, or an answer is lost.
     EndsAfterReceived(usize),
-    /// Nothing passes for a while.
+    /// Nothing passes for this time.
     Waits(Duration),
     /// The first answer is an error of the server.
     Fails,

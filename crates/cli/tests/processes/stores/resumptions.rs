@@ -30,8 +30,8 @@ fn a_real_server_has_the_same() {
     counted(moto.port, wanted().div_ceil(4), "moto");
 }
 
-/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until `wanted` saves and
-/// resumptions were counted.
+/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until `wanted` saves
+/// and a quarter of that in resumptions were counted.
 fn counted(port: u16, wanted: u32, name: &str) {
     const STEPS: u32 = 6;
     let folder = Folder::new(name);

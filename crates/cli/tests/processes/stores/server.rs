@@ -226,7 +226,7 @@ impl Request {
         }
         let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
-        // A body that was cut off is no request.
+        // A body that was cut off is not a request.
         reader.read_exact(&mut body)?;
         Ok(Some(Request { method, key, query, headers, body }))
     }

@@ -65,7 +65,7 @@ fn text_at_addresses_has_the_bits_of_files() {
     assert!(run_file.contains("path = \"s3://bucket/texts\""), "{run_file}");
     let more = ["train", "--resume", run.to_str().expect("a path"), "--set", "train.steps=3"];
     store.succeeds(&more);
-    // What is there is not downloaded again, and what has changed is named.
+    // Objects that are there are not downloaded again, and one that has changed is named.
     proxy.set(Line::Sound);
     server.put(
         "bucket/texts/a.txt",

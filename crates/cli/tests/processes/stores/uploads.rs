@@ -84,7 +84,7 @@ fn only_a_whole_checkpoint_is_believed() {
     // The files of the folder are the newest: nothing is downloaded.
     let text = store.succeeds(&["train", "--resume", run.to_str().expect("a path")]);
     assert!(!text.contains("downloading"), "{text}");
-    // The folder is behind its store.
+    // The folder has older checkpoints than its store.
     for step in 3..=6 {
         let _ = std::fs::remove_dir_all(run.join(format!("checkpoints/step-{step:08}")));
     }
@@ -141,7 +141,7 @@ fn a_run_goes_on_without_its_store() {
     let refused = store.output(&["train", "--resume", &path, "--set", "run.store_seconds=1"]);
     let text = said(&refused);
     assert_eq!(refused.status.code(), Some(1), "{text}");
-    assert!(text.contains("--set run.store= to go on without the store"), "{text}");
+    assert!(text.contains("--set run.store= to continue without the store"), "{text}");
     proxy.set(Line::Sound);
     store.succeeds(&["train", "--resume", &path]);
     assert_eq!(steps(&server, "away"), [100]);
