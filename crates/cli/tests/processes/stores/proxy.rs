@@ -43,6 +43,7 @@ impl Proxy {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let own = listener.local_addr().expect("an address").port();
         let proxy = Proxy { port: own, faults: Arc::default(), line: Arc::default() };
+        proxy.set(Line::Bad);
         let of_thread = proxy.clone();
         std::thread::spawn(move || {
             for (number, near) in listener.incoming().map_while(Result::ok).enumerate() {
