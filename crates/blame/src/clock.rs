@@ -23,7 +23,7 @@ impl Began {
 }
 
 /// Nanoseconds since 1970-01-01, by the date that the host had when this process first asked and the time since then: a
-/// host whose date is set while a run goes on makes no instruction longer, and no entry older than the one before it.
+/// host whose date is set during a run makes no instruction longer, and no entry older than the one before it.
 pub fn now_ns() -> u64 {
     static BEGAN: OnceLock<Began> = OnceLock::new();
     BEGAN.get_or_init(Began::now).unix_ns(Instant::now())

@@ -76,8 +76,8 @@ impl Watched {
         attempt.add_launcher(&part).ok().map(|()| attempt)
     }
 
-    /// Whether an attempt is of what this process watches: it was not there before, whatever the date is now, or process
-    /// 0 on another host has begun it in these moments.
+    /// Whether an attempt is one of this launcher: it was not there before, whatever the date is now, or process 0 on
+    /// another host has begun it in these moments.
     fn has(&self, attempt: &Attempt) -> bool {
         !self.known.contains(&attempt.number()) || attempt.started_ns().saturating_add(CLOCKS_NS) >= self.began_ns
     }

@@ -48,7 +48,7 @@ pub(super) fn filter(state: &State<'_, '_>, value: Value, named: Kwargs) -> Resu
     Ok(text)
 }
 
-/// What is written, no longer than a conversation may be as text: a template chooses the width of an indent.
+/// The text so far, no longer than a conversation may be as text: a template chooses the width of an indent.
 #[derive(Default)]
 struct Bounded {
     bytes: Vec<u8>,

@@ -118,7 +118,7 @@ impl Template {
 /// Characters of a line that the compiler counts in an error.
 const MOST_COLUMNS: usize = 65_534;
 
-/// Refuses a template in which the place of an error could not be told.
+/// Refuses a template in which the place of an error could not be given.
 fn check_lines(source: &str) -> Result<(), String> {
     let is_long = |line: &str| line.chars().count() > MOST_COLUMNS;
     match source.lines().position(is_long) {
