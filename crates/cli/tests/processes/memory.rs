@@ -77,7 +77,7 @@ fn a_check_for_hosts_fits_into_80_columns() {
 #[cfg(target_os = "linux")]
 fn in_address_space(kib: u64, run: &str) -> (Option<i32>, String) {
     let settings =
-        [run, "run.ranks=1", "model.hidden=512", "model.num_layers=4", "data.tokenizer=bytes", "train.steps=1"];
+        [run, "run.ranks=1", "model.hidden=768", "model.num_layers=6", "data.tokenizer=bytes", "train.steps=1"];
     let mut command = Command::new("sh");
     command.args(["-c", &format!("ulimit -v {kib}; exec \"$0\" train \"$@\""), env!("CARGO_BIN_EXE_pleach")]);
     let output = command.args(settings.iter().flat_map(|setting| ["--set", setting])).output().expect("a shell");
