@@ -81,21 +81,37 @@ private:
     }
 };
 
-// Stages inputs of a block of queries other than its channels, by the first warps.
+// Inputs of the scores of a query as they were read.
+struct QueryRow {
+    f32 log_sum_exp;
+    Halves delta;
+    // Places of the sequence.
+    i32 first;
+    i32 last;
+};
+
+// Reads inputs of a block of queries other than its channels, one in each of the first threads. A query that is
+// missing sees nothing.
 template <u32 QUERIES, typename Element>
-__device__ void stage_rows(QueryRows<QUERIES>& rows, const Problem& problem, const Backward<Element>& tensors,
-                           u32 sequence, const QueryBlocks<QUERIES>& blocks) {
+__device__ inline QueryRow read_row(const Problem& problem, const Backward<Element>& tensors, u32 sequence,
+                                    const QueryBlocks<QUERIES>& blocks) {
+    const u32 position = blocks.position + threadIdx.x;
+    if (threadIdx.x >= QUERIES || position >= problem.sequence_length) {
+        return {0.0f, {0, 0}, (i32)problem.first_key, (i32)problem.first_key};
+    }
+    const u64 token = (u64)sequence * problem.sequence_length + position;
+    return {tensors.log_sum_exp.row(token)[blocks.head],
+            stored_delta(tensors, token, blocks.head * problem.head_dim, problem.head_dim), problem.visible[2 * token],
+            problem.visible[2 * token + 1]};
+}
+
+// Stages them.
+template <u32 QUERIES>
+__device__ inline void write_row(QueryRows<QUERIES>& rows, const Problem& problem, const QueryRow& row) {
     if (threadIdx.x < QUERIES) {
-        const u32 position = blocks.position + threadIdx.x;
-        const Interval interval = interval_of(problem, sequence, position);
-        QueryGradient gradient = {0.0f, 0.0f};
-        if (position < problem.sequence_length) {
-            const u64 token = (u64)sequence * problem.sequence_length + position;
-            gradient = {tensors.log_sum_exp.row(token)[blocks.head],
-                        stored_delta(tensors, token, blocks.head * problem.head_dim, problem.head_dim)};
-        }
-        rows.log_sum_exp[threadIdx.x] = gradient.log_sum_exp;
-        rows.delta[threadIdx.x] = gradient.delta;
+        const Interval interval = interval_within(problem, row.first, row.last);
+        rows.log_sum_exp[threadIdx.x] = row.log_sum_exp;
+        rows.delta[threadIdx.x] = row.delta.joined();
         rows.first[threadIdx.x] = interval.first;
         rows.last[threadIdx.x] = interval.last;
         rows.end[threadIdx.x] = interval.end;

@@ -2,12 +2,33 @@
 // While a warpgroup computes gradients of scores, those before them are multiplied, and the other warpgroup's products.
 #pragma once
 
+#include "attention_blocks_depths.cuh"
 #include "attention_blocks_of_queries.cuh"
 #include "attention_blocks_panels.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 namespace attention_blocks::of_queries {
+
+// Scores of keys from `first` on become depths below the log-sum-exps of their queries. Hidden keys are infinitely deep.
+template <u32 FRAGMENTS>
+__device__ inline Depths lower(f32 (&scores)[FRAGMENTS][4], const Scale& scale, const Queries& queries, i32 first,
+                               bool sees_all) {
+    multiply(scores, scale);
+#pragma unroll
+    for (u32 column = 0; column < FRAGMENTS; column++) {
+#pragma unroll
+        for (u32 index = 0; index < 4; index++) {
+            f32& score = scores[column][index];
+            score = fmaf(score, -scale.exact, queries.gradients[index / 2].log_sum_exp);
+        }
+    }
+    const bool all_are_usual = __all_sync(ALL_LANES, are_usual(largest_bits(scores)));
+    if (!sees_all) {
+        hide(scores, queries.intervals, first, math::infinity());
+    }
+    return !all_are_usual ? Depths::Any : sees_all ? Depths::Usual : Depths::SomeDeep;
+}
 
 template <typename Element, u32 CHANNELS>
 __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backward<Element>& tensors) {
@@ -62,7 +83,8 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
                                         tensors.vectors);
         tensor_core::end_copies();
     };
-    const u32 left = tensor_core::shared_address(memory) + warp / 4 * 64 * 128;
+    const u32 left = of_warp(tensor_core::shared_address(memory) + warp / 4 * 64 * 128);
+    const Scale scale = scale_of(problem);
     f32 outputs[CHANNELS / COLUMNS][4] = {};
     u32 number = next(of_block.start() / KEYS);
     u32 place = 0;
@@ -73,7 +95,7 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
         const i32 first = (i32)(number * KEYS);
         const u32 following = next(number + 1);
         publish_copies();
-        const u32 right = tensor_core::shared_address(keys + 2 * place * OfKeys::BYTES);
+        const u32 right = of_warp(tensor_core::shared_address(keys + 2 * place * OfKeys::BYTES));
         Tile scores;
         Tile gradients;
         warpgroup::begin();
@@ -87,12 +109,23 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
         warpgroup::wait<0>();
         warpgroup::pin(all(scores));
         warpgroup::pin(all(gradients));
+        const Depths depths = lower(scores, scale, queries, first, sees_all);
 #pragma unroll
         for (u32 block = 0; block < KEYS / STEPS; block++) {
+            f32(&powers)[2][4] = reinterpret_cast<f32(&)[2][4]>(scores[2 * block]);
+            exponentiate(powers, depths);
             u32 a[4];
-            score_gradients<Element>(a, reinterpret_cast<f32(&)[2][4]>(scores[2 * block]),
-                                     reinterpret_cast<f32(&)[2][4]>(gradients[2 * block]), problem, queries,
-                                     (u32)first + block * STEPS, sees_all);
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+                f32(&gradient)[4] = gradients[2 * block + half];
+#pragma unroll
+                for (u32 index = 0; index < 4; index++) {
+                    const f32 delta = queries.gradients[index / 2].delta;
+                    gradient[index] = powers[half][index] * (gradient[index] - delta) * problem.scale;
+                }
+                a[2 * half] = tensor_core::packed<Element>(gradient[0], gradient[1]);
+                a[2 * half + 1] = tensor_core::packed<Element>(gradient[2], gradient[3]);
+            }
             warpgroup::begin();
             start_addition<Element, OfKeys, CHANNELS>(outputs, a, right, block);
         }

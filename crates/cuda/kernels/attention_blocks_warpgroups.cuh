@@ -3,6 +3,7 @@
 // other warpgroup's products.
 #pragma once
 
+#include "attention_blocks_depths.cuh"
 #include "attention_blocks_forward.cuh"
 #include "attention_blocks_panels.cuh"
 
@@ -43,25 +44,55 @@ struct Warpgroup {
     __device__ void multiply_keys(f32 (&scores)[TILE][4], u32 place) const {
         warpgroup::begin();
         start_product<Element, OfQueries, OfKeys, CHANNELS>(
-            scores, left, tensor_core::shared_address(keys + place * OfKeys::BYTES));
+            scores, left, of_warp(tensor_core::shared_address(keys + place * OfKeys::BYTES)));
         warpgroup::end();
     }
 
-    // Probabilities, and their products with values, block after block.
-    __device__ void multiply_values(f32 (&outputs)[CHANNELS / COLUMNS][4], Running& running,
-                                    const f32 (&scores)[TILE][4], u32 place, const f32 (&shift)[2],
-                                    const attention_blocks::Queries& queries, u32 first_key) const {
-        const u32 right = tensor_core::shared_address(values + place * OfKeys::BYTES);
+    // Probabilities, and their products with values, block after block. Probabilities are added to the sums first.
+    __device__ void multiply_values(f32 (&outputs)[CHANNELS / COLUMNS][4], Running& running, f32 (&scores)[TILE][4],
+                                    u32 place, Depths depths) const {
+        const u32 right = of_warp(tensor_core::shared_address(values + place * OfKeys::BYTES));
 #pragma unroll
         for (u32 block = 0; block < KEYS / STEPS; block++) {
+            f32(&powers)[2][4] = reinterpret_cast<f32(&)[2][4]>(scores[2 * block]);
+            exponentiate(powers, depths);
             u32 a[4];
-            exponentiate<Element>(a, running, scores, block, shift, problem, queries, first_key);
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+#pragma unroll
+                for (u32 index = 0; index < 4; index++) {
+                    running.sum[index / 2] += powers[half][index];
+                }
+                a[2 * half] = tensor_core::packed<Element>(powers[half][0], powers[half][1]);
+                a[2 * half + 1] = tensor_core::packed<Element>(powers[half][2], powers[half][3]);
+            }
             warpgroup::begin();
             start_addition<Element, OfKeys, CHANNELS>(outputs, a, right, block);
         }
         warpgroup::end();
     }
 };
+
+// Raises the maxima by a tile's scores, which become depths. Earlier sums decay, and outputs are to.
+__device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], Running& running, const Scale& scale) {
+#pragma unroll
+    for (u32 row = 0; row < 2; row++) {
+        const f32 old = running.max[row];
+        running.max[row] = tensor_core::larger_or_nan(old, raised(-math::infinity(), scores, row) * scale.exact);
+        const f32 shift = shift_of(running.max[row]);
+        decay[row] = exp_of_negative(old - shift);
+        running.sum[row] *= decay[row];
+#pragma unroll
+        for (u32 column = 0; column < TILE; column++) {
+#pragma unroll
+            for (u32 index = 0; index < 2; index++) {
+                f32& score = scores[column][2 * row + index];
+                score = fmaf(score, -scale.exact, shift);
+            }
+        }
+    }
+    return __all_sync(ALL_LANES, are_usual(largest_bits(scores))) ? Depths::Usual : Depths::SomeDeep;
+}
 
 template <typename Element, u32 CHANNELS>
 __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward<Element>& tensors) {
@@ -79,7 +110,7 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
     const u32 first_query = (gridDim.y - 1 - blockIdx.y) * Group::QUERIES;
     const u32 position = first_query + warp * ROWS + lane / 4;
     const u64 first_token = (u64)sequence * problem.sequence_length;
-    const u32 left = tensor_core::shared_address(memory) + warp / 4 * 64 * 128;
+    const u32 left = of_warp(tensor_core::shared_address(memory) + warp / 4 * 64 * 128);
     u8* const keys = memory + Group::OfQueries::BYTES;
     const Group group = {problem, tensors, (u64)sequence * problem.keys, head / problem.group() * head_dim, left, keys,
                          keys + 2 * Group::OfKeys::BYTES};
@@ -104,6 +135,7 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
     const auto next = [&](u32 number) { return next_tile<KEYS>(number, of_block, of_lane); };
     const auto exists = [&](u32 number) { return (i32)(number * KEYS) < of_block.last; };
 
+    const Scale scale = scale_of(problem);
     Running running = {{-math::infinity(), -math::infinity()}, {0.0f, 0.0f}};
     f32 outputs[CHANNELS / COLUMNS][4] = {};
     u32 number = next(of_block.start() / KEYS);
@@ -121,14 +153,16 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
             group.copy(following, place ^ 1);
         }
         const bool sees_all = seen_by_all.first <= first && seen_by_all.last >= first + (i32)KEYS;
-        f32 shift[2];
         f32 decay[2];
         warpgroup::wait<0>();
         warpgroup::pin(all(scores));
-        finish_scores(scores, problem, queries, first, sees_all);
-        raise_maxima(shift, decay, running, scores);
+        multiply(scores, scale);
+        if (!sees_all) {
+            hide(scores, queries.intervals, first, -math::infinity());
+        }
+        const Depths depths = lower(scores, decay, running, scale);
         decay_outputs(outputs, decay);
-        group.multiply_values(outputs, running, scores, place, shift, queries, (u32)first);
+        group.multiply_values(outputs, running, scores, place, depths);
         number = following;
         place ^= 1;
         warpgroup::wait<0>();
