@@ -254,7 +254,8 @@ __device__ inline f32 exp_within(f32 x) {
 
 // `math::exp` of numbers up to zero and minus infinity, with the same bits. Of what is not a number it is anything.
 __device__ inline f32 exp_of_negative(f32 x) {
-    return x < math::EXP_LOWEST ? 0.0f : exp_within(x);
+    const f32 result = exp_within(x);
+    return x < math::EXP_LOWEST ? 0.0f : result;
 }
 
 // `math::exp` of any number, with the same bits.

@@ -18,7 +18,7 @@ __device__ inline Scale scale_of(const Problem& problem) {
     constexpr u32 ONE = 0x3f800000;
     constexpr u32 SIGN_AND_SIGNIFICAND = 0x807fffff;
     const u32 bits = __float_as_uint(problem.scale);
-    const bool is_power = (bits & SIGN_AND_SIGNIFICAND) == 0 && bits - 1 < ONE;
+    const bool is_power = (bits & SIGN_AND_SIGNIFICAND) == 0 && bits != 0 && bits <= ONE;
     return {is_power ? 1.0f : problem.scale, is_power ? problem.scale : 1.0f};
 }
 

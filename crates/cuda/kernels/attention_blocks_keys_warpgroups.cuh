@@ -101,6 +101,7 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
         f32 gradients[QUERIES / COLUMNS][4];
         warpgroup::begin();
         start_product<Element, Rows64, Rows64, CHANNELS>(scores, left, right);
+        warpgroup::end();
         start_product<Element, Rows64, Rows64, CHANNELS>(gradients, left + Rows64::BYTES, right + Rows64::BYTES);
         warpgroup::end();
         if (is_there) {
@@ -112,10 +113,11 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
             __all_sync(ALL_LANES, block_rows.first[lane] <= warp_key && block_rows.last[lane] >= warp_key + (i32)ROWS &&
                                       block_rows.first[lane + 32] <= warp_key &&
                                       block_rows.last[lane + 32] >= warp_key + (i32)ROWS);
-        warpgroup::wait<0>();
+        warpgroup::wait<1>();
         warpgroup::pin(all(scores));
-        warpgroup::pin(all(gradients));
         const Depths depths = lower(scores, scale, block_rows, warp_key, sees_all);
+        warpgroup::wait<0>();
+        warpgroup::pin(all(gradients));
 #pragma unroll
         for (u32 block = 0; block < QUERIES / STEPS; block++) {
             f32(&powers)[2][4] = reinterpret_cast<f32(&)[2][4]>(scores[2 * block]);

@@ -14,6 +14,8 @@ namespace attention_blocks {
 template <typename Element, u32 CHANNELS>
 struct Warpgroup {
     static constexpr u32 THREADS = CHANNELS == 64 ? 128 : 256;
+    // Whether scores are multiplied a tile ahead, for which a thread needs registers of two tiles.
+    static constexpr bool IS_AHEAD = CHANNELS == 128;
     static constexpr u32 QUERIES = THREADS / 32 * ROWS;
     using OfQueries = Panels<CHANNELS, QUERIES>;
     using OfKeys = Panels<CHANNELS, KEYS>;
@@ -32,12 +34,14 @@ struct Warpgroup {
         return rows_of(matrix, key_row + number * KEYS, kv_column, min(KEYS, problem.keys - number * KEYS));
     }
 
-    __device__ void copy(u32 number, u32 place) const {
+    __device__ void copy_keys(u32 number, u32 place) const {
         OfKeys::template stage<THREADS>(keys + place * OfKeys::BYTES, rows(tensors.k, number), problem.head_dim,
                                         tensors.vectors);
+    }
+
+    __device__ void copy_values(u32 number, u32 place) const {
         OfKeys::template stage<THREADS>(values + place * OfKeys::BYTES, rows(tensors.v, number), problem.head_dim,
                                         tensors.vectors);
-        tensor_core::end_copies();
     }
 
     // Starts the products of queries and keys.
@@ -80,7 +84,8 @@ __device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], Running&
         const f32 old = running.max[row];
         running.max[row] = tensor_core::larger_or_nan(old, raised(-math::infinity(), scores, row) * scale.exact);
         const f32 shift = shift_of(running.max[row]);
-        decay[row] = exp_of_negative(old - shift);
+        const f32 depth = shift - old;
+        decay[row] = depth > DEEPEST ? 0.0f : exp_within(-depth);
         running.sum[row] *= decay[row];
 #pragma unroll
         for (u32 column = 0; column < TILE; column++) {
@@ -98,7 +103,9 @@ template <typename Element, u32 CHANNELS>
 __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward<Element>& tensors) {
     using Group = Warpgroup<Element, CHANNELS>;
     extern __shared__ __align__(16) u16 shared[];
+    // Of each warp: keys that some query sees, and those that all queries see.
     __shared__ Span spans[Group::THREADS / 32];
+    __shared__ Span seen_by_all[Group::THREADS / 32];
     __shared__ Interval intervals[Group::QUERIES];
     u8* const memory = first_panel(shared);
     const u32 warp = threadIdx.x / 32;
@@ -121,13 +128,12 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
         tensors.vectors);
     Queries queries;
     queries.intervals = shared_intervals(intervals, problem, sequence, position);
-    queries.token = (u32)first_token + position;
-    queries.head = head;
     queries.slope = 0.0f;
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
-    const Span seen_by_all = joined_all(queries.intervals[0], queries.intervals[1]);
+    const Span common = joined_all(queries.intervals[0], queries.intervals[1]);
     if (lane == 0) {
         spans[warp] = span;
+        seen_by_all[warp] = common;
     }
     __syncthreads();
     const Span of_lane = lane < Group::THREADS / 32 ? spans[lane] : NOTHING;
@@ -138,24 +144,10 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
     const Scale scale = scale_of(problem);
     Running running = {{-math::infinity(), -math::infinity()}, {0.0f, 0.0f}};
     f32 outputs[CHANNELS / COLUMNS][4] = {};
-    u32 number = next(of_block.start() / KEYS);
-    u32 place = 0;
-    if (exists(number)) {
-        group.copy(number, place);
-    }
-    while (exists(number)) {
-        const i32 first = (i32)(number * KEYS);
-        const u32 following = next(number + 1);
-        publish_copies();
-        f32 scores[TILE][4];
-        group.multiply_keys(scores, place);
-        if (exists(following)) {
-            group.copy(following, place ^ 1);
-        }
-        const bool sees_all = seen_by_all.first <= first && seen_by_all.last >= first + (i32)KEYS;
+    const auto add = [&](f32(&scores)[TILE][4], i32 first, u32 place) {
+        const Span seen = seen_by_all[warp];
+        const bool sees_all = seen.first <= first && seen.last >= first + (i32)KEYS;
         f32 decay[2];
-        warpgroup::wait<0>();
-        warpgroup::pin(all(scores));
         multiply(scores, scale);
         if (!sees_all) {
             hide(scores, queries.intervals, first, -math::infinity());
@@ -163,13 +155,82 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
         const Depths depths = lower(scores, decay, running, scale);
         decay_outputs(outputs, decay);
         group.multiply_values(outputs, running, scores, place, depths);
-        number = following;
-        place ^= 1;
-        warpgroup::wait<0>();
-        warpgroup::pin(all(outputs));
+    };
+    u32 number = next(of_block.start() / KEYS);
+    u32 place = 0;
+    if constexpr (!Group::IS_AHEAD) {
+        if (exists(number)) {
+            group.copy_keys(number, place);
+            group.copy_values(number, place);
+            tensor_core::end_copies();
+        }
+        while (exists(number)) {
+            const u32 following = next(number + 1);
+            publish_copies();
+            f32 scores[TILE][4];
+            group.multiply_keys(scores, place);
+            if (exists(following)) {
+                group.copy_keys(following, place ^ 1);
+                group.copy_values(following, place ^ 1);
+                tensor_core::end_copies();
+            }
+            warpgroup::wait<0>();
+            warpgroup::pin(all(scores));
+            add(scores, (i32)(number * KEYS), place);
+            number = following;
+            place ^= 1;
+            warpgroup::wait<0>();
+            warpgroup::pin(all(outputs));
+        }
+    } else {
+        // Scores of a tile are multiplied while those of the tile before become probabilities.
+        f32 scores[TILE][4];
+        u32 following = number;
+        if (exists(number)) {
+            group.copy_keys(number, place);
+            group.copy_values(number, place);
+            tensor_core::end_copies();
+            publish_copies();
+            group.multiply_keys(scores, place);
+            following = next(number + 1);
+            if (exists(following)) {
+                group.copy_keys(following, place ^ 1);
+                tensor_core::end_copies();
+            }
+            warpgroup::wait<0>();
+            warpgroup::pin(all(scores));
+        }
+        while (exists(number)) {
+            const i32 first = (i32)(number * KEYS);
+            number = following;
+            publish_copies();
+            f32 next_scores[TILE][4];
+            if (exists(number)) {
+                group.multiply_keys(next_scores, place ^ 1);
+                group.copy_values(number, place ^ 1);
+                following = next(number + 1);
+                if (exists(following)) {
+                    group.copy_keys(following, place);
+                }
+                tensor_core::end_copies();
+            }
+            add(scores, first, place);
+            place ^= 1;
+            warpgroup::wait<0>();
+            warpgroup::pin(all(outputs));
+            warpgroup::pin(all(next_scores));
+            become(scores, next_scores);
+        }
     }
     tensor_core::wait_for_copies<0>();
-    finish<Element, CHANNELS>(tensors, problem, running, outputs, queries, position, 0);
+    // Computed again, so that no register holds it in the loop.
+    u32 thread = threadIdx.x;
+    u32 block = blockIdx.x;
+    asm volatile("" : "+r"(thread), "+r"(block));
+    queries.head = block % problem.heads;
+    const u32 stored = first_query + thread / 32 * ROWS + thread % 32 / 4;
+    queries.token = (u32)first_token + stored;
+    finish<Element, CHANNELS>(tensors, problem, running, outputs, queries, stored, 0);
 }
 
 }  // namespace attention_blocks

@@ -13,6 +13,9 @@ const SOURCES: &[&str] =
 
 const NARROW: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
 
+/// Factors of scores: powers of two and others, with which scores are small and large.
+const SCALES: [f32; 4] = [1.0 / 256.0, 0.005, 0.125, 0.3];
+
 /// Compares an attention of one narrow type: the seed decides which.
 fn compare(bench: &Bench, attend: &Attend, seed: u64, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
     let mut case = Case::new(seed).storing(NARROW[seed as usize % NARROW.len()]);
@@ -39,12 +42,13 @@ fn attention_of_any_shape(order: Order) {
     proptest!(config, |(
         (sequences, length, kv_heads, group, head_dim) in sizes, (visible, earlier) in masks, gaps in gaps,
         (alibi, probability) in scores, first_key in first_keys, narrow in prop::sample::select(NARROW.to_vec()),
-        seed in any::<u64>(),
+        scale in prop::option::of(prop::sample::select(SCALES.to_vec())), seed in any::<u64>(),
     )| {
         // Some keys are those of one sequence.
         let sequences = if first_key.is_some() { 1 } else { sequences };
         let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
-        let attend = Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout), first_key };
+        let dropout = probability.map(dropout);
+        let attend = Attend { shape, earlier, visible, gaps, scale, alibi, dropout, first_key };
         let mut case = Case::new(seed).storing(narrow);
         let ops = attend.passes(&mut case);
         prop_assert_eq!(bench.difference(&case, &ops), None);
@@ -89,7 +93,8 @@ fn plain() -> impl Iterator<Item = (u64, Attend)> {
         let length = [1, 15, 64, 65, 127, 129, 200][index];
         let visible = ALL_VISIBLE[(index + 4) % ALL_VISIBLE.len()];
         let shape = shape(1 + index % 2, length, [2, 1 + index / 2 % 2], [64, 128, 40, 64, 128, 72, 64][index]);
-        let attend = Attend { gaps: [[0; 3], [8, 16, 24]][index % 2], ..Attend::of(shape, visible) };
+        let scale = Some(SCALES[[0, 1, 0, 2, 1, 3, 0][index]]);
+        let attend = Attend { gaps: [[0; 3], [8, 16, 24]][index % 2], scale, ..Attend::of(shape, visible) };
         (index as u64, attend)
     };
     (0..7).map(of)
