@@ -21,9 +21,13 @@ __device__ inline f32 widen(Bf16 value) {
 }
 
 __device__ inline f32 widen(F16 value) {
+#ifdef __HIP__
+    return (f32)__builtin_bit_cast(_Float16, value.bits);
+#else
     f32 wide;
     asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(value.bits));
     return wide;
+#endif
 }
 
 // The nearest number of a type, ties to even; NaN stays it.
@@ -37,14 +41,22 @@ __device__ inline f32 narrow<f32>(f32 value) {
 
 template <>
 __device__ inline Bf16 narrow<Bf16>(f32 value) {
+#ifdef __HIP__
+    return Bf16{__builtin_bit_cast(u16, (__bf16)value)};
+#else
     Bf16 narrowed;
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(narrowed.bits) : "f"(value));
     return narrowed;
+#endif
 }
 
 template <>
 __device__ inline F16 narrow<F16>(f32 value) {
+#ifdef __HIP__
+    return F16{__builtin_bit_cast(u16, (_Float16)value)};
+#else
     F16 narrowed;
     asm("cvt.rn.f16.f32 %0, %1;" : "=h"(narrowed.bits) : "f"(value));
     return narrowed;
+#endif
 }

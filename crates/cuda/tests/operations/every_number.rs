@@ -1,12 +1,17 @@
 //! Elementary functions of kernels have the bits of those of the CPU: for a sample of all numbers of single precision,
-//! and for all of them with `PLEACH_NUMBERS=all cargo test --release -p cuda --test operations every_number`.
+//! and for all of them with `PLEACH_NUMBERS=all cargo test --release -p cuda --test operations every_number`. They run on
+//! a GPU in software, or with `PLEACH_NUMBERS_ON=driver` on the first GPU of this machine.
+
+use std::sync::Arc;
 
 use cpu::instruction_set::InstructionSet;
 use cpu::lanes::{self, LANES, Lanes};
 use cpu::math;
 use cuda::code::OPTIONS;
 use cuda::kernels::SOURCES;
-use gpu::{Arguments, Gpu, LaunchShape};
+use gpu::{Arguments, Driver, Gpu, LaunchShape, ModuleHandle};
+use nvidia::Search;
+use nvidia::driver::Library;
 use nvidia::nvrtc::{Source, Target};
 use softgpu::{Settings, SoftGpu};
 
@@ -15,6 +20,8 @@ use crate::bench::{TARGET, compiler};
 /// Numbers of a launch.
 const COUNT: usize = 1 << 20;
 const THREADS: u32 = 256;
+/// Parts of all numbers, each of which has a thread and a stream for each function.
+const PARTS: usize = 3;
 /// Distance of the numbers of a sample: odd, so that all exponents and all last bits are among them.
 const SAMPLED: u32 = 4093;
 
@@ -69,6 +76,15 @@ fn text() -> String {
     source.whole() + &FUNCTIONS.map(kernel).concat()
 }
 
+/// The GPU that computes.
+fn gpu() -> Arc<dyn Gpu> {
+    match std::env::var("PLEACH_NUMBERS_ON").as_deref() {
+        Ok("driver") => Library::open(&Search::default()).expect("a driver").open(0).expect("a GPU"),
+        Ok(other) => panic!("PLEACH_NUMBERS_ON is {other:?}; set it to \"driver\", or not at all"),
+        Err(_) => Arc::new(SoftGpu::new(0, Settings::default())),
+    }
+}
+
 #[test]
 fn functions_of_every_number_have_the_bits_of_the_cpu() {
     let Some(compiler) = compiler() else { return };
@@ -79,28 +95,37 @@ fn functions_of_every_number_have_the_bits_of_the_cpu() {
     };
     let target: Target = TARGET.parse().expect("a target");
     let code = compiler.compile(&Source::new("every_number.cu", text()), &target, OPTIONS).expect("compiled").code;
-    let gpu = SoftGpu::new(0, Settings::default());
+    let gpu = gpu();
     let module = gpu.load(code.image()).expect("loaded");
+    std::thread::scope(|scope| {
+        for (function, part) in FUNCTIONS.into_iter().flat_map(|function| (0..PARTS).map(move |part| (function, part)))
+        {
+            let gpu = &*gpu;
+            scope.spawn(move || compare_part(gpu, module, (function, step), part));
+        }
+    });
+}
+
+/// Compares a function of every number whose bits are a multiple of `step`, in one of the parts.
+fn compare_part(gpu: &dyn Gpu, module: ModuleHandle, (function, step): (&'static str, u32), part: usize) {
+    let kernel = gpu.function(module, &format!("every_{function}")).expect("a kernel");
     let stream = gpu.create_stream().expect("a stream");
     let (out, pinned) = (gpu.allocate(4 * COUNT).expect("memory"), gpu.allocate_pinned(4 * COUNT).expect("memory"));
-    for function in FUNCTIONS {
-        let kernel = gpu.function(module, &format!("every_{function}")).expect("a kernel");
-        for launch in 0..(1u64 << 32).div_ceil(COUNT as u64 * u64::from(step)) {
-            let first = (launch * COUNT as u64 * u64::from(step)) as u32;
-            let arguments =
-                Arguments::new().with(&first.to_le_bytes()).with(&step.to_le_bytes()).with(&out.0.to_le_bytes());
-            gpu.launch(stream, kernel, LaunchShape::linear(COUNT as u32 / THREADS, THREADS), &arguments).expect("work");
-            gpu.download(stream, pinned, 0, out, 4 * COUNT).expect("work");
-            gpu.synchronize(stream).expect("ended");
-            let mut bytes = vec![0; 4 * COUNT];
-            gpu.read_pinned(pinned, 0, &mut bytes).expect("read");
-            let got = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
-            let expected = lanes::run(InstructionSet::detect(), OnCpu { function, first, step });
-            for (index, (expected, got)) in expected.into_iter().zip(got).enumerate() {
-                let both_are_nan = f32::from_bits(expected).is_nan() && f32::from_bits(got).is_nan();
-                let number = first.wrapping_add((index as u32).wrapping_mul(step));
-                assert!(expected == got || both_are_nan, "{function} of {number:#x}: {expected:#x}, {got:#x}");
-            }
+    let mut bytes = vec![0; 4 * COUNT];
+    for launch in (0..(1u64 << 32).div_ceil(COUNT as u64 * u64::from(step))).skip(part).step_by(PARTS) {
+        let first = (launch * COUNT as u64 * u64::from(step)) as u32;
+        let arguments =
+            Arguments::new().with(&first.to_le_bytes()).with(&step.to_le_bytes()).with(&out.0.to_le_bytes());
+        gpu.launch(stream, kernel, LaunchShape::linear(COUNT as u32 / THREADS, THREADS), &arguments).expect("work");
+        gpu.download(stream, pinned, 0, out, 4 * COUNT).expect("work");
+        let expected = lanes::run(InstructionSet::detect(), OnCpu { function, first, step });
+        gpu.synchronize(stream).expect("ended");
+        gpu.read_pinned(pinned, 0, &mut bytes).expect("read");
+        let got = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
+        for (index, (expected, got)) in expected.into_iter().zip(got).enumerate() {
+            let both_are_nan = f32::from_bits(expected).is_nan() && f32::from_bits(got).is_nan();
+            let number = first.wrapping_add((index as u32).wrapping_mul(step));
+            assert!(expected == got || both_are_nan, "{function} of {number:#x}: {expected:#x}, {got:#x}");
         }
     }
 }

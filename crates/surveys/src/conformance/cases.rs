@@ -1,8 +1,9 @@
 //! The cases: models that together submit every operation, and whole runs of several ranks on one GPU.
 
 use config::{
-    Activation, Blocks, Format, Gathering, GradientReduction, GradientSums, ModelSpec, Overlap, Pairing, Parallelism,
-    Position, Products, Reshard, RotaryScaling, Tied, TopQuery, TrainSpec, ZeroStage,
+    Activation, Blocks, Format, Gathering, GradientReduction, GradientSums, LocalAttention, ModelSpec, Muon, MuonScale,
+    Optimizer, Overlap, Pairing, Parallelism, Position, Products, Reach, Reshard, RotaryScaling, Tied, TopQuery,
+    TrainSpec, ZeroStage,
 };
 use testkit::layout::Layout;
 use testkit::models::plain_layout;
@@ -71,6 +72,17 @@ const CHANGES: &[Change] = &[
     ("embedding-norm", Tied::Yes, |model| model.embedding_norm = true),
     ("top-query", Tied::Yes, |model| model.top_query = TopQuery::On),
     ("qk-norm", Tied::No, |model| model.qk_norm = config::QkNorm::Heads),
+    ("whole-qk-norm", Tied::No, |model| model.qk_norm = config::QkNorm::Whole),
+    ("post-norm", Tied::No, |model| model.blocks = Blocks::PostNorm),
+    ("sandwich", Tied::No, |model| {
+        model.blocks = Blocks::Sandwich;
+        model.embedding_scale = Some(5.75);
+    }),
+    ("z-loss", Tied::No, |model| model.z_loss = Some(1e-4)),
+    ("windows", Tied::No, |model| {
+        let pattern = vec![Reach::Local, Reach::Global];
+        model.local_attention = Some(LocalAttention { window: 2, pattern, rotary_base: Some(100.0) });
+    }),
     ("interleaved-rotary", Tied::No, |model| {
         model.position = Position::Rotary {
             base: 10_000.0,
@@ -92,6 +104,7 @@ pub fn all() -> Vec<Case> {
         compared: Compared::Operations,
         layout,
     });
+    cases.push(muon());
     cases.extend([("bf16", Format::Bf16), ("fp16", Format::Fp16)].map(blocks));
     cases.extend(NARROW.iter().flat_map(narrow));
     cases.extend(outcomes());
@@ -99,7 +112,46 @@ pub fn all() -> Vec<Case> {
         cases.push(large(&format!("operations wide-heads-of-64{form}"), numbers, 256, 4, 256));
         cases.push(large(&format!("operations wide-heads-of-128{form}"), numbers, 512, 4, 512));
     }
+    cases.extend(long());
     cases
+}
+
+/// Muon, whose updates multiply matrices.
+fn muon() -> Case {
+    let optimizer = Optimizer::Muon(Muon { momentum: 0.95, scale: MuonScale::AdamW });
+    let train = TrainSpec { steps: 2, optimizer, ..training(SINGLE) };
+    Case {
+        name: "operations muon".into(),
+        size: Size::Small,
+        compared: Compared::Operations,
+        layout: Layout { model: model(Tied::No), parallelism: plain_layout(1, 1, 1, 2), train },
+    }
+}
+
+/// Long runs in bf16 and blocks: 200 steps of eight ranks, and 20 of GPT-2 with 124 million parameters.
+fn long() -> [Case; 2] {
+    let parallelism = Parallelism { zero: ZeroStage::One, ..plain_layout(2, 2, 2, 2) };
+    let small = Layout { model: model(Tied::Yes), parallelism, train: TrainSpec { steps: 200, ..training(BLOCKS) } };
+    let gpt2 = ModelSpec {
+        num_layers: 12,
+        hidden: 768,
+        num_heads: 12,
+        num_kv_heads: 12,
+        head_dim: 64,
+        ffn_hidden: 3072,
+        vocabulary: 50304,
+        context: 1024,
+        init_std: 0.02,
+        ..model(Tied::Yes)
+    };
+    let train = TrainSpec { steps: 20, global_batch: 2, sequence_length: 64, learning_rate: 3e-4, ..training(BLOCKS) };
+    let gpt2 = Layout { model: gpt2, parallelism: plain_layout(1, 1, 1, 2), train };
+    [("run of 200 steps", small), ("run of 20 steps of GPT-2 124M", gpt2)].map(|(name, layout)| Case {
+        name: name.into(),
+        size: Size::Large,
+        compared: Compared::Outcome,
+        layout,
+    })
 }
 
 /// Blocks of products of a format; of the layout, its numbers alone count.

@@ -1,6 +1,7 @@
 //! Compares a GPU with the CPU. `pack` computes what is expected and compiles the kernels, on a machine with NVRTC;
 //! `check` needs the packed folder and a driver.
 
+use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -66,6 +67,9 @@ struct Check {
     /// Minutes after which no case is begun.
     #[arg(long, default_value_t = 7.0)]
     minutes: f64,
+    /// Compares the cases whose names contain this text.
+    #[arg(long)]
+    only: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -89,9 +93,14 @@ fn pack(Pack { folder, cuda, small }: &Pack) -> Result<(), String> {
     std::fs::create_dir_all(folder).map_err(text)?;
     std::fs::write(kernels_in(folder), kernels.to_bytes().map_err(text)?).map_err(text)?;
     let cases = all().into_iter().filter(|case| !small || case.size == Size::Small);
+    let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let mut expected = Expected::new();
     for case in cases {
-        let result = result(&case, |setup| engine(setup, 1)).map_err(text)?;
+        let threads = match case.size {
+            Size::Small => 1,
+            Size::Large => cores / case.layout.parallelism.world_size(),
+        };
+        let result = result(&case, |setup| engine(setup, threads.max(1))).map_err(text)?;
         expected.insert(case.name, result);
     }
     let expected = serde_json::to_string(&expected).map_err(text)?;
@@ -119,7 +128,7 @@ fn expected_in(folder: &Path) -> PathBuf {
     folder.join("expected.json")
 }
 
-fn check(Check { folder, results: path, driver, cuda, minutes }: &Check) -> Result<ExitCode, String> {
+fn check(Check { folder, results: path, driver, cuda, minutes, only }: &Check) -> Result<ExitCode, String> {
     let search = driver.as_ref().map_or(Search::default(), |file| Search::only([file.clone()]));
     let driver = Library::open(&search).map_err(text)?;
     let mut results = Results::read(path)?;
@@ -131,7 +140,12 @@ fn check(Check { folder, results: path, driver, cuda, minutes }: &Check) -> Resu
     let gpus = Arc::new(Gpus::new(Arc::new(driver), DeviceKind::CUDA, kernels, Some(1)).map_err(text)?);
     let expected: Expected =
         serde_json::from_str(&std::fs::read_to_string(expected_in(folder)).map_err(text)?).map_err(text)?;
-    let cases: Vec<_> = all().into_iter().filter(|case| expected.contains_key(&case.name)).collect();
+    let only = only.as_deref().unwrap_or_default();
+    let is_packed = |name: &String| name.contains(only) && expected.contains_key(name);
+    let cases: Vec<_> = all().into_iter().filter(|case| is_packed(&case.name)).collect();
+    if cases.is_empty() {
+        return Err(format!("--only {only:?} must be part of the name of a packed case"));
+    }
     let time = Duration::from_secs_f64(60.0 * minutes);
     let ended = results.compare(&cases, &expected, (path, time), |setup| Box::new(gpu_engine(setup, &gpus)))?;
     Ok(match ended {
