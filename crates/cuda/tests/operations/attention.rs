@@ -163,7 +163,7 @@ pub fn dropout(probability: f32) -> DropoutKey {
     DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token, first_channel: 5, probability }
 }
 
-pub fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
+pub const fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
     AttentionShape { sequences, sequence_length, heads: heads[0], kv_heads: heads[1], head_dim }
 }
 
