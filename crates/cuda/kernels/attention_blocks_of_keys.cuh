@@ -57,14 +57,21 @@ private:
     __device__ void look(u32 (&found)[WARPS], const Problem& problem, u32 sequence, i32 first_key) {
         const u32 lane = threadIdx.x % 32;
         const u32 first = threadIdx.x / 32 * (WINDOW / WARPS);
+        // Places of the sequence.
+        const i32 begin = first_key + (i32)problem.first_key;
+        const i32 end = min(first_key + (i32)KEYS, (i32)problem.keys) + (i32)problem.first_key;
+        const u32 position = window + first * QUERIES + lane;
+        const i32* interval = problem.visible + 2 * ((u64)sequence * problem.sequence_length + position);
         u32 mine = 0;
 #pragma unroll
         for (u32 index = 0; index < WINDOW / WARPS; index++) {
 #pragma unroll
-            for (u32 query = 0; query < QUERIES; query += 32) {
-                const u32 position = window + (first + index) * QUERIES + query + lane;
-                const Interval interval = interval_of(problem, sequence, position);
-                const bool sees = min(interval.last, first_key + (i32)KEYS) > max(interval.first, first_key);
+            for (u32 query = index * QUERIES; query < (index + 1) * QUERIES; query += 32) {
+                if (position - lane + query >= problem.sequence_length) {
+                    break;
+                }
+                const bool sees = problem.sequence_length > position + query &&
+                                  min(interval[2 * query + 1], end) > max(interval[2 * query], begin);
                 mine |= __any_sync(ALL_LANES, sees) ? 1u << (first + index) : 0;
             }
         }
