@@ -69,11 +69,25 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
     Rows64::template stage<THREADS>(memory, rows_of(tensors.k, key_row, kv_column, count), head_dim, tensors.vectors);
     Rows64::template stage<THREADS>(memory + Rows64::BYTES, rows_of(tensors.v, key_row, kv_column, count), head_dim,
                                     tensors.vectors);
+    const bool is_whole = tensors.vectors && head_dim == CHANNELS;
+    const Element* const first_query = tensors.q.row(first_token) + Rows64::template first_from<THREADS>(tensors.q.stride);
+    const Element* const first_dout =
+        tensors.dout.row(first_token) + Rows64::template first_from<THREADS>(tensors.dout.stride);
     const auto start = [&](const QueryBlocks<QUERIES>& blocks, u32 place) {
-        const u64 row = (u64)first_token + blocks.position;
         const u32 there = problem.sequence_length - blocks.position;
         const u32 column = blocks.head * head_dim;
         u8* const to = queries + 2 * place * Rows64::BYTES;
+        if (is_whole && there >= QUERIES) {
+            const u32 shared_to = tensor_core::shared_address(to) + Rows64::template first_to<THREADS>();
+            Rows64::template stage_whole<THREADS>(shared_to, first_query + (blocks.position * tensors.q.stride + column),
+                                                  tensors.q.stride);
+            Rows64::template stage_whole<THREADS>(shared_to + Rows64::BYTES,
+                                                  first_dout + (blocks.position * tensors.dout.stride + column),
+                                                  tensors.dout.stride);
+            tensor_core::end_copies();
+            return;
+        }
+        const u64 row = (u64)first_token + blocks.position;
         Rows64::template stage<THREADS>(to, rows_of(tensors.q, row, column, there), head_dim, tensors.vectors);
         Rows64::template stage<THREADS>(to + Rows64::BYTES, rows_of(tensors.dout, row, column, there), head_dim,
                                         tensors.vectors);

@@ -32,6 +32,31 @@ struct Panels {
         return channel / 64 * PANEL_BYTES + row * 128 + (vector ^ row % 8) * 16 + channel % VECTOR * 2;
     }
 
+    // Of rows with this stride, the first number that this thread copies, from the start of the first row on.
+    template <u32 THREADS>
+    static __device__ u64 first_from(u64 stride) {
+        constexpr u32 VECTORS = CHANNELS / VECTOR;
+        return threadIdx.x / VECTORS * stride + threadIdx.x % VECTORS * VECTOR;
+    }
+
+    // Where it copies that to.
+    template <u32 THREADS>
+    static __device__ u32 first_to() {
+        constexpr u32 VECTORS = CHANNELS / VECTOR;
+        return place(threadIdx.x / VECTORS, threadIdx.x % VECTORS * VECTOR);
+    }
+
+    // Starts copies of whole rows, of which this thread has the vectors from here on.
+    template <u32 THREADS, typename Element>
+    static __device__ void stage_whole(u32 to, const Element* from, u64 stride) {
+        constexpr u32 TOGETHER = THREADS / (CHANNELS / VECTOR);
+#pragma unroll
+        for (u32 first = 0; first < COUNT; first += TOGETHER) {
+            tensor_core::start_copy(to + first * 128, from, 16);
+            from += TOGETHER * stride;
+        }
+    }
+
     // As `attention_blocks::stage`.
     template <u32 THREADS, typename Element>
     static __device__ void stage(u8* target, const Rows<Element>& rows, u32 channels, bool vectors) {
@@ -41,18 +66,13 @@ struct Panels {
             constexpr u32 TOGETHER = THREADS / VECTORS;
             static_assert(TOGETHER % 8 == 0, "patterns of eight rows");
             const u32 row = threadIdx.x / VECTORS;
-            const u32 channel = threadIdx.x % VECTORS * VECTOR;
-            const u32 to = tensor_core::shared_address(target) + place(row, channel);
-            const u32 count = channel < channels ? rows.count : 0;
-            const Element* from = rows.start + row * rows.stride + channel;
+            const u32 to = tensor_core::shared_address(target) + first_to<THREADS>();
+            const Element* from = rows.start + first_from<THREADS>(rows.stride);
             if (rows.count >= COUNT && channels == CHANNELS) {
-#pragma unroll
-                for (u32 first = 0; first < COUNT; first += TOGETHER) {
-                    tensor_core::start_copy(to + first * 128, from, 16);
-                    from += TOGETHER * rows.stride;
-                }
+                stage_whole<THREADS>(to, from, rows.stride);
                 return;
             }
+            const u32 count = threadIdx.x % VECTORS * VECTOR < channels ? rows.count : 0;
 #pragma unroll
             for (u32 first = 0; first < COUNT; first += TOGETHER) {
                 const bool exists = first + row < count;
