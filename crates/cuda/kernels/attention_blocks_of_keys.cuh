@@ -62,18 +62,21 @@ private:
         const i32 end = min(first_key + (i32)KEYS, (i32)problem.keys) + (i32)problem.first_key;
         const u32 position = window + first * QUERIES + lane;
         const i32* interval = problem.visible + 2 * ((u64)sequence * problem.sequence_length + position);
+        // All are read before the first is needed.
+        constexpr u32 READS = WINDOW / WARPS * QUERIES / 32;
+        i32 firsts[READS];
+        i32 lasts[READS];
+#pragma unroll
+        for (u32 read = 0; read < READS; read++) {
+            const bool exists = problem.sequence_length > position + 32 * read;
+            firsts[read] = exists ? interval[64 * read] : 0;
+            lasts[read] = exists ? interval[64 * read + 1] : 0;
+        }
         u32 mine = 0;
 #pragma unroll
-        for (u32 index = 0; index < WINDOW / WARPS; index++) {
-#pragma unroll
-            for (u32 query = index * QUERIES; query < (index + 1) * QUERIES; query += 32) {
-                if (position - lane + query >= problem.sequence_length) {
-                    break;
-                }
-                const bool sees = problem.sequence_length > position + query &&
-                                  min(interval[2 * query + 1], end) > max(interval[2 * query], begin);
-                mine |= __any_sync(ALL_LANES, sees) ? 1u << (first + index) : 0;
-            }
+        for (u32 read = 0; read < READS; read++) {
+            const bool sees = min(lasts[read], end) > max(firsts[read], begin);
+            mine |= __any_sync(ALL_LANES, sees) ? 1u << (first + read * 32 / QUERIES) : 0;
         }
         __syncthreads();
         if (lane == 0) {
