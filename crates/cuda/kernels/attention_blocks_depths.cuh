@@ -55,19 +55,19 @@ __device__ inline bool are_usual(u32 bits) {
     return bits <= __float_as_uint(DEEPEST);
 }
 
+// The largest bits, by chains that do not wait for each other. A step is one instruction.
 template <u32 FRAGMENTS>
 __device__ inline u32 largest_bits(const f32 (&depths)[FRAGMENTS][4]) {
-    u32 largest = 0;
+    u32 largest[4] = {0, 0, 0, 0};
 #pragma unroll
     for (u32 column = 0; column < FRAGMENTS; column++) {
 #pragma unroll
         for (u32 index = 0; index < 4; index += 2) {
-            // One instruction.
-            largest = max(max(largest, __float_as_uint(depths[column][index])),
-                          __float_as_uint(depths[column][index + 1]));
+            u32& chain = largest[column % 2 * 2 + index / 2];
+            chain = max(max(chain, __float_as_uint(depths[column][index])), __float_as_uint(depths[column][index + 1]));
         }
     }
-    return largest;
+    return max(max(largest[0], largest[1]), max(largest[2], largest[3]));
 }
 
 // Depths of two fragments become exponentials of their opposites, with the bits of `math::exp`.

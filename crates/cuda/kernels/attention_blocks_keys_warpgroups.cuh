@@ -70,7 +70,8 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
     Rows64::template stage<THREADS>(memory + Rows64::BYTES, rows_of(tensors.v, key_row, kv_column, count), head_dim,
                                     tensors.vectors);
     const bool is_whole = tensors.vectors && head_dim == CHANNELS;
-    const Element* const first_query = tensors.q.row(first_token) + Rows64::template first_from<THREADS>(tensors.q.stride);
+    const Element* const first_query =
+        tensors.q.row(first_token) + Rows64::template first_from<THREADS>(tensors.q.stride);
     const Element* const first_dout =
         tensors.dout.row(first_token) + Rows64::template first_from<THREADS>(tensors.dout.stride);
     const auto start = [&](const QueryBlocks<QUERIES>& blocks, u32 place) {
@@ -79,8 +80,8 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
         u8* const to = queries + 2 * place * Rows64::BYTES;
         if (is_whole && there >= QUERIES) {
             const u32 shared_to = tensor_core::shared_address(to) + Rows64::template first_to<THREADS>();
-            Rows64::template stage_whole<THREADS>(shared_to, first_query + (blocks.position * tensors.q.stride + column),
-                                                  tensors.q.stride);
+            Rows64::template stage_whole<THREADS>(
+                shared_to, first_query + (blocks.position * tensors.q.stride + column), tensors.q.stride);
             Rows64::template stage_whole<THREADS>(shared_to + Rows64::BYTES,
                                                   first_dout + (blocks.position * tensors.dout.stride + column),
                                                   tensors.dout.stride);

@@ -105,17 +105,6 @@ __device__ inline f32 (&all(f32 (&sums)[FRAGMENTS][4]))[FRAGMENTS * 4] {
     return reinterpret_cast<f32(&)[FRAGMENTS * 4]>(sums);
 }
 
-template <u32 FRAGMENTS>
-__device__ inline void become(f32 (&sums)[FRAGMENTS][4], const f32 (&others)[FRAGMENTS][4]) {
-#pragma unroll
-    for (u32 fragment = 0; fragment < FRAGMENTS; fragment++) {
-#pragma unroll
-        for (u32 index = 0; index < 4; index++) {
-            sums[fragment][index] = others[fragment][index];
-        }
-    }
-}
-
 // A descriptor of rows that begin further on: addresses of shared memory do not leave the low word.
 __device__ inline u64 further(u64 descriptor, u64 distance) {
     return descriptor >> 32 << 32 | (u32)descriptor + (u32)distance;

@@ -10,7 +10,8 @@
 
 namespace attention_blocks::of_queries {
 
-// Scores of keys from `first` on become depths below the log-sum-exps of their queries. Hidden keys are infinitely deep.
+// Scores of keys from `first` on become depths below the log-sum-exps of their queries. Hidden keys are infinitely
+// deep.
 template <u32 FRAGMENTS>
 __device__ inline Depths lower(f32 (&scores)[FRAGMENTS][4], const Scale& scale, const Queries& queries, i32 first,
                                bool sees_all) {
@@ -52,18 +53,15 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
     constexpr u32 THREADS = CHANNELS == 64 ? 128 : 256;
     constexpr u32 QUERIES = THREADS / 32 * ROWS;
     constexpr u32 KEYS = 64;
-    // Whether products of scores are a tile ahead, for which a thread needs registers of two tiles.
-    constexpr bool IS_AHEAD = CHANNELS == 128;
     using OfQueries = Panels<CHANNELS, QUERIES>;
     using OfKeys = Panels<CHANNELS, KEYS>;
     using Tile = f32[KEYS / COLUMNS][4];
     extern __shared__ __align__(16) u16 shared[];
     __shared__ Span spans[THREADS / 32];
     __shared__ Interval intervals[QUERIES];
-    // Queries, output gradients, keys of two or three tiles, and values of two.
+    // Queries, output gradients, and keys and values of two tiles.
     u8* const memory = first_panel(shared);
     u8* const keys = memory + 2 * OfQueries::BYTES;
-    u8* const values = keys + (IS_AHEAD ? 3 : 2) * OfKeys::BYTES;
     const u32 warp = threadIdx.x / 32;
     const u32 lane = threadIdx.x % 32;
     const u32 head_dim = problem.head_dim;
@@ -81,8 +79,8 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
     OfQueries::template stage<THREADS>(memory + OfQueries::BYTES,
                                        rows_of(tensors.dout, first_row, head * head_dim, there), head_dim,
                                        tensors.vectors);
-    const Queries queries = queries_of(problem, tensors, shared_intervals(intervals, problem, sequence, position), sequence,
-                                       position, head, Delta::Stored);
+    const Intervals seen = shared_intervals(intervals, problem, sequence, position);
+    const Queries queries = queries_of(problem, tensors, seen, sequence, position, head, Delta::Stored);
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
     const Span seen_by_all = joined_all(queries.intervals[0], queries.intervals[1]);
     if (lane == 0) {
@@ -93,34 +91,45 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
     const Span of_block = joined<1, 16>(of_lane);
     const auto next = [&](u32 number) { return next_tile<KEYS>(number, of_block, of_lane); };
     const auto exists = [&](u32 number) { return (i32)(number * KEYS) < of_block.last; };
-    const auto copy = [&](u32 number, u32 key_place, u32 value_place) {
+    const auto copy = [&](u32 number, u32 place) {
         const u32 count = min(KEYS, problem.keys - number * KEYS);
-        OfKeys::template stage<THREADS>(keys + key_place * OfKeys::BYTES,
-                                        rows_of(tensors.k, key_row + number * KEYS, kv_column, count), head_dim,
+        u8* const to = keys + 2 * place * OfKeys::BYTES;
+        OfKeys::template stage<THREADS>(to, rows_of(tensors.k, key_row + number * KEYS, kv_column, count), head_dim,
                                         tensors.vectors);
-        OfKeys::template stage<THREADS>(values + value_place * OfKeys::BYTES,
+        OfKeys::template stage<THREADS>(to + OfKeys::BYTES,
                                         rows_of(tensors.v, key_row + number * KEYS, kv_column, count), head_dim,
                                         tensors.vectors);
         tensor_core::end_copies();
     };
     const u32 left = of_warp(tensor_core::shared_address(memory) + warp / 4 * 64 * 128);
-    const auto multiply_tile = [&](Tile& scores, Tile& gradients, u32 key_place, u32 value_place) {
-        const u32 right = of_warp(tensor_core::shared_address(keys + key_place * OfKeys::BYTES));
-        const u32 right_values = of_warp(tensor_core::shared_address(values + value_place * OfKeys::BYTES));
+    const Scale scale = scale_of(problem);
+    f32 outputs[CHANNELS / COLUMNS][4] = {};
+    u32 number = next(of_block.start() / KEYS);
+    u32 place = 0;
+    if (exists(number)) {
+        copy(number, place);
+    }
+    while (exists(number)) {
+        const i32 first = (i32)(number * KEYS);
+        const u32 following = next(number + 1);
+        publish_copies();
+        const u32 right = of_warp(tensor_core::shared_address(keys + 2 * place * OfKeys::BYTES));
+        Tile scores;
+        Tile gradients;
         warpgroup::begin();
         start_product<Element, OfQueries, OfKeys, CHANNELS>(scores, left, right);
         warpgroup::end();
-        start_product<Element, OfQueries, OfKeys, CHANNELS>(gradients, left + OfQueries::BYTES, right_values);
+        start_product<Element, OfQueries, OfKeys, CHANNELS>(gradients, left + OfQueries::BYTES, right + OfKeys::BYTES);
         warpgroup::end();
-    };
-    const Scale scale = scale_of(problem);
-    f32 outputs[CHANNELS / COLUMNS][4] = {};
-    const auto lower_tile = [&](Tile& scores, i32 first) {
+        if (exists(following)) {
+            copy(following, place ^ 1);
+        }
         const bool sees_all = seen_by_all.first <= first && seen_by_all.last >= first + (i32)KEYS;
-        return lower(scores, scale, queries, first, sees_all);
-    };
-    const auto add = [&](Tile& scores, Tile& gradients, Depths depths, u32 key_place) {
-        const u32 right = of_warp(tensor_core::shared_address(keys + key_place * OfKeys::BYTES));
+        warpgroup::wait<1>();
+        warpgroup::pin(all(scores));
+        const Depths depths = lower(scores, scale, queries, first, sees_all);
+        warpgroup::wait<0>();
+        warpgroup::pin(all(gradients));
 #pragma unroll
         for (u32 block = 0; block < KEYS / STEPS; block++) {
             u32 a[4];
@@ -131,75 +140,10 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
             start_addition<Element, OfKeys, CHANNELS>(outputs, a, right, block);
         }
         warpgroup::end();
-    };
-    u32 number = next(of_block.start() / KEYS);
-    u32 key_place = 0;
-    u32 value_place = 0;
-    if constexpr (!IS_AHEAD) {
-        if (exists(number)) {
-            copy(number, key_place, key_place);
-        }
-        while (exists(number)) {
-            const i32 first = (i32)(number * KEYS);
-            number = next(number + 1);
-            publish_copies();
-            Tile scores;
-            Tile gradients;
-            multiply_tile(scores, gradients, key_place, key_place);
-            if (exists(number)) {
-                copy(number, key_place ^ 1, key_place ^ 1);
-            }
-            warpgroup::wait<1>();
-            warpgroup::pin(all(scores));
-            const Depths depths = lower_tile(scores, first);
-            warpgroup::wait<0>();
-            warpgroup::pin(all(gradients));
-            add(scores, gradients, depths, key_place);
-            key_place ^= 1;
-            warpgroup::wait<0>();
-            warpgroup::pin(all(outputs));
-        }
-    } else {
-        // A tile is multiplied while gradients of the scores of the tile before are computed.
-        Tile scores;
-        Tile gradients;
-        u32 following = number;
-        if (exists(number)) {
-            copy(number, key_place, value_place);
-            publish_copies();
-            multiply_tile(scores, gradients, key_place, value_place);
-            following = next(number + 1);
-            if (exists(following)) {
-                copy(following, 1, 1);
-            }
-            warpgroup::wait<0>();
-            warpgroup::pin(all(scores));
-            warpgroup::pin(all(gradients));
-        }
-        while (exists(number)) {
-            const i32 first = (i32)(number * KEYS);
-            const u32 place = key_place;
-            key_place = key_place == 2 ? 0 : key_place + 1;
-            value_place ^= 1;
-            number = following;
-            publish_copies();
-            Tile next_scores;
-            Tile next_gradients;
-            if (exists(number)) {
-                multiply_tile(next_scores, next_gradients, key_place, value_place);
-                following = next(number + 1);
-                if (exists(following)) {
-                    copy(following, key_place == 2 ? 0 : key_place + 1, value_place ^ 1);
-                }
-            }
-            add(scores, gradients, lower_tile(scores, first), place);
-            warpgroup::wait<0>();
-            warpgroup::pin(all(outputs));
-            warpgroup::pin(all(next_scores));
-            warpgroup::pin(all(next_gradients));
-            become(scores, next_scores);
-            become(gradients, next_gradients);
-        }
+        number = following;
+        place ^= 1;
+        warpgroup::wait<0>();
+        warpgroup::pin(all(outputs));
     }
     tensor_core::wait_for_copies<0>();
     store<Element, CHANNELS>(tensors, problem, queries, outputs, position, 0);

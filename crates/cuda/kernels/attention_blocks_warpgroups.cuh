@@ -14,8 +14,6 @@ namespace attention_blocks {
 template <typename Element, u32 CHANNELS>
 struct Warpgroup {
     static constexpr u32 THREADS = CHANNELS == 64 ? 128 : 256;
-    // Whether scores are multiplied a tile ahead, for which a thread needs registers of two tiles.
-    static constexpr bool IS_AHEAD = CHANNELS == 128;
     static constexpr u32 QUERIES = THREADS / 32 * ROWS;
     using OfQueries = Panels<CHANNELS, QUERIES>;
     using OfKeys = Panels<CHANNELS, KEYS>;
@@ -34,14 +32,12 @@ struct Warpgroup {
         return rows_of(matrix, key_row + number * KEYS, kv_column, min(KEYS, problem.keys - number * KEYS));
     }
 
-    __device__ void copy_keys(u32 number, u32 place) const {
+    __device__ void copy(u32 number, u32 place) const {
         OfKeys::template stage<THREADS>(keys + place * OfKeys::BYTES, rows(tensors.k, number), problem.head_dim,
                                         tensors.vectors);
-    }
-
-    __device__ void copy_values(u32 number, u32 place) const {
         OfKeys::template stage<THREADS>(values + place * OfKeys::BYTES, rows(tensors.v, number), problem.head_dim,
                                         tensors.vectors);
+        tensor_core::end_copies();
     }
 
     // Starts the products of queries and keys.
@@ -77,12 +73,37 @@ struct Warpgroup {
     }
 };
 
-// Raises the maxima by a tile's scores, which become depths. Earlier sums decay, and outputs are to.
-__device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], Running& running, const Scale& scale) {
+// The largest of a row's scores, NaN if there is one, by chains that do not wait for each other.
+__device__ inline f32 largest(const f32 (&scores)[TILE][4], u32 row) {
+    constexpr u32 CHAINS = 4;
+    f32 max[CHAINS];
+#pragma unroll
+    for (u32 chain = 0; chain < CHAINS; chain++) {
+        max[chain] = tensor_core::larger_or_nan(scores[chain][2 * row], scores[chain][2 * row + 1]);
+    }
+#pragma unroll
+    for (u32 column = CHAINS; column < TILE; column++) {
+#pragma unroll
+        for (u32 index = 0; index < 2; index++) {
+            f32& chain = max[column % CHAINS];
+            chain = tensor_core::larger_or_nan(chain, scores[column][2 * row + index]);
+        }
+    }
+    f32 all = tensor_core::larger_or_nan(tensor_core::larger_or_nan(max[0], max[1]),
+                                         tensor_core::larger_or_nan(max[2], max[3]));
+    all = tensor_core::larger_or_nan(all, __shfl_xor_sync(ALL_LANES, all, 1));
+    return tensor_core::larger_or_nan(all, __shfl_xor_sync(ALL_LANES, all, 2));
+}
+
+// Raises the maxima by a tile's scores, which become depths. Earlier sums decay, and outputs are to where some of the
+// warp's maxima are raised.
+__device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], bool& are_raised, Running& running,
+                               const Scale& scale) {
 #pragma unroll
     for (u32 row = 0; row < 2; row++) {
         const f32 old = running.max[row];
-        running.max[row] = tensor_core::larger_or_nan(old, raised(-math::infinity(), scores, row) * scale.exact);
+        running.max[row] = tensor_core::larger_or_nan(old, largest(scores, row) * scale.exact);
+        are_raised = are_raised || running.max[row] != old;
         const f32 shift = shift_of(running.max[row]);
         const f32 depth = shift - old;
         decay[row] = depth > DEEPEST ? 0.0f : exp_within(-depth);
@@ -96,6 +117,7 @@ __device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], Running&
             }
         }
     }
+    are_raised = __any_sync(ALL_LANES, are_raised);
     return __all_sync(ALL_LANES, are_usual(largest_bits(scores))) ? Depths::Usual : Depths::SomeDeep;
 }
 
@@ -144,83 +166,40 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
     const Scale scale = scale_of(problem);
     Running running = {{-math::infinity(), -math::infinity()}, {0.0f, 0.0f}};
     f32 outputs[CHANNELS / COLUMNS][4] = {};
-    const auto add = [&](f32(&scores)[TILE][4], i32 first, u32 place) {
+    u32 number = next(of_block.start() / KEYS);
+    u32 place = 0;
+    if (exists(number)) {
+        group.copy(number, place);
+    }
+    while (exists(number)) {
+        const i32 first = (i32)(number * KEYS);
+        const u32 following = next(number + 1);
+        publish_copies();
+        f32 scores[TILE][4];
+        group.multiply_keys(scores, place);
+        if (exists(following)) {
+            group.copy(following, place ^ 1);
+        }
         const Span seen = seen_by_all[warp];
         const bool sees_all = seen.first <= first && seen.last >= first + (i32)KEYS;
         f32 decay[2];
+        warpgroup::wait<0>();
+        warpgroup::pin(all(scores));
         multiply(scores, scale);
         if (!sees_all) {
             hide(scores, queries.intervals, first, -math::infinity());
         }
-        const Depths depths = lower(scores, decay, running, scale);
-        decay_outputs(outputs, decay);
+        bool are_raised = false;
+        const Depths depths = lower(scores, decay, are_raised, running, scale);
+        // Else all decays are 1, or nothing is there to decay.
+        if (are_raised) {
+            decay_outputs(outputs, decay);
+        }
         group.multiply_values(outputs, running, scores, place, depths);
-    };
-    u32 number = next(of_block.start() / KEYS);
-    u32 place = 0;
-    if constexpr (!Group::IS_AHEAD) {
-        if (exists(number)) {
-            group.copy_keys(number, place);
-            group.copy_values(number, place);
-            tensor_core::end_copies();
-        }
-        while (exists(number)) {
-            const u32 following = next(number + 1);
-            publish_copies();
-            f32 scores[TILE][4];
-            group.multiply_keys(scores, place);
-            if (exists(following)) {
-                group.copy_keys(following, place ^ 1);
-                group.copy_values(following, place ^ 1);
-                tensor_core::end_copies();
-            }
-            warpgroup::wait<0>();
-            warpgroup::pin(all(scores));
-            add(scores, (i32)(number * KEYS), place);
-            number = following;
-            place ^= 1;
-            warpgroup::wait<0>();
-            warpgroup::pin(all(outputs));
-        }
-    } else {
-        // Scores of a tile are multiplied while those of the tile before become probabilities.
-        f32 scores[TILE][4];
-        u32 following = number;
-        if (exists(number)) {
-            group.copy_keys(number, place);
-            group.copy_values(number, place);
-            tensor_core::end_copies();
-            publish_copies();
-            group.multiply_keys(scores, place);
-            following = next(number + 1);
-            if (exists(following)) {
-                group.copy_keys(following, place ^ 1);
-                tensor_core::end_copies();
-            }
-            warpgroup::wait<0>();
-            warpgroup::pin(all(scores));
-        }
-        while (exists(number)) {
-            const i32 first = (i32)(number * KEYS);
-            number = following;
-            publish_copies();
-            f32 next_scores[TILE][4];
-            if (exists(number)) {
-                group.multiply_keys(next_scores, place ^ 1);
-                group.copy_values(number, place ^ 1);
-                following = next(number + 1);
-                if (exists(following)) {
-                    group.copy_keys(following, place);
-                }
-                tensor_core::end_copies();
-            }
-            add(scores, first, place);
-            place ^= 1;
-            warpgroup::wait<0>();
-            warpgroup::pin(all(outputs));
-            warpgroup::pin(all(next_scores));
-            become(scores, next_scores);
-        }
+        number = following;
+        place ^= 1;
+        warpgroup::wait<0>();
+        warpgroup::pin(all(outputs));
     }
     tensor_core::wait_for_copies<0>();
     // Computed again, so that no register holds it in the loop.

@@ -93,12 +93,11 @@ const FORWARD: Kernels = Kernels {
     any: [kernel!("attention_blocks_any_64", 64, 4, 256), kernel!("attention_blocks_any_128", 128, 8, 256)],
     wide: kernel!("attention_blocks_wide", 128, 4, 192),
 };
-/// Keys and values of two tiles of 64; by warpgroups queries and output gradients, too, and for wide heads keys of a third
-/// tile; chunks of keys, values, queries and output gradients.
+/// Keys and values of two tiles of 64; chunks of keys, values, queries and output gradients.
 const QUERIES: Kernels = Kernels {
     plain: [
         kernel!("attention_blocks_queries_64", 64, 4, 256, 384),
-        kernel!("attention_blocks_queries_128", 128, 8, 256, 576),
+        kernel!("attention_blocks_queries_128", 128, 8, 256, 512),
     ],
     any: [
         kernel!("attention_blocks_queries_any_64", 64, 4, 256),
