@@ -1,5 +1,5 @@
 // The function between the two linear layers of the feed-forward block, and its gradient: `cpu::activation`.
-#include "fours.cuh"
+#include "vectors.cuh"
 #include "math.cuh"
 
 struct ValueAndSlope {
@@ -67,7 +67,8 @@ struct Plain {
     }
 
     __device__ void run() const {
-        for_each_four(y.rows, y.cols, has_fours(x) && has_fours(y), *this);
+        const bool in_vectors = has_vectors<IN_ACCESS<E>>(x) && has_vectors<IN_ACCESS<E>>(y);
+        for_each_vector<IN_ACCESS<E>>(y.rows, y.cols, in_vectors, *this);
     }
 };
 
@@ -91,7 +92,8 @@ struct Gated {
     }
 
     __device__ void run() const {
-        for_each_four(y.rows, y.cols, y.cols % FOUR == 0 && has_fours(x) && has_fours(y), *this);
+        const bool in_vectors = has_vectors<IN_ACCESS<E>>(x) && has_vectors<IN_ACCESS<E>>(y);
+        for_each_vector<IN_ACCESS<E>>(y.rows, y.cols, y.cols % IN_ACCESS<E> == 0 && in_vectors, *this);
     }
 };
 
@@ -119,8 +121,9 @@ struct PlainBackward {
     }
 
     __device__ void run() const {
-        const bool in_fours = has_fours(x) && has_fours(dy) && has_fours(dx) && has_fours(y);
-        for_each_four(y.rows, y.cols, in_fours, *this);
+        const bool in_vectors = has_vectors<IN_ACCESS<E>>(x) && has_vectors<IN_ACCESS<E>>(dy) &&
+                                has_vectors<IN_ACCESS<E>>(dx) && has_vectors<IN_ACCESS<E>>(y);
+        for_each_vector<IN_ACCESS<E>>(y.rows, y.cols, in_vectors, *this);
     }
 };
 
@@ -152,8 +155,9 @@ struct GatedBackward {
     }
 
     __device__ void run() const {
-        const bool in_fours = has_fours(x) && has_fours(dy) && has_fours(dx) && has_fours(y);
-        for_each_four(y.rows, y.cols, y.cols % FOUR == 0 && in_fours, *this);
+        const bool in_vectors = has_vectors<IN_ACCESS<E>>(x) && has_vectors<IN_ACCESS<E>>(dy) &&
+                                has_vectors<IN_ACCESS<E>>(dx) && has_vectors<IN_ACCESS<E>>(y);
+        for_each_vector<IN_ACCESS<E>>(y.rows, y.cols, y.cols % IN_ACCESS<E> == 0 && in_vectors, *this);
     }
 };
 

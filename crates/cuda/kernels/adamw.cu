@@ -1,6 +1,6 @@
 // AdamW in one pass, as `cpu::adamw`.
 
-#include "fours.cuh"
+#include "vectors.cuh"
 
 constexpr u32 THREADS = 256;
 
@@ -31,7 +31,7 @@ struct CopyTo {
     Matrix<E> copy;
 
     __device__ bool in_fours() const {
-        return has_fours(copy);
+        return has_vectors<FOUR>(copy);
     }
 
     template <u32 COUNT>
@@ -79,9 +79,9 @@ struct Update {
     }
 
     __device__ void run() const {
-        const bool in_fours = has_fours(param) && has_fours(grad) && has_fours(first_moment) &&
-                              has_fours(second_moment) && copy.in_fours();
-        for_each_four(1, param.len(), in_fours, *this);
+        const bool in_fours = has_vectors<FOUR>(param) && has_vectors<FOUR>(grad) && has_vectors<FOUR>(first_moment) &&
+                              has_vectors<FOUR>(second_moment) && copy.in_fours();
+        for_each_vector<FOUR>(1, param.len(), in_fours, *this);
     }
 };
 

@@ -1,16 +1,38 @@
 // Cross-entropy over logits that are sharded over the vocabulary, as `cpu::cross_entropy`: a block of threads per row.
 
-#include "fours.cuh"
+#include "vectors.cuh"
 #include "row_sum.cuh"
 
 constexpr u32 THREADS = 256;
 constexpr i32 IGNORED_LABEL = -100;
 constexpr u32 NOWHERE = 0xffffffffu;
 
-// The sum of `term(i)` over a long row in the order of `row_sum`, by all teams of a block, which take a chunk each at a
-// time. The result is that of thread 0.
+// Calls `body(number)` for the numbers of this thread's lane from `first` to `end`, in ascending order. Several are
+// read before the first is used: a read takes longer than the work of one.
+template <typename Body>
+__device__ inline void for_each_of_lane(const f32* row, u32 first, u32 end, Body body) {
+    constexpr u32 READS = 8;
+    u32 i = first + team_lane();
+    for (; i + (READS - 1) * TEAM < end; i += READS * TEAM) {
+        f32 values[READS];
+#pragma unroll
+        for (u32 index = 0; index < READS; index++) {
+            values[index] = row[i + index * TEAM];
+        }
+#pragma unroll
+        for (u32 index = 0; index < READS; index++) {
+            body(values[index]);
+        }
+    }
+    for (; i < end; i += TEAM) {
+        body(row[i]);
+    }
+}
+
+// The sum of `term(number)` over a long row in the order of `row_sum`, by all teams of a block, which take a chunk each
+// at a time. The result is that of thread 0.
 template <typename Term>
-__device__ f64 long_row_sum(u32 len, Term term) {
+__device__ f64 long_row_sum(const f32* row, u32 len, Term term) {
     constexpr u32 TEAMS = THREADS / TEAM;
     __shared__ f32 sums[TEAMS];
     const u32 team = threadIdx.x / TEAM;
@@ -19,9 +41,7 @@ __device__ f64 long_row_sum(u32 len, Term term) {
         const u32 chunk = first + team * (u32)CHUNK;
         const u32 end = min(len, chunk + (u32)CHUNK);
         f32 sum = 0.0f;
-        for (u32 i = chunk + team_lane(); i < end; i += TEAM) {
-            sum = sum + term(i);
-        }
+        for_each_of_lane(row, chunk, end, [&](f32 value) { sum = sum + term(value); });
         sum = team_sum(sum);
         if (team_lane() == 0) {
             sums[team] = sum;
@@ -29,6 +49,61 @@ __device__ f64 long_row_sum(u32 len, Term term) {
         __syncthreads();
         if (threadIdx.x == 0) {
             for (u32 index = 0; index < TEAMS; index++) {
+                total = total + (f64)sums[index];
+            }
+        }
+        __syncthreads();
+    }
+    return total;
+}
+
+// The same over a row whose fours are aligned: four threads have a chunk, each four neighbouring lanes.
+template <typename Term>
+__device__ f64 long_row_sum_in_fours(const f32* row, u32 len, Term term) {
+    constexpr u32 QUAD = TEAM / FOUR;
+    constexpr u32 CHUNKS = THREADS / QUAD;
+    constexpr u32 READS = 4;
+    __shared__ f32 sums[CHUNKS];
+    f64 total = 0.0;
+    for (u32 first = 0; first < len; first += CHUNKS * (u32)CHUNK) {
+        const u32 chunk = first + threadIdx.x / QUAD * (u32)CHUNK;
+        const u32 end = min(len, chunk + (u32)CHUNK);
+        f32 lanes[FOUR] = {};
+        u32 i = chunk + threadIdx.x % QUAD * FOUR;
+        for (; i + (READS - 1) * TEAM + FOUR <= end; i += READS * TEAM) {
+            f32 values[READS][FOUR];
+#pragma unroll
+            for (u32 index = 0; index < READS; index++) {
+                load(values[index], row + i + index * TEAM);
+            }
+#pragma unroll
+            for (u32 index = 0; index < READS; index++) {
+#pragma unroll
+                for (u32 lane = 0; lane < FOUR; lane++) {
+                    lanes[lane] = lanes[lane] + term(values[index][lane]);
+                }
+            }
+        }
+        for (; i < end; i += TEAM) {
+#pragma unroll
+            for (u32 lane = 0; lane < FOUR; lane++) {
+                if (i + lane < end) {
+                    lanes[lane] = lanes[lane] + term(row[i + lane]);
+                }
+            }
+        }
+        // The tree 8, 4 between threads, and 2, 1 in each.
+#pragma unroll
+        for (u32 lane = 0; lane < FOUR; lane++) {
+            lanes[lane] = lanes[lane] + __shfl_xor_sync(WHOLE_WARP, lanes[lane], 2, QUAD);
+            lanes[lane] = lanes[lane] + __shfl_xor_sync(WHOLE_WARP, lanes[lane], 1, QUAD);
+        }
+        if (threadIdx.x % QUAD == 0) {
+            sums[threadIdx.x / QUAD] = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+        }
+        __syncthreads();
+        if (threadIdx.x == 0) {
+            for (u32 index = 0; index < CHUNKS; index++) {
                 total = total + (f64)sums[index];
             }
         }
@@ -69,10 +144,9 @@ row_max(Matrix<const f32> logits, u32 valid_columns, Matrix<f32> out) {
     const u32 first = part * steps * TEAM;
     const u32 end = min(valid_columns, first + steps * TEAM);
     Largest largest = {-math::infinity(), false};
-    for (u32 i = first + team_lane(); i < end; i += TEAM) {
-        const f32 value = row[i];
+    for_each_of_lane(row, first, end, [&](f32 value) {
         largest = {math::larger(largest.value, value), largest.restarts || value != value};
-    }
+    });
     parts[part][team_lane()] = largest;
     __syncthreads();
     if (threadIdx.x >= 32) {
@@ -89,12 +163,14 @@ row_max(Matrix<const f32> logits, u32 valid_columns, Matrix<f32> out) {
 }
 
 // `sums[row]`: the sum of `exp(logit - max)` over the valid columns, and `logit - max` of the label.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 5)
 sum_exp(Matrix<const f32> logits, u32 valid_columns, Matrix<const f32> max, Matrix<const i32> labels, u64 first_column,
         Matrix<f32> sums) {
     const f32* row = logits.row(blockIdx.x);
     const f32 largest = max.start[blockIdx.x];
-    const f64 sum = long_row_sum(valid_columns, [=](u32 i) { return math::exp(row[i] - largest); });
+    const auto term = [=](f32 value) { return math::exp(value - largest); };
+    const f64 sum = has_vectors<FOUR>(logits) ? long_row_sum_in_fours(row, valid_columns, term)
+                                              : long_row_sum(row, valid_columns, term);
     if (threadIdx.x == 0) {
         const u32 column = local_column(labels.start[blockIdx.x], first_column, valid_columns);
         sums.start[2 * blockIdx.x] = (f32)sum;
@@ -153,26 +229,64 @@ cross_entropy(Matrix<const f32> max, Matrix<const f32> sums, Matrix<const i32> l
     }
 }
 
-// Probabilities of a row less the label's one, times the scale; zeros in a row of an ignored label and in padding.
+// Gradients of a row's logits: probabilities less the label's one, times the scale, and zeros in padding.
 struct LogitGradients {
     u32 valid_columns;
     u32 target;
     f32 largest;
     f32 factor;
     f32 scale;
-    bool ignored;
+
+    __device__ f32 probability(f32 logit) const {
+        return math::exp(logit - largest) * factor;
+    }
 
     __device__ f32 of(f32 logit, u32 column) const {
-        if (ignored || column >= valid_columns) {
+        if (column >= valid_columns) {
             return 0.0f;
         }
-        const f32 value = math::exp(logit - largest) * factor;
+        const f32 value = probability(logit);
         return column == target ? value - scale : value;
     }
+
 };
 
+// Replaces a row's fours `four + index * THREADS` by probabilities; all are read before the first is written.
+template <u32 BATCH>
+__device__ inline void replace_batch(f32* row, u32 four, const LogitGradients& gradients) {
+    f32 values[BATCH][FOUR];
+#pragma unroll
+    for (u32 index = 0; index < BATCH; index++) {
+        load(values[index], row + (four + index * THREADS) * FOUR);
+    }
+#pragma unroll
+    for (u32 index = 0; index < BATCH; index++) {
+#pragma unroll
+        for (u32 i = 0; i < FOUR; i++) {
+            values[index][i] = gradients.probability(values[index][i]);
+        }
+        store(row + (four + index * THREADS) * FOUR, values[index]);
+    }
+}
+
+// Replaces the first fours of a row, none of them padding, by gradients. The thread that has the label's one subtracts
+// its part last.
+__device__ inline void replace_fours(f32* row, u32 fours, const LogitGradients& gradients) {
+    constexpr u32 BATCH = 4;
+    u32 four = threadIdx.x;
+    for (; four + (BATCH - 1) * THREADS < fours; four += BATCH * THREADS) {
+        replace_batch<BATCH>(row, four, gradients);
+    }
+    for (; four < fours; four += THREADS) {
+        replace_batch<1>(row, four, gradients);
+    }
+    if (gradients.target / FOUR < fours && gradients.target / FOUR % THREADS == threadIdx.x) {
+        row[gradients.target] = row[gradients.target] - gradients.scale;
+    }
+}
+
 // The same, and `logits = (softmax - onehot) * scale`, zero in rows of ignored labels and in padded columns.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> max, Matrix<const f32> sums,
                        Matrix<const i32> labels, u64 first_column, f32 scale, Matrix<f32> loss,
                        Matrix<f32> z_losses, f32 z_coefficient) {
@@ -184,23 +298,21 @@ cross_entropy_gradient(Matrix<f32> logits, u32 valid_columns, Matrix<const f32> 
     }
     __syncthreads();
     f32* row = logits.row(blockIdx.x);
+    const u32 columns = (u32)logits.cols;
+    if (shared.label == IGNORED_LABEL) {
+        for (u32 i = threadIdx.x; i < columns; i += THREADS) {
+            row[i] = 0.0f;
+        }
+        return;
+    }
     const LogitGradients gradients = {valid_columns,
                                       local_column(shared.label, first_column, valid_columns),
                                       max.start[blockIdx.x],
                                       (f32)((f64)scale * shared.raised / shared.sum),
-                                      scale,
-                                      shared.label == IGNORED_LABEL};
-    const u32 fours = has_fours(logits) ? (u32)logits.cols / FOUR : 0;
-    for (u32 four = threadIdx.x; four < fours; four += THREADS) {
-        f32 values[FOUR];
-        load(values, row + four * FOUR);
-#pragma unroll
-        for (u32 i = 0; i < FOUR; i++) {
-            values[i] = gradients.of(values[i], four * FOUR + i);
-        }
-        store(row + four * FOUR, values);
-    }
-    for (u32 i = fours * FOUR + threadIdx.x; i < logits.cols; i += THREADS) {
+                                      scale};
+    const u32 fours = has_vectors<FOUR>(logits) ? valid_columns / FOUR : 0;
+    replace_fours(row, fours, gradients);
+    for (u32 i = fours * FOUR + threadIdx.x; i < columns; i += THREADS) {
         row[i] = gradients.of(row[i], i);
     }
 }

@@ -2,7 +2,7 @@
 // of random words.
 #include "dropout_mask.cuh"
 #include "elements.cuh"
-#include "fours.cuh"
+#include "vectors.cuh"
 
 // Calls `body.at(row, col, factors)` with the factors of four elements from `col` on, where rows are aligned, and of
 // one element elsewhere: each element once.
@@ -42,8 +42,10 @@ struct Add {
     f32 residual_scale;
     Matrix<E> out;
 
-    __device__ bool in_fours() const {
-        return has_fours(x) && has_fours(bias) && has_fours(residual) && has_fours(out);
+    template <u32 COUNT>
+    __device__ bool in_vectors() const {
+        return has_vectors<COUNT>(x) && has_vectors<COUNT>(bias) && has_vectors<COUNT>(residual) &&
+               has_vectors<COUNT>(out);
     }
 
     // `x + bias`
@@ -98,7 +100,7 @@ struct Add {
     extern "C" __global__ void __launch_bounds__(256, 4)                                                               \
         NAME(Matrix<const E> x, Matrix<const E> bias, Matrix<const E> residual, f32 residual_scale, Matrix<E> out) {   \
         const Add<E> add = {x, bias, residual, residual_scale, out};                                                   \
-        for_each_four(out.rows, out.cols, add.in_fours(), add);                                                        \
+        for_each_vector<IN_ACCESS<E>>(out.rows, out.cols, add.template in_vectors<IN_ACCESS<E>>(), add);               \
     }
 
 ADD_RESIDUAL(add_residual_f32, f32)
@@ -110,7 +112,7 @@ ADD_RESIDUAL(add_residual_f16, F16)
         NAME(Matrix<const E> x, Matrix<const E> bias, Matrix<const E> residual, f32 residual_scale, DropoutMask mask,  \
              Matrix<E> out) {                                                                                          \
         const Add<E> add = {x, bias, residual, residual_scale, out};                                                   \
-        for_each_factor(out.rows, out.cols, mask, add.in_fours(), add);                                                \
+        for_each_factor(out.rows, out.cols, mask, add.template in_vectors<FOUR>(), add);                               \
     }
 
 DROPOUT_ADD(dropout_add_f32, f32)
@@ -137,7 +139,8 @@ struct Backward {
 
 #define DROPOUT_BACKWARD(NAME, E)                                                                                      \
     extern "C" __global__ void __launch_bounds__(256, 4) NAME(Matrix<const E> dy, DropoutMask mask, Matrix<E> dx) {    \
-        for_each_factor(dx.rows, dx.cols, mask, has_fours(dy) && has_fours(dx), Backward<E>{dy, dx});                  \
+        const bool in_fours = has_vectors<FOUR>(dy) && has_vectors<FOUR>(dx);                                          \
+        for_each_factor(dx.rows, dx.cols, mask, in_fours, Backward<E>{dy, dx});                                        \
     }
 
 DROPOUT_BACKWARD(dropout_backward_f32, f32)

@@ -1,6 +1,5 @@
 // Rows of a table that is sharded by rows: `cpu::embedding`.
-#include "element.cuh"
-#include "elements.cuh"
+#include "vectors.cuh"
 
 constexpr u32 WHOLE_WARP = 0xffffffffu;
 // Tokens that a block looks at together, one to a thread.
@@ -14,24 +13,45 @@ __device__ inline u64 local_row(i32 token, u64 first_row) {
 
 // `out[T,D]` = or += `table[token - first_row]`, zeros for tokens of other ranks.
 template <typename E>
-__device__ inline void embedding_lookup(Matrix<const i32> tokens, Matrix<const E> table, u64 first_row, Matrix<E> out,
-                                        u32 is_accumulated) {
-    for_each_element(out.rows, out.cols, [&](u64 row, u64 col) {
-        const u64 local = local_row(tokens.start[row], first_row);
-        E *to = out.row(row) + col;
-        if (local < table.rows) {
-            const E value = table.row(local)[col];
-            *to = is_accumulated != 0 ? narrow<E>(widen(*to) + widen(value)) : value;
-        } else if (is_accumulated == 0) {
-            *to = narrow<E>(0.0f);
-        }
-    });
-}
+struct Lookup {
+    Matrix<const i32> tokens;
+    Matrix<const E> table;
+    u64 first_row;
+    Matrix<E> out;
+    u32 is_accumulated;
 
+    template <u32 COUNT>
+    __device__ void at(u64 row, u64 col) const {
+        const u64 local = local_row(tokens.start[row], first_row);
+        f32 values[COUNT] = {};
+        if (local < table.rows) {
+            load(values, table.row(local) + col);
+        } else if (is_accumulated != 0) {
+            return;
+        }
+        E *to = out.row(row) + col;
+        if (is_accumulated != 0) {
+            f32 sums[COUNT];
+            load(sums, to);
+#pragma unroll
+            for (u32 i = 0; i < COUNT; i++) {
+                values[i] = sums[i] + values[i];
+            }
+        }
+        store(to, values);
+    }
+
+    __device__ void run() const {
+        const bool in_vectors = has_vectors<IN_ACCESS<E>>(table) && has_vectors<IN_ACCESS<E>>(out);
+        for_each_vector<IN_ACCESS<E>>(out.rows, out.cols, in_vectors, *this);
+    }
+};
+
+// Without a number of blocks, ptxas spills on sm_100a at 40 registers.
 #define EMBEDDING_LOOKUP(NAME, E)                                                                                      \
-    extern "C" __global__ void __launch_bounds__(256)                                                                  \
+    extern "C" __global__ void __launch_bounds__(256, 4)                                                               \
         NAME(Matrix<const i32> tokens, Matrix<const E> table, u64 first_row, Matrix<E> out, u32 is_accumulated) {      \
-        embedding_lookup(tokens, table, first_row, out, is_accumulated);                                               \
+        Lookup<E>{tokens, table, first_row, out, is_accumulated}.run();                                                \
     }
 
 EMBEDDING_LOOKUP(embedding_lookup_f32, f32)

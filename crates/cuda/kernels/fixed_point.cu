@@ -19,7 +19,7 @@ __device__ inline f64 team_sum(f64 value) {
 
 // Adds the sum of squares of `x / loss_scale` to `sums`. Blocks of 4,096 elements are counted from the start of the
 // flat buffer, in which `x` begins at `offset` of a block; sixteen threads take one, each a lane of f64.
-extern "C" __global__ void __launch_bounds__(THREADS)
+extern "C" __global__ void __launch_bounds__(THREADS, 4)
 squared_sum(Matrix<const f32> x, u32 offset, f64 squared_loss_scale, Matrix<i64> sums) {
     constexpr u32 PLACES = THREADS / TEAM;
     __shared__ i64 words[PLACES][fixed_point::WORDS];
@@ -29,9 +29,20 @@ squared_sum(Matrix<const f32> x, u32 offset, f64 squared_loss_scale, Matrix<i64>
     const u64 first = max(border, (u64)offset);
     const u64 end = min(border + SHARD_BLOCK, offset + x.len());
     f64 sum = 0.0;
-    for (u64 i = first + team_lane(); i < end; i += TEAM) {
-        const f64 value = (f64)x.start[i - offset];
-        sum += value * value;
+    // Several numbers are read before the first is added: a read takes longer than their sum. Zeros after the last one
+    // change no bit of a sum of squares.
+    constexpr u32 READS = 32;
+    for (u64 i = first + team_lane(); i < end; i += READS * TEAM) {
+        f32 values[READS];
+#pragma unroll
+        for (u32 index = 0; index < READS; index++) {
+            const u64 place = i + index * TEAM;
+            values[index] = place < end ? x.start[place - offset] : 0.0f;
+        }
+#pragma unroll
+        for (u32 index = 0; index < READS; index++) {
+            sum += (f64)values[index] * (f64)values[index];
+        }
     }
     sum = team_sum(sum);
     if (team_lane() == 0) {

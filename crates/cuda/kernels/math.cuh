@@ -49,22 +49,53 @@ __device__ inline f32 polynomial(f32 x, const f32 (&c)[N]) {
     return sum;
 }
 
-// `x * 2^exponent` for whole exponents up to 128, in two steps, because 2^128 is not an f32 but products just below it
-// are.
-__device__ inline f32 scaled(f32 x, f32 exponent) {
-    const i32 biased = __float2int_rz(exponent - 1.0f) + 127;
-    const f32 half = x * __uint_as_float((u32)biased << 23);
-    return half + half;
-}
+// A number of this size has no fraction: adding it rounds to a whole number, ties to even, which is in the low bits of
+// the sum.
+constexpr f32 WHOLE = 12582912.0f;
 
-__device__ inline f32 exp(f32 x) {
-    const f32 count = rintf(x * LOG2_E);
+// `e^x = power * 2^count`, with `count` in the low bits.
+struct Scaled {
+    f32 power;
+    u32 count;
+};
+
+__device__ inline Scaled scaled_exp(f32 x) {
+    const f32 shifted = x * LOG2_E + WHOLE;
+    const f32 count = shifted - WHOLE;
     f32 rest = fmaf(count, -LN2_HIGH, x);
     rest = fmaf(count, -LN2_LOW, rest);
     const f32 tail = polynomial(rest, {0.49999994f, 0.16666515f, 0.041668456f, 0.008369419f, 0.001381318f});
-    const f32 power = fmaf(tail, rest * rest, rest) + 1.0f;
-    const f32 result = x < EXP_LOWEST ? 0.0f : scaled(power, count);
+    return {fmaf(tail, rest * rest, rest) + 1.0f, __float_as_uint(shifted)};
+}
+
+// The power of two is applied in two steps, because 2^128 is not an f32 but products just below it are. Everything is
+// computed for every number: a branch would keep a thread's exponentials from running at once.
+__device__ inline f32 exp(f32 x) {
+    const Scaled scaled = scaled_exp(x);
+    const f32 half = scaled.power * __uint_as_float((scaled.count + 126) << 23);
+    const f32 whole = half + half;
+    const f32 result = x < EXP_LOWEST ? 0.0f : whole;
     return EXP_HIGHEST < x ? infinity() : result;
+}
+
+// The same of numbers up to 80 or what is not a number: one step suffices, and no result is infinite.
+__device__ inline f32 exp_up_to_80(f32 x) {
+    const Scaled scaled = scaled_exp(x);
+    const f32 whole = scaled.power * __uint_as_float((scaled.count + 127) << 23);
+    return x < EXP_LOWEST ? 0.0f : whole;
+}
+
+// `1 / x`, rounded to nearest, for `x` from 1 to 2^116: a first guess by the bits, two steps that cube its error, and
+// one that rounds. All steps scale with powers of two, so that 2^23 significands decide; a test tries each. The first
+// guess is so that the last step rounds the largest significand up. Unlike a division it has no branch.
+__device__ inline f32 reciprocal(f32 x) {
+    f32 guess = __uint_as_float(0x7ef36bbbu - __float_as_uint(x));
+#pragma unroll
+    for (int step = 0; step < 2; step++) {
+        const f32 error = fmaf(-x, guess, 1.0f);
+        guess = fmaf(guess, fmaf(error, error, error), guess);
+    }
+    return fmaf(guess, fmaf(-x, guess, 1.0f), guess);
 }
 
 __device__ inline f32 log(f32 x) {
@@ -95,8 +126,8 @@ struct SigmoidAndComplement {
 
 __device__ inline SigmoidAndComplement sigmoid_and_complement(f32 x) {
     // NaN stays NaN.
-    const f32 power = exp(80.0f < -x ? 80.0f : -x);
-    const f32 sigmoid = 1.0f / (1.0f + power);
+    const f32 power = exp_up_to_80(80.0f < -x ? 80.0f : -x);
+    const f32 sigmoid = reciprocal(1.0f + power);
     return {sigmoid, power * sigmoid};
 }
 
@@ -128,7 +159,7 @@ __device__ inline f32 erf(f32 x) {
                                          -0.00080101896f, 7.853848e-5f});
     const f32 small = fmaf(tail, x, x);
     const f32 magnitude = magnitude_of(x);
-    const f32 large = with_sign_of(1.0f - complement_of_erf(magnitude, exp(-square)), x);
+    const f32 large = with_sign_of(1.0f - complement_of_erf(magnitude, exp_up_to_80(-square)), x);
     return magnitude < 1.0f ? small : large;
 }
 
@@ -138,7 +169,7 @@ struct Normal {
 };
 
 __device__ inline Normal normal(f32 x) {
-    const f32 power = exp(x * x * -0.5f);
+    const f32 power = exp_up_to_80(x * x * -0.5f);
     const f32 magnitude = magnitude_of(x) * 0.707106781186547524400844362104849039f;
     const f32 tail = complement_of_erf(magnitude, power) * 0.5f;
     return {x < 0.0f ? tail : 1.0f - tail, power * 0.3989423f};

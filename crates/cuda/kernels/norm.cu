@@ -3,6 +3,7 @@
 // A row of the norm has `width` elements; a row of the matrix has `heads` rows of the norm.
 #include "element.cuh"
 #include "groups.cuh"
+#include "row_chunks.cuh"
 #include "row_sum.cuh"
 
 // A row of the norm for each team, until all are done. `body(index, row, col, is_last_turn_inside)`: rows past the last
@@ -80,11 +81,76 @@ __device__ inline void norm_forward(Matrix<const E> x, Matrix<const E> weight, M
     });
 }
 
-// Without a number of blocks, ptxas spills on sm_120a at 56 registers.
+// The same for rows of bf16 or fp16 values in shared memory, each chunk of `teams` by a team.
+template <bool LAYER, bool PLUS_ONE, typename E>
+__device__ inline void norm_forward_in_chunks(Matrix<const E> x, Matrix<const E> weight, Matrix<const E> bias,
+                                                 Matrix<E> y, Matrix<f32> stats, f32 epsilon, u32 teams) {
+    __shared__ SharedElements<E> chunks[TEAMS];
+    const u32 width = (u32)weight.cols;
+    const u32 heads = (u32)x.cols / width;
+    const f64 count = (f64)width;
+    const OwnChunk own(x.rows * heads, width, teams);
+    const u64 row = heads == 1 ? own.row : own.row / heads;
+    const u64 col = heads == 1 ? own.first : own.row % heads * width + own.first;
+    SharedElements<E> &chunk = chunks[threadIdx.x / TEAM];
+    chunk.fill(own, x.row(row) + col);
+    __syncwarp();
+    f32 mean = 0.0f;
+    if (LAYER) {
+        mean = (f32)(own.row_total(chunk.sum(own, [](f32 value) { return value; })) / count);
+    }
+    const f64 squares = own.row_total(chunk.sum(own, [=](f32 value) {
+        const f32 centred = value - mean;
+        return centred * centred;
+    }));
+    const f32 rstd = (f32)(1.0 / sqrt(squares / count + (f64)epsilon));
+    if (team_lane() == 0 && own.len > 0 && own.first == 0) {
+        stats.start[2 * own.row] = mean;
+        stats.start[2 * own.row + 1] = rstd;
+    }
+    E *to = y.row(row) + col;
+#pragma unroll
+    for (u32 index = 0; index < VECTORS; index++) {
+        if (own.has(index)) {
+            const u32 place = own.place(index);
+            f32 values[EIGHT];
+            f32 weights[EIGHT];
+            load(values, chunk.elements + place);
+            load(weights, weight.start + own.first + place);
+#pragma unroll
+            for (u32 i = 0; i < EIGHT; i++) {
+                values[i] = (values[i] - mean) * rstd;
+                weights[i] = norm_factor<PLUS_ONE>(weights[i]);
+            }
+            if (bias.is_there()) {
+                f32 biases[EIGHT];
+                load(biases, bias.start + own.first + place);
+#pragma unroll
+                for (u32 i = 0; i < EIGHT; i++) {
+                    values[i] = fmaf(values[i], weights[i], biases[i]);
+                }
+            } else {
+#pragma unroll
+                for (u32 i = 0; i < EIGHT; i++) {
+                    values[i] = values[i] * weights[i];
+                }
+            }
+            store(to + place, values);
+        }
+    }
+}
+
+// Each row is read once where `teams` is not 0. Without a number of blocks, ptxas spills on sm_120a at 56 registers.
 #define NORM(NAME, E, LAYER, PLUS_ONE)                                                                                 \
     extern "C" __global__ void __launch_bounds__(128, 8)                                                               \
         NAME(Matrix<const E> x, Matrix<const E> weight, Matrix<const E> bias, Matrix<E> y, Matrix<f32> stats,          \
-             f32 epsilon) {                                                                                            \
+             f32 epsilon, u32 teams) {                                                                                 \
+        if constexpr (sizeof(E) == 2) {                                                                                \
+            if (teams != 0) {                                                                                          \
+                norm_forward_in_chunks<LAYER, PLUS_ONE>(x, weight, bias, y, stats, epsilon, teams);                 \
+                return;                                                                                                \
+            }                                                                                                          \
+        }                                                                                                              \
         norm_forward<LAYER, PLUS_ONE>(x, weight, bias, y, stats, epsilon);                                             \
     }
 
@@ -128,10 +194,108 @@ __device__ inline void norm_backward_input(Matrix<const E> x, Matrix<const E> we
     });
 }
 
+// Eight normed values, and the gradients of their outputs times the weights.
+template <bool PLUS_ONE, typename E>
+__device__ inline void normed_and_weighted(f32 (&normed)[EIGHT], f32 (&weighted)[EIGHT], const E *weight, f32 mean,
+                                           f32 rstd) {
+    f32 weights[EIGHT];
+    load(weights, weight);
+#pragma unroll
+    for (u32 i = 0; i < EIGHT; i++) {
+        normed[i] = (normed[i] - mean) * rstd;
+        weighted[i] = weighted[i] * norm_factor<PLUS_ONE>(weights[i]);
+    }
+}
+
+// The same for rows of bf16 or fp16 values in registers, each chunk of `teams` by a team.
+template <bool LAYER, bool PLUS_ONE, typename E>
+__device__ inline void norm_backward_input_in_chunks(Matrix<const E> x, Matrix<const E> weight,
+                                                        Matrix<const f32> stats, Matrix<const E> dy, Matrix<E> dx,
+                                                        u32 is_accumulated, u32 teams) {
+    __shared__ SharedTerms chunks[TEAMS];
+    const u32 width = (u32)weight.cols;
+    const u32 heads = (u32)x.cols / width;
+    const f64 count = (f64)width;
+    const OwnChunk own(x.rows * heads, width, teams);
+    const u64 row = heads == 1 ? own.row : own.row / heads;
+    const u64 col = heads == 1 ? own.first : own.row % heads * width + own.first;
+    SharedTerms &chunk = chunks[threadIdx.x / TEAM];
+    const f32 mean = own.len > 0 ? stats.start[2 * own.row] : 0.0f;
+    const f32 rstd = own.len > 0 ? stats.start[2 * own.row + 1] : 0.0f;
+    const E *weights = weight.start + own.first;
+    Vectors<E> inputs;
+    Vectors<E> gradients;
+    inputs.read(own, x.row(row) + col);
+    gradients.read(own, dy.row(row) + col);
+    const auto values = [&](f32(&normed)[EIGHT], f32(&weighted)[EIGHT], u32 index) {
+        inputs.unpacked(normed, index);
+        gradients.unpacked(weighted, index);
+        normed_and_weighted<PLUS_ONE>(normed, weighted, weights + own.place(index), mean, rstd);
+    };
+#pragma unroll
+    for (u32 index = 0; index < VECTORS; index++) {
+        if (own.has(index)) {
+            f32 normed[EIGHT];
+            f32 weighted[EIGHT];
+            values(normed, weighted, index);
+#pragma unroll
+            for (u32 i = 0; i < EIGHT; i++) {
+                normed[i] = normed[i] * weighted[i];
+            }
+            chunk.write(own, index, normed);
+        }
+    }
+    __syncwarp();
+    const f32 along = (f32)(own.row_total(chunk.sum(own)) / count);
+    f32 level = 0.0f;
+    if (LAYER) {
+        __syncwarp();
+#pragma unroll
+        for (u32 index = 0; index < VECTORS; index++) {
+            if (own.has(index)) {
+                f32 normed[EIGHT];
+                f32 weighted[EIGHT];
+                values(normed, weighted, index);
+                chunk.write(own, index, weighted);
+            }
+        }
+        __syncwarp();
+        level = (f32)(own.row_total(chunk.sum(own)) / count);
+    }
+    E *to = dx.row(row) + col;
+#pragma unroll
+    for (u32 index = 0; index < VECTORS; index++) {
+        if (own.has(index)) {
+            f32 normed[EIGHT];
+            f32 results[EIGHT];
+            values(normed, results, index);
+#pragma unroll
+            for (u32 i = 0; i < EIGHT; i++) {
+                results[i] = fmaf(-normed[i], along, results[i] - level) * rstd;
+            }
+            if (is_accumulated != 0) {
+                f32 sums[EIGHT];
+                load(sums, to + own.place(index));
+#pragma unroll
+                for (u32 i = 0; i < EIGHT; i++) {
+                    results[i] = sums[i] + results[i];
+                }
+            }
+            store(to + own.place(index), results);
+        }
+    }
+}
+
 #define NORM_BACKWARD_INPUT(NAME, E, LAYER, PLUS_ONE)                                                                  \
-    extern "C" __global__ void __launch_bounds__(128)                                                                  \
+    extern "C" __global__ void __launch_bounds__(128, 4)                                                               \
         NAME(Matrix<const E> x, Matrix<const E> weight, Matrix<const f32> stats, Matrix<const E> dy, Matrix<E> dx,     \
-             u32 is_accumulated) {                                                                                     \
+             u32 is_accumulated, u32 teams) {                                                                          \
+        if constexpr (sizeof(E) == 2) {                                                                                \
+            if (teams != 0) {                                                                                          \
+                norm_backward_input_in_chunks<LAYER, PLUS_ONE>(x, weight, stats, dy, dx, is_accumulated, teams);    \
+                return;                                                                                                \
+            }                                                                                                          \
+        }                                                                                                              \
         norm_backward_input<LAYER, PLUS_ONE>(x, weight, stats, dy, dx, is_accumulated);                                \
     }
 
@@ -145,52 +309,94 @@ NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f32, f32, false, true)
 NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_bf16, Bf16, false, true)
 NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f16, F16, false, true)
 
-// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)` over all rows of the norm.
-template <typename E>
-__device__ inline void norm_backward_weight(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy,
-                                            Matrix<f32> dweight, Matrix<f32> dbias) {
-    __shared__ GroupSums weight_groups;
-    __shared__ GroupSums bias_groups;
-    const u64 width = dweight.cols;
-    const u64 heads = x.cols / width;
-    const u64 col = (u64)blockIdx.x * blockDim.x + threadIdx.x;
-    const bool is_inside = col < width;
-    const u64 count = (x.rows + GROUP_ROWS - 1) / GROUP_ROWS;
-    for (u64 first = 0; first < count; first += blockDim.y) {
-        const u64 row = (first + threadIdx.y) * GROUP_ROWS;
-        const u64 end = row + GROUP_ROWS < x.rows ? row + GROUP_ROWS : x.rows;
-        f32 weight_sum = 0.0f;
-        f32 bias_sum = 0.0f;
-        if (is_inside) {
-#pragma unroll 4
-            for (u64 r = row; r < end; r++) {
-                for (u64 head = 0; head < heads; head++) {
-                    const f32 mean = stats.start[2 * (r * heads + head)];
-                    const f32 rstd = stats.start[2 * (r * heads + head) + 1];
-                    const f32 gradient = widen(dy.row(r)[head * width + col]);
-                    const f32 normed = (widen(x.row(r)[head * width + col]) - mean) * rstd;
-                    weight_sum = fmaf(normed, gradient, weight_sum);
-                    bias_sum = bias_sum + gradient;
-                }
+// A vector of columns of the norm's rows of a group, which are added in ascending order.
+template <u32 COUNT, typename E>
+struct WeightTerms {
+    Matrix<const E> x;
+    Matrix<const f32> stats;
+    Matrix<const E> dy;
+    u32 heads;
+    u32 width;
+    u64 col;
+    // The group's first row.
+    u64 first_row;
+    f32 weight_sums[COUNT];
+    f32 bias_sums[COUNT];
+
+    // Adds `BATCH` rows of the norm from number `first` of the group on; all are read before the first is added.
+    template <u32 BATCH>
+    __device__ void add(u32 first) {
+        f32 inputs[BATCH][COUNT];
+        f32 gradients[BATCH][COUNT];
+        f32 means[BATCH];
+        f32 rstds[BATCH];
+#pragma unroll
+        for (u32 index = 0; index < BATCH; index++) {
+            const u32 number = first + index;
+            const u32 row = heads == 1 ? number : number / heads;
+            const u64 place = (u64)(number - row * heads) * width + col;
+            load(inputs[index], x.row(first_row + row) + place);
+            load(gradients[index], dy.row(first_row + row) + place);
+            means[index] = stats.start[2 * (first_row * heads + number)];
+            rstds[index] = stats.start[2 * (first_row * heads + number) + 1];
+        }
+#pragma unroll
+        for (u32 index = 0; index < BATCH; index++) {
+#pragma unroll
+            for (u32 i = 0; i < COUNT; i++) {
+                const f32 normed = (inputs[index][i] - means[index]) * rstds[index];
+                weight_sums[i] = fmaf(normed, gradients[index][i], weight_sums[i]);
+                bias_sums[i] = bias_sums[i] + gradients[index][i];
             }
         }
-        weight_groups.own() = weight_sum;
-        bias_groups.own() = bias_sum;
-        __syncthreads();
-        if (threadIdx.y == 0 && is_inside) {
-            add_groups(weight_groups, groups_of_turn(first, count), dweight.start + col);
-            if (dbias.is_there()) {
-                add_groups(bias_groups, groups_of_turn(first, count), dbias.start + col);
+    }
+};
+
+// `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)` over all rows of the norm.
+template <u32 COUNT, typename E>
+__device__ inline void norm_backward_weight(GroupSums &weight_groups, GroupSums &bias_groups, Matrix<const E> x,
+                                            Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight,
+                                            Matrix<f32> dbias) {
+    constexpr u32 BATCH = 4;
+    const u32 width = (u32)dweight.cols;
+    const u32 heads = (u32)x.cols / width;
+    const u64 col = global_thread() * COUNT;
+    const u64 count = (x.rows + GROUP_ROWS - 1) / GROUP_ROWS;
+    for (u64 first = 0; first < count; first += blockDim.y) {
+        const Group group(first + threadIdx.y, x.rows);
+        WeightTerms<COUNT, E> terms = {x, stats, dy, heads, width, col, group.first, {}, {}};
+        if (col < width) {
+            const u32 rows = (u32)(group.end - group.first) * heads;
+            u32 row = 0;
+            for (; row + BATCH <= rows; row += BATCH) {
+                terms.template add<BATCH>(row);
             }
+            for (; row < rows; row++) {
+                terms.template add<1>(row);
+            }
+        }
+        weight_groups.put(terms.weight_sums);
+        bias_groups.put(terms.bias_sums);
+        __syncthreads();
+        weight_groups.add_to<COUNT>(dweight, groups_of_turn(first, count));
+        if (dbias.is_there()) {
+            bias_groups.add_to<COUNT>(dbias, groups_of_turn(first, count));
         }
         __syncthreads();
     }
 }
 
 #define NORM_BACKWARD_WEIGHT(NAME, E)                                                                                  \
-    extern "C" __global__ void __launch_bounds__(1024, 1)                                                              \
-        NAME(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight, Matrix<f32> dbias) { \
-        norm_backward_weight(x, stats, dy, dweight, dbias);                                                            \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
+        NAME(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight, Matrix<f32> dbias,   \
+             u32 count) {                                                                                              \
+        __shared__ GroupSums weight_groups;                                                                            \
+        __shared__ GroupSums bias_groups;                                                                              \
+        if (count == 1) {                                                                                              \
+            norm_backward_weight<1>(weight_groups, bias_groups, x, stats, dy, dweight, dbias);                         \
+        } else {                                                                                                       \
+            norm_backward_weight<IN_ACCESS<E>>(weight_groups, bias_groups, x, stats, dy, dweight, dbias);              \
+        }                                                                                                              \
     }
 
 NORM_BACKWARD_WEIGHT(norm_backward_weight_f32, f32)

@@ -1,7 +1,6 @@
 // Rotary positions: `cpu::rotary`.
-#include "element.cuh"
 #include "math.cuh"
-#include "tensor.cuh"
+#include "vectors.cuh"
 
 // `config::RotaryScaling`; `launch::rotary` writes the same numbers.
 constexpr u32 SCALING_OFF = 0;
@@ -42,42 +41,98 @@ extern "C" __global__ void __launch_bounds__(128)
     }
 }
 
-// Turns `x[T, heads * head_dim]` in place by `positions[T]`: pairs of all heads along x, tokens along y.
-template <bool INTERLEAVED, typename E>
+// Turns neighbouring pairs `(a, b)`.
+template <u32 PAIRS>
+__device__ inline void turn(f32 (&a)[PAIRS], f32 (&b)[PAIRS], const f32 *cosines, const f32 *sines, f32 sign) {
+    f32 cosine[PAIRS];
+    f32 sine[PAIRS];
+    load(cosine, cosines);
+    load(sine, sines);
+#pragma unroll
+    for (u32 i = 0; i < PAIRS; i++) {
+        const f32 first = a[i];
+        const f32 second = b[i];
+        const f32 signed_sine = sine[i] * sign;
+        a[i] = fmaf(first, cosine[i], -(second * signed_sine));
+        b[i] = fmaf(second, cosine[i], first * signed_sine);
+    }
+}
+
+// Pairs of elements that are `pairs` apart.
+template <u32 PAIRS>
+struct Half {
+    template <typename E>
+    __device__ static void at(E *head, u64 pair, u64 pairs, const f32 *cosines, const f32 *sines, f32 sign) {
+        f32 a[PAIRS];
+        f32 b[PAIRS];
+        load(a, head + pair);
+        load(b, head + pair + pairs);
+        turn(a, b, cosines + pair, sines + pair, sign);
+        store(head + pair, a);
+        store(head + pair + pairs, b);
+    }
+};
+
+// Pairs of neighbours.
+template <u32 PAIRS>
+struct Interleaved {
+    template <typename E>
+    __device__ static void at(E *head, u64 pair, u64, const f32 *cosines, const f32 *sines, f32 sign) {
+        f32 a[PAIRS];
+        f32 b[PAIRS];
+        f32 both[2 * PAIRS];
+        load(both, head + 2 * pair);
+#pragma unroll
+        for (u32 i = 0; i < PAIRS; i++) {
+            a[i] = both[2 * i];
+            b[i] = both[2 * i + 1];
+        }
+        turn(a, b, cosines + pair, sines + pair, sign);
+#pragma unroll
+        for (u32 i = 0; i < PAIRS; i++) {
+            both[2 * i] = a[i];
+            both[2 * i + 1] = b[i];
+        }
+        store(head + 2 * pair, both);
+    }
+};
+
+// Turns `x[T, heads * head_dim]` in place by `positions[T]`: `PAIRS` pairs at a time, those of all heads along x,
+// tokens along y.
+template <u32 PAIRS, typename Pairing, typename E>
 __device__ inline void rotary(Matrix<E> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos,
                               Matrix<const f32> sin, f32 sign) {
-    const u64 pairs = cos.cols;
-    const u64 heads = x.cols / head_dim;
+    const u32 of_head = (u32)cos.cols / PAIRS;
+    const u32 of_row = (u32)(x.cols / head_dim) * of_head;
     for (u64 row = (u64)blockIdx.y * blockDim.y + threadIdx.y; row < x.rows; row += (u64)gridDim.y * blockDim.y) {
         const i32 position = positions.start[row];
         if (position < 0 || (u64)position >= cos.rows || (u64)position >= sin.rows) {
             __trap();
         }
-        for (u64 index = global_thread(); index < heads * pairs; index += grid_threads()) {
-            const u64 pair = index % pairs;
-            E *head = x.row(row) + index / pairs * head_dim;
-            E *first = INTERLEAVED ? head + 2 * pair : head + pair;
-            E *second = INTERLEAVED ? first + 1 : first + pairs;
-            const f32 a = widen(*first);
-            const f32 b = widen(*second);
-            const f32 cosine = cos.row(position)[pair];
-            const f32 sine = sin.row(position)[pair] * sign;
-            *first = narrow<E>(fmaf(a, cosine, -(b * sine)));
-            *second = narrow<E>(fmaf(b, cosine, a * sine));
+        for (u32 index = (u32)global_thread(); index < of_row; index += (u32)grid_threads()) {
+            E *head = x.row(row) + index / of_head * head_dim;
+            const u64 pair = index % of_head * PAIRS;
+            Pairing::at(head, pair, cos.cols, cos.row(position), sin.row(position), sign);
         }
     }
 }
 
-#define ROTARY(NAME, E, INTERLEAVED)                                                                                   \
+// A thread has `count` pairs: one, or those of two accesses of 16 bytes of bf16 or fp16 values, or of one where pairs
+// are neighbours.
+#define ROTARY(NAME, E, PAIRING, PAIRS)                                                                                \
     extern "C" __global__ void __launch_bounds__(256)                                                                  \
         NAME(Matrix<E> x, u64 head_dim, Matrix<const i32> positions, Matrix<const f32> cos, Matrix<const f32> sin,     \
-             f32 sign) {                                                                                               \
-        rotary<INTERLEAVED>(x, head_dim, positions, cos, sin, sign);                                                   \
+             f32 sign, u32 count) {                                                                                    \
+        if (count == 1) {                                                                                              \
+            rotary<1, PAIRING<1>>(x, head_dim, positions, cos, sin, sign);                                             \
+        } else {                                                                                                       \
+            rotary<PAIRS, PAIRING<PAIRS>>(x, head_dim, positions, cos, sin, sign);                                     \
+        }                                                                                                              \
     }
 
-ROTARY(rotary_half_f32, f32, false)
-ROTARY(rotary_half_bf16, Bf16, false)
-ROTARY(rotary_half_f16, F16, false)
-ROTARY(rotary_interleaved_f32, f32, true)
-ROTARY(rotary_interleaved_bf16, Bf16, true)
-ROTARY(rotary_interleaved_f16, F16, true)
+ROTARY(rotary_half_f32, f32, Half, EIGHT)
+ROTARY(rotary_half_bf16, Bf16, Half, EIGHT)
+ROTARY(rotary_half_f16, F16, Half, EIGHT)
+ROTARY(rotary_interleaved_f32, f32, Interleaved, FOUR)
+ROTARY(rotary_interleaved_bf16, Bf16, Interleaved, FOUR)
+ROTARY(rotary_interleaved_f16, F16, Interleaved, FOUR)

@@ -3,7 +3,7 @@
 use config::Activation;
 use device::{DeviceError, Tensor};
 
-use super::{ByType, Launch, Parameters, Site, Stored, by_type, fours_shape, require};
+use super::{ByType, Launch, Parameters, Site, Stored, by_type, require, vectors_shape};
 
 /// `Op::Activation`
 pub(super) fn forward(site: &Site, activation: Activation, x: Tensor, y: Tensor) -> Result<Vec<Launch>, DeviceError> {
@@ -19,7 +19,7 @@ pub(super) fn forward(site: &Site, activation: Activation, x: Tensor, y: Tensor)
         Activation::GeGlu => by_type!("geglu"),
         Activation::GeGluTanh => by_type!("geglu_tanh"),
     };
-    Ok(launch_of_outputs(site, stored.kernel(kernels), y, parameters))
+    Ok(launch_of_outputs(site, (stored, kernels), y, parameters))
 }
 
 /// `Op::ActivationBackward`
@@ -49,7 +49,7 @@ pub(super) fn backward(
         Activation::GeGlu => by_type!("geglu_backward"),
         Activation::GeGluTanh => by_type!("geglu_tanh_backward"),
     };
-    Ok(launch_of_outputs(site, stored.kernel(kernels), y, parameters))
+    Ok(launch_of_outputs(site, (stored, kernels), y, parameters))
 }
 
 fn require_widths(op: &'static str, activation: Activation, x: Tensor, y: Tensor) -> Result<(), DeviceError> {
@@ -59,9 +59,15 @@ fn require_widths(op: &'static str, activation: Activation, x: Tensor, y: Tensor
     })
 }
 
-fn launch_of_outputs(site: &Site, entry: &'static str, y: Tensor, parameters: Parameters) -> Vec<Launch> {
+fn launch_of_outputs(
+    site: &Site,
+    (stored, kernels): (Stored, ByType),
+    y: Tensor,
+    parameters: Parameters,
+) -> Vec<Launch> {
     if y.is_empty() {
         return vec![];
     }
-    vec![Launch::new(entry, fours_shape(site, y.rows, y.cols, 256), parameters)]
+    let shape = vectors_shape(site, y.rows, y.cols, stored.in_access(), 256);
+    vec![Launch::new(stored.kernel(kernels), shape, parameters)]
 }

@@ -2,9 +2,11 @@
 
 use device::{AdamWFactors, DeviceError, Dtype, Op};
 
-use super::{Launch, Parameters, Site, Stored, by_type, fours_shape, require};
+use super::{Launch, Parameters, Site, Stored, by_type, require, vectors_shape};
 
 const THREADS: u32 = 256;
+/// Elements of a thread.
+const FOUR: usize = 4;
 
 /// `Op::AdamW`
 pub(super) fn adamw(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
@@ -36,6 +38,6 @@ pub(super) fn adamw(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
     if param.is_empty() {
         return Ok(vec![]);
     }
-    let shape = fours_shape(site, 1, param.len(), THREADS);
+    let shape = vectors_shape(site, 1, param.len(), FOUR, THREADS);
     Ok(vec![Launch::new(entry, shape, parameters)])
 }

@@ -2,7 +2,7 @@
 
 use device::{DeviceError, DropoutKey, Tensor};
 
-use super::{Launch, Parameters, Site, Stored, by_type, fours_shape, matrix_shape, require};
+use super::{Launch, Parameters, Site, Stored, by_type, matrix_shape, require, vectors_shape};
 
 /// `Op::DropoutAdd`
 pub(super) fn add(
@@ -30,7 +30,7 @@ pub(super) fn add(
     Ok(vec![match dropout {
         None => Launch::new(
             stored.kernel(by_type!("add_residual")),
-            fours_shape(site, out.rows, out.cols, 256),
+            vectors_shape(site, out.rows, out.cols, stored.in_access(), 256),
             parameters.place(place),
         ),
         Some(key) => {

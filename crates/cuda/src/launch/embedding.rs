@@ -3,7 +3,7 @@
 use device::{DeviceError, Dtype, Tensor, Write};
 use gpu::LaunchShape;
 
-use super::{Launch, Parameters, Site, Stored, by_type, matrix_shape, require};
+use super::{Launch, Parameters, Site, Stored, by_type, require, vectors_shape};
 
 /// Threads of a block of the backward pass, and tokens that it looks at together.
 const WINDOW: usize = 256;
@@ -31,7 +31,7 @@ pub(super) fn lookup(
     }
     Ok(vec![Launch::new(
         stored.kernel(by_type!("embedding_lookup")),
-        matrix_shape(site, out.rows, out.cols, 256),
+        vectors_shape(site, out.rows, out.cols, stored.in_access(), 256),
         parameters,
     )])
 }
@@ -63,8 +63,8 @@ pub(super) fn backward(
         return Ok(vec![]);
     }
     let columns = dtable.cols.div_ceil(WINDOW);
-    // Every block reads all tokens: no more blocks than fill the GPU twice.
-    let rows = (2 * site.multiprocessors as usize).div_ceil(columns).clamp(1, dtable.rows);
+    // Every block reads all tokens, so there are no more than the GPU has at once.
+    let rows = (8 * site.multiprocessors as usize).div_ceil(columns).clamp(1, dtable.rows);
     let shape = LaunchShape { grid: [columns as u32, rows as u32, 1], block: [WINDOW as u32, 1, 1], shared_bytes: 0 };
     Ok(vec![Launch::new(stored.kernel(by_type!("embedding_backward")), shape, parameters)])
 }

@@ -133,23 +133,31 @@ pub(crate) fn elements_shape(site: &Site, count: usize, threads: u32) -> LaunchS
 }
 
 /// Blocks of `threads` threads, a power of two, for the independent elements of a matrix: columns along x, rows along
-/// y. At most those that fill the GPU, as in [`elements_shape`].
+/// y. At most those that fill the GPU, as in [`elements_shape`]. Blocks are a warp wide, or wider where at most an
+/// eighth of the threads are idle.
 pub(crate) fn matrix_shape(site: &Site, rows: usize, cols: usize, threads: u32) -> LaunchShape {
-    let wide = u32::try_from(cols.next_power_of_two()).unwrap_or(threads).min(threads);
+    let idle = |wide: u32| cols.next_multiple_of(wide as usize) - cols;
+    let mut wide = u32::try_from(cols.next_power_of_two()).unwrap_or(threads).min(threads);
+    while wide > WARP && idle(wide) > cols / 8 {
+        wide /= 2;
+    }
     let block = [wide, threads / wide, 1];
     let grid_x = cols.div_ceil(wide as usize).clamp(1, most_blocks(site));
     let grid_y = rows.div_ceil(block[1] as usize).clamp(1, most_blocks(site).div_ceil(grid_x));
     LaunchShape { grid: [grid_x as u32, grid_y as u32, 1], block, shared_bytes: 0 }
 }
 
-/// As [`matrix_shape`], for threads that have four neighbours each.
-pub(crate) fn fours_shape(site: &Site, rows: usize, cols: usize, threads: u32) -> LaunchShape {
-    matrix_shape(site, rows, cols.div_ceil(4), threads)
+/// As [`matrix_shape`], for threads that have `count` neighbours each.
+pub(crate) fn vectors_shape(site: &Site, rows: usize, cols: usize, count: usize, threads: u32) -> LaunchShape {
+    matrix_shape(site, rows, cols.div_ceil(count), threads)
 }
 
-/// Blocks of up to 256 threads that fill the GPU twice.
+/// Threads of a warp.
+const WARP: u32 = 32;
+
+/// Blocks of up to 256 threads that fill the GPU eight times: the last ones end at about the same time.
 fn most_blocks(site: &Site) -> usize {
-    site.multiprocessors as usize * 16
+    site.multiprocessors as usize * 64
 }
 
 /// An order of products without kernels.

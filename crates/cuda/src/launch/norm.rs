@@ -1,14 +1,21 @@
 //! Layer norm and RMS norm: kernels/norm.cu.
 
+use std::num::NonZeroUsize;
+
 use config::{Norm, NormKind};
 use device::{DeviceError, Dtype, NormBackward, Tensor, Write};
+use gpu::LaunchShape;
 
-use super::column_sum::groups_shape;
-use super::{Launch, Parameters, Site, Stored, by_type, elements_shape, require};
+use super::column_sum::{groups_shape, neighbours};
+use super::{Launch, Parameters, Place, Site, Stored, by_type, elements_shape, require};
 
 /// Threads of a block, and those of a row of the norm.
 const THREADS: u32 = 128;
 const TEAM: usize = 16;
+/// Elements that are summed in single precision: part of the numerics.
+const CHUNK: usize = 1024;
+/// Rows in registers have a multiple of these: `STEPS` of kernels/row_chunks.cuh, for each thread of a team.
+const STEP: usize = 64;
 
 /// `Op::Norm`
 pub(super) fn forward(
@@ -24,11 +31,15 @@ pub(super) fn forward(
         format!("{bias:?} is not a bias for {weight:?}")
     })?;
     let stored = Stored::of(x)?;
+    let (x, y) = (site.matrix(x, stored.dtype)?, site.matrix(y, stored.dtype)?);
+    let weight = site.dense(weight, stored.dtype)?.as_vector();
+    let bias = site.optional_dense(bias, stored.dtype)?.as_vector();
+    let teams = teams_of_row(stored, weight.cols, &[x, weight, bias, y]);
     let parameters = Parameters::new()
-        .place(site.matrix(x, stored.dtype)?)
-        .place(site.dense(weight, stored.dtype)?.as_vector())
-        .place(site.optional_dense(bias, stored.dtype)?)
-        .place(site.matrix(y, stored.dtype)?)
+        .place(x)
+        .place(weight)
+        .place(bias)
+        .place(y)
         .place(site.dense(stats, Dtype::F32)?)
         .f32(norm.epsilon);
     let kernels = match norm.kind {
@@ -36,7 +47,7 @@ pub(super) fn forward(
         NormKind::Rms => by_type!("norm_rms"),
         NormKind::RmsPlusOne => by_type!("norm_rms_plus_one"),
     };
-    Ok(launch_of_rows(site, stored.kernel(kernels), rows, parameters))
+    Ok(launch_of_rows(site, stored.kernel(kernels), rows, teams, parameters))
 }
 
 /// `Op::NormBackwardInput`
@@ -47,19 +58,23 @@ pub(super) fn backward_input(site: &Site, t: NormBackward, write: Write) -> Resu
         format!("{:?} is not of the shape of {:?}", t.dx, t.x)
     })?;
     let stored = Stored::of(t.x)?;
+    let [x, dy, dx] = [t.x, t.dy, t.dx].map(|tensor| site.matrix(tensor, stored.dtype));
+    let (x, dy, dx) = (x?, dy?, dx?);
+    let weight = site.dense(t.weight, stored.dtype)?.as_vector();
+    let teams = teams_of_row(stored, weight.cols, &[x, weight, dy, dx]);
     let parameters = Parameters::new()
-        .place(site.matrix(t.x, stored.dtype)?)
-        .place(site.dense(t.weight, stored.dtype)?.as_vector())
+        .place(x)
+        .place(weight)
         .place(site.dense(t.stats, Dtype::F32)?)
-        .place(site.matrix(t.dy, stored.dtype)?)
-        .place(site.matrix(t.dx, stored.dtype)?)
+        .place(dy)
+        .place(dx)
         .flag(write == Write::Accumulate);
     let kernels = match t.norm.kind {
         NormKind::Layer => by_type!("norm_backward_input_layer"),
         NormKind::Rms => by_type!("norm_backward_input_rms"),
         NormKind::RmsPlusOne => by_type!("norm_backward_input_rms_plus_one"),
     };
-    Ok(launch_of_rows(site, stored.kernel(kernels), rows, parameters))
+    Ok(launch_of_rows(site, stored.kernel(kernels), rows, teams, parameters))
 }
 
 /// `Op::NormBackwardWeight`
@@ -76,20 +91,21 @@ pub(super) fn backward_weight(
         format!("{dbias:?} is not of the length of {dweight:?}")
     })?;
     let stored = Stored::of(x)?;
+    let width = dweight.len();
+    let (x_place, dy) = (site.matrix(x, stored.dtype)?, site.matrix(dy, stored.dtype)?);
+    let count = neighbours(stored, width, &[x_place, dy]);
     let parameters = Parameters::new()
-        .place(site.matrix(x, stored.dtype)?)
+        .place(x_place)
         .place(site.dense(stats, Dtype::F32)?)
-        .place(site.matrix(dy, stored.dtype)?)
+        .place(dy)
         .place(site.dense(dweight, Dtype::F32)?.as_vector())
-        .place(site.optional_dense(dbias, Dtype::F32)?);
+        .place(site.optional_dense(dbias, Dtype::F32)?.as_vector())
+        .u32(count as u32);
     if rows == 0 {
         return Ok(vec![]);
     }
-    Ok(vec![Launch::new(
-        stored.kernel(by_type!("norm_backward_weight")),
-        groups_shape(site, x.rows, dweight.len()),
-        parameters,
-    )])
+    let shape = groups_shape(site, x.rows, width, count);
+    Ok(vec![Launch::new(stored.kernel(by_type!("norm_backward_weight")), shape, parameters)])
 }
 
 /// The number of rows of `width` elements in matrices of one shape, which `stats` has two numbers for each of.
@@ -101,9 +117,29 @@ fn rows_of_norm(op: &'static str, [x, y]: [Tensor; 2], width: usize, stats: Tens
     Ok(rows)
 }
 
-fn launch_of_rows(site: &Site, entry: &'static str, rows: usize, parameters: Parameters) -> Vec<Launch> {
+/// The teams of a row that is in registers, one for each chunk; none where rows are read again for each sum, because
+/// they are of single precision or not aligned vectors, or are longer than the chunks of a block's teams.
+fn teams_of_row(stored: Stored, width: usize, tensors: &[Place]) -> Option<NonZeroUsize> {
+    let is_narrow = stored.dtype.size_bytes() == 2;
+    let is_aligned = tensors.iter().all(|tensor| tensor.has_rows_at_multiples(16, stored.dtype.size_bytes()));
+    let is_short = width <= CHUNK * (THREADS as usize / TEAM);
+    let teams = NonZeroUsize::new(width.div_ceil(CHUNK));
+    teams.filter(|_| is_narrow && is_aligned && is_short && width.is_multiple_of(STEP))
+}
+
+fn launch_of_rows(
+    site: &Site,
+    entry: &'static str,
+    rows: usize,
+    teams: Option<NonZeroUsize>,
+    parameters: Parameters,
+) -> Vec<Launch> {
     if rows == 0 {
         return vec![];
     }
-    vec![Launch::new(entry, elements_shape(site, rows * TEAM, THREADS), parameters)]
+    let shape = match teams {
+        Some(teams) => LaunchShape::linear(rows.div_ceil(THREADS as usize / TEAM / teams.get()) as u32, THREADS),
+        None => elements_shape(site, rows * TEAM, THREADS),
+    };
+    vec![Launch::new(entry, shape, parameters.u32(teams.map_or(0, |teams| teams.get() as u32)))]
 }

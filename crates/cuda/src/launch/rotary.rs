@@ -3,7 +3,7 @@
 use config::{Pairing, RotaryScaling};
 use device::{DeviceError, Direction, Dtype, Tensor};
 
-use super::{Launch, Parameters, Site, Stored, by_type, matrix_shape, require};
+use super::{Launch, Parameters, Site, Stored, by_type, matrix_shape, require, vectors_shape};
 
 /// `Op::RotaryTable`
 pub(super) fn table(
@@ -58,20 +58,30 @@ pub(super) fn turn(
         Direction::Backward => -1.0,
     };
     let stored = Stored::of(x)?;
-    let parameters = Parameters::new()
-        .place(site.matrix(x, stored.dtype)?)
-        .u64(head_dim as u64)
-        .place(site.dense(positions, Dtype::I32)?)
-        .place(site.matrix(cos, Dtype::F32)?)
-        .place(site.matrix(sin, Dtype::F32)?)
-        .f32(sign);
-    let entry = match pairing {
-        Pairing::Half => stored.kernel(by_type!("rotary_half")),
-        Pairing::Interleaved => stored.kernel(by_type!("rotary_interleaved")),
+    let place = site.matrix(x, stored.dtype)?;
+    let positions = site.dense(positions, Dtype::I32)?;
+    let (cos, sin) = (site.matrix(cos, Dtype::F32)?, site.matrix(sin, Dtype::F32)?);
+    let (entry, several) = match pairing {
+        Pairing::Half => (stored.kernel(by_type!("rotary_half")), 8),
+        Pairing::Interleaved => (stored.kernel(by_type!("rotary_interleaved")), 4),
     };
+    // Heads and their pairs are whole accesses of 16 bytes.
+    let is_aligned = place.has_rows_at_multiples(16, stored.dtype.size_bytes())
+        && [cos, sin].iter().all(|table| table.has_rows_at_multiples(16, Dtype::F32.size_bytes()))
+        && head_dim.is_multiple_of(8)
+        && cos.cols.is_multiple_of(several);
+    let count = if is_aligned { several } else { 1 };
+    let parameters = Parameters::new()
+        .place(place)
+        .u64(head_dim as u64)
+        .place(positions)
+        .place(cos)
+        .place(sin)
+        .f32(sign)
+        .u32(count as u32);
     let pairs = x.cols / head_dim * cos.cols;
     if x.rows == 0 || pairs == 0 {
         return Ok(vec![]);
     }
-    Ok(vec![Launch::new(entry, matrix_shape(site, x.rows, pairs, 256), parameters)])
+    Ok(vec![Launch::new(entry, vectors_shape(site, x.rows, pairs, count, 256), parameters)])
 }

@@ -37,6 +37,11 @@ impl Stored {
         Ok(Stored { dtype: tensor.dtype, number })
     }
 
+    /// Elements of an access of 16 bytes: `IN_ACCESS` of kernels/vectors.cuh.
+    pub fn in_access(self) -> usize {
+        16 / self.dtype.size_bytes()
+    }
+
     /// The kernel for this type.
     pub fn kernel(self, kernels: ByType) -> &'static str {
         kernels[self.number as usize]

@@ -22,14 +22,14 @@ fn activations_and_their_gradients_have_the_bits_of_the_cpu() {
 pub fn activations(bench: &Bench) {
     let typed = STORED.into_iter().flat_map(|stored| ALL.map(|activation| (stored, activation)));
     for (index, (stored, activation)) in typed.enumerate() {
-        let pad = |cols: usize| cols.next_multiple_of(4) - cols;
+        let pad = |cols: usize| cols.next_multiple_of(8) - cols;
         let of_inputs = pad(activation.inputs_per_output() * 31);
         for ([rows, cols], gaps, values) in [
             ([1, 1], [0; 4], Values::Plain),
             ([7, 33], [index % 3, index % 4, index % 2, index % 5], Values::Wild),
-            ([9, 1100], [0; 4], Values::Wild),
-            // Rows begin at multiples of four elements and end elsewhere.
-            ([5, 31], [of_inputs, pad(31), pad(31) + 4, of_inputs], Values::Wild),
+            ([9, 1104], [0; 4], Values::Wild),
+            // Rows begin at multiples of eight elements and end elsewhere.
+            ([5, 31], [of_inputs, pad(31), pad(31) + 8, of_inputs], Values::Wild),
             // Of all tensors but one.
             ([3, 32], [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]][index % 4], Values::Wild),
         ] {

@@ -67,7 +67,17 @@ fn normed(drawn: Drawn) -> (Norm, usize) {
     (Norm { kind, epsilon: drawn.of(2, &[1e-5, 1e-3]) }, drawn.of(3, &[1, 2, 5]))
 }
 
+/// The same with rows of multiples of 64 elements in some cases, which are read once.
+fn in_chunks(drawn: Drawn) -> Drawn {
+    if drawn.of(5, &[true, true, false]) {
+        return drawn;
+    }
+    let gaps = drawn.gaps.map(|gap| gap.next_multiple_of(8));
+    Drawn { cols: 64 * (1 + drawn.choice % 40), gaps, ..drawn }
+}
+
 fn norm(drawn: Drawn, case: &mut Case) -> Op {
+    let drawn = in_chunks(drawn);
     let (norm, heads) = normed(drawn);
     let wide = Drawn { cols: heads * drawn.cols, ..drawn };
     let x = wide.stored(case, 0);
@@ -78,6 +88,7 @@ fn norm(drawn: Drawn, case: &mut Case) -> Op {
 }
 
 fn norm_backward_input(drawn: Drawn, case: &mut Case) -> Op {
+    let drawn = in_chunks(drawn);
     let (norm, heads) = normed(drawn);
     let wide = Drawn { cols: heads * drawn.cols, ..drawn };
     let tensors = NormBackward {
@@ -113,7 +124,9 @@ fn rotary_table(drawn: Drawn, case: &mut Case) -> Op {
 
 fn rotary(drawn: Drawn, case: &mut Case) -> Op {
     let (head_dim, heads) = (2 * drawn.cols, drawn.of(2, &[1, 2, 3]));
-    let pairs = 1 + drawn.choice % drawn.cols;
+    // Threads have several pairs where those of a head, too, are whole eights.
+    let some = 1 + drawn.choice % drawn.cols;
+    let pairs = if drawn.cols.is_multiple_of(8) { some.next_multiple_of(8) } else { some };
     let x = case.stored(drawn.rows, heads * head_dim, drawn.gaps[0], drawn.values);
     let [cos, sin] = [1, 2].map(|gap| case.reals(20, pairs, drawn.gaps[gap], Values::Plain));
     let places: Vec<i32> = (0..drawn.rows).map(|_| case.words.below(20) as i32).collect();

@@ -86,7 +86,7 @@ pub fn edges(bench: &Bench) {
         bench.compare_all(&case, &ops);
     }
     // Rows begin at multiples of four elements, where threads take four at once.
-    for (columns, gap) in [(1030, 2), (2052, 0)] {
+    for (columns, gap) in [(1030, 2), (2052, 0), (4092, 0), (5000, 8), (66_000, 0)] {
         let mut case = Case::new(columns as u64);
         let ops =
             steps(&mut case, [3, gap], Vocabulary { columns, valid: columns - 3, first: 5 }, [Some(0.25), Some(1e-3)]);

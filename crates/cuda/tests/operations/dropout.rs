@@ -32,8 +32,8 @@ pub fn additions(bench: &Bench) {
         for places in [Places::Apart, Places::InputInOutput, Places::ResidualInOutput, Places::NoResidual] {
             for dropout in [None, Some(key(0, 0.1)), Some(key(3, 0.5)), Some(key(129, 0.0))] {
                 let values = [Values::Plain, Values::Wild][index % 2];
-                // Rows of half of the cases begin at multiples of four elements.
-                let gaps = if index % 8 < 4 { [index % 3, index % 4] } else { [cols.next_multiple_of(4) - cols; 2] };
+                // Rows of half of the cases begin at multiples of eight elements.
+                let gaps = if index % 8 < 4 { [index % 3, index % 4] } else { [cols.next_multiple_of(8) - cols; 2] };
                 let mut case = Case::new(index as u64).storing(stored);
                 let out = case.stored(rows, cols, gaps[0], values);
                 let apart = |case: &mut Case| case.stored(rows, cols, gaps[1], values);

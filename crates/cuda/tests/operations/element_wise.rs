@@ -13,7 +13,8 @@ fn sums_and_copies_have_the_bits_of_the_cpu() {
 
 pub fn sums_and_copies(bench: &Bench) {
     for (index, [rows, cols]) in SHAPES.into_iter().enumerate() {
-        for gap in [0, 3] {
+        // Rows are without gaps, not aligned, and aligned.
+        for gap in [0, 3, 16] {
             let mut case = Case::new(index as u64);
             let (x, into) = (case.reals(rows, cols, gap, Values::Wild), case.reals(rows, cols, 2 * gap, Values::Wild));
             bench.compare(&case, &Op::Accumulate { x, into });

@@ -20,15 +20,23 @@ fn embeddings_and_their_gradients_have_the_bits_of_the_cpu() {
 }
 
 pub fn embeddings(bench: &Bench) {
-    let shapes = [[1, 1, 1], [17, 5, 40], [256, 20, 3], [257, 3, 300], [700, 50, 33]];
+    let shapes = [
+        ([1, 1, 1], [0, 0]),
+        ([17, 5, 40], [0, 8]),
+        ([256, 20, 3], [2, 1]),
+        ([257, 3, 300], [1, 0]),
+        ([700, 50, 33], [0, 3]),
+        ([60, 9, 40], [3, 0]),
+        ([60, 9, 44], [4, 4]),
+    ];
     let typed = STORED.into_iter().flat_map(|stored| shapes.map(|shape| (stored, shape)));
-    for (index, (stored, [tokens, rows, cols])) in typed.enumerate() {
+    for (index, (stored, ([tokens, rows, cols], gaps))) in typed.enumerate() {
         for (first_row, values) in [(0, Values::Plain), (11, Values::Wild)] {
             let mut case = Case::new(index as u64).storing(stored);
             let list = ids(&mut case, tokens, first_row, rows);
             let tokens = case.ints(&list);
-            let table = case.stored(rows, cols, index % 3, values);
-            let out = case.stored(list.len(), cols, index % 4, values);
+            let table = case.stored(rows, cols, gaps[0], values);
+            let out = case.stored(list.len(), cols, gaps[1], values);
             for write in [Write::Assign, Write::Accumulate] {
                 bench.compare(&case, &Op::EmbeddingLookup { tokens, table, first_row, out, write });
             }

@@ -1,6 +1,6 @@
 //! Elementary functions of kernels have the bits of those of the CPU: for a sample of all numbers of single precision,
-//! and for all of them with `PLEACH_NUMBERS=all cargo test --release -p cuda --test operations every_number`. They run on
-//! a GPU in software, or with `PLEACH_NUMBERS_ON=driver` on the first GPU of this machine.
+//! and for all of them with `PLEACH_NUMBERS=all cargo test --release -p cuda --test operations every_number`. They run
+//! on a GPU in software, or with `PLEACH_NUMBERS_ON=driver` on the first GPU of this machine.
 
 use std::sync::Arc;
 
@@ -9,10 +9,12 @@ use cpu::lanes::{self, LANES, Lanes};
 use cpu::math;
 use cuda::code::OPTIONS;
 use cuda::kernels::SOURCES;
-use gpu::{Arguments, Driver, Gpu, LaunchShape, ModuleHandle};
+use gpu::{
+    Arguments, DevicePointer, Driver, FunctionHandle, Gpu, LaunchShape, ModuleHandle, PinnedHandle, StreamHandle,
+};
 use nvidia::Search;
 use nvidia::driver::Library;
-use nvidia::nvrtc::{Source, Target};
+use nvidia::nvrtc::{Compiler, Source, Target};
 use softgpu::{Settings, SoftGpu};
 
 use crate::bench::{TARGET, compiler};
@@ -73,7 +75,8 @@ fn text() -> String {
              out[index] = __float_as_uint(math::{name}(__uint_as_float(first + index * step)));\n}}\n"
         )
     };
-    source.whole() + &FUNCTIONS.map(kernel).concat()
+    let kernels: Vec<String> = FUNCTIONS.into_iter().chain(["reciprocal"]).map(kernel).collect();
+    source.whole() + &kernels.concat()
 }
 
 /// The GPU that computes.
@@ -93,10 +96,8 @@ fn functions_of_every_number_have_the_bits_of_the_cpu() {
         Ok(other) => panic!("PLEACH_NUMBERS is {other:?}; set it to \"all\", or not at all"),
         Err(_) => SAMPLED,
     };
-    let target: Target = TARGET.parse().expect("a target");
-    let code = compiler.compile(&Source::new("every_number.cu", text()), &target, OPTIONS).expect("compiled").code;
     let gpu = gpu();
-    let module = gpu.load(code.image()).expect("loaded");
+    let module = loaded(&*gpu, &compiler);
     std::thread::scope(|scope| {
         for (function, part) in FUNCTIONS.into_iter().flat_map(|function| (0..PARTS).map(move |part| (function, part)))
         {
@@ -106,23 +107,74 @@ fn functions_of_every_number_have_the_bits_of_the_cpu() {
     });
 }
 
-/// Compares a function of every number whose bits are a multiple of `step`, in one of the parts.
-fn compare_part(gpu: &dyn Gpu, module: ModuleHandle, (function, step): (&'static str, u32), part: usize) {
-    let kernel = gpu.function(module, &format!("every_{function}")).expect("a kernel");
-    let stream = gpu.create_stream().expect("a stream");
-    let (out, pinned) = (gpu.allocate(4 * COUNT).expect("memory"), gpu.allocate_pinned(4 * COUNT).expect("memory"));
-    let mut bytes = vec![0; 4 * COUNT];
-    for launch in (0..(1u64 << 32).div_ceil(COUNT as u64 * u64::from(step))).skip(part).step_by(PARTS) {
-        let first = (launch * COUNT as u64 * u64::from(step)) as u32;
+/// All significands, with the smallest exponent and the largest: the steps between scale with powers of two.
+#[test]
+fn reciprocals_of_every_significand_are_rounded_to_nearest() {
+    let Some(compiler) = compiler() else { return };
+    let gpu = gpu();
+    let work = Work::open(&*gpu, loaded(&*gpu, &compiler), "reciprocal");
+    for exponent in [127, 127 + 116] {
+        for launch in 0..(1u32 << 23) / COUNT as u32 {
+            let first = (exponent << 23) + launch * COUNT as u32;
+            work.launch(first, 1);
+            for (number, got) in (first..).zip(work.results()) {
+                assert_eq!(f32::from_bits(got), 1.0 / f32::from_bits(number), "of {number:#x}");
+            }
+        }
+    }
+}
+
+/// The module with a kernel of each function.
+fn loaded(gpu: &dyn Gpu, compiler: &Compiler) -> ModuleHandle {
+    let target: Target = TARGET.parse().expect("a target");
+    let code = compiler.compile(&Source::new("every_number.cu", text()), &target, OPTIONS).expect("compiled").code;
+    gpu.load(code.image()).expect("loaded")
+}
+
+/// A stream with the kernel of a function, and memory for its results.
+struct Work<'a> {
+    gpu: &'a dyn Gpu,
+    kernel: FunctionHandle,
+    stream: StreamHandle,
+    out: DevicePointer,
+    pinned: PinnedHandle,
+}
+
+impl Work<'_> {
+    fn open<'a>(gpu: &'a dyn Gpu, module: ModuleHandle, function: &str) -> Work<'a> {
+        let kernel = gpu.function(module, &format!("every_{function}")).expect("a kernel");
+        let stream = gpu.create_stream().expect("a stream");
+        let (out, pinned) = (gpu.allocate(4 * COUNT).expect("memory"), gpu.allocate_pinned(4 * COUNT).expect("memory"));
+        Work { gpu, kernel, stream, out, pinned }
+    }
+
+    /// Starts with numbers whose bits are `first`, `first + step` and so on.
+    fn launch(&self, first: u32, step: u32) {
+        let Work { gpu, kernel, stream, out, pinned } = self;
         let arguments =
             Arguments::new().with(&first.to_le_bytes()).with(&step.to_le_bytes()).with(&out.0.to_le_bytes());
-        gpu.launch(stream, kernel, LaunchShape::linear(COUNT as u32 / THREADS, THREADS), &arguments).expect("work");
-        gpu.download(stream, pinned, 0, out, 4 * COUNT).expect("work");
+        let shape = LaunchShape::linear(COUNT as u32 / THREADS, THREADS);
+        gpu.launch(*stream, *kernel, shape, &arguments).expect("work");
+        gpu.download(*stream, *pinned, 0, *out, 4 * COUNT).expect("work");
+    }
+
+    /// The bits of what was started, when it has ended.
+    fn results(&self) -> Vec<u32> {
+        self.gpu.synchronize(self.stream).expect("ended");
+        let mut bytes = vec![0; 4 * COUNT];
+        self.gpu.read_pinned(self.pinned, 0, &mut bytes).expect("read");
+        bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word)).collect()
+    }
+}
+
+/// Compares a function of every number whose bits are a multiple of `step`, in one of the parts.
+fn compare_part(gpu: &dyn Gpu, module: ModuleHandle, (function, step): (&'static str, u32), part: usize) {
+    let work = Work::open(gpu, module, function);
+    for launch in (0..(1u64 << 32).div_ceil(COUNT as u64 * u64::from(step))).skip(part).step_by(PARTS) {
+        let first = (launch * COUNT as u64 * u64::from(step)) as u32;
+        work.launch(first, step);
         let expected = lanes::run(InstructionSet::detect(), OnCpu { function, first, step });
-        gpu.synchronize(stream).expect("ended");
-        gpu.read_pinned(pinned, 0, &mut bytes).expect("read");
-        let got = bytes.as_chunks::<4>().0.iter().map(|word| u32::from_le_bytes(*word));
-        for (index, (expected, got)) in expected.into_iter().zip(got).enumerate() {
+        for (index, (expected, got)) in expected.into_iter().zip(work.results()).enumerate() {
             let both_are_nan = f32::from_bits(expected).is_nan() && f32::from_bits(got).is_nan();
             let number = first.wrapping_add((index as u32).wrapping_mul(step));
             assert!(expected == got || both_are_nan, "{function} of {number:#x}: {expected:#x}, {got:#x}");

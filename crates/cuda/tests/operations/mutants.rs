@@ -141,9 +141,10 @@ fn ordinal(code: &str, place: usize) -> String {
 /// Brackets that read or write an element: not those of captures, of declarations and of parameters.
 fn subscripts(code: &str) -> Vec<(usize, usize)> {
     let trimmed = code.trim_start();
-    let declares = ["__shared__", "f32 ", "u32 ", "i64 ", "const ", "QueryGradient ", "constexpr", "__device__"]
-        .iter()
-        .any(|word| trimmed.starts_with(word));
+    let declares =
+        ["__shared__", "f32 ", "u32 ", "i64 ", "E ", "uint4 ", "const ", "QueryGradient ", "constexpr", "__device__"]
+            .iter()
+            .any(|word| trimmed.starts_with(word));
     let mut open = vec![];
     let mut found = vec![];
     for (place, byte) in code.bytes().enumerate() {

@@ -36,12 +36,10 @@ const MAT_MUL_BLOCKS: &[Implied] = &[
 ];
 const COLUMN_SUM: &[Implied] = &[
     ("return left < blockDim.y ? (u32)left : blockDim.y;: <= for < at column 11", BOTH_ARE_EQUAL),
-    ("const u64 end = row + GROUP_ROWS < x.rows ? row + GROUP_ROWS : x.rows;: <= for < at column 32", BOTH_ARE_EQUAL),
     ("for (u64 first = 0; first < count; first += blockDim.y) {: <= for < at column 25", NO_GROUPS),
 ];
 const NORM: &[Implied] = &[
     ("return left < blockDim.y ? (u32)left : blockDim.y;: <= for < at column 11", BOTH_ARE_EQUAL),
-    ("const u64 end = row + GROUP_ROWS < x.rows ? row + GROUP_ROWS : x.rows;: <= for < at column 32", BOTH_ARE_EQUAL),
     ("const u64 end = first + CHUNK < len ? first + CHUNK : len;: <= for < at column 29", BOTH_ARE_EQUAL),
     ("for (u64 first = 0; first < count; first += blockDim.y) {: <= for < at column 25", NO_GROUPS),
     (

@@ -33,7 +33,7 @@ fn turned_queries_and_keys_have_the_bits_of_the_cpu() {
 
 pub fn turns(bench: &Bench) {
     let mut index = 0;
-    let shapes = [[1, 1, 2, 1], [9, 3, 16, 8], [5, 2, 20, 7], [33, 1, 128, 64]];
+    let shapes = [[1, 1, 2, 1], [9, 3, 16, 8], [5, 2, 20, 7], [33, 1, 128, 64], [7, 3, 40, 12], [6, 2, 32, 16]];
     for (stored, [tokens, heads, head_dim, pairs]) in
         STORED.into_iter().flat_map(|stored| shapes.map(|shape| (stored, shape)))
     {
@@ -45,9 +45,11 @@ pub fn turns(bench: &Bench) {
         ] {
             let values = [Values::Plain, Values::Wild][index % 2];
             let mut case = Case::new(index as u64).storing(stored);
-            let x = case.stored(tokens, heads * head_dim, index % 3, values);
-            let cos = case.reals(50, pairs, index % 2, Values::Plain);
-            let sin = case.reals(50, pairs, index % 5, Values::Plain);
+            // Rows of all three are aligned in some cases, and those of all but one in others.
+            let gaps = [[0; 3], [1, 1, 1], [8, 4, 0], [3, 0, 0], [0, 1, 0], [0, 0, 1]][index % 6];
+            let x = case.stored(tokens, heads * head_dim, gaps[0], values);
+            let cos = case.reals(50, pairs, gaps[1], Values::Plain);
+            let sin = case.reals(50, pairs, gaps[2], Values::Plain);
             let places: Vec<i32> = (0..tokens).map(|_| case.words.below(50) as i32).collect();
             let positions = case.ints(&places);
             bench.compare(&case, &Op::Rotary { x, head_dim, positions, cos, sin, pairing, direction });
