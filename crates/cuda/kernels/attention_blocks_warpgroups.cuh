@@ -95,15 +95,12 @@ __device__ inline f32 largest(const f32 (&scores)[TILE][4], u32 row) {
     return tensor_core::larger_or_nan(all, __shfl_xor_sync(ALL_LANES, all, 2));
 }
 
-// Raises the maxima by a tile's scores, which become depths. Earlier sums decay, and outputs are to where some of the
-// warp's maxima are raised.
-__device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], bool& are_raised, Running& running,
-                               const Scale& scale) {
+// Raises the maxima by a tile's scores, which become depths. Earlier sums decay, and outputs are to.
+__device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], Running& running, const Scale& scale) {
 #pragma unroll
     for (u32 row = 0; row < 2; row++) {
         const f32 old = running.max[row];
         running.max[row] = tensor_core::larger_or_nan(old, largest(scores, row) * scale.exact);
-        are_raised = are_raised || running.max[row] != old;
         const f32 shift = shift_of(running.max[row]);
         const f32 depth = shift - old;
         decay[row] = depth > DEEPEST ? 0.0f : exp_within(-depth);
@@ -117,7 +114,6 @@ __device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], bool& ar
             }
         }
     }
-    are_raised = __any_sync(ALL_LANES, are_raised);
     return __all_sync(ALL_LANES, are_usual(largest_bits(scores))) ? Depths::Usual : Depths::SomeDeep;
 }
 
@@ -189,10 +185,8 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
         if (!sees_all) {
             hide(scores, queries.intervals, first, -math::infinity());
         }
-        bool are_raised = false;
-        const Depths depths = lower(scores, decay, are_raised, running, scale);
-        // Else all decays are 1, or nothing is there to decay.
-        if (are_raised) {
+        const Depths depths = lower(scores, decay, running, scale);
+        if (!__all_sync(ALL_LANES, decay[0] == 1.0f && decay[1] == 1.0f)) {
             decay_outputs(outputs, decay);
         }
         group.multiply_values(outputs, running, scores, place, depths);
