@@ -9,6 +9,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("sync", &[]),
     ("files", &[]),
     ("formats", &[]),
+    ("stores", &["files"]),
     ("report", &[]),
     ("blame", &["sync", "files"]),
     ("mpi", &["sync"]),
@@ -31,7 +32,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("record", &["mesh", "config", "device", "comm", "program", "model"]),
     ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),
     ("data", &["philox", "files", "formats", "config"]),
-    ("checkpoint", &["sync", "files", "mesh", "config", "device"]),
+    ("checkpoint", &["sync", "files", "stores", "mesh", "config", "device"]),
     ("interchange", &["files", "mesh", "config", "checkpoint"]),
     (
         "train",
@@ -103,6 +104,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
         &[
             "sync",
             "files",
+            "stores",
             "mpi",
             "gpu",
             "nvidia",

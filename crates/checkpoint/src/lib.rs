@@ -7,6 +7,8 @@
 //! [`Manifest`] that says where each piece is. Each process of a run writes with a [`ProcessWriter`]; one has the
 //! [`Store`], the folder of the run's checkpoints, and commits with a [`Committer`]. `docs/checkpoint-format.md`
 //! describes both.
+//!
+//! A [`StoredRun`] is the place of a run's checkpoints in an object store, and a [`Mirror`] brings them there.
 
 #![forbid(unsafe_code)]
 
@@ -22,8 +24,10 @@ mod disk_file;
 mod error;
 mod hash;
 mod header;
+mod holds;
 mod lock;
 mod manifest;
+mod mirror;
 mod number;
 mod partial;
 mod piece_file;
@@ -33,6 +37,7 @@ mod reader;
 mod retention;
 mod state_part;
 mod store;
+mod stored_run;
 mod writer;
 
 pub use checkpoint::{Checkpoint, read_manifest};
@@ -46,11 +51,13 @@ pub use disk::{Disk, NewFile, Storage};
 pub use error::FileError;
 pub use hash::{BLOCK_BYTES, Hash};
 pub use header::TensorEntry;
+pub use holds::Holds;
 pub use lock::is_in_use;
 pub use manifest::{
     FORMAT, FileRecord, LossScaleState, MANIFEST, Manifest, ManifestError, PieceRecord, RunState, SpikeState,
     TensorRecord,
 };
+pub use mirror::{Mirror, Uploaded};
 pub use piece_file::{PieceEntry, PieceFile, file_bytes};
 pub use process_pieces::ProcessPieces;
 pub use process_writer::ProcessWriter;
@@ -58,4 +65,5 @@ pub use reader::TensorReader;
 pub use retention::{Retention, Saved};
 pub use state_part::StatePart;
 pub use store::{Finished, Found, LATEST, Store, committed, named_steps};
+pub use stored_run::{StoredError, StoredRun, StoredSteps};
 pub use writer::TensorWriter;

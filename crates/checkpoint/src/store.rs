@@ -9,6 +9,7 @@ use crate::checkpoint_error::CheckpointError;
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::commit::{Committed, commit};
 use crate::disk::Storage;
+use crate::holds::Holds;
 use crate::lock::FolderLock;
 use crate::manifest::MANIFEST;
 use crate::process_pieces::ProcessPieces;
@@ -91,6 +92,7 @@ pub struct Store {
     folder: CheckpointFolder,
     retention: Retention,
     data: DataPlace,
+    holds: Arc<Holds>,
     _lock: FolderLock,
 }
 
@@ -124,7 +126,8 @@ impl Store {
     ) -> Result<Store, CheckpointError> {
         fs::create_dir_all(folder).map_err(|reason| CheckpointError::Write { path: folder.to_path_buf(), reason })?;
         let lock = FolderLock::take(folder)?;
-        let store = Store { folder: CheckpointFolder::new(folder, storage), retention, data, _lock: lock };
+        let folder = CheckpointFolder::new(folder, storage);
+        let store = Store { folder, retention, data, holds: Arc::default(), _lock: lock };
         store.clean()?;
         Ok(store)
     }
@@ -132,6 +135,16 @@ impl Store {
     /// The place that all processes of the run write to.
     pub fn folder(&self) -> &CheckpointFolder {
         &self.folder
+    }
+
+    /// The rules that discard checkpoints.
+    pub fn retention(&self) -> Retention {
+        self.retention
+    }
+
+    /// Checkpoints that stay for now, whatever the rules say.
+    pub fn holds(&self) -> Arc<Holds> {
+        Arc::clone(&self.holds)
     }
 
     /// Commits the pieces of all processes and removes the checkpoints that no rule keeps; what was not committed is
@@ -175,11 +188,12 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the checkpoints that the rules discard. One whose manifest cannot be read neither counts nor is removed.
+    /// Removes the checkpoints that the rules discard and nobody holds. One whose manifest cannot be read is neither
+    /// counted nor removed.
     ///
     /// # Errors
     /// A folder that cannot be read or written; what was kept is still there.
-    fn retire(&self) -> Result<(), CheckpointError> {
+    pub fn retire(&self) -> Result<(), CheckpointError> {
         let found = committed(self.folder.path())?;
         let saved = |found: &Found| {
             let held_out_loss = match self.data {
@@ -190,7 +204,8 @@ impl Store {
         };
         let saved: Vec<Saved> = found.iter().filter_map(saved).collect();
         let given_up = self.retention.given_up(&saved);
-        found.iter().filter(|found| given_up.contains(&found.steps)).try_for_each(|found| self.remove(found))
+        let is_discarded = |found: &&Found| given_up.contains(&found.steps) && !self.holds.contains(found.steps);
+        found.iter().filter(is_discarded).try_for_each(|found| self.remove(found))
     }
 
     /// Removes all checkpoints: those of an earlier run.

@@ -88,6 +88,7 @@ fn leaves_nothing_half_done(command: &Command) -> bool {
         | Command::Presets(_)
         | Command::Blame(_)
         | Command::Report(_)
+        | Command::Fetch(_)
         | Command::Data(_) => true,
         Command::Train(_)
         | Command::Launch(_)
@@ -133,6 +134,7 @@ fn run(command: &Command) -> Result<(), Failure> {
         Command::Doctor(arguments) => doctor::doctor(arguments),
         Command::MpiAnswers(arguments) => doctor::mpi_library::print_answers(&arguments.library),
         Command::Explain(arguments) => explain::explain(arguments),
+        Command::Fetch(arguments) => run::fetch::fetch(arguments),
         Command::Inspect(arguments) => inspect::inspect(arguments),
         Command::Simulate(arguments) => simulate::simulate(arguments),
         Command::Plan(arguments) => plan::plan(arguments),

@@ -8,7 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use gpu::Capability;
 use harness::{pleach, prints, stderr, stdout};
+use nvidia::Search;
+use nvidia::nvrtc::Compiler;
+use testkit::soft_gpus::cache_of_tests;
+use train::ArchivedKernels;
 
 /// A small run of four ranks.
 const RUN: &str = "[model]\nnum_layers = 2\nhidden = 16\nnum_heads = 2\ncontext = 8\n\
@@ -286,4 +291,44 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     std::fs::create_dir_all(kernels[0].join("taken")).expect("a folder");
     assert_eq!(start(&files[1]).wait().expect("ended").code(), Some(0));
     assert!(folder.weights("two") == expected && kernels[0].join("taken").is_dir());
+}
+
+/// Four processes with a GPU in software each, which they open by the names of NVIDIA's driver and of NCCL: the program
+/// has no compiler, and the kernels are an archive beside the libraries.
+#[test]
+fn processes_with_a_gpu_each_are_joined_by_nccl_and_have_the_weights_of_the_cpu() {
+    let Some(cuda) = std::env::var_os("PLEACH_CUDA") else {
+        println!("skipped: PLEACH_CUDA names no folder with NVRTC");
+        return;
+    };
+    if Compiler::open(&Search::with([])).is_ok() {
+        println!("skipped: the loader has a compiler, which a run uses in place of the archive");
+        return;
+    }
+    let folder = Folder::new("nccl");
+    let libraries = folder.0.join("libraries");
+    std::fs::create_dir_all(&libraries).expect("a folder");
+    let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)])).expect("NVRTC");
+    let capability = Capability { major: 9, minor: 0 };
+    let archive = ArchivedKernels::compile(&compiler, Some(&cache_of_tests()), &[capability]).expect("compiled");
+    std::fs::write(libraries.join("pleach-kernels"), archive.to_bytes().expect("bytes")).expect("written");
+    // Cargo builds the shared library as a dependency of this test, next to the test's own program.
+    let program = std::env::current_exe().expect("a program");
+    let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
+    std::fs::copy(library, libraries.join("libcuda.so.1")).expect("a copy");
+    std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join("libnccl.so.2")).expect("another name");
+    prints(&["train", &folder.run("cpu", ""), "--quiet"]);
+    let cuda = folder.run("cuda", "device = \"cuda\"\ngpu_collectives = \"nccl\"\n");
+    let output = pleach_with_libraries(&libraries, &["launch", "--nproc", "4", "--", "train", &cuda]);
+    let said = stdout(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}{}", stderr(&output));
+    let joined = format!("at {}", libraries.join("libnccl.so.2").display());
+    assert!(said.contains("joined  by NCCL ") && said.contains(&joined), "{said}");
+    assert!(folder.weights("cuda") == folder.weights("cpu"), "four processes over NCCL");
+    // One process has all ranks, which NCCL does not join.
+    let output = pleach_with_libraries(&libraries, &["train", &cuda, "--overwrite"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("needs a process and a GPU for each rank, and NCCL on every host"), "{said}");
+    assert!(folder.weights("cuda") == folder.weights("cpu"), "a refused run replaces nothing");
 }

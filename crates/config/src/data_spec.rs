@@ -369,6 +369,10 @@ pub struct RunSpec {
     pub keep_every: u32,
     /// and this many of those with the least held-out loss.
     pub keep_best: usize,
+    /// The address in an object store to which checkpoints are copied, `s3://bucket/prefix`.
+    pub store: Option<String>,
+    /// How long a request to the store is tried again, and how long the end of a run waits for uploads.
+    pub store_seconds: f32,
     /// Whether ranks are threads of one process or belong to several.
     pub engine: EngineChoice,
     /// How bytes move between ranks of different processes.

@@ -53,7 +53,13 @@ struct FirstProduct;
 #define FIRST_PRODUCTS(E, TYPE)                                                                                        \
     FIRST_PRODUCT(E, TYPE, 64, FIRST_32, "32", "33", "34", "35", NEW_SUMS_32(sums, 0))                                 \
     FIRST_PRODUCT(E, TYPE, 128, FIRST_32 ", " SECOND_32, "64", "65", "66", "67", NEW_SUMS_32(sums, 0),                 \
-                  NEW_SUMS_32(sums, 32))
+                  NEW_SUMS_32(sums, 32))                                                                               \
+    FIRST_PRODUCT(E, TYPE, 160, FIRST_32 ", " SECOND_32 ", " THIRD_16, "80", "81", "82", "83", NEW_SUMS_32(sums, 0),   \
+                  NEW_SUMS_32(sums, 32), NEW_SUMS_8(sums, 64), NEW_SUMS_8(sums, 72))                                   \
+    FIRST_PRODUCT(E, TYPE, 192, FIRST_32 ", " SECOND_32 ", " THIRD_32, "96", "97", "98", "99", NEW_SUMS_32(sums, 0),   \
+                  NEW_SUMS_32(sums, 32), NEW_SUMS_32(sums, 64))                                                        \
+    FIRST_PRODUCT(E, TYPE, 256, FIRST_32 ", " SECOND_32 ", " THIRD_32 ", " FOURTH_32, "128", "129", "130", "131",      \
+                  NEW_SUMS_32(sums, 0), NEW_SUMS_32(sums, 32), NEW_SUMS_32(sums, 64), NEW_SUMS_32(sums, 96))
 
 FIRST_PRODUCTS(Bf16, "bf16")
 FIRST_PRODUCTS(F16, "f16")

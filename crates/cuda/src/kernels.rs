@@ -71,7 +71,8 @@ pub const SOURCES: &[Source] = &[
         of_90 "mat_mul_wgmma":
         "mat_mul_wgmma_nt_256", "mat_mul_wgmma_nt_192", "mat_mul_wgmma_nt_128", "mat_mul_wgmma_nt_64",
         "mat_mul_wgmma_nn_256", "mat_mul_wgmma_nn_192", "mat_mul_wgmma_nn_128", "mat_mul_wgmma_nn_64",
-        "mat_mul_wgmma_tn_256", "mat_mul_wgmma_tn_192", "mat_mul_wgmma_tn_128", "mat_mul_wgmma_tn_64"
+        "mat_mul_wgmma_tn_256", "mat_mul_wgmma_tn_192", "mat_mul_wgmma_tn_160", "mat_mul_wgmma_tn_128",
+        "mat_mul_wgmma_tn_64"
     ),
     source!("column_sum": each "column_sum"),
     source!(
@@ -149,6 +150,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("product_output.cuh"),
     header!("bulk_copies.cuh"),
     header!("warpgroup.cuh"),
+    header!("warpgroup_output.cuh"),
     header!("vectors.cuh"),
     header!("math.cuh"),
     header!("philox.cuh"),

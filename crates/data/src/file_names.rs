@@ -44,6 +44,29 @@ fn is_known(file: &Path) -> bool {
     }
 }
 
+/// Whether a file of this name, in a folder of data or in one below it, is read.
+pub fn is_text_of_folder(name: &str) -> bool {
+    !name.split('/').any(is_hidden) && is_known(Path::new(name))
+}
+
+/// Whether the file `name`, with its folders, is what `pattern` says.
+pub fn selects(pattern: &str, name: &str) -> bool {
+    let (pattern, name): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), name.split('/').collect());
+    selects_parts(&pattern, &name)
+}
+
+fn selects_parts(pattern: &[&str], name: &[&str]) -> bool {
+    let (Some((wanted, patterns)), Some((own, rest))) = (pattern.split_first(), name.split_first()) else {
+        return pattern.is_empty() && name.is_empty();
+    };
+    if *wanted == "**" {
+        // The last part is the file.
+        let goes_on = !rest.is_empty() && !is_hidden(own) && selects_parts(pattern, rest);
+        return goes_on || selects_parts(patterns, name);
+    }
+    matches(wanted, own) && is_hidden(wanted) == is_hidden(own) && selects_parts(patterns, rest)
+}
+
 fn unreadable(path: &Path) -> impl Fn(std::io::Error) -> DataError {
     move |reason| DataError::Unreadable { path: path.to_path_buf(), reason }
 }
@@ -158,6 +181,13 @@ mod tests {
         }
         for (pattern, name) in [("a*c", "abb"), ("*.txt", "a.txt.gz"), ("a?c", "ac"), ("", "a"), ("**a", "b")] {
             assert!(!matches(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("**/*.txt", "a.txt"), ("**/*.txt", "b/c/a.txt"), ("a*/?.txt", "ab/c.txt")] {
+            assert!(selects(pattern, name), "{pattern} {name}");
+        }
+        for (pattern, name) in [("*.txt", "b/a.txt"), ("**/*.txt", ".b/a.txt"), ("*", ".a"), ("**", "a"), ("a/*", "a")]
+        {
+            assert!(!selects(pattern, name), "{pattern} {name}");
         }
         let many = "a".repeat(100);
         assert!(!matches(&"*a".repeat(50), &format!("{many}b")), "in time that is a product of the two lengths");

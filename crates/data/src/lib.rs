@@ -50,6 +50,7 @@ pub use corpus::{Corpus, Document};
 pub use dataset::{Dataset, common_tokenizer, vocabulary_of};
 pub use embedded::{DOCUMENT_MARK, embedded};
 pub use error::DataError;
+pub use file_names::{is_text_of_folder, selects};
 pub use file_problem::FileProblem;
 pub use instructions::{Instruction, Instructions};
 pub use mixture::{Ingredient, Mixture, Packing, Shares};

@@ -92,7 +92,7 @@ impl Arena {
     /// Nothing writes the tensor's place while the slice lives.
     pub unsafe fn longs(&self, tensor: Tensor) -> Result<&[i64], DeviceError> {
         let start = self.dense(tensor, Dtype::I64)?;
-        // SAFETY: as in `reals`; places start on multiples of 64 bytes, so I64 elements on multiples of 8.
+        // SAFETY: as in `reals`; places start on multiples of 256 bytes, so I64 elements on multiples of 8.
         Ok(unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), tensor.len()) })
     }
 
@@ -103,7 +103,7 @@ impl Arena {
     #[expect(clippy::mut_from_ref, reason = "as reals_mut")]
     pub unsafe fn longs_mut(&self, tensor: Tensor) -> Result<&mut [i64], DeviceError> {
         let start = self.dense(tensor, Dtype::I64)?;
-        // SAFETY: as in `reals_mut`; places start on multiples of 64 bytes, so I64 elements on multiples of 8.
+        // SAFETY: as in `reals_mut`; places start on multiples of 256 bytes, so I64 elements on multiples of 8.
         Ok(unsafe { std::slice::from_raw_parts_mut(start.as_ptr().cast(), tensor.len()) })
     }
 

@@ -4,8 +4,9 @@ use std::cell::Cell;
 
 use crate::{Dtype, Tensor};
 
-/// Tensors in a frame start on a multiple of this many bytes: one cache line.
-pub const ALIGN_BYTES: usize = 64;
+/// Tensors in a frame start on a multiple of this many bytes: the lines of a CPU's caches divide it, and those that a
+/// GPU copies together.
+pub const ALIGN_BYTES: usize = 256;
 
 /// Hands out consecutive tensors of a section. The same calls give the same places, so the backward pass finds
 /// what the forward pass saved by laying the frame out again.

@@ -20,9 +20,9 @@ use crate::{Program, Reached, Sizes, Value, Violation, Waits, waits};
 /// A part of an arena.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// First byte, a multiple of 64.
+    /// First byte, a multiple of [`device::ALIGN_BYTES`].
     pub offset_bytes: usize,
-    /// Length as the value needs it; the room is rounded up to a multiple of 64.
+    /// Length as the value needs it; the room is rounded up to a multiple of that.
     pub len_bytes: usize,
 }
 
@@ -336,7 +336,7 @@ impl RankPlan {
         lives.chain(state).chain([end_of(self.scratch)]).max().unwrap_or(0)
     }
 
-    /// The largest sum of what is alive at once, each value rounded up to 64 bytes; scratch and state count throughout.
+    /// The largest sum of what is alive at once, each value rounded up to [`device::ALIGN_BYTES`]; scratch and state count throughout.
     /// No plan with these sections needs less.
     pub fn largest_live_bytes(&self) -> usize {
         self.live_bytes

@@ -114,6 +114,9 @@ pub enum Command {
     /// Tokenize text once, for many runs
     #[command(subcommand)]
     Data(crate::convert::data::DataCommand),
+    /// Download a run from an object store: its newest checkpoint and its files
+    #[command(after_help = EXIT_CODES)]
+    Fetch(crate::run::fetch::FetchArguments),
     /// Show the content of a checkpoint, verify its hashes, or compare two checkpoints
     #[command(after_help = EXIT_CODES)]
     Inspect(InspectArguments),
@@ -141,7 +144,7 @@ pub struct RunArguments {
     #[arg(long = "set", value_name = "SECTION.KEY=VALUE", allow_hyphen_values = true)]
     pub overrides: Vec<String>,
     /// Text of the run, instead of the built-in text: text, JSON lines, parquet, Arrow or a token file; a file, a
-    /// folder or a pattern
+    /// folder, a pattern or an address
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
 }
@@ -159,7 +162,8 @@ pub struct TrainArguments {
     /// The run: a run file, and changes to it.
     #[command(flatten)]
     pub run: RunArguments,
-    /// Resume the run in this folder from its newest valid checkpoint; --set may change its layout
+    /// Resume the run in this folder, or at this address of a store, from its newest valid checkpoint; --set may change
+    /// its layout
     #[arg(long, value_name = "RUN_FOLDER", conflicts_with = "file")]
     pub resume: Option<PathBuf>,
     /// Start from the weights in this Hugging Face folder, run folder or checkpoint. The run file must omit [model] or

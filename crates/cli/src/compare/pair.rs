@@ -78,7 +78,7 @@ impl Pair {
                 for Verdict { config, setup, .. } in &self.verdicts {
                     company.check_memory(config, setup)?;
                 }
-                let text = Text::new(&first.config, text.tokenized(&first.config.data, company)?)?;
+                let text = Text::new(&first.config, text.tokenized(company)?)?;
                 work(&Runs { pair: self, text, company })
             })
         })

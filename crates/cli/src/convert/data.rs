@@ -8,6 +8,7 @@ use data::megatron::{self, MegatronWriter};
 use data::{Corpus, DataError, Dataset, Sources, TokenFile, Tokenizer, Written, files_of};
 
 use crate::failure::Failure;
+use crate::input::downloads::downloaded_path;
 use crate::processes::shared_text::made;
 use crate::screen::figures::counted;
 use crate::screen::output::print;
@@ -111,8 +112,8 @@ fn data_spec(arguments: &TokenizeArguments) -> Result<DataSpec, Failure> {
     let sources: Vec<SourceSpec> = arguments
         .inputs
         .iter()
-        .map(|path| SourceSpec { column: arguments.column.clone(), ..SourceSpec::of(path) })
-        .collect();
+        .map(|path| Ok(SourceSpec { column: arguments.column.clone(), ..SourceSpec::of(downloaded_path(path)?) }))
+        .collect::<Result<_, Failure>>()?;
     let tokenizer = match &arguments.tokenizer {
         Some(text) => TokenizerSpec::parse(text)
             .ok_or_else(|| Failure::Input(format!("--tokenizer {text} is not {}", TokenizerSpec::FORMS)))?,

@@ -38,7 +38,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let meeting = Meeting { text: text.hash(), ..source.meeting(format!("eval of {} text", part.name()))? };
     let printed = together(&meeting, |company| {
         end_all_while(company, &signals, || {
-            let measured = Measured::new(config, part, text.tokenized(&config.data, company)?)?;
+            let measured = Measured::new(config, part, text.tokenized(company)?)?;
             let report = measured.loss(&source, company)?;
             check_finite(&report)?;
             let measure = measured.measure;

@@ -1,5 +1,6 @@
 //! From arguments to a legal run.
 
+pub mod downloads;
 pub mod file_hash;
 pub mod presets;
 pub mod run_source;
@@ -9,8 +10,9 @@ pub mod text;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use config::{DataSpec, Files, GivenWeights, Location, RunConfig};
+use config::{DataSpec, Files, GivenWeights, Location, RunConfig, SourceSpec};
 use files::{InputKind, read_text};
+use stores::Address;
 
 use crate::arguments::RunArguments;
 use crate::check::verdict::{self, Planned, Verdict};
@@ -148,7 +150,17 @@ pub fn overrides(arguments: &RunArguments) -> Vec<String> {
     // Quoted as JSON quotes, which TOML reads.
     let quoted = |path: &Path| serde_json::Value::from(path.to_string_lossy());
     let data = arguments.data.iter().map(|path| format!("data.path={}", quoted(path)));
-    arguments.overrides.iter().cloned().chain(data).collect()
+    arguments.overrides.iter().cloned().chain(data).map(|set| without_secret(&set)).collect()
+}
+
+/// A setting whose address has a user or a password, without them: it is refused all the same, and messages repeat it.
+fn without_secret(set: &str) -> String {
+    let split = set.split_once("://").and_then(|(front, rest)| {
+        let host_end = rest.find('/').unwrap_or(rest.len());
+        let at = rest[..host_end].rfind('@')?;
+        Some((front, &rest[at..]))
+    });
+    split.map_or_else(|| set.into(), |(front, rest)| format!("{front}://***{rest}"))
 }
 
 /// Files as they are named, from the folder that the command was started in.
@@ -157,6 +169,11 @@ pub struct Disk;
 
 impl Files for Disk {
     fn vocabulary(&self, data: &DataSpec) -> Result<usize, String> {
+        let is_address = |source: &&SourceSpec| source.is_tokens() && Address::is_meant(&source.path.to_string_lossy());
+        if let Some(source) = data.sources.iter().find(is_address) {
+            let path = source.path.display();
+            return Err(format!("{path} is not on this machine; set model.vocabulary, or download it"));
+        }
         data::vocabulary_of(data).map_err(|error| error.to_string())
     }
 
@@ -169,6 +186,13 @@ impl Files for Disk {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn messages_repeat_no_secret() {
+        assert_eq!(without_secret("run.store=s3://key:word@bucket/a"), "run.store=s3://***@bucket/a");
+        assert_eq!(without_secret("run.store=s3://bucket/a@b"), "run.store=s3://bucket/a@b");
+        assert_eq!(without_secret("train.steps=4"), "train.steps=4");
+    }
 
     #[test]
     fn runs_are_named_by_preset_file_or_folder() {

@@ -23,6 +23,7 @@ use crate::input::{self, Disk};
 use crate::inspect::checkpoint_path::{checkpoint_path, run_folder_of};
 use crate::processes::meeting::Meeting;
 use crate::run::run_folder::WEIGHTS;
+use crate::run::stored::check_local;
 
 /// A run to read from.
 #[derive(Debug)]
@@ -151,6 +152,7 @@ impl RunSource {
         changes: &[(&str, toml::Value)],
         overrides: &[String],
     ) -> Result<RunSource, Failure> {
+        check_local(folder)?;
         let (name, text) = run_file(folder)?;
         // The tokenizer of a checkpoint is that of its run.
         let run = if folder.join(MANIFEST).is_file() { run_folder_of(folder) } else { Some(folder) };

@@ -6,12 +6,14 @@ use checkpoint::{CheckpointError, MANIFEST, committed};
 
 use crate::failure::Failure;
 use crate::run::run_folder::CHECKPOINTS;
+use crate::run::stored::check_local;
 
 /// The folder of the checkpoint that `path` names.
 ///
 /// # Errors
 /// A folder without one.
 pub fn checkpoint_path(path: &Path) -> Result<PathBuf, Failure> {
+    check_local(path)?;
     if path.join(MANIFEST).is_file() {
         return Ok(path.to_path_buf());
     }

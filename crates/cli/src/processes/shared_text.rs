@@ -6,6 +6,7 @@ use data::{DataError, Dataset, Sources, Tokenizer, files_of};
 use rendezvous::TextHash;
 
 use crate::failure::Failure;
+use crate::input::downloads::downloaded;
 use crate::processes::company::{Company, Several};
 use crate::processes::place::own_number;
 use crate::processes::text_transfer::TextTransfer;
@@ -17,7 +18,13 @@ const TOKENIZER: &str = "the tokenizer of the run";
 const TOKENS: &str = "the hash of all tokens";
 
 /// The text of this process before it meets the others.
-pub enum OwnText {
+pub struct OwnText {
+    /// With files of this machine in place of addresses.
+    data: DataSpec,
+    sources: OwnSources,
+}
+
+enum OwnSources {
     /// All sources, read.
     Here(Sources),
     /// Files of sources are missing, by the places of the sources in `[data]`.
@@ -25,23 +32,27 @@ pub enum OwnText {
 }
 
 impl OwnText {
-    /// Reads the sources of `data`. Another process than process 0 may lack files.
+    /// Reads the sources of `data`, of which those at addresses are downloaded. Another process than process 0 may lack
+    /// files.
     ///
     /// # Errors
     /// A source that cannot be read.
     pub fn read(data: &DataSpec) -> Result<OwnText, Failure> {
-        let missing = missing(data)?;
-        if missing.is_empty() || own_number()? == 0 {
-            return Sources::open_heard(data, &TokenizeProgress::new()).map(OwnText::Here).map_err(input);
-        }
-        Ok(OwnText::Missing(missing))
+        let data = downloaded(data)?;
+        let missing = missing(&data)?;
+        let sources = if missing.is_empty() || own_number()? == 0 {
+            OwnSources::Here(Sources::open_heard(&data, &TokenizeProgress::new()).map_err(input)?)
+        } else {
+            OwnSources::Missing(missing)
+        };
+        Ok(OwnText { data, sources })
     }
 
     /// The hash that processes compare when they meet.
     pub fn hash(&self) -> TextHash {
-        match self {
-            OwnText::Here(sources) => TextHash::Read(sources.hash()),
-            OwnText::Missing(_) => TextHash::FromProcess0,
+        match &self.sources {
+            OwnSources::Here(sources) => TextHash::Read(sources.hash()),
+            OwnSources::Missing(_) => TextHash::FromProcess0,
         }
     }
 
@@ -49,19 +60,21 @@ impl OwnText {
     ///
     /// # Errors
     /// Text that cannot be used, and failures of other processes.
-    pub fn tokenized(self, data: &DataSpec, company: &Company) -> Result<Dataset, Failure> {
+    pub fn tokenized(self, company: &Company) -> Result<Dataset, Failure> {
+        let OwnText { data, sources: own } = self;
+        let data = &data;
         match company {
             Company::Alone => {
-                let sources = match self {
-                    OwnText::Here(sources) => sources,
+                let sources = match own {
+                    OwnSources::Here(sources) => sources,
                     // All ranks are here, and so must the text be.
-                    OwnText::Missing(_) => Sources::open_heard(data, &TokenizeProgress::new()).map_err(input)?,
+                    OwnSources::Missing(_) => Sources::open_heard(data, &TokenizeProgress::new()).map_err(input)?,
                 };
                 let given = made(&sources, &data.tokenizer)?;
                 Dataset::new(data, sources, given).map_err(input)
             }
             Company::Several(several) => {
-                let sources = self.completed(data, several)?;
+                let sources = own.completed(data, several)?;
                 let given = tokenizer(&sources, &data.tokenizer, several)?;
                 let dataset = Dataset::new(data, sources, given).map_err(input)?;
                 compare(&dataset, several)?;
@@ -69,15 +82,17 @@ impl OwnText {
             }
         }
     }
+}
 
+impl OwnSources {
     /// All sources, with the files that process 0 sends for those that are missing.
     fn completed(self, data: &DataSpec, several: &Several) -> Result<Sources, Failure> {
         match self {
-            OwnText::Here(sources) => {
+            OwnSources::Here(sources) => {
                 TextTransfer::agree(several, data, vec![])?.complete(several)?;
                 Ok(sources)
             }
-            OwnText::Missing(missing) => {
+            OwnSources::Missing(missing) => {
                 let received = TextTransfer::agree(several, data, missing)?.complete(several)?;
                 Sources::open_heard(&received.data, &TokenizeProgress::new()).map_err(input)
             }

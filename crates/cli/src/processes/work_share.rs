@@ -39,6 +39,7 @@ impl WorkShare {
             | Command::Export(_)
             | Command::Presets(_)
             | Command::Data(_)
+            | Command::Fetch(_)
             | Command::Inspect(_)
             | Command::Report(_)
             | Command::Blame(_)

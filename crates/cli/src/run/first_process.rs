@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use checkpoint::Committer;
 use train::{
-    Ending, EvaluationReport, Observer, Ports, SampleReport, SaveReport, Saving, SavingPlace, Start, StepReport,
-    TensorSink, Wish, WorkTimes, Worker,
+    Ending, EvaluationReport, Observer, Ports, SampleReport, SaveReport, SavedIn, Saving, SavingPlace, Start,
+    StepReport, TensorSink, Wish, WorkTimes, Worker,
 };
 
 use crate::arguments::TrainArguments;
@@ -20,6 +20,7 @@ use crate::run::process_ranks::ProcessRanks;
 use crate::run::roll_back::returning;
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
+use crate::run::uploads::Uploads;
 use crate::run::work_times;
 use crate::screen::progress::Progress;
 
@@ -31,10 +32,11 @@ pub fn run(
     session: &Session<'_>,
     folder: &RunFolder,
     arguments: &TrainArguments,
-    start: Start<'_>,
+    (start, uploads): (Start<'_>, Option<&Uploads>),
 ) -> Result<(), Failure> {
     let attempt = RunAttempt::begin(session)?;
-    let run = |session: &Session<'_>, start: Start<'_>| run_attempt(session, folder, arguments, start, &attempt);
+    let run =
+        |session: &Session<'_>, start: Start<'_>| run_attempt(session, (folder, uploads), arguments, start, &attempt);
     let ended = attempt.conclude(returning(session, Some(folder), start, run));
     match &ended {
         // The disk has the last state.
@@ -45,7 +47,7 @@ pub fn run(
 
 fn run_attempt(
     session: &Session<'_>,
-    folder: &RunFolder,
+    (folder, uploads): (&RunFolder, Option<&Uploads>),
     arguments: &TrainArguments,
     start: Start<'_>,
     attempt: &RunAttempt<'_>,
@@ -57,7 +59,7 @@ fn run_attempt(
         Company::Alone => None,
         Company::Several(several) => Some(several),
     };
-    let observer = Heard { progress: &once.progress, text: session.text, several, interrupt: &once.interrupt };
+    let observer = Heard { progress: &once.progress, text: session.text, several, interrupt: &once.interrupt, uploads };
     let processes = several.map_or(1, Several::processes);
     let committer = Committer::new(&folder.store, processes);
     let memory = match (session.memory, several) {
@@ -130,6 +132,16 @@ struct Heard<'a> {
     text: &'a Text,
     several: Option<&'a Several>,
     interrupt: &'a Interrupt,
+    uploads: Option<&'a Uploads>,
+}
+
+impl Heard<'_> {
+    /// Tells what uploads have to say.
+    fn tell_uploads(&self) {
+        for message in self.uploads.map(Uploads::messages).unwrap_or_default() {
+            self.progress.uploaded(&message);
+        }
+    }
 }
 
 impl Observer for Heard<'_> {
@@ -143,6 +155,7 @@ impl Observer for Heard<'_> {
                 work_times::received(&message).into_iter().for_each(|times| self.progress.rank_step(times));
             }
         }
+        self.tell_uploads();
         self.progress.step(report)
     }
 
@@ -166,7 +179,11 @@ impl Observer for Heard<'_> {
     }
 
     fn saved(&self, report: SaveReport) {
+        let is_upload_due = report.place == SavedIn::Disk && report.finished.outcome.is_ok();
         self.progress.saved(report);
+        if let Some(uploads) = self.uploads.filter(|_| is_upload_due) {
+            uploads.ask();
+        }
     }
 
     fn instruction(&self, worker: &Worker<'_>) -> Result<(), device::DeviceError> {

@@ -3,6 +3,7 @@
 pub mod attempt;
 mod candidates;
 pub mod engine;
+pub mod fetch;
 pub mod first_process;
 pub mod grace;
 pub mod interrupt;
@@ -15,7 +16,9 @@ pub mod resume;
 pub mod roll_back;
 pub mod run_folder;
 pub mod signal_relay;
+pub mod stored;
 pub mod train;
+pub mod uploads;
 pub mod watchdog;
 pub mod without_host;
 pub mod work_times;

@@ -20,6 +20,7 @@ use crate::peer_memory::{Beginning, PeerMemory};
 use crate::processes::place::{Launched, own_number};
 use crate::run::candidates::{Candidate, Candidates, DataPlace, set_aside};
 use crate::run::run_folder::{MEMORY, RunFolder, WayOut};
+use crate::run::stored::{Resuming, resuming};
 use crate::run::train::Session;
 use crate::screen::output::tell;
 
@@ -37,11 +38,13 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
         )));
     }
     let is_first = own_number()? == 0;
+    let Resuming { folder, address } = resuming(folder, &arguments.run)?;
+    let (folder, address) = (folder.as_path(), address.as_deref());
     let mut candidates = Candidates::of(folder)?;
     loop {
         let in_memory = candidates.in_memory();
         let Some(first) = candidates.next(is_first)? else { return Err(candidates.none()) };
-        let first = Resumed::new(arguments, folder, first)?;
+        let first = Resumed::new(arguments, (folder, address), first)?;
         // The one that the processes agree on, where the first is in the memory of hosts that are gone.
         let mut other = None;
         let ended = first.meet(|session| {
@@ -52,7 +55,7 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
                     tell(&format!("{reason}; an earlier one is used\n"));
                 }
                 let next = candidates.next(is_first)?.ok_or_else(|| gone(folder, is_first))?;
-                other = Some(Resumed::new(arguments, folder, next)?);
+                other = Some(Resumed::new(arguments, (folder, address), next)?);
             }
             let chosen = other.as_ref().unwrap_or(&first);
             let session = Session { verdict: &chosen.verdict, memory: memory.as_ref(), ..*session };
@@ -186,11 +189,20 @@ impl Resumed {
         }
     }
 
-    fn new(arguments: &TrainArguments, folder: &Path, candidate: Candidate) -> Result<Resumed, Failure> {
+    /// The run in `folder`, which is that of `address` where one was given.
+    fn new(
+        arguments: &TrainArguments,
+        (folder, address): (&Path, Option<&str>),
+        candidate: Candidate,
+    ) -> Result<Resumed, Failure> {
         let checkpoint = &candidate.checkpoint;
         let state = checkpoint.state();
         let name = format!("the run file of {}", checkpoint.path().display());
         let mut overrides = input::overrides(&arguments.run);
+        // At an address, the folder is where the run was brought.
+        if address.is_some() {
+            overrides.retain(|set| key_of(set) != "run.folder");
+        }
         if let Some(set) = overrides.iter().find(|set| key_of(set) == "run.folder") {
             let way_out = WayOut::Copy;
             return Err(Failure::Input(format!("--set {set}: with --resume a run stays in its folder; {way_out}")));
@@ -202,6 +214,9 @@ impl Resumed {
         steps.map_or(Ok(()), |steps| check_steps(steps, state.steps))?;
         let asked = overrides.clone();
         overrides.push(format!("run.folder={}", serde_json::Value::from(folder.to_string_lossy())));
+        if let Some(address) = address.filter(|_| !asked.iter().any(|set| key_of(set) == "run.store")) {
+            overrides.push(format!("run.store={}", serde_json::Value::from(address)));
+        }
         let base = base(&state.run, &overrides).map_err(|reason| Failure::Input(format!("{name}: {reason}")))?;
         let (mut config, places) = RunConfig::load_with(&name, &base, &overrides, &Disk).map_err(Failure::Run)?;
         let tokenizer = folder.join(TOKENIZER_FILE);

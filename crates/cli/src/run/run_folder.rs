@@ -16,6 +16,7 @@ use train::weights_writer;
 
 use crate::failure::Failure;
 use crate::run::kept_run::{self, Earlier};
+use crate::run::stored;
 use crate::run_report::timeline::TIMELINE;
 use crate::screen::output::tell;
 use crate::watch::STATUS;
@@ -139,7 +140,9 @@ impl RunFolder {
     /// As [`RunFolder::open`]; a run that is not finished, and a folder that cannot be renamed.
     pub fn begin(run: &RunSpec, earlier: Earlier) -> Result<RunFolder, Failure> {
         let folder = RunFolder::open(run, WayOut::OtherFolder)?;
-        match (folder.results()?, earlier) {
+        let results = folder.results()?;
+        stored::check_fresh(run, earlier)?;
+        match (results, earlier) {
             (Results::Nothing, _) | (Results::There, Earlier::Replaced) => Ok(folder),
             (Results::There, Earlier::Kept) => {
                 let kept = kept_run::keep(&run.folder)?;
@@ -218,6 +221,13 @@ impl RunFolder {
         let file = self.path.join(LOG);
         let opened = if steps > 0 { files::open_to_append(&file) } else { files::recreate(&file) };
         opened.map_err(|error| self.cannot_write(&file, error))
+    }
+
+    /// Adds a line to `train.log`. Nothing depends on whether it arrives.
+    pub fn log_line(&self, text: &str) {
+        if let Ok(mut file) = files::open_to_append(&self.path.join(LOG)) {
+            let _ = writeln!(file, "{text}");
+        }
     }
 
     /// Writes the resolved run file, `run.toml`; that of an earlier run is replaced when this one is whole.

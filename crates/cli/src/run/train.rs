@@ -22,6 +22,7 @@ use crate::run::interrupt::{self, AtOnce};
 use crate::run::other_process;
 use crate::run::resume::resume;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder, check_apart};
+use crate::run::uploads::Uploads;
 use crate::screen::output::tell;
 
 /// Trains as the arguments say. Steps go to the standard output, everything else to the standard error.
@@ -84,7 +85,7 @@ impl Session<'_> {
         let meeting = Meeting { command: command.into(), runs, programs, text: text.hash(), inputs };
         together(&meeting, |company| {
             company.check_memory(config, setup)?;
-            let text = Text::new(config, text.tokenized(&config.data, company)?)?;
+            let text = Text::new(config, text.tokenized(company)?)?;
             work(&Session { verdict, text: &text, company, signals: &signals, memory: None })
         })
         .map(|_done| ())
@@ -115,9 +116,13 @@ impl Session<'_> {
         let session = Session { memory: opened.as_ref().or(self.memory), ..*self };
         match part {
             Part::First(folder) => {
-                let ended = first_process::run(&session, &folder, arguments, start);
-                session.after(&ended)?;
-                ended
+                let uploads = Uploads::begin(&self.verdict.config.run, &folder, start.steps())?;
+                let ended = first_process::run(&session, &folder, arguments, (start, uploads.as_ref()));
+                let ended = session.after(&ended).and(ended);
+                match uploads {
+                    Some(uploads) => uploads.finish(&folder, ended),
+                    None => ended,
+                }
             }
             Part::Other(several) => {
                 let ended = other_process::run(&session, several, arguments, start);

@@ -17,6 +17,7 @@ use crate::check::{describe, verdict};
 use crate::failure::Failure;
 use crate::memory::need::{Need, largest_plan};
 use crate::run::run_folder::{METRICS, RESUMES, RUN_FILE, RUN_FILES};
+use crate::run::stored::check_local;
 use crate::run_report::timeline::{TIMELINE, planned};
 
 /// Folders of runs, each with the plan of its run file.
@@ -83,6 +84,7 @@ impl Gathered {
 
 impl Folder {
     fn open(path: &Path, name: String) -> Result<Folder, Failure> {
+        check_local(path)?;
         let run_file = read_text(&path.join(RUN_FILE), InputKind::RunFile).map_err(|error| {
             let path = path.display();
             Failure::Input(format!("{path} must be the folder of a run, with its {RUN_FILE}, which {error}"))

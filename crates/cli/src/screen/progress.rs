@@ -13,6 +13,7 @@ use train::{EvaluationReport, Observer, SaveReport, SavedIn, StepReport, Straggl
 use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::Recorder;
+use crate::run::uploads::Message;
 use crate::screen::anomaly::anomaly_line;
 use crate::screen::bar::Bar;
 use crate::screen::figures::bytes;
@@ -295,6 +296,17 @@ impl Outputs {
 
     fn fail_at(&mut self, error: &std::io::Error) {
         self.failure = Some(Failure::Work(format!("metrics.jsonl cannot be written: {error}")));
+    }
+}
+
+impl Progress {
+    /// Tells something about checkpoints on their way to a store.
+    pub fn uploaded(&self, message: &Message) {
+        let mut outputs = lock(&self.outputs);
+        match message {
+            Message::Note(text) => outputs.note(text),
+            Message::Warning(text) => outputs.warn(&format!("{text}\n")),
+        }
     }
 }
 

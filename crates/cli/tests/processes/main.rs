@@ -43,6 +43,8 @@ mod runs;
 #[cfg(target_os = "linux")]
 mod slurm;
 #[cfg(target_os = "linux")]
+mod stores;
+#[cfg(target_os = "linux")]
 mod stragglers;
 #[cfg(target_os = "linux")]
 mod text;

@@ -163,6 +163,8 @@ const CHANGES: &[(&str, &[&str])] = &[
     ("run.keep_newest", &["1", "5", "0"]),
     ("run.keep_every", &["0", "100", "0.5"]),
     ("run.keep_best", &["0", "3", "-2"]),
+    ("run.store", &["\"s3://bucket/runs\"", "\"s3://\"", "\"bucket/runs\"", "\"s3://key:word@bucket/runs\""]),
+    ("run.store_seconds", &["0.5", "0"]),
     ("run.grace_seconds", &["0.5", "30", "0", "90000"]),
     ("run.engine", &["\"auto\"", "\"threads\"", "\"processes\"", "\"mpi\""]),
     ("run.transport", &["\"auto\"", "\"shared-memory\"", "\"tcp\"", "\"infiniband\""]),

@@ -83,6 +83,7 @@ const NUMBERS: &[&str] = &[
     "run.grace_seconds",
     "run.heartbeat_seconds",
     "run.rendezvous_seconds",
+    "run.store_seconds",
 ];
 const TRUTHS: &[&str] = &[
     "model.embedding_norm",
@@ -508,6 +509,8 @@ fn data_and_run(values: &Values) -> bool {
         && is_time(num(values, "run.grace_seconds", 30.0))
         && is_time(num(values, "run.heartbeat_seconds", 5.0))
         && is_time(num(values, "run.rendezvous_seconds", 10.0))
+        && is_time(num(values, "run.store_seconds", 600.0))
+        && is_bucket(text(values, "run.store", "s3://bucket"))
         && (text(values, "run.engine", "auto") != "threads" || text(values, "run.transport", "auto") == "auto")
         && (text(values, "run.collectives", "own") == "own"
             || text(values, "run.transport", "auto") == "mpi" && int(values, "parallelism.sum_tree", 1) == 1)
@@ -516,6 +519,11 @@ fn data_and_run(values: &Values) -> bool {
         && gpus(values)
         // Files have much or nearly nothing: less than the parameters of one rank.
         && int(values, "run.rank_memory_bytes", i128::MAX) > 1 << 40
+}
+
+/// An address with a bucket, without secrets.
+fn is_bucket(address: &str) -> bool {
+    address.strip_prefix("s3://").is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains('@'))
 }
 
 /// GPUs have every order of products but that of AMX, and ranks without threads of their own.

@@ -24,6 +24,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         ("run.grace_seconds", run.grace_seconds),
         ("run.heartbeat_seconds", run.heartbeat_seconds),
         ("run.rendezvous_seconds", run.rendezvous_seconds),
+        ("run.store_seconds", run.store_seconds),
     ];
     for (key, seconds) in times {
         let holds = seconds > 0.0 && seconds <= LONGEST_SECONDS;
@@ -44,6 +45,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
         rules.report(Problem::of_value("run.memory_every", run.memory_every, rule, remedy));
     }
     watching(config, rules);
+    store(config, rules);
     collectives(config, rules);
     rules.all_positive(&[("run.keep_newest", run.keep_newest)]);
     check_gpus(config, rules);
@@ -69,6 +71,23 @@ fn watching(config: &RunConfig, rules: &mut Rules) {
     if config.run.notify.as_ref().is_some_and(|command| command.trim().is_empty()) {
         let remedy = "write a command for a shell, or leave it out";
         rules.report(Problem::of_value("run.notify", "\"\"", "must be a command", remedy));
+    }
+}
+
+/// The address of checkpoints in a store. An address with a secret is not repeated.
+fn store(config: &RunConfig, rules: &mut Rules) {
+    let Some(address) = &config.run.store else { return };
+    let remedy = "use s3://bucket/prefix, and set AWS_ENDPOINT_URL for another server than that of AWS";
+    if address.contains('@') {
+        let rule = "must not have a user or a password, which the run file would keep";
+        let remedy = "use s3://bucket/prefix, and set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile";
+        rules.report(Problem::of_key("run.store", rule, remedy));
+        return;
+    }
+    let bucket = address.strip_prefix("s3://").and_then(|rest| rest.split('/').next()).unwrap_or_default();
+    if bucket.is_empty() || address.contains(['?', '#', '*']) {
+        let rule = "must be the address of a bucket and a prefix";
+        rules.report(Problem::of_value("run.store", format!("{address:?}"), rule, remedy));
     }
 }
 

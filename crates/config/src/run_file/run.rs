@@ -57,6 +57,8 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         keep_newest: reader.count("run.keep_newest", 2),
         keep_every: short_count(reader, "run.keep_every", 0),
         keep_best: reader.count("run.keep_best", 1),
+        store: reader.optional_text("run.store"),
+        store_seconds: reader.number("run.store_seconds", 600.0),
         engine: reader.choice("run.engine", ENGINES, EngineChoice::Auto),
         transport: reader.choice("run.transport", TRANSPORTS, TransportChoice::Auto),
         collectives: reader.choice("run.collectives", COLLECTIVES, CollectivesChoice::Own),
@@ -103,8 +105,8 @@ fn write_samples(samples: &SampleSpec, writer: &mut Writer) {
 }
 
 /// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs,
-/// without `gpu_collectives` the choice is the run's, and without `memory_every` there is no checkpoint in the memory
-/// of hosts.
+/// without `gpu_collectives` the choice is the run's, without `memory_every` there is no checkpoint in the memory of
+/// hosts, and without `store` none in an object store.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
     writer.text("folder", &run.folder.to_string_lossy());
@@ -127,6 +129,10 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.count("keep_newest", run.keep_newest);
     writer.count("keep_every", run.keep_every);
     writer.count("keep_best", run.keep_best);
+    if let Some(store) = &run.store {
+        writer.text("store", store);
+        writer.number("store_seconds", run.store_seconds);
+    }
     writer.text("engine", name_of(ENGINES, run.engine));
     writer.text("transport", name_of(TRANSPORTS, run.transport));
     writer.text("collectives", name_of(COLLECTIVES, run.collectives));

@@ -59,21 +59,36 @@ pub struct Tile {
 }
 
 /// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
-const SHARED_BYTES: u32 = (192 + 20 + 1 + 1) << 10;
+const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 
 impl Tile {
     const fn new(name: &'static str, cols: usize) -> Tile {
         Tile { name, cols }
     }
 
-    pub const ALL: [Tile; 4] =
-        [Tile::new("256", 256), Tile::new("192", 192), Tile::new("128", 128), Tile::new("64", 64)];
+    pub const ALL: [Tile; 5] = [
+        Tile::new("256", 256),
+        Tile::new("192", 192),
+        Tile::new("160", 160),
+        Tile::new("128", 128),
+        Tile::new("64", 64),
+    ];
+
+    /// Whether it has a kernel.
+    pub fn is_for(&self, orientation: Orientation) -> bool {
+        self.cols != 160 || orientation == Orientation::Tn
+    }
+
+    /// Whether it adds pieces through the output.
+    pub fn has_stored_pieces(&self) -> bool {
+        self.cols > 160
+    }
 }
 
 pub struct Kernels {
     gpu: Arc<dyn Gpu>,
     /// By orientation and tile.
-    tiles: Vec<Vec<FunctionHandle>>,
+    tiles: Vec<Vec<Option<FunctionHandle>>>,
     /// By orientation.
     blocks: Vec<FunctionHandle>,
     compare: FunctionHandle,
@@ -106,38 +121,41 @@ fn matrix(start: DevicePointer, rows: usize, cols: usize) -> [u8; 32] {
     bytes
 }
 
-/// The arguments of the output: bias, matrix, and after `steps` type and whether sums are added.
-fn with_output(
-    arguments: Arguments,
-    shape: &Shape,
-    places: &Places,
-    steps: Option<[u32; 2]>,
-    write: Write,
-) -> Arguments {
-    let [m, n, _] = shape.sizes;
+/// The kernels that take the arguments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Warpgroups,
+    Warps,
+}
+
+/// The arguments of the output: bias, matrix, type and whether sums are added; before the type, of warpgroups, steps
+/// and the type of the factors.
+fn with_output(arguments: Arguments, shape: &Shape, places: &Places, kind: Kind) -> Arguments {
+    let [m, n, k] = shape.sizes;
     let bias = match shape.bias {
         Bias::Absent => [0; 32],
         Bias::Present => matrix(places.bias, 1, n),
     };
     let arguments = arguments.with(&bias).with(&matrix(places.out, m, n));
-    // The type of the factors.
-    let bf16 = 0u32.to_le_bytes();
-    let arguments = match steps {
-        Some(steps) => arguments.with(&steps.map(u32::to_le_bytes).concat()).with(&bf16),
-        None => arguments,
+    let arguments = match kind {
+        Kind::Warpgroups => arguments.with(&(k as u32).to_le_bytes()).with(&0u32.to_le_bytes()),
+        Kind::Warps => arguments,
     };
     let output: u32 = match shape.output {
         Output::Single => 0,
         Output::Bf16 => 1,
     };
-    arguments.with(&output.to_le_bytes()).with(&u32::from(write == Write::Accumulate).to_le_bytes())
+    arguments.with(&output.to_le_bytes()).with(&u32::from(shape.write == Write::Accumulate).to_le_bytes())
 }
 
 impl Kernels {
     pub fn load(gpu: &Arc<dyn Gpu>, code: impl Fn(&str) -> Result<Code, Failed>) -> Result<Kernels, Failed> {
         let module = |name: &str| -> Result<ModuleHandle, Failed> { Ok(gpu.load(code(name)?.image())?) };
         let (wgmma, blocks) = (module("mat_mul_wgmma")?, module("mat_mul_blocks")?);
-        let tile = |orientation, tile: &Tile| -> Result<FunctionHandle, Failed> {
+        let tile = |orientation, tile: &Tile| -> Result<Option<FunctionHandle>, Failed> {
+            if !tile.is_for(orientation) {
+                return Ok(None);
+            }
             let name = format!("mat_mul_wgmma_{}_{}", name(orientation), tile.name);
             let function = gpu.function(wgmma, &name)?;
             gpu.allow_shared(function, SHARED_BYTES)?;
@@ -145,7 +163,7 @@ impl Kernels {
             if facts.local_bytes > 0 {
                 println!("{name} spills: {facts:?}");
             }
-            Ok(function)
+            Ok(Some(function))
         };
         let tiles = |orientation| Tile::ALL.iter().map(|of| tile(orientation, of)).collect::<Result<Vec<_>, _>>();
         let of_blocks = |orientation| gpu.function(blocks, &format!("mat_mul_blocks_{}_bf16_128", name(orientation)));
@@ -167,7 +185,7 @@ impl Kernels {
             .with(&copied)
             .with(&matrix(places.b, b[0], b[1]))
             .with(&copied);
-        let arguments = with_output(arguments, shape, places, None, shape.write);
+        let arguments = with_output(arguments, shape, places, Kind::Warps);
         let grid = [m.div_ceil(128) as u32, n.div_ceil(128) as u32, 1];
         let launch = LaunchShape { grid, block: [256, 1, 1], shared_bytes: 0 };
         Ok(self.gpu.launch(stream, self.blocks[shape.orientation as usize], launch, &arguments)?)
@@ -192,45 +210,29 @@ impl Kernels {
         })?)
     }
 
-    /// The launches of a product by warpgroups: several where pieces are added through memory.
-    pub fn launches(
-        &self,
-        tile: &Tile,
-        shape: &Shape,
-        places: &Places,
-    ) -> Result<Vec<(LaunchShape, Arguments)>, Failed> {
-        let [m, n, k] = shape.sizes;
+    /// The launch of a product by warpgroups.
+    pub fn launch(&self, tile: &Tile, shape: &Shape, places: &Places) -> Result<(LaunchShape, Arguments), Failed> {
+        let [m, n, _] = shape.sizes;
         let [a, b] = shape.factors();
         let a = self.map(places.a, a, 128, shape.orientation == Orientation::Tn)?;
         let b = self.map(places.b, b, tile.cols, shape.orientation != Orientation::Nt)?;
-        let piece = if shape.orientation == Orientation::Tn && tile.cols > 128 { 8192 } else { k };
         let tiles = m.div_ceil(128) * n.div_ceil(tile.cols);
         let grid = [tiles.min(self.gpu.facts().multiprocessors as usize) as u32, 1, 1];
         let launch = LaunchShape { grid, block: [384, 1, 1], shared_bytes: SHARED_BYTES };
-        let pieces = (0..k).step_by(piece).map(|first| {
-            let steps = [first as u32, piece.min(k - first) as u32];
-            let write = if first == 0 { shape.write } else { Write::Accumulate };
-            let is_last = first + piece >= k;
-            let shape = Shape { bias: if is_last { shape.bias } else { Bias::Absent }, ..*shape };
-            let arguments = Arguments::new().with(a.bytes()).with(b.bytes());
-            (launch, with_output(arguments, &shape, places, Some(steps), write))
-        });
-        Ok(pieces.collect())
+        let arguments = Arguments::new().with(a.bytes()).with(b.bytes());
+        Ok((launch, with_output(arguments, shape, places, Kind::Warpgroups)))
     }
 
-    /// Launches them.
+    /// Launches it.
     pub fn by_warpgroups(
         &self,
         stream: StreamHandle,
         tile: usize,
         orientation: Orientation,
-        launches: &[(LaunchShape, Arguments)],
+        (shape, arguments): &(LaunchShape, Arguments),
     ) -> Result<(), Failed> {
-        let function = self.tiles[orientation as usize][tile];
-        for (shape, arguments) in launches {
-            self.gpu.launch(stream, function, *shape, arguments)?;
-        }
-        Ok(())
+        let function = self.tiles[orientation as usize][tile].ok_or("no such kernel")?;
+        Ok(self.gpu.launch(stream, function, *shape, arguments)?)
     }
 
     /// Compares words of two places.

@@ -1,4 +1,4 @@
-//! Speed of products in blocks on a GPU of compute capability 9.0 as TFLOP/s, next to cuBLASLt in turns, after a
+//! Speed of products in blocks on a GPU of compute capability 9.0, of every tile next to cuBLASLt in turns, after a
 //! comparison of bits: those of `mat_mul_blocks.cu` with the CPU's, and those of `mat_mul_wgmma.cu` with them. The code
 //! is made where NVRTC is, and measured where a GPU is:
 //!
@@ -70,7 +70,7 @@ fn soft() -> Result<(), Failed> {
     let memory = memory::Memory::allocate(&gpu, memory::SMALL)?;
     let bench = measure::Bench { gpu, kernels, peer: None, memory };
     for shape in shapes::EDGES {
-        println!("{shape:?}");
+        println!("{shape}");
         bench.compare(shape)?;
     }
     Ok(())

@@ -34,41 +34,39 @@ impl Bench {
 
     /// Compares the bits of every tile with those of `mma.sync`.
     pub fn compare(&self, shape: Shape) -> Result<(), Failed> {
-        let Shape { name, orientation, sizes: [m, n, _], .. } = shape;
+        let Shape { orientation, sizes: [m, n, _], .. } = shape;
         let bytes = match shape.output {
             Output::Single => m * n * 4,
             Output::Bf16 => m * n * 2,
         };
         let stream = self.memory.stream;
-        let named = |what: &str, error: Failed| -> Failed { format!("{name} {orientation:?}, {what}: {error}").into() };
+        let named = |what: &str, error: Failed| -> Failed { format!("{shape}, {what}: {error}").into() };
         self.memory.begin(self.memory.expected, bytes)?;
         self.kernels.in_blocks(stream, &shape, &Places { out: self.memory.expected, ..self.places() })?;
         self.gpu.synchronize(stream).map_err(|error| named("mma.sync", error.into()))?;
         for (number, tile) in Tile::ALL.iter().enumerate() {
             // Pieces that are added through memory are added in single precision.
             let is_rounded = shape.output == Output::Bf16 && shape.sizes[2] > 8192;
-            if is_rounded && orientation == Orientation::Tn {
+            let is_rounded = is_rounded && orientation == Orientation::Tn && tile.has_stored_pieces();
+            if is_rounded || !tile.is_for(orientation) {
                 continue;
             }
             self.memory.begin(self.memory.out, bytes)?;
-            let launches = self.kernels.launches(tile, &shape, &self.places())?;
-            self.kernels.by_warpgroups(stream, number, orientation, &launches)?;
+            let launch = self.kernels.launch(tile, &shape, &self.places())?;
+            self.kernels.by_warpgroups(stream, number, orientation, &launch)?;
             self.gpu.synchronize(stream).map_err(|error| named(tile.name, error.into()))?;
             self.kernels.compare(stream, [self.memory.expected, self.memory.out], bytes / 4, self.memory.result)?;
             let [count, first] = self.memory.differences()?;
             if count > 0 {
                 let word = first as usize * 4 / (bytes / m / n);
                 let place = format!("row {}, column {}", word / n, word % n);
-                println!(
-                    "{name} {orientation:?} {:?}, {}: {count} words DIFFER, the first at {place}",
-                    shape.sizes, tile.name
-                );
+                println!("{shape}, {}: {count} words DIFFER, the first at {place}", tile.name);
             }
         }
         Ok(())
     }
 
-    /// Compares bits, and prints the speed of every tile, of `mma.sync` and of cuBLASLt.
+    /// Compares bits, and prints the time of every tile and of cuBLASLt, which adds nothing, a line each.
     pub fn measure(&self, shape: Shape) -> Result<(), Failed> {
         self.compare(shape)?;
         let stream = self.memory.stream;
@@ -77,12 +75,11 @@ impl Bench {
         if let Some(peer) = &self.peer {
             all.push(("cuBLASLt", self.peer_submit(peer, shape)?));
         }
-        for (number, tile) in Tile::ALL.iter().enumerate() {
-            let launches = self.kernels.launches(tile, &shape, &places)?;
-            let orientation = shape.orientation;
-            all.push((tile.name, Box::new(move || self.kernels.by_warpgroups(stream, number, orientation, &launches))));
+        let orientation = shape.orientation;
+        for (number, tile) in Tile::ALL.iter().enumerate().filter(|(_, tile)| tile.is_for(orientation)) {
+            let launch = self.kernels.launch(tile, &shape, &places)?;
+            all.push((tile.name, Box::new(move || self.kernels.by_warpgroups(stream, number, orientation, &launch))));
         }
-        all.push(("mma.sync", Box::new(move || self.kernels.in_blocks(stream, &shape, &places))));
         let mut times = vec![vec![]; all.len()];
         let counts: Vec<usize> = all
             .iter()
@@ -96,15 +93,11 @@ impl Bench {
                 times.push(self.seconds(submit, *count)? / *count as f64);
             }
         }
-        let speeds: Vec<String> = all
-            .iter()
-            .zip(&mut times)
-            .map(|((name, _), times)| {
-                times.sort_by(f64::total_cmp);
-                format!("{name} {:.0}", shape.operations() / times[TURNS / 2] / 1e12)
-            })
-            .collect();
-        println!("{} {:?} {:?}: {}", shape.name, shape.orientation, shape.sizes, speeds.join(", "));
+        for ((name, _), times) in all.iter().zip(&mut times) {
+            times.sort_by(f64::total_cmp);
+            let seconds = times[TURNS / 2];
+            println!("{shape}, {name}: {:.1} us, {:.0} TFLOP/s", seconds * 1e6, shape.operations() / seconds / 1e12);
+        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use device::{DeviceError, Dtype, Orientation, Tensor, Write};
 use gpu::LaunchShape;
 
 use super::mat_mul::Product;
-use super::mat_mul_wgmma::{Factor, Piece, by_warpgroups};
+use super::mat_mul_wgmma::{Factor, by_warpgroups};
 use super::{Code, Launch, Parameters, Place, Site, Stored};
 
 /// The narrow type of a product's factors: `FactorType`.
@@ -121,13 +121,13 @@ pub(super) fn in_blocks(site: &Site, product: Product) -> Result<Vec<Launch>, De
     }
     if site.code == Code::Of90 {
         let factors = [Factor { tensor: a, place: places[0] }, Factor { tensor: b, place: places[1] }];
-        let finish = |parameters: Parameters, steps: [u32; 2], piece: Piece| {
-            let bias = if piece.is_last { bias } else { Place::NONE };
-            let accumulated = piece.write == Write::Accumulate;
-            parameters.place(bias).place(to).words(&steps).u32(narrow as u32).u32(type_of_out.number).flag(accumulated)
+        let accumulated = write == Write::Accumulate;
+        let finish = |parameters: Parameters| {
+            let parameters = parameters.place(bias).place(to).u32(k as u32);
+            parameters.u32(narrow as u32).u32(type_of_out.number).flag(accumulated)
         };
-        if let Some(launches) = by_warpgroups(site, &product, [m, n, k], narrow, factors, finish) {
-            return Ok(launches);
+        if let Some(launch) = by_warpgroups(site, &product, [m, n, k], narrow, factors, finish) {
+            return Ok(vec![launch]);
         }
     }
     let tile = Tile::of(site, m, n);

@@ -1,7 +1,7 @@
 //! Products of matrices in blocks of 16 on compute capability 9.0: kernels/mat_mul_wgmma.cu.
 
 use config::Products;
-use device::{Dtype, Orientation, Tensor, Write};
+use device::{Dtype, Orientation, Tensor};
 use gpu::{DevicePointer, LaunchShape, TensorElement, TensorPromotion, TensorSwizzle, TensorTiles};
 
 use super::mat_mul::Product;
@@ -15,7 +15,7 @@ const STEPS: usize = 64;
 /// Threads of a block.
 const THREADS: u32 = 384;
 /// Stages, memory through which outputs pass, barriers, and room to begin at a multiple of 1024.
-const SHARED_BYTES: u32 = (192 + 20 + 1 + 1) << 10;
+const SHARED_BYTES: u32 = (192 + 32 + 1 + 1) << 10;
 /// Boxes and rows of boxes begin at multiples of these.
 const ALIGNMENT: usize = 16;
 
@@ -24,8 +24,20 @@ const ALIGNMENT: usize = 16;
 enum Tile {
     Of256,
     Of192,
+    Of160,
     Of128,
     Of64,
+}
+
+/// Nanoseconds on an H200, of what `cargo bench -p cuda --bench products` measured: they decide which tile is the
+/// fastest, and change no bit.
+#[derive(Clone, Copy, Debug)]
+struct Cost {
+    /// Of a stage, where one multiprocessor works, and where all do: they share the second level of caches, and power.
+    alone: usize,
+    together: usize,
+    /// From the last product of a tile to the first one of the next.
+    end: usize,
 }
 
 /// Where sums of pieces are added.
@@ -37,12 +49,13 @@ enum Pieces {
 }
 
 impl Tile {
-    const ALL: [Tile; 4] = [Tile::Of256, Tile::Of192, Tile::Of128, Tile::Of64];
+    const ALL: [Tile; 5] = [Tile::Of256, Tile::Of192, Tile::Of160, Tile::Of128, Tile::Of64];
 
     fn cols(self) -> usize {
         match self {
             Tile::Of256 => 256,
             Tile::Of192 => 192,
+            Tile::Of160 => 160,
             Tile::Of128 => 128,
             Tile::Of64 => 64,
         }
@@ -51,45 +64,56 @@ impl Tile {
     fn pieces(self) -> Pieces {
         match self {
             Tile::Of256 | Tile::Of192 => Pieces::ThroughOutput,
-            Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
+            Tile::Of160 | Tile::Of128 | Tile::Of64 => Pieces::InRegisters,
         }
     }
 
-    /// Time of a tile next to others, in that of a column of a tile of 256: small tiles read more for each sum.
-    fn cost(self) -> usize {
+    fn cost(self) -> Cost {
         match self {
-            Tile::Of256 => 256,
-            Tile::Of192 => 198,
-            Tile::Of128 => 140,
-            Tile::Of64 => 100,
+            Tile::Of256 => Cost { alone: 600, together: 780, end: 3000 },
+            Tile::Of192 => Cost { alone: 440, together: 600, end: 2600 },
+            Tile::Of160 => Cost { alone: 370, together: 500, end: 2600 },
+            Tile::Of128 => Cost { alone: 290, together: 400, end: 2000 },
+            Tile::Of64 => Cost { alone: 200, together: 330, end: 1200 },
         }
     }
 
-    /// The one with which the GPU is done first.
-    fn of(site: &Site, product: &Product, [m, n, k]: [usize; 3]) -> Tile {
-        let has_rounded_pieces = has_pieces(product.orientation, k) && product.out.dtype != Dtype::F32;
-        let fits = |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
-        let time = |tile: &Tile| {
-            let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
-            tiles.div_ceil(site.multiprocessors as usize) * tile.cost()
-        };
-        Tile::ALL.into_iter().filter(fits).min_by_key(time).unwrap_or(Tile::Of64)
+    /// Nanoseconds of a product, about.
+    fn time(self, [m, n, k]: [usize; 3], multiprocessors: usize) -> usize {
+        let Cost { alone, together, end } = self.cost();
+        let tiles = m.div_ceil(ROWS) * n.div_ceil(self.cols());
+        let stages = k.div_ceil(STEPS);
+        let turn = |blocks: usize| stages * (alone + (together - alone) * blocks / multiprocessors) + end;
+        let rest = tiles % multiprocessors;
+        tiles / multiprocessors * turn(multiprocessors) + if rest > 0 { turn(rest) } else { 0 }
     }
 
-    fn kernel(self, orientation: Orientation) -> &'static str {
+    /// The one with which a GPU is done first, and its kernel.
+    fn of(product: &Product, sizes: [usize; 3], multiprocessors: usize) -> Option<(Tile, &'static str)> {
+        let has_rounded_pieces = has_pieces(product.orientation, sizes[2]) && product.out.dtype != Dtype::F32;
+        let fits = |tile: &Tile| !has_rounded_pieces || tile.pieces() == Pieces::InRegisters;
+        let kernel = |tile: Tile| Some((tile, tile.kernel(product.orientation)?));
+        let tiles = Tile::ALL.into_iter().filter(fits).filter_map(kernel);
+        tiles.min_by_key(|(tile, _)| tile.time(sizes, multiprocessors))
+    }
+
+    /// The kernel of this tile, where there is one.
+    fn kernel(self, orientation: Orientation) -> Option<&'static str> {
         match (orientation, self) {
-            (Orientation::Nt, Tile::Of256) => "mat_mul_wgmma_nt_256",
-            (Orientation::Nt, Tile::Of192) => "mat_mul_wgmma_nt_192",
-            (Orientation::Nt, Tile::Of128) => "mat_mul_wgmma_nt_128",
-            (Orientation::Nt, Tile::Of64) => "mat_mul_wgmma_nt_64",
-            (Orientation::Nn, Tile::Of256) => "mat_mul_wgmma_nn_256",
-            (Orientation::Nn, Tile::Of192) => "mat_mul_wgmma_nn_192",
-            (Orientation::Nn, Tile::Of128) => "mat_mul_wgmma_nn_128",
-            (Orientation::Nn, Tile::Of64) => "mat_mul_wgmma_nn_64",
-            (Orientation::Tn, Tile::Of256) => "mat_mul_wgmma_tn_256",
-            (Orientation::Tn, Tile::Of192) => "mat_mul_wgmma_tn_192",
-            (Orientation::Tn, Tile::Of128) => "mat_mul_wgmma_tn_128",
-            (Orientation::Tn, Tile::Of64) => "mat_mul_wgmma_tn_64",
+            (Orientation::Nt, Tile::Of256) => Some("mat_mul_wgmma_nt_256"),
+            (Orientation::Nt, Tile::Of192) => Some("mat_mul_wgmma_nt_192"),
+            (Orientation::Nt, Tile::Of128) => Some("mat_mul_wgmma_nt_128"),
+            (Orientation::Nt, Tile::Of64) => Some("mat_mul_wgmma_nt_64"),
+            (Orientation::Nn, Tile::Of256) => Some("mat_mul_wgmma_nn_256"),
+            (Orientation::Nn, Tile::Of192) => Some("mat_mul_wgmma_nn_192"),
+            (Orientation::Nn, Tile::Of128) => Some("mat_mul_wgmma_nn_128"),
+            (Orientation::Nn, Tile::Of64) => Some("mat_mul_wgmma_nn_64"),
+            (Orientation::Tn, Tile::Of256) => Some("mat_mul_wgmma_tn_256"),
+            (Orientation::Tn, Tile::Of192) => Some("mat_mul_wgmma_tn_192"),
+            (Orientation::Tn, Tile::Of160) => Some("mat_mul_wgmma_tn_160"),
+            (Orientation::Tn, Tile::Of128) => Some("mat_mul_wgmma_tn_128"),
+            (Orientation::Tn, Tile::Of64) => Some("mat_mul_wgmma_tn_64"),
+            (Orientation::Nt | Orientation::Nn, Tile::Of160) => None,
         }
     }
 }
@@ -157,39 +181,72 @@ fn along(orientation: Orientation) -> [Along; 2] {
     }
 }
 
-/// The product by warpgroups; `None` where its factors cannot be copied in boxes.
+/// The product by warpgroups; `None` where its factors cannot be copied in boxes. `finish` appends the parameters of
+/// the output, and those after them.
 pub(super) fn by_warpgroups(
     site: &Site,
     product: &Product,
     sizes: [usize; 3],
     narrow: Narrow,
     factors: [Factor; 2],
-    finish: impl Fn(Parameters, [u32; 2], Piece) -> Parameters,
-) -> Option<Vec<Launch>> {
-    let [m, n, k] = sizes;
+    finish: impl Fn(Parameters) -> Parameters,
+) -> Option<Launch> {
+    let [m, n, _] = sizes;
     if !factors.iter().all(Factor::has_boxes) {
         return None;
     }
-    let orientation = product.orientation;
-    let tile = Tile::of(site, product, sizes);
-    let [of_a, of_b] = along(orientation);
+    let multiprocessors = site.multiprocessors as usize;
+    let (tile, kernel) = Tile::of(product, sizes, multiprocessors)?;
+    let [of_a, of_b] = along(product.orientation);
     let maps = [factors[0].boxes(site, narrow, ROWS, of_a), factors[1].boxes(site, narrow, tile.cols(), of_b)];
     let tiles = m.div_ceil(ROWS) * n.div_ceil(tile.cols());
-    let blocks = tiles.min(site.multiprocessors as usize);
+    let blocks = tiles.min(multiprocessors);
     let shape = LaunchShape { grid: [blocks as u32, 1, 1], block: [THREADS, 1, 1], shared_bytes: SHARED_BYTES };
-    let steps = if has_pieces(orientation, k) && tile.pieces() == Pieces::ThroughOutput { Products::PIECE } else { k };
-    let launches = (0..k).step_by(steps).map(|first| {
-        let write = if first == 0 { product.write } else { Write::Accumulate };
-        let piece = Piece { write, is_last: first + steps >= k };
-        let parameters = finish(Parameters::new(), [first as u32, steps.min(k - first) as u32], piece);
-        Launch::new(tile.kernel(orientation), shape, parameters).with_maps(maps.to_vec())
-    });
-    Some(launches.collect())
+    Some(Launch::new(kernel, shape, finish(Parameters::new())).with_maps(maps.to_vec()))
 }
 
-/// A part of the steps, as a launch adds it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Piece {
-    pub write: Write,
-    pub is_last: bool,
+#[cfg(test)]
+mod tests {
+    use device::Write;
+
+    use super::*;
+
+    /// The columns of the tile of a product with an output in single precision.
+    fn cols(orientation: Orientation, sizes: [usize; 3], multiprocessors: usize) -> usize {
+        let [m, n, k] = sizes;
+        let [a, b] = match orientation {
+            Orientation::Nt => [[m, k], [n, k]],
+            Orientation::Nn => [[m, k], [k, n]],
+            Orientation::Tn => [[k, m], [k, n]],
+        };
+        let factor = |[rows, cols]: [usize; 2]| Tensor::new(0, rows, cols, Dtype::Bf16);
+        let (a, b, out) = (factor(a), factor(b), Tensor::new(0, m, n, Dtype::F32));
+        let product = Product { orientation, a, b, bias: None, out, write: Write::Assign };
+        Tile::of(&product, sizes, multiprocessors).expect("a tile").0.cols()
+    }
+
+    #[test]
+    fn products_of_gpt2_have_tiles_that_fill_an_h200() {
+        let products = [
+            (Orientation::Nt, [16_384, 2304, 768], 256),
+            (Orientation::Nt, [16_384, 768, 3072], 256),
+            (Orientation::Nt, [2048, 50_304, 768], 256),
+            (Orientation::Nn, [2048, 768, 50_304], 128),
+            (Orientation::Tn, [50_304, 768, 2048], 256),
+            (Orientation::Tn, [2304, 768, 16_384], 128),
+            (Orientation::Tn, [3072, 768, 16_384], 160),
+            (Orientation::Tn, [768, 3072, 16_384], 160),
+            (Orientation::Tn, [768, 768, 16_384], 64),
+        ];
+        for (orientation, sizes, expected) in products {
+            assert_eq!(cols(orientation, sizes, 132), expected, "{orientation:?} {sizes:?}");
+        }
+    }
+
+    /// The products that the tests of bits compute have all tiles.
+    #[test]
+    fn few_multiprocessors_take_every_tile() {
+        let all: Vec<usize> = [64, 128, 136, 192, 256].map(|n| cols(Orientation::Tn, [16, n, 8200], 1)).into();
+        assert_eq!(all, [64, 128, 160, 192, 256]);
+    }
 }

@@ -35,8 +35,17 @@ fn products_by_warpgroups_at_the_edges_of_tiles_have_the_bits_of_the_cpu() {
 }
 
 pub fn edges(bench: &Bench) {
-    let sizes =
-        [[64, 48, 640], [136, 64, 8], [248, 248, 136], [250, 72, 64], [520, 520, 72], [250, 512, 72], [1, 8, 8]];
+    let sizes = [
+        [64, 48, 640],
+        [136, 64, 8],
+        [248, 248, 136],
+        [250, 72, 64],
+        [520, 520, 72],
+        [250, 512, 72],
+        // The last tile of a row has some of its columns.
+        [72, 320, 64],
+        [1, 8, 8],
+    ];
     for (index, (orientation, sizes)) in
         ORIENTATIONS.into_iter().flat_map(|o| sizes.map(|sizes| (o, sizes))).enumerate()
     {
@@ -60,8 +69,9 @@ fn pieces_of_long_sums_by_warpgroups_have_the_bits_of_the_cpu() {
 }
 
 pub fn pieces(bench: &Bench) {
-    for (index, [m, n, k]) in
-        [[8, 8, 2 * PIECE + 8], [16, 136, PIECE + 64], [16, 200, PIECE + 8]].into_iter().enumerate()
+    for (index, [m, n, k]) in [[8, 8, 2 * PIECE + 8], [16, 136, PIECE + 64], [16, 200, PIECE + 8], [16, 192, PIECE + 8]]
+        .into_iter()
+        .enumerate()
     {
         for (write, out) in [(Write::Assign, SINGLE), (Write::Accumulate, SINGLE), (Write::Accumulate, Dtype::Bf16)] {
             let types = [Dtype::Bf16, Dtype::Bf16, out];

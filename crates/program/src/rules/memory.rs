@@ -108,14 +108,14 @@ mod tests {
 
     #[test]
     fn values_share_bytes_only_one_after_the_other() {
-        let floor = 128;
+        let floor = 512;
         let share = |lives: &[PlannedLife]| overlapping_lives(lives, floor);
-        assert_eq!(share(&[life(0, 0, 4, 128, 64), life(1, 4, 6, 128, 64), life(2, 0, 6, 192, 10)]), None);
-        let message = share(&[life(0, 0, 5, 128, 64), life(1, 4, 6, 128, 64)]).unwrap();
+        assert_eq!(share(&[life(0, 0, 4, 512, 256), life(1, 4, 6, 512, 256), life(2, 0, 6, 768, 10)]), None);
+        let message = share(&[life(0, 0, 5, 512, 256), life(1, 4, 6, 512, 256)]).unwrap();
         assert_eq!(message, "the batch, microbatch 1 and the batch, microbatch 0 share bytes while both are alive");
-        // The room is rounded up to 64 bytes; a long value may reach over one further up.
-        assert!(share(&[life(0, 0, 9, 128, 1), life(1, 1, 9, 160, 1)]).is_some());
-        assert!(share(&[life(0, 0, 9, 320, 64), life(1, 1, 9, 128, 640)]).is_some());
-        assert!(share(&[life(0, 0, 1, 64, 64)]).unwrap().contains("reaches into the state"));
+        // The room is rounded up to 256 bytes; a long value may reach over one further up.
+        assert!(share(&[life(0, 0, 9, 512, 1), life(1, 1, 9, 640, 1)]).is_some());
+        assert!(share(&[life(0, 0, 9, 1280, 256), life(1, 1, 9, 512, 2560)]).is_some());
+        assert!(share(&[life(0, 0, 1, 256, 256)]).unwrap().contains("reaches into the state"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use device::{DeviceError, DeviceKind};
@@ -75,6 +76,13 @@ pub enum GpuError {
          PLEACH_CUDA"
     )]
     NoCompiler(DeviceKind, String),
+    /// An archive of compiled kernels cannot be read.
+    #[error("{} must be a readable archive of compiled kernels; {cause}; remove it, or make it again", file.display())]
+    UnreadArchive {
+        file: PathBuf,
+        #[source]
+        cause: std::io::Error,
+    },
     /// Kernels that the program carries cannot be used.
     #[error(transparent)]
     Archive(#[from] ArchiveError),

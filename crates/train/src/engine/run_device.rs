@@ -1,5 +1,6 @@
 //! From the key `run.device` to what engines open ranks on.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub struct GpuPlaces {
     /// Where compiled kernels are kept.
     pub code: PathBuf,
     /// An archive of compiled kernels that the program carries, used where there is no compiler; empty where it carries
-    /// none.
+    /// none, and then the file `pleach-kernels` of the first folder of libraries that has one is used.
     pub carried: &'static [u8],
 }
 
@@ -59,7 +60,10 @@ impl RunDevice {
     }
 }
 
-/// The kernels of `compiler`, or else those that the program carries.
+/// The file of compiled kernels in a folder of libraries: the archive of `kernel_archive`.
+const ARCHIVE: &str = "pleach-kernels";
+
+/// The kernels of `compiler`, or else those that the program carries or that are among the libraries.
 fn kernels(
     compiler: Result<Compiler, LibraryError>,
     places: &GpuPlaces,
@@ -68,9 +72,23 @@ fn kernels(
 ) -> Result<Box<dyn KernelCode>, GpuError> {
     match compiler {
         Ok(compiler) => Ok(Box::new(CompiledKernels::new(compiler, Cache::in_folder(&places.code), form))),
-        Err(error) if places.carried.is_empty() => Err(GpuError::NoCompiler(kind, error.to_string())),
-        Err(_) => Ok(Box::new(ArchivedKernels::read(places.carried)?)),
+        Err(error) => match archive(places)? {
+            Some(archive) => Ok(Box::new(ArchivedKernels::read(&archive)?)),
+            None => Err(GpuError::NoCompiler(kind, error.to_string())),
+        },
     }
+}
+
+/// The archive that the program carries, or the first one in a folder of libraries.
+fn archive(places: &GpuPlaces) -> Result<Option<Cow<'static, [u8]>>, GpuError> {
+    if !places.carried.is_empty() {
+        return Ok(Some(Cow::Borrowed(places.carried)));
+    }
+    for file in places.libraries.iter().map(|folder| folder.join(ARCHIVE)).filter(|file| file.is_file()) {
+        let read = std::fs::read(&file);
+        return read.map(|bytes| Some(Cow::Owned(bytes))).map_err(|cause| GpuError::UnreadArchive { file, cause });
+    }
+    Ok(None)
 }
 
 /// The GPUs that [`RunDevice::open`] would have, without a compiler: none for other devices.
@@ -140,5 +158,25 @@ mod tests {
         assert_eq!(other, said);
         let kernels: &'static [u8] = ArchivedKernels::of_no_target().leak();
         assert_eq!(refusal(kernels), "kernels");
+    }
+
+    #[test]
+    fn a_program_without_kernels_takes_those_of_a_folder_of_libraries() {
+        let folders = ["none", "damaged", "whole"]
+            .map(|name| std::env::temp_dir().join(format!("pleach-kernels-{name}-{}", std::process::id())));
+        folders.iter().for_each(|folder| std::fs::create_dir_all(folder).expect("a folder"));
+        std::fs::write(folders[1].join(ARCHIVE), b"other bytes").expect("written");
+        std::fs::write(folders[2].join(ARCHIVE), ArchivedKernels::of_no_target()).expect("written");
+        let said = |libraries: &[usize]| {
+            let libraries = libraries.iter().map(|folder| folders[*folder].clone()).collect();
+            let places = GpuPlaces { libraries, ..GpuPlaces::default() };
+            let compiler = Compiler::open(&Search::only([PathBuf::from("/no/such/folder")]));
+            let found = kernels(compiler, &places, DeviceKind::CUDA, CodeForm::Cubin);
+            found.err().map_or("kernels".into(), |error| error.to_string())
+        };
+        assert!(said(&[0]).contains("install NVRTC 13"), "{}", said(&[0]));
+        assert!(said(&[0, 1]).contains("the archive of compiled kernels is damaged"), "{}", said(&[0, 1]));
+        assert_eq!([said(&[2]), said(&[0, 2, 1])], ["kernels", "kernels"]);
+        folders.iter().for_each(|folder| std::fs::remove_dir_all(folder).expect("removed"));
     }
 }

@@ -1,0 +1,214 @@
+//! The place of a run in an object store, as the commands see it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use checkpoint::{Checkpoint, CheckpointError, Found, StoredError, StoredRun, committed, is_in_use};
+use config::RunSpec;
+use data::{BYTES_FILE, TOKENIZER_FILE};
+use files::InputKind;
+use stores::{Address, Patience, Settings, StoreError};
+
+use crate::arguments::RunArguments;
+use crate::failure::Failure;
+use crate::input;
+use crate::run::kept_run::Earlier;
+use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE};
+use crate::screen::output::tell;
+use crate::screen::patience::announced_while;
+
+/// The files of a run that are in its store, next to its checkpoints.
+const FILES: [&str; 5] = [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE];
+
+/// Time for requests of commands that know no `run.store_seconds`.
+pub const SECONDS: f32 = 600.0;
+
+/// The settings of requests: variables and profiles of this process, tried for `seconds`.
+pub fn settings(seconds: f32) -> Settings {
+    let variables = std::env::vars_os();
+    let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+    Settings::new(variables, Patience { limit: Duration::from_secs_f32(seconds) })
+}
+
+/// Opens the place of `run` in its store, if it has one.
+///
+/// # Errors
+/// An address or settings that cannot be used, and a build without stores.
+pub fn of_run(run: &RunSpec) -> Result<Option<StoredRun>, Failure> {
+    run.store.as_deref().map(|store| open("run.store", store, run.store_seconds)).transpose()
+}
+
+/// Opens the place at `text`, which `key` names.
+///
+/// # Errors
+/// As [`of_run`].
+pub fn open(key: &str, text: &str, seconds: f32) -> Result<StoredRun, Failure> {
+    let address = match Address::parse(text) {
+        Some(Ok(address @ Address::S3 { .. })) => address,
+        Some(Ok(Address::Http { .. })) | None => {
+            return Err(Failure::Input(format!("{key} must be an address as in s3://bucket/prefix")));
+        }
+        Some(Err(error)) => return Err(Failure::Input(format!("{key}: {error}"))),
+    };
+    StoredRun::open(&address, &settings(seconds)).map_err(|error| Failure::Input(format!("{key}: {error}")))
+}
+
+/// The files of the run in `folder` that go into its store.
+pub fn files_of(folder: &Path) -> Vec<PathBuf> {
+    FILES.iter().map(|name| folder.join(name)).collect()
+}
+
+/// Refuses a new run whose address has checkpoints; those of a run that is replaced are removed.
+///
+/// # Errors
+/// Checkpoints that are there, and a store without an answer.
+pub fn check_fresh(run: &RunSpec, earlier: Earlier) -> Result<(), Failure> {
+    let Some(stored) = of_run(run)? else { return Ok(()) };
+    let all = stored.list().map_err(of_store)?;
+    let newest = all.iter().rev().find(|(_, of_steps)| of_steps.is_committed());
+    match (newest, earlier) {
+        (None, _) => Ok(()),
+        (Some((steps, _)), Earlier::Kept) => {
+            let (address, folder) = (stored.address(), run.folder.display());
+            Err(Failure::Input(format!(
+                "run.store = \"{address}\" has checkpoints of a run, the newest after step {steps}; resume it with `pleach train \
+                 --resume {address} --set run.folder={folder}`, use another prefix, or remove them with --overwrite"
+            )))
+        }
+        (Some(_), Earlier::Replaced) => all.keys().try_for_each(|steps| stored.remove(*steps)).map_err(of_store),
+    }
+}
+
+/// The run that is to resume.
+pub struct Resuming {
+    pub folder: PathBuf,
+    /// The address that was given in place of a folder.
+    pub address: Option<String>,
+}
+
+/// The run that `--resume` names, by its folder or by its address, with what its store has and the folder lacks.
+///
+/// # Errors
+/// A store without an answer, and an address without a checkpoint.
+pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
+    let overrides = input::overrides(run);
+    let set = |key: &str| {
+        let value = overrides.iter().rev().find_map(|set| set.split_once('=').filter(|(name, _)| name.trim() == key));
+        value.map(|(_, value)| value.trim().trim_matches('"').to_string())
+    };
+    let seconds = set("run.store_seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(SECONDS);
+    let text = named.to_string_lossy();
+    if Address::is_meant(&text) {
+        let stored = open("--resume", &text, seconds)?;
+        let newest = stored.newest().map_err(of_store)?.ok_or_else(|| none(&stored))?;
+        let folder = match set("run.folder") {
+            Some(folder) => folder,
+            None => value_of(&stored.manifest(newest).map_err(failure)?.state.run, "folder").unwrap_or_default(),
+        };
+        if folder.is_empty() {
+            let address = stored.address();
+            return Err(Failure::Input(format!("the run of {address} names no folder; use --set run.folder=FOLDER")));
+        }
+        let folder = PathBuf::from(folder);
+        bring_newest(&stored, &folder)?;
+        return Ok(Resuming { folder, address: Some(stored.address().to_string()) });
+    }
+    // Without the file there is no address, and the command says what is missing.
+    let kept = files::read_text(&named.join(RUN_FILE), InputKind::RunFile).ok();
+    let address = set("run.store").or_else(|| value_of(&kept?, "store")).filter(|address| !address.is_empty());
+    if let Some(address) = address {
+        bring_newest(&open("run.store", &address, seconds)?, named)?;
+    }
+    Ok(Resuming { folder: named.to_path_buf(), address: None })
+}
+
+/// The text of a key of `[run]` in a resolved run file.
+fn value_of(run: &str, key: &str) -> Option<String> {
+    let table: toml::Table = run.parse().ok()?;
+    table.get("run")?.get(key)?.as_str().map(str::to_string)
+}
+
+/// Brings the newest checkpoint of the store that is whole into `folder`, unless it has one as new. Processes that do
+/// so at the same time do it one after the other.
+///
+/// # Errors
+/// A store without an answer, and a folder that cannot be written.
+pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
+    let checkpoints = folder.join(CHECKPOINTS);
+    // Another run has the folder; whoever opens it reports that.
+    if is_in_use(&checkpoints) {
+        return Ok(());
+    }
+    let unwritable = |error| Failure::Input(format!("{} cannot be written: {error}", folder.display()));
+    std::fs::create_dir_all(&checkpoints).map_err(unwritable)?;
+    let turn = files::open_to_change(&folder.join(".store.lock")).map_err(unwritable)?;
+    // A file system without locks has one process at a time if its user has.
+    let _ = turn.lock();
+    let all = stored.list().map_err(of_store)?;
+    for (steps, _) in all.into_iter().rev().filter(|(_, of_steps)| of_steps.is_committed()) {
+        let sound = |found: &Found| Checkpoint::open(&found.path).is_ok();
+        if committed(&checkpoints)?.into_iter().find(sound).is_some_and(|newest| newest.steps >= steps) {
+            return Ok(());
+        }
+        let what = format!("downloading the checkpoint after step {steps} from {}", stored.address());
+        tell(&format!("{what}\n"));
+        match announced_while(&what, || stored.fetch(steps, &checkpoints)) {
+            Ok(_) => {
+                for name in FILES {
+                    stored.fetch_file(name, &folder.join(name)).map_err(failure)?;
+                }
+                return Ok(());
+            }
+            Err(error @ StoredError::Damaged { .. }) => tell(&format!("{error}; an earlier one is used\n")),
+            Err(error) => return Err(failure(error)),
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an address where a folder of this machine is read.
+///
+/// # Errors
+/// An address, with the command that downloads it.
+pub fn check_local(path: &Path) -> Result<(), Failure> {
+    match Address::parse(&path.to_string_lossy()) {
+        None => Ok(()),
+        Some(Ok(address)) => Err(Failure::Input(format!(
+            "{address} must be a folder of this machine; `pleach fetch {address} --out FOLDER` downloads the run"
+        ))),
+        Some(Err(error)) => Err(Failure::Input(error.to_string())),
+    }
+}
+
+/// That an address has no checkpoint.
+pub fn none(stored: &StoredRun) -> Failure {
+    Failure::Input(format!(
+        "{} has no checkpoint; a run whose run.store it is writes some where run.save_every is above 0, and one when it ends",
+        stored.address()
+    ))
+}
+
+/// A store without an answer is not a fault of the input: the same command may succeed later.
+pub fn of_store(error: StoreError) -> Failure {
+    match error {
+        StoreError::Failed { .. } | StoreError::Changed { .. } => {
+            Failure::Work(format!("{error}; try again, or use --set run.store= to continue without the store"))
+        }
+        StoreError::NotBuilt { .. }
+        | StoreError::Settings { .. }
+        | StoreError::NotFound { .. }
+        | StoreError::Denied { .. }
+        | StoreError::TooLarge { .. }
+        | StoreError::Unsupported { .. }
+        | StoreError::File(_) => Failure::Input(error.to_string()),
+    }
+}
+
+/// The failure that an error of a stored checkpoint is.
+pub fn failure(error: StoredError) -> Failure {
+    match error {
+        StoredError::Store(error) => of_store(error),
+        StoredError::Checkpoint(error) => CheckpointError::into(error),
+        StoredError::Length { .. } | StoredError::Damaged { .. } => Failure::Input(error.to_string()),
+    }
+}

@@ -1,0 +1,89 @@
+//! Saves and resumptions over a line with faults: processes are killed, folders are lost, and the weights have the bits
+//! of a run that nothing disturbed.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::moto::Moto;
+use super::proxy::{Proxy, mixed};
+use super::server::Server;
+use super::{Store, run_of, said, weights_of, words};
+use crate::harness::several::{Folder, succeeds};
+
+/// Saves and resumptions that are counted.
+fn wanted() -> u32 {
+    std::env::var("PLEACH_SAVES").ok().and_then(|count| count.parse().ok()).unwrap_or(8)
+}
+
+#[test]
+fn nothing_is_lost_over_a_line_with_faults() {
+    let server = Server::start();
+    counted(server.port, wanted(), "line");
+    let left = server.names("bucket/line/");
+    assert!(left.iter().any(|name| name.ends_with("/manifest.json")), "{left:?}");
+}
+
+#[test]
+fn a_real_server_has_the_same() {
+    let Some(moto) = Moto::start() else { return };
+    moto.make_bucket("bucket");
+    counted(moto.port, wanted().div_ceil(4), "moto");
+}
+
+/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until `wanted` saves
+/// and a quarter of that in resumptions were counted.
+fn counted(port: u16, wanted: u32, name: &str) {
+    const STEPS: u32 = 6;
+    let folder = Folder::new(name);
+    let sound = Store { port };
+    let undisturbed = run_of(&folder, "undisturbed", STEPS, &[]);
+    succeeds(&sound.output(&words(&undisturbed)));
+    let expected = weights_of(&folder.0.join("undisturbed"));
+    let (mut saves, mut resumptions, mut faults) = (0, 0, 0);
+    let mut trial = 0;
+    while saves < wanted || resumptions < wanted.div_ceil(4) {
+        let proxy = Proxy::start(port, trial);
+        let store = Store { port: proxy.port };
+        let address = format!("s3://bucket/{name}/run-{trial}");
+        let key = format!("run.store={address}");
+        let run = folder.0.join("run");
+        let begun = run_of(&folder, "run", STEPS, &[&key]);
+        // A run that is killed some time after its first checkpoint came to the store.
+        let mut child =
+            store.command(&words(&begun)).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pleach");
+        let committed = format!("{name}/run-{trial}/checkpoints/");
+        crate::wait::wait("a checkpoint in the store", || {
+            (has_manifest(port, &committed) || child.try_wait().expect("a child").is_some()).then_some(())
+        });
+        std::thread::sleep(Duration::from_millis(mixed(trial) % 150));
+        child.kill().expect("the child is ours");
+        child.wait().expect("an end");
+        // The machine is lost; another one resumes from the address.
+        std::fs::remove_dir_all(&run).expect("the folder of the run");
+        let output = store.output(&["train", "--resume", &address]);
+        let text = said(&output);
+        succeeds(&output);
+        assert!(text.contains("downloading the checkpoint after step"), "{text}");
+        assert!(weights_of(&run) == expected, "trial {trial}: other bits after a resumption: {text}");
+        resumptions += 1;
+        let log = std::fs::read_to_string(run.join("train.log")).expect("a log");
+        saves += log.lines().filter(|line| line.starts_with("uploaded after step")).count() as u32;
+        // All that is in the store at the end is whole.
+        let fetched = folder.path("fetched");
+        sound.succeeds(&["fetch", &address, "--out", &fetched]);
+        let newest = format!("{fetched}/checkpoints/step-{STEPS:08}");
+        sound.succeeds(&["inspect", "--verify", &newest]);
+        std::fs::remove_dir_all(&fetched).expect("a folder");
+        std::fs::remove_dir_all(&run).expect("a folder");
+        faults += proxy.faults();
+        trial += 1;
+    }
+    println!("{saves} uploads and {resumptions} resumptions, {faults} faults of the line: the same bits");
+    assert!(faults > 0, "the line has no faults");
+}
+
+/// Whether a checkpoint is committed below `prefix`.
+fn has_manifest(port: u16, prefix: &str) -> bool {
+    let listed = super::moto::get(port, &format!("/bucket?list-type=2&prefix={prefix}"));
+    listed.contains("/manifest.json<")
+}

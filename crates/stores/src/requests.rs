@@ -1,0 +1,183 @@
+//! Requests that are tried again, with growing waits, until a deadline.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use object_store::path::Path;
+use object_store::{Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload};
+
+use crate::error::StoreError;
+use crate::settings::Settings;
+
+/// The wait after the first failure; each is twice as long as the one before.
+const FIRST_WAIT: Duration = Duration::from_millis(50);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+/// Characters of an error that a message has.
+const REASON_CHARS: usize = 300;
+
+/// The attempts at one request.
+pub struct Attempts<'a> {
+    address: String,
+    settings: &'a Settings,
+    since: Instant,
+    wait: Duration,
+}
+
+impl<'a> Attempts<'a> {
+    /// At a request for `address`.
+    pub fn new(address: String, settings: &'a Settings) -> Attempts<'a> {
+        Attempts { address, settings, since: Instant::now(), wait: FIRST_WAIT }
+    }
+
+    /// For messages.
+    pub fn address(&self) -> String {
+        self.address.clone()
+    }
+
+    /// Does `request` until it succeeds.
+    ///
+    /// # Errors
+    /// One that no other attempt can change, or the last one before the deadline.
+    pub async fn until_done<T>(mut self, request: impl AsyncFn() -> Result<T, Error>) -> Result<T, StoreError> {
+        loop {
+            match tokio::time::timeout(self.left(), request()).await {
+                Ok(Ok(value)) => return Ok(value),
+                Ok(Err(error)) => self.wait_after(error).await?,
+                Err(_) => return Err(self.failed("no answer".into())),
+            }
+        }
+    }
+
+    /// Waits before the next attempt.
+    ///
+    /// # Errors
+    /// An `error` that no other attempt can change, or a deadline that is over.
+    pub async fn wait_after(&mut self, error: Error) -> Result<(), StoreError> {
+        if let Some(error) = self.lasting(&error) {
+            return Err(error);
+        }
+        if self.left() <= self.wait {
+            return Err(self.failed(self.reason(&error)));
+        }
+        tokio::time::sleep(self.wait).await;
+        self.wait = (self.wait * 2).min(LONGEST_WAIT);
+        Ok(())
+    }
+
+    /// The time for attempts begins again: something has succeeded.
+    pub fn progress(&mut self) {
+        self.since = Instant::now();
+        self.wait = FIRST_WAIT;
+    }
+
+    fn left(&self) -> Duration {
+        self.settings.patience.limit.saturating_sub(self.since.elapsed())
+    }
+
+    fn failed(&self, reason: String) -> StoreError {
+        StoreError::Failed { address: self.address(), reason, tried: self.since.elapsed() }
+    }
+
+    /// An error that is the answer, not a failure of the connection or of the store.
+    fn lasting(&self, error: &Error) -> Option<StoreError> {
+        let (address, reason) = (self.address(), self.reason(error));
+        match error {
+            Error::NotFound { .. } => Some(StoreError::NotFound { address }),
+            Error::Precondition { .. } => Some(StoreError::Changed { address }),
+            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+                Some(StoreError::Denied { address, reason })
+            }
+            Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. } => {
+                Some(StoreError::Unsupported { address, reason })
+            }
+            _ => None,
+        }
+    }
+
+    /// The error with its causes, without secrets.
+    fn reason(&self, error: &Error) -> String {
+        let text = self.settings.redacted(&error.to_string());
+        let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        match line.char_indices().nth(REASON_CHARS) {
+            Some((end, _)) => format!("{}..", &line[..end]),
+            None => line,
+        }
+    }
+}
+
+/// The parts of a file that is uploaded.
+#[derive(Clone, Copy, Debug)]
+pub struct Parts {
+    pub bytes: u64,
+    pub part_bytes: u64,
+    /// Parts that are sent at the same time.
+    pub together: u64,
+}
+
+/// Makes `file` the object at `path` in `parts`. Nothing is there before all parts are; the store discards the parts of
+/// an upload that fails.
+pub async fn upload_parts(
+    store: &dyn ObjectStore,
+    path: &Path,
+    parts: Parts,
+    file: &mut File,
+    mut attempts: Attempts<'_>,
+) -> Result<(), StoreError> {
+    loop {
+        let mut upload = match store.put_multipart_opts(path, PutMultipartOptions::default()).await {
+            Ok(upload) => upload,
+            Err(error) => {
+                attempts.wait_after(error).await?;
+                continue;
+            }
+        };
+        let sent = send(&mut *upload, parts, file, &mut attempts).await?;
+        let done = match sent {
+            Ok(()) => upload.complete().await.map(|_| ()),
+            Err(error) => Err(error),
+        };
+        let Err(error) = done else { return Ok(()) };
+        // A store that cannot be reached keeps the parts until its rules remove them.
+        let _ = tokio::time::timeout(attempts.left().min(LONGEST_WAIT), upload.abort()).await;
+        // The parts of an upload may be gone, as after an answer that was lost: the next upload has its own.
+        let error = match error {
+            Error::NotFound { source, .. } => Error::Generic { store: "parts", source },
+            other => other,
+        };
+        attempts.wait_after(error).await?;
+    }
+}
+
+/// Sends all parts; the inner result is that of the store.
+async fn send(
+    upload: &mut dyn MultipartUpload,
+    parts: Parts,
+    file: &mut File,
+    attempts: &mut Attempts<'_>,
+) -> Result<Result<(), Error>, StoreError> {
+    file.seek(SeekFrom::Start(0))?;
+    let mut left = parts.bytes;
+    while left > 0 {
+        let mut requests = vec![];
+        for _ in 0..parts.together {
+            let len = left.min(parts.part_bytes);
+            if len == 0 {
+                break;
+            }
+            let mut part = vec![0; len as usize];
+            file.read_exact(&mut part)?;
+            left -= len;
+            requests.push(upload.put_part(PutPayload::from(Bytes::from(part))));
+        }
+        let sent = tokio::time::timeout(attempts.left(), join_all(requests)).await;
+        let Ok(sent) = sent else { return Err(attempts.failed("no answer".into())) };
+        if let Some(error) = sent.into_iter().find_map(Result::err) {
+            return Ok(Err(error));
+        }
+        attempts.progress();
+    }
+    Ok(Ok(()))
+}

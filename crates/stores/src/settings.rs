@@ -1,0 +1,137 @@
+//! The settings of requests: credentials, regions, endpoints, and the time that a request may take.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use files::InputKind;
+
+/// How long requests are tried again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From the first attempt to the last one of a request: of a listing, an object, or parts of a long one.
+    pub limit: Duration,
+}
+
+/// Variables of the environment and a profile of the shared files, by the names that AWS gives them.
+#[derive(Clone)]
+pub struct Settings {
+    values: BTreeMap<String, String>,
+    pub patience: Patience,
+}
+
+/// Variables that are passed on, in addition to those that begin with `AWS_`.
+const HOME: &str = "HOME";
+
+impl Settings {
+    /// From the variables of the environment, `variables`. Keys that are not among them are those of the profile
+    /// `AWS_PROFILE` (or `default`) in `AWS_SHARED_CREDENTIALS_FILE` and `AWS_CONFIG_FILE`.
+    pub fn new(variables: impl IntoIterator<Item = (String, String)>, patience: Patience) -> Settings {
+        let is_ours = |name: &str| name.starts_with("AWS_") || name == HOME;
+        let mut values: BTreeMap<String, String> =
+            variables.into_iter().filter(|(name, value)| is_ours(name) && !value.is_empty()).collect();
+        let profile = values.get("AWS_PROFILE").cloned().unwrap_or_else(|| "default".into());
+        let shared = [
+            ("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", profile.clone()),
+            ("AWS_CONFIG_FILE", ".aws/config", format!("profile {profile}")),
+        ];
+        let has_keys = values.contains_key("AWS_ACCESS_KEY_ID");
+        for (variable, in_home, section) in shared {
+            let home = values.get(HOME).map(|home| PathBuf::from(home).join(in_home));
+            let Some(path) = values.get(variable).map(PathBuf::from).or(home) else { continue };
+            // A machine without these files uses its role.
+            let Ok(text) = files::read_text(&path, InputKind::Profile) else { continue };
+            for (key, value) in section_of(&text, &[&section, &profile]) {
+                if let Some(name) = name_of(&key).filter(|name| !(has_keys && IS_SECRET.contains(name))) {
+                    values.entry(name.into()).or_insert(value);
+                }
+            }
+        }
+        Settings { values, patience }
+    }
+
+    /// The settings of the client, by lowercase names.
+    pub fn values(&self) -> impl Iterator<Item = (String, &str)> {
+        let of_aws = self.values.iter().filter(|(name, _)| name.starts_with("AWS_"));
+        of_aws.map(|(name, value)| (name.to_ascii_lowercase(), value.as_str()))
+    }
+
+    /// The value of a variable.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        self.values.get(name).map(String::as_str)
+    }
+
+    /// `text` without the secrets of these settings.
+    pub fn redacted(&self, text: &str) -> String {
+        let secrets = IS_SECRET.iter().filter_map(|name| self.get(name));
+        secrets.fold(text.to_string(), |text, secret| text.replace(secret, "***"))
+    }
+}
+
+/// Never printed.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings").field("patience", &self.patience).finish_non_exhaustive()
+    }
+}
+
+/// Values that no message has.
+const IS_SECRET: &[&str] = &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];
+
+/// The variable for a key of a profile.
+fn name_of(key: &str) -> Option<&'static str> {
+    Some(match key {
+        "aws_access_key_id" => "AWS_ACCESS_KEY_ID",
+        "aws_secret_access_key" => "AWS_SECRET_ACCESS_KEY",
+        "aws_session_token" => "AWS_SESSION_TOKEN",
+        "region" => "AWS_REGION",
+        "endpoint_url" => "AWS_ENDPOINT_URL",
+        _ => return None,
+    })
+}
+
+/// The keys of the sections that have one of `names`.
+fn section_of(text: &str, names: &[&str]) -> Vec<(String, String)> {
+    let mut is_ours = false;
+    let mut keys = vec![];
+    for line in text.lines().map(str::trim) {
+        if let Some(name) = line.strip_prefix('[').and_then(|line| line.split(']').next()) {
+            is_ours = names.contains(&name.trim());
+        } else if let Some((key, value)) = line.split_once('=').filter(|_| is_ours && !line.starts_with(['#', ';'])) {
+            keys.push((key.trim().to_ascii_lowercase(), value.trim().to_string()));
+        }
+    }
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PATIENCE: Patience = Patience { limit: Duration::from_secs(1) };
+
+    fn settings(variables: &[(&str, &str)]) -> Settings {
+        Settings::new(variables.iter().map(|(name, value)| (name.to_string(), value.to_string())), PATIENCE)
+    }
+
+    #[test]
+    fn a_profile_fills_in_for_variables() {
+        let text = "[default]\naws_access_key_id = one\n# region = no\n[profile two]\nregion=eu\nendpoint_url = http://h\n[two]\naws_access_key_id=two\n";
+        assert_eq!(section_of(text, &["default"]), [("aws_access_key_id".into(), "one".into())]);
+        let keys: Vec<String> = section_of(text, &["profile two", "two"]).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(keys, ["region", "endpoint_url", "aws_access_key_id"]);
+    }
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let settings = settings(&[("AWS_SECRET_ACCESS_KEY", "hidden"), ("AWS_REGION", "eu"), ("PATH", "/bin")]);
+        assert_eq!(settings.redacted("the key hidden of eu"), "the key *** of eu");
+        assert!(!format!("{settings:?}").contains("hidden"));
+        assert_eq!(settings.get("PATH"), None);
+        assert_eq!(
+            settings.values().map(|(name, _)| name).collect::<Vec<_>>(),
+            ["aws_region", "aws_secret_access_key"]
+        );
+    }
+}
