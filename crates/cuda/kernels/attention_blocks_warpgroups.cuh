@@ -196,7 +196,7 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
         warpgroup::pin(all(outputs));
     }
     tensor_core::wait_for_copies<0>();
-    // Computed again, so that no register holds it in the loop.
+    // Recomputed, so that no register holds it in the loop.
     u32 thread = threadIdx.x;
     u32 block = blockIdx.x;
     asm volatile("" : "+r"(thread), "+r"(block));
