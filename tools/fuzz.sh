@@ -56,6 +56,7 @@ PROGRAM
 }
 
 run prove "--test fuzz" run_files manifests safetensors_headers token_files tokenizer_files \
+    chats::templates chats::templates_in_json chats::conversations \
     folders::hugging_face_configurations folders::hugging_face_indices \
     texts::cluster_files texts::software_files texts::schedule_files texts::host_files texts::node_lists \
     texts::json_lines texts::tables_and_packed_texts texts::ptx \

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advisories;
+pub mod clocks;
 pub mod columns;
 pub mod corpus;
 pub mod dependencies;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::clocks;
 use crate::columns;
 use crate::dependencies::{self, parse_manifest};
 use crate::documented;
@@ -97,6 +98,7 @@ fn texts(repository: &Repository) -> Vec<Finding> {
         findings.extend(sizes(file, text));
         findings.extend(words_in_code(file, text));
         findings.extend(file_access::check(file, text));
+        findings.extend(clocks::check(file, text));
         findings.extend(documented::check(file, text));
     }
     for file in &repository.files {

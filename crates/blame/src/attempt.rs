@@ -10,11 +10,12 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::clock::now_ns;
 use crate::history::RankHistory;
 use crate::judge::{Parts, judge};
 use crate::part::{LauncherPart, ProcessPart};
 use crate::report::{FORMAT, RankReport, Report};
-use crate::ring::{Ring, RingHeader, now_ns};
+use crate::ring::{Ring, RingHeader};
 
 /// The folder of failures in that of a run.
 const FAILURES: &str = "failures";

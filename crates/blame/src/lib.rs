@@ -8,6 +8,7 @@
 
 mod attempt;
 mod cause;
+mod clock;
 mod date;
 mod entry_words;
 mod history;
@@ -20,7 +21,8 @@ mod waits;
 
 pub use attempt::{Attempt, AttemptError, Attempts};
 pub use cause::{Cause, CauseKind};
+pub use clock::now_ns;
 pub use history::{Entry, RankHistory};
 pub use part::{Heard, LauncherPart, OwnFailure, ProcessEnd, ProcessPart};
 pub use report::{FORMAT, RankReport, Report};
-pub use ring::{Peers, RING_ENTRIES, Ring, RingHeader, now_ns};
+pub use ring::{Peers, RING_ENTRIES, Ring, RingHeader};

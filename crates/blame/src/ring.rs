@@ -8,11 +8,11 @@ use std::fmt::{self, Display, Write as _};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use memmap2::MmapMut;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::now_ns;
 use crate::entry_words::{self, ENTRY_WORDS};
 
 /// Instructions that a rank remembers.
@@ -150,11 +150,6 @@ impl Ring {
 /// Puts a number at a place of an entry, of which the fields after the first word are given.
 fn put(fields: &mut [u64], place: usize, value: u64) {
     fields[place / size_of::<u64>() - 1] |= value << (8 * (place % size_of::<u64>()));
-}
-
-/// Nanoseconds since 1970-01-01.
-pub fn now_ns() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }
 
 /// Text in memory of fixed size.

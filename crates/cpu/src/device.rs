@@ -27,16 +27,22 @@ pub struct CpuDevice {
 
 impl CpuDevice {
     /// A device over `arena` that uses the best instruction set of this machine and the rank's own thread.
-    pub fn new(arena: Arc<Arena>) -> CpuDevice {
+    ///
+    /// # Errors
+    /// [`DeviceError::Buffers`].
+    pub fn new(arena: Arc<Arena>) -> Result<CpuDevice, DeviceError> {
         CpuDevice::with_instruction_set(arena, InstructionSet::detect())
     }
 
     /// A device that uses `instruction_set`, which this machine must have. Results are the same bits on all.
-    pub fn with_instruction_set(arena: Arc<Arena>, instruction_set: InstructionSet) -> CpuDevice {
+    ///
+    /// # Errors
+    /// As [`CpuDevice::new`].
+    pub fn with_instruction_set(arena: Arc<Arena>, instruction_set: InstructionSet) -> Result<CpuDevice, DeviceError> {
         assert!(instruction_set.is_available(), "this machine has no {instruction_set:?}");
-        let own = Worker::new(arena, instruction_set);
+        let own = Worker::new(arena, instruction_set)?;
         let meters = vec![Arc::clone(&own.meter)];
-        CpuDevice { own, pool: None, meters, queues: Arc::default(), workers: [const { None }; Stream::COUNT] }
+        Ok(CpuDevice { own, pool: None, meters, queues: Arc::default(), workers: [const { None }; Stream::COUNT] })
     }
 
     /// The same device, which adds the terms of products in this order. Asked before it has threads.
@@ -51,9 +57,9 @@ impl CpuDevice {
     /// there; where none is left, threads run anywhere.
     ///
     /// # Errors
-    /// [`DeviceError::Threads`] where the system starts no more.
+    /// [`DeviceError::Threads`] where the system starts no more, and [`DeviceError::Buffers`].
     pub fn with_threads(mut self, threads: usize, cores: &[usize]) -> Result<CpuDevice, DeviceError> {
-        let workers: Vec<Worker> = (1..threads).map(|_| self.own.sibling()).collect();
+        let workers = (1..threads).map(|_| self.own.sibling()).collect::<Result<Vec<Worker>, _>>()?;
         self.meters.truncate(1);
         self.meters.extend(workers.iter().map(|worker| Arc::clone(&worker.meter)));
         if let Some(core) = cores.first() {
@@ -66,16 +72,19 @@ impl CpuDevice {
 
     /// The same device with these streams, after its products are known. A stream with a thread computes there alone,
     /// without the pool.
-    pub fn with_queues(mut self, queues: Arc<StreamQueues>) -> CpuDevice {
-        self.workers = Stream::ALL.map(|stream| {
-            let worker = queues.of(stream).map(|_| self.own.apart());
-            worker.map(|worker| Arc::new(Mutex::new(worker)))
-        });
+    ///
+    /// # Errors
+    /// As [`CpuDevice::new`].
+    pub fn with_queues(mut self, queues: Arc<StreamQueues>) -> Result<CpuDevice, DeviceError> {
+        for stream in Stream::ALL {
+            let worker = queues.of(stream).map(|_| self.own.apart()).transpose()?;
+            self.workers[stream.index()] = worker.map(|worker| Arc::new(Mutex::new(worker)));
+        }
         self.meters.extend(self.workers.iter().flatten().map(|worker| {
             let worker = lock(worker);
             Arc::clone(&worker.meter)
         }));
-        CpuDevice { queues, ..self }
+        Ok(CpuDevice { queues, ..self })
     }
 
     /// Hands `work` to the thread of `stream`, with what executes there; `None` where the stream has no thread.

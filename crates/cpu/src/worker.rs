@@ -33,27 +33,45 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// A worker on `arena`; it is used by one thread.
-    pub(crate) fn new(arena: Arc<Arena>, instruction_set: InstructionSet) -> Worker {
-        Worker {
-            packing: RefCell::new(PackingBuffers::of_rank(arena.size_bytes())),
+    ///
+    /// # Errors
+    /// [`DeviceError::Buffers`].
+    pub(crate) fn new(arena: Arc<Arena>, instruction_set: InstructionSet) -> Result<Worker, DeviceError> {
+        Worker::sharing(Arc::new(RankWorkspace::new()?), arena, instruction_set)
+    }
+
+    /// As [`Worker::new`], with the workspace of another one.
+    fn sharing(
+        workspace: Arc<RankWorkspace>,
+        arena: Arc<Arena>,
+        instruction_set: InstructionSet,
+    ) -> Result<Worker, DeviceError> {
+        Ok(Worker {
+            packing: RefCell::new(PackingBuffers::of_rank(arena.size_bytes())?),
             arena,
             instruction_set,
             products: Products::Chained,
             attention: RefCell::new(AttentionBuffers::new()),
-            workspace: Arc::new(RankWorkspace::new()),
+            workspace,
             meter: Arc::new(Meter::new()),
-        }
+        })
     }
 
     /// A worker for another thread of the rank.
-    pub(crate) fn sibling(&self) -> Worker {
-        let workspace = Arc::clone(&self.workspace);
-        Worker { products: self.products, workspace, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
+    ///
+    /// # Errors
+    /// As [`Worker::new`].
+    pub(crate) fn sibling(&self) -> Result<Worker, DeviceError> {
+        let (workspace, arena) = (Arc::clone(&self.workspace), Arc::clone(&self.arena));
+        Ok(Worker { products: self.products, ..Worker::sharing(workspace, arena, self.instruction_set)? })
     }
 
     /// A worker for a stream with a thread of its own: it shares nothing but the arena.
-    pub(crate) fn apart(&self) -> Worker {
-        Worker { products: self.products, ..Worker::new(Arc::clone(&self.arena), self.instruction_set) }
+    ///
+    /// # Errors
+    /// As [`Worker::new`].
+    pub(crate) fn apart(&self) -> Result<Worker, DeviceError> {
+        Ok(Worker { products: self.products, ..Worker::new(Arc::clone(&self.arena), self.instruction_set)? })
     }
 
     /// A matrix to read.

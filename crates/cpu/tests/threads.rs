@@ -43,7 +43,7 @@ impl Operands {
             Some(_) => CpuDevice::with_instruction_set(arena, InstructionSet::Scalar),
             None => CpuDevice::new(arena),
         };
-        let device = device.with_products(products);
+        let device = device.unwrap().with_products(products);
         let device = device.with_threads(threads, &[]).unwrap();
         Operands { device, frame: Frame::new(0, ARENA_BYTES), stored }
     }

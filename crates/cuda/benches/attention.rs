@@ -80,7 +80,7 @@ fn run(folder: &Path) -> Result<(), Failed> {
     let products = if facts.capability.major < 9 { Products::Blocks8 } else { Products::Blocks16 };
     for shape in SMALL {
         let attention = Attend::new(shape, Dtype::Bf16);
-        let cpu = CpuDevice::new(Arc::new(Arena::new(attention.bytes)?)).with_products(products);
+        let cpu = CpuDevice::new(Arc::new(Arena::new(attention.bytes)?))?.with_products(products);
         let cuda = CudaDevice::open(Arc::clone(&gpu), &code, attention.bytes)?.with_products(products);
         compare(&attention, &cpu, &cuda)?;
     }

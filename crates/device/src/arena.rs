@@ -33,7 +33,8 @@ impl Arena {
         let size_bytes = bytes.max(1);
         let mut mapping = Mapping::new(size_bytes).map_err(|_| DeviceError::OutOfMemory {
             bytes,
-            remedy: "a smaller microbatch, more ranks or a higher ZeRO stage need less",
+            remedy: "a smaller parallelism.microbatch_size, more ranks or a higher parallelism.zero need less, and \
+                     `ulimit -v unlimited` lifts a limit of address space",
         })?;
         let start = NonNull::from(&mut mapping[..]).cast();
         Ok(Arena { start, size_bytes, _mapping: mapping })

@@ -33,6 +33,17 @@ pub enum DeviceError {
         /// A change that needs less.
         remedy: &'static str,
     },
+    /// Memory that the threads of a rank compute in could not be allocated.
+    #[error(
+        "cannot allocate {bytes} bytes for {holder} of one rank; fewer ranks on this host or fewer run.threads_per_rank \
+         need less, and `ulimit -v unlimited` lifts a limit of address space"
+    )]
+    Buffers {
+        /// Bytes asked for.
+        bytes: usize,
+        /// The part that needs them.
+        holder: &'static str,
+    },
     /// The system starts no more threads.
     #[error("a rank's pool of {threads} threads cannot be started: {cause}; fewer threads per rank need less")]
     Threads {

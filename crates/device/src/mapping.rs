@@ -50,12 +50,8 @@ impl Mapping {
     /// As [`Mapping::new`], but where the system has no such piece left, the process ends as it does where a `Vec`
     /// finds none.
     pub fn or_abort(bytes: usize) -> Mapping {
-        Mapping::new(bytes).unwrap_or_else(|_| abort(bytes))
-    }
-
-    /// As [`Mapping::of_small_pages`], with the end of [`Mapping::or_abort`].
-    pub fn of_small_pages_or_abort(bytes: usize) -> Mapping {
-        Mapping::of_small_pages(bytes).unwrap_or_else(|_| abort(bytes))
+        Mapping::new(bytes)
+            .unwrap_or_else(|_| handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>())))
     }
 }
 
@@ -71,10 +67,6 @@ impl DerefMut for Mapping {
     fn deref_mut(&mut self) -> &mut [u8] {
         &mut self.mapping[self.before..self.before + self.len]
     }
-}
-
-fn abort(bytes: usize) -> ! {
-    handle_alloc_error(Layout::array::<u8>(bytes).unwrap_or(Layout::new::<u8>()))
 }
 
 /// Where the system has huge pages and leaves the choice to programs. Without them the memory is as good, only slower.

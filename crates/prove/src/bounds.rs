@@ -2,11 +2,14 @@
 
 use std::f64::consts::PI;
 
-use config::{Format, ModelSpec, Optimizer, Products, TrainSpec, Unit, all_params};
+use config::{Blocks, Format, ModelSpec, Optimizer, Products, TrainSpec, Unit, all_params};
 
 use crate::class::EqualityClass;
+use crate::initial::Initial;
+use crate::loss_bound::{LossBound, StepLoss};
 use crate::parameter_kind::ParameterKind;
 use crate::roundings::Roundings;
+use crate::valid_tokens::ValidTokens;
 use crate::widths::without_bounds;
 
 /// Steps over which the bounds of losses and weights are derived and measured.
@@ -28,6 +31,11 @@ pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Stri
     if let Optimizer::Muon(_) = train.optimizer {
         let gradients = "gradients of the first step have bounds";
         Some(format!("updates of train.optimizer = \"muon\" amplify differences of small singular values; {gradients}"))
+    } else if model.blocks == Blocks::PostNorm && steps > 1 {
+        let gradients = "the loss and the gradients of the first step have bounds; prove one step";
+        Some(format!(
+            "the first norm of model.blocks = \"postnorm\" makes small sums whole, and updates with them; {gradients}"
+        ))
     } else if steps > BOUNDED_STEPS {
         Some(format!("{steps} steps are more than the {BOUNDED_STEPS} over which losses and weights have a bound"))
     } else if rates > limit {
@@ -62,28 +70,11 @@ pub struct Bounds {
     pub least_gradient: f64,
 }
 
-/// How far the losses of a step may be apart, relative to the loss.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct LossBound {
-    /// Share that roundings of the forward pass make.
-    forward: f64,
-    /// Share that the distance of the weights makes, for a gradient of norm 1.
-    moved: f64,
-}
-
-impl LossBound {
-    /// That of `step`, counted from 0, whose gradient has this norm before clipping. The first step's weights are the
-    /// same.
-    pub fn of_step(&self, step: usize, norm: f64) -> f64 {
-        if step == 0 { self.forward } else { self.forward + self.moved * norm }
-    }
-}
-
 impl Bounds {
-    /// Those of two runs of `class` that train `model` for `steps` steps of `train`; `None` where nothing is promised,
-    /// or [`without_bounds`] says why.
-    pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<Bounds> {
-        let run = Run { model, train, steps, stored: train.precision.stored() };
+    /// Those of two runs of `class` that train `model` for as many steps of `train` as `valid` has; `None` where
+    /// nothing is promised, or [`without_bounds`] says why.
+    pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, valid: &ValidTokens) -> Option<Bounds> {
+        let run = Run { model, train, valid, steps: valid.steps(), stored: train.precision.stored() };
         match class {
             EqualityClass::OtherDevice => None,
             EqualityClass::SameOrder | EqualityClass::AnyOrder | EqualityClass::OtherOrder => Some(run.other_order()),
@@ -101,7 +92,7 @@ impl Bounds {
 }
 
 /// Roundoff of single precision.
-const SINGLE: f64 = 1.0 / 16_777_216.0;
+pub(crate) const SINGLE: f64 = 1.0 / 16_777_216.0;
 
 /// Root mean square distance of two runs with N roundings each: sqrt(2 x 0.18) u sqrt(N).
 fn distance(roundings: f64, roundoff: f64) -> f64 {
@@ -110,22 +101,23 @@ fn distance(roundings: f64, roundoff: f64) -> f64 {
 
 /// By how much root mean square weights of one pair of runs in 100,000 exceed the count's.
 const WEIGHT_FACTOR: f64 = 1.5;
-/// The same for losses, whose error is one normal number: from logits, and from weights, whose distance is a bound
-/// already.
-const LOGITS_FACTOR: f64 = 4.4;
-const MOVED_FACTOR: f64 = 3.0;
 /// The share of [`Bounds::least_gradient`] where gradients are known far more precisely.
 const LEAST_GRADIENT: f64 = 1.0 / 256.0;
 /// Root mean square errors that are between zero and such a gradient at least.
 const LEAST_ERRORS: f64 = 8.0;
 /// Jumps of all weights together relative to those of one layer's inputs: later layers have none.
 const JUMP_OF_ALL: f64 = 0.5;
-/// How often more jumps than a bound counts are accepted to happen.
-const JUMP_PROBABILITY: f64 = 1e-5;
+/// In how many pairs of runs a bound is exceeded by chance.
+const CHANCE: f64 = 1e-5;
+/// Deviations of a root mean square of n elements, times sqrt(2 n), that are exceeded by that chance.
+const DEVIATIONS: f64 = 4.3;
+/// Tokens whose errors the factors of probability cover.
+const COVERED_TOKENS: f64 = 45.0;
 
 struct Run<'a> {
     model: &'a ModelSpec,
     train: &'a TrainSpec,
+    valid: &'a ValidTokens,
     steps: u32,
     stored: Format,
 }
@@ -139,8 +131,9 @@ impl Run<'_> {
     fn other_order(&self) -> Bounds {
         let first = Roundings::of_other_order(self.tokens());
         let cut_off = self.cut_off();
+        let few = self.few_tokens();
         let gradient =
-            |kind: ParameterKind| kind.probability_factor() * distance(first.of_kind(kind), SINGLE) + cut_off;
+            |kind: ParameterKind| few * kind.probability_factor() * distance(first.of_kind(kind), SINGLE) + cut_off;
         let first_error = distance(first.matrix, SINGLE);
         let later = Roundings::of_other_sums(self.model, self.train, self.stored);
         // After an update weights differ, and narrow copies of some do: from there on other roundings are made
@@ -152,33 +145,46 @@ impl Run<'_> {
                 distance(later.matrix, self.stored.unit_roundoff()).hypot(JUMP_OF_ALL * self.jump(&later))
             }
         };
-        let of_logits = match self.stored {
-            Format::Fp32 => 0.0,
-            Format::Bf16 | Format::Fp16 => distance(later.stream + 2.0, self.stored.unit_roundoff()),
-        };
-        self.bounds(ParameterKind::ALL.map(gradient), of_logits, error + cut_off)
+        let of_logits = distance(later.stream + 2.0, self.stored.unit_roundoff());
+        self.bounds(ParameterKind::ALL.map(gradient), [0.0, of_logits], error + cut_off)
     }
 
     fn other_sums(&self) -> Bounds {
         let roundoff = self.stored.unit_roundoff();
         let roundings = Roundings::of_other_sums(self.model, self.train, self.stored);
-        let jump = self.jump(&roundings);
+        let (jump, few) = (self.jump(&roundings), self.few_tokens());
         let gradient = |kind: ParameterKind| {
-            let smooth = kind.probability_factor() * distance(roundings.of_kind(kind), roundoff) + self.cut_off();
+            let smooth = few * kind.probability_factor() * distance(roundings.of_kind(kind), roundoff) + self.cut_off();
             smooth.hypot(kind.jump_factor() * jump)
         };
         let error = distance(roundings.matrix, roundoff).hypot(JUMP_OF_ALL * jump);
         let of_logits = distance(roundings.stream + 2.0, roundoff);
-        self.bounds(ParameterKind::ALL.map(gradient), of_logits, error + self.cut_off())
+        self.bounds(ParameterKind::ALL.map(gradient), [of_logits; 2], error + self.cut_off())
     }
 
-    /// Those of gradients, logits a relative `of_logits` and gradients a relative `error` apart.
-    fn bounds(&self, gradients: [f64; ParameterKind::ALL.len()], of_logits: f64, error: f64) -> Bounds {
+    /// Those of gradients, logits a relative `of_logits` apart, in the first step and in later ones, and gradients a
+    /// relative `error`.
+    fn bounds(&self, gradients: [f64; ParameterKind::ALL.len()], of_logits: [f64; 2], error: f64) -> Bounds {
         let least_gradient = if LEAST_ERRORS * error < LEAST_GRADIENT { LEAST_GRADIENT } else { 0.0 };
-        // A single weight that moves the other way is one whose gradient is nearly 0: losses do not see it.
-        let of_weights = self.weight(error, 0.0, self.flips(error));
-        let weight = self.weight(error, least_gradient, most_jumps(self.flips(error)));
-        Bounds { gradients, loss: self.loss(of_logits, of_weights), weight, least_gradient }
+        let weight = self.weight(error, least_gradient, most_jumps(self.flips(error), CHANCE));
+        Bounds { gradients, loss: self.loss(of_logits, error), weight, least_gradient }
+    }
+
+    /// By how much more the error of a gradient varies where few tokens have labels: those of one token share what it
+    /// read.
+    fn few_tokens(&self) -> f64 {
+        let spread = |tokens: f64| 1.0 + DEVIATIONS / (2.0 * tokens).sqrt();
+        (spread(self.counted_tokens()) / spread(COVERED_TOKENS)).max(1.0)
+    }
+
+    /// Tokens of the first gradient that have one of about the same size. Where a norm follows a block that has none
+    /// before it, one place of a sequence outweighs the others.
+    fn counted_tokens(&self) -> f64 {
+        let counted = match self.model.blocks {
+            Blocks::PostNorm => self.valid.first() / self.train.sequence_length.max(1) as f64,
+            Blocks::Sequential | Blocks::Parallel | Blocks::Sandwich | Blocks::DeepNorm { .. } => self.valid.first(),
+        };
+        counted.max(1.0)
     }
 
     /// Losses of sums over tokens that are cut off, always toward zero: up to 1.5 last places of single precision for
@@ -205,8 +211,8 @@ impl Run<'_> {
         let error = distance(roundings.input, self.stored.unit_roundoff());
         let layers = (0..self.model.num_layers as u32).map(Unit::Layer);
         let of_layer = |unit: Unit| {
-            let inputs = (self.tokens() * self.model.ffn_hidden_of(unit)) as f64;
-            let jumps = most_jumps(chances * inputs * error / PI);
+            let inputs = self.counted_tokens() * self.model.ffn_hidden_of(unit) as f64;
+            let jumps = most_jumps(chances * inputs * error / PI, CHANCE);
             (2.0 * jumps / inputs).sqrt()
         };
         layers.chain([Unit::Head]).map(of_layer).fold(0.0, f64::max)
@@ -220,13 +226,7 @@ impl Run<'_> {
     /// Root mean square difference of weights whose gradients are a relative `error` apart, and at least `least` in the
     /// first step, of which a step moves `flips` the other way (`docs/numerics.md`, "Weights").
     fn weight(&self, error: f64, least: f64, flips: f64) -> f64 {
-        let largest = 4.0 * flips / self.parameters().max(1) as f64;
-        // Where gradients are clipped their root mean square has a bound, and AdamW's epsilon damps small elements.
-        let damped = self.train.clip_norm.map(|clip| {
-            let size = f64::from(clip) / (self.parameters().max(1) as f64).sqrt();
-            0.27 * error * error * size / f64::from(self.train.epsilon)
-        });
-        let share = damped.map_or(largest, |damped| damped * largest / (damped + largest));
+        let share = self.share(error, flips);
         let first = sum_of_rates(self.train, self.steps.min(1));
         let of_first = if least > 0.0 { 0.04 * error * error / least } else { share };
         let moved = (of_first * first * first + share * (self.rates() - first).powi(2)).sqrt();
@@ -236,12 +236,26 @@ impl Run<'_> {
         smooth.hypot(self.flips_of_norms(moved))
     }
 
+    /// Mean square difference of a weight after one update, in units of the rate: that of elements that are damped by
+    /// AdamW's epsilon, or of `flips` of them that move the other way, whichever is less.
+    fn share(&self, error: f64, flips: f64) -> f64 {
+        let largest = 4.0 * flips / self.parameters().max(1) as f64;
+        // Where gradients are clipped their root mean square has a bound.
+        let damped = self.clipped().map(|size| 0.27 * error * error * size / f64::from(self.train.epsilon));
+        damped.map_or(largest, |damped| damped * largest / (damped + largest))
+    }
+
+    /// Root mean square of an element of a clipped gradient.
+    fn clipped(&self) -> Option<f64> {
+        self.train.clip_norm.map(|clip| f64::from(clip) / (self.parameters().max(1) as f64).sqrt())
+    }
+
     /// Weights of norms are near 1, and their last places of 2^-23 the largest ones: root mean square of those that
     /// differ in a last place, among all weights, where values are `moved` apart before they are rounded.
     fn flips_of_norms(&self, moved: f64) -> f64 {
         let is_norm = |name: &str| name.ends_with("norm.weight");
         let norms: usize = all_params(self.model).filter(|param| is_norm(&param.name)).map(|param| param.len()).sum();
-        let flips = most_jumps(norms as f64 * 0.8 * moved / SINGLE).min(norms as f64);
+        let flips = most_jumps(norms as f64 * 0.8 * moved / SINGLE, CHANCE).min(norms as f64);
         2.0 * SINGLE * (flips / self.parameters().max(1) as f64).sqrt()
     }
 
@@ -253,28 +267,46 @@ impl Run<'_> {
         all_params(self.model).map(|param| param.len()).sum()
     }
 
-    /// Last places of the reported number; logits a relative `of_logits` apart, of random sign over the tokens; weights
-    /// `of_weights` apart, along a gradient.
-    fn loss(&self, of_logits: f64, of_weights: f64) -> LossBound {
-        let logits = f64::from(self.model.init_std) * (self.model.hidden as f64).sqrt() + 30.0 * self.rates();
-        let mean = of_logits * logits / (self.tokens().max(1) as f64).sqrt();
-        let relative = 1.0 / (self.model.vocabulary.max(2) as f64).ln();
-        LossBound {
-            forward: 4.5 * SINGLE + LOGITS_FACTOR * relative * mean,
-            moved: MOVED_FACTOR * relative * of_weights,
-        }
+    /// Losses of runs whose logits are a relative `of_logits` apart, in the first step and in later ones, and whose
+    /// gradients a relative `error` (`docs/numerics.md`, "Losses").
+    fn loss(&self, of_logits: [f64; 2], error: f64) -> LossBound {
+        let steps = self.steps.clamp(1, BOUNDED_STEPS);
+        let chance = CHANCE / f64::from(steps);
+        let hidden = self.model.hidden as f64;
+        let head = Initial::of(self.model, self.train.sequence_length).head.sqrt();
+        let share = self.share(error, self.flips(error)) * self.crowding(error, chance);
+        let of_step = |step: u32| {
+            let rates = sum_of_rates(self.train, step);
+            let of_step = of_logits[usize::from(step > 0)];
+            let size = head * (f64::from(self.model.init_std) * hidden.sqrt() + (2.0 / PI).sqrt() * hidden * rates);
+            let last_places = 0.7 * error * SINGLE * f64::from(self.model.init_std) * f64::from(step) * rates;
+            let moved = WEIGHT_FACTOR * share.sqrt() * rates;
+            StepLoss {
+                logits: of_step * size / self.valid.of_step(step).sqrt(),
+                moved: (moved * moved + last_places).sqrt().hypot(self.flips_of_norms(moved)),
+            }
+        };
+        LossBound::new((0..steps).map(of_step).collect(), chance)
+    }
+
+    /// By how much the weights next to a gradient of 0 may be more than their mean. They carry a difference of weights,
+    /// and where a step has one of them on average in many runs, a loss sees that single one.
+    fn crowding(&self, error: f64, chance: f64) -> f64 {
+        let near = error + self.clipped().map_or(0.0, |size| f64::from(self.train.epsilon) / size);
+        let mean = (2.0 / PI).sqrt() * self.parameters() as f64 * near;
+        (most_jumps(mean, chance) / mean).max(1.0)
     }
 }
 
-/// The least number that a Poisson variable of this mean exceeds with a probability below [`JUMP_PROBABILITY`].
-fn most_jumps(mean: f64) -> f64 {
+/// The least number that a Poisson variable of this mean exceeds with a probability below `chance`.
+fn most_jumps(mean: f64, chance: f64) -> f64 {
     // Far from zero it is normal.
     if mean > 500.0 {
         return mean + 4.3 * mean.sqrt();
     }
     let (mut number, mut term) = (0.0, (-mean).exp());
     let mut within = term;
-    while 1.0 - within > JUMP_PROBABILITY {
+    while 1.0 - within > chance {
         number += 1.0;
         term *= mean / number;
         within += term;
@@ -295,7 +327,8 @@ mod tests {
         let model = proof_model(Style::Gpt2, 12, true);
         let of = |epsilon, clip_norm, steps| {
             let train = TrainSpec { epsilon, clip_norm, ..proof_training() };
-            Bounds::of(EqualityClass::OtherSums, &model, &train, steps).expect("bounds").weight
+            let valid = ValidTokens::all(&train, steps);
+            Bounds::of(EqualityClass::OtherSums, &model, &train, &valid).expect("bounds").weight
         };
         assert_eq!(of(1e-8, Some(1.0), 1), of(1e-5, None, 1));
         let [small, large, unclipped] = [(1e-8, Some(1.0)), (1e-5, Some(1.0)), (1e-8, None)].map(|(a, b)| of(a, b, 2));
@@ -305,8 +338,9 @@ mod tests {
     #[test]
     fn jumps_are_counted_as_poisson_has_them() {
         // P(X > 0) = 1e-6, P(X > 1) = 5e-7, P(X > 1) = 1.2e-5, and of 1,000 the quantile is 4.3 deviations away.
-        assert_eq!([1e-6, 1e-3, 5e-3].map(most_jumps), [0.0, 1.0, 2.0]);
-        assert_eq!(most_jumps(1.0), 8.0);
-        assert!((most_jumps(499.0) - most_jumps(501.0)).abs() < 8.0, "{} {}", most_jumps(499.0), most_jumps(501.0));
+        assert_eq!([1e-6, 1e-3, 5e-3].map(|mean| most_jumps(mean, CHANCE)), [0.0, 1.0, 2.0]);
+        assert_eq!(most_jumps(1.0, CHANCE), 8.0);
+        let [below, above] = [499.0, 501.0].map(|mean| most_jumps(mean, CHANCE));
+        assert!((below - above).abs() < 8.0, "{below} {above}");
     }
 }

@@ -14,6 +14,8 @@ pub struct Outcome {
     pub losses: Vec<f64>,
     /// Global gradient norm of each step.
     pub norms: Vec<f64>,
+    /// Valid tokens of each step.
+    pub valid_tokens: Vec<u64>,
     /// How the loss of each step was scaled; nothing in steps where it was not.
     pub scaling: Vec<Option<LossScalingReport>>,
     /// Gradients of the first step that updates weights, of the mean loss, before clipping.
@@ -28,6 +30,7 @@ impl Outcome {
     pub fn followed_by(mut self, later: Outcome) -> Outcome {
         self.losses.extend(later.losses);
         self.norms.extend(later.norms);
+        self.valid_tokens.extend(later.valid_tokens);
         self.scaling.extend(later.scaling);
         let gradients = if self.gradients.is_empty() { later.gradients } else { self.gradients };
         Outcome { gradients, weights: later.weights, ..self }
@@ -137,6 +140,7 @@ mod tests {
         Outcome {
             losses: vec![loss],
             norms: vec![1.0],
+            valid_tokens: vec![1],
             scaling: vec![],
             gradients: BTreeMap::from([("w".to_string(), gradient.to_vec())]),
             weights: BTreeMap::new(),

@@ -29,6 +29,8 @@ pub struct Initial {
     /// Mean square of the stream in front of the first layer.
     pub stream: f64,
     pub layers: Vec<Layer>,
+    /// Mean square of what the output matrix reads: a norm's output, or that of the top query's layer after it.
+    pub head: f64,
 }
 
 impl Initial {
@@ -54,7 +56,21 @@ impl Initial {
             size += layer.attention + layer.feed_forward;
             layer
         };
-        Initial { stream, layers: layers.chain(top).map(of).collect() }
+        let layers: Vec<Layer> = layers.chain(top).map(of).collect();
+        let head = match (model.top_query, layers.last()) {
+            (TopQuery::On, Some(top)) => after(model.blocks, top),
+            (TopQuery::On, None) | (TopQuery::Off, _) => 1.0,
+        };
+        Initial { stream, layers, head }
+    }
+}
+
+/// Mean square of what the layer `top` makes of a norm's output.
+fn after(blocks: Blocks, top: &Layer) -> f64 {
+    match stream_weight(blocks) {
+        // The second block's norm has made the stream whole again.
+        Some(alpha) => alpha * alpha + top.feed_forward,
+        None => 1.0 + top.attention + top.feed_forward,
     }
 }
 
@@ -161,5 +177,18 @@ mod tests {
         let initial = Initial::of(&proof_model(Style::Llama, 12, false), 8);
         let added: f64 = initial.layers.iter().map(|layer| layer.attention + layer.feed_forward).sum();
         assert!(initial.layers.len() == 16 && added < initial.stream, "{added} to {}", initial.stream);
+    }
+
+    /// A norm's output has a mean square of 1; no norm follows the top query's layer.
+    #[test]
+    fn the_output_matrix_reads_a_norm_or_the_sum_of_the_top_layer() {
+        let proof = ModelSpec { dropout: 0.0, ..proof_model(Style::Gpt2, 12, true) };
+        let head = |top_query, blocks| Initial::of(&ModelSpec { top_query, blocks, ..proof.clone() }, 8).head;
+        assert_eq!(head(TopQuery::Off, Blocks::Sandwich), 1.0);
+        assert_eq!(head(TopQuery::On, Blocks::Sandwich), 3.0);
+        let sequential = head(TopQuery::On, Blocks::Sequential);
+        assert!(1.0 < sequential && sequential < 1.1, "{sequential}");
+        let deep = head(TopQuery::On, Blocks::DeepNorm { alpha: 3.0 });
+        assert!(9.0 < deep && deep < 9.1, "{deep}");
     }
 }

@@ -10,6 +10,7 @@ mod distance;
 mod exchange;
 mod fingerprints;
 mod initial;
+mod loss_bound;
 mod measured;
 mod message_forms;
 mod observed;
@@ -18,18 +19,20 @@ mod promise;
 mod rank_slots;
 mod roundings;
 mod runner;
+mod valid_tokens;
 mod verdict;
 mod watch;
 mod weights_hash;
 mod widths;
 
-pub use bounds::{BOUNDED_STEPS, Bounds, LossBound};
+pub use bounds::{BOUNDED_STEPS, Bounds};
 pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_order};
 pub use difference::{Difference, ElementName, Found, Holding, RunFirst, first_difference};
 pub use distance::{Distance, Outcome, Tensors};
 pub use exchange::{Exchange, NoOthers};
 pub use fingerprints::{Fingerprint, Fingerprints};
-pub use measured::Measured;
+pub use loss_bound::LossBound;
+pub use measured::{Measured, StepDistance};
 pub use observed::{ValueBox, ValueName, What};
 pub use parameter_kind::ParameterKind;
 pub use promise::{Bounded, Distances, Promise};
@@ -37,6 +40,7 @@ pub use rank_slots::{MAX_RANKS, RankSlots, Taken};
 pub use runner::{
     First, Leg, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_run, outcome_watched, run_first, run_leg,
 };
+pub use valid_tokens::ValidTokens;
 pub use verdict::{LEAST_FALL, Verdict, fall, is_noise};
 pub use watch::{Nobody, Watch};
 pub use weights_hash::weights_hash;

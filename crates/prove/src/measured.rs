@@ -14,10 +14,21 @@ use crate::verdict::is_noise;
 pub struct Measured {
     /// Of each kind that the model has, the tensor of the first gradient that is farthest, and its distance.
     pub gradients: BTreeMap<ParameterKind, (f64, String)>,
-    /// Relative difference of each step's loss, and the smaller one of the two norms of its gradient.
-    pub losses: Vec<(f64, f64)>,
+    /// Of each step.
+    pub losses: Vec<StepDistance>,
     /// Root mean square difference of a last weight.
     pub weight: f64,
+}
+
+/// The losses of a step.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct StepDistance {
+    /// Their relative difference.
+    pub distance: f64,
+    /// The smaller one of the two norms of the step's gradient.
+    pub norm: f64,
+    /// The loss that the difference is relative to.
+    pub loss: f64,
 }
 
 /// Below this share of the norm of the whole gradient a tensor's errors are those of its neighbours.
@@ -50,17 +61,17 @@ impl Measured {
 
 /// Relative difference of each step's loss, and its gradient's norm; infinitely far where a run has steps that the
 /// other does not have. A step that was skipped has no norm: the largest of all steps stands for it.
-fn losses([first, second]: [&Outcome; 2]) -> Vec<(f64, f64)> {
+fn losses([first, second]: [&Outcome; 2]) -> Vec<StepDistance> {
     let largest = first.norms.iter().copied().filter(|norm| norm.is_finite()).fold(0.0, f64::max);
     let of_run = |outcome: &Outcome, step: usize| {
         outcome.norms.get(step).copied().filter(|norm| norm.is_finite()).unwrap_or(largest)
     };
     let of_step = |step: usize| {
-        let distance = match (first.losses.get(step), second.losses.get(step)) {
-            (Some(a), Some(b)) => relative(*a, *b),
-            (None, _) | (_, None) => f64::INFINITY,
+        let (distance, loss) = match (first.losses.get(step), second.losses.get(step)) {
+            (Some(a), Some(b)) => (relative(*a, *b), *a),
+            (None, _) | (_, None) => (f64::INFINITY, f64::NAN),
         };
-        (distance, of_run(first, step).min(of_run(second, step)))
+        StepDistance { distance, norm: of_run(first, step).min(of_run(second, step)), loss }
     };
     (0..first.losses.len().max(second.losses.len())).map(of_step).collect()
 }

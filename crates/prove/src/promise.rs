@@ -5,11 +5,13 @@ use std::cmp::Ordering;
 use config::{ModelSpec, TrainSpec};
 use train::{LossScalingReport, StepFate};
 
-use crate::bounds::{Bounds, LossBound, left_out};
+use crate::bounds::{Bounds, left_out};
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
-use crate::measured::Measured;
+use crate::loss_bound::LossBound;
+use crate::measured::{Measured, StepDistance};
 use crate::parameter_kind::ParameterKind;
+use crate::valid_tokens::ValidTokens;
 use crate::widths::{narrow, without_bounds};
 
 /// The promise for two layouts of one run over some steps.
@@ -17,13 +19,15 @@ use crate::widths::{narrow, without_bounds};
 pub struct Promise {
     /// Which sums have the same order. Where all have, bits are promised, and the bounds below say nothing more.
     pub class: EqualityClass,
-    /// The largest distances; `None` where no bound is derived.
+    /// The largest distances where every token has a label; `None` where no bound is derived.
     pub bounds: Option<Bounds>,
     /// Why losses and weights have none of them after these steps, or nothing has any.
     pub left_out: Option<String>,
     /// Why a distance beyond a bound need not be a fault.
     pub narrow: Option<String>,
     model: ModelSpec,
+    train: TrainSpec,
+    steps: u32,
 }
 
 /// A distance with its bound.
@@ -92,27 +96,34 @@ impl Distances {
 impl Promise {
     /// The promise between two runs of `class` that train `model`, after `steps` steps of `train`.
     pub fn of(class: EqualityClass, model: &ModelSpec, train: &TrainSpec, steps: u32) -> Promise {
-        let bounds = Bounds::of(class, model, train, steps);
+        let bounds = Bounds::of(class, model, train, &ValidTokens::all(train, steps));
         let reason = || without_bounds(model).or_else(|| left_out(model, train, steps));
         let (left_out, narrow) = match class.promises() {
             Promised::Bounds => (reason(), narrow(model)),
             Promised::Bits | Promised::Nothing => (None, None),
         };
-        Promise { class, bounds, left_out, narrow, model: model.clone() }
+        Promise { class, bounds, left_out, narrow, model: model.clone(), train: train.clone(), steps }
+    }
+
+    /// The largest distances of two runs with the labels of `outcomes`.
+    pub fn bounds_of(&self, outcomes: [&Outcome; 2]) -> Option<Bounds> {
+        let valid = ValidTokens::of(&self.train, self.steps, outcomes);
+        Bounds::of(self.class, &self.model, &self.train, &valid)
     }
 
     /// Every distance of two outcomes, each with its bound.
     pub fn distances(&self, outcomes: [&Outcome; 2]) -> Distances {
-        let least_gradient = self.bounds.as_ref().map_or(0.0, |bounds| bounds.least_gradient);
+        let bounds = self.bounds_of(outcomes);
+        let least_gradient = bounds.as_ref().map_or(0.0, |bounds| bounds.least_gradient);
         let Measured { gradients, losses, weight } = Measured::between(&self.model, outcomes, least_gradient);
         let of_kind = |(kind, (distance, what))| {
-            let bound = self.bounds.as_ref().map(|bounds| bounds.gradient(kind));
+            let bound = bounds.as_ref().map(|bounds| bounds.gradient(kind));
             (kind, Bounded { what, distance, bound })
         };
-        let short = self.bounds.as_ref().filter(|_| self.left_out.is_none());
+        let short = bounds.as_ref().filter(|_| self.left_out.is_none());
         Distances {
             gradients: gradients.into_iter().map(of_kind).collect(),
-            loss: nearest_loss(&losses, short.map(|bounds| bounds.loss)),
+            loss: nearest_loss(&losses, short.map(|bounds| &bounds.loss)),
             weight: Bounded {
                 what: "the root mean square of the weights".into(),
                 distance: weight,
@@ -141,11 +152,11 @@ impl Promise {
 }
 
 /// The loss that is the largest share of its bound, of all steps; the most distant one where there is none.
-fn nearest_loss(losses: &[(f64, f64)], bound: Option<LossBound>) -> Bounded {
-    let of_step = |(step, (distance, norm)): (usize, &(f64, f64))| Bounded {
+fn nearest_loss(losses: &[StepDistance], bound: Option<&LossBound>) -> Bounded {
+    let of_step = |(step, measured): (usize, &StepDistance)| Bounded {
         what: format!("the loss of step {}", step + 1),
-        distance: *distance,
-        bound: bound.map(|bound| bound.of_step(step, *norm)),
+        distance: measured.distance,
+        bound: bound.map(|bound| bound.of_step(step, measured.norm, measured.loss)),
     };
     let order = |bounded: &Bounded| (bounded.share(), bounded.distance);
     let all = losses.iter().enumerate().map(of_step);

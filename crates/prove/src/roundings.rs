@@ -52,7 +52,8 @@ impl Roundings {
         let initial = Initial::of(model, train.sequence_length);
         let (passed, stream) = forward(&cost, &initial);
         let read = stream + cost.norm();
-        let logits = read * f64::from(model.init_std).powi(2) * model.hidden as f64 / model.vocabulary as f64;
+        let size = initial.head * f64::from(model.init_std).powi(2) * model.hidden as f64;
+        let logits = read * size / model.vocabulary as f64;
         let head = logits + cost.vocabulary();
         let into_stream = head + 0.5 * read + 1.0;
         let mut roundings = Roundings {

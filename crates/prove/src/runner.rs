@@ -181,6 +181,7 @@ impl Outcome {
         Ok(Outcome {
             losses: reports.iter().map(|report| report.loss).collect(),
             norms: reports.iter().map(|report| report.gradient_norm).collect(),
+            valid_tokens: reports.iter().map(|report| report.valid_tokens).collect(),
             scaling: reports.iter().map(|report| report.loss_scaling).collect(),
             gradients: whole(gradients)?,
             weights: whole(weights)?,

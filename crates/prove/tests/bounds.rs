@@ -58,7 +58,7 @@ fn check(model: &ModelSpec, train: &TrainSpec, other: &Parallelism) {
         assert!(found.len() == 1 && found[0].starts_with(&expected), "{class} {kind}: {found:?}");
     }
     for step in 0..oracle.losses.len() {
-        let bound = bounds.loss.of_step(step, oracle.norms[step]);
+        let bound = bounds.loss.of_step(step, oracle.norms[step], oracle.losses[step]);
         let mut faulty = second.clone();
         faulty.losses[step] *= 1.0 + 3.0 * bound;
         let expected = format!("the loss of step {} is ", step + 1);

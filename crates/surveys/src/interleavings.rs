@@ -144,7 +144,7 @@ impl Engine for ShufflingEngine {
         let communicators = communicators
             .wrapped(|_, inner| Box::new(ShufflingGroup { inner, delays: delays.clone() }) as Box<dyn Communicator>);
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
-        let inner = CpuDevice::new(arena).with_products(numerics.products).with_queues(queues);
+        let inner = CpuDevice::new(arena)?.with_products(numerics.products).with_queues(queues)?;
         Ok(RankEngine { device: Box::new(ShufflingDevice { inner, delays }), memory, communicators })
     }
 

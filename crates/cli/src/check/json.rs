@@ -82,6 +82,7 @@ pub fn of_verdict(
             LimitSource::Accelerator => (Some(limit.bytes), "accelerator"),
             LimitSource::Machine => (Some(limit.bytes), "machine"),
             LimitSource::ControlGroup => (Some(limit.bytes), "control_group"),
+            LimitSource::AddressSpace => (Some(limit.bytes), "address_space"),
         },
         MemoryBudget::Unknown => (None, "unknown"),
     };

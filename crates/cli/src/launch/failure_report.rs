@@ -38,6 +38,8 @@ pub struct Watched {
     run: Option<PathBuf>,
     host: String,
     began_ns: u64,
+    /// Attempts that were there before.
+    known: Vec<u32>,
     oom_kills: u64,
 }
 
@@ -45,7 +47,9 @@ impl Watched {
     /// Begins to watch the command of pleach `words` in the folder `directory`.
     pub fn begin(words: &[String], directory: &Path, host: &str) -> Watched {
         let run = Restart::trained(words).map(|folder| directory.join(folder));
-        Watched { run, host: host.into(), began_ns: now_ns(), oom_kills: oom_kills() }
+        let open = run.as_deref().and_then(|run| Attempts::of_run(run).open().ok()).unwrap_or_default();
+        let known = open.iter().map(Attempt::number).collect();
+        Watched { run, host: host.into(), began_ns: now_ns(), known, oom_kills: oom_kills() }
     }
 
     /// Adds what this process saw of a failure to the attempt. Nothing where it ended well, or the input was refused.
@@ -55,8 +59,12 @@ impl Watched {
             Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. } => return None,
         };
         let attempts = Attempts::of_run(self.run.as_deref()?);
-        let began = |attempt: &Attempt| attempt.started_ns() + CLOCKS_NS >= self.began_ns;
-        let attempt = attempts.open().ok()?.into_iter().rfind(began).or_else(|| without.attempt(&attempts))?;
+        let attempt = attempts
+            .open()
+            .ok()?
+            .into_iter()
+            .rfind(|attempt| self.has(attempt))
+            .or_else(|| without.attempt(&attempts))?;
         let part = LauncherPart {
             host: self.host.clone(),
             at_ns: now_ns(),
@@ -66,6 +74,12 @@ impl Watched {
         };
         // The message of the failure is printed in any case.
         attempt.add_launcher(&part).ok().map(|()| attempt)
+    }
+
+    /// Whether an attempt is of what this process watches: it was not there before, whatever the date is now, or process
+    /// 0 on another host has begun it in these moments.
+    fn has(&self, attempt: &Attempt) -> bool {
+        !self.known.contains(&attempt.number()) || attempt.started_ns().saturating_add(CLOCKS_NS) >= self.began_ns
     }
 
     /// As [`Watched::note`], and writes the report, for nobody else is left to add to it.
@@ -99,4 +113,26 @@ fn oom_kills() -> u64 {
     let counted = events.or_else(|_| std::fs::read_to_string("/proc/vmstat")).unwrap_or_default();
     let count = counted.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse().ok());
     count.unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The date of a host may be set back while a launcher waits: attempts that begin later are its own all the same.
+    #[test]
+    fn an_attempt_is_the_launchers_own_whatever_the_date_is() {
+        let run = std::env::temp_dir().join(format!("pleach-watched-{}", std::process::id()));
+        let attempts = Attempts::of_run(&run);
+        let earlier = attempts.begin(3, 1).expect("an attempt");
+        let words = ["pleach".to_string(), "train".into()];
+        let watched = Watched::begin(&words, &run, "node0");
+        let in_an_hour = watched.began_ns + 3_600_000_000_000;
+        let watched = Watched { began_ns: in_an_hour, known: vec![earlier.number()], ..watched };
+        let later = attempts.begin(3, 1).expect("an attempt");
+        assert_eq!([&earlier, &later].map(|attempt| watched.has(attempt)), [false, true]);
+        let in_these_moments = Watched { began_ns: earlier.started_ns(), ..watched };
+        assert!(in_these_moments.has(&earlier), "process 0 of another host has begun it");
+        std::fs::remove_dir_all(&run).expect("removed");
+    }
 }

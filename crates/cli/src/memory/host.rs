@@ -7,7 +7,7 @@ use mesh::Rank;
 use train::{Setup, checkpoint_bytes};
 
 use crate::failure::Failure;
-use crate::memory::machine::{MemoryLimit, memory_limit};
+use crate::memory::machine::{MemoryLimit, process_limit};
 use crate::memory::taken::arenas_bytes;
 use crate::processes::place::Launched;
 use crate::screen::figures::{bytes, counted};
@@ -143,7 +143,7 @@ pub fn shared_limit(config: &RunConfig) -> Option<MemoryLimit> {
     match Launched::of_runs(&[config]) {
         Ok(Launched::Several(_)) => None,
         // Variables that cannot be used are refused when the processes meet.
-        Ok(Launched::Alone | Launched::InFirst) | Err(_) => memory_limit(),
+        Ok(Launched::Alone | Launched::InFirst) | Err(_) => process_limit(),
     }
 }
 

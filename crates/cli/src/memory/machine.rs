@@ -1,4 +1,5 @@
-//! How much memory there is: that of the machine, or what the process's control group leaves of it.
+//! How much memory there is: that of the machine, or what the process's control group or its limit of address space
+//! leaves of it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,8 @@ pub enum LimitSource {
     Machine,
     /// A control group: a container or a job of a scheduler.
     ControlGroup,
+    /// The address space of this process: `ulimit -v`.
+    AddressSpace,
     /// An accelerator of the cluster that the run is judged for; each rank has one.
     Accelerator,
 }
@@ -27,6 +30,7 @@ impl fmt::Display for LimitSource {
         f.write_str(match self {
             LimitSource::Machine => "this machine",
             LimitSource::ControlGroup => "this process's control group",
+            LimitSource::AddressSpace => "this process's address space (ulimit -v)",
             LimitSource::Accelerator => "an accelerator of the cluster",
         })
     }
@@ -35,6 +39,26 @@ impl fmt::Display for LimitSource {
 /// The limit here; `None` where the system does not say.
 pub fn memory_limit() -> Option<MemoryLimit> {
     memory_limit_below(Path::new("/"))
+}
+
+/// The limit of a process that alone has all memory of a run: it counts address space, too.
+pub fn process_limit() -> Option<MemoryLimit> {
+    process_limit_below(Path::new("/"))
+}
+
+/// As [`process_limit`], by the files below `root`.
+fn process_limit_below(root: &Path) -> Option<MemoryLimit> {
+    let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
+    let address_space = address_space_bytes(&limits);
+    let address_space = address_space.map(|bytes| MemoryLimit { bytes, source: LimitSource::AddressSpace });
+    let limits = [address_space, memory_limit_below(root)];
+    limits.into_iter().flatten().min_by_key(|limit| limit.bytes)
+}
+
+/// The soft limit of address space in `/proc/self/limits`; `None` where there is none.
+fn address_space_bytes(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
 }
 
 /// The limit that the files `proc/` and `sys/` below `root` name: the least of the machine's memory and the limits of
@@ -89,7 +113,7 @@ mod tests {
             std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
             std::fs::write(path, text).expect("a file");
         }
-        let limit = memory_limit_below(&root);
+        let limit = process_limit_below(&root);
         std::fs::remove_dir_all(&root).expect("removed");
         limit
     }
@@ -121,5 +145,16 @@ mod tests {
             ("sys/fs/cgroup/memory/memory.limit_in_bytes", "7000\n"),
         ];
         assert_eq!(limit_of(&first, "first"), expected(7000));
+    }
+
+    #[test]
+    fn address_space_is_the_limit_of_a_process_where_it_is_less() {
+        let limits = |soft: &str| {
+            format!("Limit    Soft Limit  Hard Limit  Units\nMax address space   {soft}   unlimited   bytes\n")
+        };
+        let of = |soft: &str| limit_of(&[MEMINFO, ("proc/self/limits", &limits(soft))], "space");
+        assert_eq!(of("3000"), Some(MemoryLimit { bytes: 3000, source: LimitSource::AddressSpace }));
+        let machine = Some(MemoryLimit { bytes: 1_024_000, source: LimitSource::Machine });
+        assert_eq!([of("unlimited"), of("2000000")], [machine; 2]);
     }
 }

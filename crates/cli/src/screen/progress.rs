@@ -438,6 +438,7 @@ mod tests {
             anomaly: None,
             learning_rate: 1.5e-3,
             tokens: 2048,
+            valid_tokens: 2048,
             wall: Duration::from_millis(250),
         }
     }

@@ -158,6 +158,7 @@ mod tests {
             anomaly: None,
             learning_rate: 1.0,
             tokens: 2048,
+            valid_tokens: 2048,
             wall: Duration::from_millis(500),
         };
         let second = Duration::from_secs(1);

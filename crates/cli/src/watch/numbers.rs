@@ -151,6 +151,7 @@ mod tests {
             }),
             learning_rate: 0.25,
             tokens: 2048,
+            valid_tokens: 2048,
             wall: Duration::from_millis(250),
         };
         let rates = Rates {

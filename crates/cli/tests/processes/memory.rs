@@ -71,3 +71,40 @@ fn a_check_for_hosts_fits_into_80_columns() {
         assert_eq!((tables(&narrow), tables(&wide)), (2, 1), "{narrow}");
     }
 }
+
+/// `pleach train` of one rank with an arena of some hundred megabytes, in an address space of `kib`: its exit code and
+/// what it says.
+#[cfg(target_os = "linux")]
+fn in_address_space(kib: u64, run: &str) -> (Option<i32>, String) {
+    let settings =
+        [run, "run.ranks=1", "model.hidden=512", "model.num_layers=4", "data.tokenizer=bytes", "train.steps=1"];
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -v {kib}; exec \"$0\" train \"$@\""), env!("CARGO_BIN_EXE_pleach")]);
+    let output = command.args(settings.iter().flat_map(|setting| ["--set", setting])).output().expect("a shell");
+    (output.status.code(), stderr(&output))
+}
+
+/// Limits below the arena are refused before anything is started, and those that leave the rest of the process no room
+/// end the rank by name.
+#[cfg(target_os = "linux")]
+#[test]
+fn an_address_space_without_room_for_the_arena_is_told_with_its_size() {
+    let folder = Folder::new("address-space");
+    let run = folder.run("run");
+    let (code, refused) = in_address_space(150_000, &run);
+    assert_eq!(code, Some(2), "{refused}");
+    let words: Vec<&str> = refused.split_whitespace().collect();
+    let need = words.iter().position(|word| *word == "need").expect("the need");
+    assert_eq!(words[need + 2], "MB", "{refused}");
+    let arena_kib = (words[need + 1].parse::<f64>().expect("a number") * 1e6 / 1024.0) as u64;
+    assert!(refused.contains("this process's address space (ulimit -v) has 154 MB"), "{refused}");
+    for kib in [arena_kib / 2, arena_kib / 10 * 9] {
+        assert_eq!(in_address_space(kib, &run).0, Some(2), "{kib} KiB");
+    }
+    for kib in [arena_kib + 5_000, arena_kib + 20_000] {
+        let (code, told) = in_address_space(kib, &run);
+        assert_eq!(code, Some(1), "{kib} KiB: {told}");
+        let reason = "rank 0 failed before the first step: cannot allocate an arena of ";
+        assert!(told.contains(reason) && told.contains("`ulimit -v unlimited` lifts a limit"), "{told}");
+    }
+}

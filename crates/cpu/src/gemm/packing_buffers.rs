@@ -1,6 +1,6 @@
 //! Memory for packed panels, and for results before they are rounded.
 
-use device::Mapping;
+use device::{DeviceError, Mapping};
 
 use super::blocks::{PACKED_A, PACKED_B};
 use super::rounded::STAGED;
@@ -33,11 +33,16 @@ impl PackingBuffers {
 
     /// The buffers of a thread of a rank whose arena has `arena_bytes`. Products of a small rank fill little of them,
     /// and huge pages, which are in memory as a whole, would take as much as its arena.
-    pub(crate) fn of_rank(arena_bytes: usize) -> Self {
-        match arena_bytes < SMALL_ARENA_BYTES {
-            true => Self { memory: Mapping::of_small_pages_or_abort(Self::BYTES) },
-            false => Self::new(),
-        }
+    ///
+    /// # Errors
+    /// [`DeviceError::Buffers`].
+    pub(crate) fn of_rank(arena_bytes: usize) -> Result<Self, DeviceError> {
+        let memory = match arena_bytes < SMALL_ARENA_BYTES {
+            true => Mapping::of_small_pages(Self::BYTES),
+            false => Mapping::new(Self::BYTES),
+        };
+        let refused = |_| DeviceError::Buffers { bytes: Self::BYTES, holder: "packed operands of a thread" };
+        Ok(Self { memory: memory.map_err(refused)? })
     }
 
     /// Room for packed blocks, and `STAGED` elements for results before they are rounded.

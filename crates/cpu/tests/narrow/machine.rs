@@ -32,7 +32,7 @@ impl Machine {
     fn new(set: InstructionSet, narrow: Dtype, stored: Dtype) -> Machine {
         const BYTES: usize = 8 << 20;
         let arena = Arc::new(Arena::new(BYTES).expect("memory"));
-        let device = CpuDevice::with_instruction_set(arena, set);
+        let device = CpuDevice::with_instruction_set(arena, set).expect("memory");
         Machine { device, frame: Frame::new(0, BYTES), narrow, stored, seed: 0 }
     }
 

@@ -22,7 +22,7 @@ pub struct Machine {
 impl Machine {
     fn new(instruction_set: InstructionSet) -> Machine {
         let arena = Arc::new(Arena::new(ARENA_BYTES).expect("memory"));
-        let device = CpuDevice::with_instruction_set(arena, instruction_set);
+        let device = CpuDevice::with_instruction_set(arena, instruction_set).expect("memory");
         Machine { device, frame: Frame::new(0, ARENA_BYTES) }
     }
 

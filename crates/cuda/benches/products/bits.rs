@@ -21,7 +21,7 @@ pub fn compare_with_cpu(gpu: &Arc<dyn Gpu>, folder: &Path) -> Result<(), Failed>
     let source = *SOURCES.iter().find(|source| source.name == "mat_mul_blocks").ok_or("no such source")?;
     let code = [CompiledSource { source, code: kernels::packed(folder, source.name)? }];
     let cuda = CudaDevice::open(Arc::clone(gpu), &code, ARENA_BYTES)?.with_products(products);
-    let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES)?)).with_products(products);
+    let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES)?))?.with_products(products);
     let (mut equal, mut all) = (0, 0);
     for orientation in [Orientation::Nt, Orientation::Nn, Orientation::Tn] {
         for dtype in [Dtype::Bf16, Dtype::F16] {

@@ -165,7 +165,8 @@ impl Bench {
         });
         let shared: Arc<dyn Gpu> = Arc::clone(&gpu) as _;
         let cuda = CudaDevice::open(shared, code, ARENA_BYTES).expect("a device").with_products(products);
-        let cpu = CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).with_products(products);
+        let cpu =
+            CpuDevice::new(Arc::new(Arena::new(ARENA_BYTES).expect("memory"))).expect("memory").with_products(products);
         Bench { cpu, gpu, cuda, purpose: Purpose::Test, first: RefCell::new(None) }
     }
 

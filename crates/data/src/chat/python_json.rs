@@ -8,6 +8,8 @@ use minijinja::{Error, ErrorKind, State, Value};
 use serde::Serialize;
 use serde_json::ser::{Formatter, Serializer};
 
+use super::template::MOST_BYTES;
+
 /// The separators of items and keys, and the depth at which a line begins.
 struct Layout {
     indent: Option<usize>,
@@ -37,20 +39,48 @@ pub(super) fn filter(state: &State<'_, '_>, value: Value, named: Kwargs) -> Resu
         Some(_) => return Err(refused("separators of tojson must be two strings")),
     };
     let layout = Layout { indent, between_items, after_key, depth: 0, has_items: false };
-    let mut bytes = vec![];
+    let mut written = Bounded::default();
     value
-        .serialize(&mut Serializer::with_formatter(&mut bytes, layout))
+        .serialize(&mut Serializer::with_formatter(&mut written, layout))
         .map_err(|error| refused(&format!("tojson: {error}")))?;
-    let text = String::from_utf8(bytes).map_err(|_| refused("tojson made no UTF-8"))?;
+    let text = String::from_utf8(written.bytes).map_err(|_| refused("tojson made no UTF-8"))?;
     state.consume_fuel(text.len() as u64 / 64)?;
     Ok(text)
 }
+
+/// What is written, no longer than a conversation may be as text: a template chooses the width of an indent.
+#[derive(Default)]
+struct Bounded {
+    bytes: Vec<u8>,
+}
+
+impl io::Write for Bounded {
+    fn write(&mut self, more: &[u8]) -> io::Result<usize> {
+        if self.bytes.len().saturating_add(more.len()) > MOST_BYTES {
+            return Err(io::Error::other(format!("it makes more than {MOST_BYTES} bytes")));
+        }
+        self.bytes.extend_from_slice(more);
+        Ok(more.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Spaces that are written at a time.
+const SPACES: [u8; 64] = [b' '; 64];
 
 impl Layout {
     fn line<W: ?Sized + io::Write>(&self, writer: &mut W) -> io::Result<()> {
         if let Some(indent) = self.indent {
             writer.write_all(b"\n")?;
-            writer.write_all(" ".repeat(indent * self.depth).as_bytes())?;
+            let mut left = indent.saturating_mul(self.depth);
+            while left > 0 {
+                let count = left.min(SPACES.len());
+                writer.write_all(&SPACES[..count])?;
+                left -= count;
+            }
         }
         Ok(())
     }

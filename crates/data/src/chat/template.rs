@@ -16,7 +16,7 @@ const STEPS_PER_BYTE: u64 = 16;
 /// Steps for the longest conversation: bounds its memory.
 const MOST_STEPS: u64 = 1 << 24;
 /// Bytes of a conversation as text.
-const MOST_BYTES: usize = 16 << 20;
+pub(super) const MOST_BYTES: usize = 16 << 20;
 
 /// Names of the compiled templates.
 const PLAIN: &str = "chat_template";
@@ -61,6 +61,7 @@ impl Template {
         });
         let mut add = |name: &'static str, source: &str| -> Result<bool, String> {
             let (source, marks_answers) = generation_tags::as_filters(&lines_of_python(source));
+            check_lines(&source)?;
             environment.add_template_owned(name, source).map_err(|error| error.to_string())?;
             Ok(marks_answers)
         };
@@ -111,6 +112,18 @@ impl Template {
             return Err(format!("the template makes {} bytes of it; at most {MOST_BYTES} are read", text.len()));
         }
         Ok(text)
+    }
+}
+
+/// Characters of a line that the compiler counts in an error.
+const MOST_COLUMNS: usize = 65_534;
+
+/// Refuses a template in which the place of an error could not be told.
+fn check_lines(source: &str) -> Result<(), String> {
+    let is_long = |line: &str| line.chars().count() > MOST_COLUMNS;
+    match source.lines().position(is_long) {
+        Some(line) => Err(format!("line {} has more than {MOST_COLUMNS} characters", line + 1)),
+        None => Ok(()),
     }
 }
 

@@ -79,9 +79,12 @@ fn templates_have_a_budget() {
     let dumped =
         "{% set ns = namespace(x='<') %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x]|tojson %}{% endfor %}";
     let calling = "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}";
-    for template in [endless, growing, repeated, dumped] {
+    for template in [endless, growing, repeated] {
         assert_eq!(refusal(&folder, template), steps, "{template}");
     }
+    let bytes = "line 1 cannot be written as text: the template says: invalid operation: tojson: it makes more than 16777216 \
+                 bytes (in chat_template:1)";
+    assert_eq!(refusal(&folder, dumped), bytes);
     assert!(refusal(&folder, calling).contains("recursion"), "{}", refusal(&folder, calling));
 }
 
@@ -99,6 +102,11 @@ fn templates_that_cannot_be_used_are_named() {
              %B, %b, %A or %a (in chat_template:1)",
         ),
         (
+            "{{ messages | tojson(indent=2147483647) }}",
+            "line 1 cannot be written as text: the template says: invalid operation: tojson: it makes more than 16777216 \
+             bytes (in chat_template:1)",
+        ),
+        (
             "{{ messages[-1].content }}",
             "line 1 cannot be written as text: the template writes the first 1 messages otherwise where more follow, so the \
              place of an answer is not known; mark answers in the template by {% generation %}",
@@ -111,6 +119,10 @@ fn templates_that_cannot_be_used_are_named() {
     for (template, expected) in table {
         assert_eq!(refusal(&folder, template), expected, "{template}");
     }
+    let long = format!("a\n{}", "b".repeat(65_535));
+    let said = "the chat template of one.jinja cannot be used: line 2 has more than 65534 characters";
+    assert_eq!(refusal(&folder, &long), said);
+    assert!(refusal(&folder, &format!("{{{{ {}", "(".repeat(65_531))).contains("syntax error"));
     let open = |template: &str, date| {
         let spec = ChatSpec { template: folder.path(template), date, long: LongConversations::Refuse };
         Chat::open(&spec).and_then(|chat| chat.rendered("line 1".into(), "[{\"role\": \"user\"}]", None))

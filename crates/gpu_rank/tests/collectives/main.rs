@@ -179,7 +179,7 @@ fn expected(members: usize) -> Vec<Vec<Vec<u8>>> {
     on_ranks(members, &[], |seat| {
         let arena = Arc::new(Arena::new(BYTES).expect("an arena"));
         let group = seat.host(&arena, Arc::clone(&seat.queues));
-        let device = CpuDevice::new(arena);
+        let device = CpuDevice::new(arena).expect("memory");
         let results = calls().into_iter().enumerate().map(|(number, (call, dtype, len))| {
             let places = place(number, call, dtype, len);
             device.write(places[0], &values(seat.group.rank().0, number, dtype, len)).expect("written");

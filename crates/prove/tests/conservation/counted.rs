@@ -81,7 +81,7 @@ impl Engine for CountingEngine<'_> {
             (_, _) => group,
         });
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
-        let cpu = CpuDevice::new(arena).with_products(numerics.products);
+        let cpu = CpuDevice::new(arena)?.with_products(numerics.products);
         let poisoned = self.poisoned(rank);
         cpu.write(poisoned, &vec![POISON; poisoned.size_bytes()])?;
         let is_due = Cell::new(self.extra != Extra::Nothing);

@@ -38,6 +38,7 @@ fn an_arena_that_does_not_fit_is_told_with_its_size_and_what_needs_less() {
     assert_eq!(
         told,
         "rank 4 failed before the first step: cannot allocate an arena of 1152921504606846976 bytes for one rank; \
-         a smaller microbatch, more ranks or a higher ZeRO stage need less"
+         a smaller parallelism.microbatch_size, more ranks or a higher parallelism.zero need less, and \
+         `ulimit -v unlimited` lifts a limit of address space"
     );
 }

@@ -11,6 +11,7 @@
 //! ```
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test ends where something fails")]
 
+mod chats;
 mod corrupted;
 mod folders;
 mod records;

@@ -239,10 +239,10 @@ impl Engine for ThreadEngine {
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));
         let number = self.ends.keys().position(|own| *own == rank.0);
         let cores = number.and_then(|number| self.cores.chunks(self.threads_per_rank).nth(number)).unwrap_or_default();
-        let device = CpuDevice::new(arena)
+        let device = CpuDevice::new(arena)?
             .with_products(numerics.products)
             .with_threads(self.threads_per_rank, cores)?
-            .with_queues(queues);
+            .with_queues(queues)?;
         Ok(RankEngine { device: Box::new(device), memory, communicators })
     }
 

@@ -153,6 +153,8 @@ pub struct StepOutcome {
     /// Factor from the accumulated gradient to that of the mean loss: nominal over valid tokens and loss scale, 0
     /// without valid ones.
     pub gradient_factor: f64,
+    /// Valid tokens of the step.
+    pub valid: u64,
     /// Whether a loss or a gradient was not finite anywhere.
     pub not_finite: bool,
     /// Whether any rank wished to stop.
@@ -198,6 +200,7 @@ pub fn read_outcome(worker: &Worker) -> Result<StepOutcome, DeviceError> {
         } else {
             0.0
         },
+        valid: u64::try_from(valid).unwrap_or(0),
         not_finite: not_finite != 0.0,
         stop: words(constants.norm_sums)?[COUNT_WORD] > 0,
     })

@@ -271,6 +271,7 @@ fn report(setup: &Setup, step: u32, outcome: &reduce::StepOutcome, started: Inst
         anomaly: None,
         learning_rate: setup.train.learning_rate_at(step),
         tokens: setup.train.batches().at(step).sequences * setup.train.sequence_length,
+        valid_tokens: outcome.valid,
         wall: started.elapsed(),
     }
 }

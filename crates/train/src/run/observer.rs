@@ -31,6 +31,8 @@ pub struct StepReport {
     pub learning_rate: f32,
     /// Tokens of the step, over all ranks.
     pub tokens: usize,
+    /// Those whose labels count, over all ranks.
+    pub valid_tokens: u64,
     /// Wall time of the step on rank 0.
     pub wall: Duration,
 }

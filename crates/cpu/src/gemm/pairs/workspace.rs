@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use device::{Bf16, Mapping};
+use device::{Bf16, DeviceError, Mapping};
 
 use super::engine::{LARGEST_PANEL, MOST_SUMS};
 use super::rounds::WorkspaceSizes;
@@ -28,9 +28,14 @@ unsafe impl Sync for RankWorkspace {}
 
 impl RankWorkspace {
     /// Reserves the workspace.
-    pub(crate) fn new() -> Self {
-        let mut mapping = Mapping::or_abort(PANEL_BYTES + SUMS * size_of::<f32>());
-        Self { start: NonNull::from(&mut mapping[..]).cast(), _mapping: mapping }
+    ///
+    /// # Errors
+    /// [`DeviceError::Buffers`].
+    pub(crate) fn new() -> Result<Self, DeviceError> {
+        let bytes = PANEL_BYTES + SUMS * size_of::<f32>();
+        let refused = |_| DeviceError::Buffers { bytes, holder: "packed operands that the threads share" };
+        let mut mapping = Mapping::new(bytes).map_err(refused)?;
+        Ok(Self { start: NonNull::from(&mut mapping[..]).cast(), _mapping: mapping })
     }
 
     /// Sizes of the workspace, without those of one thread.
