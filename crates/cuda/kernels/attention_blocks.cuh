@@ -140,15 +140,20 @@ struct Interval {
     i32 end;
 };
 
+// From places of the sequence.
+__device__ inline Interval interval_within(const Problem& problem, i32 first_place, i32 last_place) {
+    const i32 first = first_place - (i32)problem.first_key;
+    const i32 last = last_place - (i32)problem.first_key;
+    const i32 there = min(max(last, 0), (i32)problem.keys);
+    return {min(max(first, 0), there), there, problem.some_keys == 0 ? there : last};
+}
+
 __device__ inline Interval interval_of(const Problem& problem, u32 sequence, u32 position) {
     if (position >= problem.sequence_length) {
         return {0, 0, 0};
     }
     const u64 token = (u64)sequence * problem.sequence_length + position;
-    const i32 first = problem.visible[2 * token] - (i32)problem.first_key;
-    const i32 last = problem.visible[2 * token + 1] - (i32)problem.first_key;
-    const i32 there = min(max(last, 0), (i32)problem.keys);
-    return {min(max(first, 0), there), there, problem.some_keys == 0 ? there : last};
+    return interval_within(problem, problem.visible[2 * token], problem.visible[2 * token + 1]);
 }
 
 // The intervals of a thread's two queries, `lane / 4` and 8 more of those of its warp, in shared memory.
@@ -234,9 +239,9 @@ __device__ inline u32 next_tile(u32 number, const Span& of_block, const Span& of
     return number;
 }
 
-// `math::exp` of numbers up to zero and minus infinity, with the same bits: the nearest whole number by an addition
-// whose last place is 1, and the power of two added to the exponent. Of what is not a number it is anything.
-__device__ inline f32 exp_of_negative(f32 x) {
+// `math::exp` of numbers from `EXP_LOWEST` to zero, with the same bits: the nearest whole number by an addition whose
+// last place is 1, and the power of two added to the exponent. Of other numbers it is anything.
+__device__ inline f32 exp_within(f32 x) {
     constexpr f32 MAGIC = 12582912.0f;
     const f32 shifted = x * math::LOG2_E + MAGIC;
     const f32 count = shifted - MAGIC;
@@ -244,7 +249,12 @@ __device__ inline f32 exp_of_negative(f32 x) {
     rest = fmaf(count, -math::LN2_LOW, rest);
     const f32 tail = math::polynomial(rest, {0.49999994f, 0.16666515f, 0.041668456f, 0.008369419f, 0.001381318f});
     const f32 power = fmaf(tail, rest * rest, rest) + 1.0f;
-    const f32 result = __uint_as_float((__float_as_uint(shifted) << 23) + __float_as_uint(power));
+    return __uint_as_float((__float_as_uint(shifted) << 23) + __float_as_uint(power));
+}
+
+// `math::exp` of numbers up to zero and minus infinity, with the same bits. Of what is not a number it is anything.
+__device__ inline f32 exp_of_negative(f32 x) {
+    const f32 result = exp_within(x);
     return x < math::EXP_LOWEST ? 0.0f : result;
 }
 

@@ -42,14 +42,26 @@ __device__ inline f32 delta_of_channels(const Element* dout, const Element* out,
     return sum;
 }
 
+// The two halves of a number as they were read, so that nothing waits for them yet.
+struct Halves {
+    u16 low;
+    u16 high;
+
+    __device__ f32 joined() const {
+        return __uint_as_float((u32)low | (u32)high << 16);
+    }
+};
+
 // The same, from the place of the query's gradient where it fits there.
 template <typename Element>
-__device__ inline f32 stored_delta(const Backward<Element>& tensors, u64 token, u32 column, u32 head_dim) {
+__device__ inline Halves stored_delta(const Backward<Element>& tensors, u64 token, u32 column, u32 head_dim) {
     if (head_dim < 2) {
-        return fmaf(widen(tensors.dout.row(token)[column]), widen(tensors.out.row(token)[column]), 0.0f);
+        const u32 bits = __float_as_uint(
+            fmaf(widen(tensors.dout.row(token)[column]), widen(tensors.out.row(token)[column]), 0.0f));
+        return {(u16)bits, (u16)(bits >> 16)};
     }
     const Element* place = tensors.dq.row(token) + column;
-    return __uint_as_float((u32)place[0].bits | (u32)place[1].bits << 16);
+    return {place[0].bits, place[1].bits};
 }
 
 // Where `dout . out` of a query comes from.

@@ -46,7 +46,7 @@ __device__ void backward(const Asked& problem, const Backward<Element>& tensors,
         stage<CHANNELS, QUERIES, THREADS>(to + QUERY_PART, rows_of(tensors.dout, row, column, there), head_dim,
                                           tensors.vectors);
         tensor_core::end_copies();
-        stage_rows(rows[place], problem, tensors, sequence, blocks);
+        write_row(rows[place], problem, read_row(problem, tensors, sequence, blocks));
     };
 
     f32 dk_sums[CHANNELS / COLUMNS][4] = {};

@@ -3,12 +3,44 @@
 // scores.
 #pragma once
 
+#include "attention_blocks_depths.cuh"
 #include "attention_blocks_of_keys.cuh"
 #include "attention_blocks_panels.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
 namespace attention_blocks::of_keys {
+
+// Scores of a warp's keys become depths below the log-sum-exps of their queries. Hidden keys are infinitely deep.
+template <u32 QUERIES>
+__device__ inline Depths lower(f32 (&scores)[QUERIES / COLUMNS][4], const Scale& scale, const QueryRows<QUERIES>& rows,
+                               i32 first_key, bool sees_all) {
+    const u32 query = threadIdx.x % 4 * 2;
+    multiply(scores, scale);
+#pragma unroll
+    for (u32 column = 0; column < QUERIES / COLUMNS; column++) {
+#pragma unroll
+        for (u32 index = 0; index < 4; index++) {
+            f32& score = scores[column][index];
+            score = fmaf(score, -scale.exact, rows.log_sum_exp[query + column * COLUMNS + index % 2]);
+        }
+    }
+    const bool all_are_usual = __all_sync(ALL_LANES, are_usual(largest_bits(scores)));
+    if (!sees_all) {
+        const i32 key = first_key + (i32)(threadIdx.x % 32 / 4);
+#pragma unroll
+        for (u32 column = 0; column < QUERIES / COLUMNS; column++) {
+#pragma unroll
+            for (u32 index = 0; index < 4; index++) {
+                const u32 place = query + column * COLUMNS + index % 2;
+                const bool visible =
+                    attention::is_visible(key + index / 2 * 8, rows.first[place], rows.last[place]);
+                scores[column][index] = visible ? scores[column][index] : math::infinity();
+            }
+        }
+    }
+    return !all_are_usual ? Depths::Any : sees_all ? Depths::Usual : Depths::SomeDeep;
+}
 
 template <typename Element, u32 CHANNELS>
 __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backward<Element>& tensors,
@@ -37,57 +69,90 @@ __device__ void backward_by_warpgroups(const PlainProblem& problem, const Backwa
     Rows64::template stage<THREADS>(memory, rows_of(tensors.k, key_row, kv_column, count), head_dim, tensors.vectors);
     Rows64::template stage<THREADS>(memory + Rows64::BYTES, rows_of(tensors.v, key_row, kv_column, count), head_dim,
                                     tensors.vectors);
+    const bool is_whole = tensors.vectors && head_dim == CHANNELS;
+    const Element* const first_query =
+        tensors.q.row(first_token) + Rows64::template first_from<THREADS>(tensors.q.stride);
+    const Element* const first_dout =
+        tensors.dout.row(first_token) + Rows64::template first_from<THREADS>(tensors.dout.stride);
     const auto start = [&](const QueryBlocks<QUERIES>& blocks, u32 place) {
-        const u64 row = (u64)first_token + blocks.position;
         const u32 there = problem.sequence_length - blocks.position;
         const u32 column = blocks.head * head_dim;
         u8* const to = queries + 2 * place * Rows64::BYTES;
+        if (is_whole && there >= QUERIES) {
+            const u32 shared_to = tensor_core::shared_address(to) + Rows64::template first_to<THREADS>();
+            Rows64::template stage_whole<THREADS>(
+                shared_to, first_query + (blocks.position * tensors.q.stride + column), tensors.q.stride);
+            Rows64::template stage_whole<THREADS>(shared_to + Rows64::BYTES,
+                                                  first_dout + (blocks.position * tensors.dout.stride + column),
+                                                  tensors.dout.stride);
+            tensor_core::end_copies();
+            return;
+        }
+        const u64 row = (u64)first_token + blocks.position;
         Rows64::template stage<THREADS>(to, rows_of(tensors.q, row, column, there), head_dim, tensors.vectors);
         Rows64::template stage<THREADS>(to + Rows64::BYTES, rows_of(tensors.dout, row, column, there), head_dim,
                                         tensors.vectors);
         tensor_core::end_copies();
-        stage_rows(rows[place], problem, tensors, sequence, blocks);
     };
 
+    const Scale scale = scale_of(problem);
     f32 dk_sums[CHANNELS / COLUMNS][4] = {};
     f32 dv_sums[CHANNELS / COLUMNS][4] = {};
     QueryBlocks<QUERIES> blocks = first_blocks<QUERIES>(kv_head * problem.group(), problem.group());
     bool is_there = blocks.next(found, problem, sequence, (i32)first_key);
     u32 place = 0;
+    QueryRow row;
     if (is_there) {
         start(blocks, place);
+        row = read_row(problem, tensors, sequence, blocks);
     }
-    const u32 left = tensor_core::shared_address(memory);
+    const u32 left = of_warp(tensor_core::shared_address(memory));
     while (is_there) {
-        const QueryBlocks<QUERIES> current = blocks;
+        write_row(rows[place], problem, row);
         is_there = blocks.next(found, problem, sequence, (i32)first_key);
         publish_copies();
-        const u32 right = tensor_core::shared_address(queries + 2 * place * Rows64::BYTES);
+        const u32 right = of_warp(tensor_core::shared_address(queries + 2 * place * Rows64::BYTES));
         f32 scores[QUERIES / COLUMNS][4];
         f32 gradients[QUERIES / COLUMNS][4];
         warpgroup::begin();
         start_product<Element, Rows64, Rows64, CHANNELS>(scores, left, right);
+        warpgroup::end();
         start_product<Element, Rows64, Rows64, CHANNELS>(gradients, left + Rows64::BYTES, right + Rows64::BYTES);
         warpgroup::end();
         if (is_there) {
             start(blocks, place ^ 1);
+            row = read_row(problem, tensors, sequence, blocks);
         }
         const QueryRows<QUERIES>& block_rows = rows[place];
         const bool sees_all =
             __all_sync(ALL_LANES, block_rows.first[lane] <= warp_key && block_rows.last[lane] >= warp_key + (i32)ROWS &&
                                       block_rows.first[lane + 32] <= warp_key &&
                                       block_rows.last[lane + 32] >= warp_key + (i32)ROWS);
-        warpgroup::wait<0>();
+        warpgroup::wait<1>();
         warpgroup::pin(all(scores));
+        const Depths depths = lower(scores, scale, block_rows, warp_key, sees_all);
+        warpgroup::wait<0>();
         warpgroup::pin(all(gradients));
 #pragma unroll
         for (u32 block = 0; block < QUERIES / STEPS; block++) {
+            f32(&powers)[2][4] = reinterpret_cast<f32(&)[2][4]>(scores[2 * block]);
+            exponentiate(powers, depths);
             u32 probabilities[4];
             u32 a[4];
-            score_gradients<Element>(probabilities, a, reinterpret_cast<f32(&)[2][4]>(scores[2 * block]),
-                                     reinterpret_cast<f32(&)[2][4]>(gradients[2 * block]), problem, block_rows,
-                                     block * STEPS, first_token + current.position, current.head, 0.0f, (u32)warp_key,
-                                     sees_all);
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+                f32(&gradient)[4] = gradients[2 * block + half];
+#pragma unroll
+                for (u32 index = 0; index < 4; index++) {
+                    const f32 delta =
+                        block_rows.delta[(2 * block + half) * COLUMNS + threadIdx.x % 4 * 2 + index % 2];
+                    gradient[index] = powers[half][index] * (gradient[index] - delta) * problem.scale;
+                }
+                probabilities[2 * half] = tensor_core::packed<Element>(powers[half][0], powers[half][1]);
+                probabilities[2 * half + 1] = tensor_core::packed<Element>(powers[half][2], powers[half][3]);
+                a[2 * half] = tensor_core::packed<Element>(gradient[0], gradient[1]);
+                a[2 * half + 1] = tensor_core::packed<Element>(gradient[2], gradient[3]);
+            }
             warpgroup::begin();
             start_addition<Element, Rows64, CHANNELS>(dv_sums, probabilities, right + Rows64::BYTES, block);
             start_addition<Element, Rows64, CHANNELS>(dk_sums, a, right, block);

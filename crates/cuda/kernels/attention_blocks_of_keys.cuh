@@ -57,16 +57,26 @@ private:
     __device__ void look(u32 (&found)[WARPS], const Problem& problem, u32 sequence, i32 first_key) {
         const u32 lane = threadIdx.x % 32;
         const u32 first = threadIdx.x / 32 * (WINDOW / WARPS);
+        // Places of the sequence.
+        const i32 begin = first_key + (i32)problem.first_key;
+        const i32 end = min(first_key + (i32)KEYS, (i32)problem.keys) + (i32)problem.first_key;
+        const u32 position = window + first * QUERIES + lane;
+        const i32* interval = problem.visible + 2 * ((u64)sequence * problem.sequence_length + position);
+        // All are read before the first is needed.
+        constexpr u32 READS = WINDOW / WARPS * QUERIES / 32;
+        i32 firsts[READS];
+        i32 lasts[READS];
+#pragma unroll
+        for (u32 read = 0; read < READS; read++) {
+            const bool exists = problem.sequence_length > position + 32 * read;
+            firsts[read] = exists ? interval[64 * read] : 0;
+            lasts[read] = exists ? interval[64 * read + 1] : 0;
+        }
         u32 mine = 0;
 #pragma unroll
-        for (u32 index = 0; index < WINDOW / WARPS; index++) {
-#pragma unroll
-            for (u32 query = 0; query < QUERIES; query += 32) {
-                const u32 position = window + (first + index) * QUERIES + query + lane;
-                const Interval interval = interval_of(problem, sequence, position);
-                const bool sees = min(interval.last, first_key + (i32)KEYS) > max(interval.first, first_key);
-                mine |= __any_sync(ALL_LANES, sees) ? 1u << (first + index) : 0;
-            }
+        for (u32 read = 0; read < READS; read++) {
+            const bool sees = min(lasts[read], end) > max(firsts[read], begin);
+            mine |= __any_sync(ALL_LANES, sees) ? 1u << (first + read * 32 / QUERIES) : 0;
         }
         __syncthreads();
         if (lane == 0) {
@@ -81,21 +91,37 @@ private:
     }
 };
 
-// Stages inputs of a block of queries other than its channels, by the first warps.
+// Inputs of the scores of a query as they were read.
+struct QueryRow {
+    f32 log_sum_exp;
+    Halves delta;
+    // Places of the sequence.
+    i32 first;
+    i32 last;
+};
+
+// Reads inputs of a block of queries other than its channels, one in each of the first threads. A query that is
+// missing sees nothing.
 template <u32 QUERIES, typename Element>
-__device__ void stage_rows(QueryRows<QUERIES>& rows, const Problem& problem, const Backward<Element>& tensors,
-                           u32 sequence, const QueryBlocks<QUERIES>& blocks) {
+__device__ inline QueryRow read_row(const Problem& problem, const Backward<Element>& tensors, u32 sequence,
+                                    const QueryBlocks<QUERIES>& blocks) {
+    const u32 position = blocks.position + threadIdx.x;
+    if (threadIdx.x >= QUERIES || position >= problem.sequence_length) {
+        return {0.0f, {0, 0}, (i32)problem.first_key, (i32)problem.first_key};
+    }
+    const u64 token = (u64)sequence * problem.sequence_length + position;
+    return {tensors.log_sum_exp.row(token)[blocks.head],
+            stored_delta(tensors, token, blocks.head * problem.head_dim, problem.head_dim), problem.visible[2 * token],
+            problem.visible[2 * token + 1]};
+}
+
+// Stages them.
+template <u32 QUERIES>
+__device__ inline void write_row(QueryRows<QUERIES>& rows, const Problem& problem, const QueryRow& row) {
     if (threadIdx.x < QUERIES) {
-        const u32 position = blocks.position + threadIdx.x;
-        const Interval interval = interval_of(problem, sequence, position);
-        QueryGradient gradient = {0.0f, 0.0f};
-        if (position < problem.sequence_length) {
-            const u64 token = (u64)sequence * problem.sequence_length + position;
-            gradient = {tensors.log_sum_exp.row(token)[blocks.head],
-                        stored_delta(tensors, token, blocks.head * problem.head_dim, problem.head_dim)};
-        }
-        rows.log_sum_exp[threadIdx.x] = gradient.log_sum_exp;
-        rows.delta[threadIdx.x] = gradient.delta;
+        const Interval interval = interval_within(problem, row.first, row.last);
+        rows.log_sum_exp[threadIdx.x] = row.log_sum_exp;
+        rows.delta[threadIdx.x] = row.delta.joined();
         rows.first[threadIdx.x] = interval.first;
         rows.last[threadIdx.x] = interval.last;
         rows.end[threadIdx.x] = interval.end;

@@ -32,7 +32,7 @@ __device__ Queries queries_of(const Problem& problem, const Backward<Element>& t
             queries.gradients[row] = {
                 tensors.log_sum_exp.row(token)[head],
                 delta == Delta::Stored
-                    ? stored_delta(tensors, token, column, problem.head_dim)
+                    ? stored_delta(tensors, token, column, problem.head_dim).joined()
                     : delta_of_channels(tensors.dout.row(token) + column, tensors.out.row(token) + column,
                                         problem.head_dim, tensors.vectors)};
         }

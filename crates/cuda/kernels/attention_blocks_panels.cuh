@@ -16,6 +16,11 @@ __device__ inline u8* first_panel(u16* shared) {
     return reinterpret_cast<u8*>(shared) + (unaligned == 0 ? 0 : 1024 - unaligned);
 }
 
+// The address, which is the same in all lanes: the compiler then keeps it, and descriptors, in registers of the warp.
+__device__ inline u32 of_warp(u32 address) {
+    return __shfl_sync(ALL_LANES, address, 0);
+}
+
 // Memory of rows in panels of 64 channels: 128 bytes of each row, whose eight vectors change places by the row.
 template <u32 CHANNELS, u32 COUNT>
 struct Panels {
@@ -27,6 +32,31 @@ struct Panels {
         return channel / 64 * PANEL_BYTES + row * 128 + (vector ^ row % 8) * 16 + channel % VECTOR * 2;
     }
 
+    // Of rows with this stride, the first number that this thread copies, from the start of the first row on.
+    template <u32 THREADS>
+    static __device__ u64 first_from(u64 stride) {
+        constexpr u32 VECTORS = CHANNELS / VECTOR;
+        return threadIdx.x / VECTORS * stride + threadIdx.x % VECTORS * VECTOR;
+    }
+
+    // Where it copies that to.
+    template <u32 THREADS>
+    static __device__ u32 first_to() {
+        constexpr u32 VECTORS = CHANNELS / VECTOR;
+        return place(threadIdx.x / VECTORS, threadIdx.x % VECTORS * VECTOR);
+    }
+
+    // Starts copies of whole rows, of which this thread has the vectors from here on.
+    template <u32 THREADS, typename Element>
+    static __device__ void stage_whole(u32 to, const Element* from, u64 stride) {
+        constexpr u32 TOGETHER = THREADS / (CHANNELS / VECTOR);
+#pragma unroll
+        for (u32 first = 0; first < COUNT; first += TOGETHER) {
+            tensor_core::start_copy(to + first * 128, from, 16);
+            from += TOGETHER * stride;
+        }
+    }
+
     // As `attention_blocks::stage`.
     template <u32 THREADS, typename Element>
     static __device__ void stage(u8* target, const Rows<Element>& rows, u32 channels, bool vectors) {
@@ -36,10 +66,13 @@ struct Panels {
             constexpr u32 TOGETHER = THREADS / VECTORS;
             static_assert(TOGETHER % 8 == 0, "patterns of eight rows");
             const u32 row = threadIdx.x / VECTORS;
-            const u32 channel = threadIdx.x % VECTORS * VECTOR;
-            const u32 to = tensor_core::shared_address(target) + place(row, channel);
-            const u32 count = channel < channels ? rows.count : 0;
-            const Element* from = rows.start + row * rows.stride + channel;
+            const u32 to = tensor_core::shared_address(target) + first_to<THREADS>();
+            const Element* from = rows.start + first_from<THREADS>(rows.stride);
+            if (rows.count >= COUNT && channels == CHANNELS) {
+                stage_whole<THREADS>(to, from, rows.stride);
+                return;
+            }
+            const u32 count = threadIdx.x % VECTORS * VECTOR < channels ? rows.count : 0;
 #pragma unroll
             for (u32 first = 0; first < COUNT; first += TOGETHER) {
                 const bool exists = first + row < count;
@@ -48,7 +81,7 @@ struct Panels {
             }
             return;
         }
-#pragma unroll 4
+#pragma unroll 1
         for (u32 index = threadIdx.x; index < COUNT * CHANNELS; index += THREADS) {
             const u32 row = index / CHANNELS;
             const u32 channel = index % CHANNELS;
@@ -72,6 +105,11 @@ __device__ inline f32 (&all(f32 (&sums)[FRAGMENTS][4]))[FRAGMENTS * 4] {
     return reinterpret_cast<f32(&)[FRAGMENTS * 4]>(sums);
 }
 
+// A descriptor of rows that begin further on: addresses of shared memory do not leave the low word.
+__device__ inline u64 further(u64 descriptor, u64 distance) {
+    return descriptor >> 32 << 32 | (u32)descriptor + (u32)distance;
+}
+
 // `sums = left . right` over the channels, of rows that begin at these addresses. Starts the products.
 template <typename Element, typename Left, typename Right, u32 CHANNELS, u32 FRAGMENTS>
 __device__ inline void start_product(f32 (&sums)[FRAGMENTS][4], u32 left, u32 right) {
@@ -83,16 +121,17 @@ __device__ inline void start_product(f32 (&sums)[FRAGMENTS][4], u32 left, u32 ri
     for (u32 step = 1; step < CHANNELS / STEPS; step++) {
         const u64 within = step % 4 * warpgroup::next_block(Major::STEPS);
         warpgroup::Product<Element, Major::STEPS, Major::STEPS, FRAGMENTS * COLUMNS>::add(
-            all(sums), left_descriptor + within + (step / 4 * Left::PANEL_BYTES >> 4),
-            right_descriptor + within + (step / 4 * Right::PANEL_BYTES >> 4), 1);
+            all(sums), further(left_descriptor, within + (step / 4 * Left::PANEL_BYTES >> 4)),
+            further(right_descriptor, within + (step / 4 * Right::PANEL_BYTES >> 4)), 1);
     }
 }
 
 // `sums += left . rows` of sixteen rows, over all channels. Starts the product.
 template <typename Element, typename Right, u32 CHANNELS>
 __device__ inline void start_addition(f32 (&sums)[CHANNELS / COLUMNS][4], const u32 (&left)[4], u32 rows, u32 block) {
+    const u64 distance = block * warpgroup::next_block(Major::LANES);
     warpgroup::ProductOfRegisters<Element, Major::LANES, CHANNELS>::add(
-        all(sums), left, warpgroup::descriptor(rows, Right::PANEL_BYTES) + block * warpgroup::next_block(Major::LANES));
+        all(sums), left, further(warpgroup::descriptor(rows, Right::PANEL_BYTES), distance));
 }
 
 }  // namespace attention_blocks

@@ -3,6 +3,7 @@
 // other warpgroup's products.
 #pragma once
 
+#include "attention_blocks_depths.cuh"
 #include "attention_blocks_forward.cuh"
 #include "attention_blocks_panels.cuh"
 
@@ -43,19 +44,28 @@ struct Warpgroup {
     __device__ void multiply_keys(f32 (&scores)[TILE][4], u32 place) const {
         warpgroup::begin();
         start_product<Element, OfQueries, OfKeys, CHANNELS>(
-            scores, left, tensor_core::shared_address(keys + place * OfKeys::BYTES));
+            scores, left, of_warp(tensor_core::shared_address(keys + place * OfKeys::BYTES)));
         warpgroup::end();
     }
 
-    // Probabilities, and their products with values, block after block.
-    __device__ void multiply_values(f32 (&outputs)[CHANNELS / COLUMNS][4], Running& running,
-                                    const f32 (&scores)[TILE][4], u32 place, const f32 (&shift)[2],
-                                    const attention_blocks::Queries& queries, u32 first_key) const {
-        const u32 right = tensor_core::shared_address(values + place * OfKeys::BYTES);
+    // Probabilities, and their products with values, block after block. Probabilities are added to the sums first.
+    __device__ void multiply_values(f32 (&outputs)[CHANNELS / COLUMNS][4], Running& running, f32 (&scores)[TILE][4],
+                                    u32 place, Depths depths) const {
+        const u32 right = of_warp(tensor_core::shared_address(values + place * OfKeys::BYTES));
 #pragma unroll
         for (u32 block = 0; block < KEYS / STEPS; block++) {
+            f32(&powers)[2][4] = reinterpret_cast<f32(&)[2][4]>(scores[2 * block]);
+            exponentiate(powers, depths);
             u32 a[4];
-            exponentiate<Element>(a, running, scores, block, shift, problem, queries, first_key);
+#pragma unroll
+            for (u32 half = 0; half < 2; half++) {
+#pragma unroll
+                for (u32 index = 0; index < 4; index++) {
+                    running.sum[index / 2] += powers[half][index];
+                }
+                a[2 * half] = tensor_core::packed<Element>(powers[half][0], powers[half][1]);
+                a[2 * half + 1] = tensor_core::packed<Element>(powers[half][2], powers[half][3]);
+            }
             warpgroup::begin();
             start_addition<Element, OfKeys, CHANNELS>(outputs, a, right, block);
         }
@@ -63,11 +73,57 @@ struct Warpgroup {
     }
 };
 
+// The largest of a row's scores, NaN if there is one, by chains that do not wait for each other.
+__device__ inline f32 largest(const f32 (&scores)[TILE][4], u32 row) {
+    constexpr u32 CHAINS = 4;
+    f32 max[CHAINS];
+#pragma unroll
+    for (u32 chain = 0; chain < CHAINS; chain++) {
+        max[chain] = tensor_core::larger_or_nan(scores[chain][2 * row], scores[chain][2 * row + 1]);
+    }
+#pragma unroll
+    for (u32 column = CHAINS; column < TILE; column++) {
+#pragma unroll
+        for (u32 index = 0; index < 2; index++) {
+            f32& chain = max[column % CHAINS];
+            chain = tensor_core::larger_or_nan(chain, scores[column][2 * row + index]);
+        }
+    }
+    f32 all = tensor_core::larger_or_nan(tensor_core::larger_or_nan(max[0], max[1]),
+                                         tensor_core::larger_or_nan(max[2], max[3]));
+    all = tensor_core::larger_or_nan(all, __shfl_xor_sync(ALL_LANES, all, 1));
+    return tensor_core::larger_or_nan(all, __shfl_xor_sync(ALL_LANES, all, 2));
+}
+
+// Raises the maxima by a tile's scores, which become depths. Earlier sums decay, and outputs are to.
+__device__ inline Depths lower(f32 (&scores)[TILE][4], f32 (&decay)[2], Running& running, const Scale& scale) {
+#pragma unroll
+    for (u32 row = 0; row < 2; row++) {
+        const f32 old = running.max[row];
+        running.max[row] = tensor_core::larger_or_nan(old, largest(scores, row) * scale.exact);
+        const f32 shift = shift_of(running.max[row]);
+        const f32 depth = shift - old;
+        decay[row] = depth > DEEPEST ? 0.0f : exp_within(-depth);
+        running.sum[row] *= decay[row];
+#pragma unroll
+        for (u32 column = 0; column < TILE; column++) {
+#pragma unroll
+            for (u32 index = 0; index < 2; index++) {
+                f32& score = scores[column][2 * row + index];
+                score = fmaf(score, -scale.exact, shift);
+            }
+        }
+    }
+    return __all_sync(ALL_LANES, are_usual(largest_bits(scores))) ? Depths::Usual : Depths::SomeDeep;
+}
+
 template <typename Element, u32 CHANNELS>
 __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward<Element>& tensors) {
     using Group = Warpgroup<Element, CHANNELS>;
     extern __shared__ __align__(16) u16 shared[];
+    // Of each warp: keys that some query sees, and those that all queries see.
     __shared__ Span spans[Group::THREADS / 32];
+    __shared__ Span seen_by_all[Group::THREADS / 32];
     __shared__ Interval intervals[Group::QUERIES];
     u8* const memory = first_panel(shared);
     const u32 warp = threadIdx.x / 32;
@@ -79,7 +135,7 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
     const u32 first_query = (gridDim.y - 1 - blockIdx.y) * Group::QUERIES;
     const u32 position = first_query + warp * ROWS + lane / 4;
     const u64 first_token = (u64)sequence * problem.sequence_length;
-    const u32 left = tensor_core::shared_address(memory) + warp / 4 * 64 * 128;
+    const u32 left = of_warp(tensor_core::shared_address(memory) + warp / 4 * 64 * 128);
     u8* const keys = memory + Group::OfQueries::BYTES;
     const Group group = {problem, tensors, (u64)sequence * problem.keys, head / problem.group() * head_dim, left, keys,
                          keys + 2 * Group::OfKeys::BYTES};
@@ -90,13 +146,12 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
         tensors.vectors);
     Queries queries;
     queries.intervals = shared_intervals(intervals, problem, sequence, position);
-    queries.token = (u32)first_token + position;
-    queries.head = head;
     queries.slope = 0.0f;
     const Span span = joined<4, 16>(with(with(NOTHING, queries.intervals[0]), queries.intervals[1]));
-    const Span seen_by_all = joined_all(queries.intervals[0], queries.intervals[1]);
+    const Span common = joined_all(queries.intervals[0], queries.intervals[1]);
     if (lane == 0) {
         spans[warp] = span;
+        seen_by_all[warp] = common;
     }
     __syncthreads();
     const Span of_lane = lane < Group::THREADS / 32 ? spans[lane] : NOTHING;
@@ -104,6 +159,7 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
     const auto next = [&](u32 number) { return next_tile<KEYS>(number, of_block, of_lane); };
     const auto exists = [&](u32 number) { return (i32)(number * KEYS) < of_block.last; };
 
+    const Scale scale = scale_of(problem);
     Running running = {{-math::infinity(), -math::infinity()}, {0.0f, 0.0f}};
     f32 outputs[CHANNELS / COLUMNS][4] = {};
     u32 number = next(of_block.start() / KEYS);
@@ -120,22 +176,34 @@ __device__ void forward_by_warpgroups(const PlainProblem& problem, const Forward
         if (exists(following)) {
             group.copy(following, place ^ 1);
         }
-        const bool sees_all = seen_by_all.first <= first && seen_by_all.last >= first + (i32)KEYS;
-        f32 shift[2];
+        const Span seen = seen_by_all[warp];
+        const bool sees_all = seen.first <= first && seen.last >= first + (i32)KEYS;
         f32 decay[2];
         warpgroup::wait<0>();
         warpgroup::pin(all(scores));
-        finish_scores(scores, problem, queries, first, sees_all);
-        raise_maxima(shift, decay, running, scores);
-        decay_outputs(outputs, decay);
-        group.multiply_values(outputs, running, scores, place, shift, queries, (u32)first);
+        multiply(scores, scale);
+        if (!sees_all) {
+            hide(scores, queries.intervals, first, -math::infinity());
+        }
+        const Depths depths = lower(scores, decay, running, scale);
+        if (!__all_sync(ALL_LANES, decay[0] == 1.0f && decay[1] == 1.0f)) {
+            decay_outputs(outputs, decay);
+        }
+        group.multiply_values(outputs, running, scores, place, depths);
         number = following;
         place ^= 1;
         warpgroup::wait<0>();
         warpgroup::pin(all(outputs));
     }
     tensor_core::wait_for_copies<0>();
-    finish<Element, CHANNELS>(tensors, problem, running, outputs, queries, position, 0);
+    // Recomputed, so that no register holds it in the loop.
+    u32 thread = threadIdx.x;
+    u32 block = blockIdx.x;
+    asm volatile("" : "+r"(thread), "+r"(block));
+    queries.head = block % problem.heads;
+    const u32 stored = first_query + thread / 32 * ROWS + thread % 32 / 4;
+    queries.token = (u32)first_token + stored;
+    finish<Element, CHANNELS>(tensors, problem, running, outputs, queries, stored, 0);
 }
 
 }  // namespace attention_blocks

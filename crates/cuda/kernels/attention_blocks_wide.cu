@@ -268,7 +268,7 @@ __device__ void backward_of_keys(const Problem& problem, const Backward<Element>
                                                  channels, tensors.vectors);
             stage_queries(chunk);
             if (chunk == 0) {
-                of_keys::stage_rows(rows, problem, tensors, sequence, blocks);
+                of_keys::write_row(rows, problem, of_keys::read_row(problem, tensors, sequence, blocks));
             }
             finish_copies();
             multiply(scores[0], gradients[0], 0);

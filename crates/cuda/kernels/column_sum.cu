@@ -1,6 +1,9 @@
 // Sums over rows: `cpu::column_sum`.
 #include "groups.cuh"
 
+// Threads of a block.
+constexpr u32 THREADS = 1024;
+
 // Adds `BATCH` rows from `row` on to the sums of a vector of columns; all are read before the first is added.
 template <u32 BATCH, u32 COUNT, typename E>
 __device__ inline void add_rows(f32 (&sums)[COUNT], Matrix<const E> x, u64 row, u64 col) {
@@ -20,7 +23,7 @@ __device__ inline void add_rows(f32 (&sums)[COUNT], Matrix<const E> x, u64 row, 
 
 // `out[N] += sum over rows of x[R,N]`
 template <u32 COUNT, typename E>
-__device__ inline void sum_columns(GroupSums &groups, Matrix<const E> x, Matrix<f32> out) {
+__device__ inline void sum_columns(GroupSums<THREADS> &groups, Matrix<const E> x, Matrix<f32> out) {
     constexpr u32 BATCH = 8;
     const u64 col = global_thread() * COUNT;
     const u64 count = (x.rows + GROUP_ROWS - 1) / GROUP_ROWS;
@@ -44,8 +47,8 @@ __device__ inline void sum_columns(GroupSums &groups, Matrix<const E> x, Matrix<
 }
 
 #define COLUMN_SUM(NAME, E)                                                                                            \
-    extern "C" __global__ void __launch_bounds__(THREADS, 2) NAME(Matrix<const E> x, Matrix<f32> out, u32 count) {     \
-        __shared__ GroupSums groups;                                                                                   \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) NAME(Matrix<const E> x, Matrix<f32> out, u32 count) {     \
+        __shared__ GroupSums<THREADS> groups;                                                                          \
         if (count == 1) {                                                                                              \
             sum_columns<1>(groups, x, out);                                                                            \
         } else {                                                                                                       \

@@ -2,16 +2,14 @@
 // zero and goes over its rows in ascending order; groups are added to the output in ascending order.
 //
 // A block has `blockDim.x` vectors of `COUNT` columns, and `blockDim.y` groups at a time, each summed by a thread for
-// each vector. A thread for each column adds the groups; so there are at least `COUNT` threads along y. Few columns
-// make many blocks of a narrow matrix.
+// each vector. A thread for each column adds the groups; so there are at least `COUNT` threads along y. A
+// multiprocessor asks for 32 to 128 bytes of a row in the same time, so blocks have as few columns as leave one for
+// each.
 #pragma once
 
 #include "vectors.cuh"
 
 constexpr u64 GROUP_ROWS = 32;
-// Threads of a block, and the sums of all of them.
-constexpr u32 THREADS = 512;
-constexpr u32 MOST_SUMS = THREADS * EIGHT;
 
 // Rows `first` to `end` of a group.
 struct Group {
@@ -24,9 +22,10 @@ struct Group {
     }
 };
 
-// One sum of each group and column of a block's turn.
+// One sum of each group and column of a turn of a block of `THREADS` threads.
+template <u32 THREADS>
 struct GroupSums {
-    f32 sums[MOST_SUMS];
+    f32 sums[THREADS * EIGHT];
 
     // Writes those of this thread's group and vector.
     template <u32 COUNT>

@@ -194,100 +194,69 @@ __device__ inline void norm_backward_input(Matrix<const E> x, Matrix<const E> we
     });
 }
 
-// Eight normed values, and the gradients of their outputs times the weights.
-template <bool PLUS_ONE, typename E>
-__device__ inline void normed_and_weighted(f32 (&normed)[EIGHT], f32 (&weighted)[EIGHT], const E *weight, f32 mean,
-                                           f32 rstd) {
-    f32 weights[EIGHT];
-    load(weights, weight);
-#pragma unroll
-    for (u32 i = 0; i < EIGHT; i++) {
-        normed[i] = (normed[i] - mean) * rstd;
-        weighted[i] = weighted[i] * norm_factor<PLUS_ONE>(weights[i]);
-    }
-}
-
-// The same for rows of bf16 or fp16 values in registers, each chunk of `teams` by a team.
+// The same for rows of bf16 or fp16 values in shared memory, each chunk of `teams` by a team.
 template <bool LAYER, bool PLUS_ONE, typename E>
 __device__ inline void norm_backward_input_in_chunks(Matrix<const E> x, Matrix<const E> weight,
-                                                        Matrix<const f32> stats, Matrix<const E> dy, Matrix<E> dx,
-                                                        u32 is_accumulated, u32 teams) {
-    __shared__ SharedTerms chunks[TEAMS];
+                                                     Matrix<const f32> stats, Matrix<const E> dy, Matrix<E> dx,
+                                                     u32 is_accumulated, u32 teams) {
+    __shared__ SharedElements<E> inputs[TEAMS];
+    __shared__ SharedElements<E> gradients[TEAMS];
     const u32 width = (u32)weight.cols;
     const u32 heads = (u32)x.cols / width;
     const f64 count = (f64)width;
     const OwnChunk own(x.rows * heads, width, teams);
     const u64 row = heads == 1 ? own.row : own.row / heads;
     const u64 col = heads == 1 ? own.first : own.row % heads * width + own.first;
-    SharedTerms &chunk = chunks[threadIdx.x / TEAM];
+    SharedElements<E> &input = inputs[threadIdx.x / TEAM];
+    SharedElements<E> &gradient = gradients[threadIdx.x / TEAM];
     const f32 mean = own.len > 0 ? stats.start[2 * own.row] : 0.0f;
     const f32 rstd = own.len > 0 ? stats.start[2 * own.row + 1] : 0.0f;
     const E *weights = weight.start + own.first;
-    Vectors<E> inputs;
-    Vectors<E> gradients;
-    inputs.read(own, x.row(row) + col);
-    gradients.read(own, dy.row(row) + col);
-    const auto values = [&](f32(&normed)[EIGHT], f32(&weighted)[EIGHT], u32 index) {
-        inputs.unpacked(normed, index);
-        gradients.unpacked(weighted, index);
-        normed_and_weighted<PLUS_ONE>(normed, weighted, weights + own.place(index), mean, rstd);
-    };
-#pragma unroll
-    for (u32 index = 0; index < VECTORS; index++) {
-        if (own.has(index)) {
-            f32 normed[EIGHT];
-            f32 weighted[EIGHT];
-            values(normed, weighted, index);
-#pragma unroll
-            for (u32 i = 0; i < EIGHT; i++) {
-                normed[i] = normed[i] * weighted[i];
-            }
-            chunk.write(own, index, normed);
-        }
-    }
+    fill_both(own, input, x.row(row) + col, gradient, dy.row(row) + col);
     __syncwarp();
-    const f32 along = (f32)(own.row_total(chunk.sum(own)) / count);
-    f32 level = 0.0f;
-    if (LAYER) {
-        __syncwarp();
-#pragma unroll
-        for (u32 index = 0; index < VECTORS; index++) {
-            if (own.has(index)) {
-                f32 normed[EIGHT];
-                f32 weighted[EIGHT];
-                values(normed, weighted, index);
-                chunk.write(own, index, weighted);
-            }
-        }
-        __syncwarp();
-        level = (f32)(own.row_total(chunk.sum(own)) / count);
-    }
+    f32 along_sum = 0.0f;
+    f32 level_sum = 0.0f;
+    for_each_of_lane(own.len, [&](u32 index) {
+        const u32 place = team_lane() + index * TEAM;
+        const f32 normed = (widen(input.elements[place]) - mean) * rstd;
+        const f32 weighted = widen(gradient.elements[place]) * norm_factor<PLUS_ONE>(widen(weights[place]));
+        along_sum = along_sum + normed * weighted;
+        level_sum = level_sum + weighted;
+    });
+    const f32 along = (f32)(own.row_total(team_sum(along_sum)) / count);
+    const f32 level = LAYER ? (f32)(own.row_total(team_sum(level_sum)) / count) : 0.0f;
     E *to = dx.row(row) + col;
 #pragma unroll
     for (u32 index = 0; index < VECTORS; index++) {
         if (own.has(index)) {
+            const u32 place = own.place(index);
             f32 normed[EIGHT];
             f32 results[EIGHT];
-            values(normed, results, index);
+            f32 factors[EIGHT];
+            load(normed, input.elements + place);
+            load(results, gradient.elements + place);
+            load(factors, weights + place);
 #pragma unroll
             for (u32 i = 0; i < EIGHT; i++) {
+                normed[i] = (normed[i] - mean) * rstd;
+                results[i] = results[i] * norm_factor<PLUS_ONE>(factors[i]);
                 results[i] = fmaf(-normed[i], along, results[i] - level) * rstd;
             }
             if (is_accumulated != 0) {
                 f32 sums[EIGHT];
-                load(sums, to + own.place(index));
+                load(sums, to + place);
 #pragma unroll
                 for (u32 i = 0; i < EIGHT; i++) {
                     results[i] = sums[i] + results[i];
                 }
             }
-            store(to + own.place(index), results);
+            store(to + place, results);
         }
     }
 }
 
 #define NORM_BACKWARD_INPUT(NAME, E, LAYER, PLUS_ONE)                                                                  \
-    extern "C" __global__ void __launch_bounds__(128, 4)                                                               \
+    extern "C" __global__ void __launch_bounds__(128, 5)                                                               \
         NAME(Matrix<const E> x, Matrix<const E> weight, Matrix<const f32> stats, Matrix<const E> dy, Matrix<E> dx,     \
              u32 is_accumulated, u32 teams) {                                                                          \
         if constexpr (sizeof(E) == 2) {                                                                                \
@@ -309,6 +278,9 @@ NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f32, f32, false, true)
 NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_bf16, Bf16, false, true)
 NORM_BACKWARD_INPUT(norm_backward_input_rms_plus_one_f16, F16, false, true)
 
+// Threads of a block of the gradient of weights.
+constexpr u32 THREADS = 512;
+
 // A vector of columns of the norm's rows of a group, which are added in ascending order.
 template <u32 COUNT, typename E>
 struct WeightTerms {
@@ -328,8 +300,17 @@ struct WeightTerms {
     __device__ void add(u32 first) {
         f32 inputs[BATCH][COUNT];
         f32 gradients[BATCH][COUNT];
-        f32 means[BATCH];
-        f32 rstds[BATCH];
+        // Mean and reciprocal standard deviation of each.
+        f32 of_rows[2 * BATCH];
+        const f32 *from = stats.start + 2 * (first_row * heads + first);
+        if constexpr (COUNT == 1) {
+#pragma unroll
+            for (u32 index = 0; index < 2 * BATCH; index++) {
+                of_rows[index] = from[index];
+            }
+        } else {
+            load(of_rows, from);
+        }
 #pragma unroll
         for (u32 index = 0; index < BATCH; index++) {
             const u32 number = first + index;
@@ -337,14 +318,12 @@ struct WeightTerms {
             const u64 place = (u64)(number - row * heads) * width + col;
             load(inputs[index], x.row(first_row + row) + place);
             load(gradients[index], dy.row(first_row + row) + place);
-            means[index] = stats.start[2 * (first_row * heads + number)];
-            rstds[index] = stats.start[2 * (first_row * heads + number) + 1];
         }
 #pragma unroll
         for (u32 index = 0; index < BATCH; index++) {
 #pragma unroll
             for (u32 i = 0; i < COUNT; i++) {
-                const f32 normed = (inputs[index][i] - means[index]) * rstds[index];
+                const f32 normed = (inputs[index][i] - of_rows[2 * index]) * of_rows[2 * index + 1];
                 weight_sums[i] = fmaf(normed, gradients[index][i], weight_sums[i]);
                 bias_sums[i] = bias_sums[i] + gradients[index][i];
             }
@@ -354,9 +333,9 @@ struct WeightTerms {
 
 // `dweight[C] += sum(dy * xhat)`, `dbias[C] += sum(dy)` over all rows of the norm.
 template <u32 COUNT, typename E>
-__device__ inline void norm_backward_weight(GroupSums &weight_groups, GroupSums &bias_groups, Matrix<const E> x,
-                                            Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight,
-                                            Matrix<f32> dbias) {
+__device__ inline void norm_backward_weight(GroupSums<THREADS> &weight_groups, GroupSums<THREADS> &bias_groups,
+                                            Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy,
+                                            Matrix<f32> dweight, Matrix<f32> dbias) {
     constexpr u32 BATCH = 4;
     const u32 width = (u32)dweight.cols;
     const u32 heads = (u32)x.cols / width;
@@ -390,8 +369,8 @@ __device__ inline void norm_backward_weight(GroupSums &weight_groups, GroupSums 
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         NAME(Matrix<const E> x, Matrix<const f32> stats, Matrix<const E> dy, Matrix<f32> dweight, Matrix<f32> dbias,   \
              u32 count) {                                                                                              \
-        __shared__ GroupSums weight_groups;                                                                            \
-        __shared__ GroupSums bias_groups;                                                                              \
+        __shared__ GroupSums<THREADS> weight_groups;                                                                   \
+        __shared__ GroupSums<THREADS> bias_groups;                                                                     \
         if (count == 1) {                                                                                              \
             norm_backward_weight<1>(weight_groups, bias_groups, x, stats, dy, dweight, dbias);                         \
         } else {                                                                                                       \

@@ -92,18 +92,6 @@ struct Vectors {
             }
         }
     }
-
-    __device__ void unpacked(f32 (&values)[EIGHT], u32 index) const {
-        uint4 four = words[index];
-#ifdef __HIP__
-        // Or else the compiler keeps all unpacked values from one use to the next, and spills.
-        asm volatile("" : "+v"(four.x), "+v"(four.y), "+v"(four.z), "+v"(four.w));
-#endif
-        unpack<E>(values[0], values[1], four.x);
-        unpack<E>(values[2], values[3], four.y);
-        unpack<E>(values[4], values[5], four.z);
-        unpack<E>(values[6], values[7], four.w);
-    }
 };
 
 // A chunk's elements in shared memory. The chunks of a warp's two teams are in different banks.
@@ -111,16 +99,20 @@ template <typename E>
 struct alignas(16) SharedElements {
     E elements[CHUNK + TEAM];
 
-    // Fills it with a chunk in memory, whose vectors are all read before the first is written.
-    __device__ void fill(const OwnChunk &own, const E *chunk) {
-        Vectors<E> vectors;
-        vectors.read(own, chunk);
+    __device__ void write(const OwnChunk &own, const Vectors<E> &vectors) {
 #pragma unroll
         for (u32 index = 0; index < VECTORS; index++) {
             if (own.has(index)) {
                 *reinterpret_cast<uint4 *>(elements + own.place(index)) = vectors.words[index];
             }
         }
+    }
+
+    // Fills it with a chunk in memory, whose vectors are all read before the first is written.
+    __device__ void fill(const OwnChunk &own, const E *chunk) {
+        Vectors<E> vectors;
+        vectors.read(own, chunk);
+        write(own, vectors);
     }
 
     // The sum of `term(element)` in the order of a chunk.
@@ -133,26 +125,14 @@ struct alignas(16) SharedElements {
     }
 };
 
-// Terms of a chunk in shared memory, for sums in the order of a chunk. Halves of vectors change places in every second
-// group of four threads, so that the writes of eight threads are in different banks.
-struct alignas(16) SharedTerms {
-    f32 terms[CHUNK + TEAM];
-
-    __device__ void write(const OwnChunk &own, u32 index, const f32 (&values)[EIGHT]) {
-        const u32 swapped = team_lane() / 4 % 2 * FOUR;
-        f32 *low = terms + own.place(index) + swapped;
-        f32 *high = terms + own.place(index) + (FOUR - swapped);
-        *reinterpret_cast<float4 *>(low) = {values[0], values[1], values[2], values[3]};
-        *reinterpret_cast<float4 *>(high) = {values[4], values[5], values[6], values[7]};
-    }
-
-    __device__ f32 sum(const OwnChunk &own) const {
-        const u32 lane = team_lane();
-        f32 sum = 0.0f;
-        for_each_of_lane(own.len, [&](u32 index) {
-            const u32 place = index / 2 % 2 == 0 ? lane : lane ^ FOUR;
-            sum = sum + terms[place + index * TEAM];
-        });
-        return team_sum(sum);
-    }
-};
+// Fills two with chunks in memory, whose vectors are all read before the first is written.
+template <typename E>
+__device__ inline void fill_both(const OwnChunk &own, SharedElements<E> &first, const E *chunk,
+                                 SharedElements<E> &second, const E *other) {
+    Vectors<E> vectors;
+    Vectors<E> others;
+    vectors.read(own, chunk);
+    others.read(own, other);
+    first.write(own, vectors);
+    second.write(own, others);
+}

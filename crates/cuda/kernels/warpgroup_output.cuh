@@ -40,7 +40,7 @@ __device__ inline u32 place_of(u32 row, u32 chunk) {
     return row * PART_BYTES + (chunk ^ row * (sizeof(Out) / 2) % CHUNKS) * CHUNK_BYTES;
 }
 
-// Adds two narrow numbers to a pair, before it.
+// Adds two bf16 or fp16 values to a pair, before it.
 template <typename Narrow>
 __device__ inline void add_pair(f32 (&pair)[2], u32 narrow) {
     pair[0] = widen(Narrow{(u16)narrow}) + pair[0];
@@ -51,7 +51,7 @@ __device__ inline void add_pair(f32 (&pair)[2], u32 narrow) {
 template <u32 COLS>
 struct Output {
     static constexpr u32 SUMS = COLS / 2;
-    // Pairs of narrow numbers of a row that a thread has.
+    // Pairs of bf16 or fp16 values of a row that a thread has.
     static constexpr u32 PAIRS = COLS / 8;
 
     AnyMatrix bias;
@@ -88,7 +88,7 @@ struct Output {
         }
     }
 
-    // The same as narrow numbers, after what the output has at `from`, and the bias, is added.
+    // The same as bf16 or fp16 values, after what the output has at `from`, and the bias, is added.
     template <Added ADDED, typename Narrow>
     __device__ void pass(const f32 (&sums)[SUMS], u32 part, u8 *buffer, const Narrow *from,
                          const u32 (&of_bias)[PAIRS]) const {
@@ -148,7 +148,7 @@ struct Output {
         }
     }
 
-    // Stores narrow numbers.
+    // Stores bf16 or fp16 values.
     template <Added ADDED, typename Narrow>
     __device__ void store_narrow(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers,
                                  const u32 (&of_bias)[PAIRS]) const {
@@ -178,7 +178,7 @@ struct Output {
         }
     }
 
-    // Stores numbers of single precision. What the output has is loaded `AHEAD` parts before it is added.
+    // Stores numbers of single precision. Those of the output are loaded `AHEAD` parts before they are added.
     template <Added ADDED>
     __device__ void store_single(const f32 (&sums)[SUMS], u32 first_row, u32 first_col, PartBuffers &buffers) const {
         constexpr u32 PART = PART_BYTES / sizeof(f32);

@@ -162,6 +162,7 @@ const HEADERS: &[(&str, &str)] = &[
     header!("attention.cuh"),
     header!("attention_blocks.cuh"),
     header!("attention_blocks_forward.cuh"),
+    header!("attention_blocks_depths.cuh"),
     header!("attention_blocks_panels.cuh"),
     header!("attention_blocks_warpgroups.cuh"),
     header!("attention_blocks_queries_warpgroups.cuh"),

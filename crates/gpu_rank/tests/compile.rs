@@ -40,12 +40,14 @@ const REGISTERS: &[(&str, u32)] = &[
     ("mat_mul_blocks_nt_f16_64", 96),
     ("mat_mul_blocks_nn_f16_64", 96),
     ("mat_mul_blocks_tn_f16_64", 128),
+    // A block of 512 threads is on an SM at once.
+    ("norm_backward_weight", 128),
+    // Five blocks of 128 threads are.
+    ("norm_backward_input_layer", 96),
+    ("norm_backward_input_rms", 96),
+    ("norm_backward_input_rms_plus_one", 96),
     // Four blocks of 128 threads, or two of 256, are on an SM at once; with 168 registers three of 128, and with more
     // one of 256.
-    ("norm_backward_weight", 128),
-    ("norm_backward_input_layer", 128),
-    ("norm_backward_input_rms", 128),
-    ("norm_backward_input_rms_plus_one", 128),
     ("attention_64", 128),
     ("attention_128", 168),
     ("attention_backward_queries_64", 168),

@@ -336,8 +336,8 @@ impl RankPlan {
         lives.chain(state).chain([end_of(self.scratch)]).max().unwrap_or(0)
     }
 
-    /// The largest sum of what is alive at once, each value rounded up to [`device::ALIGN_BYTES`]; scratch and state count throughout.
-    /// No plan with these sections needs less.
+    /// The largest sum of what is alive at once, each value rounded up to [`device::ALIGN_BYTES`]; scratch and state
+    /// count throughout. No plan with these sections needs less.
     pub fn largest_live_bytes(&self) -> usize {
         self.live_bytes
     }

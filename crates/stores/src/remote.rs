@@ -106,7 +106,7 @@ impl Remote {
     /// An object that is not there, and failures of requests.
     pub fn describe(&self, name: &str) -> Result<Object, StoreError> {
         let (path, attempts) = (self.path(name)?, self.attempts(name));
-        let meta = self.runtime.block_on(attempts.until_done(|| async { Ok(self.store.head(&path).await?) }))?;
+        let meta = self.runtime.block_on(attempts.until_done(|| async { self.store.head(&path).await }))?;
         Ok(Object { name: name.into(), ..of_meta(&meta) })
     }
 
@@ -202,7 +202,7 @@ impl Remote {
     /// Failures of requests.
     pub fn remove(&self, name: &str) -> Result<(), StoreError> {
         let (path, attempts) = (self.path(name)?, self.attempts(name));
-        let removed = self.runtime.block_on(attempts.until_done(|| async { Ok(self.store.delete(&path).await?) }));
+        let removed = self.runtime.block_on(attempts.until_done(|| async { self.store.delete(&path).await }));
         match removed {
             Err(StoreError::NotFound { .. }) => Ok(()),
             other => other,

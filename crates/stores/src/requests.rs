@@ -84,17 +84,18 @@ impl<'a> Attempts<'a> {
     /// An error that is the answer, not a failure of the connection or of the store.
     fn lasting(&self, error: &Error) -> Option<StoreError> {
         let (address, reason) = (self.address(), self.reason(error));
-        match error {
-            Error::NotFound { .. } => Some(StoreError::NotFound { address }),
-            Error::Precondition { .. } => Some(StoreError::Changed { address }),
-            Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-                Some(StoreError::Denied { address, reason })
-            }
-            Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. } => {
-                Some(StoreError::Unsupported { address, reason })
-            }
-            _ => None,
+        if let Error::NotFound { .. } = error {
+            return Some(StoreError::NotFound { address });
         }
+        if let Error::Precondition { .. } = error {
+            return Some(StoreError::Changed { address });
+        }
+        if matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) {
+            return Some(StoreError::Denied { address, reason });
+        }
+        let is_unsupported =
+            matches!(error, Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. });
+        is_unsupported.then_some(StoreError::Unsupported { address, reason })
     }
 
     /// The error with its causes, without secrets.
@@ -143,10 +144,8 @@ pub async fn upload_parts(
         // A store that cannot be reached keeps the parts until its rules remove them.
         let _ = tokio::time::timeout(attempts.left().min(LONGEST_WAIT), upload.abort()).await;
         // The parts of an upload may be gone, as after an answer that was lost: the next upload has its own.
-        let error = match error {
-            Error::NotFound { source, .. } => Error::Generic { store: "parts", source },
-            other => other,
-        };
+        let is_gone = matches!(error, Error::NotFound { .. });
+        let error = if is_gone { Error::Generic { store: "parts", source: Box::new(error) } } else { error };
         attempts.wait_after(error).await?;
     }
 }

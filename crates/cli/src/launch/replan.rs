@@ -184,7 +184,7 @@ mod tests {
         assert_eq!(config.parallelism.world_size(), 8);
         let half = |processes: usize, left: &[usize]| {
             let (keys, of_hosts, slower) = replanned(&config, processes, left);
-            (keys, of_hosts, slower > "1.50".into() && slower <= "2.00".into())
+            (keys, of_hosts, slower.as_str() > "1.50" && slower.as_str() <= "2.00")
         };
         assert_eq!(half(8, &[2, 2]), ("parallelism.dp=1".into(), vec![2, 2], true));
         assert_eq!(half(4, &[1, 1]), ("parallelism.dp=1".into(), vec![1, 1], true));

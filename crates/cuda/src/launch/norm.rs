@@ -12,6 +12,8 @@ use super::{Launch, Parameters, Place, Site, Stored, by_type, elements_shape, re
 /// Threads of a block, and those of a row of the norm.
 const THREADS: u32 = 128;
 const TEAM: usize = 16;
+/// Threads of a block of the gradient of weights.
+const GROUPS_THREADS: usize = 512;
 /// Elements that are summed in single precision: part of the numerics.
 const CHUNK: usize = 1024;
 /// Rows in registers have a multiple of these: `STEPS` of kernels/row_chunks.cuh, for each thread of a team.
@@ -93,10 +95,12 @@ pub(super) fn backward_weight(
     let stored = Stored::of(x)?;
     let width = dweight.len();
     let (x_place, dy) = (site.matrix(x, stored.dtype)?, site.matrix(dy, stored.dtype)?);
-    let count = neighbours(stored, width, &[x_place, dy]);
+    let stats = site.dense(stats, Dtype::F32)?.as_vector();
+    let has_vectors = stats.has_rows_at_multiples(16, Dtype::F32.size_bytes());
+    let count = if has_vectors { neighbours(stored, width, &[x_place, dy]) } else { 1 };
     let parameters = Parameters::new()
         .place(x_place)
-        .place(site.dense(stats, Dtype::F32)?)
+        .place(stats)
         .place(dy)
         .place(site.dense(dweight, Dtype::F32)?.as_vector())
         .place(site.optional_dense(dbias, Dtype::F32)?.as_vector())
@@ -104,7 +108,7 @@ pub(super) fn backward_weight(
     if rows == 0 {
         return Ok(vec![]);
     }
-    let shape = groups_shape(site, x.rows, width, count);
+    let shape = groups_shape(site, GROUPS_THREADS, [x.rows, width], count);
     Ok(vec![Launch::new(stored.kernel(by_type!("norm_backward_weight")), shape, parameters)])
 }
 

@@ -38,6 +38,8 @@ pub struct Attend {
     pub visible: Visible,
     /// Between rows of queries, keys and the other tensors.
     pub gaps: [usize; 3],
+    /// In place of one with which scores are of size 1. Log-sum-exps then are from 8 to 40.
+    pub scale: Option<f32>,
     /// Heads of the model after the operation's, where scores are biased.
     pub alibi: Option<usize>,
     pub dropout: Option<DropoutKey>,
@@ -47,7 +49,7 @@ pub struct Attend {
 
 impl Attend {
     pub const fn of(shape: AttentionShape, visible: Visible) -> Attend {
-        Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], alibi: None, dropout: None, first_key: None }
+        Attend { shape, earlier: 0, visible, gaps: [0, 0, 0], scale: None, alibi: None, dropout: None, first_key: None }
     }
 
     /// The interval of a query. Where keys are some of a sequence, it begins before them, in them or after them.
@@ -84,6 +86,12 @@ impl Attend {
         let visible = case.ints(intervals.as_flattened()).reshaped(tokens, 2);
         let out = case.stored(tokens, heads * head_dim, self.gaps[2], Values::Plain);
         let log_sum_exp = case.reals(tokens, heads, self.gaps[2], Values::Plain);
+        if self.scale.is_some() {
+            for index in 0..tokens * heads {
+                let value = 8.0 + case.words.below(1 << 16) as f32 / 2048.0;
+                case.put(log_sum_exp, index / heads, index % heads, &value.to_le_bytes());
+            }
+        }
         AttentionOperands {
             places: self.first_key.map(|first_key| Places { first_query: first_key, first_key }),
             shape: self.shape,
@@ -92,7 +100,7 @@ impl Attend {
             v,
             visible,
             window: None,
-            scale: 0.05 / (head_dim as f32).sqrt(),
+            scale: self.scale.unwrap_or(0.05 / (head_dim as f32).sqrt()),
             soft_cap: None,
             alibi: self.alibi.map(|others| Alibi { first_head: 3, num_heads: 3 + heads + others }),
             dropout: self.dropout,
@@ -155,7 +163,7 @@ pub fn dropout(probability: f32) -> DropoutKey {
     DropoutKey { seed: 0x0123_4567_89ab_cdef, step: 7, site: 3, first_token, first_channel: 5, probability }
 }
 
-pub fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
+pub const fn shape(sequences: usize, sequence_length: usize, heads: [usize; 2], head_dim: usize) -> AttentionShape {
     AttentionShape { sequences, sequence_length, heads: heads[0], kv_heads: heads[1], head_dim }
 }
 
@@ -177,7 +185,8 @@ fn attention_of_any_shape_has_the_bits_of_the_cpu() {
         // Some keys are those of one sequence.
         let sequences = if first_key.is_some() { 1 } else { sequences };
         let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
-        let attend = Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout), first_key };
+        let dropout = probability.map(dropout);
+        let attend = Attend { shape, earlier, visible, gaps, scale: None, alibi, dropout, first_key };
         let mut case = Case::new(seed).storing(stored);
         let ops = attend.passes(&mut case);
         prop_assert_eq!(bench.difference(&case, &ops), None);

@@ -1,6 +1,6 @@
 //! Attention with products in blocks of tensor cores, of bf16 and fp16.
 
-use device::{Bf16, Dtype, Element, F16, Op, Tensor};
+use device::{AttentionShape, Bf16, Dtype, Element, F16, Op, Tensor};
 use proptest::prelude::*;
 use softgpu::Checks;
 
@@ -12,6 +12,9 @@ const SOURCES: &[&str] =
     &["attention_blocks", "attention_blocks_queries", "attention_blocks_keys", "attention_blocks_wide", "element_wise"];
 
 const NARROW: [Dtype; 2] = [Dtype::Bf16, Dtype::F16];
+
+/// Factors of scores: powers of two and others, with which scores are small and large.
+const SCALES: [f32; 4] = [1.0 / 256.0, 0.005, 0.125, 0.3];
 
 /// Compares an attention of one narrow type: the seed decides which.
 fn compare(bench: &Bench, attend: &Attend, seed: u64, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
@@ -39,12 +42,13 @@ fn attention_of_any_shape(order: Order) {
     proptest!(config, |(
         (sequences, length, kv_heads, group, head_dim) in sizes, (visible, earlier) in masks, gaps in gaps,
         (alibi, probability) in scores, first_key in first_keys, narrow in prop::sample::select(NARROW.to_vec()),
-        seed in any::<u64>(),
+        scale in prop::option::of(prop::sample::select(SCALES.to_vec())), seed in any::<u64>(),
     )| {
         // Some keys are those of one sequence.
         let sequences = if first_key.is_some() { 1 } else { sequences };
         let shape = shape(sequences, length, [kv_heads * group, kv_heads], head_dim);
-        let attend = Attend { shape, earlier, visible, gaps, alibi, dropout: probability.map(dropout), first_key };
+        let dropout = probability.map(dropout);
+        let attend = Attend { shape, earlier, visible, gaps, scale, alibi, dropout, first_key };
         let mut case = Case::new(seed).storing(narrow);
         let ops = attend.passes(&mut case);
         prop_assert_eq!(bench.difference(&case, &ops), None);
@@ -89,7 +93,8 @@ fn plain() -> impl Iterator<Item = (u64, Attend)> {
         let length = [1, 15, 64, 65, 127, 129, 200][index];
         let visible = ALL_VISIBLE[(index + 4) % ALL_VISIBLE.len()];
         let shape = shape(1 + index % 2, length, [2, 1 + index / 2 % 2], [64, 128, 40, 64, 128, 72, 64][index]);
-        let attend = Attend { gaps: [[0; 3], [8, 16, 24]][index % 2], ..Attend::of(shape, visible) };
+        let scale = Some(SCALES[[0, 1, 0, 2, 1, 3, 0][index]]);
+        let attend = Attend { gaps: [[0; 3], [8, 16, 24]][index % 2], scale, ..Attend::of(shape, visible) };
         (index as u64, attend)
     };
     (0..7).map(of)
@@ -140,8 +145,35 @@ fn is_by_warpgroups(attend: &Attend) -> bool {
     has_narrow_heads(attend) && attend.alibi.is_none() && attend.dropout.is_none()
 }
 
+/// One key whose scores are so low that their exponentials are 0, and one such query, among usual ones.
+fn deep(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
+    for seed in 0..4 {
+        let attend = Attend { scale: Some(SCALES[seed % 2]), ..Attend::of(DEEP[seed], Visible::Everything) };
+        let mut case = Case::new(seed as u64).storing(NARROW[seed / 2]);
+        let ops = ops(&attend, &mut case);
+        let tensors: Vec<Tensor> = ops[0].operands().reads().take(2).collect();
+        for (tensor, other, low) in [(tensors[1], tensors[0], 0), (tensors[0], tensors[1], 1)] {
+            // By one channel of the first head.
+            for row in 0..other.rows {
+                case.put(other, row, low, &narrow_bits(16.0, other.dtype));
+            }
+            case.put(tensor, [0, 3, 10, 37][seed], low, &narrow_bits(-3000.0, tensor.dtype));
+        }
+        bench.compare_all(&case, &ops);
+    }
+}
+
+const DEEP: [AttentionShape; 4] =
+    [shape(1, 64, [1, 1], 64), shape(1, 64, [1, 1], 128), shape(1, 40, [1, 1], 64), shape(1, 128, [1, 1], 128)];
+
+fn narrow_bits(value: f32, dtype: Dtype) -> [u8; 2] {
+    let bits = if dtype == Dtype::Bf16 { Bf16::narrow(value).0 } else { F16::narrow(value).0 };
+    bits.to_le_bytes()
+}
+
 pub fn forward_of_narrow_heads(bench: &Bench) {
     at_edges(bench, Attend::forward, has_narrow_heads);
+    deep(bench, Attend::forward);
 }
 
 pub fn forward_of_wide_heads(bench: &Bench) {
@@ -153,6 +185,7 @@ pub fn backward_of_narrow_heads(bench: &Bench) {
     // More blocks of queries than are looked for at once.
     let long = Attend::of(shape(1, 1100, [2, 1], 3), Visible::SlidingWindow);
     compare(bench, &long, 0, Attend::backward);
+    deep(bench, Attend::backward);
 }
 
 pub fn backward_of_wide_heads(bench: &Bench) {
@@ -183,8 +216,7 @@ fn specials(bench: &Bench) {
             for _ in 0..2 + seed % 3 {
                 let (row, col) = (case.words.below(tensor.rows), case.words.below(tensor.cols));
                 let value = case.words.real(Values::Wild);
-                let bits = if narrow == Dtype::Bf16 { Bf16::narrow(value).0 } else { F16::narrow(value).0 };
-                case.put(tensor, row, col, &bits.to_le_bytes());
+                case.put(tensor, row, col, &narrow_bits(value, narrow));
             }
         }
         bench.compare_all(&case, &ops);
@@ -201,5 +233,7 @@ fn special_numbers_have_the_results_of_the_cpu() {
 fn attention_by_warpgroups_at_the_edges_has_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| at_edges(bench, Attend::forward, is_by_warpgroups));
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| at_edges(bench, Attend::backward, is_by_warpgroups));
+    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| deep(bench, Attend::passes));
+    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| deep(bench, Attend::backward));
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, specials);
 }

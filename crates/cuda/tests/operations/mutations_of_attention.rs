@@ -44,7 +44,10 @@ const CROSS_ENTROPY: &[Implied] = &[
     ("row_sum.cuh: const u64 end = first + CHUNK < len ? first + CHUNK : len;: <= for < at column 29", NOT_CALLED),
     ("row_sum.cuh: for (u64 i = first + team_lane(); i < end; i += TEAM) {: <= for < at column 35", NOT_CALLED),
     ("cross_entropy.cu: for (u32 first = 0; first < len; first += TEAMS * (u32)CHUNK) {: <= for < at column 25", EMPTY),
-    ("cross_entropy.cu: for (u32 first = 0; first < len; first += CHUNKS * (u32)CHUNK) {: <= for < at column 25", EMPTY),
+    (
+        "cross_entropy.cu: for (u32 first = 0; first < len; first += CHUNKS * (u32)CHUNK) {: <= for < at column 25",
+        EMPTY,
+    ),
 ];
 const FIXED_POINT: &[Implied] = &[
     ("row_sum.cuh: for (u64 first = 0; first < len; first += CHUNK) {: <= for < at column 25", NOT_CALLED),

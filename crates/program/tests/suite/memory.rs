@@ -107,7 +107,7 @@ fn every_value_that_an_instruction_touches_has_its_place() {
                 let effects = instr.effects(&program.view);
                 for value in effects.reads.iter().chain(effects.assigns.iter()).chain(effects.accumulates.iter()) {
                     let extent = plan.extent(value, index).unwrap_or_else(|| panic!("{index} `{instr}`: {value}"));
-                    assert_eq!(extent.offset_bytes % 64, 0);
+                    assert_eq!(extent.offset_bytes % device::ALIGN_BYTES, 0);
                     assert_eq!(extent.len_bytes, setup.sizes().bytes(value));
                     assert!(extent.offset_bytes + extent.len_bytes <= plan.arena_bytes());
                 }
@@ -157,7 +157,8 @@ fn a_late_sum_costs_what_waits_for_it() {
         let ((early, sizes), (late, _)) = (largest(TiedSum::EachMicrobatch), largest(TiedSum::EndOfStep));
         let Footprints { batch_bytes, ref units, .. } = sizes.footprints;
         let embedding = units[UnitClass::Embedding];
-        let of_each = batch_bytes.next_multiple_of(64) + embedding.output_bytes + embedding.pending_bytes;
+        let values = [batch_bytes, embedding.output_bytes, embedding.pending_bytes];
+        let of_each: usize = values.map(|bytes| bytes.next_multiple_of(device::ALIGN_BYTES)).iter().sum();
         let waits = (num_microbatches - 1) * of_each;
         assert_eq!(late, early - sizes.units[UnitClass::Table].accumulator + waits);
     }
