@@ -287,6 +287,7 @@ mod tests {
             "rotary_table",
             "rounded_to_single",
             "row_max",
+            "scaled_sum",
             "squared_sum",
             "sum_exp",
         ];

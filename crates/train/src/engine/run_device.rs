@@ -84,11 +84,12 @@ fn archive(places: &GpuPlaces) -> Result<Option<Cow<'static, [u8]>>, GpuError> {
     if !places.carried.is_empty() {
         return Ok(Some(Cow::Borrowed(places.carried)));
     }
-    for file in places.libraries.iter().map(|folder| folder.join(ARCHIVE)).filter(|file| file.is_file()) {
-        let read = std::fs::read(&file);
-        return read.map(|bytes| Some(Cow::Owned(bytes))).map_err(|cause| GpuError::UnreadArchive { file, cause });
+    let mut files = places.libraries.iter().map(|folder| folder.join(ARCHIVE));
+    let Some(file) = files.find(|file| file.is_file()) else { return Ok(None) };
+    match std::fs::read(&file) {
+        Ok(bytes) => Ok(Some(Cow::Owned(bytes))),
+        Err(cause) => Err(GpuError::UnreadArchive { file, cause }),
     }
-    Ok(None)
 }
 
 /// The GPUs that [`RunDevice::open`] would have, without a compiler: none for other devices.
