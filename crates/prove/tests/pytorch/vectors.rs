@@ -89,6 +89,8 @@ fn open(name: &'static str, run_file: &str, bytes: &[u8]) -> Vectors {
             losses,
             norms: doubles("norms"),
             scaling: vec![],
+            // Every token counts.
+            valid_tokens: vec![],
             gradients: floats("gradient/"),
             weights: floats("final/"),
         },
