@@ -56,6 +56,42 @@ pub(super) fn as_filters(source: &str) -> (String, bool) {
     (out, has_any)
 }
 
+/// Refuses a `break` or `continue` that leaves a block with a scope or an output of its own: the interpreter would not
+/// close it.
+pub(super) fn check_jumps(source: &str) -> Result<(), String> {
+    let (mut open, mut rest): (Vec<&str>, &str) = (vec![], source);
+    while !rest.is_empty() {
+        match first_part(rest) {
+            Part::Other(text) => rest = &rest[text.len()..],
+            Part::Tag { text, word } => {
+                rest = &rest[text.len()..];
+                match &text[word] {
+                    "raw" => rest = &rest[end_of_raw(rest)..],
+                    word => judge(word, text, &mut open)?,
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Opens or closes a block by the first word of the tag `text`, or judges a jump.
+fn judge<'a>(word: &'a str, text: &str, open: &mut Vec<&'a str>) -> Result<(), String> {
+    match word {
+        "set" if text.contains('=') => {}
+        "for" | "with" | "filter" | "set" | "macro" | "call" | "autoescape" | "generation" => open.push(word),
+        "endfor" | "endwith" | "endfilter" | "endset" | "endmacro" | "endcall" | "endautoescape" | "endgeneration" => {
+            open.pop();
+        }
+        "break" | "continue" => match open.last() {
+            Some(&"for") | None => {}
+            Some(block) => return Err(format!("it has a {word} in a block {block}, which must be in the loop whole")),
+        },
+        _ => {}
+    }
+    Ok(())
+}
+
 /// The first part of `source`, which is not empty.
 fn first_part(source: &str) -> Part<'_> {
     if source.starts_with("{#") {

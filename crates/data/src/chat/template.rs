@@ -60,6 +60,7 @@ impl Template {
             dates::formatted(date.ok_or_else(|| refused(remedy.into()))?, &format).map_err(refused)
         });
         let mut add = |name: &'static str, source: &str| -> Result<bool, String> {
+            generation_tags::check_jumps(source)?;
             let (source, marks_answers) = generation_tags::as_filters(&lines_of_python(source));
             check_lines(&source)?;
             environment.add_template_owned(name, source).map_err(|error| error.to_string())?;

@@ -119,6 +119,22 @@ fn templates_that_cannot_be_used_are_named() {
     for (template, expected) in table {
         assert_eq!(refusal(&folder, template), expected, "{template}");
     }
+    let whole =
+        "{% for m in messages %}{% with a = 1 %}{% for b in [1] %}{% continue %}{% endfor %}{% endwith %}{% endfor %}";
+    assert!(!refusal(&folder, whole).contains("continue"), "{}", refusal(&folder, whole));
+    for (block, tag) in
+        [("generation", "generation"), ("with", "with a = 1"), ("filter", "filter upper"), ("set", "set a")]
+    {
+        for jump in ["continue", "break"] {
+            let template =
+                format!("{{% for m in messages %}}{{% {tag} %}}{{%- {jump} %}}{{% end{block} %}}{{% endfor %}}");
+            let said = format!(
+                "the chat template of one.jinja cannot be used: it has a {jump} in a block {block}, which must be in the \
+                 loop whole"
+            );
+            assert_eq!(refusal(&folder, &template), said, "{template}");
+        }
+    }
     let long = format!("a\n{}", "b".repeat(65_535));
     let said = "the chat template of one.jinja cannot be used: line 2 has more than 65534 characters";
     assert_eq!(refusal(&folder, &long), said);
