@@ -29,8 +29,8 @@ fn check_says_what_a_legal_run_is() {
          \n\
          bytes of one rank\n\
          stage  layers  ranks  parameters  gradients  optimizer  constants  batches  activations  transfers  scratch      all\n    \
-             0     0-2      4     1.61 MB    1.61 MB    1.61 MB      320 B  10.2 kB      6.26 MB     262 kB   262 kB  11.6 MB\n    \
-             1     3-5      4     1.57 MB    1.57 MB    1.57 MB      320 B  5.12 kB      3.89 MB     262 kB   793 kB  9.66 MB\n"
+             0     0-2      4     1.61 MB    1.61 MB    1.61 MB      768 B  10.2 kB      6.26 MB     262 kB   262 kB  11.6 MB\n    \
+             1     3-5      4     1.57 MB    1.57 MB    1.57 MB      768 B  5.12 kB      3.89 MB     262 kB   793 kB  9.66 MB\n"
     );
 }
 

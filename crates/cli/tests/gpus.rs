@@ -294,7 +294,7 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
 }
 
 /// Four processes with a GPU in software each, which they open by the names of NVIDIA's driver and of NCCL: the program
-/// has no compiler, and the kernels are an archive beside the libraries.
+/// has no compiler, and the kernels are an archive in the folder of the libraries.
 #[test]
 fn processes_with_a_gpu_each_are_joined_by_nccl_and_have_the_weights_of_the_cpu() {
     let Some(cuda) = std::env::var_os("PLEACH_CUDA") else {
