@@ -157,10 +157,13 @@ fn layers_have_the_memory_of_their_norms() {
     let of = |blocks, qk_norm| bytes(&ModelSpec { blocks, qk_norm, ..llama.clone() });
     // Two sequences of 8 tokens in single precision.
     let (tokens, single) = (16, 4);
-    let (residual, statistics) = (tokens * llama.hidden * single, tokens * 2 * single);
+    let (residual, of_head) = (tokens * llama.hidden * single, tokens * 2 * single);
+    let statistics = of_head.next_multiple_of(device::ALIGN_BYTES);
     let sequential = of(Blocks::Sequential, QkNorm::Off);
     assert_eq!(of(Blocks::Sandwich, QkNorm::Off), sequential + 2 * (residual + statistics));
     assert_eq!(of(Blocks::PostNorm, QkNorm::Off), sequential + 2 * residual);
     let of_heads = of(Blocks::Sequential, QkNorm::Heads);
-    assert_eq!(of(Blocks::Sequential, QkNorm::Whole), of_heads - (24 - 2) * statistics);
+    // Those of queries and keys are one value.
+    let of_both = (2 * of_head).next_multiple_of(device::ALIGN_BYTES);
+    assert_eq!(of(Blocks::Sequential, QkNorm::Whole), of_heads - 24 * of_head + of_both);
 }

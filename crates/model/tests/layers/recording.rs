@@ -58,7 +58,7 @@ fn multiply_adds(model: &ModelSpec, size: usize, unit: Unit, phase: PassKind) ->
 
 /// Bytes of tensors of these many floats, each on cache lines of its own.
 fn bytes(floats: &[usize]) -> usize {
-    floats.iter().map(|floats| (floats * 4).next_multiple_of(64)).sum()
+    floats.iter().map(|floats| (floats * 4).next_multiple_of(device::ALIGN_BYTES)).sum()
 }
 
 #[test]

@@ -56,7 +56,7 @@ impl Rank<'_> {
     }
 
     fn words(extent: Extent) -> std::ops::Range<usize> {
-        let end = extent.offset_bytes + extent.len_bytes.next_multiple_of(64);
+        let end = extent.offset_bytes + extent.len_bytes.next_multiple_of(device::ALIGN_BYTES);
         extent.offset_bytes / 64..end / 64
     }
 

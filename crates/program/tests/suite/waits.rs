@@ -75,7 +75,7 @@ fn conflicts(program: &Program, plan: &RankPlan, waits: &Waits) -> Vec<(usize, u
     let (before, lives) = (ended_before(program, waits), touched(program, plan));
     let is_open = |first: usize, second: usize| first < second && !before[second][first];
     let bytes = |life: &PlannedLife| {
-        life.extent.offset_bytes..life.extent.offset_bytes + life.extent.len_bytes.next_multiple_of(64)
+        life.extent.offset_bytes..life.extent.offset_bytes + life.extent.len_bytes.next_multiple_of(device::ALIGN_BYTES)
     };
     let mut open = vec![];
     for (life, accesses) in &lives {

@@ -52,7 +52,7 @@ impl Recorded {
 
     /// The plan's sum of what is alive, with lives as they were recorded.
     fn largest_live_bytes(&self, plan: &RankPlan) -> usize {
-        let aligned = |bytes: usize| bytes.next_multiple_of(64);
+        let aligned = |bytes: usize| bytes.next_multiple_of(device::ALIGN_BYTES);
         let always: usize = plan.state().iter().map(|(_, extent)| aligned(extent.len_bytes)).sum();
         let mut changes = vec![];
         for (index, (first, last)) in &self.spans {
@@ -139,7 +139,10 @@ fn recorded_lives_are_the_planned_ones() {
                     Some((first, _)) => assert_eq!(*first, life.start, "{place}: {life:?}"),
                 }
             }
-            assert_eq!(recorded.scratch_bytes.next_multiple_of(64), plan.scratch().len_bytes.next_multiple_of(64));
+            assert_eq!(
+                recorded.scratch_bytes.next_multiple_of(device::ALIGN_BYTES),
+                plan.scratch().len_bytes.next_multiple_of(device::ALIGN_BYTES)
+            );
             let in_vain = recorded.in_vain(plan);
             assert_eq!(recorded.largest_live_bytes(plan), plan.largest_live_bytes(), "{place}: {in_vain:#?}");
         }

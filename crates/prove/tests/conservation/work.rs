@@ -32,7 +32,12 @@ fn recorded_peak_is_the_arena() {
             let stage = setup.mesh.coord(mesh::Rank(rank)).along(mesh::Axis::Pp);
             assert_eq!(counted.peak_bytes, recorded.peak_bytes, "{}, rank {rank}", case.name);
             let arena_bytes = setup.plan(stage).arena_bytes();
-            assert_eq!(recorded.peak_bytes.next_multiple_of(64), arena_bytes, "{}, rank {rank}", case.name);
+            assert_eq!(
+                recorded.peak_bytes.next_multiple_of(device::ALIGN_BYTES),
+                arena_bytes,
+                "{}, rank {rank}",
+                case.name
+            );
         }
     }
 }
