@@ -55,7 +55,7 @@ fn process_limit_below(root: &Path) -> Option<MemoryLimit> {
     limits.into_iter().flatten().min_by_key(|limit| limit.bytes)
 }
 
-/// The soft limit of address space in `/proc/self/limits`; `None` where there is none.
+/// The soft limit of address space in `/proc/self/limits`; `None` where it is unlimited.
 fn address_space_bytes(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
     line.split_whitespace().next()?.parse().ok()
