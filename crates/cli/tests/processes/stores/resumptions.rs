@@ -1,6 +1,7 @@
 //! Saves and resumptions over a line with faults: processes are killed, folders are lost, and the weights have the bits
 //! of a run that nothing disturbed.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -8,7 +9,8 @@ use super::moto::Moto;
 use super::proxy::{Proxy, mixed};
 use super::server::Server;
 use super::{Store, run_of, said, weights_of, words};
-use crate::harness::several::{Folder, succeeds};
+use crate::harness::several::{Folder, processes_of, succeeds};
+use crate::launch::kill;
 
 /// Saves and resumptions that are counted.
 fn wanted() -> u32 {
@@ -28,6 +30,38 @@ fn a_real_server_has_the_same() {
     let Some(moto) = Moto::start() else { return };
     moto.make_bucket("bucket");
     counted(moto.port, wanted().div_ceil(4), "moto");
+}
+
+#[test]
+fn a_launched_run_of_an_address_is_restarted_from_its_newest_checkpoint() {
+    let (server, folder) = (Server::start(), Folder::new("launched"));
+    let store = Store { port: server.port };
+    let key = "run.store=s3://bucket/launched";
+    store.succeeds(&words(&run_of(&folder, "run", 2, &[key])));
+    let run = folder.0.join("run");
+    std::fs::remove_dir_all(&run).expect("the folder of the run");
+    // The empty machine resumes from the address, trains, and loses its process.
+    let resume = ["launch", "--nproc", "1", "--restarts", "1", "--", "train", "--resume", "s3://bucket/launched"];
+    let mut command = store.command(&[&resume[..], &["--set", "train.steps=200"]].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("pleach");
+    crate::wait::wait("a checkpoint of the resumed run", || {
+        let names = server.names("bucket/launched/checkpoints/");
+        let is_later = |name: &String| name.ends_with("/manifest.json") && !name.contains("-00000002/");
+        (names.iter().any(is_later) || child.try_wait().expect("a child").is_some()).then_some(())
+    });
+    kill("-KILL", &processes_of(child.id())[0].to_string());
+    let said: Vec<String> =
+        BufReader::new(child.stderr.take().expect("messages")).lines().map_while(Result::ok).collect();
+    assert_eq!(child.wait().expect("an end").code(), Some(0), "{said:?}");
+    let told = "; restarting: pleach train --resume s3://bucket/launched --set train.steps=200; 0 restarts left";
+    assert!(said.iter().any(|line| line.ends_with(told)), "{said:?}");
+    let downloads = said.iter().filter(|line| line.starts_with("downloading the checkpoint after step ")).count();
+    assert_eq!(downloads, 1, "the folder has a checkpoint as new: {said:?}");
+    let log = std::fs::read_to_string(run.join("train.log")).expect("a log");
+    let resumed =
+        |line: &str| -> Option<u32> { line.strip_prefix("resuming after step ")?.split(' ').next()?.parse().ok() };
+    let resumed: Vec<u32> = log.lines().filter_map(resumed).collect();
+    assert!(matches!(resumed[..], [2, later] if later > 2), "{resumed:?}");
 }
 
 /// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until `wanted` saves
