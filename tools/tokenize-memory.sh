@@ -76,10 +76,10 @@ def parquet(group_bytes):
     return write
 
 
-def lines(opened):
+def lines(opened, part=None):
     def write(path):
         with opened(path) as file:
-            for held in batches(1 << 20):
+            for held in [part] if part else batches(1 << 20):
                 file.write("".join(json.dumps({"text": text}) + "\n" for text in held).encode())
     return write
 
@@ -128,16 +128,17 @@ def spent(children):
     return used.ru_utime + used.ru_stime
 
 
-sample = f"{folder}/sample.jsonl"
-with open(sample, "w") as file:
-    texts, bytes_of = [], 0
-    for text in documents():
-        texts.append(text)
-        bytes_of += len(text)
-        if bytes_of > SAMPLE:
-            break
-    file.write("".join(json.dumps({"text": text}) + "\n" for text in texts))
-subprocess.run([program, "data", "tokenize", sample, "--tokenizer", "bpe:8192", "--out", f"{folder}/a.bin"], check=True)
+texts, bytes_of = [], 0
+for text in documents():
+    texts.append(text)
+    bytes_of += len(text)
+    if bytes_of > SAMPLE:
+        break
+# The tokenizer is trained on a part, which takes less time.
+sample, small = f"{folder}/sample.jsonl", f"{folder}/small.jsonl"
+for path, part in [(sample, texts), (small, texts[: len(texts) // 4])]:
+    lines(lambda path: open(path, "wb"), part)(path)
+subprocess.run([program, "data", "tokenize", small, "--tokenizer", "bpe:8192", "--out", f"{folder}/a.bin"], check=True)
 tokenizer = f"{folder}/a.tokenizer.json"
 
 # Both in turns on the same text, by the time of cores: others that use the machine take little from it.

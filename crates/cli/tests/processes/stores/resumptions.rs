@@ -13,14 +13,22 @@ use crate::harness::several::{Folder, processes_of, succeeds};
 use crate::launch::kill;
 
 /// Saves and resumptions that are counted.
-fn wanted() -> u32 {
-    std::env::var("PLEACH_SAVES").ok().and_then(|count| count.parse().ok()).unwrap_or(8)
+#[derive(Clone, Copy)]
+struct Wanted {
+    saves: u32,
+    resumptions: u32,
+}
+
+/// A sample, or as many of both as `PLEACH_SAVES` says.
+fn wanted(sample: Wanted) -> Wanted {
+    let asked = std::env::var("PLEACH_SAVES").ok().map(|count| count.parse().expect("PLEACH_SAVES must be a number"));
+    asked.map_or(sample, |count| Wanted { saves: count, resumptions: count })
 }
 
 #[test]
 fn nothing_is_lost_over_a_line_with_faults() {
     let server = Server::start();
-    counted(server.port, wanted(), "line");
+    counted(server.port, wanted(Wanted { saves: 8, resumptions: 2 }), "line");
     let left = server.names("bucket/line/");
     assert!(left.iter().any(|name| name.ends_with("/manifest.json")), "{left:?}");
 }
@@ -29,7 +37,7 @@ fn nothing_is_lost_over_a_line_with_faults() {
 fn a_real_server_has_the_same() {
     let Some(moto) = Moto::start() else { return };
     moto.make_bucket("bucket");
-    counted(moto.port, wanted().div_ceil(4), "moto");
+    counted(moto.port, wanted(Wanted { saves: 2, resumptions: 1 }), "moto");
 }
 
 #[test]
@@ -64,9 +72,9 @@ fn a_launched_run_of_an_address_is_restarted_from_its_newest_checkpoint() {
     assert!(matches!(resumed[..], [2, later] if later > 2), "{resumed:?}");
 }
 
-/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until `wanted` saves
-/// and a quarter of that in resumptions were counted.
-fn counted(port: u16, wanted: u32, name: &str) {
+/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until as many saves and
+/// resumptions were counted as are `wanted`.
+fn counted(port: u16, wanted: Wanted, name: &str) {
     const STEPS: u32 = 6;
     let folder = Folder::new(name);
     let sound = Store { port };
@@ -75,7 +83,7 @@ fn counted(port: u16, wanted: u32, name: &str) {
     let expected = weights_of(&folder.0.join("undisturbed"));
     let (mut saves, mut resumptions, mut faults) = (0, 0, 0);
     let mut trial = 0;
-    while saves < wanted || resumptions < wanted.div_ceil(4) {
+    while saves < wanted.saves || resumptions < wanted.resumptions {
         let proxy = Proxy::start(port, trial);
         let store = Store { port: proxy.port };
         let address = format!("s3://bucket/{name}/run-{trial}");
