@@ -324,9 +324,8 @@ fn gpus_are_measured_and_their_profile_prices_a_step() {
     let folder = Folder::new("measured");
     let Some(libraries) = libraries_in_software(&folder) else { return };
     let profile = folder.0.join("here.toml").display().to_string();
-    let measure = |more: &[&str]| {
-        pleach_with_libraries(&libraries, &[&["cluster", "measure", "--out", &profile], more].concat())
-    };
+    let measure =
+        |more: &[&str]| pleach_with_libraries(&libraries, &[&["cluster", "measure", "--out", &profile], more].concat());
     let refused = |more: &[&str]| {
         let output = measure(more);
         assert_eq!(output.status.code(), Some(2), "{more:?}");

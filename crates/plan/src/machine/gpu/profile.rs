@@ -105,3 +105,75 @@ fn profile(times: &GpuTimes, base: &Cluster, ranks: usize) -> Cluster {
     measured.software = None;
     measured
 }
+
+#[cfg(test)]
+mod tests {
+    use cluster::named;
+    use sim::{AttentionPass, Kernel, Product};
+
+    use super::*;
+    use crate::machine::gpu::bench::TimedReductions;
+
+    /// Times of a GPU with the constants of `cluster`, as `simulate` prices them.
+    fn priced(cluster: &Cluster) -> GpuTimes {
+        let timed = |sizes: [usize; 3]| {
+            let product = Product::new(1, sizes, [2, 2], None);
+            TimedProduct { product, ns: kernel_ns(cluster, &Kernel::Product(product)) }
+        };
+        let attention = |pass: AttentionPass| {
+            let kernel = Kernel::Attention { flops: 1e12, pass, format: ProductFormat::Half };
+            1e12 / kernel_ns(cluster, &kernel)
+        };
+        let link = &cluster.node.link;
+        let bytes = 1 << 27;
+        let one = 1e3 * link.start_us;
+        GpuTimes {
+            products: [timed([8192, 8192, 1024]), timed([8192, 8192, 8192])],
+            unaligned: timed([8192, 8200, 8192]),
+            attention_per_ns: [attention(AttentionPass::Forward), attention(AttentionPass::Backward)],
+            moved_per_ns: 1e9 / kernel_ns(cluster, &Kernel::Memory { bytes: 1e9 }),
+            gap: 1e3 * cluster.compute.kernel_gap_us,
+            issue: 1e3 * cluster.compute.issue_us,
+            reduced: Some(TimedReductions { one, many: one + 1.75 * bytes as f64 * link.ns_per_byte(), bytes }),
+        }
+    }
+
+    /// Constants of compute and of links, in the order of the types.
+    fn constants(cluster: &Cluster) -> [f64; 9] {
+        let Cluster { compute, node, .. } = cluster;
+        [
+            compute.matrix_efficiency,
+            compute.tile_ramp_columns,
+            compute.unaligned_efficiency,
+            compute.attention_efficiency,
+            compute.attention_backward_efficiency,
+            compute.memory_efficiency,
+            compute.kernel_gap_us,
+            compute.issue_us,
+            node.link.efficiency,
+        ]
+    }
+
+    /// A profile whose prices are the times has the constants that the times were made with.
+    #[test]
+    fn constants_are_found_in_the_times_that_they_make() {
+        let base = Cluster::from_toml(named("h200-141g-dgx").expect("a profile")).expect("a cluster");
+        let mut real = base.clone();
+        real.compute.matrix_efficiency = 0.63;
+        real.compute.tile_ramp_columns = 141.0;
+        real.compute.unaligned_efficiency = 0.71;
+        real.compute.attention_efficiency = 0.31;
+        real.compute.attention_backward_efficiency = 0.22;
+        real.compute.memory_efficiency = 0.87;
+        real.compute.kernel_gap_us = 1.3;
+        real.compute.issue_us = 4.1;
+        real.node.link.efficiency = 0.55;
+        let found = profile(&priced(&real), &base, 8);
+        let (found, expected) = (constants(&found), constants(&real));
+        // The unaligned product has 8200 columns, so one more column of tiles: 16.6 waves of them, not 16.
+        let bounds = [1e-6, 1e-6, 0.05, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9, 1e-9];
+        for ((found, expected), bound) in found.iter().zip(expected).zip(bounds) {
+            assert!((found - expected).abs() <= bound * expected, "{found} is not {expected}");
+        }
+    }
+}
