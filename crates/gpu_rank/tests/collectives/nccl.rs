@@ -162,7 +162,7 @@ fn calls_that_differ_are_named_before_nccl_has_them() {
 fn a_rank_that_does_not_come_is_named_within_the_deadline() {
     let said = failures(SHORT, "late", |own, seat| {
         all_reduce(own, 8)?;
-        // Each rank waits for its predecessor: were rank 0 in the call as well, a busy machine could let it name rank 2.
+        // Each rank waits for its predecessor: were rank 0 in the call as well, it could name rank 2 on a busy machine.
         if seat.group.position() == 2 {
             return all_reduce(own, 8).and_then(|()| own.nccl.check());
         }

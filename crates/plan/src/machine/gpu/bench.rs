@@ -50,7 +50,7 @@ pub(super) struct TimedProduct {
 pub(super) struct GpuTimes {
     /// Products of two depths, the shorter first.
     pub(super) products: [TimedProduct; 2],
-    /// The deeper one with rows that are no whole cache lines.
+    /// The deeper one, whose rows end within a cache line.
     pub(super) unaligned: TimedProduct,
     /// Floating-point operations of causal attention, forward and backward.
     pub(super) attention_per_ns: [f64; 2],
@@ -247,8 +247,8 @@ impl Bench {
         })
     }
 
-    /// Nanoseconds from one of the shortest operations to the next, while the GPU still has a product of this side to do
-    /// when the host submits them.
+    /// Nanoseconds from one of the shortest operations to the next. The host submits them while the GPU still computes a
+    /// product of this side.
     fn gap(&self, side: usize) -> Result<f64, DeviceError> {
         let mut queued = vec![self.product([side; 3])?];
         let alone = self.nanoseconds(&queued)?;
