@@ -247,8 +247,8 @@ impl Bench {
         })
     }
 
-    /// Nanoseconds from one of the shortest operations to the next. The host submits them while the GPU still computes a
-    /// product of this side.
+    /// Nanoseconds from one of the shortest operations to the next, which the host submits while the GPU still computes
+    /// a product of this side.
     fn gap(&self, side: usize) -> Result<f64, DeviceError> {
         let mut queued = vec![self.product([side; 3])?];
         let alone = self.nanoseconds(&queued)?;
