@@ -12,7 +12,7 @@ pub enum DataError {
     Empty(PathBuf),
     /// A thread cannot be started.
     #[error(transparent)]
-    Thread(#[from] sync::NoThread),
+    Thread(sync::NoThread),
     /// A file or folder cannot be read.
     #[error("{} cannot be read: {reason}", .path.display())]
     Unreadable {

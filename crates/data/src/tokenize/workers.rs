@@ -60,13 +60,13 @@ pub(crate) fn run(
             // Fewer workers make the same tokens.
             match start_scoped(scope, "tokens", move || work(tokenizer, &loaded, &batch)) {
                 Ok(_) => {}
-                Err(error) if loads.is_empty() => return Err(error.into()),
+                Err(error) if loads.is_empty() => return Err(DataError::Thread(error)),
                 Err(_) => break,
             }
             loads.push(load);
             batches.push(made);
         }
-        start_scoped(scope, "texts", move || feed(inputs, piped, start, &loads))?;
+        start_scoped(scope, "texts", move || feed(inputs, piped, start, &loads)).map_err(DataError::Thread)?;
         for made in batches.iter().cycle() {
             // The first worker without a batch stands for the end: those after it have none either.
             let Ok(batch) = made.recv() else { break };
