@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use checkpoint::{Mirror, StoredError, Uploaded};
@@ -66,7 +65,7 @@ impl Uploads {
         let mirror = Mirror::new(stored, &checkpoints, stored::files_of(&run.folder), rules, start);
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        thread::spawn(move || of_thread.work(mirror));
+        sync::start("uploads", move || of_thread.work(mirror))?;
         let longest = Duration::from_secs_f32(run.store_seconds);
         let grace = Duration::from_secs_f32(run.grace_seconds);
         let uploads = Uploads { shared, address, run: run.folder.clone(), waits: [longest, longest.min(grace)] };
