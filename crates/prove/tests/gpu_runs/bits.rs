@@ -72,7 +72,7 @@ fn llama_by_muon_on_two_gpus() {
 /// Adapters alone are trained and averaged; all other weights are frozen.
 #[test]
 fn adapters_of_llama_on_two_gpus() {
-    let mut layout = layout(Tied::No, [2, 2, 2], ZeroStage::One, Overlap::On, steps());
+    let mut layout = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::On, steps());
     let targets = vec![LinearLayer::Query, LinearLayer::Output, LinearLayer::Gate, LinearLayer::Down];
     layout.model.lora = Some(LoraSpec { rank: 4, alpha: 8.0, targets });
     layout.train.ema_decay = Some(0.9);
