@@ -31,7 +31,7 @@ pub const ALLOWED: &[(&str, &[&str])] = &[
     ("model", &["philox", "config", "device"]),
     ("record", &["mesh", "config", "device", "comm", "program", "model"]),
     ("sim", &["mesh", "config", "cluster", "device", "comm", "program", "record"]),
-    ("data", &["philox", "files", "formats", "config"]),
+    ("data", &["philox", "sync", "files", "formats", "config"]),
     ("checkpoint", &["sync", "files", "stores", "mesh", "config", "device"]),
     ("interchange", &["files", "mesh", "config", "checkpoint"]),
     (

@@ -50,6 +50,12 @@ pub enum Failure {
     },
 }
 
+impl From<sync::NoThread> for Failure {
+    fn from(error: sync::NoThread) -> Failure {
+        Failure::Work(error.to_string())
+    }
+}
+
 fn lines(problems: &[Problem]) -> String {
     problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
 }

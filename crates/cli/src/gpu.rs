@@ -9,7 +9,7 @@ use config::{DeviceChoice, GpuCollectives, Precision, Problem, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, nccl};
-use train::{GpuError, GpuPlaces, RunDevice, Setup, check_numerics, gpus_of};
+use train::{GpuError, GpuPlaces, Gpus, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
 use crate::screen::gpu_peak;
@@ -27,6 +27,18 @@ pub const CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels"));
 pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     let opened = RunDevice::open(config.run.device, config.run.gpus, &places());
     opened.map_err(|error| Failure::Input(error.to_string()))
+}
+
+/// All GPUs of this machine.
+///
+/// # Errors
+/// As [`run_device`]; no GPU.
+pub fn all_gpus() -> Result<Arc<Gpus>, Failure> {
+    match RunDevice::open(DeviceChoice::Cuda, None, &places()) {
+        Ok(RunDevice::Gpus(gpus)) => Ok(gpus),
+        Ok(RunDevice::Cpu) => Err(Failure::Input("this machine has no GPU; use --device cpu".into())),
+        Err(error) => Err(Failure::Input(error.to_string())),
+    }
 }
 
 /// The folders that the value of [`LIBRARIES`] names, without empty names, which would mean the current folder.

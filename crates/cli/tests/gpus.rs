@@ -293,19 +293,17 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     assert!(folder.weights("two") == expected && kernels[0].join("taken").is_dir());
 }
 
-/// Four processes with a GPU in software each, which they open by the names of NVIDIA's driver and of NCCL: the program
-/// has no compiler, and the kernels are an archive in the folder of the libraries.
-#[test]
-fn processes_with_a_gpu_each_are_joined_by_nccl_and_have_the_weights_of_the_cpu() {
+/// A folder with the driver and NCCL of GPUs in software under NVIDIA's names, and an archive of kernels for them;
+/// nothing, which is printed, where these tests have no compiler, or every program finds one.
+fn libraries_in_software(folder: &Folder) -> Option<PathBuf> {
     let Some(cuda) = std::env::var_os("PLEACH_CUDA") else {
         println!("skipped: PLEACH_CUDA names no folder with NVRTC");
-        return;
+        return None;
     };
     if Compiler::open(&Search::with([])).is_ok() {
         println!("skipped: the loader has a compiler, which a run uses in place of the archive");
-        return;
+        return None;
     }
-    let folder = Folder::new("nccl");
     let libraries = folder.0.join("libraries");
     std::fs::create_dir_all(&libraries).expect("a folder");
     let compiler = Compiler::open(&Search::only([PathBuf::from(cuda)])).expect("NVRTC");
@@ -317,6 +315,46 @@ fn processes_with_a_gpu_each_are_joined_by_nccl_and_have_the_weights_of_the_cpu(
     let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
     std::fs::copy(library, libraries.join("libcuda.so.1")).expect("a copy");
     std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join("libnccl.so.2")).expect("another name");
+    Some(libraries)
+}
+
+/// The rates are those of a GPU in software; that they are of each constant's own operation shows on a GPU.
+#[test]
+fn gpus_are_measured_and_their_profile_prices_a_step() {
+    let folder = Folder::new("measured");
+    let Some(libraries) = libraries_in_software(&folder) else { return };
+    let profile = folder.0.join("here.toml").display().to_string();
+    let measure =
+        |more: &[&str]| pleach_with_libraries(&libraries, &[&["cluster", "measure", "--out", &profile], more].concat());
+    let refused = |more: &[&str]| {
+        let output = measure(more);
+        assert_eq!(output.status.code(), Some(2), "{more:?}");
+        assert!(!std::path::Path::new(&profile).exists(), "{more:?}");
+        stderr(&output)
+    };
+    let said = refused(&["--device", "cuda"]);
+    assert!(said.contains("no built-in profile has the data sheet of ") && said.contains("--base NAME"), "{said}");
+    let said = refused(&["--base", "h200-141g-dgx"]);
+    assert!(said.contains("--base h200-141g-dgx has no effect on cores"), "{said}");
+    let output = measure(&["--device", "cuda", "--base", "h200-141g-dgx"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.contains("peak        989000.0 GFLOP/s each, of which products reach "), "{said}");
+    let text = std::fs::read_to_string(&profile).expect("a profile");
+    assert!(text.contains("one GPU has no links to measure: those of the base; base: "), "{text}");
+    assert!(text.contains("compute = \"measured on this GPU, by pleach's kernels in bf16"), "{text}");
+    let priced = pleach_with_libraries(&libraries, &["simulate", "--cluster", &profile, "--json"]);
+    assert_eq!(priced.status.code(), Some(0), "{}", stderr(&priced));
+    let json: serde_json::Value = serde_json::from_str(&stdout(&priced)).expect("JSON");
+    assert!(json["step_s"].as_f64().is_some_and(|seconds| seconds > 0.0));
+}
+
+/// Four processes with a GPU in software each, which they open by the names of NVIDIA's driver and of NCCL: the program
+/// has no compiler, and the kernels are an archive in the folder of the libraries.
+#[test]
+fn processes_with_a_gpu_each_are_joined_by_nccl_and_have_the_weights_of_the_cpu() {
+    let folder = Folder::new("nccl");
+    let Some(libraries) = libraries_in_software(&folder) else { return };
     prints(&["train", &folder.run("cpu", ""), "--quiet"]);
     let cuda = folder.run("cuda", "device = \"cuda\"\ngpu_collectives = \"nccl\"\n");
     let output = pleach_with_libraries(&libraries, &["launch", "--nproc", "4", "--", "train", &cuda]);

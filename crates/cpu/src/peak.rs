@@ -2,10 +2,11 @@
 //! registers; and bytes, copied between buffers that no cache holds.
 
 use std::hint::black_box;
-use std::sync::Barrier;
+use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
 use device::Mapping;
+use sync::start_scoped;
 
 use crate::instruction_set::InstructionSet;
 
@@ -20,14 +21,9 @@ const MEASURED: Duration = Duration::from_millis(4);
 /// threads. A multiply-add counts as two operations.
 pub fn flops_per_second(cores: usize) -> f64 {
     let instruction_set = InstructionSet::detect();
-    let start = Barrier::new(cores);
-    std::thread::scope(|scope| {
-        let burst = || {
-            start.wait();
-            core_flops_per_second(instruction_set)
-        };
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(burst)).collect();
-        threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
+    on_cores(cores, |start| {
+        start.wait();
+        core_flops_per_second(instruction_set)
     })
 }
 
@@ -40,8 +36,7 @@ const COPIES: usize = 4;
 /// pages like those of an arena. Memory is taken for twice as much.
 pub fn copy_bytes_per_second(cores: usize) -> f64 {
     let bytes = COPIED_BYTES / cores.max(1);
-    let start = Barrier::new(cores);
-    let copies = || {
+    on_cores(cores, |start| {
         let (mut source, mut target) = (Mapping::or_abort(bytes), Mapping::or_abort(bytes));
         // Memory that was never written is one page of zeros.
         source.fill(1);
@@ -53,9 +48,17 @@ pub fn copy_bytes_per_second(cores: usize) -> f64 {
             best = best.min(started.elapsed().as_secs_f64());
         }
         (2 * bytes) as f64 / best
-    };
+    })
+}
+
+/// The sum of what `measure` finds on `cores` threads, or on as many as the system starts. They meet at the barrier.
+fn on_cores(cores: usize, measure: impl Fn(&Barrier) -> f64 + Sync) -> f64 {
+    let begun = OnceLock::new();
     std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cores).map(|_| scope.spawn(copies)).collect();
+        let work = || measure(begun.wait());
+        let start = |core: usize| start_scoped(scope, &format!("core {core}"), work);
+        let threads: Vec<_> = (0..cores).map_while(|core| start(core).ok()).collect();
+        begun.get_or_init(|| Barrier::new(threads.len()));
         threads.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
     })
 }

@@ -10,6 +10,9 @@ pub enum DataError {
     /// There is no text.
     #[error("{} holds no text; name a text file, or a folder with text files (*.txt, *.md, *.jsonl, *.parquet or sources)", .0.display())]
     Empty(PathBuf),
+    /// A thread cannot be started.
+    #[error(transparent)]
+    Thread(sync::NoThread),
     /// A file or folder cannot be read.
     #[error("{} cannot be read: {reason}", .path.display())]
     Unreadable {

@@ -6,6 +6,8 @@ use config::{Blocks, Format, ModelSpec, Optimizer, Products, TrainSpec, Unit, al
 
 use crate::class::EqualityClass;
 use crate::initial::Initial;
+use crate::jumps::most_jumps;
+use crate::kinks::Kinks;
 use crate::loss_bound::{LossBound, StepLoss};
 use crate::parameter_kind::ParameterKind;
 use crate::roundings::Roundings;
@@ -152,12 +154,12 @@ impl Run<'_> {
     fn other_sums(&self) -> Bounds {
         let roundoff = self.stored.unit_roundoff();
         let roundings = Roundings::of_other_sums(self.model, self.train, self.stored);
-        let (jump, few) = (self.jump(&roundings), self.few_tokens());
+        let (kinks, few) = (self.kinks(&roundings), self.few_tokens());
         let gradient = |kind: ParameterKind| {
             let smooth = few * kind.probability_factor() * distance(roundings.of_kind(kind), roundoff) + self.cut_off();
-            smooth.hypot(kind.jump_factor() * jump)
+            smooth.hypot(kinks.as_ref().map_or(0.0, |kinks| kinks.distance(kind, CHANCE)))
         };
-        let error = distance(roundings.matrix, roundoff).hypot(JUMP_OF_ALL * jump);
+        let error = distance(roundings.matrix, roundoff).hypot(JUMP_OF_ALL * self.jump(&roundings));
         let of_logits = distance(roundings.stream + 2.0, roundoff);
         self.bounds(ParameterKind::ALL.map(gradient), [of_logits; 2], error + self.cut_off())
     }
@@ -192,6 +194,13 @@ impl Run<'_> {
     fn cut_off(&self) -> f64 {
         let Some(block) = self.train.precision.products().block() else { return 0.0 };
         1.5 * SINGLE * self.tokens().min(Products::PIECE).div_ceil(block) as f64
+    }
+
+    /// Jumps of first gradients.
+    fn kinks<'r>(&'r self, roundings: &'r Roundings) -> Option<Kinks<'r>> {
+        let counted = (self.counted_tokens(), self.train.sequence_length);
+        let of_rounding = distance(1.0, self.stored.unit_roundoff());
+        self.model.activation.has_kink().then(|| Kinks::of(self.model, &roundings.kinked, counted, of_rounding))
     }
 
     /// Distance of the gradients of an activation with a kink whose inputs are on different sides of it.
@@ -298,22 +307,6 @@ impl Run<'_> {
     }
 }
 
-/// The least number that a Poisson variable of this mean exceeds with a probability below `chance`.
-fn most_jumps(mean: f64, chance: f64) -> f64 {
-    // Far from zero it is normal.
-    if mean > 500.0 {
-        return mean + 4.3 * mean.sqrt();
-    }
-    let (mut number, mut term) = (0.0, (-mean).exp());
-    let mut within = term;
-    while 1.0 - within > chance {
-        number += 1.0;
-        term *= mean / number;
-        within += term;
-    }
-    number
-}
-
 #[cfg(test)]
 mod tests {
     use testkit::models::{Style, proof_model, proof_training};
@@ -333,14 +326,5 @@ mod tests {
         assert_eq!(of(1e-8, Some(1.0), 1), of(1e-5, None, 1));
         let [small, large, unclipped] = [(1e-8, Some(1.0)), (1e-5, Some(1.0)), (1e-8, None)].map(|(a, b)| of(a, b, 2));
         assert!(large < small && small < unclipped, "{large:.1e} {small:.1e} {unclipped:.1e}");
-    }
-
-    #[test]
-    fn jumps_are_counted_as_poisson_has_them() {
-        // P(X > 0) = 1e-6, P(X > 1) = 5e-7, P(X > 1) = 1.2e-5, and of 1,000 the quantile is 4.3 deviations away.
-        assert_eq!([1e-6, 1e-3, 5e-3].map(|mean| most_jumps(mean, CHANCE)), [0.0, 1.0, 2.0]);
-        assert_eq!(most_jumps(1.0, CHANCE), 8.0);
-        let [below, above] = [499.0, 501.0].map(|mean| most_jumps(mean, CHANCE));
-        assert!((below - above).abs() < 8.0, "{below} {above}");
     }
 }

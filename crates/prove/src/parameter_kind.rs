@@ -60,21 +60,6 @@ impl ParameterKind {
             ParameterKind::QueryKeyVector => 1.1,
         }
     }
-
-    /// How far jumps of an activation's slope move gradients of the kind, relative to inputs with gradients of one
-    /// size. The matrix that makes the inputs, and its bias, meet single jumps, of which some inputs' gradients are
-    /// twice the mean; the others meet them as a part of the stream (`docs/numerics.md`, "Kinks").
-    pub(crate) fn jump_factor(self) -> f64 {
-        match self {
-            // Computed before any activation's gradient.
-            ParameterKind::Output => 0.0,
-            ParameterKind::Matrix => 2.0,
-            ParameterKind::Vector => 1.5,
-            ParameterKind::Table => 1.3,
-            ParameterKind::QueryKey => 1.2,
-            ParameterKind::QueryKeyVector => 0.8,
-        }
-    }
 }
 
 impl fmt::Display for ParameterKind {

@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 
 use config::{ModelSpec, TrainSpec};
-use train::{LossScalingReport, StepFate};
 
 use crate::bounds::{Bounds, left_out};
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
+use crate::fates::{first_update, nothing_learned, parted, parted_at};
 use crate::loss_bound::LossBound;
 use crate::measured::{Measured, StepDistance};
 use crate::parameter_kind::ParameterKind;
@@ -111,13 +111,18 @@ impl Promise {
         Bounds::of(self.class, &self.model, &self.train, &valid)
     }
 
-    /// Every distance of two outcomes, each with its bound.
+    /// Every distance of two outcomes, each with its bound. Where one run [skips](parted_at) a step that the other does
+    /// not, losses up to that step are compared, and gradients if both are of the same step.
     pub fn distances(&self, outcomes: [&Outcome; 2]) -> Distances {
         let bounds = self.bounds_of(outcomes);
         let least_gradient = bounds.as_ref().map_or(0.0, |bounds| bounds.least_gradient);
-        let Measured { gradients, losses, weight } = Measured::between(&self.model, outcomes, least_gradient);
+        let Measured { gradients, mut losses, weight } = Measured::between(&self.model, outcomes, least_gradient);
+        let parted = parted_at(outcomes);
+        losses.truncate(parted.map_or(losses.len(), |step| step + 1));
+        let [first, second] = outcomes.map(first_update);
+        let of_gradients = bounds.as_ref().filter(|_| first == second);
         let of_kind = |(kind, (distance, what))| {
-            let bound = bounds.as_ref().map(|bounds| bounds.gradient(kind));
+            let bound = of_gradients.map(|bounds| bounds.gradient(kind));
             (kind, Bounded { what, distance, bound })
         };
         let short = bounds.as_ref().filter(|_| self.left_out.is_none());
@@ -127,7 +132,7 @@ impl Promise {
             weight: Bounded {
                 what: "the root mean square of the weights".into(),
                 distance: weight,
-                bound: short.map(|bounds| bounds.weight),
+                bound: short.filter(|_| parted.is_none()).map(|bounds| bounds.weight),
             },
         }
     }
@@ -135,7 +140,9 @@ impl Promise {
     /// The broken parts of the promise, one clause each, between outcomes that are `distance` apart.
     pub fn faults(&self, outcomes: [&Outcome; 2], distance: &Distance) -> Vec<String> {
         if outcomes.into_iter().any(nothing_learned) {
-            return vec!["every step overflowed, so no weight was updated and nothing is shown; use a lower train.initial_loss_scale".into()];
+            let said = "every step overflowed, so no weight was updated and nothing is shown; use a lower \
+                        train.initial_loss_scale";
+            return vec![said.into()];
         }
         if distance.same_bits {
             return vec![];
@@ -145,7 +152,7 @@ impl Promise {
             Promised::Bounds => {}
             Promised::Nothing => return vec![],
         }
-        let mut faults: Vec<String> = fate_of_one(outcomes).into_iter().collect();
+        let mut faults: Vec<String> = parted_at(outcomes).map(parted).into_iter().collect();
         faults.extend(self.distances(outcomes).exceeded());
         faults
     }
@@ -164,24 +171,11 @@ fn nearest_loss(losses: &[StepDistance], bound: Option<&LossBound>) -> Bounded {
     nearest.unwrap_or(Bounded { what: "a loss".into(), distance: 0.0, bound: None })
 }
 
-/// Whether a run has skipped each of its steps: the first weights have the same bits under every layout.
-fn nothing_learned(outcome: &Outcome) -> bool {
-    let is_skipped = |report: &Option<LossScalingReport>| report.is_some_and(|report| report.fate == StepFate::Skipped);
-    !outcome.scaling.is_empty() && outcome.scaling.iter().all(is_skipped)
-}
-
-/// Bounds hold between runs that skip the same steps: the first step that one of the two skipped, if there is one.
-fn fate_of_one(outcomes: [&Outcome; 2]) -> Option<String> {
-    let [first, second] = outcomes.map(|outcome| &outcome.scaling);
-    let fates = first.iter().zip(second).map(|(a, b)| [a, b].map(|report| report.map(|report| report.fate)));
-    let step = fates.enumerate().find(|(_, [a, b])| a != b).map(|(step, _)| step + 1)?;
-    Some(format!("step {step} was skipped in one of the two"))
-}
-
 #[cfg(test)]
 mod tests {
     use config::{Activation, Precision, Products};
     use testkit::models::{Style, proof_model, proof_training};
+    use train::{LossScalingReport, StepFate};
 
     use super::*;
     use crate::bounds::BOUNDED_STEPS;
@@ -346,12 +340,31 @@ mod tests {
         }
     }
 
+    /// From the step on that one run skips alone, the two have other updates.
     #[test]
-    fn a_step_that_one_run_skips_is_named() {
+    fn runs_that_skip_different_steps_are_compared_up_to_the_first_of_them() {
         let (updated, skipped) = (StepFate::Updated, StepFate::Skipped);
-        let (all, one) = (skipping([updated; 2]), skipping([updated, skipped]));
-        assert_eq!(fate_of_one([&all, &one]), Some("step 2 was skipped in one of the two".into()));
-        assert_eq!(fate_of_one([&one, &one]), None);
+        let faults = |fates: [[StepFate; 2]; 2], losses: [f64; 2]| {
+            let of = |fates, losses: [f64; 2]| Outcome {
+                losses: losses.to_vec(),
+                scaling: skipping(fates).scaling,
+                ..outcome(losses[1] as f32, 1.0, losses[1] as f32)
+            };
+            let outcomes = [of(fates[0], [1.0, 1.0]), of(fates[1], losses)];
+            let [a, b] = &outcomes;
+            promise(EqualityClass::OtherSums, &proof_training(), 2).faults([a, b], &different())
+        };
+        // Gradients are of the first step in both, the second loss is computed before it overflows, and weights differ.
+        let found = faults([[updated, updated], [updated, skipped]], [1.0, 2.0]);
+        assert!(
+            found.len() == 3 && found[0].starts_with("step 2 overflowed fp16 in one of the two alone"),
+            "{found:?}"
+        );
+        assert!(found[1].starts_with("the first gradient") && found[2].starts_with("the loss of step 2"), "{found:?}");
+        // The first updates are those of different steps.
+        let found = faults([[updated, updated], [skipped, updated]], [1.0, 2.0]);
+        assert!(found.len() == 1 && found[0].starts_with("step 1 overflowed fp16"), "{found:?}");
+        assert_eq!(faults([[skipped, updated]; 2], [1.0, 2.0]).len(), 3);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::initial::{Initial, Layer, stream_weight};
 use crate::parameter_kind::ParameterKind;
 
 /// Roundings relative to each kind's gradients, and to what losses and kinks depend on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Roundings {
     /// Of embeddings.
     pub table: f64,
@@ -25,6 +25,21 @@ pub struct Roundings {
     pub input: f64,
     /// Of the stream that the head reads.
     pub stream: f64,
+    /// Inputs of activations of each layer.
+    pub kinked: Vec<KinkedLayer>,
+}
+
+/// Inputs of a layer's activation, and what its gradient passes on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct KinkedLayer {
+    /// Roundings of the inputs.
+    pub input: f64,
+    /// Width of the feed-forward block.
+    pub width: usize,
+    /// Keys that a query of the layer sees at most.
+    pub keys: usize,
+    /// The part of the stream's gradient in front of the layer, as a mean square, that has passed these inputs.
+    pub passed: f64,
 }
 
 impl Roundings {
@@ -42,7 +57,16 @@ impl Roundings {
     /// Where only sums over sequences are in another order: those of one sum over all `tokens`.
     pub fn of_other_order(tokens: usize) -> Roundings {
         let sum = chain(tokens) + 1.0;
-        Roundings { table: sum, output: sum, matrix: sum, query_key: sum, vector: sum, input: 0.0, stream: 0.0 }
+        Roundings {
+            table: sum,
+            output: sum,
+            matrix: sum,
+            query_key: sum,
+            vector: sum,
+            input: 0.0,
+            stream: 0.0,
+            kinked: vec![],
+        }
     }
 
     /// Where sums within a token are split differently, in runs whose activations are `stored`.
@@ -64,6 +88,7 @@ impl Roundings {
             vector: into_stream + read + sum,
             input: passed.iter().map(|layer| layer.input).fold(0.0, f64::max),
             stream,
+            kinked: passed.iter().map(|layer| layer.kinked(model.blocks)).collect(),
         };
         let mut gradient = into_stream;
         for layer in passed.iter().rev() {
@@ -161,6 +186,18 @@ struct Passed {
     sums: [f64; 2],
     /// Mean square of each branch relative to the stream that it is added to.
     shares: [f64; 2],
+}
+
+impl Passed {
+    fn kinked(&self, blocks: Blocks) -> KinkedLayer {
+        let [attention, feed_forward] = self.shares;
+        let all = match blocks {
+            Blocks::Parallel => 1.0 + feed_forward + attention,
+            Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. } => 1.0 + feed_forward,
+        };
+        let Layer { width, keys, .. } = self.layer;
+        KinkedLayer { input: self.input, width, keys, passed: feed_forward / all }
+    }
 }
 
 /// Roundings of all layers, and of the stream after the last one.

@@ -1,9 +1,9 @@
 //! How many tokens count in each step of two runs.
 
 use config::TrainSpec;
-use train::StepFate;
 
 use crate::distance::Outcome;
+use crate::fates::first_update;
 
 /// Valid tokens of each step, no less than one: errors of the others reach neither a loss nor a gradient.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,18 +47,10 @@ impl ValidTokens {
     }
 }
 
-/// The first step that updates weights.
-fn first_update(outcome: &Outcome) -> usize {
-    let is_update = |scaling: &Option<train::LossScalingReport>| {
-        scaling.is_none_or(|report| matches!(report.fate, StepFate::Updated))
-    };
-    outcome.scaling.iter().position(is_update).unwrap_or(0)
-}
-
 #[cfg(test)]
 mod tests {
     use testkit::models::proof_training;
-    use train::LossScalingReport;
+    use train::{LossScalingReport, StepFate};
 
     use super::*;
 

@@ -6,5 +6,5 @@ mod measure;
 mod table;
 
 pub use draw::{Pair, draw};
-pub use measure::{Share, has_gradients_of, measure};
+pub use measure::{Compared, LossScale, Share, has_gradients_of, measure};
 pub use table::{Kind, Shares, table};

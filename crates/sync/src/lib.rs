@@ -12,6 +12,9 @@
 
 #[cfg(shuttle)]
 mod modelled;
+mod starting;
+
+pub use starting::{NoThread, start, start_scoped};
 
 #[cfg(shuttle)]
 pub use modelled::{Lock, Wait, lock, wait, wait_timeout};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
 use crate::arguments::{EXIT_CODES, Format, RunArguments};
 use crate::simulate::rank_times::TracedRanks;
@@ -174,7 +174,7 @@ pub enum ClusterCommand {
     #[command(after_help = EXIT_CODES)]
     Fit(FitArguments),
     /// Measure this machine and write its profile: matrix products, attention, memory, launches and reductions on all
-    /// cores
+    /// cores, or on all GPUs
     #[command(after_help = EXIT_CODES)]
     Measure(MeasureArguments),
 }
@@ -182,9 +182,25 @@ pub enum ClusterCommand {
 /// Arguments of `cluster measure`.
 #[derive(Debug, Args)]
 pub struct MeasureArguments {
+    /// Measure the cores of this machine or its GPUs
+    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
+    pub device: MeasuredDevice,
+    /// With --device cuda, take data sheet and network from this profile: a built-in name or a file; the default is the
+    /// first built-in profile with such GPUs
+    #[arg(long, value_name = "NAME|FILE.toml")]
+    pub base: Option<String>,
     /// File for the profile
     #[arg(long, value_name = "FILE.toml")]
     pub out: PathBuf,
+}
+
+/// Devices that can be measured: a GPU in software has no speed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum MeasuredDevice {
+    /// The cores of this machine.
+    Cpu,
+    /// Its GPUs.
+    Cuda,
 }
 
 /// Arguments of `cluster fit`.

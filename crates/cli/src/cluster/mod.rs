@@ -6,14 +6,16 @@ pub mod validate;
 use std::path::{Path, PathBuf};
 
 use cluster::{Cluster, Constant};
-use plan::machine::measure;
+use plan::machine::{measure, measure_gpus};
 use plan::{Fitted, Open, PreparedRun, Report, Scored, fit};
 
-use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments};
+use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments, MeasuredDevice};
 use crate::cluster::profile::{profile, software};
 use crate::cluster::validate::Runs;
 use crate::failure::Failure;
+use crate::gpu::all_gpus;
 use crate::memory::machine::memory_limit;
+use crate::screen::gpu_peak::profile_of;
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
 
@@ -30,31 +32,67 @@ pub fn run(command: &ClusterCommand) -> Result<(), Failure> {
 
 /// Measures, writes the profile and says what it says.
 fn measure_machine(arguments: &MeasureArguments) -> Result<(), Failure> {
-    let out = OutputFile::promised("--out", &arguments.out, &[])?;
-    let mut measured = measure().map_err(|error| Failure::Work(error.to_string()))?;
-    if let Some(limit) = memory_limit() {
-        measured.accelerator.memory_gb = limit.bytes as f64 / measured.node.accelerators as f64 * 1e-9;
-    }
+    let base: Vec<PathBuf> = arguments.base.iter().map(PathBuf::from).collect();
+    let out = OutputFile::promised("--out", &arguments.out, &base)?;
+    let measured = match arguments.device {
+        MeasuredDevice::Cpu => measured_cores(arguments)?,
+        MeasuredDevice::Cuda => measured_gpus(arguments)?,
+    };
     out.write(measured.to_toml())?;
     let Cluster { about, accelerator, compute, node, .. } = &measured;
+    let tflops = match arguments.device {
+        MeasuredDevice::Cpu => accelerator.single_tflops,
+        MeasuredDevice::Cuda => accelerator.half_tflops,
+    };
     print(&format!(
         "{about}\n\
          peak        {:.1} GFLOP/s each, of which products reach {:.0} %, attention {:.0} % and backward {:.0} %\n\
-         memory      {:.1} GB/s in copies of activations, of which other operations reach {:.0} %\n\
-         launch      {:.2} us\n\
+         memory      {:.1} GB/s, of which operations between products reach {:.0} %\n\
+         launch      {:.2} us, submitted in {:.2} us\n\
          reductions  {:.1} us, {:.1} GB/s\n\
          written to {}\n",
-        1e3 * accelerator.single_tflops,
+        1e3 * tflops,
         100.0 * compute.matrix_efficiency,
         100.0 * compute.attention_efficiency,
         100.0 * compute.attention_backward_efficiency,
         accelerator.memory_gb_per_s,
         100.0 * compute.memory_efficiency,
         compute.kernel_gap_us,
+        compute.issue_us,
         node.link.start_us,
-        node.link.gb_per_s,
+        node.link.gb_per_s * node.link.efficiency,
         out.path().display()
     ))
+}
+
+/// The profile of the cores of this machine.
+fn measured_cores(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
+    if let Some(base) = &arguments.base {
+        return Err(Failure::Input(format!(
+            "--base {base} has no effect on cores, whose rates are all measured; leave it out, or add --device cuda"
+        )));
+    }
+    let mut measured = measure().map_err(|error| Failure::Work(error.to_string()))?;
+    if let Some(limit) = memory_limit() {
+        measured.accelerator.memory_gb = limit.bytes as f64 / measured.node.accelerators as f64 * 1e-9;
+    }
+    Ok(measured)
+}
+
+/// The profile of its GPUs.
+fn measured_gpus(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
+    let gpus = all_gpus()?;
+    let gpu = &gpus.facts()[0];
+    let base = match &arguments.base {
+        Some(name) => profile(name)?,
+        None => profile_of(gpu).ok_or_else(|| {
+            Failure::Input(format!(
+                "no built-in profile has the data sheet of {}; name a profile with its rates: --base NAME|FILE.toml",
+                gpu.name
+            ))
+        })?,
+    };
+    measure_gpus(&gpus, &base).map_err(|error| Failure::Work(error.to_string()))
 }
 
 /// Fits constants and writes the profile.

@@ -106,7 +106,7 @@ fn continue_text(
     };
     together(&meeting, |company| match company {
         Company::Several(several) if !several.is_first() => {
-            relay_while(several, interrupt, || generated(company, &Unheard)).map(|()| Printed::InFirst)
+            relay_while(several, interrupt, || generated(company, &Unheard))?.map(|()| Printed::InFirst)
         }
         Company::Several(_) | Company::Alone => {
             let printer = Printer::new(&tokenizer, prompt, Stopper { interrupt, company }, output);

@@ -106,7 +106,7 @@ pub fn serve() -> Result<(), Failure> {
         )));
     }
     let (sender, orders) = channel();
-    std::thread::spawn(move || read_orders(&sender));
+    sync::start("orders", move || read_orders(&sender))?;
     let signals = Signals::listen()?;
     let guard = Guard::start(&program)?;
     let watched = Watched::begin(&plan.command, &plan.directory, &plan.host);

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use config::{OnLoss, RunConfig};
 use launcher::Host;
+use sync::NoThread;
 
 use crate::arguments::launch::LaunchArguments;
 use crate::failure::Failure;
@@ -85,8 +86,11 @@ impl Crew {
     }
 
     /// Waits for hosts that do not take part.
-    pub fn return_watch(&self) -> Option<ReturnWatch> {
-        (!self.lost.is_empty()).then(|| ReturnWatch::start(&self.shell, &self.lost))
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn return_watch(&self) -> Result<Option<ReturnWatch>, NoThread> {
+        (!self.lost.is_empty()).then(|| ReturnWatch::start(&self.shell, &self.lost)).transpose()
     }
 
     /// All hosts take part again, in the layout that was given. Returns a message.
@@ -103,44 +107,53 @@ impl Crew {
 
     /// Asks the hosts after a failure whether they are there, and does what `run.on_loss` says. Nothing is waited for
     /// or replanned where no `restarts` are left.
-    pub fn after(&mut self, outcome: &Outcome, progress: Progress, restarts: u32, signals: &Signals) -> Change {
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn after(
+        &mut self,
+        outcome: &Outcome,
+        progress: Progress,
+        restarts: u32,
+        signals: &Signals,
+    ) -> Result<Change, NoThread> {
         let Some(whole) =
             self.whole.clone().filter(|_| matches!(outcome, Outcome::Failed { code, .. } if Restart::helps(*code)))
         else {
-            return Change::None;
+            return Ok(Change::None);
         };
-        let missing = silent(&self.shell, &self.now);
+        let missing = silent(&self.shell, &self.now)?;
         if missing.is_empty() {
-            return Change::None;
+            return Ok(Change::None);
         }
         let names = named(&missing);
-        match (whole.run.on_loss, restarts) {
+        Ok(match (whole.run.on_loss, restarts) {
             (OnLoss::Stop, _) | (OnLoss::Wait | OnLoss::Replan, 0) => {
                 if progress == Progress::Nothing {
                     // There is nothing to resume, and the failure names the host that did not start.
-                    return Change::None;
+                    return Ok(Change::None);
                 }
                 Change::Stop(format!("{names} does not answer{}", self.remedy(&whole, &missing)))
             }
             (OnLoss::Wait, _) => {
                 tell(&format!("{names} does not answer; waiting, as run.on_loss = \"wait\" says\n"));
-                while signals.last().is_none() && !silent(&self.shell, &missing).is_empty() {
+                while signals.last().is_none() && !silent(&self.shell, &missing)?.is_empty() {
                     std::thread::sleep(PAUSE);
                 }
                 Change::Hosts(format!("{names} answers again"))
             }
             (OnLoss::Replan, _) => {
-                let lost = silent(&self.shell, &self.all);
+                let lost = silent(&self.shell, &self.all)?;
                 if lost.is_empty() {
                     self.lost = missing;
-                    return Change::Hosts(self.complete());
+                    return Ok(Change::Hosts(self.complete()));
                 }
                 match self.without(&whole, &lost) {
                     Ok(replanned) => Change::Hosts(self.take(&whole, lost, replanned, progress)),
                     Err(failure) => Change::Stop(format!("{names} does not answer; {failure}")),
                 }
             }
-        }
+        })
     }
 
     fn without(&self, whole: &RunConfig, lost: &[Host]) -> Result<Replanned, Failure> {

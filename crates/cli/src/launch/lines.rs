@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use sync::lock;
+use sync::{NoThread, lock};
 
 use crate::screen::output::tell;
 
@@ -37,7 +37,10 @@ impl LastWords {
     }
 
     /// Copies `output` on a thread of its own until it ends, and keeps its last lines.
-    pub fn copy(&self, output: impl Read + Send + 'static) {
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn copy(&self, output: impl Read + Send + 'static) -> Result<(), NoThread> {
         let own = self.clone();
         let copy = move || {
             copy_to(output, "", |line| {
@@ -45,7 +48,8 @@ impl LastWords {
                 tell(&String::from_utf8_lossy(line));
             });
         };
-        *lock(&self.reader) = Some(std::thread::spawn(copy));
+        *lock(&self.reader) = Some(sync::start("lines", copy)?);
+        Ok(())
     }
 
     /// The lines, oldest first, once the output has ended; none are left.
@@ -59,8 +63,11 @@ impl LastWords {
 }
 
 /// Copies `output` on a thread of its own until it ends.
-pub fn copy(output: impl Read + Send + 'static, label: String) -> JoinHandle<()> {
-    std::thread::spawn(move || copy_to(output, &label, |line| tell(&String::from_utf8_lossy(line))))
+///
+/// # Errors
+/// A thread that cannot be started.
+pub fn copy(output: impl Read + Send + 'static, label: String) -> Result<JoinHandle<()>, NoThread> {
+    sync::start("lines", move || copy_to(output, &label, |line| tell(&String::from_utf8_lossy(line))))
 }
 
 /// Calls `write` with each labelled line of `output`, whole, so that lines of different processes do not mix.

@@ -67,7 +67,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
             guard = Some(Guard::start(&program)?);
         }
         let watched = Watched::begin(&arguments.command, Path::new(""), &own_host());
-        let mut returns = crew.return_watch();
+        let mut returns = crew.return_watch()?;
         let orders = || returns.as_mut().and_then(ReturnWatch::order).or_else(|| signals.next());
         let supervised = supervise(members, guard.as_ref(), orders)?;
         watched.report(&supervised, Without::Begins(supervised.ends.len()));
@@ -77,7 +77,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
                 crew.complete()
             }
             Outcome::Done | Outcome::Stopped { .. } | Outcome::Failed { .. } => {
-                let change = crew.after(&supervised.outcome, restart.progress(), budget.left, &signals);
+                let change = crew.after(&supervised.outcome, restart.progress(), budget.left, &signals)?;
                 let Some(message) = budget.after(supervised.outcome, change, &signals)? else { return Ok(()) };
                 message
             }

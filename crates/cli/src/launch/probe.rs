@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use launcher::Host;
+use sync::NoThread;
 
 use crate::launch::job::Shell;
 use crate::launch::supervisor::Order;
@@ -19,15 +20,18 @@ const GLANCE: Duration = Duration::from_millis(10);
 const TERM: i32 = 15;
 
 /// Those of `hosts` on which pleach cannot be started, in their order. All are asked at the same time.
-pub fn silent(shell: &Shell, hosts: &[Host]) -> Vec<Host> {
+///
+/// # Errors
+/// A thread that cannot be started.
+pub fn silent(shell: &Shell, hosts: &[Host]) -> Result<Vec<Host>, NoThread> {
     std::thread::scope(|scope| {
         let ask = |host: &'_ Host| {
             let question = shell.question(host);
-            scope.spawn(move || question.is_none_or(answers))
+            Ok((host, sync::start_scoped(scope, "question", move || question.is_none_or(answers))?))
         };
-        let asked: Vec<_> = hosts.iter().map(|host| (host, ask(host))).collect();
+        let asked = hosts.iter().map(ask).collect::<Result<Vec<_>, NoThread>>()?;
         let silent = asked.into_iter().filter_map(|(host, answer)| (!answer.join().unwrap_or(false)).then_some(host));
-        silent.cloned().collect()
+        Ok(silent.cloned().collect())
     })
 }
 
@@ -58,20 +62,23 @@ pub struct ReturnWatch {
 
 impl ReturnWatch {
     /// Begins to ask `hosts`.
-    pub fn start(shell: &Shell, hosts: &[Host]) -> ReturnWatch {
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn start(shell: &Shell, hosts: &[Host]) -> Result<ReturnWatch, NoThread> {
         let (are_back, is_over) = (Arc::<AtomicBool>::default(), Arc::<AtomicBool>::default());
         let (shell, hosts) = (shell.clone(), hosts.to_vec());
         let (back, over) = (Arc::clone(&are_back), Arc::clone(&is_over));
-        std::thread::spawn(move || {
+        sync::start("hosts", move || {
             while !over.load(Ordering::Relaxed) {
                 std::thread::sleep(PAUSE);
-                if silent(&shell, &hosts).is_empty() {
+                if silent(&shell, &hosts).is_ok_and(|silent| silent.is_empty()) {
                     back.store(true, Ordering::Relaxed);
                     return;
                 }
             }
-        });
-        ReturnWatch { are_back, is_over, has_ordered: false }
+        })?;
+        Ok(ReturnWatch { are_back, is_over, has_ordered: false })
     }
 
     /// The order to end the run with a checkpoint, once.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use blame::ProcessEnd;
 use rustix::process::{Pid, Signal, kill_process_group};
+use sync::NoThread;
 
 use crate::failure::Failure;
 use crate::launch::guard::Guard;
@@ -273,7 +274,6 @@ fn start(
 ) -> Result<(Vec<Running>, Option<Order>), Failure> {
     let mut all: Vec<Running> = vec![];
     for member in members {
-        let name = member.name.clone();
         match spawn(member) {
             Ok(running) => {
                 if let Some(guard) = guard {
@@ -281,9 +281,9 @@ fn start(
                 }
                 all.push(running);
             }
-            Err(error) => {
+            Err(failure) => {
                 all.iter_mut().for_each(Running::kill);
-                return Err(Failure::Work(format!("{name} cannot be started: {error}")));
+                return Err(failure);
             }
         }
         if let Some(order) = orders() {
@@ -293,7 +293,7 @@ fn start(
     Ok((all, None))
 }
 
-fn spawn(member: Member) -> std::io::Result<Running> {
+fn spawn(member: Member) -> Result<Running, Failure> {
     let Member { name, process, label, last_words, mut command, plan } = member;
     let is_agent = plan.is_some();
     command.stdin(if is_agent { Stdio::piped() } else { Stdio::null() });
@@ -304,22 +304,40 @@ fn spawn(member: Member) -> std::io::Result<Running> {
     }
     // Ctrl-C of a terminal reaches the launcher alone, which passes it on once.
     command.process_group(0);
-    let mut child = command.spawn()?;
-    let mut copies = vec![];
-    if let Some(label) = label {
-        copies.extend(child.stdout.take().map(|output| lines::copy(output, label.clone())));
-        copies.extend(child.stderr.take().map(|output| lines::copy(output, label)));
-    } else if let Some(last_words) = last_words
-        && let Some(output) = child.stderr.take()
-    {
-        last_words.copy(output);
-    }
+    let mut child = command.spawn().map_err(|error| Failure::Work(format!("{name} cannot be started: {error}")))?;
+    let copies = copies(&mut child, label, last_words).inspect_err(|_| {
+        // Without its lines nobody knows why it ends.
+        let _ = child.kill();
+        let _ = child.wait();
+    })?;
     let mut input = child.stdin.take();
     if let (Some(input), Some(plan)) = (&mut input, plan) {
         // Where the program ended at once, its exit code says more than this.
         let _ = writeln!(input, "{plan}").and_then(|()| input.flush());
     }
     Ok(Running { name, process, child, input, is_agent, copies, fate: None })
+}
+
+/// Starts the threads that copy the outputs of `child`.
+fn copies(
+    child: &mut Child,
+    label: Option<String>,
+    last_words: Option<LastWords>,
+) -> Result<Vec<JoinHandle<()>>, NoThread> {
+    let mut copies = vec![];
+    if let Some(label) = label {
+        if let Some(output) = child.stdout.take() {
+            copies.push(lines::copy(output, label.clone())?);
+        }
+        if let Some(output) = child.stderr.take() {
+            copies.push(lines::copy(output, label)?);
+        }
+    } else if let Some(last_words) = last_words
+        && let Some(output) = child.stderr.take()
+    {
+        last_words.copy(output)?;
+    }
+    Ok(copies)
 }
 
 /// Asks all to end, and returns the time of it.

@@ -178,7 +178,8 @@ pub fn receive_while<T>(
     let mut receiver = Receiver::new(several, model, to);
     std::thread::scope(|scope| {
         let has_failed = &has_failed;
-        let receiving = scope.spawn(move || receiver.receive(|| has_failed.load(Ordering::Acquire)));
+        let receiving =
+            sync::start_scoped(scope, "delivery", move || receiver.receive(|| has_failed.load(Ordering::Acquire)))?;
         let worked = work();
         // The others of a run that returns to a checkpoint send their ends, after a checkpoint that is on its way.
         let is_over = worked.as_ref().is_err_and(|failure| !matches!(failure, Failure::RollBack { .. }));

@@ -1,7 +1,7 @@
 //! The engine of a process among others: connected with their ranks, and with the control channel, so that a failure
 //! on either is one on both.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use comm::processes::{Process, ProcessMap, WorldToken};
 use comm::{AbortCause, WorldFailure};
@@ -104,11 +104,17 @@ fn join(control: &Arc<Control>, failure: WorldFailure, first_ranks: Vec<usize>) 
     failure.on_failure(move |cause| {
         let AbortCause { rank, description } = cause.clone();
         // A report waits until it is sent, and this may be the thread that moves the bytes of all ranks.
-        std::thread::spawn(move || {
-            if let Some(control) = weak.upgrade() {
-                control.report(FailureReport { rank: Some(rank.0), cause: description, ..FailureReport::default() });
+        let (weak, of_thread) = (weak.clone(), weak.clone());
+        let report = FailureReport { rank: Some(rank.0), cause: description, ..FailureReport::default() };
+        let own = report.clone();
+        let tell = move |control: Weak<Control>, report| {
+            if let Some(control) = control.upgrade() {
+                control.report(report);
             }
-        });
+        };
+        if sync::start("failure", move || tell(of_thread, own)).is_err() {
+            tell(weak, report);
+        }
     });
     control.on_failure(move |heard: &ProcessFailure| {
         let rank = heard.report.rank.or_else(|| first_ranks.get(heard.process).copied()).unwrap_or(0);

@@ -3,6 +3,7 @@
 use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
+use crate::failure::Failure;
 use crate::run::interrupt::Interrupt;
 use crate::run::watchdog::watch;
 use crate::screen::output::tell;
@@ -18,10 +19,13 @@ pub struct Grace {
 
 impl Grace {
     /// Begins to watch `interrupt`.
-    pub fn begin(seconds: f32, interrupt: &Interrupt) -> Grace {
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
+    pub fn begin(seconds: f32, interrupt: &Interrupt) -> Result<Grace, Failure> {
         let (running, ended) = channel();
         let interrupt = interrupt.clone();
-        std::thread::spawn(move || {
+        sync::start("grace", move || {
             let message = || {
                 let signal = interrupt.signal()?;
                 Some(format!(
@@ -32,8 +36,8 @@ impl Grace {
                 tell_in_time(message);
                 std::process::exit(interrupt.signal().map_or(1, |signal| signal.exit_code().into()));
             }
-        });
-        Grace { _running: running }
+        })?;
+        Ok(Grace { _running: running })
     }
 }
 

@@ -77,7 +77,7 @@ impl<'a> OncePerRun<'a> {
         }
         let watchers = Arc::new(Watchers::open(config, folder.path())?);
         let interrupt = session.signals.heard();
-        let grace = Grace::begin(config.run.grace_seconds, &interrupt);
+        let grace = Grace::begin(config.run.grace_seconds, &interrupt)?;
         let steps = config.train.steps;
         let screen = screen(arguments, start.steps(), steps);
         let journal = Arc::new(Journal::new(screen.audience(), folder.log(start.steps())?));

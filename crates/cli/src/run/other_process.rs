@@ -61,13 +61,13 @@ fn run_attempt(
     attempt: &RunAttempt<'_>,
 ) -> Result<(), Failure> {
     let interrupt = session.signals.heard();
-    let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt);
+    let _grace = Grace::begin(session.verdict.config.run.grace_seconds, &interrupt)?;
     session.company.once("the files of the run", || Ok(()))?;
     let recorder =
         arguments.trace.as_ref().map(|_| Recorder::new(session.verdict.config.run.ranks, Recording::EveryStep));
     let ranks = session.company.ranks_of(&session.verdict.config, &session.verdict.setup)?.len();
     let silent = Silent { times: TimesSender::new(several, ranks), recorder };
-    relay_while(several, &interrupt, || train(session, several, &silent, (start, attempt)))
+    relay_while(several, &interrupt, || train(session, several, &silent, (start, attempt)))?
 }
 
 fn train(

@@ -48,13 +48,13 @@ impl<'a> ProcessRanks<'a> {
         std::thread::scope(|scope| {
             let (running, watched) = channel();
             let failure = || self.engine.failure().map(|(_, description)| description);
-            scope.spawn(move || {
+            sync::start_scoped(scope, "watch", move || {
                 if let Some(description) = watch(&watched, failure, GRACE) {
                     note(&description);
                     tell(&format!("{description}\n"));
                     std::process::exit(Failure::WORK.into());
                 }
-            });
+            })?;
             let result = work(self.setup, &*self.engine);
             drop(running);
             result.map_err(|error| Failure::Work(error.to_string()))

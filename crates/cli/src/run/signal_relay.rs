@@ -11,19 +11,22 @@ use crate::run::interrupt::{AtOnce, Interrupt};
 const GLANCE: Duration = Duration::from_millis(50);
 
 /// Does `work`, while a thread passes a signal that reaches this process on to process 0, which ends the work of all.
-pub fn relay_while<T>(several: &Several, interrupt: &Interrupt, work: impl FnOnce() -> T) -> T {
+///
+/// # Errors
+/// A thread that cannot be started.
+pub fn relay_while<T>(several: &Several, interrupt: &Interrupt, work: impl FnOnce() -> T) -> Result<T, Failure> {
     std::thread::scope(|scope| {
         let (running, ended) = channel::<()>();
-        scope.spawn(move || {
+        sync::start_scoped(scope, "signals", move || {
             while ended.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
                 if let Some(signal) = interrupt.signal() {
                     return several.control.stop(signal.number());
                 }
             }
-        });
+        })?;
         let result = work();
         drop(running);
-        result
+        Ok(result)
     })
 }
 
@@ -31,7 +34,7 @@ pub fn relay_while<T>(several: &Several, interrupt: &Interrupt, work: impl FnOnc
 /// its exit code.
 ///
 /// # Errors
-/// Those of `work`.
+/// Those of `work`, and a thread that cannot be started.
 pub fn end_all_while<T>(
     company: &Company,
     signals: &AtOnce,
@@ -41,11 +44,11 @@ pub fn end_all_while<T>(
     signals.noted_while(|interrupt| {
         let result = std::thread::scope(|scope| {
             let (running, ended) = channel::<()>();
-            scope.spawn(move || {
+            sync::start_scoped(scope, "signals", move || {
                 while ended.recv_timeout(GLANCE) == Err(RecvTimeoutError::Timeout) {
                     end_by_signal(several, interrupt);
                 }
-            });
+            })?;
             let result = work();
             drop(running);
             result

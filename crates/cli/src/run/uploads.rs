@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use checkpoint::{Mirror, StoredError, Uploaded};
@@ -11,7 +10,7 @@ use sync::{Condvar, Mutex, lock, wait, wait_timeout};
 
 use crate::failure::Failure;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder};
-use crate::run::stored;
+use crate::run::stored::{self, Patient};
 use crate::screen::figures::bytes;
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
@@ -59,14 +58,14 @@ impl Uploads {
     /// # Errors
     /// An address or settings that cannot be used.
     pub fn begin(run: &RunSpec, folder: &RunFolder, start: u32) -> Result<Option<Uploads>, Failure> {
-        let Some(stored) = stored::of_run(run)? else { return Ok(None) };
+        let Some(stored) = stored::of_run(run, Patient::InBackground)? else { return Ok(None) };
         let address = stored.address().to_string();
         let rules = (folder.store.retention(), folder.store.holds());
         let checkpoints = run.folder.join(CHECKPOINTS);
         let mirror = Mirror::new(stored, &checkpoints, stored::files_of(&run.folder), rules, start);
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        thread::spawn(move || of_thread.work(mirror));
+        sync::start("uploads", move || of_thread.work(mirror))?;
         let longest = Duration::from_secs_f32(run.store_seconds);
         let grace = Duration::from_secs_f32(run.grace_seconds);
         let uploads = Uploads { shared, address, run: run.folder.clone(), waits: [longest, longest.min(grace)] };

@@ -11,6 +11,7 @@ use report::Delivery;
 
 use crate::failure::Failure;
 use crate::run_report::gather::Gathered;
+use crate::screen::output::tell;
 
 /// A browser that sends nothing for so long is not waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -73,11 +74,15 @@ impl Server {
                     continue;
                 }
                 let open = &open;
-                scope.spawn(move || {
+                let answer = move || {
                     // A browser that goes away has had enough.
                     let _ = self.answer(stream, runs);
                     open.fetch_sub(1, Ordering::Relaxed);
-                });
+                };
+                if let Err(error) = sync::start_scoped(scope, "page", answer) {
+                    open.fetch_sub(1, Ordering::Relaxed);
+                    tell(&format!("{error}\n"));
+                }
             }
         })
     }

@@ -8,6 +8,7 @@ use gpu::DeviceFacts;
 /// products are chained, those of tensor cores where they are summed in blocks. `None` where no built-in profile has
 /// the data sheet of such a GPU.
 pub fn peak_flops(gpus: &[DeviceFacts], precision: Precision) -> Option<f64> {
+    let sheet = |gpu| profile_of(gpu).map(|cluster| cluster.accelerator);
     let sheets: Vec<Accelerator> = gpus.iter().map(sheet).collect::<Option<_>>()?;
     let tflops = |sheet: &Accelerator| match precision.products() {
         Products::Chained => Some(sheet.single_tflops),
@@ -18,14 +19,15 @@ pub fn peak_flops(gpus: &[DeviceFacts], precision: Precision) -> Option<f64> {
     Some(least * 1e12)
 }
 
-/// The data sheet of a GPU: of a profile with the same model, as `H200`, and as many multiprocessors, which tell the
-/// forms of a model apart.
-fn sheet(gpu: &DeviceFacts) -> Option<Accelerator> {
+/// The first built-in profile with the data sheet of a GPU: of the same model, as `H200`, and with as many
+/// multiprocessors, which tell the forms of a model apart.
+pub fn profile_of(gpu: &DeviceFacts) -> Option<Cluster> {
     let name = gpu.name.strip_prefix("NVIDIA ").unwrap_or(&gpu.name);
     let model = |name: &str| name.split([' ', '-']).next().map(str::to_owned);
-    let clusters = names().filter_map(named).filter_map(|text| Cluster::from_toml(text).ok());
-    let mut sheets = clusters.map(|cluster| cluster.accelerator);
-    sheets.find(|sheet| sheet.multiprocessors == gpu.multiprocessors && model(&sheet.name) == model(name))
+    let mut clusters = names().filter_map(named).filter_map(|text| Cluster::from_toml(text).ok());
+    clusters.find(|Cluster { accelerator: sheet, .. }| {
+        sheet.multiprocessors == gpu.multiprocessors && model(&sheet.name) == model(name)
+    })
 }
 
 #[cfg(test)]

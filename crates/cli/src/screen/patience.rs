@@ -19,7 +19,8 @@ fn every<T>(silence: Duration, announce: impl Fn(Duration) + Sync, work: impl Fn
     thread::scope(|scope| {
         let (done, waiting) = channel::<()>();
         let announce = &announce;
-        scope.spawn(move || {
+        // Without this thread the work is silent, and no less right.
+        let _ = sync::start_scoped(scope, "patience", move || {
             while let Err(RecvTimeoutError::Timeout) = waiting.recv_timeout(silence) {
                 announce(began.elapsed());
             }

@@ -219,7 +219,7 @@ fn started(options: &[&str], folder: &Path) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
 }
 
-fn kill(signal: &str, process: &str) {
+pub fn kill(signal: &str, process: &str) {
     assert!(Command::new("kill").args([signal, process]).status().expect("kill").success());
 }
 

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use formats::Cell;
+use sync::start_scoped;
 
 use super::{Input, Position};
 use crate::corpus::Corpus;
@@ -56,11 +57,16 @@ pub(crate) fn run(
         for _ in 0..workers {
             let (load, loaded) = sync_channel::<Result<Load, DataError>>(WAITING);
             let (batch, made) = sync_channel(WAITING);
-            scope.spawn(move || work(tokenizer, &loaded, &batch));
+            // Fewer workers make the same tokens.
+            match start_scoped(scope, "tokens", move || work(tokenizer, &loaded, &batch)) {
+                Ok(_) => {}
+                Err(error) if loads.is_empty() => return Err(DataError::Thread(error)),
+                Err(_) => break,
+            }
             loads.push(load);
             batches.push(made);
         }
-        scope.spawn(move || feed(inputs, piped, start, &loads));
+        start_scoped(scope, "texts", move || feed(inputs, piped, start, &loads)).map_err(DataError::Thread)?;
         for made in batches.iter().cycle() {
             // The first worker without a batch stands for the end: those after it have none either.
             let Ok(batch) = made.recv() else { break };

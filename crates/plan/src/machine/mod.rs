@@ -2,12 +2,14 @@
 
 mod bench;
 mod child;
+mod gpu;
 mod layouts;
 mod profile;
 mod resident;
 mod stained;
 
 pub use child::{ChildError, OPTION, answer, run_in_child};
+pub use gpu::measure_gpus;
 pub use layouts::{
     LAYOUTS, Layout, Measured, PlannedArena, Predicted, RunError, SMALL_MODEL, predict, prepared, run_layout,
 };

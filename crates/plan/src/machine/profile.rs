@@ -8,6 +8,7 @@ use comm::Timeouts;
 use cpu::peak;
 use device::{DeviceError, Numerics};
 use mesh::{Axis, AxisSizes, Mesh, MeshError, Rank};
+use sync::{NoThread, start_scoped};
 use train::{EngineOptions, RunDevice, open_engine};
 
 use crate::machine::bench::{Cores, PRODUCT, REDUCED, Times, UNALIGNED_COLS};
@@ -21,6 +22,9 @@ pub enum MeasureError {
     /// An operation failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// A rank has no thread.
+    #[error(transparent)]
+    Thread(#[from] NoThread),
     /// A rank panicked.
     #[error("a rank that measures panicked")]
     Rank,
@@ -51,11 +55,19 @@ pub fn measure_ranks(ranks: usize) -> Result<Cluster, MeasureError> {
     let shared = if ranks > cores.max(2) { Cores::Shared } else { Cores::OwnOfEach };
     let times = std::thread::scope(|scope| {
         let engine = &*engine;
-        let threads: Vec<_> = (0..ranks)
-            .map(|rank| scope.spawn(move || Times::of(engine.open(Rank(rank), ARENA_BYTES, Numerics::SINGLE)?, shared)))
-            .collect();
+        let mut refused = None;
+        let start = |rank: usize| {
+            let work = move || Times::of(engine.open(Rank(rank), ARENA_BYTES, Numerics::SINGLE)?, shared);
+            let started = start_scoped(scope, &format!("rank {rank}"), work);
+            // The others must not wait for it.
+            started.map_err(|error| engine.abort(Rank(rank), &refused.insert(error).to_string())).ok()
+        };
+        let threads: Vec<_> = (0..ranks).filter_map(start).collect();
         let all: Vec<_> = threads.into_iter().map(|thread| thread.join().map_err(|_| MeasureError::Rank)).collect();
-        all.into_iter().next().unwrap_or(Err(MeasureError::Rank))
+        match refused {
+            Some(error) => Err(error.into()),
+            None => all.into_iter().next().unwrap_or(Err(MeasureError::Rank)),
+        }
     })??;
     let peak = peak::flops_per_second(cores) / cores as f64;
     Ok(profile(&times, peak, cores, ranks))

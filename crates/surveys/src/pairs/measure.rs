@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use config::Format;
-use prove::{EqualityClass, Outcome, ParameterKind, Promise};
+use config::{Format, LossScaling, Precision};
+use prove::{EqualityClass, Outcome, ParameterKind, Promise, parted_at};
 
 use crate::pairs::draw::Pair;
 use crate::pairs::table::Kind;
@@ -19,20 +19,65 @@ pub struct Share {
     pub of: String,
 }
 
-/// Runs both layouts of `pair`, and compares each distance with its bound.
+/// A pair that has run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Compared {
+    /// Its distances.
+    pub shares: Vec<Share>,
+    /// The scale of the loss at which they were compared.
+    pub scale: LossScale,
+}
+
+/// The scale of the loss of a pair's runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossScale {
+    /// The drawn one, or none.
+    Drawn,
+    /// A lower one, since at the drawn one a step overflowed in one of the runs alone.
+    Lowered,
+}
+
+/// By how much the scale of the loss is lowered for runs that skip different steps.
+const LOWERED: f32 = 1.0 / 256.0;
+
+/// Runs both layouts of `pair`, and compares each distance with its bound. If the layouts skip different steps, nothing
+/// is promised from there on, and they are compared again with a lower scale of the loss.
 ///
 /// # Errors
-/// A layout that does not run, or runs that skip different steps.
-pub fn measure(pair: &Pair) -> Result<Vec<Share>, String> {
-    let [first, second] = &pair.layouts;
-    let outcome = |layout: &testkit::layout::Layout| {
-        layout.outcome(&pair.text).map_err(|error| format!("pair {}: {error}; {pair}", pair.number))
+/// A layout that does not run, or runs that skip different steps at the lower scale as well.
+pub fn measure(pair: &Pair) -> Result<Compared, String> {
+    let run = |pair: &Pair| -> Result<[Outcome; 2], String> {
+        let [first, second] = &pair.layouts;
+        let outcome = |layout: &testkit::layout::Layout| {
+            layout.outcome(&pair.text).map_err(|error| format!("pair {}: {error}; {pair}", pair.number))
+        };
+        Ok([outcome(first)?, outcome(second)?])
     };
-    let (a, b) = (outcome(first)?, outcome(second)?);
-    if a.scaling != b.scaling {
-        return Err(format!("pair {}: they skip different steps; {pair}", pair.number));
+    let [a, b] = run(pair)?;
+    if parted_at([&a, &b]).is_none() {
+        return Ok(Compared { shares: shares(pair, [&a, &b]), scale: LossScale::Drawn });
     }
-    Ok(shares(pair, [&a, &b]))
+    let pair = lowered(pair);
+    let [a, b] = run(&pair)?;
+    match parted_at([&a, &b]) {
+        None => Ok(Compared { shares: shares(&pair, [&a, &b]), scale: LossScale::Lowered }),
+        Some(step) => Err(format!("pair {}: they do not both skip step {}; {pair}", pair.number, step + 1)),
+    }
+}
+
+/// `pair` with the lower scale.
+fn lowered(pair: &Pair) -> Pair {
+    let mut pair = pair.clone();
+    for layout in &mut pair.layouts {
+        layout.train.precision = match layout.train.precision {
+            Precision::Fp16(products, scaling) => {
+                let initial = (scaling.initial * LOWERED).max(scaling.minimum);
+                Precision::Fp16(products, LossScaling { initial, ..scaling })
+            }
+            Precision::Fp32(_) | Precision::Bf16(_) => layout.train.precision,
+        };
+    }
+    pair
 }
 
 /// Whether `pair` has gradients of a kind.

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use config::Format;
 use prove::{EqualityClass, ParameterKind};
 
-use crate::pairs::measure::Share;
+use crate::pairs::measure::{Compared, LossScale, Share};
 
 /// The shares that show a 99.9 % quantile. Of fewer it is the largest, which is far below it where few were drawn.
 const ENOUGH: usize = 1000;
@@ -63,14 +63,19 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, Default)]
 pub struct Shares {
     pairs: usize,
+    lowered: Vec<u32>,
     by_kind: BTreeMap<Kind, Vec<(f64, u32)>>,
 }
 
 impl Shares {
     /// Adds those of the pair `number`.
-    pub fn add(&mut self, number: u32, shares: &[Share]) {
+    pub fn add(&mut self, number: u32, compared: &Compared) {
         self.pairs += 1;
-        for share in shares {
+        match compared.scale {
+            LossScale::Drawn => {}
+            LossScale::Lowered => self.lowered.push(number),
+        }
+        for share in &compared.shares {
             self.by_kind.entry(share.kind.clone()).or_default().push((share.share, number));
         }
     }
@@ -78,6 +83,24 @@ impl Shares {
     /// Pairs that were added.
     pub fn pairs(&self) -> usize {
         self.pairs
+    }
+
+    /// Pairs whose runs skip different steps, and which were compared at a lower scale of the loss.
+    pub fn lowered(&self) -> &[u32] {
+        &self.lowered
+    }
+
+    /// The same, where they are more than one in a thousand and one more: a layout may overflow where another does not
+    /// only within a rounding of the largest number of fp16.
+    pub fn too_often_lowered(&self) -> Option<String> {
+        let most = 1 + self.pairs / 1000;
+        let found = self.lowered.len();
+        (found > most).then(|| {
+            format!(
+                "{found} pairs skip different steps, and {most} of {} are the limit: {:?}",
+                self.pairs, self.lowered
+            )
+        })
     }
 
     /// Kinds with a share above 1, and with the pair.
@@ -134,12 +157,27 @@ pub fn table(shares: &Shares) -> String {
 mod tests {
     use super::*;
 
+    fn drawn(shares: Vec<Share>) -> Compared {
+        Compared { shares, scale: LossScale::Drawn }
+    }
+
+    #[test]
+    fn pairs_that_skip_different_steps_are_few() {
+        let mut shares = Shares::default();
+        (0..10).for_each(|number| shares.add(number, &drawn(vec![])));
+        shares.add(10, &Compared { scale: LossScale::Lowered, ..drawn(vec![]) });
+        assert_eq!((shares.lowered(), shares.too_often_lowered()), (&[10][..], None));
+        shares.add(11, &Compared { scale: LossScale::Lowered, ..drawn(vec![]) });
+        let found = shares.too_often_lowered();
+        assert_eq!(found, Some("2 pairs skip different steps, and 1 of 12 are the limit: [10, 11]".into()));
+    }
+
     #[test]
     fn a_bound_is_exceeded_above_1_and_loose_below_a_third() {
         let share = |share: f64| Share { kind: Kind::named("a"), share, of: "w".into() };
         let of = |all: &[f64]| {
             let mut shares = Shares::default();
-            all.iter().zip(0..).for_each(|(one, number)| shares.add(number, &[share(*one)]));
+            all.iter().zip(0..).for_each(|(one, number)| shares.add(number, &drawn(vec![share(*one)])));
             (shares.exceeded().len(), shares.loose().len())
         };
         assert_eq!(of(&[0.2, 0.5]), (0, 0));
@@ -151,8 +189,9 @@ mod tests {
     fn gradients_of_fewer_than_a_thousand_pairs_are_rare() {
         let share = |name: &str| Share { kind: Kind::named(name), share: 0.5, of: "w".into() };
         let mut shares = Shares::default();
-        (0..999).for_each(|number| shares.add(number, &[share("gradient, a"), share("gradient, b"), share("loss")]));
-        shares.add(999, &[share("gradient, b")]);
+        let all = drawn(["gradient, a", "gradient, b", "loss"].map(share).to_vec());
+        (0..999).for_each(|number| shares.add(number, &all));
+        shares.add(999, &drawn(vec![share("gradient, b")]));
         assert_eq!(shares.rare(), [Kind::named("gradient, a")]);
     }
 

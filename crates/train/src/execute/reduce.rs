@@ -91,7 +91,7 @@ pub fn norm(worker: &Worker) -> Result<(), DeviceError> {
         Purpose::Evaluate | Purpose::Generate => {}
     }
     if !position.rank.model.is_first() {
-        zero_sums(device, constants.all_loss_sums)?;
+        zero_sums(device, Stream::Reduce, constants.all_loss_sums)?;
     }
     let [of_norm, of_loss] = GroupCall::norm(position.setup.model.num_losses());
     issue(&ports.communicators, &of_norm, constants.norm_sums)?;
@@ -161,7 +161,8 @@ pub struct StepOutcome {
     pub stop: bool,
 }
 
-/// Puts this rank's wish among the step's sums, so that all ranks stop after the same step.
+/// Puts this rank's wish among the step's sums, in the order of the stream that adds them up, so that all ranks stop
+/// after the same step.
 ///
 /// # Errors
 /// The device's.
@@ -171,7 +172,7 @@ pub fn vote(device: &dyn Device, constants: &Constants, wish: Wish) -> Result<()
         Wish::Stop => 1,
     };
     let votes = constants.norm_sums.elements(COUNT_WORD..COUNT_WORD + 1);
-    device.write(votes, bytemuck::bytes_of(&vote))
+    device.upload(Stream::Reduce, votes, bytemuck::bytes_of(&vote))
 }
 
 /// Reads what [`norm`] computed.
@@ -209,12 +210,12 @@ pub fn read_outcome(worker: &Worker) -> Result<StepOutcome, DeviceError> {
 /// As many as the sums of a step have.
 const ZEROS: [i64; 2 * SUM_WORDS] = [0; 2 * SUM_WORDS];
 
-/// Sets integer sums to zero.
+/// Sets integer sums to zero, as work of `stream`.
 ///
 /// # Errors
 /// The device's.
-pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
-    device.write(sums, bytemuck::cast_slice(&ZEROS[..sums.len()]))
+pub fn zero_sums(device: &dyn Device, stream: Stream, sums: Tensor) -> Result<(), DeviceError> {
+    device.upload(stream, sums, bytemuck::cast_slice(&ZEROS[..sums.len()]))
 }
 
 /// Waits until every rank is here. Memory that a rank lent to a receiver is free only then: programs that end with a
@@ -223,6 +224,6 @@ pub fn zero_sums(device: &dyn Device, sums: Tensor) -> Result<(), DeviceError> {
 /// # Errors
 /// The group's.
 pub fn wait_for_all(ports: &RankPorts<'_>, constants: &Constants) -> Result<(), DeviceError> {
-    zero_sums(&*ports.device, constants.norm_sums)?;
+    zero_sums(&*ports.device, Stream::Reduce, constants.norm_sums)?;
     ports.communicators.world().all_reduce(Stream::Reduce, constants.norm_sums, Reduction::Sum(SumTree::RANK_ORDER))
 }

@@ -148,7 +148,7 @@ pub(crate) fn evaluate<'a>(
 fn mean_loss(worker: &Worker<'_>, total: &[i64; SUM_WORDS]) -> Result<f64, DeviceError> {
     let constants = &worker.state.constants;
     worker.ports.device.write(constants.loss_sums, bytemuck::cast_slice(total))?;
-    reduce::zero_sums(&*worker.ports.device, constants.norm_sums)?;
+    reduce::zero_sums(&*worker.ports.device, Stream::Reduce, constants.norm_sums)?;
     let op = Op::ClipCoefficient {
         norm_sums: constants.norm_sums,
         loss_sums: constants.loss_sums,

@@ -151,7 +151,7 @@ fn run_rank(seat: Seat<'_>, ports: Ports<'_>, save_ports: Option<SavePorts<'_>>)
     std::thread::scope(|scope| {
         let mut rank = seat.progress.named(START, || seat.open(ports.tokens, ports.start, ports.recheck))?;
         if let (Some(save_ports), Some(memory)) = (save_ports, rank.ports.memory.take()) {
-            let stream = SaveStream::start(scope, &rank, seat.number, memory, (save_ports, ports.observer));
+            let stream = SaveStream::start(scope, &rank, seat.number, memory, (save_ports, ports.observer))?;
             rank.ports.saving = Some(stream);
         }
         let ending = run_steps(&mut rank, seat, &ports, &measured)?;

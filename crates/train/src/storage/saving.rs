@@ -15,6 +15,7 @@ use config::{ModelCoord, Unit, UnitLayout, UnsupportedAxis};
 use device::{DeviceError, MemoryReader, Tensor};
 use mesh::Rank;
 use program::{Value, Values, saved_units};
+use sync::{NoThread, start_scoped};
 
 use crate::run::observer::Observer;
 use crate::setup::Setup;
@@ -184,18 +185,21 @@ enum SaveTask {
 impl SaveStream {
     /// Starts the thread of `rank`, whose memory it reads through `memory`. It ends when this end is dropped, with what
     /// it was given to do done.
+    ///
+    /// # Errors
+    /// A thread that cannot be started.
     pub(crate) fn start<'scope, 'env>(
         scope: &'scope Scope<'scope, 'env>,
         worker: &Worker<'_>,
         number: Rank,
         memory: Box<dyn MemoryReader>,
         (ports, observer): (SavePorts<'env>, &'env dyn Observer),
-    ) -> SaveStream {
+    ) -> Result<SaveStream, NoThread> {
         let (entries, places) = save_list(worker);
         let saver = Saver { number, ports, observer, memory, entries, places };
         let ((tasks, taken), (tell, done)) = (channel(), channel());
-        scope.spawn(move || saver.work(&taken, &tell));
-        SaveStream { tasks, done, pending: vec![], waited: Duration::ZERO }
+        start_scoped(scope, &format!("{number}.save"), move || saver.work(&taken, &tell))?;
+        Ok(SaveStream { tasks, done, pending: vec![], waited: Duration::ZERO })
     }
 
     /// Waits until nothing is still to be read that an instruction is about to write.

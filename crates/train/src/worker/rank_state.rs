@@ -88,13 +88,17 @@ impl RankState {
 
     /// Sets the step's sums to zero; every accumulator's first contribution will be assigned.
     ///
+    /// Each sum is set on the stream that adds to it, after all work of the step before on every stream: programs have
+    /// no waits for other steps. The host waits for nothing, so that it submits this step while the optimizer runs.
+    ///
     /// # Errors
     /// The device's.
     pub fn begin_step(&mut self, device: &dyn Device) -> Result<(), DeviceError> {
         self.contributed.clear();
         self.reduced.clear();
-        let sums = [self.constants.all_loss_sums, self.constants.norm_sums];
-        sums.into_iter().try_for_each(|sums| reduce::zero_sums(device, sums))
+        join_streams(device)?;
+        reduce::zero_sums(device, Stream::Compute, self.constants.all_loss_sums)?;
+        reduce::zero_sums(device, Stream::Reduce, self.constants.norm_sums)
     }
 
     /// Sets the moments of the optimizer to zero, whatever memory holds.
@@ -139,4 +143,12 @@ impl RankState {
         self.reduced.push((unit, by));
         Write::Assign
     }
+}
+
+/// Orders work that is submitted from here on, on any stream, after all that was submitted before on every stream.
+fn join_streams(device: &dyn Device) -> Result<(), DeviceError> {
+    let others = Stream::ALL.into_iter().filter(|stream| *stream != Stream::Compute);
+    others.clone().try_for_each(|stream| device.wait(Stream::Compute, device.record(stream)))?;
+    let joined = device.record(Stream::Compute);
+    others.clone().try_for_each(|stream| device.wait(stream, joined))
 }

@@ -1,0 +1,6 @@
+//! The GPUs of this machine: their profile, from times of operations on all of them at once.
+
+mod bench;
+mod profile;
+
+pub use profile::measure_gpus;
