@@ -1,13 +1,14 @@
 #!/bin/sh
-# Generates text as parquet (pages and row groups of the usual size, and row groups of 1 GB), as JSON lines in zstd and in gzip, and
-# makes a token file of each with a release build. Prints for each the seconds, tokens per second of a core, and the most
-# memory without the page cache (RssAnon), and first the tokens per second of a core of `encode_batch` of the `tokenizers`
-# library on the same text. Ends with 1 where a token file has another hash than the others, or where more than 300 MB were used.
+# Generates text as parquet (row groups of 1 GB, and of the usual size), as JSON lines, and these in zstd and in gzip, and makes a
+# token file of each with a release build. Prints for each the seconds, tokens per second of a core, and the most memory without
+# the page cache (RssAnon); first, in turns on 8 MB of the same text, the tokens per second of a core of pleach and of
+# `encode_batch` of the `tokenizers` library, by the time of cores. Ends with 1 where a token file has another hash than the
+# others, or where more than 300 MB were used.
 #
 #     tools/tokenize-memory.sh [GIGABYTES of text, 10] [PROGRAM]
 #
-# Needs python3 with venv and network for three packages, and room for about 1.5 bytes of each byte of text. The formats are generated
-# and removed one after the other. The machine must be idle for the speeds, and need not be for the memory.
+# Needs python3 with venv and network for three packages, and room for about 2 bytes of each byte of text. The formats are generated
+# and removed one after the other.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -22,7 +23,7 @@ trap 'rm -rf "$folder"' EXIT
 python3 -m venv target/tokenize-memory
 target/tokenize-memory/bin/pip install -q pyarrow==26.0.1 zstandard==0.25.0 tokenizers==0.23.3
 target/tokenize-memory/bin/python - "$program" "$folder" "$gigabytes" <<'PROGRAM'
-import gzip, json, os, random, subprocess, sys, time
+import gzip, json, os, random, resource, statistics, subprocess, sys, time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +33,7 @@ from tokenizers import Tokenizer
 program, folder, gigabytes = sys.argv[1], sys.argv[2], float(sys.argv[3])
 TOTAL = int(gigabytes * 1e9)
 MOST_MB = 300
+SAMPLE, TURNS = 8e6, 5
 CORES = len(os.sched_getaffinity(0))
 
 
@@ -74,10 +76,10 @@ def parquet(group_bytes):
     return write
 
 
-def lines(opened):
+def lines(opened, part=None):
     def write(path):
         with opened(path) as file:
-            for held in batches(1 << 20):
+            for held in [part] if part else batches(1 << 20):
                 file.write("".join(json.dumps({"text": text}) + "\n" for text in held).encode())
     return write
 
@@ -87,15 +89,15 @@ def zstd(path):
 
 
 FORMATS = {
-    "jsonl": lines(lambda path: open(path, "wb")),
-    "parquet": parquet(64 << 20),
     "parquet, row groups of 1 GB": parquet(10**9),
     "jsonl.zst": lines(zstd),
+    "jsonl": lines(lambda path: open(path, "wb")),
+    "parquet, row groups of 64 MiB": parquet(64 << 20),
     "jsonl.gz": lines(lambda path: gzip.open(path, "wb", compresslevel=1)),
 }
 if TOTAL > 2e9:
-    # Unpacked text, and gzip as Python writes it, take room and time without a page of their own to read.
-    FORMATS = {name: write for name, write in FORMATS.items() if name not in ("jsonl", "jsonl.gz")}
+    # Python takes long to write gzip.
+    del FORMATS["jsonl.gz"]
 
 
 def measured(arguments):
@@ -116,40 +118,63 @@ def measured(arguments):
     return time.monotonic() - began, most / 1e3, said
 
 
-sample = f"{folder}/sample.jsonl"
-with open(sample, "w") as file:
-    texts, bytes_of = [], 0
-    for text in documents():
-        texts.append(text)
-        bytes_of += len(text)
-        if bytes_of > 4e6:
-            break
-    file.write("".join(json.dumps({"text": text}) + "\n" for text in texts))
-subprocess.run([program, "data", "tokenize", sample, "--tokenizer", "bpe:8192", "--out", f"{folder}/a.bin"], check=True)
+def tokens_in(said):
+    return int(said.split(" documents, ")[1].split(" ")[0].replace(",", ""))
+
+
+def spent(children):
+    """Seconds of cores that this process, or its children, have used."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN if children else resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+texts, bytes_of = [], 0
+for text in documents():
+    texts.append(text)
+    bytes_of += len(text)
+    if bytes_of > SAMPLE:
+        break
+# The tokenizer is trained on a part, which takes less time.
+sample, small = f"{folder}/sample.jsonl", f"{folder}/small.jsonl"
+for path, part in [(sample, texts), (small, texts[: len(texts) // 4])]:
+    lines(lambda path: open(path, "wb"), part)(path)
+subprocess.run([program, "data", "tokenize", small, "--tokenizer", "bpe:8192", "--out", f"{folder}/a.bin"], check=True)
 tokenizer = f"{folder}/a.tokenizer.json"
 
-library = Tokenizer.from_file(tokenizer)
-began, counted = time.monotonic(), 0
-for turn in range(5):
-    counted += sum(len(encoding.ids) for encoding in library.encode_batch(texts, add_special_tokens=False))
-rate = counted / (time.monotonic() - began) / CORES
-print(f"tokenizers {counted:,} tokens, encode_batch: {rate / 1e6:.3f} million tokens a second of a core", flush=True)
+# Both in turns on the same text, by the time of cores: others that use the machine take little from it.
+library, rates = Tokenizer.from_file(tokenizer), {"tokenizers": [], "pleach": []}
+for turn in range(TURNS):
+    began = spent(children=False)
+    counted = sum(len(encoding.ids) for encoding in library.encode_batch(texts, add_special_tokens=False))
+    rates["tokenizers"].append(counted / (spent(children=False) - began))
+    began = spent(children=True)
+    _, _, said = measured(["data", "tokenize", sample, "--tokenizer", tokenizer, "--out", f"{folder}/b.tokens"])
+    rates["pleach"].append(tokens_in(said) / (spent(children=True) - began))
+    os.remove(f"{folder}/b.tokens")
+for who, of in rates.items():
+    print(f"{who}: {statistics.median(of) / 1e6:.3f} million tokens a second of a core, {min(of) / 1e6:.3f} to "
+          f"{max(of) / 1e6:.3f} in {TURNS} turns, {counted:,} tokens", flush=True)
+del texts
 
 hashes, is_over = set(), False
 for name, write in FORMATS.items():
     source, out = f"{folder}/source", f"{folder}/out.tokens"
     write(source)
-    packed = os.path.getsize(source)
+    packed, free = os.path.getsize(source), os.statvfs(folder)
+    if free.f_bavail * free.f_frsize < TOTAL:
+        sys.exit(f"{folder} has too little room for the token file")
+    began = spent(children=True)
     seconds, megabytes, said = measured(["data", "tokenize", source, "--tokenizer", tokenizer, "--out", out])
+    of_cores = spent(children=True) - began
     hashes.add(said.rsplit("hash ", 1)[1])
-    tokens = int(said.split(" documents, ")[1].split(" ")[0].replace(",", ""))
+    tokens = tokens_in(said)
     is_over |= megabytes > MOST_MB
-    print(f"{name}: {packed / 1e9:.2f} GB, {tokens:,} tokens, {seconds:.1f} s, {tokens / seconds / CORES / 1e6:.3f} "
-          f"million tokens a second of a core, {megabytes:.0f} MB", flush=True)
+    print(f"{name}: {packed / 1e9:.2f} GB, {tokens:,} tokens in {os.path.getsize(out) / 1e9:.2f} GB, {seconds:.1f} s, "
+          f"{tokens / of_cores / 1e6:.3f} million tokens a second of a core, {megabytes:.0f} MB", flush=True)
     os.remove(source)
     os.remove(out)
 if len(hashes) != 1:
     sys.exit(f"the token files differ: {sorted(hashes)}")
-print("all token files have the same hash")
+print(f"all token files have the hash {hashes.pop()}")
 sys.exit(1 if is_over else 0)
 PROGRAM

@@ -246,6 +246,18 @@ pub struct DataSpec {
     pub cache: Option<PathBuf>,
 }
 
+impl DataSpec {
+    /// The sources, and after them the texts of validation.
+    pub fn texts(&self) -> impl Iterator<Item = &SourceSpec> {
+        self.sources.iter().chain(self.validation.iter().map(|text| &text.source))
+    }
+
+    /// As [`DataSpec::texts`].
+    pub fn texts_mut(&mut self) -> impl Iterator<Item = &mut SourceSpec> {
+        self.sources.iter_mut().chain(self.validation.iter_mut().map(|text| &mut text.source))
+    }
+}
+
 /// A text that is measured on, and never trained on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidationSpec {

@@ -46,7 +46,9 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProble
     let found = wanted.iter().find_map(|name| object.remove(*name).map(|value| (*name, value)));
     let Some((name, value)) = found else {
         let first = wanted.first().copied().unwrap_or_default();
-        return Err(LineProblem { within: 0, problem: format!("has no field `{first}`") });
+        let is_conversation = object.contains_key("messages") && matches!(column, ColumnChoice::FirstOf(_));
+        let hint = if is_conversation { " but `messages`, which `data.chat` reads" } else { "" };
+        return Err(LineProblem { within: 0, problem: format!("has no field `{first}`{hint}") });
     };
     let wrong = |what: &str| LineProblem { within: 0, problem: format!("has a field `{name}` that is {what}") };
     match value {

@@ -67,6 +67,10 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
         format!("a.jsonl:2 (byte 14) has a field `text` that is not a string{line}")
     );
     assert_eq!(said("a.jsonl", b"\n{\"txt\": \"a\"}\n"), format!("a.jsonl:2 (byte 1) has no field `text`{line}"));
+    assert_eq!(
+        said("a.jsonl", b"{\"messages\": []}"),
+        format!("a.jsonl:1 (byte 0) has no field `text` but `messages`, which `data.chat` reads{line}")
+    );
     assert_eq!(said("a.jsonl", b"[1]"), format!("a.jsonl:1 (byte 0) is not a JSON object{line}"));
     assert_eq!(said("a.jsonl", b"{\"text\": \"a\"} x"), format!("a.jsonl:1 (byte 14) is not JSON{line}"));
     assert!(said("a.jsonl", b"{\"text\": \"\"}\n").starts_with("a.jsonl holds no text"));

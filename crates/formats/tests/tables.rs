@@ -79,17 +79,17 @@ fn the_column_is_the_first_of_several_or_the_one_that_is_named() {
                     \"last\"; name one of them with `column`";
     assert!(refused.ends_with(expected), "{refused}");
     for (column, expected) in [
-        ("id", "column \"id\" has values of type 2; use a column of strings, or of lists of whole numbers"),
-        ("labels", "column \"labels\" has lists of type 6;"),
+        ("id", "column \"id\" has values of type INT64; use a column of strings, or of lists of whole numbers"),
+        ("labels", "column \"labels\" has lists of type BYTE_ARRAY;"),
         ("meta", "column \"meta\" is nested deeper than a list;"),
     ] {
         let refused = rows(&bytes, column).expect_err("no text").to_string();
         assert!(refused.contains(expected), "{refused}");
     }
     for (column, expected) in [
-        ("id", "column \"id\" has values of type 2;"),
+        ("id", "column \"id\" has values of type int;"),
         ("labels", "column \"labels\" has lists of other things than whole numbers;"),
-        ("meta", "column \"meta\" has values of type 13;"),
+        ("meta", "column \"meta\" has values of type struct;"),
     ] {
         let refused = rows(&file("strings-zstd.arrow"), column).expect_err("no text").to_string();
         assert!(refused.contains(expected), "{refused}");

@@ -225,11 +225,11 @@ impl RankView {
         }
     }
 
-    /// The moving average of the weights of `unit`, where it is kept.
+    /// The moving average of the weights of `unit`, where it is kept. Frozen weights are their own average.
     pub fn average(&self, unit: Unit) -> Option<Value> {
         match self.averages {
             Averages::Off => None,
-            Averages::Kept => Some(Value::Average(unit)),
+            Averages::Kept => self.declared.trains(unit).then_some(Value::Average(unit)),
         }
     }
 

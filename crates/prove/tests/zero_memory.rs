@@ -204,7 +204,10 @@ fn adapters_alone_have_gradients_and_moments() {
                 continue;
             }
             let model = ModelSpec { lora: Some(lora.clone()), ..model(tied) };
-            let setup = Setup::new(model, Parallelism { zero, ..plain.clone() }, train(GradientSums::Single)).unwrap();
+            let parallelism = Parallelism { zero, ..plain.clone() };
+            let setup = Setup::new(model.clone(), parallelism.clone(), train(GradientSums::Single)).unwrap();
+            let averaged = TrainSpec { ema_decay: Some(0.9), ..train(GradientSums::Single) };
+            let averaged = Setup::new(model, parallelism, averaged).unwrap();
             for stage in 0..plain.degrees.pp {
                 let view = &setup.program(stage).view;
                 let padded = |unit: config::Unit| setup.layouts[&unit].padded_len();
@@ -216,6 +219,8 @@ fn adapters_alone_have_gradients_and_moments() {
                 };
                 let expected = weights + shared(StateKind::Gradients, 4) + shared(StateKind::Optimizer, 8);
                 assert_eq!(kept(setup.plan(stage)), expected, "{name}, ZeRO {stage_name}, stage {stage}");
+                let with_averages = expected + shared(StateKind::Optimizer, 4);
+                assert_eq!(kept(averaged.plan(stage)), with_averages, "{name}, ZeRO {stage_name}, stage {stage}");
                 assert!(view.trained_units().all(|unit| matches!(unit, config::Unit::Adapters(_))));
                 assert!(adapters > 0 && !view.sums_tied(), "{name}");
             }

@@ -21,6 +21,12 @@ pub enum StoreError {
          of the machine"
     )]
     Denied { address: String, reason: String },
+    /// Neither variables nor a profile name credentials, and the machine gives none.
+    #[error(
+        "{address}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile of \
+         ~/.aws/credentials, or give the machine a role (its metadata service does not answer: {reason})"
+    )]
+    NoCredentials { address: String, reason: String },
     /// An object that became another one between two requests.
     #[error("{address} has changed while it was read; start again")]
     Changed { address: String },

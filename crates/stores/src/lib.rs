@@ -28,4 +28,4 @@ pub use error::StoreError;
 pub use object::Object;
 #[cfg(feature = "object-stores")]
 pub use remote::Remote;
-pub use settings::{Patience, Settings};
+pub use settings::{Hearer, Patience, Settings, Unanswered};

@@ -10,11 +10,16 @@ use object_store::path::Path;
 use object_store::{Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload};
 
 use crate::error::StoreError;
-use crate::settings::Settings;
+use crate::settings::{Settings, Unanswered};
 
 /// The wait after the first failure; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
+/// Time until the hearer of the settings is told of a request without an answer, and from one time to the next.
+const FIRST_SILENCE: Duration = Duration::from_secs(3);
+const LATER_SILENCE: Duration = Duration::from_secs(15);
+/// The address of the service that gives a machine the credentials of its role.
+const METADATA_SERVICE: &str = "169.254.169.254";
 /// Characters of an error that a message has.
 const REASON_CHARS: usize = 300;
 
@@ -24,12 +29,20 @@ pub struct Attempts<'a> {
     settings: &'a Settings,
     since: Instant,
     wait: Duration,
+    /// Counted from 1.
+    attempt: u32,
+    /// Of the last attempt.
+    failure: Option<String>,
+    /// When the hearer of the settings hears of it.
+    tell_at: Instant,
 }
 
 impl<'a> Attempts<'a> {
     /// At a request for `address`.
     pub fn new(address: String, settings: &'a Settings) -> Attempts<'a> {
-        Attempts { address, settings, since: Instant::now(), wait: FIRST_WAIT }
+        let since = Instant::now();
+        let tell_at = since + FIRST_SILENCE;
+        Attempts { address, settings, since, wait: FIRST_WAIT, attempt: 1, failure: None, tell_at }
     }
 
     /// For messages.
@@ -43,10 +56,11 @@ impl<'a> Attempts<'a> {
     /// One that no other attempt can change, or the last one before the deadline.
     pub async fn until_done<T>(mut self, request: impl AsyncFn() -> Result<T, Error>) -> Result<T, StoreError> {
         loop {
-            match tokio::time::timeout(self.left(), request()).await {
-                Ok(Ok(value)) => return Ok(value),
-                Ok(Err(error)) => self.wait_after(error).await?,
-                Err(_) => return Err(self.failed("no answer".into())),
+            let answered = request();
+            match self.until(self.left(), answered).await {
+                Some(Ok(value)) => return Ok(value),
+                Some(Err(error)) => self.wait_after(error).await?,
+                None => return Err(self.failed("no answer".into())),
             }
         }
     }
@@ -62,15 +76,42 @@ impl<'a> Attempts<'a> {
         if self.left() <= self.wait {
             return Err(self.failed(self.reason(&error)));
         }
-        tokio::time::sleep(self.wait).await;
+        self.failure = Some(self.reason(&error));
+        self.attempt += 1;
+        let _: Option<()> = self.until(self.wait, std::future::pending()).await;
         self.wait = (self.wait * 2).min(LONGEST_WAIT);
         Ok(())
+    }
+
+    /// The output of `work` if there is one within `limit`. Meanwhile the hearer of the settings is told, after a few
+    /// seconds and again in intervals.
+    async fn until<T>(&mut self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
+        let mut work = std::pin::pin!(work);
+        let end = Instant::now() + limit;
+        loop {
+            let next = end.min(self.tell_at).saturating_duration_since(Instant::now());
+            if let Ok(output) = tokio::time::timeout(next, work.as_mut()).await {
+                return Some(output);
+            }
+            let now = Instant::now();
+            if now >= end {
+                return None;
+            }
+            if now >= self.tell_at {
+                let (address, reason) = (self.address.as_str(), self.failure.as_deref());
+                self.settings.tell(&Unanswered { address, reason, attempt: self.attempt, left: self.left() });
+                self.tell_at = now + LATER_SILENCE;
+            }
+        }
     }
 
     /// The time for attempts begins again: something has succeeded.
     pub fn progress(&mut self) {
         self.since = Instant::now();
         self.wait = FIRST_WAIT;
+        self.attempt = 1;
+        self.failure = None;
+        self.tell_at = self.since + FIRST_SILENCE;
     }
 
     fn left(&self) -> Duration {
@@ -92,6 +133,11 @@ impl<'a> Attempts<'a> {
         }
         if matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) {
             return Some(StoreError::Denied { address, reason });
+        }
+        // A machine with a role has an answer within milliseconds, and the client has tried several times.
+        let service = self.settings.get("AWS_METADATA_ENDPOINT").unwrap_or(METADATA_SERVICE);
+        if reason.contains(service) && !self.settings.names_credentials() {
+            return Some(StoreError::NoCredentials { address, reason });
         }
         let is_unsupported =
             matches!(error, Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. });

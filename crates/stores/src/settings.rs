@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use files::InputKind;
@@ -14,11 +15,28 @@ pub struct Patience {
     pub limit: Duration,
 }
 
+/// A request that has no answer yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered<'a> {
+    /// Without secrets.
+    pub address: &'a str,
+    /// Why the last attempt failed; nothing during the first one.
+    pub reason: Option<&'a str>,
+    /// The attempt that follows or is under way, counted from 1.
+    pub attempt: u32,
+    /// Time in which it is still tried.
+    pub left: Duration,
+}
+
+/// Hears of requests that are not answered soon.
+pub type Hearer = Arc<dyn Fn(&Unanswered<'_>) + Send + Sync>;
+
 /// Variables of the environment and a profile of the shared files, by the names that AWS gives them.
 #[derive(Clone)]
 pub struct Settings {
     values: BTreeMap<String, String>,
     pub patience: Patience,
+    hearer: Option<Hearer>,
 }
 
 /// Variables that are passed on, in addition to those that begin with `AWS_`.
@@ -48,7 +66,25 @@ impl Settings {
                 }
             }
         }
-        Settings { values, patience }
+        Settings { values, patience, hearer: None }
+    }
+
+    /// The same, and `hearer` hears of requests that are not answered soon.
+    #[must_use]
+    pub fn heard_by(self, hearer: Hearer) -> Settings {
+        Settings { hearer: Some(hearer), ..self }
+    }
+
+    /// Tells the hearer, if there is one.
+    pub fn tell(&self, unanswered: &Unanswered<'_>) {
+        if let Some(hearer) = &self.hearer {
+            hearer(unanswered);
+        }
+    }
+
+    /// Whether a variable or a profile names credentials or a place of them other than the role of the machine.
+    pub fn names_credentials(&self) -> bool {
+        CREDENTIALS.iter().any(|name| self.get(name).is_some())
     }
 
     /// The settings of the client, by lowercase names.
@@ -75,6 +111,15 @@ impl fmt::Debug for Settings {
         f.debug_struct("Settings").field("patience", &self.patience).finish_non_exhaustive()
     }
 }
+
+/// Variables of which each suffices for the client to look for credentials elsewhere than at the machine.
+const CREDENTIALS: &[&str] = &[
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+];
 
 /// Values that no message has.
 const IS_SECRET: &[&str] = &["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"];

@@ -13,15 +13,13 @@ use serde::{Deserialize, Serialize};
 use stores::{Address, Object, Remote, StoreError};
 
 use crate::failure::Failure;
-use crate::run::stored::settings;
+use crate::run::stored::{Patient, settings};
 use crate::screen::figures::bytes;
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
 
 /// The folder in that of `data.cache`, or else in that where the command was started.
 const FOLDER: &str = "downloads";
-/// Time in which a request is tried again.
-const SECONDS: f32 = 600.0;
 /// The list of what was downloaded.
 const LIST: &str = "objects.json";
 /// The folder of what was downloaded.
@@ -50,8 +48,7 @@ pub fn downloaded(data: &DataSpec) -> Result<DataSpec, Failure> {
     let folder = data.cache.as_ref().map_or_else(|| FOLDER.into(), |cache| cache.join(FOLDER));
     // Text that a run keeps in memory has a limit; text that becomes tokens has none.
     let limit_bytes = InputKind::Text.limit_bytes().filter(|_| data.cache.is_none());
-    let validation = data.validation.iter_mut().map(|text| &mut text.source);
-    for SourceSpec { path, .. } in data.sources.iter_mut().chain(validation) {
+    for SourceSpec { path, .. } in data.texts_mut() {
         if let Cow::Owned(local) = local(path, &folder, limit_bytes)? {
             *path = local;
         }
@@ -112,7 +109,7 @@ enum Form {
 
 impl Selection {
     fn of(address: &Address) -> Result<Selection, StoreError> {
-        let settings = settings(SECONDS);
+        let settings = settings(Patient::Fixed);
         let path = match address {
             Address::S3 { prefix, .. } => prefix,
             Address::Http { path, .. } => path,
@@ -240,6 +237,7 @@ fn failure(error: &StoreError) -> Failure {
         | StoreError::Settings { .. }
         | StoreError::NotFound { .. }
         | StoreError::Denied { .. }
+        | StoreError::NoCredentials { .. }
         | StoreError::Changed { .. }
         | StoreError::TooLarge { .. }
         | StoreError::Unsupported { .. }

@@ -94,12 +94,13 @@ impl Weights {
                 file.names().filter_map(shape).collect()
             }
             Weights::Checkpoint(checkpoint, part) => {
-                let others = StatePart::ALL.into_iter().filter(|other| other != part && *other != StatePart::Weights);
+                let others = StatePart::ALL.into_iter().filter(|other| *other != StatePart::Weights);
                 let others: Vec<String> = others.map(|other| other.tensor("")).collect();
                 let own = |(name, tensor): (&String, &TensorRecord)| {
-                    let name = name.strip_prefix(&part.tensor(""))?;
-                    let is_of_other = others.iter().any(|other| name.starts_with(other.as_str()));
-                    (!is_of_other).then(|| (name.to_string(), tensor.shape.clone()))
+                    let is_weight = !others.iter().any(|other| name.starts_with(other.as_str()));
+                    let is_there =
+                        is_weight && checkpoint.shape(&read_as(checkpoint, *part, name).tensor(name)).is_some();
+                    is_there.then(|| (name.clone(), tensor.shape.clone()))
                 };
                 checkpoint.manifest().tensors.iter().filter_map(own).collect()
             }
@@ -108,11 +109,22 @@ impl Weights {
     }
 }
 
+/// The tensor that `part` of the parameter `name` is: a frozen parameter, which has no moments, is its own average.
+fn read_as(checkpoint: &Checkpoint, part: StatePart, name: &str) -> StatePart {
+    match part {
+        StatePart::Average if checkpoint.shape(&StatePart::FirstMoment.tensor(name)).is_none() => StatePart::Weights,
+        StatePart::Average | StatePart::Weights | StatePart::FirstMoment | StatePart::SecondMoment => part,
+    }
+}
+
 impl TensorSource for Weights {
     fn get(&self, param: &ParamSpec, region: &Region, values: &mut [f32]) -> Result<(), SourceError> {
         match self {
             Weights::File(file) => TensorSource::get(file, param, region, values),
-            Weights::Checkpoint(checkpoint, part) => PartSource { checkpoint, part: *part }.get(param, region, values),
+            Weights::Checkpoint(checkpoint, part) => {
+                let part = read_as(checkpoint, *part, &param.name);
+                PartSource { checkpoint, part }.get(param, region, values)
+            }
             Weights::HuggingFace(folder) => folder.get(param, region, values).map_err(|error| {
                 let name = param.name.clone();
                 match matches!(error, InterchangeError::Missing { .. }) {

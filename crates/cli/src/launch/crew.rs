@@ -14,6 +14,7 @@ use crate::launch::replan::{Replanned, comparing_profile, layout_keys, replan, w
 use crate::launch::restart::{Progress, Restart};
 use crate::launch::signals::Signals;
 use crate::launch::supervisor::Outcome;
+use crate::run::unwatched_hosts::{HostWatch, warning};
 use crate::screen::output::tell;
 
 /// The hosts of a launch, with the layout that they run.
@@ -64,6 +65,13 @@ impl Crew {
             folder: restart.folder().map(PathBuf::from),
             hosts_file: arguments.hosts.clone(),
         })
+    }
+
+    /// A warning of a `run.on_loss` that has no effect with these `arguments`.
+    pub fn warning(&self, arguments: &LaunchArguments) -> Option<String> {
+        let restarts = arguments.restarts;
+        let watch = arguments.hosts.as_ref().map_or(HostWatch::OneHost, |_| HostWatch::Launch { restarts });
+        warning(self.whole.as_ref()?.run.on_loss, watch)
     }
 
     /// The hosts that take part.

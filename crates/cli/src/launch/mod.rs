@@ -58,6 +58,7 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
     let mut command = arguments.command.clone();
     let mut budget = Budget { restart: &restart, left: arguments.restarts, before: restart.progress() };
     let mut crew = Crew::new(arguments, &hosts, &restart)?;
+    tell(&crew.warning(arguments).unwrap_or_default());
     loop {
         let job = Job::new(arguments, crew.hosts(), command)?;
         let members = job.members()?;

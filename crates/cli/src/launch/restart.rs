@@ -13,6 +13,10 @@ use crate::input::{self, Disk};
 use crate::run::attempt::newest_checkpoint;
 use crate::run::resume::base;
 use crate::run::run_folder::RUN_FILE;
+use crate::run::stored::{Described, Patient, described};
+
+/// The store of a run is asked for its folder only; the processes wait for it longer.
+const STORE: Patient = Patient::InBackground(20.0);
 
 /// How a command of pleach is started again.
 #[derive(Debug)]
@@ -25,6 +29,8 @@ pub enum Restart {
         folder: PathBuf,
         /// Changed keys of its run file.
         overrides: Vec<String>,
+        /// The run file that its store has; the folder may lack one before the first start.
+        stored: Option<String>,
     },
     /// A run that trains resumes from its newest checkpoint, once it has one.
     Training {
@@ -73,8 +79,16 @@ impl Restart {
         let words = std::iter::once("pleach").chain(words.iter().map(String::as_str));
         let parsed = Arguments::try_parse_from(words).map_err(|error| Failure::Input(error.to_string()))?;
         let Command::Train(train) = parsed.command else { return Ok(Restart::Same) };
-        if let Some(folder) = train.resume {
-            return Ok(Restart::Resuming { folder, overrides: input::overrides(&train.run) });
+        if let Some(named) = train.resume {
+            let overrides = input::overrides(&train.run);
+            return Ok(match described(&named, &overrides, STORE) {
+                Ok(Some(Described { folder, run_file, .. })) => {
+                    Restart::Resuming { folder, overrides, stored: Some(run_file) }
+                }
+                Ok(None) => Restart::Resuming { folder: named, overrides, stored: None },
+                // Credentials may be on the hosts alone; the processes say what is missing.
+                Err(_) => Restart::Same,
+            });
         }
         if train.from.is_some() {
             return Ok(Restart::Same);
@@ -92,7 +106,13 @@ impl Restart {
     pub fn trained(words: &[String]) -> Option<PathBuf> {
         let words = std::iter::once("pleach").chain(words.iter().map(String::as_str));
         let Command::Train(train) = Arguments::try_parse_from(words).ok()?.command else { return None };
-        train.resume.or_else(|| input::load(&train.run).ok().map(|config| config.run.folder))
+        let Some(named) = train.resume else { return input::load(&train.run).ok().map(|config| config.run.folder) };
+        match described(&named, &input::overrides(&train.run), STORE) {
+            Ok(Some(Described { folder, .. })) => Some(folder),
+            Ok(None) => Some(named),
+            // As in `of`.
+            Err(_) => None,
+        }
     }
 
     /// The folder of the run, where its checkpoints tell how far it has come.
@@ -111,10 +131,11 @@ impl Restart {
         match self {
             Restart::Same => Ok(None),
             Restart::Training { train, .. } => input::load(&train.run).map(Some),
-            Restart::Resuming { folder, overrides } => {
+            Restart::Resuming { folder, overrides, stored } => {
                 let file = folder.join(RUN_FILE);
+                let text = files::read_text(&file, InputKind::RunFile).ok().or_else(|| stored.clone());
                 // Without the file the command says what is missing.
-                let Ok(text) = files::read_text(&file, InputKind::RunFile) else { return Ok(None) };
+                let Some(text) = text else { return Ok(None) };
                 let base =
                     base(&text, overrides).map_err(|reason| Failure::Input(format!("{}: {reason}", file.display())))?;
                 let loaded = RunConfig::load_with(&file.display().to_string(), &base, overrides, &Disk);

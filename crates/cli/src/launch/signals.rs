@@ -9,6 +9,7 @@ use sync::lock;
 
 use crate::failure::Failure;
 use crate::launch::supervisor::Order;
+use crate::run::interrupt::SAME_REQUEST;
 
 /// Time after which the signal that stopped one process goes to those that have not heard of it.
 const HEARING: Duration = Duration::from_millis(2500);
@@ -47,6 +48,8 @@ impl Signals {
 /// How soon processes must end after a signal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
+    /// As before: this signal repeats the first one within [`SAME_REQUEST`].
+    Same,
     /// After the step, with a checkpoint.
     AfterSaving,
     /// At once: a second Ctrl-C.
@@ -56,23 +59,32 @@ pub enum Urgency {
 /// The signals that processes have received, from this one or by themselves.
 #[derive(Debug, Default)]
 pub struct Signalled {
-    /// SIGINT and SIGTERM that went to all.
-    passed: usize,
+    /// When the first SIGINT or SIGTERM went to all.
+    passed: Option<Instant>,
     /// A signal that one process received by itself, and when it ended.
     by_itself: Option<(i32, Instant)>,
 }
 
 impl Signalled {
-    /// Notes a signal that goes to all.
-    pub fn note(&mut self, signal: i32) -> Urgency {
+    /// Notes a signal that came `now`, and goes to all unless it repeats another.
+    pub fn note(&mut self, signal: i32, now: Instant) -> Urgency {
         self.by_itself = None;
-        self.passed += usize::from(signal != SIGUSR1);
-        if signal != SIGUSR1 && self.passed > 1 { Urgency::Now } else { Urgency::AfterSaving }
+        if signal == SIGUSR1 {
+            return Urgency::AfterSaving;
+        }
+        match self.passed {
+            None => {
+                self.passed = Some(now);
+                Urgency::AfterSaving
+            }
+            Some(first) if now.duration_since(first) < SAME_REQUEST => Urgency::Same,
+            Some(_) => Urgency::Now,
+        }
     }
 
     /// Notes that a process was stopped by `signal`.
     pub fn note_stopped(&mut self, signal: i32) {
-        if self.passed == 0 {
+        if self.passed.is_none() {
             self.by_itself = Some((signal, Instant::now()));
         }
     }
@@ -80,7 +92,7 @@ impl Signalled {
     /// A signal that stopped one process before it met the others, which still wait for it.
     pub fn late_to_others(&mut self, now: Instant) -> Option<i32> {
         let (signal, _) = self.by_itself.filter(|(_, since)| now.duration_since(*since) > HEARING)?;
-        self.note(signal);
+        self.note(signal, now);
         Some(signal)
     }
 }
@@ -91,10 +103,26 @@ mod tests {
 
     #[test]
     fn a_second_ctrl_c_is_urgent_and_a_warning_is_not() {
-        let mut signals = Signalled::default();
-        let urgencies = [SIGUSR1, SIGINT, SIGUSR1, SIGTERM].map(|signal| signals.note(signal));
+        let (mut signals, began) = (Signalled::default(), Instant::now());
+        let at = |millis| began + Duration::from_millis(millis);
+        let all = [(SIGUSR1, 0), (SIGINT, 100), (SIGUSR1, 200), (SIGTERM, 1100)];
         let expected = [Urgency::AfterSaving, Urgency::AfterSaving, Urgency::AfterSaving, Urgency::Now];
-        assert_eq!(urgencies, expected);
+        assert_eq!(all.map(|(signal, millis)| signals.note(signal, at(millis))), expected);
+    }
+
+    #[test]
+    fn signals_within_a_second_are_one_request() {
+        let (mut signals, began) = (Signalled::default(), Instant::now());
+        let expected = [
+            (0, Urgency::AfterSaving),
+            (1, Urgency::Same),
+            (999, Urgency::Same),
+            (1000, Urgency::Now),
+            (9000, Urgency::Now),
+        ];
+        for (millis, urgency) in expected {
+            assert_eq!(signals.note(SIGINT, began + Duration::from_millis(millis)), urgency, "{millis} ms");
+        }
     }
 
     #[test]
@@ -105,7 +133,7 @@ mod tests {
         assert_eq!(signals.late_to_others(Instant::now()), None, "they may end by themselves");
         assert_eq!((signals.late_to_others(late), signals.late_to_others(late)), (Some(SIGINT), None));
         let mut all = Signalled::default();
-        all.note(SIGTERM);
+        all.note(SIGTERM, Instant::now());
         all.note_stopped(SIGTERM);
         assert_eq!(all.late_to_others(late), None, "all have received it");
     }

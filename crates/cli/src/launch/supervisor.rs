@@ -162,8 +162,11 @@ pub fn supervise(
         while let Some(order) = pending.take().or_else(&mut orders) {
             match order {
                 Order::Signal(signal) => {
-                    all.iter_mut().for_each(|running| running.signal(signal));
-                    if signals.note(signal) == Urgency::Now {
+                    let urgency = signals.note(signal, Instant::now());
+                    if urgency != Urgency::Same {
+                        all.iter_mut().for_each(|running| running.signal(signal));
+                    }
+                    if urgency == Urgency::Now {
                         ending.get_or_insert_with(Instant::now);
                     }
                 }

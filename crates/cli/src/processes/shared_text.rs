@@ -27,7 +27,7 @@ pub struct OwnText {
 enum OwnSources {
     /// All sources, read.
     Here(Sources),
-    /// Files of sources are missing, by the places of the sources in `[data]`.
+    /// Files of texts are missing, by the places of the texts in `[data]`.
     Missing(Vec<usize>),
 }
 
@@ -100,10 +100,10 @@ impl OwnSources {
     }
 }
 
-/// Sources of which a file is not on this host.
+/// Texts of which a file is not on this host, by their places among those of training and of validation.
 fn missing(data: &DataSpec) -> Result<Vec<usize>, Failure> {
     let mut missing = vec![];
-    for (number, source) in data.sources.iter().enumerate() {
+    for (number, source) in data.texts().enumerate() {
         let is_missing = match files_of(source) {
             Ok(files) => files.iter().any(|file| !file.exists()),
             Err(DataError::NoMatch(_)) => true,

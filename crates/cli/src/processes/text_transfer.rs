@@ -38,7 +38,7 @@ struct SourceFiles {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
-    /// The next bytes of a file: the place of its source in `[data]`, its own among the source's files, and an offset.
+    /// The next bytes of a file: the place of its source among the texts of `[data]`, its own among the source's files, and an offset.
     Piece { source: usize, file: usize, offset: u64 },
     /// The sender has all of its files.
     Done,
@@ -71,7 +71,8 @@ impl Drop for Received {
 }
 
 impl<'a> TextTransfer<'a> {
-    /// Agrees with the other processes on the files that travel. This process lacks the sources `missing` of `data`.
+    /// Agrees with the other processes on the files that travel. This process lacks the texts `missing` of `data`, by
+    /// their places.
     ///
     /// # Errors
     /// A folder that process 0 cannot read, and failures of other processes.
@@ -112,7 +113,9 @@ impl<'a> TextTransfer<'a> {
                 let piece = |offset| Request::Piece { source: *number, file, offset };
                 fetch(several, &path, *bytes, piece).map_err(|error| in_file(&path, &error))?;
             }
-            received.data.sources[*number].path = folder.join(within(&source.name)?);
+            let path = folder.join(within(&source.name)?);
+            let malformed = || Failure::Work(format!("{LIST}: source {number} must be in [data]"));
+            received.data.texts_mut().nth(*number).ok_or_else(malformed)?.path = path;
         }
         send(several, &Request::Done)?;
         Ok(received)
@@ -128,7 +131,7 @@ impl<'a> TextTransfer<'a> {
             match request {
                 Request::Done => done += 1,
                 Request::Piece { source, file, offset } => {
-                    let spec = self.data.sources.get(source);
+                    let spec = self.data.texts().nth(source);
                     let files = spec
                         .zip(self.sources.get(&source))
                         .and_then(|(spec, listed)| Some(root(spec).join(&listed.files.get(file)?.0)));
@@ -162,7 +165,7 @@ fn private_folder() -> std::io::Result<PathBuf> {
 /// The files of the sources `numbers` of `data`, with their sizes.
 fn listed(data: &DataSpec, numbers: &BTreeSet<usize>) -> Result<BTreeMap<usize, SourceFiles>, Failure> {
     let mut sources = BTreeMap::new();
-    for (number, source) in data.sources.iter().enumerate().filter(|(number, _)| numbers.contains(number)) {
+    for (number, source) in data.texts().enumerate().filter(|(number, _)| numbers.contains(number)) {
         let root = root(source);
         let mut files = vec![];
         for path in files_of(source).map_err(|error| Failure::Input(error.to_string()))? {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::run::stored;
+use crate::run::stored::{self, Patient};
 
 /// Arguments of `fetch`.
 #[derive(Debug, Args)]
@@ -23,7 +23,7 @@ pub struct FetchArguments {
 /// # Errors
 /// A store without an answer or without a checkpoint, and a folder that cannot be written.
 pub fn fetch(arguments: &FetchArguments) -> Result<(), Failure> {
-    let stored = stored::open("the address", &arguments.address, stored::SECONDS)?;
+    let stored = stored::open("the address", &arguments.address, Patient::Fixed)?;
     if stored.newest().map_err(stored::of_store)?.is_none() {
         return Err(stored::none(&stored));
     }

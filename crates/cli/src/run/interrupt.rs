@@ -1,13 +1,21 @@
 //! Ctrl-C, and the signals by which schedulers announce the end of a process: the first one ends the work after the
-//! current step. Ctrl-C after it ends the process at once; a scheduler that sends two signals means the same end by
-//! both.
+//! current step. Ctrl-C more than [`SAME_REQUEST`] after it ends the process at once; a scheduler that sends two signals
+//! means the same end by both.
 
 use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::failure::Failure;
+
+/// Signals that follow the first one within this time are the same request: GNU `timeout` sends two at once, one to the
+/// process and one to its group.
+pub const SAME_REQUEST: Duration = Duration::from_secs(1);
+/// How often the first signal is looked for.
+#[cfg(unix)]
+const GLANCE: Duration = Duration::from_millis(50);
 
 /// A signal that ends work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,7 +66,10 @@ impl fmt::Display for Signal {
 /// Whether one of the signals came, and which.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupt {
-    pressed: Arc<AtomicBool>,
+    /// Whether this process received one itself.
+    is_received: Arc<AtomicBool>,
+    /// Whether the next Ctrl-C is another request.
+    is_repeatable: Arc<AtomicBool>,
     /// The number of the latest signal; 0 before the first.
     latest: Arc<AtomicUsize>,
 }
@@ -70,8 +81,7 @@ impl Interrupt {
     /// A system that does not let this process handle the signals.
     pub fn listen() -> Result<Interrupt, Failure> {
         let interrupt = Interrupt::default();
-        // In this order: the first signal finds the flag not yet set, so that only one after it ends the process.
-        let listening = end_where(&interrupt.pressed, &[Signal::Interrupt]).and_then(|()| set(&interrupt));
+        let listening = set(&interrupt).and_then(|()| end_at_second(&interrupt));
         listening.map(|()| interrupt).map_err(not_handled)
     }
 
@@ -114,8 +124,8 @@ pub struct AtOnce {
 pub fn ends_until_heard() -> Result<AtOnce, Failure> {
     let at_once = AtOnce { is_end: Arc::new(AtomicBool::new(true)), interrupt: Interrupt::default() };
     let ending = end_where(&at_once.is_end, &[Signal::Interrupt, Signal::Terminate]);
-    let listening = ending.and_then(|()| end_where(&at_once.interrupt.pressed, &[Signal::Interrupt]));
-    listening.and_then(|()| set(&at_once.interrupt)).map(|()| at_once).map_err(not_handled)
+    let listening = ending.and_then(|()| set(&at_once.interrupt)).and_then(|()| end_at_second(&at_once.interrupt));
+    listening.map(|()| at_once).map_err(not_handled)
 }
 
 /// From now on Ctrl-C and SIGTERM end the process at once, with their exit codes: for work that leaves nothing half
@@ -183,12 +193,12 @@ fn not_handled(error: io::Error) -> Failure {
     Failure::Work(format!("signals cannot be handled: {error}"))
 }
 
-/// Each of `signals` ends the process where `pressed` is set.
+/// Each of `signals` ends the process where `is_end` is set.
 #[cfg(unix)]
-fn end_where(pressed: &Arc<AtomicBool>, signals: &[Signal]) -> io::Result<()> {
+fn end_where(is_end: &Arc<AtomicBool>, signals: &[Signal]) -> io::Result<()> {
     let end = |signal: &Signal| {
         let code = i32::from(signal.exit_code());
-        signal_hook::flag::register_conditional_shutdown(signal.number(), code, Arc::clone(pressed)).map(drop)
+        signal_hook::flag::register_conditional_shutdown(signal.number(), code, Arc::clone(is_end)).map(drop)
     };
     signals.iter().try_for_each(end)
 }
@@ -199,8 +209,23 @@ fn set(interrupt: &Interrupt) -> io::Result<()> {
     Signal::ALL.into_iter().try_for_each(|signal| {
         let number = signal.number();
         signal_hook::flag::register_usize(number, Arc::clone(&interrupt.latest), number as usize)?;
-        signal_hook::flag::register(number, Arc::clone(&interrupt.pressed)).map(drop)
+        signal_hook::flag::register(number, Arc::clone(&interrupt.is_received)).map(drop)
     })
+}
+
+/// Ctrl-C ends the process once the first signal that it received is older than [`SAME_REQUEST`].
+#[cfg(unix)]
+fn end_at_second(interrupt: &Interrupt) -> io::Result<()> {
+    end_where(&interrupt.is_repeatable, &[Signal::Interrupt])?;
+    let Interrupt { is_received, is_repeatable, .. } = interrupt.clone();
+    let wait = move || {
+        while !is_received.load(Ordering::Relaxed) {
+            std::thread::sleep(GLANCE);
+        }
+        std::thread::sleep(SAME_REQUEST);
+        is_repeatable.store(true, Ordering::Relaxed);
+    };
+    std::thread::Builder::new().name("signals".into()).spawn(wait).map(drop)
 }
 
 /// Elsewhere Ctrl-C ends the process at once by itself.
@@ -212,5 +237,11 @@ fn end_where(_: &Arc<AtomicBool>, _: &[Signal]) -> io::Result<()> {
 /// As [`end_where`].
 #[cfg(not(unix))]
 fn set(_: &Interrupt) -> io::Result<()> {
+    Ok(())
+}
+
+/// As [`end_where`].
+#[cfg(not(unix))]
+fn end_at_second(_: &Interrupt) -> io::Result<()> {
     Ok(())
 }

@@ -18,6 +18,7 @@ pub mod run_folder;
 pub mod signal_relay;
 pub mod stored;
 pub mod train;
+pub mod unwatched_hosts;
 pub mod uploads;
 pub mod watchdog;
 pub mod without_host;

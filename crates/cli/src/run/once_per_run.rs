@@ -25,6 +25,7 @@ use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::{Recorder, Recording};
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
+use crate::run::unwatched_hosts::warning_of_process;
 use crate::run_report::timeline;
 use crate::screen::journal::Journal;
 use crate::screen::output_file::OutputFile;
@@ -80,6 +81,9 @@ impl<'a> OncePerRun<'a> {
         let steps = config.train.steps;
         let screen = screen(arguments, start.steps(), steps);
         let journal = Arc::new(Journal::new(screen.audience(), folder.log(start.steps())?));
+        if let Some(warning) = warning_of_process(config.run.on_loss) {
+            journal.warn(&warning);
+        }
         for note in folder.take_notes() {
             journal.tell(&note);
         }

@@ -310,6 +310,9 @@ const DEPENDENT: &[(&str, &[&str])] = &[
     ("data.sources", &["data.path"]),
 ];
 
+/// Keys that have no effect where another one is removed.
+const OF_REMOVED: &[(&str, &str)] = &[("run.store", "run.store_seconds")];
+
 const DEPENDENT_ON_SCHEDULE: &[&str] = &[
     "parallelism.schedule",
     "parallelism.schedule_file",
@@ -324,7 +327,10 @@ pub fn base(run: &str, overrides: &[String]) -> Result<String, String> {
     let mut table: toml::Table = run.parse().map_err(|error: toml::de::Error| error.message().to_string())?;
     let changed: Vec<&str> = overrides.iter().map(|set| key_of(set)).collect();
     let dependent = DEPENDENT.iter().filter(|(key, _)| changed.contains(key)).flat_map(|(_, dependent)| *dependent);
-    for key in dependent.chain(&["run.ranks"]) {
+    let removed: Vec<&str> =
+        overrides.iter().filter(|set| set.trim_end().ends_with('=')).map(|set| key_of(set)).collect();
+    let orphaned = OF_REMOVED.iter().filter(|(key, _)| removed.contains(key)).map(|(_, orphan)| orphan);
+    for key in dependent.chain(orphaned).chain(&["run.ranks"]) {
         let (section, name) = key.split_once('.').unwrap_or(("", key));
         if let Some(section) = table.get_mut(section).and_then(toml::Value::as_table_mut) {
             section.remove(name);
@@ -362,6 +368,14 @@ mod tests {
         let overrides: Vec<String> = overrides.iter().map(ToString::to_string).collect();
         let base = base(run, &overrides).expect("a run file");
         RunConfig::load("", &base, &overrides).unwrap_or_else(|problems| panic!("{problems:?}"))
+    }
+
+    #[test]
+    fn a_run_leaves_its_store_by_one_key() {
+        let run = resumed("", &["run.store=s3://bucket/a", "run.store_seconds=60"]).to_toml();
+        assert_eq!(resumed(&run, &[]).run.store_seconds, 60.0);
+        assert_eq!(resumed(&run, &["run.store=s3://bucket/b"]).run.store_seconds, 60.0);
+        assert_eq!(resumed(&run, &["run.store="]).run.store, None);
     }
 
     #[test]

@@ -16,41 +16,59 @@ use crate::run::kept_run::Earlier;
 use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE};
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
+use crate::screen::unanswered::{Deadline, on_screen};
 
 /// The files of a run that are in its store, next to its checkpoints.
 const FILES: [&str; 5] = [RUN_FILE, METRICS, RESUMES, TOKENIZER_FILE, BYTES_FILE];
 
-/// Time for requests of commands that know no `run.store_seconds`.
-pub const SECONDS: f32 = 600.0;
+/// Time in which requests are tried where no key gives it.
+const SECONDS: f32 = 600.0;
 
-/// The settings of requests: variables and profiles of this process, tried for `seconds`.
-pub fn settings(seconds: f32) -> Settings {
+/// How long requests of a command are tried, and whether people hear of it meanwhile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Patient {
+    /// For `run.store_seconds`.
+    OfRun(f32),
+    /// The same beside the steps of a run, which hears of uploads that fail.
+    InBackground(f32),
+    /// For the time that no key changes.
+    Fixed,
+}
+
+/// The settings of requests: variables and profiles of this process.
+pub fn settings(patient: Patient) -> Settings {
     let variables = std::env::vars_os();
     let variables = variables.filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    Settings::new(variables, Patience { limit: Duration::from_secs_f32(seconds) })
+    let tried = |seconds| Settings::new(variables, Patience { limit: Duration::from_secs_f32(seconds) });
+    match patient {
+        Patient::OfRun(seconds) => tried(seconds).heard_by(on_screen(Deadline::StoreSeconds)),
+        Patient::InBackground(seconds) => tried(seconds),
+        Patient::Fixed => tried(SECONDS).heard_by(on_screen(Deadline::Fixed)),
+    }
 }
 
 /// Opens the place of `run` in its store, if it has one.
 ///
 /// # Errors
 /// An address or settings that cannot be used, and a build without stores.
-pub fn of_run(run: &RunSpec) -> Result<Option<StoredRun>, Failure> {
-    run.store.as_deref().map(|store| open("run.store", store, run.store_seconds)).transpose()
+pub fn of_run(run: &RunSpec, patient: impl Fn(f32) -> Patient) -> Result<Option<StoredRun>, Failure> {
+    run.store.as_deref().map(|store| open("run.store", store, patient(run.store_seconds))).transpose()
 }
 
 /// Opens the place at `text`, which `key` names.
 ///
 /// # Errors
 /// As [`of_run`].
-pub fn open(key: &str, text: &str, seconds: f32) -> Result<StoredRun, Failure> {
+pub fn open(key: &str, text: &str, patient: Patient) -> Result<StoredRun, Failure> {
     let address = match Address::parse(text) {
         Some(Ok(address @ Address::S3 { .. })) => address,
         Some(Ok(Address::Http { .. })) | None => {
-            return Err(Failure::Input(format!("{key} must be an address as in s3://bucket/prefix")));
+            let rule = "must be s3://BUCKET/PREFIX, the address of a run in a store";
+            return Err(Failure::Input(format!("{key} {rule}; use one such as s3://bucket/runs/a")));
         }
         Some(Err(error)) => return Err(Failure::Input(format!("{key}: {error}"))),
     };
-    StoredRun::open(&address, &settings(seconds)).map_err(|error| Failure::Input(format!("{key}: {error}")))
+    StoredRun::open(&address, &settings(patient)).map_err(|error| Failure::Input(format!("{key}: {error}")))
 }
 
 /// The files of the run in `folder` that go into its store.
@@ -63,7 +81,7 @@ pub fn files_of(folder: &Path) -> Vec<PathBuf> {
 /// # Errors
 /// Checkpoints that are there, and a store without an answer.
 pub fn check_fresh(run: &RunSpec, earlier: Earlier) -> Result<(), Failure> {
-    let Some(stored) = of_run(run)? else { return Ok(()) };
+    let Some(stored) = of_run(run, Patient::OfRun)? else { return Ok(()) };
     let all = stored.list().map_err(of_store)?;
     let newest = all.iter().rev().find(|(_, of_steps)| of_steps.is_committed());
     match (newest, earlier) {
@@ -86,40 +104,65 @@ pub struct Resuming {
     pub address: Option<String>,
 }
 
+/// A run as its store describes it.
+#[derive(Debug)]
+pub struct Described {
+    stored: StoredRun,
+    /// Its folder on this machine: that of its run file, or of the command line.
+    pub folder: PathBuf,
+    /// The run file of its newest checkpoint.
+    pub run_file: String,
+}
+
+/// The run at the address `named`, which may be a folder's path instead: `None`.
+///
+/// # Errors
+/// A store without an answer, and an address without a checkpoint.
+pub fn described(named: &Path, overrides: &[String], patient: Patient) -> Result<Option<Described>, Failure> {
+    let text = named.to_string_lossy();
+    if !Address::is_meant(&text) {
+        return Ok(None);
+    }
+    let stored = open("--resume", &text, patient)?;
+    let newest = stored.newest().map_err(of_store)?.ok_or_else(|| none(&stored))?;
+    let run_file = stored.manifest(newest).map_err(failure)?.state.run;
+    let folder = set(overrides, "run.folder").or_else(|| value_of(&run_file, "folder")).unwrap_or_default();
+    if folder.is_empty() {
+        let address = stored.address();
+        return Err(Failure::Input(format!("the run of {address} names no folder; use --set run.folder=FOLDER")));
+    }
+    Ok(Some(Described { stored, folder: folder.into(), run_file }))
+}
+
 /// The run that `--resume` names, by its folder or by its address, with what its store has and the folder lacks.
 ///
 /// # Errors
 /// A store without an answer, and an address without a checkpoint.
 pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
     let overrides = input::overrides(run);
-    let set = |key: &str| {
-        let value = overrides.iter().rev().find_map(|set| set.split_once('=').filter(|(name, _)| name.trim() == key));
-        value.map(|(_, value)| value.trim().trim_matches('"').to_string())
-    };
-    let seconds = set("run.store_seconds").and_then(|seconds| seconds.parse().ok()).unwrap_or(SECONDS);
-    let text = named.to_string_lossy();
-    if Address::is_meant(&text) {
-        let stored = open("--resume", &text, seconds)?;
-        let newest = stored.newest().map_err(of_store)?.ok_or_else(|| none(&stored))?;
-        let folder = match set("run.folder") {
-            Some(folder) => folder,
-            None => value_of(&stored.manifest(newest).map_err(failure)?.state.run, "folder").unwrap_or_default(),
-        };
-        if folder.is_empty() {
-            let address = stored.address();
-            return Err(Failure::Input(format!("the run of {address} names no folder; use --set run.folder=FOLDER")));
-        }
-        let folder = PathBuf::from(folder);
+    if let Some(Described { stored, folder, .. }) = described(named, &overrides, patient(&overrides))? {
         bring_newest(&stored, &folder)?;
         return Ok(Resuming { folder, address: Some(stored.address().to_string()) });
     }
     // Without the file there is no address, and the command says what is missing.
     let kept = files::read_text(&named.join(RUN_FILE), InputKind::RunFile).ok();
-    let address = set("run.store").or_else(|| value_of(&kept?, "store")).filter(|address| !address.is_empty());
+    let address =
+        set(&overrides, "run.store").or_else(|| value_of(&kept?, "store")).filter(|address| !address.is_empty());
     if let Some(address) = address {
-        bring_newest(&open("run.store", &address, seconds)?, named)?;
+        bring_newest(&open("run.store", &address, patient(&overrides))?, named)?;
     }
     Ok(Resuming { folder: named.to_path_buf(), address: None })
+}
+
+/// The value that the command line gives a key last.
+fn set(overrides: &[String], key: &str) -> Option<String> {
+    let value = overrides.iter().rev().find_map(|set| set.split_once('=').filter(|(name, _)| name.trim() == key));
+    value.map(|(_, value)| value.trim().trim_matches('"').to_string())
+}
+
+fn patient(overrides: &[String]) -> Patient {
+    let seconds = set(overrides, "run.store_seconds").and_then(|seconds| seconds.parse().ok());
+    Patient::OfRun(seconds.filter(|seconds| (0.0..=86_400.0).contains(seconds)).unwrap_or(SECONDS))
 }
 
 /// The text of a key of `[run]` in a resolved run file.
@@ -198,6 +241,7 @@ pub fn of_store(error: StoreError) -> Failure {
         | StoreError::Settings { .. }
         | StoreError::NotFound { .. }
         | StoreError::Denied { .. }
+        | StoreError::NoCredentials { .. }
         | StoreError::TooLarge { .. }
         | StoreError::Unsupported { .. }
         | StoreError::File(_) => Failure::Input(error.to_string()),

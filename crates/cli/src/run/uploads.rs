@@ -10,7 +10,7 @@ use sync::{Condvar, Mutex, lock, wait, wait_timeout};
 
 use crate::failure::Failure;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder};
-use crate::run::stored;
+use crate::run::stored::{self, Patient};
 use crate::screen::figures::bytes;
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
@@ -58,7 +58,7 @@ impl Uploads {
     /// # Errors
     /// An address or settings that cannot be used.
     pub fn begin(run: &RunSpec, folder: &RunFolder, start: u32) -> Result<Option<Uploads>, Failure> {
-        let Some(stored) = stored::of_run(run)? else { return Ok(None) };
+        let Some(stored) = stored::of_run(run, Patient::InBackground)? else { return Ok(None) };
         let address = stored.address().to_string();
         let rules = (folder.store.retention(), folder.store.holds());
         let checkpoints = run.folder.join(CHECKPOINTS);

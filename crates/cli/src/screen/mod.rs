@@ -16,3 +16,4 @@ pub mod record;
 pub mod step_line;
 pub mod terminal;
 pub mod tokenize_progress;
+pub mod unanswered;

@@ -31,6 +31,26 @@ const MODULES: [(&str, usize); 7] = [
 ];
 
 #[test]
+fn averages_of_adapters_are_read_and_exported() {
+    let folder = Folder::new("lora-ema");
+    let [from, text] = with_tokenizer("llama", &folder);
+    let run = folder.at("run");
+    succeeds(&training(&from, &text, &sets(&run, &[&[ALL, "train.ema_decay=0.5"][..], &FAST].concat())));
+    let [trained, average] = [folder.at("trained"), folder.at("average")];
+    succeeds(&["export", &run, "--out", &trained]);
+    succeeds(&["export", &run, "--out", &average, "--weights", "ema"]);
+    let read = |folder: &str| tensors(folder, "model.safetensors");
+    let (base, trained, average) = (read(&from), read(&trained), read(&average));
+    for name in base.names() {
+        let [before, trained, average] = [&base, &trained, &average].map(|file| bits(&whole(file, name)));
+        let is_adapted = MODULES.iter().any(|(module, _)| name.contains(module));
+        assert_eq!(average == before, !is_adapted, "{name}");
+        assert_eq!(average == trained, !is_adapted, "{name}");
+    }
+    succeeds(&["eval", "--from", &run, "--weights", "ema"]);
+}
+
+#[test]
 fn merged_weights_are_the_frozen_ones_and_their_adapters() {
     let folder = Folder::new("lora");
     let [from, text] = with_tokenizer("llama", &folder);
@@ -193,10 +213,6 @@ fn adapters_that_are_not_built_are_refused_by_key() {
         (
             &["model.lora={ rank = 2 }", "train.optimizer=muon"],
             "train.optimizer = \"muon\" has no updates for the matrices of model.lora; use \"adamw\"",
-        ),
-        (
-            &["model.lora={ rank = 2 }", "train.ema_decay=0.9"],
-            "train.ema_decay has no effect on the frozen weights of model.lora; leave it out",
         ),
         (
             &["model.lora={ rank = 2 }", "train.groups=[{ parameters = [\"*.key.weight\"] }]"],

@@ -1,5 +1,5 @@
-//! Ctrl-C, as a signal to a child process: the first stops after the step and keeps what there is, the second ends at
-//! once.
+//! Ctrl-C, as a signal to a child process: the first stops after the step and keeps what there is, as do others within a
+//! second; a later one ends at once.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
@@ -28,11 +28,29 @@ fn interrupt(child: &Child) {
 fn the_first_keeps_what_there_is() {
     let folder = folder("first");
     let tiny = ["model.hidden=32", "model.num_layers=2", "train.sequence_length=16", "train.steps=1000000"];
-    let mut child = train(&folder, &tiny);
+    keeps_what_there_is(&folder, train(&folder, &tiny), interrupt);
+}
+
+/// GNU `timeout` sends its signal to its child and then to its group, to which the child belongs.
+#[test]
+fn two_at_once_keep_what_there_is() {
+    let folder = folder("twice");
+    // A step of this takes longer than the time between the signals.
+    let slow = ["model.hidden=256", "train.global_batch=64", "train.steps=1000000"];
+    keeps_what_there_is(&folder, train(&folder, &slow), |child| {
+        for _ in 0..3 {
+            interrupt(child);
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    });
+}
+
+/// Waits for the first step of `child`, which `interrupts` ends then, and checks that steps and weights are kept.
+fn keeps_what_there_is(folder: &std::path::Path, mut child: Child, interrupts: impl FnOnce(&Child)) {
     let lines = BufReader::new(child.stdout.take().expect("output")).lines();
     let mut lines = lines.map(|line| line.expect("text"));
     assert!(lines.any(|line| line.starts_with("step       1/1000000  loss ")), "a first step");
-    interrupt(&child);
+    interrupts(&child);
     let rest: Vec<String> = lines.collect();
     let steps = 1 + rest.iter().filter(|line| line.starts_with("step ")).count();
     let mut said = String::new();
@@ -49,14 +67,14 @@ fn the_first_keeps_what_there_is() {
 #[test]
 fn the_second_ends_at_once() {
     let folder = folder("second");
-    // A step of this takes longer than two signals.
-    let slow = ["model.hidden=512", "train.global_batch=256", "train.steps=2"];
+    // A step of this takes longer than the signals.
+    let slow = ["model.hidden=512", "train.global_batch=2048", "train.steps=2"];
     let mut child = train(&folder, &slow);
     let mut messages = BufReader::new(child.stdout.take().expect("output"));
     let mut first = String::new();
     messages.read_line(&mut first).expect("text");
     assert!(first.starts_with("model "), "{first}");
-    // Two signals that come before the first is handled are one to the system, so there is a third, if need be.
+    // Those of the first second are one request, and the next one ends the process.
     let status = loop {
         interrupt(&child);
         std::thread::sleep(std::time::Duration::from_millis(50));

@@ -198,7 +198,7 @@ fn the_help_page_is_80_columns_wide() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
-/// Arguments of a run of one rank that takes long and leaves little.
+/// Arguments of a run of one rank that takes long and leaves little, with a reaction to lost hosts that needs `--hosts`.
 fn tiny(folder: &Path) -> Vec<String> {
     let set = |key: &str, value: &str| ["--set".to_string(), format!("{key}={value}")];
     let keys = [
@@ -208,6 +208,7 @@ fn tiny(folder: &Path) -> Vec<String> {
         ("train.sequence_length", "16".into()),
         ("train.steps", "1000000".into()),
         ("run.save_every", "20".into()),
+        ("run.on_loss", "wait".into()),
     ];
     std::iter::once("train".to_string()).chain(keys.iter().flat_map(|(key, value)| set(key, value))).collect()
 }
@@ -218,7 +219,7 @@ fn started(options: &[&str], folder: &Path) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the command starts")
 }
 
-fn kill(signal: &str, process: &str) {
+pub fn kill(signal: &str, process: &str) {
     assert!(Command::new("kill").args([signal, process]).status().expect("kill").success());
 }
 
@@ -237,12 +238,18 @@ fn a_signal_reaches_the_processes_and_is_the_exit_code() {
         let run = folder.0.join(code.to_string());
         let mut child = started(&[], &run);
         let output = after_first_step(&mut child);
+        // As GNU `timeout` does: a signal to the process, and one to its group.
+        kill(signal, &child.id().to_string());
         kill(signal, &child.id().to_string());
         output.for_each(drop);
         let mut said = String::new();
         child.stderr.take().expect("messages").read_to_string(&mut said).expect("text");
         assert_eq!(child.wait().expect("an end").code(), Some(code), "{said}");
         assert!(run.join("weights.safetensors").is_file(), "{said}");
+        let warning =
+            "warning: run.on_loss = \"wait\" has no effect without --hosts; to continue after the loss of a host, ";
+        assert!(said.starts_with(warning), "{said}");
+        assert_eq!(said.matches("warning: ").count(), 1, "the launcher alone warns: {said}");
     }
 }
 

@@ -290,7 +290,8 @@ fn the_command_for_another_launcher_is_printed_that_resumes_the_run_without_a_lo
     for (lost, speaks) in [(1, 0), (0, 2)] {
         let folder = Folder::new("fixed");
         let own = folder.run("run");
-        let mut children = by_hand(&folder, &[RUN, &["train.steps=1000000", &own]].concat());
+        let keys = ["train.steps=1000000", "run.on_loss=replan", &own];
+        let mut children = by_hand(&folder, &[RUN, &keys].concat());
         let since = Instant::now();
         while !folder.0.join("run/checkpoints/latest").exists() {
             assert!(since.elapsed() < PATIENCE, "no checkpoint has come");
@@ -306,5 +307,9 @@ fn the_command_for_another_launcher_is_printed_that_resumes_the_run_without_a_lo
         let line = line.unwrap_or_else(|| panic!("{}", messages(speaks)));
         let end = format!("{} --set parallelism.dp=1` resumes after step ", folder.path("run"));
         assert!(line.contains(&end) && line.ends_with(" without it"), "{line}");
+        let warning =
+            "warning: run.on_loss = \"replan\" has no effect here, because no `pleach launch` started this process; ";
+        assert!(messages(0).starts_with(warning), "{}", messages(0));
+        assert!(!messages(1).contains("warning: "), "process 0 warns for all: {}", messages(1));
     }
 }

@@ -103,6 +103,36 @@ fn text_that_a_process_lacks_comes_from_process_0() {
     assert!(!left.iter().any(|name| name.starts_with("pleach-text-")), "received files are removed: {left:?}");
 }
 
+#[test]
+fn validation_that_a_process_lacks_comes_from_process_0() {
+    let folder = Folder::new("lacks-validation");
+    directories(&folder, |process| match process {
+        0 => vec![("a.txt", text(1, 30_000)), ("held/b.txt", text(2, 20_000)), ("c.txt", text(3, 20_000))],
+        // Only a text of validation is missing here, and there everything is.
+        1 => vec![("a.txt", text(1, 30_000)), ("c.txt", text(3, 20_000))],
+        _ => vec![],
+    });
+    let keys = |name: &str| {
+        let validation = "data.validation=[{ name = \"held\", path = \"held\" }, { name = \"c\", path = \"c.txt\" }]";
+        let data = ["data.path=a.txt".to_string(), "data.tokenizer=bytes".into(), validation.into()];
+        [&data[..], &[folder.run(name), "run.evaluate_every=2".into()]].concat()
+    };
+    succeeds(&train(&keys("threads"), &folder.0.join("0")).output().expect("a run"));
+    for (process, output) in in_own_directories(&folder, |at| train(&keys("processes"), at)).iter().enumerate() {
+        assert_eq!(output.status.code(), Some(0), "process {process}: {}{}", stdout(output), stderr(output));
+    }
+    let validated = |name: &str| -> Vec<String> {
+        let metrics = fs::read_to_string(folder.0.join(name).join("metrics.jsonl")).expect("metrics");
+        let values = metrics.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        values
+            .filter_map(|value| Some(format!("{} {}", value.get("validation")?, value.get("validation_loss")?)))
+            .collect()
+    };
+    assert!(!validated("threads").is_empty());
+    assert_eq!(validated("processes"), validated("threads"));
+    assert!(folder.weights("processes") == folder.weights("threads"));
+}
+
 /// The message of process 0, which prints for all: they end with exit code 1.
 fn said_once(outputs: Vec<Output>) -> String {
     for (process, output) in outputs.iter().enumerate() {

@@ -139,6 +139,8 @@ pub fn is_legal(file: &RunFile) -> bool {
         && train(&values)
         && data_and_run(&values)
         && recipes::samples(&values)
+        && recipes::adapters(&values)
+        && recipes::chat(&values)
         && sizes(&values)
 }
 
@@ -173,6 +175,8 @@ fn is_of_its_kind(key: &str, value: &Value) -> bool {
                 && grows.is_none_or(known)
         }),
         "data.blanks" => blanks::is_of_its_kind(value),
+        "data.chat" => recipes::is_chat(value),
+        "model.lora" => recipes::is_adapters(value),
         "train.groups" => value.as_array().is_some_and(|groups| groups.iter().all(is_group)),
         "train.seed" | "run.rank_memory_bytes" => integer.is_some_and(|number| number >= 0),
         "data.path" | "run.folder" => value.as_str().is_some(),
@@ -510,6 +514,7 @@ fn data_and_run(values: &Values) -> bool {
         && is_time(num(values, "run.heartbeat_seconds", 5.0))
         && is_time(num(values, "run.rendezvous_seconds", 10.0))
         && is_time(num(values, "run.store_seconds", 600.0))
+        && (!values.contains_key("run.store_seconds") || values.contains_key("run.store"))
         && is_bucket(text(values, "run.store", "s3://bucket"))
         && (text(values, "run.engine", "auto") != "threads" || text(values, "run.transport", "auto") == "auto")
         && (text(values, "run.collectives", "own") == "own"
@@ -523,7 +528,9 @@ fn data_and_run(values: &Values) -> bool {
 
 /// An address with a bucket, without secrets.
 fn is_bucket(address: &str) -> bool {
-    address.strip_prefix("s3://").is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains('@'))
+    address
+        .strip_prefix("s3://")
+        .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(['@', '?', '#', '*']))
 }
 
 /// GPUs have every order of products but that of AMX, and ranks without threads of their own.

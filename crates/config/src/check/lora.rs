@@ -28,10 +28,6 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
             rules.report(Problem::of_value("train.optimizer", "\"muon\"", rule, "use \"adamw\""));
         }
     }
-    if config.train.ema_decay.is_some() {
-        let rule = "has no effect on the frozen weights of model.lora";
-        rules.report(Problem::of_key("train.ema_decay", rule, "leave it out"));
-    }
     if config.train.sums == GradientSums::Exact {
         let rule = "has no range for the gradients of model.lora";
         rules.report(Problem::of_value("train.sums", "\"exact\"", rule, "use \"single\""));

@@ -58,7 +58,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         keep_every: short_count(reader, "run.keep_every", 0),
         keep_best: reader.count("run.keep_best", 1),
         store: reader.optional_text("run.store"),
-        store_seconds: reader.number("run.store_seconds", 600.0),
+        store_seconds: store_seconds(reader),
         engine: reader.choice("run.engine", ENGINES, EngineChoice::Auto),
         transport: reader.choice("run.transport", TRANSPORTS, TransportChoice::Auto),
         collectives: reader.choice("run.collectives", COLLECTIVES, CollectivesChoice::Own),
@@ -73,6 +73,15 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         timeout_seconds: reader.number("run.timeout_seconds", 60.0),
         rank_memory_bytes: reader.optional_long_count("run.rank_memory_bytes"),
     }
+}
+
+fn store_seconds(reader: &mut Reader) -> f32 {
+    let key = "run.store_seconds";
+    if reader.is_set(key) && !reader.is_set("run.store") {
+        let remedy = "give its address, such as run.store = \"s3://bucket/runs/a\", or leave run.store_seconds out";
+        reader.report(Problem::of_key(key, "has no effect without run.store", remedy));
+    }
+    reader.number(key, 600.0)
 }
 
 fn samples(reader: &mut Reader) -> SampleSpec {

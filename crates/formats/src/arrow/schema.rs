@@ -77,6 +77,37 @@ pub fn find(schema: &Table, choice: &ColumnChoice) -> Result<Column, Problem> {
     Ok(Column { content, first_node: before.nodes, first_buffer: before.buffers, views_before: before.views })
 }
 
+/// The types of values, in the order of the format.
+const TYPES: [&str; 27] = [
+    "none",
+    "null",
+    "int",
+    "float",
+    "binary",
+    "utf8",
+    "bool",
+    "decimal",
+    "date",
+    "time",
+    "timestamp",
+    "interval",
+    "list",
+    "struct",
+    "union",
+    "fixed-size binary",
+    "fixed-size list",
+    "map",
+    "duration",
+    "large binary",
+    "large utf8",
+    "large list",
+    "run-end encoded",
+    "binary view",
+    "utf8 view",
+    "list view",
+    "large list view",
+];
+
 const TYPE: usize = 2;
 const TYPE_TABLE: usize = 3;
 const DICTIONARY: usize = 4;
@@ -96,7 +127,10 @@ fn content(field: &Table, name: &str) -> Result<Content, Problem> {
         24 => return Ok(Content::Views),
         12 => Offsets::Bits32,
         21 => Offsets::Bits64,
-        other => return Err(wrong(format!("has values of type {other}"))),
+        other => {
+            let name = usize::try_from(other).ok().and_then(|place| TYPES.get(place)).unwrap_or(&"unknown");
+            return Err(wrong(format!("has values of type {name}")));
+        }
     };
     let children = field.tables(CHILDREN)?;
     let child = children.first().ok_or_else(|| wrong("has lists of nothing".into()))?;

@@ -229,10 +229,19 @@ fn find(elements: &[Element], choice: &ColumnChoice) -> Result<(usize, Column), 
         (Some(6), 0) => Physical::Bytes,
         (kind, repetition) => {
             let what = if repetition == 1 { "lists of" } else { "values of" };
-            return Err(wrong(format!("column {name:?} has {what} type {}", kind.unwrap_or(-1))));
+            return Err(wrong(format!("column {name:?} has {what} type {}", name_of(kind))));
         }
     };
     Ok((leaf, Column { physical, max_definition, element_definition, max_repetition }))
+}
+
+/// The types of values, in the order of the format.
+const TYPES: [&str; 8] =
+    ["BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"];
+
+fn name_of(kind: Option<i64>) -> &'static str {
+    let place = kind.and_then(|kind| usize::try_from(kind).ok());
+    place.and_then(|place| TYPES.get(place)).unwrap_or(&"unknown")
 }
 
 /// The element after `at` and all that is below it.

@@ -1,6 +1,6 @@
 //! Losses, norms, first gradients and weights.
 
-use config::{Muon, MuonScale, Optimizer, Overlap, Tied, ZeroStage};
+use config::{LinearLayer, LoraSpec, Muon, MuonScale, Optimizer, Overlap, Tied, ZeroStage};
 use testkit::layout::Layout;
 use testkit::soft_gpus::soft_gpus;
 
@@ -65,6 +65,16 @@ fn llama_with_sharded_optimizer_state_on_one_gpu_without_overlap() {
 fn llama_by_muon_on_two_gpus() {
     let mut layout = layout(Tied::No, [2, 2, 1], ZeroStage::One, Overlap::Off, steps());
     layout.train.optimizer = Optimizer::Muon(Muon { momentum: 0.9, scale: MuonScale::AdamW });
+    layout.train.ema_decay = Some(0.9);
+    compare_layout(&layout, 2);
+}
+
+/// Adapters alone are trained and averaged; all other weights are frozen.
+#[test]
+fn adapters_of_llama_on_two_gpus() {
+    let mut layout = layout(Tied::No, [2, 2, 2], ZeroStage::One, Overlap::On, steps());
+    let targets = vec![LinearLayer::Query, LinearLayer::Output, LinearLayer::Gate, LinearLayer::Down];
+    layout.model.lora = Some(LoraSpec { rank: 4, alpha: 8.0, targets });
     layout.train.ema_decay = Some(0.9);
     compare_layout(&layout, 2);
 }

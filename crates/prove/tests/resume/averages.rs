@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::{Format, Parallelism, Tied, TrainSpec, ZeroStage};
+use config::{Format, LinearLayer, LoraSpec, ModelSpec, Parallelism, Tied, TrainSpec, ZeroStage};
 use device::Op;
 use mesh::Region;
 use program::Value;
@@ -151,6 +151,31 @@ fn averages_begin_with_the_weights_of_a_checkpoint_without() {
         }
     }
     assert!(!average.is_empty() && go_on(&folder, &without, 4, &untouched).is_empty());
+}
+
+/// Adapters alone are averaged: the frozen weights stay as they are.
+#[test]
+fn averages_of_adapters_follow_them_and_resume() {
+    let adapters = |parallelism| {
+        let plain = constant(averaged(Format::Fp32, parallelism));
+        let lora = LoraSpec { rank: 4, alpha: 8.0, targets: vec![LinearLayer::Query, LinearLayer::Up] };
+        Layout { model: ModelSpec { lora: Some(lora), ..plain.model }, ..plain }
+    };
+    let whole = adapters(zero(ZeroStage::Off, 2, 1, 1));
+    let expected = averages(&whole);
+    assert!(!expected.is_empty() && expected.keys().all(|name| name.contains("lora")), "{:?}", expected.keys());
+    let sharded = adapters(zero(ZeroStage::One, 2, 1, 2));
+    assert!(averages(&sharded) == expected, "sharded averages have other bits");
+    let folder = Folder::new();
+    go_on(&folder, &whole, 2, &untouched);
+    assert!(go_on(&folder, &sharded, whole.train.steps, &untouched) == expected, "resumed averages have other bits");
+    // The formula, for what is averaged.
+    let last = weights_after(&whole, whole.train.steps);
+    let mut moved = 0;
+    for (name, average) in &expected {
+        moved += usize::from(average != &last[name]);
+    }
+    assert!(moved > 0, "averages are behind the weights");
 }
 
 /// Four bytes for each element that a rank updates, and nothing else.

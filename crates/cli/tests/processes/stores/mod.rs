@@ -1,5 +1,5 @@
 //! Runs whose checkpoints are in a store, by way of a proxy that injects faults. `PLEACH_SAVES=100` counts 100 uploads
-//! and 25 resumptions; `PLEACH_S3` is the folder of an environment of Python with moto, whose server is used as well.
+//! and 100 resumptions; `PLEACH_S3` is the folder of an environment of Python with moto, whose server is used as well.
 
 mod moto;
 mod proxy;

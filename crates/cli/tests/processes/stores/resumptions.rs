@@ -1,6 +1,7 @@
 //! Saves and resumptions over a line with faults: processes are killed, folders are lost, and the weights have the bits
 //! of a run that nothing disturbed.
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -8,17 +9,26 @@ use super::moto::Moto;
 use super::proxy::{Proxy, mixed};
 use super::server::Server;
 use super::{Store, run_of, said, weights_of, words};
-use crate::harness::several::{Folder, succeeds};
+use crate::harness::several::{Folder, processes_of, succeeds};
+use crate::launch::kill;
 
 /// Saves and resumptions that are counted.
-fn wanted() -> u32 {
-    std::env::var("PLEACH_SAVES").ok().and_then(|count| count.parse().ok()).unwrap_or(8)
+#[derive(Clone, Copy)]
+struct Wanted {
+    saves: u32,
+    resumptions: u32,
+}
+
+/// A sample, or as many of both as `PLEACH_SAVES` says.
+fn wanted(sample: Wanted) -> Wanted {
+    let asked = std::env::var("PLEACH_SAVES").ok().map(|count| count.parse().expect("PLEACH_SAVES must be a number"));
+    asked.map_or(sample, |count| Wanted { saves: count, resumptions: count })
 }
 
 #[test]
 fn nothing_is_lost_over_a_line_with_faults() {
     let server = Server::start();
-    counted(server.port, wanted(), "line");
+    counted(server.port, wanted(Wanted { saves: 8, resumptions: 2 }), "line");
     let left = server.names("bucket/line/");
     assert!(left.iter().any(|name| name.ends_with("/manifest.json")), "{left:?}");
 }
@@ -27,12 +37,44 @@ fn nothing_is_lost_over_a_line_with_faults() {
 fn a_real_server_has_the_same() {
     let Some(moto) = Moto::start() else { return };
     moto.make_bucket("bucket");
-    counted(moto.port, wanted().div_ceil(4), "moto");
+    counted(moto.port, wanted(Wanted { saves: 2, resumptions: 1 }), "moto");
 }
 
-/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until `wanted` saves
-/// and a quarter of that in resumptions were counted.
-fn counted(port: u16, wanted: u32, name: &str) {
+#[test]
+fn a_launched_run_of_an_address_is_restarted_from_its_newest_checkpoint() {
+    let (server, folder) = (Server::start(), Folder::new("launched"));
+    let store = Store { port: server.port };
+    let key = "run.store=s3://bucket/launched";
+    store.succeeds(&words(&run_of(&folder, "run", 2, &[key])));
+    let run = folder.0.join("run");
+    std::fs::remove_dir_all(&run).expect("the folder of the run");
+    // The empty machine resumes from the address, trains, and loses its process.
+    let resume = ["launch", "--nproc", "1", "--restarts", "1", "--", "train", "--resume", "s3://bucket/launched"];
+    let mut command = store.command(&[&resume[..], &["--set", "train.steps=200"]].concat());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("pleach");
+    crate::wait::wait("a checkpoint of the resumed run", || {
+        let names = server.names("bucket/launched/checkpoints/");
+        let is_later = |name: &String| name.ends_with("/manifest.json") && !name.contains("-00000002/");
+        (names.iter().any(is_later) || child.try_wait().expect("a child").is_some()).then_some(())
+    });
+    kill("-KILL", &processes_of(child.id())[0].to_string());
+    let said: Vec<String> =
+        BufReader::new(child.stderr.take().expect("messages")).lines().map_while(Result::ok).collect();
+    assert_eq!(child.wait().expect("an end").code(), Some(0), "{said:?}");
+    let told = "; restarting: pleach train --resume s3://bucket/launched --set train.steps=200; 0 restarts left";
+    assert!(said.iter().any(|line| line.ends_with(told)), "{said:?}");
+    let downloads = said.iter().filter(|line| line.starts_with("downloading the checkpoint after step ")).count();
+    assert_eq!(downloads, 1, "the folder has a checkpoint as new: {said:?}");
+    let log = std::fs::read_to_string(run.join("train.log")).expect("a log");
+    let resumed =
+        |line: &str| -> Option<u32> { line.strip_prefix("resuming after step ")?.split(' ').next()?.parse().ok() };
+    let resumed: Vec<u32> = log.lines().filter_map(resumed).collect();
+    assert!(matches!(resumed[..], [2, later] if later > 2), "{resumed:?}");
+}
+
+/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until as many saves and
+/// resumptions were counted as are `wanted`.
+fn counted(port: u16, wanted: Wanted, name: &str) {
     const STEPS: u32 = 6;
     let folder = Folder::new(name);
     let sound = Store { port };
@@ -41,7 +83,7 @@ fn counted(port: u16, wanted: u32, name: &str) {
     let expected = weights_of(&folder.0.join("undisturbed"));
     let (mut saves, mut resumptions, mut faults) = (0, 0, 0);
     let mut trial = 0;
-    while saves < wanted || resumptions < wanted.div_ceil(4) {
+    while saves < wanted.saves || resumptions < wanted.resumptions {
         let proxy = Proxy::start(port, trial);
         let store = Store { port: proxy.port };
         let address = format!("s3://bucket/{name}/run-{trial}");

@@ -161,3 +161,44 @@ fn secrets_in_addresses_are_refused_and_not_repeated() {
     let output = store.output(&["train", "--resume", "s3://user:of-the-test@bucket/a"]);
     assert!(said(&output).contains("must not have a user or a password"));
 }
+
+#[test]
+fn a_store_without_an_answer_is_told_before_the_deadline() {
+    let folder = Folder::new("silent");
+    // No server has this port.
+    let store = Store { port: crate::harness::free_port() };
+    let output = store.output(&words(&run_of(&folder, "run", 2, &["run.store=s3://bucket/a", "run.store_seconds=8"])));
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    let line = text.lines().find(|line| line.starts_with("s3://bucket/a/checkpoints has no answer yet")).expect(&text);
+    assert!(line.contains("; attempt ") && line.ends_with(" s left, which run.store_seconds changes"), "{line}");
+    assert!(text.contains("tried for "), "{text}");
+}
+
+#[test]
+fn missing_credentials_are_named_with_their_places() {
+    let (folder, store) = (Folder::new("nobody"), Store { port: 1 });
+    let begun = run_of(&folder, "run", 2, &["run.store=s3://bucket/a"]);
+    let mut command = store.command(&words(&begun));
+    command.env_remove("AWS_ACCESS_KEY_ID").env_remove("AWS_SECRET_ACCESS_KEY");
+    // There are no profiles, and no metadata service has this port.
+    command.env("HOME", folder.path("home")).env("AWS_METADATA_ENDPOINT", "http://127.0.0.1:1");
+    let output = command.output().expect("pleach");
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    let told =
+        "s3://bucket/a/checkpoints: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE";
+    assert!(text.contains(told), "{text}");
+}
+
+#[test]
+fn fetch_names_the_form_of_an_address() {
+    let store = Store { port: 1 };
+    for wrong in ["/tmp/x", "https://host/run", "bucket/run"] {
+        let output = store.output(&["fetch", wrong, "--out", "nowhere"]);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        let told = "the address must be s3://BUCKET/PREFIX, the address of a run in a store; use one such as s3://bucket/runs/a";
+        assert!(text.contains(told), "{wrong}: {text}");
+    }
+}
