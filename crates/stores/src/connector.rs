@@ -16,6 +16,9 @@ const ANSWER_BYTES: u64 = 16 << 20;
 /// Bytes of all pages of one listing: some 500,000 objects.
 const LISTING_BYTES: u64 = 256 << 20;
 
+/// How the reason of an answer begins that is too long, which another attempt does not change.
+pub const TOO_LONG: &str = "the store sends more than";
+
 /// Makes clients with bounded answers.
 #[derive(Debug, Default)]
 pub struct BoundedConnector;
@@ -95,7 +98,7 @@ impl HttpService for Bounded {
 }
 
 fn too_long(limit_bytes: u64, of: &str) -> HttpError {
-    let said = format!("the store sends more than {limit_bytes} bytes, the limit of {of}");
+    let said = format!("{TOO_LONG} {limit_bytes} bytes, the limit of {of}");
     HttpError::new(HttpErrorKind::Decode, std::io::Error::other(said))
 }
 
@@ -131,8 +134,8 @@ mod tests {
             ("AWS_REGION", "three"),
         ];
         let variables = variables.map(|(name, value)| (name.to_string(), value.to_string()));
-        let settings = Settings::new(variables, Patience { limit: Duration::from_millis(10) });
-        let address = Address::parse("s3://bucket/prefix").expect("an address");
+        let settings = Settings::new(variables, Patience { limit: Duration::from_secs(60) });
+        let address = Address::parse("s3://bucket/prefix").expect("an address").expect("a bucket");
         let remote = Remote::open(&address, &settings).expect("a place");
         remote.list("").expect_err("no end").to_string()
     }
