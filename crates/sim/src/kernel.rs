@@ -14,7 +14,7 @@ pub enum Kernel {
         flops: f64,
         /// Which pass.
         pass: AttentionPass,
-        /// Tokens of a sequence.
+        /// Keys of a sequence.
         tokens: usize,
         /// Tiles of queries, of all heads and sequences.
         tiles: usize,
@@ -232,7 +232,7 @@ fn fused(op: &Op, operands: &AttentionOperands, pass: AttentionPass, software: O
     Kernel::Attention {
         flops: 2.0 * op.cost().multiply_adds as f64,
         pass,
-        tokens: sequence_length,
+        tokens: operands.k.rows / sequences.max(1),
         tiles: sequences * heads * sequence_length.div_ceil(TILE_ROWS),
         kernels: software.map(|software| software.flash_kernels),
         format,
