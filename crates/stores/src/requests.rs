@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use object_store::path::Path;
 use object_store::{Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload};
 
+use crate::connector::TOO_LONG;
 use crate::error::StoreError;
 use crate::settings::{Settings, Unanswered};
 
@@ -20,6 +21,11 @@ const FIRST_SILENCE: Duration = Duration::from_secs(3);
 const LATER_SILENCE: Duration = Duration::from_secs(15);
 /// The address of the service that gives a machine the credentials of its role.
 const METADATA_SERVICE: &str = "169.254.169.254";
+/// The remedies for access that is denied.
+const CREDENTIALS: &str =
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile by AWS_PROFILE, or a role of the machine";
+const NO_CREDENTIALS: &str =
+    "web servers are read without credentials: download the file, and name it, or use a store by s3://";
 /// Characters of an error that a message has.
 const REASON_CHARS: usize = 300;
 
@@ -132,7 +138,8 @@ impl<'a> Attempts<'a> {
             return Some(StoreError::Changed { address });
         }
         if matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) {
-            return Some(StoreError::Denied { address, reason });
+            let remedy = if address.starts_with("s3://") { CREDENTIALS } else { NO_CREDENTIALS };
+            return Some(StoreError::Denied { address, reason, remedy });
         }
         // A machine with a role has an answer within milliseconds, and the client has tried several times.
         let service = self.settings.get("AWS_METADATA_ENDPOINT").unwrap_or(METADATA_SERVICE);
@@ -141,6 +148,7 @@ impl<'a> Attempts<'a> {
         }
         let is_unsupported =
             matches!(error, Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. });
+        let is_unsupported = is_unsupported || reason.contains(TOO_LONG);
         is_unsupported.then_some(StoreError::Unsupported { address, reason })
     }
 

@@ -25,12 +25,13 @@ const TERM: i32 = 15;
 /// A thread that cannot be started.
 pub fn silent(shell: &Shell, hosts: &[Host]) -> Result<Vec<Host>, NoThread> {
     std::thread::scope(|scope| {
-        let ask = |host: &'_ Host| {
+        let ask = |host: &Host| {
             let question = shell.question(host);
-            Ok((host, sync::start_scoped(scope, "question", move || question.is_none_or(answers))?))
+            sync::start_scoped(scope, "question", move || question.is_none_or(answers))
         };
         let asked = hosts.iter().map(ask).collect::<Result<Vec<_>, NoThread>>()?;
-        let silent = asked.into_iter().filter_map(|(host, answer)| (!answer.join().unwrap_or(false)).then_some(host));
+        let silent =
+            hosts.iter().zip(asked).filter_map(|(host, answer)| (!answer.join().unwrap_or(false)).then_some(host));
         Ok(silent.cloned().collect())
     })
 }

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use config::Format;
 use prove::{EqualityClass, ParameterKind};
 
-use crate::pairs::measure::{Compared, LossScale, Share};
+use crate::pairs::measure::{Compared, LossScale};
 
 /// The shares that show a 99.9 % quantile. Of fewer it is the largest, which is far below it where few were drawn.
 const ENOUGH: usize = 1000;
@@ -156,6 +156,7 @@ pub fn table(shares: &Shares) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pairs::measure::Share;
 
     fn drawn(shares: Vec<Share>) -> Compared {
         Compared { shares, scale: LossScale::Drawn }
