@@ -45,6 +45,12 @@ pub enum DataError {
         /// The format.
         format: &'static str,
     },
+    /// A file in place of another one.
+    #[error("{} is a pointer of Git LFS, and its file was not downloaded; use `git lfs pull`", .0.display())]
+    Pointer(PathBuf),
+    /// A file that is not what its name says.
+    #[error("{} has the name of a table and is none; write it again, or name it *.txt if it is text", .0.display())]
+    NotTable(PathBuf),
     /// A table or a compressed file that is wrong at a place.
     #[error("{}, {error}", .path.display())]
     BadTable {

@@ -11,6 +11,8 @@ const ENDINGS: &[&str] = &[
     "cu", "cuh", "go", "java", "kt", "swift", "js", "ts", "rb", "sh", "pl", "lua", "hs", "ml", "scala", "jl", "r",
     "sql", "html", "css", "toml", "yaml", "yml", "xml", "parquet", "arrow", "arrows", "feather",
 ];
+/// Those of tables.
+const TABLES: &[&str] = &["parquet", "arrow", "arrows", "feather"];
 /// Endings of compressed files, in front of which is the ending of what they hold, or none.
 const COMPRESSED: &[&str] = &["gz", "zst"];
 
@@ -27,6 +29,12 @@ pub(crate) fn files_at(path: &Path) -> Result<Vec<PathBuf>, DataError> {
         return matching(path);
     }
     Ok(vec![path.to_path_buf()])
+}
+
+/// Whether a file's name is that of a table, whose content is never text.
+pub(crate) fn has_name_of_table(file: &Path) -> bool {
+    let ending = file.extension().map(|ending| ending.to_string_lossy().to_lowercase()).unwrap_or_default();
+    TABLES.contains(&ending.as_str())
 }
 
 /// The ending of a file's name without that of a compression.

@@ -12,7 +12,7 @@ use formats::parquet::Parquet;
 use formats::{Cell, ColumnChoice, Decompressed, Format, Rows};
 
 use crate::error::DataError;
-use crate::file_names::inner_ending;
+use crate::file_names::{has_name_of_table, inner_ending};
 use crate::json_lines;
 use crate::megatron;
 use crate::memory_map::MemoryMap;
@@ -23,6 +23,8 @@ use crate::token_file;
 pub(crate) const USUAL_COLUMNS: &[&str] = &["text", "input_ids", "tokens"];
 /// Columns of conversations that are read where none is named.
 const CONVERSATION_COLUMNS: &[&str] = &["messages"];
+/// The beginning of the file that a clone without Git LFS has in place of a large one.
+const GIT_LFS: &[u8] = b"version https://git-lfs.github.com/spec/";
 /// The most bytes of a line of JSON.
 const LINE_BYTES: usize = 64 << 20;
 /// Bytes that are read at once.
@@ -131,6 +133,12 @@ impl Records {
         let bad = |error| DataError::BadTable { path: path.to_path_buf(), error };
         check_tokens(path, &beginning)?;
         let format = Format::of(&beginning);
+        if beginning.starts_with(GIT_LFS) {
+            return Err(DataError::Pointer(path.to_path_buf()));
+        }
+        if format.is_none() && has_name_of_table(path) {
+            return Err(DataError::NotTable(path.to_path_buf()));
+        }
         let plain_bytes = if format.is_none() { source_bytes } else { 0 };
         let kind = match format {
             Some(Format::Parquet) => {

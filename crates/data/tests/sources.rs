@@ -67,6 +67,15 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
         format!("a.jsonl:2 (byte 14) has a field `text` that is not a string{line}")
     );
     assert_eq!(said("a.jsonl", b"\n{\"txt\": \"a\"}\n"), format!("a.jsonl:2 (byte 1) has no field `text`{line}"));
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
+    for name in ["a.parquet", "b.txt"] {
+        let expected = "is a pointer of Git LFS, and its file was not downloaded; use `git lfs pull`";
+        assert_eq!(said(name, pointer), format!("{name} {expected}"));
+    }
+    for name in ["a.parquet", "b.arrow", "c.Feather"] {
+        let expected = "has the name of a table and is none; write it again, or name it *.txt if it is text";
+        assert_eq!(said(name, b"<html>not found</html>"), format!("{name} {expected}"));
+    }
     assert_eq!(
         said("a.jsonl", b"{\"messages\": []}"),
         format!("a.jsonl:1 (byte 0) has no field `text` but `messages`, which `data.chat` reads{line}")

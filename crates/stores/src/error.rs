@@ -16,11 +16,8 @@ pub enum StoreError {
     #[error("{address} is not there")]
     NotFound { address: String },
     /// Credentials that are missing or do not suffice. They are not tried again.
-    #[error(
-        "{address}: access is denied: {reason}; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile by AWS_PROFILE, or a role \
-         of the machine"
-    )]
-    Denied { address: String, reason: String },
+    #[error("{address}: access is denied: {reason}; {remedy}")]
+    Denied { address: String, reason: String, remedy: &'static str },
     /// Neither variables nor a profile name credentials, and the machine gives none.
     #[error(
         "{address}: no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE for a profile of \

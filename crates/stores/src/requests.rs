@@ -21,6 +21,11 @@ const FIRST_SILENCE: Duration = Duration::from_secs(3);
 const LATER_SILENCE: Duration = Duration::from_secs(15);
 /// The address of the service that gives a machine the credentials of its role.
 const METADATA_SERVICE: &str = "169.254.169.254";
+/// The remedies for access that is denied.
+const CREDENTIALS: &str =
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile by AWS_PROFILE, or a role of the machine";
+const NO_CREDENTIALS: &str =
+    "web servers are read without credentials: download the file, and name it, or use a store by s3://";
 /// Characters of an error that a message has.
 const REASON_CHARS: usize = 300;
 
@@ -133,7 +138,8 @@ impl<'a> Attempts<'a> {
             return Some(StoreError::Changed { address });
         }
         if matches!(error, Error::PermissionDenied { .. } | Error::Unauthenticated { .. }) {
-            return Some(StoreError::Denied { address, reason });
+            let remedy = if address.starts_with("s3://") { CREDENTIALS } else { NO_CREDENTIALS };
+            return Some(StoreError::Denied { address, reason, remedy });
         }
         // A machine with a role has an answer within milliseconds, and the client has tried several times.
         let service = self.settings.get("AWS_METADATA_ENDPOINT").unwrap_or(METADATA_SERVICE);

@@ -85,6 +85,10 @@ pub fn edges(bench: &Bench) {
         );
         bench.compare_all(&case, &ops);
     }
+    // Three rounds of 16 chunks, number by number: warps write the sums of a round after those before were read.
+    let mut case = Case::new(33_001);
+    let ops = steps(&mut case, [2, 0], Vocabulary { columns: 33_001, valid: 33_001, first: 0 }, [Some(0.5), None]);
+    bench.compare_all(&case, &ops);
     // Rows begin at multiples of four elements, where threads take four at once.
     for (columns, gap) in [(1030, 2), (2052, 0), (4092, 0), (5000, 8), (66_000, 0)] {
         let mut case = Case::new(columns as u64);

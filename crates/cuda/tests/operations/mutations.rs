@@ -27,10 +27,6 @@ const MAT_MUL_BLOCKS: &[Implied] = &[
         "const bool is_inside = row < matrix.rows && col < matrix.cols;: <= for < at column 47, place 1 of 2",
         "nothing is left there",
     ),
-    (
-        "for (u32 first = 0; first < SIDE; first += ROWS) {: <= for < at column 25, place 1 of 2",
-        "no warp has rows after those of the tile",
-    ),
     ("if (stage < count) {: <= for < at column 9", "the stage after the last one is empty"),
     ("for (u32 stage = 0; stage < STAGES - 1; stage++) {: <= for < at column 25", "a stage is loaded twice"),
 ];

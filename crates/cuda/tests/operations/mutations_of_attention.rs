@@ -48,6 +48,7 @@ const CROSS_ENTROPY: &[Implied] = &[
         "cross_entropy.cu: for (u32 first = 0; first < len; first += CHUNKS * (u32)CHUNK) {: <= for < at column 25",
         EMPTY,
     ),
+    ("cross_entropy.cu: for (; i < end; i += TEAM) {: <= for < at column 8, place 2 of 2", EMPTY),
 ];
 const FIXED_POINT: &[Implied] = &[
     ("row_sum.cuh: for (u64 first = 0; first < len; first += CHUNK) {: <= for < at column 25", NOT_CALLED),

@@ -1,5 +1,5 @@
 //! A server of this process with the part of S3's protocol that clients of checkpoints and text use: objects, listings
-//! and uploads in parts. It checks no signature.
+//! and uploads in parts. It checks no signature, and denies access to `bucket/denied/`.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -84,6 +84,9 @@ impl Server {
     fn answer(&self, request: &Request) -> Answer {
         let mut content = self.content.lock().expect("content");
         let upload = request.query.get("uploadId").and_then(|number| number.parse::<u64>().ok());
+        if request.key.starts_with("bucket/denied/") {
+            return Answer { status: 403, headers: String::new(), body: vec![] };
+        }
         match (request.method.as_str(), upload) {
             ("GET", _) if request.query.contains_key("list-type") => content.list(request),
             ("GET" | "HEAD", _) => content.get(request),

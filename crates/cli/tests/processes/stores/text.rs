@@ -32,6 +32,22 @@ fn with_text(folder: &Folder, name: &str, path: &str, more: &[&str]) -> Vec<Stri
 }
 
 #[test]
+fn access_that_is_denied_has_the_remedy_of_its_address() {
+    let (server, folder) = (Server::start(), Folder::new("denied"));
+    let store = Store { port: server.port };
+    let web = format!("http://127.0.0.1:{}/bucket/denied/a.txt", server.port);
+    for (address, remedy) in [
+        ("s3://bucket/denied/a.txt", "; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile by AWS_PROFILE, or"),
+        (web.as_str(), "; web servers are read without credentials: download the file, and name it, or use a store"),
+    ] {
+        let output = store.output(&words(&with_text(&folder, "run", address, &[])));
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(": access is denied: ") && text.contains(remedy), "{text}");
+    }
+}
+
+#[test]
 fn text_at_addresses_has_the_bits_of_files() {
     let (server, folder) = (Server::start(), Folder::new("text"));
     let local = folder.0.join("local");
