@@ -222,7 +222,7 @@ fn restarted(line: &str) -> Option<Event> {
     Some(Event { step, kind: "resumed".into(), text })
 }
 
-/// What is in a folder; nothing in one that is not there.
+/// The entries of a folder; none of one that is missing.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
