@@ -73,7 +73,7 @@ impl Cluster {
     }
 
     fn check(&self) -> Result<(), ProfileError> {
-        let Cluster { accelerator, compute, node, network, .. } = self;
+        let Cluster { accelerator, compute, attention, node, network, .. } = self;
         let positive = [
             ("accelerator.memory_gb", accelerator.memory_gb),
             ("accelerator.memory_gb_per_s", accelerator.memory_gb_per_s),
@@ -95,6 +95,9 @@ impl Cluster {
         ];
         let not_negative = [
             ("compute.tile_ramp_columns", compute.tile_ramp_columns),
+            ("attention.ramp_tokens", attention.ramp_tokens),
+            ("attention.tail_tiles", attention.tail_tiles),
+            ("attention.backward_tail_tiles", attention.backward_tail_tiles),
             ("compute.kernel_gap_us", compute.kernel_gap_us),
             ("compute.issue_us", compute.issue_us),
             ("compute.contention", compute.contention),
@@ -128,7 +131,7 @@ fn all(values: &[(&str, f64)], holds: impl Fn(f64) -> bool, rule: &'static str) 
 const EXAMPLE: &str = "a100-80g-dgx";
 
 /// Keys of the example that a profile may leave out.
-const OPTIONAL: [&str; 2] = ["tf32_tflops", "fitted"];
+const OPTIONAL: [&str; 3] = ["tf32_tflops", "attention", "fitted"];
 
 /// The first thing that the example has and `text` has not, if it is TOML at all.
 fn missing(text: &str) -> Option<ProfileError> {

@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attention;
 mod constant;
 mod file;
 mod named;
@@ -16,13 +17,14 @@ mod profile;
 mod software;
 mod trainer;
 
+pub use attention::{Attention, FlashKernels, TILE_ROWS};
 pub use constant::{Constant, RangeEnd};
 pub use file::ProfileError;
 pub use named::{named, names};
 pub use offers::{OfferedAxis, OfferedSchedule, Offers};
 pub use profile::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node};
 pub use software::{
-    AttentionKernels, CheapOutputs, Gathers, GradientAddition, HeadKernels, PipelineTensors, RecomputedLayers, Rotated,
-    SecondStage, ShardedReductions, SingleProducts, Software, StreamQueue, TensorCollectives, TrainerMemory, Transfers,
-    UpdatedGathers, WeightGradients,
+    AttentionKernels, CheapOutputs, GatedProducts, GatheredInputs, Gathers, GradientAddition, HeadKernels, Logits,
+    PipelineTensors, RecomputedLayers, Rotated, SecondStage, ShardedReductions, SingleProducts, Software, StreamQueue,
+    TensorCollectives, TrainerMemory, Transfers, UpdatedGathers, WeightGradients,
 };

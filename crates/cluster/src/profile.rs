@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Constant, Software, StreamQueue};
+use crate::{Attention, Constant, Software, StreamQueue};
 
 /// A cluster: equal nodes of equal accelerators.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub struct Cluster {
     pub accelerator: Accelerator,
     /// How much of that programs get, and what a kernel costs besides.
     pub compute: Compute,
+    /// What fused attention loses on short sequences and few heads.
+    #[serde(default, skip_serializing_if = "Attention::is_default")]
+    pub attention: Attention,
     /// The accelerators of one node.
     pub node: Node,
     /// From node to node, for all accelerators of a node together.
@@ -96,7 +99,7 @@ pub struct Compute {
     /// Share of the rate of products whose rows are whole cache lines that others reach: those that are whole vectors
     /// only.
     pub unaligned_efficiency: f64,
-    /// Share of the peak that a fused attention kernel sustains, forward.
+    /// Share of the peak that a fused attention kernel sustains, forward, in long sequences of many heads.
     pub attention_efficiency: f64,
     /// The same of its backward pass.
     pub attention_backward_efficiency: f64,

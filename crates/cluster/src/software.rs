@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::Offers;
+use crate::{FlashKernels, Offers};
 
 /// The differences that change times by more than a per cent. It describes a trainer, never a model. Reading and
 /// writing are in `trainer`.
@@ -21,6 +21,8 @@ pub struct Software {
     pub single_products: SingleProducts,
     /// How attention is computed.
     pub attention: AttentionKernels,
+    /// The generation of its fused kernels.
+    pub flash_kernels: FlashKernels,
     /// Bytes that the kernels between the two products of unfused attention move per score, forward, without dropout.
     pub score_bytes_forward: f64,
     /// The same backward.
@@ -33,12 +35,20 @@ pub struct Software {
     pub gradient_sums: GradientAddition,
     /// Bytes of a number of that sum.
     pub gradient_bytes: f64,
+    /// Bytes of a number of a gradient while it is summed over data parallelism.
+    pub reduced_bytes: f64,
     /// Where reductions over data parallelism wait for their turn; gathers too, where they are not deferred.
     pub reductions: StreamQueue,
     /// Where sends between pipeline stages wait for their turn.
     pub transfers: Transfers,
     /// Where collectives of tensor parallelism run.
     pub tensor_collectives: TensorCollectives,
+    /// Inputs of products that sequence parallelism gathers, until their backward pass.
+    pub gathered_inputs: GatheredInputs,
+    /// The two products of a gated feed-forward block that read the same input.
+    pub gated_products: GatedProducts,
+    /// The logits whose loss a tensor-parallel rank computes.
+    pub logits: Logits,
     /// Values that ranks reduce if they shard the optimizer but not the gradients.
     pub sharded_reductions: ShardedReductions,
     /// Values that tensor-parallel ranks send to the next stage.
@@ -82,6 +92,16 @@ pub struct Software {
     pub sources: BTreeMap<String, String>,
 }
 
+impl Software {
+    /// How many times as many logits as it computes a rank of `tp` takes the loss of.
+    pub fn logits_per_own(&self, tp: usize) -> f64 {
+        match self.logits {
+            Logits::Sharded => 1.0,
+            Logits::Gathered => tp as f64,
+        }
+    }
+}
+
 /// Memory of a trainer that differs from pleach's, with that of its allocator and process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,6 +114,8 @@ pub struct TrainerMemory {
     pub norm_outputs: CheapOutputs,
     /// Bytes that a norm keeps per element beyond its input and output.
     pub norm_kept_bytes: f64,
+    /// The same of the activation function, per element of its output.
+    pub activation_kept_bytes: f64,
     /// Queries and keys with their positions.
     pub rotated: Rotated,
     /// Bytes kept for each element that dropout may drop.
@@ -208,12 +230,46 @@ pub enum TensorCollectives {
     InChunks,
 }
 
+/// The input of a product, gathered from the ranks that share the tokens, until the product's backward pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GatheredInputs {
+    /// A rank keeps its own tokens, and the backward pass gathers the others again.
+    GatheredAgain,
+    /// All tokens stay.
+    Kept,
+}
+
+/// Two products that read the same input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GatedProducts {
+    /// One product of both weights side by side.
+    Joined,
+    /// A product each. A kernel adds their two gradients of the input. Without sequence parallelism each of these is
+    /// first summed over tensor parallelism by itself.
+    Separate,
+}
+
+/// The logits whose loss a tensor-parallel rank computes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Logits {
+    /// Those of its share of the vocabulary.
+    Sharded,
+    /// All of them, gathered.
+    Gathered,
+}
+
 /// Where sends between pipeline stages wait for their turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Transfers {
     /// Computation waits for them.
     InLine,
+    /// The same, and a rank receives in calls of their own, during which it does nothing else: each transfer takes the
+    /// time of two.
+    InLineOneByOne,
     /// They overlap with passes.
     Overlapped,
     /// They overlap with passes where ranks have several stages, and are in line where they have one.

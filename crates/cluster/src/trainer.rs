@@ -24,6 +24,8 @@ const NAMED: &[(&str, &str)] = &[
     ("nanotron-2025", include_str!("../software/nanotron-2025.toml")),
     ("deepspeed-2025", include_str!("../software/deepspeed-2025.toml")),
     ("deepspeed-zero3-2025", include_str!("../software/deepspeed-zero3-2025.toml")),
+    ("scaling-2023", include_str!("../software/scaling-2023.toml")),
+    ("scaling-unfused-2023", include_str!("../software/scaling-unfused-2023.toml")),
 ];
 
 /// The key of a description that names the trainer it is like.

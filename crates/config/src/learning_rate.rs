@@ -137,19 +137,22 @@ impl TrainSpec {
                 format!("{} toward {minimum:?} in {steps} of {}", shape.name(), counted(*of))
             }
         };
-        let phases = self.phases();
+        let (phases, unlisted) = self.phases();
         let mut words: Vec<String> = phases.iter().take(FIRST_PHASES + 1).map(in_words).collect();
         if let [.., last] = phases.as_slice()
             && phases.len() > FIRST_PHASES + 1
         {
-            words[FIRST_PHASES] = format!("{} more", phases.len() - FIRST_PHASES - 1);
+            words[FIRST_PHASES] = format!("{} more", phases.len() - FIRST_PHASES - 1 + unlisted);
             words.push(in_words(last));
         }
         words.join(", ")
     }
 
-    fn phases(&self) -> Vec<Phase> {
+    /// The phases, and the number of those before the last one that are not listed, because they are as long as the
+    /// one before them.
+    fn phases(&self) -> (Vec<Phase>, usize) {
         let whole = self.steps.saturating_sub(self.warmup_steps);
+        let mut unlisted = 0;
         let mut phases = vec![Phase::WarmUp { steps: self.warmup_steps }];
         match self.schedule {
             LearningRateSchedule::Cosine => {
@@ -170,6 +173,10 @@ impl TrainSpec {
                     let steps = of.min(left);
                     phases.push(Phase::Decay { shape: DecayShape::Cosine, steps, of });
                     (left, of) = (left - steps, of.saturating_mul(growth.max(1)));
+                    if growth <= 1 && phases.len() > FIRST_PHASES + 2 && left > of {
+                        unlisted = ((left - 1) / of) as usize;
+                        left -= (left - 1) / of * of;
+                    }
                 }
             }
         }
@@ -177,7 +184,7 @@ impl TrainSpec {
             Phase::WarmUp { steps } | Phase::Stable { steps } | Phase::Decay { steps, .. } => *steps > 0,
         };
         phases.retain(has_steps);
-        phases
+        (phases, unlisted)
     }
 }
 

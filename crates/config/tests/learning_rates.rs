@@ -55,6 +55,7 @@ fn phases_in_words() {
         "schedule=wsd steps=100 warmup_steps=10 decay_length=90",
         "schedule=cosine-restarts steps=400 restart_steps=50 restart_growth=2",
         "schedule=cosine-restarts steps=400 restart_steps=50",
+        "schedule=cosine-restarts steps=2147483647 restart_steps=1",
     ]
     .map(|keys| format!("{keys}: {}\n", run(keys).learning_rate_phases()))
     .concat();
@@ -71,6 +72,8 @@ cosine to 0.0003 in 50 steps, cosine to 0.0003 in 100 steps, cosine to 0.0003 in
 cosine toward 0.0003 in 30 of 400 steps
 schedule=cosine-restarts steps=400 restart_steps=50: linear to 0.003 in 20 steps, cosine to 0.0003 in 50 steps, \
 cosine to 0.0003 in 50 steps, cosine to 0.0003 in 50 steps, 4 more, cosine toward 0.0003 in 30 of 50 steps
+schedule=cosine-restarts steps=2147483647 restart_steps=1: linear to 0.003 in 20 steps, cosine to 0.0003 in 1 step, \
+cosine to 0.0003 in 1 step, cosine to 0.0003 in 1 step, 2147483623 more, cosine to 0.0003 in 1 step
 "
     );
 }

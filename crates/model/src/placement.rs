@@ -165,11 +165,12 @@ impl Partial {
         Partial(tensor)
     }
 
-    /// Where to form the sum `[T, D]` that is to end as `residual[R, D]`: there, or in scratch where that has a run of
-    /// the rows only.
+    /// Where to form the sum `[T, D]` that is to end as `residual[R, D]`: there, or in scratch where that has only some
+    /// of the rows.
     pub(crate) fn target(context: &Context, residual: Tensor) -> Tensor {
         match context.sequence_parallel {
             SequenceParallel::Off => residual,
+            SequenceParallel::On if residual.rows == context.shape.tokens() => residual,
             SequenceParallel::On => context.activation(context.scratch, context.shape.tokens(), residual.cols),
         }
     }
@@ -186,14 +187,15 @@ impl Sharded {
     }
 }
 
-/// From the residual stream into a tensor-parallel block: nothing to do while residuals are replicated; otherwise the
-/// rows of all ranks are gathered, in scratch.
+/// From the residual stream into a tensor-parallel block: nothing to do while residuals are replicated, or where one
+/// rank has all rows; otherwise the rows of all ranks are gathered, in scratch.
 ///
 /// # Errors
 /// The device's and the communicator's.
 pub fn enter(context: &Context, x: Residual) -> Result<Whole, DeviceError> {
     match context.sequence_parallel {
         SequenceParallel::Off => Ok(Whole(x.0)),
+        SequenceParallel::On if context.residual_rows().len() == context.shape.tokens() => Ok(Whole(x.0)),
         SequenceParallel::On => {
             let whole = context.activation(context.scratch, context.shape.tokens(), x.0.cols);
             context.submit(Op::Copy { from: x.0, to: whole.rows_of(context.residual_rows()) })?;

@@ -15,7 +15,7 @@ use crate::validate::{Errors, PreparedRun, Report, Scored};
 pub struct Runs {
     /// Its file in `crates/plan/tables`.
     pub file: &'static str,
-    text: &'static str,
+    pub(crate) text: &'static str,
     pub rows: &'static str,
     /// The profile of their cluster.
     pub profile: &'static str,
@@ -24,11 +24,11 @@ pub struct Runs {
 }
 
 /// All rows of a table.
-const ALL: &str = "layers > 0";
+pub(crate) const ALL: &str = "layers > 0";
 
 macro_rules! runs {
     ($file:literal, $rows:expr, $profile:literal, $software:literal) => {
-        Runs {
+        $crate::accuracy::Runs {
             file: $file,
             text: include_str!(concat!("../tables/", $file)),
             rows: $rows,
@@ -37,6 +37,7 @@ macro_rules! runs {
         }
     };
 }
+pub(crate) use runs;
 
 /// A fit and what is scored with it.
 #[derive(Clone, Copy, Debug)]
@@ -223,18 +224,18 @@ impl Runs {
         said.map(|source| source.split([';', '.']).next().unwrap_or(source)).next()
     }
 
-    fn rows(&self) -> Result<Vec<Row>, AccuracyError> {
+    pub(crate) fn rows(&self) -> Result<Vec<Row>, AccuracyError> {
         let filter: Filter = self.rows.parse()?;
         Ok(Table::read(self.file, self.text)?.rows.into_iter().filter(|row| filter.takes(row)).collect())
     }
 
-    fn prepared(&self) -> Result<Vec<PreparedRun>, AccuracyError> {
+    pub(crate) fn prepared(&self) -> Result<Vec<PreparedRun>, AccuracyError> {
         let software = Software::from_toml(Software::named(self.software).unwrap_or_default())?;
         let rows = self.rows()?;
         rows.iter().map(|row| Ok(PreparedRun::new(MeasuredRun::new(row)?, Some(&software))?)).collect()
     }
 
-    fn cluster(&self) -> Result<Cluster, AccuracyError> {
+    pub(crate) fn cluster(&self) -> Result<Cluster, AccuracyError> {
         Ok(Cluster::from_toml(named(self.profile).unwrap_or_default())?)
     }
 }
@@ -330,38 +331,4 @@ pub const MEMORY: [Runs; 2] = [
 pub fn memory_of(runs: &Runs) -> Result<Vec<Scored>, AccuracyError> {
     let cluster = runs.cluster()?;
     Ok(runs.prepared()?.iter().map(|run| run.on(&cluster)).collect::<Result<_, _>>()?)
-}
-
-/// The rows of Korthikanti et al., table 4, of which the first is the baseline of the others.
-pub const LAYERS: Runs = runs!("korthikanti_table4.csv", ALL, "a100-80g-dgx", "megatron-2022");
-
-/// Time of a layer in one row of [`LAYERS`], as a share of its time in the first.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LayerTime {
-    /// The row.
-    pub name: String,
-    pub measured: f64,
-    pub predicted: f64,
-}
-
-/// All rows after the first.
-///
-/// # Errors
-/// See [`AccuracyError`].
-pub fn layer_times() -> Result<Vec<LayerTime>, AccuracyError> {
-    let cluster = LAYERS.cluster()?;
-    let table = Table::read(LAYERS.file, LAYERS.text)?;
-    let measured = table.rows.iter().map(|row| -> Result<f64, AccuracyError> {
-        Ok(row.number("fwd_ms")?.unwrap_or(f64::NAN) + row.number("bwd_ms")?.unwrap_or(f64::NAN))
-    });
-    let measured: Vec<f64> = measured.collect::<Result<_, _>>()?;
-    let predicted = LAYERS.prepared()?.into_iter().map(|run| Ok((run.run.name, run.step.layer_ns(&cluster)? as f64)));
-    let predicted: Vec<(String, f64)> = predicted.collect::<Result<_, SetupError>>()?;
-    let both = measured.iter().zip(&predicted).skip(1);
-    let share = |(milliseconds, (name, ns)): (&f64, &(String, f64))| LayerTime {
-        name: name.clone(),
-        measured: milliseconds / measured[0],
-        predicted: ns / predicted[0].1,
-    };
-    Ok(both.map(share).collect())
 }

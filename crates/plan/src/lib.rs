@@ -1,7 +1,7 @@
 //! Layouts before the cluster: what a step takes under a layout, how far that is from runs that were measured, and
 //! which layout is best.
 //!
-//! [`accuracy`], [`known_errors`], [`machine`] and [`search`] are names of their own for what is in them; nothing has a
+//! [`accuracy`], [`differences`], [`known_errors`], [`machine`] and [`search`] are names of their own for what is in them; nothing has a
 //! second path.
 
 #![forbid(unsafe_code)]
@@ -9,6 +9,7 @@
 pub mod accuracy;
 mod basis;
 mod better_trainers;
+pub mod differences;
 mod filter;
 mod fit;
 pub mod known_errors;

@@ -177,7 +177,7 @@ impl PreparedStep {
             parallelism: &self.parallelism,
             layouts: Movements::layouts(&self.model, &self.parallelism),
             mesh: self.parallelism.mesh()?,
-            gradient_bytes: software.map_or_else(own_bytes, |software| software.gradient_bytes),
+            gradient_bytes: software.map_or_else(own_bytes, |software| software.reduced_bytes),
             stored_bytes: self.train.precision.stored().size_bytes(),
             output_bytes: self.sizes.footprints.units[UnitClass::Embedding].output_bytes,
             losses: self.model.num_losses(),

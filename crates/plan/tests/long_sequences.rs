@@ -4,46 +4,24 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
+mod llama;
+
 use std::collections::BTreeMap;
 
 use cluster::{Cluster, named};
-use config::{ContextKind, Degrees, RunConfig};
+use config::{ContextKind, Degrees};
 use plan::search::{Found, Question, search};
 
-/// Layers, width, query heads and width of the feed-forward blocks; all have 8 key heads.
-const LLAMA_8B: [usize; 4] = [32, 4096, 32, 14336];
-const LLAMA_405B: [usize; 4] = [126, 16384, 128, 53248];
+use llama::{LLAMA_8B, LLAMA_405B, run};
 
 /// The fastest layout of a batch of `sequences` of `length` tokens, of those that agree with `fixed`.
 fn fastest(
-    [layers, hidden, heads, ffn]: [usize; 4],
+    model: [usize; 4],
     (sequences, length): (usize, usize),
     accelerators: usize,
     fixed: &[(&str, &str)],
 ) -> Found {
-    let overrides = [
-        format!("model.num_layers={layers}"),
-        format!("model.hidden={hidden}"),
-        format!("model.num_heads={heads}"),
-        "model.num_kv_heads=8".into(),
-        format!("model.ffn_hidden={ffn}"),
-        "model.vocabulary=128256".into(),
-        "model.context=131072".into(),
-        "model.norm=rms".into(),
-        "model.position=rotary".into(),
-        "model.activation=swiglu".into(),
-        "model.biases=false".into(),
-        "model.tied_embeddings=false".into(),
-        "model.dropout=0".into(),
-        "train.precision=bf16".into(),
-        format!("train.sequence_length={length}"),
-        format!("train.global_batch={sequences}"),
-        format!("parallelism.dp={sequences}"),
-        "parallelism.tp=1".into(),
-        "parallelism.pp=1".into(),
-        "parallelism.microbatch_size=1".into(),
-    ];
-    let config = RunConfig::load("", "", &overrides).unwrap();
+    let config = run(model, (sequences, length));
     let cluster = Cluster::from_toml(named("h100-80g-dgx").unwrap()).unwrap();
     let fixed: BTreeMap<String, String> =
         fixed.iter().map(|(key, value)| ((*key).to_string(), (*value).to_string())).collect();

@@ -3,7 +3,8 @@
 
 use cluster::{Cluster, Constant, Software, WeightGradients, named};
 use config::RunConfig;
-use plan::accuracy::{LayerTime, MEMORY, layer_times, memory_of};
+use plan::accuracy::{MEMORY, memory_of};
+use plan::differences::{LayerTime, layer_times, sequence_parallel_gains};
 use plan::{Fitted, MeasuredRun, OPERATIONS, Open, PreparedRun, PreparedStep, Table, fit};
 use sim::{Caption, ChromeTrace, Loss, MemoryPart, Trace, svg};
 
@@ -225,5 +226,24 @@ fn gradients_that_stay_beside_their_sums_are_as_large_as_the_parameters() {
 fn recomputation_and_sequence_parallelism_change_a_layer_as_they_did() {
     for LayerTime { name, measured, predicted } in layer_times().unwrap() {
         assert!((measured - predicted).abs() <= 0.03, "{name}: {predicted:.3} of {measured:.3}");
+    }
+}
+
+/// Of the 28 measured pairs of steps, with tp 1 to 8, 24 within three points. Of the others one was slower with
+/// sequence parallelism, on ranks that were nearly out of memory; the largest difference of the rest is 4.6 points.
+#[test]
+fn sequence_parallelism_gains_as_much_as_it_did() {
+    let gains = sequence_parallel_gains().unwrap();
+    let points = |gain: &plan::differences::Gain| 100.0 * (gain.predicted - gain.measured).abs();
+    let near = gains.iter().filter(|gain| points(gain) <= 3.0).count();
+    assert!(near >= 24, "{near} of {}: {gains:#?}", gains.len());
+    let slower: Vec<_> = gains.iter().filter(|gain| gain.measured < -0.03).collect();
+    assert!(slower.len() == 1 && slower[0].tp == 2, "{slower:?}");
+    for gain in gains.iter().filter(|gain| gain.measured > -0.03) {
+        assert!(points(gain) < 5.0, "{gain:?}");
+        match gain.tp {
+            1 => assert_eq!(gain.predicted, 0.0, "one rank gains nothing: {gain:?}"),
+            _ => assert!(gain.predicted > 0.0, "{gain:?}"),
+        }
     }
 }

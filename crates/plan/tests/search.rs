@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 
 use cluster::{Cluster, Software, StreamQueue, named};
 use config::{Parallelism, RunConfig};
-use plan::search::{Candidates, Floors, Found, Question, Recordings, keys, search};
+use plan::search::{Candidates, Floors, Found, Question, Recordings, keys, search, search_up_to};
 
 use drawn::Numbers;
 
@@ -231,4 +231,33 @@ fn the_best_three_are_those_of_simulating_everything() {
             });
         }
     });
+}
+
+/// With more accelerators, of which some may stay idle, or more memory, the best layout is never slower; it is the best
+/// of all searches with fewer.
+#[test]
+fn more_accelerators_or_memory_never_make_the_best_layout_slower() {
+    let mut slower_alone = 0;
+    for number in 0..40 {
+        let mut case = Case::new(number);
+        case.fixed.retain(|key, _| !["dp", "cp", "tp", "pp"].contains(&key.as_str()));
+        let all = case.everything(number);
+        let Some(least) = all.iter().map(|(_, memory)| *memory).min() else { continue };
+        for memory_bytes in [1.0, 1.3, 4.0].map(|share| share * least as f64) {
+            let (mut alone, mut best) = (vec![], u64::MAX);
+            for accelerators in 1..=8 {
+                let question = Question { accelerators, top: 1, ..case.question(memory_bytes) };
+                alone.extend(times(&search(&question).unwrap().best));
+                let found = times(&search_up_to(&question).unwrap().best).first().copied().unwrap_or(u64::MAX);
+                assert!(found <= best, "case {number}: {found} ns on {accelerators}, {best} on fewer");
+                assert_eq!(found, alone.iter().copied().min().unwrap_or(u64::MAX), "case {number} on {accelerators}");
+                slower_alone += usize::from(alone.last().is_some_and(|alone| *alone > best));
+                best = found;
+            }
+        }
+        let at = |memory_bytes: f64| times(&search_up_to(&case.question(memory_bytes)).unwrap().best)[0];
+        let by_memory = [1.0, 1.1, 1.5, 2.0, 8.0].map(|share| at(share * least as f64));
+        assert!(by_memory.is_sorted_by(|less, more| more <= less), "case {number}: {by_memory:?}");
+    }
+    assert!(slower_alone > 0, "in some case all accelerators together are slower than fewer");
 }

@@ -24,8 +24,8 @@ pub fn parted_at([first, second]: [&Outcome; 2]) -> Option<usize> {
 /// Why nothing is promised from step `parted` on, counted from 0.
 pub(crate) fn parted(parted: usize) -> String {
     format!(
-        "step {} overflowed fp16 in one of the two alone, so their updates differ and nothing is promised from there on; \
-         use a lower train.initial_loss_scale for both",
+        "step {} overflowed fp16 in one of the two alone, so their updates differ and nothing is promised from there \
+         on; use a lower train.initial_loss_scale for both",
         parted + 1
     )
 }

@@ -121,10 +121,20 @@ impl<'a> Kinks<'a> {
     }
 
     /// Lengths of the tokens' gradients differ: in front of each layer by those of a vector of the stream and of the
-    /// activation's outputs, which a norm divides by or which a direction meets.
+    /// activation's outputs, which a norm divides by or which a direction meets. A norm after a block divides by the
+    /// length of the block's sum, which has as many independent numbers as its inputs.
     fn spread_of_tokens(&self) -> f64 {
         let hidden = self.model.hidden.max(1) as f64;
-        let of_layer = |layer: &KinkedLayer| 1.0 + OF_SQUARE / hidden + OF_RELU / layer.width.max(1) as f64;
+        let of_layer = |layer: &KinkedLayer| {
+            let outputs = 1.0 + OF_SQUARE / hidden + OF_RELU / layer.width.max(1) as f64;
+            match self.model.blocks {
+                Blocks::PostNorm | Blocks::Sandwich => {
+                    let attention = 1.0 + OF_SQUARE / self.model.query_width().max(1) as f64;
+                    outputs * outputs * attention
+                }
+                Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => outputs,
+            }
+        };
         // The head's norm is one more.
         (1.0 + OF_SQUARE / hidden) * self.layers.iter().map(of_layer).product::<f64>()
     }
@@ -140,18 +150,79 @@ impl<'a> Kinks<'a> {
         self.spread(|keys| 1.0 / keys - 1.0 / (keys * keys)) * (1.0 + 2.0 / self.model.num_heads as f64)
     }
 
-    /// The mean square of `weight` over the square of its mean, over the places of a sequence. Where one place outweighs
-    /// the others, it alone is counted.
+    /// The mean square of `weight` over the square of its mean, over the places of a sequence. A norm after the block
+    /// divides a mean over t keys by its size, and so its gradient's square by 1 / t.
     fn spread(&self, weight: impl Fn(f64) -> f64) -> f64 {
-        if self.model.blocks == Blocks::PostNorm {
-            return 1.0;
-        }
+        let divided = |keys: f64| match self.model.blocks {
+            // One place outweighs the others, and it alone is counted.
+            Blocks::PostNorm => 1.0,
+            Blocks::Sandwich => weight(keys) * keys,
+            Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => weight(keys),
+        };
         let keys = self.layers.iter().map(|layer| layer.keys).max().unwrap_or(self.places);
         let mean = |power: i32| {
-            let of_place = |place: usize| weight(place.min(keys) as f64).powi(power);
+            let of_place = |place: usize| divided(place.min(keys) as f64).powi(power);
             (1..=self.places).map(of_place).sum::<f64>() / self.places.max(1) as f64
         };
         let (mean, square) = (mean(1), mean(2));
         if mean > 0.0 { square / (mean * mean) } else { 1.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use config::{Activation, QkNorm};
+    use testkit::models::{Style, proof_model};
+
+    use super::*;
+
+    const CHANCE: f64 = 1e-5;
+
+    fn model(blocks: Blocks) -> ModelSpec {
+        let proof = proof_model(Style::Gpt2, 4, true);
+        let qk_norm = QkNorm::Off;
+        ModelSpec { activation: Activation::Relu, qk_norm, hidden: 64, num_heads: 4, blocks, ..proof }
+    }
+
+    /// Layers of 256 inputs each that are all of the stream, or a part of it.
+    fn layers(number: usize, passed: f64) -> Vec<KinkedLayer> {
+        vec![KinkedLayer { input: 6.0, width: 256, keys: 16, passed }; number]
+    }
+
+    fn distances(blocks: Blocks, layers: &[KinkedLayer]) -> [f64; ParameterKind::ALL.len()] {
+        let model = model(blocks);
+        let kinks = Kinks::of(&model, layers, (64.0, 16), 1.5e-4);
+        ParameterKind::ALL.map(|kind| kinks.distance(kind, CHANCE))
+    }
+
+    #[test]
+    fn jumps_of_all_following_layers_reach_a_parameter() {
+        let [table, output, matrix, query, vector, query_vector] = distances(Blocks::Sequential, &layers(2, 1.0));
+        assert_eq!((output, query_vector), (0.0, 0.5 * query));
+        assert!(table < matrix && table < query && table < vector, "{table} {matrix} {query} {vector}");
+        let [one, .., of_one, _, _] = distances(Blocks::Sequential, &layers(1, 1.0));
+        assert!(one < 0.9 * table && of_one < 0.9 * query, "{one} of {table}, {of_one} of {query}");
+        // A layer that adds nothing to the stream passes no jumps on, but for those of its own inputs.
+        let [table, _, matrix, query, ..] = distances(Blocks::Sequential, &layers(2, 0.0));
+        assert_eq!((table, query), (0.0, 0.0));
+        assert!(matrix > 0.0);
+        // Where both blocks read the same stream, attention has the jumps of the layers after it.
+        let [table, _, _, query, ..] = distances(Blocks::Parallel, &layers(1, 1.0));
+        assert!(query == 0.0 && table > 0.0);
+    }
+
+    #[test]
+    fn few_places_and_heads_carry_gradients_of_scores() {
+        let (plain, layers) = (model(Blocks::Sequential), layers(1, 1.0));
+        let sandwich = model(Blocks::Sandwich);
+        let spread = |model, places| {
+            let kinks = Kinks::of(model, &layers, (64.0, places), 1.5e-4);
+            [kinks.spread_of_means(), kinks.spread_of_scores() / (1.0 + 2.0 / 4.0)]
+        };
+        let [means, scores] = spread(&plain, 16);
+        assert!((means - 2.2).abs() < 0.05 && (scores - 1.3).abs() < 0.05, "{means} {scores}");
+        assert!((spread(&plain, 4)[0] - 1.3).abs() < 0.05);
+        // Norms after blocks divide by what the mean leaves.
+        assert!((spread(&sandwich, 16)[0] - 1.0).abs() < 1e-9);
     }
 }

@@ -23,9 +23,9 @@ pub(crate) fn columns(metrics: &Metrics, most: usize) -> String {
         format!("\"seconds\":{}", array(rows.iter().map(|row| row.total_seconds))),
     ];
     for (name, key) in COLUMNS {
-        let values = || rows.iter().map(|row| row.values.get(*key).copied().unwrap_or(f64::NAN));
+        let values = || rows.iter().map(|row| row.values.get(key).unwrap_or(f64::NAN));
         // A column without a number is not drawn, one without a finite number is.
-        if rows.iter().any(|row| row.values.contains_key(*key)) {
+        if rows.iter().any(|row| row.values.get(key).is_some()) {
             fields.push(format!("\"{name}\":{}", array(values())));
         }
     }
@@ -55,7 +55,7 @@ fn extremes(rows: &[StepRow]) -> Vec<&StepRow> {
     let mut places: Vec<usize> = vec![];
     for key in ["loss", "grad_norm"] {
         // NaN is larger than all numbers here, so that it is kept.
-        let value = |place: &usize| rows[*place].values.get(key).copied().unwrap_or(f64::NAN);
+        let value = |place: &usize| rows[*place].values.get(key).unwrap_or(f64::NAN);
         let by_value = |one: &usize, other: &usize| value(one).abs().total_cmp(&value(other).abs());
         places.extend((0..rows.len()).min_by(by_value));
         places.extend((0..rows.len()).max_by(by_value));
@@ -68,13 +68,14 @@ fn extremes(rows: &[StepRow]) -> Vec<&StepRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::values::values;
 
     fn rows(number: u64, loss: impl Fn(u64) -> f64) -> Vec<StepRow> {
         let row = |step| StepRow {
             step,
             total_tokens: 64 * step,
             total_seconds: step as f64,
-            values: [("loss".to_string(), loss(step))].into(),
+            values: values(&[("loss", loss(step))]),
         };
         (1..=number).map(row).collect()
     }

@@ -18,12 +18,9 @@ pub fn csv(metrics: &Metrics) -> String {
             (format!("validation_loss {name}"), losses.iter().map(|one| (one.step, one.loss)).collect())
         })
         .collect();
-    let mut names: Vec<&str> = validation.keys().map(String::as_str).collect();
-    for row in &metrics.steps {
-        names.extend(row.values.keys().map(String::as_str));
-        names.sort_unstable();
-        names.dedup();
-    }
+    let of_steps = metrics.steps.iter().flat_map(|row| row.values.iter().map(|(name, _)| name));
+    let names: BTreeSet<&str> = validation.keys().map(String::as_str).chain(of_steps).collect();
+    let mut names: Vec<&str> = names.into_iter().collect();
     if !held_out.is_empty() {
         names.push("held_out_loss");
     }
@@ -39,7 +36,7 @@ pub fn csv(metrics: &Metrics) -> String {
             "held_out_loss" => held_out.get(&step).copied(),
             name => match validation.get(name) {
                 Some(losses) => losses.get(&step).copied(),
-                None => rows.get(&step).and_then(|row| row.values.get(name).copied()),
+                None => rows.get(&step).and_then(|row| row.values.get(name)),
             },
         };
         let cells = names.iter().map(|name| value(name).map_or(String::new(), cell));

@@ -12,9 +12,11 @@ mod numbers;
 mod page;
 mod run;
 mod tensorboard;
+mod values;
 
 pub use csv::csv;
 pub use metrics::{Event, HeldOut, Metrics, StepRow};
 pub use page::{Delivery, data, page};
 pub use run::{Block, Fact, MemoryPlan, Run, StageMemory, StageTime, Timeline, TimelineSource};
 pub use tensorboard::{EVENT_FILE, event_file};
+pub use values::{MOST_NAMES, Values};

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::values::{MOST_NAMES, Reader, Values};
+
 /// The measurements of a run, in the order of its file.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Metrics {
@@ -27,7 +29,7 @@ pub struct StepRow {
     /// Seconds that steps have taken until its end.
     pub total_seconds: f64,
     /// All numbers of the line by key.
-    pub values: BTreeMap<String, f64>,
+    pub values: Values,
 }
 
 /// The loss on held-out text.
@@ -52,9 +54,9 @@ pub struct Event {
 
 impl Metrics {
     /// Reads the text of the file. A line that was cut off or is not an object with a step is left out; of two lines
-    /// for one step the last one counts.
+    /// for one step the last one counts. Numbers and texts beyond [`MOST_NAMES`] names are left out.
     pub fn parse(text: &str) -> Metrics {
-        let mut metrics = Metrics::default();
+        let (mut metrics, mut reader) = (Metrics::default(), Reader::default());
         for line in text.lines() {
             let Ok(Value::Object(record)) = serde_json::from_str(line) else { continue };
             let Some(step) = record.get("step").and_then(Value::as_u64) else { continue };
@@ -65,9 +67,11 @@ impl Metrics {
             } else if let (Some(name), Some(loss)) =
                 (record.get("validation").and_then(Value::as_str), record.get("validation_loss"))
             {
-                metrics.validation.entry(name.into()).or_default().push(HeldOut { step, loss: number(loss) });
+                if metrics.validation.len() < MOST_NAMES || metrics.validation.contains_key(name) {
+                    metrics.validation.entry(name.into()).or_default().push(HeldOut { step, loss: number(loss) });
+                }
             } else {
-                metrics.push_step(step, &record);
+                metrics.push_step(step, &record, &mut reader);
                 metrics.events.extend(anomaly(step, &record));
             }
         }
@@ -77,11 +81,10 @@ impl Metrics {
         metrics
     }
 
-    fn push_step(&mut self, step: u64, record: &Map<String, Value>) {
+    fn push_step(&mut self, step: u64, record: &Map<String, Value>, reader: &mut Reader) {
         // A value that is null is not known, which is not the same as NaN.
         let is_number = |key: &str, value: &Value| key != "step" && !value.is_null() && !is_text(value);
-        let numbers = record.iter().filter(|(key, value)| is_number(key, value));
-        let values = numbers.map(|(key, value)| (key.clone(), number(value))).collect();
+        let values = reader.read(record, |key, value| is_number(key, value).then(|| number(value)));
         let total_tokens = record.get("total_tokens").and_then(Value::as_u64).unwrap_or(0);
         self.steps.push(StepRow { step, total_tokens, total_seconds: 0.0, values });
     }
@@ -93,7 +96,7 @@ impl Metrics {
         self.validation.values_mut().for_each(|losses| last_of_each(losses, |measured| measured.step));
         let (mut tokens, mut seconds) = (0u64, 0.0);
         for row in &mut self.steps {
-            let of = |key: &str| row.values.get(key).copied().filter(|value| value.is_finite()).unwrap_or(0.0).max(0.0);
+            let of = |key: &str| row.values.get(key).filter(|value| value.is_finite()).unwrap_or(0.0).max(0.0);
             let next =
                 if row.total_tokens == 0 { tokens.saturating_add(of("tokens") as u64) } else { row.total_tokens };
             (tokens, seconds) = (next.max(tokens), f64::min(seconds + of("seconds"), f64::MAX));
@@ -129,7 +132,7 @@ fn events_of_steps(steps: &[StepRow]) -> Vec<Event> {
     // The first step of a series whose numbers are not finite, its text, and the last one.
     let mut series: Option<(u64, String, u64)> = None;
     for row in steps {
-        let value = |key: &str| row.values.get(key).copied();
+        let value = |key: &str| row.values.get(key);
         let (scale, skipped) = (value("loss_scale"), value("skipped_steps").unwrap_or(skipped_before));
         let overflow = scale.filter(|_| skipped > skipped_before);
         skipped_before = f64::max(skipped, skipped_before);
@@ -199,7 +202,7 @@ mod tests {
         let totals: Vec<(u64, u64, f64)> =
             metrics.steps.iter().map(|row| (row.step, row.total_tokens, row.total_seconds)).collect();
         assert_eq!(totals, [(1, 64, 0.5), (2, 128, 0.75)]);
-        assert!(metrics.steps[1].values["loss"].is_nan());
+        assert!(metrics.steps[1].values.get("loss").is_some_and(f64::is_nan));
         assert_eq!(metrics.held_out, [HeldOut { step: 2, loss: 4.25 }]);
         assert_eq!(metrics.validation["books"], [HeldOut { step: 2, loss: 3.5 }]);
         let events: Vec<(&str, &str)> =
@@ -212,8 +215,7 @@ mod tests {
         let line =
             "{\"step\":1,\"loss\":9.5,\"anomaly\":\"loss spike\",\"usual\":4.5,\"score\":12.0,\"skipped\":true}\n";
         let metrics = Metrics::parse(line);
-        let columns: Vec<(&str, f64)> =
-            metrics.steps[0].values.iter().map(|(key, value)| (key.as_str(), *value)).collect();
+        let columns: Vec<(&str, f64)> = metrics.steps[0].values.iter().collect();
         assert_eq!(columns, [("loss", 9.5), ("score", 12.0), ("skipped", 1.0), ("usual", 4.5)]);
         assert_eq!(
             (metrics.events[0].kind.as_str(), metrics.events[0].text.as_str()),
@@ -228,12 +230,12 @@ mod tests {
         let text =
             line(1, 9) + &line(3, 7) + &held_out(3, 6) + &line(2, 8) + &line(3, 5) + &held_out(1, 4) + &held_out(3, 3);
         let metrics = Metrics::parse(&text);
-        let rows: Vec<(u64, f64, u64, f64)> = metrics
+        let rows: Vec<(u64, Option<f64>, u64, f64)> = metrics
             .steps
             .iter()
-            .map(|row| (row.step, row.values["loss"], row.total_tokens, row.total_seconds))
+            .map(|row| (row.step, row.values.get("loss"), row.total_tokens, row.total_seconds))
             .collect();
-        assert_eq!(rows, [(1, 9.0, 8, 1.0), (2, 8.0, 16, 2.0), (3, 5.0, 24, 3.0)]);
+        assert_eq!(rows, [(1, Some(9.0), 8, 1.0), (2, Some(8.0), 16, 2.0), (3, Some(5.0), 24, 3.0)]);
         assert_eq!(metrics.held_out, [HeldOut { step: 1, loss: 4.0 }, HeldOut { step: 3, loss: 3.0 }]);
     }
 
@@ -250,7 +252,8 @@ mod tests {
     #[test]
     fn a_value_that_is_not_known_is_no_column() {
         let metrics = Metrics::parse("{\"step\":1,\"loss\":\"NaN\",\"peak_share\":null}\n");
-        assert!(metrics.steps[0].values.contains_key("loss") && !metrics.steps[0].values.contains_key("peak_share"));
+        let values = &metrics.steps[0].values;
+        assert!(values.get("loss").is_some() && values.get("peak_share").is_none());
     }
 
     #[test]

@@ -27,11 +27,11 @@ const TAGS: &[(&str, &str)] = &[
 /// The bytes of an event file with all steps and measurements of a run. The time of a step is that of its line, or the
 /// seconds until its end where the line has none; a measurement has the time of the step before it.
 pub fn event_file(metrics: &Metrics) -> Vec<u8> {
-    let time = |row: &StepRow| row.values.get("time").copied().unwrap_or(row.total_seconds);
+    let time = |row: &StepRow| row.values.get("time").unwrap_or(row.total_seconds);
     let start = metrics.steps.first().map_or(0.0, time);
     let mut scalars_of: BTreeMap<u64, (f64, Vec<(String, f64)>)> = BTreeMap::new();
     for row in &metrics.steps {
-        let values = TAGS.iter().filter_map(|(tag, key)| Some((tag.to_string(), *row.values.get(*key)?))).collect();
+        let values = TAGS.iter().filter_map(|(tag, key)| Some((tag.to_string(), row.values.get(key)?))).collect();
         scalars_of.insert(row.step, (time(row), values));
     }
     let held_out = metrics.held_out.iter().map(|measured| ("loss/held_out".to_string(), measured));

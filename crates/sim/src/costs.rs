@@ -212,9 +212,8 @@ impl Pricing<'_> {
                 let gathers = unit.backward_input.collectives.iter();
                 let gathered_ns = self.tensor_ns(gathers.filter(|call| call.operation == Operation::AllGather));
                 let summed_ns = of_inputs.collectives_ns.saturating_sub(gathered_ns);
-                // The gradient of weights reads what the gradient of inputs has gathered.
-                let inputs_ns = of_weights.collectives_ns.saturating_sub(gathered_ns);
-                let of_inputs = of_inputs.overlapping(gathered_ns, inputs_ns, self.contention());
+                // Inputs that are gathered again, which the gradient of weights reads.
+                let of_inputs = of_inputs.overlapping(gathered_ns, of_weights.collectives_ns, self.contention());
                 [forward, recompute, of_inputs, of_weights.overlapping(0, summed_ns, self.contention())]
             }
         };
@@ -363,16 +362,21 @@ impl Pricing<'_> {
         let scattered = self.software.is_some_and(|software| software.pipeline_tensors == PipelineTensors::Scattered)
             && self.shape.parallelism.sequence_parallel == SequenceParallel::Off;
         let bytes = self.shape.output_bytes as f64;
+        let calls = match self.software.map(|software| software.transfers) {
+            Some(Transfers::InLineOneByOne) => 2,
+            Some(Transfers::InLine | Transfers::Overlapped | Transfers::OverlappedIfInterleaved) | None => 1,
+        };
         let ns = |from: usize, to: usize| {
             let pair = self.collectives.pair(Rank(from * block), Rank(to * block));
             let send = |bytes| {
                 collective_ns(self.cluster, pair, Operation::PointToPoint, SumTree::RANK_ORDER, bytes).round() as u64
             };
             match scattered && pair.nodes > 1 {
-                false => send(bytes),
+                false => calls * send(bytes),
                 true => {
                     let share = bytes / mesh.size(tensor_axes) as f64;
-                    send(share) + self.collectives.along(tensor_axes, Operation::AllGather, SumTree::RANK_ORDER, bytes)
+                    calls * send(share)
+                        + self.collectives.along(tensor_axes, Operation::AllGather, SumTree::RANK_ORDER, bytes)
                 }
             }
         };
@@ -426,7 +430,9 @@ impl Pricing<'_> {
     fn transfer_queue(&self, software: &Software) -> Queue {
         let stages_per_rank = self.shape.parallelism.schedule.stages_per_rank().unwrap_or(1);
         match (software.transfers, stages_per_rank) {
-            (Transfers::InLine, _) | (Transfers::OverlappedIfInterleaved, 1) => Queue::Compute,
+            (Transfers::InLine | Transfers::InLineOneByOne, _) | (Transfers::OverlappedIfInterleaved, 1) => {
+                Queue::Compute
+            }
             (Transfers::Overlapped, _) | (Transfers::OverlappedIfInterleaved, _) => Queue::Own,
         }
     }

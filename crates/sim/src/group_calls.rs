@@ -65,7 +65,7 @@ impl Collectives<'_> {
     /// Bytes of an element of a gradient while it is summed over ranks.
     pub fn gradient_bytes(&self) -> f64 {
         let own = || Dtype::from(self.shape.sums).size_bytes() as f64;
-        self.software.map_or_else(own, |software| software.gradient_bytes)
+        self.software.map_or_else(own, |software| software.reduced_bytes)
     }
 
     /// One reduction of the gradient of a unit. Units of a bucket are reduced together, and so are all parameters

@@ -1,6 +1,6 @@
 //! The kernels of an accelerator for the operations of a unit.
 
-use cluster::{AttentionKernels, GradientAddition, HeadKernels, SingleProducts, Software};
+use cluster::{AttentionKernels, FlashKernels, GradientAddition, HeadKernels, SingleProducts, Software, TILE_ROWS};
 use device::{AttentionOperands, AttentionShape, Op, Orientation, Tensor, Write};
 
 /// One kernel, by what decides how long it takes.
@@ -14,6 +14,12 @@ pub enum Kernel {
         flops: f64,
         /// Which pass.
         pass: AttentionPass,
+        /// Keys of a sequence.
+        tokens: usize,
+        /// Tiles of queries, of all heads and sequences.
+        tiles: usize,
+        /// The kernels of a trainer; without one, the accelerator's own.
+        kernels: Option<FlashKernels>,
         /// Of queries, keys and values.
         format: ProductFormat,
     },
@@ -137,12 +143,17 @@ fn row_multiple(bytes: usize) -> usize {
     if bytes == 0 { ROW_BYTES } else { (1 << bytes.trailing_zeros().min(7)) as usize }
 }
 
-/// The kernels of a pass, in order. Without `software` they are pleach's: one per operation.
-pub(crate) fn kernels(ops: &[Op], software: Option<&Software>) -> Vec<Kernel> {
+/// The kernels of a pass of one of `tp` ranks, in order. Without `software` they are pleach's: one per operation.
+pub(crate) fn kernels(ops: &[Op], tp: usize, software: Option<&Software>) -> Vec<Kernel> {
     match software {
-        Some(software) if software.head == HeadKernels::Whole && has_logits(ops) => whole_head(ops, software),
+        Some(software) if software.head == HeadKernels::Whole && has_logits(ops) => whole_head(ops, tp, software),
         Some(_) | None => ops.iter().flat_map(|op| of_op(op, software)).collect(),
     }
+}
+
+/// The kernels of an operation as pleach executes it.
+pub fn kernels_of(op: &Op) -> Vec<Kernel> {
+    of_op(op, None)
 }
 
 fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
@@ -222,7 +233,15 @@ fn several(op: &Op, shape: Tensor, beyond_bytes: Option<f64>) -> Kernel {
 /// Attention in one kernel.
 fn fused(op: &Op, operands: &AttentionOperands, pass: AttentionPass, software: Option<&Software>) -> Kernel {
     let format = ProductFormat::of(operands.q.dtype.size_bytes(), software);
-    Kernel::Attention { flops: 2.0 * op.cost().multiply_adds as f64, pass, format }
+    let AttentionShape { sequences, sequence_length, heads, .. } = operands.shape;
+    Kernel::Attention {
+        flops: 2.0 * op.cost().multiply_adds as f64,
+        pass,
+        tokens: operands.k.rows / sequences.max(1),
+        tiles: sequences * heads * sequence_length.div_ceil(TILE_ROWS),
+        kernels: software.map(|software| software.flash_kernels),
+        format,
+    }
 }
 
 /// The kernels that add a new gradient of this many elements to the sum, where the product does not: they read both and
@@ -300,7 +319,7 @@ fn has_logits(ops: &[Op]) -> bool {
 
 /// The head with all logits at once: products of chunks become one over all tokens in the width of activations, and the
 /// kernels of the loss what the trainer's move. The head's other operations stay as they are.
-fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
+fn whole_head(ops: &[Op], tp: usize, software: &Software) -> Vec<Kernel> {
     let mut kernels: Vec<Kernel> = vec![];
     let mut products: Vec<(Orientation, Product)> = vec![];
     let chunks: Vec<Tensor> = ops
@@ -329,6 +348,7 @@ fn whole_head(ops: &[Op], software: &Software) -> Vec<Kernel> {
             kernels.extend(added(product.m * product.n, product.width_bytes, software));
         }
     }
-    kernels.push(Kernel::Memory { bytes: logits as f64 * software.logit_bytes_moved });
+    let moved = logits as f64 * software.logits_per_own(tp) * software.logit_bytes_moved;
+    kernels.push(Kernel::Memory { bytes: moved });
     kernels
 }

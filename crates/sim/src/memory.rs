@@ -3,13 +3,16 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use cluster::{AttentionKernels, CheapOutputs, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients};
-use config::{Unit, UnitClass};
+use cluster::{
+    AttentionKernels, CheapOutputs, GatheredInputs, HeadKernels, Rotated, Software, TrainerMemory, WeightGradients,
+};
+use config::{SequenceParallel, Unit, UnitClass};
 use device::{AttentionOperands, Op};
 use program::{
     Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, StepTimes, least_memory, live_memory,
     live_over_programs,
 };
+use record::RecordCase;
 
 use crate::memory_over_time::{MemoryOverTime, moments};
 use crate::recorded::RecordedUnits;
@@ -198,6 +201,7 @@ impl KeptBeyond {
     /// Values that a forward pass, and the backward passes of the input and of the weights, leave in the memory of
     /// `software`, or of pleach.
     pub(crate) fn new(
+        case: &RecordCase,
         forward: &[Op],
         [backward_input, backward_weight]: [&[Op]; 2],
         software: Option<&Software>,
@@ -207,7 +211,7 @@ impl KeptBeyond {
             kept.weight_gradients = one_of_each_shape(backward_weight);
         }
         if keeps_norms(software) {
-            kept.saved = norm_outputs(backward_input);
+            kept.saved = norm_outputs(backward_input) * ranks_of_kept_inputs(case, software);
         }
         let mut all_logits = 0;
         for op in forward {
@@ -221,7 +225,8 @@ impl KeptBeyond {
         }
         kept.logits = match software {
             Some(Software { head: HeadKernels::Whole, memory, .. }) => {
-                (all_logits as f64 * memory.logit_bytes) as usize
+                let all_logits = all_logits as f64 * software.map_or(1.0, |one| one.logits_per_own(case.tp.size));
+                (all_logits * memory.logit_bytes) as usize
             }
             Some(Software { head: HeadKernels::Chunks, .. }) | None => kept.chunk,
         };
@@ -229,11 +234,19 @@ impl KeptBeyond {
     }
 
     fn add(&mut self, op: &Op, software: &Software) {
-        let TrainerMemory { activation_outputs, norm_kept_bytes, rotated, dropout_mask_bytes, .. } = software.memory;
+        let TrainerMemory {
+            activation_outputs,
+            norm_kept_bytes,
+            activation_kept_bytes,
+            rotated,
+            dropout_mask_bytes,
+            ..
+        } = software.memory;
         let mask = |elements: usize| (elements as f64 * dropout_mask_bytes) as usize;
         if let Op::Activation { x, y, .. } = op {
             self.pending = x.size_bytes();
             self.saved += if activation_outputs == CheapOutputs::Kept { y.size_bytes() } else { 0 };
+            self.saved += (y.len() as f64 * activation_kept_bytes) as usize;
         }
         if let Op::Norm { x, .. } = op {
             self.saved += (x.len() as f64 * norm_kept_bytes) as usize;
@@ -260,6 +273,14 @@ impl KeptBeyond {
 /// Whether outputs of norms are kept, so that no backward pass computes them again.
 pub(crate) fn keeps_norms(software: Option<&Software>) -> bool {
     software.is_some_and(|software| software.memory.norm_outputs == CheapOutputs::Kept)
+}
+
+/// How many ranks' tokens of a norm's output a rank keeps.
+fn ranks_of_kept_inputs(case: &RecordCase, software: Option<&Software>) -> usize {
+    match (case.sequence_parallel, software.map(|software| software.gathered_inputs)) {
+        (SequenceParallel::On, Some(GatheredInputs::Kept)) => case.tp.size,
+        (SequenceParallel::On, Some(GatheredInputs::GatheredAgain) | None) | (SequenceParallel::Off, _) => 1,
+    }
 }
 
 /// Bytes of the norms' outputs that a backward pass recomputes.

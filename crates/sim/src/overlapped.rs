@@ -26,7 +26,7 @@ pub enum Issued {
 /// The order in which a recorded pass issues its kernels and collectives, as pleach runs them.
 pub(crate) fn issued(unit: &UnitRecord) -> Vec<Issued> {
     let mut ops = unit.record.submitted.iter();
-    let mut kernels_of_next = || ops.next().map_or(0, |op: &Op| kernels(&[*op], None).len());
+    let mut kernels_of_next = || ops.next().map_or(0, |op: &Op| kernels(&[*op], 1, None).len());
     let issue = |enqueued: &Enqueued| match *enqueued {
         Enqueued::Operation(_) => Issued::Kernels(kernels_of_next()),
         Enqueued::Collective(stream, index) => Issued::Collective(stream, index),

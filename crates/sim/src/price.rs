@@ -19,15 +19,25 @@ const FEED: f64 = 24.0;
 pub fn kernel_ns(cluster: &Cluster, kernel: &Kernel) -> f64 {
     match kernel {
         Kernel::Product(product) => product_ns(cluster, product),
-        Kernel::Attention { flops, pass, format } => {
-            let share = match pass {
-                AttentionPass::Forward => cluster.compute.attention_efficiency,
-                AttentionPass::Backward => cluster.compute.attention_backward_efficiency,
-            };
-            flops / (peak_flops_per_ns(&cluster.accelerator, *format) * share)
+        Kernel::Attention { flops, pass, tokens, tiles, kernels, format } => {
+            let share = attention_share(cluster, *pass, *tokens, *tiles);
+            let rate = kernels.map_or(1.0, |kernels| kernels.rate_beside(cluster.attention.kernels));
+            flops / (peak_flops_per_ns(&cluster.accelerator, *format) * share * rate)
         }
         Kernel::Memory { bytes } => memory_ns(cluster, *bytes),
     }
+}
+
+/// The share of the peak that attention over sequences of so many tokens reaches, where queries have so many tiles.
+fn attention_share(cluster: &Cluster, pass: AttentionPass, tokens: usize, tiles: usize) -> f64 {
+    let Cluster { attention, compute, accelerator, .. } = cluster;
+    let (share, tail) = match pass {
+        AttentionPass::Forward => (compute.attention_efficiency, attention.tail_tiles),
+        AttentionPass::Backward => (compute.attention_backward_efficiency, attention.backward_tail_tiles),
+    };
+    let (tokens, tiles) = (tokens as f64, tiles as f64);
+    let waiting = tail * f64::from(accelerator.multiprocessors);
+    share * tokens / (tokens + attention.ramp_tokens) * tiles / (tiles + waiting)
 }
 
 /// Nanoseconds of kernels that follow each other, and of what is `between` them on the accelerator.

@@ -8,8 +8,9 @@ use comm::CollectiveCall;
 use config::{LayerRecompute, PerClass, UnitClass};
 use device::Op;
 use program::PassKind;
-use record::{UnitRecord, UnitRecords};
+use record::{RecordCase, UnitRecord, UnitRecords};
 
+use crate::backward_graph::as_one_graph;
 use crate::kernel::{Kernel, kernels};
 use crate::memory::{KeptBeyond, keeps_norms};
 use crate::overlapped::{Issued, issued};
@@ -61,15 +62,15 @@ pub struct RecordedUnits {
 impl RecordedUnits {
     /// The recorded operations, as an accelerator runs them; with `software`, as the kernels of that trainer.
     pub fn new(records: &UnitRecords, software: Option<&Software>) -> RecordedUnits {
-        let recompute = records.case().recompute;
-        RecordedUnits { units: records.units().map(|class, passes| unit_work(class, passes, recompute, software)) }
+        let case = records.case();
+        RecordedUnits { units: records.units().map(|class, passes| unit_work(class, passes, case, software)) }
     }
 }
 
 fn unit_work(
     class: UnitClass,
     passes: &[UnitRecord; PassKind::ALL.len()],
-    recompute: LayerRecompute,
+    case: &RecordCase,
     software: Option<&Software>,
 ) -> UnitWork {
     let pass = |phase: PassKind| {
@@ -77,7 +78,7 @@ fn unit_work(
         let at_once = class == UnitClass::Head && software.is_some_and(|software| software.head == HeadKernels::Whole);
         let ops = run_by(software, phase, &unit.record.submitted);
         PassWork {
-            kernels: kernels(&ops, software),
+            kernels: kernels(&ops, case.tp.size, software),
             collectives: if at_once { without_chunks(&unit.collectives) } else { unit.collectives.clone() },
             order: software.map_or_else(|| issued(unit), |_| vec![]),
             flops: flops(&ops),
@@ -86,21 +87,20 @@ fn unit_work(
     let forward = pass(PassKind::Forward);
     let ops = |phase: PassKind| &passes[phase as usize].record.submitted[..];
     let backward = [PassKind::BackwardInput, PassKind::BackwardWeight].map(ops);
-    let kept = KeptBeyond::new(ops(PassKind::Forward), backward, software);
+    let kept = KeptBeyond::new(case, ops(PassKind::Forward), backward, software);
     let runs_forward = software.is_some_and(|software| software.recomputed_layers == RecomputedLayers::WholeForward);
-    let recompute = match (recompute, class) {
+    let recompute = match (case.recompute, class) {
         (LayerRecompute::Everything(_), UnitClass::Layer(_)) if runs_forward => forward.clone(),
         (LayerRecompute::Everything(_) | LayerRecompute::Core | LayerRecompute::Nothing, _) => {
             pass(PassKind::Recompute)
         }
     };
-    UnitWork {
-        forward,
-        recompute,
-        backward_input: pass(PassKind::BackwardInput),
-        backward_weight: pass(PassKind::BackwardWeight),
-        kept,
+    let [backward_input, backward_weight] = [PassKind::BackwardInput, PassKind::BackwardWeight].map(pass);
+    let mut work = UnitWork { forward, recompute, backward_input, backward_weight, kept };
+    if let Some(software) = software {
+        as_one_graph(&mut work, class, case, ops(PassKind::Forward), software);
     }
+    work
 }
 
 /// The operations of a pass without those whose results `software` kept.

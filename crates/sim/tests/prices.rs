@@ -3,13 +3,13 @@
 
 use std::num::NonZeroUsize;
 
-use cluster::{Cluster, CollectiveLibrary, named};
+use cluster::{Attention, Cluster, CollectiveLibrary, FlashKernels, named};
 use comm::GroupHosts;
 use comm::Operation;
 use comm::collectives::{CollectiveShape, traffic};
 use device::SumTree;
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, PlacementOrder, Rank};
-use sim::{GroupShape, Kernel, Product, ProductFormat, collective_ns, kernel_ns};
+use sim::{AttentionPass, GroupShape, Kernel, Product, ProductFormat, collective_ns, kernel_ns};
 
 /// Round numbers: 100 multiprocessors, 100 TFLOP/s, 1000 GB/s, 4 accelerators a node, links of 100 and 40 GB/s.
 fn cluster() -> Cluster {
@@ -54,6 +54,30 @@ fn rows_that_are_no_cache_lines_cost_a_cliff_and_thin_products_wait_for_memory()
     // One row: 8192 x 8192 weights of 2 bytes at 1000 GB/s.
     let thin = kernel_ns(&cluster, &product(1, 8192, 8192, 128));
     assert!((thin - 2.0 * 8192.0 * 8192.0 / 1000.0).abs() < 0.01 * thin, "{thin}");
+}
+
+/// Half of the share at the ramp, half of it where as many tiles as wait are computed, and a sixteenth of it less by the
+/// kernels of the generation before.
+#[test]
+fn short_sequences_few_heads_and_old_kernels_slow_attention() {
+    let mut cluster = cluster();
+    cluster.compute.attention_efficiency = 0.5;
+    cluster.attention =
+        Attention { kernels: FlashKernels::Third, ramp_tokens: 1000.0, tail_tiles: 2.0, backward_tail_tiles: 0.0 };
+    let ns = |pass, tokens, tiles, kernels| {
+        let format = ProductFormat::Half;
+        kernel_ns(&cluster, &Kernel::Attention { flops: 1e12, pass, tokens, tiles, kernels, format })
+    };
+    // 100 TFLOP/s, half of which attention reaches at most.
+    let [at_most, many] = [1e12 / 1e5 / 0.5, 1e12];
+    let is_near = |ns: f64, expected: f64| assert!((ns / expected - 1.0).abs() < 1e-6, "{ns} ns, not {expected}");
+    is_near(ns(AttentionPass::Forward, many as usize, many as usize, None), at_most);
+    is_near(ns(AttentionPass::Forward, 1000, many as usize, None), 2.0 * at_most);
+    is_near(ns(AttentionPass::Forward, many as usize, 200, None), 2.0 * at_most);
+    is_near(ns(AttentionPass::Forward, many as usize, many as usize, Some(FlashKernels::Second)), 1.6 * at_most);
+    is_near(ns(AttentionPass::Forward, many as usize, many as usize, Some(FlashKernels::First)), 3.2 * at_most);
+    let full = 1e5 * cluster.compute.attention_backward_efficiency;
+    is_near(ns(AttentionPass::Backward, many as usize, 1, Some(FlashKernels::Third)), 1e12 / full);
 }
 
 fn group(axes: impl Into<AxisSet>) -> GroupShape {

@@ -1,7 +1,8 @@
 //! Other trainers: differences in kernels and memory.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{CheapOutputs, GradientAddition, Software, TrainerMemory};
+use cluster::{CheapOutputs, GatedProducts, GatheredInputs, GradientAddition, Logits, Software, TrainerMemory};
+use comm::Operation;
 use config::{GradientSums, LayerRecompute, RunConfig, SequenceParallel, UnitClass};
 use device::{Dtype, Write};
 use model::{MicrobatchShape, TensorParallel};
@@ -27,6 +28,107 @@ fn layer(differing: impl FnOnce(Software) -> Software) -> UnitWork {
     let named = Software::from_toml(Software::named("megatron-2022").unwrap()).unwrap();
     let units = RecordedUnits::new(&UnitRecords::new(case).unwrap(), Some(&differing(named)));
     units.units[UnitClass::Layer(0)].clone()
+}
+
+/// All units of a gated model in bf16 on one of `tp` ranks, as `software` runs them.
+fn gated(tp: usize, sequence_parallel: SequenceParallel, software: Option<&Software>) -> RecordedUnits {
+    let mut model = RunConfig::quick_start().model;
+    model.activation = config::Activation::SwiGlu;
+    let case = RecordCase {
+        model: &model,
+        tp: TensorParallel { size: tp, position: 0 },
+        shape: MicrobatchShape::whole(1, model.context),
+        stored: Dtype::Bf16,
+        products: config::Products::Chained,
+        sums: GradientSums::Single,
+        sequence_parallel,
+        recompute: LayerRecompute::Nothing,
+        purpose: Purpose::Train,
+        write: Write::Accumulate,
+    };
+    RecordedUnits::new(&UnitRecords::new(case).unwrap(), software)
+}
+
+/// Collectives of a layer's forward pass, of its backward pass of the inputs, and of the weights.
+fn calls(units: &RecordedUnits) -> [Vec<Operation>; 3] {
+    let layer = &units.units[UnitClass::Layer(0)];
+    [&layer.forward, &layer.backward_input, &layer.backward_weight]
+        .map(|work| work.collectives.iter().map(|call| call.operation).collect())
+}
+
+/// Pleach computes the two backward passes apart and gathers for each. In one graph a gradient is gathered once for
+/// both products that read it, and an input again or not at all.
+#[test]
+fn a_backward_graph_gathers_what_it_has_not() {
+    use Operation::{AllGather, ReduceScatter};
+    let named = Software::from_toml(Software::named("megatron-2022").unwrap()).unwrap();
+    let kept = Software { gathered_inputs: GatheredInputs::Kept, ..named.clone() };
+    let of = |software| calls(&gated(2, SequenceParallel::On, software));
+    let [forward, inputs, weights] = of(None);
+    assert_eq!(forward, [AllGather, ReduceScatter, AllGather, ReduceScatter]);
+    assert_eq!(inputs, forward);
+    assert_eq!(weights, [AllGather; 4], "two gradients and two inputs");
+    assert_eq!(of(Some(&named)), [forward.clone(), inputs.clone(), vec![AllGather; 2]], "the inputs alone");
+    assert_eq!(of(Some(&kept)), [forward, inputs, vec![]]);
+    let saved = |software| gated(2, SequenceParallel::On, Some(software)).units[UnitClass::Layer(0)].kept.clone();
+    assert_ne!(saved(&kept), saved(&named), "the tokens of the other rank stay");
+}
+
+/// Apart, each product of a gated block has a gradient of its input: one kernel adds them, and without sequence
+/// parallelism each is summed over the ranks.
+#[test]
+fn gated_products_that_are_apart_sum_one_gradient_more() {
+    let joined = Software::from_toml(Software::named("megatron-2022").unwrap()).unwrap();
+    let separate = Software { gated_products: GatedProducts::Separate, ..joined.clone() };
+    for (tp, sequence_parallel, sums) in
+        [(1, SequenceParallel::Off, 0), (2, SequenceParallel::Off, 1), (2, SequenceParallel::On, 0)]
+    {
+        let [one, two] = [&joined, &separate].map(|software| gated(tp, sequence_parallel, Some(software)));
+        let of = |units: &RecordedUnits| units.units[UnitClass::Layer(0)].backward_input.clone();
+        assert_eq!(of(&two).kernels.len(), of(&one).kernels.len() + 1, "tp {tp}");
+        assert_eq!(of(&two).kernels.last(), Some(&added_twice()), "tp {tp}");
+        let sums_more = of(&two).collectives.len() - of(&one).collectives.len();
+        assert_eq!(if tp == 1 { 0 } else { sums_more }, sums, "tp {tp}, {sequence_parallel:?}");
+    }
+}
+
+/// Reads two gradients of 2 bytes an element and writes one.
+fn added_twice() -> Kernel {
+    let model = RunConfig::quick_start().model;
+    Kernel::Memory { bytes: (6 * model.context * model.hidden) as f64 }
+}
+
+/// A rank that gathers logits takes the loss of as many times more as there are ranks, and keeps them.
+#[test]
+fn gathered_logits_are_all_on_every_rank() {
+    let sharded = Software::from_toml(Software::named("megatron-2022").unwrap()).unwrap();
+    let gathered = Software { logits: Logits::Gathered, ..sharded.clone() };
+    let head = |software| gated(4, SequenceParallel::Off, Some(software)).units[UnitClass::Head].clone();
+    let (some, all) = (head(&sharded), head(&gathered));
+    let loss = |unit: &UnitWork| match unit.forward.kernels.last() {
+        Some(Kernel::Memory { bytes }) => *bytes,
+        other => panic!("the loss is last: {other:?}"),
+    };
+    assert_eq!(loss(&all), 4.0 * loss(&some));
+    let of =
+        |unit: &UnitWork| unit.forward.collectives.iter().filter(|call| call.operation == Operation::AllGather).count();
+    assert_eq!(of(&all), of(&some) + 1);
+    assert_ne!(all.kept, some.kept);
+}
+
+/// One rank has all rows: sequence parallelism copies nothing, and sums nothing apart.
+#[test]
+fn sequence_parallelism_of_one_rank_runs_the_same_kernels() {
+    let [on, off] = [SequenceParallel::On, SequenceParallel::Off].map(|mode| gated(1, mode, None));
+    for (class, unit) in
+        [UnitClass::Embedding, UnitClass::Layer(0), UnitClass::Head].map(|class| (class, &on.units[class]))
+    {
+        let other = &off.units[class];
+        let kernels = |unit: &UnitWork| {
+            [&unit.forward, &unit.backward_input, &unit.backward_weight].map(|work| work.kernels.clone())
+        };
+        assert_eq!(kernels(unit), kernels(other), "{class:?}");
+    }
 }
 
 /// Bytes that kernels move next to the products of the backward pass of the weights.

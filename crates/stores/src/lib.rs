@@ -14,6 +14,8 @@ mod settings;
 #[cfg(feature = "object-stores")]
 mod body;
 #[cfg(feature = "object-stores")]
+mod connector;
+#[cfg(feature = "object-stores")]
 mod remote;
 #[cfg(feature = "object-stores")]
 mod requests;

@@ -16,6 +16,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::address::Address;
 use crate::body;
+use crate::connector::BoundedConnector;
 use crate::error::StoreError;
 use crate::object::Object;
 use crate::requests::{self, Attempts};
@@ -62,6 +63,7 @@ impl Remote {
             Address::Http { origin, path } => {
                 let options = client().with_allow_http(true);
                 let http = HttpBuilder::new().with_url(origin).with_client_options(options).with_retry(retries());
+                let http = http.with_http_connector(BoundedConnector);
                 let store = http.build().map_err(|error| failed(error.to_string()))?;
                 (Arc::new(store), path.clone())
             }
@@ -264,7 +266,7 @@ fn s3(settings: &Settings, bucket: &str) -> Result<object_store::aws::AmazonS3, 
     let region = settings.get("AWS_REGION").or_else(|| settings.get("AWS_DEFAULT_REGION")).unwrap_or("us-east-1");
     let builder = builder.with_region(region).with_bucket_name(bucket).with_client_options(options);
     // Not every server has the request that deletes many objects.
-    let builder = builder.with_disable_bulk_delete(true);
+    let builder = builder.with_disable_bulk_delete(true).with_http_connector(BoundedConnector);
     builder.with_retry(retries()).build().map_err(|error| error.to_string())
 }
 

@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use object_store::path::Path;
 use object_store::{Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload};
 
+use crate::connector::TOO_LONG;
 use crate::error::StoreError;
 use crate::settings::{Settings, Unanswered};
 
@@ -147,6 +148,7 @@ impl<'a> Attempts<'a> {
         }
         let is_unsupported =
             matches!(error, Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. });
+        let is_unsupported = is_unsupported || reason.contains(TOO_LONG);
         is_unsupported.then_some(StoreError::Unsupported { address, reason })
     }
 

@@ -84,6 +84,9 @@ pub struct PlanArguments {
     /// Number of accelerators for the run
     #[arg(long, value_name = "COUNT", allow_negative_numbers = true, value_parser = accelerators)]
     pub gpus: usize,
+    /// Search layouts on fewer accelerators as well; the others stay idle
+    #[arg(long)]
+    pub up_to: bool,
     /// Number of layouts to print
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..))]
     pub top: u8,
@@ -103,6 +106,14 @@ pub struct PlanArguments {
     /// Write a run file with the best layout
     #[arg(long, value_name = "RUN.toml")]
     pub write: Option<PathBuf>,
+}
+
+/// Numbers of accelerators whose layouts are searched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Searched {
+    Exactly,
+    /// All numbers up to the given one.
+    UpTo,
 }
 
 /// More than any cluster has. Each way to divide them is a layout to search.
@@ -126,6 +137,11 @@ fn margin(text: &str) -> Result<f64, String> {
 }
 
 impl PlanArguments {
+    /// [`PlanArguments::up_to`] as a type.
+    pub fn searched(&self) -> Searched {
+        if self.up_to { Searched::UpTo } else { Searched::Exactly }
+    }
+
     /// [`PlanArguments::json`] as a type.
     pub fn format(&self) -> Format {
         if self.json { Format::Json } else { Format::Text }

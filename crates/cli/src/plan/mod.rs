@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use cluster::Software;
 use config::{Parallelism, RunConfig};
-use plan::search::{MEMORY_MARGIN, Question, keys, search, values};
+use plan::search::{MEMORY_MARGIN, Question, keys, search, search_up_to, values};
 
 use crate::arguments::Format;
-use crate::arguments::cluster::PlanArguments;
+use crate::arguments::cluster::{PlanArguments, Searched};
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::gpu;
@@ -50,7 +50,11 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         top: usize::from(arguments.top),
     };
     let failed = |error: train::SetupError| Failure::Work(error.to_string());
-    let answer = search(&question).map_err(failed)?;
+    let answer = match arguments.searched() {
+        Searched::Exactly => search(&question),
+        Searched::UpTo => search_up_to(&question),
+    };
+    let answer = answer.map_err(failed)?;
     let remedies = match answer.best.is_empty() && answer.closer.is_empty() {
         true => Some(question.remedies().map_err(failed)?),
         false => None,

@@ -71,7 +71,7 @@ fn layouts(all: &[Found], question: &Question) -> Result<String, SetupError> {
     for (index, found) in all.iter().enumerate() {
         let config::RunConfig { model, train, .. } = question.config;
         let step = PreparedStep::new(model, &found.parallelism, train, question.software)?;
-        let speed = step.tokens() as f64 / (found.step_ns as f64 * 1e-9) / question.accelerators as f64;
+        let speed = step.tokens() as f64 / (found.step_ns as f64 * 1e-9) / found.parallelism.world_size() as f64;
         let share = 100.0 * step.mfu(question.cluster, found.step_ns);
         let cells = [(index + 1).to_string(), seconds(found.step_ns), three_digits(speed), format!("{share:.1} %")];
         rows.push(cells.into_iter().chain([bytes(found.memory_bytes as u64)]).collect());

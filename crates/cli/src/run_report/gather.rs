@@ -16,9 +16,12 @@ use train::Setup;
 use crate::check::{describe, verdict};
 use crate::failure::Failure;
 use crate::memory::need::{Need, largest_plan};
-use crate::run::run_folder::{METRICS, RESUMES, RUN_FILE, RUN_FILES};
+use crate::run::run_folder::{CHECKPOINTS, MEMORY, METRICS, RESUMES, RUN_FILE, RUN_FILES};
 use crate::run::stored::check_local;
 use crate::run_report::timeline::{TIMELINE, planned};
+
+/// Lines of a file of metrics that a report takes: some 300 bytes of memory each.
+const MOST_LINES: usize = 1 << 21;
 
 /// Folders of runs, each with the plan of its run file.
 pub struct Gathered {
@@ -63,9 +66,15 @@ impl Gathered {
         self.files_named(&[RUN_FILE, METRICS, RESUMES, TIMELINE])
     }
 
-    /// The files that belong to runs, over which no output is written.
+    /// The files that belong to runs, over which no output is written: also those of checkpoints.
     pub fn own_files(&self) -> Vec<PathBuf> {
-        self.files_named(&RUN_FILES)
+        let of_checkpoints = |folder: &Folder| {
+            let all = [CHECKPOINTS, MEMORY].map(|name| entries(&folder.path.join(name)));
+            all.concat().into_iter().flat_map(|checkpoint| entries(&checkpoint)).collect::<Vec<_>>()
+        };
+        let mut files = self.files_named(&RUN_FILES);
+        files.extend(self.runs.iter().flat_map(of_checkpoints));
+        files
     }
 
     fn files_named(&self, names: &[&str]) -> Vec<PathBuf> {
@@ -94,25 +103,41 @@ impl Folder {
     }
 
     fn read(&self) -> Result<Run, Failure> {
-        let mut metrics = Metrics::parse(&self.text(METRICS)?);
+        let mut metrics = Metrics::parse(&self.metrics()?);
         metrics.events.extend(self.text(RESUMES)?.lines().filter_map(restarted));
         metrics.events.sort_by_key(|event| event.step);
         let measured: Option<Timeline> = serde_json::from_str(&self.text(TIMELINE)?).ok();
         // Where the last step was measured, one process had all ranks, and its memory is that of the run.
         let of_all = measured.is_some();
         let resident = metrics.steps.last().and_then(|row| row.values.get("resident_bytes")).filter(|_| of_all);
-        let resident_bytes = resident.filter(|bytes| bytes.is_finite()).map(|bytes| *bytes as u64);
+        let resident_bytes = resident.filter(|bytes| bytes.is_finite()).map(|bytes| bytes as u64);
         let Described { run_file, facts, plan } = self.described_now();
         let memory = plan.as_ref().map(|plan| MemoryPlan { resident_bytes, ..plan.memory.clone() });
         let timeline = measured.or_else(|| plan.map(|plan| plan.timeline));
         Ok(Run { name: self.name.clone(), facts, run_file, metrics, memory, timeline })
     }
 
+    fn metrics(&self) -> Result<String, Failure> {
+        let text = self.text(METRICS)?;
+        let lines = text.bytes().filter(|byte| *byte == b'\n').count();
+        if lines > MOST_LINES {
+            let path = self.path.join(METRICS);
+            return Err(Failure::Input(format!(
+                "{} has {lines} lines, and {MOST_LINES} are the limit of a report; thin it out first",
+                path.display()
+            )));
+        }
+        Ok(text)
+    }
+
     /// A file that may be missing; bytes in it that are not UTF-8, as after a disk has failed, are replaced.
     fn text(&self, name: &str) -> Result<String, Failure> {
         let path = self.path.join(name);
         match files::read(&path, InputKind::Records) {
-            Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            Ok(bytes) => {
+                let lossy = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+                Ok(String::from_utf8(bytes).unwrap_or_else(|error| lossy(error.into_bytes())))
+            }
             Err(InputError::System(error)) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
             Err(error) => Err(Failure::Input(format!("{} {error}", path.display()))),
         }
@@ -195,6 +220,11 @@ fn restarted(line: &str) -> Option<Event> {
         changes => format!("after step {step}, with {}", changes.join(", ")),
     };
     Some(Event { step, kind: "resumed".into(), text })
+}
+
+/// The entries of a folder; none of one that is missing.
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }
 
 /// The last parts of the folders' names that distinguish them. A link is named after the folder that it names.

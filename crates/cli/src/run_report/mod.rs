@@ -73,6 +73,7 @@ fn write_event_files(runs: &Gathered, folder: &Path) -> Result<(), Failure> {
         let file = own.join(report::EVENT_FILE);
         let failed = |error: std::io::Error| Failure::Input(format!("{} cannot be written: {error}", file.display()));
         std::fs::create_dir_all(&own).map_err(failed)?;
+        files::check_replaceable(&file).map_err(|error| failed(error.into()))?;
         let mut draft = files::Draft::create(&file).map_err(failed)?;
         draft.write_all(&report::event_file(&run.metrics)).and_then(|()| draft.keep()).map_err(failed)?;
         tell(&format!("written {}\n", file.display()));

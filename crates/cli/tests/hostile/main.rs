@@ -14,6 +14,7 @@ mod hugging_face;
 mod kinds_of_files;
 mod outputs;
 mod process;
+mod reports;
 mod run_files;
 mod sequences;
 mod signals;

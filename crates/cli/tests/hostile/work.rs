@@ -32,6 +32,15 @@ fn searches_end() {
 }
 
 #[test]
+fn schedules_of_rates_are_not_listed() {
+    let steps = "check --set train.schedule=cosine-restarts --set train.restart_steps=1 --set train.restart_growth=1";
+    hold(vec![
+        case("2^31 - 1 restarts of the learning rate", &format!("{steps} --set train.steps=2147483647"))
+            .done(" more, "),
+    ]);
+}
+
+#[test]
 fn schedules_are_made_in_time() {
     let of = |schedule: &str, pp: usize, layers: usize, batch: usize, more: &str| {
         format!(

@@ -1,8 +1,10 @@
-//! Kills of single processes of a run over TCP, each proven by the report of its attempt, and the bits of the run after
-//! all of them. `PLEACH_KILLS=200` kills 200 times, with at least 20 in each phase.
+//! Kills of single processes of a run over TCP, on one host and on four, each proven by the report of its attempt, and the
+//! bits of the run after all of them. `PLEACH_KILLS=200` kills 200 times, with at least 20 in each phase.
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,7 +12,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use blame::{Attempts, CauseKind, RankHistory, Report};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::harness::several::{Folder, on_threads, processes_of, with_keys};
+use crate::harness::several::{Folder, on_threads, with_keys};
+use crate::network::namespaces::Network;
 use crate::wait::wait;
 
 /// The part of a step in which a rank is killed.
@@ -50,14 +53,25 @@ impl fmt::Display for Phase {
 
 const PROCESSES: usize = 8;
 
-fn kills() -> usize {
-    std::env::var("PLEACH_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(4)
+/// The number of kills, `few` unless more are asked for.
+fn kills(few: usize) -> usize {
+    std::env::var("PLEACH_KILLS").ok().and_then(|count| count.parse().ok()).unwrap_or(few)
 }
 
-fn launched(words: &[&str]) -> Child {
+/// A launch with these options.
+fn launched(options: &[&str], words: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
-    command.args(["launch", "--nproc", "8", "--restarts", "100000", "--"]).args(words);
+    command.arg("launch").args(options).args(["--restarts", "100000", "--"]).args(words);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("pleach")
+}
+
+/// Whether `launcher` has started `process`, itself or through others.
+fn has_started(launcher: u32, process: u32) -> bool {
+    let parent = |process: u32| -> Option<u32> {
+        let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+        status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
+    };
+    std::iter::successors(Some(process), |process| parent(*process)).any(|ancestor| ancestor == launcher)
 }
 
 fn newest_checkpoint(run: &Path) -> u32 {
@@ -104,7 +118,7 @@ fn kill_in(wanted: Phase, run: &Path, attempt: u32, victim: usize, launcher: u32
     let path = wait("the ring of the victim", || ring(run, attempt, victim));
     let read = || RankHistory::read(&path).expect("a ring");
     let pid = read().header.pid;
-    assert!(processes_of(launcher).contains(&pid), "the ring is that of a living process");
+    assert!(has_started(launcher, pid), "the ring is that of a living process");
     let process = Pid::from_raw(i32::try_from(pid).expect("a process")).expect("a process");
     let signal = |signal| kill_process(process, signal).expect("the process lives");
     let since = Instant::now();
@@ -161,12 +175,16 @@ impl Price {
         };
         let [noticed, late] = [0.5, 0.99].map(|share| at(|price| &mut price.noticed, share));
         let [down, long] = [0.5, 0.99].map(|share| at(|price| &mut price.down, share));
-        let lost = self.down.iter().sum::<f64>() + f64::from(self.lost_steps) * step;
+        let seconds = |of: &[f64]| of.iter().sum::<f64>();
+        let [until_noticed, until_next] = [seconds(&self.noticed), seconds(&self.down)];
+        let again = f64::from(self.lost_steps) * step;
         format!(
-            "noticed within p50 {noticed:.3} s, p99 {late:.3} s; the next attempt after p50 {down:.3} s, p99 {long:.3} s; {} steps \
-             of {step:.4} s done again; goodput {:.3} of {:.1} s",
+            "noticed within p50 {noticed:.3} s, p99 {late:.3} s; the next attempt after p50 {down:.3} s, p99 {long:.3} s; lost: \
+             {until_noticed:.1} s until noticed, {:.1} s from there to the next attempts, {again:.1} s for {} steps of {step:.4} s \
+             that were done again; goodput {:.3} of {:.1} s",
+            (until_next - until_noticed).max(0.0),
             self.lost_steps,
-            1.0 - lost / wall.as_secs_f64(),
+            1.0 - (until_next + again) / wall.as_secs_f64(),
             wall.as_secs_f64()
         )
     }
@@ -186,16 +204,14 @@ fn drawn(number: usize, end: usize) -> usize {
     (number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29) as usize % end
 }
 
-#[test]
-fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturbed_one() {
-    let folder = Folder::new("kills");
-    let kills = kills();
+/// Kills processes of a run that is launched with these options, and compares it with an undisturbed one.
+fn kill_again_and_again(folder: &Folder, kills: usize, options: &[&str]) {
     let steps = format!("train.steps={}", 60 + 60 * kills);
     let (own, run) = (folder.run("run"), folder.0.join("run"));
     let keys = ["run.save_every=3", "run.transport=tcp", &steps, &own];
     let train = with_keys(&["train", "--quiet"], &keys);
     let resume_at = folder.path("run");
-    let mut child = launched(&train);
+    let mut child = launched(options, &train);
     let mut phases: BTreeMap<Phase, usize> = Phase::ALL.map(|phase| (phase, 0)).into();
     let began = Instant::now();
     let mut price = Price::default();
@@ -228,8 +244,8 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
             // Killed before it could make progress: the launcher ends, and somebody starts the run again.
             assert_eq!(child.wait().expect("an end").code(), Some(137), "kill {number}: {}", report.line());
             child = match newest_checkpoint(&run) {
-                0 => launched(&train),
-                _ => launched(&["train", "--quiet", "--resume", &resume_at]),
+                0 => launched(options, &train),
+                _ => launched(options, &["train", "--quiet", "--resume", &resume_at]),
             };
         }
     }
@@ -243,4 +259,22 @@ fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturb
     if kills >= 200 {
         assert!(phases.values().all(|count| *count >= 20), "{phases:?}");
     }
+}
+
+#[test]
+fn a_run_whose_processes_are_killed_again_and_again_has_the_bits_of_an_undisturbed_one() {
+    kill_again_and_again(&Folder::new("kills"), kills(4), &["--nproc", "8"]);
+}
+
+/// Two processes on each host, which are network namespaces.
+#[test]
+fn so_has_a_run_on_four_hosts() {
+    let Some(network) = Network::of(4) else { return };
+    let folder = Folder::new("kills-on-hosts");
+    let (hosts, ssh) = (folder.path("hosts"), folder.path("ssh"));
+    let names: String = (0..4).map(|host| format!("{} slots=2\n", network.address(host))).collect();
+    std::fs::write(&hosts, names).expect("a file");
+    std::fs::write(&ssh, format!("#!/bin/sh\n{}\n", network.shell())).expect("a file");
+    std::fs::set_permissions(&ssh, Permissions::from_mode(0o755)).expect("permissions");
+    kill_again_and_again(&folder, kills(2), &["--hosts", &hosts, "--ssh", &ssh]);
 }

@@ -85,7 +85,7 @@ fn store(config: &RunConfig, rules: &mut Rules) {
         return;
     }
     let bucket = address.strip_prefix("s3://").and_then(|rest| rest.split('/').next()).unwrap_or_default();
-    if bucket.is_empty() || address.contains(['?', '#', '*']) {
+    if matches!(bucket, "" | "." | "..") || address.contains(['?', '#', '*']) {
         let rule = "must be the address of a bucket and a prefix";
         rules.report(Problem::of_value("run.store", format!("{address:?}"), rule, remedy));
     }

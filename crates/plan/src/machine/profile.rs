@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cluster::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node, StreamQueue};
+use cluster::{Accelerator, Attention, Cluster, CollectiveLibrary, Compute, Link, Node, StreamQueue};
 use comm::Timeouts;
 use cpu::peak;
 use device::{DeviceError, Numerics};
@@ -129,6 +129,7 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
             issue_us: 0.0,
             contention: 0.0,
         },
+        attention: Attention::default(),
         node: Node { accelerators: cores, link: link.clone() },
         network: link,
         fitted: BTreeMap::new(),

@@ -9,6 +9,7 @@
 mod candidates;
 mod floor;
 mod gathers;
+mod idle;
 mod parameters;
 mod pipeline;
 mod recordings;
@@ -24,6 +25,7 @@ use train::SetupError;
 
 pub use candidates::{Candidates, Refusals, keys, values};
 pub use floor::{Floor, Floors};
+pub use idle::search_up_to;
 pub use recordings::Recordings;
 pub use remedies::{Remedies, Smallest};
 
@@ -141,7 +143,19 @@ pub fn search(question: &Question) -> Result<Answer, SetupError> {
     let candidates = Candidates::new(question.config, question.software, question.accelerators, question.fixed);
     let recordings = question.recordings(&candidates.legal)?;
     let mut answer = Answer { refusals: candidates.refusals, ..Answer::default() };
-    let mut open = Ladder::new(candidates.legal, &recordings, question, &mut answer);
+    decide(question, candidates.legal, &recordings, &mut answer)?;
+    answer.forget_slower();
+    Ok(answer)
+}
+
+/// Decides these legal layouts, whose passes are recorded, with those that `answer` has already.
+fn decide(
+    question: &Question,
+    legal: Vec<Parallelism>,
+    recordings: &Recordings,
+    answer: &mut Answer,
+) -> Result<(), SetupError> {
+    let mut open = Ladder::new(legal, recordings, question, answer);
     loop {
         let late_ns = answer.late_ns(question.top, Room::Margin);
         let late_close_ns = late_ns.min(answer.late_ns(question.top, Room::Close));
@@ -151,7 +165,7 @@ pub fn search(question: &Question) -> Result<Answer, SetupError> {
             break;
         }
         let steps: Vec<_> =
-            some.par_iter().with_max_len(1).map(|(_, layout)| layout.step(&recordings, question, late_ns)).collect();
+            some.par_iter().with_max_len(1).map(|(_, layout)| layout.step(recordings, question, late_ns)).collect();
         for ((place, layout), step) in some.into_iter().zip(steps) {
             match step? {
                 Step::Bound(least_ns) => open.put(least_ns.max(place.0), place.1, Open { rung: Rung::Cells, ..layout }),
@@ -162,8 +176,7 @@ pub fn search(question: &Question) -> Result<Answer, SetupError> {
         }
     }
     answer.counts.over_time += open.len();
-    answer.forget_slower();
-    Ok(answer)
+    Ok(())
 }
 
 /// Open layouts in the order of their bounds on time; of equal ones, the one that was tried first.

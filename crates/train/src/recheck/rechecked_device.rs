@@ -5,27 +5,37 @@
 //! computation, so operations that accumulate and those in place are compared like all others.
 
 use std::cell::Cell;
+use std::rc::Rc;
 
 use config::Recheck;
 use device::{Device, DeviceError, Op, Stream, Tensor};
 use mesh::Rank;
+
+use crate::recheck::resting_memory::RestingMemory;
 
 /// Where operations are sampled, one in this number is computed twice.
 pub const SAMPLED_OPERATIONS: u64 = 256;
 
 /// Computes some operations of a device twice.
 pub(crate) struct RecheckedDevice {
-    inner: Box<dyn Device>,
+    inner: Rc<dyn Device>,
     recheck: Recheck,
+    /// Memory between operations, where it is checked.
+    resting: Option<Rc<RestingMemory>>,
     /// State of the generator that chooses.
     drawn: Cell<u64>,
 }
 
 impl RecheckedDevice {
     /// The device of `rank` in the run with this seed.
-    pub(crate) fn new(inner: Box<dyn Device>, recheck: Recheck, rank: Rank, seed: u64) -> RecheckedDevice {
+    pub(crate) fn new(
+        inner: Rc<dyn Device>,
+        recheck: Recheck,
+        resting: Option<Rc<RestingMemory>>,
+        (rank, seed): (Rank, u64),
+    ) -> RecheckedDevice {
         let drawn = Cell::new(seed ^ (rank.0 as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-        RecheckedDevice { inner, recheck, drawn }
+        RecheckedDevice { inner, recheck, resting, drawn }
     }
 
     fn is_chosen(&self) -> bool {
@@ -47,18 +57,24 @@ impl RecheckedDevice {
         let operands = op.operands();
         let written: Vec<Tensor> = operands.writes().filter(|tensor| !tensor.is_empty()).collect();
         let before = self.contents(&written)?;
-        let compute = || -> Result<Vec<u8>, DeviceError> {
-            self.inner.submit(stream, op)?;
-            self.contents(&written)
-        };
-        let first = compute()?;
+        let reads: Vec<Tensor> = operands.reads().collect();
+        let enter = |resting: &Rc<RestingMemory>| resting.enter(op.name(), &reads, &written);
+        // A change before this is found here, one after it makes the first two computations differ.
+        let touched = self.resting.as_ref().map(enter).transpose()?;
+        self.inner.submit(stream, op)?;
+        let first = self.contents(&written)?;
         self.restore(&written, &before)?;
-        let second = compute()?;
+        self.inner.submit(stream, op)?;
+        if let (Some(resting), Some(touched)) = (&self.resting, touched) {
+            resting.leave(op.name(), touched)?;
+        }
+        let second = self.contents(&written)?;
         if first == second {
             return Ok(());
         }
         self.restore(&written, &before)?;
-        let third = compute()?;
+        self.inner.submit(stream, op)?;
+        let third = self.contents(&written)?;
         let which = match (third == first, third == second) {
             (true, _) => "the second of three computations was wrong",
             (false, true) => "the first of three computations was wrong",
@@ -72,6 +88,13 @@ impl RecheckedDevice {
                 first.len()
             ),
         })
+    }
+
+    fn write_guarded(&self, to: Tensor, write: impl FnOnce() -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        match &self.resting {
+            Some(resting) => resting.guarded("write", &[], &[to], write),
+            None => write(),
+        }
     }
 
     fn contents(&self, tensors: &[Tensor]) -> Result<Vec<u8>, DeviceError> {
@@ -110,11 +133,11 @@ impl Device for RecheckedDevice {
     }
 
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.upload(stream, to, from)
+        self.write_guarded(to, || self.inner.upload(stream, to, from))
     }
 
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
-        self.inner.write(to, from)
+        self.write_guarded(to, || self.inner.write(to, from))
     }
 
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {

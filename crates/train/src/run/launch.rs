@@ -13,7 +13,7 @@ use mesh::{Axis, Rank};
 use program::Instr;
 
 use crate::engine::{Engine, RankEngine};
-use crate::recheck::rechecked_device::RecheckedDevice;
+use crate::recheck::rechecked;
 use crate::run::agreement::{AgreementError, agree};
 use crate::run::failure::{RankFailure, TrainError, excerpt, kind_of};
 use crate::run::rings::RankRing;
@@ -125,7 +125,7 @@ impl<'a> Seat<'a> {
         let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
         let numerics = Numerics::of(self.setup.train.precision, self.setup.train.sums);
         let engine = self.engine.open(self.number, arena_bytes, numerics)?;
-        let engine = self.rechecked(engine, recheck);
+        let engine = self.rechecked(engine, recheck, arena_bytes);
         let rank = Worker::open(self.setup, coord, tokens, start, engine)?;
         match agree(&rank.ports, &rank.state.constants, self.setup.fingerprint()) {
             Ok(()) => Ok(rank),
@@ -138,13 +138,12 @@ impl<'a> Seat<'a> {
 impl Seat<'_> {
     /// The same rank, some of whose operations are computed twice. On devices with queues, and where streams run side
     /// by side, a second computation cannot follow the first at once: there only state is checked.
-    fn rechecked(&self, engine: RankEngine, recheck: Recheck) -> RankEngine {
+    fn rechecked(&self, engine: RankEngine, recheck: Recheck, arena_bytes: usize) -> RankEngine {
         let overlap = self.setup.parallelism.overlap_on_cpus();
         if self.engine.describe().device != DeviceKind::CPU || overlap == Overlap::On || recheck == Recheck::Off {
             return engine;
         }
-        let device = RecheckedDevice::new(engine.device, recheck, self.number, self.setup.train.seed);
-        RankEngine { device: Box::new(device), ..engine }
+        rechecked(engine, recheck, (self.number, self.setup.train.seed), arena_bytes)
     }
 }
 

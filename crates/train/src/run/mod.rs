@@ -303,10 +303,12 @@ fn run_step(
     worker.begin_step(step)?;
     let mut outcome = reduce::StepOutcome::default();
     let mut verdict = StepVerdict::default();
-    progress.run_program(worker, |worker, moment, instr| {
+    let mut is_verified = false;
+    let ran = progress.run_program(worker, |worker, moment, instr| {
         match (moment, instr) {
             (Moment::Before, Instr::GradNorm) => {
                 // Before any weight changes, and before other ranks learn the sums of this one.
+                is_verified = true;
                 hashes.verify(&*worker.ports.device)?;
                 reduce::vote(&*worker.ports.device, &worker.state.constants, asked.wish())?
             }
@@ -320,6 +322,10 @@ fn run_step(
             asked.observer.instruction(worker)?;
         }
         Ok(if verdict.leaves_weights { Flow::End } else { Flow::GoOn })
-    })?;
-    Ok((outcome, verdict))
+    });
+    if matches!(ran, Err(DeviceError::Corrupted { .. })) && !is_verified {
+        // If it is state that has changed, its hashes have more to tell.
+        hashes.verify(&*worker.ports.device)?;
+    }
+    ran.map(|()| (outcome, verdict))
 }

@@ -1,6 +1,7 @@
 //! Writes `docs/accuracy.md`: fits constants to the calibration rows and scores the others.
 
 mod constants;
+mod differences;
 mod errors;
 mod machine;
 mod marks;
@@ -10,7 +11,7 @@ mod tables;
 use std::error::Error;
 use std::process::ExitCode;
 
-use plan::accuracy::{CHECKS, LAYERS, LayerTime, MEMORY, Outcome, Runs, layer_times, memory_of};
+use plan::accuracy::{CHECKS, MEMORY, Outcome, Runs, memory_of};
 use plan::machine::{OPTION, answer};
 use plan::{Pair, Scored, known_errors};
 
@@ -136,7 +137,7 @@ fn predictions() -> Result<String, Box<dyn Error>> {
     for outcome in &outcomes {
         text += &tables::section(outcome);
     }
-    text += &layers(&layer_times()?);
+    text += &differences::section()?;
     text += "\n## Memory\n";
     text += &paragraph(
         "Bytes allocated on the largest rank at its peak and, where they are known, between two steps. Nothing is \
@@ -168,21 +169,6 @@ fn memory(runs: &Runs, scored: &[Scored]) -> String {
         if !scored[..index].iter().any(is_same) {
             text += &format!("| {} | {} | {} | {} |\n", row.model, row.layout, cells(row.memory), cells(row.resident));
         }
-    }
-    text
-}
-
-/// Recomputation and sequence parallelism in one layer.
-fn layers(times: &[LayerTime]) -> String {
-    let about = format!(
-        "Forward and backward of one layer of the 22B model, as shares of the layer without either (`{}`, profile `{}` \
-         as it is; same cluster):",
-        LAYERS.file, LAYERS.profile
-    );
-    let mut text = String::from("\n## One layer\n") + &paragraph(&about);
-    text += "\n| layer | measured | predicted |\n|---|---|---|\n";
-    for LayerTime { name, measured, predicted } in times {
-        text += &format!("| {name} | {:.1} % | {:.1} % |\n", 100.0 * measured, 100.0 * predicted);
     }
     text
 }

@@ -71,7 +71,8 @@ fn run(file: Option<&Path>, results: &Path) -> Result<(), String> {
     let started = Instant::now();
     let kept = Kept::open(results).map_err(|error| format!("{}: {error}", results.display()))?;
     let all = trials(usize::MAX, &kept).map_err(|error| error.to_string())?;
-    let text = page::page(&all);
+    let before = file.map(std::fs::read_to_string).transpose().unwrap_or_default().unwrap_or_default();
+    let text = page::page(&all, page::counts_of(&before).unwrap_or_default());
     println!("{text}");
     eprintln!("{:.0} s", started.elapsed().as_secs_f64());
     if let Some(file) = file {

@@ -2,8 +2,17 @@
 
 use surveys::reliability::{Reference, Shown};
 
-/// The page as Markdown, with a row for each fault.
-pub fn page(all: &[Shown]) -> String {
+/// Begins the section that `tools/count-faults.sh` fills.
+const COUNTS: &str = "## Processes, memory and numbers\n";
+
+/// The section of counts of a page, which this program keeps.
+pub fn counts_of(page: &str) -> Option<&str> {
+    let section = &page[page.find(COUNTS)?..];
+    Some(section.find("\n## ").map_or(section, |end| &section[..end]).trim_end())
+}
+
+/// The page as Markdown, with a row for each fault, and the section of `counts`.
+pub fn page(all: &[Shown], counts: &str) -> String {
     let layout = Reference::layout();
     let (parallelism, steps) = (&layout.parallelism, layout.train.steps);
     let row = |shown: &Shown| {
@@ -26,11 +35,25 @@ pub fn page(all: &[Shown]) -> String {
          processes that never train, that end by themselves, or that report other losses, and expects each of these\n\
          trials to fail.\n\n\
          | | what is done | what must hold | held | seen |\n|---|---|---|---|---|\n{}\n\
-         R20, an older checkpoint under a newer program, is held by `crates/checkpoint/tests/checkpoints/older.rs`.\n\
-         Kills of processes over TCP and MPI, hosts that are lost and back, flipped bits in memory and runs that diverge are\n\
-         tests with counts of their own, which [failures.md](failures.md) has with dates and commits.\n",
+         R20, an older checkpoint under a newer program, is held by `crates/checkpoint/tests/checkpoints/older.rs`.\n\n\
+         {counts}\n",
         parallelism.world_size(),
         parallelism.degrees,
         all.iter().map(row).collect::<String>(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_section_of_counts_ends_where_the_next_begins() {
+        let counts = format!("{COUNTS}\n| kills |\n\n### Details");
+        assert_eq!(counts_of(&format!("# Reliability\n\n{counts}\n\n## Stamp\n")), Some(&*counts));
+        assert_eq!(counts_of(&format!("# Reliability\n\n{counts}\n")), Some(&*counts));
+        assert_eq!(counts_of("# Reliability\n"), None);
+        let page = page(&[], &counts);
+        assert_eq!(counts_of(&page), Some(&*counts), "{page}");
+    }
 }

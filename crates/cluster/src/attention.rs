@@ -1,0 +1,63 @@
+//! What fused attention kernels of an accelerator lose on short sequences and few heads, and their generations.
+
+use serde::{Deserialize, Serialize};
+
+/// Generations of fused attention kernels. Each is for an accelerator of its time, and slower on later ones than the
+/// kernels of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum FlashKernels {
+    /// FlashAttention.
+    #[serde(rename = "flash-1")]
+    First,
+    /// FlashAttention-2.
+    #[default]
+    #[serde(rename = "flash-2")]
+    Second,
+    /// FlashAttention-3, and those of cuDNN for the same accelerators.
+    #[serde(rename = "flash-3")]
+    Third,
+}
+
+impl FlashKernels {
+    /// The rate of these kernels as a share of that of `best`, the generation that an accelerator's constants describe.
+    /// Later generations than that run as `best`.
+    pub fn rate_beside(self, best: FlashKernels) -> f64 {
+        (self.rate() / best.rate()).min(1.0)
+    }
+
+    /// FlashAttention-2 is 1.7 to 3.0 times faster than the first (Dao 2023, section 4.1). On an H100 kernels of cuDNN
+    /// are 1.6 times faster than it at 8,192 tokens, forward and backward, and FlashAttention-3 is 1.5 to 2.0 times
+    /// (Shah et al. 2024, figures 5 and 6).
+    fn rate(self) -> f64 {
+        match self {
+            FlashKernels::First => 0.5,
+            FlashKernels::Second => 1.0,
+            FlashKernels::Third => 1.6,
+        }
+    }
+}
+
+/// Beside the shares of the peak that long sequences of many heads reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// The kernels that the shares are of.
+    pub kernels: FlashKernels,
+    /// A sequence of so many tokens reaches half of the share: tiles on the diagonal are computed whole, and pipelines
+    /// fill and drain.
+    pub ramp_tokens: f64,
+    /// Multiprocessors wait at the end, for tiles of causal attention are not equally long: as long as this many tiles
+    /// of [`TILE_ROWS`] rows on each of them take.
+    pub tail_tiles: f64,
+    /// The same of the backward pass.
+    pub backward_tail_tiles: f64,
+}
+
+/// Rows of the tiles that [`Attention::tail_tiles`] counts.
+pub const TILE_ROWS: usize = 128;
+
+impl Attention {
+    pub(crate) fn is_default(&self) -> bool {
+        *self == Attention::default()
+    }
+}
