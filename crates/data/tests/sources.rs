@@ -71,10 +71,12 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
     for name in ["a.parquet", "b.txt"] {
         let expected = "is a pointer of Git LFS, and its file was not downloaded; use `git lfs pull`";
         assert_eq!(said(name, pointer), format!("{name} {expected}"));
+        std::fs::remove_file(folder.path(name)).expect("a file");
     }
     for name in ["a.parquet", "b.arrow", "c.Feather"] {
         let expected = "has the name of a table and does not hold one; write it again, or name it *.txt if it is text";
         assert_eq!(said(name, b"<html>not found</html>"), format!("{name} {expected}"));
+        std::fs::remove_file(folder.path(name)).expect("a file");
     }
     assert_eq!(
         said("a.jsonl", b"{\"messages\": []}"),
