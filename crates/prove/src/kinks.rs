@@ -121,10 +121,20 @@ impl<'a> Kinks<'a> {
     }
 
     /// Lengths of the tokens' gradients differ: in front of each layer by those of a vector of the stream and of the
-    /// activation's outputs, which a norm divides by or which a direction meets.
+    /// activation's outputs, which a norm divides by or which a direction meets. A norm after a block divides by the
+    /// length of the block's sum, which has as many independent numbers as its inputs.
     fn spread_of_tokens(&self) -> f64 {
         let hidden = self.model.hidden.max(1) as f64;
-        let of_layer = |layer: &KinkedLayer| 1.0 + OF_SQUARE / hidden + OF_RELU / layer.width.max(1) as f64;
+        let of_layer = |layer: &KinkedLayer| {
+            let outputs = 1.0 + OF_SQUARE / hidden + OF_RELU / layer.width.max(1) as f64;
+            match self.model.blocks {
+                Blocks::PostNorm | Blocks::Sandwich => {
+                    let attention = 1.0 + OF_SQUARE / self.model.query_width().max(1) as f64;
+                    outputs * outputs * attention
+                }
+                Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => outputs,
+            }
+        };
         // The head's norm is one more.
         (1.0 + OF_SQUARE / hidden) * self.layers.iter().map(of_layer).product::<f64>()
     }

@@ -151,6 +151,11 @@ pub(crate) fn kernels(ops: &[Op], tp: usize, software: Option<&Software>) -> Vec
     }
 }
 
+/// The kernels of an operation as pleach executes it.
+pub fn kernels_of(op: &Op) -> Vec<Kernel> {
+    of_op(op, None)
+}
+
 fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     let unfused = software.filter(|software| software.attention == AttentionKernels::Unfused);
     let separate = software.filter(|software| software.gradient_sums != GradientAddition::InTheProduct);

@@ -37,7 +37,7 @@ struct Bounded {
     listed_bytes: AtomicU64,
 }
 
-/// What a request asks for.
+/// The answer that a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Asked {
     /// Its body goes to the caller in parts.
