@@ -100,10 +100,10 @@ def portion(count, number):
     done = subprocess.run(words, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True, cwd=FOLDERS[target])
     if done.returncode != 0 or "1 passed" not in done.stdout:
         sys.exit(f"{name}: portion {number} failed\n{done.stdout}")
-    told = "; ".join(said(done.stdout))
-    if not told or "skipped: " in told:
-        sys.exit(f"{name}: portion {number} did nothing: {told}")
-    keep([name, str(number), datetime.date.today().isoformat(), commit(), told])
+    printed = "; ".join(said(done.stdout))
+    if not printed or "skipped: " in printed:
+        sys.exit(f"{name}: portion {number} did nothing: {printed}")
+    keep([name, str(number), datetime.date.today().isoformat(), commit(), printed])
 
 
 # Test programs run in the folder of their crate, as `cargo test` starts them.
@@ -125,8 +125,8 @@ def main(names):
             portion(count, number)
     print("| | fault | must hold | date | commit | seen |\n|---|---|---|---|---|---|")
     for name, fault, must, *_ in chosen:
-        for _, number, date, at, told in (row for row in kept() if row[0] == name):
-            print(f"| {name} {number} | {fault} | {must} | {date} | `{at}` | {told} |")
+        for _, number, date, at, printed in (row for row in kept() if row[0] == name):
+            print(f"| {name} {number} | {fault} | {must} | {date} | `{at}` | {printed} |")
 
 
 main(sys.argv[1:])

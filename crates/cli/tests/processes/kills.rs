@@ -1,5 +1,5 @@
-//! Kills of single processes of a run over TCP, on one host and on four, each proven by the report of its attempt, and the
-//! bits of the run after all of them. `PLEACH_KILLS=200` kills 200 times, with at least 20 in each phase.
+//! Kills of single processes of a run over TCP, on one host and on four, each proven by the report of its attempt, and
+//! the bits of the run after all of them. `PLEACH_KILLS=200` kills 200 times, with at least 20 in each phase.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -14,7 +14,7 @@ use train::{RankEngine, Setup};
 
 use crate::{Draw, failure, flip, flips, four_ranks, losses};
 
-/// What an operation computes.
+/// The kind of the results of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     /// Values of the forward pass, and their gradients.

@@ -75,8 +75,8 @@ fn wrong() -> usize {
 const SAMPLED: f64 = SAMPLED_OPERATIONS as f64;
 
 /// With p wrong results per operation and M operations per step, no sample meets one in n steps with probability (1 - p
-/// / 256)^(n M). Here that is one in a million. `PLEACH_FLIPS=200` tries 200 ranks, and with `PLEACH_WRONG=1000` p is 1 /
-/// 1,000.
+/// / 256)^(n M). Here that is one in a million. `PLEACH_FLIPS=200` tries 200 ranks, and with `PLEACH_WRONG=1000` p is
+/// 1 / 1,000.
 #[test]
 fn a_rank_that_is_wrong_now_and_then_is_named_by_samples() {
     let small = four_ranks();
