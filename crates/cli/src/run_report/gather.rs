@@ -110,7 +110,7 @@ impl Folder {
         // Where the last step was measured, one process had all ranks, and its memory is that of the run.
         let of_all = measured.is_some();
         let resident = metrics.steps.last().and_then(|row| row.values.get("resident_bytes")).filter(|_| of_all);
-        let resident_bytes = resident.filter(|bytes| bytes.is_finite()).map(|bytes| *bytes as u64);
+        let resident_bytes = resident.filter(|bytes| bytes.is_finite()).map(|bytes| bytes as u64);
         let Described { run_file, facts, plan } = self.described_now();
         let memory = plan.as_ref().map(|plan| MemoryPlan { resident_bytes, ..plan.memory.clone() });
         let timeline = measured.or_else(|| plan.map(|plan| plan.timeline));
