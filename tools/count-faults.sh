@@ -3,8 +3,8 @@
 # one or several portions of a test of the suite, which does a few trials by default. `--list` prints their names. Every
 # portion that has held is kept in target/faults.tsv, with date and commit, and is not done again: stopped, the same command
 # continues. A portion that fails ends the command with its output. In the end the table of docs/reliability.md is printed.
-# Arguments select counts by name; without, all are done, which takes about three hours. PROCESSES and RECHECK may name test
-# programs that are built already; without, `cargo test --no-run` builds them.
+# Arguments select counts by name; without, all are done, which takes hours. PROCESSES, RECHECK and DIVERGING may name test
+# programs that are built already, at COMMIT; without, `cargo test --no-run` builds them.
 set -eu
 cd "$(dirname "$0")/.."
 exec python3 - "$@" <<'PROGRAM'
@@ -22,9 +22,12 @@ COUNTS = [
      {"PLEACH_KILLS": "1000"}, 1),
     ("kills-on-hosts", "the same, two processes on each of four network namespaces", "the same", "processes",
      "kills::so_has_a_run_on_four_hosts", {"PLEACH_KILLS": "50"}, 4),
-    ("kills-mpi", "a process of four under `mpiexec` is killed while it trains, with each library",
-     "all losses and the last weights are the same", "processes",
-     "mpi::restarts::a_killed_rank_restarts_the_job_with_the_same_bits", {"PLEACH_KILLS": "30"}, 4),
+    *[(f"kills-mpi-{short}", f"a process of four under `mpiexec` of {name} is killed while it trains",
+       "all losses and the last weights are the same", "processes",
+       "mpi::restarts::a_killed_rank_restarts_the_job_with_the_same_bits",
+       {"PLEACH_KILLS": "30", "PLEACH_MPI_NAME": name}, 1)
+      for short, name in (("mpich-5", "MPI 5 of MPICH 5"), ("mpich-4", "Debian's MPICH"),
+                          ("open-mpi", "Debian's Open MPI"), ("intel", "MPI 5 of Intel MPI"))],
     ("messages", "a byte of a message between hosts changes", "the sender is named; no loss is wrong", "processes",
      "network::corruption::a_changed_byte_between_ranks_is_named_and_reaches_no_sum", {"PLEACH_FLIPS": "200"}, 1),
     ("state", "a bit of weights or moments flips, with `recheck = \"all\"`", "rank and step are named", "recheck",
@@ -75,6 +78,9 @@ def program(name):
 
 
 def commit():
+    given = os.environ.get("COMMIT")
+    if given:
+        return given
     changed = subprocess.run(["git", "status", "--porcelain", "--untracked-files=no"], stdout=subprocess.PIPE, check=True).stdout
     hash = subprocess.run(["git", "rev-parse", "--short=8", "HEAD"], stdout=subprocess.PIPE, check=True, text=True).stdout
     return hash.strip() + (" and changes" if changed else "")

@@ -442,16 +442,6 @@ fn rotary_keys_need_rotary_positions() {
 }
 
 #[test]
-fn a_deadline_of_a_store_needs_a_store() {
-    assert_eq!(
-        refused("", &["run.store_seconds=60"]),
-        "--set run.store_seconds=60: run.store_seconds has no effect without run.store; give its address, such as \
-         run.store = \"s3://bucket/runs/a\", or leave run.store_seconds out"
-    );
-    load("", &["run.store=s3://bucket/a", "run.store_seconds=60"]).expect("legal");
-}
-
-#[test]
 fn keys_of_positions_and_blocks_need_their_kind() {
     for (set, expected) in [
         (

@@ -49,7 +49,7 @@ pub enum DataError {
     #[error("{} is a pointer of Git LFS, and its file was not downloaded; use `git lfs pull`", .0.display())]
     Pointer(PathBuf),
     /// A file that is not what its name says.
-    #[error("{} has the name of a table and is none; write it again, or name it *.txt if it is text", .0.display())]
+    #[error("{} has the name of a table and does not hold one; write it again, or name it *.txt if it is text", .0.display())]
     NotTable(PathBuf),
     /// A table or a compressed file that is wrong at a place.
     #[error("{}, {error}", .path.display())]

@@ -73,7 +73,7 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
         assert_eq!(said(name, pointer), format!("{name} {expected}"));
     }
     for name in ["a.parquet", "b.arrow", "c.Feather"] {
-        let expected = "has the name of a table and is none; write it again, or name it *.txt if it is text";
+        let expected = "has the name of a table and does not hold one; write it again, or name it *.txt if it is text";
         assert_eq!(said(name, b"<html>not found</html>"), format!("{name} {expected}"));
     }
     assert_eq!(

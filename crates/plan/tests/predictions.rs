@@ -229,16 +229,21 @@ fn recomputation_and_sequence_parallelism_change_a_layer_as_they_did() {
     }
 }
 
-/// Nine of ten measured pairs of steps, with tp 1 to 8, within three points, and none with the other sign where more
-/// than that was measured.
+/// Of the 28 measured pairs of steps, with tp 1 to 8, 24 within three points. Of the others one was slower with
+/// sequence parallelism, on ranks that were nearly out of memory; the largest difference of the rest is 4.6 points.
 #[test]
 fn sequence_parallelism_gains_as_much_as_it_did() {
     let gains = sequence_parallel_gains().unwrap();
     let points = |gain: &plan::differences::Gain| 100.0 * (gain.predicted - gain.measured).abs();
     let near = gains.iter().filter(|gain| points(gain) <= 3.0).count();
-    assert!(10 * near >= 9 * gains.len(), "{near} of {}: {gains:#?}", gains.len());
-    for gain in &gains {
-        assert!(gain.measured.abs() < 0.03 || gain.predicted * gain.measured > 0.0 || gain.tp == 2, "{gain:?}");
-        assert!(gain.tp > 1 || gain.predicted == 0.0, "one rank gains nothing: {gain:?}");
+    assert!(near >= 24, "{near} of {}: {gains:#?}", gains.len());
+    let slower: Vec<_> = gains.iter().filter(|gain| gain.measured < -0.03).collect();
+    assert!(slower.len() == 1 && slower[0].tp == 2, "{slower:?}");
+    for gain in gains.iter().filter(|gain| gain.measured > -0.03) {
+        assert!(points(gain) < 5.0, "{gain:?}");
+        match gain.tp {
+            1 => assert_eq!(gain.predicted, 0.0, "one rank gains nothing: {gain:?}"),
+            _ => assert!(gain.predicted > 0.0, "{gain:?}"),
+        }
     }
 }

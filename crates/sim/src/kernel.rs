@@ -14,7 +14,7 @@ pub enum Kernel {
         flops: f64,
         /// Which pass.
         pass: AttentionPass,
-        /// Tokens of a sequence.
+        /// Keys of a sequence.
         tokens: usize,
         /// Tiles of queries, of all heads and sequences.
         tiles: usize,
@@ -151,6 +151,11 @@ pub(crate) fn kernels(ops: &[Op], tp: usize, software: Option<&Software>) -> Vec
     }
 }
 
+/// The kernels of an operation as pleach executes it.
+pub fn kernels_of(op: &Op) -> Vec<Kernel> {
+    of_op(op, None)
+}
+
 fn of_op(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
     let unfused = software.filter(|software| software.attention == AttentionKernels::Unfused);
     let separate = software.filter(|software| software.gradient_sums != GradientAddition::InTheProduct);
@@ -232,7 +237,7 @@ fn fused(op: &Op, operands: &AttentionOperands, pass: AttentionPass, software: O
     Kernel::Attention {
         flops: 2.0 * op.cost().multiply_adds as f64,
         pass,
-        tokens: sequence_length,
+        tokens: operands.k.rows / sequences.max(1),
         tiles: sequences * heads * sequence_length.div_ceil(TILE_ROWS),
         kernels: software.map(|software| software.flash_kernels),
         format,

@@ -16,7 +16,7 @@ use crate::settings::{Settings, Unanswered};
 /// The wait after the first failure; each is twice as long as the one before.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
-/// Time until the hearer of the settings is told of a request without an answer, and from one time to the next.
+/// Time until the hearer of the settings gets a request without an answer, and from one time to the next.
 const FIRST_SILENCE: Duration = Duration::from_secs(3);
 const LATER_SILENCE: Duration = Duration::from_secs(15);
 /// The address of the service that gives a machine the credentials of its role.
@@ -89,8 +89,8 @@ impl<'a> Attempts<'a> {
         Ok(())
     }
 
-    /// The output of `work` if there is one within `limit`. Meanwhile the hearer of the settings is told, after a few
-    /// seconds and again in intervals.
+    /// The output of `work` if there is one within `limit`. Meanwhile the request is reported to the hearer of
+    /// the settings, after a few seconds and again in intervals.
     async fn until<T>(&mut self, limit: Duration, work: impl Future<Output = T>) -> Option<T> {
         let mut work = std::pin::pin!(work);
         let end = Instant::now() + limit;

@@ -163,9 +163,7 @@ pub fn supervise(
             match order {
                 Order::Signal(signal) => {
                     let urgency = signals.note(signal, Instant::now());
-                    if urgency != Urgency::Same {
-                        all.iter_mut().for_each(|running| running.signal(signal));
-                    }
+                    pass_on(signal, urgency, &mut all);
                     if urgency == Urgency::Now {
                         ending.get_or_insert_with(Instant::now);
                     }
@@ -176,7 +174,7 @@ pub fn supervise(
             }
         }
         if let Some(signal) = signals.late_to_others(Instant::now()) {
-            all.iter_mut().for_each(|running| running.signal(signal));
+            pass_on(signal, Urgency::AfterSaving, &mut all);
         }
         let is_by_itself = ending.is_none();
         let mut ended: Vec<(String, Fate)> = vec![];
@@ -338,6 +336,14 @@ fn copies(
         last_words.copy(output)?;
     }
     Ok(copies)
+}
+
+/// All receive the signal, unless it is the same request as one before.
+fn pass_on(signal: i32, urgency: Urgency, all: &mut [Running]) {
+    match urgency {
+        Urgency::Same => {}
+        Urgency::AfterSaving | Urgency::Now => all.iter_mut().for_each(|running| running.signal(signal)),
+    }
 }
 
 /// Asks all to end, and returns the time of it.

@@ -38,7 +38,8 @@ struct SourceFiles {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Request {
-    /// The next bytes of a file: the place of its source among the texts of `[data]`, its own among the source's files, and an offset.
+    /// The next bytes of a file: the place of its source among the texts of `[data]`, its own among the source's files,
+    /// and an offset.
     Piece { source: usize, file: usize, offset: u64 },
     /// The sender has all of its files.
     Done,

@@ -1,6 +1,6 @@
 //! Ctrl-C, and the signals by which schedulers announce the end of a process: the first one ends the work after the
-//! current step. Ctrl-C more than [`SAME_REQUEST`] after it ends the process at once; a scheduler that sends two signals
-//! means the same end by both.
+//! current step. Ctrl-C more than [`SAME_REQUEST`] after it ends the process at once; a scheduler that sends two
+//! signals means the same end by both.
 
 use std::fmt;
 use std::io;

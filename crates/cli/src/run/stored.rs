@@ -29,7 +29,7 @@ const SECONDS: f32 = 600.0;
 pub enum Patient {
     /// For `run.store_seconds`.
     OfRun(f32),
-    /// The same beside the steps of a run, which hears of uploads that fail.
+    /// The same during the steps of a run, which reports uploads that fail.
     InBackground(f32),
     /// For the time that no key changes.
     Fixed,

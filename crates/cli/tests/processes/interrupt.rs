@@ -1,5 +1,5 @@
-//! Ctrl-C, as a signal to a child process: the first stops after the step and keeps what there is, as do others within a
-//! second; a later one ends at once.
+//! Ctrl-C, as a signal to a child process: the first stops after the step and keeps what there is, as do others within
+//! a second; a later one ends at once.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;

@@ -175,12 +175,16 @@ impl Price {
         };
         let [noticed, late] = [0.5, 0.99].map(|share| at(|price| &mut price.noticed, share));
         let [down, long] = [0.5, 0.99].map(|share| at(|price| &mut price.down, share));
-        let lost = self.down.iter().sum::<f64>() + f64::from(self.lost_steps) * step;
+        let seconds = |of: &[f64]| of.iter().sum::<f64>();
+        let [until_noticed, until_next] = [seconds(&self.noticed), seconds(&self.down)];
+        let again = f64::from(self.lost_steps) * step;
         format!(
-            "noticed within p50 {noticed:.3} s, p99 {late:.3} s; the next attempt after p50 {down:.3} s, p99 {long:.3} s; {} steps \
-             of {step:.4} s done again; goodput {:.3} of {:.1} s",
+            "noticed within p50 {noticed:.3} s, p99 {late:.3} s; the next attempt after p50 {down:.3} s, p99 {long:.3} s; lost: \
+             {until_noticed:.1} s until noticed, {:.1} s from there to the next attempts, {again:.1} s for {} steps of {step:.4} s \
+             that were done again; goodput {:.3} of {:.1} s",
+            (until_next - until_noticed).max(0.0),
             self.lost_steps,
-            1.0 - lost / wall.as_secs_f64(),
+            1.0 - (until_next + again) / wall.as_secs_f64(),
             wall.as_secs_f64()
         )
     }

@@ -198,7 +198,7 @@ fn the_help_page_is_80_columns_wide() {
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
 }
 
-/// Arguments of a run of one rank that takes long and leaves little, with a reaction to lost hosts that needs `--hosts`.
+/// Arguments of a run of one rank that takes long and leaves little. Its reaction to lost hosts needs `--hosts`.
 fn tiny(folder: &Path) -> Vec<String> {
     let set = |key: &str, value: &str| ["--set".to_string(), format!("{key}={value}")];
     let keys = [

@@ -1,4 +1,4 @@
-//! Rules of learning-rate schedules and averages.
+//! Rules of learning-rate schedules, averages and stores.
 
 use crate::expect;
 
@@ -59,4 +59,13 @@ fn muon_has_keys_of_its_own() {
             "train.muon_momentum has no effect without train.optimizer = \"muon\"; leave it out",
         ),
     ]);
+}
+
+#[test]
+fn a_deadline_of_a_store_needs_a_store() {
+    expect(&[(
+        &["run.store_seconds=60"],
+        "run.store_seconds has no effect without run.store; give its address, such as run.store = \"s3://bucket/runs/a\", \
+         or leave run.store_seconds out",
+    )]);
 }

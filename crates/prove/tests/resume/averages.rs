@@ -175,7 +175,7 @@ fn averages_of_adapters_follow_them_and_resume() {
     for (name, average) in &expected {
         moved += usize::from(average != &last[name]);
     }
-    assert!(moved > 0, "averages are behind the weights");
+    assert!(moved > 0, "averages are not the weights");
 }
 
 /// Four bytes for each element that a rank updates, and nothing else.

@@ -169,7 +169,7 @@ mod tests {
         let row = |number: usize| 4 + 4096 * number..12 + 4096 * number;
         assert_eq!(places_in(&strided, &first), [row(0), row(1), row(2), row(3)]);
         assert_eq!(places_in(&strided, &second), [row(4), row(5)]);
-        assert_eq!(places_in(&strided, &(2 * BLOCK_BYTES..3 * BLOCK_BYTES)), []);
+        assert!(places_in(&strided, &(2 * BLOCK_BYTES..3 * BLOCK_BYTES)).is_empty());
         // A row that two blocks share.
         let across = Tensor { offset_bytes: BLOCK_BYTES - 4, rows: 2, cols: 2, row_stride: 1024, dtype: Dtype::F32 };
         assert_eq!(places_in(&across, &first), [BLOCK_BYTES - 4..BLOCK_BYTES]);

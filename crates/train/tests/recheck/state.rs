@@ -51,4 +51,5 @@ fn every_flip_in_weights_and_moments_is_found_before_the_next_update() {
         assert!(failure.cause.contains("changed since step 1 updated it: XXH3 "), "{place}");
         assert!(failure.cause.ends_with("read again, it is the same: memory keeps wrong bits"), "{place}");
     }
+    println!("{} flips of weights and moments, all with their rank and step", flips());
 }

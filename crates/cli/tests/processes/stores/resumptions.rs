@@ -74,8 +74,8 @@ fn a_launched_run_of_an_address_is_restarted_from_its_newest_checkpoint() {
     assert!(matches!(resumed[..], [2, later] if later > 2), "{resumed:?}");
 }
 
-/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until as many saves and
-/// resumptions were counted as are `wanted`.
+/// Runs are saved by way of a proxy to the server at `port`, killed and resumed on empty machines, until as many saves
+/// and resumptions were counted as are `wanted`.
 fn counted(port: u16, wanted: Wanted, name: &str) {
     const STEPS: u32 = 6;
     let folder = Folder::new(name);

@@ -8,7 +8,7 @@ use device::{
     AttentionGradients, AttentionOperands, AttentionShape, DeviceError, Dtype, Frame, Op, Orientation, Reduction,
     Stream, SumTree, Tensor, Write,
 };
-use sim::Product;
+use sim::{Kernel, Product, kernels_of};
 use train::RankEngine;
 
 /// Sides of square products: the first that takes [`LONG`] is measured, or the last.
@@ -45,15 +45,22 @@ pub(super) struct TimedProduct {
     pub(super) ns: f64,
 }
 
+/// An operation and its time.
+#[derive(Clone, Debug)]
+pub(super) struct TimedOp {
+    pub(super) kernels: Vec<Kernel>,
+    pub(super) ns: f64,
+}
+
 /// Times in nanoseconds of one of several GPUs, and rates per nanosecond.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct GpuTimes {
     /// Products of two depths, the shorter first.
     pub(super) products: [TimedProduct; 2],
     /// The deeper one, whose rows end within a cache line.
     pub(super) unaligned: TimedProduct,
-    /// Floating-point operations of causal attention, forward and backward.
-    pub(super) attention_per_ns: [f64; 2],
+    /// Causal attention, forward and backward.
+    pub(super) attention: [TimedOp; 2],
     /// Bytes that norm, activation and residual stream move together.
     pub(super) moved_per_ns: f64,
     /// From the start of a shortest operation to that of the next.
@@ -90,7 +97,7 @@ impl GpuTimes {
         Ok(GpuTimes {
             products: [bench.timed_product([side, side, side / SHORT_PART])?, bench.timed_product([side, side, side])?],
             unaligned: bench.timed_product([side, side + UNALIGNED, side])?,
-            attention_per_ns: bench.attention_per_ns(sequences)?,
+            attention: bench.timed_attention(sequences)?,
             moved_per_ns: bench.moved_per_ns(rows)?,
             gap: bench.gap(side)?,
             issue: bench.issue()?,
@@ -203,13 +210,10 @@ impl Bench {
         Ok(moved as f64 / self.nanoseconds(&between)?)
     }
 
-    /// Floating-point operations per nanosecond, forward and backward.
-    fn attention_per_ns(&self, sequences: (usize, usize)) -> Result<[f64; 2], DeviceError> {
+    fn timed_attention(&self, sequences: (usize, usize)) -> Result<[TimedOp; 2], DeviceError> {
         let [forward, backward] = self.attention(sequences)?;
-        let rate = |op: Op| -> Result<f64, DeviceError> {
-            Ok(2.0 * op.cost().multiply_adds as f64 / self.nanoseconds(&[op])?)
-        };
-        Ok([rate(forward)?, rate(backward)?])
+        let timed = |op: Op| Ok(TimedOp { kernels: kernels_of(&op), ns: self.nanoseconds(&[op])? });
+        Ok([timed(forward)?, timed(backward)?])
     }
 
     /// Causal attention, forward and backward.

@@ -8,7 +8,7 @@ use comm::Timeouts;
 use config::{GradientSums, Precision, Products};
 use device::Numerics;
 use mesh::{Axis, AxisSizes, Mesh, Rank};
-use sim::{ProductFormat, kernel_ns, peak_flops_per_ns};
+use sim::{Kernel, kernel_ns};
 use train::{EngineOptions, Gpus, RunDevice, open_engine};
 
 use crate::machine::gpu::bench::{GpuTimes, TimedProduct, arena_bytes};
@@ -56,24 +56,27 @@ pub fn measure_gpus(gpus: &Arc<Gpus>, base: &Cluster) -> Result<Cluster, Measure
 fn profile(times: &GpuTimes, base: &Cluster, ranks: usize) -> Cluster {
     let mut measured = base.clone();
     let share = |value: f64| value.clamp(0.01, 1.0);
-    let peak_per_ns = peak_flops_per_ns(&base.accelerator, ProductFormat::Half);
     let [short, long] = times.products;
     // t = c (depth + ramp) for both depths.
     let depth = |timed: &TimedProduct| timed.product.k as f64;
     let per_column = (long.ns - short.ns).max(1.0) / (depth(&long) - depth(&short));
     let compute = &mut measured.compute;
     compute.tile_ramp_columns = (long.ns / per_column - depth(&long)).max(0.0);
-    compute.attention_efficiency = share(times.attention_per_ns[0] / peak_per_ns);
-    compute.attention_backward_efficiency = share(times.attention_per_ns[1] / peak_per_ns);
     compute.memory_efficiency = share(times.moved_per_ns / base.accelerator.memory_gb_per_s);
     compute.kernel_gap_us = times.gap * 1e-3;
     compute.issue_us = times.issue * 1e-3;
     compute.unaligned_efficiency =
         share(long.ns * times.unaligned.product.flops() / long.product.flops() / times.unaligned.ns);
-    // The share with which the price of the deeper product is its time.
+    // The shares with which prices are the times.
     compute.matrix_efficiency = 1.0;
-    let at_peak = kernel_ns(&measured, &sim::Kernel::Product(long.product));
-    measured.compute.matrix_efficiency = share(at_peak / long.ns);
+    compute.attention_efficiency = 1.0;
+    compute.attention_backward_efficiency = 1.0;
+    let at_peak = |kernels: &[Kernel]| kernels.iter().map(|kernel| kernel_ns(&measured, kernel)).sum::<f64>();
+    let of_products = share(at_peak(&[Kernel::Product(long.product)]) / long.ns);
+    let [forward, backward] = times.attention.each_ref().map(|timed| share(at_peak(&timed.kernels) / timed.ns));
+    measured.compute.matrix_efficiency = of_products;
+    measured.compute.attention_efficiency = forward;
+    measured.compute.attention_backward_efficiency = backward;
     measured.node.accelerators = ranks;
     let on = match ranks {
         1 => "measured on this GPU".to_string(),
@@ -109,10 +112,10 @@ fn profile(times: &GpuTimes, base: &Cluster, ranks: usize) -> Cluster {
 #[cfg(test)]
 mod tests {
     use cluster::named;
-    use sim::{AttentionPass, Kernel, Product};
+    use sim::{AttentionPass, Product, ProductFormat};
 
     use super::*;
-    use crate::machine::gpu::bench::TimedReductions;
+    use crate::machine::gpu::bench::{TimedOp, TimedReductions};
 
     /// Times of a GPU with the constants of `cluster`, as `simulate` prices them.
     fn priced(cluster: &Cluster) -> GpuTimes {
@@ -121,8 +124,9 @@ mod tests {
             TimedProduct { product, ns: kernel_ns(cluster, &Kernel::Product(product)) }
         };
         let attention = |pass: AttentionPass| {
-            let kernel = Kernel::Attention { flops: 1e12, pass, format: ProductFormat::Half };
-            1e12 / kernel_ns(cluster, &kernel)
+            let (tokens, tiles, kernels, format) = (4096, 512, None, ProductFormat::Half);
+            let kernel = Kernel::Attention { flops: 1e12, pass, tokens, tiles, kernels, format };
+            TimedOp { kernels: vec![kernel], ns: kernel_ns(cluster, &kernel) }
         };
         let link = &cluster.node.link;
         let bytes = 1 << 27;
@@ -130,7 +134,7 @@ mod tests {
         GpuTimes {
             products: [timed([8192, 8192, 1024]), timed([8192, 8192, 8192])],
             unaligned: timed([8192, 8200, 8192]),
-            attention_per_ns: [attention(AttentionPass::Forward), attention(AttentionPass::Backward)],
+            attention: [attention(AttentionPass::Forward), attention(AttentionPass::Backward)],
             moved_per_ns: 1e9 / kernel_ns(cluster, &Kernel::Memory { bytes: 1e9 }),
             gap: 1e3 * cluster.compute.kernel_gap_us,
             issue: 1e3 * cluster.compute.issue_us,
