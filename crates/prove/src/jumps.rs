@@ -65,8 +65,12 @@ fn gamma_within(shape: f64, value: f64) -> f64 {
         return 1.0;
     }
     let first = (shape * value.ln() - value - ln_gamma(shape + 1.0)).exp();
+    if first == 0.0 {
+        // Too small for a number: all is on one side.
+        return if value > shape { 1.0 } else { 0.0 };
+    }
     let (mut term, mut sum, mut at) = (first, first, shape);
-    while term > 1e-16 * sum && sum > 0.0 {
+    while term > 1e-16 * sum {
         at += 1.0;
         term *= value / at;
         sum += term;
