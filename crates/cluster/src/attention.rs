@@ -1,4 +1,4 @@
-//! What fused attention kernels of an accelerator lose on short sequences and few heads, and their generations.
+//! Losses of an accelerator's fused attention kernels on short sequences and few heads, and their generations.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub enum FlashKernels {
 impl FlashKernels {
     /// The rate of these kernels as a share of that of `best`, the generation that an accelerator's constants describe.
     /// Later generations than that run as `best`.
-    pub fn rate_beside(self, best: FlashKernels) -> f64 {
+    pub fn rate_with(self, best: FlashKernels) -> f64 {
         (self.rate() / best.rate()).min(1.0)
     }
 
@@ -37,14 +37,14 @@ impl FlashKernels {
     }
 }
 
-/// Beside the shares of the peak that long sequences of many heads reach.
+/// Losses in addition to the shares of the peak that long sequences of many heads reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
     /// The kernels that the shares are of.
     pub kernels: FlashKernels,
-    /// A sequence of so many tokens reaches half of the share: tiles on the diagonal are computed whole, and pipelines
-    /// fill and drain.
+    /// Length of a sequence that reaches half of the share: tiles on the diagonal are computed whole, and pipelines fill
+    /// and drain.
     pub ramp_tokens: f64,
     /// Multiprocessors wait at the end, for tiles of causal attention are not equally long: as long as this many tiles
     /// of [`TILE_ROWS`] rows on each of them take.

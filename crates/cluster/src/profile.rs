@@ -19,7 +19,7 @@ pub struct Cluster {
     pub accelerator: Accelerator,
     /// How much of that programs get, and what a kernel costs besides.
     pub compute: Compute,
-    /// What fused attention loses on short sequences and few heads.
+    /// Losses of fused attention on short sequences and few heads.
     #[serde(default, skip_serializing_if = "Attention::is_default")]
     pub attention: Attention,
     /// The accelerators of one node.

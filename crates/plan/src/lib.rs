@@ -1,8 +1,8 @@
 //! Layouts before the cluster: what a step takes under a layout, how far that is from runs that were measured, and
 //! which layout is best.
 //!
-//! [`accuracy`], [`differences`], [`known_errors`], [`machine`] and [`search`] are names of their own for what is in them; nothing has a
-//! second path.
+//! [`accuracy`], [`differences`], [`known_errors`], [`machine`] and [`search`] are names of their own for what is in
+//! them; nothing has a second path.
 
 #![forbid(unsafe_code)]
 

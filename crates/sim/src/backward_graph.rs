@@ -54,11 +54,9 @@ fn gather_once(later: &mut Vec<CollectiveCall>, earlier: &[CollectiveCall]) {
 /// The kernel that adds the two gradients of the input of a gated block, and without sequence parallelism the sum of
 /// one of them over the ranks, besides that of the other.
 fn add_gradients_of_gated(unit: &mut UnitWork, case: &RecordCase, forward: &[Op]) {
-    let gated = forward.iter().filter_map(|op| match op {
-        Op::Activation { x, y, .. } if x.cols == 2 * y.cols => Some(x),
-        _ => None,
-    });
-    for x in gated.copied().collect::<Vec<_>>() {
+    let activations =
+        forward.iter().filter_map(|op| if let Op::Activation { x, y, .. } = op { Some((x, y)) } else { None });
+    for (x, _) in activations.filter(|(x, y)| x.cols == 2 * y.cols) {
         let bytes = x.rows * case.model.hidden * x.dtype.size_bytes();
         unit.backward_input.kernels.push(Kernel::Memory { bytes: 3.0 * bytes as f64 });
         let sums = unit.backward_input.collectives.iter();
@@ -71,11 +69,10 @@ fn add_gradients_of_gated(unit: &mut UnitWork, case: &RecordCase, forward: &[Op]
 
 /// The gather of all logits over the ranks, each of which has computed a share.
 fn gather_logits(unit: &mut UnitWork, case: &RecordCase, forward: &[Op]) {
-    let own = forward.iter().filter_map(|op| match op {
-        Op::CrossEntropy { logits, .. } => Some(logits.len() * case.stored.size_bytes()),
-        _ => None,
-    });
-    let bytes = own.sum::<usize>() * case.tp.size;
+    let own = forward
+        .iter()
+        .filter_map(|op| if let Op::CrossEntropy { logits, .. } = op { Some(logits.len()) } else { None });
+    let bytes = own.sum::<usize>() * case.stored.size_bytes() * case.tp.size;
     if case.tp.size > 1 {
         let call = CollectiveCall { axes: Axis::Tp.into(), operation: Operation::AllGather, bytes };
         unit.forward.collectives.push(call);

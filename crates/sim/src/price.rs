@@ -21,14 +21,14 @@ pub fn kernel_ns(cluster: &Cluster, kernel: &Kernel) -> f64 {
         Kernel::Product(product) => product_ns(cluster, product),
         Kernel::Attention { flops, pass, tokens, tiles, kernels, format } => {
             let share = attention_share(cluster, *pass, *tokens, *tiles);
-            let rate = kernels.map_or(1.0, |kernels| kernels.rate_beside(cluster.attention.kernels));
+            let rate = kernels.map_or(1.0, |kernels| kernels.rate_with(cluster.attention.kernels));
             flops / (peak_flops_per_ns(&cluster.accelerator, *format) * share * rate)
         }
         Kernel::Memory { bytes } => memory_ns(cluster, *bytes),
     }
 }
 
-/// The share of the peak that attention over sequences of so many tokens reaches, where queries have so many tiles.
+/// The share of the peak that attention reaches over sequences of `tokens` keys, with `tiles` tiles of queries.
 fn attention_share(cluster: &Cluster, pass: AttentionPass, tokens: usize, tiles: usize) -> f64 {
     let Cluster { attention, compute, accelerator, .. } = cluster;
     let (share, tail) = match pass {

@@ -56,8 +56,8 @@ fn rows_that_are_no_cache_lines_cost_a_cliff_and_thin_products_wait_for_memory()
     assert!((thin - 2.0 * 8192.0 * 8192.0 / 1000.0).abs() < 0.01 * thin, "{thin}");
 }
 
-/// Half of the share at the ramp, half of it where as many tiles as wait are computed, and a sixteenth of it less by the
-/// kernels of the generation before.
+/// Half of the share at the ramp, half of it where as many tiles are computed as wait, and less with the kernels of the
+/// generation before.
 #[test]
 fn short_sequences_few_heads_and_old_kernels_slow_attention() {
     let mut cluster = cluster();

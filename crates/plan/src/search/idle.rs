@@ -11,7 +11,7 @@ use super::{Answer, Question, Room, decide};
 use crate::PreparedStep;
 
 /// As [`super::search`], with layouts on fewer accelerators than asked for as well. Each number is searched, from the
-/// largest on, until so few could not be faster than the best layouts even at the peak of every accelerator.
+/// largest on, until the number left could not be faster than the best layouts even at the peak of every accelerator.
 ///
 /// # Errors
 /// As there.

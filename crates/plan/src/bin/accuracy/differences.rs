@@ -1,4 +1,4 @@
-//! What single keys change: recomputation and sequence parallelism in a layer, sequence parallelism in steps.
+//! Changes by single keys: recomputation and sequence parallelism in a layer, sequence parallelism in steps.
 
 use plan::accuracy::AccuracyError;
 use plan::differences::{Gain, LAYERS, LayerTime, PAIRS, layer_times, sequence_parallel_gains};
