@@ -43,8 +43,8 @@ impl FlashKernels {
 pub struct Attention {
     /// The kernels that the shares are of.
     pub kernels: FlashKernels,
-    /// Length of a sequence that reaches half of the share: tiles on the diagonal are computed whole, and pipelines fill
-    /// and drain.
+    /// Length of a sequence that reaches half of the share: tiles on the diagonal are computed whole, and pipelines
+    /// fill and drain.
     pub ramp_tokens: f64,
     /// Multiprocessors wait at the end, for tiles of causal attention are not equally long: as long as this many tiles
     /// of [`TILE_ROWS`] rows on each of them take.

@@ -61,7 +61,7 @@ fn keeps_what_there_is(folder: &std::path::Path, mut child: Child, interrupts: i
     let metrics = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("metrics");
     assert_eq!(metrics.lines().count(), steps);
     assert!(folder.join("weights.safetensors").is_file());
-    std::fs::remove_dir_all(&folder).expect("removed");
+    std::fs::remove_dir_all(folder).expect("removed");
 }
 
 #[test]
