@@ -1,6 +1,6 @@
 //! `parallelism.cp_kind = "auto"` counts bytes, and plans count time. On a grid of layouts both choose the same kind in
-//! 34 of 36, and in the two others, whose ranks share sequences across nodes, the kind of bytes takes at most 2 %
-//! longer.
+//! 25 of 36, and in the others the kind of bytes takes at most 2 % longer: it gathers keys, and attention to these is
+//! two calls, at the end of which multiprocessors wait for tiles.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
@@ -68,8 +68,11 @@ fn the_kind_with_fewest_bytes_has_the_shortest_step_or_nearly_so() {
             }
         }
     }
-    let differ: Vec<_> = others.iter().map(|(layout, _)| *layout).collect();
-    assert_eq!((chosen.len(), differ), (36, vec![(32, [8, 2], 8_192), (32, [4, 4], 8_192)]), "{others:?}");
+    assert_eq!((chosen.len(), others.len()), (36, 11), "{others:?}");
+    let gathers = |(kv_heads, degrees, tokens): &(usize, [usize; 2], usize)| {
+        run(*kv_heads, *degrees, *tokens, "auto").parallelism.context.kind == ContextKind::Gather
+    };
+    assert!(others.iter().all(|(layout, _)| gathers(layout)), "{others:?}");
     assert!(others.iter().all(|(_, ratio)| *ratio < 1.02), "{others:?}");
     // Shifts run during attention there, but joining outputs and adding terms moves more in memory than they hide.
     assert!(!shortest.contains(&ContextKind::Ring), "{shortest:?}");
