@@ -195,7 +195,8 @@ fn every_wait_that_orders_work_on_the_same_memory_is_caught() {
         }
         let count = |end| ends.get(&end).map_or(0, Vec::len);
         println!("{tried:?}: {} waits are caught, {} are spare", count(End::Caught), count(End::Spare));
-        assert!(count(End::Caught) > count(End::Spare), "{tried:?}: most waits order work");
+        // Between two steps every stream waits for every other, also for those that the run does not use.
+        assert!(2 * count(End::Caught) > count(End::Spare), "{tried:?}: many waits order work");
         assert_eq!(ends.get(&End::Missed), None, "{tried:?}: missed");
     }
 }
