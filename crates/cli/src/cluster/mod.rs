@@ -83,7 +83,7 @@ fn measured_cores(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
 fn measured_gpus(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
     let gpus = all_gpus()?;
     let gpu = &gpus.facts()[0];
-    let base = match &arguments.base {
+    let mut base = match &arguments.base {
         Some(name) => profile(name)?,
         None => profile_of(gpu).ok_or_else(|| {
             Failure::Input(format!(
@@ -92,6 +92,8 @@ fn measured_gpus(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
             ))
         })?,
     };
+    // Prices count waves of tiles, also those by which the measured times become constants.
+    base.accelerator.multiprocessors = gpu.multiprocessors;
     measure_gpus(&gpus, &base).map_err(|error| Failure::Work(error.to_string()))
 }
 
