@@ -163,6 +163,26 @@ fn deep(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>, shapes: [Attentio
     }
 }
 
+/// Two tokens whose scores are the channels of the keys, times `scale`; the value of the first is 0.
+fn of_scores(bench: &Bench, head_dim: usize, scale: f32, keys: [f32; 2], ops: fn(&Attend, &mut Case) -> Vec<Op>) {
+    let attend = Attend { scale: Some(scale), ..Attend::of(shape(1, 2, [1, 1], head_dim), Visible::Everything) };
+    let mut case = Case::new(0).storing(Dtype::Bf16);
+    let ops = ops(&attend, &mut case);
+    let tensors: Vec<Tensor> = ops[0].operands().reads().take(3).collect();
+    let mut put = |tensor: Tensor, row, col, value| case.put(tensor, row, col, &narrow_bits(value, Dtype::Bf16));
+    for col in 0..head_dim {
+        for (row, key) in keys.into_iter().enumerate() {
+            put(tensors[0], row, col, if col == 0 { 1.0 } else { 0.0 });
+            put(tensors[1], row, col, if col == 0 { key } else { 0.0 });
+        }
+        put(tensors[2], 0, col, 0.0);
+    }
+    bench.compare_all(&case, &ops);
+}
+
+/// The lowest number whose exponential is not 0, as kernels have it.
+const EXP_LOWEST: f32 = -86.643_394;
+
 const DEEP_NARROW: [AttentionShape; 4] =
     [shape(1, 64, [1, 1], 64), shape(1, 64, [1, 1], 128), shape(1, 40, [1, 1], 64), shape(1, 128, [1, 1], 128)];
 const DEEP_WIDE: [AttentionShape; 4] =
@@ -181,6 +201,9 @@ pub fn forward_of_narrow_heads(bench: &Bench) {
 pub fn forward_of_wide_heads(bench: &Bench) {
     at_edges(bench, Attend::forward, has_wide_heads);
     deep(bench, Attend::forward, DEEP_WIDE);
+    // Channels in pairs, but not in fours.
+    compare(bench, &Attend::of(shape(1, 17, [2, 1], 130), Visible::Causal), 0, Attend::forward);
+    of_scores(bench, 136, f32::MAX, [-1.0; 2], Attend::forward);
 }
 
 pub fn backward_of_narrow_heads(bench: &Bench) {
@@ -194,6 +217,8 @@ pub fn backward_of_narrow_heads(bench: &Bench) {
 pub fn backward_of_wide_heads(bench: &Bench) {
     at_edges(bench, Attend::backward, has_wide_heads);
     deep(bench, Attend::backward, DEEP_WIDE);
+    compare(bench, &Attend::of(shape(1, 17, [2, 1], 130), Visible::Causal), 0, Attend::backward);
+    of_scores(bench, 136, -EXP_LOWEST, [0.0, -1.0], Attend::passes);
 }
 
 const AT_EDGES: [Cases; 4] =
