@@ -40,6 +40,7 @@ const WIDE: &[Implied] = &[
     ("if (ALL || (block >= begin && block < end)) {: <= for < at column 35, place 1 of 2", NONE_SEEN),
     ("if (ALL || (block >= begin && block < end)) {: <= for < at column 35, place 2 of 2", NONE_SEEN),
     ("problem.dropout.threshold ? 0.0f : powers[index];: <= for < at column 28", "only one word of 2^32 shows it"),
+    ("attention_blocks_gradient.cuh: if (head_dim < 2) {: <= for < at column 12", "wide heads have more channels"),
 ];
 
 #[test]
