@@ -27,12 +27,11 @@ const CREDENTIALS: &str =
 const NO_CREDENTIALS: &str =
     "web servers are read without credentials: download the file, and name it, or use a store by s3://";
 /// The remedies for answers that are the same whenever they are asked for.
-const REDIRECTS: &str =
-    "the server redirects without an end, or to no address that can be used; name the final address";
+const REDIRECTS: &str = "the server redirects without an end, or to no usable address; name the final address";
 const WITHOUT_LENGTH: &str = "the server does not say how long the object is; download it, and name the file";
 const REFUSED: &str = "the server refuses the request; check the address, or download the object, and name the file";
-/// Refusals of a web server that another attempt may change: a request that took too long, came too early, or was one of
-/// too many.
+/// Refusals of a web server that another attempt may change: a request that took too long, came too early, or was one
+/// of too many.
 const PASSING: [&str; 3] = ["408", "425", "429"];
 /// Characters of an error that a message has.
 const REASON_CHARS: usize = 300;
@@ -176,8 +175,8 @@ impl<'a> Attempts<'a> {
     }
 }
 
-/// The remedy, where the error `text` is an answer that does not depend on when it is asked for. The client has no types
-/// for these answers.
+/// The remedy, where the error `text` is an answer that does not depend on its time. The client has no types for these
+/// answers.
 fn answered(address: &str, text: &str) -> Option<&'static str> {
     let status = text.split_once("non-2xx status code: ").map(|(_, rest)| rest.get(..3).unwrap_or_default());
     let is_redirect = status.is_some_and(|status| status.starts_with('3'));

@@ -1,5 +1,5 @@
-//! The places of a run's files in its folder: what may have their names before a run begins, and that no other output or
-//! input of the command has one of them.
+//! The places of a run's files in its folder: nothing but files has their names when a run begins, and no other output
+//! or input of the command has one of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::failure::Failure;
 use crate::run::kept_run::Earlier;
 use crate::run::run_folder::{CHECKPOINTS, MEMORY, RUN_FILE, RUN_FILES, RunFolder};
 
-/// Whether a run can write all of its files in `folder`: each name is free or a file's, and both folders take new files.
+/// Whether a run can write all of its files in `folder`: each name is free or a file's, and new files can be made.
 ///
 /// # Errors
 /// The place that cannot be written, with the reason.
@@ -30,7 +30,7 @@ pub fn check(folder: &Path) -> Result<(), String> {
         Draft::create(&path).map_err(|error| refused(&path, &error))?;
     }
     let (memory, failures) = (folder.join(MEMORY), folder.join(FAILURES));
-    // What is in the folder of memory is removed, so it must be the run's.
+    // The content of the folder of memory is removed, so it must be the run's.
     let memory = fs::symlink_metadata(&memory).ok().map(|found| (memory, found));
     let failures = fs::metadata(&failures).ok().map(|found| (failures, found));
     match memory.into_iter().chain(failures).find(|(_, found)| !found.is_dir()) {
@@ -81,8 +81,8 @@ pub fn check_inputs(
     };
     match given.filter(|given| is_lost(given)) {
         Some(given) => Err(Failure::Input(format!(
-            "{} would be replaced by the resolved run file, which a run writes to its folder; give it another name, or use \
-             another folder: --set run.folder=...",
+            "{} must not be in the folder of a new run, which writes its resolved run file there; give it another name, or \
+             use another folder: --set run.folder=...",
             given.display()
         ))),
         None => Ok(()),

@@ -9,7 +9,7 @@ use files::Draft;
 /// The most bytes of a line; a longer one has no record.
 const LINE_BYTES: u64 = 16 << 20;
 
-/// Makes the lines `before` of the first `steps` steps all that is in the file `to`. A line that was cut off, or that has
+/// Makes the lines `before` of the first `steps` steps all that is in the file `to`. A line that was cut off, or with
 /// other bytes than text, has no step.
 ///
 /// # Errors

@@ -51,7 +51,7 @@ impl OutputFile {
         match other.filter(|other| self.output.is_same(&other.output)) {
             Some(other) => {
                 let (one, other) = (self.path().display(), other.path().display());
-                Err(Failure::Input(format!("{option} {other} would replace {one}, another output; name another file")))
+                Err(Failure::Input(format!("{option} {other} must not be {one}, another output; name another file")))
             }
             None => Ok(()),
         }

@@ -132,7 +132,7 @@ fn inputs_of_a_run_are_not_replaced_by_its_files() {
             .refused("train.log is read by the run"),
         given("its run file is in its folder", "")
             .writes("run/checkpoints")
-            .refused("would be replaced by the resolved run file"),
+            .refused("must not be in the folder of a new run"),
         given("its run file is in its folder, and may be replaced", " --overwrite").writes("run").done(""),
     ]);
 }
