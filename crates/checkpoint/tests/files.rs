@@ -133,7 +133,7 @@ fn a_folder_of_that_name_is_told_before_anything_is_written() {
     let folder = Folder::new("folder");
     let error = TensorWriter::create(&folder.0, &entries()).expect_err("a folder");
     assert!(
-        error.to_string().ends_with(" cannot be written: is a directory; nothing under that name was changed"),
+        error.to_string().contains(" cannot be written: it is a folder, and a file of that name is written here; "),
         "{error}"
     );
 }

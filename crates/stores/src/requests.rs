@@ -26,6 +26,13 @@ const CREDENTIALS: &str =
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile by AWS_PROFILE, or a role of the machine";
 const NO_CREDENTIALS: &str =
     "web servers are read without credentials: download the file, and name it, or use a store by s3://";
+/// The remedies for answers that are the same whenever they are asked for.
+const REDIRECTS: &str = "the server redirects without an end, or to no usable address; name the final address";
+const WITHOUT_LENGTH: &str = "the server does not say how long the object is; download it, and name the file";
+const REFUSED: &str = "the server refuses the request; check the address, or download the object, and name the file";
+/// Refusals of a web server that another attempt may change: a request that took too long, came too early, or was one
+/// of too many.
+const PASSING: [&str; 3] = ["408", "425", "429"];
 /// Characters of an error that a message has.
 const REASON_CHARS: usize = 300;
 
@@ -149,7 +156,12 @@ impl<'a> Attempts<'a> {
         let is_unsupported =
             matches!(error, Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. });
         let is_unsupported = is_unsupported || reason.contains(TOO_LONG);
-        is_unsupported.then_some(StoreError::Unsupported { address, reason })
+        let reason = match answered(&address, &error.to_string()) {
+            Some(remedy) => format!("{reason}; {remedy}"),
+            None if is_unsupported => reason,
+            None => return None,
+        };
+        Some(StoreError::Unsupported { address, reason })
     }
 
     /// The error with its causes, without secrets.
@@ -161,6 +173,24 @@ impl<'a> Attempts<'a> {
             None => line,
         }
     }
+}
+
+/// The remedy, where the error `text` is an answer that does not depend on its time. The client has no types for these
+/// answers.
+fn answered(address: &str, text: &str) -> Option<&'static str> {
+    let status = text.split_once("non-2xx status code: ").map(|(_, rest)| rest.get(..3).unwrap_or_default());
+    let is_redirect = status.is_some_and(|status| status.starts_with('3'));
+    if is_redirect || text.contains("error following redirect") || text.contains("redirect without LOCATION") {
+        return Some(REDIRECTS);
+    }
+    // Stores also refuse what passes: a clock that is late, credentials that are renewed.
+    if address.starts_with("s3://") {
+        return None;
+    }
+    if text.contains("Content-Length Header missing") || text.contains("Invalid content length") {
+        return Some(WITHOUT_LENGTH);
+    }
+    status.filter(|status| status.starts_with('4') && !PASSING.contains(status)).map(|_| REFUSED)
 }
 
 /// The parts of a file that is uploaded.

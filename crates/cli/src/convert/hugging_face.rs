@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::TOKENIZER_FILE;
-use files::{InputKind, read_text, same_file};
+use files::{InputKind, read_text_of_file, same_file};
 use interchange::{InterchangeError, export, export_adapters, special_tokens};
 use mesh::Region;
 use train::{SourceError, TensorSink, TensorSource};
@@ -74,7 +74,8 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     refuse_own_folder(&source.files(), from, &arguments.out)?;
     let mut config = source.config.clone();
     config.run.folder = arguments.out.clone();
-    let folder = RunFolder::open(&config.run, WayOut::OtherFolder)?;
+    let folder = RunFolder::open(&config.run, WayOut::OtherOut)?;
+    folder.check_without_checkpoints()?;
     let writer = folder.weights(&config.model)?;
     for_each_box(&config.model, |param, region, values| {
         source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))?;
@@ -124,7 +125,7 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
 
 /// The folder whose weights the run in `run` began with, as its record says.
 fn base_of(run: &Path) -> Option<String> {
-    let record = read_text(&run.join(RESUMES), InputKind::Data).ok()?;
+    let record = read_text_of_file(&run.join(RESUMES), InputKind::Records).ok()?;
     let mut from = record.lines().filter_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         line.get("from").and_then(serde_json::Value::as_str).map(str::to_string)
@@ -134,7 +135,10 @@ fn base_of(run: &Path) -> Option<String> {
 
 /// An output must not replace what is read.
 fn refuse_own_folder(files: &[PathBuf], from: &Path, out: &Path) -> Result<(), Failure> {
-    let is_read = |folder: &Path| files.iter().filter_map(|file| file.parent()).any(|parent| same_file(parent, folder));
+    // A file may be a link into the folder that is written.
+    let places = files.iter().flat_map(|file| [Some(file.clone()), file.canonicalize().ok()]).flatten();
+    let parents: Vec<PathBuf> = places.filter_map(|file| file.parent().map(Path::to_path_buf)).collect();
+    let is_read = |folder: &Path| parents.iter().any(|parent| same_file(parent, folder));
     if same_file(from, out) || is_read(out) {
         let reason = format!(
             "--out {} is the folder of {}, which this command reads; name another folder",

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader, TensorRecord};
 use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
-use files::{InputKind, read_text};
+use files::{InputKind, read_text_of_file};
 use interchange::{HuggingFaceFolder, InterchangeError};
 use mesh::Region;
 use rendezvous::TextHash;
@@ -279,7 +279,7 @@ fn run_file(folder: &Path) -> Result<(String, String), Failure> {
         return Ok((format!("the run of {}", folder.display()), hugging_face::run_file(&model, folder)));
     }
     let name = folder.join("run.toml").display().to_string();
-    let text = read_text(Path::new(&name), InputKind::RunFile).map_err(|error| {
+    let text = read_text_of_file(Path::new(&name), InputKind::RunFile).map_err(|error| {
         let hint = "use a run folder, a checkpoint, or a folder with config.json and model.safetensors";
         Failure::Input(format!("{name} {error}; {hint}"))
     })?;

@@ -145,7 +145,7 @@ pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
         return Ok(Resuming { folder, address: Some(stored.address().to_string()) });
     }
     // Without the file there is no address, and the command says what is missing.
-    let kept = files::read_text(&named.join(RUN_FILE), InputKind::RunFile).ok();
+    let kept = files::read_text_of_file(&named.join(RUN_FILE), InputKind::RunFile).ok();
     let address =
         set(&overrides, "run.store").or_else(|| value_of(&kept?, "store")).filter(|address| !address.is_empty());
     if let Some(address) = address {

@@ -67,7 +67,9 @@ fn many_keys_take_linear_time() {
     hold(vec![
         file("100,000 unknown keys", format!("[model]\n{}", repeated(100_000, |n| format!("k{n} = 1\n"))))
             .refused("model.k0"),
-        file("100,000 unknown sections", repeated(100_000, |n| format!("[s{n}]\nk = 1\n"))).refused("s0"),
+        file("100,000 unknown sections", repeated(100_000, |n| format!("[s{n}]\nk = 1\n")))
+            .refused("s0")
+            .says("and 99872 more; correct these first"),
         file(
             "20,000 groups",
             format!("[train]\ngroups = [{}]", repeated(20_000, |n| format!("{{ parameters = [\"layers.{n}.*\"] }},"))),
