@@ -67,6 +67,16 @@ fn a_run_that_begins_with_weights_has_their_model() {
         ]
     );
     assert!(problems.iter().all(|problem| matches!(problem.location, Some(Location::File { .. }))));
+    // A folder without a tokenizer needs one for text, and none for token files.
+    let tokenizer = TokenizerSpec::OfTokenFiles;
+    let given = GivenWeights { name: "m/weights", model: &model, tokenizer: &tokenizer };
+    let load = |text: &str| RunConfig::load_for(&given, "run.toml", text, &[], &NoFiles);
+    for text in ["", "[data]\npath = \"a.txt\"", "[data]\npath = \"a.jsonl\"\nchat = { long = \"cut\" }"] {
+        let said: Vec<String> = load(text).unwrap_err().iter().map(Problem::to_string).collect();
+        assert_eq!(said, ["m/weights has no tokenizer.json; copy it there, or set data.tokenizer"], "{text}");
+    }
+    assert!(load("[data]\npath = \"a.tokens\"").is_ok());
+    assert!(load("[data]\npath = \"a.txt\"\ntokenizer = \"bytes\"").is_ok());
 }
 
 struct NoFiles;
