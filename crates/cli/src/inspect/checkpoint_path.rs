@@ -26,8 +26,8 @@ pub fn checkpoint_path(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The newest checkpoint of the run in the folder `run` of which every byte has its hash; `None` where there is none. Those
-/// that are damaged are told.
+/// The newest checkpoint of the run in the folder `run` of which every byte has its hash; `None` where there is none.
+/// Prints those that are damaged.
 ///
 /// # Errors
 /// A folder that cannot be read.

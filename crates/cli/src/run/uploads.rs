@@ -55,9 +55,9 @@ struct State {
     messages: Vec<Message>,
     /// Why the last time failed.
     failed: Option<String>,
-    /// The request that fails now, and when that was told last.
+    /// The request that fails now, and when a warning of it was made last.
     failing: Option<String>,
-    told: Option<Instant>,
+    warned: Option<Instant>,
 }
 
 impl Uploads {
@@ -167,7 +167,7 @@ impl Shared {
                 self.say(Message::Warning(format!("{reason}; it is tried again with the next checkpoint")));
             }
             let mut state = lock(&self.state);
-            (state.done, state.failed, state.failing, state.told) = (asked, failed, None, None);
+            (state.done, state.failed, state.failing, state.warned) = (asked, failed, None, None);
             self.changed.notify_all();
         }
     }
@@ -181,13 +181,13 @@ impl Shared {
         (!state.is_over).then_some(state.asked)
     }
 
-    /// A request has no answer yet: those that have failed are told, now and then.
+    /// A request has no answer yet: a warning of those that have failed, now and then.
     fn hear(&self, unanswered: &Unanswered<'_>) {
         let mut state = lock(&self.state);
         state.failing = failing(unanswered);
         let Some(line) = state.failing.clone() else { return };
-        if state.told.is_none_or(|told| told.elapsed() >= BETWEEN_WARNINGS) {
-            state.told = Some(Instant::now());
+        if state.warned.is_none_or(|warned| warned.elapsed() >= BETWEEN_WARNINGS) {
+            state.warned = Some(Instant::now());
             state.messages.push(Message::Warning(format!("uploads fail for now: {line}; the run continues")));
         }
     }

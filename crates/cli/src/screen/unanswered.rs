@@ -20,8 +20,8 @@ pub fn on_screen(deadline: Deadline) -> Hearer {
     Arc::new(move |unanswered| tell(&line(unanswered, deadline)))
 }
 
-/// An upload that failed and is tried again: its address, the cause, the attempt and the seconds left. Nothing during the
-/// first attempt.
+/// An upload that failed and is tried again: its address, the cause, the attempt and the seconds left. Nothing during
+/// the first attempt.
 pub fn failing(unanswered: &Unanswered<'_>) -> Option<String> {
     let Unanswered { address, reason, attempt, left } = unanswered;
     reason.map(|reason| format!("{address}: {reason}; attempt {attempt}, {} s left", left.as_secs()))
