@@ -265,7 +265,7 @@ pub enum DataError {
     },
     /// A column of tokens, and a tokenizer that is trained on text.
     #[error(
-        "{place} holds tokens, and data.tokenizer = \"bpe:{vocabulary}\", the default for text, is trained on text; a column of tokens needs data.tokenizer = \"FOLDER/tokenizer.json\", the tokenizer that made it, or \"bytes\""
+        "{place} holds tokens, and data.tokenizer = \"bpe:{vocabulary}\" is trained on text; a column of tokens needs data.tokenizer = \"FOLDER/tokenizer.json\", the tokenizer that made it, or \"bytes\""
     )]
     TokensWithoutTokenizer {
         /// The source or the record.

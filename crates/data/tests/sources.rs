@@ -221,7 +221,7 @@ fn a_column_of_tokens_needs_its_tokenizer() {
     folder.put("a.jsonl", b"{\"tokens\": [1, 300]}\n{\"tokens\": [4614, 2]}\n{\"tokens\": [5, 4999]}\n");
     folder.put("b.txt", b"the cat sat on the mat, and the rat sat on the cat");
     let (tokens, text) = (folder.path("a.jsonl"), folder.path("b.txt"));
-    let rule = "holds tokens, and data.tokenizer = \"bpe:300\", the default for text, is trained on text; a column of tokens \
+    let rule = "holds tokens, and data.tokenizer = \"bpe:300\" is trained on text; a column of tokens \
                 needs data.tokenizer = \"FOLDER/tokenizer.json\", the tokenizer that made it, or \"bytes\"";
     let bpe = TokenizerSpec::Bpe { vocabulary: 300 };
     for sources in [&[tokens.clone()][..], &[text, tokens.clone()]] {
