@@ -187,7 +187,10 @@ fn conversations_and_other_text_do_not_mix() {
             vec!["data.path=a", "data.chat={ template = \"m\", date = \"2026-02-30\" }"],
             "is not a chat template such as {",
         ),
-        (vec!["data.path=a", "data.chat={ template = \"m\", loss = \"all\" }"], "is not a chat template such as {"),
+        (
+            vec!["data.path=a", "data.chat={ template = \"m\", loss = \"all\" }"],
+            "data.chat has the unknown key `loss` in {",
+        ),
     ] {
         let sets: Vec<String> = sets.into_iter().map(str::to_string).collect();
         let problems = RunConfig::load("", "", &sets).unwrap_err();

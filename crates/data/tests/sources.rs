@@ -230,10 +230,10 @@ fn a_column_of_tokens_needs_its_tokenizer() {
     }
     let said = data::train(&[SourceSpec::of(&tokens)], 300).expect_err("no text").to_string();
     assert_eq!(said, format!("{}:1 {rule}", tokens.display()));
-    // The largest token is named as well as the first, and the vocabulary is that of the tokenizer.
+    // The largest token is named as well as the first of the training text, and the vocabulary is the tokenizer's.
     let said = Dataset::open(&data_spec(std::slice::from_ref(&tokens), TokenizerSpec::Bytes)).expect_err("others");
     let said = said.to_string();
-    assert!(said.starts_with("token 300 is token 1 of ") && said.contains("a.jsonl:1: "), "{said}");
+    assert!(said.starts_with("token 4614 is token 0 of ") && said.contains("a.jsonl:2: "), "{said}");
     let told = "\"bytes\" has 256 tokens, and the largest one there is 4999; use the tokenizer that made them";
     assert!(said.ends_with(told), "{said}");
 }
