@@ -226,9 +226,11 @@ impl Reader {
     }
 }
 
-/// The name of more than three letters that a misspelled one is near to: shorter ones are near to too many.
+/// The name of more than three letters that a misspelled one is near to: shorter ones are near to too many, as is the
+/// beginning of several names.
 fn nearest_choice<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
-    nearest(text, names.iter().copied()).filter(|near| near.len() > 3 || near.len() < text.len())
+    let begin = names.iter().filter(|name| name.starts_with(text)).count();
+    nearest(text, names.iter().copied()).filter(|near| begin < 2 && (near.len() > 3 || near.len() < text.len()))
 }
 
 /// A whole number below 2^31.
