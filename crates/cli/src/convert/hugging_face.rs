@@ -14,7 +14,7 @@ use crate::arguments::hugging_face::{ExportArguments, ExportedForm, ImportArgume
 use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
-use crate::run::run_folder::{RESUMES, RunFolder, WayOut};
+use crate::run::run_folder::{RESUMES, RunFolder, WEIGHTS, WayOut};
 use crate::screen::output::tell;
 
 /// Elements that are copied at once, or one row where that is wider.
@@ -83,10 +83,11 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
         Ok(())
     })?;
     writer.finish().map_err(|error| Failure::Work(error.to_string()))?;
-    copy_tokenizer(from, folder.path())?;
+    let copied = copy_tokenizer(from, folder.path())?;
     config.data.tokenizer = tokenizer_of(folder.path());
     folder.write_run_file(&config)?;
-    tell(&format!("written {}: run.toml, weights.safetensors\n", folder.path().display()));
+    let written = ["run.toml", WEIGHTS].into_iter().chain(copied).collect::<Vec<_>>().join(", ");
+    tell(&format!("written {}: {written}\n", folder.path().display()));
     Ok(())
 }
 
@@ -167,17 +168,20 @@ fn for_each_box(
 }
 
 /// Copies the files that say how text becomes tokens, as far as they are there, and the special tokens of a folder of
-/// the library.
+/// the library. Returns the names of the files.
 ///
 /// # Errors
 /// A folder that cannot be written.
-pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
+pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<Vec<&'static str>, Failure> {
+    let mut names = vec![];
     for name in TOKENIZER_FILES {
         let (source, target): (PathBuf, PathBuf) = (from.join(name), to.join(name));
         if source.is_file() {
             let copied = files::copy(&source, InputKind::Tokenizer, &target);
             copied.map_err(|error| Failure::Input(format!("{} cannot be written: {error}", target.display())))?;
+            names.push(name);
         }
     }
-    Ok(special_tokens::keep(from, to)?)
+    special_tokens::keep(from, to)?;
+    Ok(names)
 }
