@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn a_stage_that_takes_longer_decides() {
         let slow = CellCosts { times: CellTimes { forward: 10, ..CellTimes::EVEN }, ..CellCosts::EVEN };
-        let costs = StageCosts { usual: CellCosts::EVEN, stages: vec![CellCosts::EVEN, slow] };
+        let costs = StageCosts { stages: vec![CellCosts::EVEN, slow], ..StageCosts::EVEN };
         // Before the slow stage one forward, after it one backward of both kinds; ten and two of its own, seven times.
         assert_eq!(span(&one_forward_one_backward(2, 7), &costs), 1 + 7 * 12 + 2);
     }
