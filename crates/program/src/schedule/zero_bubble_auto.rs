@@ -17,8 +17,8 @@ use crate::Updates;
 /// Without a barrier at the end of a step, the one is taken in which the slowest rank takes least time, and otherwise the
 /// one that ends soonest under `costs`, which has the times of each stage. An accelerator has other times than `costs`:
 /// what moves data takes a larger share there, what is sent takes time, and short passes take as long as the host needs
-/// to issue them. So, with a barrier, one that ends later than the handmade schedule of its memory under any of the
-/// [`weightings`] is left out. The handmade one itself never is.
+/// to issue them. So, with a barrier, the handmade schedule of its memory is taken unless another one is sooner by
+/// [`LEAST_GAIN`], and later under none of the [`weightings`].
 ///
 /// `memory_percent` is the limit in hundredths of what `pp` microbatches hold of a stage, as on 1F1B's first rank.
 pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usize, costs: &StageCosts) -> Schedule {
@@ -42,45 +42,49 @@ pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usiz
     let time = |schedule: &Schedule| (slowest_rank(schedule, costs), span(schedule, costs));
     let best = match costs.updates {
         Updates::BeforeNorm => searched.chain(handmade).min_by_key(time),
-        Updates::AfterNorm => soonest(handmade.as_ref(), searched, costs),
+        Updates::AfterNorm => soonest(handmade, searched, costs),
     };
     best.unwrap_or_else(|| zero_bubble_h1(pp, num_microbatches))
 }
 
-/// The schedule that ends soonest: the handmade one, or one that never ends later than that.
+/// The schedule that ends soonest: the handmade one, or one that ends sooner by [`LEAST_GAIN`] and never later.
 fn soonest(
-    handmade: Option<&Schedule>,
+    handmade: Option<Schedule>,
     searched: impl Iterator<Item = Schedule>,
     costs: &StageCosts,
 ) -> Option<Schedule> {
+    let mut ends: Vec<(usize, Schedule)> = searched.map(|schedule| (span(&schedule, costs), schedule)).collect();
+    ends.sort_by_key(|(end, _)| *end);
+    let mut found = ends.into_iter().map(|(_, schedule)| schedule);
+    let Some(handmade) = handmade else { return found.next() };
+    let most = span(&handmade, costs) * (100 - LEAST_GAIN) / 100;
     // The weighting that excluded the last one comes first: it is likely to exclude the next.
-    let mut weighted: Vec<StageCosts> = weightings().into_iter().map(|weighting| weighting.of(costs)).collect();
-    let mut is_never_later = |schedule: &Schedule| {
-        let Some(handmade) = handmade else { return true };
-        let later = weighted.iter().position(|costs| span(schedule, costs) > span(handmade, costs));
+    let mut weighted: Vec<(StageCosts, Option<usize>)> =
+        weightings().into_iter().map(|weighting| (weighting.of(costs), None)).collect();
+    let is_never_later = |schedule: &Schedule| {
+        let later = weighted
+            .iter_mut()
+            .position(|(costs, end)| span(schedule, costs) > *end.get_or_insert_with(|| span(&handmade, costs)));
         weighted.swap(0, later.unwrap_or(0));
         later.is_none()
     };
-    let mut best = handmade.cloned().map(|schedule| (span(&schedule, costs), schedule));
-    for schedule in searched {
-        let end = span(&schedule, costs);
-        if best.as_ref().is_none_or(|(soonest, _)| end < *soonest) && is_never_later(&schedule) {
-            best = Some((end, schedule));
-        }
-    }
-    best.map(|(_, schedule)| schedule)
+    let mut sooner = found.take_while(|schedule| span(schedule, costs) <= most);
+    let never_later = sooner.find(is_never_later);
+    Some(never_later.unwrap_or(handmade))
 }
+
+/// Hundredths of a step by which a searched schedule must be sooner than the handmade one. Of smaller gains, a cluster
+/// whose passes have other times leaves nothing.
+const LEAST_GAIN: usize = 2;
 
 /// Other times of the same passes.
 #[derive(Clone, Copy)]
 enum Weighting {
-    /// Passes of single stages and backwards of the input and of the weights in hundredths of what they are, and
-    /// transfers in hundredths of a forward.
     Scaled {
-        /// By how much a stage differs from the usual one.
+        /// By how much stages differ from the usual one, in hundredths of how much they do.
         unlike: usize,
-        input: usize,
-        weight: usize,
+        backward: Backward,
+        /// In hundredths of a forward.
         transfer: usize,
     },
     /// All passes of all stages take equally long, as where the host issues as many kernels for each, and transfers as
@@ -88,22 +92,41 @@ enum Weighting {
     Even { transfer: usize },
 }
 
-/// How much stages differ from the usual one, in hundredths of how much they do.
-const UNLIKE: [usize; 3] = [0, 100, 200];
+/// Backwards of the input and of the weights.
+#[derive(Clone, Copy)]
+enum Backward {
+    /// In hundredths of what they are.
+    OfItself([usize; 2]),
+    /// In hundredths of the forward of the stage.
+    OfForward([usize; 2]),
+}
 
-/// Backwards of the input and of the weights, in hundredths of what they are: as they are; of the weights less, which
-/// move little data, or much less, where all other passes wait for collectives; of the weights more.
-const BACKWARDS: [[usize; 2]; 6] = [[100, 100], [125, 75], [200, 75], [100, 60], [150, 30], [90, 110]];
+const UNLIKE: [usize; 5] = [0, 50, 100, 150, 200];
 
-/// Transfers, in hundredths of a forward.
+/// As they are; with less for the weights, which move little data; with more for the weights. Then passes that take as
+/// long as the host needs, or as their collectives, of which those of the weights have none.
+const BACKWARDS: [Backward; 11] = [
+    Backward::OfItself([100, 100]),
+    Backward::OfItself([125, 75]),
+    Backward::OfItself([200, 75]),
+    Backward::OfItself([100, 60]),
+    Backward::OfItself([150, 30]),
+    Backward::OfItself([150, 60]),
+    Backward::OfItself([90, 110]),
+    Backward::OfForward([100, 100]),
+    Backward::OfForward([100, 50]),
+    Backward::OfForward([100, 15]),
+    Backward::OfForward([150, 60]),
+];
+
 const TRANSFERS: [usize; 3] = [0, 20, 100];
 
-/// All combinations of these, and passes that the host bounds.
+/// All combinations of these, and passes that are all alike.
 fn weightings() -> Vec<Weighting> {
     let mut all = [0, 1].map(|transfer| Weighting::Even { transfer }).to_vec();
     for unlike in UNLIKE {
-        for [input, weight] in BACKWARDS {
-            all.extend(TRANSFERS.map(|transfer| Weighting::Scaled { unlike, input, weight, transfer }));
+        for backward in BACKWARDS {
+            all.extend(TRANSFERS.map(|transfer| Weighting::Scaled { unlike, backward, transfer }));
         }
     }
     all
@@ -111,26 +134,32 @@ fn weightings() -> Vec<Weighting> {
 
 impl Weighting {
     fn of(self, costs: &StageCosts) -> StageCosts {
-        let usual = costs.usual.times;
-        let of_cells = |costs: &CellCosts| {
-            let times = match self {
-                Weighting::Scaled { unlike, input, weight, transfer } => {
-                    let between =
-                        |own: usize, usual: usize| (100 * usual + unlike * own).saturating_sub(unlike * usual);
-                    let CellTimes { forward, backward_input, backward_weight, transfer: of_link } = costs.times;
-                    CellTimes {
-                        forward: 100 * between(forward, usual.forward),
-                        backward_input: input * between(backward_input, usual.backward_input),
-                        backward_weight: weight * between(backward_weight, usual.backward_weight),
-                        transfer: 10_000 * of_link + 100 * transfer * usual.forward,
-                    }
-                }
-                Weighting::Even { transfer } => CellTimes { transfer, ..CellTimes::EVEN },
-            };
-            CellCosts { times, ..*costs }
-        };
+        let of_cells = |own: &CellCosts| CellCosts { times: self.times(&own.times, &costs.usual.times), ..*own };
         let stages = costs.stages.iter().map(of_cells).collect();
         StageCosts { usual: of_cells(&costs.usual), stages, updates: costs.updates }
+    }
+
+    /// Those of a stage with `own` times.
+    fn times(self, own: &CellTimes, usual: &CellTimes) -> CellTimes {
+        let (unlike, backward, transfer) = match self {
+            Weighting::Even { transfer } => return CellTimes { transfer, ..CellTimes::EVEN },
+            Weighting::Scaled { unlike, backward, transfer } => (unlike, backward, transfer),
+        };
+        let between = |own: usize, usual: usize| (100 * usual + unlike * own).saturating_sub(unlike * usual);
+        let forward = between(own.forward, usual.forward);
+        let (of_input, of_weight, [input, weight]) = match backward {
+            Backward::OfItself(shares) => {
+                let of_input = between(own.backward_input, usual.backward_input);
+                (of_input, between(own.backward_weight, usual.backward_weight), shares)
+            }
+            Backward::OfForward(shares) => (forward, forward, shares),
+        };
+        CellTimes {
+            forward: 100 * forward,
+            backward_input: input * of_input,
+            backward_weight: weight * of_weight,
+            transfer: 10_000 * usual.transfer + 100 * transfer * usual.forward,
+        }
     }
 }
 
