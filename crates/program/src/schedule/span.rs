@@ -11,6 +11,14 @@ pub(super) fn span(schedule: &Schedule, costs: &StageCosts) -> usize {
     spans(schedule, costs).into_iter().map(|(_, end)| end).max().unwrap_or(0)
 }
 
+/// The end of the last cell of all ranks, and of the later of the first and the last rank: where these two share a tied
+/// table, they sum its gradients before the norm.
+pub(super) fn ends(schedule: &Schedule, costs: &StageCosts) -> [usize; 2] {
+    let all: Vec<usize> = spans(schedule, costs).into_iter().map(|(_, end)| end).collect();
+    let [first, last] = [all.first(), all.last()].map(|end| end.copied().unwrap_or(0));
+    [all.into_iter().max().unwrap_or(0), first.max(last)]
+}
+
 /// The time of the slowest rank from the start of its first cell to the end of its last.
 pub(super) fn slowest_rank(schedule: &Schedule, costs: &StageCosts) -> usize {
     spans(schedule, costs).into_iter().map(|(start, end)| end - start).max().unwrap_or(0)

@@ -4,7 +4,7 @@
 use config::Stage;
 
 use super::filling::fillings;
-use super::span::{slowest_rank, span};
+use super::span::{ends, slowest_rank, span};
 use super::zero_bubble_h1::zero_bubble_h1;
 use super::zero_bubble_h2::zero_bubble_h2;
 use super::{Cell, CellCosts, CellKind, CellTimes, Schedule, StageCosts};
@@ -53,18 +53,19 @@ fn soonest(
     searched: impl Iterator<Item = Schedule>,
     costs: &StageCosts,
 ) -> Option<Schedule> {
-    let mut ends: Vec<(usize, Schedule)> = searched.map(|schedule| (span(&schedule, costs), schedule)).collect();
-    ends.sort_by_key(|(end, _)| *end);
-    let mut found = ends.into_iter().map(|(_, schedule)| schedule);
+    let mut timed: Vec<(usize, Schedule)> = searched.map(|schedule| (span(&schedule, costs), schedule)).collect();
+    timed.sort_by_key(|(end, _)| *end);
+    let mut found = timed.into_iter().map(|(_, schedule)| schedule);
     let Some(handmade) = handmade else { return found.next() };
     let most = span(&handmade, costs) * (100 - LEAST_GAIN) / 100;
     // The weighting that excluded the last one comes first: it is likely to exclude the next.
-    let mut weighted: Vec<(StageCosts, Option<usize>)> =
+    let mut weighted: Vec<(StageCosts, Option<[usize; 2]>)> =
         weightings().into_iter().map(|weighting| (weighting.of(costs), None)).collect();
     let is_never_later = |schedule: &Schedule| {
-        let later = weighted
-            .iter_mut()
-            .position(|(costs, end)| span(schedule, costs) > *end.get_or_insert_with(|| span(&handmade, costs)));
+        let later = weighted.iter_mut().position(|(costs, to_beat)| {
+            let to_beat = to_beat.get_or_insert_with(|| ends(&handmade, costs));
+            ends(schedule, costs).iter().zip(to_beat).any(|(end, other)| *end > *other)
+        });
         weighted.swap(0, later.unwrap_or(0));
         later.is_none()
     };
