@@ -187,13 +187,13 @@ impl Report {
         }
     }
 
-    /// In place of a remedy, where the run went on after this failure.
+    /// In place of a remedy, where the run was resumed after this failure.
     fn continuation(&self, run: &str, newest: u32) -> String {
-        let went_on = format!("The run went on since: its newest checkpoint is that after step {newest}");
+        let resumed = format!("The run was resumed since: its newest checkpoint is that after step {newest}");
         if newest >= self.steps {
-            return wrapped(&format!("{went_on}, its last."));
+            return wrapped(&format!("{resumed}, its last."));
         }
-        format!("{}\n  pleach train --resume {run}\n", wrapped(&format!("{went_on}. To resume:")).trim_end())
+        format!("{}\n  pleach train --resume {run}\n", wrapped(&format!("{resumed}. To resume:")).trim_end())
     }
 
     fn last_instructions(&self) -> String {

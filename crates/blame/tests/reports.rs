@@ -177,9 +177,9 @@ The newest checkpoint is that after step 38; 2 steps are done again. To resume:
 ";
     assert!(text.contains(expected), "{text}");
     let words = |newest| report.text("runs/a", Some(newest)).split_whitespace().collect::<Vec<_>>().join(" ");
-    let went_on = "The run went on since: its newest checkpoint is that after step";
-    assert!(words(120).contains(&format!("{went_on} 120. To resume: pleach train --resume runs/a ")), "{}", words(120));
-    assert!(words(200).contains(&format!("{went_on} 200, its last. The last")), "{}", words(200));
+    let resumed = "The run was resumed since: its newest checkpoint is that after step";
+    assert!(words(120).contains(&format!("{resumed} 120. To resume: pleach train --resume runs/a ")), "{}", words(120));
+    assert!(words(200).contains(&format!("{resumed} 200, its last. The last")), "{}", words(200));
     assert!(
         text.contains("\n  2          step 41      forward layer 2, microbatch 1                 in it\n"),
         "{text}"

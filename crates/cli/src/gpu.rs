@@ -37,8 +37,21 @@ pub fn all_gpus() -> Result<Arc<Gpus>, Failure> {
     match RunDevice::open(DeviceChoice::Cuda, None, &places()) {
         Ok(RunDevice::Gpus(gpus)) => Ok(gpus),
         Ok(RunDevice::Cpu) => Err(Failure::Input("this machine has no GPU; use --device cpu".into())),
-        Err(error) => Err(Failure::Input(error.to_string())),
+        Err(error) => Err(Failure::Input(in_options(&error))),
     }
+}
+
+/// Keys of run files in messages about GPUs, and the same as options of `cluster measure`.
+const KEYS_AS_OPTIONS: [(&str, &str); 4] = [
+    ("use run.gpus to leave it out, or write run.device = \"cpu\"", "use --device cpu"),
+    ("write run.device = \"cpu\" or \"soft-gpu\"", "use --device cpu"),
+    ("write run.device = \"cpu\"", "use --device cpu"),
+    ("run.device = \"cuda\"", "--device cuda"),
+];
+
+/// A message for a command that has no run file.
+fn in_options(error: &GpuError) -> String {
+    KEYS_AS_OPTIONS.iter().fold(error.to_string(), |message, (keys, option)| message.replace(keys, option))
 }
 
 /// The folders that the value of [`LIBRARIES`] names, without empty names, which would mean the current folder.
@@ -291,5 +304,16 @@ mod tests {
         assert_eq!(folders(":/opt/cuda:"), [PathBuf::from("/opt/cuda")]);
         assert!(folders("").is_empty());
         assert!(library_folders(None).is_empty());
+    }
+
+    #[test]
+    fn a_command_without_a_run_file_is_told_its_own_options() {
+        let old = GpuError::OldGpu { gpu: "GPU 0".into(), capability: gpu::Capability { major: 7, minor: 5 } };
+        for error in [GpuError::NoDriver("none".into()), GpuError::OldDriver(12_080), GpuError::NoGpu, old] {
+            let said = in_options(&error);
+            assert!(!said.contains("run.") && said.contains("use --device cpu"), "{said}");
+        }
+        let said = "--device cuda needs a GPU, and the driver lists none; use --device cpu";
+        assert_eq!(in_options(&GpuError::NoGpu), said);
     }
 }

@@ -177,6 +177,13 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
         let said = refused(&cuda, &[]);
         assert!(said.contains("run.device = \"cuda\" has no driver: "), "{said}");
         assert!(said.contains("install driver 580 or newer, or write run.device = \"cpu\""), "{said}");
+        let profile = folder.0.join("here.toml").display().to_string();
+        let measure = ["cluster", "measure", "--device", "cuda", "--out", &profile];
+        let output = pleach_with_libraries(&folder.0, &measure);
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.starts_with("--device cuda needs NVIDIA's driver: "), "{said}");
+        assert!(said.ends_with("install driver 580 or newer, or use --device cpu\n"), "{said}");
     }
     let said = pleach_with_libraries(&folder.0, &["train", &soft]);
     if said.status.code() != Some(0) {
@@ -342,6 +349,7 @@ fn gpus_are_measured_and_their_profile_prices_a_step() {
     assert!(said.contains("peak        989000.0 GFLOP/s each, of which products reach "), "{said}");
     let text = std::fs::read_to_string(&profile).expect("a profile");
     assert!(text.contains("one GPU has no links to measure: those of the base; base: "), "{text}");
+    assert!(text.contains("the generation of kernels: those of the base; base: "), "{text}");
     assert!(text.contains("compute = \"measured on this GPU, by pleach's kernels in bf16"), "{text}");
     let priced = pleach_with_libraries(&libraries, &["simulate", "--cluster", &profile, "--json"]);
     assert_eq!(priced.status.code(), Some(0), "{}", stderr(&priced));

@@ -26,5 +26,5 @@ pub use profile::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node};
 pub use software::{
     AttentionKernels, CheapOutputs, GatedProducts, GatheredInputs, Gathers, GradientAddition, HeadKernels, Logits,
     PipelineTensors, RecomputedLayers, Rotated, SecondStage, ShardedReductions, SingleProducts, Software, StreamQueue,
-    TensorCollectives, TrainerMemory, Transfers, UpdatedGathers, WeightGradients,
+    TensorCollectives, TrainerMemory, Transfers, UpdatedGathers, Updates, WeightGradients,
 };

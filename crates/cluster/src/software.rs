@@ -61,6 +61,8 @@ pub struct Software {
     pub second_stage: SecondStage,
     /// When parameters are gathered that were updated in shards (ZeRO-1 and 2).
     pub updated_gathers: UpdatedGathers,
+    /// When ranks update their parameters.
+    pub updates: Updates,
     /// The content of one gather of parameters that are sharded throughout the step (ZeRO-3).
     pub gathers: Gathers,
     /// Bytes per parameter that copies out of such a gather's buffer move, between kernels.
@@ -274,6 +276,9 @@ pub enum Transfers {
     Overlapped,
     /// They overlap with passes where ranks have several stages, and are in line where they have one.
     OverlappedIfInterleaved,
+    /// They overlap with passes, but for those of 1F1B.
+    #[serde(rename = "overlapped-unless-1f1b")]
+    OverlappedUnlessPlain,
 }
 
 /// The meaning of stage 2 of ZeRO.
@@ -294,6 +299,17 @@ pub enum UpdatedGathers {
     AfterUpdate,
     /// While the next forward pass runs, each unit's before its first use.
     Overlapped,
+}
+
+/// When ranks update their parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Updates {
+    /// After the norm of all gradients, for which all ranks wait.
+    AfterNorm,
+    /// When a rank has its own gradients, so that steps follow each other without a barrier. The norm is made during
+    /// the next step, and takes back an update that it would have changed.
+    BeforeNorm,
 }
 
 /// Values that ranks reduce if they shard the optimizer but not the gradients.

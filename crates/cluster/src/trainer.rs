@@ -18,6 +18,8 @@ const NAMED: &[(&str, &str)] = &[
     ("torchtitan-2024", include_str!("../software/torchtitan-2024.toml")),
     ("megatron-core-2025", include_str!("../software/megatron-core-2025.toml")),
     ("nemo-2025", include_str!("../software/nemo-2025.toml")),
+    ("megatron-bridge-2025", include_str!("../software/megatron-bridge-2025.toml")),
+    ("zero-bubble-2024", include_str!("../software/zero-bubble-2024.toml")),
     ("torchtitan-eager-2024", include_str!("../software/torchtitan-eager-2024.toml")),
     ("fsdp1-2023", include_str!("../software/fsdp1-2023.toml")),
     ("llm-foundry-2024", include_str!("../software/llm-foundry-2024.toml")),

@@ -8,7 +8,7 @@ use program::{PassKind, Sizes, StepGraph, StepTimes};
 use record::UnitRecords;
 use sim::{
     Algorithms, MemoryOverTime, Movements, ProductFormat, RankMemory, RecordedUnits, Spent, StepCosts, StepShape,
-    peak_flops_per_ns,
+    peak_flops_per_ns, updates,
 };
 use train::{SetupError, StepOrder};
 
@@ -39,9 +39,9 @@ pub struct Prediction {
 }
 
 impl Prediction {
-    /// The step in nanoseconds.
+    /// The step in nanoseconds, from the end of one like it.
     pub fn step_ns(&self) -> u64 {
-        self.times.end()
+        self.times.period()
     }
 }
 
@@ -57,7 +57,7 @@ impl PreparedStep {
         software: Option<&Software>,
     ) -> Result<PreparedStep, SetupError> {
         let records = UnitRecords::new(StepOrder::case(model, parallelism, train))?;
-        let order = StepOrder::recorded(&records, parallelism, train)?;
+        let order = StepOrder::updating(&records, parallelism, train, updates(software))?;
         PreparedStep::ordered(&order, parallelism, train, &RecordedUnits::new(&records, software), software)
     }
 

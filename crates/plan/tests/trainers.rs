@@ -1,7 +1,7 @@
 //! Reductions and gathers of other trainers, in whole steps.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{Cluster, Software, TensorCollectives, UpdatedGathers, named};
+use cluster::{Cluster, Software, TensorCollectives, Transfers, UpdatedGathers, Updates, named};
 use config::{RunConfig, Unit};
 use plan::PreparedStep;
 use sim::Loss;
@@ -111,4 +111,28 @@ fn copies_out_of_gathered_buffers_take_their_time_in_line() {
     let more = copied.spent.on(Loss::Kernels) as f64 - in_place.spent.on(Loss::Kernels) as f64;
     assert!(more > 0.0 && more <= all_ns, "{more} of {all_ns}");
     assert!(copied.step_ns() > in_place.step_ns());
+}
+
+/// Ranks that update before the norm is known do not wait for the last one, which began last: that shortens a step whose
+/// bubble is small, and none whose first rank is the last to end.
+#[test]
+fn without_a_barrier_steps_of_zero_bubble_schedules_are_shorter_and_those_of_1f1b_are_not() {
+    let (cluster, free) = (cluster(), trainer("zero-bubble-2024"));
+    let waiting = Software { updates: Updates::AfterNorm, ..free.clone() };
+    let step_ns = |software: &Software, schedule: &[&str]| {
+        let step = step(1, &[&["tp=1", "pp=8", "microbatch_size=1"], schedule].concat(), software);
+        let prediction = step.on(&cluster).unwrap();
+        assert_eq!(prediction.spent.step_ns(), prediction.step_ns());
+        prediction.step_ns()
+    };
+    let longer = |schedule: &[&str]| step_ns(&waiting, schedule) as f64 / step_ns(&free, schedule) as f64;
+    let automatic = ["schedule=\"zb-auto\"", "schedule_memory_percent=200"];
+    let [plain, v, twice] = [longer(&[]), longer(&["schedule=\"zb-v\""]), longer(&automatic)];
+    assert!((1.0..1.001).contains(&plain), "{plain}");
+    assert!((1.0..1.05).contains(&v), "{v}");
+    assert!((1.03..1.2).contains(&twice), "{twice}");
+    // Transfers of 1F1B are in line there, which those of the others are not.
+    let beside = Software { transfers: Transfers::Overlapped, ..free.clone() };
+    assert!(step_ns(&free, &[]) > step_ns(&beside, &[]));
+    assert_eq!(step_ns(&free, &automatic), step_ns(&beside, &automatic));
 }

@@ -6,6 +6,7 @@ use device::Stream;
 use crate::link::{Event, Wait};
 use crate::next_gathers::{UpdatedGathers, next_gathers};
 use crate::quick_hash::{QuickMap, ValueMap};
+use crate::settled::{last_end, settled};
 use crate::{Instr, PassKind, Program, RankView, StepGraph, run_in_turns};
 
 /// How long the passes of one unit take, in any common measure.
@@ -61,6 +62,8 @@ pub struct Queues {
     pub transfer: Queue,
     /// Gathers of parameters that were updated in shards.
     pub updated_gathers: UpdatedGathers,
+    /// When ranks update.
+    pub updates: Updates,
     /// Thousandths by which computing takes longer while a reduction is under way next to it: both use the memory and
     /// the multiprocessors.
     pub contention_per_mille: u64,
@@ -94,9 +97,20 @@ impl Durations for UnitTimes {
             reduce: Queue::Compute,
             transfer: Queue::Own,
             updated_gathers: UpdatedGathers::AfterUpdate,
+            updates: Updates::AfterNorm,
             contention_per_mille: 0,
         }
     }
+}
+
+/// When ranks update their parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Updates {
+    /// After the norm of all gradients, for which all ranks wait.
+    AfterNorm,
+    /// When a rank has its own gradients. The norm is made during the next step, and takes back an update that it would
+    /// have changed (Qi et al., Zero Bubble Pipeline Parallelism, section 4).
+    BeforeNorm,
 }
 
 /// When the instructions of a step run: the longest path through its graph.
@@ -104,6 +118,8 @@ impl Durations for UnitTimes {
 pub struct StepTimes {
     /// Per pipeline rank and instruction: when it starts to wait or to run, and when it ends.
     pub ranks: Vec<Vec<(u64, u64)>>,
+    /// When each rank has ended the step before.
+    pub begins: Vec<u64>,
     bubble: Bubble,
 }
 
@@ -138,18 +154,22 @@ fn idle_share(busy: u64, time: u64) -> f64 {
 impl StepTimes {
     /// Times of a linked step. A rank issues in the order of its program; what has a queue of its own goes there one
     /// after the other, and what reads its result waits for it; a receive waits for its send, a collective for its
-    /// members.
+    /// members. All ranks begin together where the norm is a barrier; otherwise the step follows others like it.
     pub fn new(graph: &StepGraph, durations: &dyn Durations) -> StepTimes {
-        let ranks = graph.programs().iter().map(|program| Vec::with_capacity(program.instrs.len())).collect();
-        let queues = durations.queues();
-        let lines = graph.programs().iter().map(|program| match queues.updated_gathers {
-            UpdatedGathers::AfterUpdate => Lines::default(),
-            UpdatedGathers::OverlappedWithNextStep => Lines::beginning_with_gathers(program, durations),
-        });
-        let mut clock = Clock { graph, durations, queues, ranks, lines: lines.collect() };
-        run_in_turns(graph.programs().len(), |rank| clock.step(rank));
-        let bubble = bubble(graph, &clock.ranks);
-        StepTimes { ranks: clock.ranks, bubble }
+        let run = |begins: &[u64]| Clock::run(graph, durations, begins);
+        let from_rest = vec![0; graph.programs().len()];
+        let (begins, ranks) = match durations.queues().updates {
+            Updates::AfterNorm => (from_rest.clone(), run(&from_rest)),
+            Updates::BeforeNorm => settled(from_rest, run),
+        };
+        let bubble = bubble(graph, &ranks);
+        StepTimes { ranks, begins, bubble }
+    }
+
+    /// The time from a step to the next: that of the slowest rank from the end of the step before to its own.
+    pub fn period(&self) -> u64 {
+        let took = self.ranks.iter().zip(&self.begins).map(|(placed, begin)| last_end(placed).saturating_sub(*begin));
+        took.max().unwrap_or(0)
     }
 
     /// How well the ranks are used.
@@ -181,13 +201,19 @@ struct Lines {
 }
 
 impl Lines {
-    /// A rank that begins with the gathers of the step before, in the queue of reductions.
-    fn beginning_with_gathers(program: &Program, durations: &dyn Durations) -> Lines {
-        let mut lines = Lines::default();
+    /// A rank that has ended the step before at `begin`.
+    fn free_from(begin: u64) -> Lines {
+        Lines { compute: begin, transfer: begin, reduce: begin, ..Lines::default() }
+    }
+
+    /// The same with the gathers of the step before, in the queue of reductions.
+    fn beginning_with_gathers(program: &Program, durations: &dyn Durations, begin: u64) -> Lines {
+        let mut lines = Lines::free_from(begin);
         for gather in next_gathers(program, durations) {
-            lines.reduce = gather.time.1;
-            lines.made.insert(gather.parameters, gather.time.1);
-            lines.gathered.insert(gather.index, gather.time);
+            let time = (begin + gather.time.0, begin + gather.time.1);
+            lines.reduce = time.1;
+            lines.made.insert(gather.parameters, time.1);
+            lines.gathered.insert(gather.index, time);
         }
         lines
     }
@@ -207,6 +233,19 @@ struct Clock<'a> {
 }
 
 impl Clock<'_> {
+    /// The times of all instructions of ranks that have ended the step before at `begins`.
+    fn run(graph: &StepGraph, durations: &dyn Durations, begins: &[u64]) -> Vec<Vec<(u64, u64)>> {
+        let ranks = graph.programs().iter().map(|program| Vec::with_capacity(program.instrs.len())).collect();
+        let queues = durations.queues();
+        let lines = graph.programs().iter().zip(begins).map(|(program, begin)| match queues.updated_gathers {
+            UpdatedGathers::AfterUpdate => Lines::free_from(*begin),
+            UpdatedGathers::OverlappedWithNextStep => Lines::beginning_with_gathers(program, durations, *begin),
+        });
+        let mut clock = Clock { graph, durations, queues, ranks, lines: lines.collect() };
+        run_in_turns(graph.programs().len(), |rank| clock.step(rank));
+        clock.ranks
+    }
+
     /// Times the next instruction of a rank; `false` where there is none, or where it waits for one that is not timed.
     fn step(&mut self, rank: usize) -> bool {
         let event = Event { rank, index: self.ranks[rank].len() };
@@ -229,6 +268,9 @@ impl Clock<'_> {
                 Some((_, arrival)) => (reached, reached.max(*arrival)),
                 None => return false,
             },
+            Wait::Members(_) if *instr == Instr::GradNorm && self.queues.updates == Updates::BeforeNorm => {
+                (reached, reached + duration)
+            }
             Wait::Members(members) => {
                 let is_there = |member: &Event| self.ranks[member.rank].len() >= member.index;
                 if !members.iter().all(is_there) {

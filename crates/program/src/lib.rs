@@ -28,6 +28,7 @@ mod rank_view;
 mod reached;
 mod rules;
 mod schedule;
+mod settled;
 mod sizes;
 mod stages;
 mod value;
@@ -37,7 +38,7 @@ mod waits;
 mod world;
 
 pub use accesses::{Access, accesses};
-pub use clock::{Bubble, Durations, PassTimes, Queue, Queues, StepTimes, UnitTimes};
+pub use clock::{Bubble, Durations, PassTimes, Queue, Queues, StepTimes, UnitTimes, Updates};
 pub use declared::{Declared, DeclaredParameter};
 pub use effects::{Effects, Gradients, Partner};
 pub use footprint::{Footprint, Footprints};

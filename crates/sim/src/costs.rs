@@ -4,11 +4,11 @@ use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives
 use comm::{CollectiveCall, Operation};
 use config::{
     Averages, Degrees, Gathering, GradientSums, Kept, ModelSpec, Optimizer, Overlap, Parallelism, PerClass, Precision,
-    Reshard, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
+    Reshard, ScheduleKind, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
 };
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
-use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers};
+use program::{Durations, Instr, Partner, Pass, PassKind, Queue, Queues, RankView, UnitCalls, UpdatedGathers, Updates};
 
 use crate::collective::collective_ns;
 use crate::group_calls::Collectives;
@@ -174,6 +174,14 @@ impl Durations for StepCosts {
 
     fn queues(&self) -> Queues {
         self.queues
+    }
+}
+
+/// When the ranks of a trainer update; those of pleach wait for the norm.
+pub fn updates(software: Option<&Software>) -> Updates {
+    match software.map(|software| software.updates) {
+        None | Some(cluster::Updates::AfterNorm) => Updates::AfterNorm,
+        Some(cluster::Updates::BeforeNorm) => Updates::BeforeNorm,
     }
 }
 
@@ -364,7 +372,13 @@ impl Pricing<'_> {
         let bytes = self.shape.output_bytes as f64;
         let calls = match self.software.map(|software| software.transfers) {
             Some(Transfers::InLineOneByOne) => 2,
-            Some(Transfers::InLine | Transfers::Overlapped | Transfers::OverlappedIfInterleaved) | None => 1,
+            Some(
+                Transfers::InLine
+                | Transfers::Overlapped
+                | Transfers::OverlappedIfInterleaved
+                | Transfers::OverlappedUnlessPlain,
+            )
+            | None => 1,
         };
         let ns = |from: usize, to: usize| {
             let pair = self.collectives.pair(Rank(from * block), Rank(to * block));
@@ -423,17 +437,22 @@ impl Pricing<'_> {
                 None | Some(cluster::UpdatedGathers::AfterUpdate) => UpdatedGathers::AfterUpdate,
                 Some(cluster::UpdatedGathers::Overlapped) => UpdatedGathers::OverlappedWithNextStep,
             },
+            updates: updates(self.software),
             contention_per_mille: (1000.0 * self.cluster.compute.contention).round() as u64,
         }
     }
 
     fn transfer_queue(&self, software: &Software) -> Queue {
-        let stages_per_rank = self.shape.parallelism.schedule.stages_per_rank().unwrap_or(1);
-        match (software.transfers, stages_per_rank) {
+        let schedule = &self.shape.parallelism.schedule;
+        let is_plain = *schedule == ScheduleKind::OneForwardOneBackward.into();
+        match (software.transfers, schedule.stages_per_rank().unwrap_or(1)) {
             (Transfers::InLine | Transfers::InLineOneByOne, _) | (Transfers::OverlappedIfInterleaved, 1) => {
                 Queue::Compute
             }
-            (Transfers::Overlapped, _) | (Transfers::OverlappedIfInterleaved, _) => Queue::Own,
+            (Transfers::OverlappedUnlessPlain, _) if is_plain => Queue::Compute,
+            (Transfers::Overlapped | Transfers::OverlappedIfInterleaved | Transfers::OverlappedUnlessPlain, _) => {
+                Queue::Own
+            }
         }
     }
 }

@@ -36,7 +36,7 @@ mod trace;
 pub use algorithm::Algorithms;
 pub use chrome::ChromeTrace;
 pub use collective::{GroupShape, collective_ns};
-pub use costs::{PassCost, StateCost, StepCosts, StepShape};
+pub use costs::{PassCost, StateCost, StepCosts, StepShape, updates};
 pub use kernel::{AttentionPass, Kernel, Product, ProductFormat, kernels_of};
 pub use lines::{legend, lines};
 pub use memory::{KeptBeyond, MemoryPart, RankMemory, least_bytes, memory, memory_over_time};

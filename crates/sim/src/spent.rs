@@ -75,7 +75,8 @@ impl Spent {
         };
         let busiest = (0..graph.programs().len()).max_by_key(|rank| computed(*rank)).unwrap_or(0);
         let mut spent = Spent::default();
-        let mut now = 0;
+        let begin = times.begins.get(busiest).copied().unwrap_or(0);
+        let mut now = begin;
         let program = &graph.programs()[busiest];
         let queues = costs.queues();
         // Reductions may be deferred, so time does not follow the order of the program everywhere.
@@ -104,7 +105,7 @@ impl Spent {
             now = now.max(*end);
         }
         spent.add(Loss::Data, program_end(times, busiest).saturating_sub(now));
-        spent.add(Loss::Waiting, times.end().saturating_sub(now.max(program_end(times, busiest))));
+        spent.add(Loss::Waiting, (begin + times.period()).saturating_sub(now.max(program_end(times, busiest))));
         spent
     }
 

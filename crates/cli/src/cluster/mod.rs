@@ -10,7 +10,7 @@ use plan::machine::{measure, measure_gpus};
 use plan::{Fitted, Open, PreparedRun, Report, Scored, fit};
 
 use crate::arguments::cluster::{ClusterCommand, FitArguments, MeasureArguments, MeasuredDevice};
-use crate::cluster::profile::{profile, software};
+use crate::cluster::profile::software;
 use crate::cluster::validate::Runs;
 use crate::failure::Failure;
 use crate::gpu::all_gpus;
@@ -84,7 +84,7 @@ fn measured_gpus(arguments: &MeasureArguments) -> Result<Cluster, Failure> {
     let gpus = all_gpus()?;
     let gpu = &gpus.facts()[0];
     let mut base = match &arguments.base {
-        Some(name) => profile(name)?,
+        Some(name) => profile::base(name)?,
         None => profile_of(gpu).ok_or_else(|| {
             Failure::Input(format!(
                 "no built-in profile has the data sheet of {}; name a profile with its rates: --base NAME|FILE.toml",
@@ -103,7 +103,7 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let inputs: Vec<PathBuf> =
         [arguments.table.clone(), arguments.base.clone().into()].into_iter().chain(trainer).collect();
     let out = OutputFile::promised("--out", &arguments.out, &inputs)?;
-    let base = profile(&arguments.base)?;
+    let base = profile::base(&arguments.base)?;
     let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
     let left_out =

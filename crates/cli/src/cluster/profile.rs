@@ -43,24 +43,36 @@ fn collectives(of_cluster: CollectiveLibrary, of_run: CollectivesChoice) -> Coll
     }
 }
 
-/// The profile of this name, or in this file.
+/// The profile of this name, or in this file: the value of `--cluster`.
 ///
 /// # Errors
 /// Neither a name nor a file, or a file that is not a profile.
 pub fn profile(name: &str) -> Result<Cluster, Failure> {
+    profile_of("--cluster", name)
+}
+
+/// The same as the value of `--base`.
+///
+/// # Errors
+/// As [`profile`].
+pub fn base(name: &str) -> Result<Cluster, Failure> {
+    profile_of("--base", name)
+}
+
+fn profile_of(option: &str, name: &str) -> Result<Cluster, Failure> {
     let text = match named(name) {
         Some(text) => text.to_string(),
         None if Path::new(name).exists() => read_text(Path::new(name), InputKind::Profile)
-            .map_err(|error| Failure::Input(format!("--cluster {name} {error}")))?,
+            .map_err(|error| Failure::Input(format!("{option} {name} {error}")))?,
         None => {
             let known: Vec<&str> = names().collect();
             return Err(Failure::Input(format!(
-                "--cluster {name}: there is no such file, and no profile of that name; there are {}",
+                "{option} {name}: there is no such file, and no profile of that name; there are {}",
                 known.join(", ")
             )));
         }
     };
-    Cluster::from_toml(&text).map_err(|error| Failure::Input(format!("--cluster {name}: {error}")))
+    Cluster::from_toml(&text).map_err(|error| Failure::Input(format!("{option} {name}: {error}")))
 }
 
 /// The trainer whose run is meant, or pleach itself where none was asked for.

@@ -102,6 +102,15 @@ const NO_COMMAND: u8 = 127;
 /// Exit code of ssh whose connection failed.
 const NO_CONNECTION: u8 = 255;
 
+/// How ends were found that were found together.
+#[derive(Clone, Copy, Debug)]
+struct Found {
+    /// Nobody had asked the processes to end.
+    is_by_itself: bool,
+    /// One was ended by a signal from elsewhere.
+    is_cause: bool,
+}
+
 impl Fate {
     fn of(status: ExitStatus, is_agent: bool) -> Fate {
         match (status.code(), status.signal()) {
@@ -124,6 +133,25 @@ impl Fate {
             Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Failed(_) | Fate::Stopped(_) | Fate::Done => {
                 false
             }
+        }
+    }
+
+    /// Whether this end, after or with that of another process, is the cause of it.
+    fn is_cause_of(self, before: Fate, found: Found) -> bool {
+        match before {
+            Fate::Stopped(_) => self.is_failure() && found.is_by_itself,
+            // The others fail because one refuses its input, or is killed, and may end before it.
+            Fate::Failed(code) if code != Failure::INPUT => {
+                self == Fate::Failed(Failure::INPUT)
+                    || found.is_cause && matches!(self, Fate::Killed(_) | Fate::KilledThere(_))
+            }
+            Fate::Failed(_)
+            | Fate::Killed(_)
+            | Fate::KilledThere(_)
+            | Fate::NoAgent
+            | Fate::NoCommand
+            | Fate::NoConnection
+            | Fate::Done => false,
         }
     }
 
@@ -205,22 +233,7 @@ pub fn supervise(
             }
             let is_first = match &first {
                 None => fate != Fate::Done,
-                Some((_, Fate::Stopped(_))) => is_failure && is_by_itself,
-                // The others fail because one refuses its input, or is killed, and may end before it.
-                Some((_, Fate::Failed(code))) if *code != Failure::INPUT => {
-                    fate == Fate::Failed(Failure::INPUT)
-                        || is_cause && matches!(fate, Fate::Killed(_) | Fate::KilledThere(_))
-                }
-                Some((_, Fate::Failed(_))) => false,
-                Some((
-                    _,
-                    Fate::Killed(_)
-                    | Fate::KilledThere(_)
-                    | Fate::NoAgent
-                    | Fate::NoCommand
-                    | Fate::NoConnection
-                    | Fate::Done,
-                )) => false,
+                Some((_, before)) => fate.is_cause_of(*before, Found { is_by_itself, is_cause }),
             };
             if is_first {
                 if let Fate::Stopped(code) = fate {

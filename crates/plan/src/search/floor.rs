@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use cluster::Software;
+use cluster::{Software, Updates};
 use config::{
     Degrees, Kept, LayerRecompute, Masters, Optimizer, Parallelism, PerClass, RunConfig, ScheduleKind, ScheduleSpec,
     Stage, StateKind, TrainSpec, Unit, UnitLayout, params, unique_parameters,
@@ -171,6 +171,10 @@ impl Shape<'_> {
         }
     }
 
+    fn updates(&self) -> Updates {
+        self.trainer.map_or(Updates::AfterNorm, |trainer| trainer.updates)
+    }
+
     fn num_microbatches(&self) -> u64 {
         self.parallelism.num_microbatches(self.config.train.global_batch) as u64
     }
@@ -183,11 +187,13 @@ impl Shape<'_> {
             let sum = |pass: usize| stages.iter().map(|stage| self.stage_ns(*stage, pass)).sum::<u64>();
             let of_inputs = sum(FORWARD) + sum(RECOMPUTE) + sum(BACKWARD_INPUT);
             let all = self.num_microbatches() * (of_inputs + sum(BACKWARD_WEIGHT));
-            let ordered = match self.backward() {
-                Backward::Full => all + after,
-                Backward::Split => all.max(self.num_microbatches() * of_inputs + after),
+            let alone = match (self.updates(), self.backward()) {
+                // Others are in another step meanwhile.
+                (Updates::BeforeNorm, _) => all,
+                (Updates::AfterNorm, Backward::Full) => before + all + after,
+                (Updates::AfterNorm, Backward::Split) => before + all.max(self.num_microbatches() * of_inputs + after),
             };
-            least = least.max(before + ordered);
+            least = least.max(alone);
             before += self.stage_ns(rank, FORWARD);
             after += self.stage_ns(rank, BACKWARD_INPUT);
             if self.backward() == Backward::Full {

@@ -11,7 +11,7 @@
 //! bound is longer than the clock's time, and both are equal where a stage has one rank, so that nothing is reduced.
 
 use config::{GradientReduction, Parallelism, Stage, Tied, TiedSum, Unit, ZeroStage};
-use program::{Cell, CellKind, Durations, Partner, PassKind, Queue, Queues, UpdatedGathers, run_in_turns};
+use program::{Cell, CellKind, Durations, Partner, PassKind, Queue, Queues, UpdatedGathers, Updates, run_in_turns};
 use sim::StepCosts;
 use train::StepOrder;
 
@@ -107,8 +107,12 @@ impl<'a> Pipeline<'a> {
     /// nothing slows what is computed next to it.
     pub(super) fn least_ns(mut self) -> u64 {
         run_in_turns(self.lines.len(), |rank| self.step(rank));
-        let norm_start_ns = self.norm_start_ns();
-        (0..self.lines.len()).map(|rank| self.update_end_ns(rank, norm_start_ns)).max().unwrap_or(0)
+        let norm_start_ns = match self.queues.updates {
+            Updates::AfterNorm => Some(self.norm_start_ns()),
+            Updates::BeforeNorm => None,
+        };
+        let end_ns = |rank: usize| self.update_end_ns(rank, norm_start_ns.unwrap_or_else(|| self.busy_ns(rank)));
+        (0..self.lines.len()).map(end_ns).max().unwrap_or(0)
     }
 
     fn units(&self, stage: usize) -> impl DoubleEndedIterator<Item = Unit> + use<> {
@@ -259,19 +263,38 @@ impl<'a> Pipeline<'a> {
         }
     }
 
+    /// A rank with all that it computes before its sums are whole.
+    fn with_late_passes(&self, rank: usize) -> Line {
+        let mut line = self.lines[rank];
+        let late = self.stages.first().filter(|_| self.order.schedule.stage_map[0] == rank);
+        if let Some(UnitBackward { weight, reduce, .. }) = late.and_then(|first| first.late) {
+            line.busy += weight;
+            line.compute += weight;
+            self.reduce(&mut line, reduce);
+        }
+        line
+    }
+
+    /// All gathers of parameters for the passes of a rank.
+    fn gathers_ns(&self, rank: usize) -> u64 {
+        let gathers = gathers(self.order, &self.parameters, self.parallelism, rank).into_iter();
+        gathers.map(|(unit, number)| number as u64 * self.costs.state(unit).gather_ns).sum()
+    }
+
+    /// How long a rank is busy until it has its sums of gradients, whatever others do.
+    fn busy_ns(&self, rank: usize) -> u64 {
+        let (Line { busy, reduced, .. }, gathers_ns) = (self.with_late_passes(rank), self.gathers_ns(rank));
+        match self.reductions() {
+            Queue::Own => busy.max(gathers_ns + reduced),
+            Queue::Compute | Queue::Last => busy + reduced + gathers_ns,
+        }
+    }
+
     /// When all ranks have their sums of gradients.
     fn norm_start_ns(&self) -> u64 {
         let ready = |rank: usize| {
-            let mut line = self.lines[rank];
-            let late = self.stages.first().filter(|_| self.order.schedule.stage_map[0] == rank);
-            if let Some(UnitBackward { weight, reduce, .. }) = late.and_then(|first| first.late) {
-                line.busy += weight;
-                line.compute += weight;
-                self.reduce(&mut line, reduce);
-            }
-            let Line { compute, reduce, busy, reduced, .. } = line;
-            let gathers = gathers(self.order, &self.parameters, self.parallelism, rank).into_iter();
-            let gathers_ns: u64 = gathers.map(|(unit, number)| number as u64 * self.costs.state(unit).gather_ns).sum();
+            let Line { compute, reduce, busy, reduced, .. } = self.with_late_passes(rank);
+            let gathers_ns = self.gathers_ns(rank);
             match self.reductions() {
                 Queue::Own => compute.max(reduce).max(gathers_ns + reduced),
                 Queue::Compute => compute.max(busy + reduced + gathers_ns),

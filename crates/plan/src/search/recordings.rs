@@ -10,7 +10,7 @@ use config::{
 use program::Footprints;
 use rayon::prelude::*;
 use record::UnitRecords;
-use sim::{RecordedUnits, StepCosts, StepShape, least_bytes};
+use sim::{RecordedUnits, StepCosts, StepShape, least_bytes, updates};
 use train::{SetupError, StepOrder};
 
 use super::floor::FEW_PER_RANK;
@@ -126,6 +126,18 @@ impl<'a> Recordings<'a> {
         Ok(StepCosts::new(self.cluster, self.software, &shape, units)?)
     }
 
+    fn order<'s>(
+        &'s self,
+        recording: &'s Recording<'a>,
+        parallelism: &'s Parallelism,
+        train: &'s TrainSpec,
+    ) -> Result<StepOrder<'s>, SetupError>
+    where
+        'a: 's,
+    {
+        StepOrder::updating(&recording.records, parallelism, train, updates(self.software))
+    }
+
     /// That of the layout's passes, which is one of those of [`Recordings::new`].
     pub(super) fn of(&self, parallelism: &Parallelism) -> &Recording<'a> {
         &self.by_key[&Key::of(parallelism)]
@@ -137,7 +149,7 @@ impl<'a> Recordings<'a> {
     /// No such schedule, or layers that do not make its stages.
     pub fn cells_ns(&self, parallelism: &Parallelism) -> Result<u64, SetupError> {
         let recording = self.of(parallelism);
-        let order = StepOrder::recorded(&recording.records, parallelism, &self.config.train)?;
+        let order = self.order(recording, parallelism, &self.config.train)?;
         let costs = self.costs_of(parallelism, &recording.units, &recording.footprints)?;
         let num_microbatches = parallelism.num_microbatches(self.config.train.global_batch);
         Ok(Pipeline::new(&order, parallelism, num_microbatches, &costs).least_ns())
@@ -171,7 +183,7 @@ impl<'a> Recordings<'a> {
 
     fn rank_bytes_in(&self, train: &TrainSpec, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
         let recording = self.of(parallelism);
-        let order = StepOrder::recorded(&recording.records, parallelism, train)?;
+        let order = self.order(recording, parallelism, train)?;
         let (program, sizes) = order.rank_program(rank)?;
         Ok(least_bytes(&program, &sizes, &recording.units, self.software))
     }
@@ -194,7 +206,7 @@ impl<'a> Recordings<'a> {
 
     fn step_in(&self, train: &TrainSpec, parallelism: &Parallelism) -> Result<PreparedStep, SetupError> {
         let recording = self.of(parallelism);
-        let order = StepOrder::recorded(&recording.records, parallelism, train)?;
+        let order = self.order(recording, parallelism, train)?;
         let step = PreparedStep::ordered(&order, parallelism, train, &recording.units, self.software)?;
         Ok(step.placed(self.config.run.placement))
     }

@@ -17,7 +17,7 @@ mod zero_bubble_v;
 
 use config::{Microbatch, ScheduleKind, ScheduleSpec, Stage};
 
-use crate::ContributionOrder;
+use crate::{ContributionOrder, Updates};
 pub use forward_only::forward_only;
 pub use given::GivenScheduleError;
 pub use gpipe::gpipe;
@@ -94,11 +94,13 @@ pub struct StageCosts {
     pub usual: CellCosts,
     /// Of each stage; nothing where all are alike.
     pub stages: Vec<CellCosts>,
+    /// Whether ranks wait for each other at the end of a step.
+    pub updates: Updates,
 }
 
 impl StageCosts {
     /// All stages are [`CellCosts::EVEN`].
-    pub const EVEN: StageCosts = StageCosts { usual: CellCosts::EVEN, stages: vec![] };
+    pub const EVEN: StageCosts = StageCosts { usual: CellCosts::EVEN, stages: vec![], updates: Updates::AfterNorm };
 
     /// Those of one stage.
     pub fn of(&self, stage: Stage) -> &CellCosts {
@@ -108,7 +110,7 @@ impl StageCosts {
 
 impl From<CellCosts> for StageCosts {
     fn from(usual: CellCosts) -> StageCosts {
-        StageCosts { usual, stages: vec![] }
+        StageCosts { usual, stages: vec![], updates: Updates::AfterNorm }
     }
 }
 

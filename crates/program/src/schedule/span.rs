@@ -11,6 +11,14 @@ pub(super) fn span(schedule: &Schedule, costs: &StageCosts) -> usize {
     spans(schedule, costs).into_iter().map(|(_, end)| end).max().unwrap_or(0)
 }
 
+/// The end of the last cell of all ranks, and of the later of the first and the last rank: where these two share a tied
+/// table, they sum its gradients before the norm.
+pub(super) fn ends(schedule: &Schedule, costs: &StageCosts) -> [usize; 2] {
+    let all: Vec<usize> = spans(schedule, costs).into_iter().map(|(_, end)| end).collect();
+    let [first, last] = [all.first(), all.last()].map(|end| end.copied().unwrap_or(0));
+    [all.into_iter().max().unwrap_or(0), first.max(last)]
+}
+
 /// The time of the slowest rank from the start of its first cell to the end of its last.
 pub(super) fn slowest_rank(schedule: &Schedule, costs: &StageCosts) -> usize {
     spans(schedule, costs).into_iter().map(|(start, end)| end - start).max().unwrap_or(0)
@@ -21,18 +29,23 @@ fn spans(schedule: &Schedule, costs: &StageCosts) -> Vec<(usize, usize)> {
     let cells = schedule.ranks.iter().flatten();
     let num_microbatches = cells.map(|cell| cell.microbatch.0 as usize + 1).max().unwrap_or(0);
     let none = vec![None; schedule.num_stages() * num_microbatches];
-    // When outputs and gradients of inputs are made, by stage, then by microbatch.
-    let mut ends: [Vec<Option<usize>>; 2] = [none.clone(), none];
+    // When outputs and gradients of inputs are where they are needed, by stage, then by microbatch.
+    let mut there: [Vec<Option<usize>>; 2] = [none.clone(), none];
     let mut rows = vec![Row::default(); schedule.ranks.len()];
     run_in_turns(schedule.ranks.len(), |rank| {
-        let Row { placed, start, end: now } = rows[rank];
+        let Row { placed, start, end: now, sent } = rows[rank];
         let Some(&cell) = schedule.ranks[rank].get(placed) else { return false };
-        let Some(arrival) = arrival(schedule, costs, &ends, num_microbatches, cell) else { return false };
+        let Some(arrival) = arrival(schedule, &there, num_microbatches, cell) else { return false };
         let end = arrival.max(now) + costs.of(cell.stage).times.of(cell.kind);
+        let mut sent = sent;
         if let Some(made) = made(cell.kind) {
-            ends[made][cell.stage.0 as usize * num_microbatches + cell.microbatch.0 as usize] = Some(end);
+            let transfer = reader(schedule, cell).map_or(0, |to| costs.usual.times.between(rank, to));
+            // One transfer after the other.
+            let at = if transfer > 0 { sent.max(end) + transfer } else { end };
+            sent = sent.max(at);
+            there[made][cell.stage.0 as usize * num_microbatches + cell.microbatch.0 as usize] = Some(at);
         }
-        rows[rank] = Row { placed: placed + 1, start: start.or(Some(arrival.max(now))), end };
+        rows[rank] = Row { placed: placed + 1, start: start.or(Some(arrival.max(now))), end, sent };
         true
     });
     rows.into_iter().map(|row| (row.start.unwrap_or(0), row.end)).collect()
@@ -44,6 +57,8 @@ struct Row {
     placed: usize,
     start: Option<usize>,
     end: usize,
+    /// When its last transfer has arrived.
+    sent: usize,
 }
 
 const OUTPUTS: usize = 0;
@@ -58,14 +73,19 @@ fn made(kind: CellKind) -> Option<usize> {
     }
 }
 
+/// The rank of the stage that reads what a cell makes for another one.
+fn reader(schedule: &Schedule, cell: Cell) -> Option<usize> {
+    let stage = cell.stage.0 as usize;
+    let to = match cell.kind {
+        CellKind::F => Some(stage + 1),
+        CellKind::B | CellKind::I => stage.checked_sub(1),
+        CellKind::W => None,
+    };
+    to.and_then(|stage| schedule.stage_map.get(stage).copied())
+}
+
 /// When the input of a cell is on its rank; `None` while that is not known.
-fn arrival(
-    schedule: &Schedule,
-    costs: &StageCosts,
-    ends: &[Vec<Option<usize>>; 2],
-    num_microbatches: usize,
-    cell: Cell,
-) -> Option<usize> {
+fn arrival(schedule: &Schedule, there: &[Vec<Option<usize>>; 2], num_microbatches: usize, cell: Cell) -> Option<usize> {
     let stage = cell.stage.0 as usize;
     let source = match cell.kind {
         CellKind::F => stage.checked_sub(1),
@@ -73,10 +93,7 @@ fn arrival(
         CellKind::W => None,
     };
     let Some(source) = source else { return Some(0) };
-    let kind = made(cell.kind)?;
-    let end = ends[kind][source * num_microbatches + cell.microbatch.0 as usize]?;
-    let between = costs.usual.times.between(schedule.stage_map[source], schedule.stage_map[stage]);
-    Some(end + between)
+    there[made(cell.kind)?][source * num_microbatches + cell.microbatch.0 as usize]
 }
 
 #[cfg(test)]
@@ -96,8 +113,17 @@ mod tests {
     #[test]
     fn a_stage_that_takes_longer_decides() {
         let slow = CellCosts { times: CellTimes { forward: 10, ..CellTimes::EVEN }, ..CellCosts::EVEN };
-        let costs = StageCosts { usual: CellCosts::EVEN, stages: vec![CellCosts::EVEN, slow] };
+        let costs = StageCosts { stages: vec![CellCosts::EVEN, slow], ..StageCosts::EVEN };
         // Before the slow stage one forward, after it one backward of both kinds; ten and two of its own, seven times.
         assert_eq!(span(&one_forward_one_backward(2, 7), &costs), 1 + 7 * 12 + 2);
+    }
+
+    #[test]
+    fn transfers_of_a_rank_follow_each_other() {
+        let times = CellTimes { transfer: 10, ..CellTimes::EVEN };
+        let costs = StageCosts::from(CellCosts { times, ..CellCosts::EVEN });
+        // Two forwards on the first rank are sent by 11 and by 21, and two more passes of the second microbatch follow
+        // on the second rank. Its gradient comes back 10 later, and one backward of both kinds follows.
+        assert_eq!(span(&one_forward_one_backward(2, 2), &costs), 21 + 3 + 10 + 2);
     }
 }

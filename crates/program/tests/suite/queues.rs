@@ -1,7 +1,7 @@
 //! The event clock on engines with other queues.
 
-use config::{Unit, ZeroStage};
-use program::{Durations, Instr, PassKind, Queue, Queues, RankView, StepGraph, StepTimes, UpdatedGathers};
+use config::{ScheduleKind, Unit, ZeroStage};
+use program::{Durations, Instr, PassKind, Queue, Queues, RankView, StepGraph, StepTimes, UpdatedGathers, Updates};
 
 use crate::setup::Setup;
 
@@ -9,6 +9,7 @@ const IN_LINE: Queues = Queues {
     reduce: Queue::Compute,
     transfer: Queue::Compute,
     updated_gathers: UpdatedGathers::AfterUpdate,
+    updates: Updates::AfterNorm,
     contention_per_mille: 0,
 };
 
@@ -115,4 +116,25 @@ fn gathers_of_the_step_before_overlap_with_forward_passes() {
     let passes_before = 1 + 4;
     assert!(long.end() >= 100 * number + without - 10 * passes_before, "{}", long.end());
     assert!(long.end() <= without + 100 * number);
+}
+
+/// Forward passes fill the wait for the first gradient, so that each rank computes without a pause; a later one begins
+/// later. The norm makes the first wait for the last, by three forward passes of two units: without that barrier it
+/// begins the next step.
+#[test]
+fn without_a_barrier_a_step_takes_as_long_as_its_slowest_rank() {
+    let (pp, num_microbatches, kind) = (4, 12, ScheduleKind::ZeroBubbleH2);
+    let stage_layers = Some(vec![1, 2, 2, 1]);
+    let setup = Setup { num_layers: 6, pp, num_microbatches, kind, stage_layers, tied: false, ..Setup::default() };
+    let graph = Setup { zero: ZeroStage::Off, ..setup }.graph();
+    let times = |updates| {
+        let queues = Queues { updates, ..IN_LINE };
+        StepTimes::new(&graph, &Times { queues, reduction: 0, gather: 0 })
+    };
+    let busy = 12 * 3 * 2 * 10;
+    let barrier = times(Updates::AfterNorm);
+    assert_eq!((barrier.period(), barrier.end()), (busy + 3 * 2 * 10, busy + 3 * 2 * 10));
+    let free = times(Updates::BeforeNorm);
+    assert_eq!(free.period(), busy);
+    assert_eq!(free.begins[0], 0, "the first rank has ended the step before first");
 }

@@ -10,7 +10,7 @@
 use config::{Degrees, Parallelism, ScheduleKind};
 use program::{
     CellCosts, CellTimes, CompileInput, PassTimes, Purpose, Schedule, StageCosts, StepGraph, StepTimes, UnitTimes,
-    compile, link, split_stages,
+    Updates, compile, link, split_stages,
 };
 
 use crate::setup::{Setup, per_class};
@@ -85,8 +85,9 @@ impl FittedModel {
         UnitTimes { units: per_class(PassTimes::default(), unit, unit, unit), transfer: self.transfer }
     }
 
+    /// Steps follow each other without a barrier.
     fn stage_costs(&self, units_per_stage: usize) -> StageCosts {
-        StageCosts::from(CellCosts {
+        let costs = StageCosts::from(CellCosts {
             times: CellTimes {
                 forward: FORWARD as usize * units_per_stage,
                 backward_input: self.backward_input as usize * units_per_stage,
@@ -95,7 +96,8 @@ impl FittedModel {
             },
             held_until_input: 34 * self.hidden + 5 * self.heads * 1024,
             held_until_weight: 32 * self.hidden,
-        })
+        });
+        StageCosts { updates: Updates::BeforeNorm, ..costs }
     }
 }
 

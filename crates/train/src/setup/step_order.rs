@@ -6,7 +6,7 @@ use config::{
 };
 use program::{
     CellCosts, CellTimes, CompileInput, Demands, Footprint, Footprints, PassKind, PassTimes, Program, Purpose,
-    Schedule, Sizes, StageCosts, StageSplit, State, StepGraph, UnitTimes, Verified, compile, compile_rank,
+    Schedule, Sizes, StageCosts, StageSplit, State, StepGraph, UnitTimes, Updates, Verified, compile, compile_rank,
     forward_only, least_memory, link, split_stages, verify,
 };
 use record::{RecordCase, UnitRecords};
@@ -59,6 +59,19 @@ impl<'a> StepOrder<'a> {
         parallelism: &'a Parallelism,
         train: &'a TrainSpec,
     ) -> Result<StepOrder<'a>, SetupError> {
+        StepOrder::updating(records, parallelism, train, Updates::AfterNorm)
+    }
+
+    /// The same for a trainer whose ranks may update before the norm is known, which pleach's own do not.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn updating(
+        records: &UnitRecords<'a>,
+        parallelism: &'a Parallelism,
+        train: &'a TrainSpec,
+        updates: Updates,
+    ) -> Result<StepOrder<'a>, SetupError> {
         let (model, recompute) = (records.case().model, parallelism.recompute);
         let times = unit_times(records);
         let on_average = shared_out(&times, recompute);
@@ -74,6 +87,7 @@ impl<'a> StepOrder<'a> {
             }
             ScheduleSpec::Generated(_) | ScheduleSpec::Given(_) => StageCosts::from(work.mean_costs(model.num_layers)),
         };
+        let costs = StageCosts { updates, ..costs };
         let num_microbatches = parallelism.num_microbatches(train.global_batch);
         let schedule = Schedule::new(&parallelism.schedule, parallelism.degrees.pp, num_microbatches, &costs)?;
         let stages = split(schedule.num_stages())?;
@@ -302,7 +316,7 @@ impl Work<'_> {
             held_until_input: layers * mean.held_until_input,
             held_until_weight: layers * mean.held_until_weight,
         };
-        StageCosts { usual, stages: each }
+        StageCosts { usual, stages: each, updates: Updates::AfterNorm }
     }
 
     /// Of a cell with these units, of which layers alone hold anything for long.

@@ -1,9 +1,10 @@
 //! The profile of this machine's GPUs.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::Cluster;
+use cluster::{Attention, Cluster};
 use comm::Timeouts;
 use config::{GradientSums, Precision, Products};
 use device::Numerics;
@@ -104,9 +105,21 @@ fn profile(times: &GpuTimes, base: &Cluster, ranks: usize) -> Cluster {
             );
         }
     }
+    name_kept_losses(&mut measured.sources, base);
     measured.fitted.clear();
     measured.software = None;
     measured
+}
+
+/// Says in `sources` that the losses of attention are those of `base`, where it has any. The measured shares are those
+/// with which prices under these losses are the measured times.
+fn name_kept_losses(sources: &mut BTreeMap<String, String>, base: &Cluster) {
+    if base.attention == Attention::default() {
+        return;
+    }
+    let notes = base.sources.get("attention").map_or(String::new(), |notes| format!("; base: {notes}"));
+    let kept = "losses of short sequences and few heads, and the generation of kernels: those of the base";
+    sources.insert("attention".into(), format!("{kept}{notes}"));
 }
 
 #[cfg(test)]
@@ -179,5 +192,14 @@ mod tests {
         for ((found, expected), bound) in found.iter().zip(expected).zip(bounds) {
             assert!((found - expected).abs() <= bound * expected, "{found} is not {expected}");
         }
+    }
+
+    #[test]
+    fn losses_of_attention_are_named_as_those_of_the_base_where_it_has_any() {
+        let of = |name: &str| Cluster::from_toml(named(name).expect("a profile")).expect("a cluster");
+        let (with, without) = (of("h200-141g-dgx"), of("v100-32g-dgx1"));
+        let said = &profile(&priced(&with), &with, 1).sources["attention"];
+        assert!(said.contains("those of the base; base: ramp_tokens: "), "{said}");
+        assert_eq!(profile(&priced(&without), &without, 1).sources.get("attention"), None);
     }
 }
