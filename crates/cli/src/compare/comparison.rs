@@ -67,6 +67,10 @@ pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Com
         .map(|class| {
             class.in_orders([first, second].map(|config| RankOrder::of(config.run.collectives, config.train.sums)))
         })
+        .map(|class| {
+            let layouts = [&first.parallelism, &second.parallelism];
+            class.in_products(first.train.precision.products(), layouts, [&engines[0], &engines[1]])
+        })
         .map(|class| class.on_engines([&engines[0], &engines[1]]));
     Comparison { names, class, differences }
 }

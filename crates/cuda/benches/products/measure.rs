@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use device::Orientation;
-use gpu::{EventHandle, Gpu};
-use nvidia::cublaslt::{Element, Handle, Product, Stored};
+use gpu::{
+    DevicePointer, EventHandle, FactorForm, Gpu, MatrixElement, MatrixPlaces, MatrixProduct, ProductLibrary as _,
+    ProductLimits, SumForm,
+};
+use nvidia::cublaslt::Handle;
 
 use crate::Failed;
 use crate::kernels::{Kernels, Places, Tile};
@@ -104,20 +107,22 @@ impl Bench {
     fn peer_submit<'a>(&'a self, peer: &'a Handle, shape: Shape) -> Result<Submit<'a>, Failed> {
         let [m, n, k] = shape.sizes.map(|size| size as u64);
         let result = match shape.output {
-            Output::Single => Element::F32,
-            Output::Bf16 => Element::Bf16,
+            Output::Single => MatrixElement::F32,
+            Output::Bf16 => MatrixElement::Bf16,
         };
-        let (a, b) = match shape.orientation {
-            Orientation::Nt => (Stored::Plain, Stored::Transposed),
-            Orientation::Nn => (Stored::Plain, Stored::Plain),
-            Orientation::Tn => (Stored::Transposed, Stored::Plain),
+        let forms = match shape.orientation {
+            Orientation::Nt => [FactorForm::Plain, FactorForm::Transposed],
+            Orientation::Nn => [FactorForm::Plain, FactorForm::Plain],
+            Orientation::Tn => [FactorForm::Transposed, FactorForm::Plain],
         };
-        let product = Product { m, n, k, factors: Element::Bf16, result, a, b };
-        let algorithms = peer.algorithms(&product, WORKSPACE_BYTES, 1)?;
+        let product = MatrixProduct::dense([m, n, k], [MatrixElement::Bf16, result], forms);
+        let limits = ProductLimits { workspace_bytes: WORKSPACE_BYTES, sums: SumForm::Unbroken, most: 1 };
+        let algorithms = peer.algorithms(&product, limits)?;
         let algorithm = *algorithms.first().ok_or("cuBLASLt has no algorithm")?;
-        let places = [self.memory.a, self.memory.b, self.memory.out];
+        let Memory { a, b, out: d, .. } = self.memory;
+        let places = MatrixPlaces { a, b, d, bias: DevicePointer(0) };
         let (workspace, stream) = (self.memory.workspace, self.memory.stream);
-        Ok(Box::new(move || Ok(peer.multiply(&product, &algorithm, places, workspace, stream)?)))
+        Ok(Box::new(move || Ok(peer.multiply(stream, &product, &algorithm, places, workspace)?)))
     }
 
     /// Seconds of `count` products.
