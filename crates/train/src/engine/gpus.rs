@@ -417,6 +417,21 @@ mod tests {
     }
 
     #[test]
+    fn a_library_of_products_takes_memory_of_every_rank() {
+        let gpus = Gpus::new(
+            Arc::new(listed(13_000, &[(9, 0)])),
+            DeviceKind::CUDA,
+            Box::new(ArchivedKernels::read(&ArchivedKernels::of_no_target()).expect("an archive")),
+            None,
+        );
+        let gpus = gpus.expect("a GPU");
+        let margin = |products| gpus.memory(&[1 << 20; 3], 1, products).expect("memory")[0].margin_bytes;
+        assert_eq!(margin(Products::Blocks16), 3 * (64 << 20));
+        assert_eq!(margin(Products::Device), 3 * ((64 + 32 + 96) << 20));
+        assert!(gpus.check_products(Products::Blocks16).is_ok() && gpus.check_products(Products::Device).is_err());
+    }
+
+    #[test]
     fn a_gpu_that_is_too_small_for_its_ranks_is_named_with_its_memory() {
         let large = Settings::default();
         let small = Settings { memory_bytes: 1 << 30, ..Settings::default() };
