@@ -8,7 +8,7 @@ use cluster::Cluster;
 use config::{DeviceChoice, GpuCollectives, Precision, Problem, Products, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
-use nvidia::{Search, nccl};
+use nvidia::{Search, cublaslt, nccl};
 use train::{GpuError, GpuPlaces, Gpus, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
@@ -227,7 +227,7 @@ pub fn assignment(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<
                 &format!("  {host}  GPU {gpu}: {} {}\n", if own.len() == 1 { "rank" } else { "ranks" }, own.join(", "));
         }
     }
-    format!("{text}{}\n", joined(config))
+    format!("{text}{}{}\n", joined(config), multiplied(config))
 }
 
 /// How groups of ranks on GPUs are joined.
@@ -248,6 +248,22 @@ fn joined(config: &RunConfig) -> String {
         }
         (DeviceChoice::Cuda, GpuCollectives::Nccl) => {
             "joined  by NCCL: each rank must have a process and a GPU of its own, and all hosts the library\n".into()
+        }
+    }
+}
+
+/// By which library products are multiplied; nothing where they are pleach's own.
+fn multiplied(config: &RunConfig) -> String {
+    match (config.train.precision.products(), config.run.device) {
+        (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
+        | (Products::Device, DeviceChoice::Cpu) => String::new(),
+        (Products::Device, DeviceChoice::SoftGpu) => "products by the library of the soft GPU\n".into(),
+        (Products::Device, DeviceChoice::Cuda) => {
+            let here = match cublaslt::Library::open(&Search::with(places().libraries)) {
+                Ok(library) => format!("cuBLASLt {} here", library.version()),
+                Err(reason) => format!("here: {reason}"),
+            };
+            format!("products by cuBLASLt, the first algorithm that it proposes for each ({here})\n")
         }
     }
 }

@@ -350,6 +350,14 @@ fn products_of_the_device_need_its_library_and_repeat_their_bits() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         folder.weights(name)
     };
+    let explained = |device: &str| {
+        let file = folder.run("explained", &format!("device = {device:?}\n"));
+        let set = ["--set", "train.precision=bf16", "--set", "train.products=device"];
+        stdout(&pleach_with_libraries(&libraries, &[&["explain", &file], &set[..]].concat()))
+    };
+    let library = "products by cuBLASLt, the first algorithm that it proposes for each (cuBLASLt 13.0.0 here)\n";
+    let (cuda, soft) = (explained("cuda"), explained("soft-gpu"));
+    assert!(cuda.contains(library) && soft.contains("products by the library of the soft GPU\n"), "{cuda}{soft}");
     let first = trained("first", "device", &[]);
     assert!(trained("again", "device", &[]) == first, "the same layout has the same bits");
     assert!(trained("blocks", "blocks16", &[]) != first, "the library adds in an order of its own");

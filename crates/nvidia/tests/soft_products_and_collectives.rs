@@ -107,6 +107,9 @@ fn summed(factors: MatrixElement, terms: &[[f32; 2]]) -> f32 {
     }
 }
 
+/// A product without gaps, bias and what was there.
+type Dense = ([u64; 3], [FactorForm; 2], [MatrixElement; 2]);
+
 /// Sizes, transposes, types, gaps between rows, and all that is added, each with the others in turns.
 fn all_products() -> Vec<MatrixProduct> {
     use FactorForm::{Plain, Transposed};
@@ -116,7 +119,7 @@ fn all_products() -> Vec<MatrixProduct> {
     let elements = [[F32, F32], [Bf16, F32], [Bf16, Bf16], [F16, F32], [F16, F16]];
     let cases = sizes.into_iter().flat_map(|sizes| forms.map(|forms| (sizes, forms)));
     let cases = cases.flat_map(|(sizes, forms)| elements.map(|elements| (sizes, forms, elements))).enumerate();
-    let product = |(index, (sizes, forms, elements)): (usize, ([u64; 3], [FactorForm; 2], [MatrixElement; 2]))| {
+    let product = |(index, (sizes, forms, elements)): (usize, Dense)| {
         let dense = MatrixProduct::dense(sizes, elements, forms);
         let gaps = [[0, 0, 0], [3, 0, 1], [0, 8, 0]][index % 3];
         MatrixProduct {
