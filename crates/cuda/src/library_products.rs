@@ -15,6 +15,10 @@ use crate::owned::{Owned, allocate};
 /// Bytes of the workspace of a rank: those that NVIDIA recommends for Hopper.
 const WORKSPACE_BYTES: usize = 32 << 20;
 
+/// Proposals that the library makes for a product. Some may sum in ways that are excluded; the first of the others is
+/// taken.
+const CANDIDATES: usize = 8;
+
 /// Memory of a GPU that a rank takes for products by a library: its workspace, and an estimate of the library's
 /// kernels.
 pub const LIBRARY_RANK_BYTES: u64 = WORKSPACE_BYTES as u64 + (96 << 20);
@@ -55,7 +59,7 @@ impl LibraryProducts {
         if let Some(known) = lock(&self.chosen).get(&key) {
             return Ok(*known);
         }
-        let limits = ProductLimits { workspace_bytes, sums: SumForm::Split, most: 1 };
+        let limits = ProductLimits { workspace_bytes, sums: SumForm::Split, most: CANDIDATES };
         let found = self.library.algorithms(product, limits)?.first().copied();
         lock(&self.chosen).insert(key, found);
         Ok(found)

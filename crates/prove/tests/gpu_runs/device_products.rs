@@ -8,7 +8,7 @@ use testkit::soft_gpus::soft_gpus;
 
 use crate::rig::{On, ZERO_THREE, outcome, stored_layout};
 
-const STEPS: u32 = 3;
+const STEPS: u32 = 2;
 
 fn layout(tied: Tied, degrees: [usize; 3], zero: ZeroStage, products: Products) -> Layout {
     let mut layout = stored_layout(Format::Bf16, tied, degrees, zero, Overlap::On, STEPS);
