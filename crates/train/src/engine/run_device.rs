@@ -101,12 +101,11 @@ pub fn gpus_of(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) 
     driver(choice, wanted, places)?.map_or(Ok(vec![]), |(driver, _)| usable_gpus(&*driver, wanted))
 }
 
+/// A driver, and the library of products of its GPUs.
+type WithProducts = (Arc<dyn Driver>, ProductSource);
+
 /// The driver of a choice that has GPUs, and their library of products.
-fn driver(
-    choice: DeviceChoice,
-    wanted: Option<usize>,
-    places: &GpuPlaces,
-) -> Result<Option<(Arc<dyn Driver>, ProductSource)>, GpuError> {
+fn driver(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Option<WithProducts>, GpuError> {
     match choice {
         DeviceChoice::Cpu => Ok(None),
         DeviceChoice::SoftGpu => {
