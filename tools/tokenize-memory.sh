@@ -1,6 +1,6 @@
 #!/bin/sh
-# Generates text as parquet (row groups of 1 GB, and of the usual size), as JSON lines, and these in zstd and in gzip, and makes a
-# token file of each with a release build. Prints for each the seconds, tokens per second of a core, and the most memory without
+# Generates text as parquet (row groups of 1 GB and of 64 MiB), as JSON lines, and these in zstd and in gzip, and makes a token
+# file of each with a release build. Prints for each the seconds, tokens per second of a core, and the most memory without
 # the page cache (RssAnon); first, in turns on 8 MB of the same text, the tokens per second of a core of pleach and of
 # `encode_batch` of the `tokenizers` library, by the time of cores. Ends with 1 where a token file has another hash than the
 # others, or where more than 300 MB were used.
@@ -23,7 +23,7 @@ trap 'rm -rf "$folder"' EXIT
 python3 -m venv target/tokenize-memory
 target/tokenize-memory/bin/pip install -q pyarrow==26.0.1 zstandard==0.25.0 tokenizers==0.23.3
 target/tokenize-memory/bin/python - "$program" "$folder" "$gigabytes" <<'PROGRAM'
-import gzip, json, os, random, resource, statistics, subprocess, sys, time
+import gzip, itertools, json, os, random, resource, statistics, subprocess, sys, time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +33,8 @@ from tokenizers import Tokenizer
 program, folder, gigabytes = sys.argv[1], sys.argv[2], float(sys.argv[3])
 TOTAL = int(gigabytes * 1e9)
 MOST_MB = 300
+# Bytes of text in row groups: of a size that some files have, and of the usual one.
+GROUPS = [10**9] + [64 << 20] * 15
 SAMPLE, TURNS = 8e6, 5
 CORES = len(os.sched_getaffinity(0))
 
@@ -54,32 +56,32 @@ def documents():
         yield text
 
 
-def batches(size):
-    held, bytes_held = [], 0
+def batches(sizes):
+    """The documents in batches of these sizes in turn."""
+    held, bytes_held, sizes = [], 0, itertools.cycle(sizes)
+    size = next(sizes)
     for text in documents():
         held.append(text)
         bytes_held += len(text)
         if bytes_held >= size:
             yield held
-            held, bytes_held = [], 0
+            held, bytes_held, size = [], 0, next(sizes)
     if held:
         yield held
 
 
-def parquet(group_bytes):
-    def write(path):
-        schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            for held in batches(group_bytes):
-                table = pa.table({"id": pa.array(range(len(held)), pa.int64()), "text": held}, schema=schema)
-                writer.write_table(table, row_group_size=len(held))
-    return write
+def parquet(path):
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for held in batches(GROUPS):
+            table = pa.table({"id": pa.array(range(len(held)), pa.int64()), "text": held}, schema=schema)
+            writer.write_table(table, row_group_size=len(held))
 
 
 def lines(opened, part=None):
     def write(path):
         with opened(path) as file:
-            for held in [part] if part else batches(1 << 20):
+            for held in [part] if part else batches([1 << 20]):
                 file.write("".join(json.dumps({"text": text}) + "\n" for text in held).encode())
     return write
 
@@ -89,10 +91,9 @@ def zstd(path):
 
 
 FORMATS = {
-    "parquet, row groups of 1 GB": parquet(10**9),
-    "jsonl.zst": lines(zstd),
     "jsonl": lines(lambda path: open(path, "wb")),
-    "parquet, row groups of 64 MiB": parquet(64 << 20),
+    "parquet": parquet,
+    "jsonl.zst": lines(zstd),
     "jsonl.gz": lines(lambda path: gzip.open(path, "wb", compresslevel=1)),
 }
 if TOTAL > 2e9:
