@@ -331,7 +331,7 @@ fn products_of_the_device_need_its_library_and_repeat_their_bits() {
         let file = folder.run(name, &format!("device = {device:?}\n"));
         let products = format!("train.products={products}");
         // Sums that are long enough to be cut.
-        let width = ["--set", "model.hidden=32", "--quiet"];
+        let width = ["--set", "model.hidden=32", "--set", "train.steps=2", "--quiet"];
         let set = ["--set", "train.precision=bf16", "--set", &products];
         pleach_with_libraries(&libraries, &[&["train", &file], &width[..], &set[..], more].concat())
     };
