@@ -182,7 +182,7 @@ fn failure(result: Result<(), DeviceError>) -> String {
     result.expect_err("a failure").to_string()
 }
 
-/// Streams other than that of computation have no workspace: two products at the same time are no race.
+/// Streams other than that of computation have no workspace: two products at the same time do not race.
 #[test]
 fn products_of_two_streams_share_no_workspace() {
     let device = device();

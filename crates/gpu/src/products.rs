@@ -30,7 +30,7 @@ pub enum FactorForm {
     Transposed,
 }
 
-/// What becomes of the elements that the result had.
+/// Whether the elements that the result had are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResultForm {
     /// They are replaced.

@@ -74,7 +74,7 @@ impl ProductLibrary for SoftProducts {
         let known =
             self.algorithms(product, ProductLimits { workspace_bytes: usize::MAX, sums: SumForm::Split, most: 2 });
         if !known?.contains(algorithm) {
-            let text = format!("{algorithm:?} is no algorithm of {product:?}");
+            let text = format!("{algorithm:?} is not an algorithm of {product:?}");
             return Err(DriverError { call: CALL, kind: DriverErrorKind::InvalidArgument, text });
         }
         let work = Work { product: *product, pieces: algorithm.splits as usize, rule: self.rule() };

@@ -8,7 +8,7 @@ use train::processor::InstructionSet;
 const PAIRS: &str = "in the order of AMX";
 const BLOCKS: &str = "in blocks, as tensor cores add them";
 
-/// What decides the bits of products by a library.
+/// The line of products by a library.
 const DEVICE: &str = "numbers products by the GPU's library (cuBLASLt): the same layout, GPU and library have the same bits, others \
                       are within bounds\n";
 

@@ -50,7 +50,7 @@ fn llama_with_sharded_parameters_is_near_cpus_and_one_rank() {
     compare(Tied::No, ZERO_THREE, 2);
 }
 
-/// What CPUs refuse, and GPUs that were opened without a library.
+/// CPUs refuse them, and so do GPUs that were opened without a library.
 #[test]
 fn who_has_no_library_refuses_its_products() {
     let layout = layout(Tied::Yes, [1, 1, 1], ZeroStage::Off, Products::Device);

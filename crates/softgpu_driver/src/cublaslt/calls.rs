@@ -266,7 +266,7 @@ pub unsafe extern "C" fn cublasLtMatmulPreferenceSetAttribute(
     removed(with(|all| all.preferences.get_mut(preference).map(change).is_some()))
 }
 
-/// The library of products behind this interface.
+/// The library of products that computes for this interface.
 fn library() -> SoftProducts {
     SoftProducts::new(process().gpu.clone())
 }

@@ -77,7 +77,7 @@ impl ProductSource {
             }
             ProductSource::Soft(driver) => match driver.opened(facts.ordinal) {
                 Some(soft) => Ok(Box::new(SoftProducts::new(soft))),
-                None => Err(failed("it is no GPU of this driver".into())),
+                None => Err(failed("this driver has not opened it".into())),
             },
         }
     }
