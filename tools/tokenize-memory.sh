@@ -8,7 +8,8 @@
 #     tools/tokenize-memory.sh [GIGABYTES of text, 10] [PROGRAM]
 #
 # Needs python3 with venv and network for three packages, and room for about 2 bytes of each byte of text. The formats are generated
-# and removed one after the other.
+# and removed one after the other. Those that are done are kept in target/tokenize-memory.jsonl for this size and this program:
+# stopped, the same command continues.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,7 +24,7 @@ trap 'rm -rf "$folder"' EXIT
 python3 -m venv target/tokenize-memory
 target/tokenize-memory/bin/pip install -q pyarrow==26.0.1 zstandard==0.25.0 tokenizers==0.23.3
 target/tokenize-memory/bin/python - "$program" "$folder" "$gigabytes" <<'PROGRAM'
-import gzip, itertools, json, os, random, resource, statistics, subprocess, sys, time
+import gzip, hashlib, itertools, json, os, random, resource, statistics, subprocess, sys, time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -157,25 +158,37 @@ for who, of in rates.items():
           f"{max(of) / 1e6:.3f} in {TURNS} turns, {counted:,} tokens", flush=True)
 del texts
 
-hashes, is_over = set(), False
-for name, write in FORMATS.items():
+def tokenized(name, write):
+    """The hash of the token file of a format, its memory in MB, and a line about both."""
     source, out = f"{folder}/source", f"{folder}/out.tokens"
     write(source)
     packed, free = os.path.getsize(source), os.statvfs(folder)
-    if free.f_bavail * free.f_frsize < TOTAL:
+    if free.f_bavail * free.f_frsize < TOTAL * 0.6:
         sys.exit(f"{folder} has too little room for the token file")
     began = spent(children=True)
     seconds, megabytes, said = measured(["data", "tokenize", source, "--tokenizer", tokenizer, "--out", out])
-    of_cores = spent(children=True) - began
-    hashes.add(said.rsplit("hash ", 1)[1])
-    tokens = tokens_in(said)
-    is_over |= megabytes > MOST_MB
-    print(f"{name}: {packed / 1e9:.2f} GB, {tokens:,} tokens in {os.path.getsize(out) / 1e9:.2f} GB, {seconds:.1f} s, "
-          f"{tokens / of_cores / 1e6:.3f} million tokens a second of a core, {megabytes:.0f} MB", flush=True)
+    of_cores, tokens = spent(children=True) - began, tokens_in(said)
+    line = (f"{name}: {packed / 1e9:.2f} GB, {tokens:,} tokens in {os.path.getsize(out) / 1e9:.2f} GB, {seconds:.1f} s, "
+            f"{tokens / of_cores / 1e6:.3f} million tokens a second of a core, {megabytes:.0f} MB")
     os.remove(source)
     os.remove(out)
+    return {"hash": said.rsplit("hash ", 1)[1], "megabytes": megabytes, "line": line}
+
+
+KEPT = "target/tokenize-memory.jsonl"
+with open(program, "rb") as file:
+    key = f"{gigabytes} {hashlib.file_digest(file, 'sha256').hexdigest()}"
+kept = [json.loads(line) for line in open(KEPT)] if os.path.exists(KEPT) else []
+done = {of["name"]: of for of in kept if of["key"] == key}
+for name, write in FORMATS.items():
+    if name not in done:
+        done[name] = {"key": key, "name": name, **tokenized(name, write)}
+        with open(KEPT, "a") as file:
+            file.write(json.dumps(done[name]) + "\n")
+    print(done[name]["line"], flush=True)
+hashes = {of["hash"] for of in done.values()}
 if len(hashes) != 1:
     sys.exit(f"the token files differ: {sorted(hashes)}")
 print(f"all token files have the hash {hashes.pop()}")
-sys.exit(1 if is_over else 0)
+sys.exit(1 if any(of["megabytes"] > MOST_MB for of in done.values()) else 0)
 PROGRAM

@@ -204,6 +204,7 @@ pub fn forward_of_wide_heads(bench: &Bench) {
     // Channels in pairs, but not in fours.
     compare(bench, &Attend::of(shape(1, 17, [2, 1], 130), Visible::Causal), 0, Attend::forward);
     of_scores(bench, 136, f32::MAX, [-1.0; 2], Attend::forward);
+    of_scores(bench, 136, f32::MAX, [2.0, 0.0], Attend::forward);
 }
 
 pub fn backward_of_narrow_heads(bench: &Bench) {
