@@ -69,8 +69,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Compares bits, and prints the time of every tile and of cuBLASLt, a line each: with unbroken sums, and as runs with
-    /// `products = "device"` call it.
+    /// Compares bits, and prints the time of every tile and of cuBLASLt, a line each: with unbroken sums, and as runs
+    /// with `products = "device"` call it.
     pub fn measure(&self, shape: Shape) -> Result<(), Failed> {
         self.compare(shape)?;
         let stream = self.memory.stream;
