@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::Cluster;
-use config::{DeviceChoice, GpuCollectives, Precision, Problem, RunConfig};
+use config::{DeviceChoice, GpuCollectives, Precision, Problem, Products, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
-use nvidia::{Search, nccl};
+use nvidia::{Search, cublaslt, nccl};
 use train::{GpuError, GpuPlaces, Gpus, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
@@ -23,10 +23,18 @@ pub const CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels"));
 /// Opens what `config` computes on. GPUs themselves are opened when the first rank asks.
 ///
 /// # Errors
-/// A driver, a GPU or a compiler that is missing or too old.
+/// A driver, a GPU, a compiler or a library of products that is missing or too old.
 pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     let opened = RunDevice::open(config.run.device, config.run.gpus, &places());
-    opened.map_err(|error| Failure::Input(error.to_string()))
+    let device = opened.map_err(|error| Failure::Input(error.to_string()))?;
+    match &device {
+        RunDevice::Cpu => {}
+        RunDevice::Gpus(gpus) => {
+            let found = gpus.check_products(config.train.precision.products());
+            found.map_err(|error| Failure::Input(error.to_string()))?;
+        }
+    }
+    Ok(device)
 }
 
 /// All GPUs of this machine.
@@ -132,7 +140,7 @@ pub fn check_memory(device: &RunDevice, setup: &Setup, host: &[Rank], processes:
     match device {
         RunDevice::Cpu => Ok(()),
         RunDevice::Gpus(gpus) => {
-            let checked = gpus.check_memory(&arena_bytes(setup, host), processes);
+            let checked = gpus.check_memory(&arena_bytes(setup, host), processes, products_of(setup));
             checked.map_err(|error| Failure::Input(error.to_string()))
         }
     }
@@ -147,7 +155,8 @@ pub fn check_own_memory(device: &RunDevice, setup: &Setup, host: &[Rank], own: &
     let RunDevice::Gpus(gpus) = device else { return Ok(()) };
     for (local, rank) in host.iter().enumerate().filter(|(_, rank)| own.contains(rank)) {
         let bytes = arena_bytes(setup, &[*rank]).into_iter().sum();
-        gpus.check_memory_of_one(local, bytes).map_err(|error| Failure::Input(error.to_string()))?;
+        gpus.check_memory_of_one(local, bytes, products_of(setup))
+            .map_err(|error| Failure::Input(error.to_string()))?;
     }
     Ok(())
 }
@@ -182,7 +191,8 @@ pub fn identifiers(device: &RunDevice, host: &[Rank], own: &[Rank]) -> Vec<[u8; 
 /// A GPU that cannot be opened.
 pub fn memory_lines(device: &RunDevice, setup: &Setup, host: &[Rank]) -> Result<String, Failure> {
     let RunDevice::Gpus(gpus) = device else { return Ok(String::new()) };
-    let memory = gpus.memory(&arena_bytes(setup, host), 1).map_err(|error| Failure::Input(error.to_string()))?;
+    let memory = gpus.memory(&arena_bytes(setup, host), 1, products_of(setup));
+    let memory = memory.map_err(|error| Failure::Input(error.to_string()))?;
     Ok(memory.iter().map(|gpu| format!("device  {gpu}\n")).collect())
 }
 
@@ -230,7 +240,7 @@ pub fn assignment(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<
                 &format!("  {host}  GPU {gpu}: {} {}\n", if own.len() == 1 { "rank" } else { "ranks" }, own.join(", "));
         }
     }
-    format!("{text}{}\n", joined(config))
+    format!("{text}{}{}\n", joined(config), multiplied(config))
 }
 
 /// How groups of ranks on GPUs are joined.
@@ -251,6 +261,22 @@ fn joined(config: &RunConfig) -> String {
         }
         (DeviceChoice::Cuda, GpuCollectives::Nccl) => {
             "joined  by NCCL: each rank must have a process and a GPU of its own, and all hosts the library\n".into()
+        }
+    }
+}
+
+/// By which library products are multiplied; nothing where they are pleach's own.
+fn multiplied(config: &RunConfig) -> String {
+    match (config.train.precision.products(), config.run.device) {
+        (Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8, _)
+        | (Products::Device, DeviceChoice::Cpu) => String::new(),
+        (Products::Device, DeviceChoice::SoftGpu) => "products by the library of the soft GPU\n".into(),
+        (Products::Device, DeviceChoice::Cuda) => {
+            let here = match cublaslt::Library::open(&Search::with(places().libraries)) {
+                Ok(library) => format!("cuBLASLt {} here", library.version()),
+                Err(reason) => format!("here: {reason}"),
+            };
+            format!("products by cuBLASLt, the first algorithm that it proposes for each ({here})\n")
         }
     }
 }
@@ -278,6 +304,10 @@ pub fn peak_flops(device: &RunDevice, precision: Precision, ranks: usize) -> Opt
             gpu_peak::peak_flops(&gpus.facts()[..used], precision).map(|one| one * used as f64)
         }
     }
+}
+
+fn products_of(setup: &Setup) -> Products {
+    setup.train.precision.products()
 }
 
 fn arena_bytes(setup: &Setup, host: &[Rank]) -> Vec<u64> {

@@ -10,8 +10,8 @@ use std::sync::OnceLock;
 
 use gpu::Capability;
 use harness::{pleach, prints, stderr, stdout};
-use nvidia::Search;
 use nvidia::nvrtc::Compiler;
+use nvidia::{Search, cublaslt};
 use testkit::soft_gpus::cache_of_tests;
 use train::ArchivedKernels;
 
@@ -323,6 +323,59 @@ fn libraries_in_software(folder: &Folder) -> Option<PathBuf> {
     std::fs::copy(library, libraries.join("libcuda.so.1")).expect("a copy");
     std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join("libnccl.so.2")).expect("another name");
     Some(libraries)
+}
+
+/// The library is looked for before a run starts. Its products have bits of their own, and have them again.
+#[test]
+fn products_of_the_device_need_its_library_and_repeat_their_bits() {
+    let folder = Folder::new("products");
+    let Some(libraries) = libraries_in_software(&folder) else { return };
+    if cublaslt::Library::open(&Search::with([])).is_ok() {
+        println!("skipped: the loader has cuBLASLt");
+        return;
+    }
+    let run = |name: &str, device: &str, products: &str, more: &[&str]| {
+        let file = folder.run(name, &format!("device = {device:?}\n"));
+        let products = format!("train.products={products}");
+        // Sums that are long enough to be cut.
+        let width = ["--set", "model.hidden=32", "--set", "train.steps=2", "--quiet"];
+        let set = ["--set", "train.precision=bf16", "--set", &products];
+        pleach_with_libraries(&libraries, &[&["train", &file], &width[..], &set[..], more].concat())
+    };
+    let refused = |output: Output| {
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{}", stderr(&output));
+        stderr(&output)
+    };
+    let said = refused(run("cpu", "cpu", "device", &[]));
+    let rule = "train.products = \"device\" must be supported by the device; the CPU refuses it; use \"chained\", \"pairs\", \"blocks16\" \
+                or \"blocks8\"";
+    assert!(said.contains(rule), "{said}");
+    let said = refused(run("missing", "cuda", "device", &[]));
+    let library = "train.products = \"device\" needs cuBLASLt: cuBLASLt is missing: libcublasLt.so.13 is not in ";
+    assert!(said.contains(library) && said.contains("`pip install nvidia-cublas`"), "{said}");
+    std::fs::hard_link(libraries.join("libcuda.so.1"), libraries.join("libcublasLt.so.13")).expect("another name");
+    let trained = |name: &str, products: &str, more: &[&str]| {
+        let output = run(name, "cuda", products, more);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        folder.weights(name)
+    };
+    let explained = |device: &str| {
+        let file = folder.run("explained", &format!("device = {device:?}\n"));
+        let set = ["--set", "train.precision=bf16", "--set", "train.products=device"];
+        stdout(&pleach_with_libraries(&libraries, &[&["explain", &file], &set[..]].concat()))
+    };
+    let library = "products by cuBLASLt, the first algorithm that it proposes for each (cuBLASLt 13.0.0 here)\n";
+    let (cuda, soft) = (explained("cuda"), explained("soft-gpu"));
+    assert!(cuda.contains(library) && soft.contains("products by the library of the soft GPU\n"), "{cuda}{soft}");
+    let first = trained("first", "device", &[]);
+    assert!(trained("again", "device", &[]) == first, "the same layout has the same bits");
+    assert!(trained("blocks", "blocks16", &[]) != first, "the library adds in an order of its own");
+    let file = |name: &str| folder.0.join(name).join("run.toml").display().to_string();
+    let compared = prints(&["check", &file("first"), &file("again")]);
+    assert!(compared.contains(": same order\n"), "{compared}");
+    trained("flat", "device", &["--set", "parallelism.pp=1"]);
+    let compared = prints(&["check", &file("first"), &file("flat")]);
+    assert!(compared.contains(": other sums\n"), "{compared}");
 }
 
 /// The rates are those of a GPU in software; that they are of each constant's own operation shows on a GPU.

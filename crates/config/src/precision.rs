@@ -56,8 +56,8 @@ pub enum Precision {
     Fp16(Products, LossScaling),
 }
 
-/// In which order the terms of a matrix product are added. The order belongs to the run, not to the machine: each has
-/// the same bits on every processor.
+/// In which order the terms of a matrix product are added. But for `Device`, the order belongs to the run, not to the
+/// machine: each has the same bits on every processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Products {
     /// One term after the other, with fused multiply-adds of single precision.
@@ -72,32 +72,45 @@ pub enum Products {
     Blocks16,
     /// As those of Ampere and Ada do: 8 terms, 24 bits.
     Blocks8,
+    /// As the library of the GPU's maker adds them: an order that belongs to the GPU, the library and the place of a
+    /// product, no less exact than blocks of 8 terms. Only products; all else is as with the blocks of the GPU.
+    Device,
 }
 
 impl Products {
     /// Every order.
-    pub const ALL: [Products; 4] = [Products::Chained, Products::Pairs, Products::Blocks16, Products::Blocks8];
+    pub const ALL: [Products; 5] =
+        [Products::Chained, Products::Pairs, Products::Blocks16, Products::Blocks8, Products::Device];
 
     /// Rows of a product over tokens that are summed in blocks before they are added to others.
     pub const PIECE: usize = 8192;
 
-    /// Terms of a block that is cut off as a whole; `None` where each sum is rounded to nearest.
+    /// Terms of a block that is cut off as a whole, at least; `None` where each sum is rounded to nearest.
     pub fn block(self) -> Option<usize> {
         match self {
             Products::Chained | Products::Pairs => None,
             Products::Blocks16 => Some(16),
-            Products::Blocks8 => Some(8),
+            Products::Blocks8 | Products::Device => Some(8),
         }
+    }
+
+    /// Blocks that a sum over `tokens` is cut off in, one after the other, at most; `None` as for [`Products::block`].
+    pub fn blocks_over(self, tokens: usize) -> Option<usize> {
+        let longest = match self {
+            Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Products::PIECE,
+            Products::Device => usize::MAX,
+        };
+        self.block().map(|block| tokens.min(longest).div_ceil(block))
     }
 
     /// Tokens whose logits are in memory at once. A gradient of the output matrix is one sum per chunk of tokens, and
     /// chunks are added in single precision. With `Chained` and `Pairs` a chunk is the block of steps that a product
-    /// sums from zero anyway. With `Blocks16` and `Blocks8`, the orders of GPUs, larger chunks read and write the
-    /// matrix and its gradient less often.
+    /// sums from zero anyway. With the orders of GPUs, larger chunks read and write the matrix and its gradient less
+    /// often.
     pub fn head_tokens(self) -> usize {
         match self {
             Products::Chained | Products::Pairs => 256,
-            Products::Blocks16 | Products::Blocks8 => 2048,
+            Products::Blocks16 | Products::Blocks8 | Products::Device => 2048,
         }
     }
 
@@ -108,6 +121,7 @@ impl Products {
             Products::Pairs => "pairs",
             Products::Blocks16 => "blocks16",
             Products::Blocks8 => "blocks8",
+            Products::Device => "device",
         }
     }
 
@@ -118,8 +132,9 @@ impl Products {
         match (self, stored) {
             (Products::Chained, Format::Fp32 | Format::Bf16 | Format::Fp16)
             | (Products::Pairs, Format::Fp32 | Format::Bf16)
-            | (Products::Blocks16 | Products::Blocks8, Format::Bf16 | Format::Fp16) => true,
-            (Products::Pairs, Format::Fp16) | (Products::Blocks16 | Products::Blocks8, Format::Fp32) => false,
+            | (Products::Blocks16 | Products::Blocks8 | Products::Device, Format::Bf16 | Format::Fp16) => true,
+            (Products::Pairs, Format::Fp16)
+            | (Products::Blocks16 | Products::Blocks8 | Products::Device, Format::Fp32) => false,
         }
     }
 }

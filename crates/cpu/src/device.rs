@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use config::Products;
-use device::{Arena, Device, DeviceError, Op, Stream, StreamEvent, StreamQueues, Tensor};
+use device::{Arena, Device, DeviceError, NumericsChoice, Op, Stream, StreamEvent, StreamQueues, Tensor};
 use sync::lock;
 
 use crate::affinity::stay_on;
@@ -13,6 +13,17 @@ use crate::meter::Meter;
 use crate::parts;
 use crate::pool::Pool;
 use crate::worker::Worker;
+
+/// Whether the kernels have this choice of a run's numerics: all but the products of other devices.
+pub fn accepts(choice: NumericsChoice) -> bool {
+    match choice {
+        NumericsChoice::Products(products) => match products {
+            Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => true,
+            Products::Device => false,
+        },
+        NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
+    }
+}
 
 /// Executes operations in the order in which they are submitted to a stream: at once on the calling thread, or on the
 /// thread of the stream, where it has one. Results do not depend on the number of threads.
@@ -45,9 +56,11 @@ impl CpuDevice {
         Ok(CpuDevice { own, pool: None, meters, queues: Arc::default(), workers: [const { None }; Stream::COUNT] })
     }
 
-    /// The same device, which adds the terms of products in this order. Asked before it has threads.
+    /// The same device, which adds the terms of products in this order, which [`accepts`] must have. Asked before it
+    /// has threads.
     pub fn with_products(mut self, products: Products) -> CpuDevice {
         assert!(self.pool.is_none(), "threads of a pool multiply in the order that was theirs from the start");
+        assert!(accepts(NumericsChoice::Products(products)), "the CPU has no products = {:?}", products.name());
         self.own.products = products;
         self
     }

@@ -41,4 +41,4 @@ pub mod time_slice;
 pub mod view;
 
 pub use crate::arena_reader::ArenaReader;
-pub use crate::device::CpuDevice;
+pub use crate::device::{CpuDevice, accepts};

@@ -51,7 +51,9 @@ impl PairsMatMul {
         let term_products = match (products, [a.dtype, b.dtype, out.dtype]) {
             (Products::Pairs, [Dtype::F32, Dtype::F32, Dtype::F32]) => TermProducts::Six,
             (Products::Pairs, [Dtype::Bf16, _, _] | [_, Dtype::Bf16, _]) => TermProducts::One,
-            (Products::Pairs | Products::Chained | Products::Blocks16 | Products::Blocks8, _) => return None,
+            (Products::Pairs | Products::Chained | Products::Blocks16 | Products::Blocks8 | Products::Device, _) => {
+                return None;
+            }
         };
         Some(PairsMatMul { orientation, a, b, bias, out, write, term_products })
     }

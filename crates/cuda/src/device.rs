@@ -7,15 +7,16 @@ use std::time::Instant;
 use config::Products;
 use device::{Device, DeviceError, DeviceKind, NumericsChoice, Op, Stream, StreamEvent, Tensor};
 use gpu::{
-    Arguments, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, StreamHandle,
-    TensorMap, TensorTiles,
+    Arguments, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, ProductLibrary,
+    StreamHandle, TensorMap, TensorTiles,
 };
 use sync::lock;
 
 use crate::code::CompiledSource;
 use crate::events::Events;
 use crate::kernels::Instructions;
-use crate::launch::{Code as LoadedCode, Launch, Site, launches};
+use crate::launch::{Code as LoadedCode, Launch, Site, launches, library_product};
+use crate::library_products::LibraryProducts;
 use crate::owned::{Owned, allocate, allocate_pinned, create_stream, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
 use crate::reader::{CudaReader, READER_BYTES};
@@ -110,8 +111,15 @@ struct Submissions {
     maps: HashMap<TensorTiles, TensorMap>,
 }
 
+/// Whether somebody has the work of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Submitted {
+    Yes,
+    No,
+}
+
 /// Executes operations as kernels on streams of a GPU. The bits are those of `cpu::CpuDevice`, whatever the GPU and its
-/// streams.
+/// streams, but for products by a library.
 pub struct CudaDevice {
     memory: Arc<RankMemory>,
     /// Holds the functions.
@@ -122,6 +130,8 @@ pub struct CudaDevice {
     /// Memory for reads.
     pinned: Owned<PinnedHandle>,
     products: Products,
+    /// Computes `Products::Device`.
+    library: Option<LibraryProducts>,
 }
 
 impl CudaDevice {
@@ -171,15 +181,30 @@ impl CudaDevice {
             submissions: Mutex::new(submissions),
             pinned,
             products: Products::Chained,
+            library: None,
         };
         device.synchronize()?;
         Ok(device)
     }
 
-    /// The same device with products in another order, which [`accepts`] must have.
+    /// The same device with products in another order, which [`accepts`] must have. Products of the device need
+    /// [`CudaDevice::with_library`] instead.
     pub fn with_products(mut self, products: Products) -> CudaDevice {
         self.products = products;
         self
+    }
+
+    /// The same device with products by a library: [`Products::Device`].
+    ///
+    /// # Errors
+    /// No memory for the workspace.
+    pub fn with_library(self, library: Box<dyn ProductLibrary>) -> Result<CudaDevice, DeviceError> {
+        let name = library.name();
+        let products = LibraryProducts::new(library, &self.memory.gpu)
+            .map_err(|cause| accelerator_error(format!("allocate the workspace of {name}"), cause))?;
+        let mut device = self.with_products(Products::Device);
+        device.library = Some(products);
+        Ok(device)
     }
 
     /// The GPU, which other ranks may have opened too.
@@ -244,6 +269,21 @@ impl CudaDevice {
         Ok(map)
     }
 
+    /// Submits a product to the library of a device that has one: not other operations, nor products that the
+    /// library does not have.
+    fn submit_to_library(&self, stream: Stream, op: &Op, site: &Site) -> Result<Submitted, DeviceError> {
+        let Some((product, places)) = library_product(op, site)? else { return Ok(Submitted::No) };
+        let Some(library) = &self.library else {
+            let what = "products = \"device\" needs a library of products, and this device has none".into();
+            return Err(DeviceError::Shape { op: op.name(), what });
+        };
+        let failed = |cause| accelerator_error(format!("{}: {}", library.name(), described(op)), cause);
+        let Some(algorithm) = library.algorithm(stream, &product).map_err(failed)? else { return Ok(Submitted::No) };
+        self.count(stream, op);
+        library.multiply(self.memory.stream(stream), &product, &algorithm, places).map_err(failed)?;
+        Ok(Submitted::Yes)
+    }
+
     /// Notes a job of `stream`. One thread at a time submits to a stream, so the driver has the same order.
     fn count(&self, stream: Stream, op: &Op) {
         let mut submissions = lock(&self.submissions);
@@ -261,7 +301,11 @@ impl CudaDevice {
 
 impl Device for CudaDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
-        let launches = launches(op, &self.memory.site(self.products, self.code))?;
+        let site = self.memory.site(self.products, self.code);
+        if self.products == Products::Device && self.submit_to_library(stream, op, &site)? == Submitted::Yes {
+            return Ok(());
+        }
+        let launches = launches(op, &site)?;
         self.count(stream, op);
         for launch in launches {
             let Some(function) = self.functions.get(launch.entry) else {
@@ -334,7 +378,7 @@ impl Drop for CudaDevice {
 pub fn accepts(choice: NumericsChoice) -> bool {
     match choice {
         NumericsChoice::Products(products) => match products {
-            Products::Chained | Products::Blocks16 | Products::Blocks8 => true,
+            Products::Chained | Products::Blocks16 | Products::Blocks8 | Products::Device => true,
             Products::Pairs => false,
         },
         NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
@@ -356,7 +400,7 @@ pub fn check_products(products: Products, capability: Capability) -> Result<(), 
             device,
             remedy: format!("use \"{}\"", theirs.name()),
         }),
-        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Ok(()),
+        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 | Products::Device => Ok(()),
     }
 }
 

@@ -1,4 +1,5 @@
-//! NVIDIA GPUs as a device: kernels of our own, compiled for the GPU at hand, with the bits of crate `cpu`.
+//! NVIDIA GPUs as a device: kernels of our own, compiled for the GPU at hand, with the bits of crate `cpu`;
+//! and products by a library, where a run asks for them.
 //!
 //! [`kernels`] lists the sources, `launch` has one file per family of operations (operation to kernels, shapes and
 //! arguments), [`code`] turns sources into code once and keeps it on the disk, and [`CudaDevice`] submits launches to
@@ -9,10 +10,12 @@ mod device;
 mod events;
 pub mod kernels;
 mod launch;
+mod library_products;
 mod owned;
 mod pinned;
 mod reader;
 
 pub use code::CompiledSource;
 pub use device::{CudaDevice, accepts, check_products};
+pub use library_products::LIBRARY_RANK_BYTES;
 pub use reader::CudaReader;

@@ -183,8 +183,8 @@ impl Gpu for HeldGpu {
     }
 
     gpu::forward!(
-        inner: facts, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned, upload,
-        download, copy, fill, destroy_stream, has_ended, create_event, destroy_event, record, is_reached, elapsed_ms,
+        inner: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
+        upload, download, copy, fill, destroy_stream, has_ended, create_event, destroy_event, record, is_reached, elapsed_ms,
         wait, load, unload, function, function_facts, allow_shared, tensor_map, begin_capture, end_capture, launch_graph,
         destroy_graph
     );
@@ -268,7 +268,8 @@ fn numerics_without_kernels_are_refused_by_name() {
     for products in [Products::Blocks16, Products::Blocks8] {
         assert_eq!(refusal(Numerics { products, stored: Format::Bf16, ..Numerics::SINGLE }), "accepted");
     }
-    for (stored, orders) in [(Format::Fp32, "\"chained\""), (Format::Bf16, "\"chained\", \"blocks16\" or \"blocks8\"")]
+    for (stored, orders) in
+        [(Format::Fp32, "\"chained\""), (Format::Bf16, "\"chained\", \"blocks16\", \"blocks8\" or \"device\"")]
     {
         assert_eq!(
             refusal(Numerics { products: Products::Pairs, stored, ..Numerics::SINGLE }),

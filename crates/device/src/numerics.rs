@@ -192,7 +192,7 @@ mod tests {
         };
         let rule = "train.products = \"pairs\" must be supported by the device; the toy device refuses it; use ";
         assert_eq!(refusal(Format::Fp32), format!("{rule}\"chained\""));
-        assert_eq!(refusal(Format::Bf16), format!("{rule}\"chained\", \"blocks16\" or \"blocks8\""));
+        assert_eq!(refusal(Format::Bf16), format!("{rule}\"chained\", \"blocks16\", \"blocks8\" or \"device\""));
     }
 
     #[test]

@@ -83,6 +83,12 @@ pub trait Gpu: Send + Sync {
     /// Its facts.
     fn facts(&self) -> &DeviceFacts;
 
+    /// Makes this GPU the one of the calling thread, for libraries that take it from there.
+    ///
+    /// # Errors
+    /// A lost GPU.
+    fn enter(&self) -> Result<(), DriverError>;
+
     /// Memory at this moment.
     ///
     /// # Errors

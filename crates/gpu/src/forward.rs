@@ -16,6 +16,7 @@ macro_rules! forward {
             self.$inner.facts()
         }
     };
+    (@ enter $inner:tt) => { $crate::forward!(@ enter $inner () -> ()); };
     (@ free_memory $inner:tt) => { $crate::forward!(@ free_memory $inner () -> $crate::FreeMemory); };
     (@ allocate $inner:tt) => { $crate::forward!(@ allocate $inner (bytes: usize) -> $crate::DevicePointer); };
     (@ free $inner:tt) => { $crate::forward!(@ free $inner (pointer: $crate::DevicePointer) -> ()); };

@@ -9,6 +9,7 @@ mod error;
 mod forward;
 mod handle;
 mod launch;
+mod products;
 mod tensor_map;
 
 pub use capability::Capability;
@@ -16,4 +17,8 @@ pub use driver::{DeviceFacts, Driver, FreeMemory, FunctionFacts, Gpu, ModuleImag
 pub use error::{DriverError, DriverErrorKind};
 pub use handle::{DevicePointer, EventHandle, FunctionHandle, GraphHandle, ModuleHandle, PinnedHandle, StreamHandle};
 pub use launch::{Arguments, LaunchShape};
+pub use products::{
+    BiasForm, FactorForm, MatrixElement, MatrixPlaces, MatrixProduct, ProductAlgorithm, ProductLibrary, ProductLimits,
+    ResultForm, SumForm, alignment,
+};
 pub use tensor_map::{MAX_TENSOR_DIMS, TensorElement, TensorMap, TensorPromotion, TensorSwizzle, TensorTiles};

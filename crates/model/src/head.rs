@@ -267,7 +267,7 @@ impl Head<'_> {
     fn stored_gradient(&self, dlogits: Sharded) -> Result<Sharded, DeviceError> {
         match self.context.products {
             Products::Chained | Products::Pairs => Ok(dlogits),
-            Products::Blocks16 | Products::Blocks8 => {
+            Products::Blocks16 | Products::Blocks8 | Products::Device => {
                 let from = dlogits.tensor();
                 let to = self.context.activation(self.context.scratch, from.rows, from.cols);
                 self.context.submit(Op::Copy { from, to })?;

@@ -4,30 +4,35 @@ mod toolkit;
 
 use std::sync::Arc;
 
+use gpu::{BiasForm, FactorForm, MatrixElement, MatrixProduct, ProductLimits, ResultForm, SumForm};
 use nvidia::{Search, cublaslt, nccl};
 
 #[test]
 fn cublaslt_opens_and_describes_products() {
     let Some(folder) = toolkit::folder() else { return };
-    let library = Arc::new(cublaslt::Library::open(&Search::only([folder])).expect("cuBLASLt in PLEACH_CUDA"));
+    let library = cublaslt::Library::open(&Search::only([folder])).expect("cuBLASLt in PLEACH_CUDA");
     assert!(library.version().starts_with("13."), "{}", library.version());
     assert!(library.cuda().starts_with("13."), "{}", library.cuda());
-    use cublaslt::{Element, Product, Stored};
-    let product = Product {
-        m: 1024,
-        n: 768,
-        k: 3072,
-        factors: Element::Bf16,
-        result: Element::F32,
-        a: Stored::Plain,
-        b: Stored::Transposed,
+    let elements = [MatrixElement::Bf16, MatrixElement::F32];
+    let dense = MatrixProduct::dense([1024, 768, 3072], elements, [FactorForm::Plain, FactorForm::Transposed]);
+    let limits = ProductLimits { workspace_bytes: 32 << 20, sums: SumForm::Split, most: 1 };
+    let biased = MatrixProduct {
+        factors: MatrixElement::F16,
+        result: MatrixElement::F16,
+        alignments: [16, 2, 256, 4],
+        write: ResultForm::Accumulated,
+        bias: BiasForm::Present,
+        ..dense
     };
-    library.describe(&product).expect("a description");
+    for product in [dense, biased] {
+        library.describe(&product, limits).expect("a description");
+        library.describe(&product, ProductLimits { sums: SumForm::Unbroken, ..limits }).expect("a description");
+    }
     if gpu_is_there() {
         eprintln!("skipped: the error without a GPU, for this machine has one");
         return;
     }
-    let error = cublaslt::Handle::of_current_context(library).err().map(|error| error.to_string());
+    let error = library.check_context().err().map(|error| error.to_string());
     let error = error.expect("no GPU, no handle");
     assert!(error.starts_with("cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED: "), "{error}");
 }

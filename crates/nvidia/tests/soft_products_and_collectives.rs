@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::sync::{Arc, Barrier};
 
 use cpu::gemm::{BlockRule, Term};
-use device::{Bf16, Element as _};
-use gpu::{DevicePointer, Driver, DriverErrorKind, Gpu, StreamHandle};
+use device::{Bf16, Element as _, F16};
+use gpu::{
+    BiasForm, DevicePointer, Driver, DriverErrorKind, FactorForm, Gpu, MatrixElement, MatrixPlaces, MatrixProduct,
+    ProductLibrary as _, ProductLimits, ResultForm, StreamHandle, SumForm,
+};
 use nvidia::nccl::{Communicator, Element, Progress};
 use nvidia::{Search, cublaslt, driver, nccl};
 
@@ -68,110 +71,197 @@ fn number(seed: usize, index: usize) -> f32 {
 }
 
 /// Numbers as bytes of a type, and as they are read from it.
-fn stored(seed: usize, count: usize, element: cublaslt::Element) -> (Vec<u8>, Vec<f32>) {
-    let numbers = (0..count).map(|index| number(seed, index));
+fn stored(seed: usize, count: usize, element: MatrixElement) -> (Vec<u8>, Vec<f32>) {
+    let numbers: Vec<f32> = (0..count).map(|index| number(seed, index)).collect();
+    let bytes = rounded(element, &numbers);
+    let read = match element {
+        MatrixElement::F32 => numbers,
+        MatrixElement::Bf16 => numbers.into_iter().map(|number| Bf16::narrow(number).widen()).collect(),
+        MatrixElement::F16 => numbers.into_iter().map(|number| F16::narrow(number).widen()).collect(),
+    };
+    (bytes, read)
+}
+
+/// The bytes of numbers in a type.
+fn rounded(element: MatrixElement, numbers: &[f32]) -> Vec<u8> {
     match element {
-        cublaslt::Element::F32 => (numbers.clone().flat_map(f32::to_le_bytes).collect(), numbers.collect()),
-        cublaslt::Element::Bf16 => {
-            let narrow: Vec<Bf16> = numbers.map(Bf16::narrow).collect();
-            let bytes = narrow.iter().flat_map(|number| number.0.to_le_bytes()).collect();
-            (bytes, narrow.into_iter().map(Bf16::widen).collect())
-        }
+        MatrixElement::F32 => numbers.iter().flat_map(|number| number.to_le_bytes()).collect(),
+        MatrixElement::Bf16 => numbers.iter().flat_map(|number| Bf16::narrow(*number).0.to_le_bytes()).collect(),
+        MatrixElement::F16 => numbers.iter().flat_map(|number| F16::narrow(*number).0.to_le_bytes()).collect(),
     }
 }
 
-/// A sum of products in the order of the definition: chains of 256 steps for fp32, blocks of tensor cores for bf16.
-fn summed(factors: cublaslt::Element, terms: &[[f32; 2]]) -> f32 {
+/// A sum of products in the order of the definition: chains of 256 steps for fp32, blocks of tensor cores for others.
+fn summed(factors: MatrixElement, terms: &[[f32; 2]]) -> f32 {
+    let in_blocks = |narrow: &dyn Fn(f32) -> Term| {
+        let blocks = terms.chunks(16).map(|block| block.iter().map(|term| term.map(narrow)).collect::<Vec<_>>());
+        blocks.fold(0.0, |sum, block| BlockRule::BLOCKS16.add(sum, &block))
+    };
     match factors {
-        cublaslt::Element::F32 => {
+        MatrixElement::F32 => {
             let chain = |terms: &[[f32; 2]]| terms.iter().fold(0.0f32, |sum, [a, b]| a.mul_add(*b, sum));
             terms.chunks(256).map(chain).reduce(|total, sum| total + sum).unwrap_or_default()
         }
-        cublaslt::Element::Bf16 => {
-            let narrow = |terms: &[f32; 2]| terms.map(|term| Term::from(Bf16::narrow(term)));
-            let blocks = terms.chunks(16).map(|block| block.iter().map(narrow).collect::<Vec<_>>());
-            blocks.fold(0.0, |sum, block| BlockRule::BLOCKS16.add(sum, &block))
-        }
+        MatrixElement::Bf16 => in_blocks(&|number| Term::from(Bf16::narrow(number))),
+        MatrixElement::F16 => in_blocks(&|number| Term::from(F16::narrow(number))),
     }
 }
 
-fn all_products() -> Vec<cublaslt::Product> {
-    use cublaslt::{Element::*, Product, Stored::*};
-    let sizes = [[1, 1, 1], [3, 5, 17], [16, 1, 33], [7, 40, 300], [33, 2, 700]];
-    let stored = [(Plain, Plain), (Plain, Transposed), (Transposed, Plain), (Transposed, Transposed)];
-    let elements = [(F32, F32), (Bf16, F32), (Bf16, Bf16)];
-    let cases = sizes.into_iter().flat_map(|sizes| stored.map(|stored| (sizes, stored)));
-    let cases = cases.flat_map(|(sizes, stored)| elements.map(|elements| (sizes, stored, elements)));
-    cases.map(|([m, n, k], (a, b), (factors, result))| Product { m, n, k, factors, result, a, b }).collect()
+/// A product without gaps, bias and what was there.
+type Dense = ([u64; 3], [FactorForm; 2], [MatrixElement; 2]);
+
+/// Sizes, transposes, types, gaps between rows, and all that is added, each with the others in turns.
+fn all_products() -> Vec<MatrixProduct> {
+    use FactorForm::{Plain, Transposed};
+    use MatrixElement::{Bf16, F16, F32};
+    let sizes = [[1, 1, 1], [3, 5, 17], [16, 1, 33], [7, 20, 300], [17, 2, 700]];
+    let forms = [[Plain, Plain], [Plain, Transposed], [Transposed, Plain], [Transposed, Transposed]];
+    let elements = [[F32, F32], [Bf16, F32], [Bf16, Bf16], [F16, F32], [F16, F16]];
+    let cases = sizes.into_iter().flat_map(|sizes| forms.map(|forms| (sizes, forms)));
+    let cases = cases.flat_map(|(sizes, forms)| elements.map(|elements| (sizes, forms, elements))).enumerate();
+    let product = |(index, (sizes, forms, elements)): (usize, Dense)| {
+        let dense = MatrixProduct::dense(sizes, elements, forms);
+        let gaps = [[0, 0, 0], [3, 0, 1], [0, 8, 0]][index % 3];
+        MatrixProduct {
+            strides: [0, 1, 2].map(|matrix| dense.strides[matrix] + gaps[matrix]),
+            write: [ResultForm::Assigned, ResultForm::Accumulated][index / 2 % 2],
+            bias: [BiasForm::Absent, BiasForm::Present][index / 4 % 2],
+            ..dense
+        }
+    };
+    cases.map(product).collect()
+}
+
+/// The limits of a search.
+fn limits(sums: SumForm, workspace_bytes: usize) -> ProductLimits {
+    ProductLimits { workspace_bytes, sums, most: 4 }
+}
+
+/// Numbers of a matrix in memory with gaps.
+struct Placed {
+    place: DevicePointer,
+    numbers: Vec<f32>,
+    stride: usize,
+    bytes: Vec<u8>,
+}
+
+impl Libraries {
+    fn matrix(&self, stream: StreamHandle, seed: usize, rows: u64, stride: u64, element: MatrixElement) -> Placed {
+        let (bytes, numbers) = stored(seed, (rows * stride) as usize, element);
+        Placed { place: self.placed(stream, &bytes), numbers, stride: stride as usize, bytes }
+    }
+}
+
+/// Multiplies as `pieces` of each sum, and compares all bytes of the result with the definition.
+fn compare(libraries: &Libraries, handle: &cublaslt::Handle, stream: StreamHandle, seed: usize, sums: SumForm) {
+    let product = &all_products()[seed];
+    let [m, n, k] = product.sizes.map(|size| size as usize);
+    let found = handle.algorithms(product, limits(sums, 1 << 20)).expect("algorithms");
+    let pieces = if sums == SumForm::Split && k >= 32 { 2 } else { 1 };
+    let workspace_bytes = if pieces > 1 { 8 * m * n } else { 0 };
+    let algorithm = found[0];
+    assert_eq!((algorithm.splits, algorithm.workspace_bytes), (pieces, workspace_bytes), "{product:?}");
+    let [a_shape, b_shape, d_shape] = product.shapes();
+    // Nobody waits for the copies but the stream.
+    let a = libraries.matrix(stream, 4 * seed, a_shape[0], product.strides[0], product.factors);
+    let b = libraries.matrix(stream, 4 * seed + 1, b_shape[0], product.strides[1], product.factors);
+    let d = libraries.matrix(stream, 4 * seed + 2, d_shape[0], product.strides[2], product.result);
+    let bias = libraries.matrix(stream, 4 * seed + 3, 1, product.sizes[1], product.result);
+    let places = MatrixPlaces { a: a.place, b: b.place, d: d.place, bias: bias.place };
+    let workspace = libraries.gpu.allocate(workspace_bytes.max(1)).expect("memory");
+    handle.multiply(stream, product, &algorithm, places, workspace).expect("submitted");
+    let got = libraries.read(stream, d.place, d.bytes.len()).expect("a result");
+    let at = |matrix: &Placed, form, row: usize, col: usize| match form {
+        FactorForm::Plain => matrix.numbers[row * matrix.stride + col],
+        FactorForm::Transposed => matrix.numbers[col * matrix.stride + row],
+    };
+    let mut expected = d.bytes.clone();
+    let width = product.result.bytes();
+    for (row, col) in (0..m).flat_map(|row| (0..n).map(move |col| (row, col))) {
+        let terms: Vec<[f32; 2]> =
+            (0..k).map(|step| [at(&a, product.a, row, step), at(&b, product.b, step, col)]).collect();
+        let cut = if pieces > 1 { k.div_ceil(2).next_multiple_of(16) } else { k };
+        let sums = terms.chunks(cut).map(|piece| summed(product.factors, piece));
+        let sum = sums.reduce(|sum, piece| sum + piece).expect("a piece");
+        let place = row * d.stride + col;
+        let sum = if product.write == ResultForm::Accumulated { d.numbers[place] + sum } else { sum };
+        let sum = if product.bias == BiasForm::Present { sum + bias.numbers[col] } else { sum };
+        expected[place * width..][..width].copy_from_slice(&rounded(product.result, &[sum]));
+    }
+    assert!(got == expected, "{product:?} in {pieces} pieces");
 }
 
 #[test]
 fn products_have_the_bits_of_their_definition_for_every_type_and_transpose() {
     let libraries = opened("products");
     let stream = libraries.gpu.create_stream().expect("a stream");
-    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), &*libraries.gpu).expect("a handle");
-    for (seed, product) in all_products().into_iter().enumerate() {
-        let [m, n, k] = [product.m, product.n, product.k].map(|size| size as usize);
-        let found = handle.algorithms(&product, 1 << 20, 4).expect("algorithms");
-        let [algorithm] = found[..] else { panic!("{found:?}") };
-        assert_eq!((algorithm.splits, algorithm.workspace_bytes), (1, 0));
-        let [(a_bytes, a), (b_bytes, b)] =
-            [(2 * seed, m * k), (2 * seed + 1, k * n)].map(|(seed, count)| stored(seed, count, product.factors));
-        // Nobody waits for the copies but the stream.
-        let places = [a_bytes, b_bytes].map(|bytes| libraries.placed(stream, &bytes));
-        let (d_bytes, width) = match product.result {
-            cublaslt::Element::F32 => (4 * m * n, 4),
-            cublaslt::Element::Bf16 => (2 * m * n, 2),
-        };
-        let d = libraries.gpu.allocate(d_bytes).expect("memory");
-        handle.multiply(&product, &algorithm, [places[0], places[1], d], DevicePointer(0), stream).expect("submitted");
-        let got = libraries.read(stream, d, d_bytes).expect("a result");
-        for (index, word) in got.chunks_exact(width).enumerate() {
-            let (row, col) = (index / n, index % n);
-            let at = |stored, rows: usize, cols: usize, row: usize, col: usize| match stored {
-                cublaslt::Stored::Plain => row * cols + col,
-                cublaslt::Stored::Transposed => col * rows + row,
-            };
-            let terms: Vec<[f32; 2]> =
-                (0..k).map(|step| [a[at(product.a, m, k, row, step)], b[at(product.b, k, n, step, col)]]).collect();
-            let sum = summed(product.factors, &terms);
-            let expected = match product.result {
-                cublaslt::Element::F32 => sum.to_le_bytes().to_vec(),
-                cublaslt::Element::Bf16 => Bf16::narrow(sum).0.to_le_bytes().to_vec(),
-            };
-            assert_eq!(word, expected, "row {row}, column {col} of {product:?}");
-        }
+    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), Arc::clone(&libraries.gpu)).expect("a handle");
+    for seed in 0..all_products().len() {
+        compare(&libraries, &handle, stream, seed, [SumForm::Unbroken, SumForm::Split][seed % 2]);
     }
+}
+
+/// The operands of a product of one element.
+fn one_element() -> MatrixProduct {
+    MatrixProduct::dense([1, 1, 1], [MatrixElement::F32; 2], [FactorForm::Plain; 2])
 }
 
 #[test]
 fn a_product_without_an_order_with_its_operands_is_a_fault() {
     let libraries = opened("race");
     let [stream, other] = [(); 2].map(|()| libraries.gpu.create_stream().expect("a stream"));
-    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), &*libraries.gpu).expect("a handle");
-    let product = all_products()[0];
-    let algorithm = handle.algorithms(&product, 0, 1).expect("algorithms")[0];
+    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), Arc::clone(&libraries.gpu)).expect("a handle");
+    let product = one_element();
+    let algorithm = handle.algorithms(&product, limits(SumForm::Unbroken, 0)).expect("algorithms")[0];
     let place = libraries.placed(stream, &1.5f32.to_le_bytes());
     let d = libraries.gpu.allocate(4).expect("memory");
-    handle.multiply(&product, &algorithm, [place, place, d], DevicePointer(0), other).expect("submitted");
+    let places = MatrixPlaces { a: place, b: place, d, bias: DevicePointer(0) };
+    handle.multiply(other, &product, &algorithm, places, DevicePointer(0)).expect("submitted");
     let errors = [stream, other].map(|stream| libraries.gpu.synchronize(stream).err());
+    let error = errors.into_iter().flatten().next().expect("a race");
+    assert_eq!(error.kind, DriverErrorKind::KernelFault);
+}
+
+/// Pieces of sums are in the workspace until they are added.
+#[test]
+fn a_workspace_of_two_streams_is_a_fault() {
+    let libraries = opened("workspace");
+    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), Arc::clone(&libraries.gpu)).expect("a handle");
+    let product = MatrixProduct::dense([4, 4, 64], [MatrixElement::Bf16; 2], [FactorForm::Plain; 2]);
+    let algorithm = handle.algorithms(&product, limits(SumForm::Split, 1 << 10)).expect("algorithms")[0];
+    let workspace = libraries.gpu.allocate(1 << 10).expect("memory");
+    let streams = [(); 2].map(|()| libraries.gpu.create_stream().expect("a stream"));
+    for stream in streams {
+        let [a, b, d] = [(); 3].map(|()| libraries.gpu.allocate(4 * 64 * 2).expect("memory"));
+        let places = MatrixPlaces { a, b, d, bias: DevicePointer(0) };
+        handle.multiply(stream, &product, &algorithm, places, workspace).expect("submitted");
+    }
+    let errors = streams.map(|stream| libraries.gpu.synchronize(stream).err());
     let error = errors.into_iter().flatten().next().expect("a race");
     assert_eq!(error.kind, DriverErrorKind::KernelFault);
 }
 
 #[test]
 fn products_that_the_library_does_not_have_are_refused() {
-    use cublaslt::{Element, Product, Stored};
     let libraries = opened("refused");
-    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), &*libraries.gpu).expect("a handle");
-    let (factors, result) = (Element::F32, Element::F32);
-    let huge = Product { m: 1 << 30, n: 1, k: 1, factors, result, a: Stored::Plain, b: Stored::Plain };
-    assert_eq!(handle.algorithms(&huge, 0, 1), Ok(vec![]));
-    // A thread without the context has no handle.
+    let handle = cublaslt::Handle::open(Arc::clone(&libraries.products), Arc::clone(&libraries.gpu)).expect("a handle");
+    let huge = MatrixProduct { sizes: [1 << 30, 1, 1], ..one_element() };
+    assert_eq!(handle.algorithms(&huge, limits(SumForm::Split, 0)), Ok(vec![]));
+    // An algorithm of another product.
+    let product = MatrixProduct::dense([4, 4, 64], [MatrixElement::Bf16; 2], [FactorForm::Plain; 2]);
+    let algorithm = handle.algorithms(&product, limits(SumForm::Split, 1 << 10)).expect("algorithms")[0];
+    let place = libraries.gpu.allocate(4).expect("memory");
+    let places = MatrixPlaces { a: place, b: place, d: place, bias: place };
+    let stream = libraries.gpu.create_stream().expect("a stream");
+    let error = handle.multiply(stream, &one_element(), &algorithm, places, place).expect_err("refused").to_string();
+    assert!(error.starts_with("cublasLtMatmul: error 13: CUBLAS_STATUS_EXECUTION_FAILED"), "{error}");
+    // A thread without the context has no handle, and one that calls a handle gets it.
     let library = Arc::clone(&libraries.products);
-    let opened = std::thread::spawn(|| cublaslt::Handle::of_current_context(library).err()).join().expect("a thread");
+    let opened = std::thread::spawn(move || library.check_context().err()).join().expect("a thread");
     let error = opened.expect("no context").to_string();
     assert!(error.starts_with("cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED"), "{error}");
+    let found = std::thread::spawn(move || handle.algorithms(&product, limits(SumForm::Unbroken, 0)));
+    assert_eq!(found.join().expect("a thread").expect("algorithms").len(), 1);
 }
 
 const RANKS: usize = 3;

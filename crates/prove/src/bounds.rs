@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use config::{Blocks, Format, ModelSpec, Optimizer, Products, TrainSpec, Unit, all_params};
+use config::{Blocks, Format, ModelSpec, Optimizer, TrainSpec, Unit, all_params};
 
 use crate::class::EqualityClass;
 use crate::initial::Initial;
@@ -192,8 +192,8 @@ impl Run<'_> {
     /// Losses of sums over tokens that are cut off, always toward zero: up to 1.5 last places of single precision for
     /// each block of tokens (`docs/numerics.md`, "Products in blocks").
     fn cut_off(&self) -> f64 {
-        let Some(block) = self.train.precision.products().block() else { return 0.0 };
-        1.5 * SINGLE * self.tokens().min(Products::PIECE).div_ceil(block) as f64
+        let Some(blocks) = self.train.precision.products().blocks_over(self.tokens()) else { return 0.0 };
+        1.5 * SINGLE * blocks as f64
     }
 
     /// Jumps of first gradients.

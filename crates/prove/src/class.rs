@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use config::{BatchRamp, CollectivesChoice, Degrees, GradientReduction, GradientSums, Parallelism, ScheduleSpec};
+use config::{
+    BatchRamp, CollectivesChoice, Degrees, GradientReduction, GradientSums, Parallelism, Products, ScheduleSpec,
+};
 use program::{ContributionOrder, Schedule};
 use train::EngineDescription;
 
@@ -24,7 +26,8 @@ pub enum EqualityClass {
     LibraryOrder,
     /// Sums are split between ranks: over hidden dims where tensor parallelism differs, over tokens (in the gradients
     /// of norms, biases and positions) where sequence parallelism does, over tokens of a sequence (in all gradients,
-    /// not in the forward pass) where context parallelism does.
+    /// not in the forward pass) where context parallelism does. Or products are those of a library, whose order depends
+    /// on the shape and the place of each, and the layouts differ in anything.
     OtherSums,
     /// The devices are of different kinds, whose kernels add in different orders: not the same bits, under any layout.
     /// No bound is derived.
@@ -80,6 +83,23 @@ impl EqualityClass {
             [RankOrder::OfRanks, RankOrder::OfRanks] => self,
             [RankOrder::OfLibrary, _] | [RankOrder::OfRanks, RankOrder::OfLibrary] => {
                 self.max(EqualityClass::LibraryOrder)
+            }
+        }
+    }
+
+    /// This class for two runs that multiply by `products`, whose layouts and engines are these. A library chooses the
+    /// order of a product by its shape and its place in memory, so it is not known but where both are the same.
+    pub fn in_products(
+        self,
+        products: Products,
+        layouts: [&Parallelism; 2],
+        engines: [&EngineDescription; 2],
+    ) -> EqualityClass {
+        match products {
+            Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => self,
+            Products::Device => {
+                let is_same = layouts[0] == layouts[1] && engines[0].device == engines[1].device;
+                if self == EqualityClass::SameOrder && is_same { self } else { self.max(EqualityClass::OtherSums) }
             }
         }
     }
@@ -268,6 +288,26 @@ mod tests {
             assert_eq!((apart.to_string().as_str(), apart.promises()), ("other device", Promised::Nothing));
             assert!(apart > class, "it is the weakest class");
         }
+    }
+
+    #[test]
+    fn products_of_a_library_have_the_same_bits_in_the_same_layout_alone() {
+        let (one, split) = (plain_layout(1, 1, 1, 1), plain_layout(1, 1, 2, 1));
+        let [cuda, soft] = [DeviceChoice::Cuda, DeviceChoice::SoftGpu].map(|device| describe_engine(device, 1));
+        let [same, any, order, sums, device] = [
+            EqualityClass::SameOrder,
+            EqualityClass::AnyOrder,
+            EqualityClass::OtherOrder,
+            EqualityClass::OtherSums,
+            EqualityClass::OtherDevice,
+        ];
+        let of = |products, layouts, engines| {
+            [same, any, order, sums, device].map(|class| class.in_products(products, layouts, engines))
+        };
+        assert_eq!(of(Products::Blocks16, [&one, &split], [&cuda, &soft]), [same, any, order, sums, device]);
+        assert_eq!(of(Products::Device, [&one, &one], [&cuda, &cuda]), [same, sums, sums, sums, device]);
+        assert_eq!(of(Products::Device, [&one, &split], [&cuda, &cuda]), [sums, sums, sums, sums, device]);
+        assert_eq!(of(Products::Device, [&one, &one], [&cuda, &soft]), [sums, sums, sums, sums, device]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The driver of GPUs in software.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, Weak};
 
 use gpu::{DeviceFacts, Driver, DriverError, Gpu};
 
@@ -19,22 +20,30 @@ pub struct SoftDriver {
     devices: Vec<Settings>,
     code: SharedCode,
     log: Option<WorkLog>,
+    /// By number, those that were opened last. Copies of the driver share them.
+    opened: Arc<Mutex<BTreeMap<usize, Weak<SoftGpu>>>>,
 }
 
 impl SoftDriver {
     /// N GPUs that are alike.
     pub fn new(count: usize, settings: Settings) -> SoftDriver {
-        SoftDriver { devices: vec![settings; count], code: SharedCode::default(), log: None }
+        SoftDriver::of(vec![settings; count])
     }
 
     /// A GPU for each of `settings`.
     pub fn of(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
-        SoftDriver { devices: settings.into_iter().collect(), code: SharedCode::default(), log: None }
+        let devices = settings.into_iter().collect();
+        SoftDriver { devices, code: SharedCode::default(), log: None, opened: Arc::default() }
     }
 
     /// The same GPUs, which log their work.
     pub fn with_log(self, log: &WorkLog) -> SoftDriver {
         SoftDriver { log: Some(log.clone()), ..self }
+    }
+
+    /// The GPU that was opened last under a number, while it is open.
+    pub fn opened(&self, ordinal: usize) -> Option<Arc<SoftGpu>> {
+        sync::lock(&self.opened).get(&ordinal).and_then(Weak::upgrade)
     }
 
     /// The same GPUs, which decode no text that is in `code` already.
@@ -56,8 +65,9 @@ impl Driver for SoftDriver {
         let Some(settings) = self.devices.get(ordinal) else {
             return Err(invalid("open", format!("GPU {ordinal} does not exist; there are {}", self.devices.len())));
         };
-        let gpu = SoftGpu::with_code(ordinal, settings.clone(), self.code.clone());
+        let gpu = Arc::new(SoftGpu::with_code(ordinal, settings.clone(), self.code.clone()));
         self.log.iter().for_each(|log| gpu.log_work(log));
-        Ok(Arc::new(gpu))
+        sync::lock(&self.opened).insert(ordinal, Arc::downgrade(&gpu));
+        Ok(gpu)
     }
 }

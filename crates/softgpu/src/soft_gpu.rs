@@ -181,6 +181,11 @@ impl Gpu for SoftGpu {
         &self.facts
     }
 
+    /// Threads have no GPU of their own here.
+    fn enter(&self) -> Result<(), DriverError> {
+        sync::lock(&self.state).check("enter")
+    }
+
     fn free_memory(&self) -> Result<FreeMemory, DriverError> {
         let mut state = sync::lock(&self.state);
         state.check("free_memory")?;

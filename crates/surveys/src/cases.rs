@@ -244,6 +244,7 @@ pub fn products_suffix(products: Products) -> &'static str {
         Products::Pairs => ", products in AMX order",
         Products::Blocks16 => ", products in blocks of 16",
         Products::Blocks8 => ", products in blocks of 8",
+        Products::Device => ", products of the device",
     }
 }
 

@@ -64,7 +64,9 @@ impl fmt::Display for Numbers {
         }
         match self.products {
             Products::Chained => Ok(()),
-            Products::Pairs | Products::Blocks16 | Products::Blocks8 => write!(f, " {}", self.products.name()),
+            Products::Pairs | Products::Blocks16 | Products::Blocks8 | Products::Device => {
+                write!(f, " {}", self.products.name())
+            }
         }
     }
 }

@@ -10,7 +10,7 @@ use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler};
 use softgpu::{Settings, SharedCode, SoftDriver};
 use sync::lock;
-use train::{CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, KernelCode, Setup};
+use train::{CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, KernelCode, ProductSource, Setup};
 
 use crate::layout::thread_engine;
 
@@ -22,7 +22,8 @@ const FOLDER: &str = "PLEACH_CUDA";
 /// # Panics
 /// A folder is named and has no NVRTC.
 pub fn soft_gpus(count: usize) -> Option<Arc<Gpus>> {
-    gpus_of(Arc::new(soft_driver(vec![Settings::default(); count])))
+    let driver = soft_driver(vec![Settings::default(); count]);
+    gpus_with(Arc::new(driver.clone()), ProductSource::Soft(driver))
 }
 
 /// A driver with a GPU in software for each of `settings`. All drivers of a test program decode kernels once.
@@ -31,11 +32,15 @@ pub fn soft_driver(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
     SoftDriver::of(settings).with_code(&CODE)
 }
 
-/// As [`soft_gpus`], of `driver`.
+/// As [`soft_gpus`], of `driver` and without a library of products.
 ///
 /// # Panics
 /// As [`soft_gpus`].
 pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
+    gpus_with(driver, ProductSource::None)
+}
+
+fn gpus_with(driver: Arc<dyn Driver>, products: ProductSource) -> Option<Arc<Gpus>> {
     let Some(folder) = std::env::var_os(FOLDER) else {
         println!("skipped: {FOLDER} names no folder with NVRTC");
         return None;
@@ -44,7 +49,7 @@ pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
     let compiler = compiler.unwrap_or_else(|error| panic!("{FOLDER}: {error}"));
     let code = CompiledOnce(CompiledKernels::new(compiler, cache_of_tests(), CodeForm::Ptx));
     let gpus = Gpus::new(driver, DeviceKind::SOFT_GPU, Box::new(code), None);
-    Some(Arc::new(gpus.unwrap_or_else(|error| panic!("{error}"))))
+    Some(Arc::new(gpus.unwrap_or_else(|error| panic!("{error}")).with_products(products)))
 }
 
 /// Compiled kernels of all test programs. As the cache of a command: `pleach/kernels` in `$XDG_CACHE_HOME`.

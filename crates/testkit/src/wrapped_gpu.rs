@@ -201,7 +201,7 @@ impl Gpu for WrappedGpu {
     }
 
     gpu::forward!(
-        inner: facts, free_memory, free, free_pinned, destroy_stream, has_ended,
+        inner: facts, enter, free_memory, free, free_pinned, destroy_stream, has_ended,
         create_event, destroy_event, is_reached, elapsed_ms, unload, function, function_facts, allow_shared, tensor_map,
         begin_capture, end_capture, launch_graph, destroy_graph
     );

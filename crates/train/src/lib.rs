@@ -20,6 +20,7 @@ pub use engine::kernel_archive::{ARCHIVED_CAPABILITIES, ArchiveError, ArchivedKe
 pub use engine::meta_engine::{MetaEngine, RankRecord};
 pub use engine::open_engine::{EngineOptions, describe_engine, engine_cores, open_engine, open_process_engine};
 pub use engine::processor;
+pub use engine::product_source::{NoProductLibrary, ProductSource};
 pub use engine::run_device::{GpuPlaces, RunDevice, check_numerics, gpus_of};
 pub use engine::thread_engine::{ProcessSeat, ThreadEngine, queued_streams};
 pub use engine::{Communicators, Engine, EngineDescription, MissingGroup, RankEngine};

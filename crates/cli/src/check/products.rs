@@ -8,6 +8,10 @@ use train::processor::InstructionSet;
 const PAIRS: &str = "in the order of AMX";
 const BLOCKS: &str = "in blocks, as tensor cores add them";
 
+/// The line of products by a library.
+const DEVICE: &str = "numbers products by the GPU's library (cuBLASLt): the same layout, GPU and library have the same bits, others \
+                      are within bounds\n";
+
 /// How products are computed on `engine`; nothing where a run has the usual order.
 pub fn line(precision: Precision, engine: &EngineDescription) -> String {
     let (order, slower) = match (precision.products(), precision) {
@@ -15,17 +19,18 @@ pub fn line(precision: Precision, engine: &EngineDescription) -> String {
         (Products::Pairs, Precision::Fp32(_)) => (PAIRS, "12 to 20 times"),
         (Products::Pairs, Precision::Bf16(_) | Precision::Fp16(..)) => (PAIRS, "1.3 to 1.5 times"),
         (Products::Blocks16 | Products::Blocks8, _) => (BLOCKS, "5 to 10 times"),
+        (Products::Device, _) => return DEVICE.into(),
     };
     let has_instruction = match (precision.products(), engine.instruction_sets.first()) {
         (Products::Pairs, Some(InstructionSet::Amx)) => true,
-        (Products::Chained | Products::Blocks16 | Products::Blocks8, _)
+        (Products::Chained | Products::Blocks16 | Products::Blocks8 | Products::Device, _)
         | (Products::Pairs, Some(InstructionSet::Avx512 | InstructionSet::Avx2 | InstructionSet::Scalar) | None) => {
             false
         }
     };
     let without = match precision.products() {
         Products::Pairs => "without AMX",
-        Products::Chained | Products::Blocks16 | Products::Blocks8 => "on CPUs",
+        Products::Chained | Products::Blocks16 | Products::Blocks8 | Products::Device => "on CPUs",
     };
     if has_instruction {
         return format!("numbers products {order}, by its tiles\n");
@@ -73,6 +78,8 @@ mod tests {
         );
         let in_blocks = "numbers products in blocks, as tensor cores add them; on CPUs they take 5 to 10 times as long as with train.products = \"chained\"\n";
         assert_eq!(line(Precision::Bf16(Products::Blocks16), &amx), in_blocks);
+        let of_device = "numbers products by the GPU's library (cuBLASLt): the same layout, GPU and library have the same bits, others are within bounds\n";
+        assert_eq!(line(Precision::Bf16(Products::Device), &describe_engine(DeviceChoice::Cuda, 1)), of_device);
         assert_eq!(
             line(Precision::Fp32(Products::Pairs), &none),
             "numbers products in the order of AMX; without AMX they take 12 to 20 times as long as with train.products = \"chained\"\n"

@@ -67,6 +67,10 @@ pub fn compare(names: [String; 2], first: &RunConfig, second: &RunConfig) -> Com
         .map(|class| {
             class.in_orders([first, second].map(|config| RankOrder::of(config.run.collectives, config.train.sums)))
         })
+        .map(|class| {
+            let layouts = [&first.parallelism, &second.parallelism];
+            class.in_products(first.train.precision.products(), layouts, [&engines[0], &engines[1]])
+        })
         .map(|class| class.on_engines([&engines[0], &engines[1]]));
     Comparison { names, class, differences }
 }
@@ -119,7 +123,7 @@ pub fn promise(class: EqualityClass) -> &'static str {
             "the library of MPI adds in an order of its own: losses and weights agree within the bound of docs/numerics.md"
         }
         EqualityClass::OtherSums => {
-            "sums over hidden dims or tokens are split differently: losses and weights agree within the bound of docs/numerics.md"
+            "sums over hidden dims or tokens are split differently, or are those of a GPU's library: losses and weights agree within the bound of docs/numerics.md"
         }
         EqualityClass::OtherDevice => {
             "the devices are of different kinds, which add in different orders: neither the same bits nor a bound are promised"
@@ -207,6 +211,17 @@ mod tests {
                      train.products  \"{first}\" | \"{second}\"\n"
                 )
             );
+        }
+        let of_device = ["run.device=cuda", "train.precision=bf16", "train.products=device"];
+        let with = |more: &'static str| [of_device[0], of_device[1], of_device[2], more];
+        for (more, class) in [
+            ("train.precision=bf16", "same order"),
+            ("parallelism.pp=1", "other sums"),
+            ("train.sums=exact", "other sums"),
+            ("run.device=soft-gpu", "other sums"),
+        ] {
+            let line = format!("a.toml and b.toml: {class}");
+            assert_eq!(compared(&of_device, &with(more)).lines().next(), Some(line.as_str()), "{more}");
         }
         let in_blocks = ["train.precision=fp16", "train.products=blocks16"];
         let with = |more: &'static str| [in_blocks[0], in_blocks[1], more];

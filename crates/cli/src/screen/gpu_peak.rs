@@ -5,14 +5,14 @@ use config::{Precision, Products};
 use gpu::DeviceFacts;
 
 /// FLOP/s of one of the `gpus`, which are alike, in the products of `precision`: those of single precision where
-/// products are chained, those of tensor cores where they are summed in blocks. `None` where no built-in profile has
+/// products are chained, those of tensor cores for all that are summed by them. `None` where no built-in profile has
 /// the data sheet of such a GPU.
 pub fn peak_flops(gpus: &[DeviceFacts], precision: Precision) -> Option<f64> {
     let sheet = |gpu| profile_of(gpu).map(|cluster| cluster.accelerator);
     let sheets: Vec<Accelerator> = gpus.iter().map(sheet).collect::<Option<_>>()?;
     let tflops = |sheet: &Accelerator| match precision.products() {
         Products::Chained => Some(sheet.single_tflops),
-        Products::Blocks16 | Products::Blocks8 => Some(sheet.half_tflops),
+        Products::Blocks16 | Products::Blocks8 | Products::Device => Some(sheet.half_tflops),
         Products::Pairs => None,
     };
     let least = sheets.iter().map(tflops).collect::<Option<Vec<f64>>>()?.into_iter().reduce(f64::min)?;

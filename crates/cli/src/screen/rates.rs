@@ -38,7 +38,7 @@ const TERM_PRODUCTS: f64 = 6.0;
 fn peak_flops(precision: Precision, cores: usize) -> f64 {
     let tiles = match precision.products() {
         Products::Pairs => processor::core_tile_flops_per_second().map(|core| core * cores as f64),
-        Products::Chained | Products::Blocks16 | Products::Blocks8 => None,
+        Products::Chained | Products::Blocks16 | Products::Blocks8 | Products::Device => None,
     };
     match (tiles, precision) {
         (None, _) => processor::flops_per_second(cores),

@@ -109,7 +109,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("train.muon_scale", &["adamw", "shape"]),
     ("train.decay_shape", &["linear", "cosine", "1-sqrt"]),
     ("train.precision", &["fp32", "bf16", "fp16"]),
-    ("train.products", &["chained", "pairs", "blocks16", "blocks8"]),
+    ("train.products", &["chained", "pairs", "blocks16", "blocks8", "device"]),
     ("train.sums", &["single", "exact"]),
     ("data.visible", &["past", "document"]),
     ("data.positions", &["sequence", "document"]),
@@ -464,7 +464,7 @@ fn order_of_products(values: &Values) -> bool {
     let text = |key: &str| values.get(key).and_then(toml::Value::as_str);
     match (text("train.precision").unwrap_or("fp32"), text("train.products").unwrap_or("chained")) {
         ("fp16", products) => products != "pairs",
-        ("fp32", products) => !products.starts_with("blocks"),
+        ("fp32", products) => !products.starts_with("blocks") && products != "device",
         _ => true,
     }
 }
@@ -533,10 +533,15 @@ fn is_bucket(address: &str) -> bool {
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(['@', '?', '#', '*']))
 }
 
-/// GPUs have every order of products but that of AMX, and ranks without threads of their own.
+/// GPUs have every order of products but that of AMX, and ranks without threads of their own. CPUs have all but that of
+/// a library.
 fn gpus(values: &Values) -> bool {
     match text(values, "run.device", "cpu") {
-        "cpu" => !values.contains_key("run.gpus") && text(values, "run.gpu_collectives", "auto") == "auto",
+        "cpu" => {
+            !values.contains_key("run.gpus")
+                && text(values, "run.gpu_collectives", "auto") == "auto"
+                && text(values, "train.products", "chained") != "device"
+        }
         _ => {
             (1..=1024).contains(&int(values, "run.gpus", 1))
                 && int(values, "run.threads_per_rank", 1) == 1

@@ -93,7 +93,8 @@ pub fn muon(values: &Values) -> bool {
     let is_on_cpus = text(values, "run.device", "cpu") == "cpu";
     let overlaps = values.get("parallelism.overlap").and_then(Value::as_bool).unwrap_or(!is_on_cpus);
     let is_sharded = int(values, "parallelism.zero", 1) > 0;
-    let in_blocks = text(values, "train.products", "chained").starts_with("blocks");
+    let products = text(values, "train.products", "chained");
+    let in_blocks = products.starts_with("blocks") || products == "device";
     !(in_blocks || overlaps && is_sharded)
 }
 

@@ -15,6 +15,7 @@ const PRODUCTS: &Choices<Products> = &[
     ("pairs", Products::Pairs),
     ("blocks16", Products::Blocks16),
     ("blocks8", Products::Blocks8),
+    ("device", Products::Device),
 ];
 
 const LOSS_SCALING_KEYS: [&str; 4] =

@@ -37,7 +37,7 @@ fn loss_scaling_belongs_to_fp16_and_orders_of_products_to_the_numbers_that_they_
         ),
         (
             &["train.precision=fp16", "train.products=pairs"],
-            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; use train.products = \"chained\", \"blocks16\" or \"blocks8\"",
+            "train.products = \"pairs\" must have train.precision = \"fp32\" or \"bf16\"; got \"fp16\"; use train.products = \"chained\", \"blocks16\", \"blocks8\" or \"device\"",
         ),
         (
             &["train.products=blocks16"],
@@ -46,6 +46,10 @@ fn loss_scaling_belongs_to_fp16_and_orders_of_products_to_the_numbers_that_they_
         (
             &["train.precision=fp32", "train.products=blocks8"],
             "train.products = \"blocks8\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; use train.products = \"chained\" or \"pairs\"",
+        ),
+        (
+            &["train.products=device"],
+            "train.products = \"device\" must have train.precision = \"bf16\" or \"fp16\"; got \"fp32\"; use train.products = \"chained\" or \"pairs\"",
         ),
         (&["train.precision=fp8"], "train.precision = \"fp8\" is not one of \"fp32\", \"bf16\" and \"fp16\""),
     ]);

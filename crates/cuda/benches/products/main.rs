@@ -47,7 +47,7 @@ fn run(folder: &Path, search: Search) -> Result<(), Failed> {
     let peer = cublaslt::Library::open(&search).map_err(Failed::from);
     let peer = peer.and_then(|library| {
         println!("cuBLASLt {}", library.version());
-        Ok(cublaslt::Handle::open(Arc::new(library), &*gpu)?)
+        Ok(cublaslt::Handle::open(Arc::new(library), Arc::clone(&gpu))?)
     });
     if let Err(error) = &peer {
         println!("without cuBLASLt: {error}");

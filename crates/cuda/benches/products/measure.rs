@@ -2,14 +2,17 @@
 
 use std::sync::Arc;
 
-use device::Orientation;
-use gpu::{EventHandle, Gpu};
-use nvidia::cublaslt::{Element, Handle, Product, Stored};
+use device::{Orientation, Write};
+use gpu::{
+    BiasForm, EventHandle, FactorForm, Gpu, MatrixElement, MatrixPlaces, MatrixProduct, ProductLibrary as _,
+    ProductLimits, ResultForm, SumForm,
+};
+use nvidia::cublaslt::Handle;
 
 use crate::Failed;
 use crate::kernels::{Kernels, Places, Tile};
 use crate::memory::{Memory, WORKSPACE_BYTES};
-use crate::shapes::{Output, Shape};
+use crate::shapes::{Bias, Output, Shape};
 
 /// Each is measured this many times.
 const TURNS: usize = 5;
@@ -66,14 +69,16 @@ impl Bench {
         Ok(())
     }
 
-    /// Compares bits, and prints the time of every tile and of cuBLASLt, which adds nothing, a line each.
+    /// Compares bits, and prints the time of every tile and of cuBLASLt, a line each: with unbroken sums, and as runs
+    /// with `products = "device"` call it.
     pub fn measure(&self, shape: Shape) -> Result<(), Failed> {
         self.compare(shape)?;
         let stream = self.memory.stream;
         let places = self.places();
         let mut all: Vec<(&str, Submit<'_>)> = vec![];
         if let Some(peer) = &self.peer {
-            all.push(("cuBLASLt", self.peer_submit(peer, shape)?));
+            all.push(("cuBLASLt", self.peer_submit(peer, shape, SumForm::Unbroken)?));
+            all.push(("cuBLASLt of a run", self.peer_submit(peer, shape, SumForm::Split)?));
         }
         let orientation = shape.orientation;
         for (number, tile) in Tile::ALL.iter().enumerate().filter(|(_, tile)| tile.is_for(orientation)) {
@@ -101,23 +106,35 @@ impl Bench {
         Ok(())
     }
 
-    fn peer_submit<'a>(&'a self, peer: &'a Handle, shape: Shape) -> Result<Submit<'a>, Failed> {
+    /// All that a shape adds is added.
+    fn peer_submit<'a>(&'a self, peer: &'a Handle, shape: Shape, sums: SumForm) -> Result<Submit<'a>, Failed> {
         let [m, n, k] = shape.sizes.map(|size| size as u64);
         let result = match shape.output {
-            Output::Single => Element::F32,
-            Output::Bf16 => Element::Bf16,
+            Output::Single => MatrixElement::F32,
+            Output::Bf16 => MatrixElement::Bf16,
         };
-        let (a, b) = match shape.orientation {
-            Orientation::Nt => (Stored::Plain, Stored::Transposed),
-            Orientation::Nn => (Stored::Plain, Stored::Plain),
-            Orientation::Tn => (Stored::Transposed, Stored::Plain),
+        let forms = match shape.orientation {
+            Orientation::Nt => [FactorForm::Plain, FactorForm::Transposed],
+            Orientation::Nn => [FactorForm::Plain, FactorForm::Plain],
+            Orientation::Tn => [FactorForm::Transposed, FactorForm::Plain],
         };
-        let product = Product { m, n, k, factors: Element::Bf16, result, a, b };
-        let algorithms = peer.algorithms(&product, WORKSPACE_BYTES, 1)?;
+        let dense = MatrixProduct::dense([m, n, k], [MatrixElement::Bf16, result], forms);
+        let write = match shape.write {
+            Write::Assign => ResultForm::Assigned,
+            Write::Accumulate => ResultForm::Accumulated,
+        };
+        let bias = match shape.bias {
+            Bias::Absent => BiasForm::Absent,
+            Bias::Present => BiasForm::Present,
+        };
+        let product = MatrixProduct { write, bias, ..dense };
+        let limits = ProductLimits { workspace_bytes: WORKSPACE_BYTES, sums, most: 1 };
+        let algorithms = peer.algorithms(&product, limits)?;
         let algorithm = *algorithms.first().ok_or("cuBLASLt has no algorithm")?;
-        let places = [self.memory.a, self.memory.b, self.memory.out];
+        let Memory { a, b, bias, out: d, .. } = self.memory;
+        let places = MatrixPlaces { a, b, d, bias };
         let (workspace, stream) = (self.memory.workspace, self.memory.stream);
-        Ok(Box::new(move || Ok(peer.multiply(&product, &algorithm, places, workspace, stream)?)))
+        Ok(Box::new(move || Ok(peer.multiply(stream, &product, &algorithm, places, workspace)?)))
     }
 
     /// Seconds of `count` products.

@@ -122,7 +122,7 @@ impl<'a> Pass<'a> {
     fn is_in_blocks(&self) -> Result<bool, DeviceError> {
         match self.site.products {
             Products::Chained => Ok(false),
-            Products::Blocks16 | Products::Blocks8 => Ok(self.stored.dtype != Dtype::F32),
+            Products::Blocks16 | Products::Blocks8 | Products::Device => Ok(self.stored.dtype != Dtype::F32),
             Products::Pairs => Err(other_products(self.op, self.site.products)),
         }
     }

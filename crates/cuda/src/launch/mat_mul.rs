@@ -42,7 +42,8 @@ impl Product {
 pub(super) fn mat_mul(site: &Site, product: Product) -> Result<Vec<Launch>, DeviceError> {
     match site.products {
         Products::Chained => in_chains(site, product),
-        Products::Blocks16 | Products::Blocks8 => in_blocks(site, product),
+        // Of the device: those that its library does not have.
+        Products::Blocks16 | Products::Blocks8 | Products::Device => in_blocks(site, product),
         Products::Pairs => Err(other_products("mat_mul", site.products)),
     }
 }

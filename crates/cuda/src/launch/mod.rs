@@ -14,6 +14,7 @@ mod initialize;
 mod join_attention;
 mod mat_mul;
 mod mat_mul_blocks;
+mod mat_mul_library;
 mod mat_mul_wgmma;
 mod norm;
 mod parameters;
@@ -26,6 +27,7 @@ use device::{DeviceError, Op};
 use gpu::{Arguments, LaunchShape, TensorTiles};
 use mat_mul::Product;
 
+pub(crate) use mat_mul_library::library_product;
 pub(crate) use parameters::{Code, Parameters, Place, Site};
 pub(crate) use stored::{ByType, Stored, by_type};
 

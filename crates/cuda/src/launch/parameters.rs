@@ -54,6 +54,11 @@ impl Place {
         is_multiple(self.start as usize) && (self.rows <= 1 || is_multiple(self.row_stride * element_bytes))
     }
 
+    /// The address of the first element.
+    pub fn address(&self) -> DevicePointer {
+        DevicePointer(self.start)
+    }
+
     /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.rows * self.cols == 0

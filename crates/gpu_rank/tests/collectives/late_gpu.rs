@@ -228,6 +228,10 @@ impl Gpu for LateGpu {
         &self.facts
     }
 
+    fn enter(&self) -> Result<(), DriverError> {
+        Ok(())
+    }
+
     fn free_memory(&self) -> Result<FreeMemory, DriverError> {
         Ok(FreeMemory { free_bytes: self.facts.memory_bytes, total_bytes: self.facts.memory_bytes })
     }

@@ -9,9 +9,9 @@ use std::ptr::null_mut;
 use gpu::{DevicePointer, StreamHandle};
 
 use super::functions::{
-    Candidate, ComputeType, Count, DataType, Description, DescriptionAttribute, Functions, LayoutAttribute,
-    MatrixLayout, NOT_SUPPORTED, Preference, PreferenceAttribute, RawAlgorithm, RawHandle, SPLITS, SUCCESS, Status,
-    Stream, Stride,
+    AlgorithmAttribute, Candidate, ComputeType, Count, DataType, Description, DescriptionAttribute, Functions,
+    MatrixLayout, NOT_SUPPORTED, Preference, PreferenceAttribute, RawAlgorithm, RawHandle, SUCCESS, Status, Stream,
+    Stride,
 };
 use super::library::ProductError;
 
@@ -29,7 +29,7 @@ impl Functions {
             return Ok(());
         }
         let (name, text) = (self.text(self.status_name, status), self.text(self.status_text, status));
-        Err(ProductError { call, text: format!("{name}: {text}") })
+        Err(ProductError { call, status: status.0, text: format!("{name}: {text}") })
     }
 
     fn text(&self, call: unsafe extern "C" fn(Status) -> *const c_char, status: Status) -> String {
@@ -63,15 +63,16 @@ impl Functions {
         Ok(description)
     }
 
+    /// Sets a part of a description by its bytes, as many as the attribute has.
     pub(super) fn describe(
         &self,
         description: Description,
         attribute: DescriptionAttribute,
-        value: u32,
+        value: &[u8],
     ) -> Result<(), ProductError> {
-        let place = (&raw const value).cast();
-        // SAFETY: the attribute is of 32 bits, which the call reads.
-        let status = unsafe { (self.set_description)(description, attribute, place, size_of::<u32>()) };
+        // SAFETY: the call reads the bytes, and refuses a size that is not the attribute's.
+        let status =
+            unsafe { (self.set_description)(description, attribute, value.as_ptr().cast::<c_void>(), value.len()) };
         self.checked("cublasLtMatmulDescSetAttribute", status)
     }
 
@@ -90,18 +91,6 @@ impl Functions {
         let status = unsafe { (self.create_layout)(&mut layout, element, Count(rows), Count(columns), Stride(stride)) };
         self.checked("cublasLtMatrixLayoutCreate", status)?;
         Ok(layout)
-    }
-
-    pub(super) fn lay_out(
-        &self,
-        layout: MatrixLayout,
-        attribute: LayoutAttribute,
-        value: u32,
-    ) -> Result<(), ProductError> {
-        let place = (&raw const value).cast();
-        // SAFETY: the attribute is of 32 bits, which the call reads.
-        let status = unsafe { (self.set_layout)(layout, attribute, place, size_of::<u32>()) };
-        self.checked("cublasLtMatrixLayoutSetAttribute", status)
     }
 
     pub(super) fn destroy_layout(&self, layout: MatrixLayout) {
@@ -158,28 +147,27 @@ impl Functions {
         Ok(all)
     }
 
-    /// In how many pieces an algorithm cuts the sums.
-    pub(super) fn splits(&self, algorithm: &RawAlgorithm) -> Result<i32, ProductError> {
-        let (mut splits, mut written): (i32, usize) = (0, 0);
-        let place = (&raw mut splits).cast();
+    /// A part of an algorithm: of 32 bits.
+    pub(super) fn part(&self, algorithm: &RawAlgorithm, part: AlgorithmAttribute) -> Result<u32, ProductError> {
+        let (mut value, mut written): (u32, usize) = (0, 0);
+        let place = (&raw mut value).cast();
         // SAFETY: the part is of 32 bits, which the call writes, and the number of bytes.
-        let status = unsafe { (self.algorithm_part)(algorithm, SPLITS, place, size_of::<i32>(), &mut written) };
+        let status = unsafe { (self.algorithm_part)(algorithm, part, place, size_of::<u32>(), &mut written) };
         self.checked("cublasLtMatmulAlgoConfigGetAttribute", status)?;
-        Ok(splits)
+        Ok(value)
     }
 
-    /// Multiplies as work of a stream: `[a, b, d]`, a workspace and its size.
+    /// Multiplies as work of a stream: `[a, b, d]`, the factor of what d had, a workspace and its size.
     pub(super) fn submit(
         &self,
-        handle: RawHandle,
-        description: Description,
+        (handle, description): (RawHandle, Description),
         [(a, a_layout), (b, b_layout), (d, d_layout)]: [(DevicePointer, MatrixLayout); 3],
+        kept: f32,
         algorithm: &RawAlgorithm,
         (workspace, workspace_bytes): (DevicePointer, usize),
         stream: StreamHandle,
     ) -> Result<(), ProductError> {
-        // The factors of the product, and of the result's bytes before it.
-        let (one, zero) = (1.0f32, 0.0f32);
+        let one = 1.0f32;
         let address = |pointer: DevicePointer| pointer.0 as *mut c_void;
         let stream = Stream(stream.0 as *mut c_void);
         // SAFETY: all are valid; both factors live during the call. Matrices are addresses of the GPU, which the host
@@ -193,7 +181,7 @@ impl Functions {
                 a_layout,
                 address(b),
                 b_layout,
-                (&raw const zero).cast(),
+                (&raw const kept).cast(),
                 address(d),
                 d_layout,
                 address(d),

@@ -22,8 +22,6 @@ named! {
     DataType(c_uint) = "cudaDataType_t";
     /// A part of a description.
     DescriptionAttribute(c_uint) = "cublasLtMatmulDescAttributes_t";
-    /// A part of a layout.
-    LayoutAttribute(c_uint) = "cublasLtMatrixLayoutAttribute_t";
     /// A limit of a search.
     PreferenceAttribute(c_uint) = "cublasLtMatmulPreferenceAttributes_t";
     /// A part of an algorithm.
@@ -32,7 +30,7 @@ named! {
     Stream(*mut c_void) = "cudaStream_t";
     /// A number of rows or columns.
     Count(u64) = "uint64_t";
-    /// Elements between two rows.
+    /// Elements from a column to the next.
     Stride(i64) = "int64_t";
 }
 
@@ -70,15 +68,25 @@ pub(crate) const SUCCESS: Status = Status(0);
 pub(crate) const NOT_SUPPORTED: Status = Status(15);
 pub(crate) const SUMS_IN_F32: ComputeType = ComputeType(68);
 pub(crate) const F32: DataType = DataType(0);
+pub(crate) const F16: DataType = DataType(2);
 pub(crate) const BF16: DataType = DataType(14);
 pub(crate) const TRANSPOSE_A: DescriptionAttribute = DescriptionAttribute(3);
 pub(crate) const TRANSPOSE_B: DescriptionAttribute = DescriptionAttribute(4);
 pub(crate) const TRANSPOSED: u32 = 1;
-pub(crate) const ORDER: LayoutAttribute = LayoutAttribute(1);
-pub(crate) const BY_ROW: u32 = 1;
+pub(crate) const END: DescriptionAttribute = DescriptionAttribute(7);
+pub(crate) const END_WITH_BIAS: u32 = 4;
+pub(crate) const BIAS: DescriptionAttribute = DescriptionAttribute(8);
 pub(crate) const WORKSPACE: PreferenceAttribute = PreferenceAttribute(1);
 pub(crate) const REDUCTIONS: PreferenceAttribute = PreferenceAttribute(3);
+/// Of the matrices A, B, C and D.
+pub(crate) const ALIGNMENTS: [PreferenceAttribute; 4] =
+    [PreferenceAttribute(5), PreferenceAttribute(6), PreferenceAttribute(7), PreferenceAttribute(8)];
 pub(crate) const SPLITS: AlgorithmAttribute = AlgorithmAttribute(2);
+pub(crate) const REDUCTION: AlgorithmAttribute = AlgorithmAttribute(3);
+/// No pieces.
+pub(crate) const NO_REDUCTION: u32 = 0;
+/// Pieces in the type of sums, added in a step of their own.
+pub(crate) const REDUCTION_OF_SUMS: u32 = 2;
 
 functions! {
     /// See the module.
@@ -96,9 +104,6 @@ functions! {
         ) -> Status;
         create_layout = "cublasLtMatrixLayoutCreate": (*mut MatrixLayout, DataType, Count, Count, Stride) -> Status;
         destroy_layout = "cublasLtMatrixLayoutDestroy": (MatrixLayout) -> Status;
-        set_layout = "cublasLtMatrixLayoutSetAttribute": (
-            MatrixLayout, LayoutAttribute, *const c_void, usize
-        ) -> Status;
         create_preference = "cublasLtMatmulPreferenceCreate": (*mut Preference) -> Status;
         destroy_preference = "cublasLtMatmulPreferenceDestroy": (Preference) -> Status;
         set_preference = "cublasLtMatmulPreferenceSetAttribute": (
@@ -125,15 +130,24 @@ pub(super) fn constants() -> Vec<(&'static str, i64)> {
         ("CUBLAS_STATUS_NOT_SUPPORTED", NOT_SUPPORTED.0),
         ("CUBLAS_COMPUTE_32F", SUMS_IN_F32.0),
         ("CUDA_R_32F", F32.0),
+        ("CUDA_R_16F", F16.0),
         ("CUDA_R_16BF", BF16.0),
         ("CUBLASLT_MATMUL_DESC_TRANSA", TRANSPOSE_A.0),
         ("CUBLASLT_MATMUL_DESC_TRANSB", TRANSPOSE_B.0),
         ("CUBLAS_OP_T", TRANSPOSED),
-        ("CUBLASLT_MATRIX_LAYOUT_ORDER", ORDER.0),
-        ("CUBLASLT_ORDER_ROW", BY_ROW),
+        ("CUBLASLT_MATMUL_DESC_EPILOGUE", END.0),
+        ("CUBLASLT_EPILOGUE_BIAS", END_WITH_BIAS),
+        ("CUBLASLT_MATMUL_DESC_BIAS_POINTER", BIAS.0),
         ("CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES", WORKSPACE.0),
         ("CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK", REDUCTIONS.0),
+        ("CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES", ALIGNMENTS[0].0),
+        ("CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES", ALIGNMENTS[1].0),
+        ("CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES", ALIGNMENTS[2].0),
+        ("CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES", ALIGNMENTS[3].0),
         ("CUBLASLT_ALGO_CONFIG_SPLITK_NUM", SPLITS.0),
+        ("CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME", REDUCTION.0),
+        ("CUBLASLT_REDUCTION_SCHEME_NONE", NO_REDUCTION),
+        ("CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE", REDUCTION_OF_SUMS),
     ];
     all.into_iter().map(|(name, value)| (name, i64::from(value))).collect()
 }

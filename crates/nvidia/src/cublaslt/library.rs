@@ -1,12 +1,16 @@
 //! The library, opened, and a handle for one GPU.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use gpu::{DevicePointer, Gpu, StreamHandle};
+use gpu::{
+    DevicePointer, DriverError, DriverErrorKind, Gpu, MatrixPlaces, MatrixProduct, ProductAlgorithm, ProductLibrary,
+    ProductLimits, ResultForm, StreamHandle,
+};
+use sync::lock;
 
-use super::functions::{Functions, RawAlgorithm, RawHandle};
-use super::product::{Described, Product};
+use super::functions::{Candidate, Functions, REDUCTION, RawAlgorithm, RawHandle, SPLITS};
+use super::product::{Described, Preferred, allows};
 use crate::library::{LibraryError, Opened, Wanted};
 use crate::search::Search;
 
@@ -24,8 +28,16 @@ pub(crate) const CUBLASLT: Wanted = Wanted {
 pub struct ProductError {
     /// The function.
     pub call: &'static str,
+    /// The library's number for the reason.
+    pub status: u32,
     /// The library's name and text for the reason.
     pub text: String,
+}
+
+impl From<ProductError> for DriverError {
+    fn from(ProductError { call, status, text }: ProductError) -> DriverError {
+        DriverError { call, kind: DriverErrorKind::Other(status), text }
+    }
 }
 
 /// cuBLASLt in this process.
@@ -61,22 +73,22 @@ impl Library {
         let (_, runtime) = self.functions.versions();
         format!("{}.{}", runtime / 1000, runtime % 1000 / 10)
     }
-}
 
-/// An algorithm for one product.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Algorithm {
-    pub(super) raw: RawAlgorithm,
-    /// Bytes of memory that it needs besides the matrices.
-    pub workspace_bytes: usize,
-    /// In how many pieces it cuts each sum; 1 is an unbroken sum.
-    pub splits: i32,
+    /// Opens and closes a handle for the GPU of the calling thread.
+    ///
+    /// # Errors
+    /// No GPU, or one that the library cannot use.
+    pub fn check_context(&self) -> Result<(), ProductError> {
+        self.functions.open_handle().map(|handle| self.functions.close_handle(handle))
+    }
 }
 
 /// The library for one GPU.
 pub struct Handle {
     library: Arc<Library>,
-    raw: RawHandle,
+    gpu: Arc<dyn Gpu>,
+    /// One call at a time.
+    raw: Mutex<RawHandle>,
 }
 
 impl Handle {
@@ -84,67 +96,74 @@ impl Handle {
     ///
     /// # Errors
     /// A GPU that the library cannot use.
-    pub fn open(library: Arc<Library>, gpu: &dyn Gpu) -> Result<Handle, ProductError> {
-        // Every call of an open GPU makes its context that of the calling thread, which is the one that the library
-        // takes.
-        let entered = gpu.free_memory();
-        entered.map_err(|error| ProductError { call: "cublasLtCreate", text: error.to_string() })?;
-        Handle::of_current_context(library)
+    pub fn open(library: Arc<Library>, gpu: Arc<dyn Gpu>) -> Result<Handle, DriverError> {
+        gpu.enter()?;
+        let raw = Mutex::new(library.functions.open_handle()?);
+        Ok(Handle { library, gpu, raw })
     }
 
-    /// Opens the library for the GPU whose context is that of the calling thread.
-    ///
-    /// # Errors
-    /// No context, or a GPU that the library cannot use.
-    pub fn of_current_context(library: Arc<Library>) -> Result<Handle, ProductError> {
-        let raw = library.functions.open_handle()?;
-        Ok(Handle { library, raw })
-    }
-
-    /// Up to `most` algorithms with unbroken sums, the fastest by the library's estimate first.
-    ///
-    /// # Errors
-    /// A product that the library does not accept.
-    pub fn algorithms(
+    /// The algorithm of a candidate, where it sums as the search has asked.
+    fn algorithm(
         &self,
-        product: &Product,
-        workspace_bytes: usize,
-        most: usize,
-    ) -> Result<Vec<Algorithm>, ProductError> {
+        candidate: &Candidate,
+        limits: ProductLimits,
+    ) -> Result<Option<ProductAlgorithm>, ProductError> {
         let functions = &self.library.functions;
-        let described = Described::of(functions, product)?;
-        let limits = super::product::Limits::of(functions, workspace_bytes)?;
-        let found = functions.search(self.raw, described.description, described.layouts(), limits.preference, most)?;
-        let algorithm = |candidate: &super::functions::Candidate| {
-            let splits = functions.splits(&candidate.algorithm)?;
-            Ok(Algorithm { raw: candidate.algorithm, workspace_bytes: candidate.workspace, splits })
-        };
-        found.iter().map(algorithm).collect()
+        let (words, workspace_bytes) = (candidate.algorithm.data, candidate.workspace);
+        let splits = functions.part(&candidate.algorithm, SPLITS)?;
+        let reduction = functions.part(&candidate.algorithm, REDUCTION)?;
+        let fits = workspace_bytes <= limits.workspace_bytes && allows(limits.sums, reduction);
+        Ok(fits.then_some(ProductAlgorithm { words, workspace_bytes, splits }))
+    }
+}
+
+impl ProductLibrary for Handle {
+    fn name(&self) -> String {
+        format!("{} {}", CUBLASLT.title, self.library.version())
     }
 
-    /// Multiplies as work of `stream`: `d = a b`. `places` are those of a, b and d.
-    ///
-    /// # Errors
-    /// A product that the algorithm does not fit.
-    pub fn multiply(
+    fn algorithms(&self, product: &MatrixProduct, limits: ProductLimits) -> Result<Vec<ProductAlgorithm>, DriverError> {
+        self.gpu.enter()?;
+        let functions = &self.library.functions;
+        // An address with the alignment of the bias.
+        let bias = DevicePointer(product.alignments[3].into());
+        let described = Described::of(functions, product, bias)?;
+        let preferred = Preferred::of(functions, product, limits)?;
+        let (layouts, raw) = (described.layouts(), lock(&self.raw));
+        let found = functions.search(*raw, described.description, layouts, preferred.preference, limits.most)?;
+        let algorithms = found.iter().filter_map(|candidate| self.algorithm(candidate, limits).transpose());
+        Ok(algorithms.collect::<Result<_, ProductError>>()?)
+    }
+
+    fn multiply(
         &self,
-        product: &Product,
-        algorithm: &Algorithm,
-        [a, b, d]: [DevicePointer; 3],
-        workspace: DevicePointer,
         stream: StreamHandle,
-    ) -> Result<(), ProductError> {
+        product: &MatrixProduct,
+        algorithm: &ProductAlgorithm,
+        places: MatrixPlaces,
+        workspace: DevicePointer,
+    ) -> Result<(), DriverError> {
+        self.gpu.enter()?;
         let functions = &self.library.functions;
-        let described = Described::of(functions, product)?;
-        let [a_layout, b_layout, d_layout] = described.layouts();
-        let matrices = [(a, a_layout), (b, b_layout), (d, d_layout)];
-        let workspace = (workspace, algorithm.workspace_bytes);
-        functions.submit(self.raw, described.description, matrices, &algorithm.raw, workspace, stream)
+        let described = Described::of(functions, product, places.bias)?;
+        let [b_layout, a_layout, d_layout] = described.layouts();
+        let matrices = [(places.b, b_layout), (places.a, a_layout), (places.d, d_layout)];
+        let kept = match product.write {
+            ResultForm::Assigned => 0.0,
+            ResultForm::Accumulated => 1.0,
+        };
+        let raw_algorithm = RawAlgorithm { data: algorithm.words };
+        let (workspace, raw) = ((workspace, algorithm.workspace_bytes), lock(&self.raw));
+        functions.submit((*raw, described.description), matrices, kept, &raw_algorithm, workspace, stream)?;
+        Ok(())
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.library.functions.close_handle(self.raw);
+        // A GPU that is lost has no handle any more.
+        if self.gpu.enter().is_ok() {
+            self.library.functions.close_handle(*lock(&self.raw));
+        }
     }
 }

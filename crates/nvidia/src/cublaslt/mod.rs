@@ -5,8 +5,7 @@ mod functions;
 mod library;
 mod product;
 
-pub use library::{Algorithm, Handle, Library, ProductError};
-pub use product::{Element, Product, Stored};
+pub use library::{Handle, Library, ProductError};
 
 pub(crate) fn header() -> crate::headers::Header {
     crate::headers::Header {
@@ -22,8 +21,9 @@ impl Library {
     ///
     /// # Errors
     /// A product that the library does not accept.
-    pub fn describe(&self, product: &Product) -> Result<(), ProductError> {
-        product::Limits::of(&self.functions, 0)?;
-        product::Described::of(&self.functions, product).map(|_| ())
+    pub fn describe(&self, product: &gpu::MatrixProduct, limits: gpu::ProductLimits) -> Result<(), ProductError> {
+        product::Preferred::of(&self.functions, product, limits)?;
+        let bias = gpu::DevicePointer(product.alignments[3].into());
+        product::Described::of(&self.functions, product, bias).map(|_| ())
     }
 }

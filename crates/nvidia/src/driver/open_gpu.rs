@@ -93,6 +93,10 @@ impl Gpu for OpenGpu {
         &self.facts
     }
 
+    fn enter(&self) -> Result<(), DriverError> {
+        self.context.enter().map(|_| ())
+    }
+
     fn free_memory(&self) -> Result<FreeMemory, DriverError> {
         self.context.enter()?.free_memory()
     }

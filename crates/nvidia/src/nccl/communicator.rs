@@ -147,9 +147,7 @@ impl Communicator {
         ranks: usize,
         rank: usize,
     ) -> Result<Communicator, CollectiveError> {
-        // Every call of an open GPU makes its context that of the calling thread, which is the one that the library
-        // takes.
-        let entered = gpu.free_memory();
+        let entered = gpu.enter();
         entered.map_err(|error| CollectiveError { call: "ncclCommInitRankConfig", text: error.to_string() })?;
         Communicator::of_current_context(library, ids, ranks, rank)
     }

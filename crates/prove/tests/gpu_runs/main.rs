@@ -4,6 +4,7 @@
 //! They need NVRTC, in the folder that PLEACH_CUDA names; without that variable each test says that it is skipped.
 
 mod bits;
+mod device_products;
 mod faults;
 mod inference;
 mod moves;

@@ -2,13 +2,14 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use cpu::gemm::BlockRule;
-use gpu::{DevicePointer, Gpu, StreamHandle};
-use softgpu::HostWork;
+use gpu::{
+    BiasForm, DevicePointer, FactorForm, MatrixElement, MatrixPlaces, MatrixProduct, ProductAlgorithm,
+    ProductLibrary as _, ProductLimits, ResultForm, StreamHandle, SumForm,
+};
+use soft_products::SoftProducts;
 
-use super::product::{Element, Product, Stored};
 use crate::handles::Handles;
-use crate::process::{Process, entered, process};
+use crate::process::{entered, process};
 
 /// The version: 13.0.0 of the library, 13.0 of CUDA.
 const VERSION: usize = 130_000;
@@ -27,29 +28,46 @@ const NOT_SUPPORTED: Status = 15;
 const SUMS_IN_F32: c_uint = 68;
 const F32: c_uint = 0;
 
-/// The first word of the only algorithm.
-const ALGORITHM: u64 = 1;
+/// An end that adds a bias, and one that adds nothing.
+const END_WITH_BIAS: u32 = 4;
+const PLAIN_END: u32 = 1;
 
-/// A matrix.
+/// Schemes of pieces of sums: none, and pieces in the type of sums, added in a step of their own.
+const NO_REDUCTION: u32 = 0;
+const REDUCTION_OF_SUMS: u32 = 2;
+
+/// A matrix by columns.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
     element: c_uint,
     rows: u64,
     cols: u64,
     stride: i64,
-    order: u32,
 }
 
-/// The order by rows.
-const BY_ROW: u32 = 1;
+/// A product.
+#[derive(Clone, Copy, Debug)]
+struct Description {
+    /// Whether the factors are stored as their transposes.
+    transposed: [u32; 2],
+    end: u32,
+    bias: u64,
+}
+
+/// Limits of a search.
+#[derive(Clone, Copy, Debug)]
+struct Preference {
+    workspace: u64,
+    /// A mask of schemes.
+    reductions: u32,
+}
 
 /// All that callers have described.
 #[derive(Debug, Default)]
 pub struct Descriptions {
-    /// Whether a and b are stored as their transposes.
-    products: Handles<[u32; 2]>,
+    products: Handles<Description>,
     layouts: Handles<Layout>,
-    preferences: Handles<()>,
+    preferences: Handles<Preference>,
 }
 
 /// An algorithm, as callers see it.
@@ -83,6 +101,18 @@ unsafe fn put<T>(to: *mut T, value: T) -> Status {
     // SAFETY: as the caller promises.
     unsafe { to.write(value) };
     SUCCESS
+}
+
+/// The value of an attribute of 64 bits.
+///
+/// # Safety
+/// `from` is null or has `bytes` bytes.
+unsafe fn long(from: *const c_void, bytes: usize) -> Option<u64> {
+    if from.is_null() || bytes != size_of::<u64>() {
+        return None;
+    }
+    // SAFETY: as the caller promises.
+    Some(unsafe { from.cast::<u64>().read_unaligned() })
 }
 
 /// The value of an attribute of 32 bits.
@@ -127,7 +157,7 @@ pub extern "C" fn cublasLtGetStatusString(status: Status) -> *const c_char {
         NOT_INITIALIZED => c"no context on this thread",
         INVALID_VALUE => c"an argument that does not exist or fit",
         EXECUTION_FAILED => c"the GPU has failed, or does not have the memory or the stream",
-        NOT_SUPPORTED => c"a product that the soft GPU does not have: matrices are by rows and dense, d is a b",
+        NOT_SUPPORTED => c"a product that the soft GPU does not have",
         _ => return std::ptr::null(),
     };
     text.as_ptr()
@@ -153,7 +183,7 @@ pub unsafe extern "C" fn cublasLtMatmulDescCreate(product: *mut u64, sums: c_uin
         return NOT_SUPPORTED;
     }
     // SAFETY: the interface asks for a place for a handle.
-    unsafe { put(product, with(|all| all.products.add([0; 2]))) }
+    unsafe { put(product, with(|all| all.products.add(Description { transposed: [0; 2], end: PLAIN_END, bias: 0 }))) }
 }
 
 #[unsafe(no_mangle)]
@@ -173,17 +203,18 @@ pub unsafe extern "C" fn cublasLtMatmulDescSetAttribute(
     bytes: usize,
 ) -> Status {
     // SAFETY: the interface asks for N bytes.
-    let Some(value) = (unsafe { word(value, bytes) }) else { return INVALID_VALUE };
-    let factor = match attribute {
-        3 => 0,
-        4 => 1,
+    let (short, long) = unsafe { (word(value, bytes), long(value, bytes)) };
+    let change: Box<dyn Fn(&mut Description)> = match (attribute, short, long) {
+        // 0 is as it is stored, 1 is transposed.
+        (3 | 4, Some(transposed @ (0 | 1)), _) => {
+            Box::new(move |product| product.transposed[attribute as usize - 3] = transposed)
+        }
+        (7, Some(end @ (PLAIN_END | END_WITH_BIAS)), _) => Box::new(move |product| product.end = end),
+        (8, _, Some(bias)) => Box::new(move |product| product.bias = bias),
+        (3 | 4 | 7 | 8, None, _) => return INVALID_VALUE,
         _ => return NOT_SUPPORTED,
     };
-    // 0 is as it is stored, 1 is transposed.
-    if value > 1 {
-        return NOT_SUPPORTED;
-    }
-    removed(with(|all| all.products.get_mut(product).map(|stored| stored[factor] = value).is_some()))
+    removed(with(|all| all.products.get_mut(product).map(change).is_some()))
 }
 
 #[unsafe(no_mangle)]
@@ -194,8 +225,7 @@ pub unsafe extern "C" fn cublasLtMatrixLayoutCreate(
     cols: u64,
     stride: i64,
 ) -> Status {
-    // By columns, until the caller sets another order.
-    let made = Layout { element, rows, cols, stride, order: 0 };
+    let made = Layout { element, rows, cols, stride };
     // SAFETY: the interface asks for a place for a handle.
     unsafe { put(layout, with(|all| all.layouts.add(made))) }
 }
@@ -206,24 +236,9 @@ pub extern "C" fn cublasLtMatrixLayoutDestroy(layout: u64) -> Status {
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cublasLtMatrixLayoutSetAttribute(
-    layout: u64,
-    attribute: c_uint,
-    value: *const c_void,
-    bytes: usize,
-) -> Status {
-    // SAFETY: the interface asks for N bytes.
-    let Some(value) = (unsafe { word(value, bytes) }) else { return INVALID_VALUE };
-    if attribute != 1 {
-        return NOT_SUPPORTED;
-    }
-    removed(with(|all| all.layouts.get_mut(layout).map(|layout| layout.order = value).is_some()))
-}
-
-#[unsafe(no_mangle)]
 pub unsafe extern "C" fn cublasLtMatmulPreferenceCreate(preference: *mut u64) -> Status {
     // SAFETY: the interface asks for a place for a handle.
-    unsafe { put(preference, with(|all| all.preferences.add(()))) }
+    unsafe { put(preference, with(|all| all.preferences.add(Preference { workspace: 0, reductions: 7 }))) }
 }
 
 #[unsafe(no_mangle)]
@@ -231,50 +246,69 @@ pub extern "C" fn cublasLtMatmulPreferenceDestroy(preference: u64) -> Status {
     removed(with(|all| all.preferences.remove(preference).is_some()))
 }
 
-/// The only algorithm takes no workspace and cuts no sum: every limit of both holds.
+/// Every alignment is enough.
 #[unsafe(no_mangle)]
-pub extern "C" fn cublasLtMatmulPreferenceSetAttribute(
+pub unsafe extern "C" fn cublasLtMatmulPreferenceSetAttribute(
     preference: u64,
     attribute: c_uint,
     value: *const c_void,
     bytes: usize,
 ) -> Status {
-    let is_known = match attribute {
-        1 => bytes == size_of::<u64>(),
-        3 => bytes == size_of::<u32>(),
+    // SAFETY: the interface asks for N bytes.
+    let (short, long) = unsafe { (word(value, bytes), long(value, bytes)) };
+    let change: Box<dyn Fn(&mut Preference)> = match (attribute, short, long) {
+        (1, _, Some(workspace)) => Box::new(move |limits| limits.workspace = workspace),
+        (3, Some(reductions), _) => Box::new(move |limits| limits.reductions = reductions),
+        (5..=8, Some(alignment), _) if alignment.is_power_of_two() => Box::new(|_| {}),
+        (1 | 3 | 5..=8, ..) => return INVALID_VALUE,
         _ => return NOT_SUPPORTED,
     };
-    removed(is_known && !value.is_null() && with(|all| all.preferences.get(preference).is_some()))
+    removed(with(|all| all.preferences.get_mut(preference).map(change).is_some()))
 }
 
-/// The product of these descriptions.
-fn described(product: u64, layouts: [u64; 3]) -> Result<Product, Status> {
-    let rule = if process().gpu.facts().capability.major >= 9 { BlockRule::BLOCKS16 } else { BlockRule::BLOCKS8 };
-    let (stored, layouts) = with(|all| {
+/// The library of products that computes for this interface.
+fn library() -> SoftProducts {
+    SoftProducts::new(process().gpu.clone())
+}
+
+fn element(number: c_uint) -> Option<MatrixElement> {
+    match number {
+        0 => Some(MatrixElement::F32),
+        2 => Some(MatrixElement::F16),
+        14 => Some(MatrixElement::Bf16),
+        _ => None,
+    }
+}
+
+/// The product of these descriptions, by rows, and its bias. The interface's matrices are by columns: its first factor
+/// is b, and its second one a.
+fn described(product: u64, layouts: [u64; 3], write: ResultForm) -> Result<(MatrixProduct, DevicePointer), Status> {
+    let (product, layouts) = with(|all| {
         let layouts = layouts.map(|layout| all.layouts.get(layout).copied());
         (all.products.get(product).copied(), layouts)
     });
-    let (Some(stored), [Some(a), Some(b), Some(d)]) = (stored, layouts) else { return Err(INVALID_VALUE) };
-    let is_dense = |layout: &Layout| layout.order == BY_ROW && u64::try_from(layout.stride) == Ok(layout.cols);
-    if ![a, b, d].iter().all(is_dense) {
-        return Err(NOT_SUPPORTED);
-    }
-    let [of_a, of_b, of_d] = [a, b, d].map(|layout| Element::of(layout.element));
+    let (Some(product), [Some(b), Some(a), Some(d)]) = (product, layouts) else { return Err(INVALID_VALUE) };
+    let [of_a, of_b, of_d] = [a, b, d].map(|layout| element(layout.element));
     let (Some(factors), Some(result)) = (of_a.filter(|element| Some(*element) == of_b), of_d) else {
         return Err(NOT_SUPPORTED);
     };
-    let stored = stored.map(|transposed| if transposed == 1 { Stored::Transposed } else { Stored::Plain });
-    let shape = |layout: Layout, stored| match stored {
-        Stored::Plain => (layout.rows, layout.cols),
-        Stored::Transposed => (layout.cols, layout.rows),
+    let form = |transposed| if transposed == 1 { FactorForm::Transposed } else { FactorForm::Plain };
+    let [of_b, of_a] = product.transposed.map(form);
+    // Rows and columns of a matrix by rows as it is multiplied.
+    let shape = |layout: Layout, form| match form {
+        FactorForm::Plain => (layout.cols, layout.rows),
+        FactorForm::Transposed => (layout.rows, layout.cols),
     };
-    let ((m, k), (k_of_b, n)) = (shape(a, stored[0]), shape(b, stored[1]));
-    let sizes = [m, n, k].map(|size| usize::try_from(size).ok().filter(|size| *size < 1 << 20));
-    let [Some(m), Some(n), Some(k)] = sizes else { return Err(NOT_SUPPORTED) };
-    if k_of_b != k as u64 || (d.rows, d.cols) != (m as u64, n as u64) {
+    let ((m, k), (k_of_b, n)) = (shape(a, of_a), shape(b, of_b));
+    let strides = [a, b, d].map(|layout| u64::try_from(layout.stride).ok().filter(|stride| *stride >= layout.rows));
+    let [Some(a_stride), Some(b_stride), Some(d_stride)] = strides else { return Err(INVALID_VALUE) };
+    if k_of_b != k || (d.cols, d.rows) != (m, n) {
         return Err(INVALID_VALUE);
     }
-    Ok(Product { sizes: [m, n, k], factors, result, stored, rule })
+    let bias = if product.end == END_WITH_BIAS { BiasForm::Present } else { BiasForm::Absent };
+    let dense = MatrixProduct::dense([m, n, k], [factors, result], [of_a, of_b]);
+    let product_by_rows = MatrixProduct { strides: [a_stride, b_stride, d_stride], write, bias, ..dense };
+    Ok((product_by_rows, DevicePointer(product.bias)))
 }
 
 #[unsafe(no_mangle)]
@@ -291,18 +325,32 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoGetHeuristic(
     candidates: *mut Candidate,
     count: *mut c_int,
 ) -> Status {
-    if with(|all| all.preferences.get(preference).is_none()) || most < 1 {
-        return INVALID_VALUE;
+    let Some(limits) = with(|all| all.preferences.get(preference).copied()) else { return INVALID_VALUE };
+    let Some(most) = usize::try_from(most).ok().filter(|most| *most > 0) else { return INVALID_VALUE };
+    let product = match described(product, [a, b, d], ResultForm::Assigned) {
+        Ok((product, _)) => product,
+        Err(status) => return status,
+    };
+    let sums = if limits.reductions & REDUCTION_OF_SUMS != 0 { SumForm::Split } else { SumForm::Unbroken };
+    let workspace_bytes = usize::try_from(limits.workspace).unwrap_or(usize::MAX);
+    let Ok(found) = library().algorithms(&product, ProductLimits { workspace_bytes, sums, most }) else {
+        return EXECUTION_FAILED;
+    };
+    if found.is_empty() {
+        return NOT_SUPPORTED;
     }
-    if let Err(status) = described(product, [a, b, d]) {
-        return status;
+    for (index, algorithm) in found.iter().enumerate() {
+        let (words, workspace) = (algorithm.words, algorithm.workspace_bytes);
+        let algorithm = RawAlgorithm { data: words };
+        let candidate = Candidate { algorithm, workspace, state: SUCCESS, waves: 1.0, reserved: [0; 4] };
+        // SAFETY: the interface asks for places for as many candidates as the caller wants.
+        let status = unsafe { put(candidates.wrapping_add(index), candidate) };
+        if status != SUCCESS {
+            return status;
+        }
     }
-    let algorithm = RawAlgorithm { data: [ALGORITHM, 0, 0, 0, 0, 0, 0, 0] };
-    let candidate = Candidate { algorithm, workspace: 0, state: SUCCESS, waves: 1.0, reserved: [0; 4] };
-    // SAFETY: the interface asks for a place for at least one candidate.
-    let first = unsafe { put(candidates, candidate) };
     // SAFETY: the interface asks for a place for their number.
-    first.max(unsafe { put(count, 1) })
+    unsafe { put(count, found.len() as c_int) }
 }
 
 #[unsafe(no_mangle)]
@@ -314,15 +362,21 @@ pub unsafe extern "C" fn cublasLtMatmulAlgoConfigGetAttribute(
     written: *mut usize,
 ) -> Status {
     // SAFETY: the interface asks for an algorithm or null.
-    let is_ours = unsafe { algorithm.as_ref() }.is_some_and(|algorithm| algorithm.data[0] == ALGORITHM);
-    // The pieces of each sum.
-    if !is_ours || attribute != 2 || bytes != size_of::<i32>() {
+    let Some(words) = unsafe { algorithm.as_ref() }.map(|algorithm| algorithm.data) else { return INVALID_VALUE };
+    let splits = words[1] as u32;
+    let part = match attribute {
+        2 => splits,
+        3 if splits > 1 => REDUCTION_OF_SUMS,
+        3 => NO_REDUCTION,
+        _ => return NOT_SUPPORTED,
+    };
+    if bytes != size_of::<u32>() {
         return INVALID_VALUE;
     }
     // SAFETY: the interface asks for a place for N bytes.
-    let first = unsafe { put(value.cast::<i32>(), 1) };
+    let first = unsafe { put(value.cast::<u32>(), part) };
     // SAFETY: the interface asks for a place for a size.
-    first.max(unsafe { put(written, size_of::<i32>()) })
+    first.max(unsafe { put(written, size_of::<u32>()) })
 }
 
 #[unsafe(no_mangle)]
@@ -336,37 +390,34 @@ pub unsafe extern "C" fn cublasLtMatmul(
     b: u64,
     b_layout: u64,
     beta: *const c_void,
-    _c: u64,
-    _c_layout: u64,
+    c: u64,
+    c_layout: u64,
     d: u64,
     d_layout: u64,
     algorithm: *const RawAlgorithm,
-    _workspace: u64,
-    _workspace_bytes: usize,
+    workspace: u64,
+    workspace_bytes: usize,
     stream: u64,
 ) -> Status {
-    let Ok(process) = entered() else { return NOT_INITIALIZED };
+    if entered().is_err() {
+        return NOT_INITIALIZED;
+    }
     // SAFETY: the interface asks for an algorithm or null.
-    let is_ours = unsafe { algorithm.as_ref() }.is_some_and(|algorithm| algorithm.data[0] == ALGORITHM);
+    let Some(words) = unsafe { algorithm.as_ref() }.map(|algorithm| algorithm.data) else { return INVALID_VALUE };
     // SAFETY: the interface asks for two numbers of the host.
     let factors = unsafe { [word(alpha, 4), word(beta, 4)] }.map(|bits| bits.map(f32::from_bits));
-    if !is_ours || factors != [Some(1.0), Some(0.0)] {
-        return NOT_SUPPORTED;
-    }
-    let product = match described(product, [a_layout, b_layout, d_layout]) {
-        Ok(product) => product,
+    let write = match factors {
+        [Some(1.0), Some(0.0)] => ResultForm::Assigned,
+        [Some(1.0), Some(1.0)] if (c, c_layout) == (d, d_layout) => ResultForm::Accumulated,
+        _ => return NOT_SUPPORTED,
+    };
+    // The first factor is b.
+    let (product, bias) = match described(product, [a_layout, b_layout, d_layout], write) {
+        Ok(described) => described,
         Err(status) => return status,
     };
-    submit(process, product, [a, b, d].map(DevicePointer), StreamHandle(stream))
-}
-
-fn submit(process: &Process, product: Product, [a, b, d]: [DevicePointer; 3], stream: StreamHandle) -> Status {
-    let [a_bytes, b_bytes, d_bytes] = product.bytes();
-    let work = HostWork {
-        call: "cublasLtMatmul",
-        reads: vec![(a, a_bytes), (b, b_bytes)],
-        writes: vec![(d, d_bytes)],
-        compute: Box::new(move |read| vec![product.multiply(&read[0], &read[1])]),
-    };
-    process.gpu.submit_host_work(stream, work).map_or(EXECUTION_FAILED, |()| SUCCESS)
+    let places = MatrixPlaces { a: DevicePointer(b), b: DevicePointer(a), d: DevicePointer(d), bias };
+    let algorithm = ProductAlgorithm { words, workspace_bytes, splits: words[1] as u32 };
+    let submitted = library().multiply(StreamHandle(stream), &product, &algorithm, places, DevicePointer(workspace));
+    submitted.map_or(EXECUTION_FAILED, |()| SUCCESS)
 }

@@ -2,7 +2,7 @@
 
 use config::Products;
 use cpu::instruction_set::InstructionSet;
-use device::DeviceKind;
+use device::{DeviceKind, NumericsChoice};
 
 /// The devices of an engine, which are of one kind for all ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,13 +17,18 @@ pub struct EngineDescription {
     pub threads_per_rank: usize,
 }
 
+/// Orders of products that a device accepts.
+pub(crate) fn accepted_products(accepts: impl Fn(NumericsChoice) -> bool) -> Vec<Products> {
+    Products::ALL.into_iter().filter(|products| accepts(NumericsChoice::Products(*products))).collect()
+}
+
 impl EngineDescription {
     /// Ranks that compute on the cores of this machine, as [`ThreadEngine`](crate::ThreadEngine) opens them.
     pub(crate) fn of_cpu_ranks(threads_per_rank: usize) -> EngineDescription {
         EngineDescription {
             device: DeviceKind::CPU,
             instruction_sets: InstructionSet::available(),
-            products: Products::ALL.to_vec(),
+            products: accepted_products(cpu::accepts),
             threads_per_rank,
         }
     }

@@ -16,6 +16,7 @@ use mesh::{Group, Rank};
 use nvidia::nccl;
 use sync::lock;
 
+use crate::engine::description::accepted_products;
 use crate::engine::gpus::Gpus;
 use crate::engine::thread_engine::{GroupSeat, ThreadEngine};
 use crate::engine::{Engine, EngineDescription, RankEngine};
@@ -84,7 +85,16 @@ impl Engine for GpuEngine {
         cuda::check_products(numerics.products, open.gpu.facts().capability)?;
         let device = CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, arena_bytes);
         let device = device.map_err(|error| on_gpu(open.gpu.facts(), error))?;
-        let device = Arc::new(device.with_products(numerics.products));
+        let device = match numerics.products {
+            Products::Device => {
+                let library = self.gpus.product_library(index, &open.gpu)?;
+                device.with_library(library).map_err(|error| on_gpu(open.gpu.facts(), error))?
+            }
+            Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => {
+                device.with_products(numerics.products)
+            }
+        };
+        let device = Arc::new(device);
         let events = Arc::new(EventKeeper::new(Arc::clone(&open.gpu)));
         let queues = self.threads.queues(rank)?;
         let streams = RankStreams { device: Arc::clone(&device), order: self.order };
@@ -153,11 +163,10 @@ impl Engine for GpuEngine {
 impl EngineDescription {
     /// Ranks on GPUs of this kind, as [`GpuEngine`] opens them.
     pub(crate) fn of_gpu_ranks(device: device::DeviceKind) -> EngineDescription {
-        let accepted = |products: &Products| cuda::accepts(device::NumericsChoice::Products(*products));
         EngineDescription {
             device,
             instruction_sets: vec![],
-            products: Products::ALL.into_iter().filter(accepted).collect(),
+            products: accepted_products(cuda::accepts),
             threads_per_rank: 1,
         }
     }

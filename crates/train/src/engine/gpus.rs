@@ -5,14 +5,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use config::Products;
+use cuda::LIBRARY_RANK_BYTES;
 use device::{DeviceError, DeviceKind};
-use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu};
+use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu, ProductLibrary};
 use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
 use sync::lock;
 use thiserror::Error;
 
 use crate::engine::gpu_code::{GpuCode, KernelCode};
 use crate::engine::kernel_archive::ArchiveError;
+use crate::engine::product_source::{NoProductLibrary, ProductSource};
 
 /// The oldest driver whose version of CUDA the kernels need: 13.0, of driver 580.
 const OLDEST_CUDA: u32 = 13_000;
@@ -27,6 +30,14 @@ pub const CONTEXT_BYTES: u64 = 600 << 20;
 /// Memory of a GPU that a rank takes in addition to its arena: its kernels, and what allocations are rounded up to. An
 /// estimate.
 pub const RANK_MARGIN_BYTES: u64 = 64 << 20;
+
+/// Memory of a GPU that a rank takes in addition to its arena.
+fn rank_margin_bytes(products: Products) -> u64 {
+    match products {
+        Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => RANK_MARGIN_BYTES,
+        Products::Device => RANK_MARGIN_BYTES + LIBRARY_RANK_BYTES,
+    }
+}
 
 /// Why ranks cannot have GPUs. Nothing has been started.
 #[derive(Debug, Error)]
@@ -84,6 +95,9 @@ pub enum GpuError {
     /// Kernels that the program carries cannot be used.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// There is no library of products, and the run needs one.
+    #[error(transparent)]
+    NoProducts(#[from] NoProductLibrary),
     /// A GPU is too small for its ranks.
     #[error("{0} does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both")]
     TooSmall(GpuMemory),
@@ -150,6 +164,7 @@ pub struct Gpus {
     /// Of those that ranks use.
     facts: Vec<DeviceFacts>,
     code: Box<dyn KernelCode>,
+    products: ProductSource,
     contexts: Mutex<BTreeMap<usize, Arc<dyn Gpu>>>,
     opened: Mutex<BTreeMap<usize, Arc<OpenGpu>>>,
 }
@@ -191,7 +206,34 @@ impl Gpus {
         wanted: Option<usize>,
     ) -> Result<Gpus, GpuError> {
         let facts = usable_gpus(&*driver, wanted)?;
-        Ok(Gpus { driver, kind, facts, code, contexts: Mutex::default(), opened: Mutex::default() })
+        let (contexts, opened) = (Mutex::default(), Mutex::default());
+        Ok(Gpus { driver, kind, facts, code, products: ProductSource::None, contexts, opened })
+    }
+
+    /// The same GPUs with a library of products.
+    #[must_use]
+    pub fn with_products(self, products: ProductSource) -> Gpus {
+        Gpus { products, ..self }
+    }
+
+    /// Looks for the library that `products` need, if they need one.
+    ///
+    /// # Errors
+    /// [`GpuError::NoProducts`].
+    pub fn check_products(&self, products: Products) -> Result<(), GpuError> {
+        match products {
+            Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Ok(()),
+            Products::Device => Ok(self.products.find().map(|_| ())?),
+        }
+    }
+
+    /// The library of products for a rank on the open GPU of this index.
+    pub(crate) fn product_library(
+        &self,
+        index: usize,
+        gpu: &Arc<dyn Gpu>,
+    ) -> Result<Box<dyn ProductLibrary>, DeviceError> {
+        self.products.open(&self.facts[index], gpu)
     }
 
     /// The kind of device that they are.
@@ -242,11 +284,16 @@ impl Gpus {
     }
 
     /// The need of a host's ranks on each GPU: `arena_bytes` are those of the host's ranks, in order, and `processes`
-    /// the processes that have them.
+    /// the processes that have them, which multiply by `products`.
     ///
     /// # Errors
     /// The driver's.
-    pub fn memory(&self, arena_bytes: &[u64], processes: usize) -> Result<Vec<GpuMemory>, DeviceError> {
+    pub fn memory(
+        &self,
+        arena_bytes: &[u64],
+        processes: usize,
+        products: Products,
+    ) -> Result<Vec<GpuMemory>, DeviceError> {
         let used = arena_bytes.len().min(self.facts.len());
         let memory_of = |index: usize| {
             let own = arena_bytes.iter().enumerate().filter(|(local, _)| self.of_rank(*local) == index);
@@ -261,7 +308,7 @@ impl Gpus {
                 gpu: named(&self.facts[index]),
                 ranks,
                 arena_bytes,
-                margin_bytes: contexts * CONTEXT_BYTES + ranks as u64 * RANK_MARGIN_BYTES,
+                margin_bytes: contexts * CONTEXT_BYTES + ranks as u64 * rank_margin_bytes(products),
                 free_bytes: free.free_bytes,
                 total_bytes: free.total_bytes,
             })
@@ -273,14 +320,14 @@ impl Gpus {
     ///
     /// # Errors
     /// As [`Gpus::check_memory`].
-    pub fn check_memory_of_one(&self, local: usize, arena_bytes: u64) -> Result<(), GpuError> {
+    pub fn check_memory_of_one(&self, local: usize, arena_bytes: u64, products: Products) -> Result<(), GpuError> {
         let index = self.of_rank(local);
         let free = self.context(index)?.free_memory().map_err(|cause| GpuError::Driver { cause })?;
         let memory = GpuMemory {
             gpu: named(&self.facts[index]),
             ranks: 1,
             arena_bytes,
-            margin_bytes: RANK_MARGIN_BYTES + NCCL_RANK_BYTES,
+            margin_bytes: rank_margin_bytes(products) + NCCL_RANK_BYTES,
             free_bytes: free.free_bytes,
             total_bytes: free.total_bytes,
         };
@@ -292,8 +339,8 @@ impl Gpus {
     ///
     /// # Errors
     /// [`GpuError::TooSmall`], and the driver's.
-    pub fn check_memory(&self, arena_bytes: &[u64], processes: usize) -> Result<(), GpuError> {
-        for memory in self.memory(arena_bytes, processes)? {
+    pub fn check_memory(&self, arena_bytes: &[u64], processes: usize, products: Products) -> Result<(), GpuError> {
+        for memory in self.memory(arena_bytes, processes, products)? {
             let there = if processes > 1 { memory.total_bytes } else { memory.free_bytes };
             if memory.needed_bytes() > there {
                 return Err(GpuError::TooSmall(memory));
@@ -368,6 +415,21 @@ mod tests {
     }
 
     #[test]
+    fn a_library_of_products_takes_memory_of_every_rank() {
+        let gpus = Gpus::new(
+            Arc::new(listed(13_000, &[(9, 0)])),
+            DeviceKind::CUDA,
+            Box::new(ArchivedKernels::read(&ArchivedKernels::of_no_target()).expect("an archive")),
+            None,
+        );
+        let gpus = gpus.expect("a GPU");
+        let margin = |products| gpus.memory(&[1 << 20; 3], 1, products).expect("memory")[0].margin_bytes;
+        assert_eq!(margin(Products::Blocks16), 3 * (64 << 20));
+        assert_eq!(margin(Products::Device), 3 * ((64 + 32 + 96) << 20));
+        assert!(gpus.check_products(Products::Blocks16).is_ok() && gpus.check_products(Products::Device).is_err());
+    }
+
+    #[test]
     fn a_gpu_that_is_too_small_for_its_ranks_is_named_with_its_memory() {
         let large = Settings::default();
         let small = Settings { memory_bytes: 1 << 30, ..Settings::default() };
@@ -376,15 +438,17 @@ mod tests {
         let gpus = Gpus::new(driver, DeviceKind::CUDA, Box::new(code), None).expect("two GPUs");
         // Ranks 0 and 2 are on the large one, rank 1 on the small one: of its memory, 64 MiB are a rank's own margin.
         let most = (1u64 << 30) - RANK_MARGIN_BYTES;
-        gpus.check_memory(&[2 << 30, most, 2 << 30], 1).expect("both fit");
-        let error = gpus.check_memory(&[2 << 30, most + 1, 2 << 30], 1).expect_err("a byte too many").to_string();
+        let chained = Products::Chained;
+        gpus.check_memory(&[2 << 30, most, 2 << 30], 1, chained).expect("both fit");
+        let error =
+            gpus.check_memory(&[2 << 30, most + 1, 2 << 30], 1, chained).expect_err("a byte too many").to_string();
         assert_eq!(
             error,
             "GPU 1 (soft GPU (sm_90a)): 1 rank with 1.01 GB of arenas and 0.07 GB more, of 1.07 GB free (1.07 GB in \
              all) does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both"
         );
         // A context of another process takes its part, too.
-        let error = gpus.check_memory(&[5 << 30, 1, 2_700 << 20], 2).expect_err("two contexts").to_string();
+        let error = gpus.check_memory(&[5 << 30, 1, 2_700 << 20], 2, chained).expect_err("two contexts").to_string();
         assert!(error.contains("2 ranks with 8.20 GB of arenas and 0.76 GB more"), "{error}");
     }
 }

@@ -14,6 +14,7 @@ use softgpu::{Settings, SoftDriver};
 use crate::engine::gpu_code::{CodeForm, CompiledKernels, KernelCode};
 use crate::engine::gpus::{GpuError, Gpus, usable_gpus};
 use crate::engine::kernel_archive::ArchivedKernels;
+use crate::engine::product_source::ProductSource;
 
 /// The devices of a run's ranks, ready for engines.
 #[derive(Clone)]
@@ -48,7 +49,7 @@ impl RunDevice {
     /// # Errors
     /// A driver, a GPU or a compiler that is missing or too old.
     pub fn open(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<RunDevice, GpuError> {
-        let Some(driver) = driver(choice, wanted, places)? else { return Ok(RunDevice::Cpu) };
+        let Some((driver, products)) = driver(choice, wanted, places)? else { return Ok(RunDevice::Cpu) };
         let (kind, form) = match choice {
             DeviceChoice::Cpu | DeviceChoice::Cuda => (DeviceKind::CUDA, CodeForm::Cubin),
             DeviceChoice::SoftGpu => (DeviceKind::SOFT_GPU, CodeForm::Ptx),
@@ -56,7 +57,7 @@ impl RunDevice {
         // The driver's list is judged first: without a GPU nobody needs a compiler.
         usable_gpus(&*driver, wanted)?;
         let code = kernels(Compiler::open(&places.search()), places, kind, form)?;
-        Ok(RunDevice::Gpus(Arc::new(Gpus::new(driver, kind, code, wanted)?)))
+        Ok(RunDevice::Gpus(Arc::new(Gpus::new(driver, kind, code, wanted)?.with_products(products))))
     }
 }
 
@@ -97,21 +98,24 @@ fn archive(places: &GpuPlaces) -> Result<Option<Cow<'static, [u8]>>, GpuError> {
 /// # Errors
 /// A driver or a GPU that is missing or too old.
 pub fn gpus_of(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Vec<DeviceFacts>, GpuError> {
-    driver(choice, wanted, places)?.map_or(Ok(vec![]), |driver| usable_gpus(&*driver, wanted))
+    driver(choice, wanted, places)?.map_or(Ok(vec![]), |(driver, _)| usable_gpus(&*driver, wanted))
 }
 
-/// The driver of a choice that has GPUs.
-fn driver(
-    choice: DeviceChoice,
-    wanted: Option<usize>,
-    places: &GpuPlaces,
-) -> Result<Option<Arc<dyn Driver>>, GpuError> {
+/// A driver, and the library of products of its GPUs.
+type WithProducts = (Arc<dyn Driver>, ProductSource);
+
+/// The driver of a choice that has GPUs, and their library of products.
+fn driver(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<Option<WithProducts>, GpuError> {
     match choice {
         DeviceChoice::Cpu => Ok(None),
-        DeviceChoice::SoftGpu => Ok(Some(Arc::new(SoftDriver::new(wanted.unwrap_or(1), Settings::default())))),
+        DeviceChoice::SoftGpu => {
+            let driver = SoftDriver::new(wanted.unwrap_or(1), Settings::default());
+            Ok(Some((Arc::new(driver.clone()), ProductSource::Soft(driver))))
+        }
         DeviceChoice::Cuda => {
             let opened = nvidia::driver::Library::open(&places.search());
-            Ok(Some(Arc::new(opened.map_err(|error| GpuError::NoDriver(error.to_string()))?)))
+            let driver = opened.map_err(|error| GpuError::NoDriver(error.to_string()))?;
+            Ok(Some((Arc::new(driver), ProductSource::nvidia(places.search()))))
         }
     }
 }
@@ -131,8 +135,7 @@ pub fn kind(choice: DeviceChoice) -> DeviceKind {
 /// [`DeviceError::Refused`] with the first choice that the device does not have.
 pub fn check_numerics(device: DeviceChoice, numerics: Numerics) -> Result<(), DeviceError> {
     match device {
-        // Kernels of the CPU have all numerics.
-        DeviceChoice::Cpu => Ok(()),
+        DeviceChoice::Cpu => numerics.accepted_by(kind(device), cpu::accepts),
         DeviceChoice::Cuda | DeviceChoice::SoftGpu => numerics.accepted_by(kind(device), cuda::accepts),
     }
 }

@@ -12,7 +12,7 @@ use comm::{
 use config::{ContextKind, Overlap, Parallelism};
 use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice, time_slice};
-use device::{Arena, Communicator, DeviceError, Numerics, OnFailure, Stream, StreamQueues};
+use device::{Arena, Communicator, DeviceError, DeviceKind, Numerics, OnFailure, Stream, StreamQueues};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
 use nvidia::nccl;
 use program::{PeerGroup, Peers};
@@ -231,6 +231,7 @@ fn channels(which: PeerGroup) -> GroupChannels {
 
 impl Engine for ThreadEngine {
     fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        numerics.accepted_by(DeviceKind::CPU, cpu::accepts)?;
         // Before the threads of streams and of the pool are started: they inherit it.
         time_slice::shorten();
         let arena = Arc::new(Arena::new(arena_bytes)?);

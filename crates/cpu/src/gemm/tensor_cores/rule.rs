@@ -151,7 +151,7 @@ impl BlockRule {
     /// The rule of an order of products; `None` where that has no blocks.
     pub fn of(products: Products) -> Option<BlockRule> {
         match products {
-            Products::Chained | Products::Pairs => None,
+            Products::Chained | Products::Pairs | Products::Device => None,
             Products::Blocks16 => Some(BlockRule::BLOCKS16),
             Products::Blocks8 => Some(BlockRule::BLOCKS8),
         }

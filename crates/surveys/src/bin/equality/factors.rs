@@ -84,6 +84,7 @@ fn products_name(products: Products) -> &'static str {
         Products::Pairs => "pairs",
         Products::Blocks16 => "in blocks of 16",
         Products::Blocks8 => "in blocks of 8",
+        Products::Device => "of the device",
     }
 }
 
