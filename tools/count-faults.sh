@@ -3,6 +3,7 @@
 # one or several portions of a test of the suite, which does a few trials by default. `--list` prints their names. Every
 # portion that has held is kept in target/faults.tsv, with date and commit, and is not done again: stopped, the same command
 # continues. A portion that fails ends the command with its output. In the end the table of docs/reliability.md is printed.
+# Hosts need PLEACH_NETWORK=1, MPI needs PLEACH_MPI=1, and stores need PLEACH_S3, as in CONTRIBUTING.md.
 # Arguments select counts by name; without, all are done, which takes hours. PROCESSES, RECHECK and DIVERGING may name test
 # programs that are built already, at COMMIT; without, `cargo test --no-run` builds them.
 set -eu
@@ -30,6 +31,8 @@ COUNTS = [
                           ("open-mpi", "Debian's Open MPI"), ("intel", "MPI 5 of Intel MPI"))],
     ("messages", "a byte of a message between hosts changes", "the sender is named; no loss is wrong", "processes",
      "network::corruption::a_changed_byte_between_ranks_is_named_and_reaches_no_sum", {"PLEACH_FLIPS": "200"}, 1),
+    ("stores", "requests to a server of S3 are cut, slowed, lost, or answered with 500", "the same; all uploads are whole",
+     "processes", "stores::resumptions::a_real_server_has_the_same", {"PLEACH_SAVES": "100"}, 1),
     ("state", "a bit of weights or moments flips, with `recheck = \"all\"`", "rank and step are named", "recheck",
      "state::every_flip_in_weights_and_moments_is_found_before_the_next_update", {"PLEACH_FLIPS": "200"}, 1),
     ("gradients", "a bit of gradients flips between two operations, with `\"all\"`", "the same", "recheck",

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Generates text as parquet (row groups of 1 GB, and of the usual size), as JSON lines, and these in zstd and in gzip, and makes a
-# token file of each with a release build. Prints for each the seconds, tokens per second of a core, and the most memory without
+# Generates text as parquet (row groups of 1 GB and of 64 MiB), as JSON lines, and these in zstd and in gzip, and makes a token
+# file of each with a release build. Prints for each the seconds, tokens per second of a core, and the most memory without
 # the page cache (RssAnon); first, in turns on 8 MB of the same text, the tokens per second of a core of pleach and of
 # `encode_batch` of the `tokenizers` library, by the time of cores. Ends with 1 where a token file has another hash than the
 # others, or where more than 300 MB were used.
@@ -8,7 +8,8 @@
 #     tools/tokenize-memory.sh [GIGABYTES of text, 10] [PROGRAM]
 #
 # Needs python3 with venv and network for three packages, and room for about 2 bytes of each byte of text. The formats are generated
-# and removed one after the other.
+# and removed one after the other. Those that are done are kept in target/tokenize-memory.jsonl for this size and this program:
+# stopped, the same command continues.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -23,7 +24,7 @@ trap 'rm -rf "$folder"' EXIT
 python3 -m venv target/tokenize-memory
 target/tokenize-memory/bin/pip install -q pyarrow==26.0.1 zstandard==0.25.0 tokenizers==0.23.3
 target/tokenize-memory/bin/python - "$program" "$folder" "$gigabytes" <<'PROGRAM'
-import gzip, json, os, random, resource, statistics, subprocess, sys, time
+import gzip, hashlib, itertools, json, os, random, resource, statistics, subprocess, sys, time
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -33,6 +34,8 @@ from tokenizers import Tokenizer
 program, folder, gigabytes = sys.argv[1], sys.argv[2], float(sys.argv[3])
 TOTAL = int(gigabytes * 1e9)
 MOST_MB = 300
+# Bytes of text in row groups: of a size that some files have, and of the usual one.
+GROUPS = [10**9] + [64 << 20] * 15
 SAMPLE, TURNS = 8e6, 5
 CORES = len(os.sched_getaffinity(0))
 
@@ -54,32 +57,32 @@ def documents():
         yield text
 
 
-def batches(size):
-    held, bytes_held = [], 0
+def batches(sizes):
+    """The documents in batches of these sizes in turn."""
+    held, bytes_held, sizes = [], 0, itertools.cycle(sizes)
+    size = next(sizes)
     for text in documents():
         held.append(text)
         bytes_held += len(text)
         if bytes_held >= size:
             yield held
-            held, bytes_held = [], 0
+            held, bytes_held, size = [], 0, next(sizes)
     if held:
         yield held
 
 
-def parquet(group_bytes):
-    def write(path):
-        schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
-        with pq.ParquetWriter(path, schema, compression="zstd") as writer:
-            for held in batches(group_bytes):
-                table = pa.table({"id": pa.array(range(len(held)), pa.int64()), "text": held}, schema=schema)
-                writer.write_table(table, row_group_size=len(held))
-    return write
+def parquet(path):
+    schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for held in batches(GROUPS):
+            table = pa.table({"id": pa.array(range(len(held)), pa.int64()), "text": held}, schema=schema)
+            writer.write_table(table, row_group_size=len(held))
 
 
 def lines(opened, part=None):
     def write(path):
         with opened(path) as file:
-            for held in [part] if part else batches(1 << 20):
+            for held in [part] if part else batches([1 << 20]):
                 file.write("".join(json.dumps({"text": text}) + "\n" for text in held).encode())
     return write
 
@@ -89,10 +92,9 @@ def zstd(path):
 
 
 FORMATS = {
-    "parquet, row groups of 1 GB": parquet(10**9),
-    "jsonl.zst": lines(zstd),
     "jsonl": lines(lambda path: open(path, "wb")),
-    "parquet, row groups of 64 MiB": parquet(64 << 20),
+    "parquet": parquet,
+    "jsonl.zst": lines(zstd),
     "jsonl.gz": lines(lambda path: gzip.open(path, "wb", compresslevel=1)),
 }
 if TOTAL > 2e9:
@@ -156,25 +158,37 @@ for who, of in rates.items():
           f"{max(of) / 1e6:.3f} in {TURNS} turns, {counted:,} tokens", flush=True)
 del texts
 
-hashes, is_over = set(), False
-for name, write in FORMATS.items():
+def tokenized(name, write):
+    """The hash of the token file of a format, its memory in MB, and a line about both."""
     source, out = f"{folder}/source", f"{folder}/out.tokens"
     write(source)
     packed, free = os.path.getsize(source), os.statvfs(folder)
-    if free.f_bavail * free.f_frsize < TOTAL:
+    if free.f_bavail * free.f_frsize < TOTAL * 0.6:
         sys.exit(f"{folder} has too little room for the token file")
     began = spent(children=True)
     seconds, megabytes, said = measured(["data", "tokenize", source, "--tokenizer", tokenizer, "--out", out])
-    of_cores = spent(children=True) - began
-    hashes.add(said.rsplit("hash ", 1)[1])
-    tokens = tokens_in(said)
-    is_over |= megabytes > MOST_MB
-    print(f"{name}: {packed / 1e9:.2f} GB, {tokens:,} tokens in {os.path.getsize(out) / 1e9:.2f} GB, {seconds:.1f} s, "
-          f"{tokens / of_cores / 1e6:.3f} million tokens a second of a core, {megabytes:.0f} MB", flush=True)
+    of_cores, tokens = spent(children=True) - began, tokens_in(said)
+    line = (f"{name}: {packed / 1e9:.2f} GB, {tokens:,} tokens in {os.path.getsize(out) / 1e9:.2f} GB, {seconds:.1f} s, "
+            f"{tokens / of_cores / 1e6:.3f} million tokens a second of a core, {megabytes:.0f} MB")
     os.remove(source)
     os.remove(out)
+    return {"hash": said.rsplit("hash ", 1)[1], "megabytes": megabytes, "line": line}
+
+
+KEPT = "target/tokenize-memory.jsonl"
+with open(program, "rb") as file:
+    key = f"{gigabytes} {hashlib.file_digest(file, 'sha256').hexdigest()}"
+kept = [json.loads(line) for line in open(KEPT)] if os.path.exists(KEPT) else []
+done = {of["name"]: of for of in kept if of["key"] == key}
+for name, write in FORMATS.items():
+    if name not in done:
+        done[name] = {"key": key, "name": name, **tokenized(name, write)}
+        with open(KEPT, "a") as file:
+            file.write(json.dumps(done[name]) + "\n")
+    print(done[name]["line"], flush=True)
+hashes = {of["hash"] for of in done.values()}
 if len(hashes) != 1:
     sys.exit(f"the token files differ: {sorted(hashes)}")
 print(f"all token files have the hash {hashes.pop()}")
-sys.exit(1 if is_over else 0)
+sys.exit(1 if any(of["megabytes"] > MOST_MB for of in done.values()) else 0)
 PROGRAM

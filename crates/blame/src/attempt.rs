@@ -18,7 +18,7 @@ use crate::report::{FORMAT, RankReport, Report};
 use crate::ring::{Ring, RingHeader};
 
 /// The folder of failures in that of a run.
-const FAILURES: &str = "failures";
+pub const FAILURES: &str = "failures";
 const PREFIX: &str = "attempt-";
 /// The file of an attempt that says when it began.
 const BEGIN: &str = "begin.json";

@@ -19,7 +19,7 @@ mod ring;
 mod text;
 mod waits;
 
-pub use attempt::{Attempt, AttemptError, Attempts};
+pub use attempt::{Attempt, AttemptError, Attempts, FAILURES};
 pub use cause::{Cause, CauseKind};
 pub use clock::now_ns;
 pub use history::{Entry, RankHistory};

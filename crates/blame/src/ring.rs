@@ -83,7 +83,8 @@ impl Ring {
     /// A file that cannot be made or mapped.
     pub fn create(path: &Path, header: &RingHeader) -> io::Result<Ring> {
         let file = files::recreate(path)?;
-        file.set_len(RING_BYTES as u64)?;
+        // A write into a map for which the disk has no room would end the process.
+        files::reserve(&file, RING_BYTES as u64)?;
         // SAFETY: bytes of any value are legal, and the map is written through `&mut self` alone. Another process may
         // read the file at the same time, by calls of the system; nothing but this crate writes to it.
         let mut map = unsafe { MmapMut::map_mut(&file)? };

@@ -17,8 +17,9 @@ const SHOWN_RANKS: usize = 24;
 const INSTRUCTION: usize = 44;
 
 impl Report {
-    /// The report as text of at most 80 columns. `run` is the folder of the run.
-    pub fn text(&self, run: &str) -> String {
+    /// The report as text of at most 80 columns. `run` is the folder of the run, whose newest checkpoint is now that
+    /// after step `newest`.
+    pub fn text(&self, run: &str, newest: Option<u32>) -> String {
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = write!(text, "{}", self.headline(run));
@@ -30,7 +31,10 @@ impl Report {
         text += &wrapped(&self.reason());
         text += &wrapped(self.advice());
         text += "\n";
-        text += &self.remedy(run);
+        text += &match newest.filter(|newest| Some(*newest) > self.newest_checkpoint) {
+            Some(newest) => self.continuation(run, newest),
+            None => self.remedy(run),
+        };
         text += &self.last_instructions();
         text += &self.all_ranks();
         text
@@ -181,6 +185,15 @@ impl Report {
                 )
             }
         }
+    }
+
+    /// In place of a remedy, where the run went on after this failure.
+    fn continuation(&self, run: &str, newest: u32) -> String {
+        let went_on = format!("The run went on since: its newest checkpoint is that after step {newest}");
+        if newest >= self.steps {
+            return wrapped(&format!("{went_on}, its last."));
+        }
+        format!("{}\n  pleach train --resume {run}\n", wrapped(&format!("{went_on}. To resume:")).trim_end())
     }
 
     fn last_instructions(&self) -> String {

@@ -157,7 +157,7 @@ fn a_killed_rank_is_named_with_the_signal_and_its_own_last_instruction() {
         report.line(),
         "rank 2 was killed by signal 9 (SIGKILL) in step 41 at \"forward layer 2, microbatch 1\""
     );
-    let text = report.text("runs/a");
+    let text = report.text("runs/a", report.newest_checkpoint);
     let expected = "
 Rank 2 was killed by signal 9 (SIGKILL).
 
@@ -176,6 +176,10 @@ The newest checkpoint is that after step 38; 2 steps are done again. To resume:
   pleach train --resume runs/a
 ";
     assert!(text.contains(expected), "{text}");
+    let words = |newest| report.text("runs/a", Some(newest)).split_whitespace().collect::<Vec<_>>().join(" ");
+    let went_on = "The run went on since: its newest checkpoint is that after step";
+    assert!(words(120).contains(&format!("{went_on} 120. To resume: pleach train --resume runs/a ")), "{}", words(120));
+    assert!(words(200).contains(&format!("{went_on} 200, its last. The last")), "{}", words(200));
     assert!(
         text.contains("\n  2          step 41      forward layer 2, microbatch 1                 in it\n"),
         "{text}"
@@ -227,9 +231,9 @@ fn what_others_heard_counts_where_a_process_left_nothing() {
     let expected = "rank 1 gave no sign of life in step 41 at \"receive gradient of layer 1, microbatch 0\"";
     assert_eq!((report.line().as_str(), report.noticed_by.as_str()), (expected, "process 0"));
     assert!(
-        report.text("runs/a").contains("after step 41; no step is lost. To resume:\n"),
+        report.text("runs/a", report.newest_checkpoint).contains("after step 41; no step is lost. To resume:\n"),
         "{}",
-        report.text("runs/a")
+        report.text("runs/a", report.newest_checkpoint)
     );
 }
 
@@ -243,9 +247,9 @@ fn an_exit_code_counts_where_nothing_else_is_known() {
     let report = attempt.judged(None).expect("a report");
     assert_eq!(report.line(), "process 3 ended with exit code 7 and gave no reason before the first step");
     assert!(
-        report.text("runs/a").contains("There is no checkpoint, so the run begins again"),
+        report.text("runs/a", report.newest_checkpoint).contains("There is no checkpoint, so the run begins again"),
         "{}",
-        report.text("runs/a")
+        report.text("runs/a", report.newest_checkpoint)
     );
 }
 
@@ -256,7 +260,7 @@ fn a_run_that_lost_its_power_has_the_instructions_of_all_ranks() {
     let _rings = four_rings(&attempt);
     let report = attempt.judged(None).expect("a report");
     assert_eq!(report.line(), "the run ended without giving a reason in step 41");
-    let text = report.text("runs/a");
+    let text = report.text("runs/a", report.newest_checkpoint);
     assert!(text.contains("  3          step 41      forward layer 3, microbatch 0                 in it\n"), "{text}");
 }
 
@@ -330,7 +334,7 @@ fn a_report_is_80_columns_wide() {
             newest_checkpoint: None,
             history: history.clone(),
         };
-        let text = report.text("runs/a");
+        let text = report.text("runs/a", report.newest_checkpoint);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
         assert!(text.contains("\n  and 976 more lines; `pleach blame --json` has all\n"), "{text}");
     }

@@ -123,24 +123,6 @@ pub(crate) fn read_exact_at(file: &File, mut bytes: &mut [u8], mut offset_bytes:
     Ok(())
 }
 
-/// Makes the file `len_bytes` long and takes the blocks for it.
-#[cfg(target_os = "linux")]
-pub(crate) fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
-    use rustix::fs::{FallocateFlags, fallocate};
-    use rustix::io::{Errno, retry_on_intr};
-    match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len_bytes)) {
-        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(len_bytes),
-        Ok(()) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Makes the file `len_bytes` long.
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
-    file.set_len(len_bytes)
-}
-
 /// Makes the name of the file at `path` last.
 pub(crate) fn sync_folder_of(path: &Path) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

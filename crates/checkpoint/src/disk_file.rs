@@ -11,7 +11,7 @@ use std::path::Path;
 
 use bytemuck::{Pod, Zeroable};
 
-use crate::disk::{NewFile, reserve, write_all_at};
+use crate::disk::{NewFile, write_all_at};
 
 /// A multiple of the sectors of all common disks.
 const PAGE_BYTES: usize = 4096;
@@ -44,7 +44,7 @@ impl DiskFile {
     /// Makes the file, with room for `len_bytes`.
     pub(crate) fn create(path: &Path, len_bytes: u64) -> io::Result<DiskFile> {
         let file = File::create_new(path)?;
-        reserve(&file, len_bytes)?;
+        files::reserve(&file, len_bytes)?;
         // Some file systems know one way only.
         let way = match take(&file, Way::AroundCache) {
             Ok(()) => Way::AroundCache,

@@ -4,9 +4,9 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use files::check_replaceable;
+use files::{check_replaceable, reserve};
 
-use crate::disk::{reserve, sync_folder_of};
+use crate::disk::sync_folder_of;
 use crate::error::FileError;
 use crate::lock::{Lock, try_lock};
 

@@ -63,8 +63,9 @@ impl TensorReader {
         let data_start_bytes = buffer.len() as u64;
         let (described_bytes, found_bytes) = (metadata.data_len() as u64, len_bytes - data_start_bytes);
         if described_bytes != found_bytes {
+            let end = if found_bytes < described_bytes { "it was cut off" } else { "it is longer than that" };
             return Err(malformed(format!(
-                "its header describes {described_bytes} bytes of data, it has {found_bytes}"
+                "its header describes {described_bytes} bytes of data, it has {found_bytes}: {end}; copy or download it again"
             )));
         }
         let mut tensors = BTreeMap::new();

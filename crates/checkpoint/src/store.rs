@@ -50,6 +50,17 @@ pub struct Found {
 /// # Errors
 /// A folder that cannot be read.
 pub fn committed(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
+    let mut found = named(folder)?;
+    found.retain(|found| found.path.join(MANIFEST).is_file());
+    Ok(found)
+}
+
+/// All that has the name of a checkpoint in `folder`, committed or not, the newest first: it is in the way of a run
+/// that writes checkpoints of the same steps.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn named(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
     let failed = |reason| CheckpointError::Read { path: folder.to_path_buf(), reason };
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -59,7 +70,7 @@ pub fn committed(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
     let mut found = Vec::new();
     for entry in entries {
         let path = entry.map_err(failed)?.path();
-        if let Some(steps) = named_steps(&path).filter(|_| path.join(MANIFEST).is_file()) {
+        if let Some(steps) = named_steps(&path) {
             found.push(Found { path, steps });
         }
     }
@@ -208,12 +219,12 @@ impl Store {
         found.iter().filter(is_discarded).try_for_each(|found| self.remove(found))
     }
 
-    /// Removes all checkpoints: those of an earlier run.
+    /// Removes all checkpoints, those of an earlier run, and what else has the name of one.
     ///
     /// # Errors
     /// A folder that cannot be read or written.
     pub fn clear(&self) -> Result<(), CheckpointError> {
-        committed(self.folder.path())?.iter().try_for_each(|found| self.remove(found))
+        named(self.folder.path())?.iter().try_for_each(|found| self.remove(found))
     }
 
     /// Removes the checkpoints after more than `steps` steps: those of a run that continues from an earlier one.

@@ -215,8 +215,10 @@ impl StoredRun {
             Err(error) => return Err(error.into()),
         };
         let failed = |reason| CheckpointError::Write { path: path.to_path_buf(), reason };
-        let mut file = files::recreate(path).map_err(failed)?;
-        self.remote.download(&object, &mut file)?;
+        // A file that is there stays until the other one is whole.
+        let mut draft = files::Draft::create(path).map_err(failed)?;
+        self.remote.download(&object, &mut draft.file)?;
+        draft.keep().map_err(failed)?;
         Ok(true)
     }
 

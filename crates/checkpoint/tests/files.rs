@@ -133,7 +133,7 @@ fn a_folder_of_that_name_is_told_before_anything_is_written() {
     let folder = Folder::new("folder");
     let error = TensorWriter::create(&folder.0, &entries()).expect_err("a folder");
     assert!(
-        error.to_string().ends_with(" cannot be written: is a directory; nothing under that name was changed"),
+        error.to_string().contains(" cannot be written: it is a folder, and a file of that name is written here; "),
         "{error}"
     );
 }
@@ -155,7 +155,8 @@ fn files_of_something_else_are_refused() {
     let whole = fs::read(&path).expect("bytes");
     let cut = open(&whole[..whole.len() - 4]);
     let data_bytes = whole.len() - 8 - u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
-    assert_eq!(cut, format!("its header describes {data_bytes} bytes of data, it has {}", data_bytes - 4));
+    let end = "it was cut off; copy or download it again";
+    assert_eq!(cut, format!("its header describes {data_bytes} bytes of data, it has {}: {end}", data_bytes - 4));
     // Tensors of which each fits, and all together fill what 64 bits can count.
     let size = (1u64 << 61) - 1;
     let huge = |index: u64| {
@@ -164,7 +165,7 @@ fn files_of_something_else_are_refused() {
     };
     let header = format!("{{{}}}", (0..8).map(huge).collect::<Vec<_>>().join(","));
     let all = [&(header.len() as u64).to_le_bytes(), header.as_bytes()].concat();
-    assert_eq!(open(&all), format!("its header describes {} bytes of data, it has 0", 8 * size));
+    assert_eq!(open(&all), format!("its header describes {} bytes of data, it has 0: {end}", 8 * size));
     assert!(matches!(TensorReader::open(&folder.0.join("none")), Err(FileError::Read { .. })));
 }
 

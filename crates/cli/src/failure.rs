@@ -56,8 +56,15 @@ impl From<sync::NoThread> for Failure {
     }
 }
 
+/// The most lines of a message about a run.
+const MOST_LINES: usize = 128;
+
 fn lines(problems: &[Problem]) -> String {
-    problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = problems.iter().take(MOST_LINES).map(ToString::to_string).collect();
+    if problems.len() > MOST_LINES {
+        lines.push(format!("and {} more; correct these first", problems.len() - MOST_LINES));
+    }
+    lines.join("\n")
 }
 
 impl Failure {

@@ -175,7 +175,7 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
     let has = |name: &str| !stdout(&doctor).contains(&format!("\"{name}\":null"));
     if !has("libcuda") {
         let said = refused(&cuda, &[]);
-        assert!(said.contains("run.device = \"cuda\" needs NVIDIA's driver: "), "{said}");
+        assert!(said.contains("run.device = \"cuda\" has no driver: "), "{said}");
         assert!(said.contains("install driver 580 or newer, or write run.device = \"cpu\""), "{said}");
         let profile = folder.0.join("here.toml").display().to_string();
         let measure = ["cluster", "measure", "--device", "cuda", "--out", &profile];

@@ -89,6 +89,37 @@ fn eval_measures_held_out_text_whatever_the_layout() {
 }
 
 #[test]
+fn a_run_without_its_weights_is_read_by_its_newest_sound_checkpoint() {
+    let keys = ["model.num_layers=1", "model.hidden=32", "model.num_heads=4", "model.context=24"];
+    let more =
+        ["data.tokenizer=bytes", "train.steps=4", "train.global_batch=8", "parallelism.dp=1", "run.save_every=2"];
+    let run = trained("stopped", &[&keys[..], &more].concat());
+    let eval = |from: &str| pleach(&["eval", "--from", from]);
+    let ended = eval(&run).stdout;
+    assert!(ended.starts_with(b"loss "), "{}", String::from_utf8_lossy(&ended));
+    fs::remove_file(Path::new(&run).join("weights.safetensors")).expect("weights");
+    let stopped = eval(&run);
+    assert!(stopped.stdout == ended, "{}", String::from_utf8_lossy(&stopped.stderr));
+    let told = |output: &std::process::Output| String::from_utf8_lossy(&output.stderr).into_owned();
+    let line = |steps| {
+        format!("{run} has no weights.safetensors; its newest checkpoint is read: {run}/checkpoints/step-{steps:08}\n")
+    };
+    assert_eq!(told(&stopped), line(4));
+    // The last byte of a file is one of a weight or of a moment.
+    let file = Path::new(&run).join("checkpoints/step-00000004/rank-00000.safetensors");
+    let mut bytes = fs::read(&file).expect("a checkpoint");
+    *bytes.last_mut().expect("a byte") ^= 1;
+    fs::write(&file, bytes).expect("a checkpoint");
+    let earlier = eval(&run);
+    let text = told(&earlier);
+    assert!(text.contains("; an earlier checkpoint is used\n") && text.ends_with(&line(2)), "{text}");
+    assert!(earlier.stdout.starts_with(b"loss ") && earlier.stdout != ended, "{text}");
+    fs::remove_dir_all(Path::new(&run).join("checkpoints")).expect("checkpoints");
+    let none = refuses(&["eval", "--from", &run]);
+    assert!(none.contains("a run writes its weights when it ends, and it has no checkpoint"), "{none}");
+}
+
+#[test]
 fn generate_gives_the_same_text_for_the_same_seed() {
     let run = run();
     let arguments = ["generate", "--from", run, "--prompt", "The rank", "--max-tokens", "60"];

@@ -245,3 +245,20 @@ fn flipped_bytes_are_found(checkpoint: &Path) {
     }
     assert!(tool("read_checkpoint.py", &[&path]).status.success(), "whole again");
 }
+
+#[test]
+#[cfg(unix)]
+fn the_script_of_gpus_names_its_arguments() {
+    let script = repository().join("tools/gpu-conformance.sh");
+    for (arguments, told) in [
+        (&[][..], "needs a command: pack or check"),
+        (&["build"], "has no command build"),
+        (&["check", "a.tar.gz"], "check needs an archive"),
+        (&["check", "/nowhere.tar.gz", "results.json"], "/nowhere.tar.gz is not there"),
+    ] {
+        let output = Command::new("sh").arg(&script).args(arguments).output().expect("sh");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains(told) && said.contains("check ARCHIVE.tar.gz RESULTS.json"), "{arguments:?}: {said}");
+    }
+}

@@ -23,6 +23,7 @@ mod reader;
 mod run;
 mod schedule;
 mod source;
+mod table_keys;
 mod train;
 mod unsupported;
 mod writer;
@@ -122,6 +123,12 @@ impl RunConfig {
         problems.extend(given.map_or(vec![], |given| given.take_over(&mut entries)));
         let mut reader = Reader::new(entries);
         let config = read(&mut reader, files);
+        if let Some(problem) = given.and_then(|given| given.lacks_tokenizer(&config.data)) {
+            // Rules of text rest on it.
+            reader.unusable.insert("data.tokenizer".into());
+            reader.unusable.insert("data.chat".into());
+            problems.push(problem);
+        }
         reader.report_unknown_keys();
         problems.append(&mut reader.problems);
         let unusable = std::mem::take(&mut reader.unusable);
@@ -203,7 +210,12 @@ fn num_tokens(reader: &mut Reader, data: &DataSpec, files: &dyn Files) -> usize 
     let known = data.tokenizer.vocabulary();
     if let (None, false) = (known, reader.is_set("model.vocabulary")) {
         return files.vocabulary(data).unwrap_or_else(|reason| {
-            reader.report(Problem::of_key("data.tokenizer", format!("has an unknown number of tokens: {reason}"), ""));
+            // A default has the rule of the key that follows from it.
+            let (key, rule) = match reader.is_set("data.tokenizer") {
+                true => ("data.tokenizer", "has an unknown number of tokens"),
+                false => ("model.vocabulary", "has no default"),
+            };
+            reader.report(Problem::of_key(key, format!("{rule}: {reason}"), ""));
             reader.unusable.insert("model.vocabulary".into());
             ANY_VOCABULARY
         });

@@ -67,6 +67,16 @@ fn a_run_that_begins_with_weights_has_their_model() {
         ]
     );
     assert!(problems.iter().all(|problem| matches!(problem.location, Some(Location::File { .. }))));
+    // A folder without a tokenizer needs one for text, and none for token files.
+    let tokenizer = TokenizerSpec::OfTokenFiles;
+    let given = GivenWeights { name: "m/weights", model: &model, tokenizer: &tokenizer };
+    let load = |text: &str| RunConfig::load_for(&given, "run.toml", text, &[], &NoFiles);
+    for text in ["", "[data]\npath = \"a.txt\"", "[data]\npath = \"a.jsonl\"\nchat = { long = \"cut\" }"] {
+        let said: Vec<String> = load(text).unwrap_err().iter().map(Problem::to_string).collect();
+        assert_eq!(said, ["m/weights has no tokenizer.json; copy it there, or set data.tokenizer"], "{text}");
+    }
+    assert!(load("[data]\npath = \"a.tokens\"").is_ok());
+    assert!(load("[data]\npath = \"a.txt\"\ntokenizer = \"bytes\"").is_ok());
 }
 
 struct NoFiles;
@@ -177,7 +187,10 @@ fn conversations_and_other_text_do_not_mix() {
             vec!["data.path=a", "data.chat={ template = \"m\", date = \"2026-02-30\" }"],
             "is not a chat template such as {",
         ),
-        (vec!["data.path=a", "data.chat={ template = \"m\", loss = \"all\" }"], "is not a chat template such as {"),
+        (
+            vec!["data.path=a", "data.chat={ template = \"m\", loss = \"all\" }"],
+            "data.chat has the unknown key `loss` in {",
+        ),
     ] {
         let sets: Vec<String> = sets.into_iter().map(str::to_string).collect();
         let problems = RunConfig::load("", "", &sets).unwrap_err();

@@ -401,7 +401,14 @@ fn overrides_that_name_nothing_are_refused() {
 fn values_of_a_wrong_kind_are_refused() {
     for (text, expected) in [
         ("model.biases=1", "model.biases = 1 is not one of true, false, \"qkv\", \"attention\" and \"ffn\""),
-        ("model.norm=layr", "model.norm = \"layr\" is not one of \"layer\", \"rms\" and \"rms_plus_one\""),
+        (
+            "model.norm=layr",
+            "model.norm = \"layr\" is not one of \"layer\", \"rms\" and \"rms_plus_one\"; did you mean \"layer\"?",
+        ),
+        (
+            "train.schedule=wsdd",
+            "train.schedule = \"wsdd\" is not one of \"cosine\", \"linear\", \"constant\", \"wsd\" and \"cosine-restarts\"; did you mean \"wsd\"?",
+        ),
         ("model.num_layers=-1", "model.num_layers = -1 is not a whole number from 0 to 2147483647"),
         ("model.num_layers=2.0", "model.num_layers = 2.0 is not a whole number from 0 to 2147483647"),
         ("parallelism.zero=4", "parallelism.zero = 4 is not one of 0, 1, 2 and 3"),

@@ -227,10 +227,16 @@ impl Corpus {
         }
     }
 
+    /// The largest token; less than 0 where there is none.
+    pub(crate) fn largest_token(&self) -> i64 {
+        let largest = |extent: &Extent| self.tokens.iter(extent.range.clone()).max();
+        self.extents.iter().filter_map(largest).max().unwrap_or(-1)
+    }
+
     /// Whether a model of `vocabulary` tokens knows every token.
     ///
     /// # Errors
-    /// The first token that it does not, with its document and offset.
+    /// The first token that it does not, with its document and offset, and the largest one.
     pub fn check_vocabulary(&self, vocabulary: usize) -> Result<(), DataError> {
         for (index, extent) in self.extents.iter().enumerate() {
             if let Some((at, token)) = self.tokens.first_outside(extent.range.clone(), vocabulary) {
@@ -241,7 +247,7 @@ impl Corpus {
                         format!("token {offset} of {document} (byte {})", self.tokens.offset_bytes(at))
                     }
                 };
-                return Err(DataError::outside_vocabulary(token, place, vocabulary));
+                return Err(DataError::outside_vocabulary(token, place, vocabulary).up_to(self.largest_token()));
             }
         }
         Ok(())

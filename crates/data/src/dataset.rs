@@ -90,7 +90,12 @@ impl Dataset {
             }
             Source::Tokens(parts) => {
                 // Tokens that the tokenizer does not know have no text that could be measured.
-                parts.held_out.check_vocabulary(self.tokenizer.vocabulary())?;
+                let vocabulary = self.tokenizer.vocabulary();
+                if let Err(of_held_out) = parts.held_out.check_vocabulary(vocabulary) {
+                    let first = parts.train.check_vocabulary(vocabulary).err().unwrap_or(of_held_out);
+                    let largest = parts.train.largest_token().max(parts.held_out.largest_token());
+                    return Err(first.up_to(largest).of_tokenizer(self.tokenizer.name()));
+                }
                 let bytes = text_of_corpus(&self.tokenizer, &parts.held_out)?.len() as u64;
                 (*parts, bytes)
             }

@@ -192,14 +192,32 @@ pub enum DataError {
         sequence_length: usize,
     },
     /// A token that the model does not know.
-    #[error("token {token} is {place}: outside model.vocabulary = {vocabulary}; use at least {}", .token + 1)]
+    #[error("token {token} is {place}: outside model.vocabulary = {vocabulary}; use at least {}", .largest + 1)]
     OutsideVocabulary {
-        /// The token.
+        /// The first such token.
         token: i64,
+        /// The largest token next to it.
+        largest: i64,
         /// Where it is: its offset within its document, the document's name, the byte within the file.
         place: String,
         /// Tokens that the model knows.
         vocabulary: usize,
+    },
+    /// A token that the tokenizer of the run does not know.
+    #[error(
+        "token {token} is {place}: {tokenizer} has {vocabulary} tokens, and the largest one there is {largest}; use the tokenizer that made them"
+    )]
+    OutsideTokenizer {
+        /// The first such token.
+        token: i64,
+        /// Where it is.
+        place: String,
+        /// The name of the tokenizer.
+        tokenizer: String,
+        /// Tokens that it knows.
+        vocabulary: usize,
+        /// The largest token.
+        largest: i64,
     },
     /// A token that no model knows.
     #[error("token {token} is {place}: no vocabulary has negative tokens; write the file again")]
@@ -245,6 +263,16 @@ pub enum DataError {
         /// Remedy.
         remedy: &'static str,
     },
+    /// A column of tokens, and a tokenizer that is trained on text.
+    #[error(
+        "{place} holds tokens, and data.tokenizer = \"bpe:{vocabulary}\" is trained on text; a column of tokens needs data.tokenizer = \"FOLDER/tokenizer.json\", the tokenizer that made it, or \"bytes\""
+    )]
+    TokensWithoutTokenizer {
+        /// The source or the record.
+        place: String,
+        /// Of the tokenizer.
+        vocabulary: usize,
+    },
     /// `of the token files` is asked for where no source has a tokenizer.
     #[error("no source names its tokenizer: only *.tokens files do; give data.tokenizer")]
     NoTokenizer,
@@ -265,7 +293,19 @@ impl DataError {
     pub(crate) fn outside_vocabulary(token: i64, place: String, vocabulary: usize) -> DataError {
         match token {
             ..0 => DataError::NegativeToken { token, place },
-            0.. => DataError::OutsideVocabulary { token, place, vocabulary },
+            0.. => DataError::OutsideVocabulary { token, largest: token, place, vocabulary },
         }
+    }
+
+    /// The same of tokens of which `largest` is the largest one.
+    pub(crate) fn up_to(self, largest: i64) -> DataError {
+        let DataError::OutsideVocabulary { token, place, vocabulary, .. } = self else { return self };
+        DataError::OutsideVocabulary { token, place, vocabulary, largest }
+    }
+
+    /// The same of tokens that are outside of a tokenizer.
+    pub(crate) fn of_tokenizer(self, name: &str) -> DataError {
+        let DataError::OutsideVocabulary { token, place, vocabulary, largest } = self else { return self };
+        DataError::OutsideTokenizer { token, place, tokenizer: name.into(), vocabulary, largest }
     }
 }

@@ -70,11 +70,13 @@ impl Sources {
         for spec in &data.sources {
             let name = if data.sources.len() == 1 { String::new() } else { spec.path.display().to_string() };
             let source = open(spec, data.held_out, &ways, &mut sources.own_tokenizers)?;
+            check_tokenizer(&data.tokenizer, spec, &source)?;
             sources.list.push(NamedSource { name, weight: spec.weight, source });
         }
         for text in &data.validation {
             // All of it is the part that others train on.
             let source = open(&text.source, 0.0, &ways, &mut sources.own_tokenizers)?;
+            check_tokenizer(&data.tokenizer, &text.source, &source)?;
             sources.validation.push((text.name.clone(), source));
         }
         Ok(sources)
@@ -211,6 +213,18 @@ fn open(
         return Err(DataError::Empty(source.path.clone()));
     }
     Ok(Source::Tokens(split_tokens(&corpus, held_out).into()))
+}
+
+/// Refuses tokens of an unknown tokenizer next to one that is trained on text. Token files bring theirs, which is
+/// compared.
+fn check_tokenizer(tokenizer: &TokenizerSpec, spec: &SourceSpec, source: &Source) -> Result<(), DataError> {
+    match (source, tokenizer) {
+        (Source::Tokens(_), TokenizerSpec::Bpe { vocabulary }) if !is_token_file(&spec.path) => {
+            let (place, vocabulary) = (spec.path.display().to_string(), *vocabulary);
+            Err(DataError::TokensWithoutTokenizer { place, vocabulary })
+        }
+        (Source::Tokens(_) | Source::Text(_) | Source::Chats(_), _) => Ok(()),
+    }
 }
 
 pub(crate) fn is_token_file(path: &Path) -> bool {

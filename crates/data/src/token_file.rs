@@ -44,6 +44,8 @@ pub(crate) const HASH_AT: usize = 56;
 const WIDTH_AT: usize = 12;
 const VOCABULARY_AT: usize = 32;
 const IDENTITY_AT: usize = 48;
+/// The kind of file in messages, with the remedy for text.
+const TOKEN_FILE: &str = "a token file of `pleach data tokenize`; give text another ending than .tokens";
 const HEADER_SAYS: &str = "its header announces";
 
 /// An open token file.
@@ -116,7 +118,7 @@ fn header(bytes: &[u8]) -> Result<Header, FileProblem> {
     let begin = &bytes[..bytes.len().min(MAGIC.len())];
     if begin != MAGIC {
         let (expected, found) = (MAGIC.to_vec(), begin.to_vec());
-        return Err(FileProblem::Magic { kind: "a token file", expected, found });
+        return Err(FileProblem::Magic { kind: TOKEN_FILE, expected, found });
     }
     let found = bytes.len() as u64;
     let truncated =

@@ -216,6 +216,29 @@ fn tokens_of_columns_are_documents_with_the_tokenizer_of_the_run() {
 }
 
 #[test]
+fn a_column_of_tokens_needs_its_tokenizer() {
+    let folder = Folder::new("tokens-alone");
+    folder.put("a.jsonl", b"{\"tokens\": [1, 300]}\n{\"tokens\": [4614, 2]}\n{\"tokens\": [5, 4999]}\n");
+    folder.put("b.txt", b"the cat sat on the mat, and the rat sat on the cat");
+    let (tokens, text) = (folder.path("a.jsonl"), folder.path("b.txt"));
+    let rule = "holds tokens, and data.tokenizer = \"bpe:300\" is trained on text; a column of tokens \
+                needs data.tokenizer = \"FOLDER/tokenizer.json\", the tokenizer that made it, or \"bytes\"";
+    let bpe = TokenizerSpec::Bpe { vocabulary: 300 };
+    for sources in [&[tokens.clone()][..], &[text, tokens.clone()]] {
+        let said = Dataset::open(&data_spec(sources, bpe.clone())).expect_err("no tokenizer").to_string();
+        assert_eq!(said, format!("{} {rule}", tokens.display()));
+    }
+    let said = data::train(&[SourceSpec::of(&tokens)], 300).expect_err("no text").to_string();
+    assert_eq!(said, format!("{}:1 {rule}", tokens.display()));
+    // The largest token is named as well as the first of the training text, and the vocabulary is the tokenizer's.
+    let said = Dataset::open(&data_spec(std::slice::from_ref(&tokens), TokenizerSpec::Bytes)).expect_err("others");
+    let said = said.to_string();
+    assert!(said.starts_with("token 4614 is token 0 of ") && said.contains("a.jsonl:2: "), "{said}");
+    let told = "\"bytes\" has 256 tokens, and the largest one there is 4999; use the tokenizer that made them";
+    assert!(said.ends_with(told), "{said}");
+}
+
+#[test]
 fn patterns_name_files_in_the_order_of_their_paths() {
     let folder = Folder::new("patterns");
     for name in ["b/2.txt", "b/10.txt", "b/c/1.txt", "a/1.txt", "a/1.md", "a/.1.txt", ".h/1.txt"] {

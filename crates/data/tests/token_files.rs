@@ -139,7 +139,7 @@ fn each_problem_has_its_message() {
     assert_eq!(
         said(&folder, b"MMIDIDX\0\0"),
         "b.tokens: it begins with [4d, 4d, 49, 44, 49, 44, 58, 00] at byte 0, not with [50, 4c, 45, 41, 43, 48, 54, 4b]: it is \
-         not a token file"
+         not a token file of `pleach data tokenize`; give text another ending than .tokens"
     );
     assert_eq!(said(&folder, &changed(8, &[9])), "b.tokens: version 9 at byte 8 is not known; use 1");
     assert_eq!(

@@ -88,14 +88,19 @@ fn not_text(offset: usize, beginning: Option<&'static str>) -> String {
     }
 }
 
+/// Some editors and spreadsheets begin a text with it.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
 /// Formats that people take for text, by their first bytes.
-const FORMATS: [(&[u8], &str); 6] = [
+const FORMATS: [(&[u8], &str); 8] = [
     (b"\x1f\x8b", "compressed by gzip"),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
     (b"\xfd7zXZ\0", "compressed by xz"),
     (b"BZh", "compressed by bzip2"),
     (b"PK\x03\x04", "an archive of zip"),
     (b"PAR1", "a table of parquet"),
+    (b"\xff\xfe", "text in UTF-16"),
+    (b"\xfe\xff", "text in UTF-16"),
 ];
 
 /// The format, other than text, whose first bytes these are, as the end of a sentence.
@@ -129,11 +134,27 @@ pub fn read(path: &Path, kind: InputKind) -> Result<Vec<u8>, InputError> {
 /// # Errors
 /// See [`InputError`].
 pub fn read_text(path: &Path, kind: InputKind) -> Result<String, InputError> {
-    let bytes = read(path, kind)?;
-    String::from_utf8(bytes).map_err(|error| {
+    text_of(read(path, kind)?, kind)
+}
+
+/// The text of a regular file of `kind` that belongs to a folder, where a pipe is a fault that nobody waits for.
+///
+/// # Errors
+/// See [`InputError`].
+pub fn read_text_of_file(path: &Path, kind: InputKind) -> Result<String, InputError> {
+    let file = open(path, kind)?;
+    text_of(up_to(file, kind, kind.limit_bytes().unwrap_or(u64::MAX))?, kind)
+}
+
+fn text_of(bytes: Vec<u8>, kind: InputKind) -> Result<String, InputError> {
+    let text = String::from_utf8(bytes).map_err(|error| {
         let beginning = format_of(error.as_bytes());
         InputError::NotUtf8 { offset: error.utf8_error().valid_up_to(), beginning }
-    })
+    })?;
+    match text.strip_prefix(BYTE_ORDER_MARK) {
+        Some(rest) if kind.is_typed() => Ok(rest.into()),
+        Some(_) | None => Ok(text),
+    }
 }
 
 fn read_within(path: &Path, kind: InputKind, first_byte: Duration) -> Result<Vec<u8>, InputError> {
@@ -350,6 +371,24 @@ mod tests {
             "has more, and a profile must have at most 4 MiB; use a smaller file"
         );
         writer.join().expect("ended");
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_a_file_that_people_write() {
+        let folder = Folder::new("marks");
+        let path = folder.0.join("file");
+        std::fs::write(&path, "\u{feff}text").expect("a file");
+        let read = |kind| read_text(&path, kind).expect("text");
+        assert_eq!(InputKind::ALL.map(read).iter().filter(|text| *text == "text").count(), 8);
+        assert_eq!((read(InputKind::Table), read(InputKind::Text)), ("text".into(), "\u{feff}text".into()));
+    }
+
+    #[test]
+    fn a_pipe_in_a_folder_is_refused_without_waiting() {
+        let folder = Folder::new("inside");
+        let path = folder.pipe("pipe");
+        let refused = read_text_of_file(&path, InputKind::RunFile).expect_err("refused").to_string();
+        assert_eq!(refused, "is a pipe, and a run file must be a regular file");
     }
 
     #[test]

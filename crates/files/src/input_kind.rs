@@ -116,6 +116,26 @@ impl InputKind {
         }
     }
 
+    /// Whether people write such a file, in an editor or a spreadsheet that may begin it with a byte order mark.
+    pub(crate) fn is_typed(self) -> bool {
+        match self {
+            InputKind::RunFile
+            | InputKind::Schedule
+            | InputKind::Sequences
+            | InputKind::Profile
+            | InputKind::Table
+            | InputKind::Trace
+            | InputKind::Hosts
+            | InputKind::ModelDescription => true,
+            InputKind::Tokenizer
+            | InputKind::Manifest
+            | InputKind::Records
+            | InputKind::Token
+            | InputKind::Text
+            | InputKind::Data => false,
+        }
+    }
+
     /// The remedy for a file that is too large.
     pub(crate) fn remedy(self) -> &'static str {
         match self {

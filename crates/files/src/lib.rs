@@ -13,9 +13,9 @@ mod output;
 mod own_file;
 mod path;
 
-pub use identity::same_file;
-pub use input::{InputError, format_of, open, read, read_text};
+pub use identity::{same_file, same_place};
+pub use input::{InputError, format_of, open, read, read_text, read_text_of_file};
 pub use input_kind::InputKind;
 pub use output::{Content, Output, OutputError, check_replaceable, copy, replace};
-pub use own_file::{Draft, open_to_append, open_to_change, recreate};
+pub use own_file::{Draft, open_to_append, open_to_change, recreate, reserve};
 pub use path::{PathError, within};

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::identity::same_file;
+use crate::identity::{same_file, same_place};
 use crate::input::open;
 use crate::input_kind::InputKind;
 use crate::own_file::Draft;
@@ -34,6 +34,9 @@ pub enum OutputError {
     /// A pipe or a device.
     #[error("is {0}, and data must go into a regular file; name one")]
     NoFile(&'static str),
+    /// A folder, a pipe or a device with the name of a file that a command writes into a folder.
+    #[error("is {0}, and a file of that name is written here; remove it")]
+    Taken(&'static str),
     /// The standard output.
     #[error("is the standard output, and data must go into a regular file; name one")]
     Standard,
@@ -55,7 +58,7 @@ impl From<OutputError> for io::Error {
             OutputError::System(error) => error,
             OutputError::Folder => ErrorKind::IsADirectory.into(),
             OutputError::NoFolder(_) => ErrorKind::NotFound.into(),
-            OutputError::NoFile(_) | OutputError::Standard | OutputError::Input(_) => {
+            OutputError::NoFile(_) | OutputError::Taken(_) | OutputError::Standard | OutputError::Input(_) => {
                 io::Error::new(ErrorKind::InvalidInput, format!("it {error}"))
             }
         }
@@ -94,6 +97,15 @@ impl Output {
             check_writable(file)?;
         }
         Ok(Output { path: path.into(), target })
+    }
+
+    /// Whether `other` goes to the same file, or both to the standard output: one would replace the other.
+    pub fn is_same(&self, other: &Output) -> bool {
+        match (&self.target, &other.target) {
+            (Target::Standard, Target::Standard) => true,
+            (Target::File(one), Target::File(other)) => same_place(one, other),
+            (Target::Standard | Target::Stream | Target::File(_), _) => false,
+        }
     }
 
     /// Writes `text`: into a pipe or to a device, or as all that is in the file.
@@ -136,9 +148,9 @@ impl Output {
 /// A folder, a pipe or a device of that name.
 pub fn check_replaceable(path: &Path) -> Result<(), OutputError> {
     match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => Err(OutputError::Folder),
+        Ok(found) if found.is_dir() => Err(OutputError::Taken("a folder")),
         Ok(found) if found.is_file() || found.is_symlink() => Ok(()),
-        Ok(found) => Err(OutputError::NoFile(special(found.file_type()))),
+        Ok(found) => Err(OutputError::Taken(special(found.file_type()))),
         Err(_) => Ok(()),
     }
 }
@@ -224,6 +236,8 @@ fn check_writable(file: &Path) -> Result<(), OutputError> {
         // Whoever could make it can remove it; if not, an empty file is left.
         let _ = fs::remove_file(file);
     }
+    // The folder takes new files, and the name leaves room for that of the draft: dropped, it is gone.
+    Draft::create(file).map(drop)?;
     Ok(())
 }
 
@@ -307,8 +321,30 @@ mod tests {
         replace(&link, "new").expect("written");
         assert!(!link.is_symlink(), "a link is replaced, so nothing outside of the folder is written");
         let reason = |path: &Path| check_replaceable(path).expect_err("refused").to_string();
-        assert_eq!(reason(&folder.0), "is a folder; name a file in it");
-        assert_eq!(reason(Path::new("/dev/null")), "is a device, and data must go into a regular file; name one");
+        let remedy = "and a file of that name is written here; remove it";
+        assert_eq!(reason(&folder.0), format!("is a folder, {remedy}"));
+        assert_eq!(reason(Path::new("/dev/null")), format!("is a device, {remedy}"));
+    }
+
+    #[test]
+    fn a_promise_needs_a_name_that_leaves_room_for_a_draft() {
+        let folder = Folder::new("long");
+        let reason = promised(&folder.0.join("n".repeat(250))).expect_err("refused");
+        assert_eq!(reason, "cannot be written: File name too long (os error 36)");
+        assert_eq!(fs::read_dir(&folder.0).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn two_outputs_are_the_same_by_any_of_their_names() {
+        let folder = Folder::new("twice");
+        let (new, round) = (folder.0.join("new"), folder.0.join(".").join("new"));
+        let output = |path: &Path| promised(path).expect("writable");
+        assert!(output(&new).is_same(&output(&round)) && !output(&new).is_same(&output(&folder.0.join("other"))));
+        symlink("new", folder.0.join("link")).expect("a link");
+        assert!(output(&new).is_same(&output(&folder.0.join("link"))));
+        let standard = output(Path::new("-"));
+        assert!(standard.is_same(&output(Path::new("-"))) && !standard.is_same(&output(&new)));
+        assert!(!output(Path::new("/dev/null")).is_same(&output(Path::new("/dev/null"))), "a device takes both");
     }
 
     #[test]

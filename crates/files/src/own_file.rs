@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
+use crate::output::check_replaceable;
+
 /// A file in the making, in the folder of the file that it will become. Dropped, it is removed.
 #[derive(Debug)]
 pub struct Draft {
@@ -21,8 +23,9 @@ impl Draft {
     /// An empty file that will be called `path`. A file of that name stays until [`Draft::keep`].
     ///
     /// # Errors
-    /// A folder that cannot be written.
+    /// A folder that cannot be written; a folder, a pipe or a device of that name.
     pub fn create(path: &Path) -> io::Result<Draft> {
+        check_replaceable(path)?;
         let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let temporary = path.with_file_name(format!(".{name}.partial-{}", std::process::id()));
         let file = recreate(&temporary)?;
@@ -37,8 +40,9 @@ impl Draft {
     /// Gives the file its name; what had it is gone then, and not earlier. A link of that name is replaced.
     ///
     /// # Errors
-    /// The system's; the draft is removed then.
+    /// The system's, and anything else than a file that has the name now; the draft is removed then.
     pub fn keep(mut self) -> io::Result<()> {
+        check_replaceable(&self.path)?;
         if let Some(temporary) = &self.temporary {
             fs::rename(temporary, &self.path)?;
         }
@@ -101,6 +105,30 @@ pub fn open_to_append(path: &Path) -> io::Result<File> {
 /// As [`open_to_append`].
 pub fn open_to_change(path: &Path) -> io::Result<File> {
     open_itself(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
+}
+
+/// Makes the file `len_bytes` long and takes the blocks for it, so that a full disk is found out now.
+///
+/// # Errors
+/// A disk without room.
+#[cfg(target_os = "linux")]
+pub fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
+    use rustix::fs::{FallocateFlags, fallocate};
+    use rustix::io::{Errno, retry_on_intr};
+    match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, len_bytes)) {
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(len_bytes),
+        Ok(()) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Makes the file `len_bytes` long.
+///
+/// # Errors
+/// The system's.
+#[cfg(not(target_os = "linux"))]
+pub fn reserve(file: &File, len_bytes: u64) -> io::Result<()> {
+    file.set_len(len_bytes)
 }
 
 fn open_itself(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
@@ -188,6 +216,23 @@ mod tests {
             assert!(recreate(path).is_err() && open_to_append(path).is_err() && open_to_change(path).is_err());
         }
         assert!(open_to_append(Path::new("/dev/null")).is_err());
+    }
+
+    #[test]
+    fn a_draft_takes_the_place_of_nothing_but_a_file() {
+        let folder = Folder::new("places");
+        let path = folder.0.join("pipe");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let pipe = || rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0);
+        pipe().expect("a pipe");
+        let refused = Draft::create(&path).expect_err("a pipe").to_string();
+        assert_eq!(refused, "it is a pipe, and a file of that name is written here; remove it");
+        // One that came after the draft stays, too.
+        fs::remove_file(&path).expect("removed");
+        let draft = Draft::create(&path).expect("a draft");
+        pipe().expect("a pipe");
+        assert!(draft.keep().is_err());
+        assert!(!fs::metadata(&path).expect("a pipe").is_file() && fs::read_dir(&folder.0).expect("it").count() == 1);
     }
 
     #[test]

@@ -20,6 +20,9 @@ pub enum Problem {
     /// Bytes that contradict the format.
     #[error("{0}; the file was damaged: write it again")]
     Damaged(String),
+    /// A number that is not a token, in a file that is as it was written.
+    #[error("{0} is not a token; tokens are whole numbers from 0 to 4294967295: write the file again with others")]
+    NotToken(i128),
     /// A part of the format that is not read here.
     #[error("{what} is not supported; {remedy}")]
     Unsupported {

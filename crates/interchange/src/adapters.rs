@@ -42,7 +42,7 @@ pub fn export_adapters<E: From<InterchangeError>>(
     folder: &Path,
     mut read: impl FnMut(&ParamSpec, &Region, &mut [f32]) -> Result<(), E>,
 ) -> Result<Family, E> {
-    let nothing = || InterchangeError::NoFamily { reason: "it has no adapters: model.lora is not set".into() };
+    let nothing = || InterchangeError::NoAdapters;
     let lora = model.lora.as_ref().ok_or_else(nothing)?;
     let family = family_of(model)?;
     let placed = placed(family, model)?;

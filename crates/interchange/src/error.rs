@@ -114,6 +114,9 @@ pub enum InterchangeError {
         /// Its value.
         value: f32,
     },
+    /// Adapters of a model without any.
+    #[error("the run has no adapters: it was trained without model.lora; leave --as adapters out for the whole model")]
+    NoAdapters,
     /// No class of the library has this model.
     #[error("no Hugging Face class has this model: {reason}")]
     NoFamily {

@@ -32,6 +32,9 @@ pub enum AddressError {
     /// A query or a fragment: signatures are passed there.
     #[error("an address of {scheme}:// must not have `?` or `#`, where signatures are; use the address without them")]
     Query { scheme: &'static str },
+    /// A scheme of other programs.
+    #[error("{scheme}:// is not read; use a path of this machine, s3://BUCKET/PREFIX, https:// or http://")]
+    Scheme { scheme: String },
     #[error("{text:?} must name a bucket, as in s3://bucket/prefix")]
     NoBucket { text: String },
     #[error("{text:?} must name a host and a path, as in https://host/path/file.txt")]
@@ -50,10 +53,12 @@ impl Address {
     /// # Errors
     /// See [`AddressError`].
     pub fn parse(text: &str) -> Option<Result<Address, AddressError>> {
-        SCHEMES.into_iter().find_map(|scheme| {
-            let (found, rest) = text.split_once("://")?;
-            found.eq_ignore_ascii_case(scheme).then(|| of_scheme(scheme, rest))
-        })
+        let (found, rest) = text.split_once("://")?;
+        if let Some(scheme) = SCHEMES.into_iter().find(|scheme| found.eq_ignore_ascii_case(scheme)) {
+            return Some(of_scheme(scheme, rest));
+        }
+        let is_scheme = found.len() > 1 && found.chars().all(|letter| letter.is_ascii_alphanumeric());
+        is_scheme.then(|| Err(AddressError::Scheme { scheme: found.into() }))
     }
 
     /// Whether `text` begins as an address does.
@@ -121,7 +126,7 @@ mod tests {
     fn addresses_are_told_from_paths() {
         assert_eq!(read("runs/latest"), "a path");
         assert_eq!(read("/data/s3:/a"), "a path");
-        assert_eq!(read("ftp://host/a"), "a path");
+        assert_eq!(read("a folder/ftp://host"), "a path");
         assert_eq!(read("s3://bucket"), "s3://bucket");
         assert_eq!(read("S3://bucket/runs/a/"), "s3://bucket/runs/a");
         assert_eq!(read("s3://bucket/texts/*.txt"), "s3://bucket/texts/*.txt");
@@ -139,6 +144,10 @@ mod tests {
 
     #[test]
     fn addresses_that_name_nothing_are_refused() {
+        assert_eq!(
+            read("ftp://host/a"),
+            "ftp:// is not read; use a path of this machine, s3://BUCKET/PREFIX, https:// or http://"
+        );
         assert_eq!(read("s3://"), "\"s3://\" must name a bucket, as in s3://bucket/prefix");
         assert_eq!(
             read("http://host"),

@@ -106,6 +106,8 @@ fn too_long(limit_bytes: u64, of: &str) -> HttpError {
 mod tests {
     use std::io::{Read, Write};
     use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::Duration;
 
     use crate::{Address, Patience, Remote, Settings};
@@ -150,6 +152,40 @@ mod tests {
         });
         let error = listed(endless);
         assert!(error.contains("the store sends more than 16777216 bytes, the limit of an answer"), "{error}");
+    }
+
+    /// The error for an object of a web server whose answer has this head, and the requests that were sent.
+    fn described(head: String) -> (String, usize) {
+        let requests = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&requests);
+        let endpoint = server(move |stream, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            stream.write_all(format!("HTTP/1.1 {head}\r\nConnection: close\r\n\r\n").as_bytes())
+        });
+        let settings = Settings::new([], Patience { limit: Duration::from_secs(60) });
+        let address = Address::parse(&format!("{endpoint}/a.txt")).expect("an address").expect("a path");
+        let remote = Remote::open(&address, &settings).expect("a place");
+        let error = remote.describe("").expect_err("refused").to_string();
+        (error, requests.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn answers_that_no_other_attempt_changes_are_refused_at_once() {
+        let empty = "Content-Length: 0";
+        for (head, remedy) in [
+            (format!("302 Found\r\nLocation: /a.txt\r\n{empty}"), "name the final address"),
+            (format!("302 Found\r\nLocation: file:///etc/passwd\r\n{empty}"), "name the final address"),
+            (format!("302 Found\r\n{empty}"), "name the final address"),
+            (format!("400 Bad Request\r\n{empty}"), "the server refuses the request"),
+            (format!("410 Gone\r\n{empty}"), "the server refuses the request"),
+            ("200 OK".into(), "does not say how long the object is"),
+            ("200 OK\r\nContent-Length: 99999999999999999999999".into(), "does not say how long the object is"),
+        ] {
+            let (error, requests) = described(head.clone());
+            assert!(error.contains(remedy), "{head}: {error}");
+            // The client follows ten redirects.
+            assert!(requests <= 11, "{head}: {requests} requests");
+        }
     }
 
     #[test]

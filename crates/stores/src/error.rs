@@ -15,6 +15,11 @@ pub enum StoreError {
     Settings { address: String, reason: String },
     #[error("{address} is not there")]
     NotFound { address: String },
+    /// A bucket that is not there; an object in a bucket that is there is [`StoreError::NotFound`].
+    #[error(
+        "{address}: bucket {bucket} does not exist; check its name, AWS_ENDPOINT_URL and AWS_REGION, or make the bucket"
+    )]
+    NoBucket { address: String, bucket: String },
     /// Credentials that are missing or do not suffice. They are not tried again.
     #[error("{address}: access is denied: {reason}; {remedy}")]
     Denied { address: String, reason: String, remedy: &'static str },

@@ -12,6 +12,8 @@ mod object;
 mod settings;
 
 #[cfg(feature = "object-stores")]
+mod answer;
+#[cfg(feature = "object-stores")]
 mod body;
 #[cfg(feature = "object-stores")]
 mod connector;

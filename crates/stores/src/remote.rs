@@ -253,6 +253,14 @@ fn s3(settings: &Settings, bucket: &str) -> Result<object_store::aws::AmazonS3, 
             builder = builder.with_config(key, value);
         }
     }
+    let (key, secret) = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY");
+    for (given, missing) in [(key, secret), (secret, key)] {
+        if settings.get(given).is_some() && settings.get(missing).is_none() {
+            return Err(format!(
+                "{given} is set and {missing} is not; set both, or neither to use AWS_PROFILE or a role"
+            ));
+        }
+    }
     let endpoint = settings.get("AWS_ENDPOINT_URL_S3").or_else(|| settings.get("AWS_ENDPOINT_URL"));
     let mut options = client();
     if let Some(endpoint) = endpoint {

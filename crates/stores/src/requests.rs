@@ -9,6 +9,7 @@ use futures_util::future::join_all;
 use object_store::path::Path;
 use object_store::{Error, MultipartUpload, ObjectStore, PutMultipartOptions, PutPayload};
 
+use crate::answer::{self, Answer};
 use crate::connector::TOO_LONG;
 use crate::error::StoreError;
 use crate::settings::{Settings, Unanswered};
@@ -26,6 +27,18 @@ const CREDENTIALS: &str =
     "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, a profile by AWS_PROFILE, or a role of the machine";
 const NO_CREDENTIALS: &str =
     "web servers are read without credentials: download the file, and name it, or use a store by s3://";
+/// The remedies for answers that are the same whenever they are asked for.
+const REDIRECTS: &str = "the server redirects without an end, or to no usable address; name the final address";
+const WITHOUT_LENGTH: &str = "the server does not say how long the object is; download it, and name the file";
+const REFUSED: &str = "the server refuses the request; check the address, or download the object, and name the file";
+/// Refusals of a web server that another attempt may change: a request that took too long, came too early, or was one
+/// of too many.
+const PASSING: [&str; 3] = ["408", "425", "429"];
+const CLOCK: &str = "set the clock of this machine: the store refuses requests of another time";
+const REGION: &str = "set AWS_REGION to the region of the bucket";
+const ENDPOINT: &str = "check AWS_ENDPOINT_URL, the bucket and its prefix";
+/// The name of a failure of parts, which another upload may not have.
+const PARTS: &str = "parts";
 /// Characters of an error that a message has.
 const REASON_CHARS: usize = 300;
 
@@ -130,6 +143,9 @@ impl<'a> Attempts<'a> {
 
     /// An error that is the answer, not a failure of the connection or of the store.
     fn lasting(&self, error: &Error) -> Option<StoreError> {
+        if let Some(refused) = self.refused(error) {
+            return Some(refused);
+        }
         let (address, reason) = (self.address(), self.reason(error));
         if let Error::NotFound { .. } = error {
             return Some(StoreError::NotFound { address });
@@ -143,24 +159,74 @@ impl<'a> Attempts<'a> {
         }
         // A machine with a role has an answer within milliseconds, and the client has tried several times.
         let service = self.settings.get("AWS_METADATA_ENDPOINT").unwrap_or(METADATA_SERVICE);
-        if reason.contains(service) && !self.settings.names_credentials() {
+        if error.to_string().contains(service) && !self.settings.names_credentials() {
             return Some(StoreError::NoCredentials { address, reason });
         }
         let is_unsupported =
             matches!(error, Error::InvalidPath { .. } | Error::NotSupported { .. } | Error::NotImplemented { .. });
         let is_unsupported = is_unsupported || reason.contains(TOO_LONG);
-        is_unsupported.then_some(StoreError::Unsupported { address, reason })
+        let reason = match answered(&address, &error.to_string()) {
+            Some(remedy) => format!("{reason}; {remedy}"),
+            None if is_unsupported => reason,
+            None => return None,
+        };
+        Some(StoreError::Unsupported { address, reason })
     }
 
-    /// The error with its causes, without secrets.
+    /// An answer of a store that does not depend on when it is asked for, whatever was asked: only some errors of the
+    /// client are of a type for it.
+    fn refused(&self, error: &Error) -> Option<StoreError> {
+        let address = self.address();
+        let bucket = address.strip_prefix("s3://")?.split('/').next()?.to_string();
+        let (answer, reason) = (Answer::of(error)?, self.reason(error));
+        let denied = |remedy| StoreError::Denied { address: address.clone(), reason: reason.clone(), remedy };
+        let unsupported =
+            |remedy: &str| StoreError::Unsupported { address: address.clone(), reason: format!("{reason}; {remedy}") };
+        match (answer.code().unwrap_or_default(), answer.status()) {
+            ("NoSuchBucket", _) => Some(StoreError::NoBucket { address, bucket }),
+            ("RequestTimeTooSkewed", _) => Some(denied(CLOCK)),
+            ("AuthorizationHeaderMalformed" | "PermanentRedirect", _) => Some(unsupported(REGION)),
+            ("InvalidBucketName", _) => Some(unsupported(ENDPOINT)),
+            (_, "401" | "403") => Some(denied(CREDENTIALS)),
+            // Those of a role are renewed by the client.
+            ("ExpiredToken" | "InvalidToken", _) if self.settings.get("AWS_ACCESS_KEY_ID").is_some() => {
+                Some(denied(CREDENTIALS))
+            }
+            // Of a listing or of the beginning of an upload; of an object there is a type.
+            (_, "404") if matches!(error, Error::Generic { store, .. } if *store != PARTS) => {
+                Some(unsupported(ENDPOINT))
+            }
+            (_, _) => None,
+        }
+    }
+
+    /// The answer of the store, or the first cause of the failure, without secrets.
     fn reason(&self, error: &Error) -> String {
-        let text = self.settings.redacted(&error.to_string());
+        let text = self.settings.redacted(&answer::cause(error));
         let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
         match line.char_indices().nth(REASON_CHARS) {
             Some((end, _)) => format!("{}..", &line[..end]),
             None => line,
         }
     }
+}
+
+/// The remedy, where the error `text` is an answer that does not depend on its time. The client has no types for these
+/// answers.
+fn answered(address: &str, text: &str) -> Option<&'static str> {
+    let status = text.split_once("non-2xx status code: ").map(|(_, rest)| rest.get(..3).unwrap_or_default());
+    let is_redirect = status.is_some_and(|status| status.starts_with('3'));
+    if is_redirect || text.contains("error following redirect") || text.contains("redirect without LOCATION") {
+        return Some(REDIRECTS);
+    }
+    // Stores also refuse what passes: a clock that is late, credentials that are renewed.
+    if address.starts_with("s3://") {
+        return None;
+    }
+    if text.contains("Content-Length Header missing") || text.contains("Invalid content length") {
+        return Some(WITHOUT_LENGTH);
+    }
+    status.filter(|status| status.starts_with('4') && !PASSING.contains(status)).map(|_| REFUSED)
 }
 
 /// The parts of a file that is uploaded.
@@ -199,7 +265,7 @@ pub async fn upload_parts(
         let _ = tokio::time::timeout(attempts.left().min(LONGEST_WAIT), upload.abort()).await;
         // The parts of an upload may be gone, as after an answer that was lost: the next upload has its own.
         let is_gone = matches!(error, Error::NotFound { .. });
-        let error = if is_gone { Error::Generic { store: "parts", source: Box::new(error) } } else { error };
+        let error = if is_gone { Error::Generic { store: PARTS, source: Box::new(error) } } else { error };
         attempts.wait_after(error).await?;
     }
 }

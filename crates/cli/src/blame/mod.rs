@@ -56,7 +56,7 @@ fn concluded(attempt: &Attempt, run: &Path) -> Result<Report, Failure> {
 
 fn show(report: &Report, arguments: &BlameArguments) -> Result<(), Failure> {
     match arguments.format() {
-        Format::Text => print(&report.text(&arguments.run.display().to_string())),
+        Format::Text => print(&report.text(&arguments.run.display().to_string(), newest_checkpoint(&arguments.run))),
         Format::Json => print(&json(report)?),
     }
 }

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
 use data::megatron::{self, MegatronWriter};
 use data::{Corpus, DataError, Dataset, Sources, TokenFile, Tokenizer, Written, files_of};
+use files::Draft;
 
 use crate::failure::Failure;
 use crate::input::downloads::downloaded_path;
@@ -166,10 +167,14 @@ fn write_token_file(arguments: &TokenizeArguments, spec: &DataSpec) -> Result<St
 fn write_megatron(arguments: &TokenizeArguments, dataset: &Dataset) -> Result<String, DataError> {
     let mut writer = MegatronWriter::create(&arguments.out, dataset.tokenizer.vocabulary())?;
     for_each_document(dataset, |tokens| writer.push(tokens))?;
-    writer.finish()?;
-    let corpus = megatron::open(&arguments.out)?;
     let tokenizer = arguments.out.with_extension(TOKENIZER_ENDING);
-    dataset.tokenizer.save_as(&tokenizer)?;
+    // All three get their names once all three are whole.
+    let unwritable = |reason| DataError::Unwritable { path: tokenizer.clone(), reason };
+    let draft = Draft::create(&tokenizer).map_err(unwritable)?;
+    dataset.tokenizer.save_as(draft.temporary())?;
+    writer.finish()?;
+    draft.keep().map_err(unwritable)?;
+    let corpus = megatron::open(&arguments.out)?;
     let (tokens, index) = (arguments.out.with_extension("bin"), arguments.out.with_extension("idx"));
     let [tokens, index, tokenizer] = [tokens, index, tokenizer].map(|path| path.display().to_string());
     Ok(format!("{tokens} and {index}: {}, which is in {tokenizer}\n", describe(&corpus, &dataset.tokenizer)))

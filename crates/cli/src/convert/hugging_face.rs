@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::TOKENIZER_FILE;
-use files::{InputKind, read_text, same_file};
+use files::{InputKind, read_text_of_file, same_file};
 use interchange::{InterchangeError, export, export_adapters, special_tokens};
 use mesh::Region;
 use train::{SourceError, TensorSink, TensorSource};
@@ -14,7 +14,7 @@ use crate::arguments::hugging_face::{ExportArguments, ExportedForm, ImportArgume
 use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
-use crate::run::run_folder::{RESUMES, RunFolder, WayOut};
+use crate::run::run_folder::{RESUMES, RunFolder, WEIGHTS, WayOut};
 use crate::screen::output::tell;
 
 /// Elements that are copied at once, or one row where that is wider.
@@ -74,7 +74,8 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
     refuse_own_folder(&source.files(), from, &arguments.out)?;
     let mut config = source.config.clone();
     config.run.folder = arguments.out.clone();
-    let folder = RunFolder::open(&config.run, WayOut::OtherFolder)?;
+    let folder = RunFolder::open(&config.run, WayOut::OtherOut)?;
+    folder.check_without_checkpoints()?;
     let writer = folder.weights(&config.model)?;
     for_each_box(&config.model, |param, region, values| {
         source.weights.get(param, region, values).map_err(|error| Failure::Work(error.to_string()))?;
@@ -82,10 +83,11 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
         Ok(())
     })?;
     writer.finish().map_err(|error| Failure::Work(error.to_string()))?;
-    copy_tokenizer(from, folder.path())?;
+    let copied = copy_tokenizer(from, folder.path())?;
     config.data.tokenizer = tokenizer_of(folder.path());
     folder.write_run_file(&config)?;
-    tell(&format!("written {}: run.toml, weights.safetensors\n", folder.path().display()));
+    let written = ["run.toml", WEIGHTS].into_iter().chain(copied).collect::<Vec<_>>().join(", ");
+    tell(&format!("written {}: {written}\n", folder.path().display()));
     Ok(())
 }
 
@@ -124,7 +126,7 @@ pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
 
 /// The folder whose weights the run in `run` began with, as its record says.
 fn base_of(run: &Path) -> Option<String> {
-    let record = read_text(&run.join(RESUMES), InputKind::Data).ok()?;
+    let record = read_text_of_file(&run.join(RESUMES), InputKind::Records).ok()?;
     let mut from = record.lines().filter_map(|line| {
         let line: serde_json::Value = serde_json::from_str(line).ok()?;
         line.get("from").and_then(serde_json::Value::as_str).map(str::to_string)
@@ -134,7 +136,10 @@ fn base_of(run: &Path) -> Option<String> {
 
 /// An output must not replace what is read.
 fn refuse_own_folder(files: &[PathBuf], from: &Path, out: &Path) -> Result<(), Failure> {
-    let is_read = |folder: &Path| files.iter().filter_map(|file| file.parent()).any(|parent| same_file(parent, folder));
+    // A file may be a link into the folder that is written.
+    let places = files.iter().flat_map(|file| [Some(file.clone()), file.canonicalize().ok()]).flatten();
+    let parents: Vec<PathBuf> = places.filter_map(|file| file.parent().map(Path::to_path_buf)).collect();
+    let is_read = |folder: &Path| parents.iter().any(|parent| same_file(parent, folder));
     if same_file(from, out) || is_read(out) {
         let reason = format!(
             "--out {} is the folder of {}, which this command reads; name another folder",
@@ -163,17 +168,20 @@ fn for_each_box(
 }
 
 /// Copies the files that say how text becomes tokens, as far as they are there, and the special tokens of a folder of
-/// the library.
+/// the library. Returns the names of the files.
 ///
 /// # Errors
 /// A folder that cannot be written.
-pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<(), Failure> {
+pub fn copy_tokenizer(from: &Path, to: &Path) -> Result<Vec<&'static str>, Failure> {
+    let mut names = vec![];
     for name in TOKENIZER_FILES {
         let (source, target): (PathBuf, PathBuf) = (from.join(name), to.join(name));
         if source.is_file() {
             let copied = files::copy(&source, InputKind::Tokenizer, &target);
             copied.map_err(|error| Failure::Input(format!("{} cannot be written: {error}", target.display())))?;
+            names.push(name);
         }
     }
-    Ok(special_tokens::keep(from, to)?)
+    special_tokens::keep(from, to)?;
+    Ok(names)
 }

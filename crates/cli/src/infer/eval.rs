@@ -2,7 +2,7 @@
 
 use std::f64::consts::LN_2;
 
-use config::{RunConfig, SourceSpec};
+use config::{RunConfig, SourceSpec, TokenizerSpec};
 use data::{Batches, Blanks, DataError, Dataset, Order, Targets};
 use serde_json::json;
 use train::{Evaluation, EvaluationReport, Setup};
@@ -33,6 +33,11 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     // One text is measured.
     source.config.data.validation.clear();
     let config = &source.config;
+    let is_text = !config.data.sources.iter().any(SourceSpec::is_tokens);
+    if is_text && config.data.tokenizer == TokenizerSpec::OfTokenFiles {
+        // Weights without a tokenizer are named.
+        source.tokenizer()?;
+    }
     let text = OwnText::read(&config.data)?;
     let part = if arguments.data.is_some() { EvaluatedPart::All } else { EvaluatedPart::HeldOut };
     let meeting = Meeting { text: text.hash(), ..source.meeting(format!("eval of {} text", part.name()))? };

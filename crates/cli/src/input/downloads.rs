@@ -236,6 +236,7 @@ fn failure(error: &StoreError) -> Failure {
         StoreError::NotBuilt { .. }
         | StoreError::Settings { .. }
         | StoreError::NotFound { .. }
+        | StoreError::NoBucket { .. }
         | StoreError::Denied { .. }
         | StoreError::NoCredentials { .. }
         | StoreError::Changed { .. }

@@ -1,5 +1,6 @@
-//! The source of `--from`: the folder of a run that has ended, with its run file, its tokenizer and its weights, or a
-//! checkpoint, which has its run file and its weights in it; or a folder of the Hugging Face library.
+//! The source of `--from`: the folder of a run, with its run file, its tokenizer and the weights that it ended with, or
+//! else its newest checkpoint; a checkpoint, which has its run file and its weights in it; or a folder of the Hugging
+//! Face library.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 use checkpoint::{Checkpoint, MANIFEST, StatePart, TensorReader, TensorRecord};
 use config::{Degrees, GivenWeights, ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
-use files::{InputKind, read_text};
+use files::{InputKind, read_text_of_file};
 use interchange::{HuggingFaceFolder, InterchangeError};
 use mesh::Region;
 use rendezvous::TextHash;
@@ -20,10 +21,11 @@ use crate::convert::hugging_face;
 use crate::failure::Failure;
 use crate::input::file_hash::{file_hash, sampled_hash};
 use crate::input::{self, Disk};
-use crate::inspect::checkpoint_path::{checkpoint_path, run_folder_of};
+use crate::inspect::checkpoint_path::{checkpoint_path, newest_sound, run_folder_of};
 use crate::processes::meeting::Meeting;
 use crate::run::run_folder::WEIGHTS;
 use crate::run::stored::check_local;
+use crate::screen::output::tell;
 
 /// A run to read from.
 #[derive(Debug)]
@@ -78,7 +80,8 @@ impl Weights {
             return Ok(Weights::Checkpoint(checkpoint, StatePart::Weights));
         }
         let file = TensorReader::open(&folder.join(WEIGHTS));
-        file.map(Weights::File).map_err(|error| format!("{error}; a run writes its weights when it ends"))
+        file.map(Weights::File)
+            .map_err(|error| format!("{error}; a run writes its weights when it ends, and it has no checkpoint"))
     }
 
     fn path(folder: &Path) -> PathBuf {
@@ -165,6 +168,8 @@ impl RunSource {
         overrides: &[String],
     ) -> Result<RunSource, Failure> {
         check_local(folder)?;
+        let newest = checkpoint_in_place_of_weights(folder)?;
+        let folder = newest.as_deref().unwrap_or(folder);
         let (name, text) = run_file(folder)?;
         // The tokenizer of a checkpoint is that of its run.
         let run = if folder.join(MANIFEST).is_file() { run_folder_of(folder) } else { Some(folder) };
@@ -205,10 +210,9 @@ impl RunSource {
     /// A folder that cannot be written.
     pub fn copy_tokenizer(&self, tokenizer: &TokenizerSpec, folder: &Path) -> Result<(), Failure> {
         if *tokenizer == self.config.data.tokenizer {
-            hugging_face::copy_tokenizer(&self.folder, folder)
-        } else {
-            Ok(())
+            hugging_face::copy_tokenizer(&self.folder, folder)?;
         }
+        Ok(())
     }
 
     /// All files that a command reads of it, which an output must not replace.
@@ -236,6 +240,10 @@ impl RunSource {
         let is_there = |name| self.folder.join(name).exists();
         if !is_there(TOKENIZER_FILE) && !is_there(BYTES_FILE) && self.config.data.tokenizer == TokenizerSpec::Bytes {
             return Ok(Tokenizer::bytes());
+        }
+        if matches!(self.weights, Weights::HuggingFace(_)) && !is_there(TOKENIZER_FILE) {
+            let folder = self.folder.display();
+            return Err(Failure::Input(format!("{folder} has no {TOKENIZER_FILE}; copy it there")));
         }
         Tokenizer::load(&self.folder).map_err(|error| Failure::Input(error.to_string()))
     }
@@ -268,6 +276,18 @@ impl RunSource {
     }
 }
 
+/// The newest checkpoint of a run that has not written its weights: it was stopped, it trains, or it was fetched.
+fn checkpoint_in_place_of_weights(folder: &Path) -> Result<Option<PathBuf>, Failure> {
+    if folder.join(MANIFEST).is_file() || hugging_face::is_folder(folder) || folder.join(WEIGHTS).exists() {
+        return Ok(None);
+    }
+    let newest = newest_sound(folder)?;
+    if let Some(path) = &newest {
+        tell(&format!("{} has no {WEIGHTS}; its newest checkpoint is read: {}\n", folder.display(), path.display()));
+    }
+    Ok(newest)
+}
+
 /// The run file of what is in `folder`, and its name.
 fn run_file(folder: &Path) -> Result<(String, String), Failure> {
     if folder.join(MANIFEST).is_file() {
@@ -279,7 +299,7 @@ fn run_file(folder: &Path) -> Result<(String, String), Failure> {
         return Ok((format!("the run of {}", folder.display()), hugging_face::run_file(&model, folder)));
     }
     let name = folder.join("run.toml").display().to_string();
-    let text = read_text(Path::new(&name), InputKind::RunFile).map_err(|error| {
+    let text = read_text_of_file(Path::new(&name), InputKind::RunFile).map_err(|error| {
         let hint = "use a run folder, a checkpoint, or a folder with config.json and model.safetensors";
         Failure::Input(format!("{name} {error}; {hint}"))
     })?;

@@ -71,14 +71,17 @@ impl Text {
         self.dataset.tokenizer.save(folder).map_err(input)
     }
 
-    /// Tokens and sequences, in a line.
+    /// Tokens and sequences, in a line; where there are several sources, their shares in another one.
     pub fn description(&self) -> String {
         let held_out = self.held_out.as_ref().map_or(0, |held_out| held_out.corpus().len());
+        let sources = &self.dataset.train.ingredients;
+        let sources: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.weight)).collect();
         format!(
-            "text    {}, {} per epoch; {} held out\n",
+            "text    {}, {} per epoch; {} held out\n{}",
             counted(self.training.corpus().len() as u64, "token"),
             counted(self.training.num_windows(), "sequence"),
             counted(held_out as u64, "token"),
+            shares(&sources),
         )
     }
 
@@ -172,6 +175,16 @@ impl Text {
     }
 }
 
+/// The shares of the sequences that several sources have by their weights, in a line.
+fn shares(sources: &[(&str, f32)]) -> String {
+    if sources.len() < 2 {
+        return String::new();
+    }
+    let all: f64 = sources.iter().map(|(_, weight)| f64::from(*weight)).sum();
+    let share = |(name, weight): &(&str, f32)| format!("{:.1} % {name}", 100.0 * f64::from(*weight) / all);
+    format!("        sequences: {}\n", sources.iter().map(share).collect::<Vec<_>>().join(", "))
+}
+
 /// Bits per byte of text in which `tokens` tokens stand for `bytes` bytes.
 fn bits_per_byte(nats_per_token: f64, tokens: u64, bytes: u64) -> f64 {
     nats_per_token / LN_2 * tokens as f64 / bytes.max(1) as f64
@@ -190,6 +203,13 @@ fn input(error: DataError) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_sources_have_their_shares() {
+        assert_eq!(shares(&[("", 1.0)]), "");
+        let three = [("a.txt", 3.0), ("b.txt", 1.0), ("c.txt", 0.5)];
+        assert_eq!(shares(&three), "        sequences: 66.7 % a.txt, 22.2 % b.txt, 11.1 % c.txt\n");
+    }
 
     #[test]
     fn bits_are_those_of_bytes() {

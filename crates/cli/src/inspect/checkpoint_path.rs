@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use checkpoint::{CheckpointError, MANIFEST, committed};
+use checkpoint::{Checkpoint, CheckpointError, MANIFEST, committed};
 
 use crate::failure::Failure;
 use crate::run::run_folder::CHECKPOINTS;
 use crate::run::stored::check_local;
+use crate::screen::output::tell;
 
 /// The folder of the checkpoint that `path` names.
 ///
@@ -23,6 +24,22 @@ pub fn checkpoint_path(path: &Path) -> Result<PathBuf, Failure> {
         Some(newest) => Ok(newest.path),
         None => Err(CheckpointError::None { folder }.into()),
     }
+}
+
+/// The newest checkpoint of the run in the folder `run` of which every byte has its hash; `None` where there is none.
+/// Prints those that are damaged.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn newest_sound(run: &Path) -> Result<Option<PathBuf>, Failure> {
+    for found in committed(&run.join(CHECKPOINTS))? {
+        let damage = Checkpoint::open(&found.path).map(|checkpoint| checkpoint.verify().into_iter().next());
+        match damage.unwrap_or_else(Some) {
+            None => return Ok(Some(found.path)),
+            Some(error) => tell(&format!("{error}; an earlier checkpoint is used\n")),
+        }
+    }
+    Ok(None)
 }
 
 /// The folder of the run of which `path` is a part: its checkpoints, one of them, or a file.

@@ -100,7 +100,8 @@ impl Watched {
 
 /// The command of `run.notify` in the resolved run file of the run, if it has one.
 fn notify_of(run: &Path) -> Option<Notify> {
-    let table: toml::Table = std::fs::read_to_string(run.join("run.toml")).ok()?.parse().ok()?;
+    let table: toml::Table =
+        files::read_text_of_file(&run.join("run.toml"), files::InputKind::RunFile).ok()?.parse().ok()?;
     Some(Notify::new(table.get("run")?.get("notify")?.as_str()?, run))
 }
 

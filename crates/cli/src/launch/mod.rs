@@ -35,6 +35,7 @@ use crate::launch::supervisor::{Outcome, Supervised, supervise};
 use crate::processes::descriptors;
 use crate::processes::place::own_host;
 use crate::rank_hosts::read_hosts;
+use crate::screen::figures::counted;
 use crate::screen::output::{print, tell};
 
 /// Starts the processes and supervises them to their end.
@@ -83,7 +84,8 @@ pub fn launch(arguments: &LaunchArguments) -> Result<(), Failure> {
             }
         };
         command = crew.command(restart.command(&arguments.command));
-        tell(&format!("{message}; restarting: pleach {}; {} restarts left\n", command.join(" "), budget.left));
+        let left = counted(u64::from(budget.left), "restart");
+        tell(&format!("{message}; restarting: pleach {}; {left} left\n", command.join(" ")));
     }
 }
 
@@ -112,7 +114,8 @@ fn launch_other(arguments: &LaunchArguments, first: OtherLauncher) -> Result<(),
             return Ok(());
         };
         next = first.again(&restart);
-        tell(&format!("{message}; restarting: {}; {} restarts left\n", next.shown(), budget.left));
+        let left = counted(u64::from(budget.left), "restart");
+        tell(&format!("{message}; restarting: {}; {left} left\n", next.shown()));
     }
 }
 

@@ -84,6 +84,8 @@ pub struct Supervised {
 enum Fate {
     /// By a signal that nobody handled: the likeliest cause of all others, so it is first.
     Killed(i32),
+    /// As the agent of a host says of one of its processes.
+    KilledThere(i32),
     /// A program that was to start an agent ended well, and no agent ran.
     NoAgent,
     /// The other host has no such command as this program.
@@ -110,6 +112,7 @@ impl Fate {
             (Some(code @ (130 | 143 | 138)), _) => Fate::Stopped(code as u8),
             (Some(code), _) if is_agent && code == i32::from(NO_COMMAND) => Fate::NoCommand,
             (Some(code), _) if is_agent && code == i32::from(NO_CONNECTION) => Fate::NoConnection,
+            (Some(code @ 129..), _) if is_agent => Fate::KilledThere(code - 128),
             (Some(code), _) => Fate::Failed(u8::try_from(code).unwrap_or(1)),
             (None, signal) => Fate::Killed(signal.unwrap_or(0)),
         }
@@ -117,7 +120,7 @@ impl Fate {
 
     fn is_killed_by_other_than(self, signal: Signal) -> bool {
         match self {
-            Fate::Killed(number) => number != signal.as_raw(),
+            Fate::Killed(number) | Fate::KilledThere(number) => number != signal.as_raw(),
             Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Failed(_) | Fate::Stopped(_) | Fate::Done => {
                 false
             }
@@ -126,7 +129,12 @@ impl Fate {
 
     fn is_failure(self) -> bool {
         match self {
-            Fate::Killed(_) | Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Failed(_) => true,
+            Fate::Killed(_)
+            | Fate::KilledThere(_)
+            | Fate::NoAgent
+            | Fate::NoCommand
+            | Fate::NoConnection
+            | Fate::Failed(_) => true,
             Fate::Stopped(_) | Fate::Done => false,
         }
     }
@@ -200,10 +208,19 @@ pub fn supervise(
                 Some((_, Fate::Stopped(_))) => is_failure && is_by_itself,
                 // The others fail because one refuses its input, or is killed, and may end before it.
                 Some((_, Fate::Failed(code))) if *code != Failure::INPUT => {
-                    fate == Fate::Failed(Failure::INPUT) || is_cause && matches!(fate, Fate::Killed(_))
+                    fate == Fate::Failed(Failure::INPUT)
+                        || is_cause && matches!(fate, Fate::Killed(_) | Fate::KilledThere(_))
                 }
                 Some((_, Fate::Failed(_))) => false,
-                Some((_, Fate::Killed(_) | Fate::NoAgent | Fate::NoCommand | Fate::NoConnection | Fate::Done)) => false,
+                Some((
+                    _,
+                    Fate::Killed(_)
+                    | Fate::KilledThere(_)
+                    | Fate::NoAgent
+                    | Fate::NoCommand
+                    | Fate::NoConnection
+                    | Fate::Done,
+                )) => false,
             };
             if is_first {
                 if let Fate::Stopped(code) = fate {
@@ -259,6 +276,10 @@ fn outcome(first: Option<(String, Fate)>) -> Outcome {
         Some((name, Fate::Killed(signal))) => Outcome::Failed {
             code: u8::try_from(128 + signal).unwrap_or(1),
             message: format!("{name} was ended by signal {signal}, and all others were ended"),
+        },
+        Some((name, Fate::KilledThere(signal))) => Outcome::Failed {
+            code: u8::try_from(128 + signal).unwrap_or(1),
+            message: format!("a process of {name} was ended by signal {signal}, and all others were ended"),
         },
     }
 }
@@ -381,6 +402,7 @@ impl Running {
         let (process, host) = self.process.clone().map_or((None, own_host()), |(process, host)| (Some(process), host));
         let (signal, exit_code) = match fate {
             Fate::Killed(signal) => (Some(signal), None),
+            Fate::KilledThere(signal) => (None, u8::try_from(128 + signal).ok()),
             Fate::Failed(code) | Fate::Stopped(code) => (None, Some(code)),
             Fate::NoAgent | Fate::Done => (None, Some(0)),
             Fate::NoCommand => (None, Some(NO_COMMAND)),
@@ -500,6 +522,19 @@ mod tests {
         // SIGTERM itself comes from the launcher.
         let expected = failed(1, "process 0 failed with exit code 1, and all others were ended");
         assert_eq!(of(&["exit 1", "sleep 600"], &[]), expected);
+    }
+
+    #[test]
+    fn a_process_of_another_host_that_dies_of_a_signal_is_the_cause_too() {
+        let trapped = std::env::temp_dir().join(format!("pleach-supervisor-there-{}", std::process::id()));
+        let file = trapped.display();
+        let first = shell(0, &format!("until [ -e {file} ]; do sleep 0.01; done; exit 1"));
+        // An agent ends with the code of its first failure, after it has ended its other processes.
+        let script = format!("trap '' TERM; touch {file}; sleep 0.3; exit 137");
+        let agent = Member { name: "host b".into(), process: None, plan: Some("{}".into()), ..shell(1, &script) };
+        let expected = failed(137, "a process of host b was ended by signal 9, and all others were ended");
+        assert_eq!(supervise(vec![first, agent], None, || None).expect("all start").outcome, expected);
+        std::fs::remove_file(&trapped).expect("removed");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::failure::Failure;
-use crate::run::stored::{self, Patient};
+use crate::run::stored::{self, Brought, Patient};
+use crate::screen::output::tell;
 
 /// Arguments of `fetch`.
 #[derive(Debug, Args)]
@@ -21,11 +22,25 @@ pub struct FetchArguments {
 /// Downloads the newest checkpoint that is whole, and the files of the run.
 ///
 /// # Errors
-/// A store without an answer or without a checkpoint, and a folder that cannot be written.
+/// A store without an answer or without a checkpoint, and a folder that cannot be written or is in use.
 pub fn fetch(arguments: &FetchArguments) -> Result<(), Failure> {
     let stored = stored::open("the address", &arguments.address, Patient::Fixed)?;
     if stored.newest().map_err(stored::of_store)?.is_none() {
         return Err(stored::none(&stored));
     }
-    stored::bring_newest(&stored, &arguments.out)
+    let (address, folder) = (stored.address(), arguments.out.display());
+    match stored::bring_newest(&stored, &arguments.out)? {
+        Brought::Downloaded(steps) => tell(&format!("{folder} has the run of {address} after step {steps}\n")),
+        Brought::AsNew(steps) => {
+            tell(&format!(
+                "{folder} has the checkpoint after step {steps}; {address} has no later one, and nothing is downloaded\n"
+            ));
+        }
+        Brought::InUse => {
+            let reason = "is in use by a run that trains; name another folder with --out, or wait for its end";
+            return Err(Failure::Input(format!("{folder} {reason}")));
+        }
+        Brought::NoneWhole => return Err(Failure::Input(format!("{address} has no checkpoint that is whole"))),
+    }
+    Ok(())
 }

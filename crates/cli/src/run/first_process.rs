@@ -166,6 +166,10 @@ impl Observer for Heard<'_> {
         self.progress.wish()
     }
 
+    fn evaluating(&self, share: f64, elapsed: Duration) {
+        self.progress.evaluating(share, elapsed);
+    }
+
     fn evaluation(&self, report: &EvaluationReport) {
         self.progress.evaluation(report);
     }

@@ -11,6 +11,8 @@ pub mod kept_run;
 pub mod measured_trace;
 pub mod once_per_run;
 pub mod other_process;
+pub mod own_places;
+mod past_records;
 pub mod process_ranks;
 pub mod resume;
 pub mod roll_back;

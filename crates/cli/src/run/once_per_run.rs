@@ -23,6 +23,7 @@ use crate::run::engine::{available_cores, crowded, threads};
 use crate::run::grace::Grace;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::{Recorder, Recording};
+use crate::run::own_places;
 use crate::run::run_folder::RunFolder;
 use crate::run::train::Session;
 use crate::run::unwatched_hosts::warning_of_process;
@@ -64,6 +65,7 @@ impl<'a> OncePerRun<'a> {
         let Session { verdict, text, .. } = session;
         let config = &verdict.config;
         let trace = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &arguments.run.inputs())?;
+        own_places::check_outside(folder.path(), "--trace", trace.as_ref().and_then(OutputFile::file))?;
         let weights = folder.weights(&config.model)?;
         text.save_tokenizer(folder.path())?;
         let metrics = folder.metrics(start.steps())?;

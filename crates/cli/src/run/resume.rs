@@ -110,6 +110,8 @@ fn reopened(
 ) -> Result<RunFolder, Failure> {
     let checkpoint = &candidate.checkpoint;
     let folder = RunFolder::open(&verdict.config.run, WayOut::Copy)?;
+    // Before anything is written: what cannot be read would be lost.
+    folder.records()?;
     let state = checkpoint.state();
     folder.record_start(&json!({
         "after_step": state.steps,

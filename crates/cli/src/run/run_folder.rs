@@ -6,16 +6,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed};
+use checkpoint::{Checkpoint, CheckpointError, Disk, Found, Retention, Store, TensorWriter, committed, named};
 use config::{ModelSpec, RunConfig, RunSpec};
 use data::{BYTES_FILE, TOKENIZER_FILE};
-use files::InputKind;
+use files::{InputError, InputKind};
 use report::Timeline;
 use sync::lock;
 use train::weights_writer;
 
 use crate::failure::Failure;
 use crate::run::kept_run::{self, Earlier};
+use crate::run::own_places;
+use crate::run::past_records::keep_records;
 use crate::run::stored;
 use crate::run_report::timeline::TIMELINE;
 use crate::screen::output::tell;
@@ -64,6 +66,8 @@ enum Results {
 pub enum WayOut {
     /// One that begins may do so in any folder.
     OtherFolder,
+    /// An imported one, too.
+    OtherOut,
     /// A resumed run needs the contents folder.
     Copy,
 }
@@ -72,6 +76,7 @@ impl fmt::Display for WayOut {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             WayOut::OtherFolder => "use another folder: --set run.folder=...",
+            WayOut::OtherOut => "use another folder: --out FOLDER",
             WayOut::Copy => "copy the folder of the run, and resume the copy, to continue elsewhere",
         })
     }
@@ -87,6 +92,7 @@ impl RunFolder {
         let retention = Retention { newest: keep_newest, every: keep_every, best: keep_best };
         let store = Store::open(&run.folder.join(CHECKPOINTS), Arc::new(Disk), retention);
         let store = store.map_err(|error| failure(error, way_out))?;
+        own_places::check(&run.folder).map_err(|error| failure(error, way_out))?;
         Ok(RunFolder { path: run.folder.clone(), store, way_out, notes: Mutex::default() })
     }
 
@@ -156,16 +162,33 @@ impl RunFolder {
         }
     }
 
+    /// Refuses checkpoints, which are of another run than the weights that come.
+    ///
+    /// # Errors
+    /// A folder that has some, or cannot be read.
+    pub fn check_without_checkpoints(&self) -> Result<(), Failure> {
+        match named(self.store.folder().path()).map_err(|error| self.failure(error))?.first() {
+            None => Ok(()),
+            Some(newest) => {
+                let (path, steps) = (self.path.display(), newest.steps);
+                Err(self.failure(format!("{path} holds a run with checkpoints (the newest after step {steps})")))
+            }
+        }
+    }
+
     /// Whether an earlier run left results here.
     ///
     /// # Errors
     /// A run whose newest checkpoint is not after its last step: it can be resumed.
     fn results(&self) -> Result<Results, Failure> {
         let sound = |found: &Found| Checkpoint::open(&found.path).ok();
-        let newest = committed(self.store.folder().path()).map_err(|error| self.failure(error))?.iter().find_map(sound);
+        let checkpoints = self.store.folder().path();
+        let newest = committed(checkpoints).map_err(|error| self.failure(error))?.iter().find_map(sound);
         let Some(newest) = newest else {
-            let has_weights = self.path.join(WEIGHTS).is_file();
-            return Ok(if has_weights { Results::There } else { Results::Nothing });
+            // Those of a later build, or on a disk with faults: none of them may be lost.
+            let has_others = !named(checkpoints).map_err(|error| self.failure(error))?.is_empty();
+            let has_results = has_others || self.path.join(WEIGHTS).is_file();
+            return Ok(if has_results { Results::There } else { Results::Nothing });
         };
         let (steps, all) = (newest.state().steps, steps_of(&newest.state().run));
         if all == Some(steps) {
@@ -201,16 +224,25 @@ impl RunFolder {
     pub fn metrics(&self, steps: u32) -> Result<File, Failure> {
         let file = self.path.join(METRICS);
         if steps > 0 {
-            // A run may resume without the records of its past, as where only its checkpoints were copied.
-            let before = files::read_text(&file, InputKind::Records).unwrap_or_default();
-            // A line that was cut off has no step.
-            let step = |line: &&str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
-            let is_done = |line: &&str| step(line).is_some_and(|step| step <= u64::from(steps));
-            let kept: String = before.lines().filter(is_done).map(|line| format!("{line}\n")).collect();
-            self.replace(METRICS, &kept)?;
+            if let Some(before) = self.records()? {
+                keep_records(before, &file, steps).map_err(|error| self.cannot_write(&file, error))?;
+            }
             return files::open_to_append(&file).map_err(|error| self.cannot_write(&file, error));
         }
         files::recreate(&file).map_err(|error| self.cannot_write(&file, error))
+    }
+
+    /// The records of the run so far. A run may resume without them, as where only its checkpoints were copied.
+    ///
+    /// # Errors
+    /// A file that is there and cannot be read: it is not to be replaced.
+    pub fn records(&self) -> Result<Option<File>, Failure> {
+        let path = self.path.join(METRICS);
+        match files::open(&path, InputKind::Records) {
+            Ok(file) => Ok(Some(file)),
+            Err(InputError::System(error)) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(self.failure(format!("{} {error}", path.display()))),
+        }
     }
 
     /// The file `train.log`, at its end; without what is in it where a run begins.

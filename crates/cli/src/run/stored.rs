@@ -7,7 +7,7 @@ use checkpoint::{Checkpoint, CheckpointError, Found, StoredError, StoredRun, com
 use config::RunSpec;
 use data::{BYTES_FILE, TOKENIZER_FILE};
 use files::InputKind;
-use stores::{Address, Patience, Settings, StoreError};
+use stores::{Address, Hearer, Patience, Settings, StoreError};
 
 use crate::arguments::RunArguments;
 use crate::failure::Failure;
@@ -29,7 +29,7 @@ const SECONDS: f32 = 600.0;
 pub enum Patient {
     /// For `run.store_seconds`.
     OfRun(f32),
-    /// The same during the steps of a run, which reports uploads that fail.
+    /// The same where nobody waits for an answer.
     InBackground(f32),
     /// For the time that no key changes.
     Fixed,
@@ -55,11 +55,24 @@ pub fn of_run(run: &RunSpec, patient: impl Fn(f32) -> Patient) -> Result<Option<
     run.store.as_deref().map(|store| open("run.store", store, patient(run.store_seconds))).transpose()
 }
 
+/// As [`of_run`], for requests during the steps of the run; `hearer` hears of those that are not answered soon.
+///
+/// # Errors
+/// As [`of_run`].
+pub fn in_background(run: &RunSpec, hearer: Hearer) -> Result<Option<StoredRun>, Failure> {
+    let settings = settings(Patient::InBackground(run.store_seconds)).heard_by(hearer);
+    run.store.as_deref().map(|store| open_with("run.store", store, &settings)).transpose()
+}
+
 /// Opens the place at `text`, which `key` names.
 ///
 /// # Errors
 /// As [`of_run`].
 pub fn open(key: &str, text: &str, patient: Patient) -> Result<StoredRun, Failure> {
+    open_with(key, text, &settings(patient))
+}
+
+fn open_with(key: &str, text: &str, settings: &Settings) -> Result<StoredRun, Failure> {
     let address = match Address::parse(text) {
         Some(Ok(address @ Address::S3 { .. })) => address,
         Some(Ok(Address::Http { .. })) | None => {
@@ -68,7 +81,7 @@ pub fn open(key: &str, text: &str, patient: Patient) -> Result<StoredRun, Failur
         }
         Some(Err(error)) => return Err(Failure::Input(format!("{key}: {error}"))),
     };
-    StoredRun::open(&address, &settings(patient)).map_err(|error| Failure::Input(format!("{key}: {error}")))
+    StoredRun::open(&address, settings).map_err(|error| Failure::Input(format!("{key}: {error}")))
 }
 
 /// The files of the run in `folder` that go into its store.
@@ -145,7 +158,7 @@ pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
         return Ok(Resuming { folder, address: Some(stored.address().to_string()) });
     }
     // Without the file there is no address, and the command says what is missing.
-    let kept = files::read_text(&named.join(RUN_FILE), InputKind::RunFile).ok();
+    let kept = files::read_text_of_file(&named.join(RUN_FILE), InputKind::RunFile).ok();
     let address =
         set(&overrides, "run.store").or_else(|| value_of(&kept?, "store")).filter(|address| !address.is_empty());
     if let Some(address) = address {
@@ -171,16 +184,29 @@ fn value_of(run: &str, key: &str) -> Option<String> {
     table.get("run")?.get(key)?.as_str().map(str::to_string)
 }
 
+/// What [`bring_newest`] found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Brought {
+    /// The checkpoint after these steps was downloaded.
+    Downloaded(u32),
+    /// The folder has a checkpoint after these steps, and the store has no later one.
+    AsNew(u32),
+    /// A run has the folder.
+    InUse,
+    /// No checkpoint of the store is whole.
+    NoneWhole,
+}
+
 /// Brings the newest checkpoint of the store that is whole into `folder`, unless it has one as new. Processes that do
 /// so at the same time do it one after the other.
 ///
 /// # Errors
 /// A store without an answer, and a folder that cannot be written.
-pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
+pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<Brought, Failure> {
     let checkpoints = folder.join(CHECKPOINTS);
     // Another run has the folder; whoever opens it reports that.
     if is_in_use(&checkpoints) {
-        return Ok(());
+        return Ok(Brought::InUse);
     }
     let unwritable = |error| Failure::Input(format!("{} cannot be written: {error}", folder.display()));
     std::fs::create_dir_all(&checkpoints).map_err(unwritable)?;
@@ -190,8 +216,9 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
     let all = stored.list().map_err(of_store)?;
     for (steps, _) in all.into_iter().rev().filter(|(_, of_steps)| of_steps.is_committed()) {
         let sound = |found: &Found| Checkpoint::open(&found.path).is_ok();
-        if committed(&checkpoints)?.into_iter().find(sound).is_some_and(|newest| newest.steps >= steps) {
-            return Ok(());
+        let here = committed(&checkpoints)?.into_iter().find(sound);
+        if let Some(newest) = here.filter(|newest| newest.steps >= steps) {
+            return Ok(Brought::AsNew(newest.steps));
         }
         let what = format!("downloading the checkpoint after step {steps} from {}", stored.address());
         tell(&format!("{what}\n"));
@@ -200,13 +227,13 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
                 for name in FILES {
                     stored.fetch_file(name, &folder.join(name)).map_err(failure)?;
                 }
-                return Ok(());
+                return Ok(Brought::Downloaded(steps));
             }
             Err(error @ StoredError::Damaged { .. }) => tell(&format!("{error}; an earlier one is used\n")),
             Err(error) => return Err(failure(error)),
         }
     }
-    Ok(())
+    Ok(Brought::NoneWhole)
 }
 
 /// Refuses an address where a folder of this machine is read.
@@ -240,6 +267,7 @@ pub fn of_store(error: StoreError) -> Failure {
         StoreError::NotBuilt { .. }
         | StoreError::Settings { .. }
         | StoreError::NotFound { .. }
+        | StoreError::NoBucket { .. }
         | StoreError::Denied { .. }
         | StoreError::NoCredentials { .. }
         | StoreError::TooLarge { .. }

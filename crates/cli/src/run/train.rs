@@ -20,6 +20,7 @@ use crate::processes::shared_text::OwnText;
 use crate::run::first_process;
 use crate::run::interrupt::{self, AtOnce};
 use crate::run::other_process;
+use crate::run::own_places;
 use crate::run::resume::resume;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder, check_apart};
 use crate::run::uploads::Uploads;
@@ -105,7 +106,13 @@ impl Session<'_> {
         if !matches!(start, Start::Checkpoint(_)) {
             PeerMemory::check_fresh(self.company, &self.verdict.config)?;
         }
-        let part = self.company.once("the folder of the run", || open(self.verdict))?;
+        let part = self.company.once("the folder of the run", || {
+            let config = &self.verdict.config;
+            own_places::check_outside(&config.run.folder, "--trace", arguments.trace.as_deref())?;
+            let folder = open(self.verdict)?;
+            own_places::check_inputs(&folder, arguments, config, arguments.earlier())?;
+            Ok(folder)
+        })?;
         let opened = match start {
             Start::Seed | Start::Weights(_) => {
                 let run = (&self.verdict.config, &self.verdict.setup);

@@ -6,14 +6,19 @@ use std::time::{Duration, Instant};
 
 use checkpoint::{Mirror, StoredError, Uploaded};
 use config::RunSpec;
+use stores::Unanswered;
 use sync::{Condvar, Mutex, lock, wait, wait_timeout};
 
 use crate::failure::Failure;
 use crate::run::run_folder::{CHECKPOINTS, RunFolder};
-use crate::run::stored::{self, Patient};
+use crate::run::stored;
 use crate::screen::figures::bytes;
 use crate::screen::output::tell;
-use crate::screen::patience::announced_while;
+use crate::screen::patience::announced_by;
+use crate::screen::unanswered::failing;
+
+/// Time from one warning of uploads that fail to the next.
+const BETWEEN_WARNINGS: Duration = Duration::from_secs(60);
 
 /// Something that a run says of its uploads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +55,9 @@ struct State {
     messages: Vec<Message>,
     /// Why the last time failed.
     failed: Option<String>,
+    /// The request that fails now, and when a warning of it was made last.
+    failing: Option<String>,
+    warned: Option<Instant>,
 }
 
 impl Uploads {
@@ -58,12 +66,14 @@ impl Uploads {
     /// # Errors
     /// An address or settings that cannot be used.
     pub fn begin(run: &RunSpec, folder: &RunFolder, start: u32) -> Result<Option<Uploads>, Failure> {
-        let Some(stored) = stored::of_run(run, Patient::InBackground)? else { return Ok(None) };
+        let shared = Arc::new(Shared::default());
+        let hearing = Arc::clone(&shared);
+        let hearer = Arc::new(move |unanswered: &Unanswered<'_>| hearing.hear(unanswered));
+        let Some(stored) = stored::in_background(run, hearer)? else { return Ok(None) };
         let address = stored.address().to_string();
         let rules = (folder.store.retention(), folder.store.holds());
         let checkpoints = run.folder.join(CHECKPOINTS);
         let mirror = Mirror::new(stored, &checkpoints, stored::files_of(&run.folder), rules, start);
-        let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
         sync::start("uploads", move || of_thread.work(mirror))?;
         let longest = Duration::from_secs_f32(run.store_seconds);
@@ -95,8 +105,8 @@ impl Uploads {
         let [longest, short] = self.waits;
         let limit = if ended.is_ok() { longest } else { short };
         self.ask();
-        let what = format!("waiting for uploads to {}", self.address);
-        let in_time = announced_while(&what, || self.shared.wait_until_done(limit));
+        let said = |elapsed| self.shared.waiting(&self.address, elapsed, limit);
+        let in_time = announced_by(said, || self.shared.wait_until_done(limit));
         let told = |message| match message {
             Message::Note(text) => folder.log_line(&text),
             Message::Warning(text) => {
@@ -105,7 +115,10 @@ impl Uploads {
             }
         };
         self.messages().into_iter().for_each(told);
-        let failed = lock(&self.shared.state).failed.clone();
+        let failed = {
+            let state = lock(&self.shared.state);
+            state.failing.clone().or_else(|| state.failed.clone())
+        };
         let reason = match (in_time, failed) {
             (true, None) => {
                 // Checkpoints that were held while they were uploaded may be removed now.
@@ -146,6 +159,7 @@ impl Shared {
             let since = Instant::now();
             let brought = mirror.bring(|Uploaded { steps, data_bytes }| {
                 let (size, seconds) = (bytes(data_bytes), since.elapsed().as_secs_f64());
+                lock(&self.state).failing = None;
                 self.say(Message::Note(format!("uploaded after step {steps}: {size} in {seconds:.2} s")));
             });
             let failed = brought.err().map(|error| not_uploaded(&mirror, &error));
@@ -153,7 +167,7 @@ impl Shared {
                 self.say(Message::Warning(format!("{reason}; it is tried again with the next checkpoint")));
             }
             let mut state = lock(&self.state);
-            (state.done, state.failed) = (asked, failed);
+            (state.done, state.failed, state.failing, state.warned) = (asked, failed, None, None);
             self.changed.notify_all();
         }
     }
@@ -165,6 +179,26 @@ impl Shared {
             state = wait(&self.changed, state);
         }
         (!state.is_over).then_some(state.asked)
+    }
+
+    /// A request has no answer yet: a warning of those that have failed, now and then.
+    fn hear(&self, unanswered: &Unanswered<'_>) {
+        let mut state = lock(&self.state);
+        state.failing = failing(unanswered);
+        let Some(line) = state.failing.clone() else { return };
+        if state.warned.is_none_or(|warned| warned.elapsed() >= BETWEEN_WARNINGS) {
+            state.warned = Some(Instant::now());
+            state.messages.push(Message::Warning(format!("uploads fail for now: {line}; the run continues")));
+        }
+    }
+
+    /// How long the end of a run has waited, how long it still waits, and for what.
+    fn waiting(&self, address: &str, elapsed: Duration, limit: Duration) -> String {
+        let (so_far, left) = (elapsed.as_secs(), limit.saturating_sub(elapsed).as_secs());
+        let state = lock(&self.state);
+        let cause = state.failing.as_ref().or(state.failed.as_ref());
+        let cause = cause.map_or(String::new(), |cause| format!(": {cause}"));
+        format!("waiting for uploads to {address}: {so_far} s so far, {left} s left{cause}")
     }
 
     fn say(&self, message: Message) {
@@ -191,4 +225,26 @@ fn not_uploaded(mirror: &Mirror, error: &StoredError) -> String {
     // Where the folder cannot be read, the error says so.
     let steps: Vec<String> = mirror.missing().unwrap_or_default().iter().map(ToString::to_string).collect();
     format!("not uploaded after step {}: {error}", steps.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uploads_that_fail_are_told_with_their_cause_and_the_time_that_is_left() {
+        let (shared, address) = (Shared::default(), "s3://bucket/a");
+        let left = Duration::from_secs(590);
+        let first = Unanswered { address, reason: None, attempt: 1, left };
+        shared.hear(&first);
+        assert_eq!(lock(&shared.state).messages, []);
+        let failing = Unanswered { reason: Some("connection refused"), attempt: 3, ..first };
+        shared.hear(&failing);
+        shared.hear(&failing);
+        let line = "s3://bucket/a: connection refused; attempt 3, 590 s left";
+        let told = Message::Warning(format!("uploads fail for now: {line}; the run continues"));
+        assert_eq!(lock(&shared.state).messages, [told], "once a minute");
+        let waiting = shared.waiting(address, Duration::from_secs(10), Duration::from_secs(600));
+        assert_eq!(waiting, format!("waiting for uploads to s3://bucket/a: 10 s so far, 590 s left: {line}"));
+    }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use config::{RunConfig, TrainSpec};
-use files::{InputError, InputKind, read_text};
+use files::{InputError, InputKind, read_text_of_file};
 use program::{Category, StepTimes};
 use report::{Event, Fact, MemoryPlan, Metrics, Run, StageMemory, Timeline};
 use serde_json::Value;
@@ -94,7 +94,7 @@ impl Gathered {
 impl Folder {
     fn open(path: &Path, name: String) -> Result<Folder, Failure> {
         check_local(path)?;
-        let run_file = read_text(&path.join(RUN_FILE), InputKind::RunFile).map_err(|error| {
+        let run_file = read_text_of_file(&path.join(RUN_FILE), InputKind::RunFile).map_err(|error| {
             let path = path.display();
             Failure::Input(format!("{path} must be the folder of a run, with its {RUN_FILE}, which {error}"))
         })?;
@@ -146,7 +146,7 @@ impl Folder {
     /// The run file as it is now; the last one while it is missing.
     fn described_now(&self) -> Described {
         let mut described = lock(&self.described);
-        if let Ok(run_file) = read_text(&self.path.join(RUN_FILE), InputKind::RunFile)
+        if let Ok(run_file) = read_text_of_file(&self.path.join(RUN_FILE), InputKind::RunFile)
             && run_file != described.run_file
         {
             *described = Described::of(&self.path, run_file);

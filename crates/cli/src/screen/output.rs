@@ -97,15 +97,7 @@ pub fn tell(text: &str) {
 
 /// A message without characters that steer a terminal.
 pub fn harmless(text: &str) -> String {
-    text.split_inclusive('\n').map(harmless_line).collect()
-}
-
-fn harmless_line(line: &str) -> String {
-    let mut harmless = String::with_capacity(line.len());
-    for c in line.chars() {
-        if c != '\n' && is_steering(c) { harmless.extend(c.escape_unicode()) } else { harmless.push(c) }
-    }
-    harmless
+    result(text)
 }
 
 /// The longest line of a message.
@@ -119,7 +111,7 @@ pub fn shown(message: &str) -> String {
 
 fn shown_line(line: &str) -> String {
     let kept: String = line.chars().take(LINE_CHARACTERS).collect();
-    let mut shown = harmless_line(&kept);
+    let mut shown = harmless(&kept);
     let left = line.chars().count().saturating_sub(LINE_CHARACTERS);
     if left > 0 {
         shown.push_str(&format!("... ({left} more characters)"));
@@ -133,7 +125,7 @@ mod tests {
 
     #[test]
     fn messages_do_not_steer_the_terminal_and_end() {
-        assert_eq!(shown("a\x1b[31m\tb\u{202e}\n\u{9b}é"), "a\\u{1b}[31m\tb\\u{202e}\n\\u{9b}é");
+        assert_eq!(shown("a\x1b[31m\tb\u{202e}\n\u{9b}é"), "a\\u001b[31m\tb\\u202e\n\\u009bé");
         let long = shown(&format!("{}\nb", "é".repeat(5000)));
         assert_eq!(long, format!("{}... (904 more characters)\nb", "é".repeat(4096)));
     }
@@ -150,7 +142,7 @@ mod tests {
 
     #[test]
     fn messages_have_no_characters_that_steer_and_all_of_their_lines() {
-        assert_eq!(harmless("a\x1b[31m\n\nb\u{202e}\tc\n"), "a\\u{1b}[31m\n\nb\\u{202e}\tc\n");
+        assert_eq!(harmless("a\x1b[31m\n\nb\u{202e}\tc\n"), "a\\u001b[31m\n\nb\\u202e\tc\n");
         assert_eq!(harmless(""), "");
     }
 

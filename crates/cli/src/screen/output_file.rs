@@ -43,9 +43,28 @@ impl OutputFile {
         }
     }
 
+    /// Refuses `other`, the output of `option`, where it is the same file as this one of another option.
+    ///
+    /// # Errors
+    /// Two options that name one file, or the standard output.
+    pub fn check_apart(&self, option: &str, other: Option<&OutputFile>) -> Result<(), Failure> {
+        match other.filter(|other| self.output.is_same(&other.output)) {
+            Some(other) => {
+                let (one, other) = (self.path().display(), other.path().display());
+                Err(Failure::Input(format!("{option} {other} must not be {one}, another output; name another file")))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// Its name.
     pub fn path(&self) -> &Path {
         self.output.path()
+    }
+
+    /// The regular file that it is written to, with links followed.
+    pub fn file(&self) -> Option<&Path> {
+        self.output.file()
     }
 }
 

@@ -11,7 +11,12 @@ const SILENCE: Duration = Duration::from_secs(10);
 
 /// Does `work`, and prints on the standard error every ten seconds that `what` continues.
 pub fn announced_while<T>(what: &str, work: impl FnOnce() -> T) -> T {
-    every(SILENCE, |elapsed| tell(&format!("{what}: {} s so far\n", elapsed.as_secs())), work)
+    announced_by(|elapsed| format!("{what}: {} s so far", elapsed.as_secs()), work)
+}
+
+/// Does `work`, and prints on the standard error every ten seconds the line that `said` makes of the time so far.
+pub fn announced_by<T>(said: impl Fn(Duration) -> String + Sync, work: impl FnOnce() -> T) -> T {
+    every(SILENCE, |elapsed| tell(&format!("{}\n", said(elapsed))), work)
 }
 
 fn every<T>(silence: Duration, announce: impl Fn(Duration) + Sync, work: impl FnOnce() -> T) -> T {

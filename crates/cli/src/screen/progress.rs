@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use checkpoint::{Committed, Finished};
 use device::DeviceError;
@@ -22,7 +22,7 @@ use crate::screen::narrow::wrapped;
 use crate::screen::output::{harmless, read_or_failed};
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
-use crate::screen::step_line::{Colour, Outlook, step_line};
+use crate::screen::step_line::{Colour, Outlook, clock, step_line};
 use crate::screen::terminal;
 use crate::watch::Watchers;
 
@@ -155,6 +155,8 @@ struct Outputs {
     log_every: u32,
     failure: Option<Failure>,
     is_interrupt_told: bool,
+    /// Tens of seconds that the evaluation in progress had taken after its last pass.
+    evaluating_tens: u64,
     evaluation: Option<EvaluationReport>,
     not_saved: Option<String>,
 }
@@ -181,10 +183,18 @@ impl Progress {
         let log_every = if log_every == 0 { screen.usual_distance(steps) } else { log_every };
         let metrics = BufWriter::new(metrics);
         let (failure, evaluation, not_saved) = (None, None, None);
-        let is_interrupt_told = false;
-        let outputs =
-            Outputs { screen, meter, metrics, journal, log_every, failure, is_interrupt_told, evaluation, not_saved };
-        let outputs = Mutex::new(outputs);
+        let outputs = Mutex::new(Outputs {
+            screen,
+            meter,
+            metrics,
+            journal,
+            log_every,
+            failure,
+            is_interrupt_told: false,
+            evaluating_tens: 0,
+            evaluation,
+            not_saved,
+        });
         Progress { steps, interrupt, recorder: None, watchers: None, stragglers: None, outputs }
     }
 
@@ -380,6 +390,14 @@ impl Observer for Progress {
         }
     }
 
+    fn evaluating(&self, share: f64, elapsed: Duration) {
+        let tens = elapsed.as_secs() / 10;
+        let mut outputs = lock(&self.outputs);
+        if std::mem::replace(&mut outputs.evaluating_tens, tens) < tens && share < 1.0 {
+            outputs.note(&evaluating_line(share, elapsed));
+        }
+    }
+
     fn evaluation(&self, report: &EvaluationReport) {
         if let Some(watchers) = &self.watchers {
             watchers.evaluation(report);
@@ -420,11 +438,21 @@ impl Observer for Progress {
     }
 }
 
+/// How far a measurement has come that takes long.
+fn evaluating_line(share: f64, elapsed: Duration) -> String {
+    let left = elapsed.mul_f64((1.0 - share) / share);
+    format!("measuring held-out text: {:.0} % done, {} left", 100.0 * share, clock(left))
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
+
+    #[test]
+    fn a_long_measurement_says_how_far_it_is() {
+        let line = evaluating_line(0.25, Duration::from_secs(30));
+        assert_eq!(line, "measuring held-out text: 25 % done, 1:30 left");
+    }
     use crate::screen::rates::Capacity;
     use config::RunConfig;
 

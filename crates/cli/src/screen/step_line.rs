@@ -133,7 +133,7 @@ fn scaling(report: &LossScalingReport) -> Field {
 }
 
 /// `1:02:03`, or `2:03` within an hour.
-fn clock(time: Duration) -> String {
+pub fn clock(time: Duration) -> String {
     let seconds = time.as_secs_f64().round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {

@@ -20,6 +20,13 @@ pub fn on_screen(deadline: Deadline) -> Hearer {
     Arc::new(move |unanswered| tell(&line(unanswered, deadline)))
 }
 
+/// An upload that failed and is tried again: its address, the cause, the attempt and the seconds left. Nothing during
+/// the first attempt.
+pub fn failing(unanswered: &Unanswered<'_>) -> Option<String> {
+    let Unanswered { address, reason, attempt, left } = unanswered;
+    reason.map(|reason| format!("{address}: {reason}; attempt {attempt}, {} s left", left.as_secs()))
+}
+
 fn line(unanswered: &Unanswered<'_>, deadline: Deadline) -> String {
     let Unanswered { address, reason, attempt, left } = unanswered;
     let reason = reason.map_or(String::new(), |reason| format!(": {reason}"));
@@ -41,6 +48,8 @@ mod tests {
         let left = Duration::from_secs(594);
         let first = Unanswered { address: "s3://bucket/a", reason: None, attempt: 1, left };
         let third = Unanswered { reason: Some("connection refused"), attempt: 3, ..first };
+        assert_eq!(failing(&first), None);
+        assert_eq!(failing(&third).as_deref(), Some("s3://bucket/a: connection refused; attempt 3, 594 s left"));
         assert_eq!(line(&first, Deadline::Fixed), "s3://bucket/a has no answer yet; attempt 1, 594 s left\n");
         assert_eq!(
             line(&third, Deadline::StoreSeconds),

@@ -49,6 +49,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     let inputs = [arguments.run.inputs(), arguments.cluster.inputs(), against].concat();
     let svg = OutputFile::promised_if("--svg", arguments.svg.as_deref(), &inputs)?;
     let trace_file = OutputFile::promised_if("--trace", arguments.trace.as_deref(), &inputs)?;
+    svg.as_ref().map_or(Ok(()), |svg| svg.check_apart("--trace", trace_file.as_ref()))?;
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
     let device = gpu::predicted(&config, &cluster)?;

@@ -16,6 +16,7 @@ mod outputs;
 mod process;
 mod reports;
 mod run_files;
+mod run_folders;
 mod sequences;
 mod signals;
 mod steering;

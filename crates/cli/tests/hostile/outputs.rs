@@ -162,6 +162,8 @@ fn outputs_replace_nothing_but_files() {
         });
         cases.push(of_place(&place, "a link to itself").with("it", Content::Link("it".into())).refused("{}/it"));
         if place.content != Kind::Folder {
+            let long = format!("{{}}/{}", "n".repeat(250));
+            cases.push(named(&place, "a name without room for that of a draft", &long).refused("File name too long"));
             cases.push(named(&place, "a folder that is missing", "{}/no/such").refused("{}/no"));
         }
         if place.input.is_some() {
@@ -173,6 +175,26 @@ fn outputs_replace_nothing_but_files() {
         }
     }
     hold(cases);
+}
+
+#[test]
+fn outputs_of_a_command_need_places_of_their_own() {
+    let simulate = format!("simulate {SMALL} --cluster=a100-80g-dgx");
+    let both = |name: &str, svg: &str, trace: &str| {
+        let arguments = format!("{simulate} --svg {svg} --trace {trace}");
+        case(format!("two outputs: {name}"), &arguments).refused("another output; name another file")
+    };
+    hold(vec![
+        both("one name", "{}/it", "{}/it"),
+        both("two names of one file", "{}/it", "{}/./it"),
+        both("a link to the other", "{}/it", "{}/link").with("link", Content::Link("it".into())),
+        both("the standard output", "-", "-"),
+        case("two outputs: a device", &format!("{simulate} --svg /dev/null --trace /dev/null")).done(""),
+        case("tokens without an end", "generate --max-tokens 18446744073709551615 --prompt a --from")
+            .and(Fixture::Run.name())
+            .into_device("/dev/full")
+            .fails("No space left"),
+    ]);
 }
 
 #[test]

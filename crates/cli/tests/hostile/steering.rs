@@ -13,7 +13,7 @@ const ESCAPED: &str = r"\u001b[31m\u009b31m";
 /// The same as characters.
 const STEERING: &str = "\x1b[31m\u{9b}31m";
 /// The same in a message.
-const WARNED: &str = r"\u{1b}[31m\u{9b}31m";
+const WARNED: &str = r"\u001b[31m\u009b31m";
 
 /// `inspect` of a checkpoint that anybody may have sealed.
 fn checkpoint(name: &str, arguments: &str) -> Case {

@@ -28,7 +28,18 @@ fn interrupt(child: &Child) {
 fn the_first_keeps_what_there_is() {
     let folder = folder("first");
     let tiny = ["model.hidden=32", "model.num_layers=2", "train.sequence_length=16", "train.steps=1000000"];
-    keeps_what_there_is(&folder, train(&folder, &tiny), interrupt);
+    keeps_what_there_is(&folder, train(&folder, &tiny), 1_000_000, interrupt);
+    std::fs::remove_dir_all(folder).expect("removed");
+}
+
+/// The measurement after the last step takes seconds: it ends with its pass, and the step is kept.
+#[test]
+fn a_measurement_between_steps_ends_too() {
+    let folder = folder("measurement");
+    let large = ["model.hidden=384", "model.num_layers=4", "train.global_batch=4", "train.steps=1"];
+    keeps_what_there_is(&folder, train(&folder, &large), 1, interrupt);
+    assert!(folder.join("checkpoints/step-00000001").is_dir());
+    std::fs::remove_dir_all(folder).expect("removed");
 }
 
 /// GNU `timeout` sends its signal to its child and then to its group, to which the child belongs.
@@ -37,19 +48,22 @@ fn two_at_once_keep_what_there_is() {
     let folder = folder("twice");
     // A step of this takes longer than the time between the signals.
     let slow = ["model.hidden=256", "train.global_batch=64", "train.steps=1000000"];
-    keeps_what_there_is(&folder, train(&folder, &slow), |child| {
+    keeps_what_there_is(&folder, train(&folder, &slow), 1_000_000, |child| {
         for _ in 0..3 {
             interrupt(child);
             std::thread::sleep(std::time::Duration::from_millis(10));
         }
     });
+    std::fs::remove_dir_all(folder).expect("removed");
 }
 
-/// Waits for the first step of `child`, which `interrupts` ends then, and checks that steps and weights are kept.
-fn keeps_what_there_is(folder: &std::path::Path, mut child: Child, interrupts: impl FnOnce(&Child)) {
+/// Waits for the first of `of` steps of `child`, which `interrupts` ends then, and checks that steps and weights are
+/// kept.
+fn keeps_what_there_is(folder: &std::path::Path, mut child: Child, of: u32, interrupts: impl FnOnce(&Child)) {
     let lines = BufReader::new(child.stdout.take().expect("output")).lines();
     let mut lines = lines.map(|line| line.expect("text"));
-    assert!(lines.any(|line| line.starts_with("step       1/1000000  loss ")), "a first step");
+    let first = format!("step {:>1$}/{of}  loss ", 1, of.to_string().len());
+    assert!(lines.any(|line| line.starts_with(&first)), "a first step");
     interrupts(&child);
     let rest: Vec<String> = lines.collect();
     let steps = 1 + rest.iter().filter(|line| line.starts_with("step ")).count();
@@ -57,11 +71,10 @@ fn keeps_what_there_is(folder: &std::path::Path, mut child: Child, interrupts: i
     child.stderr.take().expect("messages").read_to_string(&mut said).expect("text");
     assert_eq!(child.wait().expect("an end").code(), Some(130), "{said}");
     assert!(rest.iter().any(|line| line.starts_with("stopping after this step")), "{rest:#?}");
-    assert!(said.contains(&format!("ended by Ctrl-C after step {steps} of 1000000")), "{said}");
+    assert!(said.contains(&format!("ended by Ctrl-C after step {steps} of {of}")), "{said}");
     let metrics = std::fs::read_to_string(folder.join("metrics.jsonl")).expect("metrics");
     assert_eq!(metrics.lines().count(), steps);
     assert!(folder.join("weights.safetensors").is_file());
-    std::fs::remove_dir_all(folder).expect("removed");
 }
 
 #[test]

@@ -324,7 +324,10 @@ impl Gate {
             Err(BadPreamble::Version) => return Err(refused(Verdict::OtherVersion.reason())),
         };
         match preamble.verdict {
-            Verdict::Welcome if preamble.from as usize == process && preamble.fingerprint == self.fingerprint => {}
+            Verdict::Welcome
+                if preamble.from as usize == process
+                    && preamble.to as usize == self.own
+                    && preamble.fingerprint == self.fingerprint => {}
             Verdict::Welcome => return Err(refused("is another process than the process map says")),
             verdict @ (Verdict::OtherVersion | Verdict::OtherWorld | Verdict::NotExpected) => {
                 return Err(refused(verdict.reason()));

@@ -16,16 +16,13 @@ const SAMPLES: usize = 4;
 
 /// Reads the key.
 pub fn read(reader: &mut Reader) -> Option<BlanksSpec> {
-    reader.table_as("data.blanks", WANTED, blanks)
+    let others = ["mask", "gmask", "sop", "eop", "samples", "instructions"];
+    let known: Vec<&str> = others.into_iter().chain(DEFAULTS.map(|(name, _)| name)).collect();
+    reader.table_as("data.blanks", WANTED, &known, blanks)
 }
 
 fn blanks(entries: &[(String, Value)]) -> Option<BlanksSpec> {
-    let known = ["mask", "gmask", "sop", "eop", "samples", "instructions"];
-    let is_known = |name: &str| known.contains(&name) || DEFAULTS.iter().any(|(own, _)| *own == name);
     let given = |name: &str| entries.iter().find(|(key, _)| key == name).map(|(_, value)| value);
-    if !entries.iter().all(|(name, _)| is_known(name)) {
-        return None;
-    }
     let token = |name: &str| given(name).and_then(count);
     let [span_share, span_mean, span_tokens, share] =
         DEFAULTS.map(|(name, default)| given(name).map_or(Some(default), Value::number));

@@ -13,7 +13,7 @@ const LONG: &Choices<LongConversations> = &[("refuse", LongConversations::Refuse
 
 /// Reads the key. Without a template of its own, the one in the tokenizer's folder is meant.
 pub fn read(reader: &mut Reader, tokenizer: &TokenizerSpec) -> Option<ChatSpec> {
-    reader.table_as("data.chat", WANTED, |entries| chat(entries, tokenizer))
+    reader.table_as("data.chat", WANTED, &["template", "date", "long"], |entries| chat(entries, tokenizer))
 }
 
 fn chat(entries: &[(String, Value)], tokenizer: &TokenizerSpec) -> Option<ChatSpec> {

@@ -32,7 +32,9 @@ pub fn read(reader: &mut Reader) -> DataSpec {
         blanks: blanks::read(reader),
         chat: chat::read(reader, &tokenizer),
         held_out: reader.number("data.held_out", 0.1),
-        validation: reader.list_of("data.validation", VALIDATION, validation).unwrap_or_default(),
+        validation: reader
+            .tables_of("data.validation", VALIDATION, &["name", "path", "column"], validation)
+            .unwrap_or_default(),
         cache: reader.optional_text("data.cache").map(PathBuf::from),
         tokenizer,
         sources,
@@ -42,9 +44,10 @@ pub fn read(reader: &mut Reader) -> DataSpec {
 /// `data.path` is short for one source. Where one of the two keys is an override, it wins over the other in the file.
 fn sources(reader: &mut Reader) -> Vec<SourceSpec> {
     let path = reader.optional_text("data.path").map(|path| vec![SourceSpec::of(path)]);
-    let sources = reader.list_of(
+    let sources = reader.tables_of(
         "data.sources",
         "a list of sources such as [{ path = \"a.txt\", weight = 2.0 }, { path = \"b.jsonl\" }]",
+        &["path", "weight", "column"],
         source,
     );
     match (path, sources) {

@@ -2,7 +2,7 @@
 
 use super::source::{self, Entries, Entry, Value};
 use super::{model, writer::Writer};
-use crate::data_spec::TokenizerSpec;
+use crate::data_spec::{DataSpec, SourceSpec, TokenizerSpec};
 use crate::model::ModelSpec;
 use crate::problem::Problem;
 
@@ -29,6 +29,14 @@ const OF_TRAINING: [&str; 7] = [
 ];
 
 impl GivenWeights<'_> {
+    /// That neither they nor the run name a tokenizer for the text of `data`.
+    pub(super) fn lacks_tokenizer(&self, data: &DataSpec) -> Option<Problem> {
+        let is_unknown = [self.tokenizer, &data.tokenizer].into_iter().all(|own| *own == TokenizerSpec::OfTokenFiles);
+        let is_text = !data.sources.iter().any(SourceSpec::is_tokens);
+        let problem = || Problem::of_key(self.name, "has no tokenizer.json", "copy it there, or set data.tokenizer");
+        (is_unknown && is_text).then(problem)
+    }
+
     /// Adds to `entries` what they leave out of the model, and the tokenizer. Returns what they say of another model.
     pub(super) fn take_over(&self, entries: &mut Entries) -> Vec<Problem> {
         let mut writer = Writer::default();

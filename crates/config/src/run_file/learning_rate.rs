@@ -49,7 +49,7 @@ pub fn read(reader: &mut Reader, steps: u32) -> LearningRateSchedule {
         (RESTART_GROWTH, Name::CosineRestarts),
     ];
     for (key, of) in keys {
-        if reader.is_set(key) && name != of {
+        if reader.is_set(key) && name != of && !reader.unusable.contains(SCHEDULE) {
             let rule = format!("has no effect without {SCHEDULE} = {:?}", name_of(NAMES, of));
             reader.report(Problem::of_key(key, rule, "leave it out"));
         }

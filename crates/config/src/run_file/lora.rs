@@ -9,7 +9,7 @@ const WANTED: &str = "adapters such as { rank = 8, alpha = 16.0, targets = [\"qu
 
 /// Reads the key.
 pub fn read(reader: &mut Reader) -> Option<LoraSpec> {
-    reader.table_as("model.lora", WANTED, lora)
+    reader.table_as("model.lora", WANTED, &["rank", "alpha", "targets"], lora)
 }
 
 /// Without targets, queries and values have adapters; without an alpha, their scale is 1.

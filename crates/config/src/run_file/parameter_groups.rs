@@ -9,7 +9,8 @@ use crate::parameter_groups::ParameterGroup;
 pub fn read(reader: &mut Reader) -> Vec<ParameterGroup> {
     let wanted =
         "a list of groups such as [{ parameters = [\"embedding.*\"], learning_rate_scale = 0.5, weight_decay = 0.0 }]";
-    reader.list_of("train.groups", wanted, group).unwrap_or_default()
+    let known = ["parameters", "learning_rate_scale", "weight_decay"];
+    reader.tables_of("train.groups", wanted, &known, group).unwrap_or_default()
 }
 
 /// A table with names and, if it likes, either number.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::aliases;
 use super::nearest::nearest;
 use super::source::{Entries, Entry, Value};
+use super::table_keys;
 use super::unsupported;
 use crate::problem::{Location, Problem};
 
@@ -127,14 +128,46 @@ impl Reader {
         self.take(key, wanted, convert)
     }
 
-    /// A table that `convert` understands, or `None` if the key is absent. `wanted` says what it would understand.
+    /// A table with the keys `known` that `convert` understands, or `None` if the key is absent. `wanted` says what it
+    /// would understand.
     pub fn table_as<T>(
         &mut self,
         key: &str,
         wanted: &str,
+        known: &[&str],
         convert: impl Fn(&[(String, Value)]) -> Option<T>,
     ) -> Option<T> {
-        self.take(key, wanted, |value| convert(value.table()?))
+        self.take_tables(key, wanted, known, |value| convert(value.table()?))
+    }
+
+    /// A list whose every item `convert` understands, tables of the keys `known` among them, or `None` if the key is
+    /// absent. `wanted` says what it would understand.
+    pub fn tables_of<T>(
+        &mut self,
+        key: &str,
+        wanted: &str,
+        known: &[&str],
+        convert: impl Fn(&Value) -> Option<T>,
+    ) -> Option<Vec<T>> {
+        self.take_tables(key, wanted, known, |value| value.list()?.iter().map(&convert).collect())
+    }
+
+    fn take_tables<T>(
+        &mut self,
+        key: &str,
+        wanted: &str,
+        known: &[&str],
+        convert: impl Fn(&Value) -> Option<T>,
+    ) -> Option<T> {
+        let unknown = self.entries.get(key).map(|entry| table_keys::unknown(key, &entry.value, known));
+        let unknown = unknown.unwrap_or_default();
+        if unknown.is_empty() {
+            return self.take(key, wanted, convert);
+        }
+        self.asked.insert(key.into());
+        self.unusable.insert(key.into());
+        unknown.into_iter().for_each(|problem| self.report(problem));
+        None
     }
 
     /// A list whose every item `convert` understands, or `None` if the key is absent. `wanted` says what it would
@@ -152,7 +185,7 @@ impl Reader {
     pub fn choice<T: Copy>(&mut self, key: &str, choices: &Choices<T>, default: T) -> T {
         let names: Vec<&'static str> = choices.iter().map(|(name, _)| *name).collect();
         let wanted = one_of(&names);
-        self.names.insert(key.into(), names);
+        self.names.insert(key.into(), names.clone());
         let written = |value: &Value| {
             let digits = || value.integer().map(|number| number.to_string());
             let truth = || value.boolean().map(|truth| truth.to_string());
@@ -162,7 +195,13 @@ impl Reader {
             let text = written(value)?;
             choices.iter().find(|(name, _)| *name == text).map(|(_, choice)| *choice)
         };
-        self.take(key, &wanted, found).unwrap_or(default)
+        let choice = self.take(key, &wanted, found);
+        let text = self.entries.get(key).filter(|_| choice.is_none()).and_then(|entry| entry.value.text());
+        let near = text.and_then(|text| nearest_choice(text, &names));
+        if let (Some(near), Some(problem)) = (near, self.problems.last_mut()) {
+            problem.remedy = format!("did you mean {near:?}?");
+        }
+        choice.unwrap_or(default)
     }
 
     /// A problem of a value that was written, or of a default.
@@ -185,6 +224,13 @@ impl Reader {
             self.problems.push(Problem::of_key(&format!("`{key}`"), others, remedy).at(Some(entry.location.clone())));
         }
     }
+}
+
+/// The name of more than three letters that a misspelled one is near to: shorter ones are near to too many, as is the
+/// beginning of several names.
+fn nearest_choice<'a>(text: &str, names: &[&'a str]) -> Option<&'a str> {
+    let begin = names.iter().filter(|name| name.starts_with(text)).count();
+    nearest(text, names.iter().copied()).filter(|near| begin < 2 && (near.len() > 3 || near.len() < text.len()))
 }
 
 /// A whole number below 2^31.

@@ -34,6 +34,7 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         batch_ramp: reader.table_as(
             "train.batch_ramp",
             "a ramp such as { start = 4, increment = 4, sequences = 1000 }",
+            &["start", "increment", "sequences", "grows"],
             ramp,
         ),
         batch_origin: BatchOrigin::default(),

@@ -1,6 +1,7 @@
 //! One wrong run per rule, and what is said about it.
 
 mod gpus;
+mod inline_tables;
 mod loss_scale;
 mod model;
 mod recipes;
@@ -362,8 +363,8 @@ fn groups_name_parameters_and_their_updates_stay_sane() {
         ),
         (
             &["train.groups=[{ names = [\"*\"] }]"],
-            "train.groups = [{ names = [\"*\"] }] is not a list of groups such as \
-             [{ parameters = [\"embedding.*\"], learning_rate_scale = 0.5, weight_decay = 0.0 }]",
+            "train.groups has the unknown key `names` in { names = [\"*\"] }; \
+             its keys are parameters, learning_rate_scale, weight_decay",
         ),
     ]);
 }

@@ -146,9 +146,9 @@ fn is_by_warpgroups(attend: &Attend) -> bool {
 }
 
 /// One key whose scores are so low that their exponentials are 0, and one such query, among usual ones.
-fn deep(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
-    for seed in 0..4 {
-        let attend = Attend { scale: Some(SCALES[seed % 2]), ..Attend::of(DEEP[seed], Visible::Everything) };
+fn deep(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>, shapes: [AttentionShape; 4]) {
+    for (seed, shape) in shapes.into_iter().enumerate() {
+        let attend = Attend { scale: Some(SCALES[seed % 2]), ..Attend::of(shape, Visible::Everything) };
         let mut case = Case::new(seed as u64).storing(NARROW[seed / 2]);
         let ops = ops(&attend, &mut case);
         let tensors: Vec<Tensor> = ops[0].operands().reads().take(2).collect();
@@ -163,8 +163,30 @@ fn deep(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>) {
     }
 }
 
-const DEEP: [AttentionShape; 4] =
+/// Two tokens whose scores are the channels of the keys, times `scale`; the value of the first is 0.
+fn of_scores(bench: &Bench, head_dim: usize, scale: f32, keys: [f32; 2], ops: fn(&Attend, &mut Case) -> Vec<Op>) {
+    let attend = Attend { scale: Some(scale), ..Attend::of(shape(1, 2, [1, 1], head_dim), Visible::Everything) };
+    let mut case = Case::new(0).storing(Dtype::Bf16);
+    let ops = ops(&attend, &mut case);
+    let tensors: Vec<Tensor> = ops[0].operands().reads().take(3).collect();
+    let mut put = |tensor: Tensor, row, col, value| case.put(tensor, row, col, &narrow_bits(value, Dtype::Bf16));
+    for col in 0..head_dim {
+        for (row, key) in keys.into_iter().enumerate() {
+            put(tensors[0], row, col, if col == 0 { 1.0 } else { 0.0 });
+            put(tensors[1], row, col, if col == 0 { key } else { 0.0 });
+        }
+        put(tensors[2], 0, col, 0.0);
+    }
+    bench.compare_all(&case, &ops);
+}
+
+/// The lowest number whose exponential is not 0, as kernels have it.
+const EXP_LOWEST: f32 = -86.643_394;
+
+const DEEP_NARROW: [AttentionShape; 4] =
     [shape(1, 64, [1, 1], 64), shape(1, 64, [1, 1], 128), shape(1, 40, [1, 1], 64), shape(1, 128, [1, 1], 128)];
+const DEEP_WIDE: [AttentionShape; 4] =
+    [shape(1, 64, [1, 1], 136), shape(1, 64, [1, 1], 200), shape(1, 40, [1, 1], 136), shape(1, 72, [1, 1], 192)];
 
 fn narrow_bits(value: f32, dtype: Dtype) -> [u8; 2] {
     let bits = if dtype == Dtype::Bf16 { Bf16::narrow(value).0 } else { F16::narrow(value).0 };
@@ -173,11 +195,16 @@ fn narrow_bits(value: f32, dtype: Dtype) -> [u8; 2] {
 
 pub fn forward_of_narrow_heads(bench: &Bench) {
     at_edges(bench, Attend::forward, has_narrow_heads);
-    deep(bench, Attend::forward);
+    deep(bench, Attend::forward, DEEP_NARROW);
 }
 
 pub fn forward_of_wide_heads(bench: &Bench) {
     at_edges(bench, Attend::forward, has_wide_heads);
+    deep(bench, Attend::forward, DEEP_WIDE);
+    // Channels in pairs, but not in fours.
+    compare(bench, &Attend::of(shape(1, 17, [2, 1], 130), Visible::Causal), 0, Attend::forward);
+    of_scores(bench, 136, f32::MAX, [-1.0; 2], Attend::forward);
+    of_scores(bench, 136, f32::MAX, [2.0, 0.0], Attend::forward);
 }
 
 pub fn backward_of_narrow_heads(bench: &Bench) {
@@ -185,11 +212,14 @@ pub fn backward_of_narrow_heads(bench: &Bench) {
     // More blocks of queries than are looked for at once.
     let long = Attend::of(shape(1, 1100, [2, 1], 3), Visible::SlidingWindow);
     compare(bench, &long, 0, Attend::backward);
-    deep(bench, Attend::backward);
+    deep(bench, Attend::backward, DEEP_NARROW);
 }
 
 pub fn backward_of_wide_heads(bench: &Bench) {
     at_edges(bench, Attend::backward, has_wide_heads);
+    deep(bench, Attend::backward, DEEP_WIDE);
+    compare(bench, &Attend::of(shape(1, 17, [2, 1], 130), Visible::Causal), 0, Attend::backward);
+    of_scores(bench, 136, -EXP_LOWEST, [0.0, -1.0], Attend::passes);
 }
 
 const AT_EDGES: [Cases; 4] =
@@ -233,7 +263,7 @@ fn special_numbers_have_the_results_of_the_cpu() {
 fn attention_by_warpgroups_at_the_edges_has_the_bits_of_the_cpu() {
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| at_edges(bench, Attend::forward, is_by_warpgroups));
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| at_edges(bench, Attend::backward, is_by_warpgroups));
-    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| deep(bench, Attend::passes));
-    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| deep(bench, Attend::backward));
+    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| deep(bench, Attend::passes, DEEP_NARROW));
+    assert_same_in(Order::BLOCKS16_OF_90, SOURCES, |bench| deep(bench, Attend::backward, DEEP_NARROW));
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, specials);
 }

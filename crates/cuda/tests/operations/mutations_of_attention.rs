@@ -24,6 +24,7 @@ const ATTENTION: &[Implied] = &[
     ("if (words.word[row] < dropout.threshold) {: <= for < at column 19", "only one word of 2^32 shows it"),
 ];
 const ATTENTION_BACKWARD: &[Implied] = &[
+    ("clear(sums[chunk]);: [chunk] + 1 at column 10", UNSET),
     ("index < ROWS * CHUNK; index += THREADS) {: <= for < at column 35", PADDING),
     ("first < head_dim; first += CHUNK) {: <= for < at column 25", EMPTY),
     ("number * KEYS < block.seen_last; number++) {: <= for < at column 56", EMPTY),

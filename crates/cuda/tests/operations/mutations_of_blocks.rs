@@ -9,6 +9,9 @@ use crate::{attention_blocks, mat_mul_wgmma};
 const NO_COPIES: &str =
     "the loop has waited for all copies of tiles, and without tiles no group of copies is committed";
 
+/// Of a tile or a block of keys.
+const NONE_SEEN: &str = "no query sees a key of the additional ones, so they add nothing";
+
 const PRODUCTS: &[Implied] = &[(
     "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
     "the fence of proxies after it shows the barriers to copies of the same block, too",
@@ -23,10 +26,22 @@ const FORWARD: &[Implied] = &[
 ];
 const QUERIES: &[Implied] = &[];
 const KEYS: &[Implied] = &[
+    ("attention_blocks_keys.cu: tensor_core::wait_for_copies<0>();: left out, place 2 of 2", NO_COPIES),
+    ("attention_blocks_keys.cu: tensor_core::wait_for_copies<0>();: one more open, place 2 of 2", NO_COPIES),
     ("attention_blocks_keys_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
     ("attention_blocks_keys_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
 ];
-const WIDE: &[Implied] = &[];
+const WIDE: &[Implied] = &[
+    ("return first < start + (i32)count && last > start;: <= for < at column 12", NONE_SEEN),
+    (
+        "!__any_sync(ALL_LANES, of_lane.meets((i32)(number * KEYS), KEYS))) {: <= for < at column 27",
+        "the loop over tiles ends at the number of the last tile and at any larger one",
+    ),
+    ("if (ALL || (block >= begin && block < end)) {: <= for < at column 35, place 1 of 2", NONE_SEEN),
+    ("if (ALL || (block >= begin && block < end)) {: <= for < at column 35, place 2 of 2", NONE_SEEN),
+    ("problem.dropout.threshold ? 0.0f : powers[index];: <= for < at column 28", "only one word of 2^32 shows it"),
+    ("attention_blocks_gradient.cuh: if (head_dim < 2) {: <= for < at column 12", "wide heads have more channels"),
+];
 
 #[test]
 fn faults_in_products_by_warpgroups_are_found() {

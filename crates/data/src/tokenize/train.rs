@@ -13,15 +13,15 @@ use crate::tokenizer::Tokenizer;
 /// [`Tokenizer::train`] gives for their documents. The sources are read twice, so they must be files.
 ///
 /// # Errors
-/// A source that cannot be read or has no text, and what the library says.
+/// A source that cannot be read, has no text or has a column of tokens, and what the library says.
 pub fn train(sources: &[SourceSpec], vocabulary: usize) -> Result<Tokenizer, DataError> {
     let inputs = inputs(sources)?;
     let mut bytes = 0;
-    let mut texts = Texts::new(&inputs);
+    let mut texts = Texts::new(&inputs, vocabulary);
     while let Some(text) = texts.next_text()? {
         bytes += text.len();
     }
-    let mut texts = Texts::new(&inputs);
+    let mut texts = Texts::new(&inputs, vocabulary);
     let mut failure = None;
     let read = std::iter::from_fn(|| match texts.next_text() {
         Ok(text) => text,
@@ -39,11 +39,13 @@ pub fn train(sources: &[SourceSpec], vocabulary: usize) -> Result<Tokenizer, Dat
 struct Texts<'a> {
     inputs: std::slice::Iter<'a, Input>,
     open: Option<Records>,
+    /// Of the tokenizer that is to be trained.
+    vocabulary: usize,
 }
 
 impl<'a> Texts<'a> {
-    fn new(inputs: &'a [Input]) -> Texts<'a> {
-        Texts { inputs: inputs.iter(), open: None }
+    fn new(inputs: &'a [Input], vocabulary: usize) -> Texts<'a> {
+        Texts { inputs: inputs.iter(), open: None, vocabulary }
     }
 
     fn next_text(&mut self) -> Result<Option<String>, DataError> {
@@ -51,7 +53,9 @@ impl<'a> Texts<'a> {
             if let Some(records) = &mut self.open {
                 match records.next_record()? {
                     Some(Record { content: Cell::Text(text), .. }) => return Ok(Some(text)),
-                    Some(Record { content: Cell::Tokens(_), .. }) => continue,
+                    Some(Record { content: Cell::Tokens(_), name, .. }) => {
+                        return Err(DataError::TokensWithoutTokenizer { place: name, vocabulary: self.vocabulary });
+                    }
                     None => self.open = None,
                 }
             }

@@ -250,13 +250,29 @@ fn text(is_there: bool, bytes: Vec<u8>) -> Result<Cell, Problem> {
 
 fn token(word: u64, integers: Integers) -> Result<u32, Problem> {
     let unused = 64 - 8 * integers.bytes as u32;
-    let is_negative = integers.is_signed && (word << unused) as i64 >> unused < 0;
-    if is_negative || word > u32::MAX.into() {
-        return Err(Problem::damaged(format!("{word:#x} is not a token")));
-    }
-    Ok(word as u32)
+    // Shifts of a signed number give the sign back.
+    let number = if integers.is_signed { i128::from((word << unused) as i64 >> unused) } else { i128::from(word) };
+    u32::try_from(number).map_err(|_| Problem::NotToken(number))
 }
 
 fn lacking() -> Problem {
     Problem::damaged("a batch lacks a part of the column")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_not_tokens_are_told_as_they_were_written() {
+        let said =
+            |word, bytes, is_signed| token(word, Integers { bytes, is_signed }).map_err(|problem| problem.to_string());
+        assert_eq!(said(7, 4, true), Ok(7));
+        assert_eq!(said(0xffff_ffff, 4, false), Ok(u32::MAX));
+        let rule = "is not a token; tokens are whole numbers from 0 to 4294967295: write the file again with others";
+        assert_eq!(said(0xffff_ffff, 4, true), Err(format!("-1 {rule}")));
+        assert_eq!(said(u64::MAX, 8, true), Err(format!("-1 {rule}")));
+        assert_eq!(said(1 << 32, 8, true), Err(format!("4294967296 {rule}")));
+        assert_eq!(said(u64::MAX, 8, false), Err(format!("18446744073709551615 {rule}")));
+    }
 }

@@ -107,7 +107,7 @@ impl<B: AsRef<[u8]>> Parquet<B> {
         let page = self.page.as_mut().ok_or_else(missing)?;
         let token = page.values.next_integer(&page.bytes, self.dictionary.as_ref())?;
         self.growth.add(4)?;
-        u32::try_from(token).map_err(|_| Problem::damaged(format!("row {} has the token {token}", self.rows)))
+        u32::try_from(token).map_err(|_| Problem::NotToken(token.into()))
     }
 
     /// Repetition and definition of the next value of the row group; `None` after its last.

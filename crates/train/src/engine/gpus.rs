@@ -32,9 +32,7 @@ pub const RANK_MARGIN_BYTES: u64 = 64 << 20;
 #[derive(Debug, Error)]
 pub enum GpuError {
     /// There is no driver.
-    #[error(
-        "run.device = \"cuda\" needs NVIDIA's driver: {0}; install driver 580 or newer, or write run.device = \"cpu\""
-    )]
+    #[error("run.device = \"cuda\" has no driver: {0}, or write run.device = \"cpu\"")]
     NoDriver(String),
     /// The driver does not answer.
     #[error("run.device = \"cuda\": {cause}; {}", remedy(.cause.kind))]

@@ -4,13 +4,14 @@
 use std::time::{Duration, Instant};
 
 use config::{IGNORED_LABEL, Recheck};
-use device::{DeviceError, Op, SUM_WORDS, Stream};
-use program::Purpose;
+use device::{COUNT_WORD, DeviceError, Op, SUM_WORDS, Stream, Tensor};
+use program::{Instr, Purpose};
 
 use crate::engine::Engine;
 use crate::execute::reduce;
 use crate::run::failure::TrainError;
-use crate::run::launch::{Flow, Progress, launch};
+use crate::run::launch::{Flow, Moment, Progress, launch};
+use crate::run::observer::Wish;
 use crate::setup::start::Start;
 use crate::setup::{Setup, WorkloadIndex};
 use crate::storage::source::TensorSource;
@@ -71,7 +72,7 @@ pub fn run_evaluation(
     launch(setup, engine, engine.ranks().into_iter(), |seat| {
         let tokens = HeldOut::new(setup, evaluating_workload(setup), evaluation);
         let mut rank = seat.open(&tokens, Start::with(initial), Recheck::Off)?;
-        Ok(evaluate(&mut rank, &tokens, 0, seat.progress)?)
+        Ok(evaluate_whole(&mut rank, &tokens, seat.progress)?)
     })
 }
 
@@ -120,28 +121,100 @@ impl TokenSource for HeldOut<'_> {
     }
 }
 
-/// Runs the evaluating program as often as there are passes and adds their sums, which are integers: the same bits
-/// whatever the layout.
+/// Who may end a measurement before its last pass, on this rank.
+pub(crate) trait Listener {
+    /// Asked in every pass: [`Wish::Stop`] of one rank ends the measurement on all of them after this pass.
+    fn wish(&mut self) -> Wish;
+
+    /// Called after each pass with the share that is done.
+    fn measured(&mut self, share: f64, elapsed: Duration);
+}
+
+/// A measurement that nobody ends.
+struct Uninterrupted;
+
+impl Listener for Uninterrupted {
+    fn wish(&mut self) -> Wish {
+        Wish::Continue
+    }
+
+    fn measured(&mut self, _share: f64, _elapsed: Duration) {}
+}
+
+/// Measures where no run trains.
+pub(crate) fn evaluate_whole<'a>(
+    worker: &mut Worker<'a>,
+    tokens: &'a HeldOut<'a>,
+    progress: &Progress,
+) -> Result<EvaluationReport, DeviceError> {
+    let sums = add_passes(worker, tokens, progress, &mut Uninterrupted)?;
+    sums.report(worker, 0)
+}
+
+/// Measures between steps, on all ranks. `None`, on all of them, where one wished to stop before the last pass.
 pub(crate) fn evaluate<'a>(
     worker: &mut Worker<'a>,
     tokens: &'a HeldOut<'a>,
-    step: u32,
-    progress: &Progress,
-) -> Result<EvaluationReport, DeviceError> {
-    let started = Instant::now();
+    (step, progress): (u32, &Progress),
+    listener: &mut dyn Listener,
+) -> Result<Option<EvaluationReport>, DeviceError> {
     let interrupted = (worker.position.workload, worker.ports.source);
+    let sums = add_passes(worker, tokens, progress, listener)?;
+    let report = if sums.is_stopped { None } else { Some(sums.report(worker, step)?) };
+    worker.take_up(interrupted.0, interrupted.1);
+    Ok(report)
+}
+
+/// The sums of the passes that were done.
+struct PassSums {
+    words: [i64; SUM_WORDS],
+    is_stopped: bool,
+    started: Instant,
+}
+
+impl PassSums {
+    fn report(&self, worker: &Worker<'_>, step: u32) -> Result<EvaluationReport, DeviceError> {
+        let loss = mean_loss(worker, &self.words)?;
+        let tokens = self.words[COUNT_WORD] as u64;
+        Ok(EvaluationReport { step, loss, tokens, wall: self.started.elapsed() })
+    }
+}
+
+/// Runs the evaluating program as often as there are passes and adds their sums, which are integers: the same bits
+/// whatever the layout.
+fn add_passes<'a>(
+    worker: &mut Worker<'a>,
+    tokens: &'a HeldOut<'a>,
+    progress: &Progress,
+    listener: &mut dyn Listener,
+) -> Result<PassSums, DeviceError> {
+    let mut sums = PassSums { words: [0; SUM_WORDS], is_stopped: false, started: Instant::now() };
     worker.take_up(evaluating_workload(worker.position.setup), tokens);
-    let mut total = [0i64; SUM_WORDS];
     for pass in 0..tokens.passes() {
         worker.begin_step(pass)?;
-        progress.run_program(worker, |_, _, _| Ok(Flow::GoOn))?;
-        let mut sums = [0i64; SUM_WORDS];
-        worker.ports.device.read(worker.state.constants.loss_sums, bytemuck::cast_slice_mut(&mut sums))?;
-        total.iter_mut().zip(sums).for_each(|(total, word)| *total = total.wrapping_add(word));
+        let wish = listener.wish();
+        progress.run_program(worker, |worker, moment, instr| {
+            if (moment, instr) == (Moment::Before, Instr::GradNorm) {
+                reduce::vote(&*worker.ports.device, &worker.state.constants, wish)?;
+            }
+            Ok(Flow::GoOn)
+        })?;
+        let of_pass = read_sums(worker, worker.state.constants.loss_sums)?;
+        sums.words.iter_mut().zip(of_pass).for_each(|(total, word)| *total = total.wrapping_add(word));
+        let is_last = pass + 1 == tokens.passes();
+        if !is_last && read_sums(worker, worker.state.constants.norm_sums)?[COUNT_WORD] > 0 {
+            sums.is_stopped = true;
+            break;
+        }
+        listener.measured(f64::from(pass + 1) / f64::from(tokens.passes()), sums.started.elapsed());
     }
-    let loss = mean_loss(worker, &total)?;
-    worker.take_up(interrupted.0, interrupted.1);
-    Ok(EvaluationReport { step, loss, tokens: total[device::COUNT_WORD] as u64, wall: started.elapsed() })
+    Ok(sums)
+}
+
+fn read_sums(worker: &Worker<'_>, sums: Tensor) -> Result<[i64; SUM_WORDS], DeviceError> {
+    let mut words = [0i64; SUM_WORDS];
+    worker.ports.device.read(sums, bytemuck::cast_slice_mut(&mut words))?;
+    Ok(words)
 }
 
 /// The device reads the sums as it reads those of a step.

@@ -5,7 +5,7 @@ use device::DeviceError;
 
 use crate::engine::Engine;
 use crate::execute::reduce;
-use crate::infer::evaluate::{Evaluation, EvaluationReport, HeldOut, evaluate, evaluating_workload};
+use crate::infer::evaluate::{Evaluation, EvaluationReport, HeldOut, evaluate_whole, evaluating_workload};
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Stop, launch};
 use crate::setup::start::Start;
@@ -45,7 +45,7 @@ pub fn run_forward(
             reduce::wait_for_all(&rank.ports, &rank.state.constants)?;
             deliver(&rank, per_pass.first_sequence(pass), sink)?;
         }
-        Ok(evaluate(&mut rank, &measured, 0, seat.progress)?)
+        Ok(evaluate_whole(&mut rank, &measured, seat.progress)?)
     })
 }
 

@@ -72,7 +72,7 @@ fn generate(
     let text = Text::new(generation.prompt, seat.setup.model.context);
     let mut rank = seat.open(&text, Start::with(initial), Recheck::Off)?;
     let mut wish = Wish::Continue;
-    for position in generation.prompt.len()..generation.prompt.len() + generation.max_tokens {
+    for position in generation.prompt.len()..generation.prompt.len().saturating_add(generation.max_tokens) {
         seat.progress.begin_step((position - generation.prompt.len()) as u32 + 1);
         let last_row = compute(&mut rank, &text, seat.progress)?;
         let listened = |logits: &[f32]| listener.logits(position, logits);

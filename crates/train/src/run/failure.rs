@@ -218,7 +218,8 @@ impl fmt::Display for RankFailure {
             (0, true) => write!(f, "{} failed before the first step: {}", self.rank, self.cause)?,
             (step, _) => write!(f, "{} failed in step {step} at \"{}\": {}", self.rank, self.instruction, self.cause)?,
         }
-        if !self.excerpt.is_empty() {
+        // Where another rank is the cause, its own process prints the program, and not every process of a large run.
+        if !self.excerpt.is_empty() && self.kind != CauseKind::OtherRank {
             write!(f, "\n{}", self.excerpt)?;
         }
         Ok(())

@@ -21,7 +21,7 @@ use program::{Instr, Purpose};
 use crate::engine::Engine;
 use crate::execute::loss_scale::StepFate;
 use crate::execute::reduce;
-use crate::infer::evaluate::{Evaluation, HeldOut, Validation, evaluate, evaluating_workload};
+use crate::infer::evaluate::{Evaluation, HeldOut, Listener, Validation, evaluate, evaluating_workload};
 use crate::recheck::state_hashes::StateHashes;
 use crate::run::failure::TrainError;
 use crate::run::launch::{Flow, Moment, Progress, Seat, Stop, launch};
@@ -219,41 +219,72 @@ fn run_steps<'a>(
         hashes.take(&*worker.ports.device, step + 1, started.elapsed())?;
         let is_last = step + 1 == setup.train.steps;
         // Who wishes to stop does not wait for a measurement.
-        let is_measured = |evaluation: &Evaluation<'_>| !outcome.stop && (is_last || evaluation.is_due_after(step + 1));
-        let mut held_out_loss = None;
-        if let Some((_, tokens)) = measured.held_out.as_ref().filter(|(evaluation, _)| is_measured(evaluation)) {
-            let report = evaluate(worker, tokens, step + 1, progress)?;
-            held_out_loss = Some(report.loss);
-            if number.0 == 0 {
-                ports.observer.evaluation(&report);
-            }
-        }
-        for (own, tokens) in measured.validation.iter().filter(|(own, _)| is_measured(&own.evaluation)) {
-            let report = evaluate(worker, tokens, step + 1, progress)?;
-            if number.0 == 0 {
-                ports.observer.validation(own.name, &report);
-            }
-        }
-        let due = |texts: &&SampledTexts<'_>| !outcome.stop && texts.samples.is_due_after(step + 1);
-        if let Some(texts) = measured.samples.as_ref().filter(due) {
-            let reports = samples::sample(worker, texts, step + 1, progress)?;
-            if number.0 == 0 {
-                reports.iter().for_each(|report| ports.observer.sampled(report));
-            }
-        }
+        let mut asked = Asked { wish, ..asked };
+        let between = if outcome.stop {
+            Between::stopped()
+        } else {
+            measure(worker, measured, (step + 1, is_last), (&mut asked, progress))?
+        };
+        wish = asked.wish;
         let place = |saving: Saving<'a>| {
-            let last = (is_last || outcome.stop).then_some(SavedIn::Disk);
+            let last = (is_last || between.is_stopped).then_some(SavedIn::Disk);
             last.or_else(|| saving.place_after(step + 1)).map(|place| (saving, place))
         };
         if let Some((saving, place)) = ports.saving.and_then(place) {
-            let state = saving.state(worker, step + 1, held_out_loss);
+            let state = saving.state(worker, step + 1, between.held_out_loss);
             progress.named("begin to save", || worker.save(state, place))?;
         }
-        if outcome.stop {
+        if between.is_stopped {
             return Ok(Ending::Stopped { steps: step + 1 });
         }
     }
     Ok(Ending::Finished)
+}
+
+/// The results of the work between two steps, the same on all ranks.
+struct Between {
+    held_out_loss: Option<f64>,
+    /// Whether any rank wished to stop, in the step or since.
+    is_stopped: bool,
+}
+
+impl Between {
+    fn stopped() -> Between {
+        Between { held_out_loss: None, is_stopped: true }
+    }
+}
+
+/// Measures and generates what is due after `steps` steps.
+fn measure<'a>(
+    worker: &mut Worker<'a>,
+    measured: &'a Measured<'a>,
+    (steps, is_last): (u32, bool),
+    (asked, progress): (&mut Asked<'_>, &Progress),
+) -> Result<Between, Stop> {
+    let is_due = |evaluation: &Evaluation<'_>| is_last || evaluation.is_due_after(steps);
+    let mut held_out_loss = None;
+    if let Some((_, tokens)) = measured.held_out.as_ref().filter(|(evaluation, _)| is_due(evaluation)) {
+        let Some(report) = evaluate(worker, tokens, (steps, progress), asked)? else { return Ok(Between::stopped()) };
+        held_out_loss = Some(report.loss);
+        if asked.speaks {
+            asked.observer.evaluation(&report);
+        }
+    }
+    for (own, tokens) in measured.validation.iter().filter(|(own, _)| is_due(&own.evaluation)) {
+        let Some(report) = evaluate(worker, tokens, (steps, progress), asked)? else {
+            return Ok(Between { held_out_loss, is_stopped: true });
+        };
+        if asked.speaks {
+            asked.observer.validation(own.name, &report);
+        }
+    }
+    if let Some(texts) = measured.samples.as_ref().filter(|texts| texts.samples.is_due_after(steps)) {
+        let reports = samples::sample(worker, texts, steps, progress)?;
+        if asked.speaks {
+            reports.iter().for_each(|report| asked.observer.sampled(report));
+        }
+    }
+    Ok(Between { held_out_loss, is_stopped: false })
 }
 
 /// Whether the step that has just been done was the first to update weights.
@@ -287,8 +318,21 @@ struct Asked<'a> {
 }
 
 impl Asked<'_> {
-    fn wish(&self) -> Wish {
+    fn newest(&self) -> Wish {
         if self.speaks && self.wish == Wish::Continue { self.observer.wish() } else { self.wish }
+    }
+}
+
+impl Listener for Asked<'_> {
+    fn wish(&mut self) -> Wish {
+        self.wish = self.newest();
+        self.wish
+    }
+
+    fn measured(&mut self, share: f64, elapsed: Duration) {
+        if self.speaks {
+            self.observer.evaluating(share, elapsed);
+        }
     }
 }
 
@@ -310,7 +354,7 @@ fn run_step(
                 // Before any weight changes, and before other ranks learn the sums of this one.
                 is_verified = true;
                 hashes.verify(&*worker.ports.device)?;
-                reduce::vote(&*worker.ports.device, &worker.state.constants, asked.wish())?
+                reduce::vote(&*worker.ports.device, &worker.state.constants, asked.newest())?
             }
             (Moment::After, Instr::GradNorm) => {
                 outcome = reduce::read_outcome(worker)?;

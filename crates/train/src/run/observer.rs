@@ -66,9 +66,13 @@ pub trait Observer: Sync {
     fn rank_step(&self, _times: WorkTimes) {}
 
     /// Asked in every step, before the ranks join their sums: [`Wish::Stop`] ends the run on all ranks after this step.
+    /// Asked in every pass of an evaluation, too, which ends after this pass, and the run with it.
     fn wish(&self) -> Wish {
         Wish::Continue
     }
+
+    /// Called after each pass of an evaluation with the share of it that is done; by default nothing is done.
+    fn evaluating(&self, _share: f64, _elapsed: Duration) {}
 
     /// Called after each evaluation; by default nothing is done.
     fn evaluation(&self, _report: &EvaluationReport) {}

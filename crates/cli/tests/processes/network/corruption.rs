@@ -17,6 +17,8 @@ const UNREADABLE: &str =
     "a process at 10.77.0.3 cannot be understood: the checksum of a message is not that of its bytes";
 /// Bytes of a header of the control channel.
 const CONTROL_HEADER: u64 = 24;
+/// Bytes of a connection between ranks before its first message: a token, and who speaks to whom.
+const PREAMBLE: u64 = 64;
 
 /// A byte that is changed.
 #[derive(Clone, Copy, Debug)]
@@ -69,8 +71,8 @@ fn a_changed_byte_between_ranks_is_named_and_reaches_no_sum() {
     folder.train_on_threads("threads", &KEYS);
     let expected = folder.losses("threads");
     // The middle of a header and of payloads, early and later in the run; then anywhere.
-    let drawn = (0..).map(|number: u64| (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % 3_000_000);
-    let places = [64 + 40, 5_000, 200_001, 1_234_567, 3_000_003].into_iter().chain(drawn);
+    let drawn = (0..).map(|number: u64| PREAMBLE + (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % 3_000_000);
+    let places = [PREAMBLE + 40, 5_000, 200_001, 1_234_567, 3_000_003].into_iter().chain(drawn);
     for (index, at) in places.take(flips()).enumerate() {
         let way = if index % 2 == 0 { Way::There } else { Way::Back };
         let run = format!("run-{index}");
@@ -84,6 +86,22 @@ fn a_changed_byte_between_ranks_is_named_and_reaches_no_sum() {
         assert_eq!(losses, expected[..losses.len()], "no loss is wrong");
     }
     println!("{} changed bytes of messages, each named with the process that sent it; no loss was wrong", flips());
+}
+
+#[test]
+fn a_changed_byte_of_a_preamble_lets_no_rank_train() {
+    let Some(network) = Network::of(2) else { return };
+    let folder = Folder::new("preamble");
+    // The token, the magic, the verdict, both processes, and the fingerprint.
+    for (index, at) in [0, 35, 42, 44, 48, 60].into_iter().enumerate() {
+        for way in [Way::There, Way::Back] {
+            let run = format!("run-{index}-{way:?}");
+            let texts = outputs(&network, &folder, &run, Flip { wire: Wire::Data, way, at });
+            // Process 1 connects. It reads the answer, or a refusal.
+            assert!(texts[1].contains("process 0 (ranks 0, 1, 4, 5) on host h0 "), "{way:?} {at}: {texts:#?}");
+            assert!(folder.losses(&run).is_empty(), "{way:?} {at}: {texts:#?}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! A server of this process with the part of S3's protocol that clients of checkpoints and text use: objects, listings
-//! and uploads in parts. It checks no signature, and denies access to `bucket/denied/`.
+//! and uploads in parts. It checks no signature, denies access to `bucket/denied/` and to
+//! all of `forbidden`, and has no bucket but these two.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -86,6 +87,11 @@ impl Server {
         let upload = request.query.get("uploadId").and_then(|number| number.parse::<u64>().ok());
         if request.key.starts_with("bucket/denied/") {
             return Answer { status: 403, headers: String::new(), body: vec![] };
+        }
+        match request.key.split('/').next() {
+            Some("bucket") => {}
+            Some("forbidden") => return Answer { status: 403, ..Answer::missing("InvalidAccessKeyId") },
+            Some(_) | None => return Answer::missing("NoSuchBucket"),
         }
         match (request.method.as_str(), upload) {
             ("GET", _) if request.query.contains_key("list-type") => content.list(request),

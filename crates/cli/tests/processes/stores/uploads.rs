@@ -40,7 +40,22 @@ fn checkpoints_are_kept_in_the_store_as_on_the_disk() {
     let fetched = folder.path("fetched");
     store.succeeds(&["fetch", "s3://bucket/kept", "--out", &fetched]);
     let checkpoint = format!("{fetched}/checkpoints/step-00000006");
-    store.succeeds(&["eval", "--from", &checkpoint]);
+    let of_checkpoint = store.output(&["eval", "--from", &checkpoint]);
+    assert_eq!(of_checkpoint.status.code(), Some(0), "{}", said(&of_checkpoint));
+    // The folder of the run is read by its newest checkpoint, for there are no other weights.
+    let of_folder = store.output(&["eval", "--from", &fetched]);
+    let text = said(&of_folder);
+    assert_eq!((of_folder.status.code(), &of_folder.stdout), (Some(0), &of_checkpoint.stdout), "{text}");
+    let told = format!("{fetched} has no weights.safetensors; its newest checkpoint is read: {checkpoint}\n");
+    assert!(text.contains(&told), "{text}");
+    store.succeeds(&["export", &fetched, "--out", &folder.path("exported")]);
+    let again = store.succeeds(&["fetch", "s3://bucket/kept", "--out", &fetched]);
+    assert_eq!(
+        again,
+        format!(
+            "{fetched} has the checkpoint after step 6; s3://bucket/kept has no later one, and nothing is downloaded\n"
+        )
+    );
     // Nobody begins another run there by accident.
     let refused = store.output(&words(&run_of(&folder, "other", 6, &["run.store=s3://bucket/kept"])));
     assert_eq!(refused.status.code(), Some(2));
@@ -171,8 +186,59 @@ fn a_store_without_an_answer_is_told_before_the_deadline() {
     let text = said(&output);
     assert_eq!(output.status.code(), Some(1), "{text}");
     let line = text.lines().find(|line| line.starts_with("s3://bucket/a/checkpoints has no answer yet")).expect(&text);
+    assert!(line.contains("Connection refused") && !line.contains("retries"), "{line}");
     assert!(line.contains("; attempt ") && line.ends_with(" s left, which run.store_seconds changes"), "{line}");
     assert!(text.contains("tried for "), "{text}");
+}
+
+#[test]
+fn answers_that_do_not_pass_are_refused_at_once() {
+    let (server, folder) = (Server::start(), Folder::new("refused"));
+    let store = Store { port: server.port };
+    let no_bucket = "bucket none does not exist; check its name, AWS_ENDPOINT_URL and AWS_REGION, or make the bucket";
+    let denied = "access is denied: 403 Answer: InvalidAccessKeyId; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+    for (bucket, told) in [("none", no_bucket), ("forbidden", denied)] {
+        let address = format!("s3://{bucket}/a");
+        let key = format!("run.store={address}");
+        let fetched = folder.path("fetched");
+        let begun = run_of(&folder, "run", 2, &[&key]);
+        let commands: [&[&str]; 5] = [
+            &words(&begun),
+            &["fetch", &address, "--out", &fetched],
+            &["train", "--resume", &address],
+            &["train", "--data", &address],
+            &["train", "--data", &format!("{address}/*.txt")],
+        ];
+        for command in commands {
+            let output = store.output(command);
+            let text = said(&output);
+            assert_eq!(output.status.code(), Some(2), "{command:?}: {text}");
+            // The answer to a request for the head of an object has no body.
+            let is_head = bucket == "forbidden" && command.ends_with(&["--data", &address]);
+            let told = if is_head { "access is denied: 403" } else { told };
+            assert!(text.contains(told) && !text.contains("no answer yet"), "{command:?}: {text}");
+        }
+    }
+    // A run that may list and not write does its steps.
+    let output = store.output(&words(&run_of(&folder, "unwritten", 2, &["run.store=s3://bucket/denied/a"])));
+    let text = said(&output);
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("not all checkpoints are in s3://bucket/denied/a: not uploaded after step"), "{text}");
+    assert!(text.contains("access is denied: 403"), "{text}");
+}
+
+#[test]
+fn a_key_without_its_secret_names_the_variable() {
+    let store = Store { port: 1 };
+    for (given, missing) in
+        [("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"), ("AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID")]
+    {
+        let output =
+            store.command(&["fetch", "s3://bucket/a", "--out", "x"]).env_remove(missing).output().expect("pleach");
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(2), "{text}");
+        assert!(text.contains(&format!("{given} is set and {missing} is not; set both")), "{text}");
+    }
 }
 
 #[test]
