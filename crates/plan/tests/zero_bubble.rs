@@ -1,8 +1,8 @@
 //! The automatic schedule against the ones that it is to beat, with stages that are not alike, for the last has the
 //! head: on the recorded times of passes, and on clusters.
 //!
-//! A sample of random steps is tried by default; more are tried by the following command. The schedule knows no cluster,
-//! so that of many steps a few are slower there.
+//! A sample of random steps is tried by default; more are tried by the following command. The schedule knows no
+//! cluster, so that of many steps a few are slower there.
 //!
 //! ```text
 //! PLEACH_SCHEDULES=1000 cargo test --release -p plan --test zero_bubble
