@@ -4,11 +4,10 @@
 //! llama31_workload_base_configs.py (405B on 1,024 GPUs); and NVIDIA/NeMo @00aa2e12802f,
 //! nemo/collections/llm/recipes/llama31_405b.py (on 576).
 //!
-//! The table of docs/planner.md has the times and memory of all of them. Only for the smallest model the search itself
-//! runs by default; it runs for all, and the table is printed, by
+//! The table of docs/planner.md has the times and memory of all of them. It is printed by
 //!
 //! ```text
-//! PLEACH_PUBLISHED=all cargo test --release -p plan --test published_layouts -- --nocapture
+//! cargo test -p plan --test published_layouts -- --nocapture
 //! ```
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
@@ -23,8 +22,6 @@ use plan::search::{Found, MEMORY_MARGIN, Question, keys, search};
 
 use llama::{LLAMA_8B, LLAMA_70B, LLAMA_405B, run};
 
-/// Sets that all of the runs are searched.
-const RUNS: &str = "PLEACH_PUBLISHED";
 const PAGE: &str = include_str!("../../../docs/planner.md");
 
 /// A published layout, and that of the table.
@@ -185,7 +182,6 @@ fn cluster() -> Cluster {
     Cluster::from_toml(named("h100-80g-dgx").unwrap()).unwrap()
 }
 
-/// Layouts of the table are priced one by one, which is sooner done than to search for them.
 #[test]
 fn the_page_has_the_published_layouts_and_those_that_are_found() {
     let lines: Vec<String> = std::thread::scope(|scope| {
@@ -205,8 +201,7 @@ fn the_page_has_the_published_layouts_and_those_that_are_found() {
 
 #[test]
 fn the_search_finds_layouts_as_fast_as_those_that_nvidia_publishes() {
-    let number = if std::env::var(RUNS).is_ok() { PUBLISHED.len() } else { 1 };
-    for published in &PUBLISHED[..number] {
+    for published in &PUBLISHED {
         let memory_bytes = cluster().accelerator.memory_bytes();
         let found = published.best(&BTreeMap::new(), memory_bytes).expect("a layout that fits");
         published.is_no_slower_and_leaves_the_margin(&found);

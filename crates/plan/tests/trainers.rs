@@ -113,8 +113,8 @@ fn copies_out_of_gathered_buffers_take_their_time_in_line() {
     assert!(copied.step_ns() > in_place.step_ns());
 }
 
-/// Ranks that update before the norm is known do not wait for the last one, which began last: that shortens a step whose
-/// bubble is small, and none whose first rank is the last to end.
+/// Ranks that update before the norm is known do not wait for the last one, which began last: that shortens a step
+/// whose bubble is small, and none whose first rank is the last to end.
 #[test]
 fn without_a_barrier_steps_of_zero_bubble_schedules_are_shorter_and_those_of_1f1b_are_not() {
     let (cluster, free) = (cluster(), trainer("zero-bubble-2024"));

@@ -14,11 +14,11 @@ use crate::Updates;
 /// the limit, then forwards and backwards of the input alternate; backwards of the weights fill waits. Several numbers
 /// of forwards ahead are tried, and ZB-H1 and ZB-H2 where they fit.
 ///
-/// Without a barrier at the end of a step, the one is taken in which the slowest rank takes least time, and otherwise the
-/// one that ends soonest under `costs`, which has the times of each stage. An accelerator has other times than `costs`:
-/// what moves data takes a larger share there, what is sent takes time, and short passes take as long as the host needs
-/// to issue them. So, with a barrier, the handmade schedule of its memory is taken unless another one is sooner by
-/// [`LEAST_GAIN`], and later under none of the [`weightings`].
+/// Without a barrier at the end of a step, the one is taken in which the slowest rank takes least time, and otherwise
+/// the one that ends soonest under `costs`, which has the times of each stage. An accelerator has other times than
+/// `costs`: what moves data takes a larger share there, what is sent takes time, and short passes take as long as the
+/// host needs to issue them. So, with a barrier, the handmade schedule of its memory is taken unless another one is
+/// sooner by [`LEAST_GAIN`], and later under none of the [`weightings`].
 ///
 /// `memory_percent` is the limit in hundredths of what `pp` microbatches hold of a stage, as on 1F1B's first rank.
 pub fn zero_bubble_auto(pp: usize, num_microbatches: usize, memory_percent: usize, costs: &StageCosts) -> Schedule {
