@@ -299,21 +299,13 @@ impl DataError {
 
     /// The same of tokens of which `largest` is the largest one.
     pub(crate) fn up_to(self, largest: i64) -> DataError {
-        match self {
-            DataError::OutsideVocabulary { token, place, vocabulary, .. } => {
-                DataError::OutsideVocabulary { token, place, vocabulary, largest }
-            }
-            other => other,
-        }
+        let DataError::OutsideVocabulary { token, place, vocabulary, .. } = self else { return self };
+        DataError::OutsideVocabulary { token, place, vocabulary, largest }
     }
 
     /// The same of tokens that are outside of a tokenizer.
     pub(crate) fn of_tokenizer(self, name: &str) -> DataError {
-        match self {
-            DataError::OutsideVocabulary { token, place, vocabulary, largest } => {
-                DataError::OutsideTokenizer { token, place, tokenizer: name.into(), vocabulary, largest }
-            }
-            other => other,
-        }
+        let DataError::OutsideVocabulary { token, place, vocabulary, largest } = self else { return self };
+        DataError::OutsideTokenizer { token, place, tokenizer: name.into(), vocabulary, largest }
     }
 }
