@@ -219,7 +219,7 @@ fn answered(address: &str, text: &str) -> Option<&'static str> {
     if is_redirect || text.contains("error following redirect") || text.contains("redirect without LOCATION") {
         return Some(REDIRECTS);
     }
-    // Stores also refuse what passes: a clock that is late, credentials that are renewed.
+    // Answers of stores are judged by their names, in `Attempts::refused`: some pass, as with renewed credentials.
     if address.starts_with("s3://") {
         return None;
     }
