@@ -196,7 +196,7 @@ fn answers_that_do_not_pass_are_refused_at_once() {
     let (server, folder) = (Server::start(), Folder::new("refused"));
     let store = Store { port: server.port };
     let no_bucket = "bucket none does not exist; check its name, AWS_ENDPOINT_URL and AWS_REGION, or make the bucket";
-    let denied = "access is denied: 403 Answer: InvalidAccessKeyId; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
+    let denied = "access is denied: 403 Forbidden: InvalidAccessKeyId; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
     for (bucket, told) in [("none", no_bucket), ("forbidden", denied)] {
         let address = format!("s3://{bucket}/a");
         let key = format!("run.store={address}");
