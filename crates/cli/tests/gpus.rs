@@ -176,7 +176,7 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
     if !has("libcuda") {
         let said = refused(&cuda, &[]);
         assert!(said.contains("run.device = \"cuda\" has no driver: "), "{said}");
-        assert!(said.contains("install driver 580 or newer, or write run.device = \"cpu\""), "{said}");
+        assert!(said.contains("install or update the driver of the GPU; in a container, pass the GPU through to it, or write run.device = \"cpu\""), "{said}");
         let profile = folder.0.join("here.toml").display().to_string();
         let measure = ["cluster", "measure", "--device", "cuda", "--out", &profile];
         let output = pleach_with_libraries(&folder.0, &measure);

@@ -278,7 +278,9 @@ impl RunSource {
 
 /// The newest checkpoint of a run that has not written its weights: it was stopped, it trains, or it was fetched.
 fn checkpoint_in_place_of_weights(folder: &Path) -> Result<Option<PathBuf>, Failure> {
-    if folder.join(MANIFEST).is_file() || hugging_face::is_folder(folder) || folder.join(WEIGHTS).exists() {
+    // A link to nothing is a fault of the folder.
+    let has_weights = folder.join(WEIGHTS).symlink_metadata().is_ok();
+    if folder.join(MANIFEST).is_file() || hugging_face::is_folder(folder) || has_weights {
         return Ok(None);
     }
     let newest = newest_sound(folder)?;

@@ -196,7 +196,7 @@ fn adapters_that_are_not_built_are_refused_by_key() {
         (&["model.lora={ rank = 2, alpha = 0 }"], "model.lora has alpha = 0.0, which must be positive; use 2.0"),
         (&["model.lora={ rank = 2, targets = [] }"], "model.lora has no targets; use targets = [\"query\", \"value\"]"),
         (&["model.lora={ rank = 2, targets = [\"gate\"] }"], "model.lora has the target \"gate\", which only gated"),
-        (&["model.lora={ rank = 2, dropout = 0.1 }"], "is not adapters such as { rank = 8"),
+        (&["model.lora={ rank = 2, dropout = 0.1 }"], "model.lora has the unknown key `dropout`"),
         (&["model.lora={ rank = 2, targets = [\"head\"] }"], "is not adapters such as { rank = 8"),
         (
             &["model.lora={ rank = 2 }", "model.top_query=true"],
