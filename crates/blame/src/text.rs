@@ -121,7 +121,13 @@ impl Report {
     }
 
     fn reason(&self) -> String {
-        format!("Reported: {}.", self.cause.text.trim_end_matches('.'))
+        let mut text = format!("Reported: {}.", self.cause.text.trim_end_matches('.'));
+        if let ((CauseKind::Deadline, Some(late)), Some(rank)) = (CauseKind::of_text(&self.cause.text), self.rank)
+            && late != rank
+        {
+            text += &format!(" Rank {late} was waiting itself; all waits lead to rank {rank}.");
+        }
+        text
     }
 
     fn advice(&self) -> &'static str {
@@ -139,8 +145,7 @@ impl Report {
                  or broken host, or a run.timeout_seconds that is shorter than that instruction takes."
             }
             CauseKind::Silent => {
-                "Its process is stopped, or its host or the network is down. Try to reach the host; raise run.heartbeat_seconds if it \
-                 was only slow."
+                "Try to reach that host. If it answers, look for the process: its state is T where somebody has stopped it."
             }
             CauseKind::Vanished => {
                 "Look for the process in the logs of its host and of the scheduler: it was killed, the host lost power, or memory ran out."

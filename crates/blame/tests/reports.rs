@@ -216,6 +216,8 @@ fn a_deadline_is_blamed_on_the_rank_that_keeps_the_others_waiting() {
     let report = attempt.judged(None).expect("a report");
     let expected = "rank 2 did not do its part in time in step 41 at \"forward layer 2, microbatch 1\"";
     assert_eq!((report.line().as_str(), report.noticed_by.as_str()), (expected, "rank 0"));
+    let words = report.text("runs/a", None).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("rank 1 in all-reduce. Rank 1 was waiting itself; all waits lead to rank 2."), "{words}");
 }
 
 #[test]
