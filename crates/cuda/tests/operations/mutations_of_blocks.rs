@@ -12,6 +12,9 @@ const NO_COPIES: &str =
 /// Of a tile or a block of keys.
 const NONE_SEEN: &str = "no query sees a key of the additional ones, so they add nothing";
 
+/// Of code for heads of one channel.
+const MORE_CHANNELS: &str = "wide heads have more channels";
+
 const PRODUCTS: &[Implied] = &[(
     "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
     "the fence of proxies after it shows the barriers to copies of the same block, too",
@@ -24,7 +27,10 @@ const FORWARD: &[Implied] = &[
         "the barrier before spans are read comes before keys are staged, too",
     ),
 ];
-const QUERIES: &[Implied] = &[];
+const QUERIES: &[Implied] = &[
+    ("attention_blocks_queries_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
+    ("attention_blocks_queries_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
+];
 const KEYS: &[Implied] = &[
     ("attention_blocks_keys.cu: tensor_core::wait_for_copies<0>();: left out, place 2 of 2", NO_COPIES),
     ("attention_blocks_keys.cu: tensor_core::wait_for_copies<0>();: one more open, place 2 of 2", NO_COPIES),
@@ -40,7 +46,11 @@ const WIDE: &[Implied] = &[
     ("if (ALL || (block >= begin && block < end)) {: <= for < at column 35, place 1 of 2", NONE_SEEN),
     ("if (ALL || (block >= begin && block < end)) {: <= for < at column 35, place 2 of 2", NONE_SEEN),
     ("problem.dropout.threshold ? 0.0f : powers[index];: <= for < at column 28", "only one word of 2^32 shows it"),
-    ("attention_blocks_gradient.cuh: if (head_dim < 2) {: <= for < at column 12", "wide heads have more channels"),
+    ("attention_blocks_gradient.cuh: if (head_dim < 2) {: <= for < at column 12", MORE_CHANNELS),
+    ("widen(tensors.out.row(token)[column]), 0.0f));: [column] + 1 at column 34", MORE_CHANNELS),
+    ("widen(tensors.out.row(token)[column]), 0.0f));: [column] + 1 at column 73", MORE_CHANNELS),
+    ("widen(tensors.out.row(token)[column]), 0.0f));: row(token) + 1 at column 27", MORE_CHANNELS),
+    ("widen(tensors.out.row(token)[column]), 0.0f));: row(token) + 1 at column 66", MORE_CHANNELS),
 ];
 
 #[test]
