@@ -227,7 +227,7 @@ impl Corpus {
         }
     }
 
-    /// The largest token; less than 0 where there is none.
+    /// The largest token; less than 0 without tokens.
     pub(crate) fn largest_token(&self) -> i64 {
         let largest = |extent: &Extent| self.tokens.iter(extent.range.clone()).max();
         self.extents.iter().filter_map(largest).max().unwrap_or(-1)

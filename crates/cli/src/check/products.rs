@@ -78,7 +78,8 @@ mod tests {
         );
         let in_blocks = "numbers products in blocks, as tensor cores add them; on CPUs they take 5 to 10 times as long as with train.products = \"chained\"\n";
         assert_eq!(line(Precision::Bf16(Products::Blocks16), &amx), in_blocks);
-        let of_device = "numbers products by the GPU's library (cuBLASLt): the same layout, GPU and library have the same bits, others are within bounds\n";
+        let of_device = "numbers products by the GPU's library (cuBLASLt): the same layout, GPU and library have the \
+                         same bits, others are within bounds\n";
         assert_eq!(line(Precision::Bf16(Products::Device), &describe_engine(DeviceChoice::Cuda, 1)), of_device);
         assert_eq!(
             line(Precision::Fp32(Products::Pairs), &none),

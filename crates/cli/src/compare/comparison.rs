@@ -123,7 +123,8 @@ pub fn promise(class: EqualityClass) -> &'static str {
             "the library of MPI adds in an order of its own: losses and weights agree within the bound of docs/numerics.md"
         }
         EqualityClass::OtherSums => {
-            "sums over hidden dims or tokens are split differently, or are those of a GPU's library: losses and weights agree within the bound of docs/numerics.md"
+            "sums over hidden dims or tokens are split differently, or are those of a GPU's library: losses and weights \
+             agree within the bound of docs/numerics.md"
         }
         EqualityClass::OtherDevice => {
             "the devices are of different kinds, which add in different orders: neither the same bits nor a bound are promised"

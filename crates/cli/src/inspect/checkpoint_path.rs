@@ -26,7 +26,7 @@ pub fn checkpoint_path(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The newest checkpoint of the run in the folder `run` of which every byte has its hash; `None` where there is none.
+/// The newest checkpoint of the run in the folder `run` of which every byte has its hash.
 /// Prints those that are damaged.
 ///
 /// # Errors

@@ -29,7 +29,7 @@ type Opened = OnceLock<Result<Arc<cublaslt::Library>, LibraryError>>;
 
 /// See the top of the file.
 pub enum ProductSource {
-    /// There is none.
+    /// GPUs without a library.
     None,
     /// cuBLASLt, which is opened when a run needs it.
     Nvidia {
