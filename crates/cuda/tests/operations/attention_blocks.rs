@@ -121,6 +121,11 @@ fn unseen_keys() -> impl Iterator<Item = (u64, Attend)> {
     (0..4).map(of)
 }
 
+/// One warp has queries, and all but its first see keys of the next tile.
+fn last_queries_of_a_warp(head_dim: usize) -> Attend {
+    Attend { earlier: 120, ..Attend::of(shape(1, 16, [2, 1], head_dim), Visible::Causal) }
+}
+
 /// All edges for which `is_meant`.
 fn at_edges(bench: &Bench, ops: fn(&Attend, &mut Case) -> Vec<Op>, is_meant: fn(&Attend) -> bool) {
     let with_earlier = |(seed, attend)| [(seed, attend), (seed + 1, Attend { earlier: 30, ..attend })];
@@ -203,6 +208,7 @@ pub fn forward_of_wide_heads(bench: &Bench) {
     deep(bench, Attend::forward, DEEP_WIDE);
     // Two channels after the last whole four.
     compare(bench, &Attend::of(shape(1, 17, [2, 1], 130), Visible::Causal), 0, Attend::forward);
+    compare(bench, &last_queries_of_a_warp(130), 1, Attend::forward);
     of_scores(bench, 136, f32::MAX, [-1.0; 2], Attend::forward);
     of_scores(bench, 136, f32::MAX, [2.0, 0.0], Attend::forward);
 }
@@ -219,6 +225,7 @@ pub fn backward_of_wide_heads(bench: &Bench) {
     at_edges(bench, Attend::backward, has_wide_heads);
     deep(bench, Attend::backward, DEEP_WIDE);
     compare(bench, &Attend::of(shape(1, 17, [2, 1], 130), Visible::Causal), 0, Attend::backward);
+    compare(bench, &last_queries_of_a_warp(130), 1, Attend::backward);
     of_scores(bench, 136, -EXP_LOWEST, [0.0, -1.0], Attend::passes);
 }
 

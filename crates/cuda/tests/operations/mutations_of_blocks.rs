@@ -12,6 +12,10 @@ const NO_COPIES: &str =
 /// Of a tile or a block of keys.
 const NONE_SEEN: &str = "no query sees a key of the additional ones, so they add nothing";
 
+/// Of the rows that a block of threads shares.
+const NOT_READ: &str = "one element more, which no thread reads";
+/// Of the channels of a wide head.
+const NO_CHANNELS: &str = "a range without channels adds 0 to sums that are never -0";
 /// Of code for heads of one channel.
 const MORE_CHANNELS: &str = "wide heads have more channels";
 
@@ -51,6 +55,19 @@ const WIDE: &[Implied] = &[
     ("widen(tensors.out.row(token)[column]), 0.0f));: [column] + 1 at column 73", MORE_CHANNELS),
     ("widen(tensors.out.row(token)[column]), 0.0f));: row(token) + 1 at column 27", MORE_CHANNELS),
     ("widen(tensors.out.row(token)[column]), 0.0f));: row(token) + 1 at column 66", MORE_CHANNELS),
+    ("attention_blocks_of_keys.cuh: i32 first[QUERIES];: [QUERIES] + 1 at column 9", NOT_READ),
+    ("attention_blocks_of_keys.cuh: i32 last[QUERIES];: [QUERIES] + 1 at column 8", NOT_READ),
+    ("attention_blocks_of_keys.cuh: i32 end[QUERIES];: [QUERIES] + 1 at column 7", NOT_READ),
+    (
+        "const Span of_lane = lane < WARPS ? spans[lane] : NOTHING;: <= for < at column 25",
+        "the interval of the first query comes after the spans, and that of its warp contains it",
+    ),
+    ("(number * KEYS) < all.of_block.last;: <= for < at column 27", NONE_SEEN),
+    ("(number * FEW_KEYS) < all.of_block.last;: <= for < at column 31", NONE_SEEN),
+    ("chunk < problem.head_dim; chunk += CHUNK) {: <= for < at column 25, place 1 of 3", NO_CHANNELS),
+    ("chunk < problem.head_dim; chunk += CHUNK) {: <= for < at column 25, place 2 of 3", NO_CHANNELS),
+    ("chunk < problem.head_dim; chunk += CHUNK) {: <= for < at column 25, place 3 of 3", NO_CHANNELS),
+    ("if (begin < end) {: <= for < at column 9", NONE_SEEN),
 ];
 
 #[test]
