@@ -22,6 +22,9 @@ pub const FAILURES: &str = "failures";
 const PREFIX: &str = "attempt-";
 /// The file of an attempt that says when it began.
 const BEGIN: &str = "begin.json";
+/// A file of an attempt that holds room for what processes have to say where the disk is full.
+const SPARE: &str = "spare";
+const SPARE_BYTES: u64 = 64 << 10;
 /// Reports that are kept, the newest.
 const KEPT: usize = 100;
 
@@ -75,6 +78,9 @@ impl Attempts {
         let path = attempt.path();
         fs::create_dir_all(&path).map_err(at(&path))?;
         attempt.write(BEGIN, &Begin { started_ns: now_ns(), steps, processes })?;
+        let spare = path.join(SPARE);
+        let reserved = files::recreate(&spare).and_then(|file| files::reserve(&file, SPARE_BYTES));
+        reserved.map_err(at(&spare))?;
         Ok(attempt)
     }
 
@@ -216,6 +222,7 @@ impl Attempt {
             process: culprit.process,
             host: culprit.host,
             step: culprit.step,
+            moment: culprit.moment,
             instruction: culprit.instruction,
             peers: culprit.peers,
             noticed_by: verdict.noticed_by,
@@ -229,12 +236,22 @@ impl Attempt {
     /// # Errors
     /// Parts that cannot be read, a folder that cannot be written.
     pub fn report(&self, newest_checkpoint: Option<u32>) -> Result<Report, AttemptError> {
-        let report = self.judged(newest_checkpoint)?;
+        let mut report = self.judged(newest_checkpoint)?;
         let attempts = Attempts { folder: self.folder.clone() };
         let path = attempts.file(self.number);
-        write(&path, &report)?;
         let parts = self.path();
-        fs::remove_dir_all(&parts).map_err(at(&parts))?;
+        let remove_parts = || fs::remove_dir_all(&parts).map_err(at(&parts));
+        match write(&path, &report) {
+            Err(error) if files::is_full(&error.reason) => {
+                // All that the parts say is in the report, so it takes their room. Instructions may need more.
+                remove_parts()?;
+                if write(&path, &report).is_err() {
+                    report.history.iter_mut().for_each(|rank| rank.instructions.clear());
+                    write(&path, &report)?;
+                }
+            }
+            written => written.and_then(|()| remove_parts())?,
+        }
         attempts.keep_newest()?;
         Ok(report)
     }
@@ -262,8 +279,16 @@ impl Attempt {
         self.folder.join(format!("{PREFIX}{:04}", self.number))
     }
 
+    /// Writes a part, into the spare room where the disk is full.
     fn write(&self, name: &str, value: &impl Serialize) -> Result<(), AttemptError> {
-        write(&self.path().join(name), value)
+        let path = self.path().join(name);
+        match write(&path, value) {
+            Err(error) if files::is_full(&error.reason) => match fs::remove_file(self.path().join(SPARE)) {
+                Ok(()) => write(&path, value),
+                Err(_) => Err(error),
+            },
+            written => written,
+        }
     }
 }
 

@@ -22,6 +22,8 @@ pub enum CauseKind {
     Corruption,
     /// A file could not be read or written.
     Io,
+    /// A disk had no room for a file.
+    DiskFull,
     /// Memory ran out.
     OutOfMemory,
     /// The program panicked.
@@ -79,6 +81,9 @@ impl CauseKind {
             (CauseKind::Network, "cannot be understood"),
             (CauseKind::Disagreement, "their programs differ"),
             (CauseKind::Panic, "panicked: "),
+            // ENOSPC and EDQUOT of Linux, as messages of the system end.
+            (CauseKind::DiskFull, "(os error 28)"),
+            (CauseKind::DiskFull, "(os error 122)"),
         ];
         let found = phrases.into_iter().find(|(_, phrase)| text.contains(phrase));
         (found.map_or(CauseKind::Other, |(kind, _)| kind), None)
@@ -120,6 +125,8 @@ mod tests {
         assert_eq!(CauseKind::of_text(closed), (CauseKind::Vanished, None));
         let altered = "process 1 (rank 2) on host far sent a payload with checksum 0x1, whose bytes have 0x2";
         assert_eq!(CauseKind::of_text(altered), (CauseKind::Network, None));
+        let full = "runs/a/metrics.jsonl cannot be written: No space left on device (os error 28)";
+        assert_eq!(CauseKind::of_text(full), (CauseKind::DiskFull, None));
         assert_eq!(CauseKind::of_text("it waited for a miracle"), (CauseKind::Other, None));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::cause::{Cause, CauseKind, signal_name};
 use crate::history::{Entry, RankHistory};
-use crate::part::{Heard, LauncherPart, OwnFailure, ProcessEnd, ProcessPart};
+use crate::part::{Heard, LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart};
 use crate::waits;
 
 /// Everything that is known of an attempt.
@@ -24,6 +24,7 @@ pub struct Culprit {
     pub host: Option<String>,
     pub ranks: Vec<usize>,
     pub step: u32,
+    pub moment: Moment,
     pub instruction: String,
     pub peers: Vec<usize>,
 }
@@ -135,7 +136,7 @@ impl Parts {
             }
             (None, None) => {
                 let instruction = own.instruction.clone();
-                Culprit { step: own.step, instruction, ..Culprit::default() }
+                Culprit { step: own.step, moment: own.moment, instruction, ..Culprit::default() }
             }
         };
         Verdict { cause: own.cause.clone(), culprit, noticed_by }

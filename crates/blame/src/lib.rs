@@ -23,6 +23,6 @@ pub use attempt::{Attempt, AttemptError, Attempts, FAILURES};
 pub use cause::{Cause, CauseKind};
 pub use clock::now_ns;
 pub use history::{Entry, RankHistory};
-pub use part::{Heard, LauncherPart, OwnFailure, ProcessEnd, ProcessPart};
+pub use part::{Heard, LauncherPart, Moment, OwnFailure, ProcessEnd, ProcessPart};
 pub use report::{FORMAT, RankReport, Report};
 pub use ring::{Peers, RING_ENTRIES, Ring, RingHeader};

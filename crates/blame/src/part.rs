@@ -4,6 +4,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::{Cause, CauseKind};
 
+/// Whether a failure came in a step or after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Moment {
+    /// The step had begun and did not end.
+    #[default]
+    InStep,
+    /// The step was done.
+    AfterStep,
+}
+
 /// The failure of a rank, as its own process saw it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -14,6 +25,8 @@ pub struct OwnFailure {
     pub about: Option<usize>,
     /// Step, counted from 1; 0 before the first.
     pub step: u32,
+    #[serde(default)]
+    pub moment: Moment,
     pub instruction: String,
     pub cause: Cause,
 }

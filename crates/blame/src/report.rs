@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cause::Cause;
 use crate::history::Entry;
+use crate::part::Moment;
 
 /// The format that this program writes.
 pub const FORMAT: &str = "pleach-failure-1";
@@ -33,6 +34,9 @@ pub struct Report {
     pub host: Option<String>,
     /// Its step, counted from 1; 0 before the first.
     pub step: u32,
+    /// Whether it failed in that step or after it.
+    #[serde(default)]
+    pub moment: Moment,
     /// Its instruction; empty where it is not known.
     pub instruction: String,
     /// The other ranks that take part in that instruction.

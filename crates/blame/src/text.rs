@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use crate::cause::{CauseKind, signal_name};
 use crate::date::utc;
 use crate::history::Entry;
+use crate::part::Moment;
 use crate::report::{RankReport, Report};
 
 /// Columns of a line.
@@ -42,10 +43,11 @@ impl Report {
 
     /// One line: who, where and why.
     pub fn line(&self) -> String {
-        let place = match (self.step, self.instruction.as_str()) {
-            (0, _) => " before the first step".to_string(),
-            (step, "") => format!(" in step {step}"),
-            (step, instruction) => format!(" in step {step} at \"{instruction}\""),
+        let place = match (self.step, self.moment, self.instruction.as_str()) {
+            (0, _, _) => " before the first step".to_string(),
+            (step, Moment::AfterStep, _) => format!(" after step {step}"),
+            (step, Moment::InStep, "") => format!(" in step {step}"),
+            (step, Moment::InStep, instruction) => format!(" in step {step} at \"{instruction}\""),
         };
         format!("{} {}{place}", self.who(), self.deed())
     }
@@ -81,6 +83,7 @@ impl Report {
             CauseKind::NonFinite => "computed a loss or a gradient that is not a finite number".into(),
             CauseKind::Corruption => "has wrong bits".into(),
             CauseKind::Io => "could not read or write a file".into(),
+            CauseKind::DiskFull => "could not write a file: its disk is full".into(),
             CauseKind::OutOfMemory => "ran out of memory".into(),
             CauseKind::Panic => "panicked: a fault in the program".into(),
             CauseKind::Disagreement => "was about to do something else than the others".into(),
@@ -108,7 +111,10 @@ impl Report {
         }
         match self.step {
             0 => fact("step", "before the first".into()),
-            step => fact("step", format!("{step} of {}", self.steps)),
+            step => match self.moment {
+                Moment::InStep => fact("step", format!("{step} of {}", self.steps)),
+                Moment::AfterStep => fact("step", format!("after step {step} of {}", self.steps)),
+            },
         }
         if !self.instruction.is_empty() {
             fact("instruction", cut(&self.instruction, WIDTH - 16));
@@ -158,6 +164,10 @@ impl Report {
                 "Memory or a processor of that host gave a wrong result. Take the host out of the job and test it before it is used again."
             }
             CauseKind::Io => "Check the disk and the permissions of the folder.",
+            CauseKind::DiskFull => {
+                "Free space on that disk, or copy the folder of the run to a larger one, then resume. `df -h` shows the free space of each \
+                 disk. A smaller run.keep_newest keeps fewer checkpoints."
+            }
             CauseKind::OutOfMemory => {
                 "Use a smaller microbatch, more shards or fewer ranks on each host; `pleach check` prints the memory of each rank."
             }
@@ -171,17 +181,31 @@ impl Report {
         }
     }
 
+    /// Steps that had updated weights, or were skipped, when the attempt failed.
+    fn steps_done(&self) -> u32 {
+        match self.moment {
+            Moment::InStep => self.step.saturating_sub(1),
+            Moment::AfterStep => self.step,
+        }
+    }
+
     fn remedy(&self, run: &str) -> String {
         match self.newest_checkpoint {
-            None => wrapped(
-                "There is no checkpoint, so the run begins again from the start. Set run.save_every to save more often.",
-            ),
+            None => {
+                let lost = match self.steps_done() {
+                    0 => String::new(),
+                    1 => ", and 1 step is lost".into(),
+                    lost => format!(", and {lost} steps are lost"),
+                };
+                wrapped(&format!(
+                    "There is no checkpoint, so the run begins again from the start{lost}. Set run.save_every to save more often."
+                ))
+            }
             Some(steps) => {
-                let lost = self.step.saturating_sub(steps + 1);
-                let lost = match lost {
+                let lost = match self.steps_done().saturating_sub(steps) {
                     0 => "no step is lost".to_string(),
-                    1 => "1 step is done again".to_string(),
-                    lost => format!("{lost} steps are done again"),
+                    1 => "1 step after it is lost, and is done again".to_string(),
+                    lost => format!("{lost} steps after it are lost, and are done again"),
                 };
                 format!(
                     "{}\n  pleach train --resume {run}\n",

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use blame::{
-    Attempt, Attempts, Cause, CauseKind, Entry, Heard, LauncherPart, OwnFailure, Peers, ProcessEnd, ProcessPart,
-    RING_ENTRIES, RankHistory, RankReport, Report, Ring, RingHeader,
+    Attempt, Attempts, Cause, CauseKind, Entry, Heard, LauncherPart, Moment, OwnFailure, Peers, ProcessEnd,
+    ProcessPart, RING_ENTRIES, RankHistory, RankReport, Report, Ring, RingHeader,
 };
 
 struct Folder(PathBuf);
@@ -62,7 +62,7 @@ fn end(process: usize, signal: Option<i32>, exit_code: Option<u8>, by_itself: bo
 fn stopped_by(process: usize, by: usize) -> Option<OwnFailure> {
     let cause = Cause::new(CauseKind::OtherRank, format!("rank {process} stopped because rank {by} failed"));
     let instruction = "gradient norm".into();
-    Some(OwnFailure { rank: Some(process), about: Some(by), step: 41, instruction, cause })
+    Some(OwnFailure { rank: Some(process), about: Some(by), step: 41, moment: Moment::InStep, instruction, cause })
 }
 
 fn heard(process: usize, kind: CauseKind) -> Option<Heard> {
@@ -172,7 +172,8 @@ Nothing can refuse signal 9. Somebody sent it, or the system did: look for \"Out
 of memory\" in the system's log of that host (dmesg), and for the job in the log
 of the scheduler.
 
-The newest checkpoint is that after step 38; 2 steps are done again. To resume:
+The newest checkpoint is that after step 38; 2 steps after it are lost, and are
+done again. To resume:
   pleach train --resume runs/a
 ";
     assert!(text.contains(expected), "{text}");
@@ -210,7 +211,8 @@ fn a_deadline_is_blamed_on_the_rank_that_keeps_the_others_waiting() {
     let _rings = four_rings(&attempt);
     // Rank 0 waits for rank 1 first, which waits for rank 3, which computes.
     let cause = Cause::new(CauseKind::Deadline, "rank 0 waited 10000 ms for rank 1 in all-reduce");
-    let own = OwnFailure { rank: Some(0), about: Some(1), step: 41, instruction: "gradient norm".into(), cause };
+    let (moment, instruction) = (Moment::InStep, "gradient norm".into());
+    let own = OwnFailure { rank: Some(0), about: Some(1), step: 41, moment, instruction, cause };
     attempt.add_process(&part(0, Some(own), None)).expect("written");
     attempt.add_process(&part(3, stopped_by(3, 0), heard(0, CauseKind::Deadline))).expect("written");
     let report = attempt.judged(None).expect("a report");
@@ -255,6 +257,28 @@ fn an_exit_code_counts_where_nothing_else_is_known() {
     );
 }
 
+/// A run that ends because something cannot be written has done all of its last step.
+#[test]
+fn a_full_disk_is_reported_with_the_steps_that_are_lost() {
+    let folder = Folder::new();
+    let attempt = folder.attempt();
+    let _ring = ring(&attempt, 0, &[(Peers::None, "begin to save")]);
+    let cause = Cause::new(CauseKind::DiskFull, "the last checkpoint is missing: no room");
+    let (moment, instruction) = (Moment::AfterStep, String::new());
+    let own = OwnFailure { rank: None, about: None, step: 200, moment, instruction, cause };
+    attempt.add_process(&part(0, Some(own), None)).expect("written");
+    let report = attempt.judged(Some(180)).expect("a report");
+    assert_eq!(report.line(), "the run could not write a file: its disk is full after step 200");
+    let words = |report: &Report| report.text("runs/a", None).split_whitespace().collect::<Vec<_>>().join(" ");
+    let shown = words(&report);
+    assert!(shown.contains(" step after step 200 of 200 "), "{shown}");
+    assert!(shown.contains("Free space on that disk, "), "{shown}");
+    assert!(shown.contains("is that after step 180; 20 steps after it are lost, and are done again."), "{shown}");
+    let shown = words(&attempt.judged(None).expect("a report"));
+    assert!(shown.contains("the run begins again from the start, and 200 steps are lost."), "{shown}");
+    assert!(words(&Report { step: 1, ..report }).contains("no step is lost"), "a checkpoint in memory is newer");
+}
+
 #[test]
 fn a_run_that_lost_its_power_has_the_instructions_of_all_ranks() {
     let folder = Folder::new();
@@ -293,6 +317,7 @@ fn a_report_is_80_columns_wide() {
         CauseKind::NonFinite,
         CauseKind::Corruption,
         CauseKind::Io,
+        CauseKind::DiskFull,
         CauseKind::OutOfMemory,
         CauseKind::Panic,
         CauseKind::Disagreement,
@@ -330,6 +355,7 @@ fn a_report_is_80_columns_wide() {
             process: Some(999),
             host: Some("a-host".into()),
             step: 1_234_567,
+            moment: Moment::AfterStep,
             instruction: entry(999).instruction,
             peers: (0..64).collect(),
             noticed_by: "rank 3".into(),

@@ -18,6 +18,9 @@ pub enum Failure {
     /// The work itself failed.
     #[error("{0}")]
     Work(String),
+    /// A file of a run, or the output, cannot be written.
+    #[error("{0}")]
+    Write(String),
     /// A failure of process 0, which prints it.
     #[error("{0}")]
     OfFirst(String),
@@ -79,6 +82,7 @@ impl Failure {
             Failure::Input(_) | Failure::Run(_) => true,
             Failure::Reported(failure) => failure.is_input(),
             Failure::Work(_)
+            | Failure::Write(_)
             | Failure::OfFirst(_)
             | Failure::Process { .. }
             | Failure::RollBack { .. }
@@ -90,7 +94,9 @@ impl Failure {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Failure::Input(_) | Failure::Run(_) => ExitCode::from(Failure::INPUT),
-            Failure::Work(_) | Failure::OfFirst(_) | Failure::RollBack { .. } => ExitCode::from(Failure::WORK),
+            Failure::Work(_) | Failure::Write(_) | Failure::OfFirst(_) | Failure::RollBack { .. } => {
+                ExitCode::from(Failure::WORK)
+            }
             Failure::Reported(failure) => failure.exit_code(),
             Failure::Process { code, .. } => ExitCode::from(*code),
             Failure::Interrupted { signal, .. } => ExitCode::from(signal.exit_code()),

@@ -21,6 +21,7 @@ pub fn tell(failure: &Failure) {
         Failure::Input(_)
         | Failure::Run(_)
         | Failure::Work(_)
+        | Failure::Write(_)
         | Failure::Reported(_)
         | Failure::Process { .. }
         | Failure::RollBack { .. }

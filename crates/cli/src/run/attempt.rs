@@ -3,8 +3,9 @@
 
 use std::path::Path;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
 
-use blame::{Attempt, Attempts, Cause, CauseKind, Heard, OwnFailure, ProcessPart};
+use blame::{Attempt, Attempts, Cause, CauseKind, Heard, Moment, OwnFailure, ProcessPart};
 use checkpoint::committed;
 use config::RunConfig;
 use sync::lock;
@@ -25,6 +26,8 @@ pub struct RunAttempt<'a> {
     config: &'a RunConfig,
     several: Option<&'a Several>,
     ranks: Vec<usize>,
+    /// Steps that are done, as process 0 knows them.
+    done: AtomicU32,
     /// The first failure of a rank of this process.
     own: Mutex<Option<OwnFailure>>,
 }
@@ -80,7 +83,13 @@ impl<'a> RunAttempt<'a> {
         let ranks = company.ranks_of(&verdict.config, &verdict.setup)?.into_iter().map(|rank| rank.0).collect();
         let rings = Rings { attempt, process, host };
         let config = &verdict.config;
-        Ok(RunAttempt { rings, run: &config.run.folder, config, several, ranks, own: Mutex::new(None) })
+        let (done, own) = (AtomicU32::new(0), Mutex::new(None));
+        Ok(RunAttempt { rings, run: &config.run.folder, config, several, ranks, done, own })
+    }
+
+    /// Notes that the run has done `steps` steps.
+    pub fn reached(&self, steps: u32) {
+        self.done.store(steps, Ordering::Relaxed);
     }
 
     /// Notes the failure of a rank of this process, at once: this process may be ended before it concludes.
@@ -93,7 +102,7 @@ impl<'a> RunAttempt<'a> {
     /// failure.
     pub fn note_stuck(&self, description: &str) {
         let cause = Cause::new(CauseKind::OtherRank, format!("a rank did not stop: {description}"));
-        self.note(OwnFailure { rank: None, about: None, step: 0, instruction: String::new(), cause });
+        self.note(self.after_steps(cause));
     }
 
     /// Ends the attempt, of which this process has seen `result`. The report of a run of one process is written here;
@@ -116,10 +125,8 @@ impl<'a> RunAttempt<'a> {
                 }
             }
             Err(failure) => {
-                let cause = Cause::new(CauseKind::Io, failure.to_string());
                 if self.heard().is_none() {
-                    let own = OwnFailure { rank: None, about: None, step: 0, instruction: String::new(), cause };
-                    lock(&self.own).get_or_insert(own);
+                    lock(&self.own).get_or_insert_with(|| self.after_steps(cause_of(failure)));
                 }
                 self.add_part();
                 if let Some(advice) = self.several.and_then(|several| without_host::advice(self.config, several)) {
@@ -131,6 +138,12 @@ impl<'a> RunAttempt<'a> {
             }
         }
         result
+    }
+
+    /// A failure of the process, after the steps that are done.
+    fn after_steps(&self, cause: Cause) -> OwnFailure {
+        let step = self.done.load(Ordering::Relaxed);
+        OwnFailure { rank: None, about: None, step, moment: Moment::AfterStep, instruction: String::new(), cause }
     }
 
     fn add_part(&self) {
@@ -153,6 +166,16 @@ impl<'a> RunAttempt<'a> {
         let (process, host, rank) = (failure.process, failure.host, failure.report.rank);
         Some(Heard { process, host, rank, kind, text: failure.report.cause })
     }
+}
+
+/// The cause of a failure that is not that of a rank.
+fn cause_of(failure: &Failure) -> Cause {
+    let text = failure.to_string();
+    let kind = match (failure, CauseKind::of_text(&text).0) {
+        (Failure::Write(_), CauseKind::Other) => CauseKind::Io,
+        (_, kind) => kind,
+    };
+    Cause::new(kind, text)
 }
 
 /// The newest checkpoint of the run in `run`, on the disk or in memory, by its steps.

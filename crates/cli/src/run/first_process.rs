@@ -89,7 +89,7 @@ fn run_attempt(
             (None, _) | (_, None) => Ok(ending),
         }
     });
-    once.conclude(ending)
+    once.conclude(ending, attempt)
 }
 
 /// Where checkpoints go.

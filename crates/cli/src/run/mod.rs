@@ -9,6 +9,7 @@ pub mod grace;
 pub mod interrupt;
 pub mod kept_run;
 pub mod measured_trace;
+mod missing;
 pub mod once_per_run;
 pub mod other_process;
 pub mod own_places;

@@ -19,12 +19,14 @@ use crate::input::text::Text;
 use crate::memory::{host, taken};
 use crate::peer_memory::PeerMemory;
 use crate::processes::company::Company;
+use crate::run::attempt::RunAttempt;
 use crate::run::engine::{available_cores, crowded, threads};
 use crate::run::grace::Grace;
 use crate::run::interrupt::Interrupt;
 use crate::run::measured_trace::{Recorder, Recording};
+use crate::run::missing::Missing;
 use crate::run::own_places;
-use crate::run::run_folder::RunFolder;
+use crate::run::run_folder::{LOG, RunFolder};
 use crate::run::train::Session;
 use crate::run::unwatched_hosts::warning_of_process;
 use crate::run_report::timeline;
@@ -32,6 +34,7 @@ use crate::screen::journal::Journal;
 use crate::screen::output_file::OutputFile;
 use crate::screen::progress::{Progress, Screen, Told};
 use crate::screen::rates::{Capacity, Meter};
+use crate::screen::unwritten::unwritten;
 use crate::simulate::communication;
 use crate::watch::{Event, Watchers};
 
@@ -77,7 +80,7 @@ impl<'a> OncePerRun<'a> {
         if let Some(from) = &arguments.from {
             folder.record_start(&json!({ "from": from, "build": env!("CARGO_PKG_VERSION") }))?;
         }
-        let watchers = Arc::new(Watchers::open(config, folder.path())?);
+        let watchers = Arc::new(Watchers::open(config, folder.path(), start.steps())?);
         let interrupt = session.signals.heard();
         let grace = Grace::begin(config.run.grace_seconds, &interrupt)?;
         let steps = config.train.steps;
@@ -124,10 +127,11 @@ impl<'a> OncePerRun<'a> {
     ///
     /// # Errors
     /// The failure of a rank, a file that cannot be finished, or a signal.
-    pub fn conclude(self, ending: Result<Ending, Failure>) -> Result<(), Failure> {
+    pub fn conclude(self, ending: Result<Ending, Failure>, attempt: &RunAttempt<'_>) -> Result<(), Failure> {
         let (watchers, journal) = (Arc::clone(&self.watchers), Arc::clone(&self.journal));
-        let concluded = self.concluded(ending);
         let step = watchers.last_step();
+        attempt.reached(step);
+        let concluded = self.concluded(ending);
         match &concluded {
             Ok(()) => watchers.event(Event::Finished, step, "all steps are done"),
             Err(stopped @ Failure::Interrupted { .. }) => {
@@ -148,21 +152,24 @@ impl<'a> OncePerRun<'a> {
         let OncePerRun { session, folder, trace, interrupt, _grace, journal, weights, progress, watchers: _ } = self;
         let Session { verdict, text, .. } = session;
         let steps = verdict.config.train.steps;
-        // Both files are finished, also where one of them fails.
-        let (finished, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
+        // All files are finished, also where one of them fails.
+        let (told, kept) = (progress.finish(), ending.is_ok().then(|| weights.finish()));
         let ending = ending?;
-        kept.transpose().map_err(|error| Failure::Work(error.to_string()))?;
-        let Told { evaluation, not_saved, recorder } =
-            finished.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?;
+        let Told { failure, evaluation, not_saved, recorder } = told;
         let of_step = keep_step(recorder, session, trace.as_ref(), folder);
-        if let Some(step) = of_step.map_err(|failure| after(&failure.to_string(), ending, steps, folder))?
+        if let Ok(Some(step)) = &of_step
             && journal.has_audience()
         {
-            journal.say(&communication(&step, verdict.config.parallelism.degrees));
+            journal.say(&communication(step, verdict.config.parallelism.degrees));
         }
-        if let Some(reason) = not_saved {
-            return Err(after(&format!("the last checkpoint is missing: {reason}"), ending, steps, folder));
-        }
+        let not_kept = kept.and_then(Result::err);
+        let missing = Missing {
+            weights: not_kept.map(|error| error.to_string()),
+            checkpoint: not_saved,
+            records: failure.or(of_step.err()).map(|failure| failure.to_string()),
+            log: journal.take_failure().map(|error| unwritten(&folder.path().join(LOG), &error)),
+        };
+        missing.check(ending, steps, folder.path())?;
         if journal.has_audience() {
             tell_end(session, evaluation.as_ref(), folder, &journal)?;
         }
@@ -219,15 +226,6 @@ fn algorithms(session: &Session<'_>) -> Result<Algorithms<'static>, Failure> {
             Ok(Algorithms::Own { per_host, order: config.run.placement })
         }
     }
-}
-
-/// `failure` of what a run tells, with the end of the run.
-fn after(failure: &str, ending: Ending, steps: u32, folder: &RunFolder) -> Failure {
-    let done = match ending {
-        Ending::Stopped { steps: done } => format!("the run was stopped after step {done} of {steps}"),
-        Ending::Finished => format!("the run did all of its {steps} steps"),
-    };
-    Failure::Work(format!("{failure}; {done}, and its weights are in {}", folder.path().display()))
 }
 
 /// The results of the run. Memory is that of this process.

@@ -20,6 +20,7 @@ use crate::run::own_places;
 use crate::run::past_records::keep_records;
 use crate::run::stored;
 use crate::run_report::timeline::TIMELINE;
+use crate::screen::metrics_file::MetricsFile;
 use crate::screen::output::tell;
 use crate::watch::STATUS;
 
@@ -34,7 +35,7 @@ pub const RUN_FILE: &str = "run.toml";
 /// The file of steps, measurements and events.
 pub const METRICS: &str = "metrics.jsonl";
 /// The file of messages.
-const LOG: &str = "train.log";
+pub const LOG: &str = "train.log";
 /// The file of resumptions.
 pub const RESUMES: &str = "resumes.jsonl";
 
@@ -221,15 +222,13 @@ impl RunFolder {
     ///
     /// # Errors
     /// A file that cannot be made.
-    pub fn metrics(&self, steps: u32) -> Result<File, Failure> {
-        let file = self.path.join(METRICS);
-        if steps > 0 {
-            if let Some(before) = self.records()? {
-                keep_records(before, &file, steps).map_err(|error| self.cannot_write(&file, error))?;
-            }
-            return files::open_to_append(&file).map_err(|error| self.cannot_write(&file, error));
+    pub fn metrics(&self, steps: u32) -> Result<MetricsFile, Failure> {
+        let path = self.path.join(METRICS);
+        if let Some(before) = if steps > 0 { self.records()? } else { None } {
+            keep_records(before, &path, steps).map_err(|error| self.cannot_write(&path, error))?;
         }
-        files::recreate(&file).map_err(|error| self.cannot_write(&file, error))
+        let opened = if steps > 0 { files::open_to_append(&path) } else { files::recreate(&path) };
+        opened.map(|file| MetricsFile::new(path.clone(), file)).map_err(|error| self.cannot_write(&path, error))
     }
 
     /// The records of the run so far. A run may resume without them, as where only its checkpoints were copied.

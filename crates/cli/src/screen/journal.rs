@@ -1,7 +1,7 @@
 //! Messages of a run: on its screen, and in `train.log` in its folder.
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Mutex;
 
 use sync::lock;
@@ -18,17 +18,29 @@ pub enum Audience {
     Nobody,
 }
 
-/// The log of a run, and who hears its messages. Nothing depends on whether they arrive.
+/// The log of a run, and who hears its messages. A run continues where they do not arrive.
 #[derive(Debug)]
 pub struct Journal {
     audience: Audience,
-    file: Mutex<File>,
+    log: Mutex<Log>,
+}
+
+#[derive(Debug)]
+struct Log {
+    file: File,
+    /// The first error of a message that is not in the file.
+    failure: Option<io::Error>,
 }
 
 impl Journal {
     /// Messages to `audience` and into `file`.
     pub fn new(audience: Audience, file: File) -> Journal {
-        Journal { audience, file: Mutex::new(file) }
+        Journal { audience, log: Mutex::new(Log { file, failure: None }) }
+    }
+
+    /// Why a message is missing in the log, the first time that it is asked after that.
+    pub fn take_failure(&self) -> Option<io::Error> {
+        lock(&self.log).failure.take()
     }
 
     /// Whether somebody reads more than steps.
@@ -41,7 +53,9 @@ impl Journal {
 
     /// Writes `text`, which ends its line, into the log only.
     pub fn log(&self, text: &str) {
-        let _ = lock(&self.file).write_all(output::harmless(text).as_bytes());
+        let mut log = lock(&self.log);
+        let written = log.file.write_all(output::harmless(text).as_bytes());
+        log.failure = log.failure.take().or(written.err());
     }
 
     /// Writes `text` for those who listen, on the stream of the steps, in the columns of its window.
@@ -66,5 +80,20 @@ impl Journal {
     pub fn warn(&self, text: &str) {
         self.log(text);
         output::tell(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_message_that_does_not_arrive_is_kept() {
+        let full = || File::options().write(true).open("/dev/full").expect("the device");
+        let journal = Journal::new(Audience::Nobody, full());
+        assert!(journal.take_failure().is_none());
+        journal.log("one\n");
+        journal.log("two\n");
+        assert!(files::is_full(&journal.take_failure().expect("a failure")));
     }
 }

@@ -43,7 +43,7 @@ fn is_steering(c: char) -> bool {
 pub fn read_or_failed(written: io::Result<()>) -> Result<(), Failure> {
     match written {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Failure::Work(format!("the output cannot be written: {error}")))
+            Err(Failure::Write(format!("the output cannot be written: {error}")))
         }
         Ok(()) | Err(_) => Ok(()),
     }

@@ -1,7 +1,6 @@
 //! Lines that a run prints, and the record that it writes.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
@@ -18,12 +17,14 @@ use crate::screen::anomaly::anomaly_line;
 use crate::screen::bar::Bar;
 use crate::screen::figures::bytes;
 use crate::screen::journal::{Audience, Journal};
+use crate::screen::metrics_file::MetricsFile;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::{harmless, read_or_failed};
 use crate::screen::rates::{Meter, Rates};
 use crate::screen::record;
 use crate::screen::step_line::{Colour, Outlook, clock, step_line};
 use crate::screen::terminal;
+use crate::screen::unwritten::unwritten_checkpoint;
 use crate::watch::Watchers;
 
 /// Lines above the bar of a run, about, where the run file does not say how many.
@@ -149,7 +150,7 @@ pub struct Progress {
 struct Outputs {
     screen: Screen,
     meter: Meter,
-    metrics: BufWriter<File>,
+    metrics: MetricsFile,
     journal: Arc<Journal>,
     /// Steps from one line that stays to the next.
     log_every: u32,
@@ -163,6 +164,8 @@ struct Outputs {
 
 /// Results that a run reports at its end.
 pub struct Told {
+    /// Metrics or output that could not be written.
+    pub failure: Option<Failure>,
     /// The last measurement on held-out text.
     pub evaluation: Option<EvaluationReport>,
     /// Why there is no checkpoint of the last state that was to be saved.
@@ -178,10 +181,9 @@ impl Progress {
         screen: Screen,
         meter: Meter,
         interrupt: Interrupt,
-        (metrics, journal): (File, Arc<Journal>),
+        (metrics, journal): (MetricsFile, Arc<Journal>),
     ) -> Progress {
         let log_every = if log_every == 0 { screen.usual_distance(steps) } else { log_every };
-        let metrics = BufWriter::new(metrics);
         let (failure, evaluation, not_saved) = (None, None, None);
         let outputs = Mutex::new(Outputs {
             screen,
@@ -218,18 +220,12 @@ impl Progress {
         self.recorder.as_ref()
     }
 
-    /// Finishes the metrics, and returns the last results.
-    ///
-    /// # Errors
-    /// Metrics or output that could not be written.
-    pub fn finish(self) -> Result<Told, Failure> {
+    /// Clears the screen, and returns the last results.
+    pub fn finish(self) -> Told {
         let mut outputs = into_inner(self.outputs);
         outputs.screen.clear();
-        if let Err(error) = outputs.metrics.flush() {
-            outputs.fail_at(&error);
-        }
-        let Outputs { evaluation, not_saved, .. } = outputs;
-        outputs.failure.map_or(Ok(Told { evaluation, not_saved, recorder: self.recorder }), Err)
+        let Outputs { failure, evaluation, not_saved, .. } = outputs;
+        Told { failure, evaluation, not_saved, recorder: self.recorder }
     }
 }
 
@@ -242,7 +238,7 @@ impl Progress {
             Err(reason) => return outputs.warn(&format!("the sample after step {step} cannot be decoded: {reason}\n")),
         };
         let written = record::of_sample(step, [&prompt, &text], SystemTime::now())
-            .and_then(|record| outputs.write_metrics(&record).map(|()| record));
+            .and_then(|record| outputs.metrics.write(&record).map(|()| record));
         match written {
             Err(error) => outputs.fail_at(&error),
             Ok(record) => {
@@ -259,15 +255,9 @@ impl Progress {
 }
 
 impl Outputs {
-    /// Writes a record at once, so that a run that is killed has it.
-    fn write_metrics(&mut self, record: &str) -> std::io::Result<()> {
-        writeln!(self.metrics, "{record}")?;
-        self.metrics.flush()
-    }
-
     fn step(&mut self, report: &StepReport, rates: &Rates, steps: u32) -> Wish {
         let written = record::of_step(report, rates, SystemTime::now())
-            .and_then(|record| self.write_metrics(&record).map(|()| record));
+            .and_then(|record| self.metrics.write(&record).map(|()| record));
         let record = match written {
             Ok(record) => record,
             Err(error) => {
@@ -305,7 +295,7 @@ impl Outputs {
     }
 
     fn fail_at(&mut self, error: &std::io::Error) {
-        self.failure = Some(Failure::Work(format!("metrics.jsonl cannot be written: {error}")));
+        self.failure = Some(self.metrics.failure(error));
     }
 }
 
@@ -378,13 +368,15 @@ impl Observer for Progress {
                 let (size, seconds) = (bytes(*data_bytes), wall.as_secs_f64());
                 outputs.note(&format!("saved{in_memory} after step {steps}: {size} in {seconds:.2} s"));
             }
-            Err(error) => outputs.warn(&format!("not saved{in_memory} after step {steps}: {error}\n")),
+            Err(error) => {
+                outputs.warn(&format!("not saved{in_memory} after step {steps}: {}\n", unwritten_checkpoint(error)));
+            }
         }
         if let Some(error) = not_retired {
             outputs.warn(&format!("checkpoints that are not kept are still there: {error}\n"));
         }
         match place {
-            SavedIn::Disk => outputs.not_saved = outcome.err().map(|error| error.to_string()),
+            SavedIn::Disk => outputs.not_saved = outcome.err().as_ref().map(unwritten_checkpoint),
             // The disk has the last state of a run.
             SavedIn::Memory => {}
         }
@@ -405,7 +397,7 @@ impl Observer for Progress {
         let mut outputs = lock(&self.outputs);
         outputs.evaluation = Some(*report);
         let written = record::of_evaluation(report, SystemTime::now())
-            .and_then(|record| outputs.write_metrics(&record).map(|()| record));
+            .and_then(|record| outputs.metrics.write(&record).map(|()| record));
         match written {
             Err(error) => outputs.fail_at(&error),
             Ok(record) => {
@@ -422,7 +414,7 @@ impl Observer for Progress {
     fn validation(&self, name: &str, report: &EvaluationReport) {
         let mut outputs = lock(&self.outputs);
         let written = record::of_validation(name, report, SystemTime::now())
-            .and_then(|record| outputs.write_metrics(&record).map(|()| record));
+            .and_then(|record| outputs.metrics.write(&record).map(|()| record));
         match written {
             Err(error) => outputs.fail_at(&error),
             Ok(record) => {
@@ -446,6 +438,8 @@ fn evaluating_line(share: f64, elapsed: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]
@@ -483,7 +477,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("pleach-progress-{name}-{}", std::process::id()));
         let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
         let journal = Arc::new(Journal::new(screen.audience(), log_file(name)));
-        let metrics = File::create(&path).expect("a file");
+        let metrics = MetricsFile::new(path.clone(), File::create(&path).expect("a file"));
         (Progress::new((10, 0), screen, meter, interrupt, (metrics, journal)), path)
     }
 
@@ -500,7 +494,7 @@ mod tests {
         }
         let (progress, path) = progress(Screen::Lines(Box::new(Closed)), Interrupt::default(), "closed");
         assert_eq!(progress.step(&report()), Wish::Stop);
-        progress.finish().expect("metrics are whole");
+        assert!(progress.finish().failure.is_none(), "metrics are whole");
         let metrics = std::fs::read_to_string(&path).expect("metrics");
         assert!(metrics.contains("\"step\":7") && metrics.lines().count() == 1, "{metrics}");
         std::fs::remove_file(&path).expect("removed");
@@ -521,7 +515,7 @@ mod tests {
         let (progress, path) = progress(Screen::Quiet, Interrupt::default(), "measured");
         let measured = EvaluationReport { step: 10, loss: 1.5, tokens: 640, wall: Duration::from_millis(500) };
         progress.evaluation(&measured);
-        assert_eq!(progress.finish().expect("written").evaluation, Some(measured));
+        assert_eq!(progress.finish().evaluation, Some(measured));
         let metrics = std::fs::read_to_string(&path).expect("metrics");
         let expected = "{\"step\":10,\"held_out_loss\":1.5,\"held_out_tokens\":640,\"seconds\":0.5,\"time\":";
         assert!(metrics.starts_with(expected) && metrics.ends_with("}\n"), "{metrics}");
@@ -538,7 +532,8 @@ mod tests {
         let meter = Meter::start(&RunConfig::quick_start(), 1000, Capacity { cores: 2, peak_flops: Some(1e11) });
         let mut log = log_file("lines");
         let journal = Arc::new(Journal::new(screen.audience(), log.try_clone().expect("a file")));
-        let progress = Progress::new((10, 4), screen, meter, Interrupt::default(), (log_file("none"), journal));
+        let metrics = MetricsFile::new("metrics.jsonl".into(), log_file("none"));
+        let progress = Progress::new((10, 4), screen, meter, Interrupt::default(), (metrics, journal));
         for step in 1..=10 {
             assert_eq!(progress.step(&StepReport { step, ..report() }), Wish::Continue);
             if step == 4 {
@@ -546,7 +541,7 @@ mod tests {
             }
         }
         lock(&progress.outputs).note("a note");
-        progress.finish().expect("written");
+        assert!(progress.finish().failure.is_none());
         let beginnings = |text: &str| text.lines().map(|line| line.chars().take(10).collect()).collect::<Vec<String>>();
         let text = String::from_utf8(lock(&kept.0).clone()).expect("text");
         let expected = ["step  1/10", "step  4/10", "step  4/10", "step  8/10", "step 10/10", "a note"];

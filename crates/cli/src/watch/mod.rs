@@ -31,12 +31,12 @@ pub struct Watchers {
 }
 
 impl Watchers {
-    /// Opens what the run file asks for.
+    /// Opens what the run file asks for, of a run that has `done` steps.
     ///
     /// # Errors
     /// An address that cannot be listened at.
-    pub fn open(config: &RunConfig, folder: &Path) -> Result<Watchers, Failure> {
-        let numbers = Arc::new(Mutex::new(Numbers::new(config.train.steps)));
+    pub fn open(config: &RunConfig, folder: &Path, done: u32) -> Result<Watchers, Failure> {
+        let numbers = Arc::new(Mutex::new(Numbers::new(done, config.train.steps)));
         let server = config.run.metrics_address.as_deref();
         let server = server.map(|address| Server::start(address, Arc::clone(&numbers))).transpose()?;
         let status = Mutex::new(StatusFile::new(folder, config.train.steps));

@@ -31,12 +31,12 @@ pub struct Numbers {
 }
 
 impl Numbers {
-    /// Before the first step of a run of `steps` steps.
-    pub fn new(steps: u32) -> Numbers {
-        Numbers { steps, ..Numbers::default() }
+    /// Those of a run of `steps` steps, `done` of which were done before.
+    pub fn new(done: u32, steps: u32) -> Numbers {
+        Numbers { steps, step: done, ..Numbers::default() }
     }
 
-    /// The last step that was reported.
+    /// Steps that are done.
     pub fn last_step(&self) -> u32 {
         self.step
     }
@@ -135,9 +135,10 @@ mod tests {
 
     #[test]
     fn numbers_have_the_format_of_prometheus() {
-        let mut numbers = Numbers::new(200);
+        let mut numbers = Numbers::new(6, 200);
         let before = numbers.text();
-        assert!(before.contains("pleach_steps 200\n") && !before.contains("pleach_loss"), "{before}");
+        assert!(before.contains("pleach_steps 200\n") && before.contains("pleach_step 6\n"), "{before}");
+        assert!(!before.contains("pleach_loss"), "{before}");
         let report = StepReport {
             step: 7,
             loss: 2.5,

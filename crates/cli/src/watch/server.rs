@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn numbers_are_served_on_the_loopback_and_nothing_else() {
-        let server = Server::start("0", Arc::new(Mutex::new(Numbers::new(5)))).expect("a free port");
+        let server = Server::start("0", Arc::new(Mutex::new(Numbers::new(0, 5)))).expect("a free port");
         assert!(server.address.ip().is_loopback());
         let answer = asked(&server, b"GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.contains("\npleach_steps 5\n"), "{answer}");
@@ -128,7 +128,8 @@ mod tests {
     fn an_address_in_use_is_named() {
         let taken = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = taken.local_addr().expect("an address").port().to_string();
-        let refused = Server::start(&port, Arc::new(Mutex::new(Numbers::new(5)))).err().expect("refused").to_string();
+        let refused =
+            Server::start(&port, Arc::new(Mutex::new(Numbers::new(0, 5)))).err().expect("refused").to_string();
         assert!(refused.starts_with(&format!("run.metrics_address = \"{port}\" cannot be listened at: ")), "{refused}");
     }
 }

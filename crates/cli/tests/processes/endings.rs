@@ -81,13 +81,58 @@ fn a_disk_that_fills_up_ends_the_run_and_leaves_its_weights() {
     assert_eq!(code, Some(1), "{reported}");
     let last = reported.lines().last().expect("a line").replace(&folder.0.display().to_string(), "FOLDER");
     let step = last
-        .strip_prefix("metrics.jsonl cannot be written: File too large (os error 27); the run was stopped after step ")
-        .and_then(|rest| rest.strip_suffix(" of 1000, and its weights are in FOLDER"))
+        .strip_prefix(
+            "FOLDER/metrics.jsonl cannot be written: File too large (os error 27); `ulimit -f` shows the limit of this process; the run \
+             was stopped after step ",
+        )
+        .and_then(|rest| {
+            rest.strip_suffix(
+                " of 1000, and its weights are in FOLDER; its checkpoint is whole; to continue, `pleach train --resume FOLDER`",
+            )
+        })
         .unwrap_or_else(|| panic!("{last}"));
     assert!((2..1000).contains(&step.parse::<u32>().expect("a step")), "{step}");
+    let mut blame = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    let shown = String::from_utf8(blame.arg("blame").arg(&folder.0).output().expect("it starts").stdout).expect("text");
+    let words = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains(" The run could not read or write a file. "), "{shown}");
+    assert!(words.contains(&format!(" step after step {step} of 1000 ")), "{shown}");
+    assert!(words.contains(&format!(" is that after step {step}; no step is lost. ")), "{shown}");
     let mut generate = Command::new(env!("CARGO_BIN_EXE_pleach"));
     generate.args(["generate", "--prompt", "a", "--max-tokens", "1", "--from"]).arg(&folder.0);
     assert_eq!(output(&mut generate).0, Some(0), "the weights can be used");
+}
+
+/// A file system of its own, which another program fills while the run trains. It needs root.
+#[test]
+fn a_full_disk_is_named_with_the_steps_that_are_lost() {
+    let folder = Folder::new("full");
+    let script = "mount -t tmpfs -o size=4m none \"$1\" || exit 77; cd \"$1\"; shift; \"$@\" --quiet --set run.folder=run \
+                  --set run.save_every=0 --set run.notify='test $PLEACH_EVENT = started && head -c 9m /dev/zero > filler'; \
+                  echo \"code $?\"; df -k . | tail -1; \"$1\" blame run; echo \"code $?\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", script, "sh"]).arg(&folder.0).args([env!("CARGO_BIN_EXE_pleach"), "train"]);
+    command.args(TINY.iter().chain(&["train.steps=20000"]).flat_map(|setting| ["--set", setting]));
+    let output = match command.output() {
+        Ok(output) if output.status.code() == Some(0) => output,
+        other => return println!("skipped: no file system can be mounted here: {other:?}"),
+    };
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+    assert!(stdout.starts_with("code 1\n") && stdout.ends_with("\ncode 0\n"), "{stdout}{stderr}");
+    let last = stderr.lines().rfind(|line| line.contains("the run was stopped")).expect("a line");
+    assert!(last.starts_with("run/metrics.jsonl cannot be written: No space left on device (os error 28); "), "{last}");
+    for part in [
+        "; its disk or quota has no room for it (",
+        "; the last checkpoint is missing: ",
+        " of 20000, and its weights are in run; there is no checkpoint",
+    ] {
+        assert!(last.contains(part), "{part}: {last}");
+    }
+    let step = last.split_once(" after step ").and_then(|(_, rest)| rest.split_once(' ')).expect("a step").0;
+    let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(words.contains("The run could not write a file: its disk is full. "), "{stdout}");
+    assert!(words.contains(&format!(" step after step {step} of 20000 ")), "{stdout}");
+    assert!(words.contains(&format!("from the start, and {step} steps are lost. ")), "{stdout}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::fmt;
 
-use blame::{Cause, CauseKind, OwnFailure};
+use blame::{Cause, CauseKind, Moment, OwnFailure};
 use comm::CommError;
 use config::GradientSums;
 use device::DeviceError;
@@ -86,6 +86,7 @@ impl TrainError {
             rank: None,
             about: None,
             step,
+            moment: Moment::InStep,
             instruction: instruction.into(),
             cause: Cause::new(kind, self.to_string()),
         };
@@ -99,6 +100,7 @@ impl TrainError {
                 rank: Some(failure.rank.0),
                 about: failure.about.map(|rank| rank.0),
                 step: failure.step,
+                moment: Moment::InStep,
                 instruction: failure.instruction.clone(),
                 cause: Cause::new(failure.kind, failure.cause.clone()),
             },
@@ -118,7 +120,7 @@ pub(crate) fn kind_of(error: &(dyn Error + 'static)) -> (CauseKind, Option<Rank>
             return found;
         }
         if error.is::<std::io::Error>() {
-            return (CauseKind::Io, None);
+            return (kind_of_storage(&error.to_string()), None);
         }
         next = error.source();
     }
@@ -151,7 +153,7 @@ fn kind_of_device(error: &DeviceError) -> (CauseKind, Option<Rank>) {
         DeviceError::Accelerator { .. } => (CauseKind::Device, None),
         DeviceError::Stream { cause, .. } => kind_of_text(cause),
         DeviceError::Panicked { .. } => (CauseKind::Panic, None),
-        DeviceError::Storage { .. } => (CauseKind::Io, None),
+        DeviceError::Storage { reason, .. } => (kind_of_storage(reason), None),
         DeviceError::Corrupted { .. } => (CauseKind::Corruption, None),
         DeviceError::OutsideArena { .. } | DeviceError::Shape { .. } | DeviceError::Refused { .. } => {
             (CauseKind::Other, None)
@@ -162,6 +164,11 @@ fn kind_of_device(error: &DeviceError) -> (CauseKind, Option<Rank>) {
 fn kind_of_text(text: &str) -> (CauseKind, Option<Rank>) {
     let (kind, about) = CauseKind::of_text(text);
     (kind, about.map(Rank))
+}
+
+/// The kind of a failure of files, of which `text` tells the reason.
+fn kind_of_storage(text: &str) -> CauseKind {
+    if CauseKind::of_text(text).0 == CauseKind::DiskFull { CauseKind::DiskFull } else { CauseKind::Io }
 }
 
 fn kind_of_communication(error: &CommError) -> (CauseKind, Option<Rank>) {
