@@ -64,6 +64,6 @@ pub use process_writer::ProcessWriter;
 pub use reader::TensorReader;
 pub use retention::{Retention, Saved};
 pub use state_part::StatePart;
-pub use store::{Finished, Found, LATEST, Store, committed, named, named_steps};
+pub use store::{Finished, Found, LATEST, Store, committed, named, named_steps, unfinished};
 pub use stored_run::{StoredError, StoredRun, StoredSteps};
 pub use writer::TensorWriter;

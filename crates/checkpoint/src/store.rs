@@ -55,6 +55,17 @@ pub fn committed(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
     Ok(found)
 }
 
+/// Folders in `folder` with the name of a checkpoint and without a manifest, the newest first: a copy that did not end,
+/// or a checkpoint that lost its manifest.
+///
+/// # Errors
+/// A folder that cannot be read.
+pub fn unfinished(folder: &Path) -> Result<Vec<Found>, CheckpointError> {
+    let mut found = named(folder)?;
+    found.retain(|found| found.path.is_dir() && !found.path.join(MANIFEST).exists());
+    Ok(found)
+}
+
 /// All that has the name of a checkpoint in `folder`, committed or not, the newest first: it is in the way of a run
 /// that writes checkpoints of the same steps.
 ///

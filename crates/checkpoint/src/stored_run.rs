@@ -72,6 +72,11 @@ impl StoredRun {
         self.remote.address()
     }
 
+    /// The address of the checkpoint after `steps` steps.
+    pub fn place(&self, steps: u32) -> String {
+        self.address().join(&name_of(steps)).to_string()
+    }
+
     /// All that there is of checkpoints, by their steps, whether they are committed or not.
     ///
     /// # Errors

@@ -244,6 +244,42 @@ fn a_damaged_checkpoint_is_named_set_aside_and_passed_over() {
     assert!(reported.contains("are not those that were written (XXH3 ") && reported.lines().count() == 1, "{reported}");
 }
 
+/// A copy of a checkpoint that was cut off, which is in the way of the checkpoint after as many steps.
+#[test]
+fn a_checkpoint_without_a_manifest_is_named_set_aside_and_passed_over() {
+    let folder = Folder::new("cut-off");
+    let run = folder.run("run");
+    succeeds(&mut train(&run, &["run.keep_newest=9"]));
+    let (whole, newest) = (learned(&run), run.join("checkpoints/step-00000006"));
+    fs::remove_file(newest.join("manifest.json")).expect("removed");
+    fs::remove_file(run.join("weights.safetensors")).expect("removed");
+    let line = "RUN/checkpoints/step-00000006 has no manifest.json: its save or its copy has not ended; ";
+    let told = |arguments: &[&str]| {
+        let path = run.display().to_string();
+        let words: Vec<&str> = arguments.iter().map(|word| if *word == "RUN" { path.as_str() } else { word }).collect();
+        output(&mut pleach(&words, &[])).1.replace(&path, "RUN")
+    };
+    let page = folder.run("page.html").display().to_string();
+    for arguments in [&["blame", "RUN"][..], &["report", "RUN", "--out", &page], &["inspect", "RUN"]] {
+        assert!(
+            told(arguments).starts_with(&format!("{line}it is passed over\n")),
+            "{arguments:?}: {}",
+            told(arguments)
+        );
+    }
+    let own = told(&["inspect", &newest.display().to_string()]);
+    assert_eq!(own, format!("{line}name the folder of the run to use its newest checkpoint\n"));
+    let reported = succeeds(&mut resume(&run, &[])).replace(&run.display().to_string(), "RUN");
+    assert_eq!(
+        reported,
+        format!(
+            "{line}it is passed over\nRUN/checkpoints/step-00000006 is damaged; renamed to \
+             RUN/checkpoints/damaged-step-00000006\nresuming after step 4 from RUN/checkpoints/step-00000004\n"
+        )
+    );
+    assert!(learned(&run) == whole && newest.join("manifest.json").is_file());
+}
+
 fn aside_of(run: &Path) -> String {
     run.join("checkpoints/damaged-step-00000006").display().to_string()
 }

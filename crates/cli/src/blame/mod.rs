@@ -11,6 +11,7 @@ use crate::failure::Failure;
 use crate::run::attempt::newest_checkpoint;
 use crate::run::interrupt;
 use crate::run::run_folder::CHECKPOINTS;
+use crate::run::unfinished::tell_unfinished;
 use crate::screen::output::{print, tell};
 
 /// Prints what the arguments ask for.
@@ -23,6 +24,7 @@ pub fn blame(arguments: &BlameArguments) -> Result<(), Failure> {
     if !run.is_dir() {
         return Err(Failure::Input(format!("{} is not a folder; name the folder of a run", run.display())));
     }
+    tell_unfinished(run);
     let attempts = Attempts::of_run(run);
     let mut reports: Vec<Report> = vec![];
     for number in attempts.reported().map_err(unusable)? {

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use checkpoint::{Checkpoint, CheckpointError, MANIFEST, committed};
+use checkpoint::{Checkpoint, CheckpointError, MANIFEST, committed, named_steps};
 
 use crate::failure::Failure;
 use crate::run::run_folder::CHECKPOINTS;
 use crate::run::stored::check_local;
+use crate::run::unfinished::tell_unfinished;
 use crate::screen::output::tell;
 
 /// The folder of the checkpoint that `path` names.
@@ -18,6 +19,13 @@ pub fn checkpoint_path(path: &Path) -> Result<PathBuf, Failure> {
     if path.join(MANIFEST).is_file() {
         return Ok(path.to_path_buf());
     }
+    if named_steps(path).is_some() && path.is_dir() {
+        return Err(Failure::Input(format!(
+            "{} has no {MANIFEST}: its save or its copy has not ended; name the folder of the run to use its newest checkpoint",
+            path.display()
+        )));
+    }
+    tell_unfinished(path);
     let checkpoints = path.join(CHECKPOINTS);
     let folder = if checkpoints.is_dir() { checkpoints } else { path.to_path_buf() };
     match committed(&folder)?.into_iter().next() {
@@ -32,6 +40,7 @@ pub fn checkpoint_path(path: &Path) -> Result<PathBuf, Failure> {
 /// # Errors
 /// A folder that cannot be read.
 pub fn newest_sound(run: &Path) -> Result<Option<PathBuf>, Failure> {
+    tell_unfinished(run);
     for found in committed(&run.join(CHECKPOINTS))? {
         let damage = Checkpoint::open(&found.path).map(|checkpoint| checkpoint.verify().into_iter().next());
         match damage.unwrap_or_else(Some) {

@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, Disk, Found, committed};
+use checkpoint::{Checkpoint, CheckpointError, CheckpointFolder, Disk, Found, committed, unfinished};
 
 use crate::failure::Failure;
 use crate::peer_memory::{IsFound, MemoryFiles};
 use crate::run::run_folder::{CHECKPOINTS, MEMORY};
+use crate::run::unfinished::line;
 use crate::screen::output::tell;
 
 /// Where the data of a checkpoint are.
@@ -39,18 +40,24 @@ pub struct Candidates {
 }
 
 impl Candidates {
-    /// All of the run in the folder `run`.
+    /// All of the run in the folder `run`. Those without a manifest count as damaged, and process 0 names them: each
+    /// would be in the way of the checkpoint after as many steps.
     ///
     /// # Errors
     /// A folder that cannot be read.
-    pub fn of(run: &Path) -> Result<Candidates, Failure> {
+    pub fn of(run: &Path, is_first: bool) -> Result<Candidates, Failure> {
         let on_disk = committed(&run.join(CHECKPOINTS))?.into_iter().map(|found| (found, DataPlace::Disk));
         let in_memory = committed(&run.join(MEMORY))?.into_iter();
         let in_memory = in_memory.map(|found| (found, DataPlace::Memory(MemoryFiles::default())));
         let mut left: Vec<(Found, DataPlace)> = on_disk.chain(in_memory).collect();
         // Of two after the same step the one on the disk comes first: the sort is stable.
         left.sort_by_key(|(found, _)| std::cmp::Reverse(found.steps));
-        Ok(Candidates { run: run.to_path_buf(), left: left.into(), damaged: vec![] })
+        let unfinished = unfinished(&run.join(CHECKPOINTS))?;
+        if is_first {
+            unfinished.iter().for_each(|found| tell(&line(found)));
+        }
+        let damaged = unfinished.into_iter().map(|found| (found, DataPlace::Disk)).collect();
+        Ok(Candidates { run: run.to_path_buf(), left: left.into(), damaged })
     }
 
     /// Whether any is in memory.

@@ -21,6 +21,7 @@ pub mod run_folder;
 pub mod signal_relay;
 pub mod stored;
 pub mod train;
+pub mod unfinished;
 pub mod unwatched_hosts;
 pub mod uploads;
 pub mod watchdog;

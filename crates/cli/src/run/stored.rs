@@ -14,6 +14,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::run::kept_run::Earlier;
 use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE};
+use crate::run::unfinished::{passed_over, tell_unfinished};
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
 use crate::screen::unanswered::{Deadline, on_screen};
@@ -213,8 +214,13 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<Brought, Failur
     let turn = files::open_to_change(&folder.join(".store.lock")).map_err(unwritable)?;
     // A file system without locks has one process at a time if its user has.
     let _ = turn.lock();
+    tell_unfinished(folder);
     let all = stored.list().map_err(of_store)?;
-    for (steps, _) in all.into_iter().rev().filter(|(_, of_steps)| of_steps.is_committed()) {
+    for (steps, of_steps) in all.into_iter().rev() {
+        if !of_steps.is_committed() {
+            tell(&passed_over(&stored.place(steps)));
+            continue;
+        }
         let sound = |found: &Found| Checkpoint::open(&found.path).is_ok();
         let here = committed(&checkpoints)?.into_iter().find(sound);
         if let Some(newest) = here.filter(|newest| newest.steps >= steps) {

@@ -18,6 +18,7 @@ use crate::failure::Failure;
 use crate::memory::need::{Need, largest_plan};
 use crate::run::run_folder::{CHECKPOINTS, MEMORY, METRICS, RESUMES, RUN_FILE, RUN_FILES};
 use crate::run::stored::check_local;
+use crate::run::unfinished::tell_unfinished;
 use crate::run_report::timeline::{TIMELINE, planned};
 
 /// Lines of a file of metrics that a report takes: some 300 bytes of memory each.
@@ -98,6 +99,7 @@ impl Folder {
             let path = path.display();
             Failure::Input(format!("{path} must be the folder of a run, with its {RUN_FILE}, which {error}"))
         })?;
+        tell_unfinished(path);
         let described = Mutex::new(Described::of(path, run_file));
         Ok(Folder { path: path.to_path_buf(), name, described })
     }

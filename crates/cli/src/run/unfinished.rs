@@ -1,0 +1,26 @@
+//! Checkpoints without a manifest: their save or their copy has not ended, and nothing reads them.
+
+use std::path::Path;
+
+use checkpoint::{Found, MANIFEST, unfinished};
+
+use crate::run::run_folder::CHECKPOINTS;
+use crate::screen::output::tell;
+
+/// Names the checkpoints of the run in the folder `run` that are passed over because they have no manifest.
+pub fn tell_unfinished(run: &Path) {
+    // A folder that cannot be read is reported by whoever reads it.
+    for found in unfinished(&run.join(CHECKPOINTS)).unwrap_or_default() {
+        tell(&line(&found));
+    }
+}
+
+/// The line about one.
+pub fn line(found: &Found) -> String {
+    passed_over(&found.path.display().to_string())
+}
+
+/// The line about the checkpoint at `place`, a folder or an address.
+pub fn passed_over(place: &str) -> String {
+    format!("{place} has no {MANIFEST}: its save or its copy has not ended; it is passed over\n")
+}
