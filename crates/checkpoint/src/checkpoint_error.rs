@@ -15,7 +15,7 @@ pub enum CheckpointError {
         reason: io::Error,
     },
     /// Another run writes there.
-    #[error("another run writes {} ({holder}); wait for its end", .folder.display())]
+    #[error("another run writes {} ({holder}); wait for its end, or end that process", .folder.display())]
     Locked {
         /// The folder.
         folder: PathBuf,

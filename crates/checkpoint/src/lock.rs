@@ -47,28 +47,51 @@ impl FolderLock {
         let failed = |reason| CheckpointError::Write { path: path.clone(), reason };
         let mut file = files::open_to_change(&path).map_err(failed)?;
         if try_lock(&file).map_err(failed)? == Lock::Busy {
-            let mut holder = String::new();
-            // Who it is helps, but is not needed.
-            let _ = file.read_to_string(&mut holder);
-            return Err(CheckpointError::Locked { folder: folder.to_path_buf(), holder: holder.trim().into() });
+            return Err(CheckpointError::Locked { folder: folder.to_path_buf(), holder: named_in(&mut file) });
         }
-        let holder = format!("process {}\n", std::process::id());
+        let holder = format!("process {}{}\n", std::process::id(), on_host());
         file.set_len(0).and_then(|()| file.write_all(holder.as_bytes())).map_err(failed)?;
         Ok(FolderLock { file })
     }
 }
 
-/// Whether a run writes to `folder` at this moment. The lock is taken for no longer than the answer takes.
-pub fn is_in_use(folder: &Path) -> bool {
-    let Ok(file) = files::open(&folder.join(".lock"), InputKind::Data) else { return false };
+/// The process that a lock file names.
+fn named_in(file: &mut File) -> String {
+    let mut holder = String::new();
+    // Who it is helps, but is not needed.
+    let _ = file.read_to_string(&mut holder);
+    holder.trim().into()
+}
+
+/// The host of this process, where the system tells it: several hosts may share a folder.
+fn on_host() -> String {
+    #[cfg(target_os = "linux")]
+    return format!(" on host {}", rustix::system::uname().nodename().to_string_lossy());
+    #[cfg(not(target_os = "linux"))]
+    String::new()
+}
+
+/// Refuses a folder that another run writes to at this moment. The lock is taken for no longer than the answer takes.
+///
+/// # Errors
+/// The process that has the lock.
+pub fn check_unused(folder: &Path) -> Result<(), CheckpointError> {
+    let Ok(mut file) = files::open(&folder.join(".lock"), InputKind::Data) else { return Ok(()) };
     match file.try_lock_shared() {
         Ok(()) => {
             let _ = file.unlock();
-            false
+            Ok(())
         }
-        Err(TryLockError::WouldBlock) => true,
-        Err(TryLockError::Error(_)) => false,
+        Err(TryLockError::WouldBlock) => {
+            Err(CheckpointError::Locked { folder: folder.to_path_buf(), holder: named_in(&mut file) })
+        }
+        Err(TryLockError::Error(_)) => Ok(()),
     }
+}
+
+/// Whether a run writes to `folder` at this moment.
+pub fn is_in_use(folder: &Path) -> bool {
+    check_unused(folder).is_err()
 }
 
 impl Drop for FolderLock {

@@ -350,7 +350,7 @@ fn what_cannot_be_resumed_is_said() {
     assert!(locked.starts_with("another run writes RUN/checkpoints (process "), "{locked}");
     assert!(
         locked
-            .ends_with("; wait for its end; copy the folder of the run, and resume the copy, to continue elsewhere\n"),
+            .ends_with("; wait for its end, or end that process; copy the folder of the run, and resume the copy, to continue elsewhere\n"),
         "{locked}"
     );
     lock.unlock().expect("it was taken");

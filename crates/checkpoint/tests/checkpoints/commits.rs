@@ -67,7 +67,7 @@ fn two_runs_do_not_write_one_folder_and_a_killed_one_is_no_obstacle() {
     let first = store(&folder.0).expect("a store");
     let error = store(&folder.0).expect_err("it is taken");
     assert!(matches!(error, CheckpointError::Locked { .. }), "{error}");
-    let holder = format!("(process {})", std::process::id());
+    let holder = format!("(process {} on host ", std::process::id());
     assert!(error.to_string().contains(&holder), "{error}");
     drop(first);
     // As a process leaves it that was killed: its lock file, a checkpoint that is not whole, one that was being

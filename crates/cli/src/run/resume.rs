@@ -40,6 +40,9 @@ pub fn resume(arguments: &TrainArguments, folder: &Path) -> Result<(), Failure> 
     let is_first = own_number()? == 0;
     let Resuming { folder, address } = resuming(folder, &arguments.run)?;
     let (folder, address) = (folder.as_path(), address.as_deref());
+    if is_first {
+        RunFolder::check_unused(folder)?;
+    }
     let mut candidates = Candidates::of(folder, is_first)?;
     loop {
         let in_memory = candidates.in_memory();

@@ -97,6 +97,14 @@ impl RunFolder {
         Ok(RunFolder { path: run.folder.clone(), store, way_out, notes: Mutex::default() })
     }
 
+    /// Refuses to resume the run in the folder `run` while another process trains it, before anything is read for it.
+    ///
+    /// # Errors
+    /// The process that does.
+    pub fn check_unused(run: &Path) -> Result<(), Failure> {
+        checkpoint::check_unused(&run.join(CHECKPOINTS)).map_err(|error| failure(error, WayOut::Copy))
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path

@@ -240,12 +240,32 @@ fn two_runs_do_not_share_a_folder() {
     let (code, reported) = output(&mut train(&folder.0, &[]));
     assert_eq!(code, Some(2), "{reported}");
     assert!(reported.contains("another run writes "), "{reported}");
-    assert!(reported.contains(&format!("(process {})", first.id())), "{reported}");
+    assert!(reported.contains(&format!("(process {} on host ", first.id())), "{reported}");
+    // The first has no checkpoint yet; that is not why it cannot be resumed.
+    let resume = ["train", "--resume", &folder.0.display().to_string()].map(str::to_string);
+    let (code, reported) = output(Command::new(env!("CARGO_BIN_EXE_pleach")).args(&resume));
+    assert_eq!(code, Some(2), "{reported}");
+    assert!(reported.starts_with("another run writes ") && reported.lines().count() == 1, "{reported}");
+    assert!(reported.contains(&format!("(process {} on host ", first.id())), "{reported}");
+    assert!(reported.contains("; wait for its end, or end that process; copy the folder of the run, "), "{reported}");
     // A signal of a scheduler acts like Ctrl-C.
     signal(&first, "-TERM");
     assert_eq!(first.wait().expect("an end").code(), Some(143));
     assert!(folder.0.join("weights.safetensors").is_file());
     assert!(fs::read_to_string(folder.0.join("run.toml")).expect("a file").contains("steps = 1000000\n"));
+    // The lock of a process that was killed is no obstacle.
+    for _ in 0..2 {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+        let command = command.args(&resume).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut child = command.spawn().expect("it starts");
+        let held = format!("process {} ", child.id());
+        while !fs::read_to_string(folder.0.join("checkpoints/.lock")).is_ok_and(|text| text.starts_with(&held)) {
+            assert!(child.try_wait().expect("a child").is_none(), "it was refused");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        signal(&child, "-KILL");
+        child.wait().expect("an end");
+    }
 }
 
 #[test]
