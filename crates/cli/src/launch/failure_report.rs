@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use blame::{Attempt, Attempts, LauncherPart, now_ns};
+use blame::{Attempt, Attempts, Cause, CauseKind, LauncherPart, now_ns};
 
 use crate::failure::Failure;
 use crate::launch::restart::Restart;
@@ -90,11 +90,30 @@ impl Watched {
         if let Ok(report) = attempt.report(newest_checkpoint(run)) {
             let line = format!("attempt {}: {}", report.attempt, report.line());
             tell(&format!("{line}; {}\n", shown_by(run)));
-            // Where another process failed, process 0 has called the command itself.
-            if let Some(notify) = notify_of(run).filter(|_| report.process == Some(0)) {
+            // Where process 0 was left to say so, it has called the command itself.
+            if let Some(notify) = notify_of(run).filter(|_| report.process == Some(0) && is_sudden(&report.cause)) {
                 notify.event(Event::Failed, report.step, &line);
             }
         }
+    }
+}
+
+/// Whether a process that failed so had no time to call a command.
+fn is_sudden(cause: &Cause) -> bool {
+    match cause.kind {
+        CauseKind::Signal | CauseKind::ExitCode | CauseKind::Silent | CauseKind::Vanished | CauseKind::Network => true,
+        // The system kills a process, or a rank finds no memory.
+        CauseKind::OutOfMemory => cause.signal.is_some(),
+        CauseKind::Deadline
+        | CauseKind::NonFinite
+        | CauseKind::Corruption
+        | CauseKind::Io
+        | CauseKind::DiskFull
+        | CauseKind::Panic
+        | CauseKind::Disagreement
+        | CauseKind::Device
+        | CauseKind::OtherRank
+        | CauseKind::Other => false,
     }
 }
 
