@@ -18,6 +18,8 @@ pub enum CauseKind {
     Vanished,
     /// A loss or a gradient was not finite.
     NonFinite,
+    /// A loss or a gradient norm was far above those of the steps before, or the run diverged.
+    Spike,
     /// Two computations of the same value differ, or state changed that nothing wrote.
     Corruption,
     /// A file could not be read or written.

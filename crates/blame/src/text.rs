@@ -81,6 +81,7 @@ impl Report {
             CauseKind::Silent => "gave no sign of life".into(),
             CauseKind::Vanished => "ended without giving a reason".into(),
             CauseKind::NonFinite => "computed a loss or a gradient that is not a finite number".into(),
+            CauseKind::Spike => "computed a loss or a gradient norm that is far above those of the steps before".into(),
             CauseKind::Corruption => "has wrong bits".into(),
             CauseKind::Io => "could not read or write a file".into(),
             CauseKind::DiskFull => "could not write a file: its disk is full".into(),
@@ -159,6 +160,10 @@ impl Report {
             CauseKind::NonFinite => {
                 "No weight was changed. A lower learning rate, a longer warm-up or clipping may help, and so may \
                  train.on_nonfinite = \"skip\"."
+            }
+            CauseKind::Spike => {
+                "No weight was changed. Look at the text of that step and of those before it. A lower learning rate, a smaller \
+                 train.clip_norm or a longer warm-up may help. train.on_spike = \"skip\" leaves out such steps; \"warn\" trains on them."
             }
             CauseKind::Corruption => {
                 "Memory or a processor of that host gave a wrong result. Take the host out of the job and test it before it is used again."

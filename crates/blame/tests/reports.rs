@@ -315,6 +315,7 @@ fn a_report_is_80_columns_wide() {
         CauseKind::Silent,
         CauseKind::Vanished,
         CauseKind::NonFinite,
+        CauseKind::Spike,
         CauseKind::Corruption,
         CauseKind::Io,
         CauseKind::DiskFull,

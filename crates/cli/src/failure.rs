@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use blame::CauseKind;
 use config::Problem;
 
 use crate::run::interrupt::Signal;
@@ -40,6 +41,8 @@ pub enum Failure {
     RollBack {
         /// The step, counted from 1.
         step: u32,
+        /// Its anomaly, as a report names it.
+        kind: CauseKind,
         /// For the user.
         reason: String,
     },

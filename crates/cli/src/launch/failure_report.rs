@@ -106,6 +106,7 @@ fn is_sudden(cause: &Cause) -> bool {
         CauseKind::OutOfMemory => cause.signal.is_some(),
         CauseKind::Deadline
         | CauseKind::NonFinite
+        | CauseKind::Spike
         | CauseKind::Corruption
         | CauseKind::Io
         | CauseKind::DiskFull

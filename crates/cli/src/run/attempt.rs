@@ -126,7 +126,7 @@ impl<'a> RunAttempt<'a> {
             }
             Err(failure) => {
                 if self.heard().is_none() {
-                    lock(&self.own).get_or_insert_with(|| self.after_steps(cause_of(failure)));
+                    lock(&self.own).get_or_insert_with(|| self.own_failure(failure));
                 }
                 self.add_part();
                 if let Some(advice) = self.several.and_then(|several| without_host::advice(self.config, several)) {
@@ -138,6 +138,26 @@ impl<'a> RunAttempt<'a> {
             }
         }
         result
+    }
+
+    /// A failure that is not that of a rank.
+    fn own_failure(&self, failure: &Failure) -> OwnFailure {
+        match failure {
+            Failure::RollBack { step, kind, reason } => OwnFailure {
+                step: *step,
+                moment: Moment::InStep,
+                instruction: "gradient norm".into(),
+                ..self.after_steps(Cause::new(*kind, reason.clone()))
+            },
+            Failure::Write(_)
+            | Failure::Input(_)
+            | Failure::Run(_)
+            | Failure::Work(_)
+            | Failure::OfFirst(_)
+            | Failure::Reported(_)
+            | Failure::Process { .. }
+            | Failure::Interrupted { .. } => self.after_steps(cause_of(failure)),
+        }
     }
 
     /// A failure of the process, after the steps that are done.

@@ -23,6 +23,7 @@ use crate::run::train::Session;
 use crate::run::uploads::Uploads;
 use crate::run::work_times;
 use crate::screen::progress::Progress;
+use crate::watch::{self, Event};
 
 /// Runs from `start` to the end, and leaves in `folder` what there is to leave.
 ///
@@ -38,6 +39,11 @@ pub fn run(
     let run =
         |session: &Session<'_>, start: Start<'_>| run_attempt(session, (folder, uploads), arguments, start, &attempt);
     let ended = attempt.conclude(returning(session, Some(folder), start, run));
+    if let Err(given_up @ Failure::RollBack { step, .. }) = &ended {
+        // The attempts to train have told of the anomaly only.
+        folder.log_line(&given_up.to_string());
+        watch::event(&session.verdict.config, Event::Failed, *step, &given_up.to_string());
+    }
     match &ended {
         // The disk has the last state.
         Ok(()) | Err(Failure::Interrupted { .. }) => folder.forget_manifests().and(ended),

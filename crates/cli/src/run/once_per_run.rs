@@ -138,8 +138,10 @@ impl<'a> OncePerRun<'a> {
                 journal.log(&format!("{stopped}\n"));
                 watchers.event(Event::Stopped, step, &stopped.to_string());
             }
-            // The step has been reported, and the run continues.
-            Err(Failure::RollBack { .. }) => {}
+            // Where the run cannot return, its end is told later.
+            Err(Failure::RollBack { step, reason, .. }) => {
+                watchers.event(Event::Anomaly, *step, &format!("{reason}; the run returns to its newest checkpoint"));
+            }
             Err(failure) => {
                 journal.log(&format!("{failure}\n"));
                 watchers.event(Event::Failed, step, &failure.to_string());

@@ -80,7 +80,8 @@ impl<'a> ProcessRanks<'a> {
             |setup, engine| {
                 train::run(setup, engine, ports).inspect_err(|error| match error {
                     TrainError::RollBack { step, .. } => {
-                        returns = Some(Failure::RollBack { step: *step, reason: error.to_string() });
+                        let kind = error.own_failure().cause.kind;
+                        returns = Some(Failure::RollBack { step: *step, kind, reason: error.to_string() });
                     }
                     TrainError::Prepare(_)
                     | TrainError::Rank(_)

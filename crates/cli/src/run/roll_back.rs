@@ -35,14 +35,16 @@ pub fn returning(
     let mut result = run(session, start);
     let mut verdict: Option<Verdict> = None;
     let mut returns: Vec<u32> = vec![];
-    while let Err(Failure::RollBack { step, reason }) = result {
-        let checkpoint = chosen(session, &reason)?;
+    while let Err(Failure::RollBack { step, kind, reason }) = result {
+        // The anomaly remains the cause of a run that cannot return.
+        let given_up = |why: String| Failure::RollBack { step, kind, reason: format!("{reason}; {why}") };
+        let checkpoint = chosen(session, given_up)?;
         let steps = checkpoint.state().steps;
         returns.push(steps);
         if returns.iter().filter(|other| **other == steps).count() > MOST_RETURNS {
-            return Err(Failure::Work(format!(
-                "{reason}; the run has returned to the checkpoint after step {steps} {MOST_RETURNS} times, so it ends: find the cause, \
-                 or use a lower learning rate"
+            return Err(given_up(format!(
+                "the run has returned to the checkpoint after step {steps} {MOST_RETURNS} times, so it ends: find the cause, or resume \
+                 with a lower train.learning_rate"
             )));
         }
         let before = verdict.as_ref().unwrap_or(session.verdict);
@@ -69,13 +71,13 @@ pub fn returning(
 }
 
 /// The newest checkpoint that process 0 finds sound, on all processes.
-fn chosen(session: &Session<'_>, reason: &str) -> Result<Checkpoint, Failure> {
+fn chosen(session: &Session<'_>, given_up: impl Fn(String) -> Failure) -> Result<Checkpoint, Failure> {
     let folder = session.checkpoints();
     let all = committed(folder.path())?;
     let open = |found: &Found| Checkpoint::open(&found.path).ok();
     let newest = || {
         let newest = all.iter().find_map(open);
-        newest.ok_or_else(|| Failure::Work(format!("{reason}; there is no checkpoint to return to")))
+        newest.ok_or_else(|| given_up("there is no checkpoint to return to; use a smaller run.save_every".into()))
     };
     match (session.company.once("the checkpoint", newest)?, session.company) {
         (Part::First(newest), Company::Several(several)) => {
@@ -89,9 +91,7 @@ fn chosen(session: &Session<'_>, reason: &str) -> Result<Checkpoint, Failure> {
             let found = committed(folder.path())?.into_iter().find(|found| found.steps == steps);
             let found = found.and_then(|found| Checkpoint::open(&found.path).ok());
             found.ok_or_else(|| {
-                Failure::Work(format!(
-                    "{reason}; the checkpoint after step {steps} is not in the folder of this process"
-                ))
+                given_up(format!("the checkpoint after step {steps} is not in the folder of this process"))
             })
         }
     }

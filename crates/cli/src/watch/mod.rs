@@ -11,9 +11,10 @@ use std::sync::{Arc, Mutex};
 
 use config::RunConfig;
 use sync::lock;
-use train::{EvaluationReport, SaveReport, StepFate, StepReport, Straggler};
+use train::{EvaluationReport, SaveReport, StepReport, Straggler};
 
 use crate::failure::Failure;
+use crate::screen::anomaly::anomaly_line;
 use crate::screen::rates::Rates;
 use crate::watch::numbers::Numbers;
 use crate::watch::server::Server;
@@ -21,6 +22,13 @@ use crate::watch::status_file::StatusFile;
 
 pub use notify::{Event, Notify};
 pub use status_file::STATUS;
+
+/// Tells the command of `run.notify` about an event of a run that nothing watches any more.
+pub fn event(config: &RunConfig, event: Event, step: u32, message: &str) {
+    if let Some(command) = &config.run.notify {
+        Notify::new(command, &config.run.folder).event(event, step, message);
+    }
+}
 
 /// Everything that watches a run, in process 0.
 pub struct Watchers {
@@ -49,13 +57,9 @@ impl Watchers {
         lock(&self.numbers).step(report, rates);
         lock(&self.status).step(report.step, report.loss);
         if let Some(anomaly) = &report.anomaly {
-            let done =
-                if anomaly.fate == StepFate::Updated { "the run continues" } else { "the step changed no weight" };
-            self.event(
-                Event::Anomaly,
-                report.step,
-                &format!("loss {}, gradient norm {}; {done}", report.loss, report.gradient_norm),
-            );
+            let line = anomaly_line(report.step, anomaly);
+            let message = format!("{line}; loss {}, gradient norm {}", report.loss, report.gradient_norm);
+            self.event(Event::Anomaly, report.step, &message);
         }
     }
 

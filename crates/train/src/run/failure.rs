@@ -92,10 +92,15 @@ impl TrainError {
         };
         match self {
             TrainError::Prepare(_) => together(0, "", CauseKind::Other),
+            TrainError::RollBack { step, anomaly: Anomaly::Spike(_), .. } => {
+                together(*step, "gradient norm", CauseKind::Spike)
+            }
             TrainError::Overflow { step, .. }
             | TrainError::NotFinite { step, .. }
             | TrainError::Skipping { step, .. }
-            | TrainError::RollBack { step, .. } => together(*step, "gradient norm", CauseKind::NonFinite),
+            | TrainError::RollBack { step, anomaly: Anomaly::NonFinite, .. } => {
+                together(*step, "gradient norm", CauseKind::NonFinite)
+            }
             TrainError::Rank(failure) => OwnFailure {
                 rank: Some(failure.rank.0),
                 about: failure.about.map(|rank| rank.0),
@@ -189,7 +194,11 @@ fn anomaly_text(anomaly: &Anomaly, loss: f64, gradient_norm: f64) -> String {
     match anomaly {
         Anomaly::NonFinite => format!("loss {loss}, gradient norm {gradient_norm}"),
         Anomaly::Spike(Spike { kind, value, usual, score }) => {
-            format!("{}: {value:.4}, {score:.1} robust deviations above the usual {usual:.4}", kind.name())
+            format!(
+                "{}: {value:.4} is {score:.1} robust deviations above {usual:.4}, the median of recent steps (loss {loss:.4}, gradient \
+                 norm {gradient_norm:.4})",
+                kind.name()
+            )
         }
     }
 }
