@@ -9,7 +9,7 @@ use crate::launch::restart::Restart;
 use crate::launch::supervisor::{Outcome, Supervised};
 use crate::run::attempt::{newest_checkpoint, shown_by};
 use crate::screen::output::tell;
-use crate::watch::{Event, Notify};
+use crate::watch::{Event, Notify, fail_status};
 
 /// Largest difference of the clocks of two hosts.
 const CLOCKS_NS: u64 = 60_000_000_000;
@@ -87,6 +87,7 @@ impl Watched {
         let (Some(attempt), Some(run)) = (self.note(supervised, without), &self.run) else {
             return;
         };
+        fail_status(run);
         if let Ok(report) = attempt.report(newest_checkpoint(run)) {
             let line = format!("attempt {}: {}", report.attempt, report.line());
             tell(&format!("{line}; {}\n", shown_by(run)));

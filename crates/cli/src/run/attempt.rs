@@ -17,6 +17,7 @@ use crate::run::run_folder::{CHECKPOINTS, MEMORY};
 use crate::run::train::Session;
 use crate::run::without_host;
 use crate::screen::output::tell;
+use crate::watch::fail_status;
 
 /// The attempt as one of its processes takes part in it.
 pub struct RunAttempt<'a> {
@@ -103,6 +104,9 @@ impl<'a> RunAttempt<'a> {
     pub fn note_stuck(&self, description: &str) {
         let cause = Cause::new(CauseKind::OtherRank, format!("a rank did not stop: {description}"));
         self.note(self.after_steps(cause));
+        if self.rings.process == 0 {
+            fail_status(self.run);
+        }
     }
 
     /// Ends the attempt, of which this process has seen `result`. The report of a run of one process is written here;

@@ -23,7 +23,7 @@ use crate::run::train::Session;
 use crate::run::uploads::Uploads;
 use crate::run::work_times;
 use crate::screen::progress::Progress;
-use crate::watch::{self, Event};
+use crate::watch;
 
 /// Runs from `start` to the end, and leaves in `folder` what there is to leave.
 ///
@@ -42,7 +42,7 @@ pub fn run(
     if let Err(given_up @ Failure::RollBack { step, .. }) = &ended {
         // The attempts to train have told of the anomaly only.
         folder.log_line(&given_up.to_string());
-        watch::event(&session.verdict.config, Event::Failed, *step, &given_up.to_string());
+        watch::fail(&session.verdict.config, *step, &given_up.to_string());
     }
     match &ended {
         // The disk has the last state.

@@ -1,6 +1,7 @@
 //! The part of `pleach train` that a run does once, whatever its processes: files of its folder, the screen, signals,
 //! and the last words.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use checkpoint::TensorWriter;
@@ -92,6 +93,9 @@ impl<'a> OncePerRun<'a> {
         for note in folder.take_notes() {
             journal.tell(&note);
         }
+        if let Some(address) = watchers.address() {
+            tell_metrics(address, &journal);
+        }
         if journal.has_audience() {
             let engine = describe_engine(config.run.device, config.run.threads_per_rank);
             let products = products::line(config.train.precision, &engine);
@@ -119,7 +123,7 @@ impl<'a> OncePerRun<'a> {
         let turns = session.company.turns(config, &verdict.setup)?;
         let progress = progress.with_stragglers(StragglerWatch::new(&verdict.setup, turns));
         let progress = progress.with_watchers(Arc::clone(&watchers));
-        watchers.event(Event::Started, start.steps(), &format!("training from step {} to {steps}", start.steps() + 1));
+        watchers.turn(Event::Started, &format!("training from step {} to {steps}", start.steps() + 1));
         Ok(OncePerRun { session, folder, trace, interrupt, _grace: grace, journal, weights, progress, watchers })
     }
 
@@ -129,14 +133,13 @@ impl<'a> OncePerRun<'a> {
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>, attempt: &RunAttempt<'_>) -> Result<(), Failure> {
         let (watchers, journal) = (Arc::clone(&self.watchers), Arc::clone(&self.journal));
-        let step = watchers.last_step();
-        attempt.reached(step);
+        attempt.reached(watchers.last_step());
         let concluded = self.concluded(ending);
         match &concluded {
-            Ok(()) => watchers.event(Event::Finished, step, "all steps are done"),
+            Ok(()) => watchers.turn(Event::Finished, "all steps are done"),
             Err(stopped @ Failure::Interrupted { .. }) => {
                 journal.log(&format!("{stopped}\n"));
-                watchers.event(Event::Stopped, step, &stopped.to_string());
+                watchers.turn(Event::Stopped, &stopped.to_string());
             }
             // Where the run cannot return, its end is told later.
             Err(Failure::RollBack { step, reason, .. }) => {
@@ -144,7 +147,7 @@ impl<'a> OncePerRun<'a> {
             }
             Err(failure) => {
                 journal.log(&format!("{failure}\n"));
-                watchers.event(Event::Failed, step, &failure.to_string());
+                watchers.turn(Event::Failed, &failure.to_string());
             }
         }
         concluded
@@ -194,6 +197,18 @@ impl<'a> OncePerRun<'a> {
                 Ok(())
             }
         }
+    }
+}
+
+/// Tells where the numbers of the run are, and warns of an address that other hosts may reach.
+fn tell_metrics(address: SocketAddr, journal: &Journal) {
+    journal.say(&format!("metrics for Prometheus: http://{address}/metrics\n"));
+    if !address.ip().is_loopback() {
+        journal.warn(&format!(
+            "warning: run.metrics_address: every client that reaches {address} can read the numbers of the run; a port alone, such as \
+             \"{}\", is local\n",
+            address.port()
+        ));
     }
 }
 

@@ -6,6 +6,7 @@ mod numbers;
 mod server;
 mod status_file;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -21,12 +22,13 @@ use crate::watch::server::Server;
 use crate::watch::status_file::StatusFile;
 
 pub use notify::{Event, Notify};
-pub use status_file::STATUS;
+pub use status_file::{STATUS, State, fail as fail_status};
 
-/// Tells the command of `run.notify` about an event of a run that nothing watches any more.
-pub fn event(config: &RunConfig, event: Event, step: u32, message: &str) {
+/// Tells of the failure of a run in `step` that nothing watches any more.
+pub fn fail(config: &RunConfig, step: u32, message: &str) {
+    status_file::fail(&config.run.folder);
     if let Some(command) = &config.run.notify {
-        Notify::new(command, &config.run.folder).event(event, step, message);
+        Notify::new(command, &config.run.folder).event(Event::Failed, step, message);
     }
 }
 
@@ -35,7 +37,7 @@ pub struct Watchers {
     numbers: Arc<Mutex<Numbers>>,
     status: Mutex<StatusFile>,
     notify: Option<Notify>,
-    _server: Option<Server>,
+    server: Option<Server>,
 }
 
 impl Watchers {
@@ -47,9 +49,26 @@ impl Watchers {
         let numbers = Arc::new(Mutex::new(Numbers::new(done, config.train.steps)));
         let server = config.run.metrics_address.as_deref();
         let server = server.map(|address| Server::start(address, Arc::clone(&numbers))).transpose()?;
-        let status = Mutex::new(StatusFile::new(folder, config.train.steps));
+        let status = StatusFile::new(folder, done, config.train.steps);
         let notify = config.run.notify.as_deref().map(|command| Notify::new(command, folder));
-        Ok(Watchers { numbers, status, notify, _server: server })
+        Ok(Watchers { numbers, status: Mutex::new(status), notify, server })
+    }
+
+    /// Where the numbers are served, if they are.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(Server::address)
+    }
+
+    /// The run begins or has ended: the file and the command say so.
+    pub fn turn(&self, event: Event, message: &str) {
+        let state = match event {
+            Event::Finished => State::Finished,
+            Event::Stopped => State::Stopped,
+            Event::Failed => State::Failed,
+            Event::Started | Event::Anomaly | Event::Straggler | Event::NotSaved => State::Training,
+        };
+        lock(&self.status).write(state);
+        self.event(event, self.last_step(), message);
     }
 
     /// A step has ended.

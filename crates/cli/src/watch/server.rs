@@ -1,6 +1,6 @@
 //! One thread that answers HTTP requests for the numbers of a run.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -32,9 +32,8 @@ impl Server {
     pub fn start(address: &str, numbers: Arc<Mutex<Numbers>>) -> Result<Server, Failure> {
         let place = if address.contains(':') { address.to_string() } else { format!("127.0.0.1:{address}") };
         let failed = |error: io::Error| {
-            Failure::Input(format!(
-                "run.metrics_address = {address:?} cannot be listened at: {error}; use another port"
-            ))
+            let remedy = remedy(&error);
+            Failure::Input(format!("run.metrics_address = {address:?} cannot be listened at: {error}; {remedy}"))
         };
         let listener = TcpListener::bind(&place).map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
@@ -51,6 +50,20 @@ impl Server {
         };
         let thread = std::thread::Builder::new().name("metrics".into()).spawn(serve).map_err(failed)?;
         Ok(Server { address, is_over, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::AddrInUse => "another program has it, such as another run; use another port",
+        ErrorKind::AddrNotAvailable => "it must be an address of this host; use a port alone for the loopback address",
+        ErrorKind::PermissionDenied => "use a port from 1024 on",
+        _ => "use a port alone for the loopback address",
     }
 }
 
@@ -131,5 +144,10 @@ mod tests {
         let refused =
             Server::start(&port, Arc::new(Mutex::new(Numbers::new(0, 5)))).err().expect("refused").to_string();
         assert!(refused.starts_with(&format!("run.metrics_address = \"{port}\" cannot be listened at: ")), "{refused}");
+        assert!(refused.ends_with("; another program has it, such as another run; use another port"), "{refused}");
+        // An address of documents, which no host has.
+        let elsewhere = Server::start("192.0.2.1:0", Arc::new(Mutex::new(Numbers::new(0, 5))));
+        let refused = elsewhere.err().expect("refused").to_string();
+        assert!(refused.contains("; it must be an address of this host; use a port alone "), "{refused}");
     }
 }

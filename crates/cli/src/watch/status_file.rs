@@ -1,41 +1,92 @@
-//! A file that a run renews while it trains, so that its age shows whether the run makes progress.
+//! A file that a run renews while it trains, so that its age shows whether the run makes progress, and whose last
+//! content shows how the run ended.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::json;
+use files::InputKind;
+use serde_json::{Value, json};
+
+use crate::processes::place::own_host;
 
 /// The name of the file in the folder of a run.
 pub const STATUS: &str = "status.json";
 /// Shortest time between two renewals.
 const PAUSE: Duration = Duration::from_secs(1);
 
+/// What a run does, or how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Training,
+    /// All steps are done.
+    Finished,
+    /// A signal has ended it.
+    Stopped,
+    Failed,
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            State::Training => "training",
+            State::Finished => "finished",
+            State::Stopped => "stopped",
+            State::Failed => "failed",
+        }
+    }
+}
+
 /// [`STATUS`], renewed while a run trains.
 #[derive(Debug)]
 pub struct StatusFile {
     path: PathBuf,
     steps: u32,
+    /// The last step that is done, and its loss where it was done since the start.
+    latest: (u32, Option<f64>),
     renewed: Option<Instant>,
 }
 
 impl StatusFile {
-    /// That of the run of `steps` steps in `folder`.
-    pub fn new(folder: &Path, steps: u32) -> StatusFile {
-        StatusFile { path: folder.join(STATUS), steps, renewed: None }
+    /// That of the run of `steps` steps in `folder`, of which `done` are done.
+    pub fn new(folder: &Path, done: u32, steps: u32) -> StatusFile {
+        StatusFile { path: folder.join(STATUS), steps, latest: (done, None), renewed: None }
     }
 
-    /// Renews it after a step, at most once a second and after the last step.
+    /// Renews it after a step, at most once a second.
     pub fn step(&mut self, step: u32, loss: f64) {
-        let is_due = self.renewed.is_none_or(|renewed| renewed.elapsed() >= PAUSE);
-        if !is_due && step < self.steps {
-            return;
+        self.latest = (step, Some(loss));
+        if self.renewed.is_none_or(|renewed| renewed.elapsed() >= PAUSE) {
+            self.renewed = Some(Instant::now());
+            self.write(State::Training);
         }
-        self.renewed = Some(Instant::now());
+    }
+
+    /// Writes the last step and what the run does now.
+    pub fn write(&self, state: State) {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
-        let (pid, steps) = (std::process::id(), self.steps);
-        let status = json!({ "step": step, "steps": steps, "loss": loss, "unix_seconds": at, "pid": pid });
+        let (step, loss) = self.latest;
+        let status = json!({
+            "state": state.name(),
+            "step": step,
+            "steps": self.steps,
+            "loss": loss,
+            "unix_seconds": at,
+            "pid": std::process::id(),
+            "host": own_host(),
+        });
         // A disk that is full for a moment ends no run; an old file says so.
         let _ = files::replace(&self.path, format!("{status}\n"));
+    }
+}
+
+/// Notes that the run in `folder` has failed, where its own process could not.
+pub fn fail(folder: &Path) {
+    let path = folder.join(STATUS);
+    let text = files::read_text_of_file(&path, InputKind::Records).unwrap_or_default();
+    let Ok(Value::Object(mut status)) = serde_json::from_str(&text) else { return };
+    if status.get("state").is_some_and(|state| state == State::Training.name()) {
+        status.insert("state".into(), State::Failed.name().into());
+        let _ = files::replace(&path, format!("{}\n", Value::Object(status)));
     }
 }
 
@@ -44,20 +95,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_has_the_first_and_the_last_step_however_short_they_are() {
+    fn the_file_has_the_first_step_and_how_the_run_ended() {
         let folder = std::env::temp_dir().join(format!("pleach-status-{}", std::process::id()));
         std::fs::create_dir_all(&folder).expect("a folder");
-        let mut file = StatusFile::new(&folder, 9);
-        let step = |file: &mut StatusFile, step| {
-            file.step(step, f64::NAN);
+        let read = || {
             let text = std::fs::read_to_string(folder.join(STATUS)).expect("a file");
-            let status: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-            (status["step"].as_u64(), status["loss"].is_null())
+            let status: Value = serde_json::from_str(&text).expect("JSON");
+            (status["state"].as_str().expect("text").to_string(), status["step"].as_u64(), status["loss"].as_f64())
         };
-        assert_eq!(
-            [1, 2, 9].map(|number| step(&mut file, number)),
-            [(Some(1), true), (Some(1), true), (Some(9), true)]
-        );
+        let mut file = StatusFile::new(&folder, 3, 9);
+        file.write(State::Training);
+        assert_eq!(read(), ("training".into(), Some(3), None));
+        // Steps follow each other within a second.
+        for (step, expected) in [(4, 4), (5, 4)] {
+            file.step(step, 2.5);
+            assert_eq!(read(), ("training".into(), Some(expected), Some(2.5)));
+        }
+        file.step(6, f64::NAN);
+        file.write(State::Stopped);
+        assert_eq!(read(), ("stopped".into(), Some(6), None));
+        // A run that has ended has said how; one that was killed has not.
+        fail(&folder);
+        assert_eq!(read().0, "stopped");
+        file.write(State::Training);
+        fail(&folder);
+        assert_eq!(read(), ("failed".into(), Some(6), None));
         std::fs::remove_dir_all(&folder).expect("removed");
+        fail(&folder);
+        assert!(!folder.exists());
     }
 }

@@ -76,4 +76,6 @@ fn a_run_that_gives_up_returning_reports_the_anomaly() {
     assert_eq!((count(&format!("anomaly {step} ")), count(&format!("failed {step} "))), (4, 1), "{heard}");
     let log = std::fs::read_to_string(folder.0.join("run/train.log")).expect("a log");
     assert!(log.lines().last().is_some_and(|line| line.contains(" 3 times, so it ends")), "{log}");
+    let status = std::fs::read_to_string(folder.0.join("run/status.json")).expect("a file");
+    assert!(status.contains("\"state\":\"failed\""), "{status}");
 }
