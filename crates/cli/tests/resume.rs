@@ -342,6 +342,10 @@ fn what_cannot_be_resumed_is_said() {
         assert!(other.ends_with("; or begin a new run of the other model\n"), "{other}");
         assert!(!run.join("resumes.jsonl").exists());
     }
+    let other = refused(&mut resume(&run, &["model.activation=relu"]));
+    let as_before =
+        "model.activation = \"relu\" must be \"gelu_tanh\", as in RUN/checkpoints/step-00000004; leave it out, ";
+    assert!(other.starts_with(as_before) && other.lines().count() == 1, "{other}");
     let illegal = refused(&mut resume(&run, &["train.global_batch=3"]));
     assert!(illegal.starts_with("--set train.global_batch=3: train.global_batch = 3 "), "{illegal}");
     let lock = fs::File::open(run.join("checkpoints/.lock")).expect("a file");

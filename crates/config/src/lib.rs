@@ -69,8 +69,8 @@ pub use precision::{Format, GradientSums, LossScaling, Masters, Precision, Produ
 pub use problem::{Location, Problem};
 pub use rotary_scaling::{PairScaling, RotaryScaling};
 pub use run_file::{
-    Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, key_of_option, known_keys,
-    known_names, schedule_name,
+    Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, is_function_of_weights,
+    key_of_option, known_keys, known_names, schedule_name,
 };
 pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};

@@ -43,7 +43,7 @@ use source::{Entries, SECTIONS};
 use writer::Writer;
 
 pub use context_parallel::context_kind_name;
-pub use given::GivenWeights;
+pub use given::{GivenWeights, is_function_of_weights};
 pub(crate) use nearest::nearest;
 pub use run::device_name;
 pub(crate) use run::{gpu_collectives_name, transport_name};

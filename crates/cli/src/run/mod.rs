@@ -11,6 +11,7 @@ pub mod kept_run;
 pub mod measured_trace;
 mod missing;
 pub mod once_per_run;
+mod other_model;
 pub mod other_process;
 pub mod own_places;
 mod past_records;

@@ -19,6 +19,7 @@ use crate::memory::host::shared_limit;
 use crate::peer_memory::{Beginning, PeerMemory};
 use crate::processes::place::{Launched, own_number};
 use crate::run::candidates::{Candidate, Candidates, DataPlace, set_aside};
+use crate::run::other_model;
 use crate::run::run_folder::{MEMORY, RunFolder, WayOut};
 use crate::run::stored::{Resuming, resuming};
 use crate::run::train::Session;
@@ -126,6 +127,7 @@ fn reopened(
         let aside = set_aside(&verdict.config.run.folder, &damaged)?;
         folder.note(format!("{} is damaged; renamed to {}\n", damaged.0.path.display(), aside.display()));
     }
+    other_model::notes(changed).into_iter().for_each(|note| folder.note(note));
     let (steps, path) = (state.steps, checkpoint.path().display());
     folder.note(match (&candidate.place, verdict.config.train.steps == steps) {
         (DataPlace::Memory(_), _) => format!("resuming after step {steps} from the memory of the hosts\n"),
@@ -238,6 +240,7 @@ impl Resumed {
             let path = checkpoint.path().display();
             Failure::Input(format!("{path}: {error}; or begin a new run of the other model"))
         })?;
+        other_model::check(checkpoint.path(), &changes(&state.run, &config.to_toml()), &asked)?;
         config.train.batch_origin = BatchOrigin { steps: state.steps, sequences: state.sequences };
         let limit = shared_limit(&config);
         let verdict: Verdict = judge(config, &places, limit, Planned::EveryBatch).map_err(Failure::Run)?;
@@ -285,7 +288,7 @@ fn other_text(checkpoint: &Checkpoint, before: Hash, (now, data): (Hash, &DataSp
 }
 
 /// The key of `section.key=value`.
-fn key_of(set: &str) -> &str {
+pub fn key_of(set: &str) -> &str {
     set.split_once('=').map_or(set, |(key, _)| key.trim())
 }
 

@@ -28,6 +28,25 @@ const OF_TRAINING: [&str; 7] = [
     "model.z_loss",
 ];
 
+/// Keys of a model that stretch what its weights compute to longer sequences.
+const OF_LENGTH: [&str; 9] = [
+    "model.context",
+    "model.local_rotary_base",
+    "model.rotary_base",
+    "model.rotary_high_turns",
+    "model.rotary_low_turns",
+    "model.rotary_magnitude",
+    "model.rotary_original_context",
+    "model.rotary_scaling",
+    "model.rotary_scaling_factor",
+];
+
+/// Whether a key is part of the function that weights compute, so that a run may not resume with another value: every
+/// key of `[model]` but those of training and of longer sequences.
+pub fn is_function_of_weights(key: &str) -> bool {
+    key.starts_with("model.") && !OF_TRAINING.contains(&key) && !OF_LENGTH.contains(&key)
+}
+
 impl GivenWeights<'_> {
     /// That neither they nor the run name a tokenizer for the text of `data`.
     pub(super) fn lacks_tokenizer(&self, data: &DataSpec) -> Option<Problem> {
@@ -75,4 +94,22 @@ fn says_the_same(one: &Value, other: &Value) -> bool {
 
 fn bare(value: &Value) -> String {
     value.text().map_or_else(|| value.to_string(), str::to_string)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run_file::known_keys;
+
+    #[test]
+    fn keys_of_a_model_are_of_its_function_unless_they_are_listed() {
+        let known = known_keys();
+        for listed in OF_TRAINING.iter().chain(&OF_LENGTH) {
+            assert!(known.iter().any(|key| key == listed) && !is_function_of_weights(listed), "{listed}");
+        }
+        for key in ["model.lora", "model.activation", "model.norm_epsilon", "model.window", "model.rotary_fraction"] {
+            assert!(known.iter().any(|known| known == key) && is_function_of_weights(key), "{key}");
+        }
+        assert!(!is_function_of_weights("train.learning_rate"));
+    }
 }
