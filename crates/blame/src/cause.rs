@@ -10,6 +10,8 @@ pub enum CauseKind {
     Signal,
     /// The process ended with an exit code and said nothing.
     ExitCode,
+    /// The processes of a host could not be started: ssh did not reach it, or it has no pleach.
+    NotStarted,
     /// Another rank waited for it longer than `run.timeout_seconds`.
     Deadline,
     /// The process was silent for longer than `run.heartbeat_seconds`.

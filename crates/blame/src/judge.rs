@@ -105,8 +105,14 @@ impl Parts {
 
     fn ended_with_code(&self, launcher: &LauncherPart, end: &ProcessEnd) -> Verdict {
         let code = end.exit_code.unwrap_or(1);
-        let text = format!("{} ended with exit code {code} and left no reason: {}", end.name, launcher.message);
-        let cause = Cause { exit_code: Some(code), ..Cause::new(CauseKind::ExitCode, text) };
+        let cause = match end.cause {
+            Some(kind) => Cause::new(kind, launcher.message.clone()),
+            None => {
+                let text = format!("{} ended with exit code {code} and left no reason: {}", end.name, launcher.message);
+                Cause::new(CauseKind::ExitCode, text)
+            }
+        };
+        let cause = Cause { exit_code: Some(code), ..cause };
         Verdict { cause, culprit: self.culprit_of_end(end), noticed_by: launched_by(launcher) }
     }
 

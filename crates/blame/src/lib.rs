@@ -6,6 +6,7 @@
 
 #![deny(unsafe_code)]
 
+mod advice;
 mod attempt;
 mod cause;
 mod clock;

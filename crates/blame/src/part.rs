@@ -76,6 +76,9 @@ pub struct ProcessEnd {
     /// The signal that ended it.
     pub signal: Option<i32>,
     pub exit_code: Option<u8>,
+    /// Its cause, where the launcher knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<CauseKind>,
     /// Whether it ended by itself: before the launcher ended all others.
     pub by_itself: bool,
 }

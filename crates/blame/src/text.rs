@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::advice::advice;
 use crate::cause::{CauseKind, signal_name};
 use crate::date::utc;
 use crate::history::Entry;
@@ -30,7 +31,7 @@ impl Report {
         text += &self.facts();
         text += "\n";
         text += &wrapped(&self.reason());
-        text += &wrapped(self.advice());
+        text += &wrapped(advice(&self.cause));
         text += "\n";
         text += &match newest.filter(|newest| Some(*newest) > self.newest_checkpoint) {
             Some(newest) => self.continuation(run, newest),
@@ -59,6 +60,9 @@ impl Report {
 
     /// `Rank 5`, or as many as failed together.
     fn who(&self) -> String {
+        if let (CauseKind::NotStarted, Some(host)) = (self.cause.kind, &self.host) {
+            return format!("host {host}");
+        }
         match (self.rank, self.ranks.as_slice(), self.process) {
             (Some(rank), _, _) => format!("rank {rank}"),
             (None, [], Some(process)) => format!("process {process}"),
@@ -68,28 +72,33 @@ impl Report {
     }
 
     fn deed(&self) -> String {
+        let (was, has, its) = match (self.rank, self.ranks.as_slice()) {
+            (None, [_, _, ..]) => ("were", "have", "their"),
+            (Some(_), _) | (None, [] | [_]) => ("was", "has", "its"),
+        };
         match self.cause.kind {
             CauseKind::Signal => match self.cause.signal {
-                Some(signal) if signal_name(signal).is_empty() => format!("was killed by signal {signal}"),
-                Some(signal) => format!("was killed by signal {signal} ({})", signal_name(signal)),
-                None => "was killed".into(),
+                Some(signal) if signal_name(signal).is_empty() => format!("{was} killed by signal {signal}"),
+                Some(signal) => format!("{was} killed by signal {signal} ({})", signal_name(signal)),
+                None => format!("{was} killed"),
             },
             CauseKind::ExitCode => {
                 format!("ended with exit code {} and gave no reason", self.cause.exit_code.unwrap_or(1))
             }
-            CauseKind::Deadline => "did not do its part in time".into(),
+            CauseKind::NotStarted => format!("did not start {its} processes"),
+            CauseKind::Deadline => format!("did not do {its} part in time"),
             CauseKind::Silent => "gave no sign of life".into(),
             CauseKind::Vanished => "ended without giving a reason".into(),
             CauseKind::NonFinite => "computed a loss or a gradient that is not a finite number".into(),
             CauseKind::Spike => "computed a loss or a gradient norm that is far above those of the steps before".into(),
-            CauseKind::Corruption => "has wrong bits".into(),
+            CauseKind::Corruption => format!("{has} wrong bits"),
             CauseKind::Io => "could not read or write a file".into(),
-            CauseKind::DiskFull => "could not write a file: its disk is full".into(),
+            CauseKind::DiskFull => "could not write a file, because a disk is full".into(),
             CauseKind::OutOfMemory => "ran out of memory".into(),
             CauseKind::Panic => "panicked: a fault in the program".into(),
-            CauseKind::Disagreement => "was about to do something else than the others".into(),
-            CauseKind::Network => "lost its connection, or sent a damaged message".into(),
-            CauseKind::Device => "has a GPU that failed".into(),
+            CauseKind::Disagreement => format!("{was} about to do something else than the others"),
+            CauseKind::Network => format!("lost {its} connection, or sent a damaged message"),
+            CauseKind::Device => format!("{has} a GPU that failed"),
             CauseKind::OtherRank => "stopped because another rank failed".into(),
             CauseKind::Other => "failed".into(),
         }
@@ -135,55 +144,6 @@ impl Report {
             text += &format!(" Rank {late} was waiting itself; all waits lead to rank {rank}.");
         }
         text
-    }
-
-    fn advice(&self) -> &'static str {
-        match self.cause.kind {
-            CauseKind::Signal if self.cause.signal == Some(9) => {
-                "Nothing can refuse signal 9. Somebody sent it, or the system did: look for \"Out of memory\" in the system's log of \
-                 that host (dmesg), and for the job in the log of the scheduler."
-            }
-            CauseKind::Signal => {
-                "A signal such as 6, 7 or 11 comes from a fault in the program or in the memory of that host."
-            }
-            CauseKind::ExitCode => "The lines that this process printed last say more.",
-            CauseKind::Deadline => {
-                "The other ranks waited for it until run.timeout_seconds. Its last instruction shows where it is stuck or slow: a busy \
-                 or broken host, or a run.timeout_seconds that is shorter than that instruction takes."
-            }
-            CauseKind::Silent => {
-                "Try to reach that host. If it answers, look for the process: its state is T where somebody has stopped it."
-            }
-            CauseKind::Vanished => {
-                "Look for the process in the logs of its host and of the scheduler: it was killed, the host lost power, or memory ran out."
-            }
-            CauseKind::NonFinite => {
-                "No weight was changed. A lower learning rate, a longer warm-up or clipping may help, and so may \
-                 train.on_nonfinite = \"skip\"."
-            }
-            CauseKind::Spike => {
-                "No weight was changed. Look at the text of that step and of those before it. A lower learning rate, a smaller \
-                 train.clip_norm or a longer warm-up may help. train.on_spike = \"skip\" leaves out such steps; \"warn\" trains on them."
-            }
-            CauseKind::Corruption => {
-                "Memory or a processor of that host gave a wrong result. Take the host out of the job and test it before it is used again."
-            }
-            CauseKind::Io => "Check the disk and the permissions of the folder.",
-            CauseKind::DiskFull => {
-                "Free space on that disk, or copy the folder of the run to a larger one, then resume. `df -h` shows the free space of each \
-                 disk. A smaller run.keep_newest keeps fewer checkpoints."
-            }
-            CauseKind::OutOfMemory => {
-                "Use a smaller microbatch, more shards or fewer ranks on each host; `pleach check` prints the memory of each rank."
-            }
-            CauseKind::Panic => "Please report it, together with this text.",
-            CauseKind::Disagreement => "Start all ranks with the same program, run file and options.",
-            CauseKind::Network => {
-                "Check the network between the hosts; each message has a checksum, so no wrong number was used."
-            }
-            CauseKind::Device => "See the log of the driver on that host.",
-            CauseKind::OtherRank | CauseKind::Other => "",
-        }
     }
 
     /// Steps that had updated weights, or were skipped, when the attempt failed.

@@ -56,7 +56,7 @@ fn part(process: usize, own: Option<OwnFailure>, heard: Option<Heard>) -> Proces
 
 fn end(process: usize, signal: Option<i32>, exit_code: Option<u8>, by_itself: bool) -> ProcessEnd {
     let (name, host) = (format!("process {process} (host host{})", process / 2), format!("host{}", process / 2));
-    ProcessEnd { process: Some(process), name, host, signal, exit_code, by_itself }
+    ProcessEnd { process: Some(process), name, host, signal, exit_code, cause: None, by_itself }
 }
 
 fn stopped_by(process: usize, by: usize) -> Option<OwnFailure> {
@@ -268,7 +268,7 @@ fn a_full_disk_is_reported_with_the_steps_that_are_lost() {
     let own = OwnFailure { rank: None, about: None, step: 200, moment, instruction, cause };
     attempt.add_process(&part(0, Some(own), None)).expect("written");
     let report = attempt.judged(Some(180)).expect("a report");
-    assert_eq!(report.line(), "the run could not write a file: its disk is full after step 200");
+    assert_eq!(report.line(), "the run could not write a file, because a disk is full after step 200");
     let words = |report: &Report| report.text("runs/a", None).split_whitespace().collect::<Vec<_>>().join(" ");
     let shown = words(&report);
     assert!(shown.contains(" step after step 200 of 200 "), "{shown}");
@@ -277,6 +277,51 @@ fn a_full_disk_is_reported_with_the_steps_that_are_lost() {
     let shown = words(&attempt.judged(None).expect("a report"));
     assert!(shown.contains("the run begins again from the start, and 200 steps are lost."), "{shown}");
     assert!(words(&Report { step: 1, ..report }).contains("no step is lost"), "a checkpoint in memory is newer");
+}
+
+#[test]
+fn a_host_that_ssh_does_not_reach_is_named_with_the_remedy() {
+    let folder = Folder::new();
+    let attempt = folder.attempt();
+    let ssh = ProcessEnd {
+        process: None,
+        name: "host far".into(),
+        host: "far".into(),
+        cause: Some(CauseKind::NotStarted),
+        ..end(0, None, Some(255), true)
+    };
+    let message = "host far: the connection failed (exit code 255)".to_string();
+    let launcher = LauncherPart { host: "near".into(), ends: vec![ssh], message, ..LauncherPart::default() };
+    attempt.add_launcher(&launcher).expect("written");
+    let report = attempt.judged(None).expect("a report");
+    assert_eq!(report.line(), "host far did not start its processes before the first step");
+    let words = report.text("runs/a", None).split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in
+        [" host far step before the first ", "Reported: host far: the connection failed ", " BatchMode=yes HOST true`"]
+    {
+        assert!(words.contains(part), "{part}: {words}");
+    }
+}
+
+#[test]
+fn several_ranks_are_many() {
+    let folder = Folder::new();
+    let attempt = folder.attempt();
+    let _rings: Vec<Ring> = (0..2)
+        .map(|rank| {
+            let mut ring = attempt.ring(&RingHeader { process: 0, ..header(rank) }).expect("a ring");
+            ring.begin(41, Peers::None, "load microbatch 1");
+            ring
+        })
+        .collect();
+    let ends = vec![end(0, Some(11), None, true)];
+    attempt.add_launcher(&LauncherPart { ends, ..LauncherPart::default() }).expect("written");
+    let report = attempt.judged(None).expect("a report");
+    let expected = "ranks 0 and 1 were killed by signal 11 (SIGSEGV) in step 41 at \"load microbatch 1\"";
+    assert_eq!(report.line(), expected);
+    let wrong = |kind| Report { cause: Cause::new(kind, ""), ..report.clone() }.line();
+    assert!(wrong(CauseKind::Corruption).starts_with("ranks 0 and 1 have wrong bits in "));
+    assert!(wrong(CauseKind::Deadline).starts_with("ranks 0 and 1 did not do their part in time in "));
 }
 
 #[test]
@@ -311,6 +356,7 @@ fn a_report_is_80_columns_wide() {
     let kinds = [
         CauseKind::Signal,
         CauseKind::ExitCode,
+        CauseKind::NotStarted,
         CauseKind::Deadline,
         CauseKind::Silent,
         CauseKind::Vanished,

@@ -71,7 +71,8 @@ impl AgentPlan {
             let label = if is_one_host { format!("[{process}] ") } else { format!("[{process} {host}] ") };
             Member {
                 name: format!("process {process} (host {host})"),
-                process: Some((process, host.clone())),
+                process: Some(process),
+                host: host.clone(),
                 label: (process > 0).then_some(label),
                 last_words: None,
                 command,

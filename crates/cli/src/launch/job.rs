@@ -147,6 +147,7 @@ impl Job {
             members.push(Member {
                 name: format!("host {}", host.name),
                 process: None,
+                host: host.name.clone(),
                 label: None,
                 last_words: None,
                 command,

@@ -10,6 +10,7 @@ use crate::launch::OWN_VARIABLES;
 use crate::launch::lines::LastWords;
 use crate::launch::restart::Restart;
 use crate::launch::supervisor::Member;
+use crate::processes::place::own_host;
 
 /// Between the programs of one `mpiexec` or `srun`.
 const NEXT_PROGRAM: &str = ":";
@@ -95,7 +96,15 @@ impl OtherLauncher {
             }
         }
         let name = Path::new(program).file_name().and_then(OsStr::to_str).unwrap_or(program).to_owned();
-        Member { name, process: None, label: None, last_words: Some(last_words.clone()), command, plan: None }
+        Member {
+            name,
+            process: None,
+            host: own_host(),
+            label: None,
+            last_words: Some(last_words.clone()),
+            command,
+            plan: None,
+        }
     }
 }
 

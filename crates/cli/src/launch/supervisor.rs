@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use blame::ProcessEnd;
+use blame::{CauseKind, ProcessEnd};
 use rustix::process::{Pid, Signal, kill_process_group};
 use sync::NoThread;
 
@@ -14,7 +14,6 @@ use crate::failure::Failure;
 use crate::launch::guard::Guard;
 use crate::launch::lines::{self, LastWords};
 use crate::launch::signals::{Signalled, Urgency};
-use crate::processes::place::own_host;
 
 /// Longest time until the end of a process is noticed.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -28,8 +27,10 @@ pub const AGENT_DONE: u8 = 60;
 pub struct Member {
     /// Its name in messages: `process 3 (host b)`.
     pub name: String,
-    /// Its number and host, where it is a process of the run.
-    pub process: Option<(usize, String)>,
+    /// Its number, where it is a process of the run.
+    pub process: Option<usize>,
+    /// The host of its processes.
+    pub host: String,
     /// The start of each of its lines; without a label its output is that of this process.
     pub label: Option<String>,
     /// Keeps the last lines of its standard error, where it has no label.
@@ -170,7 +171,8 @@ impl Fate {
 
 struct Running {
     name: String,
-    process: Option<(usize, String)>,
+    process: Option<usize>,
+    host: String,
     child: Child,
     input: Option<ChildStdin>,
     is_agent: bool,
@@ -326,7 +328,7 @@ fn start(
 }
 
 fn spawn(member: Member) -> Result<Running, Failure> {
-    let Member { name, process, label, last_words, mut command, plan } = member;
+    let Member { name, process, host, label, last_words, mut command, plan } = member;
     let is_agent = plan.is_some();
     command.stdin(if is_agent { Stdio::piped() } else { Stdio::null() });
     if label.is_some() {
@@ -347,7 +349,7 @@ fn spawn(member: Member) -> Result<Running, Failure> {
         // Where the program ended at once, its exit code says more than this.
         let _ = writeln!(input, "{plan}").and_then(|()| input.flush());
     }
-    Ok(Running { name, process, child, input, is_agent, copies, fate: None })
+    Ok(Running { name, process, host, child, input, is_agent, copies, fate: None })
 }
 
 /// Starts the threads that copy the outputs of `child`.
@@ -412,7 +414,7 @@ impl Running {
 
     /// The end by `fate`, for the report of a failure.
     fn end(&self, fate: Fate, by_itself: bool) -> ProcessEnd {
-        let (process, host) = self.process.clone().map_or((None, own_host()), |(process, host)| (Some(process), host));
+        let (process, host) = (self.process, self.host.clone());
         let (signal, exit_code) = match fate {
             Fate::Killed(signal) => (Some(signal), None),
             Fate::KilledThere(signal) => (None, u8::try_from(128 + signal).ok()),
@@ -421,7 +423,11 @@ impl Running {
             Fate::NoCommand => (None, Some(NO_COMMAND)),
             Fate::NoConnection => (None, Some(NO_CONNECTION)),
         };
-        ProcessEnd { process, name: self.name.clone(), host, signal, exit_code, by_itself }
+        let cause = match fate {
+            Fate::NoAgent | Fate::NoCommand | Fate::NoConnection => Some(CauseKind::NotStarted),
+            Fate::Killed(_) | Fate::KilledThere(_) | Fate::Failed(_) | Fate::Stopped(_) | Fate::Done => None,
+        };
+        ProcessEnd { process, name: self.name.clone(), host, signal, exit_code, cause, by_itself }
     }
 
     fn signal(&mut self, signal: i32) {
@@ -459,7 +465,8 @@ mod tests {
         command.args(["-c", script]);
         Member {
             name: format!("process {number}"),
-            process: Some((number, "here".into())),
+            process: Some(number),
+            host: "here".into(),
             label: Some(format!("[{number}] ")),
             last_words: None,
             command,
