@@ -133,9 +133,11 @@ impl<'a> OncePerRun<'a> {
     /// The failure of a rank, a file that cannot be finished, or a signal.
     pub fn conclude(self, ending: Result<Ending, Failure>, attempt: &RunAttempt<'_>) -> Result<(), Failure> {
         let (watchers, journal) = (Arc::clone(&self.watchers), Arc::clone(&self.journal));
-        attempt.reached(watchers.last_step());
+        let (step, steps) = (watchers.last_step(), self.session.verdict.config.train.steps);
+        attempt.reached(step);
         let concluded = self.concluded(ending);
         match &concluded {
+            Ok(()) if step < steps => watchers.turn(Event::Stopped, "the output was closed"),
             Ok(()) => watchers.turn(Event::Finished, "all steps are done"),
             Err(stopped @ Failure::Interrupted { .. }) => {
                 journal.log(&format!("{stopped}\n"));
