@@ -91,8 +91,9 @@ impl Watched {
         if let Ok(report) = attempt.report(newest_checkpoint(run)) {
             let line = format!("attempt {}: {}", report.attempt, report.line());
             tell(&format!("{line}; {}\n", shown_by(run)));
-            // Where process 0 was left to say so, it has called the command itself.
-            if let Some(notify) = notify_of(run).filter(|_| report.process == Some(0) && is_sudden(&report.cause)) {
+            // Where process 0 could say so, it has called the command itself.
+            let is_of_first = report.process == Some(0) || report.cause.kind == CauseKind::NotStarted;
+            if let Some(notify) = notify_of(run).filter(|_| is_of_first && is_sudden(&report.cause)) {
                 notify.event(Event::Failed, report.step, &line);
             }
         }
@@ -102,7 +103,12 @@ impl Watched {
 /// Whether a process that failed so had no time to call a command.
 fn is_sudden(cause: &Cause) -> bool {
     match cause.kind {
-        CauseKind::Signal | CauseKind::ExitCode | CauseKind::Silent | CauseKind::Vanished | CauseKind::Network => true,
+        CauseKind::Signal
+        | CauseKind::ExitCode
+        | CauseKind::NotStarted
+        | CauseKind::Silent
+        | CauseKind::Vanished
+        | CauseKind::Network => true,
         // The system kills a process, or a rank finds no memory.
         CauseKind::OutOfMemory => cause.signal.is_some(),
         CauseKind::Deadline

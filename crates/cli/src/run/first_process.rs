@@ -40,7 +40,7 @@ pub fn run(
         |session: &Session<'_>, start: Start<'_>| run_attempt(session, (folder, uploads), arguments, start, &attempt);
     let ended = attempt.conclude(returning(session, Some(folder), start, run));
     if let Err(given_up @ Failure::RollBack { step, .. }) = &ended {
-        // The attempts to train have told of the anomaly only.
+        // Until now only the anomaly was reported.
         folder.log_line(&given_up.to_string());
         watch::fail(&session.verdict.config, *step, &given_up.to_string());
     }

@@ -143,7 +143,7 @@ impl<'a> OncePerRun<'a> {
                 journal.log(&format!("{stopped}\n"));
                 watchers.turn(Event::Stopped, &stopped.to_string());
             }
-            // Where the run cannot return, its end is told later.
+            // Where the run cannot return, its end is reported later.
             Err(Failure::RollBack { step, reason, .. }) => {
                 watchers.event(Event::Anomaly, *step, &format!("{reason}; the run returns to its newest checkpoint"));
             }

@@ -34,7 +34,7 @@ pub fn check(path: &Path, changed: &Changed, asked: &[String]) -> Result<(), Fai
 
 /// A note for each key of the model that is changed all the same, with both values.
 pub fn notes(changed: &Changed) -> Vec<String> {
-    let of_model = changed.iter().filter(|(key, _)| key.starts_with("model."));
+    let of_model = changed.iter().filter(|(key, _)| key.starts_with("model.") && !is_function_of_weights(key));
     let note = |(key, [before, after]): (&String, &[Value; 2])| {
         format!("{key} = {}, and {} until now\n", shown(after), shown(before))
     };

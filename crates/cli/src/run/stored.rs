@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::input;
 use crate::run::kept_run::Earlier;
 use crate::run::run_folder::{CHECKPOINTS, METRICS, RESUMES, RUN_FILE};
-use crate::run::unfinished::{passed_over, tell_unfinished};
+use crate::run::unfinished::{skipped, tell_unfinished};
 use crate::screen::output::tell;
 use crate::screen::patience::announced_while;
 use crate::screen::unanswered::{Deadline, on_screen};
@@ -218,7 +218,7 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<Brought, Failur
     let all = stored.list().map_err(of_store)?;
     for (steps, of_steps) in all.into_iter().rev() {
         if !of_steps.is_committed() {
-            tell(&passed_over(&stored.place(steps)));
+            tell(&skipped(&stored.place(steps)));
             continue;
         }
         let sound = |found: &Found| Checkpoint::open(&found.path).is_ok();

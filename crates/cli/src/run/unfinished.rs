@@ -7,7 +7,7 @@ use checkpoint::{Found, MANIFEST, unfinished};
 use crate::run::run_folder::CHECKPOINTS;
 use crate::screen::output::tell;
 
-/// Names the checkpoints of the run in the folder `run` that are passed over because they have no manifest.
+/// Names the checkpoints of the run in the folder `run` that are skipped because they have no manifest.
 pub fn tell_unfinished(run: &Path) {
     // A folder that cannot be read is reported by whoever reads it.
     for found in unfinished(&run.join(CHECKPOINTS)).unwrap_or_default() {
@@ -17,10 +17,10 @@ pub fn tell_unfinished(run: &Path) {
 
 /// The line about one.
 pub fn line(found: &Found) -> String {
-    passed_over(&found.path.display().to_string())
+    skipped(&found.path.display().to_string())
 }
 
 /// The line about the checkpoint at `place`, a folder or an address.
-pub fn passed_over(place: &str) -> String {
-    format!("{place} has no {MANIFEST}: its save or its copy has not ended; it is passed over\n")
+pub fn skipped(place: &str) -> String {
+    format!("{place} has no {MANIFEST}: its save or its copy has not ended; it is skipped\n")
 }

@@ -66,7 +66,7 @@ pub struct Notify {
 #[derive(Default)]
 struct Calls {
     running: Vec<Call>,
-    /// Whether a failure was told: others are likely to have the same cause.
+    /// Whether a failure was printed: others are likely to have the same cause.
     is_failure_told: bool,
 }
 

@@ -253,7 +253,7 @@ fn two_runs_do_not_share_a_folder() {
     assert_eq!(first.wait().expect("an end").code(), Some(143));
     assert!(folder.0.join("weights.safetensors").is_file());
     assert!(fs::read_to_string(folder.0.join("run.toml")).expect("a file").contains("steps = 1000000\n"));
-    // The lock of a process that was killed is no obstacle.
+    // The lock of a process that was killed does not count.
     for _ in 0..2 {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
         let command = command.args(&resume).stdout(Stdio::null()).stderr(Stdio::null());
