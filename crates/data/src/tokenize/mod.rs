@@ -22,6 +22,7 @@ use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::file_names::files_at;
 use crate::megatron;
+use crate::records::Records;
 use crate::sources::is_token_file;
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
@@ -118,6 +119,33 @@ pub(crate) struct Position {
 pub fn tokenize(
     sources: &[SourceSpec],
     tokenizer: &Tokenizer,
+    fn path(&self) -> &Path {
+        match self {
+            Input::Records(path, _) | Input::TokenFile(path) | Input::Pair(path) => path,
+        }
+    }
+
+    /// Whether it has columns; a pipe may have some, which is read once, and later.
+    ///
+    /// # Errors
+    /// A file that is not read, by its beginning: what is wrong with all sources is known before the first of them is
+    /// tokenized.
+    fn has_columns(&self) -> Result<bool, DataError> {
+        match self {
+            Input::Records(path, column) if path.is_file() || !path.exists() => {
+                let mut records = Records::open(path, column.as_deref())?;
+                let has_columns = records.has_columns();
+                if has_columns {
+                    // A first record without the field.
+                    records.next_record()?;
+                }
+                Ok(has_columns)
+            }
+            Input::Records(..) => Ok(true),
+            Input::TokenFile(_) | Input::Pair(_) => Ok(false),
+        }
+    }
+
     out: &Path,
     listener: &dyn Listener,
 ) -> Result<Written, DataError> {
@@ -127,8 +155,26 @@ pub fn tokenize(
 }
 
 pub(crate) fn inputs(sources: &[SourceSpec]) -> Result<Vec<Input>, DataError> {
-    let lists = sources.iter().map(Input::of).collect::<Result<Vec<_>, DataError>>()?;
-    Ok(lists.concat())
+    let (mut inputs, mut errors) = (vec![], vec![]);
+    let mut has_columns = false;
+    for source in sources {
+        let of_source = Input::of(source).and_then(|own| {
+            for input in &own {
+                has_columns |= input.has_columns()?;
+            }
+            Ok(own)
+        });
+        match of_source {
+            Ok(own) => inputs.extend(own),
+            Err(error) => errors.push(error),
+        }
+    }
+    // Of several inputs, some may have columns.
+    let named = sources.iter().find_map(|source| Some((source.path.clone(), source.column.clone()?)));
+    if let (Some((path, column)), false, true) = (named, has_columns, errors.is_empty()) {
+        errors.push(DataError::NoColumns { path, column });
+    }
+    DataError::all(errors).map(|()| inputs)
 }
 
 /// As [`tokenize`], of content whose key is known.
@@ -171,8 +217,5 @@ pub(crate) fn write(
 }
 
 fn first_path(inputs: &[Input]) -> PathBuf {
-    let first = inputs.first().map(|input| match input {
-        Input::Records(path, _) | Input::TokenFile(path) | Input::Pair(path) => path.clone(),
-    });
-    first.unwrap_or_default()
+    inputs.first().map(|input| input.path().to_path_buf()).unwrap_or_default()
 }
