@@ -59,6 +59,6 @@ pub use records::{Record, Records};
 pub use sources::{Sources, files_of};
 pub use split::{Split, split, split_tokens};
 pub use token_file::{TokenFile, TokenFileWriter};
-pub use tokenize::{Key, Listener, Progress, Silent, Written, tokenize, train};
+pub use tokenize::{Earlier, Key, Listener, Progress, Silent, Written, tokenize, train};
 pub use tokenizer::{BYTES_FILE, TOKENIZER_FILE, Tokenizer};
 pub use tokens::{TokenType, Tokens};

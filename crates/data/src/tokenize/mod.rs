@@ -26,7 +26,7 @@ use crate::records::Records;
 use crate::sources::is_token_file;
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
-use spool::Spool;
+use spool::{LeftBehind, Spool};
 use workers::Batch;
 
 /// How far the work is.
@@ -45,8 +45,34 @@ pub struct Progress {
     pub tokens_before: u64,
 }
 
+/// The work of an earlier call for the same content that was ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// Its parts are as they were written, and the work continues after them.
+    Continued {
+        /// The file in which the work continues, counted from 0, and its path; `None` after the last.
+        input: u64,
+        path: Option<PathBuf>,
+        /// Files of the sources.
+        files: u64,
+        /// Records of that file that are done.
+        records: u64,
+        /// Documents and tokens that were written.
+        documents: u64,
+        tokens: u64,
+    },
+    /// Its parts have other bytes than were written, and the work begins again.
+    Changed {
+        /// The token file that they belong to.
+        out: PathBuf,
+    },
+}
+
 /// Hears of the work, now and then.
 pub trait Listener {
+    /// An earlier call has left parts. Called once, before the work.
+    fn earlier(&self, _: &Earlier) {}
+
     /// The work has come so far.
     fn progress(&self, progress: Progress);
 }
@@ -93,32 +119,6 @@ impl Input {
         Ok(files.into_iter().map(|file| Input::Records(file, source.column.clone())).collect())
     }
 
-    /// Documents that have tokens already, opened; `None` for text.
-    fn corpus(&self) -> Result<Option<Corpus>, DataError> {
-        match self {
-            Input::Records(..) => Ok(None),
-            Input::TokenFile(path) => TokenFile::open(path).map(|file| Some(file.corpus)),
-            Input::Pair(path) => megatron::open(path).map(Some),
-        }
-    }
-}
-
-/// Where the work continues: a file of the sources, and a record in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Position {
-    pub(crate) input: u64,
-    pub(crate) record: u64,
-}
-
-/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. Files that an
-/// earlier call for the same content has left next to it are used; those of another one are removed.
-///
-/// # Errors
-/// The first record that cannot be used, with its place; a file that cannot be written; another process that does the
-/// same.
-pub fn tokenize(
-    sources: &[SourceSpec],
-    tokenizer: &Tokenizer,
     fn path(&self) -> &Path {
         match self {
             Input::Records(path, _) | Input::TokenFile(path) | Input::Pair(path) => path,
@@ -146,6 +146,33 @@ pub fn tokenize(
         }
     }
 
+    /// Documents that have tokens already, opened; `None` for text.
+    fn corpus(&self) -> Result<Option<Corpus>, DataError> {
+        match self {
+            Input::Records(..) => Ok(None),
+            Input::TokenFile(path) => TokenFile::open(path).map(|file| Some(file.corpus)),
+            Input::Pair(path) => megatron::open(path).map(Some),
+        }
+    }
+}
+
+/// Where the work continues: a file of the sources, and a record in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Position {
+    pub(crate) input: u64,
+    pub(crate) record: u64,
+}
+
+/// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. Files that an
+/// earlier call for the same content has left next to it are used where they have the bytes that were written; those of
+/// another one are removed.
+///
+/// # Errors
+/// The first record that cannot be used, with its place; a file that cannot be written; another process that does the
+/// same.
+pub fn tokenize(
+    sources: &[SourceSpec],
+    tokenizer: &Tokenizer,
     out: &Path,
     listener: &dyn Listener,
 ) -> Result<Written, DataError> {
@@ -195,6 +222,9 @@ pub(crate) fn write(
         ..Progress::default()
     };
     let start = spool.position();
+    if let Some(earlier) = earlier(&spool, inputs, out) {
+        listener.earlier(&earlier);
+    }
     let done = workers::run(inputs, piped, tokenizer, start, &mut |batch: Batch| {
         progress.text_bytes += batch.text_bytes;
         spool.append(&batch)?;
@@ -213,6 +243,23 @@ pub(crate) fn write(
             spool.remove();
             Err(error)
         }
+    }
+}
+
+/// The work of an earlier call, where there is any.
+fn earlier(spool: &Spool, inputs: &[Input], out: &Path) -> Option<Earlier> {
+    let Position { input, record } = spool.position();
+    match spool.left_behind() {
+        LeftBehind::Nothing => None,
+        LeftBehind::Changed => Some(Earlier::Changed { out: out.to_path_buf() }),
+        LeftBehind::Whole => Some(Earlier::Continued {
+            input,
+            path: inputs.get(input as usize).map(|input| input.path().to_path_buf()),
+            files: inputs.len() as u64,
+            records: record,
+            documents: spool.documents(),
+            tokens: spool.tokens(),
+        }),
     }
 }
 
