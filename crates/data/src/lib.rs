@@ -54,6 +54,7 @@ pub use file_names::{is_text_of_folder, selects};
 pub use file_problem::FileProblem;
 pub use instructions::{Instruction, Instructions};
 pub use mixture::{Ingredient, Mixture, Packing, Shares};
+pub use packs::LeftOut;
 pub use read::{Content, read};
 pub use records::{Record, Records};
 pub use sources::{Sources, files_of};
