@@ -223,3 +223,11 @@ fn adapters_that_are_not_built_are_refused_by_key() {
         assert!(said.contains(expected), "{said}\nhas no {expected}");
     }
 }
+#[test]
+fn the_parameters_that_adapters_train_are_counted() {
+    let printed = harness::prints(&["check", "--set", "model.lora={ rank = 2 }"]);
+    // Two matrices of 128 x 128 in each of 6 layers.
+    let line = "\nlora    6,144 parameters trained, 0.457 %: rank 2, alpha 2, query, value\n";
+    assert!(printed.contains(line) && printed.starts_with("model   1,343,488 parameters: "), "{printed}");
+}
+
