@@ -1,12 +1,13 @@
 """Tables of parquet and Arrow, and compressed streams, as pyarrow and zstd write them.
 
     pip install pyarrow==26.0.1 zstandard==0.25.0
-    python tools/reference/tables.py crates/formats/tests/tables
+    python tools/reference/tables.py crates/formats/tests/tables crates/formats/tests/encrypted
 
 Row i of every table is known without it: crates/formats/tests/tables.rs has the same rule. Columns are before and
 after those that are read, so that a reader must find them.
 """
 
+import base64
 import gzip
 import pathlib
 import sys
@@ -14,6 +15,7 @@ import sys
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import zstandard
 
 ROWS = 60
@@ -64,6 +66,36 @@ def parquet(folder):
                        column_encoding=encodings, **small)
 
 
+    with pq.ParquetWriter(folder / "empty-groups.parquet", plain.schema, compression="snappy") as writer:
+        for part in [plain.slice(0, 0), plain.slice(0, 25), plain.slice(0, 0), plain.slice(25), plain.slice(0, 0)]:
+            writer.write_table(part)
+
+
+class PlainKeys(encryption.KmsClient):
+    """Keys that no service wraps."""
+
+    def __init__(self, _):
+        super().__init__()
+
+    def wrap_key(self, key, _):
+        return base64.b64encode(key)
+
+    def unwrap_key(self, key, _):
+        return base64.b64decode(key)
+
+
+def encrypted(folder):
+    whole = table(pa.string(), pa.int32())
+    factory = encryption.CryptoFactory(PlainKeys)
+    for name, plain_footer in [("encrypted-column", True), ("encrypted", False)]:
+        chosen = encryption.EncryptionConfiguration(footer_key="f", column_keys={"c": ["text"]},
+                                                    plaintext_footer=plain_footer, double_wrapping=False)
+        properties = factory.file_encryption_properties(encryption.KmsConnectionConfig(), chosen)
+        with pq.ParquetWriter(folder / f"{name}.parquet", whole.schema, compression="snappy",
+                              encryption_properties=properties) as writer:
+            writer.write_table(whole)
+
+
 def arrow(folder):
     options = pa.ipc.IpcWriteOptions
     kinds = {
@@ -91,11 +123,13 @@ def compressed(folder):
 
 
 def main():
-    folder = pathlib.Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
+    folder, of_encrypted = (pathlib.Path(argument) for argument in sys.argv[1:3])
+    for made in (folder, of_encrypted):
+        made.mkdir(parents=True, exist_ok=True)
     parquet(folder)
     arrow(folder)
     compressed(folder)
+    encrypted(of_encrypted)
 
 
 main()

@@ -127,6 +127,18 @@ fn columns_validation_texts_and_the_cache_survive_writing_and_are_checked() {
             ],
             "data.validation has no effect with data.blanks; leave it out",
         ),
+        (
+            vec!["data.sources=[{ path = \"a.txt\", weight = 2.0 }]"],
+            "data.sources gives a.txt the weight 2.0, which has no effect on the only source; leave weight out, or add a source",
+        ),
+        (
+            vec!["data.sources=[{ path = \"a.tokens\", column = \"x\" }, \"b.txt\"]", "model.vocabulary=300"],
+            "data.sources gives a.tokens the column \"x\", and files of tokens have no columns; leave column out",
+        ),
+        (
+            vec!["data.sources=[{ path = \"a.txt\", weight = 0 }, { path = \"b.txt\", weight = -1 }]"],
+            "data.sources gives b.txt the weight -1.0, which must be positive; use more than 0",
+        ),
         (vec!["data.validation=[{ path = \"c\" }]"], "such as [{ name = \"books\", path = \"books.txt\" }]"),
     ] {
         let said = refused(&sets);

@@ -9,7 +9,7 @@ use crate::blanks::{Blanks, Slot};
 use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::mixture::{Mixture, Packing, Shares};
-use crate::packs::Packs;
+use crate::packs::{LeftOut, Packs};
 
 /// The order in which windows of the text become sequences.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,11 @@ impl Batches {
             (None, Packing::Conversations(_)) => Targets::Answers,
             (None, Packing::Continuous) => Targets::All,
         }
+    }
+
+    /// Conversations that the sequences have not, or not whole; none where documents are cut into windows.
+    pub fn left_out(&self) -> LeftOut {
+        self.packs.iter().map(Packs::left_out).fold(LeftOut::default(), LeftOut::and)
     }
 
     /// Sequences of one epoch of every corpus together.

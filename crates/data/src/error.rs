@@ -99,6 +99,41 @@ pub enum DataError {
     /// Documents as text and documents as tokens.
     #[error("{} holds text and tokens; name them as two sources", .0.display())]
     TextAndTokens(PathBuf),
+    /// One array of records.
+    #[error(
+        "{} holds one JSON array, and data are JSON lines, one object in each line; convert it, as by `jq -c '.[]' {} > FILE.jsonl`",
+        .0.display(),
+        .0.display()
+    )]
+    JsonArray(PathBuf),
+    /// Records of which none has a text.
+    #[error(
+        "{} has {records} rows or lines, and no text in any of them: their {} is empty or null; name another one by `column`",
+        .path.display(),
+        .column.as_ref().map_or("column".to_string(), |column| format!("column {column:?}"))
+    )]
+    NoValues {
+        /// The file or the folder.
+        path: PathBuf,
+        /// Its records.
+        records: u64,
+        /// The column that was named.
+        column: Option<String>,
+    },
+    /// A column of something without columns.
+    #[error(
+        "{} has neither JSON lines nor a table, so column {column:?} has no effect; leave it out, or name another file",
+        .path.display()
+    )]
+    NoColumns {
+        /// The file or the folder.
+        path: PathBuf,
+        /// The column that was named.
+        column: String,
+    },
+    /// Several sources that cannot be used.
+    #[error("{} sources cannot be used:{}", .0.len(), lines_of(.0))]
+    Several(Vec<DataError>),
     /// A line of JSON lines is not an object with a text.
     #[error("{}:{line} (byte {offset}) {problem}; each line is an object such as {example}", .path.display())]
     NotJsonLine {
@@ -278,6 +313,18 @@ pub enum DataError {
     NoTokenizer,
 }
 
+/// Sources that an error names.
+const MOST_SOURCES: usize = 8;
+
+/// A line for each error, and one for those that are left out.
+fn lines_of(errors: &[DataError]) -> String {
+    let mut text: String = errors.iter().take(MOST_SOURCES).map(|error| format!("\n  {error}")).collect();
+    if errors.len() > MOST_SOURCES {
+        text.push_str(&format!("\n  and {} more", errors.len() - MOST_SOURCES));
+    }
+    text
+}
+
 /// The format with its article.
 fn name_of(format: formats::Format) -> &'static str {
     match format {
@@ -289,6 +336,18 @@ fn name_of(format: formats::Format) -> &'static str {
 }
 
 impl DataError {
+    /// One error for all of several sources.
+    ///
+    /// # Errors
+    /// The only one, or all; none of none.
+    pub(crate) fn all(mut errors: Vec<DataError>) -> Result<(), DataError> {
+        match errors.len() {
+            0 => Ok(()),
+            1 => errors.pop().map_or(Ok(()), Err),
+            _ => Err(DataError::Several(errors)),
+        }
+    }
+
     /// `token` at `place` is not below `vocabulary`.
     pub(crate) fn outside_vocabulary(token: i64, place: String, vocabulary: usize) -> DataError {
         match token {

@@ -7,6 +7,9 @@ use serde_json::{Map, Value};
 
 use crate::error::DataError;
 
+/// Names of fields that a message lists.
+const LISTED: usize = 20;
+
 /// A problem of a line, with its byte.
 #[derive(Clone, Debug)]
 pub(crate) struct LineProblem {
@@ -31,6 +34,15 @@ impl LineProblem {
     }
 }
 
+/// Whether text that begins with `beginning` is a JSON array of objects.
+pub(crate) fn is_array_of_objects(beginning: &[u8]) -> bool {
+    let after = |bytes: &[u8], mark: u8| {
+        let blank = bytes.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+        (bytes.get(blank) == Some(&mark)).then_some(blank + 1)
+    };
+    after(beginning, b'[').is_some_and(|at| after(&beginning[at..], b'{').is_some())
+}
+
 /// Whether `line` is a JSON object.
 pub(crate) fn is_object(line: &[u8]) -> bool {
     serde_json::from_slice::<Map<String, Value>>(line).is_ok()
@@ -47,10 +59,16 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProble
     let Some((name, value)) = found else {
         let first = wanted.first().copied().unwrap_or_default();
         let is_conversation = object.contains_key("messages") && matches!(column, ColumnChoice::FirstOf(_));
-        let hint = if is_conversation { " but `messages`, which `data.chat` reads" } else { "" };
+        let hint = match is_conversation {
+            true => " but `messages`, which `data.chat` reads".to_string(),
+            false => others(object.keys().map(String::as_str), "the text"),
+        };
         return Err(LineProblem { within: 0, problem: format!("has no field `{first}`{hint}") });
     };
     let wrong = |what: &str| LineProblem { within: 0, problem: format!("has a field `{name}` that is {what}") };
+    if value.is_null() {
+        return Err(wrong("null; leave the line out, or give it a string"));
+    }
     match value {
         Value::String(text) => Ok(Cell::Text(text)),
         Value::Array(list) => {
@@ -60,6 +78,17 @@ pub(crate) fn cell(line: &str, column: &ColumnChoice) -> Result<Cell, LineProble
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => Err(wrong("not a string")),
     }
+}
+
+/// The fields that a record has in place of the one that is read, with the remedy; nothing of one without fields.
+pub(crate) fn others<'a>(fields: impl Iterator<Item = &'a str>, content: &str) -> String {
+    let all: Vec<String> = fields.map(|name| format!("`{name}`")).collect();
+    if all.is_empty() {
+        return String::new();
+    }
+    let cut = if all.len() > LISTED { ", …" } else { "" };
+    let listed = all[..all.len().min(LISTED)].join(", ");
+    format!(" but {listed}{cut}; name the one with {content} by `column`")
 }
 
 /// The strings `names` of every line of the file `path`, which holds `text`, with the line's name; lines without

@@ -17,6 +17,29 @@ use crate::mixture::Ingredient;
 pub(crate) struct Packs {
     /// By sequence, ascending.
     documents: Vec<Vec<usize>>,
+    left_out: LeftOut,
+}
+
+/// Conversations that sequences have not, or not whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Conversations in all.
+    pub conversations: u64,
+    /// Those without a token of an answer within a sequence, of which nothing is learned.
+    pub without_answer: u64,
+    /// Those that are in a sequence, and longer than it.
+    pub cut: u64,
+}
+
+impl LeftOut {
+    /// The sum of both.
+    pub(crate) fn and(self, other: LeftOut) -> LeftOut {
+        LeftOut {
+            conversations: self.conversations + other.conversations,
+            without_answer: self.without_answer + other.without_answer,
+            cut: self.cut + other.cut,
+        }
+    }
 }
 
 impl Packs {
@@ -50,6 +73,11 @@ impl Packs {
             .filter(has_target)
             .map(|document| (places(document).min(sequence_length), document))
             .collect();
+        let left_out = LeftOut {
+            conversations: corpus.num_documents() as u64,
+            without_answer: (corpus.num_documents() - order.len()) as u64,
+            cut: order.iter().filter(|(_, document)| places(*document) > sequence_length).count() as u64,
+        };
         order.sort_by_key(|(length, document)| (std::cmp::Reverse(*length), *document));
         let mut documents: Vec<Vec<usize>> = vec![];
         // Sequences by the room that is left in them.
@@ -79,7 +107,12 @@ impl Packs {
         }
         documents.iter_mut().for_each(|own| own.sort_unstable());
         documents.sort_by_key(|own| own[0]);
-        Ok(Packs { documents })
+        Ok(Packs { documents, left_out })
+    }
+
+    /// Conversations that the sequences have not, or not whole.
+    pub(crate) fn left_out(&self) -> LeftOut {
+        self.left_out
     }
 
     /// Number of sequences.

@@ -29,11 +29,15 @@ pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
     let mut rows: Vec<(String, Vec<u32>)> = vec![];
     // Whether the next record continues the document before it.
     let mut continues = false;
+    let (mut of_columns, mut has_columns_somewhere) = (0, false);
     for file in files_at(path)? {
         let mut records = Records::open(&file, column)?;
+        let has_columns = records.has_columns();
+        has_columns_somewhere |= has_columns;
         check_size(&file, records.plain_bytes())?;
         let mut bytes = 0;
         while let Some(Record { name, content, ends }) = records.next_record()? {
+            of_columns += u64::from(has_columns);
             match content {
                 Cell::Text(text) => {
                     bytes += text.len() as u64;
@@ -51,9 +55,17 @@ pub fn read(path: &Path, column: Option<&str>) -> Result<Content, DataError> {
             }
         }
     }
+    if let (Some(column), false) = (column, has_columns_somewhere) {
+        return Err(DataError::NoColumns { path: path.to_path_buf(), column: column.to_string() });
+    }
     documents.retain(|document| !document.text.is_empty());
     rows.retain(|(_, tokens)| !tokens.is_empty());
     match (documents.is_empty(), rows.is_empty()) {
+        (true, true) if of_columns > 0 => Err(DataError::NoValues {
+            path: path.to_path_buf(),
+            records: of_columns,
+            column: column.map(str::to_string),
+        }),
         (true, true) => Err(DataError::Empty(path.to_path_buf())),
         (_, true) => Ok(Content::Text(documents)),
         (_, false) => Ok(Content::Tokens(Corpus::of_rows(rows))),

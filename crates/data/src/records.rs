@@ -165,6 +165,14 @@ impl Records {
         self.plain_bytes
     }
 
+    /// Whether it is a table or JSON lines, whose records are read from a column.
+    pub fn has_columns(&self) -> bool {
+        match self.kind {
+            Kind::Table(_) | Kind::Lines { .. } => true,
+            Kind::Text { .. } => false,
+        }
+    }
+
     /// The next record; `None` after the last.
     ///
     /// # Errors
@@ -269,7 +277,11 @@ fn text_kind(path: &Path, mut text: Text) -> Result<Kind, DataError> {
     if text.rest().starts_with(BYTE_ORDER_MARK) {
         text.take(BYTE_ORDER_MARK.len());
     }
-    let is_promised = inner_ending(path).is_some_and(|ending| ["jsonl", "ndjson"].contains(&ending.as_str()));
+    let ending = inner_ending(path).unwrap_or_default();
+    let is_promised = ["jsonl", "ndjson"].contains(&ending.as_str());
+    if (is_promised || ending == "json") && json_lines::is_array_of_objects(text.rest()) {
+        return Err(DataError::JsonArray(path.to_path_buf()));
+    }
     if is_promised || text.begins_with_object(path)? {
         return Ok(Kind::Lines { text, line: 0 });
     }

@@ -49,7 +49,7 @@ impl Sources {
     /// Reads all sources of `data`, or the embedded corpus if there are none.
     ///
     /// # Errors
-    /// The first source that cannot be read.
+    /// All sources that cannot be read.
     pub fn open(data: &DataSpec) -> Result<Sources, DataError> {
         Sources::open_heard(data, &Silent)
     }
@@ -67,19 +67,40 @@ impl Sources {
             let source = Source::Text(split(embedded(), data.held_out));
             sources.list.push(NamedSource { name: String::new(), weight: 1.0, source });
         }
+        let mut errors = vec![];
         for spec in &data.sources {
             let name = if data.sources.len() == 1 { String::new() } else { spec.path.display().to_string() };
-            let source = open(spec, data.held_out, &ways, &mut sources.own_tokenizers)?;
-            check_tokenizer(&data.tokenizer, spec, &source)?;
-            sources.list.push(NamedSource { name, weight: spec.weight, source });
+            match sources.open_one(spec, data, data.held_out, &ways) {
+                Ok(source) => sources.list.push(NamedSource { name, weight: spec.weight, source }),
+                Err(error) => errors.push(error),
+            }
+            // Others may take hours, where their text becomes token files.
+            if cache.is_some() && !errors.is_empty() {
+                break;
+            }
         }
-        for text in &data.validation {
+        let is_over = cache.is_some() && !errors.is_empty();
+        for text in data.validation.iter().filter(|_| !is_over) {
             // All of it is the part that others train on.
-            let source = open(&text.source, 0.0, &ways, &mut sources.own_tokenizers)?;
-            check_tokenizer(&data.tokenizer, &text.source, &source)?;
-            sources.validation.push((text.name.clone(), source));
+            match sources.open_one(&text.source, data, 0.0, &ways) {
+                Ok(source) => sources.validation.push((text.name.clone(), source)),
+                Err(error) => errors.push(error),
+            }
         }
+        DataError::all(errors)?;
         Ok(sources)
+    }
+
+    fn open_one(
+        &mut self,
+        spec: &SourceSpec,
+        data: &DataSpec,
+        held_out: f32,
+        ways: &Ways,
+    ) -> Result<Source, DataError> {
+        let source = open(spec, held_out, ways, &mut self.own_tokenizers)?;
+        check_tokenizer(&data.tokenizer, spec, &source)?;
+        Ok(source)
     }
 
     /// The tokenizer that `spec` names; one that is to be trained sees the training text, and nothing that is held out.

@@ -4,7 +4,7 @@ mod folder;
 
 use std::path::Path;
 
-use config::{DataSpec, Positions, RunConfig, SourceSpec, TokenizerSpec, Visible};
+use config::{DataSpec, Positions, RunConfig, SourceSpec, TokenizerSpec, ValidationSpec, Visible};
 use data::{Batches, Content, DataError, Dataset, Document, Order, TokenFileWriter, Tokenizer, vocabulary_of};
 use folder::Folder;
 
@@ -66,7 +66,28 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
         said("a.jsonl", b"{\"text\": \"a\"}\n{\"text\": 3}\n"),
         format!("a.jsonl:2 (byte 14) has a field `text` that is not a string{line}")
     );
-    assert_eq!(said("a.jsonl", b"\n{\"txt\": \"a\"}\n"), format!("a.jsonl:2 (byte 1) has no field `text`{line}"));
+    assert_eq!(said("a.jsonl", b"\n{}\n"), format!("a.jsonl:2 (byte 1) has no field `text`{line}"));
+    assert_eq!(
+        said("a.jsonl", b"{\"content\": \"a\", \"id\": 1}\n"),
+        format!(
+            "a.jsonl:1 (byte 0) has no field `text` but `content`, `id`; name the one with the text by `column`{line}"
+        )
+    );
+    assert_eq!(
+        said("a.jsonl", b"{\"text\": null}\n"),
+        format!("a.jsonl:1 (byte 0) has a field `text` that is null; leave the line out, or give it a string{line}")
+    );
+    for (name, text) in [("a.jsonl", "[{\"text\": \"a\"}]"), ("b.json", "\n[\n  {\n    \"text\": \"a\"\n  }\n]\n")] {
+        let expected =
+            "holds one JSON array, and data are JSON lines, one object in each line; convert it, as by `jq -c '.[]'";
+        assert_eq!(said(name, text.as_bytes()), format!("{name} {expected} {name} > FILE.jsonl`"));
+        std::fs::remove_file(folder.path(name)).expect("a file");
+    }
+    let weights = [&16u64.to_le_bytes()[..], b"{\"a\":{\"dtype\":\"F32\""].concat();
+    assert_eq!(
+        said("a.txt", &weights),
+        "a.txt is weights in safetensors; decompress or convert it first, or leave it out"
+    );
     let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 12345\n";
     for name in ["a.parquet", "b.txt"] {
         let expected = "is a pointer of Git LFS, and its file was not downloaded; use `git lfs pull`";
@@ -84,9 +105,60 @@ fn files_that_cannot_be_read_are_named_with_the_place() {
     );
     assert_eq!(said("a.jsonl", b"[1]"), format!("a.jsonl:1 (byte 0) is not a JSON object{line}"));
     assert_eq!(said("a.jsonl", b"{\"text\": \"a\"} x"), format!("a.jsonl:1 (byte 14) is not JSON{line}"));
-    assert!(said("a.jsonl", b"{\"text\": \"\"}\n").starts_with("a.jsonl holds no text"));
+    assert_eq!(
+        said("a.jsonl", b"{\"text\": \"\"}\n{\"text\": \"\"}\n"),
+        "a.jsonl has 2 rows or lines, and no text in any of them: their column is empty or null; name another one by `column`"
+    );
     assert!(read(&folder.path("absent")).expect_err("absent").to_string().contains("absent cannot be read: "));
     assert!(read(&folder.path("")).expect_err("no text").to_string().contains("holds no text"));
+}
+
+#[test]
+fn a_column_of_plain_text_is_refused() {
+    let folder = Folder::new("columns");
+    folder.put("a.txt", b"a text");
+    let path = folder.path("a.txt");
+    let expected = format!(
+        "{} has neither JSON lines nor a table, so column \"content\" has no effect; leave it out, or name another file",
+        path.display()
+    );
+    let said = data::read(&path, Some("content")).expect_err("text").to_string();
+    assert_eq!(said, expected);
+    let source = SourceSpec { column: Some("content".into()), ..SourceSpec::of(&path) };
+    let out = folder.path("a.tokens");
+    let tokenize = |sources: &[SourceSpec]| data::tokenize(sources, &Tokenizer::bytes(), &out, &data::Silent);
+    assert_eq!(tokenize(std::slice::from_ref(&source)).expect_err("text").to_string(), expected);
+    // Next to text, a table may have the column.
+    folder.put("b.jsonl", b"{\"content\": \"b\"}\n");
+    let table = SourceSpec { column: Some("content".into()), ..SourceSpec::of(folder.path("b.jsonl")) };
+    assert_eq!(tokenize(&[source, table]).expect("written").documents, 2);
+}
+
+#[test]
+fn all_sources_that_cannot_be_used_are_named() {
+    let folder = Folder::new("several");
+    folder.put("a.txt", b"a text");
+    folder.put("b.jsonl", b"{\"txt\": \"b\"}\n");
+    let paths = ["a.txt", "b.jsonl", "none.txt"].map(|name| folder.path(name));
+    let validation = vec![ValidationSpec { name: "books".into(), source: SourceSpec::of(folder.path("books.txt")) }];
+    let spec = DataSpec { validation, ..data_spec(&paths, TokenizerSpec::Bytes) };
+    let said = Dataset::open(&spec).expect_err("three").to_string();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((lines.len(), lines[0]), (4, "3 sources cannot be used:"), "{said}");
+    assert!(lines[1].contains("b.jsonl:1 (byte 0) has no field `text` but `txt`"), "{said}");
+    assert!(
+        lines[2].contains("none.txt cannot be read: ") && lines[3].contains("books.txt cannot be read: "),
+        "{said}"
+    );
+    // The same before anything is tokenized.
+    let sources = paths.map(SourceSpec::of);
+    let out = folder.path("a.tokens");
+    let said = data::tokenize(&sources, &Tokenizer::bytes(), &out, &data::Silent).expect_err("two").to_string();
+    assert!(said.starts_with("2 sources cannot be used:\n") && said.contains("none.txt"), "{said}");
+    // A long list is cut.
+    let paths: Vec<_> = (0..10).map(|number| folder.path(&format!("no-{number}.txt"))).collect();
+    let said = Dataset::open(&data_spec(&paths, TokenizerSpec::Bytes)).expect_err("ten").to_string();
+    assert!(said.lines().count() == 10 && said.ends_with("\n  and 2 more"), "{said}");
 }
 
 #[test]

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use config::{DataSpec, Positions, SourceSpec, TokenizerSpec, Visible};
-use data::{Content, Dataset, Document, Listener, Progress, Silent, TokenFile, TokenFileWriter, Tokenizer, tokenize};
+use data::{
+    Content, Dataset, Document, Earlier, Listener, Progress, Silent, TokenFile, TokenFileWriter, Tokenizer, tokenize,
+};
 use folder::Folder;
 
 /// Documents of words, some empty, one longer than a part.
@@ -92,12 +94,18 @@ fn a_text_of_many_parts_has_the_tokens_of_the_whole() {
 }
 
 /// Fails after a number of batches, as a kill would end the work.
+#[derive(Default)]
 struct Stops {
     left: AtomicU64,
     heard: std::sync::Mutex<Vec<Progress>>,
+    earlier: std::sync::Mutex<Option<Earlier>>,
 }
 
 impl Listener for Stops {
+    fn earlier(&self, earlier: &Earlier) {
+        *self.earlier.lock().expect("not poisoned") = Some(earlier.clone());
+    }
+
     fn progress(&self, progress: Progress) {
         self.heard.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).push(progress);
         let left = self.left.fetch_sub(1, Ordering::Relaxed);
@@ -118,7 +126,7 @@ fn work_that_was_ended_resumes_and_gives_the_same_bytes() {
     let out = folder.path("again.tokens");
     // A file is a batch here, and the first batch of each attempt is on the disk before anything else.
     for attempt in 1..4 {
-        let stops = Stops { left: 1.into(), heard: vec![].into() };
+        let stops = Stops { left: 1.into(), ..Stops::default() };
         let ended =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tokenize(&source, &tokenizer, &out, &stops)));
         assert!(ended.is_err() && !out.exists());
@@ -127,14 +135,38 @@ fn work_that_was_ended_resumes_and_gives_the_same_bytes() {
         assert_eq!(heard[0].tokens_before > 0, attempt > 1);
     }
     assert_eq!(left_next_to(&out).len(), 3);
+    let parts = [".again.tokens.mark", ".again.tokens.part-tokens", ".again.tokens.part-ends"];
+    let left = parts.map(|name| folder.get(name));
     // Bytes after the last mark are cut off.
     let mark = folder.get(".again.tokens.mark");
     let mut tokens = folder.get(".again.tokens.part-tokens");
     tokens.extend([7; 1001]);
     folder.put(".again.tokens.part-tokens", &tokens);
-    let listener = Stops { left: 100.into(), heard: vec![].into() };
+    let listener = Stops { left: 100.into(), ..Stops::default() };
     tokenize(&source, &tokenizer, &out, &listener).expect("written");
     assert_eq!(listener.heard.into_inner().expect("not poisoned")[0].files_done, 4);
+    match listener.earlier.into_inner().expect("not poisoned") {
+        Some(Earlier::Continued { input: 3, path, files: 8, records: 0, documents, tokens }) => {
+            assert_eq!(path, Some(folder.path("in/3.jsonl")));
+            assert!(documents > 0 && tokens > documents);
+        }
+        other => panic!("{other:?}"),
+    }
+    // Parts with another byte, or without one, are not used.
+    for (name, part) in parts.iter().zip(&left).skip(1) {
+        let mut flipped = part.clone();
+        flipped[part.len() / 2] ^= 1;
+        for changed in [&flipped[..], &part[..part.len() - 1]] {
+            parts.iter().zip(&left).for_each(|(name, part)| folder.put(name, part));
+            folder.put(name, changed);
+            let listener = Stops { left: 100.into(), ..Stops::default() };
+            tokenize(&source, &tokenizer, &out, &listener).expect("written");
+            let earlier = listener.earlier.into_inner().expect("not poisoned");
+            assert_eq!(earlier, Some(Earlier::Changed { out: out.clone() }));
+            assert_eq!(listener.heard.into_inner().expect("not poisoned")[0].tokens_before, 0);
+            assert!(folder.get("again.tokens") == expected, "{name}");
+        }
+    }
     assert!(folder.get("again.tokens") == expected);
     assert_eq!(left_next_to(&out), [""; 0]);
     // A mark that is not whole, or of another text, begins again.
@@ -165,6 +197,21 @@ fn a_refusal_names_the_place_and_leaves_nothing() {
     let source = [SourceSpec::of(folder.path("none"))];
     let said = tokenize(&source, &Tokenizer::bytes(), &out, &Silent).expect_err("empty").to_string();
     assert!(said.contains("a.txt holds no text; "), "{said}");
+}
+
+/// A name of 243 letters has room for the ending of the mark, and not for those of the parts.
+#[test]
+fn parts_that_cannot_be_made_leave_nothing() {
+    let folder = Folder::new("no-parts");
+    folder.put("a.txt", b"a text");
+    folder.put("out/.b.tokens.part-ends/file", b"");
+    let long = (243..251).map(|letters| format!("{}.tokens", "n".repeat(letters - ".tokens".len())));
+    for name in long.chain(["b.tokens".to_string()]) {
+        let out = folder.path(&format!("out/{name}"));
+        let written = tokenize(&[SourceSpec::of(folder.path("a.txt"))], &Tokenizer::bytes(), &out, &Silent);
+        assert!(written.is_err(), "{name}");
+        assert_eq!(left_next_to(&out), [".b.tokens.part-ends"], "{name}");
+    }
 }
 
 #[test]

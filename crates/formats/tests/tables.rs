@@ -61,7 +61,7 @@ fn tables() -> Vec<String> {
 fn every_table_has_its_rows() {
     let texts: Vec<Cell> = (0..ROWS).map(|row| Cell::Text(text(row))).collect();
     let lists: Vec<Cell> = (0..ROWS).map(|row| Cell::Tokens(tokens(row))).collect();
-    assert_eq!(tables().len(), 13 + 10);
+    assert_eq!(tables().len(), 14 + 10);
     for name in tables() {
         let bytes = file(&name);
         assert_eq!(rows(&bytes, "text").unwrap_or_else(|error| panic!("{name}: {error}")), texts, "{name}");
@@ -94,6 +94,22 @@ fn the_column_is_the_first_of_several_or_the_one_that_is_named() {
         let refused = rows(&file("strings-zstd.arrow"), column).expect_err("no text").to_string();
         assert!(refused.contains(expected), "{refused}");
     }
+}
+
+#[test]
+fn encrypted_tables_are_named_and_their_plain_columns_are_read() {
+    let file = |name: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/encrypted");
+        std::fs::read(PathBuf::from(folder).join(name)).expect("a table")
+    };
+    let refused = rows(&file("encrypted.parquet"), "text").expect_err("encrypted").to_string();
+    assert_eq!(refused, "byte 0: a table that is encrypted is not supported; write the table without encryption");
+    let bytes = file("encrypted-column.parquet");
+    let refused = rows(&bytes, "text").expect_err("encrypted").to_string();
+    let expected = ": row group 0 with an encrypted column is not supported; write the table without encryption";
+    assert!(refused.ends_with(expected), "{refused}");
+    let lists: Vec<Cell> = (0..ROWS).map(|row| Cell::Tokens(tokens(row))).collect();
+    assert_eq!(rows(&bytes, "input_ids").expect("a plain column"), lists);
 }
 
 #[test]

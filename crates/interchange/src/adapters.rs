@@ -9,7 +9,7 @@ use mesh::Region;
 use serde_json::json;
 
 use crate::error::InterchangeError;
-use crate::export::family_of;
+use crate::export::{family_of, fits};
 use crate::family::Family;
 use crate::names::stored_rows;
 use crate::stored_rows::Orientation;
@@ -30,16 +30,17 @@ struct Placed {
     module: String,
 }
 
-/// Writes the adapters of `model` into `folder`, which is there, as PEFT reads them. `base` is the path or the name of
-/// the model that they belong to, and `read` gives whole parameters.
+/// Writes the adapters of `model` into `folder`, which is there, as PEFT reads them, their numbers rounded to `stored`.
+/// `base` is the path or the name of the model that they belong to, and `read` gives whole parameters.
 ///
 /// # Errors
-/// A model without adapters, or of a class that has no linear layer of its own for one of them; files that cannot be
-/// written, and errors of `read`.
+/// A model without adapters, or of a class that has no linear layer of its own for one of them; a number that `stored`
+/// lacks, files that cannot be written, and errors of `read`.
 pub fn export_adapters<E: From<InterchangeError>>(
     model: &ModelSpec,
     base: Option<&str>,
     folder: &Path,
+    stored: Format,
     mut read: impl FnMut(&ParamSpec, &Region, &mut [f32]) -> Result<(), E>,
 ) -> Result<Family, E> {
     let nothing = || InterchangeError::NoAdapters;
@@ -50,11 +51,12 @@ pub fn export_adapters<E: From<InterchangeError>>(
     let mut entries: Vec<TensorEntry> = placed.iter().map(entry).collect();
     entries.sort_by(|one, other| one.name.cmp(&other.name));
     let file = folder.join(ADAPTER_TENSORS);
-    let writer = TensorWriter::create_in(&file, &entries, Format::Fp32).map_err(InterchangeError::from)?;
+    let writer = TensorWriter::create_in(&file, &entries, stored).map_err(InterchangeError::from)?;
     for Placed { param, tensor, .. } in &placed {
         let region = Region::whole(&param.shape);
         let mut values = vec![0.0; region.len()];
         read(param, &region, &mut values)?;
+        fits(&param.name, &values, stored)?;
         writer.put(tensor, &region, &values);
     }
     writer.finish().map_err(InterchangeError::from)?;

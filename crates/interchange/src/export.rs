@@ -94,7 +94,7 @@ pub fn export<E: From<InterchangeError>>(
 }
 
 /// Whether all of `values` have a number of `stored` near them: half precision ends at 65504.
-fn fits(parameter: &str, values: &[f32], stored: Format) -> Result<(), InterchangeError> {
+pub(crate) fn fits(parameter: &str, values: &[f32], stored: Format) -> Result<(), InterchangeError> {
     match stored {
         Format::Fp32 | Format::Bf16 => Ok(()),
         Format::Fp16 => match values.iter().find(|value| value.is_finite() && value.abs() > MAX_FP16) {

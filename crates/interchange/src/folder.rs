@@ -9,6 +9,7 @@ use files::{InputError, InputKind, read_text};
 use mesh::{CopyRun, Region, copy_runs};
 use serde_json::{Map, Value};
 
+use crate::adapters::{ADAPTER_CONFIG, ADAPTER_TENSORS};
 use crate::config_json;
 use crate::error::InterchangeError;
 use crate::family::Family;
@@ -28,6 +29,17 @@ fn shard_file(shard: usize) -> String {
 
 /// The file of each tensor, where there are several.
 pub(crate) const INDEX: &str = "model.safetensors.index.json";
+
+/// Whether a file of this name in a folder holds weights of the library or their description: a file of tensors or a
+/// part of one, an index, `config.json`, and those of adapters.
+pub fn is_exported(name: &str) -> bool {
+    let digits = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let part = name.strip_suffix(".safetensors").unwrap_or_default();
+    let numbers = part.strip_prefix("model-").and_then(|numbers| numbers.split_once("-of-"));
+    let is_part = numbers.is_some_and(|(number, of)| digits(number) && digits(of));
+    let is_shard = part.strip_prefix("model_part-").is_some_and(digits);
+    is_part || is_shard || [CONFIG, TENSORS, INDEX, ADAPTER_CONFIG, ADAPTER_TENSORS].contains(&name)
+}
 
 /// Files of older folders in place of [`TENSORS`] and [`INDEX`].
 const PICKLED: [&str; 2] = ["pytorch_model.bin", "pytorch_model.bin.index.json"];
@@ -266,4 +278,20 @@ pub(crate) fn read_object(path: &Path) -> Result<Map<String, Value>, Interchange
     let text = read_text(path, InputKind::ModelDescription).map_err(unreadable)?;
     serde_json::from_str(&text)
         .map_err(|error| InterchangeError::Json { path: path.to_path_buf(), reason: error.to_string() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_an_export_are_known_by_their_names() {
+        let exported =
+            ["config.json", "model.safetensors", "model.safetensors.index.json", "model-00003-of-00003.safetensors"];
+        let of_others = ["model_part-1.safetensors", "adapter_config.json", "adapter_model.safetensors"];
+        assert!(exported.iter().chain(&of_others).all(|name| is_exported(name)));
+        let kept =
+            ["README.md", "model-a-of-b.safetensors", "model-1.safetensors", "weights.safetensors", "run.toml", ""];
+        assert!(!kept.iter().any(|name| is_exported(name)));
+    }
 }

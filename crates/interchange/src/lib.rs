@@ -24,4 +24,4 @@ pub use adapters::{ADAPTER_CONFIG, ADAPTER_TENSORS, export_adapters};
 pub use error::InterchangeError;
 pub use export::export;
 pub use family::Family;
-pub use folder::HuggingFaceFolder;
+pub use folder::{HuggingFaceFolder, is_exported};

@@ -17,6 +17,16 @@ pub struct Metrics {
     pub validation: BTreeMap<String, Vec<HeldOut>>,
     /// Everything else that happened.
     pub events: Vec<Event>,
+    /// Lines without a record.
+    pub left_out: LeftOut,
+}
+
+/// Lines of the file that are no records. A last line without its end is not counted: its run may have been killed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    pub lines: u64,
+    /// The first of them, counted from 1; 0 without any.
+    pub first: u64,
 }
 
 /// One step. A value that the file does not have is NaN, as one that is not a number.
@@ -57,9 +67,13 @@ impl Metrics {
     /// for one step the last one counts. Numbers and texts beyond [`MOST_NAMES`] names are left out.
     pub fn parse(text: &str) -> Metrics {
         let (mut metrics, mut reader) = (Metrics::default(), Reader::default());
-        for line in text.lines() {
-            let Ok(Value::Object(record)) = serde_json::from_str(line) else { continue };
-            let Some(step) = record.get("step").and_then(Value::as_u64) else { continue };
+        for (place, line) in (1..).zip(text.split_inclusive('\n')) {
+            let record: Option<Map<String, Value>> = serde_json::from_str(line).ok();
+            let step = record.as_ref().and_then(|record| record.get("step")?.as_u64());
+            let (Some(record), Some(step)) = (record, step) else {
+                metrics.leave_out(place, line);
+                continue;
+            };
             if let Some(kind) = record.get("event").and_then(Value::as_str) {
                 metrics.events.push(Event { step, kind: kind.into(), text: sentence(&record) });
             } else if let Some(loss) = record.get("held_out_loss") {
@@ -79,6 +93,18 @@ impl Metrics {
         metrics.events.extend(events_of_steps(&metrics.steps));
         metrics.events.sort_by_key(|event| event.step);
         metrics
+    }
+
+    /// Whether the file has no record at all.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty() && self.held_out.is_empty() && self.validation.is_empty() && self.events.is_empty()
+    }
+
+    fn leave_out(&mut self, place: u64, line: &str) {
+        if line.ends_with('\n') && !line.trim().is_empty() {
+            let LeftOut { lines, first } = self.left_out;
+            self.left_out = LeftOut { lines: lines + 1, first: if lines == 0 { place } else { first } };
+        }
     }
 
     fn push_step(&mut self, step: u64, record: &Map<String, Value>, reader: &mut Reader) {
@@ -208,6 +234,15 @@ mod tests {
         let events: Vec<(&str, &str)> =
             metrics.events.iter().map(|event| (event.kind.as_str(), event.text.as_str())).collect();
         assert_eq!(events, [("spike", "z 9.5"), ("not finite", "the loss is NaN")]);
+        assert_eq!(metrics.left_out, LeftOut::default());
+    }
+
+    #[test]
+    fn lines_without_a_record_are_counted() {
+        let metrics = Metrics::parse("{\"step\":1,\"loss\":2}\n\nwords\n{\"loss\":1}\n[1]\n{\"step\":2,\"loss\":1");
+        assert_eq!((metrics.left_out, metrics.is_empty()), (LeftOut { lines: 3, first: 3 }, false));
+        let garbage = Metrics::parse("\u{fffd}\nwords");
+        assert_eq!((garbage.left_out, garbage.is_empty()), (LeftOut { lines: 1, first: 1 }, true));
     }
 
     #[test]

@@ -18,6 +18,9 @@ pub struct Answer {
     code: Option<String>,
     /// The sentence of the body, or the body itself.
     message: String,
+    /// The region and the endpoint of the bucket, where the store names them.
+    region: Option<String>,
+    endpoint: Option<String>,
 }
 
 impl Answer {
@@ -35,12 +38,24 @@ impl Answer {
         let code = element(body, "Code").map(str::to_string);
         // A body without a sentence, whose name says all.
         let message = if code.is_some() && message.starts_with('<') { "" } else { message };
-        Some(Answer { status: status.trim().into(), code, message: message.into() })
+        let named = |name| element(body, name).filter(|text| !text.is_empty()).map(str::to_string);
+        let (region, endpoint) = (named("Region"), named("Endpoint"));
+        Some(Answer { status: status.trim().into(), code, message: message.into(), region, endpoint })
     }
 
     /// The name of the error.
     pub fn code(&self) -> Option<&str> {
         self.code.as_deref()
+    }
+
+    /// The region of the bucket, where the store names it.
+    pub fn region(&self) -> Option<&str> {
+        self.region.as_deref()
+    }
+
+    /// The host that has the bucket, where the store names it.
+    pub fn endpoint(&self) -> Option<&str> {
+        self.endpoint.as_deref()
     }
 
     /// The number of the status.
@@ -92,6 +107,17 @@ mod tests {
         let answer = Answer::of(&generic(text)).expect("an answer");
         assert_eq!((answer.status(), answer.code()), ("403", Some("InvalidAccessKeyId")));
         assert_eq!(cause(&generic(text)), "403 Forbidden: InvalidAccessKeyId: The key does not exist.");
+    }
+
+    #[test]
+    fn the_place_of_a_bucket_is_read() {
+        let text = "x - Server returned non-2xx status code: 400 Bad Request: <Error><Code>AuthorizationHeaderMalformed</Code>\
+                    <Message>m</Message><Region>eu-west-1</Region></Error>";
+        assert_eq!(Answer::of(&generic(text)).expect("an answer").region(), Some("eu-west-1"));
+        let text = "x - Server returned non-2xx status code: 301 Moved Permanently: <Error><Code>PermanentRedirect</Code>\
+                    <Endpoint>b.s3.eu-west-1.amazonaws.com</Endpoint><Message>m</Message></Error>";
+        let answer = Answer::of(&generic(text)).expect("an answer");
+        assert_eq!((answer.region(), answer.endpoint()), (None, Some("b.s3.eu-west-1.amazonaws.com")));
     }
 
     #[test]

@@ -178,6 +178,7 @@ mod tests {
             (format!("302 Found\r\n{empty}"), "name the final address"),
             (format!("400 Bad Request\r\n{empty}"), "the server refuses the request"),
             (format!("410 Gone\r\n{empty}"), "the server refuses the request"),
+            (format!("405 Method Not Allowed\r\n{empty}"), "does not take the requests HEAD and GET with a range"),
             ("200 OK".into(), "does not say how long the object is"),
             ("200 OK\r\nContent-Length: 99999999999999999999999".into(), "does not say how long the object is"),
         ] {
@@ -185,6 +186,30 @@ mod tests {
             assert!(error.contains(remedy), "{head}: {error}");
             // The client follows ten redirects.
             assert!(requests <= 11, "{head}: {requests} requests");
+        }
+    }
+
+    #[test]
+    fn a_store_in_another_place_is_told_with_the_keys_that_name_it() {
+        let moved = "<Error><Code>PermanentRedirect</Code><Message>m</Message>\
+                     <Endpoint>b.s3.eu-west-1.amazonaws.com</Endpoint></Error>";
+        let malformed =
+            "<Error><Code>AuthorizationHeaderMalformed</Code><Message>m</Message><Region>eu-west-1</Region></Error>";
+        for (status, body, remedy) in [
+            ("301 Moved Permanently", moved, "set AWS_REGION to the region of the bucket"),
+            ("301 Moved Permanently", "", "set AWS_REGION to the region of the bucket, and AWS_ENDPOINT_URL"),
+            ("400 Bad Request", malformed, "set AWS_REGION=eu-west-1, the region of the bucket"),
+            ("400 Bad Request", "", "set AWS_REGION to the region of the bucket, and AWS_ENDPOINT_URL"),
+            ("405 Method Not Allowed", "", "check AWS_ENDPOINT_URL, such as its port"),
+        ] {
+            let endpoint = server(move |stream, _| {
+                let length = body.len();
+                let head = format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+                stream.write_all(head.as_bytes())?;
+                stream.write_all(body.as_bytes())
+            });
+            let error = listed(endpoint);
+            assert!(error.contains(remedy), "{status}: {error}");
         }
     }
 

@@ -36,6 +36,12 @@ const REFUSED: &str = "the server refuses the request; check the address, or dow
 const PASSING: [&str; 3] = ["408", "425", "429"];
 const CLOCK: &str = "set the clock of this machine: the store refuses requests of another time";
 const REGION: &str = "set AWS_REGION to the region of the bucket";
+/// Answers of a store to a request with the region of another bucket often have no body that says so.
+const PLACE: &str =
+    "set AWS_REGION to the region of the bucket, and AWS_ENDPOINT_URL to the address of its store if it is not AWS";
+const NO_STORE: &str = "it does not speak the protocol of S3 at this address: check AWS_ENDPOINT_URL, such as its port";
+const NO_METHOD: &str =
+    "the server does not take the requests HEAD and GET with a range; download the object, and name the file";
 const ENDPOINT: &str = "check AWS_ENDPOINT_URL, the bucket and its prefix";
 /// The name of a failure of parts, which another upload may not have.
 const PARTS: &str = "parts";
@@ -185,7 +191,12 @@ impl<'a> Attempts<'a> {
         match (answer.code().unwrap_or_default(), answer.status()) {
             ("NoSuchBucket", _) => Some(StoreError::NoBucket { address, bucket }),
             ("RequestTimeTooSkewed", _) => Some(denied(CLOCK)),
-            ("AuthorizationHeaderMalformed" | "PermanentRedirect", _) => Some(unsupported(REGION)),
+            ("AuthorizationHeaderMalformed" | "PermanentRedirect" | "TemporaryRedirect", _) => {
+                Some(unsupported(&place_of_bucket(&answer)))
+            }
+            ("MethodNotAllowed", _) | (_, "405") => Some(unsupported(NO_STORE)),
+            ("", "400") => Some(unsupported(PLACE)),
+            (_, status) if status.starts_with('3') => Some(unsupported(PLACE)),
             ("InvalidBucketName", _) => Some(unsupported(ENDPOINT)),
             (_, "401" | "403") => Some(denied(CREDENTIALS)),
             // Those of a role are renewed by the client.
@@ -211,13 +222,22 @@ impl<'a> Attempts<'a> {
     }
 }
 
+/// The remedy for a request that another region answers, which may be named.
+fn place_of_bucket(answer: &Answer) -> String {
+    match (answer.region(), answer.endpoint()) {
+        (Some(region), _) => format!("set AWS_REGION={region}, the region of the bucket"),
+        (None, Some(endpoint)) => format!("{REGION}, which is at {endpoint}"),
+        (None, None) => REGION.into(),
+    }
+}
+
 /// The remedy, where the error `text` is an answer that does not depend on its time. The client has no types for these
 /// answers.
 fn answered(address: &str, text: &str) -> Option<&'static str> {
     let status = text.split_once("non-2xx status code: ").map(|(_, rest)| rest.get(..3).unwrap_or_default());
     let is_redirect = status.is_some_and(|status| status.starts_with('3'));
     if is_redirect || text.contains("error following redirect") || text.contains("redirect without LOCATION") {
-        return Some(REDIRECTS);
+        return Some(if address.starts_with("s3://") { PLACE } else { REDIRECTS });
     }
     // Answers of stores are judged by their names, in `Attempts::refused`: some pass, as with renewed credentials.
     if address.starts_with("s3://") {
@@ -225,6 +245,9 @@ fn answered(address: &str, text: &str) -> Option<&'static str> {
     }
     if text.contains("Content-Length Header missing") || text.contains("Invalid content length") {
         return Some(WITHOUT_LENGTH);
+    }
+    if status == Some("405") {
+        return Some(NO_METHOD);
     }
     status.filter(|status| status.starts_with('4') && !PASSING.contains(status)).map(|_| REFUSED)
 }

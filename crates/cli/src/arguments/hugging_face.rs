@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use config::Format;
 
 use crate::arguments::inference::WeightsChoice;
+use crate::convert::exported_folder::EarlierExport;
 
 /// Arguments of `import`.
 #[derive(Debug, Args)]
@@ -36,6 +37,16 @@ pub struct ExportArguments {
     /// The form of a run with model.lora: adapters merged into the model, or alone as PEFT reads them
     #[arg(long = "as", value_enum, value_name = "FORM", default_value_t = ExportedForm::Merged)]
     pub form: ExportedForm,
+    /// Replace the files of an earlier export in the folder; other files stay. By default the folder must be empty
+    #[arg(long)]
+    pub overwrite: bool,
+}
+
+impl ExportArguments {
+    /// [`ExportArguments::overwrite`] as a type.
+    pub fn earlier(&self) -> EarlierExport {
+        if self.overwrite { EarlierExport::Replaced } else { EarlierExport::Kept }
+    }
 }
 
 /// Forms of exported weights.
@@ -43,7 +54,7 @@ pub struct ExportArguments {
 pub enum ExportedForm {
     /// The whole model, with its adapters added to its matrices
     Merged,
-    /// adapter_config.json and adapter_model.safetensors, in single precision
+    /// adapter_config.json and adapter_model.safetensors, for PEFT
     Adapters,
 }
 

@@ -36,6 +36,9 @@ pub struct EvalArguments {
     /// Measure on this text; the default is the held-out part of the run's text
     #[arg(long, value_name = "FILE_OR_FOLDER")]
     pub data: Option<PathBuf>,
+    /// Field of JSON lines or column of tables of --data with the text, the tokens or the messages
+    #[arg(long, value_name = "NAME", requires = "data")]
+    pub column: Option<String>,
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,

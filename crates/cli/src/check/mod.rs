@@ -5,7 +5,7 @@ pub mod json;
 pub mod products;
 pub mod verdict;
 
-use config::{ModelSpec, Parallelism, RunConfig, TopQuery, unique_parameters};
+use config::{LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, all_params, unique_parameters};
 use train::describe_engine;
 
 use crate::arguments::{CheckArguments, Format};
@@ -22,7 +22,7 @@ use crate::memory::machine::{LimitSource, MemoryLimit};
 use crate::memory::need::{MemoryBudget, Need};
 use crate::memory::table::memory_table;
 use crate::rank_hosts::RankHosts;
-use crate::screen::figures::{bytes, counted};
+use crate::screen::figures::{bytes, counted, three_digits};
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
 use crate::screen::terminal;
@@ -115,12 +115,13 @@ pub fn sizes(config: &RunConfig) -> String {
     let tokens = train.global_batch * train.sequence_length;
     format!(
         "model   {}: {}, hidden {}, {}\n\
-         ranks   {} = {}{}\n\
+         {}ranks   {} = {}{}\n\
          step    {}: {} of {}, {} of {} per replica\n",
         counted(unique_parameters(model), "parameter"),
         layers(model),
         model.hidden,
         counted(model.num_heads as u64, "head"),
+        adapters(model),
         config.run.ranks,
         parallelism.degrees,
         sum_order(parallelism),
@@ -130,6 +131,16 @@ pub fn sizes(config: &RunConfig) -> String {
         counted(parallelism.num_microbatches(train.global_batch) as u64, "microbatch"),
         parallelism.microbatch_size,
     )
+}
+
+/// The parameters that a run with adapters trains, with their share, in a line.
+fn adapters(model: &ModelSpec) -> String {
+    let Some(LoraSpec { rank, alpha, targets }) = &model.lora else { return String::new() };
+    let trained: u64 = all_params(model).filter(|param| model.trains(param.unit)).map(|param| param.len() as u64).sum();
+    let share = 100.0 * trained as f64 / unique_parameters(model) as f64;
+    let targets: Vec<&str> = targets.iter().map(|target| target.name()).collect();
+    let (trained, targets) = (counted(trained, "parameter"), targets.join(", "));
+    format!("lora    {trained} trained, {} %: rank {rank}, alpha {alpha}, {targets}\n", three_digits(share))
 }
 
 /// In which order gradients are summed over replicas, where that is not rank order.

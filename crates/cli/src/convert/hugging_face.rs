@@ -6,34 +6,21 @@ use std::path::{Path, PathBuf};
 use config::{ModelSpec, ParamSpec, RunConfig, TokenizerSpec, Unit, params};
 use data::TOKENIZER_FILE;
 use files::{InputKind, read_text_of_file, same_file};
-use interchange::{InterchangeError, export, export_adapters, special_tokens};
+use interchange::{Family, InterchangeError, export, export_adapters, special_tokens};
 use mesh::Region;
 use train::{SourceError, TensorSink, TensorSource};
 
 use crate::arguments::hugging_face::{ExportArguments, ExportedForm, ImportArguments};
+use crate::convert::exported_folder::{ExportedFolder, TOKENIZER_FILES};
 use crate::convert::merged::MergedWeights;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
+use crate::run::own_places;
 use crate::run::run_folder::{RESUMES, RunFolder, WEIGHTS, WayOut};
 use crate::screen::output::tell;
 
 /// Elements that are copied at once, or one row where that is wider.
 const CHUNK_LEN: usize = 1 << 22;
-
-/// Files of the library about tokenization and generation, in addition to `tokenizer.json`; they are copied with the
-/// weights.
-const TOKENIZER_FILES: [&str; 10] = [
-    TOKENIZER_FILE,
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "tokenizer.model",
-    "vocab.json",
-    "vocab.txt",
-    "merges.txt",
-    "chat_template.jinja",
-    special_tokens::GENERATION_CONFIG,
-];
 
 impl From<InterchangeError> for Failure {
     fn from(error: InterchangeError) -> Failure {
@@ -94,34 +81,60 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
 /// Makes a folder of the library of a run's.
 ///
 /// # Errors
-/// A run that cannot be read, a model that no class of the library has, or a folder that cannot be written.
+/// A run that cannot be read, a model that no class of the library has, a folder that cannot be written, and one that has
+/// the run, the model that it began with or other files.
 pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     let (source, out) = (RunSource::open_weights(&arguments.from, arguments.weights, &[], &[])?, &arguments.out);
     refuse_own_folder(&source.files(), &arguments.from, out)?;
-    let created = std::fs::create_dir_all(out);
-    created.map_err(|error| Failure::Input(format!("{} cannot be made: {error}", out.display())))?;
-    let (merged, tokens) =
-        (MergedWeights::new(&source.weights, &source.config.model), special_tokens::read(&source.folder)?);
+    own_places::check_outside(&source.folder, "--out", Some(out))?;
+    let base = base_of(&source.folder);
+    if let Some(base) = base.as_deref().filter(|base| same_file(Path::new(base), out)) {
+        let (out, run) = (out.display(), arguments.from.display());
+        return Err(Failure::Input(format!(
+            "--out {out} is {base}, the model that {run} was trained from; name another folder"
+        )));
+    }
+    let was_there = out.exists();
+    let folder = ExportedFolder::open(out, arguments.earlier())?;
+    let written = write_form(&source, base.as_deref(), arguments).inspect_err(|_| {
+        if !was_there {
+            // Only where nothing is in it.
+            let _ = std::fs::remove_dir(out);
+        }
+    });
+    let (family, names) = written?;
+    let copied = TOKENIZER_FILES.iter().copied().filter(|name| source.folder.join(name).is_file());
+    folder.remove_earlier(&names.into_iter().chain(copied).collect::<Vec<_>>())?;
+    copy_tokenizer(&source.folder, out)?;
+    tell(&format!("written {}: {} in {} and {}\n", out.display(), family.class(), names[0], names[1]));
+    Ok(())
+}
+
+/// Writes the weights and their description. Returns the class and the names of both files.
+fn write_form(
+    source: &RunSource,
+    base: Option<&str>,
+    arguments: &ExportArguments,
+) -> Result<(Family, [&'static str; 2]), Failure> {
+    let (out, stored) = (&arguments.out, arguments.dtype.into());
     let failed = |error: SourceError| Failure::Work(error.to_string());
-    let (family, files) = match arguments.form {
+    match arguments.form {
         ExportedForm::Merged => {
+            let merged = MergedWeights::new(&source.weights, &source.config.model);
             let read = |param: &ParamSpec, region: &Region, values: &mut [f32]| {
                 merged.get(param, region, values).map_err(failed)
             };
-            (export(&merged.model(), tokens, out, arguments.dtype.into(), read)?, "config.json and model.safetensors")
+            let family = export(&merged.model(), special_tokens::read(&source.folder)?, out, stored, read)?;
+            Ok((family, [interchange::folder::CONFIG, interchange::folder::TENSORS]))
         }
         ExportedForm::Adapters => {
-            let base = base_of(&source.folder);
             let read = |param: &ParamSpec, region: &Region, values: &mut [f32]| {
                 source.weights.get(param, region, values).map_err(failed)
             };
-            let family = export_adapters(&source.config.model, base.as_deref(), out, read)?;
-            (family, "adapter_config.json and adapter_model.safetensors")
+            let family = export_adapters(&source.config.model, base, out, stored, read)?;
+            Ok((family, [interchange::ADAPTER_CONFIG, interchange::ADAPTER_TENSORS]))
         }
-    };
-    copy_tokenizer(&source.folder, out)?;
-    tell(&format!("written {}: {} in {files}\n", out.display(), family.class()));
-    Ok(())
+    }
 }
 
 /// The folder whose weights the run in `run` began with, as its record says.

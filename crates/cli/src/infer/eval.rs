@@ -10,6 +10,7 @@ use train::{Evaluation, EvaluationReport, Setup};
 use crate::arguments::inference::EvalArguments;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
+use crate::input::text::conversations;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
@@ -17,7 +18,7 @@ use crate::run::interrupt;
 use crate::run::process_ranks::ProcessRanks;
 use crate::run::signal_relay::end_all_while;
 use crate::screen::figures::grouped;
-use crate::screen::output::print;
+use crate::screen::output::{print, tell};
 
 /// Measures and prints.
 ///
@@ -27,7 +28,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let signals = interrupt::ends_at_once()?;
     let mut source = RunSource::open_from(&arguments.from, &[])?;
     if let Some(path) = &arguments.data {
-        source.config.data.sources = vec![SourceSpec::of(path)];
+        source.config.data.sources = vec![SourceSpec { column: arguments.column.clone(), ..SourceSpec::of(path) }];
         source.config.data.held_out = 0.0;
     }
     // One text is measured.
@@ -44,6 +45,9 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
     let printed = together(&meeting, |company| {
         end_all_while(company, &signals, || {
             let measured = Measured::new(config, part, text.tokenized(company)?)?;
+            if company.is_first() {
+                tell(&conversations(measured.batches.left_out(), config.train.sequence_length));
+            }
             let report = measured.loss(&source, company)?;
             check_finite(&report)?;
             let measure = measured.measure;

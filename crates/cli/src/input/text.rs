@@ -5,7 +5,7 @@ use std::path::Path;
 
 use checkpoint::Hash;
 use config::{RunConfig, SampleSpec};
-use data::{Baselines, Batches, Blanks, DataError, Dataset, Order, Targets, Tokenizer};
+use data::{Baselines, Batches, Blanks, DataError, Dataset, LeftOut, Order, Targets, Tokenizer};
 use train::{Evaluation, EvaluationReport, SampleReport, Samples, Sampling, TokenSource, Validation};
 
 use crate::failure::Failure;
@@ -23,6 +23,7 @@ pub struct Text {
     held_out: Result<Batches, String>,
     /// Texts that are measured on only, by name.
     validation: Vec<(String, Batches)>,
+    sequence_length: usize,
     evaluate_every: u32,
     samples: SampleSpec,
     /// Tokens of its prompts.
@@ -55,7 +56,8 @@ impl Text {
             0 => vec![],
             1.. => prompts(&samples, &dataset.tokenizer, vocabulary)?,
         };
-        Ok(Text { dataset, training, held_out, validation, evaluate_every, samples, prompts, hash })
+        let sequence_length = train.sequence_length;
+        Ok(Text { dataset, training, held_out, validation, sequence_length, evaluate_every, samples, prompts, hash })
     }
 
     /// Hash of all of its tokens.
@@ -76,12 +78,14 @@ impl Text {
         let held_out = self.held_out.as_ref().map_or(0, |held_out| held_out.corpus().len());
         let sources = &self.dataset.train.ingredients;
         let sources: Vec<_> = sources.iter().map(|source| (source.name.as_str(), source.weight)).collect();
+        let sequence_length = self.sequence_length;
         format!(
-            "text    {}, {} per epoch; {} held out\n{}",
+            "text    {}, {} per epoch; {} held out\n{}{}",
             counted(self.training.corpus().len() as u64, "token"),
             counted(self.training.num_windows(), "sequence"),
             counted(held_out as u64, "token"),
             shares(&sources),
+            conversations(self.training.left_out(), sequence_length),
         )
     }
 
@@ -175,6 +179,24 @@ impl Text {
     }
 }
 
+/// Conversations that are not trained on, or not whole, in a line; nothing of other text, and where all are.
+pub fn conversations(left_out: LeftOut, sequence_length: usize) -> String {
+    let LeftOut { conversations, without_answer, cut } = left_out;
+    let without = match without_answer {
+        0 => None,
+        count => Some(format!("{} left out: no token of an answer within {sequence_length} tokens", grouped(count))),
+    };
+    let cut = match cut {
+        0 => None,
+        count => Some(format!("{} cut to {sequence_length} tokens", grouped(count))),
+    };
+    let parts: Vec<String> = without.into_iter().chain(cut).collect();
+    if parts.is_empty() {
+        return String::new();
+    }
+    format!("        of {}, {}\n", counted(conversations, "conversation"), parts.join("; "))
+}
+
 /// The shares of the sequences that several sources have by their weights, in a line.
 fn shares(sources: &[(&str, f32)]) -> String {
     if sources.len() < 2 {
@@ -209,6 +231,18 @@ mod tests {
         assert_eq!(shares(&[("", 1.0)]), "");
         let three = [("a.txt", 3.0), ("b.txt", 1.0), ("c.txt", 0.5)];
         assert_eq!(shares(&three), "        sequences: 66.7 % a.txt, 22.2 % b.txt, 11.1 % c.txt\n");
+    }
+
+    #[test]
+    fn conversations_that_are_not_learned_whole_are_counted() {
+        let left_out = |without_answer, cut| conversations(LeftOut { conversations: 1_200, without_answer, cut }, 512);
+        assert_eq!(left_out(0, 0), "");
+        assert_eq!(
+            left_out(3, 0),
+            "        of 1,200 conversations, 3 left out: no token of an answer within 512 tokens\n"
+        );
+        let both = "        of 1,200 conversations, 1 left out: no token of an answer within 512 tokens; 40 cut to 512 tokens\n";
+        assert_eq!(left_out(1, 40), both);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use checkpoint::{Checkpoint, CheckpointError, Found, StoredError, StoredRun, committed, is_in_use};
 use config::RunSpec;
 use data::{BYTES_FILE, TOKENIZER_FILE};
-use files::InputKind;
+use files::{InputError, InputKind};
 use stores::{Address, Hearer, Patience, Settings, StoreError};
 
 use crate::arguments::RunArguments;
@@ -155,7 +155,7 @@ pub fn described(named: &Path, overrides: &[String], patient: Patient) -> Result
 pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
     let overrides = input::overrides(run);
     if let Some(Described { stored, folder, .. }) = described(named, &overrides, patient(&overrides))? {
-        bring_newest(&stored, &folder)?;
+        bring_newest(&stored, &folder, "use another folder: --set run.folder=FOLDER")?;
         return Ok(Resuming { folder, address: Some(stored.address().to_string()) });
     }
     // Without the file there is no address, and the command says what is missing.
@@ -163,7 +163,8 @@ pub fn resuming(named: &Path, run: &RunArguments) -> Result<Resuming, Failure> {
     let address =
         set(&overrides, "run.store").or_else(|| value_of(&kept?, "store")).filter(|address| !address.is_empty());
     if let Some(address) = address {
-        bring_newest(&open("run.store", &address, patient(&overrides))?, named)?;
+        let stored = open("run.store", &address, patient(&overrides))?;
+        bring_newest(&stored, named, "use --set run.store= to continue without the store, or another address")?;
     }
     Ok(Resuming { folder: named.to_path_buf(), address: None })
 }
@@ -199,23 +200,24 @@ pub enum Brought {
 }
 
 /// Brings the newest checkpoint of the store that is whole into `folder`, unless it has one as new. Processes that do
-/// so at the same time do it one after the other.
+/// so at the same time do it one after the other. `remedy` ends the refusal of a folder with another run.
 ///
 /// # Errors
-/// A store without an answer, and a folder that cannot be written.
-pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<Brought, Failure> {
+/// A store without an answer, a folder of another run, and one that cannot be written.
+pub fn bring_newest(stored: &StoredRun, folder: &Path, remedy: &str) -> Result<Brought, Failure> {
     let checkpoints = folder.join(CHECKPOINTS);
     // Another run has the folder; whoever opens it reports that.
     if is_in_use(&checkpoints) {
         return Ok(Brought::InUse);
     }
+    let all = stored.list().map_err(of_store)?;
+    check_same_run(stored, folder, remedy)?;
     let unwritable = |error| Failure::Input(format!("{} cannot be written: {error}", folder.display()));
     std::fs::create_dir_all(&checkpoints).map_err(unwritable)?;
     let turn = files::open_to_change(&folder.join(".store.lock")).map_err(unwritable)?;
     // A file system without locks has one process at a time if its user has.
     let _ = turn.lock();
     tell_unfinished(folder);
-    let all = stored.list().map_err(of_store)?;
     for (steps, of_steps) in all.into_iter().rev() {
         if !of_steps.is_committed() {
             tell(&skipped(&stored.place(steps)));
@@ -224,13 +226,18 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<Brought, Failur
         let sound = |found: &Found| Checkpoint::open(&found.path).is_ok();
         let here = committed(&checkpoints)?.into_iter().find(sound);
         if let Some(newest) = here.filter(|newest| newest.steps >= steps) {
+            if !folder.join(RESUMES).exists() {
+                // Else a later upload would replace the longer list of the store.
+                bring_resumes(stored, folder)?;
+            }
             return Ok(Brought::AsNew(newest.steps));
         }
         let what = format!("downloading the checkpoint after step {steps} from {}", stored.address());
         tell(&format!("{what}\n"));
         match announced_while(&what, || stored.fetch(steps, &checkpoints)) {
             Ok(_) => {
-                for name in FILES {
+                bring_resumes(stored, folder)?;
+                for name in FILES.into_iter().filter(|name| *name != RESUMES) {
                     stored.fetch_file(name, &folder.join(name)).map_err(failure)?;
                 }
                 return Ok(Brought::Downloaded(steps));
@@ -240,6 +247,65 @@ pub fn bring_newest(stored: &StoredRun, folder: &Path) -> Result<Brought, Failur
         }
     }
     Ok(Brought::NoneWhole)
+}
+
+/// Refuses a folder whose run is not that of the store: neither names the other's address, and their run files differ.
+fn check_same_run(stored: &StoredRun, folder: &Path, remedy: &str) -> Result<(), Failure> {
+    let Some(own) = own_run_file(folder) else { return Ok(()) };
+    let (address, own_store) = (stored.address().to_string(), store_of(&own));
+    if own_store.as_ref() == Some(&address) {
+        return Ok(());
+    }
+    let Some(newest) = stored.newest().map_err(of_store)? else { return Ok(()) };
+    let theirs = stored.manifest(newest).map_err(failure)?.state.run;
+    if own == theirs || (own_store.is_some() && own_store == store_of(&theirs)) {
+        return Ok(());
+    }
+    let has = own_store.map_or("no run.store".into(), |store| format!("run.store = {store:?}"));
+    Err(Failure::Input(format!("{} holds another run than {address}: one with {has}; {remedy}", folder.display())))
+}
+
+/// The address of a run's store, as messages have it.
+fn store_of(run: &str) -> Option<String> {
+    let text = value_of(run, "store").filter(|store| !store.is_empty())?;
+    match Address::parse(&text) {
+        Some(Ok(address)) => Some(address.to_string()),
+        Some(Err(_)) | None => Some(text),
+    }
+}
+
+/// The run file of a folder, or that of its newest checkpoint.
+fn own_run_file(folder: &Path) -> Option<String> {
+    let kept = files::read_text_of_file(&folder.join(RUN_FILE), InputKind::RunFile).ok();
+    kept.or_else(|| {
+        let found = committed(&folder.join(CHECKPOINTS)).ok()?;
+        found.iter().find_map(|found| Some(Checkpoint::open(&found.path).ok()?.state().run.clone()))
+    })
+}
+
+/// Brings the list of resumptions. Lines that only the folder has stay, before those of the store.
+fn bring_resumes(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
+    let (path, brought) = (folder.join(RESUMES), folder.join(format!(".{RESUMES}.store")));
+    if !stored.fetch_file(RESUMES, &brought).map_err(failure)? {
+        return Ok(());
+    }
+    let read = |path: &Path| match files::read_text_of_file(path, InputKind::Records) {
+        Ok(text) => Ok(text),
+        Err(InputError::System(error)) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
+        Err(error) => Err(Failure::Input(format!("{} {error}", path.display()))),
+    };
+    let (own, theirs) = (read(&path)?, read(&brought)?);
+    let written = files::replace(&path, with_lines_of(&own, &theirs));
+    // What is left of it is replaced by the next one.
+    let _ = std::fs::remove_file(&brought);
+    written.map_err(|error| Failure::Input(format!("{} cannot be written: {error}", path.display())))
+}
+
+/// The lines of `own` that `theirs` lacks, and those of `theirs`.
+fn with_lines_of(own: &str, theirs: &str) -> String {
+    let known: Vec<&str> = theirs.lines().collect();
+    let missing = own.lines().filter(|line| !line.trim().is_empty() && !known.contains(line));
+    missing.chain(known.iter().copied()).map(|line| format!("{line}\n")).collect()
 }
 
 /// Refuses an address where a folder of this machine is read.
@@ -288,5 +354,18 @@ pub fn failure(error: StoredError) -> Failure {
         StoredError::Store(error) => of_store(error),
         StoredError::Checkpoint(error) => CheckpointError::into(error),
         StoredError::Length { .. } | StoredError::Damaged { .. } => Failure::Input(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_resumption_is_lost_where_two_lists_meet() {
+        assert_eq!(with_lines_of("", "a\nb\n"), "a\nb\n");
+        assert_eq!(with_lines_of("a\nb\n", "a\nb\nc\n"), "a\nb\nc\n");
+        assert_eq!(with_lines_of("a\nx\n\n", "a\nb"), "x\na\nb\n");
+        assert_eq!(with_lines_of("a\n", ""), "a\n");
     }
 }

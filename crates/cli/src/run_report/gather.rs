@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use config::{RunConfig, TrainSpec};
 use files::{InputError, InputKind, read_text_of_file};
 use program::{Category, StepTimes};
-use report::{Event, Fact, MemoryPlan, Metrics, Run, StageMemory, Timeline};
+use report::{Event, Fact, LeftOut, MemoryPlan, Metrics, Run, StageMemory, Timeline};
 use serde_json::Value;
 use sim::Trace;
 use sync::lock;
@@ -20,6 +20,7 @@ use crate::run::run_folder::{CHECKPOINTS, MEMORY, METRICS, RESUMES, RUN_FILE, RU
 use crate::run::stored::check_local;
 use crate::run::unfinished::tell_unfinished;
 use crate::run_report::timeline::{TIMELINE, planned};
+use crate::screen::figures::counted;
 
 /// Lines of a file of metrics that a report takes: some 300 bytes of memory each.
 const MOST_LINES: usize = 1 << 21;
@@ -83,6 +84,17 @@ impl Gathered {
         self.runs.iter().flat_map(of).collect()
     }
 
+    /// Sentences about lines of metrics that `runs`, read from these folders, leave out.
+    pub fn notes(&self, runs: &[Run]) -> Vec<String> {
+        let left_out = self.runs.iter().zip(runs).filter(|(_, run)| run.metrics.left_out.lines > 0);
+        let note = |(folder, run): (&Folder, &Run)| {
+            let LeftOut { lines, first } = run.metrics.left_out;
+            let (path, lines) = (folder.path.join(METRICS), counted(lines, "line"));
+            format!("{}:{first} is not a record of a step; {lines} without one left out\n", path.display())
+        };
+        left_out.map(note).collect()
+    }
+
     /// The runs as they are now.
     ///
     /// # Errors
@@ -105,7 +117,9 @@ impl Folder {
     }
 
     fn read(&self) -> Result<Run, Failure> {
-        let mut metrics = Metrics::parse(&self.metrics()?);
+        let text = self.metrics()?;
+        let mut metrics = Metrics::parse(&text);
+        self.check_records(&metrics, &text)?;
         metrics.events.extend(self.text(RESUMES)?.lines().filter_map(restarted));
         metrics.events.sort_by_key(|event| event.step);
         let measured: Option<Timeline> = serde_json::from_str(&self.text(TIMELINE)?).ok();
@@ -117,6 +131,20 @@ impl Folder {
         let memory = plan.as_ref().map(|plan| MemoryPlan { resident_bytes, ..plan.memory.clone() });
         let timeline = measured.or_else(|| plan.map(|plan| plan.timeline));
         Ok(Run { name: self.name.clone(), facts, run_file, metrics, memory, timeline })
+    }
+
+    /// Refuses a file with no record in any of its lines. A first line that was cut off is of a run that was killed.
+    fn check_records(&self, metrics: &Metrics, text: &str) -> Result<(), Failure> {
+        let is_begun = metrics.left_out.lines == 0 && text.trim_start().starts_with('{');
+        if !metrics.is_empty() || is_begun || text.trim().is_empty() {
+            return Ok(());
+        }
+        let (path, line) = (self.path.join(METRICS), metrics.left_out.first.max(1));
+        Err(Failure::Input(format!(
+            "{}:{line} is not a record of a step, and neither is another line; restore the file, or remove it for a report \
+             without steps",
+            path.display()
+        )))
     }
 
     fn metrics(&self) -> Result<String, Failure> {

@@ -7,7 +7,7 @@ pub mod timeline;
 use std::io::Write;
 use std::path::{Component, Path, PathBuf};
 
-use report::Delivery;
+use report::{Delivery, Run};
 
 use crate::arguments::report::ReportArguments;
 use crate::failure::Failure;
@@ -43,17 +43,24 @@ pub fn write_or_serve(arguments: &ReportArguments) -> Result<(), Failure> {
         // Nobody has named this file: the folder of another user may be read, and not written.
         None => Failure::Input(format!("{refused}; use --out FILE.html for a page elsewhere")),
     })?;
-    file.write(report::page(&runs.read()?, Delivery::File))?;
+    file.write(report::page(&read(&runs)?, Delivery::File))?;
     if out != Path::new("-") {
         tell(&format!("written {}\n", out.display()));
     }
     Ok(())
 }
 
+/// The runs as they are now, with a sentence on the standard error for metrics that have other lines than records.
+fn read(runs: &Gathered) -> Result<Vec<Run>, Failure> {
+    let read = runs.read()?;
+    runs.notes(&read).iter().for_each(|note| tell(note));
+    Ok(read)
+}
+
 /// Writes the steps of one run.
 fn write_csv(runs: &Gathered, file: &Path) -> Result<(), Failure> {
     let output = OutputFile::promised("--csv", file, &runs.own_files())?;
-    let read = runs.read()?;
+    let read = read(runs)?;
     let [run] = read.as_slice() else {
         return Err(Failure::Input(format!("--csv takes one run; got {}; use a file for each", read.len())));
     };
@@ -66,7 +73,7 @@ fn write_csv(runs: &Gathered, file: &Path) -> Result<(), Failure> {
 
 /// Writes an event file for each run.
 fn write_event_files(runs: &Gathered, folder: &Path) -> Result<(), Failure> {
-    let read = runs.read()?;
+    let read = read(runs)?;
     let names = folder_names(&read.iter().map(|run| run.name.as_str()).collect::<Vec<_>>());
     for (run, name) in read.iter().zip(names) {
         let own = folder.join(name);

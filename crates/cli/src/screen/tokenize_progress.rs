@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use data::{Listener, Progress};
+use data::{Earlier, Listener, Progress};
 
-use crate::screen::figures::grouped;
+use crate::screen::figures::{counted, grouped};
 use crate::screen::output::tell;
 
 /// Time between two lines.
@@ -26,12 +26,38 @@ impl TokenizeProgress {
 }
 
 impl Listener for TokenizeProgress {
+    fn earlier(&self, earlier: &Earlier) {
+        tell(&earlier_line(earlier));
+    }
+
     fn progress(&self, progress: Progress) {
         if self.last.borrow().elapsed() < SILENCE {
             return;
         }
         self.last.replace(Instant::now());
         tell(&line(progress, self.began.elapsed()));
+    }
+}
+
+fn earlier_line(earlier: &Earlier) -> String {
+    match earlier {
+        Earlier::Continued { input, path, files, records, documents, tokens } => {
+            let place = match path {
+                Some(path) => {
+                    let (number, path, records) = (grouped(input + 1), path.display(), counted(*records, "record"));
+                    format!("in file {number} of {}, {path}, after {records} of it", grouped(*files))
+                }
+                None => format!("after the last of {}", counted(*files, "file")),
+            };
+            let (documents, tokens) = (counted(*documents, "document"), counted(*tokens, "token"));
+            format!("resuming {place}: an earlier run has written {documents}, {tokens}\n")
+        }
+        Earlier::Changed { out } => {
+            let out = out.display();
+            format!(
+                "the parts of {out} changed since an earlier run wrote them; the text is tokenized from its beginning\n"
+            )
+        }
     }
 }
 
@@ -57,6 +83,22 @@ fn line(progress: Progress, elapsed: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_resumption_has_its_place() {
+        let (path, files) = (Some("in/3.jsonl".into()), 12);
+        let continued = Earlier::Continued { input: 3, path, files, records: 17, documents: 1_200, tokens: 3_000_000 };
+        assert_eq!(
+            earlier_line(&continued),
+            "resuming in file 4 of 12, in/3.jsonl, after 17 records of it: an earlier run has written 1,200 documents, \
+             3,000,000 tokens\n"
+        );
+        let done = Earlier::Continued { input: 1, path: None, files: 1, records: 0, documents: 1, tokens: 2 };
+        assert_eq!(
+            earlier_line(&done),
+            "resuming after the last of 1 file: an earlier run has written 1 document, 2 tokens\n"
+        );
+    }
 
     #[test]
     fn a_line_has_place_and_rate() {

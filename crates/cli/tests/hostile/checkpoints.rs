@@ -181,7 +181,7 @@ fn nothing_is_written_through_links() {
     cases.push(leading_in("weights.safetensors", "in the place of", &replacing).writes("run").done(""));
     cases.push(leading(".weights.safetensors.partial").refused("it is not a regular file"));
     cases.push(below(".lock").refused("it is not a regular file"));
-    let export = case("export next to links", "export {}/from --out {}/hf")
+    let export = case("export in place of links", "export {}/from --out {}/hf --overwrite")
         .with("from", Content::Copy(Fixture::Run))
         .with("victim", "kept")
         .with("hf", Content::Folder)

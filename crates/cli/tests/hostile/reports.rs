@@ -62,6 +62,16 @@ fn records_of_runs_are_bounded() {
             .with("run/metrics.jsonl", steps(20_000))
             .writes("it.csv")
             .done("written"),
+        on_run("report: words in place of records", "report {}/run --out -")
+            .with("run/metrics.jsonl", "\nno record\nof a step\n")
+            .refused("{}/run/metrics.jsonl:2 is not a record of a step, and neither is another line; restore the file"),
+        on_run("report: bytes in place of records", "report {}/run --csv -")
+            .with("run/metrics.jsonl", b"\0\xff\xfe".repeat(1000))
+            .refused("{}/run/metrics.jsonl:1 is not a record of a step"),
+        on_run("report: words between records", "report {}/run --csv {}/it.csv")
+            .with("run/metrics.jsonl", "{\"step\":1,\"loss\":2}\nwords\n{\"step\":2,\"loss\":1}\n{\"step\":3,")
+            .writes("it.csv")
+            .done("{}/run/metrics.jsonl:2 is not a record of a step; 1 line without one left out\n"),
         on_run("report: two million lines", "report {}/run --out -")
             .with("run/metrics.jsonl", "\n".repeat((1 << 21) + 1))
             .refused("metrics.jsonl has 2097153 lines, and 2097152 are the limit of a report"),

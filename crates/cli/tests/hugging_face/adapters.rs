@@ -100,6 +100,68 @@ fn merged_weights_are_the_frozen_ones_and_their_adapters() {
     assert_eq!(description["target_modules"], serde_json::json!(modules));
 }
 
+/// The names in a folder, sorted.
+fn names(folder: &str) -> Vec<String> {
+    let entries = fs::read_dir(folder).expect("a folder");
+    let mut names: Vec<String> =
+        entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_export_replaces_an_earlier_one_and_nothing_else() {
+    let folder = Folder::new("lora-exports");
+    let [from, text] = with_tokenizer("llama", &folder);
+    let (run, out) = (folder.at("run"), folder.at("out"));
+    succeeds(&training(&from, &text, &sets(&run, &[ALL])));
+    let exported = ["export", &run, "--out", &out, "--as", "adapters", "--dtype", "bf16"];
+    succeeds(&exported);
+    let of_adapters = names(&out);
+    assert_eq!(of_adapters[..2], ["adapter_config.json", "adapter_model.safetensors"]);
+    let stored = crate::stored(&Path::new(&out).join("adapter_model.safetensors"));
+    assert!(stored.iter().all(|(_, dtype, ..)| *dtype == safetensors::Dtype::BF16));
+    let refused = |arguments: &[&str]| {
+        let output = pleach(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        stderr(&output)
+    };
+    assert_eq!(
+        refused(&["export", &run, "--out", &out]),
+        format!(
+            "--out {out} must be a new or an empty folder; it has {}; use --overwrite to replace the files of an earlier \
+             export, or name another folder\n",
+            of_adapters.join(", ")
+        )
+    );
+    assert_eq!(names(&out), of_adapters);
+
+    // A merged model has no adapters beside it, and no parts of a larger model.
+    let parts =
+        ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"];
+    for name in parts.iter().chain(&["README.md"]) {
+        fs::write(Path::new(&out).join(name), "{}").expect("written");
+    }
+    succeeds(&["export", &run, "--out", &out, "--overwrite"]);
+    let tokenizer = ["tokenizer.json", "tokenizer_config.json"];
+    assert_eq!(names(&out), [&["README.md", "config.json", "model.safetensors"][..], &tokenizer].concat());
+    succeeds(&[&exported[..], &["--overwrite"]].concat());
+    assert_eq!(
+        names(&out),
+        [&["README.md"][..], &["adapter_config.json", "adapter_model.safetensors"], &tokenizer].concat()
+    );
+
+    for (out, expected) in [
+        (&from, "the model that"),
+        (&run, "which this command reads"),
+        (&folder.at("run/checkpoints/hf"), "is a place of the run's own files"),
+    ] {
+        let said = refused(&["export", &run, "--out", out, "--overwrite"]);
+        assert!(said.contains(expected), "{said}");
+    }
+    assert_eq!(names(&from).iter().filter(|name| name.ends_with(".safetensors")).count(), 3);
+}
+
 /// Steps of 1e-30 change no weight that is not 0, so adapters are those that the seed gives: of every layout the same.
 #[test]
 fn adapters_begin_with_the_same_values_on_every_layout() {
@@ -177,6 +239,14 @@ fn layouts_keep_their_promise_with_adapters() {
     ] {
         proved(name, layout);
     }
+}
+
+#[test]
+fn the_parameters_that_adapters_train_are_counted() {
+    let printed = harness::prints(&["check", "--set", "model.lora={ rank = 2 }"]);
+    // Two matrices of 128 x 128 in each of 6 layers.
+    let line = "\nlora    6,144 parameters trained, 0.457 %: rank 2, alpha 2, query, value\n";
+    assert!(printed.contains(line) && printed.starts_with("model   1,343,488 parameters: "), "{printed}");
 }
 
 #[test]

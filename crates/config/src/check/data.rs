@@ -11,6 +11,22 @@ const BYTES: usize = 256;
 
 pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     let data = &config.data;
+    if let [source] = data.sources.as_slice()
+        && source.weight > 0.0
+        && source.weight != 1.0
+    {
+        let (path, weight) = (source.path.display(), source.weight);
+        let rule = format!("gives {path} the weight {weight:?}, which has no effect on the only source");
+        rules.report(Problem::of_key("data.sources", rule, "leave weight out, or add a source"));
+    }
+    let of_validation = data.validation.iter().map(|text| ("data.validation", &text.source));
+    for (key, source) in data.sources.iter().map(|source| ("data.sources", source)).chain(of_validation) {
+        if let (Some(column), true) = (&source.column, source.is_tokens()) {
+            let path = source.path.display();
+            let rule = format!("gives {path} the column {column:?}, and files of tokens have no columns");
+            rules.report(Problem::of_key(key, rule, "leave column out"));
+        }
+    }
     for source in &data.sources {
         let is_weight = source.weight > 0.0 && source.weight.is_finite();
         if !is_weight {

@@ -4,6 +4,7 @@ use minijinja::value::ValueKind;
 use minijinja::{Value, context};
 
 use super::generation_tags::{ANSWER_BEGINS, ANSWER_ENDS};
+use crate::json_lines;
 
 /// Most messages of a conversation: its prefixes are rendered one by one.
 const MOST_MESSAGES: usize = 4096;
@@ -40,7 +41,7 @@ impl Conversation {
             match (field(list), field("prompt"), field("completion")) {
                 (Some(value), _, _) => (messages_of(&value, list)?, 0),
                 (None, Some(prompt), Some(completion)) if column.is_none() => pair(&prompt, &completion)?,
-                (None, _, _) => return Err(format!("has no field `{list}`")),
+                (None, _, _) => return Err(format!("has no field `{list}`{}", others(&record))),
             }
         };
         if messages.is_empty() {
@@ -52,6 +53,12 @@ impl Conversation {
         let tools = if record.kind() == ValueKind::Map { field("tools").map(tools).transpose()? } else { None };
         Ok(Conversation { messages, tools, first_learned, bytes: json.len() })
     }
+}
+
+/// The fields of a record without messages, with the remedy.
+fn others(record: &Value) -> String {
+    let names: Vec<Value> = record.try_iter().map(Iterator::collect).unwrap_or_default();
+    json_lines::others(names.iter().filter_map(Value::as_str), "the messages")
 }
 
 /// The marks of answers are not part of any text.

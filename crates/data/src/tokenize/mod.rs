@@ -22,10 +22,11 @@ use crate::corpus::Corpus;
 use crate::error::DataError;
 use crate::file_names::files_at;
 use crate::megatron;
+use crate::records::Records;
 use crate::sources::is_token_file;
 use crate::token_file::TokenFile;
 use crate::tokenizer::Tokenizer;
-use spool::Spool;
+use spool::{LeftBehind, Spool};
 use workers::Batch;
 
 /// How far the work is.
@@ -44,8 +45,34 @@ pub struct Progress {
     pub tokens_before: u64,
 }
 
+/// The work of an earlier call for the same content that was ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// Its parts are as they were written, and the work continues after them.
+    Continued {
+        /// The file in which the work continues, counted from 0, and its path; `None` after the last.
+        input: u64,
+        path: Option<PathBuf>,
+        /// Files of the sources.
+        files: u64,
+        /// Records of that file that are done.
+        records: u64,
+        /// Documents and tokens that were written.
+        documents: u64,
+        tokens: u64,
+    },
+    /// Its parts have other bytes than were written, and the work begins again.
+    Changed {
+        /// The token file that they belong to.
+        out: PathBuf,
+    },
+}
+
 /// Hears of the work, now and then.
 pub trait Listener {
+    /// An earlier call has left parts. Called once, before the work.
+    fn earlier(&self, _: &Earlier) {}
+
     /// The work has come so far.
     fn progress(&self, progress: Progress);
 }
@@ -92,6 +119,33 @@ impl Input {
         Ok(files.into_iter().map(|file| Input::Records(file, source.column.clone())).collect())
     }
 
+    fn path(&self) -> &Path {
+        match self {
+            Input::Records(path, _) | Input::TokenFile(path) | Input::Pair(path) => path,
+        }
+    }
+
+    /// Whether it has columns; a pipe may have some, which is read once, and later.
+    ///
+    /// # Errors
+    /// A file that is not read, by its beginning: what is wrong with all sources is known before the first of them is
+    /// tokenized.
+    fn has_columns(&self) -> Result<bool, DataError> {
+        match self {
+            Input::Records(path, column) if path.is_file() || !path.exists() => {
+                let mut records = Records::open(path, column.as_deref())?;
+                let has_columns = records.has_columns();
+                if has_columns {
+                    // A first record without the field.
+                    records.next_record()?;
+                }
+                Ok(has_columns)
+            }
+            Input::Records(..) => Ok(true),
+            Input::TokenFile(_) | Input::Pair(_) => Ok(false),
+        }
+    }
+
     /// Documents that have tokens already, opened; `None` for text.
     fn corpus(&self) -> Result<Option<Corpus>, DataError> {
         match self {
@@ -110,7 +164,8 @@ pub(crate) struct Position {
 }
 
 /// Writes `sources`, one after the other, as tokens of `tokenizer` into the token file `out`. Files that an
-/// earlier call for the same content has left next to it are used; those of another one are removed.
+/// earlier call for the same content has left next to it are used where they have the bytes that were written; those of
+/// another one are removed.
 ///
 /// # Errors
 /// The first record that cannot be used, with its place; a file that cannot be written; another process that does the
@@ -127,8 +182,26 @@ pub fn tokenize(
 }
 
 pub(crate) fn inputs(sources: &[SourceSpec]) -> Result<Vec<Input>, DataError> {
-    let lists = sources.iter().map(Input::of).collect::<Result<Vec<_>, DataError>>()?;
-    Ok(lists.concat())
+    let (mut inputs, mut errors) = (vec![], vec![]);
+    let mut has_columns = false;
+    for source in sources {
+        let of_source = Input::of(source).and_then(|own| {
+            for input in &own {
+                has_columns |= input.has_columns()?;
+            }
+            Ok(own)
+        });
+        match of_source {
+            Ok(own) => inputs.extend(own),
+            Err(error) => errors.push(error),
+        }
+    }
+    // Of several inputs, some may have columns.
+    let named = sources.iter().find_map(|source| Some((source.path.clone(), source.column.clone()?)));
+    if let (Some((path, column)), false, true) = (named, has_columns, errors.is_empty()) {
+        errors.push(DataError::NoColumns { path, column });
+    }
+    DataError::all(errors).map(|()| inputs)
 }
 
 /// As [`tokenize`], of content whose key is known.
@@ -149,6 +222,9 @@ pub(crate) fn write(
         ..Progress::default()
     };
     let start = spool.position();
+    if let Some(earlier) = earlier(&spool, inputs, out) {
+        listener.earlier(&earlier);
+    }
     let done = workers::run(inputs, piped, tokenizer, start, &mut |batch: Batch| {
         progress.text_bytes += batch.text_bytes;
         spool.append(&batch)?;
@@ -170,9 +246,23 @@ pub(crate) fn write(
     }
 }
 
+/// The work of an earlier call, where there is any.
+fn earlier(spool: &Spool, inputs: &[Input], out: &Path) -> Option<Earlier> {
+    let Position { input, record } = spool.position();
+    match spool.left_behind() {
+        LeftBehind::Nothing => None,
+        LeftBehind::Changed => Some(Earlier::Changed { out: out.to_path_buf() }),
+        LeftBehind::Whole => Some(Earlier::Continued {
+            input,
+            path: inputs.get(input as usize).map(|input| input.path().to_path_buf()),
+            files: inputs.len() as u64,
+            records: record,
+            documents: spool.documents(),
+            tokens: spool.tokens(),
+        }),
+    }
+}
+
 fn first_path(inputs: &[Input]) -> PathBuf {
-    let first = inputs.first().map(|input| match input {
-        Input::Records(path, _) | Input::TokenFile(path) | Input::Pair(path) => path.clone(),
-    });
-    first.unwrap_or_default()
+    inputs.first().map(|input| input.path().to_path_buf()).unwrap_or_default()
 }

@@ -105,6 +105,7 @@ fn a_conversation_that_is_too_long_is_refused_or_cut() {
         )
     );
     let cut = batches(&dataset(&folder, &text, LongConversations::Cut), 96, Order::AsWritten).expect("batches");
+    assert_eq!((cut.left_out().without_answer, cut.left_out().cut), (0, 1));
     let whole = (0..cut.num_windows()).map(|number| sequence(&cut, number, 96));
     // The cut one fills a sequence, whose last place has a target, too.
     let full = whole.filter(|(_, labels, positions, _)| positions[95] == 95 && labels[95] != IGNORED_LABEL);

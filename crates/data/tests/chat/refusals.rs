@@ -17,7 +17,10 @@ fn records_that_are_no_conversations_are_named_with_their_line() {
         message.split("; a conversation is").next().expect("text").to_string()
     };
     let table = [
-        ("{\"text\": \"a\"}", "a.jsonl:1 has no field `messages`"),
+        (
+            "{\"text\": \"a\"}",
+            "a.jsonl:1 has no field `messages` but `text`; name the one with the messages by `column`",
+        ),
         ("{\"messages\": []}", "a.jsonl:1 has no messages"),
         ("{\"messages\": \"hello\"}", "a.jsonl:1 has `messages` that is not JSON: expected value at line 1 column 1"),
         ("{\"messages\": {\"role\": \"user\"}}", "a.jsonl:1 has a field `messages` that is not a list of messages"),
@@ -31,7 +34,10 @@ fn records_that_are_no_conversations_are_named_with_their_line() {
             "a.jsonl:1 has `prompt` and `completion` of which one is a string; use two strings or two lists",
         ),
         ("{\"prompt\": \"a\\ufdd0\", \"completion\": \"b\"}", "a.jsonl:1 has the noncharacter U+FDD0; take it out"),
-        ("{\"prompt\": \"a\"}\n", "a.jsonl:1 has no field `messages`"),
+        (
+            "{\"prompt\": \"a\"}\n",
+            "a.jsonl:1 has no field `messages` but `prompt`; name the one with the messages by `column`",
+        ),
         ("{\"prompt\": 1, \"completion\": 2}", "a.jsonl:1 has a field `prompt` that is not a list of messages"),
         (
             "{\"prompt\": \"a\", \"completion\": \"b\", \"tools\": 3}",

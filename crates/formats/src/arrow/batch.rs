@@ -176,7 +176,8 @@ impl<B: AsRef<[u8]> + Clone> Batch<B> {
                     growth.add(4)?;
                     let token = token(row.values.number(integers.bytes)?, *integers)?;
                     if !elements.next()? {
-                        return Err(Problem::damaged("a list has an element without a value"));
+                        let what = "null in a list of tokens".into();
+                        return Err(Problem::Unsupported { what, remedy: "write the list without it" });
                     }
                     tokens.push(token);
                 }

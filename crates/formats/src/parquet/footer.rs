@@ -38,6 +38,8 @@ pub struct Chunk {
     pub start: usize,
     pub bytes: usize,
     pub num_rows: u64,
+    /// Whether its pages or its description are encrypted.
+    pub is_encrypted: bool,
 }
 
 /// The description, as far as pages need it.
@@ -52,7 +54,7 @@ pub fn read(file: &[u8], choice: &ColumnChoice) -> Result<Footer, FormatError> {
     let end = file.len();
     let at_end = |problem: Problem| problem.at(format!("byte {end}"));
     if file.starts_with(b"PARE") || file.ends_with(b"PARE") {
-        let (what, remedy) = ("a table that is encrypted".into(), "write it without encryption");
+        let (what, remedy) = ("a table that is encrypted".into(), "write the table without encryption");
         return Err(Problem::Unsupported { what, remedy }.at("byte 0"));
     }
     if end < MARK.len() + TAIL_BYTES || !file.ends_with(MARK) {
@@ -77,6 +79,14 @@ pub fn read(file: &[u8], choice: &ColumnChoice) -> Result<Footer, FormatError> {
 /// Chunks are before the description, one after the other or not.
 fn check(footer: Footer, end: usize) -> Result<Footer, Problem> {
     for (group, chunk) in footer.chunks.iter().enumerate() {
+        if chunk.num_rows == 0 && chunk.num_values == 0 {
+            // Nothing of it is read, and some writers give it no place.
+            continue;
+        }
+        if chunk.is_encrypted {
+            let what = format!("row group {group} with an encrypted column");
+            return Err(Problem::Unsupported { what, remedy: "write the table without encryption" });
+        }
         if chunk.start < MARK.len() || chunk.start.checked_add(chunk.bytes).is_none_or(|after| after > end) {
             let what =
                 format!("row group {group} has {} bytes from byte {}: outside the file", chunk.bytes, chunk.start);
@@ -154,14 +164,17 @@ fn row_group(reader: &mut Reader, leaf: usize) -> Result<Chunk, Problem> {
         }
         Ok(Read::Yes)
     })?;
-    let chunk = chunk.ok_or_else(|| Problem::damaged("a row group lacks the column"))?;
-    Ok(Chunk { num_rows, ..chunk })
+    match (chunk, num_rows) {
+        (Some(chunk), _) => Ok(Chunk { num_rows, ..chunk }),
+        (None, 0) => Ok(Chunk::default()),
+        (None, _) => Err(Problem::damaged("a row group lacks the column")),
+    }
 }
 
 fn column_chunk(reader: &mut Reader) -> Result<Chunk, Problem> {
     let mut chunk = Chunk::default();
     let (mut data, mut dictionary) = (0, None);
-    let mut is_elsewhere = false;
+    let (mut is_elsewhere, mut is_encrypted) = (false, false);
     reader.fields(|reader, number, kind| match (number, kind) {
         (1, Kind::Binary) => {
             is_elsewhere = !reader.text()?.is_empty();
@@ -181,8 +194,14 @@ fn column_chunk(reader: &mut Reader) -> Result<Chunk, Problem> {
             })?;
             Ok(Read::Yes)
         }
+        // How it is encrypted, and its description if that is, too.
+        (8, Kind::Struct) | (9, Kind::Binary) => {
+            is_encrypted = true;
+            Ok(Read::No)
+        }
         _ => Ok(Read::No),
     })?;
+    chunk.is_encrypted = is_encrypted;
     if is_elsewhere {
         let what = "a table whose columns are in other files".into();
         return Err(Problem::Unsupported { what, remedy: "write it as one file" });

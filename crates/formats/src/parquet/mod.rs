@@ -88,7 +88,8 @@ impl<B: AsRef<[u8]>> Parquet<B> {
             if definition == self.footer.column.max_definition {
                 tokens.push(self.token()?);
             } else if definition >= self.footer.column.element_definition {
-                return Err(Problem::damaged(format!("row {} has an element without a value", self.rows)));
+                let what = format!("null in the list of tokens of row {}", self.rows);
+                return Err(Problem::Unsupported { what, remedy: "write the list without it" });
             }
             match self.levels()? {
                 Some((0, next)) => {

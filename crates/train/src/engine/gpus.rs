@@ -79,11 +79,8 @@ pub enum GpuError {
         /// The capability.
         capability: Capability,
     },
-    /// There is no compiler.
-    #[error(
-        "kernels must be compiled for {0}; {1}; install NVRTC 13 (for example `pip install nvidia-cuda-nvrtc`) and name its folder in \
-         PLEACH_CUDA"
-    )]
+    /// There is no compiler. The reason ends with the remedy of the library.
+    #[error("kernels must be compiled for {0}; {1} in PLEACH_CUDA")]
     NoCompiler(DeviceKind, String),
     /// An archive of compiled kernels cannot be read.
     #[error("{} must be a readable archive of compiled kernels; {cause}; remove it, or make it again", file.display())]

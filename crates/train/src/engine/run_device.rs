@@ -155,7 +155,9 @@ mod tests {
     #[test]
     fn without_a_compiler_the_kernels_of_the_program_are_used_or_refused() {
         let none = refusal(b"");
-        assert!(none.contains("install NVRTC 13") && none.contains("libnvrtc.so.13"), "{none}");
+        assert!(none.contains("NVRTC is missing: libnvrtc.so.13 is not in "), "{none}");
+        let remedy = "; install a CUDA toolkit, or `pip install nvidia-cuda-nvrtc`, and give its folder in PLEACH_CUDA";
+        assert!(none.ends_with(remedy) && none.matches("nvidia-cuda-nvrtc").count() == 1, "{none}");
         let other = refusal(b"other bytes");
         let said = "the archive of compiled kernels is damaged: it begins with other bytes; make it again with \
                     tools/release.sh";
@@ -178,7 +180,7 @@ mod tests {
             let found = kernels(compiler, &places, DeviceKind::CUDA, CodeForm::Cubin);
             found.err().map_or("kernels".into(), |error| error.to_string())
         };
-        assert!(said(&[0]).contains("install NVRTC 13"), "{}", said(&[0]));
+        assert!(said(&[0]).contains("NVRTC is missing"), "{}", said(&[0]));
         assert!(said(&[0, 1]).contains("the archive of compiled kernels is damaged"), "{}", said(&[0, 1]));
         assert_eq!([said(&[2]), said(&[0, 2, 1])], ["kernels", "kernels"]);
         folders.iter().for_each(|folder| std::fs::remove_dir_all(folder).expect("removed"));

@@ -71,6 +71,40 @@ fn checkpoints_are_kept_in_the_store_as_on_the_disk() {
 }
 
 #[test]
+fn a_folder_of_another_run_is_refused_and_no_resumption_is_lost() {
+    let (server, folder) = (Server::start(), Folder::new("another"));
+    let store = Store { port: server.port };
+    store.succeeds(&words(&run_of(&folder, "run", 2, &["run.store=s3://bucket/another"])));
+    store.succeeds(&words(&run_of(&folder, "local", 1, &[])));
+    let local = folder.path("local");
+    let key = format!("run.folder={local}");
+    for arguments in [
+        ["fetch", "s3://bucket/another", "--out", &local].as_slice(),
+        &["train", "--resume", "s3://bucket/another", "--set", &key],
+    ] {
+        let output = store.output(arguments);
+        let text = said(&output);
+        let told = format!("{local} holds another run than s3://bucket/another: one with no run.store; ");
+        assert!(output.status.code() == Some(2) && text.contains(&told), "{arguments:?}: {text}");
+    }
+    assert!(!folder.0.join("local/checkpoints/step-00000002").exists());
+    // The list of the folder has a line that the store lacks.
+    let fetched = folder.path("fetched");
+    store.succeeds(&["fetch", "s3://bucket/another", "--out", &fetched]);
+    let list = folder.0.join("fetched/resumes.jsonl");
+    std::fs::write(&list, "{\"after_step\":1}\n").expect("written");
+    server.put("bucket/another/resumes.jsonl", b"{\"after_step\":2}\n");
+    std::fs::remove_dir_all(folder.0.join("fetched/checkpoints/step-00000002")).expect("a checkpoint");
+    store.succeeds(&["fetch", "s3://bucket/another", "--out", &fetched]);
+    let both = "{\"after_step\":1}\n{\"after_step\":2}\n";
+    assert_eq!(std::fs::read_to_string(&list).expect("a list"), both);
+    // A folder without its list has that of the store again.
+    std::fs::remove_file(&list).expect("a list");
+    store.succeeds(&["fetch", "s3://bucket/another", "--out", &fetched]);
+    assert_eq!(std::fs::read_to_string(&list).expect("a list"), "{\"after_step\":2}\n");
+}
+
+#[test]
 fn only_a_whole_checkpoint_is_believed() {
     let (server, folder) = (Server::start(), Folder::new("believed"));
     let store = Store { port: server.port };
