@@ -67,6 +67,9 @@ pub struct Software {
     pub gathers: Gathers,
     /// Bytes per parameter that copies out of such a gather's buffer move, between kernels.
     pub gather_copy_bytes: f64,
+    /// Bytes that copies before a scatter of tokens and after a gather of them move per element of the whole tensor,
+    /// where numbers have 2 bytes: tensors whose first dim is not that of the tokens.
+    pub token_copy_bytes: f64,
     /// Gathers of a layer's sharded parameters per microbatch where the layer is recomputed; pleach keeps them from
     /// there to the backward pass, so that there are two.
     pub gathers_of_recomputed_layers: f64,
