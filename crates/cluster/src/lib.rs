@@ -17,7 +17,7 @@ mod profile;
 mod software;
 mod trainer;
 
-pub use attention::{Attention, FlashKernels, TILE_ROWS};
+pub use attention::{Attention, AttentionSums, FlashKernels, MeasuredKernels, TILE_ROWS};
 pub use constant::{Constant, RangeEnd};
 pub use file::ProfileError;
 pub use named::{named, names};

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FlashKernels, Offers};
+use crate::{AttentionSums, FlashKernels, Offers};
 
 /// The differences that change times by more than a per cent. It describes a trainer, never a model. Reading and
 /// writing are in `trainer`.
@@ -23,6 +23,8 @@ pub struct Software {
     pub attention: AttentionKernels,
     /// The generation of its fused kernels.
     pub flash_kernels: FlashKernels,
+    /// The order of its sums.
+    pub attention_sums: AttentionSums,
     /// Bytes that the kernels between the two products of unfused attention move per score, forward, without dropout.
     pub score_bytes_forward: f64,
     /// The same backward.

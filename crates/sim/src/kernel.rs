@@ -1,6 +1,9 @@
 //! The kernels of an accelerator for the operations of a unit.
 
-use cluster::{AttentionKernels, FlashKernels, GradientAddition, HeadKernels, SingleProducts, Software, TILE_ROWS};
+use cluster::{
+    AttentionKernels, AttentionSums, FlashKernels, GradientAddition, HeadKernels, SingleProducts, Software,
+    TILE_ROWS,
+};
 use device::{AttentionOperands, AttentionShape, Op, Orientation, Tensor, Write};
 
 /// One kernel, by what decides how long it takes.
@@ -18,8 +21,12 @@ pub enum Kernel {
         tokens: usize,
         /// Tiles of queries, of all heads and sequences.
         tiles: usize,
-        /// The kernels of a trainer; without one, the accelerator's own.
-        kernels: Option<FlashKernels>,
+        /// Heads of all sequences.
+        heads: usize,
+        /// The width of a head.
+        head_dim: usize,
+        /// The kernels of a trainer and the order of their sums; without one, the accelerator's own.
+        kernels: Option<(FlashKernels, AttentionSums)>,
         /// Of queries, keys and values.
         format: ProductFormat,
     },
@@ -233,13 +240,15 @@ fn several(op: &Op, shape: Tensor, beyond_bytes: Option<f64>) -> Kernel {
 /// Attention in one kernel.
 fn fused(op: &Op, operands: &AttentionOperands, pass: AttentionPass, software: Option<&Software>) -> Kernel {
     let format = ProductFormat::of(operands.q.dtype.size_bytes(), software);
-    let AttentionShape { sequences, sequence_length, heads, .. } = operands.shape;
+    let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = operands.shape;
     Kernel::Attention {
         flops: 2.0 * op.cost().multiply_adds as f64,
         pass,
         tokens: operands.k.rows / sequences.max(1),
         tiles: sequences * heads * sequence_length.div_ceil(TILE_ROWS),
-        kernels: software.map(|software| software.flash_kernels),
+        heads: sequences * heads,
+        head_dim,
+        kernels: software.map(|software| (software.flash_kernels, software.attention_sums)),
         format,
     }
 }
