@@ -72,6 +72,8 @@ pub struct Software {
     /// Bytes that copies before a scatter of tokens and after a gather of them move per element of the whole tensor,
     /// where numbers have 2 bytes: tensors whose first dim is not that of the tokens.
     pub token_copy_bytes: f64,
+    /// Memory of the results of products, norms and attention before their kernels write it.
+    pub new_tensors: NewTensors,
     /// Gathers of a layer's sharded parameters per microbatch where the layer is recomputed; pleach keeps them from
     /// there to the backward pass, so that there are two.
     pub gathers_of_recomputed_layers: f64,
@@ -208,6 +210,16 @@ pub enum RecomputedLayers {
     WhatIsRead,
     /// The forward pass once more.
     WholeForward,
+}
+
+/// Memory that a kernel is about to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NewTensors {
+    /// It has what was there before.
+    Untouched,
+    /// Another kernel writes it first, so that reading it too early has the same result in every run.
+    Filled,
 }
 
 /// How a microbatch's gradient of the weights joins the sum.
