@@ -239,8 +239,8 @@ fn what_cannot_be_simulated_is_refused_with_what_would_do() {
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software"]),
         "--software: the profile h100-80g-dgx has no [software]; megatron-2020, megatron-2021, megatron-2022, \
          deepspeed-2022, largescale-2022, deepspeed-bf16-2022, metaseq-2022, megatron-core-2024, torchtitan-2024, \
-         megatron-core-2025, nemo-2025, megatron-bridge-2025, zero-bubble-2024, torchtitan-eager-2024, fsdp1-2023, \
-         llm-foundry-2024, nanotron-2025, deepspeed-2025, deepspeed-zero3-2025, scaling-2023, scaling-unfused-2023 are part of the program\n"
+         megatron-core-2025, megatron-tests-2025, nemo-2025, megatron-bridge-2025, zero-bubble-2024, \
+         torchtitan-eager-2024, fsdp1-2023, llm-foundry-2024, nanotron-2025, deepspeed-2025, deepspeed-zero3-2025, scaling-2023, scaling-unfused-2023 are part of the program\n"
     );
     assert!(
         refused(&["simulate", "--cluster=h100-80g-dgx", "--software=nemo"])

@@ -37,12 +37,26 @@ impl FlashKernels {
     }
 }
 
+/// The order in which a backward pass adds the terms of the gradient of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttentionSums {
+    /// As tiles of keys are done: two runs have different bits.
+    #[serde(rename = "any-order")]
+    AsDone,
+    /// That of the keys: two runs have the same bits.
+    InOrder,
+}
+
 /// Losses in addition to the shares of the peak that long sequences of many heads reach.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
     /// The kernels that the shares are of.
     pub kernels: FlashKernels,
+    /// The latest kernels that add in order, with dropout: [`AttentionSums::InOrder`].
+    #[serde(default)]
+    pub ordered_kernels: FlashKernels,
     /// Length of a sequence that reaches half of the share: tiles on the diagonal are computed whole, and pipelines
     /// fill and drain.
     pub ramp_tokens: f64,
@@ -50,6 +64,25 @@ pub struct Attention {
     /// of [`TILE_ROWS`] rows on each of them take.
     pub tail_tiles: f64,
     /// The same of the backward pass.
+    pub backward_tail_tiles: f64,
+    /// FlashAttention-2, where it was measured beside later kernels. Elsewhere its rate is [`FlashKernels::rate_with`].
+    #[serde(rename = "flash-2", default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<MeasuredKernels>,
+}
+
+/// Shares of the peak of kernels that are not the best ones of an accelerator, with their own losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MeasuredKernels {
+    /// Share of the peak, forward, in long sequences of many heads.
+    pub efficiency: f64,
+    /// The same of the backward pass.
+    pub backward_efficiency: f64,
+    /// [`Attention::ramp_tokens`] of these kernels.
+    pub ramp_tokens: f64,
+    /// [`Attention::tail_tiles`] of these kernels.
+    pub tail_tiles: f64,
+    /// [`Attention::backward_tail_tiles`] of these kernels.
     pub backward_tail_tiles: f64,
 }
 

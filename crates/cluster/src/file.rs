@@ -106,6 +106,21 @@ impl Cluster {
             ("node.link.latency_us", node.link.latency_us),
             ("network.latency_us", network.latency_us),
         ];
+        let second = attention.second.as_ref();
+        let shares = shares.into_iter().chain(second.into_iter().flat_map(|of| {
+            [
+                ("attention.flash-2.efficiency", of.efficiency),
+                ("attention.flash-2.backward_efficiency", of.backward_efficiency),
+            ]
+        }));
+        let not_negative = not_negative.into_iter().chain(second.into_iter().flat_map(|of| {
+            [
+                ("attention.flash-2.ramp_tokens", of.ramp_tokens),
+                ("attention.flash-2.tail_tiles", of.tail_tiles),
+                ("attention.flash-2.backward_tail_tiles", of.backward_tail_tiles),
+            ]
+        }));
+        let (shares, not_negative): (Vec<_>, Vec<_>) = (shares.collect(), not_negative.collect());
         let positive: Vec<_> =
             positive.into_iter().chain(accelerator.tf32_tflops.map(|of| ("accelerator.tf32_tflops", of))).collect();
         let is_positive = |value: f64| value > 0.0 && value.is_finite();

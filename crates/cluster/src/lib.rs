@@ -17,7 +17,7 @@ mod profile;
 mod software;
 mod trainer;
 
-pub use attention::{Attention, FlashKernels, TILE_ROWS};
+pub use attention::{Attention, AttentionSums, FlashKernels, MeasuredKernels, TILE_ROWS};
 pub use constant::{Constant, RangeEnd};
 pub use file::ProfileError;
 pub use named::{named, names};
@@ -25,6 +25,6 @@ pub use offers::{OfferedAxis, OfferedSchedule, Offers};
 pub use profile::{Accelerator, Cluster, CollectiveLibrary, Compute, Link, Node};
 pub use software::{
     AttentionKernels, CheapOutputs, GatedProducts, GatheredInputs, Gathers, GradientAddition, HeadKernels, Logits,
-    PipelineTensors, RecomputedLayers, Rotated, SecondStage, ShardedReductions, SingleProducts, Software, StreamQueue,
-    TensorCollectives, TrainerMemory, Transfers, UpdatedGathers, Updates, WeightGradients,
+    NewTensors, PipelineTensors, RecomputedLayers, Rotated, SecondStage, ShardedReductions, SingleProducts, Software,
+    StreamQueue, TensorCollectives, TrainerMemory, Transfers, UpdatedGathers, Updates, WeightGradients,
 };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{FlashKernels, Offers};
+use crate::{AttentionSums, FlashKernels, Offers};
 
 /// The differences that change times by more than a per cent. It describes a trainer, never a model. Reading and
 /// writing are in `trainer`.
@@ -23,6 +23,8 @@ pub struct Software {
     pub attention: AttentionKernels,
     /// The generation of its fused kernels.
     pub flash_kernels: FlashKernels,
+    /// The order of its sums.
+    pub attention_sums: AttentionSums,
     /// Bytes that the kernels between the two products of unfused attention move per score, forward, without dropout.
     pub score_bytes_forward: f64,
     /// The same backward.
@@ -67,6 +69,11 @@ pub struct Software {
     pub gathers: Gathers,
     /// Bytes per parameter that copies out of such a gather's buffer move, between kernels.
     pub gather_copy_bytes: f64,
+    /// Bytes that copies before a scatter of tokens and after a gather of them move per element of the whole tensor,
+    /// where numbers have 2 bytes: tensors whose first dim is not that of the tokens.
+    pub token_copy_bytes: f64,
+    /// Memory of the results of products, norms and attention before their kernels write it.
+    pub new_tensors: NewTensors,
     /// Gathers of a layer's sharded parameters per microbatch where the layer is recomputed; pleach keeps them from
     /// there to the backward pass, so that there are two.
     pub gathers_of_recomputed_layers: f64,
@@ -203,6 +210,16 @@ pub enum RecomputedLayers {
     WhatIsRead,
     /// The forward pass once more.
     WholeForward,
+}
+
+/// Memory that a kernel is about to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NewTensors {
+    /// It has what was there before.
+    Untouched,
+    /// Another kernel writes it first, so that reading it too early has the same result in every run.
+    Filled,
 }
 
 /// How a microbatch's gradient of the weights joins the sum.

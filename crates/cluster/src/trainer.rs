@@ -17,6 +17,7 @@ const NAMED: &[(&str, &str)] = &[
     ("megatron-core-2024", include_str!("../software/megatron-core-2024.toml")),
     ("torchtitan-2024", include_str!("../software/torchtitan-2024.toml")),
     ("megatron-core-2025", include_str!("../software/megatron-core-2025.toml")),
+    ("megatron-tests-2025", include_str!("../software/megatron-tests-2025.toml")),
     ("nemo-2025", include_str!("../software/nemo-2025.toml")),
     ("megatron-bridge-2025", include_str!("../software/megatron-bridge-2025.toml")),
     ("zero-bubble-2024", include_str!("../software/zero-bubble-2024.toml")),

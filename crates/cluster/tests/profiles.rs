@@ -107,6 +107,21 @@ fn what_nothing_in_this_world_has_is_refused_with_its_key() {
         "[node.link] has no `gb_per_s`, in 10^9 bytes per second; write for example gb_per_s = 300.0, which is that of \
          a100-80g-dgx"
     );
+    let measured = |from: &str, to: &str| {
+        let text = named("gb200-nvl72").unwrap();
+        let (before, section) = text.split_once("[attention.flash-2]").unwrap();
+        assert!(section.contains(from), "{from}");
+        let text = format!("{before}[attention.flash-2]{}", section.replacen(from, to, 1));
+        Cluster::from_toml(&text).unwrap_err().to_string()
+    };
+    assert_eq!(
+        measured("\nefficiency = 0.161", "\nefficiency = 1.8"),
+        "attention.flash-2.efficiency = 1.8 must be a share; use more than 0 and at most 1"
+    );
+    assert_eq!(
+        measured("tail_tiles = 1.2", "tail_tiles = -1.2"),
+        "attention.flash-2.tail_tiles = -1.2 must not be negative; use 0 to leave it out"
+    );
     assert!(refused("about = ", "# ").starts_with("the profile has no `about`; write for example about = \"DGX "));
     let (before, network) = text.split_once("[network]").unwrap();
     let (network, sources) = network.split_once("[sources]").unwrap();

@@ -35,7 +35,7 @@ torchtitan_h100.csv h100-96g-500w: unfitted
 simumax_b200.csv b200-180g-dgx: same cluster
 megatron_ci_memory.csv a100-80g-dgx: same cluster
 megatron_ci_memory.csv h100-80g-dgx: unfitted
-megatron_ci_memory.csv gb200-nvl72: unfitted";
+megatron_ci_memory.csv gb200-nvl72: other cluster";
     assert_eq!(marked.collect::<Vec<_>>().join("\n"), expected);
 }
 

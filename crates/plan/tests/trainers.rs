@@ -113,6 +113,26 @@ fn copies_out_of_gathered_buffers_take_their_time_in_line() {
     assert!(copied.step_ns() > in_place.step_ns());
 }
 
+/// Copies around gathers and scatters of tokens are between the kernels of passes: with sequence parallelism eight of a
+/// layer, forward and backward, two of the embedding and the head, each of 4 bytes for an element of the whole tensor.
+#[test]
+fn copies_around_gathers_and_scatters_of_tokens_take_their_time_in_line() {
+    let cluster = cluster();
+    let copied = trainer("torchtitan-2024");
+    let in_place = Software { token_copy_bytes: 0.0, ..copied.clone() };
+    let kernels = |software: &Software, keys: &[&str]| {
+        let step = step(1, &[&["tp=2"], keys].concat(), software);
+        step.on(&cluster).unwrap().spent.on(Loss::Kernels) as f64
+    };
+    let more = |keys: &[&str]| kernels(&copied, keys) - kernels(&in_place, keys);
+    assert_eq!(more(&[]), 0.0, "without sequence parallelism sums alone join ranks");
+    let rate = cluster.accelerator.memory_gb_per_s * cluster.compute.memory_efficiency;
+    let (microbatches, copies) = (4.0, 24.0 * 8.0);
+    let copies_ns = microbatches * copies * 4.0 * (4.0 * 2048.0 * 4096.0) / rate;
+    let share = more(&["sequence_parallel=true"]) / copies_ns;
+    assert!((1.0..1.05).contains(&share), "{share} of those of the layers");
+}
+
 /// Ranks that update before the norm is known do not wait for the last one, which began last: that shortens a step
 /// whose bubble is small, and none whose first rank is the last to end.
 #[test]

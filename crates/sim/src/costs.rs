@@ -267,6 +267,23 @@ impl Pricing<'_> {
         let format = ProductFormat::of(self.shape.precision.stored().size_bytes(), self.software);
         let at_peak_ns = (work.flops / peak_flops_per_ns(&self.cluster.accelerator, format)).round() as u64;
         PassTime::in_line(self.cluster, &work.kernels, collectives_ns, issue_ns, at_peak_ns)
+            .after_copy(self.token_copies_ns(work))
+    }
+
+    /// Nanoseconds of the copies around the gathers and scatters of tokens of a pass.
+    fn token_copies_ns(&self, work: &PassWork) -> u64 {
+        let copy_bytes = self.software.map_or(0.0, |software| software.token_copy_bytes);
+        let is_of_tokens = |call: &&CollectiveCall| match call.operation {
+            Operation::AllGather | Operation::ReduceScatter => call.axes == self.shape.parallelism.tensor_axes(),
+            Operation::AllReduce
+            | Operation::AllToAll
+            | Operation::Shift
+            | Operation::Broadcast
+            | Operation::Barrier
+            | Operation::PointToPoint => false,
+        };
+        let bytes: usize = work.collectives.iter().filter(is_of_tokens).map(|call| call.bytes).sum();
+        self.memory_ns(bytes as f64 / 2.0 * copy_bytes)
     }
 
     /// The time that a pass takes longer for collectives that overlap with its kernels, of `all_ns` that they take.

@@ -1,6 +1,9 @@
 //! The kernels of an accelerator for the operations of a unit.
 
-use cluster::{AttentionKernels, FlashKernels, GradientAddition, HeadKernels, SingleProducts, Software, TILE_ROWS};
+use cluster::{
+    AttentionKernels, AttentionSums, FlashKernels, GradientAddition, HeadKernels, NewTensors, SingleProducts, Software,
+    TILE_ROWS,
+};
 use device::{AttentionOperands, AttentionShape, Op, Orientation, Tensor, Write};
 
 /// One kernel, by what decides how long it takes.
@@ -18,8 +21,12 @@ pub enum Kernel {
         tokens: usize,
         /// Tiles of queries, of all heads and sequences.
         tiles: usize,
-        /// The kernels of a trainer; without one, the accelerator's own.
-        kernels: Option<FlashKernels>,
+        /// Heads of all sequences.
+        heads: usize,
+        /// The width of a head.
+        head_dim: usize,
+        /// The kernels of a trainer and the order of their sums; without one, the accelerator's own.
+        kernels: Option<(FlashKernels, AttentionSums)>,
         /// Of queries, keys and values.
         format: ProductFormat,
     },
@@ -147,7 +154,61 @@ fn row_multiple(bytes: usize) -> usize {
 pub(crate) fn kernels(ops: &[Op], tp: usize, software: Option<&Software>) -> Vec<Kernel> {
     match software {
         Some(software) if software.head == HeadKernels::Whole && has_logits(ops) => whole_head(ops, tp, software),
-        Some(_) | None => ops.iter().flat_map(|op| of_op(op, software)).collect(),
+        Some(_) | None => ops.iter().flat_map(|op| with_fills(op, software)).collect(),
+    }
+}
+
+/// The kernels of an operation, after those that fill its results where the trainer has these.
+fn with_fills(op: &Op, software: Option<&Software>) -> Vec<Kernel> {
+    let filled = software.filter(|software| software.new_tensors == NewTensors::Filled);
+    let fill = filled.map(|software| new_bytes(op, software)).filter(|bytes| *bytes > 0);
+    let fill = fill.map(|bytes| Kernel::Memory { bytes: bytes as f64 });
+    fill.into_iter().chain(of_op(op, software)).collect()
+}
+
+/// Bytes of the results of products, norms and attention for which a trainer's kernels get new memory.
+fn new_bytes(op: &Op, software: &Software) -> usize {
+    match *op {
+        Op::MatMul { out, write: Write::Assign, .. } => out.size_bytes(),
+        Op::MatMul { a, b, out, write: Write::Accumulate, .. }
+            if software.gradient_sums != GradientAddition::InTheProduct =>
+        {
+            out.len() * a.dtype.size_bytes().min(b.dtype.size_bytes())
+        }
+        Op::Norm { x, .. } => x.size_bytes(),
+        Op::NormBackwardInput { tensors, .. } => tensors.x.size_bytes(),
+        Op::Attention { operands } => operands.q.size_bytes(),
+        Op::AttentionBackward { operands, .. } => {
+            operands.q.size_bytes() + operands.k.size_bytes() + operands.v.size_bytes()
+        }
+        Op::MatMul { .. }
+        | Op::EmbeddingBackward { .. }
+        | Op::EmbeddingLookup { .. }
+        | Op::Rotary { .. }
+        | Op::Activation { .. }
+        | Op::ActivationBackward { .. }
+        | Op::ColumnSum { .. }
+        | Op::NormBackwardWeight { .. }
+        | Op::RotaryTable { .. }
+        | Op::JoinAttention { .. }
+        | Op::DropoutAdd { .. }
+        | Op::DropoutBackward { .. }
+        | Op::RowMax { .. }
+        | Op::SumExp { .. }
+        | Op::CrossEntropy { .. }
+        | Op::Accumulate { .. }
+        | Op::SoftCap { .. }
+        | Op::SoftCapBackward { .. }
+        | Op::ScaledSum { .. }
+        | Op::Fill { .. }
+        | Op::Copy { .. }
+        | Op::InitializeNormal { .. }
+        | Op::SquaredSum { .. }
+        | Op::LossSum { .. }
+        | Op::ClipCoefficient { .. }
+        | Op::AddRounded { .. }
+        | Op::RoundedToSingle { .. }
+        | Op::AdamW { .. } => 0,
     }
 }
 
@@ -233,13 +294,15 @@ fn several(op: &Op, shape: Tensor, beyond_bytes: Option<f64>) -> Kernel {
 /// Attention in one kernel.
 fn fused(op: &Op, operands: &AttentionOperands, pass: AttentionPass, software: Option<&Software>) -> Kernel {
     let format = ProductFormat::of(operands.q.dtype.size_bytes(), software);
-    let AttentionShape { sequences, sequence_length, heads, .. } = operands.shape;
+    let AttentionShape { sequences, sequence_length, heads, head_dim, .. } = operands.shape;
     Kernel::Attention {
         flops: 2.0 * op.cost().multiply_adds as f64,
         pass,
         tokens: operands.k.rows / sequences.max(1),
         tiles: sequences * heads * sequence_length.div_ceil(TILE_ROWS),
-        kernels: software.map(|software| software.flash_kernels),
+        heads: sequences * heads,
+        head_dim,
+        kernels: software.map(|software| (software.flash_kernels, software.attention_sums)),
         format,
     }
 }
@@ -338,7 +401,7 @@ fn whole_head(ops: &[Op], tp: usize, software: &Software) -> Vec<Kernel> {
                 Some((Orientation::Tn, sum)) => sum.k += product.k,
             }
         } else if !matches!(op, Op::RowMax { .. } | Op::SumExp { .. } | Op::CrossEntropy { .. }) {
-            kernels.extend(of_op(op, Some(software)));
+            kernels.extend(with_fills(op, Some(software)));
         }
     }
     for (orientation, product) in products {

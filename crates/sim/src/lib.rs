@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod algorithm;
+mod attention_price;
 mod backward_graph;
 mod chrome;
 mod collective;

@@ -2,7 +2,8 @@
 
 use cluster::{Accelerator, Cluster};
 
-use crate::kernel::{AttentionPass, Kernel, Product, ProductFormat, ROW_BYTES, VECTOR_BYTES};
+use crate::attention_price::{AttentionSize, attention_ns};
+use crate::kernel::{Kernel, Product, ProductFormat, ROW_BYTES, VECTOR_BYTES};
 
 /// Rows and columns of the parts of a result that multiprocessors compute, one at a time each; those of the vendors'
 /// libraries.
@@ -17,27 +18,14 @@ const FEED: f64 = 24.0;
 
 /// Nanoseconds of one kernel, without the gap after it.
 pub fn kernel_ns(cluster: &Cluster, kernel: &Kernel) -> f64 {
-    match kernel {
-        Kernel::Product(product) => product_ns(cluster, product),
-        Kernel::Attention { flops, pass, tokens, tiles, kernels, format } => {
-            let share = attention_share(cluster, *pass, *tokens, *tiles);
-            let rate = kernels.map_or(1.0, |kernels| kernels.rate_with(cluster.attention.kernels));
-            flops / (peak_flops_per_ns(&cluster.accelerator, *format) * share * rate)
+    match *kernel {
+        Kernel::Product(product) => product_ns(cluster, &product),
+        Kernel::Attention { flops, pass, tokens, tiles, heads, head_dim, kernels, format } => {
+            let size = AttentionSize { flops, tokens, tiles, heads, head_dim };
+            attention_ns(cluster, pass, size, kernels, format)
         }
-        Kernel::Memory { bytes } => memory_ns(cluster, *bytes),
+        Kernel::Memory { bytes } => memory_ns(cluster, bytes),
     }
-}
-
-/// The share of the peak that attention reaches over sequences of `tokens` keys, with `tiles` tiles of queries.
-fn attention_share(cluster: &Cluster, pass: AttentionPass, tokens: usize, tiles: usize) -> f64 {
-    let Cluster { attention, compute, accelerator, .. } = cluster;
-    let (share, tail) = match pass {
-        AttentionPass::Forward => (compute.attention_efficiency, attention.tail_tiles),
-        AttentionPass::Backward => (compute.attention_backward_efficiency, attention.backward_tail_tiles),
-    };
-    let (tokens, tiles) = (tokens as f64, tiles as f64);
-    let waiting = tail * f64::from(accelerator.multiprocessors);
-    share * tokens / (tokens + attention.ramp_tokens) * tiles / (tiles + waiting)
 }
 
 /// Nanoseconds of kernels that follow each other, and of what is `between` them on the accelerator.

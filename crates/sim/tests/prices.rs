@@ -3,7 +3,7 @@
 
 use std::num::NonZeroUsize;
 
-use cluster::{Attention, Cluster, CollectiveLibrary, FlashKernels, named};
+use cluster::{Attention, AttentionSums, Cluster, CollectiveLibrary, FlashKernels, MeasuredKernels, named};
 use comm::GroupHosts;
 use comm::Operation;
 use comm::collectives::{CollectiveShape, traffic};
@@ -62,11 +62,18 @@ fn rows_that_are_no_cache_lines_cost_a_cliff_and_thin_products_wait_for_memory()
 fn short_sequences_few_heads_and_old_kernels_slow_attention() {
     let mut cluster = cluster();
     cluster.compute.attention_efficiency = 0.5;
-    cluster.attention =
-        Attention { kernels: FlashKernels::Third, ramp_tokens: 1000.0, tail_tiles: 2.0, backward_tail_tiles: 0.0 };
-    let ns = |pass, tokens, tiles, kernels| {
+    cluster.attention = Attention {
+        kernels: FlashKernels::Third,
+        ramp_tokens: 1000.0,
+        tail_tiles: 2.0,
+        backward_tail_tiles: 0.0,
+        ..Attention::default()
+    };
+    let ns = |pass, tokens, tiles, kernels: Option<FlashKernels>| {
         let format = ProductFormat::Half;
-        kernel_ns(&cluster, &Kernel::Attention { flops: 1e12, pass, tokens, tiles, kernels, format })
+        let (heads, head_dim) = (1, 128);
+        let kernels = kernels.map(|kernels| (kernels, AttentionSums::AsDone));
+        kernel_ns(&cluster, &Kernel::Attention { flops: 1e12, pass, tokens, tiles, heads, head_dim, kernels, format })
     };
     // 100 TFLOP/s, half of which attention reaches at most.
     let [at_most, many] = [1e12 / 1e5 / 0.5, 1e12];
@@ -78,6 +85,41 @@ fn short_sequences_few_heads_and_old_kernels_slow_attention() {
     is_near(ns(AttentionPass::Forward, many as usize, many as usize, Some(FlashKernels::First)), 3.2 * at_most);
     let full = 1e5 * cluster.compute.attention_backward_efficiency;
     is_near(ns(AttentionPass::Backward, many as usize, 1, Some(FlashKernels::Third)), 1e12 / full);
+}
+
+/// FlashAttention-2 adds the gradient of queries in order with as few groups of keys as occupy every multiprocessor: 7
+/// of each of 16 heads, which are 112 for 100 multiprocessors and take the time of 200.
+#[test]
+fn attention_that_adds_in_order_is_slower_backward() {
+    let mut cluster = cluster();
+    (cluster.compute.attention_efficiency, cluster.compute.attention_backward_efficiency) = (0.5, 0.4);
+    cluster.attention = Attention { ordered_kernels: FlashKernels::Second, ..Attention::default() };
+    let ns = |cluster: &Cluster, pass, kernels: FlashKernels, sums| {
+        let (format, kernels) = (ProductFormat::Half, Some((kernels, sums)));
+        let (tokens, tiles, heads, head_dim) = (8192, 1024, 16, 128);
+        kernel_ns(cluster, &Kernel::Attention { flops: 1e12, pass, tokens, tiles, heads, head_dim, kernels, format })
+    };
+    let is_near = |ns: f64, expected: f64| assert!((ns / expected - 1.0).abs() < 1e-6, "{ns} ns, not {expected}");
+    let (second, third) = (FlashKernels::Second, FlashKernels::Third);
+    let [free, ordered] = [AttentionSums::AsDone, AttentionSums::InOrder];
+    is_near(ns(&cluster, AttentionPass::Forward, second, free), 1e7 / 0.5);
+    is_near(ns(&cluster, AttentionPass::Forward, second, ordered), 1e7 / 0.5);
+    is_near(ns(&cluster, AttentionPass::Backward, second, free), 1e7 / 0.4);
+    // A sum of single precision for each group is cleared and read, at 1000 GB/s.
+    let sums_ns = 7.0 * 8.0 * 8192.0 * (16.0 * 128.0) / 1000.0;
+    let expected = 1e7 / 0.4 / 0.56 + sums_ns;
+    is_near(ns(&cluster, AttentionPass::Backward, second, ordered), expected);
+    is_near(ns(&cluster, AttentionPass::Backward, third, ordered), expected);
+    // Later kernels that add in order are not slower.
+    cluster.attention.kernels = third;
+    cluster.attention.ordered_kernels = third;
+    is_near(ns(&cluster, AttentionPass::Backward, third, ordered), 1e7 / 0.4);
+    is_near(ns(&cluster, AttentionPass::Backward, second, free), 1.6e7 / 0.4);
+    // Measured shares take the place of the ratio of generations.
+    let measured = MeasuredKernels { efficiency: 0.2, backward_efficiency: 0.1, ..MeasuredKernels::default() };
+    cluster.attention.second = Some(measured);
+    is_near(ns(&cluster, AttentionPass::Forward, second, free), 1e7 / 0.2);
+    is_near(ns(&cluster, AttentionPass::Backward, second, free), 1e7 / 0.1);
 }
 
 fn group(axes: impl Into<AxisSet>) -> GroupShape {

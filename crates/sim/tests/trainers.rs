@@ -1,7 +1,10 @@
 //! Other trainers: differences in kernels and memory.
 #![allow(clippy::unwrap_used, reason = "a test that fails is one that panics")]
 
-use cluster::{CheapOutputs, GatedProducts, GatheredInputs, GradientAddition, Logits, Software, TrainerMemory};
+use cluster::{
+    AttentionKernels, CheapOutputs, GatedProducts, GatheredInputs, GradientAddition, Logits, NewTensors, Software,
+    TrainerMemory,
+};
 use comm::Operation;
 use config::{GradientSums, LayerRecompute, RunConfig, SequenceParallel, UnitClass};
 use device::{Dtype, Write};
@@ -186,4 +189,33 @@ fn elementwise_operations_of_several_kernels_move_more_bytes() {
     assert_eq!(after - before, 2.0 * 82.0 * hidden + 6.0 * wide);
     let keeps = layer(|named| Software { memory: TrainerMemory { norm_kept_bytes: 4.0, ..named.memory }, ..named });
     assert_ne!(keeps.kept, one.kept);
+}
+
+/// Memory of results that is filled first is written once more: those of the products, of two norms and of attention,
+/// and their gradients.
+#[test]
+fn filled_memory_is_written_twice() {
+    let moved = |work: &PassWork| -> f64 {
+        let bytes = |kernel: &Kernel| if let Kernel::Memory { bytes } = kernel { *bytes } else { 0.0 };
+        work.kernels.iter().map(bytes).sum()
+    };
+    let [plain, filled] = [NewTensors::Untouched, NewTensors::Filled].map(|new_tensors| {
+        layer(|named| Software {
+            new_tensors,
+            attention: AttentionKernels::Fused,
+            gradient_sums: GradientAddition::Separate,
+            ..named
+        })
+    });
+    let model = RunConfig::quick_start().model;
+    let (hidden, wide) = (model.hidden, model.ffn_hidden);
+    let queries_keys_values = hidden + 2 * model.num_kv_heads * model.head_dim;
+    let more = |of: fn(&UnitWork) -> &PassWork| moved(of(&filled)) - moved(of(&plain));
+    let bytes = |columns: usize| (2 * model.context * columns) as f64;
+    let products = queries_keys_values + 2 * hidden + wide;
+    assert_eq!(more(|unit| &unit.forward), bytes(products + 2 * hidden + hidden));
+    // Gradients of the inputs of four products, of two norms, and of queries, keys and values.
+    assert_eq!(more(|unit| &unit.backward_input), bytes(3 * hidden + wide + 2 * hidden + queries_keys_values));
+    let weights = hidden * queries_keys_values + hidden * hidden + 2 * hidden * wide;
+    assert_eq!(more(|unit| &unit.backward_weight), (2 * weights) as f64);
 }

@@ -58,11 +58,16 @@ const UNEXPLAINED: &[&str] = &[
     "*Trials of BLOOM* whose heads are not a multiple of a cache line wide are slower than predicted, and so \
      are those with microbatches of one or two sequences with `tp` 8.",
     "*B200*: products that are measured one by one reach 0.6 of the peak where they are short and 0.48 where \
-     they are long, because the clock falls at the limit of power. The profile has one rate.",
-    "*torchtitan*: the table does not say for all rows whether elementwise kernels were fused, and copies \
-     into and out of gathered buffers are not predicted.",
-    "*Megatron-LM's own tests* run in deterministic mode, which has other kernels, and the GPUs of a node of \
-     GB200 are not published. They are listed for their memory; their times are shown as they are.",
+     they are long, because the clock falls at the limit of power. The profile has one rate, and so has that of the \
+     GB200, whose own products are published for short runs alone.",
+    "*torchtitan*: the table does not say for all rows whether elementwise kernels were fused; its steps are \
+     predicted too short. The rate of products of the H100 of 500 W is not measured.",
+    "*Megatron-LM's own tests* run in deterministic mode. Attention adds in order there: by FlashAttention-2 on \
+     A100 and GB200, by cuDNN on H100, for which no measured rate is known, so that it has that of any order. Steps \
+     with tp 4 are predicted too short on all three accelerators, next to steps with pp 4 that are not: something \
+     that each tensor-parallel rank does is not in the prediction. The sum of the gradient of the embedding in order \
+     is one such thing: each rank adds the tokens of the others to one row, one after the other \
+     (pytorch/pytorch#41162).",
     "*CodeGeeX* ([six-models.md](six-models.md)): neither its time nor the links of its cluster are \
      confirmed.",
 ];

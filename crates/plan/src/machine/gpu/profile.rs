@@ -138,7 +138,8 @@ mod tests {
         };
         let attention = |pass: AttentionPass| {
             let (tokens, tiles, kernels, format) = (4096, 512, None, ProductFormat::Half);
-            let kernel = Kernel::Attention { flops: 1e12, pass, tokens, tiles, kernels, format };
+            let (heads, head_dim) = (16, 128);
+            let kernel = Kernel::Attention { flops: 1e12, pass, tokens, tiles, heads, head_dim, kernels, format };
             TimedOp { kernels: vec![kernel], ns: kernel_ns(cluster, &kernel) }
         };
         let link = &cluster.node.link;
