@@ -9,6 +9,7 @@ use crate::initial::Initial;
 use crate::jumps::most_jumps;
 use crate::kinks::Kinks;
 use crate::loss_bound::{LossBound, StepLoss};
+use crate::outweighing::spread_of_gradients;
 use crate::parameter_kind::ParameterKind;
 use crate::roundings::Roundings;
 use crate::valid_tokens::ValidTokens;
@@ -133,7 +134,7 @@ impl Run<'_> {
     fn other_order(&self) -> Bounds {
         let first = Roundings::of_other_order(self.tokens());
         let cut_off = self.cut_off();
-        let few = self.few_tokens();
+        let few = self.few_tokens(self.counted_tokens());
         let gradient =
             |kind: ParameterKind| few * kind.probability_factor() * distance(first.of_kind(kind), SINGLE) + cut_off;
         let first_error = distance(first.matrix, SINGLE);
@@ -154,8 +155,11 @@ impl Run<'_> {
     fn other_sums(&self) -> Bounds {
         let roundoff = self.stored.unit_roundoff();
         let roundings = Roundings::of_other_sums(self.model, self.train, self.stored);
-        let (kinks, few) = (self.kinks(&roundings), self.few_tokens());
+        let kinks = self.kinks(&roundings);
+        let (few, all) = (self.few_tokens(self.outweighing(&roundings)), self.few_tokens(self.counted_tokens()));
         let gradient = |kind: ParameterKind| {
+            // The output matrix's gradient is computed before that of any block.
+            let few = if kind == ParameterKind::Output { all } else { few };
             let smooth = few * kind.probability_factor() * distance(roundings.of_kind(kind), roundoff) + self.cut_off();
             smooth.hypot(kinks.as_ref().map_or(0.0, |kinks| kinks.distance(kind, CHANCE)))
         };
@@ -172,11 +176,18 @@ impl Run<'_> {
         Bounds { gradients, loss: self.loss(of_logits, error), weight, least_gradient }
     }
 
-    /// By how much more the error of a gradient varies where few tokens have labels: those of one token share what it
-    /// read.
-    fn few_tokens(&self) -> f64 {
+    /// By how much more the error of a gradient varies where few `tokens` count: those of one token share what it read.
+    fn few_tokens(&self, tokens: f64) -> f64 {
         let spread = |tokens: f64| 1.0 + DEVIATIONS / (2.0 * tokens).sqrt();
-        (spread(self.counted_tokens()) / spread(COVERED_TOKENS)).max(1.0)
+        (spread(tokens) / spread(COVERED_TOKENS)).max(1.0)
+    }
+
+    /// Tokens that outweigh the others where norms after blocks divide their gradients by different lengths; all that
+    /// are counted where no norms do.
+    fn outweighing(&self, roundings: &Roundings) -> f64 {
+        let (tokens, places) = (self.valid.first(), self.train.sequence_length);
+        let spread = spread_of_gradients(self.model, &roundings.kinked, tokens, places);
+        self.counted_tokens().min(tokens / spread)
     }
 
     /// Tokens of the first gradient that have one of about the same size. Where a norm follows a block that has none
