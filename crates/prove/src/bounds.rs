@@ -320,6 +320,7 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
+    use config::{Precision, Products};
     use testkit::models::{Style, proof_model, proof_training};
 
     use super::*;
@@ -337,5 +338,28 @@ mod tests {
         assert_eq!(of(1e-8, Some(1.0), 1), of(1e-5, None, 1));
         let [small, large, unclipped] = [(1e-8, Some(1.0)), (1e-5, Some(1.0)), (1e-8, None)].map(|(a, b)| of(a, b, 2));
         assert!(large < small && small < unclipped, "{large:.1e} {small:.1e} {unclipped:.1e}");
+    }
+
+    /// Where norms follow blocks, fewer tokens outweigh the others, in gradients that pass blocks.
+    #[test]
+    fn few_tokens_widen_bounds_more_where_norms_follow_blocks() {
+        let wider = |blocks, kind| {
+            let of = |global_batch| {
+                let model = ModelSpec { blocks, hidden: 32, ..proof_model(Style::Gpt2, 4, true) };
+                let precision = Precision::Bf16(Products::Chained);
+                let train = TrainSpec { global_batch, sequence_length: 8, precision, ..proof_training() };
+                let valid = ValidTokens::all(&train, 1);
+                Bounds::of(EqualityClass::OtherSums, &model, &train, &valid).expect("bounds").gradient(kind)
+            };
+            of(4) / of(400)
+        };
+        let few = (1.0 + DEVIATIONS / 64f64.sqrt()) / (1.0 + DEVIATIONS / (2.0 * COVERED_TOKENS).sqrt());
+        let table = wider(Blocks::Sequential, ParameterKind::Table);
+        assert!((table / few - 1.0).abs() < 1e-9, "{table} {few}");
+        for blocks in [Blocks::Sandwich, Blocks::PostNorm] {
+            let table = wider(blocks, ParameterKind::Table);
+            assert!(table > 1.1 * few, "{table} {few}");
+            assert!(wider(blocks, ParameterKind::Output) < table);
+        }
     }
 }
