@@ -9,6 +9,7 @@ use crate::initial::Initial;
 use crate::jumps::most_jumps;
 use crate::kinks::Kinks;
 use crate::loss_bound::{LossBound, StepLoss};
+use crate::outweighing::spread_of_gradients;
 use crate::parameter_kind::ParameterKind;
 use crate::roundings::Roundings;
 use crate::valid_tokens::ValidTokens;
@@ -133,7 +134,7 @@ impl Run<'_> {
     fn other_order(&self) -> Bounds {
         let first = Roundings::of_other_order(self.tokens());
         let cut_off = self.cut_off();
-        let few = self.few_tokens();
+        let few = self.few_tokens(self.counted_tokens());
         let gradient =
             |kind: ParameterKind| few * kind.probability_factor() * distance(first.of_kind(kind), SINGLE) + cut_off;
         let first_error = distance(first.matrix, SINGLE);
@@ -154,8 +155,11 @@ impl Run<'_> {
     fn other_sums(&self) -> Bounds {
         let roundoff = self.stored.unit_roundoff();
         let roundings = Roundings::of_other_sums(self.model, self.train, self.stored);
-        let (kinks, few) = (self.kinks(&roundings), self.few_tokens());
+        let kinks = self.kinks(&roundings);
+        let (few, all) = (self.few_tokens(self.outweighing(&roundings)), self.few_tokens(self.counted_tokens()));
         let gradient = |kind: ParameterKind| {
+            // The output matrix's gradient is computed before that of any block.
+            let few = if kind == ParameterKind::Output { all } else { few };
             let smooth = few * kind.probability_factor() * distance(roundings.of_kind(kind), roundoff) + self.cut_off();
             smooth.hypot(kinks.as_ref().map_or(0.0, |kinks| kinks.distance(kind, CHANCE)))
         };
@@ -172,11 +176,18 @@ impl Run<'_> {
         Bounds { gradients, loss: self.loss(of_logits, error), weight, least_gradient }
     }
 
-    /// By how much more the error of a gradient varies where few tokens have labels: those of one token share what it
-    /// read.
-    fn few_tokens(&self) -> f64 {
+    /// By how much more the error of a gradient varies where few `tokens` count: those of one token share what it read.
+    fn few_tokens(&self, tokens: f64) -> f64 {
         let spread = |tokens: f64| 1.0 + DEVIATIONS / (2.0 * tokens).sqrt();
-        (spread(self.counted_tokens()) / spread(COVERED_TOKENS)).max(1.0)
+        (spread(tokens) / spread(COVERED_TOKENS)).max(1.0)
+    }
+
+    /// Tokens that outweigh the others where norms after blocks divide their gradients by different lengths; all that
+    /// are counted where no norms do.
+    fn outweighing(&self, roundings: &Roundings) -> f64 {
+        let (tokens, places) = (self.valid.first(), self.train.sequence_length);
+        let spread = spread_of_gradients(self.model, &roundings.kinked, tokens, places);
+        self.counted_tokens().min(tokens / spread)
     }
 
     /// Tokens of the first gradient that have one of about the same size. Where a norm follows a block that has none
@@ -309,6 +320,7 @@ impl Run<'_> {
 
 #[cfg(test)]
 mod tests {
+    use config::{Precision, Products};
     use testkit::models::{Style, proof_model, proof_training};
 
     use super::*;
@@ -326,5 +338,28 @@ mod tests {
         assert_eq!(of(1e-8, Some(1.0), 1), of(1e-5, None, 1));
         let [small, large, unclipped] = [(1e-8, Some(1.0)), (1e-5, Some(1.0)), (1e-8, None)].map(|(a, b)| of(a, b, 2));
         assert!(large < small && small < unclipped, "{large:.1e} {small:.1e} {unclipped:.1e}");
+    }
+
+    /// Where norms follow blocks, fewer tokens outweigh the others, in gradients that pass blocks.
+    #[test]
+    fn few_tokens_widen_bounds_more_where_norms_follow_blocks() {
+        let wider = |blocks, kind| {
+            let of = |global_batch| {
+                let model = ModelSpec { blocks, hidden: 32, ..proof_model(Style::Gpt2, 4, true) };
+                let precision = Precision::Bf16(Products::Chained);
+                let train = TrainSpec { global_batch, sequence_length: 8, precision, ..proof_training() };
+                let valid = ValidTokens::all(&train, 1);
+                Bounds::of(EqualityClass::OtherSums, &model, &train, &valid).expect("bounds").gradient(kind)
+            };
+            of(4) / of(400)
+        };
+        let few = (1.0 + DEVIATIONS / 64f64.sqrt()) / (1.0 + DEVIATIONS / (2.0 * COVERED_TOKENS).sqrt());
+        let table = wider(Blocks::Sequential, ParameterKind::Table);
+        assert!((table / few - 1.0).abs() < 1e-9, "{table} {few}");
+        for blocks in [Blocks::Sandwich, Blocks::PostNorm] {
+            let table = wider(blocks, ParameterKind::Table);
+            assert!(table > 1.1 * few, "{table} {few}");
+            assert!(wider(blocks, ParameterKind::Output) < table);
+        }
     }
 }

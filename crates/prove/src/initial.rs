@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use config::{Activation, Blocks, Init, ModelSpec, Position, QkNorm, TopQuery, Unit, all_params};
 
+use crate::lengths::OF_SQUARE;
+
 /// A layer with its initial weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Layer {
@@ -15,6 +17,8 @@ pub struct Layer {
     pub score: f64,
     /// Mean square of inputs of the activation.
     pub input: f64,
+    /// Relative variance of the square of one of its outputs.
+    pub output_variance: f64,
     /// Width of the feed-forward block.
     pub width: usize,
     /// Keys that a query sees at most.
@@ -117,20 +121,22 @@ fn layer(
         * read[0]
         * gain("attention.value", hidden)
         * gain("attention.output", model.query_width());
-    let feed_forward = mean_square(model.activation, input) * gain("ffn.down", width);
+    let [output, output_square] = moments(model.activation, input);
+    let feed_forward = output * gain("ffn.down", width);
     Layer {
         attention: kept * if has_norm_after { 1.0 } else { attention },
         feed_forward: kept * if has_norm_after { 1.0 } else { feed_forward },
         score,
         input,
+        output_variance: if output > 0.0 { output_square / (output * output) - 1.0 } else { OF_SQUARE },
         width,
         keys,
         read,
     }
 }
 
-/// Mean square of the outputs of `activation` whose inputs are normal with mean square `input`.
-fn mean_square(activation: Activation, input: f64) -> f64 {
+/// Mean square and mean fourth power of the outputs of `activation` whose inputs are normal with mean square `input`.
+fn moments(activation: Activation, input: f64) -> [f64; 2] {
     const STEPS: i32 = 200;
     let gelu = |x: f64| x * 0.5 * (1.0 + (0.797_884_56 * (x + 0.044_715 * x.powi(3))).tanh());
     let function = |x: f64| match activation {
@@ -139,15 +145,18 @@ fn mean_square(activation: Activation, input: f64) -> f64 {
         Activation::Relu => x.max(0.0),
         Activation::SwiGlu => x / (1.0 + (-x).exp()),
     };
-    let (mut sum, mut weights) = (0.0, 0.0);
+    let (mut sums, mut weights) = ([0.0; 2], 0.0);
     for step in -STEPS..=STEPS {
         let place = 6.0 * f64::from(step) / f64::from(STEPS);
         let weight = (-place * place / 2.0).exp();
-        sum += weight * function(place * input.sqrt()).powi(2);
+        let square = function(place * input.sqrt()).powi(2);
+        sums[0] += weight * square;
+        sums[1] += weight * square * square;
         weights += weight;
     }
-    let of_values = if activation.inputs_per_output() == 2 { input } else { 1.0 };
-    of_values * sum / weights
+    // The mean fourth power of a normal number is three times the square of its mean square.
+    let of_values = if activation.inputs_per_output() == 2 { [input, 3.0 * input * input] } else { [1.0; 2] };
+    [of_values[0] * sums[0] / weights, of_values[1] * sums[1] / weights]
 }
 
 /// The weight of the stream that a branch is added to, where it has one.
@@ -166,10 +175,17 @@ mod tests {
 
     #[test]
     fn activations_have_the_mean_squares_of_their_definitions() {
-        assert!((mean_square(Activation::Relu, 2.0) - 1.0).abs() < 1e-3);
+        assert!((moments(Activation::Relu, 2.0)[0] - 1.0).abs() < 1e-3);
         // At small inputs half of the input passes, and of a gated one half of the gate times the value.
-        assert!((mean_square(Activation::GeluTanh, 1e-4) - 0.25e-4).abs() < 1e-6);
-        assert!((mean_square(Activation::SwiGlu, 1e-2) - 0.25e-4).abs() < 1e-6);
+        assert!((moments(Activation::GeluTanh, 1e-4)[0] - 0.25e-4).abs() < 1e-6);
+        assert!((moments(Activation::SwiGlu, 1e-2)[0] - 0.25e-4).abs() < 1e-6);
+        // Half of the outputs of ReLU are 0, and the mean fourth power of a normal number is 3; that of a product is 9.
+        let variance = |activation, input| {
+            let [square, fourth] = moments(activation, input);
+            fourth / (square * square) - 1.0
+        };
+        assert!((variance(Activation::Relu, 2.0) - 5.0).abs() < 1e-2);
+        assert!((variance(Activation::SwiGlu, 1e-4) - 8.0).abs() < 1e-1);
     }
 
     #[test]

@@ -6,13 +6,13 @@ use std::f64::consts::PI;
 use config::{Blocks, ModelSpec};
 
 use crate::jumps::most_of_jumps;
+use crate::lengths::OF_SQUARE;
+use crate::outweighing::spread_of_gradients;
 use crate::parameter_kind::ParameterKind;
 use crate::roundings::KinkedLayer;
 
 /// A bias or norm next to a matrix is compared with at least twice a sum of random terms.
 const TWICE_A_SUM: f64 = 0.5;
-/// Relative variance of a normal number's square.
-const OF_SQUARE: f64 = 2.0;
 /// The same of a ReLU's output: half of the inputs are 0, the mean fourth power of the others is 3.
 const OF_RELU: f64 = 5.0;
 
@@ -122,21 +122,23 @@ impl<'a> Kinks<'a> {
 
     /// Lengths of the tokens' gradients differ: in front of each layer by those of a vector of the stream and of the
     /// activation's outputs, which a norm divides by or which a direction meets. A norm after a block divides by the
-    /// length of the block's sum, which has as many independent numbers as its inputs.
+    /// length of the block's sum as well.
     fn spread_of_tokens(&self) -> f64 {
         let hidden = self.model.hidden.max(1) as f64;
-        let of_layer = |layer: &KinkedLayer| {
-            let outputs = 1.0 + OF_SQUARE / hidden + OF_RELU / layer.width.max(1) as f64;
-            match self.model.blocks {
-                Blocks::PostNorm | Blocks::Sandwich => {
-                    let attention = 1.0 + OF_SQUARE / self.model.query_width().max(1) as f64;
-                    outputs * outputs * attention
-                }
-                Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => outputs,
-            }
-        };
+        let of_layer = |layer: &KinkedLayer| 1.0 + OF_SQUARE / hidden + OF_RELU / layer.width.max(1) as f64;
+        let outputs: f64 = self.layers.iter().map(of_layer).product();
         // The head's norm is one more.
-        (1.0 + OF_SQUARE / hidden) * self.layers.iter().map(of_layer).product::<f64>()
+        let before = 1.0 + OF_SQUARE / hidden;
+        let attention = 1.0 + OF_SQUARE / self.model.query_width().max(1) as f64;
+        let both = || before * outputs * outputs * attention.powi(self.layers.len() as i32);
+        let places = self.places.max(1) as f64;
+        let among = |tokens: f64| spread_of_gradients(self.model, self.layers, tokens, self.places);
+        match self.model.blocks {
+            Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => before * outputs,
+            Blocks::Sandwich => among(self.counted).max(both()),
+            // Of each sequence one place is counted.
+            Blocks::PostNorm => (among(self.counted * places) / places).max(both()),
+        }
     }
 
     /// A mean over t keys leaves 1 / t of the mean square of values, and of that of gradients.
@@ -175,6 +177,7 @@ mod tests {
     use testkit::models::{Style, proof_model};
 
     use super::*;
+    use crate::lengths::SumLengths;
 
     const CHANCE: f64 = 1e-5;
 
@@ -186,7 +189,8 @@ mod tests {
 
     /// Layers of 256 inputs each that are all of the stream, or a part of it.
     fn layers(number: usize, passed: f64) -> Vec<KinkedLayer> {
-        vec![KinkedLayer { input: 6.0, width: 256, keys: 16, passed }; number]
+        let lengths = SumLengths { attention: 0.07, feed_forward: 0.05 };
+        vec![KinkedLayer { input: 6.0, width: 256, keys: 16, passed, passed_attention: passed, lengths }; number]
     }
 
     fn distances(blocks: Blocks, layers: &[KinkedLayer]) -> [f64; ParameterKind::ALL.len()] {

@@ -6,6 +6,7 @@
 use config::{Blocks, Format, ModelSpec, QkNorm, TrainSpec};
 
 use crate::initial::{Initial, Layer, stream_weight};
+use crate::lengths::{InverseSquares, SumLengths, has_norms_after};
 use crate::parameter_kind::ParameterKind;
 
 /// Roundings relative to each kind's gradients, and to what losses and kinks depend on.
@@ -40,6 +41,10 @@ pub struct KinkedLayer {
     pub keys: usize,
     /// The part of the stream's gradient in front of the layer, as a mean square, that has passed these inputs.
     pub passed: f64,
+    /// The same of the layer's attention.
+    pub passed_attention: f64,
+    /// Lengths of the layer's sums.
+    pub lengths: SumLengths,
 }
 
 impl Roundings {
@@ -71,8 +76,9 @@ impl Roundings {
 
     /// Where sums within a token are split differently, in runs whose activations are `stored`.
     pub fn of_other_sums(model: &ModelSpec, train: &TrainSpec, stored: Format) -> Roundings {
-        let cost = Cost { model, stored, tokens: train.sequence_length };
-        let sum = cost.sum_over_tokens(train.global_batch * train.sequence_length);
+        let all_tokens = train.global_batch * train.sequence_length;
+        let cost = Cost { model, stored, tokens: train.sequence_length, all_tokens };
+        let sum = cost.sum_over_tokens(all_tokens);
         let initial = Initial::of(model, train.sequence_length);
         let (passed, stream) = forward(&cost, &initial);
         let read = stream + cost.norm();
@@ -88,7 +94,7 @@ impl Roundings {
             vector: into_stream + read + sum,
             input: passed.iter().map(|layer| layer.input).fold(0.0, f64::max),
             stream,
-            kinked: passed.iter().map(|layer| layer.kinked(model.blocks)).collect(),
+            kinked: passed.iter().map(|layer| layer.kinked(model)).collect(),
         };
         let mut gradient = into_stream;
         for layer in passed.iter().rev() {
@@ -108,7 +114,10 @@ pub(crate) fn chain(terms: usize) -> f64 {
 struct Cost<'a> {
     model: &'a ModelSpec,
     stored: Format,
+    /// Of a sequence.
     tokens: usize,
+    /// Of a step.
+    all_tokens: usize,
 }
 
 impl Cost<'_> {
@@ -129,6 +138,16 @@ impl Cost<'_> {
 
     fn activation(&self) -> f64 {
         self.of(4.0)
+    }
+
+    /// Inverse squares of the lengths of the sums of the blocks of `layer`, by which norms after the blocks divide
+    /// their errors: short sums have as large ones as others. All are 1 where no norms follow blocks.
+    fn short_sums(&self, layer: &Layer) -> [InverseSquares; 2] {
+        if !has_norms_after(self.model.blocks) {
+            return [InverseSquares::EQUAL; 2];
+        }
+        let lengths = SumLengths::of(self.model, layer.width, layer.output_variance);
+        [lengths.attention, lengths.feed_forward].map(|variance| InverseSquares::of(variance, self.all_tokens as f64))
     }
 
     /// A mean over the keys that a query of `layer` sees: on average those of half a sequence, or no more than a
@@ -182,21 +201,30 @@ struct Passed {
     /// Of the activation's inputs and outputs.
     input: f64,
     output: f64,
-    /// Of the blocks' sums, in front of norms after them.
+    /// Of the blocks' sums, in front of norms after them, where tokens count by the squares of their gradients.
     sums: [f64; 2],
     /// Mean square of each branch relative to the stream that it is added to.
     shares: [f64; 2],
 }
 
 impl Passed {
-    fn kinked(&self, blocks: Blocks) -> KinkedLayer {
+    fn kinked(&self, model: &ModelSpec) -> KinkedLayer {
         let [attention, feed_forward] = self.shares;
-        let all = match blocks {
-            Blocks::Parallel => 1.0 + feed_forward + attention,
-            Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. } => 1.0 + feed_forward,
+        let [of_attention, of_feed_forward] = match model.blocks {
+            Blocks::Parallel => [1.0 + feed_forward + attention; 2],
+            Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. } => {
+                [1.0 + attention, 1.0 + feed_forward]
+            }
         };
-        let Layer { width, keys, .. } = self.layer;
-        KinkedLayer { input: self.input, width, keys, passed: feed_forward / all }
+        let Layer { width, keys, output_variance, .. } = self.layer;
+        KinkedLayer {
+            input: self.input,
+            width,
+            keys,
+            passed: feed_forward / of_feed_forward,
+            passed_attention: attention / of_attention,
+            lengths: SumLengths::of(model, width, output_variance),
+        }
     }
 }
 
@@ -215,14 +243,15 @@ fn forward(cost: &Cost<'_>, initial: &Initial) -> (Vec<Passed>, f64) {
         let query = normed + cost.product(model.hidden) + if model.qk_norm == QkNorm::Off { 0.0 } else { 2.0 };
         let value = normed + cost.product(model.hidden);
         let mean = value + layer.score * (2.0 * query + cost.product(model.head_dim)) + cost.mean(layer);
-        let attention = mean + cost.product(model.query_width()) + 2.0;
+        let short = cost.short_sums(layer);
+        let attention = short[0].mean * (mean + cost.product(model.query_width()) + 2.0);
         let feed_forward = |normed: f64| {
             let input = normed + cost.product(model.hidden);
             let factors = model.activation.inputs_per_output() as f64;
             let output = factors * input + cost.activation();
-            (input, output, output + cost.product(layer.width) + 2.0)
+            (input, output, short[1].mean * (output + cost.product(layer.width) + 2.0))
         };
-        let after = |sum: f64| if has_norms_after(model) { sum + cost.norm() } else { sum };
+        let after = |sum: f64| if has_norms_after(model.blocks) { sum + cost.norm() } else { sum };
         // DeepNorm's stream is a norm's output: it has the mean square of its weight.
         let weighted = stream_weight(model.blocks).map(|alpha| alpha * alpha);
         let stream_size = |size: f64| weighted.unwrap_or(size);
@@ -247,7 +276,8 @@ fn forward(cost: &Cost<'_>, initial: &Initial) -> (Vec<Passed>, f64) {
                 let normed_again = if model.blocks == Blocks::PostNorm { middle } else { middle + cost.norm() };
                 let (input, output, added) = feed_forward(normed_again);
                 let shares = [layer.attention / first, layer.feed_forward / second];
-                let (normed, sums) = ([normed, normed_again], [attention, added]);
+                let sums = [short[0].spread * attention, short[1].spread * added];
+                let normed = [normed, normed_again];
                 passed.push(Passed { layer: *layer, normed, query, value, mean, input, output, sums, shares });
                 stream = add((second, kept(middle, normed_again)), (layer.feed_forward, after(added)));
                 size = second + layer.feed_forward;
@@ -264,7 +294,7 @@ fn backward(cost: &Cost<'_>, layer: &Passed, of_output: f64, sum: f64, roundings
     let [of_attention, of_feed_forward] = layer.normed;
     let [attention_share, feed_forward_share] = layer.shares;
     // A norm after a block passes its output's gradient, from which its input takes a part away.
-    let before_norm = |of: f64, sum: f64| if has_norms_after(model) { of + cost.norm() + 0.5 * sum } else { of };
+    let before_norm = |of: f64, sum: f64| if has_norms_after(model.blocks) { of + cost.norm() + 0.5 * sum } else { of };
     // Where no norm is before a block, none has read its input.
     let of_norm = |read: f64| if model.blocks == Blocks::PostNorm { 0.0 } else { 0.5 * read };
     // The feed-forward block.
@@ -313,13 +343,5 @@ fn backward(cost: &Cost<'_>, layer: &Passed, of_output: f64, sum: f64, roundings
         Blocks::Sequential | Blocks::PostNorm | Blocks::Sandwich | Blocks::DeepNorm { .. } => {
             (between + added) / (1.0 + attention_share) + 1.0
         }
-    }
-}
-
-/// Whether blocks end in norms.
-fn has_norms_after(model: &ModelSpec) -> bool {
-    match model.blocks {
-        Blocks::PostNorm | Blocks::Sandwich => true,
-        Blocks::Sequential | Blocks::Parallel | Blocks::DeepNorm { .. } => false,
     }
 }
