@@ -111,8 +111,8 @@ mod tests {
         [mean, spread]
     }
 
-    /// Of 5 values, a few short vectors out of thousands decide the mean, and of few tokens the integral leaves out more
-    /// of them; all others agree within hundredths.
+    /// Of 5 values, a few short vectors out of thousands decide the mean, and of few tokens the integral leaves out
+    /// more of them; all others agree within hundredths.
     #[test]
     fn inverse_squares_are_those_of_drawn_normal_vectors() {
         for (values, tokens, tolerance) in [(5, 64, 0.15), (8, 64, 0.06), (16, 64, 0.02), (32, 16, 0.02), (8, 8, 0.07)]
