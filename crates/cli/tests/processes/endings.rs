@@ -130,7 +130,7 @@ fn a_full_disk_is_named_with_the_steps_that_are_lost() {
     }
     let step = last.split_once(" after step ").and_then(|(_, rest)| rest.split_once(' ')).expect("a step").0;
     let words = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(words.contains("The run could not write a file: its disk is full. "), "{stdout}");
+    assert!(words.contains("The run could not write a file, because a disk is full. "), "{stdout}");
     assert!(words.contains(&format!(" step after step {step} of 20000 ")), "{stdout}");
     assert!(words.contains(&format!("from the start, and {step} steps are lost. ")), "{stdout}");
 }
