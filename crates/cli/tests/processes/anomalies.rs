@@ -45,8 +45,7 @@ fn a_spike_returns_the_run_to_its_checkpoint_without_the_data_that_followed() {
     assert_eq!(folder.losses("several"), folder.losses("alone"));
 }
 
-/// A run whose first step is not finite has no checkpoint to return to: the report has the anomaly and its step, and the
-/// command hears of both.
+/// A run whose first step is not finite has no checkpoint to return to: the report has the anomaly and its step.
 #[test]
 fn a_run_that_cannot_return_reports_the_anomaly() {
     let folder = Folder::new("no-return");
