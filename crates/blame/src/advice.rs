@@ -2,7 +2,7 @@
 
 use crate::cause::{Cause, CauseKind};
 
-/// What to do about `cause`; some sentences.
+/// The remedy for `cause`; some sentences.
 pub fn advice(cause: &Cause) -> &'static str {
     match cause.kind {
         CauseKind::Signal => of_signal(cause.signal),

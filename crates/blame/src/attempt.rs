@@ -80,7 +80,10 @@ impl Attempts {
         attempt.write(BEGIN, &Begin { started_ns: now_ns(), steps, processes })?;
         let spare = path.join(SPARE);
         let reserved = files::recreate(&spare).and_then(|file| files::reserve(&file, SPARE_BYTES));
-        reserved.map_err(at(&spare))?;
+        if reserved.is_err() {
+            // A run without it trains as well.
+            let _ = fs::remove_file(&spare);
+        }
         Ok(attempt)
     }
 

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
     use crate::run::resume::changes;
 
-    /// What is said of a run that resumes with these keys, from a run file that lacks some.
+    /// The refusal and the notes of a run that resumes with these keys, from a run file that lacks some.
     fn resumed(lacking: &str, asked: &[&str]) -> (String, String) {
         let asked: Vec<String> = asked.iter().map(ToString::to_string).collect();
         let first = ["model.position=rotary", "model.lora={rank = 2, alpha = 4.0}"].map(str::to_string);

@@ -14,7 +14,7 @@ pub const STATUS: &str = "status.json";
 /// Shortest time between two renewals.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// What a run does, or how it ended.
+/// The work of a run, or its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Training,
