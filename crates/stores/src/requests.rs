@@ -154,6 +154,10 @@ impl<'a> Attempts<'a> {
         }
         let (address, reason) = (self.address(), self.reason(error));
         if let Error::NotFound { .. } = error {
+            // The client takes a method that the server does not have for an object that is missing.
+            if answered(&address, &error.to_string()) == Some(NO_METHOD) {
+                return Some(StoreError::Unsupported { address, reason: format!("{reason}; {NO_METHOD}") });
+            }
             return Some(StoreError::NotFound { address });
         }
         if let Error::Precondition { .. } = error {
