@@ -21,7 +21,7 @@ pub struct Metrics {
     pub left_out: LeftOut,
 }
 
-/// Lines of the file that are no records. A last line without its end is not counted: its run may have been killed.
+/// Lines of the file that are not records. A last line without its end is not counted: its run may have been killed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LeftOut {
     pub lines: u64,

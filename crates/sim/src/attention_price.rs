@@ -5,7 +5,7 @@ use cluster::{AttentionSums, Cluster, FlashKernels, MeasuredKernels};
 use crate::kernel::{AttentionPass, ProductFormat};
 use crate::price::{memory_ns, peak_flops_per_ns};
 
-/// What one call of fused attention computes.
+/// The work of one call of fused attention.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttentionSize {
     pub flops: f64,

@@ -1,5 +1,5 @@
 //! The folder of an export: empty before, or with an earlier export that is replaced. Files that the library or PEFT
-//! would read together with the new ones are never left beside them.
+//! would read together with the new ones are never left with them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,7 +78,7 @@ impl ExportedFolder {
         Ok(ExportedFolder { path: path.to_path_buf(), earlier })
     }
 
-    /// Removes the files of an earlier export that are not `written` anew.
+    /// Removes the files of an earlier export that are not `written` again.
     ///
     /// # Errors
     /// A file that cannot be removed.

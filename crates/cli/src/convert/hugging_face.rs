@@ -81,8 +81,8 @@ pub fn import(arguments: &ImportArguments) -> Result<(), Failure> {
 /// Makes a folder of the library of a run's.
 ///
 /// # Errors
-/// A run that cannot be read, a model that no class of the library has, a folder that cannot be written, and one that has
-/// the run, the model that it began with or other files.
+/// A run that cannot be read, a model that no class of the library has, a folder that cannot be written, and one that
+/// has the run, the model that it began with or other files.
 pub fn write(arguments: &ExportArguments) -> Result<(), Failure> {
     let (source, out) = (RunSource::open_weights(&arguments.from, arguments.weights, &[], &[])?, &arguments.out);
     refuse_own_folder(&source.files(), &arguments.from, out)?;

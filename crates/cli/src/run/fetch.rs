@@ -22,7 +22,8 @@ pub struct FetchArguments {
 /// Downloads the newest checkpoint that is whole, and the files of the run.
 ///
 /// # Errors
-/// A store without an answer or without a checkpoint, and a folder that has another run, cannot be written or is in use.
+/// A store without an answer or without a checkpoint, and a folder that has another run, cannot be written or is in
+/// use.
 pub fn fetch(arguments: &FetchArguments) -> Result<(), Failure> {
     let stored = stored::open("the address", &arguments.address, Patient::Fixed)?;
     if stored.newest().map_err(stored::of_store)?.is_none() {

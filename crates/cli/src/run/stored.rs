@@ -296,7 +296,7 @@ fn bring_resumes(stored: &StoredRun, folder: &Path) -> Result<(), Failure> {
     };
     let (own, theirs) = (read(&path)?, read(&brought)?);
     let written = files::replace(&path, with_lines_of(&own, &theirs));
-    // What is left of it is replaced by the next one.
+    // The next one replaces the rest of it.
     let _ = std::fs::remove_file(&brought);
     written.map_err(|error| Failure::Input(format!("{} cannot be written: {error}", path.display())))
 }

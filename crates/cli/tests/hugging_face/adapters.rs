@@ -136,7 +136,7 @@ fn an_export_replaces_an_earlier_one_and_nothing_else() {
     );
     assert_eq!(names(&out), of_adapters);
 
-    // A merged model has no adapters beside it, and no parts of a larger model.
+    // A merged model has no adapters with it, and no parts of a larger model.
     let parts =
         ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors", "model.safetensors.index.json"];
     for name in parts.iter().chain(&["README.md"]) {

@@ -24,8 +24,8 @@ const RUN: &[&str] = &[
 
 /// The slow process runs for this long,
 const RUNS: Duration = Duration::from_millis(2);
-/// and is then stopped for this long: one pause is as long as a step of its peers on a machine that runs other programs,
-/// because a rank is only named where its least step is longer than their median.
+/// and is then stopped for this long: one pause is as long as a step of its peers on a machine that runs other
+/// programs, because a rank is only named where its least step is longer than their median.
 const PAUSES: Duration = Duration::from_millis(60);
 
 #[test]

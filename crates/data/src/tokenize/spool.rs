@@ -80,8 +80,8 @@ fn sibling(out: &Path, what: &str) -> PathBuf {
 }
 
 impl Spool {
-    /// The files next to `out`, as an earlier process has left them for the same `key`, or new ones. Those of an earlier
-    /// process are read once, and used only where their hashes are those of the mark.
+    /// The files next to `out`, as an earlier process has left them for the same `key`, or new ones. Those of an
+    /// earlier process are read once, and used only where their hashes are those of the mark.
     pub(crate) fn open(out: &Path, key: Key, tokenizer: &Tokenizer) -> Result<Spool, DataError> {
         let unwritable = |reason| DataError::Unwritable { path: out.to_path_buf(), reason };
         let mut mark_file = files::open_to_change(&sibling(out, MARK)).map_err(unwritable)?;
@@ -216,7 +216,8 @@ impl Spool {
     }
 }
 
-/// The files of tokens and of ends next to `out`. Where one of them cannot be opened and `mark` is new, nothing is left.
+/// The files of tokens and of ends next to `out`. Where one of them cannot be opened and `mark` is new, nothing is
+/// left.
 fn opened_parts(out: &Path, mark: &File) -> std::io::Result<(File, File)> {
     let opened = |what| files::open_to_change(&sibling(out, what));
     let parts = opened(PART_TOKENS).and_then(|tokens| Ok((tokens, opened(PART_ENDS)?)));
