@@ -65,7 +65,7 @@ pub struct Attention {
     pub tail_tiles: f64,
     /// The same of the backward pass.
     pub backward_tail_tiles: f64,
-    /// FlashAttention-2, where it was measured next to later kernels. Elsewhere its rate is [`FlashKernels::rate_with`].
+    /// FlashAttention-2, where it was measured next to later kernels. Elsewhere [`FlashKernels::rate_with`] counts.
     #[serde(rename = "flash-2", default, skip_serializing_if = "Option::is_none")]
     pub second: Option<MeasuredKernels>,
 }
