@@ -176,6 +176,6 @@ mod tests {
     fn a_closed_pipe_is_an_end_and_a_full_disk_a_failure() {
         assert!(print_to(&mut Broken(ErrorKind::BrokenPipe), "text").is_ok());
         let failure = print_to(&mut Broken(ErrorKind::StorageFull), "text").expect_err("a failure");
-        assert!(matches!(&failure, Failure::Work(told) if told.starts_with("the output cannot be written: ")));
+        assert!(matches!(&failure, Failure::Write(told) if told.starts_with("the output cannot be written: ")));
     }
 }
