@@ -189,7 +189,7 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
     let said = pleach_with_libraries(&folder.0, &["train", &soft]);
     if said.status.code() != Some(0) {
         assert_eq!(said.status.code(), Some(2));
-        let (start, end) = ("kernels must be compiled for the soft GPU; ", "name its folder in PLEACH_CUDA");
+        let (start, end) = ("kernels must be compiled for the soft GPU; ", "give its folder in PLEACH_CUDA");
         assert!(stderr(&said).contains(start) && stderr(&said).contains(end), "{}", stderr(&said));
     }
 }

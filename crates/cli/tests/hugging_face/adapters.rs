@@ -144,7 +144,10 @@ fn an_export_replaces_an_earlier_one_and_nothing_else() {
     }
     succeeds(&["export", &run, "--out", &out, "--overwrite"]);
     let tokenizer = ["tokenizer.json", "tokenizer_config.json"];
-    assert_eq!(names(&out), [&["README.md", "config.json", "model.safetensors"][..], &tokenizer].concat());
+    assert_eq!(
+        names(&out),
+        [&["README.md", "config.json", "generation_config.json", "model.safetensors"][..], &tokenizer].concat()
+    );
     succeeds(&[&exported[..], &["--overwrite"]].concat());
     assert_eq!(
         names(&out),
