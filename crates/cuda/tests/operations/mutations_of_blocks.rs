@@ -19,10 +19,33 @@ const NO_CHANNELS: &str = "a range without channels adds 0 to sums that are neve
 /// Of code for heads of one channel.
 const MORE_CHANNELS: &str = "wide heads have more channels";
 
-const PRODUCTS: &[Implied] = &[(
-    "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
-    "the fence of proxies after it shows the barriers to copies of the same block, too",
-)];
+const PRODUCTS: &[Implied] = &[
+    (
+        "fence.mbarrier_init.release.cluster;\" ::: \"memory\");: left out",
+        "the fence of proxies after it shows the barriers to copies of the same block, too",
+    ),
+    (
+        "bulk_copies.cuh: asm volatile(\"fence.proxy.async.shared::cta;\" ::: \"memory\");: left out",
+        "the fence of barriers before it shows them to copies, too",
+    ),
+    (
+        "warpgroup.cuh: asm volatile(\"\" : \"+f\"(sums[index])::\"memory\");: [index] + 1 at column 27",
+        "it has no instruction, and pins another sum",
+    ),
+    (
+        "warpgroup_output.cuh: const u32 parts = out.cols - first_col < COLS ? (u32)(out.cols - first_col) / PART : PARTS;: \
+         <= for < at column 38",
+        "both values are equal there",
+    ),
+    (
+        "warpgroup_output.cuh: if (part + 1 < PARTS && part + 1 < parts) {: <= for < at column 12",
+        "the other bound is no larger",
+    ),
+    (
+        "warpgroup_output.cuh: constexpr u32 AHEAD = COLS > 192 || PARTS < 4 ? 2 : 4;: <= for < at column 41",
+        "fewer parts are read ahead",
+    ),
+];
 const FORWARD: &[Implied] = &[
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: left out", NO_COPIES),
     ("attention_blocks_warpgroups.cuh: tensor_core::wait_for_copies<0>();: one more open", NO_COPIES),
