@@ -35,15 +35,15 @@ pub fn unwritten_checkpoint(error: &CheckpointError) -> String {
 
 /// The remedy for an error whose message does not tell it.
 fn remedy(path: &Path, error: &io::Error) -> String {
-    match error.kind() {
-        ErrorKind::FileTooLarge => "; `ulimit -f` shows the limit of this process".into(),
-        _ if files::is_full(error) => {
-            let room = files::room_at(path).map_or(String::new(), |room| {
-                format!(" ({} of {} are free)", bytes(room.free_bytes), bytes(room.all_bytes))
-            });
-            format!("; its disk or quota has no room for it{room}: free some, or use a smaller run.keep_newest")
-        }
-        _ => String::new(),
+    if error.kind() == ErrorKind::FileTooLarge {
+        "; `ulimit -f` shows the limit of this process".into()
+    } else if files::is_full(error) {
+        let room = files::room_at(path).map_or(String::new(), |room| {
+            format!(" ({} of {} are free)", bytes(room.free_bytes), bytes(room.all_bytes))
+        });
+        format!("; its disk or quota has no room for it{room}: free some, or use a smaller run.keep_newest")
+    } else {
+        String::new()
     }
 }
 

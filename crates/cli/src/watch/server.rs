@@ -59,12 +59,13 @@ impl Server {
 }
 
 fn remedy(error: &io::Error) -> &'static str {
-    match error.kind() {
-        ErrorKind::AddrInUse => "another program has it, such as another run; use another port",
-        ErrorKind::AddrNotAvailable => "it must be an address of this host; use a port alone for the loopback address",
-        ErrorKind::PermissionDenied => "use a port from 1024 on",
-        _ => "use a port alone for the loopback address",
-    }
+    const REMEDIES: [(ErrorKind, &str); 3] = [
+        (ErrorKind::AddrInUse, "another program has it, such as another run; use another port"),
+        (ErrorKind::AddrNotAvailable, "it must be an address of this host; use a port alone for the loopback address"),
+        (ErrorKind::PermissionDenied, "use a port from 1024 on"),
+    ];
+    let of_kind = REMEDIES.iter().find(|(kind, _)| *kind == error.kind());
+    of_kind.map_or("use a port alone for the loopback address", |(_, remedy)| remedy)
 }
 
 impl Drop for Server {

@@ -39,7 +39,7 @@ const PRODUCTS: &[Implied] = &[
     ),
     (
         "warpgroup_output.cuh: if (part + 1 < PARTS && part + 1 < parts) {: <= for < at column 12",
-        "the other bound is no larger",
+        "the other bound is not larger",
     ),
     (
         "warpgroup_output.cuh: constexpr u32 AHEAD = COLS > 192 || PARTS < 4 ? 2 : 4;: <= for < at column 41",
