@@ -104,14 +104,15 @@ fn is_replaced(folder: &Path, input: &Path) -> bool {
     RUN_FILES.iter().any(|name| !is_tokenizer(name) && same_file(input, &folder.join(name)))
 }
 
-/// Whether `place` has the name of a file of the run in `folder`, or is in one of its folders.
+/// Whether `place` has the name of a file of the run in `folder`, or is one of its folders or in one.
 fn is_within(folder: &Path, place: &Path) -> bool {
     let whole =
         |path: &Path| path.canonicalize().or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.into());
     let parent = place.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let (parent, name) = (whole(parent), place.file_name().and_then(|name| name.to_str()).unwrap_or_default());
     let is_file = parent == whole(folder) && RUN_FILES.contains(&name);
-    is_file || [CHECKPOINTS, MEMORY, FAILURES].iter().any(|own| parent.starts_with(whole(&folder.join(own))))
+    let place = parent.join(name);
+    is_file || [CHECKPOINTS, MEMORY, FAILURES].iter().any(|own| place.starts_with(whole(&folder.join(own))))
 }
 
 #[cfg(test)]
@@ -127,7 +128,7 @@ mod tests {
                 fs::create_dir_all(folder.join("checkpoints/step-00000001")).expect("a folder");
             }
             assert!(refused("metrics.jsonl") && refused("checkpoints/step-00000001/manifest.json"));
-            assert!(refused("failures/0001.json") && refused("checkpoints/latest"));
+            assert!(refused("failures/0001.json") && refused("checkpoints/latest") && refused("checkpoints"));
             assert!(!refused("trace.json") && !refused("other/metrics.jsonl"));
         }
         assert!(refused("checkpoints/../metrics.jsonl"));

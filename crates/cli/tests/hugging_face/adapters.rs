@@ -155,6 +155,7 @@ fn an_export_replaces_an_earlier_one_and_nothing_else() {
         (&from, "the model that"),
         (&run, "which this command reads"),
         (&folder.at("run/checkpoints/hf"), "is a place of the run's own files"),
+        (&folder.at("run/checkpoints"), "is a place of the run's own files"),
     ] {
         let said = refused(&["export", &run, "--out", out, "--overwrite"]);
         assert!(said.contains(expected), "{said}");
