@@ -1,4 +1,4 @@
-//! The room of a disk, and errors that say that there is none.
+//! The room of a disk, and errors of a full disk.
 
 use std::io::{self, ErrorKind};
 use std::path::Path;
