@@ -81,6 +81,31 @@ pub fn pieces(bench: &Bench) {
     }
 }
 
+/// Outputs of single precision that hold whole chunks of rows and are added to, with each kind of tile.
+#[test]
+fn sums_of_single_precision_by_warpgroups_have_the_bits_of_the_cpu() {
+    assert_same_in(Order::BLOCKS16_OF_ONE_90, SOURCES, single_sums);
+}
+
+pub fn single_sums(bench: &Bench) {
+    let sizes = [
+        (Orientation::Nt, [32, 64, 64]),
+        (Orientation::Nn, [32, 128, 64]),
+        (Orientation::Tn, [32, 160, 64]),
+        (Orientation::Nt, [32, 192, 72]),
+        (Orientation::Nn, [32, 256, 64]),
+        // The last parts of a tile's rows are not there.
+        (Orientation::Nt, [32, 32, 64]),
+        (Orientation::Tn, [32, 224, 64]),
+        (Orientation::Tn, [16, 96, PIECE + 8]),
+    ];
+    for (index, (orientation, sizes)) in sizes.into_iter().enumerate() {
+        let types = [Dtype::Bf16, Dtype::Bf16, SINGLE];
+        let (write, has_bias) = (Write::Accumulate, index % 2 == 0);
+        Product { types, write, has_bias, ..Product::of(orientation, sizes) }.compare(bench, index as u64);
+    }
+}
+
 #[test]
 fn factors_of_warpgroups_at_the_end_of_memory_are_read_to_their_end() {
     assert_same_in(Order::BLOCKS16_OF_90, SOURCES, ends);

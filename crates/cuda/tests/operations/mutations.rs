@@ -140,8 +140,9 @@ struct Hunt<'a> {
     kernels: Vec<Kernels>,
     /// Other sources that the cases use.
     others: Vec<CompiledSource>,
-    cases: &'a [Cases],
-    order: Order,
+    /// Each with the order, and the number of multiprocessors, that it runs with. All have the same target.
+    cases: &'a [(Order, Cases)],
+    target: &'static str,
 }
 
 /// The text of a source without the kernels that are not in its list.
@@ -167,7 +168,7 @@ fn few(source: Source) -> Source {
 
 impl Hunt<'_> {
     fn compile(&self, source: &Source, whole: &str) -> Option<Code> {
-        let target: Target = self.order.target.parse().expect("a target");
+        let target: Target = self.target.parse().expect("a target");
         let text = CompilerSource::new(format!("{}.cu", source.name), text_of(source, whole));
         self.compiler.compile(&text, &target, OPTIONS).ok().map(|compiled| compiled.code)
     }
@@ -202,8 +203,9 @@ impl Hunt<'_> {
     fn difference(&self, kernels: &Kernels, code: &Code, checks: &Checks) -> Option<String> {
         let changed = CompiledSource { source: kernels.source, code: code.clone() };
         let code: Vec<CompiledSource> = self.others.iter().cloned().chain([changed]).collect();
-        self.cases.iter().find_map(|cases| {
-            let bench = Bench::in_order(self.order, &code, checks.clone()).hunting(kernels.loaded);
+        self.cases.iter().find_map(|(order, cases)| {
+            let order = Order { max_instructions: MOST_INSTRUCTIONS, ..*order };
+            let bench = Bench::in_order(order, &code, checks.clone()).hunting(kernels.loaded);
             cases(&bench);
             bench.first_difference()
         })
@@ -223,12 +225,18 @@ pub fn assert_found(name: &str, cases: &[Cases], implied: &[Implied]) {
 
 /// As [`assert_found`], with products in this order, and with cases that use other sources, too.
 pub fn assert_found_in(order: Order, name: &str, others: &[&str], cases: &[Cases], implied: &[Implied]) {
+    let cases: Vec<(Order, Cases)> = cases.iter().map(|cases| (order, *cases)).collect();
+    assert_found_by(name, others, &cases, implied);
+}
+
+/// As [`assert_found_in`], with an order for each case.
+pub fn assert_found_by(name: &str, others: &[&str], cases: &[(Order, Cases)], implied: &[Implied]) {
     let Some(compiler) = compiler() else { return };
-    let code = |names: &[&str]| code_for(order.target, names).expect("NVRTC");
+    let target = cases[0].0.target;
+    let code = |names: &[&str]| code_for(target, names).expect("NVRTC");
     let selection = Selection::from_environment();
     let source = *SOURCES.iter().find(|source| source.name == name).expect("a source");
-    let order = Order { max_instructions: MOST_INSTRUCTIONS, ..order };
-    let mut hunt = Hunt { compiler, kernels: vec![], others: code(others), cases, order };
+    let mut hunt = Hunt { compiler, kernels: vec![], others: code(others), cases, target };
     let some = few(source);
     if !some.entries.is_empty() && some.entries.len() < source.entries.len() {
         let original = hunt.compile(&some, &source.whole()).expect("kernels that compile");

@@ -2,7 +2,7 @@
 //! warpgroups there run that of all other GPUs.
 
 use crate::bench::{Cases, Order};
-use crate::mutations::{Implied, assert_found_in};
+use crate::mutations::{Implied, assert_found_by, assert_found_in};
 use crate::{attention_blocks, mat_mul_wgmma};
 
 /// At the end of a kernel.
@@ -44,6 +44,23 @@ const PRODUCTS: &[Implied] = &[
     (
         "warpgroup_output.cuh: constexpr u32 AHEAD = COLS > 192 || PARTS < 4 ? 2 : 4;: <= for < at column 41",
         "fewer parts are read ahead",
+    ),
+    (
+        "warpgroup_output.cuh: if (part + 1 < PARTS) {: <= for < at column 12",
+        "the part after the last one is not stored",
+    ),
+    (
+        "warpgroup_output.cuh: __syncwarp();: left out, place 7 of 9",
+        "the products of the next tile wait for all lanes of the warp",
+    ),
+    ("mat_mul_wgmma.cu: u64 filled[STAGES];: [STAGES] + 1 at column 10", NOT_READ),
+    (
+        "mat_mul_wgmma.cu: return tensor_core::shared_address(&memory->emptied[stage]);: [stage] + 1 at column 51",
+        "all who initialize it, arrive and wait take the same other barrier, in memory that nothing else has",
+    ),
+    (
+        "mat_mul_wgmma.cu: total[index] = -0.0f;: [index] + 1 at column 5",
+        "the compiler takes 0 for the number that is not set, and no sum of blocks is -0",
     ),
 ];
 const FORWARD: &[Implied] = &[
@@ -95,8 +112,10 @@ const WIDE: &[Implied] = &[
 
 #[test]
 fn faults_in_products_by_warpgroups_are_found() {
-    let cases: [Cases; 3] = [mat_mul_wgmma::edges, mat_mul_wgmma::pieces, mat_mul_wgmma::ends];
-    assert_found_in(Order::BLOCKS16_OF_90, "mat_mul_wgmma", &["mat_mul_blocks"], &cases, PRODUCTS);
+    let of_few: [Cases; 3] = [mat_mul_wgmma::edges, mat_mul_wgmma::pieces, mat_mul_wgmma::ends];
+    let mut cases: Vec<(Order, Cases)> = of_few.map(|cases| (Order::BLOCKS16_OF_90, cases)).into();
+    cases.push((Order::BLOCKS16_OF_ONE_90, mat_mul_wgmma::single_sums));
+    assert_found_by("mat_mul_wgmma", &["mat_mul_blocks"], &cases, PRODUCTS);
 }
 
 #[test]
