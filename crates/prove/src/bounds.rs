@@ -2,7 +2,7 @@
 
 use std::f64::consts::PI;
 
-use config::{Blocks, Format, ModelSpec, Optimizer, TrainSpec, Unit, all_params};
+use config::{Blocks, Format, ModelSpec, TrainSpec, Unit, all_params};
 
 use crate::class::EqualityClass;
 use crate::initial::Initial;
@@ -12,52 +12,9 @@ use crate::loss_bound::{LossBound, StepLoss};
 use crate::outweighing::spread_of_gradients;
 use crate::parameter_kind::ParameterKind;
 use crate::roundings::Roundings;
+use crate::unbounded::{BOUNDED_STEPS, sum_of_rates};
 use crate::valid_tokens::ValidTokens;
 use crate::widths::without_bounds;
-
-/// Steps over which the bounds of losses and weights are derived and measured.
-pub const BOUNDED_STEPS: u32 = 20;
-/// The largest product of the sum of all rates and the root of the width over which they are. Maps whose elements move
-/// by R change an input of mean square 1 by R sqrt(D): beyond a half the model is no longer the one whose roundings are
-/// counted.
-const BOUNDED_MOVE: f64 = 0.5;
-/// The largest sum of all rates over the initial standard deviation. A map whose elements have moved by twice their
-/// initial size is another one, too, and of several such layers each multiplies what the one before it makes of a
-/// difference.
-const BOUNDED_GROWTH: f64 = 2.0;
-
-/// Why losses and weights of two runs have no bound after `steps` steps; `None` where they have.
-pub fn left_out(model: &ModelSpec, train: &TrainSpec, steps: u32) -> Option<String> {
-    let rates = sum_of_rates(train, steps);
-    let of_inputs = BOUNDED_MOVE / (model.hidden.max(1) as f64).sqrt();
-    let limit = of_inputs.min(BOUNDED_GROWTH * f64::from(model.init_std));
-    if let Optimizer::Muon(_) = train.optimizer {
-        let gradients = "gradients of the first step have bounds";
-        Some(format!("updates of train.optimizer = \"muon\" amplify differences of small singular values; {gradients}"))
-    } else if model.blocks == Blocks::PostNorm && steps > 1 {
-        let gradients = "the loss and the gradients of the first step have bounds; prove one step";
-        Some(format!(
-            "the first norm of model.blocks = \"postnorm\" makes small sums whole, and updates with them; {gradients}"
-        ))
-    } else if steps > BOUNDED_STEPS {
-        Some(format!("{steps} steps are more than the {BOUNDED_STEPS} over which losses and weights have a bound"))
-    } else if rates > limit {
-        Some(format!(
-            "the learning rates of these steps add up to {rates:.2e}, and losses and weights have a bound up to {limit:.2e} \
-             with model.hidden = {} and model.init_std = {}; prove fewer steps, or use a lower train.learning_rate",
-            model.hidden, model.init_std
-        ))
-    } else {
-        None
-    }
-}
-
-/// Sum of the rates of all steps, with the largest factor of any parameter.
-fn sum_of_rates(train: &TrainSpec, steps: u32) -> f64 {
-    let factors = train.groups.iter().map(|group| f64::from(group.learning_rate_scale));
-    let factor = factors.fold(1.0, f64::max);
-    factor * (0..steps).map(|step| f64::from(train.learning_rate_at(step))).sum::<f64>()
-}
 
 /// The largest distances that rounding alone makes.
 #[derive(Clone, Debug, PartialEq)]

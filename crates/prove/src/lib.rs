@@ -24,13 +24,14 @@ mod promise;
 mod rank_slots;
 mod roundings;
 mod runner;
+mod unbounded;
 mod valid_tokens;
 mod verdict;
 mod watch;
 mod weights_hash;
 mod widths;
 
-pub use bounds::{BOUNDED_STEPS, Bounds};
+pub use bounds::Bounds;
 pub use class::{EqualityClass, GradientOrder, Promised, RankOrder, gradient_order};
 pub use difference::{Difference, ElementName, Found, Holding, RunFirst, first_difference};
 pub use distance::{Distance, Outcome, Tensors};
@@ -46,6 +47,7 @@ pub use rank_slots::{MAX_RANKS, RankSlots, Taken};
 pub use runner::{
     First, Leg, OutcomeSinks, ProofError, outcome_from, outcome_of, outcome_of_run, outcome_watched, run_first, run_leg,
 };
+pub use unbounded::BOUNDED_STEPS;
 pub use valid_tokens::ValidTokens;
 pub use verdict::{LEAST_FALL, Verdict, fall, is_noise};
 pub use watch::{Nobody, Watch};

@@ -4,13 +4,14 @@ use std::cmp::Ordering;
 
 use config::{ModelSpec, TrainSpec};
 
-use crate::bounds::{Bounds, left_out};
+use crate::bounds::Bounds;
 use crate::class::{EqualityClass, Promised};
 use crate::distance::{Distance, Outcome};
 use crate::fates::{first_update, nothing_learned, parted, parted_at};
 use crate::loss_bound::LossBound;
 use crate::measured::{Measured, StepDistance};
 use crate::parameter_kind::ParameterKind;
+use crate::unbounded::left_out;
 use crate::valid_tokens::ValidTokens;
 use crate::widths::{narrow, without_bounds};
 
@@ -178,7 +179,7 @@ mod tests {
     use train::{LossScalingReport, StepFate};
 
     use super::*;
-    use crate::bounds::BOUNDED_STEPS;
+    use crate::unbounded::BOUNDED_STEPS;
 
     const WEIGHT: &str = "layers.0.ffn.up.weight";
 
@@ -240,10 +241,9 @@ mod tests {
         let model = ModelSpec { init_std: 0.02, ..proof_model(Style::Gpt2, 12, true) };
         let train = TrainSpec { learning_rate: 2e-2, ..proof_training() };
         let left_out = Promise::of(EqualityClass::OtherSums, &model, &train, 4).left_out;
-        assert!(
-            left_out
-                .is_some_and(|said| said.contains("up to 4.00e-2 with model.hidden = 48 and model.init_std = 0.02"))
-        );
+        assert!(left_out.is_some_and(|said| {
+            said.contains("up to 4.00e-2 with model.hidden = 48, model.num_layers = 16 and model.init_std = 0.02")
+        }));
     }
 
     /// Where sums are only in another order, the first gradients are sums of the same terms, whatever the heads are.
