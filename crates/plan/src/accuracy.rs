@@ -128,9 +128,10 @@ pub const CHECKS: [Check; 5] = [
 pub const NOT_TUNED_ON: Check = Check {
     name: "Not tuned on",
     about: Some(
-        "No constant is fitted to these rows; profiles are taken as they are. Four causes were added with the errors of \
+        "No constant is fitted to these rows; profiles are taken as they are. Five changes were made with the errors of \
          these rows in sight: copies around gathers of tokens (torchtitan), attention that adds in order and memory \
-         that is filled first (Megatron-LM's own tests), and contention. Their constants are those of single kernels and \
+         that is filled first (Megatron-LM's own tests), contention, and the rate of products on H100s, which was that \
+         of the best shape and is that of products in training steps. Their constants are those of single kernels and \
          of other programs. Open errors are named in [unexplained errors](#unexplained-errors).",
     ),
     calibrated_on: None,
