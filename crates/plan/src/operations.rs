@@ -31,11 +31,17 @@ enum Kind {
 }
 
 /// All tables.
-pub const OPERATIONS: [Operations; 3] = [
+pub const OPERATIONS: [Operations; 4] = [
     Operations {
         file: "products_a100_pcie.csv",
         text: include_str!("../tables/products_a100_pcie.csv"),
         profile: "a100-80g-pcie",
+        kind: Kind::Products,
+    },
+    Operations {
+        file: "products_h200.csv",
+        text: include_str!("../tables/products_h200.csv"),
+        profile: "h200-141g-dgx",
         kind: Kind::Products,
     },
     Operations {

@@ -31,10 +31,11 @@ bloom_reshaping.csv a100-80g-jean-zay: same cluster
 megatron_2020_a100.csv a100-40g-dgx: other cluster
 megatron_2020_v100.csv v100-32g-dgx1: unfitted
 torchtitan_a100.csv a100-80g-dgx: same cluster
-torchtitan_h100.csv h100-96g-500w: unfitted
+torchtitan_h100.csv h100-96g-500w: other cluster
+torchtitan_h100.csv h100-96g-500w: other cluster
 simumax_b200.csv b200-180g-dgx: same cluster
 megatron_ci_memory.csv a100-80g-dgx: same cluster
-megatron_ci_memory.csv h100-80g-dgx: unfitted
+megatron_ci_memory.csv h100-80g-dgx: other cluster
 megatron_ci_memory.csv gb200-nvl72: other cluster";
     assert_eq!(marked.collect::<Vec<_>>().join("\n"), expected);
 }

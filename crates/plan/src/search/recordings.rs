@@ -155,20 +155,16 @@ impl<'a> Recordings<'a> {
         Ok(Pipeline::new(&order, parallelism, num_microbatches, &costs).least_ns())
     }
 
-    /// Bytes that a pipeline rank has no less than, by its program alone.
+    /// Bytes that a pipeline rank has no less than, by its program alone in a step of few microbatches.
     ///
     /// # Errors
     /// See [`SetupError`].
     pub fn rank_bytes(&self, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
-        self.rank_bytes_in(&self.config.train, parallelism, rank)
-    }
-
-    /// The same in a step of few microbatches.
-    ///
-    /// # Errors
-    /// See [`SetupError`].
-    pub(super) fn few_microbatches_bytes(&self, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
-        self.rank_bytes_in(&self.few_microbatches(parallelism), parallelism, rank)
+        let train = self.few_microbatches(parallelism);
+        let recording = self.of(parallelism);
+        let order = self.order(recording, parallelism, &train)?;
+        let (program, sizes) = order.rank_program(rank)?;
+        Ok(least_bytes(&program, &sizes, &recording.units, self.software))
     }
 
     /// Steps of so few microbatches that they are known soon, and of so many that a rank holds as much as it ever does.
@@ -179,13 +175,6 @@ impl<'a> Recordings<'a> {
         let few = (FEW_PER_RANK * parallelism.degrees.pp).max(waiting + 1).next_multiple_of(parallelism.degrees.pp);
         let of_few = parallelism.degrees.dp * parallelism.microbatch_size * few;
         TrainSpec { global_batch: train.global_batch.min(of_few), ..train.clone() }
-    }
-
-    fn rank_bytes_in(&self, train: &TrainSpec, parallelism: &Parallelism, rank: usize) -> Result<usize, SetupError> {
-        let recording = self.of(parallelism);
-        let order = self.order(recording, parallelism, train)?;
-        let (program, sizes) = order.rank_program(rank)?;
-        Ok(least_bytes(&program, &sizes, &recording.units, self.software))
     }
 
     /// The layout's step.

@@ -90,7 +90,7 @@ impl Question<'_> {
         }
         while let Some(((memory_bytes, index), (parallelism, known))) = open.pop_first() {
             let (closer, known) = match known {
-                Known::Floor(rank) => (recordings.few_microbatches_bytes(&parallelism, rank)?, Known::Program),
+                Known::Floor(rank) => (recordings.rank_bytes(&parallelism, rank)?, Known::Program),
                 Known::Program => (recordings.few_microbatches_step(&parallelism)?.memory_bytes(), Known::Step),
                 Known::Step => return Ok(Some(Smallest { parallelism, memory_bytes })),
             };

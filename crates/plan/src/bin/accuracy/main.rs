@@ -60,8 +60,8 @@ const UNEXPLAINED: &[&str] = &[
     "*B200*: products that are measured one by one reach 0.6 of the peak where they are short and 0.48 where \
      they are long, because the clock falls at the limit of power. The profile has one rate, and so has that of the \
      GB200, whose own products are published for short runs alone.",
-    "*torchtitan*: the table does not say for all rows whether elementwise kernels were fused; its steps are \
-     predicted too short. The rate of products of the H100 of 500 W is not measured.",
+    "*torchtitan*: the rate of products of the H100 of 500 W is that of an H200 of 700 W by a rule, and not \
+     measured.",
     "*Megatron-LM's own tests* run in deterministic mode. Attention adds in order there: by FlashAttention-2 on \
      A100 and GB200, by cuDNN on H100, for which no measured rate is known, so that it has that of any order. Steps \
      with tp 4 are predicted too short on all three accelerators, next to steps with pp 4 that are not: something \
