@@ -29,7 +29,7 @@ fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> 
 }
 
 fn is_launch(call: GpuCall) -> bool {
-    matches!(call, GpuCall::Launch(_))
+    matches!(call, GpuCall::Launch(_) | GpuCall::LaunchGraph(..))
 }
 
 fn is_any(_: GpuCall) -> bool {
