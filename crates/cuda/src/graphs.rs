@@ -181,3 +181,61 @@ impl Hasher for Words {
         self.0
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use device::{Dtype, Tensor};
+    use gpu::{Driver, ModuleImage};
+    use softgpu::{Settings, SoftDriver};
+
+    use super::*;
+
+    /// A kernel of an address and a step that does nothing.
+    const NOTHING: &str = "
+.version 9.0
+.target sm_90
+.address_size 64
+.visible .entry nothing(.param .u64 nothing_param_0, .param .u32 nothing_param_1)
+{
+    ret;
+}
+";
+
+    fn opened() -> (Arc<dyn Gpu>, FunctionHandle) {
+        let gpu = SoftDriver::new(1, Settings::default()).open(0).expect("a GPU");
+        let module = gpu.load(ModuleImage::Ptx(NOTHING)).expect("code");
+        let function = gpu.function(module, "nothing").expect("a kernel");
+        (gpu, function)
+    }
+
+    /// Five launches at this address in this step, which changes.
+    fn series(function: FunctionHandle, address: u64, step: u32) -> Vec<Kernel> {
+        let op = Op::Fill { out: Tensor::new(0, 1, 1, Dtype::F32), value: 0.0 };
+        let arguments = Arguments::new().with(&address.to_le_bytes()).with(&step.to_le_bytes());
+        vec![Kernel { op, function, shape: LaunchShape::linear(1, 32), arguments, changing: 0b10 }; 5]
+    }
+
+    #[test]
+    fn a_series_that_comes_again_has_a_graph_whatever_its_step() {
+        let (gpu, function) = opened();
+        let mut graphs = KeptGraphs::default();
+        let mut ready = |address, step| graphs.ready(&gpu, &series(function, address, step)).expect("a driver");
+        assert_eq!(ready(1, 1), None, "it came once");
+        let first = ready(1, 2).expect("a graph");
+        assert_eq!([ready(1, 2), ready(1, 3)], [Some(first); 2]);
+        assert_eq!(ready(2, 3), None, "another address");
+        assert!(ready(2, 4).is_some_and(|second| second != first));
+    }
+
+    #[test]
+    fn graphs_are_bounded() {
+        let (gpu, function) = opened();
+        let mut graphs = KeptGraphs::default();
+        let mut ready = |address| graphs.ready(&gpu, &series(function, address, 0)).expect("a driver").is_some();
+        let addresses = || 0..2 * MOST_GRAPHS as u64;
+        assert_eq!(addresses().filter(|address| ready(*address)).count(), 0);
+        for _ in 0..2 {
+            assert_eq!(addresses().filter(|address| ready(*address)).count(), MOST_GRAPHS);
+        }
+    }
+}
