@@ -79,7 +79,7 @@ impl KernelGraphs {
 
     pub(super) fn get(&self, call: &'static str, number: u64) -> Result<Arc<KernelGraph>, DriverError> {
         let found = lock(&self.0).get(&number).cloned();
-        found.ok_or_else(|| invalid(call, format!("graph {number:#x} is no graph of kernels that exists here")))
+        found.ok_or_else(|| invalid(call, format!("graph {number:#x} is not a graph of kernels that exists here")))
     }
 
     pub(super) fn remove(&self, number: u64) {
