@@ -5,14 +5,15 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cluster::Cluster;
-use config::{DeviceChoice, GpuCollectives, Precision, Problem, Products, RunConfig};
+use config::{DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, Products, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, cublaslt, nccl};
-use train::{GpuError, GpuPlaces, Gpus, RunDevice, Setup, check_numerics, gpus_of};
+use train::{GpuError, GpuPlaces, Gpus, GraphNotice, GraphUse, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
 use crate::screen::gpu_peak;
+use crate::screen::output::tell;
 
 /// Names a folder, or several like `PATH`, with NVIDIA's libraries.
 pub const LIBRARIES: &str = "PLEACH_CUDA";
@@ -25,7 +26,7 @@ pub const CARRIED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/kernels"));
 /// # Errors
 /// A driver, a GPU, a compiler or a library of products that is missing or too old.
 pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
-    let opened = RunDevice::open(config.run.device, config.run.gpus, &places());
+    let opened = RunDevice::open(config.run.device, config.run.gpus, graphs(config.run.gpu_graphs), &places());
     let device = opened.map_err(|error| Failure::Input(error.to_string()))?;
     match &device {
         RunDevice::Cpu => {}
@@ -37,12 +38,20 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     Ok(device)
 }
 
+/// How ranks launch kernels. A driver without graphs is told of once.
+fn graphs(graphs: GpuGraphs) -> GraphUse {
+    match graphs {
+        GpuGraphs::Off => GraphUse::Off,
+        GpuGraphs::Auto => GraphUse::Auto(Arc::new(GraphNotice::new(|line| tell(&format!("{line}\n"))))),
+    }
+}
+
 /// All GPUs of this machine.
 ///
 /// # Errors
 /// As [`run_device`]; no GPU.
 pub fn all_gpus() -> Result<Arc<Gpus>, Failure> {
-    match RunDevice::open(DeviceChoice::Cuda, None, &places()) {
+    match RunDevice::open(DeviceChoice::Cuda, None, GraphUse::Off, &places()) {
         Ok(RunDevice::Gpus(gpus)) => Ok(gpus),
         Ok(RunDevice::Cpu) => Err(Failure::Input("this machine has no GPU; use --device cpu".into())),
         Err(error) => Err(Failure::Input(in_options(&error))),
@@ -240,7 +249,7 @@ pub fn assignment(config: &RunConfig, mesh: &Mesh, hosts: Option<&[(String, Vec<
                 &format!("  {host}  GPU {gpu}: {} {}\n", if own.len() == 1 { "rank" } else { "ranks" }, own.join(", "));
         }
     }
-    format!("{text}{}{}\n", joined(config), multiplied(config))
+    format!("{text}{}{}{}\n", joined(config), multiplied(config), launched(config))
 }
 
 /// How groups of ranks on GPUs are joined.
@@ -262,6 +271,14 @@ fn joined(config: &RunConfig) -> String {
         (DeviceChoice::Cuda, GpuCollectives::Nccl) => {
             "joined  by NCCL: each rank must have a process and a GPU of its own, and all hosts the library\n".into()
         }
+    }
+}
+
+/// How kernels are launched.
+fn launched(config: &RunConfig) -> &'static str {
+    match config.run.gpu_graphs {
+        GpuGraphs::Auto => "graphs  of the kernels that a rank launches again and again, where the driver has graphs\n",
+        GpuGraphs::Off => "graphs  off: kernels are launched one by one\n",
     }
 }
 

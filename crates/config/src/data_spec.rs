@@ -328,6 +328,16 @@ pub enum GpuCollectives {
     Nccl,
 }
 
+/// How ranks on GPUs launch their kernels: the key `run.gpu_graphs`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GpuGraphs {
+    /// Those that come again and again as graphs, where the driver has them.
+    #[default]
+    Auto,
+    /// One by one.
+    Off,
+}
+
 /// How much of what ranks compute and keep is checked for bits that are silently wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recheck {
@@ -367,6 +377,8 @@ pub struct RunSpec {
     pub gpus: Option<usize>,
     /// How ranks on GPUs of different processes join tensors.
     pub gpu_collectives: GpuCollectives,
+    /// How ranks on GPUs launch kernels.
+    pub gpu_graphs: GpuGraphs,
     /// Steps from one measurement on held-out text to the next; 0 measures after the last step only.
     pub evaluate_every: u32,
     /// Steps from one line on the screen and in the log to the next; 0 leaves that to the screen.

@@ -42,7 +42,7 @@ pub use batch::{BatchGrowth, BatchOrigin, BatchRamp, BatchSizes, Microbatches, S
 pub use check::{check, check_sizes};
 pub use context_parallel::{ChunkOrder, ContextKind, ContextParallel, SequenceSlices};
 pub use data_spec::{
-    BlanksSpec, ChatDate, ChatSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, GpuCollectives,
+    BlanksSpec, ChatDate, ChatSpec, CollectivesChoice, DataSpec, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs,
     IGNORED_LABEL, InstructionsSpec, LongConversations, OnLoss, Positions, Recheck, RunSpec, SourceSpec, TokenizerSpec,
     TransportChoice, ValidationSpec, Visible,
 };

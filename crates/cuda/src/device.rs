@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use config::Products;
-use device::{Device, DeviceError, DeviceKind, NumericsChoice, Op, Stream, StreamEvent, Tensor};
+use device::{Device, DeviceError, DeviceKind, KeptTimes, NumericsChoice, Op, Stream, StreamEvent, Tensor};
 use gpu::{
     Arguments, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, ProductLibrary,
     StreamHandle, TensorMap, TensorTiles,
@@ -13,13 +13,14 @@ use gpu::{
 use sync::lock;
 
 use crate::code::CompiledSource;
-use crate::events::Events;
+use crate::graphs::{GraphUse, Kernel};
 use crate::kernels::Instructions;
 use crate::launch::{Code as LoadedCode, Launch, Site, launches, library_product};
 use crate::library_products::LibraryProducts;
 use crate::owned::{Owned, allocate, allocate_pinned, create_stream, load};
 use crate::pinned::{PinnedRing, RING_BYTES};
 use crate::reader::{CudaReader, READER_BYTES};
+use crate::submitter::Submitter;
 
 /// The memory of a rank on its GPU, which readers share.
 pub(crate) struct RankMemory {
@@ -58,7 +59,7 @@ impl RankMemory {
         from: Tensor,
         to: &mut [u8],
     ) -> Result<(), DriverError> {
-        let mut place = self.arena.handle().offset(from.offset_bytes);
+        let mut place = self.address(from);
         for piece in to.chunks_mut(pinned_bytes) {
             self.gpu.download(stream, pinned, 0, place, piece.len())?;
             self.gpu.synchronize(stream)?;
@@ -79,14 +80,18 @@ impl RankMemory {
         }
     }
 
-    fn stream(&self, stream: Stream) -> StreamHandle {
+    /// The driver's stream of `stream`.
+    pub(crate) fn stream(&self, stream: Stream) -> StreamHandle {
         self.streams[stream.index()].handle()
     }
-}
 
-impl RankMemory {
+    /// The address of a tensor.
+    pub(crate) fn address(&self, tensor: Tensor) -> DevicePointer {
+        self.arena.handle().offset(tensor.offset_bytes)
+    }
+
     /// Waits until all work of all streams has ended.
-    fn synchronize(&self) -> Result<(), DriverError> {
+    pub(crate) fn synchronize(&self) -> Result<(), DriverError> {
         self.streams.iter().try_for_each(|stream| self.gpu.synchronize(stream.handle()))
     }
 }
@@ -101,21 +106,20 @@ impl Drop for RankMemory {
 /// Shared memory of a block that needs no permission.
 const PLAIN_SHARED_BYTES: u32 = 48 << 10;
 
-/// State that changes while a rank submits.
-struct Submissions {
-    events: Events,
-    ring: PinnedRing,
-    /// The last operation of each stream, for messages of failures that come later.
-    last: [Option<Op>; Stream::COUNT],
-    /// Those that launches have had.
-    maps: HashMap<TensorTiles, TensorMap>,
-}
-
 /// Whether somebody has the work of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Submitted {
     Yes,
     No,
+}
+
+/// What launches have needed so far.
+#[derive(Default)]
+struct Prepared {
+    /// Tensor maps.
+    maps: HashMap<TensorTiles, TensorMap>,
+    /// Dynamic shared memory that kernels are permitted.
+    shared_bytes: HashMap<FunctionHandle, u32>,
 }
 
 /// Executes operations as kernels on streams of a GPU. The bits are those of `cpu::CpuDevice`, whatever the GPU and its
@@ -126,7 +130,8 @@ pub struct CudaDevice {
     _modules: Vec<Owned<ModuleHandle>>,
     functions: HashMap<&'static str, FunctionHandle>,
     code: LoadedCode,
-    submissions: Mutex<Submissions>,
+    submitter: Arc<Submitter>,
+    prepared: Mutex<Prepared>,
     /// Memory for reads.
     pinned: Owned<PinnedHandle>,
     products: Products,
@@ -167,18 +172,14 @@ impl CudaDevice {
             |cause| accelerator_error(format!("allocate {} bytes of pinned memory", Self::PINNED_BYTES), cause);
         let ring = PinnedRing::new(&gpu, RING_BYTES).map_err(pinned_error)?;
         let pinned = allocate_pinned(&gpu, READER_BYTES).map_err(pinned_error)?;
-        let submissions = Submissions {
-            events: Events::new(Stream::ALL.map(|stream| memory.stream(stream))),
-            ring,
-            last: [None; Stream::COUNT],
-            maps: HashMap::new(),
-        };
+        let submitter = Arc::new(Submitter::new(Arc::clone(&memory), ring));
         let device = CudaDevice {
             memory,
             _modules: modules,
             functions,
             code: loaded,
-            submissions: Mutex::new(submissions),
+            submitter,
+            prepared: Mutex::default(),
             pinned,
             products: Products::Chained,
             library: None,
@@ -222,15 +223,34 @@ impl CudaDevice {
         self.memory.arena_bytes
     }
 
-    /// The driver's stream of `stream`. It is destroyed with the device.
+    /// The same device, which launches kernels as `graphs` say. Without this call it launches them one by one.
+    pub fn with_graphs(self, graphs: GraphUse) -> CudaDevice {
+        self.submitter.use_graphs(graphs);
+        self
+    }
+
+    /// The driver's stream of `stream`, which is destroyed with the device. For work on it see
+    /// [`CudaDevice::hand_over`].
     pub fn stream(&self, stream: Stream) -> StreamHandle {
         self.memory.stream(stream)
     }
 
-    /// Counts work that somebody else has submitted to the driver's stream of `stream`: points that are recorded later
-    /// include it.
-    pub fn count_work(&self, stream: Stream) {
-        lock(&self.submissions).events.count(stream);
+    /// The driver's stream of `stream`, for a piece of work of somebody else after all that was submitted. Points that
+    /// are recorded later include it.
+    ///
+    /// # Errors
+    /// The driver's, of launches that were gathered.
+    pub fn hand_over(&self, stream: Stream) -> Result<StreamHandle, DeviceError> {
+        self.submitter.hand_over(stream)
+    }
+
+    /// Launches what was gathered until `event`. Who is to wait for it on another thread calls this first on its own,
+    /// so that it does not depend on that thread which launches are made together.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn launch_until(&self, event: StreamEvent) -> Result<(), DeviceError> {
+        self.submitter.launch_until(event)
     }
 
     /// A reader of the rank's memory for another thread.
@@ -238,35 +258,36 @@ impl CudaDevice {
     /// # Errors
     /// The driver's.
     pub fn reader(&self) -> Result<CudaReader, DeviceError> {
-        CudaReader::new(Arc::clone(&self.memory))
+        CudaReader::new(Arc::clone(&self.submitter))
             .map_err(|cause| accelerator_error("open a reader of the rank's memory".into(), cause))
     }
 
-    fn launch(&self, stream: StreamHandle, function: FunctionHandle, launch: &Launch) -> Result<(), DriverError> {
-        let Launch { entry: _, shape, maps, arguments } = launch;
-        let gpu = &self.memory.gpu;
-        if shape.shared_bytes > PLAIN_SHARED_BYTES {
-            gpu.allow_shared(function, shape.shared_bytes)?;
-        }
-        if maps.is_empty() {
-            return gpu.launch(stream, function, *shape, arguments);
-        }
-        let mut all = Arguments::new();
-        for tiles in maps {
-            all = all.with(self.map(tiles)?.bytes());
-        }
-        let all = arguments.values().iter().fold(all, |all, value| all.with(value));
-        gpu.launch(stream, function, *shape, &all)
+    /// A launch with its function and all arguments.
+    fn kernel(&self, op: &Op, launch: Launch) -> Result<Kernel, DeviceError> {
+        let Some(function) = self.functions.get(launch.entry).copied() else {
+            let what = format!("the kernel {} is in no source that was loaded", launch.entry);
+            return Err(DeviceError::Shape { op: op.name(), what });
+        };
+        self.prepared(function, launch, op).map_err(|cause| accelerator_error(described(op), cause))
     }
 
-    /// The map of these tiles.
-    fn map(&self, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
-        if let Some(map) = lock(&self.submissions).maps.get(tiles) {
-            return Ok(*map);
+    fn prepared(&self, function: FunctionHandle, launch: Launch, op: &Op) -> Result<Kernel, DriverError> {
+        let Launch { entry: _, shape, maps, arguments, changing } = launch;
+        let mut prepared = lock(&self.prepared);
+        let permitted = prepared.shared_bytes.entry(function).or_insert(PLAIN_SHARED_BYTES);
+        if shape.shared_bytes > *permitted {
+            self.memory.gpu.allow_shared(function, shape.shared_bytes)?;
+            *permitted = shape.shared_bytes;
         }
-        let map = self.memory.gpu.tensor_map(tiles)?;
-        lock(&self.submissions).maps.insert(tiles.clone(), map);
-        Ok(map)
+        if maps.is_empty() {
+            return Ok(Kernel { op: *op, function, shape, arguments, changing });
+        }
+        let mut all = Arguments::new();
+        for tiles in &maps {
+            all = all.with(prepared.map(&*self.memory.gpu, tiles)?.bytes());
+        }
+        let all = arguments.values().iter().fold(all, |all, value| all.with(value));
+        Ok(Kernel { op: *op, function, shape, arguments: all, changing: changing << maps.len() })
     }
 
     /// Submits a product to the library of a device that has one: not other operations, nor products that the
@@ -279,23 +300,22 @@ impl CudaDevice {
         };
         let failed = |cause| accelerator_error(format!("{}: {}", library.name(), described(op)), cause);
         let Some(algorithm) = library.algorithm(stream, &product).map_err(failed)? else { return Ok(Submitted::No) };
-        self.count(stream, op);
+        self.submitter.launch_gathered(stream)?;
+        self.submitter.count(stream, op);
         library.multiply(self.memory.stream(stream), &product, &algorithm, places).map_err(failed)?;
         Ok(Submitted::Yes)
     }
+}
 
-    /// Notes a job of `stream`. One thread at a time submits to a stream, so the driver has the same order.
-    fn count(&self, stream: Stream, op: &Op) {
-        let mut submissions = lock(&self.submissions);
-        submissions.events.count(stream);
-        submissions.last[stream.index()] = Some(*op);
-    }
-
-    /// A failure of work, which the driver reports later: with the last operations that it can be.
-    fn late_error(&self, what: &str, last: [Option<Op>; Stream::COUNT], cause: DriverError) -> DeviceError {
-        let names: Vec<String> = last.iter().flatten().map(described).collect();
-        let after = if names.is_empty() { "nothing".into() } else { names.join("; ") };
-        accelerator_error(format!("{what} after {after}"), cause)
+impl Prepared {
+    /// The map of these tiles.
+    fn map(&mut self, gpu: &dyn Gpu, tiles: &TensorTiles) -> Result<TensorMap, DriverError> {
+        if let Some(map) = self.maps.get(tiles) {
+            return Ok(*map);
+        }
+        let map = gpu.tensor_map(tiles)?;
+        self.maps.insert(tiles.clone(), map);
+        Ok(map)
     }
 }
 
@@ -305,28 +325,14 @@ impl Device for CudaDevice {
         if self.products == Products::Device && self.submit_to_library(stream, op, &site)? == Submitted::Yes {
             return Ok(());
         }
-        let launches = launches(op, &site)?;
-        self.count(stream, op);
-        for launch in launches {
-            let Some(function) = self.functions.get(launch.entry) else {
-                let what = format!("the kernel {} is in no source that was loaded", launch.entry);
-                return Err(DeviceError::Shape { op: op.name(), what });
-            };
-            let handle = self.memory.stream(stream);
-            self.launch(handle, *function, &launch).map_err(|cause| accelerator_error(described(op), cause))?;
-        }
-        Ok(())
+        let launches = launches(op, &site)?.into_iter();
+        let kernels = launches.map(|launch| self.kernel(op, launch)).collect::<Result<Vec<Kernel>, _>>()?;
+        self.submitter.submit(stream, op, kernels)
     }
 
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.memory.check_host_copy("write", to, from.len())?;
-        let mut submissions = lock(&self.submissions);
-        submissions.events.count(stream);
-        let place = self.memory.arena.handle().offset(to.offset_bytes);
-        submissions
-            .ring
-            .upload(&self.memory.gpu, self.memory.stream(stream), place, from)
-            .map_err(|cause| accelerator_error(format!("upload {to:?}"), cause))
+        self.submitter.upload(stream, to, from)
     }
 
     fn write(&self, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
@@ -344,25 +350,23 @@ impl Device for CudaDevice {
     }
 
     fn record(&self, stream: Stream) -> StreamEvent {
-        lock(&self.submissions).events.record(&self.memory.gpu, stream)
+        self.submitter.record(stream)
     }
 
     fn reached(&self, event: StreamEvent) -> Option<Instant> {
-        lock(&self.submissions).events.reached(&self.memory.gpu, event)
+        lock(&self.submitter.submissions).events.reached(&self.memory.gpu, event)
     }
 
     fn wait(&self, stream: Stream, event: StreamEvent) -> Result<(), DeviceError> {
-        let mut submissions = lock(&self.submissions);
-        let waited = submissions.events.wait(&self.memory.gpu, stream, event);
-        waited.map_err(|cause| self.late_error("wait for a stream", submissions.last, cause))
+        self.submitter.wait(stream, event)
     }
 
     fn synchronize(&self) -> Result<(), DeviceError> {
-        // Without the lock: other threads submit to other streams meanwhile.
-        let ended = self.memory.synchronize();
-        let mut submissions = lock(&self.submissions);
-        let ended = ended.and_then(|()| submissions.events.compare_clocks(&self.memory.gpu));
-        ended.map_err(|cause| self.late_error("synchronize", submissions.last, cause))
+        self.submitter.synchronize()
+    }
+
+    fn keep_times(&self, times: KeptTimes) {
+        self.submitter.keep_times(times);
     }
 }
 
@@ -371,6 +375,7 @@ impl Drop for CudaDevice {
         // Code, events and pinned memory are released after the work that uses them. The rank ends; there is nobody to
         // tell of an error.
         let _ = self.memory.synchronize();
+        self.submitter.release_graphs();
     }
 }
 
@@ -405,7 +410,7 @@ pub fn check_products(products: Products, capability: Capability) -> Result<(), 
 }
 
 /// The operation with its tensors.
-fn described(op: &Op) -> String {
+pub(crate) fn described(op: &Op) -> String {
     let operands = op.operands();
     let list = |tensors: &mut dyn Iterator<Item = Tensor>| {
         tensors.map(|tensor| format!("{tensor:?}")).collect::<Vec<_>>().join(", ")

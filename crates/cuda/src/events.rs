@@ -38,9 +38,16 @@ impl Events {
         Events { points, base: None, failure: None }
     }
 
-    /// Counts a job of `stream`.
-    pub fn count(&mut self, stream: Stream) {
-        self.points[stream.index()].submitted += 1;
+    /// Counts a job of `stream`, and returns its number.
+    pub fn count(&mut self, stream: Stream) -> u64 {
+        let points = &mut self.points[stream.index()];
+        points.submitted += 1;
+        points.submitted
+    }
+
+    /// The point after all jobs of `stream` so far, which is not recorded.
+    pub fn last(&self, stream: Stream) -> StreamEvent {
+        StreamEvent::new(stream, self.points[stream.index()].submitted)
     }
 
     /// The point that `stream` has when all its jobs so far have ended.

@@ -8,14 +8,17 @@
 pub mod code;
 mod device;
 mod events;
+mod graphs;
 pub mod kernels;
 mod launch;
 mod library_products;
 mod owned;
 mod pinned;
 mod reader;
+mod submitter;
 
 pub use code::CompiledSource;
 pub use device::{CudaDevice, accepts, check_products};
+pub use graphs::{GraphNotice, GraphUse};
 pub use library_products::LIBRARY_RANK_BYTES;
 pub use reader::CudaReader;

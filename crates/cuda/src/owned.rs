@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
-use gpu::{DevicePointer, DriverError, EventHandle, Gpu, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle};
+use gpu::{
+    DevicePointer, DriverError, EventHandle, Gpu, GraphHandle, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
+};
 
-/// Memory, a stream, an event or code of a GPU. Work that uses it has ended before it is dropped.
+/// Memory, a stream, an event, code or a graph of a GPU. Work that uses it has ended before it is dropped.
 pub(crate) struct Owned<H: Copy> {
     gpu: Arc<dyn Gpu>,
     handle: H,
@@ -51,4 +53,9 @@ pub(crate) fn create_event(gpu: &Arc<dyn Gpu>) -> Result<Owned<EventHandle>, Dri
 pub(crate) fn load(gpu: &Arc<dyn Gpu>, image: ModuleImage<'_>) -> Result<Owned<ModuleHandle>, DriverError> {
     let handle = gpu.load(image)?;
     Ok(Owned { gpu: Arc::clone(gpu), handle, release: <dyn Gpu>::unload })
+}
+
+/// A graph that was made.
+pub(crate) fn own_graph(gpu: &Arc<dyn Gpu>, handle: GraphHandle) -> Owned<GraphHandle> {
+    Owned { gpu: Arc::clone(gpu), handle, release: <dyn Gpu>::destroy_graph }
 }

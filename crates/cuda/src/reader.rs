@@ -5,8 +5,9 @@ use std::sync::Arc;
 use device::{DeviceError, MemoryReader, Stream, Tensor};
 use gpu::{DriverError, EventHandle, PinnedHandle, StreamHandle};
 
-use crate::device::{RankMemory, accelerator_error};
+use crate::device::accelerator_error;
 use crate::owned::{Owned, allocate_pinned, create_event, create_stream};
+use crate::submitter::Submitter;
 
 /// Bytes of pinned memory of a reader: the most that is copied at a time.
 pub(crate) const READER_BYTES: usize = 4 << 20;
@@ -14,7 +15,7 @@ pub(crate) const READER_BYTES: usize = 4 << 20;
 /// Reads tensors of a [`crate::CudaDevice`] after all work that was submitted before the call, without stopping what
 /// follows.
 pub struct CudaReader {
-    memory: Arc<RankMemory>,
+    submitter: Arc<Submitter>,
     stream: Owned<StreamHandle>,
     pinned: Owned<PinnedHandle>,
     /// One for each stream of the rank.
@@ -22,26 +23,28 @@ pub struct CudaReader {
 }
 
 impl CudaReader {
-    pub(crate) fn new(memory: Arc<RankMemory>) -> Result<CudaReader, DriverError> {
-        let gpu = &memory.gpu;
+    pub(crate) fn new(submitter: Arc<Submitter>) -> Result<CudaReader, DriverError> {
+        let gpu = &submitter.memory.gpu;
         let (stream, pinned) = (create_stream(gpu)?, allocate_pinned(gpu, READER_BYTES)?);
         let events = Stream::ALL.iter().map(|_| create_event(gpu)).collect::<Result<_, _>>()?;
-        Ok(CudaReader { memory, stream, pinned, events })
+        Ok(CudaReader { submitter, stream, pinned, events })
     }
 
     fn copy(&self, from: Tensor, to: &mut [u8]) -> Result<(), DriverError> {
-        let gpu = &*self.memory.gpu;
-        for (event, stream) in self.events.iter().zip(&self.memory.streams) {
+        let memory = &self.submitter.memory;
+        let gpu = &*memory.gpu;
+        for (event, stream) in self.events.iter().zip(&memory.streams) {
             gpu.record(event.handle(), stream.handle())?;
             gpu.wait(self.stream.handle(), event.handle())?;
         }
-        self.memory.download(self.stream.handle(), self.pinned.handle(), READER_BYTES, from, to)
+        memory.download(self.stream.handle(), self.pinned.handle(), READER_BYTES, from, to)
     }
 }
 
 impl MemoryReader for CudaReader {
     fn read(&self, from: Tensor, to: &mut [u8]) -> Result<(), DeviceError> {
-        self.memory.check_host_copy("read", from, to.len())?;
+        self.submitter.memory.check_host_copy("read", from, to.len())?;
+        self.submitter.launch_all()?;
         self.copy(from, to).map_err(|cause| accelerator_error(format!("read {from:?} to save it"), cause))
     }
 }

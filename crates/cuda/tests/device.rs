@@ -119,7 +119,7 @@ fn a_point_is_reached_when_its_work_has_ended_and_the_first_point_before_the_sec
     device.synchronize().expect("ended");
     let [first, second] = [first, second].map(|point| device.reached(point).expect("reached"));
     assert!(first <= second);
-    device.count_work(Stream::Transfer);
+    device.hand_over(Stream::Transfer).expect("a stream");
     assert!(device.record(Stream::Transfer).number() > 2, "work of others counts");
 }
 
@@ -185,7 +185,7 @@ impl Gpu for HeldGpu {
     gpu::forward!(
         inner: facts, enter, free_memory, allocate, free, allocate_pinned, free_pinned, write_pinned, read_pinned,
         upload, download, copy, fill, destroy_stream, has_ended, create_event, destroy_event, record, is_reached, elapsed_ms,
-        wait, load, unload, function, function_facts, allow_shared, tensor_map, begin_capture, end_capture, launch_graph,
+        wait, load, unload, function, function_facts, allow_shared, tensor_map, begin_capture, end_capture, create_graph, set_node, launch_graph,
         destroy_graph
     );
 }

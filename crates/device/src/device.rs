@@ -74,6 +74,18 @@ pub trait Device {
     /// # Errors
     /// The first failure of a stream.
     fn synchronize(&self) -> Result<(), DeviceError>;
+
+    /// Points that are recorded from here on keep these times. Devices that always keep all do nothing.
+    fn keep_times(&self, _times: KeptTimes) {}
+}
+
+/// The points of streams that keep the time at which they are reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeptTimes {
+    /// Those between which work is submitted together.
+    OfWaits,
+    /// All of them.
+    OfAll,
 }
 
 /// The methods of [`Device`] that order streams, passed to the device in this field: for devices around a device.
@@ -94,6 +106,10 @@ macro_rules! forward_order {
 
         fn synchronize(&self) -> Result<(), $crate::DeviceError> {
             self.$inner.synchronize()
+        }
+
+        fn keep_times(&self, times: $crate::KeptTimes) {
+            self.$inner.keep_times(times);
         }
     };
 }
@@ -140,5 +156,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn synchronize(&self) -> Result<(), DeviceError> {
         (**self).synchronize()
+    }
+
+    fn keep_times(&self, times: KeptTimes) {
+        (**self).keep_times(times);
     }
 }

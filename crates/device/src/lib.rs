@@ -27,7 +27,7 @@ pub use arena::Arena;
 pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, Places};
 pub use communicator::{Communicator, Reduction};
 pub use cost::{Cost, Operands};
-pub use device::{Device, MemoryReader, Stream};
+pub use device::{Device, KeptTimes, MemoryReader, Stream};
 pub use element::{Bf16, Element, F16, read_floats, write_floats};
 pub use error::DeviceError;
 pub use frame::{ALIGN_BYTES, Frame};

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::{
-    Arguments, Capability, DevicePointer, DriverError, EventHandle, FunctionHandle, GraphHandle, LaunchShape,
-    ModuleHandle, PinnedHandle, StreamHandle, TensorMap, TensorTiles,
+    Arguments, Capability, DevicePointer, DriverError, EventHandle, FunctionHandle, GraphHandle, KernelNode,
+    LaunchShape, ModuleHandle, PinnedHandle, StreamHandle, TensorMap, TensorTiles,
 };
 
 /// Facts of a GPU that need no context.
@@ -295,7 +295,21 @@ pub trait Gpu: Send + Sync {
     /// A stream that is not being captured; work of streams that were not joined.
     fn end_capture(&self, stream: StreamHandle) -> Result<GraphHandle, DriverError>;
 
-    /// Launches all work of a graph as work of `stream`.
+    /// Makes a graph of kernels that can be launched.
+    ///
+    /// # Errors
+    /// [`crate::DriverErrorKind::Unavailable`] from a driver without graphs; a node after one that is not earlier; the
+    /// errors of [`Gpu::launch`]; no memory for the graph.
+    fn create_graph(&self, nodes: &[KernelNode<'_>]) -> Result<GraphHandle, DriverError>;
+
+    /// Gives the node at `place` of a graph of kernels other arguments, for launches of the graph from here on: those
+    /// that were submitted before keep theirs. The function and what the node comes after stay as they are.
+    ///
+    /// # Errors
+    /// A graph or a place that does not exist, and the errors of [`Gpu::launch`].
+    fn set_node(&self, graph: GraphHandle, place: usize, node: &KernelNode<'_>) -> Result<(), DriverError>;
+
+    /// Launches all work of a graph as work of `stream`. Launches of one graph run one after the other.
     ///
     /// # Errors
     /// A handle that does not exist.

@@ -100,6 +100,16 @@ macro_rules! forward {
     (@ end_capture $inner:tt) => {
         $crate::forward!(@ end_capture $inner (stream: $crate::StreamHandle) -> $crate::GraphHandle);
     };
+    (@ create_graph $inner:tt) => {
+        $crate::forward!(@ create_graph $inner (nodes: &[$crate::KernelNode<'_>]) -> $crate::GraphHandle);
+    };
+    (@ set_node $inner:tt) => {
+        $crate::forward!(@ set_node $inner (
+            graph: $crate::GraphHandle,
+            place: usize,
+            node: &$crate::KernelNode<'_>
+        ) -> ());
+    };
     (@ launch_graph $inner:tt) => {
         $crate::forward!(@ launch_graph $inner (stream: $crate::StreamHandle, graph: $crate::GraphHandle) -> ());
     };

@@ -1,4 +1,6 @@
-//! The launch of a kernel: its shape and its arguments.
+//! The launch of a kernel: its shape and its arguments; and kernels as nodes of a graph.
+
+use crate::FunctionHandle;
 
 /// Blocks and threads of a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -41,4 +43,14 @@ impl Arguments {
     pub fn values(&self) -> &[Vec<u8>] {
         &self.values
     }
+}
+
+/// A kernel of a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelNode<'a> {
+    pub function: FunctionHandle,
+    pub shape: LaunchShape,
+    pub arguments: &'a Arguments,
+    /// The earlier node, by its place, that it begins after. Nodes without one begin with the graph, in any order.
+    pub after: Option<usize>,
 }

@@ -16,7 +16,7 @@ pub use capability::Capability;
 pub use driver::{DeviceFacts, Driver, FreeMemory, FunctionFacts, Gpu, ModuleImage};
 pub use error::{DriverError, DriverErrorKind};
 pub use handle::{DevicePointer, EventHandle, FunctionHandle, GraphHandle, ModuleHandle, PinnedHandle, StreamHandle};
-pub use launch::{Arguments, LaunchShape};
+pub use launch::{Arguments, KernelNode, LaunchShape};
 pub use products::{
     BiasForm, FactorForm, MatrixElement, MatrixPlaces, MatrixProduct, ProductAlgorithm, ProductLibrary, ProductLimits,
     ResultForm, SumForm, alignment,

@@ -174,7 +174,7 @@ impl PeerEnd {
         x: Tensor,
         is_waited_for: &dyn Fn(usize) -> bool,
     ) -> Result<Vec<DevicePointer>, DeviceError> {
-        let handle = self.streams.handle(stream);
+        let handle = self.streams.handle(stream)?;
         let (event, number) = self.next_event()?;
         self.gpu()
             .record(event, handle)
@@ -244,7 +244,7 @@ impl PeerEnd {
         if slice.is_empty() {
             return Ok(());
         }
-        launch(self.gpu(), self.streams.handle(stream)).map_err(driver_error(format!("join {slice:?} of all ranks")))
+        launch(self.gpu(), self.streams.handle(stream)?).map_err(driver_error(format!("join {slice:?} of all ranks")))
     }
 
     /// Copies the other members' slices of `x` into this member's.
@@ -260,7 +260,7 @@ impl PeerEnd {
             }
             let to = x.elements(slice.clone());
             let from = start.offset(slice.start * x.dtype.size_bytes());
-            let copied = self.gpu().copy(self.streams.handle(stream), self.address(to), from, to.size_bytes());
+            let copied = self.gpu().copy(self.streams.handle(stream)?, self.address(to), from, to.size_bytes());
             copied.map_err(driver_error(format!("copy {to:?} from another rank")))?;
         }
         Ok(())
@@ -306,7 +306,7 @@ impl PeerEnd {
         for (slice, start) in slices.iter().zip(&members).filter(|(slice, _)| !slice.is_empty()) {
             let to = to.elements(slice.clone());
             let from = start.offset(skipped_bytes);
-            let copied = self.gpu().copy(self.streams.handle(stream), self.address(to), from, to.size_bytes());
+            let copied = self.gpu().copy(self.streams.handle(stream)?, self.address(to), from, to.size_bytes());
             copied.map_err(driver_error(format!("copy {to:?} from another rank")))?;
         }
         // Nobody reads this member's slices any more.
@@ -322,7 +322,7 @@ impl PeerEnd {
         let (own, members) = (self.position(), self.members());
         let (previous, next) = ((own + members - 1) % members, (own + 1) % members);
         let places = self.meet_waiting(stream, operation, from, &|other| other == previous)?;
-        let handle = self.streams.handle(stream);
+        let handle = self.streams.handle(stream)?;
         let copied = self.gpu().copy(handle, self.address(to), places[previous], to.size_bytes());
         copied.map_err(driver_error(format!("copy {to:?} from another rank")))?;
         // The next member does not read this member's tensor any more.
@@ -331,7 +331,7 @@ impl PeerEnd {
 
     /// Tells the receiver where `x` is, and the event after which it is there. The receiver destroys the event.
     fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
-        let handle = self.streams.handle(stream);
+        let handle = self.streams.handle(stream)?;
         let recorded = self.gpu().create_event().and_then(|event| self.gpu().record(event, handle).map(|()| event));
         let event = recorded.map_err(driver_error(format!("record an event before {x:?} is sent")))?;
         let message = announcement(event, self.address(x), x, Operation::PointToPoint);
@@ -345,7 +345,7 @@ impl PeerEnd {
         self.messages.receive(from, tag, &mut message).map_err(failed)?;
         let [message] = message;
         self.check(self.channels.sends, tag, from, (Operation::PointToPoint, x), &message)?;
-        let (handle, event) = (self.streams.handle(stream), EventHandle(message.event));
+        let (handle, event) = (self.streams.handle(stream)?, EventHandle(message.event));
         let copied =
             self.gpu().wait(handle, event).and_then(|()| self.gpu().destroy_event(event)).and_then(|()| {
                 self.gpu().copy(handle, self.address(x), DevicePointer(message.address), x.size_bytes())

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use device::{Device, DeviceError, Op, Stream, StreamEvent, StreamQueues, Tensor};
+use device::{Device, DeviceError, KeptTimes, Op, Stream, StreamEvent, StreamQueues, Tensor};
 use sync::lock;
 
 use crate::nccl::NcclRank;
@@ -124,6 +124,8 @@ impl Device for RankDevice {
         let is_queued = self.is_queued(event.stream());
         if is_queued {
             self.queues.wait(stream, event)?;
+        } else {
+            self.streams.named(self.streams.device.launch_until(event))?;
         }
         let (device, points) = (Arc::clone(&self.streams.device), Arc::clone(&self.points));
         let stream_of_device = self.streams.order.stream(stream);
@@ -137,5 +139,9 @@ impl Device for RankDevice {
         self.queues.synchronize()?;
         self.streams.named(self.device().synchronize())?;
         self.check()
+    }
+
+    fn keep_times(&self, times: KeptTimes) {
+        self.device().keep_times(times);
     }
 }

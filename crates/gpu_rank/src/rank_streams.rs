@@ -37,10 +37,11 @@ pub struct RankStreams {
 
 impl RankStreams {
     /// The driver's stream of `stream`, for work that is not an operation of the device, which counts it.
-    pub(crate) fn handle(&self, stream: Stream) -> StreamHandle {
-        let stream = self.order.stream(stream);
-        self.device.count_work(stream);
-        self.device.stream(stream)
+    ///
+    /// # Errors
+    /// The driver's, of launches that the device has gathered.
+    pub(crate) fn handle(&self, stream: Stream) -> Result<StreamHandle, DeviceError> {
+        self.device.hand_over(self.order.stream(stream))
     }
 
     /// Does `job` on the thread of `stream`, where it has one among `queues`, and else at once. A failure names the

@@ -50,8 +50,8 @@ impl Staging {
         // SAFETY: the stream runs one call at a time, others that touch `x` wait for it, and the mirror of a lent
         // tensor is not downloaded again before its place may be written.
         let bytes = unsafe { self.mirror.bytes_mut(x) }?;
+        let handle = self.streams.handle(stream)?;
         let copied = self.with_pinned(stream, |gpu, pinned| {
-            let handle = self.streams.handle(stream);
             let mut from = self.streams.device.arena().offset(x.offset_bytes);
             for piece in bytes.chunks_mut(STAGING_BYTES) {
                 gpu.download(handle, pinned, 0, from, piece.len())?;
@@ -71,8 +71,8 @@ impl Staging {
     pub(crate) fn upload(&self, stream: Stream, x: Tensor) -> Result<(), DeviceError> {
         // SAFETY: as in `download`; nothing writes the mirror of `x` but calls of this stream.
         let bytes = unsafe { self.mirror.bytes(x) }?;
+        let handle = self.streams.handle(stream)?;
         let copied = self.with_pinned(stream, |gpu, pinned| {
-            let handle = self.streams.handle(stream);
             let mut to = self.streams.device.arena().offset(x.offset_bytes);
             for piece in bytes.chunks(STAGING_BYTES) {
                 // The copy before may still read the pinned memory.

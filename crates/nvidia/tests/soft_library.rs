@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use gpu::{
-    Arguments, DevicePointer, Driver, DriverErrorKind, LaunchShape, ModuleImage, TensorElement, TensorPromotion,
-    TensorSwizzle, TensorTiles,
+    Arguments, DevicePointer, Driver, DriverErrorKind, GraphHandle, KernelNode, LaunchShape, ModuleImage,
+    TensorElement, TensorPromotion, TensorSwizzle, TensorTiles,
 };
 use nvidia::Search;
 use nvidia::driver::Library;
@@ -132,6 +132,62 @@ fn the_same_calls_have_the_same_results_in_process_and_through_the_c_interface()
     // The file does not have the driver's name.
     assert!(Library::open(&Search::only([shared_library()])).is_err());
     assert_eq!(sequence(&opened("calls")), expected);
+}
+
+/// Launches a graph of kernels twice, with other arguments for a node in between, before the first launch has run: the
+/// memory in the end. `breaks` leaves out what the last node comes after.
+fn chain(driver: &dyn Driver, breaks: bool) -> Result<Vec<f32>, DriverErrorKind> {
+    let gpu = driver.open(0).expect("a GPU");
+    let stream = gpu.create_stream().expect("a stream");
+    let memory = gpu.allocate(16).expect("memory");
+    gpu.fill(stream, memory, 0, 16).expect("filled");
+    let module = gpu.load(ModuleImage::Ptx(ADD_ONE)).expect("code");
+    let function = gpu.function(module, "add_one").expect("a kernel");
+    let shape = LaunchShape::linear(1, 32);
+    let first = |count: u32| Arguments::new().with(&memory.0.to_le_bytes()).with(&count.to_le_bytes());
+    let (all, two, short) = (first(4), first(2), Arguments::new().with(&memory.0.to_le_bytes()));
+    let node = |arguments, after| KernelNode { function, shape, arguments, after };
+    let last = if breaks { None } else { Some(1) };
+    let graph = gpu.create_graph(&[node(&all, None), node(&two, Some(0)), node(&all, last)]).expect("a graph");
+    gpu.launch_graph(stream, graph).expect("launched");
+    gpu.set_node(graph, 1, &node(&all, None)).expect("changed");
+    gpu.set_node(graph, 2, &node(&two, None)).expect("changed");
+    gpu.launch_graph(stream, graph).expect("launched");
+    let refused = [
+        gpu.set_node(graph, 3, &node(&all, None)),
+        gpu.set_node(graph, 0, &node(&short, None)),
+        gpu.create_graph(&[node(&all, Some(0))]).map(|_| ()),
+        gpu.create_graph(&[node(&short, None)]).map(|_| ()),
+        gpu.launch_graph(stream, GraphHandle(12_345)),
+    ];
+    for refused in refused {
+        assert_eq!(refused.map_err(|error| error.kind), Err(DriverErrorKind::InvalidArgument));
+    }
+    let pinned = gpu.allocate_pinned(16).expect("pinned memory");
+    gpu.download(stream, pinned, 0, memory, 16).map_err(|error| error.kind)?;
+    gpu.synchronize(stream).map_err(|error| error.kind)?;
+    let mut bytes = [0; 16];
+    gpu.read_pinned(pinned, 0, &mut bytes).expect("read");
+    gpu.destroy_graph(graph).expect("destroyed");
+    assert!(gpu.launch_graph(stream, graph).is_err() && gpu.destroy_graph(graph).is_err(), "it is destroyed");
+    gpu.unload(module).expect("unloaded");
+    Ok(bytes.chunks_exact(4).map(|word| f32::from_le_bytes([word[0], word[1], word[2], word[3]])).collect())
+}
+
+#[test]
+fn a_launch_of_a_graph_has_the_arguments_that_its_nodes_had_then() {
+    let expected = Ok(vec![6.0, 6.0, 4.0, 4.0]);
+    assert_eq!(chain(&SoftDriver::new(1, Settings::default()), false), expected);
+    assert_eq!(chain(&opened("graphs"), false), expected);
+}
+
+#[test]
+fn a_node_that_comes_after_nothing_has_no_order_with_the_others() {
+    let race = Err(DriverErrorKind::KernelFault);
+    for seed in 0..8 {
+        assert_eq!(chain(&SoftDriver::new(1, Settings { seed, ..Settings::default() }), true), race, "seed {seed}");
+    }
+    assert_eq!(chain(&opened("broken"), true), race);
 }
 
 /// Launches a kernel that reaches past its memory, and returns the kinds of the failures of the next calls.

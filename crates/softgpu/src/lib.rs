@@ -6,6 +6,7 @@ mod counters;
 mod driver;
 mod execute;
 mod faults;
+mod graphs;
 mod host_work;
 mod memory;
 mod modules;

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use gpu::{
     Arguments, DeviceFacts, DevicePointer, DriverError, DriverErrorKind, EventHandle, FreeMemory, FunctionFacts,
-    FunctionHandle, Gpu, GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle, TensorMap,
-    TensorTiles,
+    FunctionHandle, Gpu, GraphHandle, KernelNode, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
+    TensorMap, TensorTiles,
 };
 
 use crate::checks::AccessRanges;
 use crate::counters::Counters;
-use crate::modules::{Decoded, SharedCode, parameters};
+use crate::modules::{Decoded, SharedCode};
 use crate::settings::Settings;
 use crate::state::{Function, State, invalid};
 use crate::streams::{Capture, GraphRun, Item, LaunchWork, Queue, Work};
@@ -114,7 +114,7 @@ impl SoftGpu {
         while state.backlog() > self.settings.max_backlog && state.run_any() {}
     }
 
-    fn check_shape(&self, function: &Function, shape: LaunchShape) -> Result<(), DriverError> {
+    pub(crate) fn check_shape(&self, function: &Function, shape: LaunchShape) -> Result<(), DriverError> {
         let kernel = &function.kernel;
         let refuse = |text: String| Err(invalid("launch", format!("{}: {text}", kernel.name)));
         let [x, y, z] = shape.block;
@@ -524,13 +524,9 @@ impl Gpu for SoftGpu {
         shape: LaunchShape,
         arguments: &Arguments,
     ) -> Result<(), DriverError> {
-        let function = sync::lock(&self.state).functions.get(&function).cloned();
-        let function = function.ok_or_else(|| invalid("launch", "the kernel does not exist"))?;
-        self.check_shape(&function, shape)?;
-        let parameters = parameters(&function.kernel, arguments.values()).map_err(|text| invalid("launch", text))?;
+        let work = self.launch_work(function, shape, arguments)?;
         let ranges = sync::lock(&self.state).expected.remove(&stream);
-        let work = LaunchWork { kernel: function.kernel, shape, parameters, ranges };
-        self.submit("launch", stream, Work::Launch(Arc::new(work)))
+        self.submit("launch", stream, Work::Launch(Arc::new(LaunchWork { ranges, ..work })))
     }
 
     fn begin_capture(&self, stream: StreamHandle) -> Result<(), DriverError> {
@@ -554,6 +550,14 @@ impl Gpu for SoftGpu {
         let handle = GraphHandle(state.handle());
         state.graphs.insert(handle, Arc::new(graph));
         Ok(handle)
+    }
+
+    fn create_graph(&self, nodes: &[KernelNode<'_>]) -> Result<GraphHandle, DriverError> {
+        self.graph_of(nodes)
+    }
+
+    fn set_node(&self, graph: GraphHandle, place: usize, node: &KernelNode<'_>) -> Result<(), DriverError> {
+        self.change_node(graph, place, node)
     }
 
     fn launch_graph(&self, stream: StreamHandle, graph: GraphHandle) -> Result<(), DriverError> {

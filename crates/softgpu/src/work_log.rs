@@ -16,7 +16,7 @@ pub type Pairs = BTreeSet<(Place, Place)>;
 
 /// The pairs of work of each GPU, by ordinal, of which the second uses bytes that the first has used, at least one of
 /// the two by a write: the second must come after the first. Reads of the same memory are taken for reads of the same
-/// bytes. Work of graphs is not logged.
+/// bytes. The work of a graph of one branch is that of its stream.
 #[derive(Clone, Debug, Default)]
 pub struct WorkLog(Arc<Mutex<BTreeMap<usize, Pairs>>>);
 
@@ -74,7 +74,7 @@ impl GpuLog {
 
     /// Adds the work `number`, which has run.
     pub fn add(&mut self, origin: Origin, number: u32, used: &Used) {
-        let Origin::Stream(stream) = origin else { return };
+        let (Origin::Stream(stream) | Origin::Chain(stream, _)) = origin;
         let count = self.counts.entry(stream).or_default();
         let place = (stream, *count);
         *count += 1;

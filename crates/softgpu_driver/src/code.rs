@@ -133,6 +133,26 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
     first.max(unsafe { put(bytes, place.len()) })
 }
 
+/// The bytes of all arguments of a kernel.
+///
+/// # Safety
+/// `arguments` is null or has a pointer for each parameter, to as many bytes as it has.
+pub unsafe fn arguments_of(function: FunctionHandle, arguments: *const *const c_void) -> Result<Arguments, Status> {
+    let process = entered()?;
+    let mut all = Arguments::new();
+    let mut index = 0;
+    while let Some(place) = process.gpu.parameter(function, index) {
+        if arguments.is_null() {
+            return Err(INVALID_VALUE);
+        }
+        // SAFETY: as the caller promises.
+        let bytes = unsafe { std::slice::from_raw_parts((*arguments.add(index)).cast::<u8>(), place.len()) };
+        all = all.with(bytes);
+        index += 1;
+    }
+    Ok(all)
+}
+
 #[unsafe(no_mangle)]
 #[allow(clippy::too_many_arguments)]
 pub unsafe extern "C" fn cuLaunchKernel(
@@ -153,17 +173,11 @@ pub unsafe extern "C" fn cuLaunchKernel(
     if !extra.is_null() {
         return INVALID_VALUE;
     }
-    let mut all = Arguments::new();
-    let mut index = 0;
-    while let Some(place) = process.gpu.parameter(function, index) {
-        if arguments.is_null() {
-            return INVALID_VALUE;
-        }
-        // SAFETY: the interface asks for a pointer for each parameter, to as many bytes as it has.
-        let bytes = unsafe { std::slice::from_raw_parts((*arguments.add(index)).cast::<u8>(), place.len()) };
-        all = all.with(bytes);
-        index += 1;
-    }
+    // SAFETY: the interface asks for a pointer for each parameter of the function.
+    let all = match unsafe { arguments_of(function, arguments) } {
+        Ok(all) => all,
+        Err(status) => return status,
+    };
     let shape = LaunchShape { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
     of(process.gpu.launch(StreamHandle(stream), function, shape, &all))
 }

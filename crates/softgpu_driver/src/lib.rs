@@ -9,6 +9,7 @@
 mod code;
 mod cublaslt;
 mod devices;
+mod graphs;
 mod handles;
 mod host_copies;
 mod lookup;

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
 use crate::status::{INVALID_VALUE, NOT_FOUND, Status, put};
-use crate::{code, devices, host_copies, memory, status, streams, tensor_maps};
+use crate::{code, devices, graphs, host_copies, memory, status, streams, tensor_maps};
 
 /// A function: its name without the number of its form, the version from which that form exists, and its address.
 struct Entry {
@@ -37,10 +37,13 @@ fn entries() -> Vec<Entry> {
         entry(c"cuGetErrorName", 6000, status::cuGetErrorName as *const c_void),
         entry(c"cuGetErrorString", 6000, status::cuGetErrorString as *const c_void),
         entry(c"cuGetProcAddress", 12000, cuGetProcAddress_v2 as *const c_void),
-        entry(c"cuGraphDestroy", 10000, streams::cuGraphDestroy as *const c_void),
-        entry(c"cuGraphExecDestroy", 10000, streams::cuGraphExecDestroy as *const c_void),
-        entry(c"cuGraphInstantiateWithFlags", 11040, streams::cuGraphInstantiateWithFlags as *const c_void),
-        entry(c"cuGraphLaunch", 10000, streams::cuGraphLaunch as *const c_void),
+        entry(c"cuGraphAddKernelNode", 12000, graphs::cuGraphAddKernelNode_v2 as *const c_void),
+        entry(c"cuGraphCreate", 10000, graphs::cuGraphCreate as *const c_void),
+        entry(c"cuGraphDestroy", 10000, graphs::cuGraphDestroy as *const c_void),
+        entry(c"cuGraphExecDestroy", 10000, graphs::cuGraphExecDestroy as *const c_void),
+        entry(c"cuGraphExecKernelNodeSetParams", 12000, graphs::cuGraphExecKernelNodeSetParams_v2 as *const c_void),
+        entry(c"cuGraphInstantiateWithFlags", 11040, graphs::cuGraphInstantiateWithFlags as *const c_void),
+        entry(c"cuGraphLaunch", 10000, graphs::cuGraphLaunch as *const c_void),
         entry(c"cuInit", 2000, devices::cuInit as *const c_void),
         entry(c"cuLaunchKernel", 4000, code::cuLaunchKernel as *const c_void),
         entry(c"cuMemAddressFree", 10020, memory::cuMemAddressFree as *const c_void),

@@ -8,6 +8,7 @@ use gpu::{GraphHandle, StreamHandle};
 use softgpu::{Settings, SoftGpu};
 
 use crate::cublaslt::Descriptions;
+use crate::graphs::Described;
 use crate::host_copies::HostCopies;
 use crate::nccl::Groups;
 use crate::status::{INVALID_CONTEXT, Status};
@@ -25,6 +26,8 @@ pub struct Process {
     pub pinned: Mutex<HashMap<usize, usize>>,
     /// Graphs, with the number of things that use each.
     pub graphs: Mutex<HashMap<GraphHandle, u32>>,
+    /// Graphs that are described and not launched themselves.
+    pub described: Mutex<Described>,
     /// Streams whose work is being captured.
     pub captured: Mutex<Vec<StreamHandle>>,
     /// Products that callers have described.
@@ -53,6 +56,7 @@ pub fn process() -> &'static Process {
         mapped: Mutex::default(),
         pinned: Mutex::default(),
         graphs: Mutex::default(),
+        described: Mutex::default(),
         captured: Mutex::default(),
         descriptions: Mutex::default(),
         groups: Groups::default(),

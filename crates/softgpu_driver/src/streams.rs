@@ -1,12 +1,12 @@
-//! Streams, events and graphs.
+//! Streams, events and captures.
 
 use std::ffi::c_uint;
 
-use gpu::{DriverError, EventHandle, Gpu, GraphHandle, StreamHandle};
+use gpu::{DriverError, EventHandle, Gpu, StreamHandle};
 
 use crate::memory::enter;
 use crate::process::{Process, entered};
-use crate::status::{INVALID_VALUE, NOT_READY, SUCCESS, Status, code, of, put_result};
+use crate::status::{INVALID_VALUE, NOT_READY, Status, code, of, put_result};
 
 /// A stream that waits for no other one.
 const NON_BLOCKING: c_uint = 1;
@@ -123,45 +123,4 @@ pub unsafe extern "C" fn cuStreamEndCapture(stream: u64, graph: *mut u64) -> Sta
     });
     // SAFETY: the interface asks for a place for a handle.
     unsafe { put_result(graph, ended) }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGraphInstantiateWithFlags(executable: *mut u64, graph: u64, flags: u64) -> Status {
-    let process = enter!();
-    let mut graphs = sync::lock(&process.graphs);
-    let Some(users) = graphs.get_mut(&GraphHandle(graph)) else { return INVALID_VALUE };
-    if flags != 0 {
-        return INVALID_VALUE;
-    }
-    *users += 1;
-    // SAFETY: the interface asks for a place for a handle.
-    unsafe { put_result(executable, Ok(graph)) }
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGraphLaunch(executable: u64, stream: u64) -> Status {
-    of(enter!().gpu.launch_graph(StreamHandle(stream), GraphHandle(executable)))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGraphDestroy(graph: u64) -> Status {
-    drop_graph(graph)
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cuGraphExecDestroy(executable: u64) -> Status {
-    drop_graph(executable)
-}
-
-/// One user less; the last one destroys the graph.
-fn drop_graph(graph: u64) -> Status {
-    let process = enter!();
-    let mut graphs = sync::lock(&process.graphs);
-    let Some(users) = graphs.get_mut(&GraphHandle(graph)) else { return INVALID_VALUE };
-    *users -= 1;
-    if *users > 0 {
-        return SUCCESS;
-    }
-    graphs.remove(&GraphHandle(graph));
-    of(process.gpu.destroy_graph(GraphHandle(graph)))
 }

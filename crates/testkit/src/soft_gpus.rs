@@ -10,7 +10,9 @@ use nvidia::Search;
 use nvidia::nvrtc::{Cache, Compiler};
 use softgpu::{Settings, SharedCode, SoftDriver};
 use sync::lock;
-use train::{CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, KernelCode, ProductSource, Setup};
+use train::{
+    CodeForm, CompiledKernels, GpuCode, GpuEngine, Gpus, GraphNotice, GraphUse, KernelCode, ProductSource, Setup,
+};
 
 use crate::layout::thread_engine;
 
@@ -23,7 +25,7 @@ const FOLDER: &str = "PLEACH_CUDA";
 /// A folder is named and has no NVRTC.
 pub fn soft_gpus(count: usize) -> Option<Arc<Gpus>> {
     let driver = soft_driver(vec![Settings::default(); count]);
-    gpus_with(Arc::new(driver.clone()), ProductSource::Soft(driver))
+    gpus_with(Arc::new(driver.clone()), ProductSource::Soft(driver), graphs_of_tests())
 }
 
 /// A driver with a GPU in software for each of `settings`. All drivers of a test program decode kernels once.
@@ -32,15 +34,28 @@ pub fn soft_driver(settings: impl IntoIterator<Item = Settings>) -> SoftDriver {
     SoftDriver::of(settings).with_code(&CODE)
 }
 
-/// As [`soft_gpus`], of `driver` and without a library of products.
+/// As [`soft_gpus`], of `driver` and without a library of products. Ranks launch graphs.
 ///
 /// # Panics
 /// As [`soft_gpus`].
 pub fn gpus_of(driver: Arc<dyn Driver>) -> Option<Arc<Gpus>> {
-    gpus_with(driver, ProductSource::None)
+    gpus_with(driver, ProductSource::None, graphs_of_tests())
 }
 
-fn gpus_with(driver: Arc<dyn Driver>, products: ProductSource) -> Option<Arc<Gpus>> {
+/// As [`gpus_of`]; ranks launch kernels as `graphs` say.
+///
+/// # Panics
+/// As [`soft_gpus`].
+pub fn gpus_with_graphs(driver: Arc<dyn Driver>, graphs: GraphUse) -> Option<Arc<Gpus>> {
+    gpus_with(driver, ProductSource::None, graphs)
+}
+
+/// Graphs; a driver that has none ends the test.
+fn graphs_of_tests() -> GraphUse {
+    GraphUse::Auto(Arc::new(GraphNotice::new(|line| panic!("{line}"))))
+}
+
+fn gpus_with(driver: Arc<dyn Driver>, products: ProductSource, graphs: GraphUse) -> Option<Arc<Gpus>> {
     let Some(folder) = std::env::var_os(FOLDER) else {
         println!("skipped: {FOLDER} names no folder with NVRTC");
         return None;
@@ -49,7 +64,7 @@ fn gpus_with(driver: Arc<dyn Driver>, products: ProductSource) -> Option<Arc<Gpu
     let compiler = compiler.unwrap_or_else(|error| panic!("{FOLDER}: {error}"));
     let code = CompiledOnce(CompiledKernels::new(compiler, cache_of_tests(), CodeForm::Ptx));
     let gpus = Gpus::new(driver, DeviceKind::SOFT_GPU, Box::new(code), None);
-    Some(Arc::new(gpus.unwrap_or_else(|error| panic!("{error}")).with_products(products)))
+    Some(Arc::new(gpus.unwrap_or_else(|error| panic!("{error}")).with_products(products).with_graphs(graphs)))
 }
 
 /// Compiled kernels of all test programs. As the cache of a command: `pleach/kernels` in `$XDG_CACHE_HOME`.

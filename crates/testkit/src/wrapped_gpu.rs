@@ -1,11 +1,13 @@
 //! GPUs whose calls are judged one by one: a wait may be left out, and any call may fail as a driver fails.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use gpu::{
     Arguments, DeviceFacts, DevicePointer, Driver, DriverError, DriverErrorKind, EventHandle, FunctionHandle, Gpu,
-    LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
+    GraphHandle, KernelNode, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle,
 };
+use sync::lock;
 
 /// A call to a GPU that a judge hears of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +32,12 @@ pub enum GpuCall {
     Load,
     /// A kernel is launched.
     Launch(StreamHandle),
+    /// A graph of this many kernels is made.
+    CreateGraph(usize),
+    /// The node at this place of a graph is given other arguments.
+    SetNode(GraphHandle, usize),
+    /// A graph of this many kernels is launched.
+    LaunchGraph(StreamHandle, usize),
 }
 
 /// Bytes of pinned memory.
@@ -53,7 +61,8 @@ impl PinnedRange {
 pub enum Fate {
     /// It is done.
     Done,
-    /// It is left out; the caller does not learn of it. Only records and waits are.
+    /// It is left out; the caller does not learn of it. Only records, waits and changes of nodes are; of a graph that
+    /// is made, what its second half comes after.
     LeftOut,
     /// It fails.
     Fails(DriverErrorKind),
@@ -85,13 +94,19 @@ impl Driver for WrappedDriver {
     }
 
     fn open(&self, ordinal: usize) -> Result<Arc<dyn Gpu>, DriverError> {
-        Ok(Arc::new(WrappedGpu { inner: self.inner.open(ordinal)?, judge: Arc::clone(&self.judge) }))
+        Ok(Arc::new(WrappedGpu {
+            inner: self.inner.open(ordinal)?,
+            judge: Arc::clone(&self.judge),
+            kernels: Mutex::default(),
+        }))
     }
 }
 
 struct WrappedGpu {
     inner: Arc<dyn Gpu>,
     judge: Judge,
+    /// Kernels of each graph.
+    kernels: Mutex<HashMap<GraphHandle, usize>>,
 }
 
 impl WrappedGpu {
@@ -105,9 +120,13 @@ impl WrappedGpu {
         match ((self.judge)(self.inner.facts().ordinal, call), left_out) {
             (Fate::Done, _) | (Fate::LeftOut, None) => work(&*self.inner),
             (Fate::LeftOut, Some(value)) => Ok(value),
-            (Fate::Fails(kind), _) => Err(DriverError { call: "judged", kind, text: "a test has it so".into() }),
+            (Fate::Fails(kind), _) => Err(failed(kind)),
         }
     }
+}
+
+fn failed(kind: DriverErrorKind) -> DriverError {
+    DriverError { call: "judged", kind, text: "a test has it so".into() }
 }
 
 impl Gpu for WrappedGpu {
@@ -200,9 +219,31 @@ impl Gpu for WrappedGpu {
         self.judged(GpuCall::Launch(stream), None, |gpu| gpu.launch(stream, function, shape, arguments))
     }
 
+    fn create_graph(&self, nodes: &[KernelNode<'_>]) -> Result<GraphHandle, DriverError> {
+        let mut broken = nodes.to_vec();
+        broken[nodes.len() / 2].after = None;
+        let fate = (self.judge)(self.inner.facts().ordinal, GpuCall::CreateGraph(nodes.len()));
+        let graph = match fate {
+            Fate::Done => self.inner.create_graph(nodes),
+            Fate::LeftOut => self.inner.create_graph(&broken),
+            Fate::Fails(kind) => Err(failed(kind)),
+        }?;
+        lock(&self.kernels).insert(graph, nodes.len());
+        Ok(graph)
+    }
+
+    fn set_node(&self, graph: GraphHandle, place: usize, node: &KernelNode<'_>) -> Result<(), DriverError> {
+        self.judged(GpuCall::SetNode(graph, place), Some(()), |gpu| gpu.set_node(graph, place, node))
+    }
+
+    fn launch_graph(&self, stream: StreamHandle, graph: GraphHandle) -> Result<(), DriverError> {
+        let kernels = lock(&self.kernels).get(&graph).copied().unwrap_or(0);
+        self.judged(GpuCall::LaunchGraph(stream, kernels), None, |gpu| gpu.launch_graph(stream, graph))
+    }
+
     gpu::forward!(
         inner: facts, enter, free_memory, free, free_pinned, destroy_stream, has_ended,
         create_event, destroy_event, is_reached, elapsed_ms, unload, function, function_facts, allow_shared, tensor_map,
-        begin_capture, end_capture, launch_graph, destroy_graph
+        begin_capture, end_capture, destroy_graph
     );
 }

@@ -11,14 +11,16 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use comm::Timeouts;
-use config::{RunConfig, RunSpec, flops_per_token};
+use config::{GpuGraphs, RunConfig, RunSpec, flops_per_token};
 use device::{Cost, Op};
 use sync::lock;
 use testkit::intercepted::intercept_ops;
 use testkit::layout::engine;
 use testkit::wrapped_engine::WrappedEngine;
 use timed::{FOLDER, Length, load, median, seconds_of_steps, text};
-use train::{EngineOptions, GpuPlaces, Observer, Ports, RunDevice, Setup, StepReport, Wish, open_engine};
+use train::{
+    EngineOptions, GpuPlaces, GraphNotice, GraphUse, Observer, Ports, RunDevice, Setup, StepReport, Wish, open_engine,
+};
 
 mod timed;
 
@@ -79,11 +81,19 @@ fn run_paced(setup: &Setup, run: &RunSpec) {
     say(&format!("{{\"peak_bytes\": {}}}", status_bytes("VmHWM:")));
 }
 
+/// Graphs as in a run; a driver that has none ends the measurement.
+fn graphs(graphs: GpuGraphs) -> GraphUse {
+    match graphs {
+        GpuGraphs::Off => GraphUse::Off,
+        GpuGraphs::Auto => GraphUse::Auto(Arc::new(GraphNotice::new(|line| panic!("{line}")))),
+    }
+}
+
 /// The device of the run; NVIDIA's libraries are in the folders of `PLEACH_CUDA`, or the loader's.
 fn device(run: &RunSpec) -> RunDevice {
     let libraries = std::env::var_os("PLEACH_CUDA").map_or(vec![], |paths| std::env::split_paths(&paths).collect());
     let places = GpuPlaces { libraries, code: std::env::temp_dir().join("pleach-kernels"), carried: &[] };
-    RunDevice::open(run.device, run.gpus, &places).expect("a device")
+    RunDevice::open(run.device, run.gpus, graphs(run.gpu_graphs), &places).expect("a device")
 }
 
 /// Seconds of the timed steps while the operations of all steps and ranks are timed, which takes some time itself.

@@ -13,6 +13,7 @@ mod storage;
 mod worker;
 
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
+pub use cuda::{GraphNotice, GraphUse};
 pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode};
 pub use engine::gpu_engine::GpuEngine;
 pub use engine::gpus::{GpuError, GpuMemory, Gpus, OpenGpu};

@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use device::DeviceError;
+use device::{DeviceError, KeptTimes};
 use plan::PreparedStep;
 use serde::{Deserialize, Serialize};
 use sim::{Algorithms, ChromeTrace, MemoryOverTime, RankTimes, Trace};
@@ -89,6 +89,11 @@ impl Recorder {
     /// # Errors
     /// The device's.
     pub fn ended(&self, worker: &Worker<'_>) -> Result<(), DeviceError> {
+        if worker.position.at == 0 {
+            // Nothing but tokens was submitted before.
+            let is_recorded = self.recording.has(worker.position.step);
+            worker.ports.device.keep_times(if is_recorded { KeptTimes::OfAll } else { KeptTimes::OfWaits });
+        }
         let is_last = worker.position.at + 1 == worker.position.program.instrs.len();
         if !is_last || !self.recording.has(worker.position.step) {
             return Ok(());

@@ -451,6 +451,7 @@ pub const ONE_PER_RULE: &[&[(&str, &str)]] = &[
     &[("run.gpu_collectives", "\"host\"")],
     &[("run.device", "\"soft-gpu\""), ("run.gpu_collectives", "\"nccl\"")],
     &[("run.device", "\"cuda\""), ("run.engine", "\"threads\""), ("run.gpu_collectives", "\"nccl\"")],
+    &[("run.gpu_graphs", "\"off\"")],
     &[("run.grace_seconds", "0")],
     &[("run.engine", "\"threads\""), ("run.transport", "\"tcp\"")],
     &[("run.collectives", "\"native\"")],

@@ -115,6 +115,7 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("data.positions", &["sequence", "document"]),
     ("run.device", &["cpu", "cuda", "soft-gpu"]),
     ("run.gpu_collectives", &["auto", "host", "nccl"]),
+    ("run.gpu_graphs", &["auto", "off"]),
     ("run.engine", &["auto", "threads", "processes"]),
     ("run.transport", &["auto", "shared-memory", "tcp", "mpi"]),
     ("run.collectives", &["own", "native"]),
@@ -540,6 +541,7 @@ fn gpus(values: &Values) -> bool {
         "cpu" => {
             !values.contains_key("run.gpus")
                 && text(values, "run.gpu_collectives", "auto") == "auto"
+                && text(values, "run.gpu_graphs", "auto") == "auto"
                 && text(values, "train.products", "chained") != "device"
         }
         _ => {

@@ -1,7 +1,7 @@
 //! Rules of `[run]` that are about the run alone.
 
 use super::Rules;
-use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, TransportChoice};
+use crate::data_spec::{CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, TransportChoice};
 use crate::problem::Problem;
 use crate::run_file::{RunConfig, device_name, gpu_collectives_name, transport_name};
 
@@ -51,6 +51,7 @@ pub(super) fn check(config: &RunConfig, rules: &mut Rules) {
     check_gpus(config, rules);
     soft_caps(config, rules);
     gpu_collectives(config, rules);
+    gpu_graphs(config, rules);
     let threads = run.threads_per_rank;
     if rules.all_positive(&[("run.threads_per_rank", threads)]) && threads > MAX_THREADS {
         let remedy = format!("use at most {MAX_THREADS}");
@@ -160,6 +161,17 @@ fn gpu_collectives(config: &RunConfig, rules: &mut Rules) {
                 let remedy = "write run.collectives = \"own\", or run.gpu_collectives = \"host\"";
                 rules.report(Problem::of_value(key, value, rule, remedy));
             }
+        }
+    }
+}
+
+fn gpu_graphs(config: &RunConfig, rules: &mut Rules) {
+    match (config.run.gpu_graphs, config.run.device) {
+        (GpuGraphs::Auto, _) | (GpuGraphs::Off, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => {}
+        (GpuGraphs::Off, DeviceChoice::Cpu) => {
+            let remedy = "write run.device = \"cuda\", or leave it out";
+            let rule = "has no effect where run.device = \"cpu\"";
+            rules.report(Problem::of_value("run.gpu_graphs", "\"off\"", rule, remedy));
         }
     }
 }

@@ -4,7 +4,7 @@ use super::reader::{Choices, Reader, name_of};
 use super::train::short_count;
 use super::writer::Writer;
 use crate::data_spec::{
-    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, OnLoss, Recheck, RunSpec, TransportChoice,
+    CollectivesChoice, DeviceChoice, EngineChoice, GpuCollectives, GpuGraphs, OnLoss, Recheck, RunSpec, TransportChoice,
 };
 use crate::problem::Problem;
 use crate::sample_spec::SampleSpec;
@@ -24,6 +24,7 @@ const COLLECTIVES: &Choices<CollectivesChoice> =
     &[("own", CollectivesChoice::Own), ("native", CollectivesChoice::Native)];
 const GPU_COLLECTIVES: &Choices<GpuCollectives> =
     &[("auto", GpuCollectives::Auto), ("host", GpuCollectives::Host), ("nccl", GpuCollectives::Nccl)];
+const GPU_GRAPHS: &Choices<GpuGraphs> = &[("auto", GpuGraphs::Auto), ("off", GpuGraphs::Off)];
 const PLACEMENTS: &Choices<PlacementOrder> = &[
     ("tp-pp-dp", PlacementOrder::TpPpDp),
     ("tp-dp-pp", PlacementOrder::TpDpPp),
@@ -50,6 +51,7 @@ pub fn read(reader: &mut Reader) -> RunSpec {
         device: reader.choice("run.device", DEVICES, DeviceChoice::Cpu),
         gpus: reader.optional_count("run.gpus"),
         gpu_collectives: reader.choice("run.gpu_collectives", GPU_COLLECTIVES, GpuCollectives::Auto),
+        gpu_graphs: reader.choice("run.gpu_graphs", GPU_GRAPHS, GpuGraphs::Auto),
         evaluate_every: short_count(reader, "run.evaluate_every", 0),
         log_every: short_count(reader, "run.log_every", 0),
         save_every: short_count(reader, "run.save_every", 0),
@@ -114,7 +116,7 @@ fn write_samples(samples: &SampleSpec, writer: &mut Writer) {
 }
 
 /// Writes the section; without `rank_memory_bytes` this machine's memory is meant, without `gpus` all of its GPUs,
-/// without `gpu_collectives` the choice is the run's, without `memory_every` there is no checkpoint in the memory of
+/// without `gpu_collectives` and `gpu_graphs` the choice is the run's, without `memory_every` there is no checkpoint in the memory of
 /// hosts, and without `store` none in an object store.
 pub fn write(run: &RunSpec, writer: &mut Writer) {
     writer.section("run");
@@ -127,6 +129,9 @@ pub fn write(run: &RunSpec, writer: &mut Writer) {
     }
     if run.gpu_collectives != GpuCollectives::Auto {
         writer.text("gpu_collectives", gpu_collectives_name(run.gpu_collectives));
+    }
+    if run.gpu_graphs != GpuGraphs::Auto {
+        writer.text("gpu_graphs", name_of(GPU_GRAPHS, run.gpu_graphs));
     }
     writer.count("evaluate_every", run.evaluate_every);
     writer.count("log_every", run.log_every);

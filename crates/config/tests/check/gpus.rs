@@ -20,6 +20,17 @@ fn keys_of_gpus_and_of_threads_belong_to_their_devices() {
 }
 
 #[test]
+fn graphs_of_kernels_need_gpus() {
+    expect(&[
+        (&["run.gpu_graphs=on"], "run.gpu_graphs = \"on\" is not \"auto\" or \"off\""),
+        (
+            &["run.gpu_graphs=off"],
+            "run.gpu_graphs = \"off\" has no effect where run.device = \"cpu\"; write run.device = \"cuda\", or leave it out",
+        ),
+    ]);
+}
+
+#[test]
 fn nccl_needs_gpus_of_nvidia_and_a_process_for_each_rank() {
     expect(&[
         (&["run.gpu_collectives=mpi"], "run.gpu_collectives = \"mpi\" is not one of \"auto\", \"host\" and \"nccl\""),

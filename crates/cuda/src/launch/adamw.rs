@@ -27,7 +27,8 @@ pub(super) fn adamw(site: &Site, op: &Op) -> Result<Vec<Launch>, DeviceError> {
         .place(site.dense(first_moment, Dtype::F32)?.as_vector())
         .place(site.dense(second_moment, Dtype::F32)?.as_vector())
         .place(site.dense(coefficient, Dtype::F32)?)
-        .words(&factors.map(f32::to_bits));
+        .words(&factors.map(f32::to_bits))
+        .changing();
     let (entry, parameters) = match copy {
         None => ("adamw", parameters),
         Some(copy) => {

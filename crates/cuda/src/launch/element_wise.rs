@@ -34,7 +34,7 @@ pub(super) fn scaled_sum(
     if into.is_empty() {
         return Ok(vec![]);
     }
-    let parameters = Parameters::new().place(x).place(into).f32(factor).f32(keep);
+    let parameters = Parameters::new().place(x).place(into).f32(factor).changing().f32(keep).changing();
     Ok(vec![Launch::new("scaled_sum", vectors_shape(site, into.rows, into.cols, FOUR, THREADS), parameters)])
 }
 

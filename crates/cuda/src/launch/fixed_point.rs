@@ -32,6 +32,7 @@ pub(super) fn squared_sum(
         .place(site.dense(x, Dtype::F32)?)
         .u32(offset as u32)
         .f64(squared_loss_scale)
+        .changing()
         .place(site.dense(sums, Dtype::I64)?);
     if x.is_empty() {
         return Ok(vec![]);
@@ -75,7 +76,9 @@ pub(super) fn clip_coefficient(site: &Site, op: &Op) -> Result<Vec<Launch>, Devi
         .place(site.dense(norm_sums, Dtype::I64)?)
         .place(site.dense(loss_sums, Dtype::I64)?)
         .f64(nominal_tokens)
+        .changing()
         .f32(loss_scale)
+        .changing()
         .f32(clip_norm.unwrap_or(f32::INFINITY))
         .place(site.dense(out, Dtype::F32)?);
     Ok(vec![Launch::new("clip_coefficient", LaunchShape::linear(1, 1), parameters)])

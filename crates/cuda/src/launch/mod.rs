@@ -42,12 +42,15 @@ pub(crate) struct Launch {
     pub maps: Vec<TensorTiles>,
     /// The arguments of the kernel after them.
     pub arguments: Arguments,
+    /// A bit for each of these arguments that changes from step to step.
+    pub changing: u64,
 }
 
 impl Launch {
     /// The kernel `entry` with these blocks, threads and parameters.
     pub fn new(entry: &'static str, shape: LaunchShape, parameters: Parameters) -> Launch {
-        Launch { entry, shape, maps: vec![], arguments: parameters.arguments() }
+        let (arguments, changing) = parameters.into_arguments();
+        Launch { entry, shape, maps: vec![], arguments, changing }
     }
 
     /// The same launch with these tensor maps.

@@ -102,6 +102,8 @@ impl Site {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parameters {
     arguments: Arguments,
+    /// A bit for each that changes from step to step.
+    changing: u64,
 }
 
 impl Parameters {
@@ -131,7 +133,14 @@ impl Parameters {
             philox::probability_threshold(key.probability),
             kept.to_bits(),
         ];
-        self.with(&words.map(u32::to_le_bytes).concat())
+        self.with(&words.map(u32::to_le_bytes).concat()).changing()
+    }
+
+    /// The parameter that was appended last changes from step to step. Graphs of launches that differ elsewhere are
+    /// different graphs.
+    pub fn changing(self) -> Parameters {
+        let last = self.arguments.values().len().saturating_sub(1);
+        Parameters { changing: self.changing | 1 << last, ..self }
     }
 
     /// A struct of numbers of 32 bits, given by their bits.
@@ -174,12 +183,12 @@ impl Parameters {
         self.with(&value.to_le_bytes())
     }
 
-    /// As a launch takes them.
-    pub fn arguments(self) -> Arguments {
-        self.arguments
+    /// As a launch takes them, with a bit for each that changes from step to step.
+    pub fn into_arguments(self) -> (Arguments, u64) {
+        (self.arguments, self.changing)
     }
 
     fn with(self, bytes: &[u8]) -> Parameters {
-        Parameters { arguments: self.arguments.with(bytes) }
+        Parameters { arguments: self.arguments.with(bytes), ..self }
     }
 }

@@ -135,7 +135,7 @@ impl NcclEnd {
         let name = CallName { operation, peers: named(group) };
         let place = (self.lane, group.members().to_vec());
         let communicator = self.rank.communicator(place, || self.meet(&name))?;
-        let handle = self.rank.streams.handle(stream);
+        let handle = self.rank.streams.handle(stream)?;
         let watched = driver_error(format!("record an event for {operation} of {x:?}"));
         let begun = self.rank.watch.begin(handle).map_err(watched)?;
         submit(&Turn { communicator: &communicator, stream: handle, name: &name })?;
@@ -325,13 +325,13 @@ impl NcclEnd {
 
     pub(super) fn send(&self, stream: Stream, to: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.rank.check()?;
-        let handle = self.rank.streams.handle(stream);
+        let handle = self.rank.streams.handle(stream)?;
         self.messages.send(&self.rank, handle, (to, tag), (self.address(x), x.size_bytes()))
     }
 
     pub(super) fn receive(&self, stream: Stream, from: usize, tag: u64, x: Tensor) -> Result<(), DeviceError> {
         self.rank.check()?;
-        let handle = self.rank.streams.handle(stream);
+        let handle = self.rank.streams.handle(stream)?;
         self.messages.receive(&self.rank, handle, (from, tag), (self.address(x), x.size_bytes()))
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use device::{Bf16, Element, F16};
 use gpu::{
     Arguments, Capability, DeviceFacts, DevicePointer, DriverError, DriverErrorKind, EventHandle, FreeMemory,
-    FunctionFacts, FunctionHandle, Gpu, GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle,
+    FunctionFacts, FunctionHandle, Gpu, GraphHandle, KernelNode, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle,
     StreamHandle, TensorMap, TensorTiles,
 };
 
@@ -431,6 +431,14 @@ impl Gpu for LateGpu {
 
     fn end_capture(&self, _: StreamHandle) -> Result<GraphHandle, DriverError> {
         self.with(|_| Err("nothing here captures"))
+    }
+
+    fn create_graph(&self, _: &[KernelNode<'_>]) -> Result<GraphHandle, DriverError> {
+        self.with(|_| Err("nothing here has graphs"))
+    }
+
+    fn set_node(&self, _: GraphHandle, _: usize, _: &KernelNode<'_>) -> Result<(), DriverError> {
+        self.with(|_| Err("nothing here has graphs"))
     }
 
     fn launch_graph(&self, _: StreamHandle, _: GraphHandle) -> Result<(), DriverError> {

@@ -259,9 +259,9 @@ fn on_gpu(
             let to = Tensor { offset_bytes: kept(number), ..result };
             let other = Stream::Compute;
             rank.wait(other, rank.record(stream)).expect("waited");
-            device.count_work(order.stream(other));
+            let handle = device.hand_over(order.stream(other)).expect("a stream");
             let [from, into] = [result, to].map(|x| device.arena().offset(x.offset_bytes));
-            gpu.copy(device.stream(order.stream(other)), into, from, result.size_bytes()).expect("copied");
+            gpu.copy(handle, into, from, result.size_bytes()).expect("copied");
             rank.wait(stream, rank.record(other)).expect("waited");
             results.push(to);
         }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
-use super::structs::{AccessDescription, AllocationProperties, EncodedTensorMap, Uuid};
+use super::structs::{AccessDescription, AllocationProperties, EncodedTensorMap, KernelNodeParameters, Uuid};
 use crate::table::{functions, named};
 
 named! {
@@ -21,10 +21,13 @@ named! {
     Module(*mut c_void) = "CUmodule";
     /// A kernel.
     Function(*mut c_void) = "CUfunction";
-    /// Captured work.
+    /// Work that was captured or described.
     Graph(*mut c_void) = "CUgraph";
-    /// Captured work that can be launched.
+    /// The same, so that it can be launched.
     ExecutableGraph(*mut c_void) = "CUgraphExec";
+    GraphNode(*mut c_void) = "CUgraphNode";
+    /// A kernel of a library, which nothing here has.
+    LibraryKernel(*mut c_void) = "CUkernel";
     /// An option of the compiler of PTX.
     JitOption(c_uint) = "CUjit_option";
     /// Which calls other threads may make during a capture.
@@ -122,7 +125,7 @@ functions! {
 }
 
 functions! {
-    /// Code, its launches and graphs of launches.
+    /// Code and its launches.
     Code {
         load = "cuModuleLoadDataEx" since 2010: (
             *mut Module, *const c_void, c_uint, *mut JitOption, *mut *mut c_void
@@ -139,11 +142,24 @@ functions! {
             *mut EncodedTensorMap, TensorType, c_uint, *mut c_void, *const Wide, *const Wide, *const c_uint,
             *const c_uint, Interleave, Swizzle, Promotion, OutsideFill
         ) -> Status;
+    }
+}
+
+functions! {
+    /// Graphs of launches. A driver without them runs everything else.
+    Graphs {
         begin_capture = "cuStreamBeginCapture_v2" since 10010: (Stream, CaptureMode) -> Status;
         end_capture = "cuStreamEndCapture" since 10000: (Stream, *mut Graph) -> Status;
         instantiate = "cuGraphInstantiateWithFlags" since 11040: (*mut ExecutableGraph, Graph, u64) -> Status;
         launch_graph = "cuGraphLaunch" since 10000: (ExecutableGraph, Stream) -> Status;
         destroy_graph = "cuGraphDestroy" since 10000: (Graph) -> Status;
         destroy_executable = "cuGraphExecDestroy" since 10000: (ExecutableGraph) -> Status;
+        create = "cuGraphCreate" since 10000: (*mut Graph, c_uint) -> Status;
+        add_kernel = "cuGraphAddKernelNode_v2" since 12000: (
+            *mut GraphNode, Graph, *const GraphNode, usize, *const KernelNodeParameters
+        ) -> Status;
+        set_kernel = "cuGraphExecKernelNodeSetParams_v2" since 12000: (
+            ExecutableGraph, GraphNode, *const KernelNodeParameters
+        ) -> Status;
     }
 }

@@ -21,6 +21,7 @@ mod constants;
 mod context;
 mod cubin;
 mod functions;
+mod kernel_graph;
 mod library;
 mod open_gpu;
 mod owned;
@@ -30,7 +31,7 @@ mod structs;
 pub use library::{Library, OLDEST_CAPABILITY};
 
 pub(crate) fn header() -> crate::headers::Header {
-    use functions::{Code, Devices, Entry, Lookup, Memory, Streams};
+    use functions::{Code, Devices, Entry, Graphs, Lookup, Memory, Streams};
     let tables = [
         Entry::declarations(),
         Lookup::declarations(),
@@ -38,6 +39,7 @@ pub(crate) fn header() -> crate::headers::Header {
         Memory::declarations(),
         Streams::declarations(),
         Code::declarations(),
+        Graphs::declarations(),
     ];
     crate::headers::Header {
         includes: &["cuda.h", "cudaTypedefs.h"],

@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use gpu::{
     Arguments, DeviceFacts, DevicePointer, DriverError, EventHandle, FreeMemory, FunctionFacts, FunctionHandle, Gpu,
-    GraphHandle, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle, TensorMap, TensorTiles,
+    GraphHandle, KernelNode, LaunchShape, ModuleHandle, ModuleImage, PinnedHandle, StreamHandle, TensorMap,
+    TensorTiles,
 };
 use sync::lock;
 
@@ -16,6 +17,7 @@ use super::calls::memory::{Pinned, Range};
 use super::context::Context;
 use super::cubin::Cubin;
 use super::functions::{Device, Event, ExecutableGraph, Function, Module, Stream};
+use super::kernel_graph::{KernelGraph, KernelGraphs};
 use super::owned::{Owned, Registry};
 
 /// Addresses of memory are multiples of this.
@@ -23,8 +25,8 @@ const ALIGNMENT: usize = 2 << 20;
 
 /// A kernel, and the module that keeps it.
 #[derive(Clone)]
-struct Kernel {
-    raw: Function,
+pub(super) struct Kernel {
+    pub(super) raw: Function,
     module: Arc<Owned<Module>>,
     parameters: Arc<[usize]>,
 }
@@ -36,6 +38,8 @@ pub(super) struct OpenGpu {
     /// Zeroes new memory.
     zeroing: Arc<Owned<Stream>>,
     graphs: Registry<ExecutableGraph>,
+    /// Those of kernels, by the number of the graph that is launched.
+    kernel_graphs: KernelGraphs,
     streams: Registry<Stream>,
     events: Registry<Event>,
     kernels: Mutex<BTreeMap<u64, Kernel>>,
@@ -60,6 +64,7 @@ impl OpenGpu {
             granularity,
             zeroing,
             graphs: Registry::default(),
+            kernel_graphs: KernelGraphs::default(),
             streams,
             events: Registry::default(),
             kernels: Mutex::default(),
@@ -85,6 +90,15 @@ impl OpenGpu {
         kernel.ok_or_else(|| {
             invalid(call, format!("function {:#x} does not exist here, or its module does not", function.0))
         })
+    }
+}
+
+impl OpenGpu {
+    /// The kernel of a node whose arguments have the sizes of its parameters.
+    fn node_kernel(&self, call: &'static str, node: &KernelNode<'_>) -> Result<Kernel, DriverError> {
+        let kernel = self.kernel(call, node.function)?;
+        check_sizes(&kernel.parameters, node.arguments)?;
+        Ok(kernel)
     }
 }
 
@@ -327,6 +341,22 @@ impl Gpu for OpenGpu {
         Ok(GraphHandle(self.graphs.add(graph, &self.context)))
     }
 
+    fn create_graph(&self, nodes: &[KernelNode<'_>]) -> Result<GraphHandle, DriverError> {
+        let call = "cuGraphAddKernelNode";
+        let kernels: Vec<Kernel> = nodes.iter().map(|node| self.node_kernel(call, node)).collect::<Result<_, _>>()?;
+        let (graph, kernel_graph) = KernelGraph::create(&self.context, nodes, &kernels)?;
+        let number = self.graphs.add(graph, &self.context);
+        self.kernel_graphs.add(number, kernel_graph);
+        Ok(GraphHandle(number))
+    }
+
+    fn set_node(&self, graph: GraphHandle, place: usize, node: &KernelNode<'_>) -> Result<(), DriverError> {
+        let call = "cuGraphExecKernelNodeSetParams";
+        let kernel = self.node_kernel(call, node)?;
+        let (executable, described) = (self.graphs.get(call, graph.0)?, self.kernel_graphs.get(call, graph.0)?);
+        described.set(self.context.enter()?, executable.raw(), place, (node, &kernel))
+    }
+
     fn launch_graph(&self, stream: StreamHandle, graph: GraphHandle) -> Result<(), DriverError> {
         let call = "cuGraphLaunch";
         let (stream, graph) = (self.streams.get(call, stream.0)?, self.graphs.get(call, graph.0)?);
@@ -334,6 +364,8 @@ impl Gpu for OpenGpu {
     }
 
     fn destroy_graph(&self, graph: GraphHandle) -> Result<(), DriverError> {
-        self.graphs.remove("cuGraphExecDestroy", graph.0)
+        let removed = self.graphs.remove("cuGraphExecDestroy", graph.0);
+        self.kernel_graphs.remove(graph.0);
+        removed
     }
 }

@@ -9,7 +9,7 @@ use sync::lock;
 use super::calls::entry::Api;
 use super::calls::memory::{Pinned, Range};
 use super::context::Context;
-use super::functions::{Event, ExecutableGraph, Module, Stream};
+use super::functions::{Event, ExecutableGraph, Graph, Module, Stream};
 
 /// A thing of the driver that is destroyed.
 pub(super) trait Destroy: Copy {
@@ -155,6 +155,18 @@ impl Destroy for ExecutableGraph {
 
     fn destroy(self, api: &Api) -> Result<(), DriverError> {
         api.destroy_graph(self)
+    }
+}
+
+impl Destroy for Graph {
+    const NOUN: &'static str = "description of graph";
+
+    fn number(self) -> u64 {
+        self.0 as u64
+    }
+
+    fn destroy(self, api: &Api) -> Result<(), DriverError> {
+        api.destroy_original(self)
     }
 }
 

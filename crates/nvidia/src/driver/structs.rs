@@ -5,6 +5,7 @@ use std::mem::offset_of;
 
 use gpu::TensorMap;
 
+use super::functions::{Context, Function, LibraryKernel};
 use crate::headers::Layout;
 use crate::table::CType;
 
@@ -50,6 +51,26 @@ pub(crate) struct Uuid {
 #[repr(C, align(128))]
 pub(crate) struct EncodedTensorMap {
     pub(crate) bytes: [u8; TensorMap::BYTES],
+}
+
+/// A kernel as a node of a graph.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct KernelNodeParameters {
+    pub(crate) function: Function,
+    pub(crate) grid: [c_uint; 3],
+    pub(crate) block: [c_uint; 3],
+    pub(crate) shared_bytes: c_uint,
+    pub(crate) arguments: *mut *mut c_void,
+    pub(crate) extra: *mut *mut c_void,
+    pub(crate) kernel: LibraryKernel,
+    pub(crate) context: Context,
+}
+
+impl CType for KernelNodeParameters {
+    fn c() -> String {
+        "CUDA_KERNEL_NODE_PARAMS".into()
+    }
 }
 
 impl CType for AllocationProperties {
@@ -110,6 +131,20 @@ pub(super) fn layouts() -> Vec<Layout> {
             name: "CUtensorMap",
             size: Some(size_of::<EncodedTensorMap>()),
             fields: vec![("opaque", offset_of!(EncodedTensorMap, bytes))],
+        },
+        Layout {
+            name: "CUDA_KERNEL_NODE_PARAMS",
+            size: Some(size_of::<KernelNodeParameters>()),
+            fields: vec![
+                ("func", offset_of!(KernelNodeParameters, function)),
+                ("gridDimX", offset_of!(KernelNodeParameters, grid)),
+                ("blockDimX", offset_of!(KernelNodeParameters, block)),
+                ("sharedMemBytes", offset_of!(KernelNodeParameters, shared_bytes)),
+                ("kernelParams", offset_of!(KernelNodeParameters, arguments)),
+                ("extra", offset_of!(KernelNodeParameters, extra)),
+                ("kern", offset_of!(KernelNodeParameters, kernel)),
+                ("ctx", offset_of!(KernelNodeParameters, context)),
+            ],
         },
         Layout { name: "CUuuid", size: Some(size_of::<Uuid>()), fields: vec![("bytes", offset_of!(Uuid, bytes))] },
     ]

@@ -29,7 +29,7 @@ fn failure(kind: DriverErrorKind, first: usize, counts: fn(GpuCall) -> bool) -> 
 }
 
 fn is_launch(call: GpuCall) -> bool {
-    matches!(call, GpuCall::Launch(_))
+    matches!(call, GpuCall::Launch(_) | GpuCall::LaunchGraph(..))
 }
 
 fn is_any(_: GpuCall) -> bool {
@@ -45,8 +45,8 @@ fn a_failing_gpu_is_named_with_rank_step_instruction_and_remedy() {
         (DriverErrorKind::KernelFault, "a fault in a kernel", "report"),
     ];
     for (number, (kind, reason, remedy)) in kinds.into_iter().enumerate() {
-        // After the drawing of weights, in some step.
-        let Some(said) = failure(kind, 400 + 97 * number, is_launch) else { return };
+        // After the drawing of weights, in some step: a graph is one launch.
+        let Some(said) = failure(kind, 200 + 40 * number, is_launch) else { return };
         assert!(said.starts_with("rank 1 failed in step "), "{said}");
         for part in ["at \"", "GPU 1 (soft GPU", reason, remedy, "-->"] {
             assert!(said.contains(part), "{part}: {said}");

@@ -6,6 +6,8 @@
 mod bits;
 mod device_products;
 mod faults;
+mod graphs;
+mod idle_gpu;
 mod inference;
 mod moves;
 mod narrow;

@@ -46,6 +46,14 @@ struct Held {
     meanwhile: Option<usize>,
 }
 
+/// Kernels of a launch.
+fn kernels(call: GpuCall) -> usize {
+    match call {
+        GpuCall::LaunchGraph(_, kernels) => kernels,
+        _ => 1,
+    }
+}
+
 /// The first copy of state ends only after launches of the step that follows: a run that waited for it would not
 /// continue.
 #[test]
@@ -59,8 +67,8 @@ fn a_step_continues_while_state_is_read() {
                 let mut state = state.lock().expect("whole");
                 match call {
                     GpuCall::Create(stream) => state.reader = Some(stream),
-                    GpuCall::Launch(_) => {
-                        state.launches += 1;
+                    GpuCall::Launch(_) | GpuCall::LaunchGraph(..) => {
+                        state.launches += kernels(call);
                         changed.notify_all();
                     }
                     GpuCall::Synchronize(stream)
@@ -80,7 +88,9 @@ fn a_step_continues_while_state_is_read() {
                     | GpuCall::Record(..)
                     | GpuCall::Wait(..)
                     | GpuCall::Synchronize(_)
-                    | GpuCall::Load => {}
+                    | GpuCall::Load
+                    | GpuCall::CreateGraph(_)
+                    | GpuCall::SetNode(..) => {}
                 }
             }
             Fate::Done

@@ -27,7 +27,7 @@ use train::{
 };
 
 use crate::released::archive;
-use crate::rig::{Folder, On, ZERO_THREE, layout};
+use crate::rig::{Folder, On, ZERO_THREE, graphs, layout};
 use crate::shared_sequences::{FOUR, shared};
 
 /// The folder with the libraries and the archive, in the processes that are started.
@@ -91,7 +91,7 @@ fn lines(setup: &Setup, engine: &dyn Engine) -> Result<Vec<String>, String> {
 fn engine(setup: &Setup, folder: &Path, process: usize, addresses: &[SocketAddr], own: TcpListener) -> Box<dyn Engine> {
     let kernels: &'static [u8] = std::fs::read(folder.join("archive")).expect("an archive").leak();
     let places = GpuPlaces { libraries: vec![folder.to_path_buf()], code: folder.join("code"), carried: kernels };
-    let device = RunDevice::open(DeviceChoice::Cuda, None, &places).expect("a driver and an archive");
+    let device = RunDevice::open(DeviceChoice::Cuda, None, graphs(), &places).expect("a driver and an archive");
     let nccl = nvidia::nccl::Library::open(&Search::with(places.libraries)).unwrap_or_else(|error| panic!("{error}"));
     let process_of = |(number, address): (usize, &SocketAddr)| {
         let (ranks, host) = (vec![Rank(number)], format!("host{number}"));

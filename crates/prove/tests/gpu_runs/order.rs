@@ -101,7 +101,10 @@ fn waits_of(gpu: usize, calls: &[GpuCall]) -> BTreeMap<Wait, usize> {
             | GpuCall::Record(..)
             | GpuCall::Synchronize(_)
             | GpuCall::Load
-            | GpuCall::Launch(_) => {}
+            | GpuCall::Launch(_)
+            | GpuCall::CreateGraph(_)
+            | GpuCall::SetNode(..)
+            | GpuCall::LaunchGraph(..) => {}
         }
     }
     waits

@@ -13,7 +13,7 @@ use nvidia::nvrtc::Compiler;
 use testkit::soft_gpus::cache_of_tests;
 use train::{ArchivedKernels, GpuPlaces, RunDevice};
 
-use crate::rig::{Folder, On, layout, outcome};
+use crate::rig::{Folder, On, graphs, layout, outcome};
 
 /// The file that [`an_archive_is_compiled`] writes, in the process that compiles it.
 const ARCHIVE: &str = "PLEACH_TEST_ARCHIVE";
@@ -62,7 +62,7 @@ fn a_program_with_an_archive_and_a_driver_has_the_bits_of_the_cpu() {
     let library = program.parent().expect("a folder").join("libsoftgpu_driver.so");
     std::fs::copy(library, folder.0.join("libcuda.so.1")).expect("a copy");
     let places = GpuPlaces { libraries: vec![folder.0.clone()], code: folder.0.join("code"), carried: archive() };
-    let device = RunDevice::open(DeviceChoice::Cuda, None, &places).expect("a driver and an archive");
+    let device = RunDevice::open(DeviceChoice::Cuda, None, graphs(), &places).expect("a driver and an archive");
     let RunDevice::Gpus(gpus) = device else { panic!("GPUs") };
     assert_eq!((gpus.kind(), gpus.facts().len()), (device::DeviceKind::CUDA, 1));
     for (tied, zero) in [(Tied::Yes, ZeroStage::One), (Tied::No, crate::rig::ZERO_THREE)] {

@@ -15,7 +15,7 @@ use testkit::models::{plain_layout, proof_text};
 use testkit::numbers::{Numbers, model, training};
 use testkit::resumed::{newest, resumed_spec};
 use testkit::soft_gpus::gpu_engine;
-use train::{Engine, Gpus, Saving, Setup, Start};
+use train::{Engine, Gpus, GraphNotice, GraphUse, Saving, Setup, Start};
 
 /// Devices of ranks.
 #[derive(Clone)]
@@ -85,6 +85,11 @@ pub fn leg_that_saves_every(every: u32, layout: &Layout, on: &On, until: u32, fo
     let first = First { steps: until - start.steps(), watch: &Nobody };
     let leg = Leg { start, saving, first };
     outcome_of_run(&setup, &*on.engine(&setup), &proof_text(), leg).expect("a leg")
+}
+
+/// Graphs through the driver's C interface; a driver that has none ends the test.
+pub fn graphs() -> GraphUse {
+    GraphUse::Auto(Arc::new(GraphNotice::new(|line| panic!("{line}"))))
 }
 
 /// A folder of a test, removed with it.

@@ -37,11 +37,10 @@ impl Order {
             }
             match *call {
                 GpuCall::Transfer(stream, _) | GpuCall::Copy(stream) | GpuCall::Launch(stream) => {
-                    let clock = streams.entry(stream).or_default();
-                    join(clock, &host);
-                    let count = clock.get(&stream).copied().unwrap_or(0);
-                    order.work.insert((stream, count), clock.clone());
-                    clock.insert(stream, count + 1);
+                    order.add(streams.entry(stream).or_default(), stream, &host);
+                }
+                GpuCall::LaunchGraph(stream, kernels) => {
+                    (0..kernels).for_each(|_| order.add(streams.entry(stream).or_default(), stream, &host));
                 }
                 GpuCall::Record(event, stream) => {
                     events.insert(event, streams.entry(stream).or_default().clone());
@@ -54,10 +53,22 @@ impl Order {
                     join(&mut host, streams.entry(stream).or_default());
                 }
                 GpuCall::Host(_) => order.host.push(host.clone()),
-                GpuCall::Allocate | GpuCall::Create(_) | GpuCall::Load => {}
+                GpuCall::Allocate
+                | GpuCall::Create(_)
+                | GpuCall::Load
+                | GpuCall::CreateGraph(_)
+                | GpuCall::SetNode(..) => {}
             }
         }
         order
+    }
+
+    /// Adds a piece of work of a stream with this clock.
+    fn add(&mut self, clock: &mut Clock, stream: StreamHandle, host: &Clock) {
+        join(clock, host);
+        let count = clock.get(&stream).copied().unwrap_or(0);
+        self.work.insert((stream, count), clock.clone());
+        clock.insert(stream, count + 1);
     }
 
     /// Whether the first of a pair comes before the second.
@@ -98,6 +109,7 @@ fn lost_transfer(calls: &[GpuCall], waited: &[Clock], without: &[Clock]) -> Opti
                 *count += 1;
             }
             GpuCall::Copy(stream) | GpuCall::Launch(stream) => *counts.entry(stream).or_default() += 1,
+            GpuCall::LaunchGraph(stream, kernels) => *counts.entry(stream).or_default() += kernels,
             GpuCall::Host(range) => {
                 let (waited, without) = accesses.next()?;
                 let has = |clock: &Clock, place: &Place| clock.get(&place.0).copied().unwrap_or(0) > place.1;
@@ -113,7 +125,9 @@ fn lost_transfer(calls: &[GpuCall], waited: &[Clock], without: &[Clock]) -> Opti
             | GpuCall::Load
             | GpuCall::Record(..)
             | GpuCall::Wait(..)
-            | GpuCall::Synchronize(_) => {}
+            | GpuCall::Synchronize(_)
+            | GpuCall::CreateGraph(_)
+            | GpuCall::SetNode(..) => {}
         }
     }
     None

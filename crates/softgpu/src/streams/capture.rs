@@ -19,6 +19,17 @@ struct Node {
 }
 
 impl Graph {
+    /// Adds work that comes after earlier nodes.
+    pub fn add(&mut self, work: Work, predecessors: Vec<usize>) {
+        self.nodes.push(Node { work, predecessors });
+    }
+
+    /// Gives a node other work; `false` where there is no such node.
+    pub fn replace(&mut self, node: usize, work: Work) -> bool {
+        let found = self.nodes.get_mut(node);
+        found.map(|node| node.work = work).is_some()
+    }
+
     /// A graph's nodes that can be run, if those of `has_ended` have ended.
     pub fn ready(&self, has_ended: &[bool]) -> Vec<usize> {
         let is_ready =
@@ -94,7 +105,7 @@ impl Capture {
     pub fn add(&mut self, stream: StreamHandle, work: Work) {
         let node = self.graph.nodes.len();
         let predecessors = self.fronts.insert(stream, vec![node]).unwrap_or_default();
-        self.graph.nodes.push(Node { work, predecessors });
+        self.graph.add(work, predecessors);
     }
 
     /// An event is for what a stream has done so far.

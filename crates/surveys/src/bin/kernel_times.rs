@@ -23,7 +23,7 @@ use surveys::page::ended;
 use sync::lock;
 use testkit::text::{Labels, ProofText};
 use testkit::wrapped_engine::WrappedEngine;
-use train::{Engine, EngineOptions, GpuPlaces, MetaEngine, RankEngine, RunDevice, Setup, open_engine};
+use train::{Engine, EngineOptions, GpuPlaces, GraphUse, MetaEngine, RankEngine, RunDevice, Setup, open_engine};
 
 /// Profiles of the accelerators whose times are predicted.
 const PROFILES: [&str; 2] = ["h100-80g-dgx", "h200-141g-dgx"];
@@ -91,7 +91,7 @@ fn engine(config: &RunConfig, setup: &Setup, arguments: &Arguments) -> Result<Bo
     }
     let code = std::env::temp_dir().join("pleach-kernels");
     let places = GpuPlaces { libraries: arguments.cuda.iter().cloned().collect(), code, carried: &[] };
-    let device = RunDevice::open(config.run.device, config.run.gpus, &places).map_err(text)?;
+    let device = RunDevice::open(config.run.device, config.run.gpus, GraphUse::Off, &places).map_err(text)?;
     let timeouts = Timeouts::new(Duration::from_secs(600));
     let options = EngineOptions { timeouts, queued: &[], threads_per_rank: 1, library: None };
     Ok(open_engine(setup.mesh, options, &device))

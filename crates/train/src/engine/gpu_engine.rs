@@ -94,7 +94,7 @@ impl Engine for GpuEngine {
                 device.with_products(numerics.products)
             }
         };
-        let device = Arc::new(device);
+        let device = Arc::new(device.with_graphs(self.gpus.graphs()));
         let events = Arc::new(EventKeeper::new(Arc::clone(&open.gpu)));
         let queues = self.threads.queues(rank)?;
         let streams = RankStreams { device: Arc::clone(&device), order: self.order };

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use config::Products;
-use cuda::LIBRARY_RANK_BYTES;
+use cuda::{GraphUse, LIBRARY_RANK_BYTES};
 use device::{DeviceError, DeviceKind};
 use gpu::{Capability, DeviceFacts, Driver, DriverError, Gpu, ProductLibrary};
 use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
@@ -162,6 +162,7 @@ pub struct Gpus {
     facts: Vec<DeviceFacts>,
     code: Box<dyn KernelCode>,
     products: ProductSource,
+    graphs: GraphUse,
     contexts: Mutex<BTreeMap<usize, Arc<dyn Gpu>>>,
     opened: Mutex<BTreeMap<usize, Arc<OpenGpu>>>,
 }
@@ -204,13 +205,24 @@ impl Gpus {
     ) -> Result<Gpus, GpuError> {
         let facts = usable_gpus(&*driver, wanted)?;
         let (contexts, opened) = (Mutex::default(), Mutex::default());
-        Ok(Gpus { driver, kind, facts, code, products: ProductSource::None, contexts, opened })
+        Ok(Gpus { driver, kind, facts, code, products: ProductSource::None, graphs: GraphUse::Off, contexts, opened })
     }
 
     /// The same GPUs with a library of products.
     #[must_use]
     pub fn with_products(self, products: ProductSource) -> Gpus {
         Gpus { products, ..self }
+    }
+
+    /// The same GPUs, whose ranks launch kernels as `graphs` say. Without this call they launch them one by one.
+    #[must_use]
+    pub fn with_graphs(self, graphs: GraphUse) -> Gpus {
+        Gpus { graphs, ..self }
+    }
+
+    /// How ranks launch kernels.
+    pub(crate) fn graphs(&self) -> GraphUse {
+        self.graphs.clone()
     }
 
     /// Looks for the library that `products` need, if they need one.

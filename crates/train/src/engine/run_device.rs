@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::DeviceChoice;
+use cuda::GraphUse;
 use device::{DeviceError, DeviceKind, Numerics};
 use gpu::{DeviceFacts, Driver};
 use nvidia::nvrtc::{Cache, Compiler};
@@ -45,10 +46,16 @@ impl GpuPlaces {
 
 impl RunDevice {
     /// Opens what `choice` names: of GPUs the first `wanted`, or all; of GPUs in software one where no number is given.
+    /// Their ranks launch kernels as `graphs` say.
     ///
     /// # Errors
     /// A driver, a GPU or a compiler that is missing or too old.
-    pub fn open(choice: DeviceChoice, wanted: Option<usize>, places: &GpuPlaces) -> Result<RunDevice, GpuError> {
+    pub fn open(
+        choice: DeviceChoice,
+        wanted: Option<usize>,
+        graphs: GraphUse,
+        places: &GpuPlaces,
+    ) -> Result<RunDevice, GpuError> {
         let Some((driver, products)) = driver(choice, wanted, places)? else { return Ok(RunDevice::Cpu) };
         let (kind, form) = match choice {
             DeviceChoice::Cpu | DeviceChoice::Cuda => (DeviceKind::CUDA, CodeForm::Cubin),
@@ -57,7 +64,8 @@ impl RunDevice {
         // The driver's list is judged first: without a GPU nobody needs a compiler.
         usable_gpus(&*driver, wanted)?;
         let code = kernels(Compiler::open(&places.search()), places, kind, form)?;
-        Ok(RunDevice::Gpus(Arc::new(Gpus::new(driver, kind, code, wanted)?.with_products(products))))
+        let gpus = Gpus::new(driver, kind, code, wanted)?.with_products(products).with_graphs(graphs);
+        Ok(RunDevice::Gpus(Arc::new(gpus)))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Code, launches and graphs.
+//! Code and launches.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
@@ -6,11 +6,11 @@ use std::ptr::null_mut;
 use gpu::{Arguments, DriverError, FunctionFacts, LaunchShape, TensorMap, TensorTiles};
 
 use super::super::constants::{
-    ERROR_LOG, ERROR_LOG_BYTES, LOCAL_BYTES, MAX_DYNAMIC_SHARED, MAX_THREADS, NOT_INTERLEAVED, REGISTERS, RELAXED,
-    SHARED_BYTES, ZEROS_OUTSIDE, promotion, swizzle, tensor_type,
+    ERROR_LOG, ERROR_LOG_BYTES, LOCAL_BYTES, MAX_DYNAMIC_SHARED, MAX_THREADS, NOT_INTERLEAVED, REGISTERS, SHARED_BYTES,
+    ZEROS_OUTSIDE, promotion, swizzle, tensor_type,
 };
 use super::super::cubin::Cubin;
-use super::super::functions::{ExecutableGraph, Function, FunctionAttribute, Graph, Module, Status, Stream, Wide};
+use super::super::functions::{Function, FunctionAttribute, Module, Status, Stream, Wide};
 use super::super::status::SUCCESS;
 use super::super::structs::EncodedTensorMap;
 use super::entry::Api;
@@ -165,36 +165,5 @@ impl Api {
             )
         };
         self.checked("cuLaunchKernel", status)
-    }
-
-    pub(in crate::driver) fn begin_capture(&self, stream: Stream) -> Result<(), DriverError> {
-        // SAFETY: see the module.
-        self.checked("cuStreamBeginCapture", unsafe { (self.code.begin_capture)(stream, RELAXED) })
-    }
-
-    /// Ends a capture. The captured graph itself is destroyed at once.
-    pub(in crate::driver) fn end_capture(&self, stream: Stream) -> Result<ExecutableGraph, DriverError> {
-        let mut graph = Graph(null_mut());
-        // SAFETY: see the module; the call writes one address, which is null where it fails.
-        self.checked("cuStreamEndCapture", unsafe { (self.code.end_capture)(stream, &mut graph) })?;
-        let mut executable = ExecutableGraph(null_mut());
-        // SAFETY: the graph was made above; the call writes one address.
-        let status = unsafe { (self.code.instantiate)(&mut executable, graph, 0) };
-        let instantiated = self.checked("cuGraphInstantiateWithFlags", status);
-        // SAFETY: the graph was made above and is used no more.
-        let destroyed = unsafe { (self.code.destroy_graph)(graph) };
-        instantiated?;
-        self.checked("cuGraphDestroy", destroyed)?;
-        Ok(executable)
-    }
-
-    pub(in crate::driver) fn launch_graph(&self, stream: Stream, graph: ExecutableGraph) -> Result<(), DriverError> {
-        // SAFETY: see the module.
-        self.checked("cuGraphLaunch", unsafe { (self.code.launch_graph)(graph, stream) })
-    }
-
-    pub(in crate::driver) fn destroy_graph(&self, graph: ExecutableGraph) -> Result<(), DriverError> {
-        // SAFETY: see the module; it is used no more.
-        self.checked("cuGraphExecDestroy", unsafe { (self.code.destroy_executable)(graph) })
     }
 }

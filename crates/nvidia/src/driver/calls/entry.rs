@@ -5,7 +5,9 @@ use std::ptr::{NonNull, null, null_mut};
 
 use gpu::DriverError;
 
-use super::super::functions::{Code, Devices, Entry, Lookup, LookupFlags, LookupResult, Memory, Status, Streams};
+use super::super::functions::{
+    Code, Devices, Entry, Graphs, Lookup, LookupFlags, LookupResult, Memory, Status, Streams,
+};
 use super::super::status::{SUCCESS, kind, remedy};
 use crate::library::{LibraryError, Opened};
 use crate::table::{Name, Symbol};
@@ -17,6 +19,8 @@ pub(in crate::driver) struct Api {
     pub(super) memory: Memory,
     pub(super) streams: Streams,
     pub(super) code: Code,
+    /// `None` where the driver lacks one of them.
+    pub(super) graphs: Option<Graphs>,
 }
 
 impl Entry {
@@ -43,6 +47,7 @@ impl Api {
             memory: Memory::bind(find)?,
             streams: Streams::bind(find)?,
             code: Code::bind(find)?,
+            graphs: Graphs::bind(find).ok(),
         })
     }
 
