@@ -8,6 +8,7 @@
 pub mod code;
 mod device;
 mod events;
+mod host_memory;
 pub mod kernels;
 mod launch;
 mod library_products;
