@@ -12,6 +12,8 @@ use nvidia::{Search, cublaslt, nccl};
 use train::{GpuError, GpuPlaces, Gpus, GraphNotice, GraphUse, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
+use crate::memory::machine::{MemoryLimit, process_limit};
+use crate::screen::figures::{bytes, counted};
 use crate::screen::gpu_peak;
 use crate::screen::output::tell;
 
@@ -141,18 +143,35 @@ pub fn predicted(config: &RunConfig, cluster: &Cluster) -> Result<String, Failur
     ))
 }
 
-/// Checks that the GPUs of this host have the memory for `host`, the ranks there, in `processes` processes.
+/// Checks that the GPUs of this host have the memory for `host`, the ranks there, in `processes` processes, and that
+/// the host has it for state that they keep there.
 ///
 /// # Errors
-/// A GPU that is too small, or that cannot be opened.
+/// A GPU or a host that is too small, a GPU that cannot be opened.
 pub fn check_memory(device: &RunDevice, setup: &Setup, host: &[Rank], processes: usize) -> Result<(), Failure> {
     match device {
         RunDevice::Cpu => Ok(()),
         RunDevice::Gpus(gpus) => {
             let checked = gpus.check_memory(&arena_bytes(setup, host), processes, products_of(setup));
-            checked.map_err(|error| Failure::Input(error.to_string()))
+            checked.map_err(|error| Failure::Input(error.to_string()))?;
+            check_host_memory(setup, host, process_limit())
         }
     }
+}
+
+/// Checks that this host has the memory for the offloaded state of `host`, the ranks there.
+fn check_host_memory(setup: &Setup, host: &[Rank], limit: Option<MemoryLimit>) -> Result<(), Failure> {
+    let of_rank = |rank: &Rank| setup.plan(setup.mesh.coord(*rank).along(Axis::Pp)).host_bytes() as u64;
+    let needed: u64 = host.iter().map(of_rank).sum();
+    let Some(limit) = limit.filter(|limit| needed > limit.bytes) else { return Ok(()) };
+    Err(Failure::Input(format!(
+        "train.offload = \"optimizer\" does not fit: {} need {} of pinned memory on this host, {} has {}; use fewer ranks on a host, \
+         a higher parallelism.zero with more replicas, or train.offload = \"none\"",
+        counted(host.len() as u64, "rank"),
+        bytes(needed),
+        limit.source,
+        bytes(limit.bytes)
+    )))
 }
 
 /// Checks that the GPU of a process with one rank has the memory for it and for NCCL. Other ranks of `host` have GPUs
@@ -167,7 +186,7 @@ pub fn check_own_memory(device: &RunDevice, setup: &Setup, host: &[Rank], own: &
         gpus.check_memory_of_one(local, bytes, products_of(setup))
             .map_err(|error| Failure::Input(error.to_string()))?;
     }
-    Ok(())
+    check_host_memory(setup, host, process_limit())
 }
 
 /// NVIDIA's collectives, as a run opens them, or why there are none.
@@ -327,6 +346,7 @@ fn products_of(setup: &Setup) -> Products {
     setup.train.precision.products()
 }
 
+/// Memory of GPUs for the arenas of a host's ranks.
 fn arena_bytes(setup: &Setup, host: &[Rank]) -> Vec<u64> {
     let of_rank = |rank: &Rank| setup.programs.arena_bytes(setup.mesh.coord(*rank).along(Axis::Pp)) as u64;
     host.iter().map(of_rank).collect()
@@ -343,6 +363,21 @@ pub fn has_gpus(config: &RunConfig) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::verdict;
+    use crate::memory::machine::LimitSource;
+
+    #[test]
+    fn a_host_without_room_for_offloaded_state_is_refused() {
+        let overrides = ["train.offload=optimizer", "parallelism.zero=0"].map(String::from);
+        let RunConfig { model, parallelism, train, run, .. } = RunConfig::load("", "", &overrides).expect("legal");
+        let setup = verdict::plan(model, parallelism, train, &run.samples).expect("a plan");
+        let ranks: Vec<Rank> = setup.mesh.ranks().collect();
+        let limit = |bytes| Some(MemoryLimit { bytes, source: LimitSource::Machine });
+        assert!(check_host_memory(&setup, &ranks, limit(1 << 30)).is_ok());
+        let said = check_host_memory(&setup, &ranks, limit(1 << 20)).expect_err("too little").to_string();
+        assert!(said.starts_with("train.offload = \"optimizer\" does not fit: 8 ranks need "), "{said}");
+        assert!(said.contains("of pinned memory on this host, this machine has 1.05 MB; use fewer ranks"), "{said}");
+    }
 
     #[test]
     fn folders_are_named_like_path_and_an_empty_name_is_none() {

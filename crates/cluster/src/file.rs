@@ -121,8 +121,11 @@ impl Cluster {
             ]
         }));
         let (shares, not_negative): (Vec<_>, Vec<_>) = (shares.collect(), not_negative.collect());
-        let positive: Vec<_> =
-            positive.into_iter().chain(accelerator.tf32_tflops.map(|of| ("accelerator.tf32_tflops", of))).collect();
+        let optional = [
+            accelerator.tf32_tflops.map(|of| ("accelerator.tf32_tflops", of)),
+            accelerator.host_link_gb_per_s.map(|of| ("accelerator.host_link_gb_per_s", of)),
+        ];
+        let positive: Vec<_> = positive.into_iter().chain(optional.into_iter().flatten()).collect();
         let is_positive = |value: f64| value > 0.0 && value.is_finite();
         all(&positive, is_positive, "is not above 0; take it from the data sheet")?;
         all(&shares, |value| value > 0.0 && value <= 1.0, "must be a share; use more than 0 and at most 1")?;
@@ -146,7 +149,7 @@ fn all(values: &[(&str, f64)], holds: impl Fn(f64) -> bool, rule: &'static str) 
 const EXAMPLE: &str = "a100-80g-dgx";
 
 /// Keys of the example that a profile may leave out.
-const OPTIONAL: [&str; 3] = ["tf32_tflops", "attention", "fitted"];
+const OPTIONAL: [&str; 4] = ["tf32_tflops", "host_link_gb_per_s", "attention", "fitted"];
 
 /// The first thing that the example has and `text` has not, if it is TOML at all.
 fn missing(text: &str) -> Option<ProfileError> {

@@ -74,6 +74,10 @@ pub struct Accelerator {
     /// accelerator does that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tf32_tflops: Option<f64>,
+    /// Bandwidth of copies between pinned memory of the host and the accelerator, one way, as programs measure it, in
+    /// 10^9 bytes per second. Only state that is offloaded passes this link.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_link_gb_per_s: Option<f64>,
     /// Multiprocessors, each of which works on one tile of a product at a time.
     pub multiprocessors: u32,
     /// Whether collectives and sends overlap with computation.
@@ -81,6 +85,15 @@ pub struct Accelerator {
 }
 
 impl Accelerator {
+    /// Bandwidth of [`Accelerator::host_link_gb_per_s`] where a profile has none: that of PCIe 4.0 with 16 lanes, of
+    /// whose 31.5 GB/s copies of large pieces reach 24 to 26.
+    pub const USUAL_HOST_LINK_GB_PER_S: f64 = 25.0;
+
+    /// Nanoseconds in which a byte passes the link to the host, one way.
+    pub fn host_link_ns_per_byte(&self) -> f64 {
+        1.0 / self.host_link_gb_per_s.unwrap_or(Accelerator::USUAL_HOST_LINK_GB_PER_S)
+    }
+
     /// Its memory in bytes: what a rank may use at most, for every command.
     pub fn memory_bytes(&self) -> f64 {
         self.memory_gb * 1e9

@@ -20,6 +20,7 @@ mod local_attention;
 mod lora;
 mod model;
 mod model_coord;
+mod offload;
 mod optimizer;
 mod parallelism;
 mod parameter_groups;
@@ -57,6 +58,7 @@ pub use model::{
     Position, QkNorm, TopQuery,
 };
 pub use model_coord::ModelCoord;
+pub use offload::Offload;
 pub use optimizer::{Muon, MuonScale, Optimizer, UpdateMethod};
 pub use parallelism::{
     FullRecompute, LayerRecompute, Overlap, Parallelism, Recompute, SavedInputs, SequenceParallel, SumRuns,

@@ -3,6 +3,7 @@
 use crate::anomalies::Anomalies;
 use crate::batch::{BatchOrigin, BatchRamp, BatchSizes};
 use crate::learning_rate::LearningRateSchedule;
+use crate::offload::Offload;
 use crate::optimizer::Optimizer;
 use crate::parameter_groups::ParameterGroup;
 use crate::precision::{GradientSums, Precision};
@@ -53,6 +54,8 @@ pub struct TrainSpec {
     pub precision: Precision,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
+    /// Which state is in memory of the host between its uses.
+    pub offload: Offload,
     /// The answers to steps that are not as usual.
     pub anomalies: Anomalies,
     /// Seed of initial weights, dropout and data order.

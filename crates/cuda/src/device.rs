@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use config::Products;
-use device::{Device, DeviceError, DeviceKind, KeptTimes, NumericsChoice, Op, Stream, StreamEvent, Tensor};
+use device::{ArenaSize, Device, DeviceError, DeviceKind, KeptTimes, NumericsChoice, Op, Stream, StreamEvent, Tensor};
 use gpu::{
     Arguments, Capability, DevicePointer, DriverError, FunctionHandle, Gpu, ModuleHandle, PinnedHandle, ProductLibrary,
     StreamHandle, TensorMap, TensorTiles,
@@ -14,6 +14,7 @@ use sync::lock;
 
 use crate::code::CompiledSource;
 use crate::graphs::{GraphUse, Kernel};
+use crate::host_memory::HostMemory;
 use crate::kernels::Instructions;
 use crate::launch::{Code as LoadedCode, Launch, Site, launches, library_product};
 use crate::library_products::LibraryProducts;
@@ -28,14 +29,35 @@ pub(crate) struct RankMemory {
     /// By number.
     pub(crate) streams: Vec<Owned<StreamHandle>>,
     arena: Owned<DevicePointer>,
-    arena_bytes: usize,
+    host: HostMemory,
+    /// The first address after both memories.
+    end_bytes: usize,
 }
 
 impl RankMemory {
-    fn allocate(gpu: Arc<dyn Gpu>, arena_bytes: usize) -> Result<RankMemory, DriverError> {
-        let arena = allocate(&gpu, arena_bytes.max(1))?;
-        let streams = Stream::ALL.iter().map(|_| create_stream(&gpu)).collect::<Result<_, _>>()?;
-        Ok(RankMemory { gpu, streams, arena, arena_bytes })
+    fn allocate(gpu: Arc<dyn Gpu>, size: ArenaSize) -> Result<RankMemory, DeviceError> {
+        let ArenaSize { host_bytes, device_bytes } = size;
+        let failed = |what: String, full: DeviceError| {
+            |cause: DriverError| match cause.kind {
+                gpu::DriverErrorKind::OutOfMemory => full,
+                _ => accelerator_error(what, cause),
+            }
+        };
+        let remedy = "a smaller microbatch, more ranks or a higher ZeRO stage need less";
+        let full = DeviceError::OutOfMemory { bytes: device_bytes, remedy };
+        let arena = allocate(&gpu, device_bytes.max(1));
+        let arena = arena.map_err(failed(format!("allocate an arena of {device_bytes} bytes"), full))?;
+        let what = format!("allocate {host_bytes} bytes of pinned memory");
+        let full = DeviceError::OutOfHostMemory { bytes: host_bytes };
+        let host = HostMemory::allocate(&gpu, host_bytes).map_err(failed(what, full))?;
+        let streams = Stream::ALL.iter().map(|_| create_stream(&gpu)).collect::<Result<_, _>>();
+        let streams = streams.map_err(|cause| accelerator_error("create streams".into(), cause))?;
+        Ok(RankMemory { gpu, streams, arena, host, end_bytes: size.end_bytes() })
+    }
+
+    /// The address of offset 0, which is on the GPU only where no memory of the host comes first.
+    fn base(&self) -> DevicePointer {
+        self.arena.handle().before(self.host.bytes())
     }
 
     /// Refuses a tensor that is not dense, outside of the arena, or of another size than the host's bytes.
@@ -47,7 +69,7 @@ impl RankMemory {
     ) -> Result<(), DeviceError> {
         tensor.has_host_bytes(op, host_bytes)?;
         tensor.is_dense_of(tensor.dtype)?;
-        tensor.inside(self.arena_bytes)
+        tensor.inside(self.end_bytes)
     }
 
     /// Copies a tensor through `pinned` memory of `pinned_bytes`, and waits for it.
@@ -59,6 +81,10 @@ impl RankMemory {
         from: Tensor,
         to: &mut [u8],
     ) -> Result<(), DriverError> {
+        if let Some((host, offset_bytes)) = self.host.place(from) {
+            self.gpu.synchronize(stream)?;
+            return self.gpu.read_pinned(host, offset_bytes, to);
+        }
         let mut place = self.address(from);
         for piece in to.chunks_mut(pinned_bytes) {
             self.gpu.download(stream, pinned, 0, place, piece.len())?;
@@ -71,8 +97,8 @@ impl RankMemory {
 
     fn site(&self, products: Products, code: LoadedCode) -> Site {
         Site {
-            arena: self.arena.handle(),
-            arena_bytes: self.arena_bytes,
+            arena: self.base(),
+            arena_bytes: self.end_bytes,
             multiprocessors: self.gpu.facts().multiprocessors,
             capability: self.gpu.facts().capability,
             products,
@@ -87,7 +113,7 @@ impl RankMemory {
 
     /// The address of a tensor.
     pub(crate) fn address(&self, tensor: Tensor) -> DevicePointer {
-        self.arena.handle().offset(tensor.offset_bytes)
+        self.base().offset(tensor.offset_bytes)
     }
 
     /// Waits until all work of all streams has ended.
@@ -143,20 +169,16 @@ impl CudaDevice {
     /// Bytes of pinned memory of a rank with a reader.
     pub const PINNED_BYTES: usize = RING_BYTES + 2 * READER_BYTES;
 
-    /// Allocates a zeroed arena and loads the kernels.
+    /// Allocates a zeroed arena with its memory of the host, and loads the kernels.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfMemory`], and other failures of the driver by name.
-    pub fn open(gpu: Arc<dyn Gpu>, code: &[CompiledSource], arena_bytes: usize) -> Result<CudaDevice, DeviceError> {
-        let memory = RankMemory::allocate(Arc::clone(&gpu), arena_bytes).map_err(|cause| {
-            if cause.kind == gpu::DriverErrorKind::OutOfMemory {
-                let remedy = "a smaller microbatch, more ranks or a higher ZeRO stage need less";
-                DeviceError::OutOfMemory { bytes: arena_bytes, remedy }
-            } else {
-                accelerator_error(format!("allocate an arena of {arena_bytes} bytes"), cause)
-            }
-        })?;
-        let memory = Arc::new(memory);
+    /// [`DeviceError::OutOfMemory`], [`DeviceError::OutOfHostMemory`], and other failures of the driver by name.
+    pub fn open(
+        gpu: Arc<dyn Gpu>,
+        code: &[CompiledSource],
+        size: impl Into<ArenaSize>,
+    ) -> Result<CudaDevice, DeviceError> {
+        let memory = Arc::new(RankMemory::allocate(Arc::clone(&gpu), size.into())?);
         let (mut modules, mut functions) = (vec![], HashMap::new());
         for CompiledSource { source, code } in code {
             let named = |cause| accelerator_error(format!("load the kernels of {}.cu", source.name), cause);
@@ -213,14 +235,14 @@ impl CudaDevice {
         &self.memory.gpu
     }
 
-    /// The address of the arena's first byte.
+    /// The address of offset 0 of the arena, which is on the GPU only where no memory of the host comes first.
     pub fn arena(&self) -> DevicePointer {
-        self.memory.arena.handle()
+        self.memory.base()
     }
 
-    /// The size of the arena.
+    /// The first offset after the arena.
     pub fn arena_bytes(&self) -> usize {
-        self.memory.arena_bytes
+        self.memory.end_bytes
     }
 
     /// The same device, which launches kernels as `graphs` say. Without this call it launches them one by one.
@@ -321,6 +343,17 @@ impl Prepared {
 
 impl Device for CudaDevice {
     fn submit(&self, stream: Stream, op: &Op) -> Result<(), DeviceError> {
+        if let Some(work) = self.memory.host.work(op)? {
+            op.operands()
+                .reads()
+                .chain(op.operands().writes())
+                .try_for_each(|tensor| tensor.inside(self.memory.end_bytes))?;
+            self.submitter.launch_gathered(stream)?;
+            self.submitter.count(stream, op);
+            let RankMemory { gpu, host, .. } = &*self.memory;
+            let submitted = host.submit(&**gpu, self.memory.stream(stream), self.memory.base(), work);
+            return submitted.map_err(|cause| accelerator_error(described(op), cause));
+        }
         let site = self.memory.site(self.products, self.code);
         if self.products == Products::Device && self.submit_to_library(stream, op, &site)? == Submitted::Yes {
             return Ok(());
@@ -332,6 +365,13 @@ impl Device for CudaDevice {
 
     fn upload(&self, stream: Stream, to: Tensor, from: &[u8]) -> Result<(), DeviceError> {
         self.memory.check_host_copy("write", to, from.len())?;
+        if let Some((host, offset_bytes)) = self.memory.host.place(to) {
+            self.submitter.launch_gathered(stream)?;
+            let gpu = &self.memory.gpu;
+            let written = gpu.synchronize(self.memory.stream(stream));
+            let written = written.and_then(|()| gpu.write_pinned(host, offset_bytes, from));
+            return written.map_err(|cause| accelerator_error(format!("write {to:?} in memory of the host"), cause));
+        }
         self.submitter.upload(stream, to, from)
     }
 

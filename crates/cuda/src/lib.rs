@@ -9,6 +9,7 @@ pub mod code;
 mod device;
 mod events;
 mod graphs;
+mod host_memory;
 pub mod kernels;
 mod launch;
 mod library_products;

@@ -53,7 +53,7 @@ impl LibraryProducts {
     ) -> Result<Option<ProductAlgorithm>, DriverError> {
         let workspace_bytes = match stream {
             Stream::Compute => WORKSPACE_BYTES,
-            Stream::Reduce | Stream::Transfer | Stream::Io | Stream::Shift => 0,
+            Stream::Reduce | Stream::Transfer | Stream::Io | Stream::Shift | Stream::Fetch | Stream::Offload => 0,
         };
         let key = (*product, workspace_bytes);
         if let Some(known) = lock(&self.chosen).get(&key) {

@@ -13,6 +13,34 @@ use std::ptr::NonNull;
 use crate::mapping::Mapping;
 use crate::{DeviceError, Dtype, Element, Tensor};
 
+/// The size of a rank's arena. Its lowest addresses are memory of the host, which only copies reach on a GPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ArenaSize {
+    /// Memory of the host: a multiple of [`crate::ALIGN_BYTES`].
+    pub host_bytes: usize,
+    /// Memory of the device.
+    pub device_bytes: usize,
+}
+
+impl ArenaSize {
+    /// An arena of the device alone.
+    pub fn of_device(device_bytes: usize) -> ArenaSize {
+        ArenaSize { host_bytes: 0, device_bytes }
+    }
+
+    /// Both together: the first address after the arena.
+    pub fn end_bytes(self) -> usize {
+        self.host_bytes + self.device_bytes
+    }
+}
+
+impl From<usize> for ArenaSize {
+    /// Of the device alone.
+    fn from(device_bytes: usize) -> ArenaSize {
+        ArenaSize::of_device(device_bytes)
+    }
+}
+
 /// Zeroed memory of fixed size and place.
 #[derive(Debug)]
 pub struct Arena {

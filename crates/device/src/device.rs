@@ -19,11 +19,16 @@ pub enum Stream {
     Io,
     /// Ring shifts inside of a layer's passes, during the attention of the same pass.
     Shift,
+    /// Copies from memory of the host.
+    Fetch,
+    /// Copies to memory of the host.
+    Offload,
 }
 
 impl Stream {
     /// All streams.
-    pub const ALL: [Stream; 5] = [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io, Stream::Shift];
+    pub const ALL: [Stream; 7] =
+        [Stream::Compute, Stream::Reduce, Stream::Transfer, Stream::Io, Stream::Shift, Stream::Fetch, Stream::Offload];
     /// How many there are.
     pub const COUNT: usize = Stream::ALL.len();
 
@@ -35,6 +40,8 @@ impl Stream {
             Stream::Transfer => 2,
             Stream::Io => 3,
             Stream::Shift => 4,
+            Stream::Fetch => 5,
+            Stream::Offload => 6,
         }
     }
 }

@@ -33,6 +33,16 @@ pub enum DeviceError {
         /// A change that needs less.
         remedy: &'static str,
     },
+    /// Memory of the host for state of a rank on an accelerator could not be allocated.
+    #[error(
+        "cannot allocate {bytes} bytes of pinned memory of the host for the optimizer state of one rank; `ulimit -l \
+         unlimited` lifts a limit of locked memory, a higher parallelism.zero or fewer ranks on this host need less, and \
+         train.offload = \"none\" needs none"
+    )]
+    OutOfHostMemory {
+        /// Bytes asked for.
+        bytes: usize,
+    },
     /// Memory that the threads of a rank compute in could not be allocated.
     #[error(
         "cannot allocate {bytes} bytes for {holder} of one rank; fewer ranks on this host or fewer run.threads_per_rank \

@@ -23,7 +23,7 @@ mod tensor;
 mod device;
 
 pub use adamw::{AdamWFactors, AdamWUpdate};
-pub use arena::Arena;
+pub use arena::{Arena, ArenaSize};
 pub use attention::{Alibi, AttentionGradients, AttentionOperands, AttentionShape, Places};
 pub use communicator::{Communicator, Reduction};
 pub use cost::{Cost, Operands};

@@ -12,6 +12,14 @@ impl DevicePointer {
     }
 }
 
+impl DevicePointer {
+    /// The address `bytes` before this one, at which nothing need be.
+    #[must_use]
+    pub fn before(self, bytes: usize) -> DevicePointer {
+        DevicePointer(self.0.wrapping_sub(bytes as u64))
+    }
+}
+
 /// An in-order queue of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamHandle(pub u64);

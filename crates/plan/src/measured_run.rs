@@ -243,6 +243,7 @@ fn train(row: &Row, sequence_length: usize) -> Result<TrainSpec, TableError> {
         anomalies: Anomalies::default(),
         precision,
         sums: GradientSums::Single,
+        offload: config::Offload::None,
         seed: 0,
     })
 }

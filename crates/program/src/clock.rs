@@ -5,6 +5,7 @@ use device::Stream;
 
 use crate::link::{Event, Wait};
 use crate::next_gathers::{UpdatedGathers, next_gathers};
+use crate::passes::STAGED_UNITS;
 use crate::quick_hash::{QuickMap, ValueMap};
 use crate::settled::{last_end, settled};
 use crate::{Instr, PassKind, Program, RankView, StepGraph, run_in_turns};
@@ -60,6 +61,8 @@ pub struct Queues {
     pub reduce: Queue,
     /// Sends. Receives wait in the program's order.
     pub transfer: Queue,
+    /// Copies from and to memory of the host: each way has a queue.
+    pub copies: Queue,
     /// Gathers of parameters that were updated in shards.
     pub updated_gathers: UpdatedGathers,
     /// When ranks update.
@@ -96,6 +99,7 @@ impl Durations for UnitTimes {
         Queues {
             reduce: Queue::Compute,
             transfer: Queue::Own,
+            copies: Queue::Own,
             updated_gathers: UpdatedGathers::AfterUpdate,
             updates: Updates::AfterNorm,
             contention_per_mille: 0,
@@ -192,7 +196,13 @@ struct Lines {
     transfer: u64,
     /// When its queue of reductions is empty.
     reduce: u64,
-    /// When values are there that the queue of reductions makes.
+    /// When its queue of copies from memory of the host is empty.
+    fetch: u64,
+    /// When each copy to memory of the host ends, in order. Their queue is empty when the last one has ended.
+    offloaded: Vec<u64>,
+    /// Copies from memory of the host so far.
+    fetched: usize,
+    /// When values are there that the queues of reductions and of copies make.
     made: ValueMap<u64>,
     /// Reductions that are deferred, and what each takes.
     put_off: Vec<(usize, u64)>,
@@ -203,7 +213,7 @@ struct Lines {
 impl Lines {
     /// A rank that has ended the step before at `begin`.
     fn free_from(begin: u64) -> Lines {
-        Lines { compute: begin, transfer: begin, reduce: begin, ..Lines::default() }
+        Lines { compute: begin, transfer: begin, reduce: begin, fetch: begin, ..Lines::default() }
     }
 
     /// The same with the gathers of the step before, in the queue of reductions.
@@ -216,6 +226,20 @@ impl Lines {
             lines.gathered.insert(gather.index, time);
         }
         lines
+    }
+
+    /// Notes when the values are there that an instruction makes.
+    fn note_made(&mut self, instr: Instr, view: &RankView, end: u64) {
+        let effects = instr.effects(view);
+        for value in effects.assigns.iter().chain(effects.accumulates.iter()) {
+            self.made.insert(value, end);
+        }
+    }
+
+    /// When the memory of the next copy from the host is free: that of the copy [`STAGED_UNITS`] before.
+    fn staging_free(&self) -> u64 {
+        let before = self.fetched.checked_sub(STAGED_UNITS);
+        before.and_then(|before| self.offloaded.get(before)).copied().unwrap_or(0)
     }
 
     /// When what computes and what was deferred is done.
@@ -289,12 +313,15 @@ impl Clock<'_> {
         match (queue, instr.stream()) {
             (Queue::Compute | Queue::Last, _) => lines.compute = end,
             (Queue::Own, Stream::Transfer) => lines.transfer = end,
+            (Queue::Own, Stream::Offload) => lines.offloaded.push(end),
+            (Queue::Own, Stream::Fetch) => {
+                lines.fetch = end;
+                lines.fetched += 1;
+                lines.note_made(*instr, &program.view, end);
+            }
             (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io | Stream::Shift) => {
                 lines.reduce = end;
-                let effects = instr.effects(&program.view);
-                for value in effects.assigns.iter().chain(effects.accumulates.iter()) {
-                    lines.made.insert(value, end);
-                }
+                lines.note_made(*instr, &program.view, end);
             }
         }
         true
@@ -323,6 +350,7 @@ impl Clock<'_> {
             // A receive holds up what follows it in any case.
             Stream::Transfer if matches!(instr, Instr::RecvAct { .. } | Instr::RecvGrad { .. }) => Queue::Compute,
             Stream::Transfer => self.queues.transfer,
+            Stream::Fetch | Stream::Offload => self.queues.copies,
         }
     }
 
@@ -336,10 +364,12 @@ impl Clock<'_> {
             (Queue::Compute | Queue::Last, _) if awaits_reductions(instr) => lines.all_done(),
             (Queue::Compute | Queue::Last, _) => 0,
             (Queue::Own, Stream::Transfer) => lines.transfer,
+            (Queue::Own, Stream::Fetch) => lines.fetch.max(lines.staging_free()),
+            (Queue::Own, Stream::Offload) => lines.offloaded.last().copied().unwrap_or(0),
             (Queue::Own, Stream::Compute | Stream::Reduce | Stream::Io | Stream::Shift) => lines.reduce,
         };
         let at_head = lines.compute.max(own);
-        if lines.made.is_empty() || lines.reduce <= at_head {
+        if lines.made.is_empty() || lines.reduce.max(lines.fetch) <= at_head {
             return at_head;
         }
         let effects = instr.effects(&self.graph.programs()[event.rank].view);

@@ -126,6 +126,8 @@ impl Instr {
                 Stream::Transfer
             }
             Instr::GatherParams { .. } | Instr::ReduceGrads { .. } | Instr::SumTied | Instr::GradNorm => Stream::Reduce,
+            Instr::FetchState { .. } => Stream::Fetch,
+            Instr::OffloadState { .. } => Stream::Offload,
             Instr::Save { .. } => Stream::Io,
         }
     }
@@ -154,6 +156,8 @@ impl Instr {
             | Instr::BackwardWeight { .. }
             | Instr::FreeParams { .. }
             | Instr::OptimizerStep { .. }
+            | Instr::FetchState { .. }
+            | Instr::OffloadState { .. }
             | Instr::Save { .. } => Partner::Nobody,
         }
     }
@@ -190,23 +194,38 @@ impl Instr {
                 ..in_place(Value::LossSums, self.partner(view))
             },
             Instr::OptimizerStep { unit } => {
-                let updated = optimizer_state(view, unit);
+                let updated = updated_state(view, unit);
                 Effects {
                     reads: updated.with(view.gradient(unit)).with(Value::LossSums),
                     assigns: updated,
                     ..Effects::NONE
                 }
             }
+            Instr::FetchState { unit } => Effects {
+                reads: Values::of(view.offloaded(unit).map(|part| part.of(unit))),
+                assigns: Values::of(view.offloaded(unit).map(|part| Value::Staged { unit, part })),
+                ..Effects::NONE
+            },
+            Instr::OffloadState { unit } => {
+                let staged = Values::of(view.offloaded(unit).map(|part| Value::Staged { unit, part }));
+                let assigns = Values::of(view.offloaded(unit).map(|part| part.of(unit)));
+                Effects { reads: staged, assigns, frees: staged, ..Effects::NONE }
+            }
             Instr::Save { unit } => Effects { reads: optimizer_state(view, unit), ..Effects::NONE },
         }
     }
 }
 
-/// Values that an update of `unit` changes, and that are stored.
+/// Values of `unit` that are stored.
 fn optimizer_state(view: &RankView, unit: Unit) -> Values {
-    let moments = view.trains(unit).then_some([Value::FirstMoment(unit), Value::SecondMoment(unit)]);
-    let weights = Values::of([Value::Params(unit)]).with_some(view.master(unit));
-    weights.with_all(moments).with_some(view.average(unit))
+    view.optimizer_parts(unit).map(|part| part.of(unit)).fold(Values::of([Value::Params(unit)]), Values::with)
+}
+
+/// The same where an update of `unit` changes them.
+fn updated_state(view: &RankView, unit: Unit) -> Values {
+    view.optimizer_parts(unit)
+        .map(|part| view.updated(unit, part))
+        .fold(Values::of([Value::Params(unit)]), Values::with)
 }
 
 fn send(value: Value, partner: Partner) -> Effects {

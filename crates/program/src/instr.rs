@@ -55,6 +55,10 @@ pub enum Instr {
     GradNorm,
     /// Updates the unit's parameters (or this rank's shard of them).
     OptimizerStep { unit: Unit },
+    /// Copies the unit's optimizer state from memory of the host into the arena.
+    FetchState { unit: Unit },
+    /// Copies the unit's updated optimizer state back to memory of the host.
+    OffloadState { unit: Unit },
     /// Hands the unit's parameters and optimizer state to storage.
     Save { unit: Unit },
 }
@@ -108,6 +112,8 @@ impl Instr {
             | Instr::SumTied
             | Instr::GradNorm
             | Instr::OptimizerStep { .. }
+            | Instr::FetchState { .. }
+            | Instr::OffloadState { .. }
             | Instr::Save { .. } => None,
         }
     }
@@ -130,6 +136,8 @@ impl Instr {
             | Instr::SumTied
             | Instr::GradNorm
             | Instr::OptimizerStep { .. }
+            | Instr::FetchState { .. }
+            | Instr::OffloadState { .. }
             | Instr::Save { .. } => None,
         }
     }
@@ -160,6 +168,8 @@ impl fmt::Display for Instr {
             Instr::SumTied => f.write_str("sum gradients of the tied table"),
             Instr::GradNorm => f.write_str("gradient norm"),
             Instr::OptimizerStep { unit } => write!(f, "optimizer step of {unit}"),
+            Instr::FetchState { unit } => write!(f, "fetch optimizer state of {unit}"),
+            Instr::OffloadState { unit } => write!(f, "offload optimizer state of {unit}"),
             Instr::Save { unit } => write!(f, "save {unit}"),
         }
     }

@@ -64,7 +64,7 @@ pub use schedule::{
 };
 pub use sizes::{Sizes, StateBytes};
 pub use stages::{StageError, StageSplit, split_stages};
-pub use value::{Value, Values};
+pub use value::{OptimizerPart, Value, Values};
 pub use verify::{ContributionOrder, Demands, Verified, verify};
 pub use violation::{Rule, Violation};
 pub use waits::Waits;

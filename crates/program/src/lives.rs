@@ -180,6 +180,7 @@ impl Walk<'_> {
                 | Value::Gathered(_)
                 | Value::Unreduced { .. }
                 | Value::LateSum { .. }
+                | Value::Staged { .. }
                 | Value::Params(_)
                 | Value::Accumulator { .. }
                 | Value::Master(_)

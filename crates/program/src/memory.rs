@@ -1,4 +1,5 @@
 //! Where every value is in its rank's arena: state | one scratch stack | activations, transfers and gathered values.
+//! State in memory of the host comes before all of that: a rank has one space of addresses.
 //!
 //! State comes first and in a fixed order, so that all programs of a run agree on it. Two values that live within the
 //! step share bytes only if every use of one happens before the first write of the other. On a rank that is the order
@@ -53,6 +54,8 @@ pub enum Category {
     Gradients,
     /// Moments of the optimizer, and its weights where they are not the parameters.
     Optimizer,
+    /// Optimizer state on its way from memory of the host and back.
+    Staged,
     /// Parameters that are gathered from shards.
     Gathered,
     /// Gradients that are whole until they are reduced to shards.
@@ -79,6 +82,7 @@ impl fmt::Display for Category {
             Category::Parameters => "parameters",
             Category::Gradients => "gradients",
             Category::Optimizer => "optimizer",
+            Category::Staged => "staged state",
             Category::Gathered => "gathered parameters",
             Category::Unreduced => "unreduced gradients",
             Category::Cache => "cache",
@@ -101,6 +105,8 @@ pub struct RankPlan {
     lives: Vec<PlannedLife>,
     scratch: Extent,
     live_bytes: usize,
+    /// Addresses below this are memory of the host.
+    host_bytes: usize,
 }
 
 /// The arenas of all pipeline ranks.
@@ -159,8 +165,8 @@ pub fn least_memory(program: &Program, sizes: &Sizes) -> usize {
         Item { start: life.birth, end, size_bytes: aligned(sizes.bytes(life.value)) }
     };
     let items: Vec<Item> = lives(program).0.into_iter().map(until_sent).collect();
-    let (_, _, base_bytes) = permanent(program, sizes);
-    base_bytes + packing::largest_live_bytes(&items)
+    let Permanent { end_bytes, host_bytes, .. } = permanent(program, sizes);
+    end_bytes - host_bytes + packing::largest_live_bytes(&items)
 }
 
 /// An arena this part larger than what is alive in it is good enough: one per cent.
@@ -171,7 +177,7 @@ const EFFORT: Effort = Effort(12_000_000);
 
 fn plan_rank(mut plan: RankPlan, effort: Effort) -> RankPlan {
     let items = items(&plan.lives);
-    let base_bytes = plan.live_bytes - packing::largest_live_bytes(&items);
+    let base_bytes = plan.host_bytes + plan.live_bytes - packing::largest_live_bytes(&items);
     let packing = packing::pack(&items, plan.live_bytes / SLACK, effort);
     for (life, offset) in plan.lives.iter_mut().zip(&packing.offsets) {
         life.extent.offset_bytes = base_bytes + offset;
@@ -183,26 +189,42 @@ fn plan_rank(mut plan: RankPlan, effort: Effort) -> RankPlan {
 /// State and scratch in their places; lives in order of their program, and in no place yet.
 fn unplaced(ends: &Ends<'_>, sizes: &Sizes, rank: usize, lives: Vec<Life>) -> RankPlan {
     let program = &ends.graph.programs()[rank];
-    let (state, scratch, end_bytes) = permanent(program, sizes);
+    let Permanent { state, scratch, end_bytes, host_bytes } = permanent(program, sizes);
     let lives: Vec<PlannedLife> = lives.into_iter().map(|life| ends.planned(sizes, rank, life)).collect();
-    let live_bytes = end_bytes + packing::largest_live_bytes(&items(&lives));
-    RankPlan { state, lives, scratch, live_bytes }
+    let live_bytes = end_bytes - host_bytes + packing::largest_live_bytes(&items(&lives));
+    RankPlan { state, lives, scratch, live_bytes, host_bytes }
 }
 
-/// State in order of values, scratch after it, and the first byte after both.
-fn permanent(program: &Program, sizes: &Sizes) -> (Vec<(Value, Extent)>, Extent, usize) {
+/// The part of an arena that does not depend on lives.
+struct Permanent {
+    /// State in order of values.
+    state: Vec<(Value, Extent)>,
+    /// After the state.
+    scratch: Extent,
+    /// The first byte after both.
+    end_bytes: usize,
+    /// The first byte that is not memory of the host.
+    host_bytes: usize,
+}
+
+/// State in memory of the host, state in the arena, scratch.
+fn permanent(program: &Program, sizes: &Sizes) -> Permanent {
     let mut end_bytes = 0;
     let mut take = |len_bytes| {
         let extent = Extent { offset_bytes: end_bytes, len_bytes };
         end_bytes += aligned(len_bytes);
         extent
     };
-    let state = program.view.state(sizes.state).into_iter().map(|value| (value, take(sizes.bytes(value))));
-    let mut state: Vec<(Value, Extent)> = state.collect();
+    let (on_host, in_arena): (Vec<Value>, Vec<Value>) =
+        program.view.state(sizes.state).into_iter().partition(|value| program.view.is_on_host(*value));
+    let on_host: Vec<(Value, Extent)> = on_host.into_iter().map(|value| (value, take(sizes.bytes(value)))).collect();
+    let host_bytes = on_host.last().map_or(0, |(_, extent)| end_of(*extent));
+    let in_arena = in_arena.into_iter().map(|value| (value, take(sizes.bytes(value))));
+    let mut state: Vec<(Value, Extent)> = on_host.into_iter().chain(in_arena).collect();
     let scratch_bytes = program.instrs.iter().map(|instr| sizes.scratch_bytes(*instr)).max().unwrap_or(0);
     let scratch = take(scratch_bytes);
     state.sort_unstable_by_key(|(value, _)| *value);
-    (state, scratch, end_bytes)
+    Permanent { state, scratch, end_bytes, host_bytes }
 }
 
 fn items(lives: &[PlannedLife]) -> Vec<Item> {
@@ -242,7 +264,7 @@ impl<'a> Ends<'a> {
     fn planned(&self, sizes: &Sizes, rank: usize, life: Life) -> PlannedLife {
         let instrs = &self.graph.programs()[rank].instrs;
         let (end, released) = match life.end {
-            End::After(last) => (self.after_use(rank, last + 1, &life.used), life.used),
+            End::After(last) => (self.after_use(rank, last + 1, &life), life.used),
             End::Caller => (instrs.len(), life.used),
             End::Lent(index) => match self.first_after_receive(Event { rank, index }) {
                 Some(first) => {
@@ -269,12 +291,13 @@ impl<'a> Ends<'a> {
 
     /// Where another stream than that of computing touches a value last, its bytes stay untouched until the unit that
     /// is computed next has been: whoever writes them then seldom waits.
-    fn after_use(&self, rank: usize, end: usize, used: &Reached) -> usize {
+    /// Staged state has a distance of its own: it is fetched ahead.
+    fn after_use(&self, rank: usize, end: usize, life: &Life) -> usize {
         let instrs = &self.graph.programs()[rank].instrs;
-        let is_last = used.last_on(Stream::Compute).is_some_and(|index| index + 1 == end);
+        let is_last = life.used.last_on(Stream::Compute).is_some_and(|index| index + 1 == end);
         match self.streams {
             Streams::One => end,
-            Streams::Each(_) if is_last => end,
+            Streams::Each(_) if is_last || matches!(life.value, Value::Staged { .. }) => end,
             Streams::Each(_) => {
                 let mut passes =
                     instrs.iter().enumerate().skip(end).filter_map(|(index, instr)| Some((index, instr.pass()?.unit)));
@@ -291,6 +314,7 @@ fn category(value: Value, transferred: bool) -> Category {
         (Value::Gathered(_), _) => Category::Gathered,
         (Value::Unreduced { .. }, _) => Category::Unreduced,
         (Value::Reduced { .. } | Value::LateSum { .. }, _) => Category::Gradients,
+        (Value::Staged { .. }, _) => Category::Staged,
         (_, true) => Category::Transfers,
         (_, false) => Category::Activations,
     }
@@ -308,13 +332,19 @@ impl RankPlan {
         (life.value == value && at < life.end).then_some(life.extent)
     }
 
+    /// The first place of a value that lives within the step, whenever that is.
+    pub fn first_extent(&self, value: Value) -> Option<Extent> {
+        let first = self.lives.partition_point(|life| life.value < value);
+        self.lives.get(first).filter(|life| life.value == value).map(|life| life.extent)
+    }
+
     /// Where a piece of state is; the same in every program of a run.
     pub fn extent_of_state(&self, value: Value) -> Option<Extent> {
         let found = self.state.binary_search_by_key(&value, |(value, _)| *value).ok()?;
         Some(self.state[found].1)
     }
 
-    /// State with its places, in order of values.
+    /// State with its places, in order of values. That in memory of the host has the lowest addresses.
     pub fn state(&self) -> &[(Value, Extent)] {
         &self.state
     }
@@ -329,11 +359,21 @@ impl RankPlan {
         &self.lives
     }
 
-    /// Size of the arena.
+    /// Size of the arena, without memory of the host.
     pub fn arena_bytes(&self) -> usize {
         let lives = self.lives.iter().map(|life| end_of(life.extent));
         let state = self.state.iter().map(|(_, extent)| end_of(*extent));
-        lives.chain(state).chain([end_of(self.scratch)]).max().unwrap_or(0)
+        lives.chain(state).chain([end_of(self.scratch)]).max().unwrap_or(0) - self.host_bytes
+    }
+
+    /// Memory of the host that the rank keeps state in. The addresses below this are there, all others in the arena.
+    pub fn host_bytes(&self) -> usize {
+        self.host_bytes
+    }
+
+    /// State in the arena, with its places.
+    fn arena_state(&self) -> impl Iterator<Item = (Value, Extent)> + '_ {
+        self.state.iter().copied().filter(|(_, extent)| extent.offset_bytes >= self.host_bytes)
     }
 
     /// The largest sum of what is alive at once, each value rounded up to [`device::ALIGN_BYTES`]; scratch and state
@@ -353,8 +393,8 @@ impl RankPlan {
     fn live_categories(&self) -> BTreeMap<Category, usize> {
         let mut bytes = BTreeMap::new();
         let mut add = |category, extent: Extent| *bytes.entry(category).or_insert(0) += aligned(extent.len_bytes);
-        for (value, extent) in &self.state {
-            add(state_category(*value), *extent);
+        for (value, extent) in self.arena_state() {
+            add(state_category(value), extent);
         }
         add(Category::Scratch, self.scratch);
         let peak = self.peak();
@@ -372,8 +412,8 @@ impl RankPlan {
             let own = bytes.entry(category).or_insert_with(|| vec![0; instrs]);
             own[alive].iter_mut().for_each(|sum| *sum += aligned(extent.len_bytes));
         };
-        for (value, extent) in &self.state {
-            add(state_category(*value), *extent, 0..instrs);
+        for (value, extent) in self.arena_state() {
+            add(state_category(value), extent, 0..instrs);
         }
         add(Category::Scratch, self.scratch, 0..instrs);
         for life in &self.lives {
@@ -412,6 +452,7 @@ fn state_category(value: Value) -> Category {
         | Value::SavedInput { .. }
         | Value::Pending { .. }
         | Value::Gathered(_)
-        | Value::Unreduced { .. } => Category::Constants,
+        | Value::Unreduced { .. }
+        | Value::Staged { .. } => Category::Constants,
     }
 }

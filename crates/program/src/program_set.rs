@@ -1,5 +1,7 @@
 //! All programs of a run: they share one arena per rank, and the places of state.
 
+use device::ArenaSize;
+
 use crate::{Purpose, Verified};
 
 /// The programs that run in one arena.
@@ -55,7 +57,14 @@ impl ProgramSet {
         &self.programs
     }
 
-    /// Bytes of the arena of a pipeline rank: the largest that any of the programs needs.
+    /// The arena of a pipeline rank with its memory of the host, in which all programs keep the same state.
+    pub fn arena_size(&self, rank: usize) -> ArenaSize {
+        let plans = self.programs.iter().filter_map(|verified| verified.plan().ranks.get(rank));
+        let host_bytes = plans.map(crate::RankPlan::host_bytes).max().unwrap_or(0);
+        ArenaSize { host_bytes, device_bytes: self.arena_bytes(rank) }
+    }
+
+    /// Bytes of the arena of a pipeline rank, without memory of the host: the largest that any of the programs needs.
     pub fn arena_bytes(&self, rank: usize) -> usize {
         let plans = self.programs.iter().filter_map(|verified| verified.plan().ranks.get(rank));
         plans.map(crate::RankPlan::arena_bytes).max().unwrap_or(0)

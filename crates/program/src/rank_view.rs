@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use config::{
-    Averages, GradientSums, Kept, LayerRecompute, Masters, Microbatch, Recompute, StateKind, Tied, TiedSum, TopQuery,
-    Unit, ZeroStage,
+    Averages, GradientSums, Kept, LayerRecompute, Masters, Microbatch, Offload, Recompute, StateKind, Tied, TiedSum,
+    TopQuery, Unit, ZeroStage,
 };
 use mesh::AxisSet;
 
-use crate::{Declared, Purpose, Value};
+use crate::{Declared, OptimizerPart, Purpose, Value};
 
 /// One pipeline coordinate's view: everything that the meaning of its instructions depends on.
 ///
@@ -41,6 +41,8 @@ pub struct RankView {
     pub averages: Averages,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
+    /// Which state is in memory of the host between its uses.
+    pub offload: Offload,
     /// When the embedding's sum of a tied table's gradient is made, should this rank have the head's, too, and sums be
     /// whole.
     pub tied_sum: TiedSum,
@@ -230,6 +232,60 @@ impl RankView {
         match self.averages {
             Averages::Off => None,
             Averages::Kept => self.declared.trains(unit).then_some(Value::Average(unit)),
+        }
+    }
+
+    /// The parts of the optimizer state of `unit` that this rank keeps.
+    pub fn optimizer_parts(&self, unit: Unit) -> impl Iterator<Item = OptimizerPart> + use<> {
+        let trained = self.trains(unit);
+        let kept = |part: &OptimizerPart| match part {
+            OptimizerPart::Master => self.master(unit).is_some(),
+            OptimizerPart::FirstMoment | OptimizerPart::SecondMoment => trained,
+            OptimizerPart::Average => self.average(unit).is_some(),
+        };
+        let kept = OptimizerPart::ALL.map(|part| Some(part).filter(kept));
+        kept.into_iter().flatten()
+    }
+
+    /// Those of them that are in memory of the host.
+    pub fn offloaded(&self, unit: Unit) -> impl Iterator<Item = OptimizerPart> + use<> {
+        let offload = self.offload;
+        self.optimizer_parts(unit).filter(move |_| offload == Offload::Optimizer)
+    }
+
+    /// The value that an update of `unit` changes: the state itself, or its copy in the arena.
+    pub fn updated(&self, unit: Unit, part: OptimizerPart) -> Value {
+        match self.offload {
+            Offload::None => part.of(unit),
+            Offload::Optimizer => Value::Staged { unit, part },
+        }
+    }
+
+    /// Whether a piece of state is in memory of the host.
+    pub fn is_on_host(&self, state: Value) -> bool {
+        match state {
+            Value::Master(_) | Value::FirstMoment(_) | Value::SecondMoment(_) | Value::Average(_) => {
+                self.offload == Offload::Optimizer
+            }
+            Value::Batch(_)
+            | Value::Output { .. }
+            | Value::OutputGrad { .. }
+            | Value::SavedUntilInput { .. }
+            | Value::SavedUntilWeight { .. }
+            | Value::CoreUntilInput { .. }
+            | Value::CoreUntilWeight { .. }
+            | Value::SavedInput { .. }
+            | Value::Pending { .. }
+            | Value::Gathered(_)
+            | Value::Unreduced { .. }
+            | Value::Reduced { .. }
+            | Value::LateSum { .. }
+            | Value::Params(_)
+            | Value::Accumulator { .. }
+            | Value::Staged { .. }
+            | Value::Cache(_)
+            | Value::Constants
+            | Value::LossSums => false,
         }
     }
 

@@ -52,12 +52,54 @@ pub enum Value {
     SecondMoment(Unit),
     /// Moving average of the weights: all of it, or this rank's shard.
     Average(Unit),
+    /// A part of the unit's optimizer state that is in memory of the host, in the arena around its update.
+    Staged { unit: Unit, part: OptimizerPart },
     /// Keys and values of the tokens before, of one layer.
     Cache(Unit),
     /// Tables that never change.
     Constants,
     /// Sums of the step: loss, valid tokens, norm, clip coefficient. The executor clears them before a program.
     LossSums,
+}
+
+/// A part of the state that only the optimizer reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum OptimizerPart {
+    /// [`Value::Master`].
+    Master,
+    /// [`Value::FirstMoment`].
+    FirstMoment,
+    /// [`Value::SecondMoment`].
+    SecondMoment,
+    /// [`Value::Average`].
+    Average,
+}
+
+impl OptimizerPart {
+    /// All parts.
+    pub const ALL: [OptimizerPart; 4] =
+        [OptimizerPart::Master, OptimizerPart::FirstMoment, OptimizerPart::SecondMoment, OptimizerPart::Average];
+
+    /// The state of `unit` that it is a part of.
+    pub fn of(self, unit: Unit) -> Value {
+        match self {
+            OptimizerPart::Master => Value::Master(unit),
+            OptimizerPart::FirstMoment => Value::FirstMoment(unit),
+            OptimizerPart::SecondMoment => Value::SecondMoment(unit),
+            OptimizerPart::Average => Value::Average(unit),
+        }
+    }
+}
+
+impl fmt::Display for OptimizerPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            OptimizerPart::Master => "master weights",
+            OptimizerPart::FirstMoment => "first moment",
+            OptimizerPart::SecondMoment => "second moment",
+            OptimizerPart::Average => "average",
+        })
+    }
 }
 
 impl Value {
@@ -76,7 +118,8 @@ impl Value {
             | Value::Gathered(_)
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
-            | Value::LateSum { .. } => false,
+            | Value::LateSum { .. }
+            | Value::Staged { .. } => false,
             Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Master(_)
@@ -105,6 +148,7 @@ impl Value {
             | Value::Unreduced { .. }
             | Value::Reduced { .. }
             | Value::LateSum { .. }
+            | Value::Staged { .. }
             | Value::Params(_)
             | Value::Accumulator { .. }
             | Value::Master(_)
@@ -144,6 +188,7 @@ impl fmt::Display for Value {
             Value::FirstMoment(unit) => write!(f, "first moment of {unit}")?,
             Value::SecondMoment(unit) => write!(f, "second moment of {unit}")?,
             Value::Average(unit) => write!(f, "average of {unit}")?,
+            Value::Staged { unit, part } => write!(f, "staged {part} of {unit}")?,
             Value::Cache(unit) => write!(f, "cache of {unit}")?,
             Value::Constants => f.write_str("constants")?,
             Value::LossSums => f.write_str("sums")?,

@@ -99,6 +99,8 @@ pub fn finished(worker: &Worker<'_>) -> Vec<ValueBox> {
         | Instr::ReduceGrads { .. }
         | Instr::SumTied
         | Instr::OptimizerStep { .. }
+        | Instr::FetchState { .. }
+        | Instr::OffloadState { .. }
         | Instr::Save { .. } => vec![],
     };
     if worker.position.at + 1 == instrs.len() {

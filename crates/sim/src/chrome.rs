@@ -128,5 +128,7 @@ fn stream_name(stream: Stream) -> &'static str {
         Stream::Transfer => "transfer",
         Stream::Io => "storage",
         Stream::Shift => "ring shift",
+        Stream::Fetch => "from host memory",
+        Stream::Offload => "to host memory",
     }
 }

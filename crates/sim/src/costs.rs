@@ -1,10 +1,12 @@
 //! The time of every instruction of a step on a cluster.
 
+use std::ops::Range;
+
 use cluster::{Cluster, PipelineTensors, Software, StreamQueue, TensorCollectives, Transfers};
 use comm::{CollectiveCall, Operation};
 use config::{
-    Averages, Degrees, Gathering, GradientSums, Kept, ModelSpec, Optimizer, Overlap, Parallelism, PerClass, Precision,
-    Reshard, ScheduleKind, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
+    Averages, Degrees, Gathering, GradientSums, Kept, Masters, ModelSpec, Optimizer, Overlap, Parallelism, PerClass,
+    Precision, Reshard, ScheduleKind, SequenceParallel, StateKind, Unit, UnitLayout, ZeroStage,
 };
 use device::{Dtype, Frame, Op, SumTree};
 use mesh::{MeshError, PlacementOrder, Rank};
@@ -56,6 +58,8 @@ pub struct StateCost {
     pub gather_ns: u64,
     /// The optimizer's update.
     pub update_ns: u64,
+    /// Copying optimizer state that is in memory of the host to the accelerator, or back.
+    pub copy_ns: u64,
     /// The share of the norm.
     pub norm_ns: u64,
 }
@@ -159,6 +163,7 @@ impl Durations for StepCosts {
             Instr::SumTied => self.tied_ns(instr.partner(view)),
             Instr::GradNorm => self.norm_ns(view.trained_units()),
             Instr::OptimizerStep { unit } => self.state(unit).update_ns,
+            Instr::FetchState { unit } | Instr::OffloadState { unit } => self.state(unit).copy_ns,
             // Tokens come from the host while others are computed on.
             Instr::Load { .. }
             | Instr::Forward { .. }
@@ -305,12 +310,31 @@ impl Pricing<'_> {
             reduce_ns: self.collectives.reduction_ns(&calls),
             gather_ns: self.collectives.gather_ns(&calls, stored),
             update_ns: self.update_ns(&layout, updated),
+            copy_ns: self.copy_ns(&layout, &calls.updated),
             norm_ns: self.memory_ns(self.norm_bytes(&calls)),
         }
     }
 
     fn memory_ns(&self, bytes: f64) -> u64 {
         memory_ns(self.cluster, bytes).round() as u64
+    }
+
+    /// Nanoseconds in which the optimizer state of a rank's `updated` elements of a unit passes the host's link, one
+    /// way.
+    fn copy_ns(&self, layout: &UnitLayout, updated: &Range<usize>) -> u64 {
+        let second = self.shape.optimizer.second_moments(layout);
+        let second = second.end.min(updated.end).saturating_sub(second.start.max(updated.start));
+        let masters = match self.shape.precision.masters() {
+            Masters::Parameters => 0,
+            Masters::Apart => 1,
+        };
+        let averages = match self.shape.averages {
+            Averages::Off => 0,
+            Averages::Kept => 1,
+        };
+        let elements = (1 + masters + averages) * updated.len() + second;
+        let bytes = (elements * Dtype::F32.size_bytes()) as f64;
+        (bytes * self.cluster.accelerator.host_link_ns_per_byte()).round() as u64
     }
 
     /// The update of a rank's `updated` elements of a unit. Matrices of Muon are gathered, and orthogonalised by the
@@ -355,8 +379,8 @@ impl Pricing<'_> {
         let single = || frame.floats(1, ELEMENTS);
         let stored = self.shape.precision.stored();
         let copy = match self.shape.precision.masters() {
-            config::Masters::Parameters => None,
-            config::Masters::Apart => Some(frame.tensor(1, ELEMENTS, stored.into())),
+            Masters::Parameters => None,
+            Masters::Apart => Some(frame.tensor(1, ELEMENTS, stored.into())),
         };
         let update = device::AdamWUpdate {
             learning_rate: 0.0,
@@ -450,6 +474,10 @@ impl Pricing<'_> {
         Queues {
             reduce,
             transfer,
+            copies: match reduce {
+                Queue::Compute => Queue::Compute,
+                Queue::Own | Queue::Last => Queue::Own,
+            },
             updated_gathers: match self.software.map(|software| software.updated_gathers) {
                 None | Some(cluster::UpdatedGathers::AfterUpdate) => UpdatedGathers::AfterUpdate,
                 Some(cluster::UpdatedGathers::Overlapped) => UpdatedGathers::OverlappedWithNextStep,

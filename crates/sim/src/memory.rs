@@ -9,8 +9,8 @@ use cluster::{
 use config::{SequenceParallel, Unit, UnitClass};
 use device::{AttentionOperands, Op};
 use program::{
-    Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, StepTimes, least_memory, live_memory,
-    live_over_programs,
+    Category, Footprint, Footprints, Program, Sizes, StateBytes, StepGraph, StepTimes, Value, least_memory,
+    live_memory, live_over_programs,
 };
 use record::RecordCase;
 
@@ -45,7 +45,7 @@ impl MemoryPart {
         match category {
             Category::Parameters => MemoryPart::Parameters,
             Category::Gradients | Category::Unreduced => MemoryPart::Gradients,
-            Category::Optimizer => MemoryPart::Optimizer,
+            Category::Optimizer | Category::Staged => MemoryPart::Optimizer,
             Category::Gathered => MemoryPart::Gathered,
             Category::Activations | Category::Batches | Category::Cache => MemoryPart::Activations,
             Category::Transfers => MemoryPart::Communication,
@@ -79,6 +79,8 @@ pub struct RankMemory {
     pub parts: BTreeMap<MemoryPart, usize>,
     /// Between two steps: parameters, sums of gradients, optimizer, constants.
     pub resident_bytes: usize,
+    /// Memory of the host: optimizer state that is offloaded.
+    pub host_bytes: usize,
 }
 
 impl RankMemory {
@@ -101,8 +103,10 @@ pub fn memory(graph: &StepGraph, sizes: &Sizes, units: &RecordedUnits, software:
     let rank = ranks.map(|(categories, program)| {
         let parts = parts_of(categories, program, units);
         let state = program.view.state(sizes.state);
-        let resident_bytes = kept_gradients + state.into_iter().map(|value| sizes.bytes(value)).sum::<usize>();
-        let mut memory = RankMemory { parts, resident_bytes };
+        let (on_host, resident): (Vec<Value>, Vec<Value>) =
+            state.into_iter().partition(|value| program.view.is_on_host(*value));
+        let sum = |values: Vec<Value>| values.into_iter().map(|value| sizes.bytes(value)).sum::<usize>();
+        let mut memory = RankMemory { parts, resident_bytes: kept_gradients + sum(resident), host_bytes: sum(on_host) };
         if let Some(software) = software {
             let process = process_bytes(memory.allocated_bytes(), software);
             memory.parts.insert(MemoryPart::Process, process);

@@ -107,6 +107,8 @@ impl Movements<'_> {
             | Instr::BackwardWeight { .. }
             | Instr::FreeParams { .. }
             | Instr::OptimizerStep { .. }
+            | Instr::FetchState { .. }
+            | Instr::OffloadState { .. }
             | Instr::Save { .. } => vec![],
         };
         self.summary(calls)

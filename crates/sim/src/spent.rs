@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use config::Offload;
 use device::Stream;
-use program::{Durations, Instr, PassKind, Queue, StepGraph, StepTimes};
+use program::{Durations, Instr, PassKind, Queue, RankView, StepGraph, StepTimes};
 
 use crate::costs::StepCosts;
 
@@ -87,6 +88,7 @@ impl Spent {
                 Stream::Compute | Stream::Io | Stream::Shift => false,
                 Stream::Reduce => queues.reduce == Queue::Own,
                 Stream::Transfer => queues.transfer == Queue::Own && graph_sends(*instr),
+                Stream::Fetch | Stream::Offload => queues.copies == Queue::Own,
             };
             let duration = costs.of(&program.view, *instr);
             if beside {
@@ -100,11 +102,13 @@ impl Spent {
                 }
                 continue;
             }
-            spent.add(Loss::Data, start.saturating_sub(now));
+            spent.add(awaited(&program.view, *instr), start.saturating_sub(now));
             spent.take(costs, *instr, end - start, duration);
             now = now.max(*end);
         }
-        spent.add(Loss::Data, program_end(times, busiest).saturating_sub(now));
+        let last = program.instrs.iter().zip(&times.ranks[busiest]).max_by_key(|(_, (_, end))| *end);
+        let loss = last.map_or(Loss::Data, |(instr, _)| awaited(&program.view, *instr));
+        spent.add(loss, program_end(times, busiest).saturating_sub(now));
         spent.add(Loss::Waiting, (begin + times.period()).saturating_sub(now.max(program_end(times, busiest))));
         spent
     }
@@ -136,7 +140,9 @@ impl Spent {
                 self.add(Loss::Waiting, took_ns.saturating_sub(duration));
                 self.add(Loss::Optimizer, duration.min(took_ns));
             }
-            Instr::OptimizerStep { .. } => self.add(Loss::Optimizer, took_ns),
+            Instr::OptimizerStep { .. } | Instr::FetchState { .. } | Instr::OffloadState { .. } => {
+                self.add(Loss::Optimizer, took_ns);
+            }
             Instr::Load { .. }
             | Instr::FreeParams { .. }
             | Instr::Save { .. }
@@ -167,6 +173,15 @@ impl Spent {
 
 fn graph_sends(instr: Instr) -> bool {
     matches!(instr, Instr::SendAct { .. } | Instr::SendGrad { .. })
+}
+
+/// The loss of a wait of a rank that has computed all before `instr`: for copies of optimizer state, or for data
+/// parallelism.
+fn awaited(view: &RankView, instr: Instr) -> Loss {
+    match (instr, view.offload) {
+        (Instr::OptimizerStep { .. }, Offload::Optimizer) | (Instr::OffloadState { .. }, _) => Loss::Optimizer,
+        (_, Offload::None | Offload::Optimizer) => Loss::Data,
+    }
 }
 
 fn program_end(times: &StepTimes, rank: usize) -> u64 {

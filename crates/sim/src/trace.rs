@@ -269,9 +269,12 @@ fn kind_of(instr: Instr) -> Option<BlockKind> {
         });
     }
     match instr {
-        Instr::SendAct { .. } | Instr::SendGrad { .. } | Instr::GatherParams { .. } | Instr::ReduceGrads { .. } => {
-            Some(BlockKind::Communication)
-        }
+        Instr::SendAct { .. }
+        | Instr::SendGrad { .. }
+        | Instr::GatherParams { .. }
+        | Instr::ReduceGrads { .. }
+        | Instr::FetchState { .. }
+        | Instr::OffloadState { .. } => Some(BlockKind::Communication),
         Instr::OptimizerStep { .. } => Some(BlockKind::Optimizer),
         // These mostly wait, as receives do.
         Instr::SumTied

@@ -3,7 +3,7 @@
 
 use cluster::{Cluster, named};
 use comm::Operation;
-use config::{Degrees, GradientSums, Parallelism, RunConfig, Unit, ZeroStage};
+use config::{Degrees, GradientSums, Parallelism, RunConfig, Unit, UnitLayout, ZeroStage};
 use device::SumTree;
 use mesh::{AxisSet, Mesh, PlacementOrder, Rank};
 use program::{Collective, GradientAxes, GroupCall, Partner, PeerGroup, UnitCalls};
@@ -78,5 +78,19 @@ fn each_call_of_the_list_is_priced() {
         let norm: u64 = GroupCall::norm(1).iter().map(|call| price(&cluster, &mesh, call, 8)).sum();
         assert_eq!(costs.norm_ns(std::iter::empty()), norm);
         assert_eq!(GroupCall::norm(1)[0].group, PeerGroup::Along(AxisSet::ALL));
+    }
+}
+
+/// In single precision two moments pass the link, in bf16 the master weights as well.
+#[test]
+fn copies_of_offloaded_state_are_priced_by_the_link_to_the_host() {
+    let mut cluster = Cluster::from_toml(named("a100-80g-dgx").unwrap()).unwrap();
+    let parallelism = layout(ZeroStage::One);
+    let RunConfig { model, .. } = RunConfig::quick_start();
+    let elements = UnitLayout::of(&model, Unit::Layer(0), &parallelism).part(4, 0).len() as f64;
+    for (host_link_gb_per_s, rate) in [(Some(50.0), 50.0), (None, 25.0)] {
+        cluster.accelerator.host_link_gb_per_s = host_link_gb_per_s;
+        let copy_ns = costs(&cluster, &parallelism, GradientSums::Single).state(Unit::Layer(0)).copy_ns;
+        assert_eq!(copy_ns, (2.0 * 4.0 * elements / rate).round() as u64);
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use device::{ALIGN_BYTES, Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, SumTree, Tensor};
+use device::{
+    ALIGN_BYTES, ArenaSize, Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, SumTree, Tensor,
+};
 use mesh::{Axis, Rank};
 use testkit::layout::engine;
 use testkit::poison::{is_poison, poison_arena};
@@ -41,7 +43,7 @@ impl MeasuringEngine {
     pub fn faults(&self, setup: &Setup) -> Vec<String> {
         let mut faults = Vec::new();
         for (rank, measured) in self.ranks.iter().enumerate() {
-            let planned = setup.programs.arena_bytes(setup.mesh.coord(Rank(rank)).along(Axis::Pp));
+            let planned = setup.programs.arena_size(setup.mesh.coord(Rank(rank)).along(Axis::Pp)).end_bytes();
             let (asked, used) = (measured.asked.load(Ordering::Relaxed), measured.used.load(Ordering::Relaxed));
             if [asked, used.next_multiple_of(ALIGN_BYTES)] != [planned; 2] {
                 faults.push(format!("rank {rank} plans {planned} bytes, asks for {asked} and uses {used}"));
@@ -52,10 +54,10 @@ impl MeasuringEngine {
 }
 
 impl Engine for MeasuringEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let measured = Arc::clone(&self.ranks[rank.0]);
-        measured.asked.store(arena_bytes, Ordering::Relaxed);
-        let rank = poison_arena(self.inner.open(rank, arena_bytes, numerics)?, arena_bytes)?;
+        measured.asked.store(size.end_bytes(), Ordering::Relaxed);
+        let rank = poison_arena(self.inner.open(rank, size, numerics)?, size.end_bytes())?;
         Ok(measuring(rank, measured))
     }
 

@@ -11,7 +11,8 @@ use comm::Timeouts;
 use config::{Overlap, Parallelism};
 use cpu::{ArenaReader, CpuDevice};
 use device::{
-    Arena, Communicator, Device, DeviceError, Numerics, OnFailure, Op, Reduction, Stream, StreamQueues, SumTree, Tensor,
+    Arena, ArenaSize, Communicator, Device, DeviceError, Numerics, OnFailure, Op, Reduction, Stream, StreamQueues,
+    SumTree, Tensor,
 };
 use mesh::Rank;
 use prove::{Outcome, outcome_of};
@@ -134,8 +135,8 @@ impl Communicator for ShufflingGroup {
 }
 
 impl Engine for ShufflingEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let arena = Arc::new(Arena::new(arena_bytes)?);
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let arena = Arc::new(Arena::new(size.end_bytes())?);
         let on_failure: OnFailure = Arc::new(|_, _| {});
         let queues = Arc::new(StreamQueues::start(&STREAMS, &rank.to_string(), &on_failure)?);
         let state = Rc::new(Seed::new(self.seed << 16 | rank.0 as u64));

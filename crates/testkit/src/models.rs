@@ -114,6 +114,7 @@ pub fn proof_training() -> TrainSpec {
         anomalies: Anomalies::default(),
         precision: Precision::Fp32(Products::Chained),
         sums: GradientSums::Single,
+        offload: config::Offload::None,
         seed: 1234,
     }
 }

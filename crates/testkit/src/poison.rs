@@ -47,6 +47,7 @@ fn last(life: &PlannedLife) -> usize {
         | Category::Activations
         | Category::Parameters
         | Category::Optimizer
+        | Category::Staged
         | Category::Gathered
         | Category::Unreduced
         | Category::Cache

@@ -1,6 +1,6 @@
 //! An engine whose ranks are wrapped: how tests inject faults below the executor, never by a switch in it.
 
-use device::{DeviceError, Numerics};
+use device::{ArenaSize, DeviceError, Numerics};
 use mesh::{Coord, Mesh, Rank};
 use train::{Engine, EngineDescription, RankEngine, Setup};
 
@@ -34,8 +34,8 @@ impl<'a> WrappedEngine<'a> {
 }
 
 impl Engine for WrappedEngine<'_> {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        Ok((self.wrap)(self.mesh.coord(rank), self.inner.open(rank, arena_bytes, numerics)?))
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        Ok((self.wrap)(self.mesh.coord(rank), self.inner.open(rank, size, numerics)?))
     }
 
     fn ranks(&self) -> Vec<Rank> {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use comm::Timeouts;
 use config::{ModelCoord, RunConfig, Unit};
-use device::Numerics;
+use device::{ArenaSize, Numerics};
 use mesh::{Axis, AxisSet, AxisSizes, Mesh, Rank};
 use program::{GradientAxes, Instr, PeerGroup};
 use train::{
@@ -46,7 +46,8 @@ fn engines_refuse_it() {
             Box::new(ThreadEngine::new(mesh, Timeouts::new(Duration::from_secs(1)))),
         ];
         for engine in engines {
-            let error = engine.open(Rank(0), 4096, Numerics::SINGLE).err().map(|error| error.to_string());
+            let error =
+                engine.open(Rank(0), ArenaSize::of_device(4096), Numerics::SINGLE).err().map(|error| error.to_string());
             assert_eq!(error, Some(refusal("the mesh of an engine", axis)));
         }
     }
@@ -58,7 +59,7 @@ fn ranks_refuse_it_before_they_choose_sequences_and_shards() {
     for (axis, mesh) in other_meshes() {
         let setup = Setup { mesh, ..setup() };
         let ends = MetaEngine::new(&Mesh::new(AxisSizes::only(Axis::Tp, 2)).unwrap());
-        let ends = ends.open(Rank(0), 0, Numerics::SINGLE).unwrap();
+        let ends = ends.open(Rank(0), ArenaSize::of_device(0), Numerics::SINGLE).unwrap();
         let opened = train::Worker::open(&setup, mesh.origin(), &NoTokens, Start::Seed, ends);
         assert_eq!(opened.err().map(|error| error.to_string()), Some(refusal("the mesh of a run", axis)));
         let order = StepOrder::new(&setup.model, &setup.parallelism, &setup.train).unwrap();
@@ -71,7 +72,7 @@ fn ranks_refuse_it_before_they_choose_sequences_and_shards() {
 #[test]
 fn a_reduction_over_axes_without_a_group_names_them() {
     let setup = setup();
-    let ends = MetaEngine::new(&setup.mesh).open(Rank(0), 0, Numerics::SINGLE).unwrap();
+    let ends = MetaEngine::new(&setup.mesh).open(Rank(0), ArenaSize::of_device(0), Numerics::SINGLE).unwrap();
     let mut rank = train::Worker::open(&setup, setup.mesh.origin(), &NoTokens, Start::Seed, ends).unwrap();
     let is_of_layer = |instr: &Instr| matches!(instr, Instr::ReduceGrads { unit: Unit::Layer(0), .. });
     rank.position.at = setup.program(0).instrs.iter().position(is_of_layer).unwrap();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use comm::Operation;
 use config::{RunConfig, Unit};
-use device::Numerics;
+use device::{ArenaSize, Numerics};
 use mesh::{Axis, AxisSet, Rank};
 use program::{GradientAxes, Instr};
 use train::{Engine, MetaEngine, SequenceBuffers, Setup, Start, TokenSource};
@@ -42,7 +42,7 @@ fn setup(zero: u32) -> Setup {
 /// in `kept`.
 fn sent(setup: &Setup, kept: AxisSet) -> BTreeMap<Operation, u64> {
     let engine = MetaEngine::new(&setup.mesh);
-    let ends = engine.open(Rank(0), 0, Numerics::SINGLE).unwrap();
+    let ends = engine.open(Rank(0), ArenaSize::of_device(0), Numerics::SINGLE).unwrap();
     let coord = setup.mesh.origin();
     let mut rank = train::Worker::open(setup, coord, &NoTokens, Start::Seed, ends).unwrap();
     let is_of_layer = |instr: &Instr| matches!(instr, Instr::ReduceGrads { unit: Unit::Layer(0), .. });

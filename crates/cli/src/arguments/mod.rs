@@ -228,7 +228,7 @@ pub struct PairArguments {
     /// Run file of the first layout
     #[arg(value_name = "A.toml")]
     pub first: PathBuf,
-    /// Run file of the second layout; it may differ in [parallelism], [run] and train.sums only
+    /// Run file of the second layout; it may differ in [parallelism], [run], train.sums and train.offload only
     #[arg(value_name = "B.toml")]
     pub second: PathBuf,
     /// Number of steps to run

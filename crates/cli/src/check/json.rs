@@ -60,6 +60,9 @@ struct StageOfRun {
     layers: Vec<u32>,
     ranks: usize,
     rank_bytes: usize,
+    /// Bytes of one rank's state in memory of its host, where there is any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_bytes: Option<usize>,
     bytes: BTreeMap<String, usize>,
 }
 
@@ -93,6 +96,7 @@ pub fn of_verdict(
             layers: layers(setup, stage),
             ranks: need.ranks_per_stage,
             rank_bytes: plan.arena_bytes(),
+            host_bytes: Some(plan.host_bytes()).filter(|bytes| *bytes > 0),
             bytes: plan.categories().into_iter().map(|(category, bytes)| (category.to_string(), bytes)).collect(),
         }
     });

@@ -178,5 +178,6 @@ pub fn memory_line(verdict: &Verdict) -> String {
         MemoryBudget::Together(limit) => format!("{together}; {} has {}", limit.source, bytes(limit.bytes)),
         MemoryBudget::Unknown => together,
     };
-    format!("memory  {line}\n")
+    let hosts = need.on_hosts().map_or(String::new(), |on_hosts| format!("        {on_hosts}\n"));
+    format!("memory  {line}\n{hosts}")
 }

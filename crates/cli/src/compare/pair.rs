@@ -136,7 +136,7 @@ fn refusal([first, second]: &[String; 2], differences: &[Difference]) -> String 
 }
 
 fn is_of_layout(key: &str) -> bool {
-    key.starts_with("parallelism.") || ["train.sums", "run.collectives"].contains(&key)
+    key.starts_with("parallelism.") || ["train.sums", "train.offload", "run.collectives"].contains(&key)
 }
 
 #[cfg(test)]

@@ -96,6 +96,8 @@ impl Line {
             Instr::SumTied => line("sum tied table", "input and output use one matrix", None, None),
             Instr::GradNorm => line("gradient norm", "over all ranks, with the loss", None, None),
             Instr::OptimizerStep { unit } => line("optimizer step", "", Some(unit), None),
+            Instr::FetchState { unit } => line("fetch state", "from memory of the host", Some(unit), None),
+            Instr::OffloadState { unit } => line("offload state", "back to memory of the host", Some(unit), None),
             Instr::Save { unit } => line("save", "", Some(unit), None),
         }
     }

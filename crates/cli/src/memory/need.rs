@@ -45,6 +45,8 @@ pub struct Need {
     pub ranks_per_stage: usize,
     /// Bytes of one rank's arena, by stage.
     pub stage_bytes: Vec<u64>,
+    /// Bytes of one rank's state in memory of the host, by stage.
+    pub host_stage_bytes: Vec<u64>,
 }
 
 impl Need {
@@ -55,10 +57,28 @@ impl Need {
             stage_bytes: (0..setup.parallelism.degrees.pp)
                 .map(|stage| largest_plan(setup, stage).arena_bytes() as u64)
                 .collect(),
+            host_stage_bytes: (0..setup.parallelism.degrees.pp)
+                .map(|stage| setup.plan(stage).host_bytes() as u64)
+                .collect(),
         }
     }
 
-    /// Bytes of all ranks.
+    /// Bytes of all ranks in memory of their hosts, without arenas.
+    pub fn host_together_bytes(&self) -> u64 {
+        self.host_stage_bytes.iter().sum::<u64>().saturating_mul(self.ranks_per_stage as u64)
+    }
+
+    /// The state in memory of hosts in a sentence; none where a run has none.
+    pub fn on_hosts(&self) -> Option<String> {
+        let most = self.host_stage_bytes.iter().copied().max().filter(|most| *most > 0)?;
+        Some(format!(
+            "{} of optimizer state of a rank at most in memory of its host, {} in all",
+            bytes(most),
+            bytes(self.host_together_bytes())
+        ))
+    }
+
+    /// Bytes of the arenas of all ranks.
     pub fn together_bytes(&self) -> u64 {
         let of_one_each: u64 = self.stage_bytes.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes));
         of_one_each.saturating_mul(self.ranks_per_stage as u64)
@@ -74,7 +94,9 @@ impl Need {
     fn against(&self, budget: MemoryBudget) -> Option<(u64, u64)> {
         match budget {
             MemoryBudget::PerRank(there) | MemoryBudget::PerAccelerator(there) => Some((self.largest().1, there)),
-            MemoryBudget::Together(limit) => Some((self.together_bytes(), limit.bytes)),
+            MemoryBudget::Together(limit) => {
+                Some((self.together_bytes().saturating_add(self.host_together_bytes()), limit.bytes))
+            }
             MemoryBudget::Unknown => None,
         }
     }

@@ -51,7 +51,22 @@ pub fn memory_table(setup: &Setup, columns: Option<usize>) -> String {
         row
     });
     let rows: Vec<Vec<String>> = std::iter::once(header).chain(rows).collect();
-    format!("bytes of one rank\n{}{}{}", table(&rows, columns), of_overlap(setup), beyond_training(setup))
+    let table = table(&rows, columns);
+    format!("bytes of one rank\n{table}{}{}{}", on_host(setup), of_overlap(setup), beyond_training(setup))
+}
+
+/// The state of a rank of each stage in memory of its host; nothing where all is in arenas.
+fn on_host(setup: &Setup) -> String {
+    let stages = (0..setup.parallelism.degrees.pp).map(|stage| setup.plan(stage).host_bytes());
+    let stages: Vec<String> = stages
+        .enumerate()
+        .filter(|(_, own)| *own > 0)
+        .map(|(stage, own)| format!("{} on stage {stage}", bytes(own as u64)))
+        .collect();
+    if stages.is_empty() {
+        return String::new();
+    }
+    format!("\nIn memory of the host, in addition, train.offload keeps for one rank {}.\n", stages.join(", "))
 }
 
 /// The bytes that overlap adds; nothing where the run has none.

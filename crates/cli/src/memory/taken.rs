@@ -5,9 +5,9 @@ use train::Setup;
 
 use crate::screen::figures::bytes;
 
-/// The arenas of `ranks` together, as planned.
+/// The arenas of `ranks` together, as planned, with their memory of the host.
 pub fn arenas_bytes(setup: &Setup, ranks: &[Rank]) -> u64 {
-    let of_rank = |rank: &Rank| setup.programs.arena_bytes(setup.mesh.coord(*rank).along(Axis::Pp)) as u64;
+    let of_rank = |rank: &Rank| setup.programs.arena_size(setup.mesh.coord(*rank).along(Axis::Pp)).end_bytes() as u64;
     ranks.iter().map(of_rank).sum()
 }
 

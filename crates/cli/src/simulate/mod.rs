@@ -165,6 +165,9 @@ struct Json {
     bottleneck: String,
     known_errors: String,
     memory_bytes: Vec<std::collections::BTreeMap<String, usize>>,
+    /// Bytes of a rank of each stage in memory of its host, where there are any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host_memory_bytes: Option<Vec<usize>>,
     accelerator_memory_bytes: f64,
     fits: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -278,6 +281,10 @@ impl Told<'_> {
         let there = bytes(self.there_bytes() as u64);
         let mut text =
             format!("bytes of one rank at the peak of a training step, of {there}\n{}", table(&rows, columns));
+        let on_host = self.memory.iter().map(|rank| rank.host_bytes).max().filter(|most| *most > 0);
+        text += &on_host.map_or(String::new(), |most| {
+            format!("\nOf a rank, {} of optimizer state at most are in memory of its host.\n", bytes(most as u64))
+        });
         let most = self.memory.iter().map(RankMemory::occupied_bytes).max().unwrap_or(0) as f64;
         let margin_bytes = MEMORY_MARGIN * self.there_bytes();
         let (margin, left) = (bytes(margin_bytes as u64), bytes((self.there_bytes() - most).max(0.0) as u64));
@@ -318,6 +325,8 @@ impl Told<'_> {
             bottleneck: self.bottleneck(),
             known_errors: self.known_errors(),
             memory_bytes: self.memory.iter().map(named).collect(),
+            host_memory_bytes: Some(self.memory.iter().map(|rank| rank.host_bytes).collect())
+                .filter(|each: &Vec<usize>| each.iter().any(|bytes| *bytes > 0)),
             accelerator_memory_bytes: self.there_bytes(),
             fits: self.fits(),
             actual: self.actual.clone(),

@@ -75,6 +75,7 @@ const ALIASES: &[(&str, &str, &str)] = &[
     ("adam_beta1", "train.beta1", ""),
     ("adam_beta2", "train.beta2", ""),
     ("adam_eps", "train.epsilon", ""),
+    ("optimizer_cpu_offload", "train.offload", "write \"optimizer\"; updates stay on the GPU"),
     ("ema", "train.ema_decay", "the decay, such as 0.999"),
     ("clip_grad", "train.clip_norm", ""),
     ("fp16", "train.precision", "write \"fp16\""),

@@ -9,6 +9,7 @@ use super::source::Value;
 use super::writer::Writer;
 use crate::anomalies::{Anomalies, OnNonFinite, OnSpike};
 use crate::batch::{BatchGrowth, BatchOrigin, BatchRamp};
+use crate::offload::Offload;
 use crate::precision::GradientSums;
 use crate::training::TrainSpec;
 
@@ -16,6 +17,8 @@ const GROWTHS: &Choices<BatchGrowth> =
     &[("microbatches", BatchGrowth::Microbatches), ("microbatch_size", BatchGrowth::MicrobatchSize)];
 
 const SUMS: &Choices<GradientSums> = &[("single", GradientSums::Single), ("exact", GradientSums::Exact)];
+
+const OFFLOAD: &Choices<Offload> = &[("none", Offload::None), ("optimizer", Offload::Optimizer)];
 
 const ON_NONFINITE: &Choices<OnNonFinite> =
     &[("stop", OnNonFinite::Stop), ("skip", OnNonFinite::Skip), ("rollback", OnNonFinite::RollBack)];
@@ -54,6 +57,7 @@ pub fn read(reader: &mut Reader, context: usize) -> TrainSpec {
         groups: parameter_groups::read(reader),
         precision: precision::read(reader),
         sums: reader.choice("train.sums", SUMS, GradientSums::Single),
+        offload: reader.choice("train.offload", OFFLOAD, Offload::None),
         anomalies: anomalies(reader),
         seed: reader.seed("train.seed", 0),
     }
@@ -128,6 +132,10 @@ pub fn write(train: &TrainSpec, writer: &mut Writer) {
     parameter_groups::write(&train.groups, writer);
     precision::write(train.precision, writer);
     writer.text("sums", name_of(SUMS, train.sums));
+    match train.offload {
+        Offload::None => {}
+        Offload::Optimizer => writer.text("offload", name_of(OFFLOAD, train.offload)),
+    }
     writer.text("on_nonfinite", name_of(ON_NONFINITE, train.anomalies.on_nonfinite));
     writer.text("on_spike", name_of(ON_SPIKE, train.anomalies.on_spike));
     writer.number("spike_score", train.anomalies.spike_score);

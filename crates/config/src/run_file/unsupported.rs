@@ -39,6 +39,10 @@ const UNSUPPORTED: &[(&[&str], &str)] = &[
         "is a choice of parallelism.zero: 0 replicates, 1 and 2 shard optimizer and gradients, 3 shards parameters (FSDP)",
     ),
     (
+        &["offload_optimizer", "cpu_offload", "offload_param", "optimizer_offload_fraction"],
+        "is a choice of train.offload: \"optimizer\" keeps moments and master weights in memory of the host",
+    ),
+    (
         &["dpo", "rlhf", "ppo", "grpo", "reward_model"],
         "is training from preferences, which runs do not have; use another program",
     ),

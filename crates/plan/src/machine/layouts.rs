@@ -109,7 +109,7 @@ impl PlannedArena {
             used_bytes += place_end.saturating_sub(end.max(offset_bytes));
             end = end.max(place_end);
         }
-        PlannedArena { size_bytes: plan.arena_bytes(), used_bytes }
+        PlannedArena { size_bytes: plan.host_bytes() + plan.arena_bytes(), used_bytes }
     }
 }
 

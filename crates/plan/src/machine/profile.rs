@@ -6,7 +6,7 @@ use std::time::Duration;
 use cluster::{Accelerator, Attention, Cluster, CollectiveLibrary, Compute, Link, Node, StreamQueue};
 use comm::Timeouts;
 use cpu::peak;
-use device::{DeviceError, Numerics};
+use device::{ArenaSize, DeviceError, Numerics};
 use mesh::{Axis, AxisSizes, Mesh, MeshError, Rank};
 use sync::{NoThread, start_scoped};
 use train::{EngineOptions, RunDevice, open_engine};
@@ -57,7 +57,9 @@ pub fn measure_ranks(ranks: usize) -> Result<Cluster, MeasureError> {
         let engine = &*engine;
         let mut refused = None;
         let start = |rank: usize| {
-            let work = move || Times::of(engine.open(Rank(rank), ARENA_BYTES, Numerics::SINGLE)?, shared);
+            let work = move || {
+                Times::of(engine.open(Rank(rank), ArenaSize::of_device(ARENA_BYTES), Numerics::SINGLE)?, shared)
+            };
             let started = start_scoped(scope, &format!("rank {rank}"), work);
             // The others must not wait for it.
             started.map_err(|error| engine.abort(Rank(rank), &refused.insert(error).to_string())).ok()
@@ -115,6 +117,8 @@ fn profile(times: &Times, peak: f64, cores: usize, ranks: usize) -> Cluster {
             half_tflops: tflops,
             single_tflops: tflops,
             tf32_tflops: None,
+            // A copy within memory reads and writes each byte.
+            host_link_gb_per_s: Some(times.copied_per_ns / 2.0),
             multiprocessors: 1,
             streams: StreamQueue::InLine,
         },

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
+use device::{ArenaSize, Device, DeviceError, Dtype, Numerics, Op, Stream, Tensor};
 use mesh::Rank;
 use sync::lock;
 use train::{Engine, EngineDescription, RankEngine};
@@ -35,9 +35,9 @@ impl StainedEngine {
 }
 
 impl Engine for StainedEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let size_bytes = arena_bytes.next_multiple_of(LINE_BYTES) + BEYOND_BYTES;
-        let opened = self.inner.open(rank, size_bytes, numerics)?;
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let size_bytes = size.end_bytes().next_multiple_of(LINE_BYTES) + BEYOND_BYTES;
+        let opened = self.inner.open(rank, ArenaSize::of_device(size_bytes), numerics)?;
         let stain: Vec<u8> = STAIN.to_le_bytes().repeat(PIECE_BYTES / 4);
         for piece in pieces(size_bytes) {
             opened.device.write(piece, &stain[..piece.size_bytes()])?;

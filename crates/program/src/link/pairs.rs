@@ -106,6 +106,8 @@ fn transfer(instr: Instr) -> Option<(Value, Direction)> {
         | Instr::SumTied
         | Instr::GradNorm
         | Instr::OptimizerStep { .. }
+        | Instr::FetchState { .. }
+        | Instr::OffloadState { .. }
         | Instr::Save { .. } => None,
     }
 }

@@ -13,10 +13,11 @@ mod units;
 
 use std::sync::Arc;
 
-use config::{Averages, GradientSums, Masters, ModelSpec, Parallelism, Recompute, TiedSum};
+use config::{Averages, GradientSums, Masters, ModelSpec, Offload, Parallelism, Recompute, TiedSum};
 
 pub use save::{save_instrs, saved_units};
 use summed::summed;
+pub(crate) use tail::STAGED_UNITS;
 
 use crate::{Declared, Program, Purpose, RankView, Schedule, StageSplit};
 
@@ -36,6 +37,8 @@ pub struct CompileInput<'a> {
     pub averages: Averages,
     /// In which numbers gradients are summed.
     pub sums: GradientSums,
+    /// Which state is in memory of the host between its uses.
+    pub offload: Offload,
     /// When the embedding's sum of a tied table's gradient is made where the head's rank makes it.
     pub tied_sum: TiedSum,
     /// The purpose of the programs.
@@ -166,6 +169,7 @@ fn view(input: &CompileInput, pp: usize, declared: &Arc<Declared>) -> RankView {
         masters: input.masters,
         averages: input.averages,
         sums: input.sums,
+        offload: input.offload,
         tied_sum: input.tied_sum,
         num_microbatches: input.num_microbatches,
         declared: Arc::clone(declared),

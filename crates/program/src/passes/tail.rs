@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 
-use config::{GradientReduction, PerClass, Unit, ZeroStage};
+use config::{GradientReduction, Offload, PerClass, Unit, ZeroStage};
 
 use crate::{GradientAxes, Instr, Purpose, RankView, Value};
 
 /// Reduces each unit's gradients right after the last backward pass of the unit that makes them, while others still
 /// compute, or after each contribution; then sums those of a tied table, takes the norm, updates, and gathers
-/// parameters that were updated in shards.
+/// parameters that were updated in shards. Optimizer state that is in memory of the host is copied to the arena before
+/// its update, and back after it.
 pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<GradientAxes>) -> Vec<Instr> {
     match view.purpose {
         Purpose::Generate => instrs,
@@ -18,20 +19,42 @@ pub(super) fn append(instrs: Vec<Instr>, view: &RankView, summed: &PerClass<Grad
                 GradientReduction::Step => reduced_once(instrs, view, summed),
                 GradientReduction::Microbatch => reduced_each_time(instrs, view, summed),
             });
+            let units: Vec<Unit> = view.trained_units().collect();
+            // Copies from the host run next to the last reductions and the norm.
+            out.extend(units.iter().take(FETCHED_AHEAD).flat_map(|unit| fetch(view, *unit)));
             if view.sums_tied() {
                 out.push(Instr::SumTied);
             }
             out.push(Instr::GradNorm);
-            for unit in view.trained_units() {
+            for (index, &unit) in units.iter().enumerate() {
                 out.push(Instr::OptimizerStep { unit });
                 match view.zero {
                     // Whole ones need no gather; sharded ones are gathered before their next use.
                     ZeroStage::Off | ZeroStage::Three { .. } => {}
                     ZeroStage::One | ZeroStage::Two { .. } => out.push(Instr::GatherParams { unit }),
                 }
+                out.extend(units.get(index + FETCHED_AHEAD).and_then(|ahead| fetch(view, *ahead)));
+                match view.offload {
+                    Offload::None => {}
+                    Offload::Optimizer => out.push(Instr::OffloadState { unit }),
+                }
             }
             out
         }
+    }
+}
+
+/// Units whose optimizer state is in the arena at the same time: while one is updated, the next is fetched and the one
+/// before is copied back.
+pub(crate) const STAGED_UNITS: usize = 3;
+
+/// Units whose optimizer state is fetched before the one that is updated.
+const FETCHED_AHEAD: usize = STAGED_UNITS - 1;
+
+fn fetch(view: &RankView, unit: Unit) -> Option<Instr> {
+    match view.offload {
+        Offload::None => None,
+        Offload::Optimizer => Some(Instr::FetchState { unit }),
     }
 }
 

@@ -159,6 +159,7 @@ impl Check<'_> {
                 Instr::ReduceGrads { unit, by, .. } => view.accumulators().any(|pair| pair == (unit, by)),
                 Instr::SumTied => view.sums_tied(),
                 Instr::OptimizerStep { unit } => view.holds(unit),
+                Instr::FetchState { unit } | Instr::OffloadState { unit } => view.offloaded(unit).next().is_some(),
                 Instr::GatherParams { unit } | Instr::FreeParams { unit } => {
                     view.holds(unit) && view.zero.keeps(StateKind::Optimizer) == Kept::Shard
                 }
@@ -191,7 +192,10 @@ impl Check<'_> {
 
     fn nothing_is_updated(mut self) -> Vec<Violation> {
         for (index, instr) in self.program.instrs.iter().enumerate() {
-            if matches!(instr, Instr::ReduceGrads { .. } | Instr::SumTied | Instr::OptimizerStep { .. }) {
+            if matches!(
+                instr,
+                Instr::ReduceGrads { .. } | Instr::SumTied | Instr::OptimizerStep { .. } | Instr::OffloadState { .. }
+            ) {
                 self.violation(&format!("instruction {index}, `{instr}`, is in a program that does not train"));
             }
         }

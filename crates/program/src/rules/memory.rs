@@ -35,6 +35,7 @@ fn remedy(plan: &RankPlan) -> &'static str {
             Category::Parameters
                 | Category::Gradients
                 | Category::Optimizer
+                | Category::Staged
                 | Category::Gathered
                 | Category::Unreduced
                 | Category::Constants

@@ -69,6 +69,8 @@ impl Calls {
                 | Instr::BackwardWeight { .. }
                 | Instr::FreeParams { .. }
                 | Instr::OptimizerStep { .. }
+                | Instr::FetchState { .. }
+                | Instr::OffloadState { .. }
                 | Instr::Save { .. } => {}
             }
         }

@@ -72,6 +72,7 @@ impl Case {
             schedule: &Schedule::generate(kind, self.parallelism.degrees.pp, NUM_MICROBATCHES, &StageCosts::EVEN),
             masters: Masters::Parameters,
             averages: config::Averages::Off,
+            offload: config::Offload::None,
             sums: GradientSums::Single,
             tied_sum: TiedSum::EachMicrobatch,
             purpose: Purpose::Train,

@@ -7,6 +7,7 @@ mod golden;
 mod masters;
 mod memory;
 mod mutations;
+mod offload;
 mod oracle;
 mod properties;
 mod queues;

@@ -282,6 +282,7 @@ fn inputs_that_do_not_fit_together_are_refused_by_compile() {
             schedule: &schedule.parse().unwrap(),
             masters: config::Masters::Parameters,
             averages: config::Averages::Off,
+            offload: config::Offload::None,
             sums: config::GradientSums::Single,
             tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use config::{GradientReduction, LayerRecompute, Microbatch, Overlap, SavedInputs, Tied, Unit};
 use device::Stream;
-use program::{Extent, Instr, Program, Purpose, Value, Verified, Waits};
+use program::{Extent, Instr, OptimizerPart, Program, Purpose, Value, Verified, Waits};
 
 use crate::reference::{
     BATCH, CORE, GATHERED, INPUT_GRAD, LOSS, NORM, OUTPUT, Outcome, PENDING, REDUCED, SAVED_INPUT, SAVED_WEIGHT,
@@ -238,7 +238,37 @@ impl Rank<'_> {
         let view = &self.program.view;
         let gradient = self.get(view.sum(unit, self.finisher(unit)))?;
         let content = hash(&[STEPPED, self.get(Value::Params(unit))?, gradient, self.get(Value::LossSums)?]);
-        self.set(Value::Params(unit), content)
+        self.set(Value::Params(unit), content)?;
+        for part in self.program.view.optimizer_parts(unit) {
+            let value = self.program.view.updated(unit, part);
+            let before = self.get(value)?;
+            self.set(value, updated(part, before))?;
+        }
+        Ok(())
+    }
+
+    /// Between memory of the host and the arena.
+    fn copy_state(&mut self, unit: Unit, fetches: bool) -> Result<(), Fault> {
+        for part in self.program.view.offloaded(unit) {
+            let (host, staged) = (part.of(unit), Value::Staged { unit, part });
+            let (from, to) = if fetches { (host, staged) } else { (staged, host) };
+            let content = self.get(from)?;
+            self.set(to, content)?;
+        }
+        Ok(())
+    }
+
+    /// All optimizer state is as one update leaves it.
+    fn check_state(&self) -> Result<(), Fault> {
+        let view = &self.program.view;
+        for unit in view.trained_units() {
+            for part in view.optimizer_parts(unit) {
+                if self.get_at(part.of(unit), self.program.instrs.len())? != updated(part, 0) {
+                    return Err(Fault(format!("the {} was not updated once", part.of(unit))));
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Who made the sum in which the finished gradient is: of a tied table the head, on the ranks that have it.
@@ -250,6 +280,11 @@ impl Rank<'_> {
             _ => unit,
         }
     }
+}
+
+/// A part of the optimizer state after an update.
+fn updated(part: OptimizerPart, before: u64) -> u64 {
+    hash(&[STEPPED, part as u64, before])
 }
 
 /// All ranks.
@@ -268,7 +303,8 @@ pub fn run(verified: &Verified, seed: u64) -> Result<Outcome, Fault> {
 pub fn run_with(verified: &Verified, waits: &[Waits], seed: u64) -> Result<Outcome, Fault> {
     let mut ranks: Vec<Rank> = vec![];
     for ((program, plan), waits) in verified.programs().iter().zip(&verified.plan().ranks).zip(waits) {
-        let (arena, ended) = (vec![0xdead; plan.arena_bytes() / 64], vec![false; program.instrs.len()]);
+        let (arena, ended) =
+            (vec![0xdead; (plan.host_bytes() + plan.arena_bytes()) / 64], vec![false; program.instrs.len()]);
         let queues = queues(program, verified.overlap());
         let mut rank = Rank { program, plan, waits, arena, queues, ended, at: 0 };
         for (value, _) in plan.state() {
@@ -354,6 +390,8 @@ impl World<'_> {
             Instr::SumTied => return self.sum_tied(),
             Instr::GradNorm => return self.norm(),
             Instr::OptimizerStep { unit } => rank.optimizer_step(unit)?,
+            Instr::FetchState { unit } => rank.copy_state(unit, true)?,
+            Instr::OffloadState { unit } => rank.copy_state(unit, false)?,
             Instr::GatherParams { unit } => {
                 let shard = rank.get(Value::Params(unit))?;
                 rank.set(view.parameters(unit), hash(&[GATHERED, shard]))?;
@@ -443,6 +481,7 @@ impl World<'_> {
             if view.purpose != Purpose::Train {
                 continue;
             }
+            rank.check_state()?;
             for unit in view.parameter_units() {
                 let content = rank.get_at(Value::Params(unit), end)?;
                 if *outcome.params.entry(unit).or_insert(content) != content {

@@ -8,6 +8,7 @@ use crate::setup::Setup;
 const IN_LINE: Queues = Queues {
     reduce: Queue::Compute,
     transfer: Queue::Compute,
+    copies: Queue::Compute,
     updated_gathers: UpdatedGathers::AfterUpdate,
     updates: Updates::AfterNorm,
     contention_per_mille: 0,

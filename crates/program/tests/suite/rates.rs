@@ -145,6 +145,7 @@ impl Row {
             schedule: &Schedule::generate(kind, self.pp, self.num_microbatches, &costs),
             masters: config::Masters::Parameters,
             averages: config::Averages::Off,
+            offload: config::Offload::None,
             sums: config::GradientSums::Single,
             tied_sum: config::TiedSum::EachMicrobatch,
             purpose: Purpose::Train,

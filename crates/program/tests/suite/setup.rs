@@ -2,7 +2,7 @@
 
 use config::{
     Activation, Biases, Blocks, Degrees, Format, FullRecompute, Gathering, GradientReduction, GradientSums, Masters,
-    ModelSpec, Norm, NormKind, Parallelism, PerClass, Position, Recompute, Reshard, SavedInputs, ScheduleKind,
+    ModelSpec, Norm, NormKind, Offload, Parallelism, PerClass, Position, Recompute, Reshard, SavedInputs, ScheduleKind,
     SequenceParallel, TiedSum, TopQuery, UnitClass, UnitClasses, ZeroStage,
 };
 use program::{
@@ -86,6 +86,7 @@ pub struct Setup {
     pub recompute: Recompute,
     pub purpose: Purpose,
     pub stage_layers: Option<Vec<usize>>,
+    pub offload: Offload,
 }
 
 impl Default for Setup {
@@ -103,6 +104,7 @@ impl Default for Setup {
             recompute: Recompute::None,
             purpose: Purpose::Train,
             stage_layers: None,
+            offload: Offload::None,
         }
     }
 }
@@ -185,6 +187,7 @@ impl Setup {
             schedule,
             masters: Masters::Parameters,
             averages: config::Averages::Off,
+            offload: self.offload,
             sums: GradientSums::Single,
             tied_sum: self.tied_sum,
             purpose: self.purpose,

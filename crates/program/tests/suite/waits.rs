@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use config::{Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
+use config::{Offload, Overlap, Recompute, ScheduleKind, TiedSum, Unit, ZeroStage};
 use program::{Access, accesses};
 use program::{
     ContributionOrder, Demands, PlannedLife, Program, Purpose, RankPlan, Value, Verified, Waits, plan_memory, verify,
@@ -18,7 +18,7 @@ fn overlapped(setup: &Setup) -> Verified {
         .unwrap_or_else(|violations| panic!("{setup:?}: {violations:#?}"))
 }
 
-/// Case `seed` of schedules x ZeRO x prefetch x recomputation x tied tables x purposes.
+/// Case `seed` of schedules x ZeRO x prefetch x recomputation x tied tables x purposes x offload.
 fn drawn(seed: u64) -> Setup {
     let mut random = Random(seed);
     let (pp, kind) = (1 + random.below(4), KINDS[random.below(KINDS.len())]);
@@ -33,6 +33,7 @@ fn drawn(seed: u64) -> Setup {
         tied_sum: if random.below(2) == 0 { TiedSum::EndOfStep } else { TiedSum::EachMicrobatch },
         learned_positions: random.below(2) == 0,
         purpose: [Purpose::Train, Purpose::Train, Purpose::Train, Purpose::Evaluate][random.below(4)],
+        offload: if random.below(2) == 0 { Offload::Optimizer } else { Offload::None },
         ..Setup::default()
     }
 }

@@ -6,7 +6,9 @@ use std::sync::{Arc, Mutex};
 
 use comm::{Counting, Counts};
 use cpu::{ArenaReader, CpuDevice};
-use device::{Arena, Communicator, Device, DeviceError, Dtype, Numerics, Op, Reduction, Stream, SumTree, Tensor};
+use device::{
+    Arena, ArenaSize, Communicator, Device, DeviceError, Dtype, Numerics, Op, Reduction, Stream, SumTree, Tensor,
+};
 use mesh::{Axis, Rank};
 use program::PeerGroup;
 use train::{Engine, EngineDescription, Observer, Ports, RankEngine, Setup, StepReport, ThreadEngine, Wish, Worker};
@@ -73,8 +75,8 @@ impl<'a> CountingEngine<'a> {
 }
 
 impl Engine for CountingEngine<'_> {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let arena = Arc::new(Arena::new(arena_bytes + BEHIND_BYTES)?);
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let arena = Arc::new(Arena::new(size.end_bytes() + BEHIND_BYTES)?);
         let communicators = self.threads.communicators(rank, &arena, &Arc::default())?;
         let communicators = communicators.wrapped(|which, group| match (which, self.extra == Extra::AllReduce) {
             (PeerGroup::TENSOR, true) => Box::new(Twice { group, is_due: Cell::new(true) }),

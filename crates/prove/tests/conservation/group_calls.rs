@@ -78,6 +78,8 @@ fn listed(worker: &Worker<'_>, instr: Instr) -> Vec<Seen> {
         | Instr::RecvGrad { .. }
         | Instr::FreeParams { .. }
         | Instr::OptimizerStep { .. }
+        | Instr::FetchState { .. }
+        | Instr::OffloadState { .. }
         | Instr::Save { .. } => vec![],
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use device::{Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, SumTree, Tensor};
+use device::{ArenaSize, Communicator, Device, DeviceError, Numerics, Op, Reduction, Stream, SumTree, Tensor};
 use mesh::Rank;
 use train::{Engine, EngineDescription, RankEngine};
 
@@ -38,8 +38,8 @@ impl Watching {
 }
 
 impl Engine for Watching {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let RankEngine { device, memory, communicators } = self.inner.open(rank, arena_bytes, numerics)?;
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let RankEngine { device, memory, communicators } = self.inner.open(rank, size, numerics)?;
         let touches = &self.touches[rank.0];
         let watch = |group| -> Box<dyn Communicator> { Box::new(WatchedGroup { group, touches: Arc::clone(touches) }) };
         Ok(RankEngine {

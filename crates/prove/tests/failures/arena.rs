@@ -1,6 +1,6 @@
 //! A rank whose arena cannot be had.
 
-use device::{DeviceError, Numerics};
+use device::{ArenaSize, DeviceError, Numerics};
 use mesh::Rank;
 use train::{Engine, EngineDescription, RankEngine, ThreadEngine};
 
@@ -10,8 +10,8 @@ use crate::rig::{NEVER, eight_ranks, failure_of, threads};
 struct Greedy(ThreadEngine);
 
 impl Engine for Greedy {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        self.0.open(rank, if rank == Rank(4) { 1 << 60 } else { arena_bytes }, numerics)
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        self.0.open(rank, if rank == Rank(4) { ArenaSize::of_device(1 << 60) } else { size }, numerics)
     }
 
     fn ranks(&self) -> Vec<Rank> {

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use device::{Device, DeviceError, Numerics, Op, Stream, Tensor};
+use device::{ArenaSize, Device, DeviceError, Numerics, Op, Stream, Tensor};
 use mesh::Rank;
 use train::{Engine, EngineDescription, RankEngine, ThreadEngine};
 
@@ -24,8 +24,8 @@ pub struct FaultyEngine {
 }
 
 impl Engine for FaultyEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
-        let engine = self.inner.open(rank, arena_bytes, numerics)?;
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+        let engine = self.inner.open(rank, size, numerics)?;
         if rank != self.rank {
             return Ok(engine);
         }

@@ -1,7 +1,7 @@
 //! An engine whose device does not have every choice of numerics.
 
 use config::{Precision, Products};
-use device::{DeviceError, DeviceKind, Numerics, NumericsChoice};
+use device::{ArenaSize, DeviceError, DeviceKind, Numerics, NumericsChoice};
 use mesh::Rank;
 use train::{Engine, EngineDescription, RankEngine, Setup};
 
@@ -11,13 +11,13 @@ use crate::rig::{NEVER, Silent, TOKENS, eight_ranks, failure_of, threads};
 struct ChainsOnly<E>(E);
 
 impl<E: Engine> Engine for ChainsOnly<E> {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let products = self.describe().products;
         numerics.accepted_by(DeviceKind("the toy device"), |choice| match choice {
             NumericsChoice::Products(order) => products.contains(&order),
             NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
         })?;
-        self.0.open(rank, arena_bytes, numerics)
+        self.0.open(rank, size, numerics)
     }
 
     fn ranks(&self) -> Vec<Rank> {

@@ -12,6 +12,7 @@ mod inference;
 mod moves;
 mod narrow;
 mod nccl;
+mod offload;
 mod order;
 mod released;
 mod rig;

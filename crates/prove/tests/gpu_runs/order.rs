@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use config::{ChunkOrder, ContextKind, Overlap, Tied, ZeroStage};
+use config::{ChunkOrder, ContextKind, Offload, Overlap, Tied, ZeroStage};
 use softgpu::{Settings, WorkLog};
 use testkit::soft_gpus::{gpus_of, soft_driver};
 use testkit::wrapped_gpu::{Fate, GpuCall, Judge, WrappedDriver};
@@ -20,6 +20,8 @@ use crate::work_order::need;
 enum Tried {
     /// One step of two layers on two stages, each on a GPU of its own: few waits, of every kind.
     TwoStages,
+    /// Two steps of two layers on one GPU, whose optimizer state is in memory of the host.
+    Offloaded,
     /// Two steps on dp 2 x tp 2 x pp 2, each rank on a GPU of its own, with this sharding.
     EightRanks(Tied, ZeroStage),
     /// One step on cp 2 x tp 2, each rank on a GPU of its own: blocks of keys and values are passed around.
@@ -33,19 +35,25 @@ impl Tried {
             Ok("all") => {
                 vec![
                     Tried::TwoStages,
+                    Tried::Offloaded,
                     Tried::Ring,
                     Tried::EightRanks(Tied::Yes, ZeroStage::One),
                     Tried::EightRanks(Tied::No, ZERO_THREE),
                 ]
             }
             Ok(other) => panic!("PLEACH_WAITS is {other:?}; set it to \"all\", or not at all"),
-            Err(_) => vec![Tried::TwoStages],
+            Err(_) => vec![Tried::TwoStages, Tried::Offloaded],
         }
     }
 
     fn layout(self) -> Layout {
         let (mut layout, steps, global_batch) = match self {
             Tried::TwoStages => (layout(Tied::Yes, [1, 1, 2], ZERO_THREE, Overlap::On, 1), 1, 4),
+            Tried::Offloaded => {
+                let mut layout = layout(Tied::Yes, [1, 1, 1], ZeroStage::Off, Overlap::On, 2);
+                layout.train.offload = Offload::Optimizer;
+                (layout, 2, 4)
+            }
             Tried::EightRanks(tied, zero) => (layout(tied, [2, 2, 2], zero, Overlap::On, 2), 2, 8),
             Tried::Ring => (shared(Tied::No, FOUR, ContextKind::Ring, ChunkOrder::Balanced, ZERO_THREE), 1, 4),
         };
@@ -56,6 +64,7 @@ impl Tried {
 
     fn num_gpus(self) -> usize {
         match self {
+            Tried::Offloaded => 1,
             Tried::TwoStages => 2,
             Tried::Ring => 4,
             Tried::EightRanks(..) => 8,
@@ -65,7 +74,7 @@ impl Tried {
     /// Orders of streams that are tried for a wait: of many ranks few orders show it.
     fn seeds(self) -> u64 {
         match self {
-            Tried::TwoStages => 2,
+            Tried::TwoStages | Tried::Offloaded => 2,
             Tried::Ring | Tried::EightRanks(..) => 8,
         }
     }

@@ -17,6 +17,7 @@ mod averages;
 mod counters;
 mod dropout;
 mod muon;
+mod offload;
 mod overlap;
 mod position;
 mod reading;

@@ -1,7 +1,7 @@
 //! Random blocks of a tensor core: products of matrices of every kind of number, hashed.
 
 use config::Format;
-use device::{Device, DeviceError, Dtype, Numerics, Op, Orientation, Stream, Tensor, Write};
+use device::{ArenaSize, Device, DeviceError, Dtype, Numerics, Op, Orientation, Stream, Tensor, Write};
 use mesh::Rank;
 use philox::philox4x32_10;
 use train::{Engine, RankEngine};
@@ -96,7 +96,8 @@ pub fn hashes(engine: &dyn Engine, numerics: Numerics) -> Result<Hashes, DeviceE
     let operand_bytes = ROWS * STEPS * narrow.dtype.size_bytes();
     let [a, b] = [0, operand_bytes].map(|offset| Tensor::new(offset, ROWS, STEPS, narrow.dtype));
     let out = Tensor::new(2 * operand_bytes, ROWS, ROWS, Dtype::F32);
-    let RankEngine { device, .. } = engine.open(Rank(0), 2 * operand_bytes + out.size_bytes(), numerics)?;
+    let RankEngine { device, .. } =
+        engine.open(Rank(0), ArenaSize::of_device(2 * operand_bytes + out.size_bytes()), numerics)?;
     let of = |(number, factors): (usize, &Factors)| {
         for (which, operand) in [a, b].into_iter().enumerate() {
             device.write(operand, &random(narrow, *factors, [number, which]))?;

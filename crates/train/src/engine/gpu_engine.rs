@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use comm::HostCommunicator;
 use config::Products;
 use cuda::CudaDevice;
-use device::{Communicator, DeviceError, Numerics};
+use device::{ArenaSize, Communicator, DeviceError, Numerics};
 use gpu_rank::{
     EventKeeper, MAX_MEMBERS, NcclCommunicator, NcclLanes, NcclRank, PeerCommunicator, PeerLanes, QueueOrder,
     RankDevice, RankStreams, StagedCommunicator, Staging, on_gpu,
@@ -78,12 +78,12 @@ impl GpuEngine {
 }
 
 impl Engine for GpuEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         numerics.accepted_by(self.gpus.kind(), cuda::accepts)?;
         let index = self.gpu_of(rank)?;
         let open = self.gpus.open(index)?;
         cuda::check_products(numerics.products, open.gpu.facts().capability)?;
-        let device = CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, arena_bytes);
+        let device = CudaDevice::open(Arc::clone(&open.gpu), &open.code.operations, size);
         let device = device.map_err(|error| on_gpu(open.gpu.facts(), error))?;
         let device = match numerics.products {
             Products::Device => {

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use comm::collectives::Traffic;
 use comm::{MetaCommunicator, Operation};
 use config::Products;
-use device::{DeviceError, DeviceKind, MetaDevice, Numerics, Record};
+use device::{ArenaSize, DeviceError, DeviceKind, MetaDevice, Numerics, Record};
 use mesh::{Axis, AxisSet, Mesh, Rank};
 use program::PeerGroup;
 
@@ -74,7 +74,7 @@ impl MetaEngine {
 
 impl Engine for MetaEngine {
     /// There is no arena and no arithmetic: a rank of any size and any numerics fits.
-    fn open(&self, rank: Rank, _arena_bytes: usize, _numerics: Numerics) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, _size: ArenaSize, _numerics: Numerics) -> Result<RankEngine, DeviceError> {
         let MetaRank { device, .. } = &self.ranks[rank.0];
         let mut opened = vec![];
         let communicators = Communicators::open(&self.mesh, rank, |which, group| {

@@ -13,7 +13,7 @@ pub mod product_source;
 pub mod run_device;
 pub mod thread_engine;
 
-use device::{Device, DeviceError, MemoryReader, Numerics};
+use device::{ArenaSize, Device, DeviceError, MemoryReader, Numerics};
 use mesh::Rank;
 
 pub use communicators::{Communicators, MissingGroup};
@@ -31,13 +31,13 @@ pub struct RankEngine {
 
 /// Opens ranks. Faults are tested by wrapping an engine, never by a switch in it.
 pub trait Engine: Sync {
-    /// The device, with an arena of `arena_bytes`, and the communicators of `rank`. Called once per rank, on the rank's
+    /// The device, with an arena of `size`, and the communicators of `rank`. Called once per rank, on the rank's
     /// own thread.
     ///
     /// # Errors
     /// [`DeviceError::Refused`] for a choice in `numerics` that the device does not have; an arena or threads that the
     /// system does not give.
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError>;
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError>;
 
     /// The ranks of this process, ascending.
     fn ranks(&self) -> Vec<Rank>;

@@ -12,7 +12,7 @@ use comm::{
 use config::{ContextKind, Overlap, Parallelism};
 use cpu::affinity::allowed_cores;
 use cpu::{ArenaReader, CpuDevice, time_slice};
-use device::{Arena, Communicator, DeviceError, DeviceKind, Numerics, OnFailure, Stream, StreamQueues};
+use device::{Arena, ArenaSize, Communicator, DeviceError, DeviceKind, Numerics, OnFailure, Stream, StreamQueues};
 use mesh::{Axis, AxisSet, Group, Mesh, Rank};
 use nvidia::nccl;
 use program::{PeerGroup, Peers};
@@ -230,11 +230,11 @@ fn channels(which: PeerGroup) -> GroupChannels {
 }
 
 impl Engine for ThreadEngine {
-    fn open(&self, rank: Rank, arena_bytes: usize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
+    fn open(&self, rank: Rank, size: ArenaSize, numerics: Numerics) -> Result<RankEngine, DeviceError> {
         numerics.accepted_by(DeviceKind::CPU, cpu::accepts)?;
         // Before the threads of streams and of the pool are started: they inherit it.
         time_slice::shorten();
-        let arena = Arc::new(Arena::new(arena_bytes)?);
+        let arena = Arc::new(Arena::new(size.end_bytes())?);
         let queues = self.queues(rank)?;
         let communicators = self.communicators(rank, &arena, &queues)?;
         let memory = Box::new(ArenaReader::new(Arc::clone(&arena)));

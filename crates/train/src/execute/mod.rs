@@ -8,6 +8,7 @@ pub(crate) mod gather;
 pub(crate) mod group_call;
 pub mod loss_scale;
 mod muon;
+mod offload;
 pub(crate) mod optimizer;
 pub mod reduce;
 
@@ -102,6 +103,12 @@ impl Worker<'_> {
             Instr::SumTied => reduce::tied(&self.ports, &self.position, &self.state.units[&Unit::Table]),
             Instr::GradNorm => reduce::norm(self),
             Instr::OptimizerStep { unit } => optimizer::step(&self.ports, &self.position, &self.state, unit),
+            Instr::FetchState { unit } => {
+                offload::copy(&self.ports, &self.position, &self.state.units[&unit], offload::Way::Fetch)
+            }
+            Instr::OffloadState { unit } => {
+                offload::copy(&self.ports, &self.position, &self.state.units[&unit], offload::Way::Offload)
+            }
             Instr::Save { unit } => {
                 self.ports.saving.as_mut().map_or(Ok(()), |saving| saving.save(unit, effects.reads))
             }

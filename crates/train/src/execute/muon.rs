@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use config::{Kept, Muon, Segment, Sharding, StateKind, Unit, UpdateRule};
+use config::{Kept, Muon, Segment, Sharding, StateKind, UpdateRule};
 use cpu::fixed_point;
 use device::{Communicator, Device, DeviceError, Dtype, Frame, Op, Orientation, SUM_WORDS, Stream, Tensor, Write};
 
@@ -23,7 +23,7 @@ const ITERATIONS: usize = 5;
 /// Matrices of a smaller norm are not scaled up to 1.
 const LEAST_NORM: f64 = 1e-7;
 
-/// Updates the matrices of `unit` that Muon updates, as far as this rank updates them.
+/// Updates the matrices of the unit of `state` that Muon updates, as far as this rank updates them.
 ///
 /// # Errors
 /// The device's and the groups'.
@@ -31,9 +31,9 @@ pub fn step(
     ports: &RankPorts<'_>,
     position: &RunPosition<'_>,
     rank: &RankState,
-    unit: Unit,
+    state: &UnitState,
 ) -> Result<(), DeviceError> {
-    let (state, setup) = (&rank.units[&unit], position.setup);
+    let setup = position.setup;
     let matrices = setup.train.optimizer.muon_matrices(&state.layout);
     let (Some(gradient), Some([momentum, _]), false) = (position.gradient(state), &state.moments, matrices.is_empty())
     else {

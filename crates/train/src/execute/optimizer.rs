@@ -1,7 +1,7 @@
 //! The update of a unit's parameters: one AdamW pass over each run of elements with one rule, Muon for the matrices
 //! that have it, then the average of the weights.
 
-use config::{TrainSpec, Unit, UpdateMethod, UpdateRule};
+use config::{Offload, TrainSpec, Unit, UpdateMethod, UpdateRule};
 use device::{AdamWUpdate, Device, DeviceError, Op, Stream};
 
 use crate::execute::muon;
@@ -21,7 +21,14 @@ pub fn step(
     unit: Unit,
 ) -> Result<(), DeviceError> {
     let device = &*ports.device;
-    let state = &rank.units[&unit];
+    let staged;
+    let state = match position.setup.train.offload {
+        Offload::None => &rank.units[&unit],
+        Offload::Optimizer => {
+            staged = rank.units[&unit].staged(position);
+            &staged
+        }
+    };
     let (Some(gradient), Some([first, second])) = (position.gradient(state), &state.moments) else { return Ok(()) };
     let train = &position.setup.train;
     for (run, UpdateRule { learning_rate_scale, weight_decay, method }) in &state.update_runs {
@@ -51,7 +58,7 @@ pub fn step(
         };
         device.submit(Stream::Compute, &op)?;
     }
-    muon::step(ports, position, rank, unit)?;
+    muon::step(ports, position, rank, state)?;
     average(device, train, state)
 }
 

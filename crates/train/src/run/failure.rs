@@ -148,9 +148,10 @@ fn device_error_in<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a DeviceErr
 
 fn kind_of_device(error: &DeviceError) -> (CauseKind, Option<Rank>) {
     match error {
-        DeviceError::OutOfMemory { .. } | DeviceError::Buffers { .. } | DeviceError::Threads { .. } => {
-            (CauseKind::OutOfMemory, None)
-        }
+        DeviceError::OutOfMemory { .. }
+        | DeviceError::OutOfHostMemory { .. }
+        | DeviceError::Buffers { .. }
+        | DeviceError::Threads { .. } => (CauseKind::OutOfMemory, None),
         DeviceError::Communication(cause) => {
             let known = cause.downcast_ref::<CommError>().map(kind_of_communication);
             known.unwrap_or_else(|| kind_of_text(&cause.to_string()))

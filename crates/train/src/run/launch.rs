@@ -122,10 +122,10 @@ impl<'a> Seat<'a> {
         recheck: Recheck,
     ) -> Result<Worker<'a>, Stop> {
         let coord = self.setup.mesh.coord(self.number);
-        let arena_bytes = self.setup.programs.arena_bytes(coord.along(Axis::Pp));
+        let size = self.setup.programs.arena_size(coord.along(Axis::Pp));
         let numerics = Numerics::of(self.setup.train.precision, self.setup.train.sums);
-        let engine = self.engine.open(self.number, arena_bytes, numerics)?;
-        let engine = self.rechecked(engine, recheck, arena_bytes);
+        let engine = self.engine.open(self.number, size, numerics)?;
+        let engine = self.rechecked(engine, recheck, size.end_bytes());
         let rank = Worker::open(self.setup, coord, tokens, start, engine)?;
         match agree(&rank.ports, &rank.state.constants, self.setup.fingerprint()) {
             Ok(()) => Ok(rank),

@@ -85,9 +85,12 @@ impl RankRing {
             Instr::GatherParams { .. } | Instr::ReduceGrads { .. } => group(PeerGroup::SHARDS),
             Instr::SumTied => group(PeerGroup::Ends),
             Instr::GradNorm => group(PeerGroup::WORLD),
-            Instr::Load { .. } | Instr::FreeParams { .. } | Instr::OptimizerStep { .. } | Instr::Save { .. } => {
-                Peers::None
-            }
+            Instr::Load { .. }
+            | Instr::FreeParams { .. }
+            | Instr::OptimizerStep { .. }
+            | Instr::FetchState { .. }
+            | Instr::OffloadState { .. }
+            | Instr::Save { .. } => Peers::None,
         }
     }
 }

@@ -48,6 +48,8 @@ impl Work {
             | Instr::SumTied
             | Instr::GradNorm
             | Instr::OptimizerStep { .. }
+            | Instr::FetchState { .. }
+            | Instr::OffloadState { .. }
             | Instr::Save { .. } => Work::Update,
         }
     }

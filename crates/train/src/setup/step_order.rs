@@ -201,6 +201,7 @@ impl<'a> StepOrder<'a> {
             masters: train.precision.masters(),
             averages: train.averages(),
             sums: train.sums,
+            offload: train.offload,
             tied_sum,
             purpose: workload.purpose,
             num_microbatches: workload.num_microbatches,

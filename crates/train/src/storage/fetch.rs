@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use config::{ModelCoord, Unit};
-use device::{Device, DeviceError, Op, Stream};
+use device::{Device, DeviceError, Op, Stream, Tensor};
 use thiserror::Error;
 
 use crate::storage::pieces::{Copies, pieces};
@@ -38,7 +38,7 @@ pub fn weights(
     units: &BTreeMap<Unit, UnitState>,
     source: &dyn TensorSource,
 ) -> Result<(), FetchError> {
-    for (state, held) in weight_buffers(units) {
+    for (state, held, _) in weight_buffers(units) {
         fill(device, coord, source, (state, held))?;
     }
     Ok(())
@@ -55,12 +55,17 @@ pub fn drawn_weights(
     units: &BTreeMap<Unit, UnitState>,
     seed: u64,
 ) -> Result<(), DeviceError> {
-    for (state, held) in weight_buffers(units) {
-        device.submit(Stream::Compute, &Op::Fill { out: held.tensor, value: 0.0 })?;
+    for (state, held, staging) in weight_buffers(units) {
+        let drawn = Held { tensor: staging.unwrap_or(held.tensor), ..held.clone() };
+        device.submit(Stream::Compute, &Op::Fill { out: drawn.tensor, value: 0.0 })?;
         for piece in pieces(&state.layout, held.elements.clone(), coord, Copies::Every) {
             let (start, rows, cols) = piece.matrix();
-            let out = held.part(piece.elements.clone()).reshaped(rows, cols);
+            let out = drawn.part(piece.elements.clone()).reshaped(rows, cols);
             model::initialize(device, Stream::Compute, piece.param, start, out, seed)?;
+        }
+        // Kernels do not reach memory of the host.
+        if let Some(from) = staging.filter(|from| !from.is_empty()) {
+            device.submit(Stream::Compute, &Op::Copy { from, to: held.tensor })?;
         }
     }
     Ok(())
@@ -102,10 +107,14 @@ pub fn averages(
     Ok(())
 }
 
-/// All buffers of weights. Those in bf16 or fp16 are rounded from the values that fill master weights.
-fn weight_buffers(units: &BTreeMap<Unit, UnitState>) -> impl Iterator<Item = (&UnitState, &Held)> {
+/// All buffers of weights, with the place in the arena of those in memory of the host. Those in bf16 or fp16 are
+/// rounded from the values that fill master weights.
+fn weight_buffers(units: &BTreeMap<Unit, UnitState>) -> impl Iterator<Item = (&UnitState, &Held, Option<Tensor>)> {
     let states = units.values().filter(|state| !state.layout.is_empty());
-    states.flat_map(|state| std::iter::once(&state.params).chain(&state.masters).map(move |held| (state, held)))
+    states.flat_map(|state| {
+        let masters = state.masters.iter().map(move |held| (state, held, state.staging));
+        std::iter::once((state, &state.params, None)).chain(masters)
+    })
 }
 
 fn fill(

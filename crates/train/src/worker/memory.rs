@@ -35,9 +35,14 @@ pub fn cache(plan: &RankPlan, unit: Unit) -> Frame {
     frame_of(Value::Cache(unit), plan.extent_of_state(Value::Cache(unit)))
 }
 
+/// The room of a planned place.
+pub fn frame(extent: Extent) -> Frame {
+    Frame::new(extent.offset_bytes, extent.len_bytes.next_multiple_of(device::ALIGN_BYTES))
+}
+
 fn frame_of(value: Value, extent: Option<Extent>) -> Frame {
     match extent {
-        Some(extent) => Frame::new(extent.offset_bytes, extent.len_bytes.next_multiple_of(device::ALIGN_BYTES)),
+        Some(extent) => frame(extent),
         None => panic!("the memory plan has no place for the {value} here"),
     }
 }

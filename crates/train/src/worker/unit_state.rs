@@ -7,7 +7,7 @@ use checkpoint::StatePart;
 use config::{Kept, Parallelism, StateKind, TrainSpec, Unit, UnitLayout, UpdateRule, ZeroStage};
 use device::{Dtype, Tensor};
 use mesh::{Coord, Mesh};
-use program::{State, Value};
+use program::{OptimizerPart, State, Value};
 
 use crate::setup::Setup;
 use crate::worker::memory;
@@ -53,6 +53,9 @@ pub struct UnitState {
     /// The weights that are updated, of the elements [`UnitState::updated`], where they are not the parameters
     /// themselves.
     pub masters: Option<Held>,
+    /// A place of as many numbers in the arena, which is free before the first step, where the master weights are in
+    /// memory of the host.
+    pub staging: Option<Tensor>,
     /// The computing units of this rank that contribute gradients, each to a sum of its own: two for a tied table whose
     /// uses share a rank, and the one first whose sum becomes the finished gradient. None when nothing is trained.
     pub makers: Vec<Unit>,
@@ -81,6 +84,38 @@ impl UnitState {
         let [first, second] = self.held_moments().map_or([None, None], |moments| moments.map(Some));
         let all = [Some(self.weights().clone()), first, second, self.average.clone()];
         StatePart::ALL.into_iter().zip(all).filter_map(|(part, held)| Some((part, held?)))
+    }
+
+    /// The same unit while its optimizer state is in the arena for the instruction at `position`.
+    #[must_use]
+    pub fn staged(&self, position: &RunPosition<'_>) -> UnitState {
+        let view = &position.program.view;
+        let staged = |held: &Held, part: OptimizerPart| {
+            let value = view.updated(self.unit, part);
+            let tensor = memory::numbers_at(position.plan, value, position.at, held.elements.len(), Dtype::F32);
+            Held { elements: held.elements.clone(), tensor }
+        };
+        let moments = self.moments.as_ref().map(|[first, second]| {
+            [staged(first, OptimizerPart::FirstMoment), staged(second, OptimizerPart::SecondMoment)]
+        });
+        UnitState {
+            masters: self.masters.as_ref().map(|masters| staged(masters, OptimizerPart::Master)),
+            moments,
+            average: self.average.as_ref().map(|average| staged(average, OptimizerPart::Average)),
+            ..self.clone()
+        }
+    }
+
+    /// The parts of its optimizer state, with their places between two steps.
+    pub fn optimizer_parts(&self) -> impl Iterator<Item = (OptimizerPart, &Held)> {
+        let [first, second] = self.moments.as_ref().map_or([None, None], |moments| moments.each_ref().map(Some));
+        let all = [
+            (OptimizerPart::Master, self.masters.as_ref()),
+            (OptimizerPart::FirstMoment, first),
+            (OptimizerPart::SecondMoment, second),
+            (OptimizerPart::Average, self.average.as_ref()),
+        ];
+        all.into_iter().filter_map(|(part, held)| Some((part, held?)))
     }
 
     /// First and second moment; absent when nothing is trained.
@@ -171,6 +206,9 @@ pub fn unit_states(position: &RunPosition<'_>) -> BTreeMap<Unit, UnitState> {
             unit,
             params: held(Value::Params(unit), StateKind::Parameters, setup.stored()),
             masters: place.master(unit).filter(|_| is_trained(setup)).map(single),
+            staging: plan
+                .first_extent(Value::Staged { unit, part: OptimizerPart::Master })
+                .map(|extent| memory::frame(extent).floats(1, shards.kept(&layout, StateKind::Optimizer).len())),
             makers,
             summed: shards.kept(&layout, StateKind::Gradients),
             moments: (is_trained(setup) && place.trains(unit)).then(|| {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use cluster::{Attention, Cluster};
 use comm::Timeouts;
 use config::{GradientSums, Precision, Products};
-use device::Numerics;
+use device::{ArenaSize, Numerics};
 use mesh::{Axis, AxisSizes, Mesh, Rank};
 use sim::{Kernel, kernel_ns};
 use train::{EngineOptions, Gpus, RunDevice, open_engine};
@@ -35,7 +35,8 @@ pub fn measure_gpus(gpus: &Arc<Gpus>, base: &Cluster) -> Result<Cluster, Measure
     let bytes = arena_bytes(facts.iter().map(|gpu| gpu.memory_bytes).min().unwrap_or(0));
     let times = std::thread::scope(|scope| {
         let engine = &*engine;
-        let measured = |rank: usize| GpuTimes::of(engine.open(Rank(rank), bytes, numerics)?, bytes, ranks);
+        let measured =
+            |rank: usize| GpuTimes::of(engine.open(Rank(rank), ArenaSize::of_device(bytes), numerics)?, bytes, ranks);
         let threads: Vec<_> = (0..ranks).map(|rank| scope.spawn(move || measured(rank))).collect();
         let all: Vec<_> = threads.into_iter().map(|thread| thread.join().map_err(|_| MeasureError::Rank)).collect();
         all.into_iter().next().unwrap_or(Err(MeasureError::Rank))
