@@ -75,6 +75,33 @@ fn an_unknown_word_costs_its_row_alone() {
     );
 }
 
+/// A column with a wrong name would leave its default to every row.
+#[test]
+fn a_column_that_is_nearly_one_that_is_read_is_refused() {
+    let columns = |header: &str| {
+        let table = Table::read("runs.csv", &format!("layers,hidden,heads,tp,pp,global_batch,{header}\n")).unwrap();
+        table.check_columns("runs.csv").map(|unread| unread.join(" ")).map_err(|error| error.to_string())
+    };
+    assert_eq!(columns("iter_s,mfu,tokens_per_s"), Ok("mfu tokens_per_s".into()), "neither is near");
+    assert_eq!(
+        columns("micro_batch_size,recomputation,mfu,iter_s"),
+        Err("runs.csv has columns that are not read: `micro_batch_size` (`micro_batch` is read), `recomputation` \
+             (`recompute` is read); rename them, or leave them out"
+            .into())
+    );
+    assert_eq!(
+        columns("micro_batch,micro_batch_size,iter_s"),
+        Ok("micro_batch_size".into()),
+        "the column that is read is there"
+    );
+    for (column, read) in
+        [("Zero", "zero"), ("vocab_size", "vocab"), ("sequence_length", "seq"), ("dtype", "precision"), ("flash-attn", "flash_attn")]
+    {
+        let error = columns(&format!("iter_s,{column}")).unwrap_err();
+        assert!(error.contains(&format!("`{column}` (`{read}` is read)")), "{error}");
+    }
+}
+
 /// FSDP's stage 2 shards parameters, too, and gathers them once for both passes.
 #[test]
 fn the_second_stage_is_that_of_the_trainer() {
