@@ -120,7 +120,7 @@ pub enum TableError {
         /// The content.
         value: String,
         /// Its meaning.
-        what: &'static str,
+        what: String,
     },
 }
 
@@ -357,9 +357,9 @@ impl Row {
     }
 
     /// That a cell says what pleach has no words for.
-    pub fn beyond(&self, column: &str, what: &'static str) -> TableError {
+    pub fn beyond(&self, column: &str, what: impl Into<String>) -> TableError {
         let value = self.text(column).unwrap_or("").to_string();
-        TableError::Beyond { line: self.line, column: column.into(), value, what }
+        TableError::Beyond { line: self.line, column: column.into(), value, what: what.into() }
     }
 
     /// That the run is larger than anything that is planned.

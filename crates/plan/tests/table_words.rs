@@ -102,6 +102,29 @@ fn a_column_that_is_nearly_one_that_is_read_is_refused() {
     }
 }
 
+/// Such a row is a slip or another kind of run; its time would count among the errors.
+#[test]
+fn runs_that_no_trainer_has_are_left_out() {
+    let header = "layers,hidden,heads,kv_heads,tp,pp,gpus,global_batch,ffn,status,iter_s";
+    let run = |cells: &str| {
+        let table = Table::read("runs", &format!("{header}\n{cells}\n")).unwrap();
+        MeasuredRun::new(&table.rows[0]).map(|run| run.fits)
+    };
+    for (cells, column, reason) in [
+        ("4,7168,112,,5,1,5,8,35840,ok,1", "tp", "line 2: tp = `5` is not a divisor of heads = 112"),
+        ("4,512,8,2,4,1,4,8,,ok,1", "tp", "line 2: tp = `4` is not a divisor of kv_heads = 2"),
+        ("4,512,8,,8,1,8,8,1372,ok,1", "tp", "line 2: tp = `8` is not a divisor of ffn = 1372"),
+        ("4,512,4,3,1,1,1,8,,ok,1", "kv_heads", "line 2: kv_heads = `3` is not a divisor of heads = 4"),
+        ("4,512,8,,1,1,1,8,,weird,1", "status", "line 2: status = `weird` is none of ok and oom"),
+    ] {
+        let error = run(cells).unwrap_err();
+        assert_eq!((Row::column_beyond(&error), error.to_string().as_str()), (Some(column), reason));
+    }
+    for (status, fits) in [("ok", Some(true)), ("OOM", Some(false)), ("out_of_memory", Some(false)), ("", Some(true))] {
+        assert_eq!(run(&format!("4,512,8,,1,1,1,8,,{status},1")), Ok(fits), "{status}");
+    }
+}
+
 /// FSDP's stage 2 shards parameters, too, and gathers them once for both passes.
 #[test]
 fn the_second_stage_is_that_of_the_trainer() {
