@@ -9,7 +9,7 @@ use train::Setup;
 
 use crate::check::verdict;
 use crate::memory::machine::{LimitSource, MemoryLimit};
-use crate::screen::figures::{bytes, grouped};
+use crate::screen::figures::{apart, bytes, grouped};
 
 /// The memory that the arenas must fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,23 +109,21 @@ pub fn problem(config: &RunConfig, setup: &Setup, budget: MemoryBudget) -> Optio
         }
         MemoryBudget::PerAccelerator(there) => {
             let (stage, largest) = need.largest();
+            let [needs, has] = apart(largest, there);
             let rule = format!(
-                "does not fit: a rank of stage {stage} needs {} ({}), {} has {}",
-                bytes(largest),
+                "does not fit: a rank of stage {stage} needs {needs} ({}), {} has {has}",
                 parts(setup, stage),
-                LimitSource::Accelerator,
-                bytes(there)
+                LimitSource::Accelerator
             );
             Some(Problem::of_key("memory", rule, remedy))
         }
         MemoryBudget::Together(limit) => {
             let (stage, _) = need.largest();
+            let [needs, has] = apart(needed, limit.bytes);
             let rule = format!(
-                "does not fit: all ranks ({}) need {} together, {} has {} (a rank of stage {stage}: {})",
+                "does not fit: all ranks ({}) need {needs} together, {} has {has} (a rank of stage {stage}: {})",
                 config.run.ranks,
-                bytes(needed),
                 limit.source,
-                bytes(limit.bytes),
                 parts(setup, stage)
             );
             Some(Problem::of_key("memory", rule, remedy))
