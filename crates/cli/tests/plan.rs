@@ -163,5 +163,11 @@ fn a_margin_is_left_free() {
     assert_eq!(margin_bytes(&["--max-memory=10"]), (0, Some(2), Some(0)));
     assert_eq!(margin_bytes(&["--max-memory=10", "--margin=99.99"]), (9_998_999_999, Some(0), Some(2)));
     let text = prints(&[&["plan"], &SMALL[..], &["--gpus=2", "--max-memory=10", "--margin=99.99"]].concat());
-    assert!(text.starts_with("no layout leaves ") && text.contains(" free; these fit without that margin\n"), "{text}");
+    assert!(text.starts_with("no layout leaves ") && text.contains(" free; these fit without that margin"), "{text}");
+    let gaps = "; `pleach check` adds the gaps between values in memory, which may be too much\n";
+    assert!(text.contains(&format!("margin{gaps}")), "{text}");
+    let text = prints(&[&["plan"], &SMALL[..], &["--gpus=2", "--max-memory=10"]].concat());
+    assert!(text.contains(&format!("\nmemory without a margin{gaps}")), "{text}");
+    let text = prints(&[&["plan"], &SMALL[..], &["--gpus=2"]].concat());
+    assert!(!text.contains("gaps"), "gaps are less than the margin: {text}");
 }

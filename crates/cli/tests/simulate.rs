@@ -416,6 +416,7 @@ fn rows_that_pleach_has_no_words_for_are_left_out_and_reported() {
     let json: serde_json::Value = serde_json::from_str(&stdout(&validate(&["--json"]))).expect("JSON");
     assert_eq!((&json["memory"]["rows"], &json["fits"]["wrongly_fit"]), (&1.into(), &1.into()));
     assert_eq!(json["left_out"].as_array().map(Vec::len), Some(3));
+    assert_eq!(json["columns_not_read"], serde_json::json!([]));
     let none = validate(&["--rows", "cp = 2"]);
     assert!(stderr(&none).contains("no selected row (1) is a run that pleach can plan"), "{}", stderr(&none));
     std::fs::remove_dir_all(&folder).expect("removed");

@@ -72,7 +72,7 @@ pub use problem::{Location, Problem};
 pub use rotary_scaling::{PairScaling, RotaryScaling};
 pub use run_file::{
     Files, GivenWeights, RunConfig, answer_to_option, context_kind_name, device_name, is_function_of_weights,
-    key_of_option, known_keys, known_names, schedule_name,
+    key_of_option, known_keys, known_names, nearest, schedule_name,
 };
 pub use sample_spec::SampleSpec;
 pub use schedule::{GivenSchedule, ScheduleKind, ScheduleSpec};

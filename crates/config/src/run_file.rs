@@ -44,7 +44,7 @@ use writer::Writer;
 
 pub use context_parallel::context_kind_name;
 pub use given::{GivenWeights, is_function_of_weights};
-pub(crate) use nearest::nearest;
+pub use nearest::nearest;
 pub use run::device_name;
 pub(crate) use run::{gpu_collectives_name, transport_name};
 pub use schedule::schedule_name;

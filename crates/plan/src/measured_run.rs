@@ -55,6 +55,7 @@ impl MeasuredRun {
         }
         let parallelism = parallelism(row)?;
         let model = model(row, parallelism.degrees.tp)?;
+        shared_evenly(row, &model, &parallelism)?;
         let train = train(row, model.context)?;
         let per_microbatch = parallelism.degrees.dp * parallelism.microbatch_size;
         if !train.global_batch.is_multiple_of(per_microbatch) {
@@ -81,10 +82,7 @@ impl MeasuredRun {
             step_s,
             memory_bytes,
             resident_bytes: row.number("resident_gb")?.map(|gigabytes| gigabytes * 1e9),
-            fits: match row.text("status") {
-                Some(word) => Some(!word.eq_ignore_ascii_case("oom")),
-                None => step_s.or(memory_bytes).map(|_| true),
-            },
+            fits: fits(row)?.or(step_s.or(memory_bytes).map(|_| true)),
         })
     }
 
@@ -117,6 +115,30 @@ impl MeasuredRun {
     /// Accelerators of the run.
     pub fn accelerators(&self) -> usize {
         self.parallelism.world_size()
+    }
+}
+
+/// That tensor-parallel ranks have equally many heads and columns: no trainer has others.
+fn shared_evenly(row: &Row, model: &ModelSpec, parallelism: &Parallelism) -> Result<(), TableError> {
+    let ModelSpec { num_heads, num_kv_heads, ffn_hidden, .. } = *model;
+    let tp = parallelism.degrees.tp;
+    if !num_heads.is_multiple_of(num_kv_heads) {
+        return Err(row.beyond("kv_heads", format!("not a divisor of heads = {num_heads}")));
+    }
+    let counts = [("heads", num_heads), ("kv_heads", num_kv_heads), ("ffn", ffn_hidden)];
+    match counts.into_iter().find(|(_, count)| !count.is_multiple_of(tp)) {
+        Some((column, count)) => Err(row.beyond("tp", format!("not a divisor of {column} = {count}"))),
+        None => Ok(()),
+    }
+}
+
+/// Whether it ran or ran out of memory, by the column.
+fn fits(row: &Row) -> Result<Option<bool>, TableError> {
+    match row.word("status").as_deref() {
+        None => Ok(None),
+        Some("ok" | "success" | "done" | "completed") => Ok(Some(true)),
+        Some("oom" | "out-of-memory") => Ok(Some(false)),
+        Some(_) => Err(row.beyond("status", "none of ok and oom")),
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use config::nearest;
+
 /// A table as it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
@@ -44,6 +46,14 @@ pub enum TableError {
         table: String,
         /// The column.
         column: String,
+    },
+    /// Columns that are not read, whose names are nearly those of columns that are.
+    #[error("{table} has columns that are not read: {}; rename them, or leave them out", meant(columns))]
+    Misnamed {
+        /// The file.
+        table: String,
+        /// The names, each with the name that is read.
+        columns: Vec<(String, &'static str)>,
     },
     /// More rows than are read.
     #[error("{table} has more than {MOST_ROWS} rows; use parts of it")]
@@ -110,7 +120,7 @@ pub enum TableError {
         /// The content.
         value: String,
         /// Its meaning.
-        what: &'static str,
+        what: String,
     },
 }
 
@@ -125,6 +135,61 @@ const NEEDED: [&str; 6] = ["layers", "hidden", "heads", "tp", "pp", "global_batc
 
 /// Columns of which each says something that was measured.
 const MEASURED: [&str; 4] = ["iter_s", "mem_gb", "resident_gb", "status"];
+
+/// All columns that are read.
+const READ: [&str; 30] = [
+    "model",
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "ffn",
+    "vocab",
+    "seq",
+    "activation",
+    "gpus",
+    "dp",
+    "tp",
+    "pp",
+    "vpp",
+    "cp",
+    "ep",
+    "schedule",
+    "zero",
+    "micro_batch",
+    "global_batch",
+    "recompute",
+    "seq_parallel",
+    "flash_attn",
+    "precision",
+    "iter_s",
+    "mem_gb",
+    "mem_kind",
+    "resident_gb",
+    "status",
+    "notes",
+];
+
+/// Other names of columns that are read.
+const ALIASES: [(&str, &str); 14] = [
+    ("activation_checkpointing", "recompute"),
+    ("recomputation", "recompute"),
+    ("mbs", "micro_batch"),
+    ("microbatch_size", "micro_batch"),
+    ("sequence_length", "seq"),
+    ("context", "seq"),
+    ("num_kv_heads", "kv_heads"),
+    ("num_gpus", "gpus"),
+    ("world_size", "gpus"),
+    ("ffn_hidden", "ffn"),
+    ("sequence_parallel", "seq_parallel"),
+    ("dtype", "precision"),
+    ("step_s", "iter_s"),
+    ("memory_gb", "mem_gb"),
+];
+
+/// Columns that a run may lack without being another run.
+const LABELS: [&str; 2] = ["model", "notes"];
 
 /// How to continue without a row that lacks what every run has.
 const LEAVE_OUT: &str = "every run has one, so write it, or leave the row out with --rows";
@@ -162,6 +227,30 @@ impl Table {
         Ok(Table { columns, rows })
     }
 
+    /// The columns that are not read. One whose name is nearly that of a column that is read, and that the table lacks,
+    /// is refused: its values would be taken for the default. `name` stands for the table in messages.
+    ///
+    /// # Errors
+    /// [`TableError::Misnamed`]
+    pub fn check_columns(&self, name: &str) -> Result<Vec<&str>, TableError> {
+        let has = |asked: &str| self.columns.iter().any(|column| column == asked);
+        let unread: Vec<&str> = self.columns.iter().map(String::as_str).filter(|name| !READ.contains(name)).collect();
+        let lacked: Vec<&'static str> = READ
+            .into_iter()
+            .filter(|read| !has(read) && !LABELS.contains(read) && !(*read == "gpus" && has("dp")))
+            .collect();
+        let meant = |column: &str| {
+            let alias = ALIASES.into_iter().find(|(alias, _)| column.eq_ignore_ascii_case(alias)).map(|(_, read)| read);
+            let meant = alias.or_else(|| nearest(column, lacked.iter().copied()))?;
+            lacked.contains(&meant).then(|| (column.to_string(), meant))
+        };
+        let columns: Vec<(String, &'static str)> = unread.iter().filter_map(|column| meant(column)).collect();
+        match columns.is_empty() {
+            true => Ok(unread),
+            false => Err(TableError::Misnamed { table: name.into(), columns }),
+        }
+    }
+
     /// Whether there are columns for what was measured. `name` stands for the table in messages.
     ///
     /// # Errors
@@ -172,6 +261,12 @@ impl Table {
             false => Err(TableError::NothingMeasured { table: name.into() }),
         }
     }
+}
+
+/// Each misnamed column with the name that is read: `recomputation` (`recompute` is read).
+fn meant(columns: &[(String, &str)]) -> String {
+    let each: Vec<String> = columns.iter().map(|(column, read)| format!("`{column}` (`{read}` is read)")).collect();
+    each.join(", ")
 }
 
 /// The cells of a line; one in quotation marks may hold commas.
@@ -247,6 +342,7 @@ impl Row {
             TableError::NoHeader(_)
             | TableError::NoColumn { .. }
             | TableError::ColumnTwice { .. }
+            | TableError::Misnamed { .. }
             | TableError::TooManyRows { .. }
             | TableError::NothingMeasured { .. }
             | TableError::Cells { .. }
@@ -263,9 +359,9 @@ impl Row {
     }
 
     /// That a cell says what pleach has no words for.
-    pub fn beyond(&self, column: &str, what: &'static str) -> TableError {
+    pub fn beyond(&self, column: &str, what: impl Into<String>) -> TableError {
         let value = self.text(column).unwrap_or("").to_string();
-        TableError::Beyond { line: self.line, column: column.into(), value, what }
+        TableError::Beyond { line: self.line, column: column.into(), value, what: what.into() }
     }
 
     /// That the run is larger than anything that is planned.

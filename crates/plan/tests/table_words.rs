@@ -75,6 +75,60 @@ fn an_unknown_word_costs_its_row_alone() {
     );
 }
 
+/// A column with a wrong name would leave its default to every row.
+#[test]
+fn a_column_that_is_nearly_one_that_is_read_is_refused() {
+    let columns = |header: &str| {
+        let table = Table::read("runs.csv", &format!("layers,hidden,heads,tp,pp,global_batch,{header}\n")).unwrap();
+        table.check_columns("runs.csv").map(|unread| unread.join(" ")).map_err(|error| error.to_string())
+    };
+    assert_eq!(columns("iter_s,mfu,tokens_per_s"), Ok("mfu tokens_per_s".into()), "neither is near");
+    assert_eq!(
+        columns("micro_batch_size,recomputation,mfu,iter_s"),
+        Err("runs.csv has columns that are not read: `micro_batch_size` (`micro_batch` is read), `recomputation` \
+             (`recompute` is read); rename them, or leave them out"
+            .into())
+    );
+    assert_eq!(
+        columns("micro_batch,micro_batch_size,iter_s"),
+        Ok("micro_batch_size".into()),
+        "the column that is read is there"
+    );
+    for (column, read) in [
+        ("Zero", "zero"),
+        ("vocab_size", "vocab"),
+        ("sequence_length", "seq"),
+        ("dtype", "precision"),
+        ("flash-attn", "flash_attn"),
+    ] {
+        let error = columns(&format!("iter_s,{column}")).unwrap_err();
+        assert!(error.contains(&format!("`{column}` (`{read}` is read)")), "{error}");
+    }
+}
+
+/// Such a row is a slip or another kind of run; its time would count among the errors.
+#[test]
+fn runs_that_no_trainer_has_are_left_out() {
+    let header = "layers,hidden,heads,kv_heads,tp,pp,gpus,global_batch,ffn,status,iter_s";
+    let run = |cells: &str| {
+        let table = Table::read("runs", &format!("{header}\n{cells}\n")).unwrap();
+        MeasuredRun::new(&table.rows[0]).map(|run| run.fits)
+    };
+    for (cells, column, reason) in [
+        ("4,7168,112,,5,1,5,8,35840,ok,1", "tp", "line 2: tp = `5` is not a divisor of heads = 112"),
+        ("4,512,8,2,4,1,4,8,,ok,1", "tp", "line 2: tp = `4` is not a divisor of kv_heads = 2"),
+        ("4,512,8,,8,1,8,8,1372,ok,1", "tp", "line 2: tp = `8` is not a divisor of ffn = 1372"),
+        ("4,512,4,3,1,1,1,8,,ok,1", "kv_heads", "line 2: kv_heads = `3` is not a divisor of heads = 4"),
+        ("4,512,8,,1,1,1,8,,weird,1", "status", "line 2: status = `weird` is none of ok and oom"),
+    ] {
+        let error = run(cells).unwrap_err();
+        assert_eq!((Row::column_beyond(&error), error.to_string().as_str()), (Some(column), reason));
+    }
+    for (status, fits) in [("ok", Some(true)), ("OOM", Some(false)), ("out_of_memory", Some(false)), ("", Some(true))] {
+        assert_eq!(run(&format!("4,512,8,,1,1,1,8,,{status},1")), Ok(fits), "{status}");
+    }
+}
+
 /// FSDP's stage 2 shards parameters, too, and gathers them once for both passes.
 #[test]
 fn the_second_stage_is_that_of_the_trainer() {

@@ -106,8 +106,9 @@ fn fit_to_runs(arguments: &FitArguments) -> Result<(), Failure> {
     let base = profile::base(&arguments.base)?;
     let software = software(arguments.software.as_deref(), &arguments.base, &base)?;
     let runs = Runs::read(&arguments.table, &arguments.rows, software.as_ref())?;
-    let left_out =
-        runs.left_out_line() + &runs.better_trainers_line(&base, software.as_ref(), arguments.software.as_deref())?;
+    let left_out = runs.left_out_line()
+        + &runs.unread_line()
+        + &runs.better_trainers_line(&base, software.as_ref(), arguments.software.as_deref())?;
     let runs = runs.prepared;
     let constants = chosen(&arguments.constants)?;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());

@@ -20,6 +20,9 @@ use crate::screen::figures::{counted, grouped};
 use crate::screen::output::print;
 use crate::screen::output_file::OutputFile;
 
+/// Columns that are not read and that are named.
+const NAMED_COLUMNS: usize = 10;
+
 /// Predicts every row that is meant and prints how far the predictions are.
 ///
 /// # Errors
@@ -40,11 +43,11 @@ pub fn validate(arguments: &ValidateArguments) -> Result<(), Failure> {
     match arguments.format() {
         Format::Text => {
             let better = runs.better_trainers_line(&cluster, software.as_ref(), asked)?;
-            print(&(text(&report) + &runs.left_out_line() + &better))
+            print(&(text(&report) + &runs.left_out_line() + &runs.unread_line() + &better))
         }
         Format::Json => {
-            let json = serde_json::to_string(&json(&report, &runs.left_out))
-                .map_err(|error| Failure::Work(error.to_string()))?;
+            let json =
+                serde_json::to_string(&json(&report, &runs)).map_err(|error| Failure::Work(error.to_string()))?;
             print(&format!("{json}\n"))
         }
     }
@@ -58,6 +61,8 @@ pub struct Runs {
     pub left_out: Vec<String>,
     /// How many of these by the column that says so.
     pub left_out_by: BTreeMap<String, usize>,
+    /// Columns of the table that are not read.
+    pub unread: Vec<String>,
 }
 
 impl Runs {
@@ -71,8 +76,10 @@ impl Runs {
         let text = read_text(path, InputKind::Table).map_err(|error| Failure::Input(format!("{name} {error}")))?;
         let table = Table::read(&name, &text).map_err(|error| Failure::Input(error.to_string()))?;
         table.check_measured(&name).map_err(|error| Failure::Input(error.to_string()))?;
+        let unread = table.check_columns(&name).map_err(|error| Failure::Input(error.to_string()))?;
+        let unread = unread.into_iter().map(str::to_string).collect();
         let filter = filter(rows, &name, &table)?;
-        let mut runs = Runs { prepared: vec![], left_out: vec![], left_out_by: BTreeMap::new() };
+        let mut runs = Runs { prepared: vec![], left_out: vec![], left_out_by: BTreeMap::new(), unread };
         for row in table.rows.iter().filter(|row| filter.takes(row)) {
             match MeasuredRun::new(row) {
                 Ok(run) => match PreparedRun::new(run, software) {
@@ -109,6 +116,17 @@ impl Runs {
         let by: Vec<String> = self.left_out_by.iter().map(|(column, number)| format!("{number} by {column}")).collect();
         let by = if by.len() > 1 { format!(" ({})", by.join(", ")) } else { String::new() };
         format!("left out {}{by}: {first}\n", counted(self.left_out.len() as u64, "row"))
+    }
+
+    /// The columns that are not read; nothing where all are.
+    pub fn unread_line(&self) -> String {
+        if self.unread.is_empty() {
+            return String::new();
+        }
+        let more = self.unread.len().saturating_sub(NAMED_COLUMNS);
+        let more = if more > 0 { format!(" and {} more", grouped(more as u64)) } else { String::new() };
+        let named: Vec<&str> = self.unread.iter().take(NAMED_COLUMNS).map(String::as_str).collect();
+        format!("columns that are not read: {}{more}\n", named.join(", "))
     }
 
     /// The trainers whose descriptions meet the rows better than the chosen one, with their mean errors; nothing where
@@ -239,11 +257,12 @@ struct JsonReport {
     memory_at_rest: JsonErrors,
     fits: JsonFits,
     left_out: Vec<String>,
+    columns_not_read: Vec<String>,
     pooled: JsonRanking,
     models: BTreeMap<String, JsonRanking>,
 }
 
-fn json(report: &Report, left_out: &[String]) -> JsonReport {
+fn json(report: &Report, runs: &Runs) -> JsonReport {
     let errors = |errors: &Errors| {
         let Errors { rows, mean, median, p90, largest } = *errors;
         JsonErrors { rows, mean, median, p90, largest }
@@ -259,7 +278,8 @@ fn json(report: &Report, left_out: &[String]) -> JsonReport {
         memory: errors(&report.memory),
         memory_at_rest: errors(&report.resident),
         fits: JsonFits { rows: report.fits.rows, right: report.fits.right, wrongly_fit: report.fits.wrongly_fit },
-        left_out: left_out.to_vec(),
+        left_out: runs.left_out.clone(),
+        columns_not_read: runs.unread.clone(),
         pooled: ranking(&report.pooled),
         models: report.models.iter().map(|(model, of)| (model.clone(), ranking(of))).collect(),
     }

@@ -1,5 +1,6 @@
 //! The text that `pleach plan` prints.
 
+use cluster::Software;
 use config::{GradientReduction, Parallelism, Problem, ZeroStage};
 use plan::PreparedStep;
 use plan::known_errors::KnownErrors;
@@ -21,6 +22,9 @@ pub fn found(answer: &Answer, question: &Question) -> Result<String, SetupError>
         text += &format!("{}{}  {}\n", if index == 0 { "\n" } else { "" }, index + 1, reason(&pair[0], &pair[1]));
     }
     text += &closer(answer, question)?;
+    if question.margin_bytes == 0.0 && !answer.best.is_empty() && question.software.is_none() {
+        text += &format!("\nmemory without a margin{}\n", gaps(question.software));
+    }
     if let Some(known) = KnownErrors::new(question.cluster, question.software) {
         text += &format!("\nerrors of predictions: {known}\n");
     }
@@ -60,7 +64,17 @@ fn closer(answer: &Answer, question: &Question) -> Result<String, SetupError> {
         true => format!("no layout leaves {margin} free; these fit without that margin"),
         false => format!("\nfaster, with less than {margin} left free"),
     };
-    Ok(format!("{about}\n{}", layouts(&answer.closer, question)?))
+    let gaps = gaps(question.software);
+    Ok(format!("{about}{gaps}\n{}", layouts(&answer.closer, question)?))
+}
+
+/// The memory that a prediction of pleach does not count: values are packed into an arena before a run starts. Nothing
+/// for other trainers.
+pub fn gaps(software: Option<&Software>) -> &'static str {
+    match software {
+        None => "; `pleach check` adds the gaps between values in memory, which may be too much",
+        Some(_) => "",
+    }
 }
 
 /// A row for each of the layouts; the last column is the layout.

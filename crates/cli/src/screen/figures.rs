@@ -58,9 +58,24 @@ pub fn enough_bytes(needed: u64) -> String {
     bytes(needed.div_ceil(third_digit).saturating_mul(third_digit))
 }
 
+/// Bytes that are needed and that there are. In full where three digits do not tell them apart.
+pub fn apart(needed: u64, there: u64) -> [String; 2] {
+    match bytes(needed) == bytes(there) && needed != there {
+        true => [needed, there].map(|number| format!("{} bytes", grouped(number))),
+        false => [needed, there].map(bytes),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_that_differ_look_different() {
+        assert_eq!(apart(85_231_370_240, 85_198_045_184), ["85,231,370,240 bytes", "85,198,045,184 bytes"]);
+        assert_eq!(apart(86_000_000_000, 85_198_045_184), ["86.0 GB", "85.2 GB"]);
+        assert_eq!(apart(85_200_000_000, 85_200_000_000), ["85.2 GB", "85.2 GB"]);
+    }
 
     #[test]
     fn digits_are_grouped_from_the_right() {

@@ -21,6 +21,7 @@ use crate::cluster::profile::of_run;
 use crate::failure::Failure;
 use crate::gpu;
 use crate::input;
+use crate::plan::text::gaps;
 use crate::screen::figures::{bytes, counted, grouped, three_digits};
 use crate::screen::narrow::{table, wrapped};
 use crate::screen::output::{print, tell};
@@ -290,7 +291,10 @@ impl Told<'_> {
         let (margin, left) = (bytes(margin_bytes as u64), bytes((self.there_bytes() - most).max(0.0) as u64));
         text += &match (self.fits(), most <= self.there_bytes() - margin_bytes) {
             (true, true) => String::new(),
-            (true, false) => format!("\nThat leaves {left}, less than the {margin} that `pleach plan` keeps free.\n"),
+            (true, false) => {
+                let gaps = gaps(self.step.software());
+                format!("\nThat leaves {left}, less than the {margin} that `pleach plan` keeps free{gaps}.\n")
+            }
             (false, _) => format!("\nThat does not fit {there}; `pleach plan` finds layouts that do.\n"),
         };
         text
