@@ -4,7 +4,6 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cluster::Cluster;
 use config::{DeviceChoice, GpuCollectives, Precision, Problem, Products, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
@@ -80,56 +79,21 @@ fn places() -> GpuPlaces {
 /// Whether the device of `config` has its numerics.
 pub fn problem(config: &RunConfig) -> Option<Problem> {
     let numerics = Numerics::of(config.train.precision, config.train.sums);
-    match check_numerics(config.run.device, numerics) {
-        Ok(()) => None,
-        Err(DeviceError::Refused { choice, device, remedy }) => {
-            let rule = format!("must be supported by the device; {device} refuses it");
-            Some(match choice.split_once(" = ") {
-                Some((key, value)) => Problem::of_value(key, value, rule, remedy),
-                None => Problem::of_key(&choice, rule, remedy),
-            })
-        }
-        Err(other) => Some(Problem::of_key("run.device", other.to_string(), "")),
-    }
+    check_numerics(config.run.device, numerics).err().map(refusal)
 }
 
-/// Accelerators of named profiles that have no kernels, by the beginnings of their names, and why.
-const WITHOUT_KERNELS: [(&str, &str); 3] = [
-    ("core", "are cores of a CPU"),
-    ("Ascend", "are not NVIDIA's"),
-    ("V100", "have compute capability 7.0, and kernels need 8.0 or newer"),
-];
-
-/// A line that says what `run.device` means for a prediction on `cluster`; nothing for CPUs, whose choice is the
-/// default of runs that are predicted for any cluster.
-///
-/// # Errors
-/// A device that the cluster does not have, or whose numerics are others.
-pub fn predicted(config: &RunConfig, cluster: &Cluster) -> Result<String, Failure> {
-    let name = &cluster.accelerator.name;
-    match config.run.device {
-        DeviceChoice::Cpu => return Ok(String::new()),
-        DeviceChoice::SoftGpu => {
-            return Err(Failure::Input(
-                "run.device = \"soft-gpu\" has no speed to predict: it shows bits, on cores;\nuse \"cuda\" or \"cpu\""
-                    .into(),
-            ));
+/// Numerics that a device refuses, at their key.
+pub fn refusal(error: DeviceError) -> Problem {
+    match error {
+        DeviceError::Refused { choice, device, remedy } => {
+            let rule = format!("must be supported by the device; {device} refuses it");
+            match choice.split_once(" = ") {
+                Some((key, value)) => Problem::of_value(key, value, rule, remedy),
+                None => Problem::of_key(&choice, rule, remedy),
+            }
         }
-        DeviceChoice::Cuda => {}
+        other => Problem::of_key("run.device", other.to_string(), ""),
     }
-    if let Some(problem) = problem(config) {
-        return Err(Failure::Input(problem.to_string()));
-    }
-    if let Some((_, reason)) = WITHOUT_KERNELS.iter().find(|(beginning, _)| name.starts_with(beginning)) {
-        return Err(Failure::Input(format!(
-            "run.device = \"cuda\" needs NVIDIA's GPUs;\naccelerators of --cluster, {name},\n{reason};\n\
-             use another cluster, or run.device = \"cpu\""
-        )));
-    }
-    Ok(format!(
-        "device  cuda on {name}: kernel rates are the profile's;\n        \
-         docs/gpu.md has the rates of pleach's own kernels on one H200\n"
-    ))
 }
 
 /// Checks that the GPUs of this host have the memory for `host`, the ranks there, in `processes` processes.

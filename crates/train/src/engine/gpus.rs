@@ -39,6 +39,12 @@ fn rank_margin_bytes(products: Products) -> u64 {
     }
 }
 
+/// Memory of a GPU that a process with one rank takes in addition to the arena, where it has not opened the GPU yet; NCCL
+/// takes [`NCCL_RANK_BYTES`] more.
+pub fn own_process_margin_bytes(products: Products) -> u64 {
+    CONTEXT_BYTES + rank_margin_bytes(products)
+}
+
 /// Why ranks cannot have GPUs. Nothing has been started.
 #[derive(Debug, Error)]
 pub enum GpuError {
@@ -213,11 +219,13 @@ impl Gpus {
         Gpus { products, ..self }
     }
 
-    /// Looks for the library that `products` need, if they need one.
+    /// Compares the order of `products` with those of the GPUs, and looks for the library that they need, if they need
+    /// one.
     ///
     /// # Errors
-    /// [`GpuError::NoProducts`].
+    /// An order that tensor cores of a GPU do not have; [`GpuError::NoProducts`].
     pub fn check_products(&self, products: Products) -> Result<(), GpuError> {
+        self.facts.iter().try_for_each(|facts| cuda::check_products(products, facts.capability))?;
         match products {
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Ok(()),
             Products::Device => Ok(self.products.find().map(|_| ())?),
@@ -424,6 +432,23 @@ mod tests {
         assert_eq!(margin(Products::Blocks16), 3 * (64 << 20));
         assert_eq!(margin(Products::Device), 3 * ((64 + 32 + 96) << 20));
         assert!(gpus.check_products(Products::Blocks16).is_ok() && gpus.check_products(Products::Device).is_err());
+    }
+
+    #[test]
+    fn the_order_of_products_is_compared_with_every_gpu() {
+        let code = ArchivedKernels::read(&ArchivedKernels::of_no_target()).expect("an archive");
+        let driver = Arc::new(listed(13_000, &[(9, 0), (8, 0)]));
+        let gpus = Gpus::new(driver, DeviceKind::CUDA, Box::new(code), None).expect("two GPUs");
+        assert!(gpus.check_products(Products::Chained).is_ok());
+        let refused = |products| gpus.check_products(products).expect_err("refused").to_string();
+        let rule = "must be supported by the device; a GPU";
+        let [blocks8, blocks16] = [Products::Blocks8, Products::Blocks16].map(refused);
+        let later = format!(
+            "train.products = \"blocks8\" {rule} of compute capability 9.0 or later refuses it; use \"blocks16\""
+        );
+        let before =
+            format!("train.products = \"blocks16\" {rule} before compute capability 9.0 refuses it; use \"blocks8\"");
+        assert_eq!([blocks8, blocks16], [later, before]);
     }
 
     #[test]

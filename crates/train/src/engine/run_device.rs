@@ -129,14 +129,19 @@ pub fn kind(choice: DeviceChoice) -> DeviceKind {
     }
 }
 
-/// Compares the numerics of a run with those that its device has.
+/// Compares the numerics of a run with those that its device has, whichever GPU of NVIDIA it is.
 ///
 /// # Errors
 /// [`DeviceError::Refused`] with the first choice that the device does not have.
 pub fn check_numerics(device: DeviceChoice, numerics: Numerics) -> Result<(), DeviceError> {
     match device {
         DeviceChoice::Cpu => numerics.accepted_by(kind(device), cpu::accepts),
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => numerics.accepted_by(kind(device), cuda::accepts),
+        DeviceChoice::Cuda => numerics.accepted_by(kind(device), cuda::accepts),
+        // NVIDIA's GPUs are compared when they are found.
+        DeviceChoice::SoftGpu => {
+            numerics.accepted_by(kind(device), cuda::accepts)?;
+            cuda::check_products(numerics.products, Settings::default().capability)
+        }
     }
 }
 
