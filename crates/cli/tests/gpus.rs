@@ -298,11 +298,22 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     assert!(folder.weights("one") == expected);
     let is_whole = |(path, bytes): (&PathBuf, &Vec<u8>)| std::fs::read(path).expect("kept code") == *bytes;
     assert!(kernels.iter().zip(&whole).all(is_whole), "what was cut off is compiled again");
-    // A folder in the place of a file.
+    // A folder in the place of a file, and another in the place of the one that is tried.
     std::fs::remove_file(&kernels[0]).expect("removed");
-    std::fs::create_dir_all(kernels[0].join("taken")).expect("a folder");
-    assert_eq!(start(&files[1]).wait().expect("ended").code(), Some(0));
+    let cache = folder.0.join("pleach/kernels");
+    for taken in [&kernels[0], &cache.join("probe")] {
+        std::fs::create_dir_all(taken.join("taken")).expect("a folder");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(["train", &files[1], "--set", "train.steps=1", "--set", "train.warmup_steps=0"]);
+    let output = command.env("XDG_CACHE_HOME", &folder.0).output().expect("the command starts");
+    let (printed, warned) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{warned}");
     assert!(folder.weights("two") == expected && kernels[0].join("taken").is_dir());
+    let line = "kernels 1 file to compile before the GPU computes; this may take minutes\n";
+    assert!(printed.matches(line).count() == 1 && printed.contains("\nsample  generated from "), "{printed}");
+    let warning = format!("warning: compiled kernels cannot be kept in {}: ", cache.display());
+    assert!(warned.matches(&warning).count() == 1, "{warned}");
 }
 
 /// A folder with the driver and NCCL of GPUs in software under NVIDIA's names, and an archive of kernels for them;

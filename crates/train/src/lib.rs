@@ -15,7 +15,7 @@ mod worker;
 pub use all_ranks::{Assignment, Assignments, verify_all_ranks};
 pub use cuda::check_products;
 pub use cuda::check_products as check_products_of;
-pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode};
+pub use engine::gpu_code::{CodeForm, CompiledKernels, GpuCode, KernelCode, ToCompile};
 pub use engine::gpu_engine::GpuEngine;
 pub use engine::gpus::{GpuError, GpuMemory, Gpus, OpenGpu, own_process_margin_bytes};
 pub use engine::kernel_archive::{ARCHIVED_CAPABILITIES, ArchiveError, ArchivedKernels};

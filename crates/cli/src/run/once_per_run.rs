@@ -17,6 +17,7 @@ use crate::check::{describe, memory_line};
 use crate::failure::Failure;
 use crate::infer::generate;
 use crate::input::text::Text;
+use crate::kernels;
 use crate::memory::{host, taken};
 use crate::peer_memory::PeerMemory;
 use crate::processes::company::Company;
@@ -107,6 +108,12 @@ impl<'a> OncePerRun<'a> {
             let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());
             let text = text.description();
             journal.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
+        }
+        if let Some(work) = kernels::to_compile(config)? {
+            journal.say(&kernels::line(&work));
+            if let Some(warning) = kernels::warning(&work) {
+                journal.warn(&warning);
+            }
         }
         let of_gpus = session.company.gpu_peak_flops(config, &verdict.setup)?;
         let capacity = Capacity::measure(config, threads(config), of_gpus);

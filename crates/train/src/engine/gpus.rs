@@ -13,7 +13,7 @@ use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
 use sync::lock;
 use thiserror::Error;
 
-use crate::engine::gpu_code::{GpuCode, KernelCode};
+use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
 use crate::engine::product_source::{NoProductLibrary, ProductSource};
 
@@ -230,6 +230,12 @@ impl Gpus {
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Ok(()),
             Products::Device => Ok(self.products.find().map(|_| ())?),
         }
+    }
+
+    /// The work of the compiler before ranks compute, for the first GPU that has any; `None` where all kernels are
+    /// there.
+    pub fn to_compile(&self) -> Option<ToCompile> {
+        self.facts.iter().find_map(|facts| self.code.to_compile(facts.capability))
     }
 
     /// The library of products for a rank on the open GPU of this index.
