@@ -138,18 +138,29 @@ impl GpuMemory {
 
 impl fmt::Display for GpuMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gigabytes = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
         let ranks = if self.ranks == 1 { "1 rank".into() } else { format!("{} ranks", self.ranks) };
         write!(
             f,
             "{}: {ranks} with {} of arenas and {} more, of {} free ({} in all)",
             self.gpu,
-            gigabytes(self.arena_bytes),
-            gigabytes(self.margin_bytes),
-            gigabytes(self.free_bytes),
-            gigabytes(self.total_bytes)
+            shown(self.arena_bytes),
+            shown(self.margin_bytes),
+            shown(self.free_bytes),
+            shown(self.total_bytes)
         )
     }
+}
+
+/// Bytes in units of a thousand, three digits: `1.23 MB`.
+fn shown(bytes: u64) -> String {
+    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    // A number that rounds up to 1000 is written in the larger unit.
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| bytes as f64 >= 0.9995 * unit) else {
+        return format!("{bytes} B");
+    };
+    let number = bytes as f64 / unit;
+    let decimals = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
+    format!("{number:.decimals$} {name}")
 }
 
 /// A GPU that is open in this process, with the kernels that its ranks launch.
@@ -441,6 +452,12 @@ mod tests {
     }
 
     #[test]
+    fn memory_has_three_digits_in_the_unit_that_fits() {
+        let all = [0, 999, 3_624_960, 268_435_456, 8_589_934_592, 999_600_000, 2_000_000_000_000].map(shown);
+        assert_eq!(all, ["0 B", "999 B", "3.62 MB", "268 MB", "8.59 GB", "1.00 GB", "2.00 TB"]);
+    }
+
+    #[test]
     fn the_order_of_products_is_compared_with_every_gpu() {
         let code = ArchivedKernels::read(&ArchivedKernels::of_no_target()).expect("an archive");
         let driver = Arc::new(listed(13_000, &[(9, 0), (8, 0)]));
@@ -472,11 +489,11 @@ mod tests {
             gpus.check_memory(&[2 << 30, most + 1, 2 << 30], 1, chained).expect_err("a byte too many").to_string();
         assert_eq!(
             error,
-            "GPU 1 (soft GPU (sm_90a)): 1 rank with 1.01 GB of arenas and 0.07 GB more, of 1.07 GB free (1.07 GB in \
-             all) does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both"
+            "GPU 1 (soft GPU (sm_90a)): 1 rank with 1.01 GB of arenas and 67.1 MB more, of 1.07 GB free (1.07 GB in \
+             all) does not fit; use more GPUs, or a layout whose ranks need less, as `pleach check` names it"
         );
         // A context of another process takes its part, too.
         let error = gpus.check_memory(&[5 << 30, 1, 2_700 << 20], 2, chained).expect_err("two contexts").to_string();
-        assert!(error.contains("2 ranks with 8.20 GB of arenas and 0.76 GB more"), "{error}");
+        assert!(error.contains("2 ranks with 8.20 GB of arenas and 763 MB more"), "{error}");
     }
 }
