@@ -8,9 +8,11 @@ use config::{DeviceChoice, GpuCollectives, Precision, Problem, Products, RunConf
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, cublaslt, nccl};
-use train::{GpuError, GpuPlaces, Gpus, RunDevice, Setup, check_numerics, gpus_of};
+use train::{GpuError, GpuMemory, GpuPlaces, Gpus, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
+use crate::memory::machine::{LimitSource, MemoryLimit};
+use crate::memory::need::{self, MemoryBudget};
 use crate::screen::gpu_peak;
 
 /// Names a folder, or several like `PATH`, with NVIDIA's libraries.
@@ -157,7 +159,11 @@ pub fn memory_lines(device: &RunDevice, setup: &Setup, host: &[Rank]) -> Result<
     let RunDevice::Gpus(gpus) = device else { return Ok(String::new()) };
     let memory = gpus.memory(&arena_bytes(setup, host), 1, products_of(setup));
     let memory = memory.map_err(|error| Failure::Input(error.to_string()))?;
-    Ok(memory.iter().map(|gpu| format!("device  {gpu}\n")).collect())
+    Ok(lines_of(&memory))
+}
+
+fn lines_of(memory: &[GpuMemory]) -> String {
+    memory.iter().map(|gpu| format!("device  {gpu}\n")).collect()
 }
 
 /// The lines of `pleach check`: the GPUs of this machine for a run whose ranks are all on it, once their memory
@@ -170,8 +176,25 @@ pub fn checked_lines(config: &RunConfig, setup: &Setup) -> Result<String, Failur
         return Ok(String::new());
     }
     let (device, host) = (run_device(config)?, setup.mesh.ranks().collect::<Vec<_>>());
-    check_memory(&device, setup, &host, 1)?;
-    memory_lines(&device, setup, &host)
+    let RunDevice::Gpus(gpus) = &device else { return Ok(String::new()) };
+    let memory = gpus.memory(&arena_bytes(setup, &host), 1, products_of(setup));
+    let memory = memory.map_err(|error| Failure::Input(error.to_string()))?;
+    match memory.iter().find(|gpu| gpu.needed_bytes() > gpu.free_bytes) {
+        None => Ok(lines_of(&memory)),
+        Some(small) => {
+            let layout = need::problem(config, setup, MemoryBudget::Together(shared_by_ranks(&memory)));
+            let layout = layout.map_or(String::new(), |problem| format!("; with these, {}", problem.remedy));
+            Err(Failure::Input(format!("{small} does not fit; use more GPUs{layout}")))
+        }
+    }
+}
+
+/// Memory of all arenas of a run: each has as much as a rank on the GPU that has the least for each of its ranks.
+fn shared_by_ranks(memory: &[GpuMemory]) -> MemoryLimit {
+    let ranks: usize = memory.iter().map(|gpu| gpu.ranks).sum();
+    let of_rank = |gpu: &GpuMemory| gpu.free_bytes.saturating_sub(gpu.margin_bytes) / gpu.ranks.max(1) as u64;
+    let least = memory.iter().map(of_rank).min().unwrap_or(0);
+    MemoryLimit { bytes: least.saturating_mul(ranks as u64), source: LimitSource::Accelerator }
 }
 
 /// The hosts of a run with their ranks; all on one without a list.
@@ -298,6 +321,21 @@ mod tests {
         assert_eq!(folders(":/opt/cuda:"), [PathBuf::from("/opt/cuda")]);
         assert!(folders("").is_empty());
         assert!(library_folders(None).is_empty());
+    }
+
+    #[test]
+    fn arenas_share_the_memory_of_the_gpu_that_has_the_least_for_each_rank() {
+        let gpu = |ranks: usize, free_bytes| GpuMemory {
+            gpu: "GPU 0".into(),
+            ranks,
+            arena_bytes: 0,
+            margin_bytes: 10 * ranks as u64,
+            free_bytes,
+            total_bytes: free_bytes,
+        };
+        assert_eq!(shared_by_ranks(&[gpu(4, 1040)]).bytes, 4 * 250);
+        assert_eq!(shared_by_ranks(&[gpu(2, 1040), gpu(1, 1040)]).bytes, 3 * 510);
+        assert_eq!(shared_by_ranks(&[gpu(1, 5)]).bytes, 0);
     }
 
     #[test]

@@ -213,6 +213,11 @@ fn a_gpu_that_is_too_small_is_named_with_the_ranks_that_share_it() {
     if !said.contains("memory does not fit: all ranks (4) need ") {
         assert!(said.contains("GPU 0 (soft GPU (sm_90a)): 4 ranks with "), "{said}");
         assert!(said.contains("does not fit; use more GPUs, or a layout whose ranks need less"), "{said}");
+        let output = pleach(&[&["check", &soft], large.as_flattened()].concat());
+        let said = stderr(&output);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{said}");
+        let remedy = ") does not fit; use more GPUs; with these, use parallelism.dp = 1 (needs ";
+        assert!(said.contains(remedy) && !said.contains("pleach check"), "{said}");
     }
 }
 

@@ -127,7 +127,7 @@ impl Margin {
     pub fn line(self) -> String {
         match self.bytes {
             0 => String::new(),
-            margin => format!("        {} more of each accelerator for {WHAT}\n", bytes(margin)),
+            margin => format!("        {} more of each accelerator for {PURPOSE}\n", bytes(margin)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Margin {
         let Failure::Run(problems) = failure else { return failure };
         let named = |problem: Problem| match (problem.key.as_str(), self.bytes) {
             ("memory", 1..) => {
-                Problem { rule: format!("{} beside {} for {WHAT}", problem.rule, bytes(self.bytes)), ..problem }
+                Problem { rule: format!("{}, next to {} for {PURPOSE}", problem.rule, bytes(self.bytes)), ..problem }
             }
             _ => problem,
         };
@@ -145,8 +145,8 @@ impl Margin {
     }
 }
 
-/// What a margin is for.
-const WHAT: &str = "the driver's context, kernels and NCCL";
+/// The purpose of a margin.
+const PURPOSE: &str = "the driver's context, kernels and NCCL";
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +154,7 @@ mod tests {
 
     use super::*;
 
-    /// What is said of a run on `ranks` accelerators of a built-in cluster.
+    /// The problem of a run on `ranks` accelerators of a built-in cluster.
     fn said(cluster: &str, ranks: usize, more: &[&str]) -> String {
         let cluster = Cluster::from_toml(named(cluster).expect("a profile")).expect("a cluster");
         let device = ["run.device=cuda".to_string(), "train.precision=bf16".into()];
@@ -224,7 +224,7 @@ mod tests {
         let other = Problem::of_key("run.ranks", "must be 8", "");
         assert_eq!(
             margin(&[cuda]).named_in(Failure::Run(vec![problem, other])).to_string(),
-            "memory does not fit: an accelerator of the cluster has 84.0 GB beside 1.22 GB for the driver's context, \
+            "memory does not fit: an accelerator of the cluster has 84.0 GB, next to 1.22 GB for the driver's context, \
              kernels and NCCL; use less\nrun.ranks must be 8"
         );
     }

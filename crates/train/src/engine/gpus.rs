@@ -39,8 +39,8 @@ fn rank_margin_bytes(products: Products) -> u64 {
     }
 }
 
-/// Memory of a GPU that a process with one rank takes in addition to the arena, where it has not opened the GPU yet; NCCL
-/// takes [`NCCL_RANK_BYTES`] more.
+/// Memory of a GPU that a process with one rank takes in addition to the arena, where it has not opened the GPU yet;
+/// NCCL takes [`NCCL_RANK_BYTES`] more.
 pub fn own_process_margin_bytes(products: Products) -> u64 {
     CONTEXT_BYTES + rank_margin_bytes(products)
 }
@@ -102,7 +102,7 @@ pub enum GpuError {
     #[error(transparent)]
     NoProducts(#[from] NoProductLibrary),
     /// A GPU is too small for its ranks.
-    #[error("{0} does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both")]
+    #[error("{0} does not fit; use more GPUs, or a layout whose ranks need less, as `pleach check` names it")]
     TooSmall(GpuMemory),
     /// A GPU cannot be opened, or code for it cannot be had.
     #[error(transparent)]
