@@ -4,15 +4,15 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cluster::Cluster;
 use config::{DeviceChoice, GpuCollectives, GpuGraphs, Precision, Problem, Products, RunConfig};
 use device::{DeviceError, Numerics};
 use mesh::{Axis, Mesh, Rank};
 use nvidia::{Search, cublaslt, nccl};
-use train::{GpuError, GpuPlaces, Gpus, GraphNotice, GraphUse, RunDevice, Setup, check_numerics, gpus_of};
+use train::{GpuError, GpuMemory, GpuPlaces, Gpus, GraphNotice, GraphUse, RunDevice, Setup, check_numerics, gpus_of};
 
 use crate::failure::Failure;
-use crate::memory::machine::{MemoryLimit, process_limit};
+use crate::memory::machine::{LimitSource, MemoryLimit, process_limit};
+use crate::memory::need::{self, MemoryBudget};
 use crate::screen::figures::{bytes, counted};
 use crate::screen::gpu_peak;
 use crate::screen::output::tell;
@@ -91,56 +91,21 @@ fn places() -> GpuPlaces {
 /// Whether the device of `config` has its numerics.
 pub fn problem(config: &RunConfig) -> Option<Problem> {
     let numerics = Numerics::of(config.train.precision, config.train.sums);
-    match check_numerics(config.run.device, numerics) {
-        Ok(()) => None,
-        Err(DeviceError::Refused { choice, device, remedy }) => {
-            let rule = format!("must be supported by the device; {device} refuses it");
-            Some(match choice.split_once(" = ") {
-                Some((key, value)) => Problem::of_value(key, value, rule, remedy),
-                None => Problem::of_key(&choice, rule, remedy),
-            })
-        }
-        Err(other) => Some(Problem::of_key("run.device", other.to_string(), "")),
-    }
+    check_numerics(config.run.device, numerics).err().map(refusal)
 }
 
-/// Accelerators of named profiles that have no kernels, by the beginnings of their names, and why.
-const WITHOUT_KERNELS: [(&str, &str); 3] = [
-    ("core", "are cores of a CPU"),
-    ("Ascend", "are not NVIDIA's"),
-    ("V100", "have compute capability 7.0, and kernels need 8.0 or newer"),
-];
-
-/// A line that says what `run.device` means for a prediction on `cluster`; nothing for CPUs, whose choice is the
-/// default of runs that are predicted for any cluster.
-///
-/// # Errors
-/// A device that the cluster does not have, or whose numerics are others.
-pub fn predicted(config: &RunConfig, cluster: &Cluster) -> Result<String, Failure> {
-    let name = &cluster.accelerator.name;
-    match config.run.device {
-        DeviceChoice::Cpu => return Ok(String::new()),
-        DeviceChoice::SoftGpu => {
-            return Err(Failure::Input(
-                "run.device = \"soft-gpu\" has no speed to predict: it shows bits, on cores;\nuse \"cuda\" or \"cpu\""
-                    .into(),
-            ));
+/// Numerics that a device refuses, at their key.
+pub fn refusal(error: DeviceError) -> Problem {
+    match error {
+        DeviceError::Refused { choice, device, remedy } => {
+            let rule = format!("must be supported by the device; {device} refuses it");
+            match choice.split_once(" = ") {
+                Some((key, value)) => Problem::of_value(key, value, rule, remedy),
+                None => Problem::of_key(&choice, rule, remedy),
+            }
         }
-        DeviceChoice::Cuda => {}
+        other => Problem::of_key("run.device", other.to_string(), ""),
     }
-    if let Some(problem) = problem(config) {
-        return Err(Failure::Input(problem.to_string()));
-    }
-    if let Some((_, reason)) = WITHOUT_KERNELS.iter().find(|(beginning, _)| name.starts_with(beginning)) {
-        return Err(Failure::Input(format!(
-            "run.device = \"cuda\" needs NVIDIA's GPUs;\naccelerators of --cluster, {name},\n{reason};\n\
-             use another cluster, or run.device = \"cpu\""
-        )));
-    }
-    Ok(format!(
-        "device  cuda on {name}: kernel rates are the profile's;\n        \
-         docs/gpu.md has the rates of pleach's own kernels on one H200\n"
-    ))
 }
 
 /// Checks that the GPUs of this host have the memory for `host`, the ranks there, in `processes` processes, and that
@@ -221,7 +186,11 @@ pub fn memory_lines(device: &RunDevice, setup: &Setup, host: &[Rank]) -> Result<
     let RunDevice::Gpus(gpus) = device else { return Ok(String::new()) };
     let memory = gpus.memory(&arena_bytes(setup, host), 1, products_of(setup));
     let memory = memory.map_err(|error| Failure::Input(error.to_string()))?;
-    Ok(memory.iter().map(|gpu| format!("device  {gpu}\n")).collect())
+    Ok(lines_of(&memory))
+}
+
+fn lines_of(memory: &[GpuMemory]) -> String {
+    memory.iter().map(|gpu| format!("device  {gpu}\n")).collect()
 }
 
 /// The lines of `pleach check`: the GPUs of this machine for a run whose ranks are all on it, once their memory
@@ -234,8 +203,25 @@ pub fn checked_lines(config: &RunConfig, setup: &Setup) -> Result<String, Failur
         return Ok(String::new());
     }
     let (device, host) = (run_device(config)?, setup.mesh.ranks().collect::<Vec<_>>());
-    check_memory(&device, setup, &host, 1)?;
-    memory_lines(&device, setup, &host)
+    let RunDevice::Gpus(gpus) = &device else { return Ok(String::new()) };
+    let memory = gpus.memory(&arena_bytes(setup, &host), 1, products_of(setup));
+    let memory = memory.map_err(|error| Failure::Input(error.to_string()))?;
+    match memory.iter().find(|gpu| gpu.needed_bytes() > gpu.free_bytes) {
+        None => Ok(lines_of(&memory)),
+        Some(small) => {
+            let layout = need::problem(config, setup, MemoryBudget::Together(shared_by_ranks(&memory)));
+            let layout = layout.map_or(String::new(), |problem| format!("; with these, {}", problem.remedy));
+            Err(Failure::Input(format!("{small} does not fit; use more GPUs{layout}")))
+        }
+    }
+}
+
+/// Memory of all arenas of a run: each has as much as a rank on the GPU that has the least for each of its ranks.
+fn shared_by_ranks(memory: &[GpuMemory]) -> MemoryLimit {
+    let ranks: usize = memory.iter().map(|gpu| gpu.ranks).sum();
+    let of_rank = |gpu: &GpuMemory| gpu.free_bytes.saturating_sub(gpu.margin_bytes) / gpu.ranks.max(1) as u64;
+    let least = memory.iter().map(of_rank).min().unwrap_or(0);
+    MemoryLimit { bytes: least.saturating_mul(ranks as u64), source: LimitSource::Accelerator }
 }
 
 /// The hosts of a run with their ranks; all on one without a list.
@@ -386,6 +372,21 @@ mod tests {
         assert_eq!(folders(":/opt/cuda:"), [PathBuf::from("/opt/cuda")]);
         assert!(folders("").is_empty());
         assert!(library_folders(None).is_empty());
+    }
+
+    #[test]
+    fn arenas_share_the_memory_of_the_gpu_that_has_the_least_for_each_rank() {
+        let gpu = |ranks: usize, free_bytes| GpuMemory {
+            gpu: "GPU 0".into(),
+            ranks,
+            arena_bytes: 0,
+            margin_bytes: 10 * ranks as u64,
+            free_bytes,
+            total_bytes: free_bytes,
+        };
+        assert_eq!(shared_by_ranks(&[gpu(4, 1040)]).bytes, 4 * 250);
+        assert_eq!(shared_by_ranks(&[gpu(2, 1040), gpu(1, 1040)]).bytes, 3 * 510);
+        assert_eq!(shared_by_ranks(&[gpu(1, 5)]).bytes, 0);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod gpu;
 mod infer;
 mod input;
 mod inspect;
+mod kernels;
 #[cfg(unix)]
 mod launch;
 mod memory;

@@ -184,6 +184,22 @@ fn what_cannot_be_read_or_written_is_named() {
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 
+/// The share that is held out may be none.
+#[test]
+fn a_run_that_holds_no_text_out_is_told_so_and_writes_a_sample_after_a_word() {
+    let folder = folder("none-held-out");
+    let small = ["model.num_layers=2", "model.hidden=16", "model.num_heads=2", "train.sequence_length=16"];
+    let short = ["train.steps=1", "train.warmup_steps=0", "data.tokenizer=bytes", "data.held_out=0"];
+    let place = format!("run.folder={}", folder.join("run").display());
+    let set: Vec<&str> = small.iter().chain(&short).chain([&place.as_str()]).flat_map(|key| ["--set", key]).collect();
+    let output = pleach(&[&["train"], &set[..]].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let said = stdout(&output);
+    assert!(said.contains("\nheld out not measured: data.held_out = 0\n"), "{said}");
+    assert!(said.contains("\nsample  generated from the word \"The\":\n\nThe"), "{said}");
+    std::fs::remove_dir_all(&folder).expect("removed");
+}
+
 /// None of them does any work: each is refused for a run, a profile or a table that it never reads.
 #[test]
 fn files_that_cannot_be_written_are_refused_before_work_starts() {

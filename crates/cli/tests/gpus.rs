@@ -170,6 +170,10 @@ fn what_is_missing_is_named_with_its_remedy_before_work_starts() {
     let said = refused(&soft, &["--set", "train.products=pairs"]);
     let rule = "train.products = \"pairs\" must be supported by the device; the soft GPU refuses it; use \"chained\"";
     assert!(said.contains(rule), "{said}");
+    let said = refused(&soft, &["--set", "train.precision=bf16", "--set", "train.products=blocks8"]);
+    let rule = "train.products = \"blocks8\" must be supported by the device; the soft GPU refuses it; use \"chained\", \
+                \"blocks16\" or \"device\"";
+    assert!(said.contains(rule) && !folder.0.join("soft").exists(), "{said}");
     // Machines with a driver or with NVRTC where the loader finds it have nothing to refuse.
     let doctor = pleach_with_libraries(&folder.0, &["doctor", "--json"]);
     let has = |name: &str| !stdout(&doctor).contains(&format!("\"{name}\":null"));
@@ -209,6 +213,11 @@ fn a_gpu_that_is_too_small_is_named_with_the_ranks_that_share_it() {
     if !said.contains("memory does not fit: all ranks (4) need ") {
         assert!(said.contains("GPU 0 (soft GPU (sm_90a)): 4 ranks with "), "{said}");
         assert!(said.contains("does not fit; use more GPUs, or a layout whose ranks need less"), "{said}");
+        let output = pleach(&[&["check", &soft], large.as_flattened()].concat());
+        let said = stderr(&output);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), String::new()), "{said}");
+        let remedy = ") does not fit; use more GPUs; with these, use parallelism.dp = 1 (needs ";
+        assert!(said.contains(remedy) && !said.contains("pleach check"), "{said}");
     }
 }
 
@@ -294,11 +303,22 @@ fn kept_code_that_is_damaged_shared_or_impossible_stops_no_run() {
     assert!(folder.weights("one") == expected);
     let is_whole = |(path, bytes): (&PathBuf, &Vec<u8>)| std::fs::read(path).expect("kept code") == *bytes;
     assert!(kernels.iter().zip(&whole).all(is_whole), "what was cut off is compiled again");
-    // A folder in the place of a file.
+    // A folder in the place of a file, and another in the place of the one that is tried.
     std::fs::remove_file(&kernels[0]).expect("removed");
-    std::fs::create_dir_all(kernels[0].join("taken")).expect("a folder");
-    assert_eq!(start(&files[1]).wait().expect("ended").code(), Some(0));
+    let cache = folder.0.join("pleach/kernels");
+    for taken in [&kernels[0], &cache.join("probe")] {
+        std::fs::create_dir_all(taken.join("taken")).expect("a folder");
+    }
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pleach"));
+    command.args(["train", &files[1], "--set", "train.steps=1", "--set", "train.warmup_steps=0"]);
+    let output = command.env("XDG_CACHE_HOME", &folder.0).output().expect("the command starts");
+    let (printed, warned) = (stdout(&output), stderr(&output));
+    assert_eq!(output.status.code(), Some(0), "{warned}");
     assert!(folder.weights("two") == expected && kernels[0].join("taken").is_dir());
+    let line = "kernels 1 file to compile before the GPU computes; this may take minutes\n";
+    assert!(printed.matches(line).count() == 1 && printed.contains("\nsample  generated from "), "{printed}");
+    let warning = format!("warning: compiled kernels cannot be kept in {}: ", cache.display());
+    assert!(warned.matches(&warning).count() == 1, "{warned}");
 }
 
 /// A folder with the driver and NCCL of GPUs in software under NVIDIA's names, and an archive of kernels for them;

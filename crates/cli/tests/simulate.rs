@@ -265,13 +265,47 @@ fn the_device_of_the_run_is_compared_with_the_cluster() {
         stderr(&output)
     };
     let said = refused(&["--cluster=v100-32g-dgx1", "--set", "run.device=cuda"]);
-    assert!(said.contains("V100-SXM2-32GB,\nhave compute capability 7.0"), "{said}");
-    assert!(said.lines().all(|line| line.len() <= 80), "{said}");
+    let expected = "run.device = \"cuda\" needs NVIDIA's GPUs; accelerators of --cluster, V100-SXM2-32GB, have compute \
+                    capability 7.0, and kernels need 8.0 or newer; use another cluster, or run.device = \"cpu\"\n";
+    assert_eq!(said, expected);
     assert!(refused(&["--cluster=ascend-910", "--set", "run.device=cuda"]).contains("are not NVIDIA's"));
     let soft = refused(&["--cluster=a100-80g-dgx", "--set", "run.device=soft-gpu"]);
-    assert!(soft.contains("has no speed to predict"), "{soft}");
+    assert_eq!(
+        soft,
+        "run.device = \"soft-gpu\" has no speed to predict: it shows bits, on cores; use \"cuda\" or \"cpu\"\n"
+    );
     let pairs = refused(&["--cluster=a100-80g-dgx", "--set", "run.device=cuda", "--set", "train.products=pairs"]);
     assert!(pairs.contains("train.products = \"pairs\" must be supported by the device"), "{pairs}");
+    let blocks = ["--set", "run.device=cuda", "--set", "train.precision=bf16", "--set", "train.products=blocks16"];
+    let blocks = refused(&[&["--cluster=a100-80g-dgx"], &blocks[..]].concat());
+    assert!(blocks.contains("a GPU before compute capability 9.0 refuses it; use \"blocks8\""), "{blocks}");
+}
+
+#[test]
+fn a_run_is_checked_with_the_gpus_of_the_cluster() {
+    let check = |cluster: &str, keys: &[&str]| {
+        let set: Vec<&str> = keys.iter().flat_map(|key| ["--set", key]).collect();
+        let output = pleach(&[&["check", "--cluster", cluster, "--set", "run.device=cuda"], &set[..]].concat());
+        (output.status.code(), stdout(&output), stderr(&output))
+    };
+    let (code, said, _) = check("h100-80g-dgx", &["run.gpus=8"]);
+    let margin = "84.0 GB available;";
+    let line = "        1.22 GB more of each accelerator for the driver's context, kernels and NCCL\n";
+    assert!(code == Some(0) && said.contains(margin) && said.contains(line), "{said}");
+    for (cluster, keys, expected) in [
+        ("v100-32g-dgx1", &[][..], "--set run.device=cuda: run.device = \"cuda\" needs NVIDIA's GPUs; "),
+        ("ascend-910b", &[], "--set run.device=cuda: run.device = \"cuda\" needs NVIDIA's GPUs; "),
+        ("h100-80g-dgx", &["run.gpus=99"], "--set run.gpus=99: run.gpus = 99 must be at most the 8 accelerators "),
+        (
+            "h100-80g-dgx",
+            &["train.precision=bf16", "train.products=blocks8"],
+            "--set train.products=blocks8: train.products = \"blocks8\" must be supported by the device; ",
+        ),
+    ] {
+        let (code, text, said) = check(cluster, keys);
+        assert_eq!((code, text.as_str()), (Some(2), ""), "{cluster}: {said}");
+        assert!(said.starts_with(expected), "{said}");
+    }
 }
 
 #[test]

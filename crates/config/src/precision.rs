@@ -11,6 +11,8 @@
 //! A narrow value is widened where it is read and rounded once where it is stored; sums over ranks of narrow values are
 //! taken in single precision and rounded once.
 
+use crate::data_spec::DeviceChoice;
+
 /// How a real number is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
@@ -111,6 +113,22 @@ impl Products {
         match self {
             Products::Chained | Products::Pairs => 256,
             Products::Blocks16 | Products::Blocks8 | Products::Device => 2048,
+        }
+    }
+
+    /// Whether some device of a choice has the order. Devices themselves refuse the others; messages offer these.
+    pub fn is_of(self, device: DeviceChoice) -> bool {
+        match (self, device) {
+            (
+                Products::Chained | Products::Blocks16,
+                DeviceChoice::Cpu | DeviceChoice::Cuda | DeviceChoice::SoftGpu,
+            )
+            | (Products::Pairs, DeviceChoice::Cpu)
+            | (Products::Blocks8, DeviceChoice::Cpu | DeviceChoice::Cuda)
+            | (Products::Device, DeviceChoice::Cuda | DeviceChoice::SoftGpu) => true,
+            (Products::Pairs, DeviceChoice::Cuda | DeviceChoice::SoftGpu)
+            | (Products::Blocks8, DeviceChoice::SoftGpu)
+            | (Products::Device, DeviceChoice::Cpu) => false,
         }
     }
 

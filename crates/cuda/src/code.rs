@@ -73,6 +73,13 @@ pub fn compile(
     Ok(CompiledSource { source: *source, code: compiled.code })
 }
 
+/// Sources among those for a target and `others` whose code `cache` does not have.
+pub fn to_compile(compiler: &Compiler, cache: &Cache, others: &[Source], target: &Target) -> Vec<Source> {
+    let sources = SOURCES.iter().chain(others).filter(|source| source.is_for(target));
+    let is_missing = |source: &&Source| !cache.has(compiler.version(), &text_of(source), target, OPTIONS);
+    sources.filter(is_missing).copied().collect()
+}
+
 /// The code of one source, which nothing keeps.
 ///
 /// # Errors

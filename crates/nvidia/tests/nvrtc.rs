@@ -99,7 +99,11 @@ fn the_cache_answers_without_the_compiler() {
     assert_eq!(compile(), first);
     // A file in the place of the folder takes no code, and what is compiled is returned.
     let full = Cache::in_folder(files[0].join("below"));
+    let has = |cache: &Cache| cache.has(compiler.version(), &scale(), &target("compute_90a"), &["--fmad=false"]);
+    assert!(has(&cache) && !has(&full) && cache.try_to_write().is_ok() && full.try_to_write().is_err());
     assert_eq!(full.compile(&compiler, &scale(), &target("compute_90a"), &["--fmad=false"]), Ok(first));
+    assert!(has(&full) && !has(&Cache::in_folder(full.folder())), "kept in memory");
+    assert!(!folder.join("probe").exists());
     std::fs::remove_dir_all(&folder).expect("removed");
 }
 

@@ -5,12 +5,14 @@ pub mod json;
 pub mod products;
 pub mod verdict;
 
+use cluster::Cluster;
 use config::{LoraSpec, ModelSpec, Parallelism, RunConfig, TopQuery, all_params, unique_parameters};
 use train::describe_engine;
 
 use crate::arguments::{CheckArguments, Format};
 use crate::check::all_ranks::AllRanks;
 use crate::check::verdict::Verdict;
+use crate::cluster::gpus::{self, Margin};
 use crate::cluster::profile::profile;
 use crate::compare::comparison;
 use crate::failure::Failure;
@@ -64,9 +66,21 @@ fn judged(arguments: &CheckArguments) -> Result<Verdict, Failure> {
             Some(_) => input::judged_within(&arguments.run, None, arguments.planned()),
         };
     };
-    let there = profile(name)?.accelerator.memory_bytes();
-    let limit = MemoryLimit { bytes: there as u64, source: LimitSource::Accelerator };
-    input::judged_within(&arguments.run, Some(limit), arguments.planned())
+    judged_on(&profile(name)?, arguments)
+}
+
+/// The verdict for the accelerators of `cluster`.
+fn judged_on(cluster: &Cluster, arguments: &CheckArguments) -> Result<Verdict, Failure> {
+    let (config, locations) = input::located(arguments.run.file.as_deref(), &arguments.run)?;
+    if let Some(problem) = gpus::problem(&config, cluster, config.run.ranks) {
+        let location = locations.get(&problem.key).cloned();
+        return Err(Failure::Run(vec![problem.at(location)]));
+    }
+    let margin = Margin::of(&config);
+    let bytes = (cluster.accelerator.memory_bytes() as u64).saturating_sub(margin.bytes);
+    let limit = MemoryLimit { bytes, source: LimitSource::Accelerator };
+    let judged = verdict::judge(config, &locations, Some(limit), arguments.planned());
+    judged.map_err(|problems| margin.named_in(Failure::Run(problems)))
 }
 
 fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure> {
@@ -85,7 +99,8 @@ fn one(verdict: &Verdict, arguments: &CheckArguments) -> Result<String, Failure>
             let products = products::line(verdict.config.train.precision, &engine);
             let of_hosts =
                 hosts.as_ref().map_or(Ok(vec![]), |hosts| hosts.memory(setup, verdict.config.run.memory_every))?;
-            let memory = memory_line(verdict) + &host::line(&of_hosts);
+            let margin = arguments.cluster.as_ref().map_or(String::new(), |_| Margin::of(&verdict.config).line());
+            let memory = memory_line(verdict) + &margin + &host::line(&of_hosts);
             let device = match (&arguments.cluster, &arguments.hosts) {
                 (None, None) => gpu::checked_lines(&verdict.config, setup)?,
                 // GPUs of other machines are not asked for here.

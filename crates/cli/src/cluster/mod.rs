@@ -1,5 +1,6 @@
 //! `pleach cluster`: profiles that are made, not looked up.
 
+pub mod gpus;
 pub mod profile;
 pub mod validate;
 

@@ -11,6 +11,7 @@ use crate::compare::comparison::{Difference, compare};
 use crate::failure::Failure;
 use crate::input;
 use crate::input::text::Text;
+use crate::kernels;
 use crate::memory::host::shared_limit;
 use crate::processes::company::{Company, Several, together};
 use crate::processes::meeting::Meeting;
@@ -112,6 +113,9 @@ impl<'a> Runs<'a> {
     /// Processes that cannot be connected.
     pub fn ranks(&self, verdict: &'a Verdict) -> Result<RunRanks<'a>, Failure> {
         let Verdict { config, setup, .. } = verdict;
+        if self.company.is_first() {
+            kernels::tell(config)?;
+        }
         match (self.company, config.run.engine) {
             (Company::Alone, _) => ProcessRanks::open(self.company, config, setup).map(RunRanks::Here),
             (Company::Several(several), EngineChoice::Threads) => match several.is_first() {

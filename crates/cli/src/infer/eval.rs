@@ -11,6 +11,7 @@ use crate::arguments::inference::EvalArguments;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
 use crate::input::text::conversations;
+use crate::kernels;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;
 use crate::processes::shared_text::OwnText;
@@ -46,6 +47,7 @@ pub fn eval(arguments: &EvalArguments) -> Result<(), Failure> {
         end_all_while(company, &signals, || {
             let measured = Measured::new(config, part, text.tokenized(company)?)?;
             if company.is_first() {
+                kernels::tell(config)?;
                 tell(&conversations(measured.batches.left_out(), config.train.sequence_length));
             }
             let report = measured.loss(&source, company)?;

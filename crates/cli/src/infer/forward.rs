@@ -15,6 +15,7 @@ use crate::arguments::inference::ForwardArguments;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
 use crate::input::sequences::Sequences;
+use crate::kernels;
 use crate::processes::company::{Company, Part, together};
 use crate::processes::delivery::{Deliverer, Destinations, receive_while};
 use crate::processes::meeting::Meeting;
@@ -100,6 +101,9 @@ impl Computing<'_> {
     /// Delivers logits and gradients, and returns the loss.
     fn compute(&self, logits: &dyn LogitsSink, gradients: &dyn TensorSink) -> Result<f64, Failure> {
         let Computing { source, sequences, programs, company } = *self;
+        if company.is_first() {
+            kernels::tell(&source.config)?;
+        }
         let ranks = ProcessRanks::open(company, &source.config, &programs.logits)?;
         let loss = ranks.forward(sequences, &source.weights, logits)?.loss;
         drop(ranks);

@@ -11,6 +11,7 @@ use train::{GENERATION_ROWS, Generation, Listener, Sampling, Setup, Wish};
 use crate::arguments::inference::GenerateArguments;
 use crate::failure::Failure;
 use crate::input::run_source::RunSource;
+use crate::kernels;
 use crate::processes::company::{Company, together};
 use crate::processes::meeting::Meeting;
 use crate::run::interrupt::{Interrupt, Signal};
@@ -54,6 +55,7 @@ pub fn sample(folder: &Path, prompt: &str, interrupt: &Interrupt) -> Result<(), 
     let mut source = RunSource::open(folder, &[], &[])?;
     // The sample is of one rank, in whichever process writes it.
     source.config.run.engine = EngineChoice::Threads;
+    kernels::without_compiling_again(&mut source.config)?;
     let sampling = Sampling { temperature: 0.8, top_k: None, top_p: 1.0, seed: 0 };
     let request = Request { prompt, max_tokens: SAMPLE_TOKENS, sampling };
     let output = ModelText::new(Box::new(std::io::stdout()), Reader::Terminal);
@@ -102,6 +104,9 @@ fn continue_text(
     let command = format!("generate {max_tokens} tokens with {sampling:?} after {prompt:?}");
     let meeting = Meeting { programs: vec![setup.fingerprint()], ..source.meeting(command)? };
     let generated = |company: &Company, listener: &dyn Listener| {
+        if company.is_first() {
+            kernels::tell(config)?;
+        }
         ProcessRanks::open(company, config, &setup)?.generate(generation, &source.weights, listener)
     };
     together(&meeting, |company| match company {

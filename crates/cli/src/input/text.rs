@@ -43,7 +43,8 @@ impl Text {
         let held_out = Batches::new(dataset.held_out.clone(), "held-out", train, vocabulary, Order::AsWritten);
         let blanks = dataset.blanks(config).map_err(input)?;
         let held_out = held_out.map(|text| text.with_blanks(blanks.as_ref().map(Blanks::of_text)));
-        let held_out = held_out.map_err(|error| error.to_string());
+        let is_asked = config.data.held_out > 0.0;
+        let held_out = held_out.map_err(|error| if is_asked { error.to_string() } else { "data.held_out = 0".into() });
         let training = training.with_blanks(blanks);
         let validation = dataset.validation.iter().map(|(name, text)| {
             let text = Batches::new(text.clone(), "validation", train, vocabulary, Order::AsWritten).map_err(input)?;
@@ -143,15 +144,15 @@ impl Text {
         }
     }
 
-    /// The beginning of a line of held-out text, for a sample.
+    /// The beginning of a line of held-out text, for a sample; `None` where no line is long enough.
     ///
     /// # Errors
     /// An error of the tokenizer.
-    pub fn beginning(&self) -> Result<String, Failure> {
+    pub fn beginning(&self) -> Result<Option<String>, Failure> {
         let text = self.dataset.text_of(&self.dataset.held_out).map_err(input)?;
         let line = text.lines().find(|line| line.split_whitespace().count() > BEGINNING_WORDS);
-        let words = line.unwrap_or("The").split_whitespace().take(BEGINNING_WORDS);
-        Ok(words.collect::<Vec<_>>().join(" "))
+        let words = |line: &str| line.split_whitespace().take(BEGINNING_WORDS).collect::<Vec<_>>().join(" ");
+        Ok(line.map(words))
     }
 
     fn with_baselines(&self, report: &EvaluationReport) -> Result<String, Failure> {

@@ -12,9 +12,9 @@ use plan::search::{MEMORY_MARGIN, Question, keys, search, search_up_to, values};
 
 use crate::arguments::Format;
 use crate::arguments::cluster::{PlanArguments, Searched};
+use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;
-use crate::gpu;
 use crate::input;
 use crate::screen::narrow::wrapped;
 use crate::screen::output::print;
@@ -36,7 +36,7 @@ pub fn plan(arguments: &PlanArguments) -> Result<(), Failure> {
         return Err(Failure::Input(reason.into()));
     }
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
-    let device = gpu::predicted(&config, &cluster)?;
+    let device = gpus::predicted(&config, &cluster, arguments.gpus)?;
     let memory_bytes = arguments.max_memory.map_or(cluster.accelerator.memory_bytes(), |gigabytes| gigabytes * 1e9);
     let fixed = fixed(&arguments.fix, &config, software.as_ref(), arguments.gpus)?;
     let question = Question {

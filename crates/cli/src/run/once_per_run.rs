@@ -17,6 +17,7 @@ use crate::check::{describe, memory_line};
 use crate::failure::Failure;
 use crate::infer::generate;
 use crate::input::text::Text;
+use crate::kernels;
 use crate::memory::{host, taken};
 use crate::peer_memory::PeerMemory;
 use crate::processes::company::Company;
@@ -107,6 +108,12 @@ impl<'a> OncePerRun<'a> {
             let crowded = crowded(config, session.company.ranks_of(config, &verdict.setup)?.len(), available_cores());
             let text = text.description();
             journal.say(&format!("{}{products}{memory}{device}{mpi}{crowded}{text}\n", describe(config)));
+        }
+        if let Some(work) = kernels::to_compile(config)? {
+            journal.say(&kernels::line(&work));
+            if let Some(warning) = kernels::warning(&work) {
+                journal.warn(&warning);
+            }
         }
         let of_gpus = session.company.gpu_peak_flops(config, &verdict.setup)?;
         let capacity = Capacity::measure(config, threads(config), of_gpus);
@@ -268,6 +275,9 @@ fn tell_end(
 /// Parameters of a model that writes a sample in a moment, on one core.
 const SAMPLED_PARAMETERS: u64 = 50_000_000;
 
+/// The beginning of a sample where no line is held out.
+const WORD: &str = "The";
+
 /// Shows what the model writes. The run is done; if this fails, nothing is lost.
 fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &Journal) {
     let config = &verdict.config;
@@ -277,8 +287,15 @@ fn tell_sample(verdict: &Verdict, text: &Text, interrupt: &Interrupt, journal: &
         return;
     }
     let folder = &config.run.folder;
-    journal.say("\nsample  generated from the beginning of a held-out line:\n\n");
-    if let Err(failure) = text.beginning().and_then(|beginning| generate::sample(folder, &beginning, interrupt)) {
+    let sampled = text.beginning().and_then(|beginning| {
+        let (of, beginning) = match beginning {
+            Some(beginning) => ("the beginning of a held-out line".into(), beginning),
+            None => (format!("the word {WORD:?}"), WORD.into()),
+        };
+        journal.say(&format!("\nsample  generated from {of}:\n\n"));
+        generate::sample(folder, &beginning, interrupt)
+    });
+    if let Err(failure) = sampled {
         journal.say(&format!("no sample: {failure}\n"));
     }
 }

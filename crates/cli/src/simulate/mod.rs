@@ -17,9 +17,9 @@ use sim::{Caption, Loss, MemoryOverTime, MemoryPart, RankMemory, RankTrace, Trac
 use crate::arguments::Format;
 use crate::arguments::cluster::SimulateArguments;
 use crate::check::sizes;
+use crate::cluster::gpus;
 use crate::cluster::profile::of_run;
 use crate::failure::Failure;
-use crate::gpu;
 use crate::input;
 use crate::plan::text::gaps;
 use crate::screen::figures::{bytes, counted, grouped, three_digits};
@@ -53,7 +53,7 @@ pub fn simulate(arguments: &SimulateArguments) -> Result<(), Failure> {
     svg.as_ref().map_or(Ok(()), |svg| svg.check_apart("--trace", trace_file.as_ref()))?;
     let config = input::load(&arguments.run)?;
     let (cluster, software) = of_run(&arguments.run, &arguments.cluster, &config)?;
-    let device = gpu::predicted(&config, &cluster)?;
+    let device = gpus::predicted(&config, &cluster, config.run.ranks)?;
     let RunConfig { model, parallelism, train, run, .. } = &config;
     let refused = |error: train::SetupError| Failure::Work(error.to_string());
     let step = PreparedStep::new(model, parallelism, train, software.as_ref()).map_err(refused)?.placed(run.placement);

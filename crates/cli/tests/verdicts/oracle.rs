@@ -534,8 +534,8 @@ fn is_bucket(address: &str) -> bool {
         .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/') && !rest.contains(['@', '?', '#', '*']))
 }
 
-/// GPUs have every order of products but that of AMX, and ranks without threads of their own. CPUs have all but that of
-/// a library.
+/// GPUs have every order of products but that of AMX, the one in software none of older tensor cores, and ranks without
+/// threads of their own. CPUs have all but that of a library.
 fn gpus(values: &Values) -> bool {
     match text(values, "run.device", "cpu") {
         "cpu" => {
@@ -544,10 +544,11 @@ fn gpus(values: &Values) -> bool {
                 && text(values, "run.gpu_graphs", "auto") == "auto"
                 && text(values, "train.products", "chained") != "device"
         }
-        _ => {
+        device => {
             (1..=1024).contains(&int(values, "run.gpus", 1))
                 && int(values, "run.threads_per_rank", 1) == 1
                 && text(values, "train.products", "chained") != "pairs"
+                && (device, text(values, "train.products", "chained")) != ("soft-gpu", "blocks8")
                 && (text(values, "run.gpu_collectives", "auto") != "nccl" || has_nccl(values))
         }
     }

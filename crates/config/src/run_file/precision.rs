@@ -1,6 +1,7 @@
 //! The keys of `[train]` that say in which numbers a run stores what it computes.
 
 use super::reader::{Choices, Reader, name_of};
+use super::run::device_beside;
 use super::train::short_count;
 use super::writer::Writer;
 use crate::precision::{Format, LossScaling, Precision, Products};
@@ -53,7 +54,8 @@ fn products(reader: &mut Reader, format: Format) -> Products {
     }
     let formats = Format::ALL.into_iter().filter(|format| products.multiplies(*format));
     let formats = either(formats.map(|format| name_of(FORMATS, format)));
-    let orders = Products::ALL.into_iter().filter(|order| order.multiplies(format));
+    let device = device_beside(reader);
+    let orders = Products::ALL.into_iter().filter(|order| order.multiplies(format) && order.is_of(device));
     let orders = either(orders.map(Products::name));
     let rule = format!("must have train.precision = {formats}; got {:?}", name_of(FORMATS, format));
     let value = format!("{:?}", products.name());

@@ -55,6 +55,12 @@ impl Reader {
         self.entries.contains_key(key)
     }
 
+    /// The string of `key`, for the message of another key, which judges nothing; `None` where another value or none is
+    /// written.
+    pub fn text_beside(&self, key: &str) -> Option<&str> {
+        self.entries.get(key)?.value.text()
+    }
+
     /// Where everything was written.
     pub fn into_entries(self) -> Entries {
         self.entries

@@ -172,6 +172,12 @@ pub fn transport_name(transport: TransportChoice) -> &'static str {
     name_of(TRANSPORTS, transport)
 }
 
+/// The device of the run, for the messages of other keys: the default where none of the names is written.
+pub fn device_beside(reader: &Reader) -> DeviceChoice {
+    let written = reader.text_beside("run.device");
+    DEVICES.iter().find(|(name, _)| Some(*name) == written).map_or(DeviceChoice::Cpu, |(_, device)| *device)
+}
+
 /// The name of a device, for messages.
 pub fn device_name(device: DeviceChoice) -> &'static str {
     name_of(DEVICES, device)

@@ -1,9 +1,12 @@
 //! Compiled code on a disk, found by a hash of all that decides it.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
+use sync::lock;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::compiler::{Code, CompileError, Compiled, Compiler, Source};
@@ -15,19 +18,44 @@ const MAGIC: &[u8; 8] = b"pleachk1";
 const HEAD_BYTES: usize = 24;
 
 /// A folder of compiled code. Any number of processes may share it: files appear whole, by renaming.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Cache {
     folder: PathBuf,
+    /// Code that the folder did not take, by the path of its file.
+    in_memory: Arc<Mutex<BTreeMap<PathBuf, Compiled>>>,
 }
 
 impl Cache {
     /// A cache in a folder, which is made when it is first written.
     pub fn in_folder(folder: impl Into<PathBuf>) -> Cache {
-        Cache { folder: folder.into() }
+        Cache { folder: folder.into(), in_memory: Arc::default() }
+    }
+
+    /// The folder.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether the code need not be compiled, if its file is whole.
+    pub fn has(&self, version: (u32, u32), source: &Source, target: &Target, options: &[&str]) -> bool {
+        let path = self.folder.join(file_name(version, source, target, options));
+        path.is_file() || lock(&self.in_memory).contains_key(&path)
+    }
+
+    /// Writes a file to the folder and removes it.
+    ///
+    /// # Errors
+    /// A folder that takes no file.
+    pub fn try_to_write(&self) -> io::Result<()> {
+        let path = self.folder.join("probe");
+        self.write(&path, b"")?;
+        // Another process that tries may have removed it.
+        let _ = fs::remove_file(path);
+        Ok(())
     }
 
     /// The code from the cache, or else from `compiler`, kept from then on. A damaged file counts as none, and where
-    /// the folder takes no file, the code is compiled at every start.
+    /// the folder takes no file, the code is kept in the memory of this cache and compiled again at every start.
     ///
     /// # Errors
     /// The compiler's.
@@ -42,9 +70,14 @@ impl Cache {
         if let Some(compiled) = fs::read(&path).ok().and_then(|bytes| decode(&bytes, target)) {
             return Ok(compiled);
         }
+        if let Some(compiled) = lock(&self.in_memory).get(&path) {
+            return Ok(compiled.clone());
+        }
         let compiled = compiler.compile(source, target, options)?;
         // A run needs the code, and not its file: a disk that is full or read-only stops no run here.
-        let _ = self.write(&path, &encode(&compiled));
+        if self.write(&path, &encode(&compiled)).is_err() {
+            lock(&self.in_memory).insert(path, compiled.clone());
+        }
         Ok(compiled)
     }
 

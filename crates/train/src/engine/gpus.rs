@@ -13,7 +13,7 @@ use gpu_rank::{NCCL_RANK_BYTES, PeerKernels, named, remedy};
 use sync::lock;
 use thiserror::Error;
 
-use crate::engine::gpu_code::{GpuCode, KernelCode};
+use crate::engine::gpu_code::{GpuCode, KernelCode, ToCompile};
 use crate::engine::kernel_archive::ArchiveError;
 use crate::engine::product_source::{NoProductLibrary, ProductSource};
 
@@ -37,6 +37,12 @@ fn rank_margin_bytes(products: Products) -> u64 {
         Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => RANK_MARGIN_BYTES,
         Products::Device => RANK_MARGIN_BYTES + LIBRARY_RANK_BYTES,
     }
+}
+
+/// Memory of a GPU that a process with one rank takes in addition to the arena, where it has not opened the GPU yet;
+/// NCCL takes [`NCCL_RANK_BYTES`] more.
+pub fn own_process_margin_bytes(products: Products) -> u64 {
+    CONTEXT_BYTES + rank_margin_bytes(products)
 }
 
 /// Why ranks cannot have GPUs. Nothing has been started.
@@ -96,7 +102,7 @@ pub enum GpuError {
     #[error(transparent)]
     NoProducts(#[from] NoProductLibrary),
     /// A GPU is too small for its ranks.
-    #[error("{0} does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both")]
+    #[error("{0} does not fit; use more GPUs, or a layout whose ranks need less, as `pleach check` names it")]
     TooSmall(GpuMemory),
     /// A GPU cannot be opened, or code for it cannot be had.
     #[error(transparent)]
@@ -132,18 +138,29 @@ impl GpuMemory {
 
 impl fmt::Display for GpuMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gigabytes = |bytes: u64| format!("{:.2} GB", bytes as f64 / 1e9);
         let ranks = if self.ranks == 1 { "1 rank".into() } else { format!("{} ranks", self.ranks) };
         write!(
             f,
             "{}: {ranks} with {} of arenas and {} more, of {} free ({} in all)",
             self.gpu,
-            gigabytes(self.arena_bytes),
-            gigabytes(self.margin_bytes),
-            gigabytes(self.free_bytes),
-            gigabytes(self.total_bytes)
+            shown(self.arena_bytes),
+            shown(self.margin_bytes),
+            shown(self.free_bytes),
+            shown(self.total_bytes)
         )
     }
+}
+
+/// Bytes in units of a thousand, three digits: `1.23 MB`.
+fn shown(bytes: u64) -> String {
+    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB")];
+    // A number that rounds up to 1000 is written in the larger unit.
+    let Some((unit, name)) = units.into_iter().find(|(unit, _)| bytes as f64 >= 0.9995 * unit) else {
+        return format!("{bytes} B");
+    };
+    let number = bytes as f64 / unit;
+    let decimals = if number < 9.995 { 2 } else { usize::from(number < 99.95) };
+    format!("{number:.decimals$} {name}")
 }
 
 /// A GPU that is open in this process, with the kernels that its ranks launch.
@@ -225,15 +242,23 @@ impl Gpus {
         self.graphs.clone()
     }
 
-    /// Looks for the library that `products` need, if they need one.
+    /// Compares the order of `products` with those of the GPUs, and looks for the library that they need, if they need
+    /// one.
     ///
     /// # Errors
-    /// [`GpuError::NoProducts`].
+    /// An order that tensor cores of a GPU do not have; [`GpuError::NoProducts`].
     pub fn check_products(&self, products: Products) -> Result<(), GpuError> {
+        self.facts.iter().try_for_each(|facts| cuda::check_products(products, facts.capability))?;
         match products {
             Products::Chained | Products::Pairs | Products::Blocks16 | Products::Blocks8 => Ok(()),
             Products::Device => Ok(self.products.find().map(|_| ())?),
         }
+    }
+
+    /// The work of the compiler before ranks compute, for the first GPU that has any; `None` where all kernels are
+    /// there.
+    pub fn to_compile(&self) -> Option<ToCompile> {
+        self.facts.iter().find_map(|facts| self.code.to_compile(facts.capability))
     }
 
     /// The library of products for a rank on the open GPU of this index.
@@ -439,6 +464,29 @@ mod tests {
     }
 
     #[test]
+    fn memory_has_three_digits_in_the_unit_that_fits() {
+        let all = [0, 999, 3_624_960, 268_435_456, 8_589_934_592, 999_600_000, 2_000_000_000_000].map(shown);
+        assert_eq!(all, ["0 B", "999 B", "3.62 MB", "268 MB", "8.59 GB", "1.00 GB", "2.00 TB"]);
+    }
+
+    #[test]
+    fn the_order_of_products_is_compared_with_every_gpu() {
+        let code = ArchivedKernels::read(&ArchivedKernels::of_no_target()).expect("an archive");
+        let driver = Arc::new(listed(13_000, &[(9, 0), (8, 0)]));
+        let gpus = Gpus::new(driver, DeviceKind::CUDA, Box::new(code), None).expect("two GPUs");
+        assert!(gpus.check_products(Products::Chained).is_ok());
+        let refused = |products| gpus.check_products(products).expect_err("refused").to_string();
+        let rule = "must be supported by the device; a GPU";
+        let [blocks8, blocks16] = [Products::Blocks8, Products::Blocks16].map(refused);
+        let later = format!(
+            "train.products = \"blocks8\" {rule} of compute capability 9.0 or later refuses it; use \"blocks16\""
+        );
+        let before =
+            format!("train.products = \"blocks16\" {rule} before compute capability 9.0 refuses it; use \"blocks8\"");
+        assert_eq!([blocks8, blocks16], [later, before]);
+    }
+
+    #[test]
     fn a_gpu_that_is_too_small_for_its_ranks_is_named_with_its_memory() {
         let large = Settings::default();
         let small = Settings { memory_bytes: 1 << 30, ..Settings::default() };
@@ -453,11 +501,11 @@ mod tests {
             gpus.check_memory(&[2 << 30, most + 1, 2 << 30], 1, chained).expect_err("a byte too many").to_string();
         assert_eq!(
             error,
-            "GPU 1 (soft GPU (sm_90a)): 1 rank with 1.01 GB of arenas and 0.07 GB more, of 1.07 GB free (1.07 GB in \
-             all) does not fit; use more GPUs, or a layout whose ranks need less: `pleach check` shows both"
+            "GPU 1 (soft GPU (sm_90a)): 1 rank with 1.01 GB of arenas and 67.1 MB more, of 1.07 GB free (1.07 GB in \
+             all) does not fit; use more GPUs, or a layout whose ranks need less, as `pleach check` names it"
         );
         // A context of another process takes its part, too.
         let error = gpus.check_memory(&[5 << 30, 1, 2_700 << 20], 2, chained).expect_err("two contexts").to_string();
-        assert!(error.contains("2 ranks with 8.20 GB of arenas and 0.76 GB more"), "{error}");
+        assert!(error.contains("2 ranks with 8.20 GB of arenas and 763 MB more"), "{error}");
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::DeviceChoice;
 use cuda::GraphUse;
-use device::{DeviceError, DeviceKind, Numerics};
+use device::{DeviceError, DeviceKind, Numerics, NumericsChoice};
 use gpu::{DeviceFacts, Driver};
 use nvidia::nvrtc::{Cache, Compiler};
 use nvidia::{LibraryError, Search};
@@ -137,20 +137,45 @@ pub fn kind(choice: DeviceChoice) -> DeviceKind {
     }
 }
 
-/// Compares the numerics of a run with those that its device has.
+/// Compares the numerics of a run with those that its device has, whichever GPU of NVIDIA it is.
 ///
 /// # Errors
 /// [`DeviceError::Refused`] with the first choice that the device does not have.
 pub fn check_numerics(device: DeviceChoice, numerics: Numerics) -> Result<(), DeviceError> {
     match device {
         DeviceChoice::Cpu => numerics.accepted_by(kind(device), cpu::accepts),
-        DeviceChoice::Cuda | DeviceChoice::SoftGpu => numerics.accepted_by(kind(device), cuda::accepts),
+        DeviceChoice::Cuda => numerics.accepted_by(kind(device), cuda::accepts),
+        // NVIDIA's GPUs are compared when they are found.
+        DeviceChoice::SoftGpu => {
+            let capability = Settings::default().capability;
+            let has_order = |choice| match choice {
+                NumericsChoice::Products(products) => cuda::check_products(products, capability).is_ok(),
+                NumericsChoice::Stored(_) | NumericsChoice::GradientSums(_) => true,
+            };
+            numerics.accepted_by(kind(device), |choice| cuda::accepts(choice) && has_order(choice))
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use config::{Format, Products};
+
     use super::*;
+
+    #[test]
+    fn messages_offer_the_orders_of_products_that_a_device_has() {
+        for device in [DeviceChoice::Cpu, DeviceChoice::Cuda, DeviceChoice::SoftGpu] {
+            for products in Products::ALL {
+                let numerics = Numerics { products, stored: Format::Bf16, ..Numerics::SINGLE };
+                assert_eq!(
+                    check_numerics(device, numerics).is_ok(),
+                    products.is_of(device),
+                    "{device:?}, {products:?}"
+                );
+            }
+        }
+    }
 
     /// The error of kernels without a compiler.
     fn refusal(carried: &'static [u8]) -> String {
