@@ -40,7 +40,7 @@ pub fn run_device(config: &RunConfig) -> Result<RunDevice, Failure> {
     Ok(device)
 }
 
-/// How ranks launch kernels. A driver without graphs is told of once.
+/// How ranks launch kernels. A driver without graphs is reported once.
 fn graphs(graphs: GpuGraphs) -> GraphUse {
     match graphs {
         GpuGraphs::Off => GraphUse::Off,

@@ -154,6 +154,10 @@ fn ranks_are_assigned_to_gpus_round_by_round() {
     let expected = "GPUs    3 of each host; rank n of a host has GPU n modulo 3\n  \
                     this host  GPU 0: ranks 0, 3\n  this host  GPU 1: rank 1\n  this host  GPU 2: rank 2\n";
     assert!(explained.contains(expected), "{explained}");
+    let graphs = "graphs  of the kernels that a rank launches again and again, where the driver has graphs\n";
+    assert!(explained.contains(graphs), "{explained}");
+    let off = prints(&["explain", &file, "--set", "run.gpu_graphs=off"]);
+    assert!(off.contains("graphs  off: kernels are launched one by one\n"), "{off}");
     assert!(prints(&["explain", &file, "--rank", "3"]).contains("  has GPU 0 of its host\n"));
 }
 

@@ -139,7 +139,7 @@ enum Submitted {
     No,
 }
 
-/// What launches have needed so far.
+/// Things that launches have needed so far.
 #[derive(Default)]
 struct Prepared {
     /// Tensor maps.
